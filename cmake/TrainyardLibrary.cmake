@@ -1,0 +1,39 @@
+# Flags every target of ours gets, and nothing else does.
+add_library(trainyard_flags INTERFACE)
+target_compile_features(trainyard_flags INTERFACE cxx_std_20)
+set(CMAKE_CXX_EXTENSIONS OFF)
+target_compile_options(
+  trainyard_flags
+  INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor
+            # Fused multiply-add rounds once where two operations round twice. With it the same
+            # scenario gives different picoseconds on different machines.
+            -ffp-contract=off
+            $<$<BOOL:${TRAINYARD_WERROR}>:-Werror>>)
+
+# trainyard_library(<name> SOURCES <file>... [USES <target>...] [PRIVATE_USES <target>...])
+# One library per room. USES is the layer drawing of ARCHITECTURE.md; tests/tidy checks that the
+# #include lines agree with it. Files are relative to the calling CMakeLists.txt.
+function(trainyard_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;PRIVATE_USES")
+  add_library(trainyard_${name} STATIC ${arg_SOURCES})
+  add_library(trainyard::${name} ALIAS trainyard_${name})
+  target_include_directories(trainyard_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(trainyard_${name} PUBLIC ${arg_USES} PRIVATE trainyard_flags ${arg_PRIVATE_USES})
+  # In the product every narrowing is written out; in tests it would only be noise.
+  target_compile_options(trainyard_${name} PRIVATE -Wconversion -Wsign-conversion)
+endfunction()
+
+# trainyard_tests(<name> SOURCES <file>... USES <target>...)
+# One doctest binary per room, each case discovered into ctest with the room's name in front.
+function(trainyard_tests name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LABELS")
+  add_executable(${name}_tests ${PROJECT_SOURCE_DIR}/tests/support/main.cpp ${arg_SOURCES})
+  target_link_libraries(${name}_tests PRIVATE trainyard_flags ${arg_USES} doctest::doctest)
+  target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${name}_tests PRIVATE TRAINYARD_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set(labels unit)
+  if(arg_LABELS)
+    set(labels ${arg_LABELS})
+  endif()
+  doctest_discover_tests(${name}_tests TEST_PREFIX "${name}: " PROPERTIES LABELS "${labels}")
+endfunction()

@@ -1,0 +1,19 @@
+# Finds a package or stops with the name of the Debian package that holds it. Nothing is downloaded.
+function(trainyard_find package version debian)
+  find_package(${package} ${version} QUIET ${ARGN})
+  if(NOT ${package}_FOUND)
+    message(FATAL_ERROR "${package} ${version} or later was not found. "
+                        "On Debian or Ubuntu: apt-get install ${debian}")
+  endif()
+endfunction()
+
+macro(trainyard_require package version debian)
+  trainyard_find(${package} ${version} ${debian})
+  find_package(${package} ${version} REQUIRED)
+endmacro()
+
+trainyard_require(fmt 9 libfmt-dev)
+trainyard_require(nlohmann_json 3.11 nlohmann-json3-dev)
+trainyard_require(Boost 1.74 libboost-graph-dev)
+trainyard_require(CLI11 2.1 libcli11-dev)
+trainyard_require(ZLIB 1.2 zlib1g-dev)

@@ -1,0 +1,82 @@
+// Kernels: the language between a network and a cost. A kernel says what is computed on one GPU, never
+// how long it takes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "sim/base/units.h"
+
+namespace trainyard {
+
+enum class Dtype : std::uint8_t { fp32, tf32, bf16, fp16, fp8 };
+
+std::string_view name(Dtype dtype);
+Bytes size_of(Dtype dtype);  // of one element in memory; tf32 is stored in 4 bytes
+
+// C[m,n] = A[m,k] B[k,n], `batch` independent ones (attention scores: batch x heads of them).
+struct Gemm {
+  std::int64_t m = 1, n = 1, k = 1, batch = 1;
+  Dtype dtype = Dtype::fp16;
+  friend bool operator==(const Gemm&, const Gemm&) = default;
+};
+
+// Fused (flash) attention: softmax(Q K^T) V without the scores in memory.
+// Unfused attention is two batched Gemm and its memory-bound kernels instead.
+struct Attention {
+  std::int64_t batch = 1, heads = 1, kv_heads = 1, query_length = 1, key_length = 1, head_size = 1;
+  bool causal = true, backward = false;
+  Dtype dtype = Dtype::fp16;
+  friend bool operator==(const Attention&, const Attention&) = default;
+};
+
+enum class ConvolutionPass : std::uint8_t { forward, data_gradient, weight_gradient };
+
+// 2-D convolution of `batch` images, output height x width given.
+struct Convolution {
+  std::int64_t batch = 1, in_channels = 1, out_channels = 1;
+  std::int64_t in_height = 1, in_width = 1, out_height = 1, out_width = 1;
+  std::int64_t kernel_height = 1, kernel_width = 1, groups = 1;
+  ConvolutionPass pass = ConvolutionPass::forward;
+  Dtype dtype = Dtype::fp16;
+  friend bool operator==(const Convolution&, const Convolution&) = default;
+};
+
+// What a memory-bound kernel does; the reached share of HBM bandwidth differs by kind.
+enum class MemoryOp : std::uint8_t {
+  elementwise,    // add, scale, bias, residual, copy
+  dropout,
+  activation,     // GELU, SiLU * up, ReLU
+  layer_norm,
+  rms_norm,
+  batch_norm,
+  softmax,
+  rope,
+  pooling,
+  embedding,      // gather and scatter-add
+  cross_entropy,
+  optimizer,      // Adam, SGD
+};
+
+std::string_view name(MemoryOp op);
+
+struct MemoryBound {
+  MemoryOp op = MemoryOp::elementwise;
+  Bytes read, written;
+  friend bool operator==(const MemoryBound&, const MemoryBound&) = default;
+};
+
+using Kernel = std::variant<Gemm, Attention, Convolution, MemoryBound>;
+
+// Multiply-adds count as two. Memory-bound kernels count none.
+Flops flops(const Kernel& kernel);
+
+// Bytes that must cross HBM once: operands in, results out.
+Bytes memory_traffic(const Kernel& kernel);
+
+// "gemm fp16 2048x9600x25600", for reports and diagnostics.
+std::string to_text(const Kernel& kernel);
+
+}  // namespace trainyard

@@ -1,0 +1,92 @@
+// Networks: what is trained. A network is a chain of layers; pipeline stages cut the chain.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "models/layer_work.h"
+
+namespace trainyard {
+
+enum class FeedForward : std::uint8_t { gelu, relu, swiglu, geglu };
+enum class Positional : std::uint8_t { learned, rope, none };
+enum class Norm : std::uint8_t { layer_norm, rms_norm };
+
+// A decoder-only transformer of the GPT or Llama kind.
+struct Transformer {
+  std::int64_t layers = 1;
+  std::int64_t hidden = 1;
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 1;    // < heads: grouped-query attention
+  std::int64_t head_size = 1;   // hidden / heads unless the network says otherwise
+  std::int64_t ffn_hidden = 1;
+  std::int64_t vocabulary = 1;
+  std::int64_t max_positions = 0;  // rows of a learned position table; 0: the sequence length
+  FeedForward feed_forward = FeedForward::gelu;
+  Positional positional = Positional::learned;
+  Norm norm = Norm::layer_norm;
+  bool biases = true;
+  bool dropout = true;
+  bool tied_embeddings = true;
+};
+
+// One operation of a convolutional network's layer graph. `inputs` are indices of earlier nodes
+// (-1: the network's input), so the graph is acyclic by construction; residual adds have two.
+struct LayerNode {
+  enum class Kind : std::uint8_t {
+    convolution, batch_norm, relu, max_pool, average_pool, add, linear, softmax_loss
+  };
+  std::string name;
+  Kind kind = Kind::convolution;
+  std::vector<int> inputs;
+  std::int64_t out_channels = 0, out_height = 1, out_width = 1;
+  std::int64_t kernel = 1, stride = 1;
+  bool bias = false;
+  int unit = 0;  // nodes of one unit (a residual block) stay on one pipeline stage
+};
+
+struct Convolutional {
+  std::string name;
+  std::int64_t in_channels = 3, in_height = 224, in_width = 224;
+  std::vector<LayerNode> nodes;  // in topological order; units are contiguous
+};
+
+using Network = std::variant<Transformer, Convolutional>;
+
+// The network cut into its smallest pipeline pieces, in forward order. `kinds` holds each distinct
+// LayerWork once; `chain` says which one stands at each place. `divisible` places (transformer layers,
+// residual blocks) are what a layer split counts; the others (embedding, logits) stay with the first or
+// last of them.
+struct NetworkWork {
+  std::vector<LayerWork> kinds;
+  std::vector<int> chain;
+  std::vector<bool> divisible;
+};
+
+// Requires: an execution that check_execution (below) accepts.
+NetworkWork network_work(const Network& network, const Execution& execution);
+
+// Trainable parameters of the whole network (tied embeddings counted once).
+std::int64_t parameter_count(const Network& network, std::int64_t sequence_length);
+
+// Places that a layer split counts: transformer layers, residual blocks, ...
+std::int64_t divisible_layers(const Network& network);
+
+// What a Hugging Face config.json says of a network; throws ScenarioError with positions otherwise.
+// (models/hugging_face_json.cpp in sim/scenario reads it, so that models stays free of JSON.)
+
+// Layer graphs of He et al. 2016 (v1.5: stride in the 3x3) and Simonyan & Zisserman 2015.
+Convolutional resnet50(std::int64_t height, std::int64_t width);
+Convolutional vgg16(std::int64_t height, std::int64_t width);
+
+// Names for `"preset"` of networks that are built by code rather than by numbers in a file.
+struct NetworkBuilder {
+  std::string_view name;
+  Convolutional (*build)(std::int64_t height, std::int64_t width);
+};
+extern const std::vector<NetworkBuilder> kNetworkBuilders;
+
+}  // namespace trainyard

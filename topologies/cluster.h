@@ -1,0 +1,79 @@
+// The parts of a cluster as a scenario describes them. Bandwidths are per direction.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "sim/base/units.h"
+
+namespace trainyard {
+
+struct GpuSpec {
+  std::string name;          // "a100-sxm4-80gb"
+  FlopsPerSecond fp32, tf32, fp16, bf16, fp8;  // dense datasheet peaks; 0: the chip has no such unit
+  Bytes memory;
+  BytesPerSecond memory_bandwidth;
+  Bytes l2;
+  int multiprocessors = 1;
+};
+
+// How the GPUs of one server reach each other.
+enum class IntraKind : std::uint8_t { nvswitch, nvlink_mesh, pcie, none };
+
+struct NvlinkPair {
+  int a = 0, b = 0, links = 1;
+};
+
+struct ServerSpec {
+  std::string name;  // "dgx-a100-80gb"; the name by which a profile recognises it
+  GpuSpec gpu;
+  int gpus = 1;
+  IntraKind intra = IntraKind::nvswitch;
+  BytesPerSecond intra_bandwidth;       // nvswitch: per GPU; nvlink_mesh: per link; pcie: per x16 slot
+  Duration intra_latency{};
+  std::vector<NvlinkPair> mesh;         // nvlink_mesh only
+  BytesPerSecond pcie_bandwidth;        // GPU or NIC to its host bridge
+  BytesPerSecond socket_bandwidth;      // between the host bridges of two sockets
+  int sockets = 1;
+  int nics = 0;
+  BytesPerSecond nic_bandwidth;
+  Duration nic_latency{};
+  bool rail_per_gpu = true;             // NIC i belongs to GPU i (mod nics)
+  double nic_efficiency = 1;            // reachable share of line rate
+};
+
+struct SingleSwitch {
+  Duration switch_latency{};
+};
+
+// Leaves, spines (and cores with three tiers). oversubscription[i] is down : up capacity of tier i.
+struct FatTree {
+  int tiers = 2;
+  int radix = 64;                        // ports of a switch
+  std::vector<double> oversubscription;  // one per tier below the top; missing ones are 1
+  Duration switch_latency{};
+};
+
+// Levels of growing size, named as operators do (rack, pod, spine).
+struct ClosLevel {
+  std::string name;
+  int gpus = 1;  // under one switch group of this level
+  double oversubscription = 1;
+  Duration latency{};
+};
+struct Clos {
+  std::vector<ClosLevel> levels;
+};
+
+using FabricSpec = std::variant<SingleSwitch, FatTree, Clos>;
+
+struct ClusterSpec {
+  int servers = 1;
+  ServerSpec server;
+  FabricSpec fabric = SingleSwitch{};
+};
+
+}  // namespace trainyard
