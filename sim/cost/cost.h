@@ -1,0 +1,55 @@
+// Predictors of time. Two of each exist today: fitted on a machine (FittedCost, from a profile) and
+// derived from datasheets (RooflineCost, closed forms); a scenario's profile decides.
+#pragma once
+
+#include "models/kernel.h"
+#include "sim/base/basis.h"
+#include "sim/base/collective_kind.h"
+#include "sim/base/units.h"
+
+namespace trainyard {
+
+struct Estimate {
+  Seconds time{};
+  Basis basis = Basis::analytic;
+};
+
+class ComputeCost {
+ public:
+  virtual ~ComputeCost() = default;
+  // Time of one kernel alone on one GPU, from its start to its end (launch from the host excluded).
+  virtual Estimate time(const Kernel& kernel) const = 0;
+};
+
+// The ranks of a collective, as far as its time depends on them.
+struct GroupShape {
+  int ranks = 1;
+  int servers = 1;
+  int ranks_per_server = 1;           // the most in any server
+  BytesPerSecond intra_bandwidth;     // ring bus bandwidth inside a server
+  BytesPerSecond inter_bandwidth;     // this group's share of its server's NICs, per direction
+  Duration intra_latency{}, inter_latency{};  // of one hop
+};
+
+// time(S) = latency + S_wire / bandwidth, S_wire the bytes that cross the busiest edge of the ring (or,
+// for a point-to-point message, the message). Together they are exactly the law at this size: `latency`
+// holds a + c sqrt(S) of cost-models A3, `bandwidth` its linear part.
+struct MessageTerms {
+  Seconds latency{};
+  Bytes wire_bytes;
+  BytesPerSecond bandwidth;
+  int channels = 0;  // multiprocessors that the communication kernel occupies
+  Basis basis = Basis::analytic;
+};
+
+class MessageCost {
+ public:
+  virtual ~MessageCost() = default;
+  // Requires: bytes >= 0, shape.ranks >= 1. One rank: zero time, zero bytes.
+  virtual MessageTerms collective(CollectiveKind kind, Bytes bytes,
+                                  const GroupShape& shape) const = 0;
+  // A message between two ranks; `shape` describes the pair.
+  virtual MessageTerms point_to_point(Bytes bytes, const GroupShape& shape) const = 0;
+};
+
+}  // namespace trainyard
