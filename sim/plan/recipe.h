@@ -1,0 +1,74 @@
+// How a network is trained and how the work is divided: what a scenario says under /training and
+// /parallelism, as plain values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/kernel.h"
+#include "models/layer_work.h"
+
+namespace trainyard {
+
+enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
+
+struct TrainingRecipe {
+  std::int64_t global_batch = 1;     // sequences or images per optimizer step, over all ranks
+  std::int64_t micro_batch = 1;      // per data-parallel replica and micro-batch
+  std::int64_t sequence_length = 1;  // tokens; 1 for images
+  Dtype compute = Dtype::bf16;
+  Dtype gradients = Dtype::bf16;     // in which gradients are kept and reduced
+  bool master_weights = true;        // fp32 copy kept by the optimizer (16-bit compute only)
+  Optimizer optimizer = Optimizer::adam;
+  Recompute recompute = Recompute::none;
+  bool fused_attention = false;
+};
+
+// The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-dp-pp.
+enum class Axis : std::uint8_t { tensor, data, pipeline };
+inline constexpr std::size_t kAxes = 3;
+
+struct ParallelDegrees {
+  int tensor = 1, data = 1, pipeline = 1;
+  int world_size() const { return tensor * data * pipeline; }
+  int along(Axis axis) const {
+    return axis == Axis::tensor ? tensor : axis == Axis::data ? data : pipeline;
+  }
+};
+
+// How layers are dealt to the stages: evenly by count, evenly by forward FLOPs (embedding and logits
+// count), or as a list of one number per stage and chunk, in forward order (chunk-major).
+enum class LayerSplit : std::uint8_t { uniform, balanced, list };
+
+struct ParallelPlan {
+  ParallelDegrees degrees;
+  std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::data, Axis::pipeline};
+  bool sequence_parallel = false;
+  TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
+
+  std::string schedule = "1f1b";  // a name of kSchedules (sim/plan/schedule.h)
+  int chunks = 1;                 // virtual stages per stage
+  LayerSplit layer_split = LayerSplit::uniform;
+  std::vector<int> layers_per_chunk;  // LayerSplit::list: [chunk * stages + stage]
+  bool overlap_p2p = true;  // false: the compute stream waits for its sends, as blocking calls do
+
+  Bytes bucket_size = Bytes(std::int64_t{25} << 20);       // of gradients reduced together
+  Bytes first_bucket_size = Bytes(std::int64_t{1} << 20);  // PyTorch DDP starts with a small one
+  bool overlap_backward = true;  // buckets are reduced while backward goes on
+};
+
+// Slows the kernels of one rank: duration x factor, factor = numerator / denominator > 0.
+struct Straggler {
+  int rank = 0;
+  double compute_slowdown = 1;
+};
+
+enum class Fidelity : std::uint8_t {
+  closed_form,  // the law of each message; exact where no link is shared
+  flow,         // max-min fair flows on the topology's links
+};
+
+}  // namespace trainyard
