@@ -1,0 +1,30 @@
+// One call: scenario in, everything that can be said about its step out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/engine/trace.h"
+#include "sim/scenario/scenario.h"
+#include "sim/simulate/step_report.h"
+#include "sim/simulate/timeline.h"
+
+namespace trainyard {
+
+struct SimulateOptions {
+  bool unfold = false;         // simulate every rank instead of one per class
+  bool timeline = true;        // also build the timeline (lanes, memory curves)
+  int timeline_ranks = 64;     // at most so many ranks are shown, spread over the stages
+};
+
+struct Simulation {
+  StepReport report;
+  Timeline timeline;           // empty unless asked for
+};
+
+// Requires: a scenario that load_scenario accepted. Reads the scenario's profile; throws ScenarioError if
+// that file is wrong or is for another GPU.
+Simulation simulate(const Scenario& scenario, const SimulateOptions& options = {});
+
+}  // namespace trainyard

@@ -1,0 +1,102 @@
+// What a user wants to know of a simulated step, as plain values: the writers of cli/report turn it into
+// text, JSON, Perfetto tracks and HTML. Definitions: docs/results.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/basis.h"
+#include "sim/base/units.h"
+
+namespace trainyard {
+
+// Every picosecond of the step of the rank with the longest step belongs to exactly one of these.
+enum class TimeCategory : std::uint8_t {
+  compute,     // a kernel runs on the compute stream
+  exposed_tp,  // the compute stream waits for a transfer of its own that is in flight, by its group
+  exposed_dp,
+  exposed_pp,
+  bubble,      // waits for another rank that has not yet sent or joined
+  optimizer,   // optimizer kernels run
+  host,        // the next kernel is not yet issued by the host
+  input,       // waits for input
+};
+inline constexpr std::size_t kTimeCategories = 8;
+std::string_view name(TimeCategory category);  // as in JSON: "compute", "exposed_tp", ...
+
+// Categories of the memory ledger, in the order of MemoryEffect::category.
+enum class MemoryCategory : std::uint8_t {
+  parameters, gradients, optimizer_state, activations, communication_buffers, workspace, context
+};
+inline constexpr std::size_t kMemoryCategories = 7;
+std::string_view name(MemoryCategory category);
+
+using Breakdown = std::array<Duration, kTimeCategories>;
+
+struct MemoryReport {
+  bool fits = true;
+  Bytes peak, capacity;
+  int peak_rank = 0;
+  Duration peak_at{};
+  std::array<Bytes, kMemoryCategories> by_category{};  // at the peak
+  struct Owner {
+    MemoryCategory category;
+    std::string name;
+    Bytes bytes;
+  };
+  std::vector<Owner> owners;  // largest first, at the peak; at most 12
+};
+
+// Share of the step's predicted kernel and message time by the basis of its estimate.
+struct BasisShare {
+  Basis basis;
+  double fraction = 0;
+};
+
+struct SourceNote {
+  std::string what;      // "GEMM fp16", "all-reduce, 8 ranks"
+  std::string source, machine, residual;
+  Basis basis;
+};
+
+struct StepReport {
+  std::string name, label, description;
+  int world_size = 0;
+  int tensor = 1, data = 1, pipeline = 1;
+  std::string schedule;
+  int stages = 1, chunks = 1, microbatches = 1;
+  std::string gpu, server;
+  int servers = 1;
+  std::int64_t parameters = 0;  // of the whole network
+  std::int64_t global_batch = 0, sequence_length = 0;
+  bool is_language = true;      // tokens mean something
+
+  bool fits = true;
+  std::optional<std::string> deadlock;  // text; then no time is known
+  std::optional<Duration> step_time;    // empty if it does not fit or never finishes
+  Duration simulated_step{};            // what it would take with enough memory
+  double samples_per_s = 0, tokens_per_s = 0, tokens_per_s_per_gpu = 0;
+  double model_flops = 0;               // per step
+  double model_tflops_per_gpu = 0, mfu = 0, hfu = 0;
+  Breakdown breakdown{};                // of `slowest_rank`; sums to simulated_step
+  int slowest_rank = 0;
+  struct RankBreakdown {
+    int rank = 0, count = 1, stage = 0;  // representative, ranks it stands for
+    Breakdown breakdown{};               // sums to simulated_step: idle after its end is bubble
+  };
+  std::vector<RankBreakdown> ranks;
+  double bubble_fraction = 0;           // idle share of the compute streams, over all ranks
+  MemoryReport memory;
+  std::vector<BasisShare> basis;
+  std::vector<SourceNote> sources;
+  std::string profile, fidelity;
+  std::uint64_t events = 0, ops = 0;
+  int classes = 0;
+  std::vector<std::string> warnings;
+};
+
+}  // namespace trainyard
