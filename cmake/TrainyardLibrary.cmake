@@ -9,6 +9,13 @@ target_compile_options(
             # scenario gives different picoseconds on different machines.
             -ffp-contract=off
             $<$<BOOL:${TRAINYARD_WERROR}>:-Werror>>)
+if(TRAINYARD_SANITIZE)
+  target_compile_options(
+    trainyard_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1 -fsanitize=address,undefined
+                              -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+  target_compile_definitions(trainyard_flags INTERFACE _GLIBCXX_ASSERTIONS)
+  target_link_options(trainyard_flags INTERFACE -fsanitize=address,undefined)
+endif()
 
 # trainyard_library(<name> SOURCES <file>... [USES <target>...] [PRIVATE_USES <target>...])
 # One library per room. USES is the layer drawing of ARCHITECTURE.md; tests/tidy checks that the
@@ -23,12 +30,12 @@ function(trainyard_library name)
   target_compile_options(trainyard_${name} PRIVATE -Wconversion -Wsign-conversion)
 endfunction()
 
-# trainyard_tests(<name> SOURCES <file>... USES <target>...)
+# trainyard_tests(<name> SOURCES <file>... USES <target>... [LABELS <label>...])
 # One doctest binary per room, each case discovered into ctest with the room's name in front.
 function(trainyard_tests name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LABELS")
-  add_executable(${name}_tests ${PROJECT_SOURCE_DIR}/tests/support/main.cpp ${arg_SOURCES})
-  target_link_libraries(${name}_tests PRIVATE trainyard_flags ${arg_USES} doctest::doctest)
+  add_executable(${name}_tests ${arg_SOURCES})
+  target_link_libraries(${name}_tests PRIVATE trainyard_flags trainyard_test_main ${arg_USES})
   target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name}_tests PRIVATE TRAINYARD_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set(labels unit)
