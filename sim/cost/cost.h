@@ -1,5 +1,5 @@
-// Predictors of time. Two of each exist today: fitted on a machine (FittedCost, from a profile) and
-// derived from datasheets (RooflineCost, closed forms); a scenario's profile decides.
+// Predictors of time. Two of each exist today: fitted on a machine (from a profile) and derived
+// from datasheets (roofline, closed forms); a scenario's profile decides.
 #pragma once
 
 #include "models/kernel.h"
@@ -25,15 +25,16 @@ class ComputeCost {
 struct GroupShape {
   int ranks = 1;
   int servers = 1;
-  int ranks_per_server = 1;           // the most in any server
-  BytesPerSecond intra_bandwidth;     // ring bus bandwidth inside a server
-  BytesPerSecond inter_bandwidth;     // this group's share of its server's NICs, per direction
+  int ranks_per_server = 1;        // the most in any server
+  BytesPerSecond intra_bandwidth;  // ring bus bandwidth inside a server
+  BytesPerSecond inter_bandwidth;  // this group's share of its server's NICs, per direction
   Duration intra_latency{}, inter_latency{};  // of one hop
 };
 
-// time(S) = latency + S_wire / bandwidth, S_wire the bytes that cross the busiest edge of the ring (or,
-// for a point-to-point message, the message). Together they are exactly the law at this size: `latency`
-// holds a + c sqrt(S) of cost-models A3, `bandwidth` its linear part.
+// time(S) = latency + wire_bytes / bandwidth, with the bytes that cross the busiest edge of the
+// ring (of a reduction inside the switch: a rank's link to it; of a point-to-point message: the
+// message). Together they are exactly the law at this size: `latency` holds a + c sqrt(S) of
+// docs/cost-messages.md, `bandwidth` its linear part.
 struct MessageTerms {
   Seconds latency{};
   Bytes wire_bytes;

@@ -1,0 +1,53 @@
+// Closed forms of collectives: hops and bytes over the busiest edge. Private to the room.
+// Source: docs/cost-messages.md.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/cost/cost.h"
+
+namespace trainyard {
+
+// Bytes over an edge as an exact fraction of the buffer.
+struct Share {
+  std::int64_t over = 0;
+  std::int64_t under = 1;
+  double value() const { return static_cast<double>(over) / static_cast<double>(under); }
+};
+
+// The fraction that every edge of a ring of n carries. All-to-all, which has no ring: what a rank
+// sends.
+Share ring_share(CollectiveKind kind, int ranks);
+
+// The fraction that a rank's link to a reducing switch carries in an all-reduce.
+Share in_switch_share(int ranks);
+
+// Floor of the binary logarithm. Requires: value >= 1.
+int log2_floor(int value);
+
+// Terms whose time is latency + per_byte * bytes exactly.
+MessageTerms make_terms(Seconds latency, double per_byte, Share share, Bytes bytes, Basis basis);
+
+// No time and no bytes: a collective of one rank.
+MessageTerms nothing();
+
+// What the inside of the servers adds to a collective over several of them.
+struct Inside {
+  Seconds latency{};    // start-up and hops
+  double per_byte = 0;  // seconds per byte of the buffer; 0 with one rank per server
+};
+
+// A collective on one server. Requires: two or more ranks.
+MessageTerms on_one_server(CollectiveKind kind, Bytes bytes, const GroupShape& shape);
+
+// The closed form of what happens inside. Requires: two or more servers.
+Inside inside_servers(CollectiveKind kind, const GroupShape& shape);
+
+// A collective over two or more servers, given its inside.
+MessageTerms over_servers(CollectiveKind kind, Bytes bytes, const GroupShape& shape,
+                          const Inside& inside);
+
+// alpha + S / B between two ranks.
+MessageTerms between_two(Bytes bytes, const GroupShape& shape);
+
+}  // namespace trainyard

@@ -1,0 +1,51 @@
+// The equations of the compute costs as pure functions of their constants. Private to the room.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "models/kernel.h"
+#include "sim/base/units.h"
+#include "sim/cost/profile.h"
+
+namespace trainyard {
+
+// A kernel's demand on the two resources of a roofline, after efficiencies.
+struct Demand {
+  Seconds compute{};
+  Seconds memory{};
+};
+
+// (x^p + y^p)^(1/p), in the form that cannot overflow: max (1 + (min/max)^p)^(1/p).
+// Requires: demands not negative, p >= 1.
+Seconds p_norm(Demand demand, double p);
+
+// The type whose unit runs a kernel of `dtype`: its own, or the next wider one that the chip has
+// (fp8 on 16 bits, those on tf32 or fp32). Requires: a peak of one of them.
+Dtype unit_for(const MachinePeaks& peaks, Dtype dtype);
+
+// Dense peak of the unit that runs a kernel of this type.
+FlopsPerSecond peak(const MachinePeaks& peaks, Dtype dtype);
+
+// 1 / l2_speedup for what fits into the L2, 1 from twice its size, linear in between, so that time
+// stays continuous and monotone in the bytes.
+double l2_share(Bytes moved, Bytes l2, double l2_speedup);
+
+// What a convolution asks of the machine: the multiply-adds of its implicit GEMM, and its tensors
+// once. In 16-bit types and narrower, channels are padded to multiples of 8 (tensor cores).
+struct ConvolutionDemand {
+  Flops flops;
+  Bytes bytes;
+};
+ConvolutionDemand demand(const Convolution& convolution);
+
+// 4 b a q k d (half of it under a causal mask), 2.5 times that backward: what a fused kernel
+// executes. Source: Dao, FlashAttention-2, 2023, section 4.1.
+Flops executed_flops(const Attention& attention);
+
+// The less trustworthy of two.
+constexpr Basis weaker(Basis a, Basis b) {
+  return std::max(a, b);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,159 @@
+// Message times by the laws of a profile, T(S) = a + S/B + c sqrt(S / 1 MB).
+//
+// For a group without a law of its own, in this order:
+//   another group size of the same kind and number of servers: the linear part by the bytes on the
+//   wire,
+//     c by their square root, a as it is;
+//   all-gather and reduce-scatter: half of the ring all-reduce, which is one after the other;
+//   several servers: the law of one server inside, the closed form between (closed_form.cpp);
+//   otherwise the closed form.
+//
+//   Domain: the sizes of the law; anything derived from a law by these rules is analytic.
+//   Invariant: never faster than the shape's bandwidth inside one server.
+//   Source: docs/cost-messages.md; the constants: configs/profiles/*.json.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "sim/base/check.h"
+#include "sim/cost/closed_form.h"
+#include "sim/cost/profile.h"
+
+namespace trainyard {
+namespace {
+
+bool halves_an_all_reduce(CollectiveKind kind) {
+  return kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter;
+}
+
+// A law brought to a group size: T = start + per_byte S + per_root sqrt(S / 1 MB).
+struct Rescaled {
+  Seconds start{};
+  double per_byte = 0;
+  Seconds per_root{};
+  Share share;
+  Basis basis = Basis::analytic;
+
+  Seconds latency(Bytes bytes) const {
+    return start + std::sqrt(static_cast<double>(bytes.count()) / 1e6) * per_root;
+  }
+};
+
+Share wire_share(const CollectiveLaw& law, int ranks) {
+  return law.in_switch ? in_switch_share(ranks) : ring_share(law.kind, ranks);
+}
+
+Rescaled rescale(const CollectiveLaw& law, CollectiveKind kind, int ranks) {
+  const double wire_ratio = wire_share(law, ranks).value() / wire_share(law, law.ranks).value();
+  Rescaled to;
+  to.start = law.start;
+  to.per_byte = wire_ratio / law.bandwidth.count();
+  to.per_root = std::sqrt(wire_ratio) * law.per_sqrt_MB;
+  to.share = wire_share(law, ranks);
+  to.basis = ranks == law.ranks ? law.from.basis : Basis::analytic;
+  if (kind != law.kind) {
+    to.start /= 2;
+    to.per_byte /= 2;
+    to.per_root /= 2;
+    to.share = ring_share(kind, ranks);
+    to.basis = Basis::analytic;
+  }
+  return to;
+}
+
+class FittedMessages final : public MessageCost {
+ public:
+  explicit FittedMessages(const Profile& profile)
+      : profile_(profile), closed_form_(closed_form_message_cost()) {}
+
+  MessageTerms collective(CollectiveKind kind, Bytes bytes,
+                          const GroupShape& shape) const override {
+    TRAINYARD_CHECK(bytes.count() >= 0, "a collective of {} bytes", bytes.count());
+    TRAINYARD_CHECK(shape.ranks >= 1, "a group of {} ranks", shape.ranks);
+    if (shape.ranks == 1) return nothing();
+    MessageTerms terms = collective_alone(kind, bytes, shape);
+    terms.channels = profile_.collective_channels;
+    return terms;
+  }
+
+  MessageTerms point_to_point(Bytes bytes, const GroupShape& shape) const override {
+    MessageTerms terms = closed_form_->point_to_point(bytes, shape);
+    for (const PointToPointLaw& law : profile_.point_to_point) {
+      if (law.same_server != (shape.servers == 1)) continue;
+      const BytesPerSecond most = law.same_server ? shape.intra_bandwidth : shape.inter_bandwidth;
+      const bool slowed = most < law.bandwidth;
+      terms = make_terms(law.start, 1 / std::min(most, law.bandwidth).count(), {1, 1}, bytes,
+                         slowed ? Basis::analytic : law.from.basis);
+      break;
+    }
+    terms.channels = profile_.point_to_point_channels;
+    return terms;
+  }
+
+ private:
+  MessageTerms collective_alone(CollectiveKind kind, Bytes bytes, const GroupShape& shape) const;
+
+  // The law of `kind` on `servers` servers with the nearest number of ranks (the larger of two).
+  const CollectiveLaw* nearest_law(CollectiveKind kind, int ranks, int servers) const {
+    const CollectiveLaw* best = nullptr;
+    for (const CollectiveLaw& law : profile_.collectives) {
+      if (law.kind != kind || law.servers != servers) continue;
+      const auto distance = [ranks](const CollectiveLaw& l) { return std::abs(l.ranks - ranks); };
+      if (!best || distance(law) < distance(*best) ||
+          (distance(law) == distance(*best) && law.ranks > best->ranks)) {
+        best = &law;
+      }
+    }
+    return best;
+  }
+
+  // The law that prices `kind`: its own, or a ring all-reduce that it is half of.
+  const CollectiveLaw* law_for(CollectiveKind kind, int ranks, int servers) const {
+    const CollectiveLaw* own = nearest_law(kind, ranks, servers);
+    if (own || !halves_an_all_reduce(kind)) return own;
+    const CollectiveLaw* whole = nearest_law(CollectiveKind::all_reduce, ranks, servers);
+    return whole && !whole->in_switch ? whole : nullptr;
+  }
+
+  Profile profile_;
+  std::unique_ptr<MessageCost> closed_form_;
+};
+
+// The inside of a multi-server collective by the law of one server. With one rank per server
+// nothing moves inside, but starting the collective costs the same.
+Inside inside_by_law(const CollectiveLaw& law, CollectiveKind kind, Bytes bytes,
+                     const GroupShape& shape) {
+  const int local = shape.ranks_per_server;
+  if (local == 1) return {rescale(law, kind, law.ranks).latency(bytes), 0};
+  const Rescaled inside = rescale(law, kind, local);
+  // An all-reduce reduces inside first; the one ring of the others carries (n-1)/n everywhere.
+  const double through = kind == CollectiveKind::all_reduce
+                             ? 1
+                             : ring_share(kind, shape.ranks).value() / inside.share.value();
+  return {inside.latency(bytes), inside.per_byte * through};
+}
+
+MessageTerms FittedMessages::collective_alone(CollectiveKind kind, Bytes bytes,
+                                              const GroupShape& shape) const {
+  if (const CollectiveLaw* law = law_for(kind, shape.ranks, shape.servers)) {
+    Rescaled to = rescale(*law, kind, shape.ranks);
+    const double least = to.share.value() / shape.intra_bandwidth.count();
+    if (shape.servers == 1 && to.per_byte < least) {
+      to.per_byte = least;
+      to.basis = Basis::analytic;
+    }
+    return make_terms(to.latency(bytes), to.per_byte, to.share, bytes, to.basis);
+  }
+  const CollectiveLaw* law =
+      kind == CollectiveKind::all_to_all ? nullptr : law_for(kind, shape.ranks_per_server, 1);
+  if (shape.servers == 1 || !law) return closed_form_->collective(kind, bytes, shape);
+  return over_servers(kind, bytes, shape, inside_by_law(*law, kind, bytes, shape));
+}
+
+}  // namespace
+
+std::unique_ptr<MessageCost> fitted_message_cost(const Profile& profile) {
+  return std::make_unique<FittedMessages>(profile);
+}
+
+}  // namespace trainyard
