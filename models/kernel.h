@@ -13,7 +13,7 @@ namespace trainyard {
 
 enum class Dtype : std::uint8_t { fp32, tf32, bf16, fp16, fp8 };
 
-std::string_view name(Dtype dtype);
+std::string_view name(Dtype dtype);  // "bf16"
 Bytes size_of(Dtype dtype);  // of one element in memory; tf32 is stored in 4 bytes
 
 // C[m,n] = A[m,k] B[k,n], `batch` independent ones (attention scores: batch x heads of them).
@@ -60,7 +60,7 @@ enum class MemoryOp : std::uint8_t {
   optimizer,      // Adam, SGD
 };
 
-std::string_view name(MemoryOp op);
+std::string_view name(MemoryOp op);  // "layer_norm", as profiles spell it
 
 struct MemoryBound {
   MemoryOp op = MemoryOp::elementwise;
@@ -70,7 +70,8 @@ struct MemoryBound {
 
 using Kernel = std::variant<Gemm, Attention, Convolution, MemoryBound>;
 
-// Multiply-adds count as two. Memory-bound kernels count none.
+// What the kernel executes. Multiply-adds count as two, memory-bound kernels count none; causal fused
+// attention does half of the scores, its backward pass five products where forward does two.
 Flops flops(const Kernel& kernel);
 
 // Bytes that must cross HBM once: operands in, results out.

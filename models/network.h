@@ -1,8 +1,8 @@
 // Networks: what is trained. A network is a chain of layers; pipeline stages cut the chain.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -51,7 +51,8 @@ struct LayerNode {
 struct Convolutional {
   std::string name;
   std::int64_t in_channels = 3, in_height = 224, in_width = 224;
-  std::vector<LayerNode> nodes;  // in topological order; units are contiguous
+  std::vector<LayerNode> nodes;  // in topological order; units are contiguous and count from 0
+  std::vector<std::string> unit_names;  // "stem", "conv2 block 1", ... by unit
 };
 
 using Network = std::variant<Transformer, Convolutional>;
@@ -66,8 +67,15 @@ struct NetworkWork {
   std::vector<bool> divisible;
 };
 
-// Requires: an execution that check_execution (below) accepts.
+// Requires: check_execution finds no problem. Builds each distinct layer once.
 NetworkWork network_work(const Network& network, const Execution& execution);
+
+// Why a network cannot be executed so: the member of Execution to blame, and a sentence.
+struct ExecutionProblem {
+  std::string member;   // "tensor", "sequence_length", ...; empty: the network's own numbers
+  std::string message;  // "attention heads (96) are not divisible by 5"
+};
+std::vector<ExecutionProblem> check_execution(const Network& network, const Execution& execution);
 
 // Trainable parameters of the whole network (tied embeddings counted once).
 std::int64_t parameter_count(const Network& network, std::int64_t sequence_length);
@@ -78,7 +86,7 @@ std::int64_t divisible_layers(const Network& network);
 // What a Hugging Face config.json says of a network; throws ScenarioError with positions otherwise.
 // (models/hugging_face_json.cpp in sim/scenario reads it, so that models stays free of JSON.)
 
-// Layer graphs of He et al. 2016 (v1.5: stride in the 3x3) and Simonyan & Zisserman 2015.
+// Requires: height and width of at least 32. Layer graphs of He et al. 2016 (v1.5: stride in the 3x3) and Simonyan & Zisserman 2015.
 Convolutional resnet50(std::int64_t height, std::int64_t width);
 Convolutional vgg16(std::int64_t height, std::int64_t width);
 
@@ -87,6 +95,9 @@ struct NetworkBuilder {
   std::string_view name;
   Convolutional (*build)(std::int64_t height, std::int64_t width);
 };
-extern const std::vector<NetworkBuilder> kNetworkBuilders;
+inline constexpr std::array<NetworkBuilder, 2> kNetworkBuilders = {{
+    {"resnet50", resnet50},
+    {"vgg16", vgg16},
+}};
 
 }  // namespace trainyard

@@ -1,0 +1,149 @@
+#include "models/network.h"
+
+#include <fmt/format.h>
+
+#include "models/convolutional.h"
+#include "models/transformer.h"
+#include "models/work_list.h"
+#include "sim/base/check.h"
+
+namespace trainyard {
+namespace {
+
+using Problems = std::vector<ExecutionProblem>;
+
+void must_be_positive(Problems& problems, const char* member, const char* what,
+                      std::int64_t value) {
+  if (value < 1) problems.push_back({member, fmt::format("{} ({}) must be positive", what, value)});
+}
+
+void must_divide(Problems& problems, const char* member, const char* what, std::int64_t value,
+                 std::int64_t degree) {
+  if (value % degree == 0) return;
+  problems.push_back(
+      {member, fmt::format("{} ({}) must be divisible by the tensor-parallel degree ({})", what,
+                           value, degree)});
+}
+
+// Every product that the layers form stays below 2^62. In floating point, so that the test itself
+// cannot overflow.
+void must_be_countable(Problems& problems, const Transformer& n, const Execution& e) {
+  const auto tokens = static_cast<double>(e.micro_batch) * static_cast<double>(e.sequence_length);
+  const double columns = static_cast<double>(n.hidden) +
+                         3 * static_cast<double>(n.heads) * static_cast<double>(n.head_size) +
+                         3 * static_cast<double>(n.ffn_hidden) + static_cast<double>(n.vocabulary);
+  const double scores =
+      tokens * static_cast<double>(n.heads) * static_cast<double>(e.sequence_length);
+  const double rows = static_cast<double>(n.max_positions) + static_cast<double>(e.sequence_length);
+  const double parameters =
+      static_cast<double>(n.layers) * static_cast<double>(n.hidden) * (columns + rows);
+  for (const double count : {16 * tokens * columns, 16 * scores, 16 * parameters}) {
+    if (count < 0x1p62) continue;
+    problems.push_back({"",
+                        "the sizes of the network and of the micro-batch multiply to more than "
+                        "2^62 bytes"});
+    return;
+  }
+}
+
+void check(Problems& problems, const Transformer& n, const Execution& e) {
+  must_be_positive(problems, "", "layers", n.layers);
+  must_be_positive(problems, "", "hidden size", n.hidden);
+  must_be_positive(problems, "", "attention heads", n.heads);
+  must_be_positive(problems, "", "key/value heads", n.kv_heads);
+  must_be_positive(problems, "", "head size", n.head_size);
+  must_be_positive(problems, "", "feed-forward size", n.ffn_hidden);
+  must_be_positive(problems, "", "vocabulary", n.vocabulary);
+  must_be_positive(problems, "sequence_length", "sequence length", e.sequence_length);
+  if (!problems.empty()) return;
+
+  must_be_countable(problems, n, e);
+  if (n.heads % n.kv_heads != 0) {
+    problems.push_back(
+        {"", fmt::format("attention heads ({}) must be divisible by key/value heads ({})", n.heads,
+                         n.kv_heads)});
+  }
+  must_divide(problems, "tensor", "attention heads", n.heads, e.tensor);
+  must_divide(problems, "tensor", "key/value heads", n.kv_heads, e.tensor);
+  must_divide(problems, "tensor", "the feed-forward size", n.ffn_hidden, e.tensor);
+  if (e.sequence_parallel) {
+    must_divide(problems, "sequence_length", "with sequence parallelism the sequence length",
+                e.sequence_length, e.tensor);
+  }
+  if (n.positional == Positional::learned && n.max_positions > 0 &&
+      e.sequence_length > n.max_positions) {
+    problems.push_back(
+        {"sequence_length", fmt::format("the sequence length ({}) exceeds the {} learned positions",
+                                        e.sequence_length, n.max_positions)});
+  }
+}
+
+void check(Problems& problems, const Convolutional&, const Execution& e) {
+  if (e.tensor > 1) {
+    problems.push_back({"tensor", "convolutional networks have no tensor parallelism"});
+  }
+  if (e.sequence_parallel) {
+    problems.push_back({"sequence_parallel", "convolutional networks have no sequence to divide"});
+  }
+  if (e.recompute == Recompute::selective) {
+    problems.push_back({"recompute",
+                        "selective recomputation is of attention; convolutional networks "
+                        "have \"none\" and \"full\""});
+  }
+}
+
+}  // namespace
+
+std::string_view name(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none: return "none";
+    case Recompute::selective: return "selective";
+    case Recompute::full: return "full";
+  }
+  TRAINYARD_CHECK(false, "recompute {}", static_cast<int>(recompute));
+  return "?";
+}
+
+std::vector<WorkItem> recomputed(std::vector<WorkItem> items) {
+  for (WorkItem& item : items) {
+    if (auto* kernel = std::get_if<NamedKernel>(&item)) kernel->name.insert(0, "recompute ");
+    if (auto* start = std::get_if<TensorCollective>(&item)) start->name.insert(0, "recompute ");
+  }
+  return items;
+}
+
+std::vector<ExecutionProblem> check_execution(const Network& network, const Execution& execution) {
+  Problems problems;
+  must_be_positive(problems, "micro_batch", "micro-batch", execution.micro_batch);
+  must_be_positive(problems, "tensor", "tensor-parallel degree", execution.tensor);
+  if (!problems.empty()) return problems;
+  std::visit([&](const auto& n) { check(problems, n, execution); }, network);
+  return problems;
+}
+
+NetworkWork network_work(const Network& network, const Execution& execution) {
+  const Problems problems = check_execution(network, execution);
+  TRAINYARD_CHECK(problems.empty(), "{}", problems.front().message);
+  if (const auto* transformer = std::get_if<Transformer>(&network)) {
+    return transformer_work(*transformer, execution);
+  }
+  return convolutional_work(std::get<Convolutional>(network), execution);
+}
+
+std::int64_t parameter_count(const Network& network, std::int64_t sequence_length) {
+  if (const auto* transformer = std::get_if<Transformer>(&network)) {
+    return transformer_parameters(*transformer, sequence_length);
+  }
+  return convolutional_parameters(std::get<Convolutional>(network));
+}
+
+std::int64_t divisible_layers(const Network& network) {
+  if (const auto* transformer = std::get_if<Transformer>(&network)) return transformer->layers;
+  std::int64_t count = 0;
+  for (const bool divisible : divisible_units(std::get<Convolutional>(network))) {
+    if (divisible) ++count;
+  }
+  return count;
+}
+
+}  // namespace trainyard

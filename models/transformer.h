@@ -1,0 +1,84 @@
+// A transformer cut for one tensor-parallel rank. Symbols follow Korthikanti et al. 2022: s
+// sequence length, b micro-batch, h hidden size, a attention heads, t tensor-parallel degree; m = s
+// b tokens.
+//
+// Tensor parallelism splits the attention heads, the feed-forward columns and the vocabulary.
+// Norms, dropout and residual additions see all m tokens, or m/t of them with sequence parallelism.
+// Source: Shoeybi et al., Megatron-LM, 2019; Korthikanti et al., Reducing Activation Recomputation
+// in Large Transformer Models, 2022.
+#pragma once
+
+#include <cstdint>
+
+#include "models/network.h"
+#include "models/work_list.h"
+
+namespace trainyard {
+
+// What one rank of the tensor-parallel group computes and keeps, as dimensions.
+struct TransformerSlice {
+  std::int64_t tokens = 0;        // m, of the micro-batch
+  std::int64_t shard_tokens = 0;  // tokens seen outside the tensor-parallel regions
+  std::int64_t sequence_length = 0, micro_batch = 0;
+  std::int64_t hidden = 0;    // h, never split
+  std::int64_t heads = 0;     // a/t
+  std::int64_t kv_heads = 0;  // of this rank
+  std::int64_t head_size = 0;
+  std::int64_t qkv_width = 0;        // columns of the fused query, key and value projection
+  std::int64_t attention_width = 0;  // a hs / t
+  std::int64_t ffn = 0;              // f/t
+  std::int64_t fc1_width = 0;        // f/t, twice that with a gate
+  std::int64_t vocabulary = 0;       // rows of the embedding, rounded up
+  bool tensor_parallel = false, sequence_parallel = false, overlap = false;
+  bool fused_attention = false;
+  FeedForward feed_forward = FeedForward::gelu;
+  Positional positional = Positional::learned;
+  Norm norm = Norm::layer_norm;
+  bool dropout = false;
+  Dtype gemm = Dtype::bf16;
+  // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.
+  Dtype stored = Dtype::bf16;
+
+  Bytes element() const { return size_of(stored); }
+  // The hidden states of all tokens: what a layer hands on and a tensor-parallel collective
+  // carries.
+  Bytes hidden_states() const { return tokens * hidden * element(); }
+};
+
+TransformerSlice slice(const Transformer& network, const Execution& execution);
+
+// Collectives at the border of a tensor-parallel region, waited at once; nothing when t = 1.
+void gather_tokens(WorkList& list, const TransformerSlice& slice, const std::string& name);
+void reduce_partial_sums(WorkList& list, const TransformerSlice& slice, const std::string& name);
+
+// Input and weight gradient of a linear layer that is split by columns (qkv, fc1, logits), with the
+// collectives of its input and of its input's gradient.
+void column_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                     std::int64_t columns);
+
+void norm_forward(WorkList& list, const TransformerSlice& slice, std::string name);
+void norm_backward(WorkList& list, const TransformerSlice& slice, std::string name);
+
+LayerWork transformer_layer(const Transformer& network, const Execution& execution);
+LayerWork embedding_layer(const Transformer& network, const Execution& execution);
+LayerWork logits_layer(const Transformer& network, const Execution& execution);
+
+// What one layer keeps for its backward pass when nothing is recomputed.
+struct LayerActivations {
+  Bytes scores;  // s x s per head, which selective recomputation does not keep
+  Bytes rest;
+};
+
+LayerActivations layer_activations(const TransformerSlice& slice);
+
+// Trainable parameters on one of `tensor` ranks.
+std::int64_t layer_parameters(const Transformer& network, int tensor);
+std::int64_t embedding_parameters(const Transformer& network, int tensor,
+                                  std::int64_t sequence_length);
+std::int64_t output_matrix_parameters(const Transformer& network, int tensor);
+std::int64_t norm_parameters(const Transformer& network);
+
+NetworkWork transformer_work(const Transformer& network, const Execution& execution);
+std::int64_t transformer_parameters(const Transformer& network, std::int64_t sequence_length);
+
+}  // namespace trainyard

@@ -1,0 +1,43 @@
+// Writes down work items in the order in which they are enqueued.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/layer_work.h"
+
+namespace trainyard {
+
+class WorkList {
+ public:
+  void kernel(std::string name, Kernel kernel) {
+    items_.emplace_back(NamedKernel{std::move(name), kernel, false});
+  }
+
+  void weight_gradient(std::string name, Kernel kernel) {
+    items_.emplace_back(NamedKernel{std::move(name), kernel, true});
+  }
+
+  void start(std::string name, CollectiveKind kind, Bytes bytes) {
+    items_.emplace_back(TensorCollective{std::move(name), kind, bytes});
+  }
+
+  void wait() { items_.emplace_back(TensorWait{}); }
+
+  void append(std::vector<WorkItem> items) {
+    for (WorkItem& item : items)
+      items_.push_back(std::move(item));
+  }
+
+  std::vector<WorkItem> take() { return std::move(items_); }
+
+ private:
+  std::vector<WorkItem> items_;
+};
+
+// The same work again, every name with "recompute " in front.
+std::vector<WorkItem> recomputed(std::vector<WorkItem> items);
+
+}  // namespace trainyard
