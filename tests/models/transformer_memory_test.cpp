@@ -1,0 +1,141 @@
+// Activations against Korthikanti et al. 2022, as integers: 16 bits, unfused attention with
+// dropout.
+#include <doctest/doctest.h>
+
+#include "tests/models/work_support.h"
+
+using namespace trainyard;
+
+namespace {
+
+struct Shape {
+  std::int64_t hidden, heads, micro_batch, sequence_length;
+  int tensor;
+};
+
+constexpr Shape kShapes[] = {
+    {64, 8, 1, 16, 1},      {64, 8, 3, 32, 4},       {1024, 16, 4, 512, 2},
+    {6144, 64, 4, 2048, 8}, {12288, 96, 1, 2048, 8}, {20480, 128, 1, 2048, 8},
+};
+
+LayerWork work(const Shape& shape, bool sequence_parallel, Recompute recompute) {
+  return layer(network_work(gpt(1, shape.hidden, shape.heads, 512),
+                            execution(shape.micro_batch, shape.sequence_length, shape.tensor,
+                                      sequence_parallel, recompute)));
+}
+
+}  // namespace
+
+TEST_CASE("a layer keeps s b h (10 + 24/t + 5 a s / (h t)) with tensor parallelism alone") {
+  for (const Shape& shape : kShapes) {
+    const auto [h, a, b, s, t] = shape;
+    const LayerWork none = work(shape, false, Recompute::none);
+    CHECK(none.activations.count() == s * b * h * 10 + s * b * h * 24 / t + 5 * a * s * s * b / t);
+    CHECK(none.workspace == Bytes(0));
+  }
+}
+
+TEST_CASE("a layer keeps s b h (34 + 5 a s / h) / t with sequence parallelism") {
+  for (const Shape& shape : kShapes) {
+    const auto [h, a, b, s, t] = shape;
+    const LayerWork none = work(shape, true, Recompute::none);
+    CHECK(none.activations.count() == (34 * s * b * h + 5 * a * s * s * b) / t);
+  }
+}
+
+TEST_CASE("selective recomputation does not keep the 5 a s / h") {
+  for (const Shape& shape : kShapes) {
+    const auto [h, a, b, s, t] = shape;
+    const LayerWork selective = work(shape, true, Recompute::selective);
+    CHECK(selective.activations.count() == 34 * s * b * h / t);
+    CHECK(selective.workspace.count() == 5 * a * s * s * b / t);
+    const LayerWork alone = work(shape, false, Recompute::selective);
+    CHECK(alone.activations.count() == 10 * s * b * h + 24 * s * b * h / t);
+  }
+}
+
+TEST_CASE("full recomputation keeps 2 s b h, and restores the rest for one layer") {
+  for (const Shape& shape : kShapes) {
+    const auto [h, a, b, s, t] = shape;
+    for (const bool sp : {false, true}) {
+      const LayerWork full = work(shape, sp, Recompute::full);
+      CHECK(full.activations.count() == (sp ? 2 * s * b * h / t : 2 * s * b * h));
+      CHECK(full.activations + full.workspace == work(shape, sp, Recompute::none).activations);
+    }
+  }
+}
+
+// Korthikanti et al. 2022, section 4.3: dropout mask s b h / t, logits 4 s b h / t (1 + V/h).
+TEST_CASE("embedding and logits keep the mask and 4 s b h / t (1 + V/h)") {
+  for (const Shape& shape : kShapes) {
+    const auto [h, a, b, s, t] = shape;
+    const std::int64_t v = 512;
+    const NetworkWork split = network_work(gpt(1, h, a, v), execution(b, s, t, true));
+    CHECK(split.kinds[0].activations.count() == s * b * h / t);
+    CHECK(split.kinds[2].activations.count() == (4 * s * b * h + 4 * s * b * v) / t);
+  }
+}
+
+TEST_CASE("fused attention keeps four bytes per head and token instead of scores") {
+  const auto [h, a, b, s, t] = kShapes[3];
+  Execution how = execution(b, s, t, true);
+  how.fused_attention = true;
+  const NetworkWork fused = network_work(gpt(1, h, a, 512), how);
+  CHECK(layer(fused).activations.count() == 34 * s * b * h / t + 4 * a * s * b / t);
+}
+
+// MPT and Llama kinds have no dropout: 32 s b h with a plain feed-forward of 4 h.
+TEST_CASE("without dropout a layer keeps 32 s b h") {
+  const auto [h, a, b, s, t] = kShapes[2];
+  Transformer network = gpt(1, h, a, 512);
+  network.dropout = false;
+  Execution how = execution(b, s);
+  how.fused_attention = true;
+  CHECK(layer(network_work(network, how)).activations.count() == 32 * s * b * h + 4 * a * s * b);
+  how.fused_attention = false;
+  CHECK(layer(network_work(network, how)).activations.count() ==
+        32 * s * b * h + 2 * a * s * s * b);
+}
+
+TEST_CASE("a Llama layer keeps its norms' inputs, projections, gate, up and product") {
+  const std::int64_t h = 4096, a = 32, kv = 8, f = 14336, b = 2, s = 1024;
+  Execution how = execution(b, s);
+  how.fused_attention = true;
+  const NetworkWork work = network_work(llama(1, h, a, kv, f, 1000), how);
+  const std::int64_t tokens = b * s;
+  const std::int64_t widths = 4 * h            // two norm inputs, two norm outputs
+                              + h + 2 * h / 4  // query; key and value of 8 of 32 heads
+                              + h              // attention output
+                              + 3 * f;         // gate, up, their product
+  CHECK(layer(work).activations.count() == 2 * tokens * widths + 4 * tokens * a);
+  CHECK(work.kinds[0].activations == Bytes(0));
+}
+
+TEST_CASE("ReLU keeps one feed-forward tensor where GELU keeps two and gates keep three") {
+  Transformer network = gpt(1, 64, 8, 512);
+  const auto kept = [&](FeedForward feed_forward) {
+    network.feed_forward = feed_forward;
+    return layer(network_work(network, execution(1, 16))).activations.count();
+  };
+  const std::int64_t tensor = 2 * 16 * 256;
+  CHECK(kept(FeedForward::gelu) == kept(FeedForward::relu) + tensor);
+  CHECK(kept(FeedForward::swiglu) == kept(FeedForward::gelu) + tensor);
+  CHECK(kept(FeedForward::geglu) == kept(FeedForward::swiglu));
+}
+
+TEST_CASE("8-bit training keeps and sends 16-bit tensors, only its multiplications are narrower") {
+  Execution how = execution(1, 128, 2);
+  how.compute = Dtype::bf16;
+  const NetworkWork wide = network_work(gpt(1, 64, 8, 512), how);
+  how.compute = Dtype::fp8;
+  const NetworkWork narrow = network_work(gpt(1, 64, 8, 512), how);
+  CHECK(layer(narrow).activations == layer(wide).activations);
+  CHECK(layer(narrow).output == layer(wide).output);
+  int gemms = 0;
+  for (const WorkItem& item : layer(narrow).forward) {
+    const auto* kernel = std::get_if<NamedKernel>(&item);
+    const auto* gemm = kernel ? std::get_if<Gemm>(&kernel->kernel) : nullptr;
+    if (gemm && gemm->dtype == Dtype::fp8) ++gemms;
+  }
+  CHECK(gemms == 4);
+}

@@ -1,0 +1,285 @@
+// What a transformer layer enqueues: order, shapes, bytes, collectives.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/models/work_support.h"
+
+using namespace trainyard;
+
+namespace {
+
+using Script = std::vector<std::string>;
+
+const Gemm& gemm(const std::vector<WorkItem>& items, const std::string& name) {
+  for (const WorkItem& item : items) {
+    const auto* kernel = std::get_if<NamedKernel>(&item);
+    if (kernel && kernel->name == name) return std::get<Gemm>(kernel->kernel);
+  }
+  FAIL("no kernel named " << name);
+  static const Gemm none;
+  return none;
+}
+
+int count(const std::vector<TensorCollective>& found, CollectiveKind kind) {
+  int number = 0;
+  for (const TensorCollective& collective : found) {
+    if (collective.kind == kind) ++number;
+  }
+  return number;
+}
+
+constexpr CollectiveKind kReduce = CollectiveKind::all_reduce;
+constexpr CollectiveKind kGather = CollectiveKind::all_gather;
+constexpr CollectiveKind kScatter = CollectiveKind::reduce_scatter;
+
+}  // namespace
+
+TEST_CASE("a Megatron layer with tensor and sequence parallelism, in order") {
+  const LayerWork work = layer(network_work(gpt(1, 64, 8, 512), execution(1, 16, 2, true)));
+  CHECK(script(work.forward) == Script{"norm 1",
+                                       "start qkv all-gather",
+                                       "wait",
+                                       "qkv",
+                                       "attention transpose",
+                                       "attention scores",
+                                       "softmax",
+                                       "attention dropout",
+                                       "attention context",
+                                       "proj",
+                                       "start proj reduce-scatter",
+                                       "wait",
+                                       "residual 1",
+                                       "norm 2",
+                                       "start fc1 all-gather",
+                                       "wait",
+                                       "fc1",
+                                       "activation",
+                                       "fc2",
+                                       "start fc2 reduce-scatter",
+                                       "wait",
+                                       "residual 2"});
+  CHECK(script(work.backward) == Script{"residual 2 backward",
+                                        "start fc2 gradient all-gather",
+                                        "wait",
+                                        "fc2 input gradient",
+                                        "fc2 weight gradient",
+                                        "activation backward",
+                                        "start fc1 input all-gather",
+                                        "fc1 input gradient",
+                                        "wait",
+                                        "start fc1 input gradient reduce-scatter",
+                                        "fc1 weight gradient",
+                                        "wait",
+                                        "norm 2 backward",
+                                        "residual 1 backward",
+                                        "start proj gradient all-gather",
+                                        "wait",
+                                        "proj input gradient",
+                                        "proj weight gradient",
+                                        "attention probability gradient",
+                                        "attention value gradient",
+                                        "attention dropout backward",
+                                        "softmax backward",
+                                        "attention query gradient",
+                                        "attention key gradient",
+                                        "attention transpose backward",
+                                        "start qkv input all-gather",
+                                        "qkv input gradient",
+                                        "wait",
+                                        "start qkv input gradient reduce-scatter",
+                                        "qkv weight gradient",
+                                        "wait",
+                                        "norm 1 backward"});
+}
+
+TEST_CASE("a Llama layer on one rank, in order") {
+  Execution how = execution(1, 16);
+  how.fused_attention = true;
+  const LayerWork work = layer(network_work(llama(1, 64, 8, 2, 192, 512), how));
+  CHECK(script(work.forward) == Script{"norm 1", "qkv", "rope", "attention", "proj", "residual 1",
+                                       "norm 2", "fc1", "activation", "fc2", "residual 2"});
+  CHECK(gemm(work.forward, "qkv") == Gemm{16, 64 + 2 * 16, 64, 1, Dtype::fp16});
+  CHECK(gemm(work.forward, "fc1") == Gemm{16, 2 * 192, 64, 1, Dtype::fp16});
+  CHECK(gemm(work.forward, "fc2") == Gemm{16, 64, 192, 1, Dtype::fp16});
+}
+
+TEST_CASE("linear layers have the shapes of Megatron-LM, and gradients of theirs") {
+  const std::int64_t m = 2 * 2048, h = 12288, t = 8;
+  const LayerWork work =
+      layer(network_work(gpt(1, h, 96, 51200), execution(2, 2048, static_cast<int>(t))));
+  struct Linear {
+    std::string name;
+    std::int64_t n, k;
+  };
+  for (const Linear& linear : {Linear{"qkv", 3 * h / t, h}, Linear{"proj", h, h / t},
+                               Linear{"fc1", 4 * h / t, h}, Linear{"fc2", h, 4 * h / t}}) {
+    const auto [name, n, k] = linear;
+    CAPTURE(name);
+    CHECK(gemm(work.forward, name) == Gemm{m, n, k, 1, Dtype::fp16});
+    CHECK(gemm(work.backward, name + " input gradient") == Gemm{m, k, n, 1, Dtype::fp16});
+    CHECK(gemm(work.backward, name + " weight gradient") == Gemm{n, k, m, 1, Dtype::fp16});
+  }
+  CHECK(gemm(work.forward, "attention scores") == Gemm{2048, 2048, 128, 2 * 96 / t, Dtype::fp16});
+  CHECK(gemm(work.forward, "attention context") == Gemm{2048, 128, 2048, 2 * 96 / t, Dtype::fp16});
+}
+
+TEST_CASE("exactly the weight gradients may be deferred") {
+  const NetworkWork work = network_work(gpt(1, 64, 8, 512), execution(1, 16, 2, true));
+  for (const LayerWork& kind : work.kinds) {
+    for (const auto* items : {&kind.forward, &kind.backward}) {
+      for (const WorkItem& item : *items) {
+        const auto* kernel = std::get_if<NamedKernel>(&item);
+        if (!kernel) continue;
+        CAPTURE(kernel->name);
+        CHECK(kernel->weight_gradient ==
+              (kernel->name.find("weight gradient") != std::string::npos));
+      }
+    }
+  }
+}
+
+TEST_CASE("one rank alone has no collectives and waits for none") {
+  for (const bool sp : {false, true}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      const NetworkWork work = network_work(gpt(1, 64, 8, 512), execution(1, 16, 1, sp, recompute));
+      for (const LayerWork& kind : work.kinds) {
+        for (const auto* items : {&kind.forward, &kind.recompute, &kind.backward}) {
+          for (const WorkItem& item : *items)
+            CHECK(std::holds_alternative<NamedKernel>(item));
+        }
+      }
+    }
+  }
+}
+
+// Two all-reduces forward and two backward; full recomputation runs the forward ones again.
+TEST_CASE("a layer all-reduces four times s b h, six times with full recomputation") {
+  for (const TensorOverlap overlap : {TensorOverlap::none, TensorOverlap::weight_gradient}) {
+    Execution how = execution(3, 128, 4);
+    how.tensor_overlap = overlap;
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      how.recompute = recompute;
+      const LayerWork work = layer(network_work(gpt(1, 256, 8, 512), how));
+      CHECK(collectives(work.forward).size() == 2);
+      CHECK(collectives(work.backward).size() == 2);
+      CHECK(collectives(work.recompute).size() == (recompute == Recompute::full ? 2 : 0));
+      for (const auto* items : {&work.forward, &work.recompute, &work.backward}) {
+        for (const TensorCollective& collective : collectives(*items)) {
+          CHECK(collective.kind == kReduce);
+          CHECK(collective.bytes.count() == 3 * 128 * 256 * 2);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("sequence parallelism makes each all-reduce a pair, and gathers two inputs again") {
+  for (const TensorOverlap overlap : {TensorOverlap::none, TensorOverlap::weight_gradient}) {
+    Execution how = execution(3, 128, 4, true, Recompute::full);
+    how.tensor_overlap = overlap;
+    const LayerWork work = layer(network_work(gpt(1, 256, 8, 512), how));
+    for (const auto* items : {&work.forward, &work.recompute}) {
+      CHECK(count(collectives(*items), kGather) == 2);
+      CHECK(count(collectives(*items), kScatter) == 2);
+      CHECK(collectives(*items).size() == 4);
+    }
+    CHECK(count(collectives(work.backward), kGather) == 2 + 2);
+    CHECK(count(collectives(work.backward), kScatter) == 2);
+    CHECK(collectives(work.backward).size() == 6);
+    for (const TensorCollective& collective : collectives(work.backward)) {
+      CHECK(collective.bytes.count() == 3 * 128 * 256 * 2);
+    }
+  }
+}
+
+TEST_CASE("without overlap every collective is waited for at once, with it all are by the end") {
+  for (const TensorOverlap overlap : {TensorOverlap::none, TensorOverlap::weight_gradient}) {
+    for (const bool sp : {false, true}) {
+      Execution how = execution(1, 16, 2, sp);
+      how.tensor_overlap = overlap;
+      const NetworkWork work = network_work(gpt(1, 64, 8, 512), how);
+      for (const LayerWork& kind : work.kinds) {
+        for (const auto* items : {&kind.forward, &kind.backward}) {
+          bool pending = false;
+          for (const WorkItem& item : *items) {
+            if (overlap == TensorOverlap::none && pending) {
+              CHECK(std::holds_alternative<TensorWait>(item));
+            }
+            if (std::holds_alternative<TensorCollective>(item)) pending = true;
+            if (std::holds_alternative<TensorWait>(item)) pending = false;
+          }
+          CHECK_FALSE(pending);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("selective recomputation runs the attention core just before its backward pass") {
+  const LayerWork work =
+      layer(network_work(gpt(1, 64, 8, 512), execution(1, 16, 1, false, Recompute::selective)));
+  CHECK(work.recompute.empty());
+  const Script lines = script(work.backward);
+  const auto first = std::find(lines.begin(), lines.end(), "recompute attention scores");
+  REQUIRE(lines.end() - first > 5);
+  CHECK(*(first - 1) == "proj weight gradient");
+  CHECK(Script(first, first + 5) ==
+        Script{"recompute attention scores", "recompute softmax", "recompute attention dropout",
+               "recompute attention context", "attention probability gradient"});
+}
+
+// Per element of q h, m f/t and m s a/t: norms 2 + 3 passes, GELU 2 + 3, SwiGLU 3 + 5, softmax 2 +
+// 3, dropout 2 d + 1, residual with dropout (3d + 1) + (2d + 1).
+TEST_CASE("memory-bound kernels move the published byte counts") {
+  const std::int64_t b = 2, s = 32, h = 64, a = 8, d = 2, t = 2, m = b * s;
+  for (const bool sp : {false, true}) {
+    const std::int64_t q = sp ? m / t : m;
+    const LayerWork work = layer(network_work(gpt(1, h, a, 512), execution(b, s, t, sp)));
+    const std::int64_t scores = m * s * a / t;
+    CHECK(bytes_of(work.forward, MemoryOp::layer_norm) == 2 * 2 * q * h * d);
+    CHECK(bytes_of(work.backward, MemoryOp::layer_norm) == 2 * 3 * q * h * d);
+    CHECK(bytes_of(work.forward, MemoryOp::activation) == 2 * m * 4 * h / t * d);
+    CHECK(bytes_of(work.backward, MemoryOp::activation) == 3 * m * 4 * h / t * d);
+    CHECK(bytes_of(work.forward, MemoryOp::softmax) == 2 * d * scores);
+    CHECK(bytes_of(work.backward, MemoryOp::softmax) == 3 * d * scores);
+    CHECK(bytes_of(work.forward, MemoryOp::dropout) ==
+          (2 * d + 1) * scores + 2 * (3 * d + 1) * q * h);
+    CHECK(bytes_of(work.backward, MemoryOp::dropout) ==
+          (2 * d + 1) * scores + 2 * (2 * d + 1) * q * h);
+    CHECK(bytes_of(work.forward, MemoryOp::elementwise) == 2 * 3 * m * h / t * d);
+  }
+  const LayerWork gated = layer(network_work(llama(1, h, a, 2, 192, 512), execution(b, s)));
+  CHECK(bytes_of(gated.forward, MemoryOp::activation) == 3 * m * 192 * d);
+  CHECK(bytes_of(gated.backward, MemoryOp::activation) == 5 * m * 192 * d);
+  CHECK(bytes_of(gated.forward, MemoryOp::rope) == 2 * m * (h + h / 4) * d);
+}
+
+TEST_CASE("the cross-entropy moves 16 bytes per token and vocabulary entry of the rank") {
+  const NetworkWork work = network_work(gpt(1, 64, 8, 512), execution(2, 16, 4));
+  const LayerWork& logits = work.kinds[2];
+  CHECK(bytes_of(logits.forward, MemoryOp::cross_entropy) +
+            bytes_of(logits.backward, MemoryOp::cross_entropy) ==
+        16 * 2 * 16 * 512 / 4);
+  CHECK(gemm(logits.forward, "logits") == Gemm{32, 128, 64, 1, Dtype::fp16});
+}
+
+TEST_CASE("a split vocabulary sums embeddings, exchanges two scalars per token, sums gradients") {
+  for (const bool sp : {false, true}) {
+    const NetworkWork work = network_work(gpt(1, 64, 8, 512), execution(2, 16, 4, sp));
+    const std::int64_t states = 2 * 16 * 64 * 2;
+    const std::vector<TensorCollective> embedding = collectives(work.kinds[0].forward);
+    REQUIRE(embedding.size() == 1);
+    CHECK(embedding[0].kind == (sp ? kScatter : kReduce));
+    CHECK(embedding[0].bytes.count() == states);
+
+    const std::vector<TensorCollective> loss = collectives(work.kinds[2].forward);
+    REQUIRE(loss.size() == (sp ? 3 : 2));
+    for (std::size_t i = loss.size() - 2; i < loss.size(); ++i) {
+      CHECK(loss[i].kind == kReduce);
+      CHECK(loss[i].bytes.count() == 2 * 16 * 4);
+    }
+    CHECK(count(collectives(work.kinds[2].backward), sp ? kScatter : kReduce) == 1);
+    CHECK(count(collectives(work.kinds[2].backward), kGather) == (sp ? 1 : 0));
+  }
+}
