@@ -16,7 +16,7 @@
 
 namespace trainyard {
 
-// `backward` is the whole of it; its halves (gradient of the input, gradient of the weights) are for
+// `backward` is the whole of it; its halves (gradients of the input and of the weights) are for
 // schedules that separate them. In zero-bubble papers "B" is the input half only.
 enum class Pass : std::uint8_t { forward, backward, backward_input, backward_weight };
 
@@ -57,8 +57,15 @@ const ScheduleEntry* find_schedule(std::string_view name);
 // The order of every stage. Requires: the shape is supported.
 std::vector<std::vector<Slot>> build_stages(const ScheduleEntry& entry, const PipelineShape& shape);
 
-// What is wrong with an order of all stages, in words; nullopt if it is valid: each forward and each
-// backward once per micro-batch, chunk and stage (a backward as a whole or as both of its halves),
+// The pure functions behind the table; each file says its order, its time and its source.
+std::vector<Slot> gpipe(const PipelineShape& shape, int stage);
+std::vector<Slot> one_f_one_b(const PipelineShape& shape, int stage);
+std::vector<Slot> interleaved_one_f_one_b(const PipelineShape& shape, int stage);
+std::optional<std::string> interleaved_unsupported(const PipelineShape& shape);
+std::vector<Slot> sequential(const PipelineShape& shape, int stage);
+
+// What is wrong with an order of all stages, in words; nullopt if it is valid: each forward and
+// each backward once per micro-batch, chunk and stage (a backward whole or as both of its halves),
 // each after what it needs, and no cycle among the stages, else the cycle is named.
 std::optional<std::string> check_schedule(const PipelineShape& shape,
                                           std::span<const std::vector<Slot>> stages);
@@ -68,9 +75,10 @@ struct PassTicks {
   int forward = 1, backward = 2, backward_input = 1, backward_weight = 1;
 };
 
-// A timeline in text, one row per stage and one cell of equal width per tick: letter, micro-batch and,
-// where a stage has several chunks, the chunk as a lower-case letter; '-' while a pass goes on, '.' while
-// the stage waits. Without communication. Requires: check_schedule() is nullopt.
+// A timeline in text without communication: one row per stage, one cell of equal width per tick.
+// A pass begins with its letter, its micro-batch and, if stages have several chunks, the chunk as a
+// lower-case letter; '-' while it goes on, '.' while the stage waits.
+// Requires: check_schedule() is nullopt, chunks <= 26.
 std::string draw(const PipelineShape& shape, std::span<const std::vector<Slot>> stages,
                  const PassTicks& ticks = {});
 

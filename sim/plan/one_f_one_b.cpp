@@ -1,0 +1,29 @@
+// One forward, one backward, after p - stage - 1 warm-up forwards.
+//
+//   time (equal stages, no communication) = (m + p - 1)(F + B), as GPipe, but at most p - stage
+//   activations live at once.
+//
+// Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using
+// Megatron-LM, SC 2021, 2.2.1 (PipeDream-Flush).
+#include <algorithm>
+
+#include "sim/plan/schedule.h"
+
+namespace trainyard {
+
+std::vector<Slot> one_f_one_b(const PipelineShape& shape, int stage) {
+  const int m = shape.microbatches;
+  const int warmup = std::min(shape.stages - stage - 1, m);
+  std::vector<Slot> slots;
+  for (int i = 0; i < warmup; ++i)
+    slots.push_back({Pass::forward, i, 0});
+  for (int i = warmup; i < m; ++i) {
+    slots.push_back({Pass::forward, i, 0});
+    slots.push_back({Pass::backward, i - warmup, 0});
+  }
+  for (int i = m - warmup; i < m; ++i)
+    slots.push_back({Pass::backward, i, 0});
+  return slots;
+}
+
+}  // namespace trainyard
