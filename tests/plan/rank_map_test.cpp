@@ -1,0 +1,115 @@
+#include "sim/plan/rank_map.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "sim/base/random.h"
+
+using namespace trainyard;
+
+namespace {
+
+constexpr std::array<Axis, kAxes> kAllAxes = {Axis::tensor, Axis::data, Axis::pipeline};
+
+std::vector<RankOrder> all_orders() {
+  std::vector<RankOrder> orders;
+  RankOrder order = kAllAxes;
+  do
+    orders.push_back(order);
+  while (std::next_permutation(order.begin(), order.end()));
+  return orders;
+}
+
+std::vector<Rank> ranks(std::initializer_list<int> numbers) {
+  std::vector<Rank> result;
+  for (int number : numbers)
+    result.push_back(static_cast<Rank>(number));
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("ranks: tensor fastest, pipeline slowest") {
+  const RankMap map({.tensor = 2, .data = 2, .pipeline = 4});
+  CHECK(map.world_size() == 16);
+  CHECK(map.group(Rank{0}, Axis::tensor) == ranks({0, 1}));
+  CHECK(map.group(Rank{3}, Axis::data) == ranks({1, 3}));
+  CHECK(map.group(Rank{2}, Axis::pipeline) == ranks({2, 6, 10, 14}));
+  CHECK(map.coordinates(Rank{7}) == RankCoordinates{.tensor = 1, .data = 1, .pipeline = 1});
+  CHECK(map.peer(Rank{7}, Axis::pipeline, 3) == Rank{15});
+}
+
+TEST_CASE("another order moves the groups, not their sizes") {
+  const RankMap map({.tensor = 2, .data = 2, .pipeline = 4},
+                    {Axis::pipeline, Axis::tensor, Axis::data});
+  CHECK(map.group(Rank{2}, Axis::pipeline) == ranks({0, 1, 2, 3}));
+  CHECK(map.group(Rank{1}, Axis::tensor) == ranks({1, 5}));
+  CHECK(map.group(Rank{1}, Axis::data) == ranks({1, 9}));
+}
+
+TEST_CASE("groups are numbered by their first ranks") {
+  const RankMap map({.tensor = 2, .data = 2, .pipeline = 4});
+  CHECK(map.groups(Axis::data) == 8);
+  CHECK(map.group_index(Rank{0}, Axis::data) == 0);
+  CHECK(map.group_index(Rank{3}, Axis::data) == 1);
+  CHECK(map.group_index(Rank{4}, Axis::data) == 2);
+  CHECK(map.first_of_group(2, Axis::data) == Rank{4});
+  CHECK(map.group_index(Rank{13}, Axis::pipeline) == 1);
+}
+
+// For every order the map is a bijection, and the groups of an axis are a partition of the ranks.
+TEST_CASE("rank maps are permutations and their groups partitions") {
+  SplitMix64 random(43);
+  for (int trial = 0; trial < 60; ++trial) {
+    const ParallelDegrees degrees = {.tensor = 1 + static_cast<int>(random.below(5)),
+                                     .data = 1 + static_cast<int>(random.below(5)),
+                                     .pipeline = 1 + static_cast<int>(random.below(5))};
+    for (const RankOrder& order : all_orders()) {
+      const RankMap map(degrees, order);
+      std::set<Rank> seen;
+      for (int t = 0; t < degrees.tensor; ++t) {
+        for (int d = 0; d < degrees.data; ++d) {
+          for (int p = 0; p < degrees.pipeline; ++p) {
+            const RankCoordinates at = {.tensor = t, .data = d, .pipeline = p};
+            CHECK(map.coordinates(map.rank(at)) == at);
+            seen.insert(map.rank(at));
+          }
+        }
+      }
+      CHECK(seen.size() == static_cast<std::size_t>(map.world_size()));
+      CHECK(index(*seen.rbegin()) + 1 == seen.size());
+
+      for (Axis axis : kAllAxes) {
+        int firsts = 0;
+        for (Rank rank : seen) {
+          const std::vector<Rank> group = map.group(rank, axis);
+          const int place = map.coordinate(rank, axis);
+          CHECK(group.size() == static_cast<std::size_t>(map.size(axis)));
+          CHECK(group[static_cast<std::size_t>(place)] == rank);
+          CHECK(std::is_sorted(group.begin(), group.end()));
+          CHECK(map.first_of_group(map.group_index(rank, axis), axis) == group.front());
+          for (Rank member : group) {
+            CHECK(map.group_index(member, axis) == map.group_index(rank, axis));
+            for (Axis other : kAllAxes)
+              if (other != axis)
+                CHECK(map.coordinate(member, other) == map.coordinate(rank, other));
+          }
+          // Ranks come in increasing order, so a group is met first at its first rank.
+          if (place == 0) CHECK(map.group_index(rank, axis) == firsts++);
+        }
+        CHECK(firsts == map.groups(axis));
+      }
+    }
+  }
+}
+
+TEST_CASE("an order is read in all six permutations and in no other text") {
+  CHECK(parse_rank_order("tp-dp-pp") == kMegatronOrder);
+  for (const RankOrder& order : all_orders())
+    CHECK(parse_rank_order(to_text(order)) == order);
+  for (std::string_view wrong : {"", "tp", "tp-dp", "tp-dp-dp", "tp-dp-pp-", "tp_dp_pp", "TP-DP-PP",
+                                 "tp-cp-pp", " tp-dp-pp", "tp-dp-pp-ep"})
+    CHECK(!parse_rank_order(wrong));
+}
