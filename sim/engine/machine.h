@@ -14,6 +14,10 @@ enum class ActorId : std::uint32_t {};
 enum class CommunicatorId : std::uint32_t {};
 enum class ChannelId : std::uint32_t {};
 
+// In a port that the actor's program never uses.
+inline constexpr CommunicatorId kNoCommunicator{0xFFFFFFFF};
+inline constexpr ChannelId kNoChannel{0xFFFFFFFF};
+
 // How long each kernel takes on one kind of actor, alone.
 struct KernelTimes {
   std::vector<Duration> kernel;  // by the indices of Program::kernels

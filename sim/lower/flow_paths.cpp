@@ -1,0 +1,46 @@
+#include "sim/lower/flow_paths.h"
+
+#include <algorithm>
+
+namespace trainyard {
+
+int ring_count(int servers, int ranks_per_server) { return servers == 1 ? 1 : ranks_per_server; }
+
+std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_per_server) {
+  std::vector<std::vector<int>> servers;
+  std::vector<int> sorted(gpus.begin(), gpus.end());
+  std::sort(sorted.begin(), sorted.end());
+  for (const int gpu : sorted) {
+    if (servers.empty() || servers.back().front() / gpus_per_server != gpu / gpus_per_server)
+      servers.emplace_back();
+    servers.back().push_back(gpu);
+  }
+  std::size_t most = 0;
+  for (const std::vector<int>& server : servers) most = std::max(most, server.size());
+  const int rings = ring_count(static_cast<int>(servers.size()), static_cast<int>(most));
+
+  std::vector<std::pair<int, int>> edges;
+  for (int ring = 0; ring < rings; ++ring) {
+    std::vector<int> order;
+    for (const std::vector<int>& server : servers) {
+      const std::size_t size = server.size();
+      for (std::size_t i = 0; i < size; ++i)
+        order.push_back(server[(static_cast<std::size_t>(ring) + i) % size]);
+    }
+    for (std::size_t i = 0; i < order.size(); ++i)
+      edges.emplace_back(order[i], order[(i + 1) % order.size()]);
+  }
+  return edges;
+}
+
+std::uint32_t add_path(const Topology& topology, int from_gpu, int to_gpu, RankStructure& structure) {
+  RankStructure::Path path;
+  path.source = static_cast<std::uint32_t>(from_gpu);
+  path.destination = static_cast<std::uint32_t>(to_gpu);
+  for (const LinkId link : topology.route(from_gpu, to_gpu).links)
+    path.links.push_back(static_cast<std::uint32_t>(link));
+  structure.paths.push_back(std::move(path));
+  return static_cast<std::uint32_t>(structure.paths.size() - 1);
+}
+
+}  // namespace trainyard

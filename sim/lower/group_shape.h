@@ -1,0 +1,37 @@
+// What the time of a communication depends on: where its ranks sit and what they share.
+#pragma once
+
+#include <map>
+#include <span>
+#include <vector>
+
+#include "sim/base/ids.h"
+#include "sim/cost/cost.h"
+#include "topologies/placement.h"
+#include "topologies/topology.h"
+
+namespace trainyard {
+
+// Rank r is GPU r of the cluster, as torchrun numbers them.
+class GroupShapes {
+ public:
+  // With `flows` the links themselves share bandwidth, so a group is offered all NICs it can reach;
+  // without, its part of them while all groups of its kind communicate at once.
+  GroupShapes(const ClusterSpec& cluster, bool flows) : cluster_(cluster), flows_(flows) {}
+
+  // Of a collective's group. Requires: at least two ranks.
+  GroupShape of_group(std::span<const int> gpus);
+
+  // Of a message between two ranks; `crossing` ranks of the sender's server send to another one at the
+  // same time.
+  GroupShape of_pair(int from, int to, int crossing);
+
+ private:
+  BytesPerSecond ring(const std::vector<int>& local);
+
+  const ClusterSpec& cluster_;
+  bool flows_;
+  std::map<std::vector<int>, BytesPerSecond> ring_;  // the exact packing of a mesh is a search
+};
+
+}  // namespace trainyard

@@ -1,0 +1,350 @@
+#include "sim/lower/lower.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
+
+#include "sim/base/check.h"
+#include "sim/lower/flow_paths.h"
+#include "sim/lower/group_shape.h"
+#include "sim/lower/rank_classes.h"
+
+namespace trainyard {
+namespace {
+
+// Where a message of rank r goes: one step along the pipeline, wrapping from the last stage to the first
+// when stages hold several chunks.
+enum class Direction : std::uint8_t { forward, backward };
+
+// What a rank structure's edge stands for.
+struct EdgeInfo {
+  enum class Kind : std::uint8_t { tensor, data, forward, backward } kind = Kind::tensor;
+  std::uint32_t shape = 0;  // into shapes
+};
+
+auto as_key(const GroupShape& shape) {
+  return std::make_tuple(shape.ranks, shape.servers, shape.ranks_per_server,
+                         shape.intra_bandwidth.count(), shape.inter_bandwidth.count(),
+                         shape.intra_latency.count(), shape.inter_latency.count());
+}
+
+class Lowering {
+ public:
+  Lowering(const StepPlan& plan, const RankMap& ranks, const ClusterSpec& cluster,
+           const Topology* topology, const ComputeCost& compute, const MessageCost& messages,
+           const LowerOptions& options)
+      : plan_(plan),
+        ranks_(ranks),
+        cluster_(cluster),
+        topology_(topology),
+        compute_(compute),
+        messages_(messages),
+        options_(options),
+        flows_(options.fidelity == Fidelity::flow),
+        group_shapes_(cluster, flows_) {
+    TRAINYARD_CHECK(!flows_ || topology != nullptr, "flows need a topology");
+  }
+
+  Lowered run() {
+    estimate_kernels();
+    colour_ranks();
+    add_groups(Axis::tensor, EdgeInfo::Kind::tensor);
+    add_groups(Axis::data, EdgeInfo::Kind::data);
+    add_messages(Direction::forward);
+    add_messages(Direction::backward);
+    colour_links();
+    classes_ = refine(structure_);
+    result_.class_of_rank = classes_.of_rank;
+    if (!options_.fold) classes_ = unfolded(structure_);
+    make_actors();
+    make_classes();
+    make_links();
+    make_connections();
+    return std::move(result_);
+  }
+
+ private:
+  int stage_of(int rank) const {
+    return ranks_.coordinate(Rank(static_cast<std::uint32_t>(rank)), Axis::pipeline);
+  }
+  void estimate_kernels();
+  void colour_ranks();
+  void colour_links();
+  void add_groups(Axis axis, EdgeInfo::Kind kind);
+  void add_messages(Direction direction);
+  std::uint32_t shape_index(EdgeInfo::Kind kind, const GroupShape& shape);
+  std::uint32_t add_table(EdgeInfo::Kind kind, const GroupShape& shape);
+  Transfer transfer(const MessageTerms& terms, int rings) const;
+  void make_actors();
+  void make_classes();
+  void make_links();
+  void make_connections();
+  std::vector<Path> folded_paths(const RankStructure::Edge& edge) const;
+
+  const StepPlan& plan_;
+  const RankMap& ranks_;
+  const ClusterSpec& cluster_;
+  const Topology* topology_;
+  const ComputeCost& compute_;
+  const MessageCost& messages_;
+  const LowerOptions& options_;
+  bool flows_;
+  GroupShapes group_shapes_;
+
+  RankStructure structure_;
+  std::vector<EdgeInfo> edges_;
+  std::map<std::pair<EdgeInfo::Kind, decltype(as_key(GroupShape{}))>, std::uint32_t> shape_index_;
+  std::vector<double> slowdown_;  // by rank
+  RankClasses classes_;
+  std::vector<std::uint32_t> first_link_;                      // by link class
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t> crossings_;  // (path, link) classes
+  Lowered result_;
+};
+
+void Lowering::estimate_kernels() {
+  for (const Kernel& kernel : plan_.kernels) result_.kernels.push_back(compute_.time(kernel));
+}
+
+void Lowering::colour_ranks() {
+  slowdown_.assign(static_cast<std::size_t>(ranks_.world_size()), 1);
+  for (const Straggler& straggler : options_.stragglers)
+    slowdown_[static_cast<std::size_t>(straggler.rank)] *= straggler.compute_slowdown;
+  std::map<std::pair<int, double>, std::uint32_t> colours;
+  for (int r = 0; r < ranks_.world_size(); ++r) {
+    const auto next = static_cast<std::uint32_t>(colours.size());
+    const auto at =
+        colours.try_emplace({stage_of(r), slowdown_[static_cast<std::size_t>(r)]}, next).first;
+    structure_.rank_colour.push_back(at->second);
+  }
+}
+
+void Lowering::colour_links() {
+  if (!flows_) return;
+  std::map<double, std::uint32_t> colours;
+  for (const Link& link : topology_->links()) {
+    const auto next = static_cast<std::uint32_t>(colours.size());
+    structure_.link_colour.push_back(colours.try_emplace(link.bandwidth.count(), next).first->second);
+  }
+}
+
+std::uint32_t Lowering::shape_index(EdgeInfo::Kind kind, const GroupShape& shape) {
+  const auto next = static_cast<std::uint32_t>(shape_index_.size());
+  const auto [at, added] = shape_index_.try_emplace({kind, as_key(shape)}, next);
+  if (added) TRAINYARD_CHECK(add_table(kind, shape) == next, "tables follow shapes");
+  return at->second;
+}
+
+Transfer Lowering::transfer(const MessageTerms& terms, int rings) const {
+  Transfer transfer;
+  transfer.latency = to_duration(terms.latency);
+  transfer.bytes = Bytes((terms.wire_bytes.count() + rings - 1) / rings);
+  transfer.units_taken = terms.channels;
+  if (terms.wire_bytes > Bytes(0)) {
+    const double rate = terms.bandwidth.count() / rings;
+    TRAINYARD_CHECK(rate >= 1 && rate < 0x1p62, "a transfer at {} B/s", rate);
+    transfer.rate = static_cast<std::int64_t>(rate);
+  }
+  return transfer;
+}
+
+// What every transfer of the plan costs in a group of this shape.
+std::uint32_t Lowering::add_table(EdgeInfo::Kind kind, const GroupShape& shape) {
+  std::vector<Transfer> table;
+  std::vector<TransferEstimate> estimates;
+  const bool collective = kind == EdgeInfo::Kind::tensor || kind == EdgeInfo::Kind::data;
+  if (collective) {
+    const int rings = flows_ ? ring_count(shape.servers, shape.ranks_per_server) : 1;
+    for (const CollectiveSpec& spec : kind == EdgeInfo::Kind::tensor ? plan_.tensor : plan_.data) {
+      const MessageTerms terms = messages_.collective(spec.kind, spec.bytes, shape);
+      table.push_back(transfer(terms, rings));
+      estimates.push_back({false, spec, shape, terms});
+    }
+  } else {
+    for (const Bytes bytes : plan_.messages) {
+      const MessageTerms terms = messages_.point_to_point(bytes, shape);
+      table.push_back(transfer(terms, 1));
+      estimates.push_back({true, {CollectiveKind::broadcast, bytes}, shape, terms});
+    }
+  }
+  result_.machine.transfers.push_back(std::move(table));
+  result_.transfers.push_back(std::move(estimates));
+  return static_cast<std::uint32_t>(result_.machine.transfers.size() - 1);
+}
+
+void Lowering::add_groups(Axis axis, EdgeInfo::Kind kind) {
+  if (ranks_.size(axis) == 1) return;
+  for (int g = 0; g < ranks_.groups(axis); ++g) {
+    RankStructure::Edge edge;
+    std::vector<int> gpus;
+    for (const Rank rank : ranks_.group(ranks_.first_of_group(g, axis), axis)) {
+      edge.members.push_back(static_cast<std::uint32_t>(rank));
+      gpus.push_back(static_cast<int>(rank));
+    }
+    const GroupShape shape = group_shapes_.of_group(gpus);
+    edge.label = shape_index(kind, shape);
+    if (flows_) {
+      for (const auto& [from, to] : ring_edges(gpus, cluster_.server.gpus))
+        edge.paths.push_back(add_path(*topology_, from, to, structure_));
+    }
+    structure_.edges.push_back(std::move(edge));
+    edges_.push_back({kind, structure_.edges.back().label});
+  }
+}
+
+void Lowering::add_messages(Direction direction) {
+  const int stages = ranks_.size(Axis::pipeline);
+  if (stages == 1) return;
+  const bool forward = direction == Direction::forward;
+  const bool wraps = plan_.shape.chunks > 1;
+  const auto peer = [&](int rank) {
+    const int next = stage_of(rank) + (forward ? 1 : -1);
+    if (!wraps && (next < 0 || next == stages)) return -1;
+    return static_cast<int>(ranks_.peer(Rank(static_cast<std::uint32_t>(rank)), Axis::pipeline,
+                                        (next + stages) % stages));
+  };
+  const int per_server = cluster_.server.gpus;
+  const EdgeInfo::Kind kind = forward ? EdgeInfo::Kind::forward : EdgeInfo::Kind::backward;
+  for (int server = 0; server * per_server < ranks_.world_size(); ++server) {
+    const int end = std::min((server + 1) * per_server, ranks_.world_size());
+    int crossing = 0;
+    for (int r = server * per_server; r < end; ++r)
+      crossing += peer(r) >= 0 && peer(r) / per_server != server ? 1 : 0;
+    for (int r = server * per_server; r < end; ++r) {
+      const int to = peer(r);
+      if (to < 0) continue;
+      RankStructure::Edge edge;
+      edge.ordered = true;
+      edge.members = {static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(to)};
+      edge.label = shape_index(kind, group_shapes_.of_pair(r, to, crossing));
+      if (flows_) edge.paths.push_back(add_path(*topology_, r, to, structure_));
+      structure_.edges.push_back(std::move(edge));
+      edges_.push_back({kind, structure_.edges.back().label});
+    }
+  }
+}
+
+void Lowering::make_actors() {
+  std::map<double, const KernelTimes*> times;
+  for (int r = 0; r < ranks_.world_size(); ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    if (classes_.of_rank[at] < result_.machine.actors.size()) continue;
+    const KernelTimes*& own = times[slowdown_[at]];
+    if (own == nullptr) {
+      auto table = std::make_unique<KernelTimes>();
+      for (const Estimate& estimate : result_.kernels)
+        table->kernel.push_back(to_duration(estimate.time * slowdown_[at]));
+      own = table.get();
+      result_.times.push_back(std::move(table));
+    }
+    Actor actor;
+    actor.program = &plan_.stages[static_cast<std::size_t>(stage_of(r))].program;
+    actor.times = own;
+    actor.communicators.assign(2, kNoCommunicator);
+    actor.channels.assign(4, kNoChannel);
+    actor.launch = options_.launch;
+    actor.units = cluster_.server.gpu.multiprocessors;
+    actor.memory_capacity = cluster_.server.gpu.memory;
+    result_.machine.actors.push_back(std::move(actor));
+  }
+}
+
+void Lowering::make_classes() {
+  for (int r = 0; r < ranks_.world_size(); ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    const std::uint32_t own = result_.class_of_rank[at];
+    if (own == result_.classes.size())
+      result_.classes.push_back({.representative = r,
+                                 .stage = stage_of(r),
+                                 .slowdown = slowdown_[at],
+                                 .actor = ActorId(classes_.of_rank[at])});
+    ++result_.classes[own].ranks;
+  }
+}
+
+// One link stands for its class; crossings_ says how many paths of each class use it.
+void Lowering::make_links() {
+  if (!flows_) return;
+  std::vector<bool> seen(classes_.links, false);
+  std::vector<bool> is_first(structure_.link_colour.size(), false);
+  for (std::size_t l = 0; l < structure_.link_colour.size(); ++l) {
+    const std::uint32_t link_class = classes_.of_link[l];
+    if (seen[link_class]) continue;
+    seen[link_class] = true;
+    is_first[l] = true;
+    const Link& link = topology_->links()[static_cast<LinkId>(l)];
+    const double share = link.kind == LinkKind::network ? cluster_.server.nic_efficiency : 1;
+    TRAINYARD_CHECK(link_class == result_.machine.link_capacity.size(), "classes are in order");
+    result_.machine.link_capacity.push_back(
+        static_cast<std::int64_t>(link.bandwidth.count() * share));
+  }
+  for (std::size_t p = 0; p < structure_.paths.size(); ++p) {
+    for (const std::uint32_t link : structure_.paths[p].links) {
+      if (is_first[link]) ++crossings_[{classes_.of_path[p], classes_.of_link[link]}];
+    }
+  }
+}
+
+// One path for each class of an edge's paths.
+std::vector<Path> Lowering::folded_paths(const RankStructure::Edge& edge) const {
+  std::vector<Path> paths;
+  std::vector<std::uint32_t> done;
+  for (const std::uint32_t p : edge.paths) {
+    const std::uint32_t path_class = classes_.of_path[p];
+    if (std::find(done.begin(), done.end(), path_class) != done.end()) continue;
+    done.push_back(path_class);
+    Path path;
+    std::vector<std::uint32_t> links;
+    for (const std::uint32_t link : structure_.paths[p].links)
+      links.push_back(classes_.of_link[link]);
+    std::sort(links.begin(), links.end());
+    links.erase(std::unique(links.begin(), links.end()), links.end());
+    for (const std::uint32_t link : links)
+      path.push_back({static_cast<LinkId>(link), crossings_.at({path_class, link})});
+    paths.push_back(std::move(path));
+  }
+  return paths;
+}
+
+void Lowering::make_connections() {
+  Machine& machine = result_.machine;
+  std::vector<bool> seen(classes_.edges, false);
+  for (std::size_t e = 0; e < structure_.edges.size(); ++e) {
+    if (seen[classes_.of_edge[e]]) continue;
+    seen[classes_.of_edge[e]] = true;
+    const RankStructure::Edge& edge = structure_.edges[e];
+    std::vector<ActorId> members;
+    for (const std::uint32_t rank : edge.members) members.push_back(ActorId(classes_.of_rank[rank]));
+    const EdgeInfo& info = edges_[e];
+    if (info.kind == EdgeInfo::Kind::tensor || info.kind == EdgeInfo::Kind::data) {
+      std::sort(members.begin(), members.end());
+      members.erase(std::unique(members.begin(), members.end()), members.end());
+      const auto port = static_cast<std::size_t>(
+          info.kind == EdgeInfo::Kind::tensor ? CollectivePort::tensor : CollectivePort::data);
+      const CommunicatorId id =
+          machine.communicators.push_back({members, info.shape, folded_paths(edge)});
+      for (const ActorId member : members) machine.actors[member].communicators[port] = id;
+      continue;
+    }
+    const bool forward = info.kind == EdgeInfo::Kind::forward;
+    const std::vector<Path> paths = folded_paths(edge);
+    const ChannelId id = machine.channels.push_back(
+        {members[0], members[1], info.shape, paths.empty() ? Path{} : paths[0]});
+    const auto out =
+        static_cast<std::size_t>(forward ? ChannelPort::to_next : ChannelPort::to_previous);
+    const auto in =
+        static_cast<std::size_t>(forward ? ChannelPort::from_previous : ChannelPort::from_next);
+    machine.actors[members[0]].channels[out] = id;
+    machine.actors[members[1]].channels[in] = id;
+  }
+}
+
+}  // namespace
+
+Lowered lower(const StepPlan& plan, const RankMap& ranks, const ClusterSpec& cluster,
+              const Topology* topology, const ComputeCost& compute, const MessageCost& messages,
+              const LowerOptions& options) {
+  return Lowering(plan, ranks, cluster, topology, compute, messages, options).run();
+}
+
+}  // namespace trainyard

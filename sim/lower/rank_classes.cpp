@@ -1,0 +1,207 @@
+#include "sim/lower/rank_classes.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <numeric>
+
+namespace trainyard {
+namespace {
+
+using Colours = std::vector<std::uint32_t>;
+
+// Numbers distinct keys in the order in which they first appear.
+class Palette {
+ public:
+  std::uint32_t colour(const std::vector<std::uint32_t>& key) {
+    const auto found = colours_.find(key);
+    if (found != colours_.end()) return found->second;
+    const auto next = static_cast<std::uint32_t>(colours_.size());
+    colours_.emplace(key, next);
+    return next;
+  }
+  std::uint32_t size() const { return static_cast<std::uint32_t>(colours_.size()); }
+
+ private:
+  std::map<std::vector<std::uint32_t>, std::uint32_t> colours_;
+};
+
+// Appends the multiset of key[begin ..) as sorted (colour, how often) pairs in its place.
+void count_tail(std::vector<std::uint32_t>& key, std::size_t begin) {
+  const auto tail = key.begin() + static_cast<std::ptrdiff_t>(begin);
+  if (std::adjacent_find(tail, key.end(), std::not_equal_to<>()) == key.end()) {
+    if (tail == key.end()) return;
+    const std::uint32_t only = *tail;
+    const auto often = static_cast<std::uint32_t>(key.end() - tail);
+    key.resize(begin);
+    key.insert(key.end(), {only, often});
+    return;
+  }
+  std::sort(tail, key.end());
+  std::vector<std::uint32_t> runs;
+  for (std::size_t i = begin; i < key.size();) {
+    std::size_t j = i;
+    while (j < key.size() && key[j] == key[i]) ++j;
+    runs.insert(runs.end(), {key[i], static_cast<std::uint32_t>(j - i)});
+    i = j;
+  }
+  key.resize(begin);
+  key.insert(key.end(), runs.begin(), runs.end());
+}
+
+// For every item its incident others, as one array with offsets.
+struct Incidence {
+  std::vector<std::uint32_t> offset, item;
+
+  // each(i, emit) calls emit(target) for everything that item i touches.
+  template <class Each>
+  Incidence(std::size_t targets, std::size_t items, Each each) : offset(targets + 1, 0) {
+    for (std::size_t i = 0; i < items; ++i)
+      each(i, [&](std::uint32_t target) { ++offset[target + 1]; });
+    std::partial_sum(offset.begin(), offset.end(), offset.begin());
+    item.resize(offset.back());
+    std::vector<std::uint32_t> at(offset.begin(), offset.end() - 1);
+    for (std::size_t i = 0; i < items; ++i)
+      each(i, [&](std::uint32_t target) { item[at[target]++] = static_cast<std::uint32_t>(i); });
+  }
+};
+
+class Refiner {
+ public:
+  explicit Refiner(const RankStructure& structure)
+      : s_(structure),
+        edges_of_rank_(s_.rank_colour.size(), s_.edges.size(),
+                       [&](std::size_t e, auto emit) {
+                         for (const std::uint32_t rank : s_.edges[e].members) emit(rank);
+                       }),
+        paths_of_link_(s_.link_colour.size(), s_.paths.size(), [&](std::size_t p, auto emit) {
+          for (const std::uint32_t link : s_.paths[p].links) emit(link);
+        }) {
+    classes_.of_rank = s_.rank_colour;
+    classes_.of_link = s_.link_colour;
+    classes_.of_edge.resize(s_.edges.size());
+    classes_.of_path.resize(s_.paths.size());
+  }
+
+  RankClasses run() {
+    for (;;) {
+      colour_paths();
+      colour_edges();
+      classes_.ranks = colour_ranks();
+      classes_.links = colour_links();
+      // Colours are only ever split, so equal numbers mean equal partitions.
+      const Counts counts = {classes_.ranks, classes_.edges, classes_.paths, classes_.links};
+      if (counts == counts_) return classes_;
+      counts_ = counts;
+    }
+  }
+
+ private:
+  using Counts = std::array<std::uint32_t, 4>;
+
+  void colour_paths() {
+    Palette palette;
+    for (std::size_t p = 0; p < s_.paths.size(); ++p) {
+      const RankStructure::Path& path = s_.paths[p];
+      key_ = {classes_.of_rank[path.source], classes_.of_rank[path.destination]};
+      for (const std::uint32_t link : path.links) key_.push_back(classes_.of_link[link]);
+      classes_.of_path[p] = palette.colour(key_);
+    }
+    // A path also tells its edge's kind and company apart; the edge's colour of the last round holds both.
+    if (round_++ > 0) {
+      Palette finer;
+      for (std::size_t e = 0; e < s_.edges.size(); ++e) {
+        for (const std::uint32_t p : s_.edges[e].paths) {
+          key_ = {classes_.of_edge[e], classes_.of_path[p]};
+          classes_.of_path[p] = finer.colour(key_);
+        }
+      }
+      palette = finer;
+    }
+    classes_.paths = palette.size();
+  }
+
+  void colour_edges() {
+    Palette palette;
+    for (std::size_t e = 0; e < s_.edges.size(); ++e) {
+      const RankStructure::Edge& edge = s_.edges[e];
+      key_ = {edge.label, edge.ordered ? 1U : 0U};
+      for (const std::uint32_t rank : edge.members) key_.push_back(classes_.of_rank[rank]);
+      if (!edge.ordered) count_tail(key_, 2);
+      key_.push_back(static_cast<std::uint32_t>(key_.size()));
+      const std::size_t paths = key_.size();
+      for (const std::uint32_t path : edge.paths) key_.push_back(classes_.of_path[path]);
+      count_tail(key_, paths);
+      classes_.of_edge[e] = palette.colour(key_);
+    }
+    classes_.edges = palette.size();
+  }
+
+  std::uint32_t colour_ranks() {
+    Palette palette;
+    Colours finer(classes_.of_rank.size());
+    for (std::size_t r = 0; r < finer.size(); ++r) {
+      key_ = {classes_.of_rank[r]};
+      const std::uint32_t end = edges_of_rank_.offset[r + 1];
+      for (std::uint32_t i = edges_of_rank_.offset[r]; i < end; ++i) {
+        const std::uint32_t e = edges_of_rank_.item[i];
+        const RankStructure::Edge& edge = s_.edges[e];
+        key_.push_back(2 * classes_.of_edge[e] +
+                       (edge.ordered && edge.members.front() == r ? 1U : 0U));
+      }
+      std::sort(key_.begin() + 1, key_.end());
+      finer[r] = palette.colour(key_);
+    }
+    classes_.of_rank = std::move(finer);
+    return palette.size();
+  }
+
+  std::uint32_t colour_links() {
+    Palette palette;
+    Colours finer(classes_.of_link.size());
+    for (std::size_t l = 0; l < finer.size(); ++l) {
+      key_ = {classes_.of_link[l]};
+      const std::uint32_t end = paths_of_link_.offset[l + 1];
+      for (std::uint32_t i = paths_of_link_.offset[l]; i < end; ++i)
+        key_.push_back(classes_.of_path[paths_of_link_.item[i]]);
+      count_tail(key_, 1);
+      finer[l] = palette.colour(key_);
+    }
+    classes_.of_link = std::move(finer);
+    return palette.size();
+  }
+
+  const RankStructure& s_;
+  Incidence edges_of_rank_;
+  Incidence paths_of_link_;
+  RankClasses classes_;
+  std::vector<std::uint32_t> key_;
+  int round_ = 0;
+  Counts counts_{};
+};
+
+Colours identity(std::size_t size) {
+  Colours colours(size);
+  std::iota(colours.begin(), colours.end(), 0U);
+  return colours;
+}
+
+}  // namespace
+
+RankClasses refine(const RankStructure& structure) { return Refiner(structure).run(); }
+
+RankClasses unfolded(const RankStructure& structure) {
+  RankClasses classes;
+  classes.of_rank = identity(structure.rank_colour.size());
+  classes.of_edge = identity(structure.edges.size());
+  classes.of_path = identity(structure.paths.size());
+  classes.of_link = identity(structure.link_colour.size());
+  classes.ranks = static_cast<std::uint32_t>(structure.rank_colour.size());
+  classes.edges = static_cast<std::uint32_t>(structure.edges.size());
+  classes.paths = static_cast<std::uint32_t>(structure.paths.size());
+  classes.links = static_cast<std::uint32_t>(structure.link_colour.size());
+  return classes;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,183 @@
+#include "sim/plan/program_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/check.h"
+
+namespace trainyard {
+namespace {
+
+constexpr std::array<std::string_view, kStreams> kStreamNames = {
+    "compute",      "tensor parallel",  "data parallel",    "send forward",
+    "send backward", "receive forward", "receive backward"};
+
+// The index of `item` in `table`, added if it is new. Tables hold a few dozen items.
+template <class T>
+std::uint32_t index_in(std::vector<T>& table, const T& item) {
+  const auto found = std::find(table.begin(), table.end(), item);
+  if (found != table.end()) return static_cast<std::uint32_t>(found - table.begin());
+  table.push_back(item);
+  return static_cast<std::uint32_t>(table.size() - 1);
+}
+
+StreamKind stream_of(ChannelPort port) {
+  switch (port) {
+    case ChannelPort::to_next: return StreamKind::send_forward;
+    case ChannelPort::to_previous: return StreamKind::send_backward;
+    case ChannelPort::from_previous: return StreamKind::receive_forward;
+    case ChannelPort::from_next: return StreamKind::receive_backward;
+  }
+  return StreamKind::send_forward;
+}
+
+}  // namespace
+
+ProgramBuilder::ProgramBuilder(StepPlan& plan) : plan_(plan) {
+  for (const std::string_view stream : kStreamNames) program_.streams.emplace_back(stream);
+}
+
+void ProgramBuilder::begin_block() {
+  TRAINYARD_CHECK(ops_.empty() && segment_.empty(), "a block is open");
+}
+
+std::uint32_t ProgramBuilder::end_block() {
+  TRAINYARD_CHECK(pending_holds_.empty(), "memory is held by no op");
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    ops_[i].first_effect = static_cast<std::uint32_t>(program_.effects.size());
+    ops_[i].effects = static_cast<std::uint32_t>(op_effects_[i].size());
+    program_.effects.insert(program_.effects.end(), op_effects_[i].begin(), op_effects_[i].end());
+  }
+  program_.blocks.push_back({std::move(ops_)});
+  ops_.clear();
+  op_effects_.clear();
+  return static_cast<std::uint32_t>(program_.blocks.size() - 1);
+}
+
+MemoryEffect ProgramBuilder::effect(MemoryKind kind, std::int64_t bytes, const std::string& owner) {
+  return {.bytes = bytes,
+          .owner = label_index(owner),
+          .category = static_cast<std::uint8_t>(kind)};
+}
+
+void ProgramBuilder::hold(MemoryKind kind, Bytes bytes, const std::string& owner) {
+  if (bytes > Bytes(0)) pending_holds_.push_back(effect(kind, bytes.count(), owner));
+}
+
+void ProgramBuilder::release(MemoryKind kind, Bytes bytes, const std::string& owner) {
+  if (bytes == Bytes(0)) return;
+  for (std::size_t i = ops_.size(); i-- > 0;) {
+    if (ops_[i].kind != OpKind::compute) continue;
+    op_effects_[i].push_back(effect(kind, -bytes.count(), owner));
+    return;
+  }
+  TRAINYARD_CHECK(false, "no compute op gives back the memory of {}", owner);
+}
+
+void ProgramBuilder::resident(MemoryKind kind, Bytes bytes, const std::string& owner) {
+  if (bytes > Bytes(0)) program_.resident.push_back(effect(kind, bytes.count(), owner));
+}
+
+void ProgramBuilder::work(const std::vector<WorkItem>& items, const std::string& where,
+                          OpGroup group) {
+  for (const WorkItem& item : items) {
+    if (const auto* named = std::get_if<NamedKernel>(&item)) {
+      if (segment_.empty()) segment_first_ = named->name;
+      segment_last_ = named->name;
+      segment_.push_back(kernel_index(named->kernel));
+    } else if (const auto* collective_item = std::get_if<TensorCollective>(&item)) {
+      flush_segment(where, group);
+      collective(CollectivePort::tensor, {collective_item->kind, collective_item->bytes},
+                 fmt::format("{}: {}", where, collective_item->name));
+    } else {
+      flush_segment(where, group);
+      compute_waits_for(stream_bit(StreamKind::tensor));
+    }
+  }
+  flush_segment(where, group);
+}
+
+void ProgramBuilder::flush_segment(const std::string& where, OpGroup group) {
+  if (segment_.empty()) return;
+  const std::uint32_t subject = static_cast<std::uint32_t>(program_.segments.size());
+  program_.segments.push_back({.first_kernel = static_cast<std::uint32_t>(program_.kernels.size()),
+                               .kernels = static_cast<std::uint32_t>(segment_.size())});
+  program_.kernels.insert(program_.kernels.end(), segment_.begin(), segment_.end());
+  const std::string label = segment_.size() == 1
+                                ? fmt::format("{}: {}", where, segment_first_)
+                                : fmt::format("{}: {} .. {}", where, segment_first_, segment_last_);
+  push({.kind = OpKind::compute,
+        .stream = static_cast<std::uint8_t>(StreamKind::compute),
+        .waits = pending_waits_,
+        .group = static_cast<std::uint8_t>(group),
+        .subject = subject,
+        .launches = static_cast<std::uint32_t>(segment_.size())},
+       label);
+  op_effects_.back() = std::move(pending_holds_);
+  pending_holds_.clear();
+  pending_waits_ = 0;
+  segment_.clear();
+}
+
+void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
+                                const std::string& label) {
+  const bool tensor = port == CollectivePort::tensor;
+  push({.kind = OpKind::collective,
+        .stream = static_cast<std::uint8_t>(tensor ? StreamKind::tensor : StreamKind::data),
+        .waits = static_cast<std::uint8_t>(
+            stream_bit(StreamKind::compute) | (tensor ? 0U : stream_bit(StreamKind::tensor))),
+        .group = static_cast<std::uint8_t>(tensor ? OpGroup::tensor : OpGroup::data),
+        .subject = index_in(tensor ? plan_.tensor : plan_.data, spec),
+        .port = static_cast<std::uint32_t>(port),
+        .launches = 1},
+       label);
+}
+
+void ProgramBuilder::send(ChannelPort port, Bytes bytes, const std::string& label) {
+  push({.kind = OpKind::send,
+        .stream = static_cast<std::uint8_t>(stream_of(port)),
+        .waits = static_cast<std::uint8_t>(stream_bit(StreamKind::compute) |
+                                           stream_bit(StreamKind::tensor)),
+        .group = static_cast<std::uint8_t>(OpGroup::pipeline),
+        .subject = index_in(plan_.messages, bytes),
+        .port = static_cast<std::uint32_t>(port),
+        .launches = 1},
+       label);
+}
+
+void ProgramBuilder::receive(ChannelPort port, Bytes bytes, const std::string& label) {
+  const StreamKind stream = stream_of(port);
+  push({.kind = OpKind::receive,
+        .stream = static_cast<std::uint8_t>(stream),
+        .group = static_cast<std::uint8_t>(OpGroup::pipeline),
+        .subject = index_in(plan_.messages, bytes),
+        .port = static_cast<std::uint32_t>(port),
+        .launches = 1},
+       label);
+  compute_waits_for(stream_bit(stream));
+}
+
+void ProgramBuilder::call(std::uint32_t block, std::uint32_t tag) {
+  program_.calls.push_back({block, tag});
+}
+
+Op& ProgramBuilder::push(Op op, const std::string& label) {
+  op.label = label_index(label);
+  ops_.push_back(op);
+  op_effects_.emplace_back();
+  return ops_.back();
+}
+
+std::uint32_t ProgramBuilder::label_index(const std::string& label) {
+  const auto [found, added] =
+      label_index_.try_emplace(label, static_cast<std::uint32_t>(program_.labels.size()));
+  if (added) program_.labels.push_back(label);
+  return found->second;
+}
+
+std::uint32_t ProgramBuilder::kernel_index(const Kernel& kernel) {
+  return index_in(plan_.kernels, kernel);
+}
+
+}  // namespace trainyard

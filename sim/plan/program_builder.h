@@ -1,0 +1,62 @@
+// Writes one stage's program: turns work items into ops and keeps the program's tables free of repeats.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/layer_work.h"
+#include "sim/engine/program.h"
+#include "sim/plan/step_plan.h"
+
+namespace trainyard {
+
+constexpr std::uint8_t stream_bit(StreamKind stream) {
+  return static_cast<std::uint8_t>(1U << static_cast<unsigned>(stream));
+}
+
+class ProgramBuilder {
+ public:
+  // Kernels and transfers are added to the tables of `plan`, which all stages share.
+  explicit ProgramBuilder(StepPlan& plan);
+
+  void begin_block();
+  std::uint32_t end_block();  // its index in Program::blocks
+
+  // The next compute op waits for all of `streams` so far.
+  void compute_waits_for(std::uint8_t streams) { pending_waits_ |= streams; }
+  // Bytes held from the next compute op's begin until release() names the same owner and category.
+  void hold(MemoryKind kind, Bytes bytes, const std::string& owner);
+  // Given back when the last compute op of the block so far ends. Requires: one has been written.
+  void release(MemoryKind kind, Bytes bytes, const std::string& owner);
+  void resident(MemoryKind kind, Bytes bytes, const std::string& owner);
+
+  // Kernels become segments, which end where a collective stands; `where` begins each label.
+  void work(const std::vector<WorkItem>& items, const std::string& where, OpGroup group);
+  void collective(CollectivePort port, const CollectiveSpec& spec, const std::string& label);
+  void send(ChannelPort port, Bytes bytes, const std::string& label);
+  void receive(ChannelPort port, Bytes bytes, const std::string& label);
+
+  void call(std::uint32_t block, std::uint32_t tag);
+  Program finish() { return std::move(program_); }
+
+ private:
+  void flush_segment(const std::string& where, OpGroup group);
+  Op& push(Op op, const std::string& label);
+  std::uint32_t label_index(const std::string& label);
+  std::uint32_t kernel_index(const Kernel& kernel);
+  MemoryEffect effect(MemoryKind kind, std::int64_t bytes, const std::string& owner);
+
+  StepPlan& plan_;
+  Program program_;
+  std::map<std::string, std::uint32_t> label_index_;
+  std::vector<Op> ops_;
+  std::vector<std::vector<MemoryEffect>> op_effects_;  // of ops_, written to the program at end_block
+  std::vector<MemoryEffect> pending_holds_;
+  std::uint8_t pending_waits_ = 0;
+  std::vector<std::uint32_t> segment_;  // kernels not yet in an op
+  std::string segment_first_, segment_last_;
+};
+
+}  // namespace trainyard

@@ -1,0 +1,97 @@
+// One training step as rank programs: the schedule's passes filled with the network's kernels, the
+// collectives of tensor and data parallelism, the messages of the pipeline, and the memory they hold.
+//
+// All ranks of a stage run the same program. Kernels and transfers appear as indices into the tables of the
+// StepPlan; the lowering gives them times.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "models/network.h"
+#include "sim/engine/program.h"
+#include "sim/plan/recipe.h"
+#include "sim/plan/schedule.h"
+#include "sim/plan/stage_split.h"
+
+namespace trainyard {
+
+// The streams of a rank, by Op::stream. Each direction of the pipeline has its own, as messages to
+// different peers do not wait for each other.
+enum class StreamKind : std::uint8_t {
+  compute,
+  tensor,
+  data,
+  send_forward,
+  send_backward,
+  receive_forward,
+  receive_backward,
+};
+inline constexpr int kStreams = 7;
+
+// What an op belongs to, by Op::group.
+enum class OpGroup : std::uint8_t { compute, optimizer, tensor, data, pipeline };
+
+// Op::port of collectives, and of sends and receives.
+enum class CollectivePort : std::uint8_t { tensor, data };
+enum class ChannelPort : std::uint8_t {
+  to_next,        // activations to the following virtual stage
+  from_previous,  // activations from the one before
+  to_previous,    // gradients back
+  from_next,
+};
+
+// Categories of the memory ledger, by MemoryEffect::category.
+enum class MemoryKind : std::uint8_t {
+  parameters,
+  gradients,
+  optimizer_state,
+  activations,
+  communication_buffers,
+  workspace,
+};
+
+struct CollectiveSpec {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  Bytes bytes;  // the whole buffer
+  friend bool operator==(const CollectiveSpec&, const CollectiveSpec&) = default;
+};
+
+// What a call of a program is for.
+enum class CallKind : std::uint8_t { forward, backward, step };
+struct CallInfo {
+  CallKind kind = CallKind::forward;
+  int microbatch = 0, chunk = 0;
+};
+
+struct StageProgram {
+  Program program;
+  std::vector<CallInfo> calls;   // by Program::calls
+  std::int64_t parameters = 0;   // held by one rank of the stage
+};
+
+struct StepPlan {
+  PipelineShape shape;
+  std::vector<ChainRange> layers;        // by chunk * stages + stage
+  std::vector<StageProgram> stages;
+  std::vector<Kernel> kernels;           // by Program::kernels
+  std::vector<CollectiveSpec> tensor;    // by Op::subject of collectives on CollectivePort::tensor
+  std::vector<CollectiveSpec> data;      // ... on CollectivePort::data
+  std::vector<Bytes> messages;           // ... of sends and receives
+  Flops model_flops;                     // of one step over all ranks, without recomputation
+  Flops executed_flops;                  // with it
+};
+
+// Micro-batches per replica and step: global_batch / (data * micro_batch).
+int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan);
+
+// How each layer of the plan is executed.
+Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan);
+
+// Requires: degrees that divide what they must (sim/scenario validates), a known schedule that supports the
+// shape. `work` is network_work(network, execution(recipe, plan)).
+StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan);
+
+}  // namespace trainyard
