@@ -1,4 +1,5 @@
 // The parts of a cluster as a scenario describes them. Bandwidths are per direction.
+// What becomes of each number in the graph: docs/topologies.md.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ struct GpuSpec {
   int multiprocessors = 1;
 };
 
-// How the GPUs of one server reach each other.
+// How the GPUs of one server reach each other. none: over PCIe too, but without peer-to-peer copies,
+// so that every byte is written to the host's memory and read back.
 enum class IntraKind : std::uint8_t { nvswitch, nvlink_mesh, pcie, none };
 
 struct NvlinkPair {
@@ -35,13 +37,13 @@ struct ServerSpec {
   BytesPerSecond intra_bandwidth;       // nvswitch: per GPU; nvlink_mesh: per link; pcie: per x16 slot
   Duration intra_latency{};
   std::vector<NvlinkPair> mesh;         // nvlink_mesh only
-  BytesPerSecond pcie_bandwidth;        // GPU or NIC to its host bridge
-  BytesPerSecond socket_bandwidth;      // between the host bridges of two sockets
-  int sockets = 1;
+  BytesPerSecond pcie_bandwidth;        // GPU or NIC to its host bridge; 0: not stated, not a limit
+  BytesPerSecond socket_bandwidth;      // between two host bridges; 0: not stated, not a limit
+  int sockets = 1;                      // host bridges, over which GPUs and NICs are spread in order
   int nics = 0;
   BytesPerSecond nic_bandwidth;
-  Duration nic_latency{};
-  bool rail_per_gpu = true;             // NIC i belongs to GPU i (mod nics)
+  Duration nic_latency{};               // of one NIC; a message crosses two
+  bool rail_per_gpu = true;             // true: nearest NIC, GPU * nics / gpus; false: GPU mod nics
   double nic_efficiency = 1;            // reachable share of line rate
 };
 
@@ -60,9 +62,9 @@ struct FatTree {
 // Levels of growing size, named as operators do (rack, pod, spine).
 struct ClosLevel {
   std::string name;
-  int gpus = 1;  // under one switch group of this level
-  double oversubscription = 1;
-  Duration latency{};
+  int gpus = 1;                 // under one switch group of this level
+  double oversubscription = 1;  // of the links into this level from the level below
+  Duration latency{};           // of one switch of this level
 };
 struct Clos {
   std::vector<ClosLevel> levels;

@@ -5,8 +5,10 @@
 // needs no all-pairs table.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/base/ids.h"
@@ -21,7 +23,8 @@ enum class LinkKind : std::uint8_t { nvlink, pcie, socket, network };
 struct Node {
   NodeKind kind;
   int server;  // -1 for switches of the fabric
-  int local;   // index among the nodes of this kind in the server (GPU 3, NIC 3) or in the fabric
+  int local;   // index among the nodes of this kind in the server (GPU 3, NIC 3) or in the fabric;
+               // of a Clos level, whatever its kind, the index of the switch group in its level
 };
 
 struct Link {
@@ -31,15 +34,21 @@ struct Link {
   Duration latency;
 };
 
-// Links in order from source to destination. Fewest hops, then least latency, then lowest link ids;
-// among equal fabric paths the one that (from, to) hashes to (ECMP).
+// Links in order from source to destination. In a server NVLink if it joins the two GPUs, else PCIe;
+// then fewest hops, then least latency, then lowest link ids. In the fabric up to the lowest common
+// switches and down again; among the equal paths the one that (from, to) hashes to (ECMP).
 struct Route {
   std::vector<LinkId> links;
   Duration latency{};  // sum over the links
 };
 
+//
+// Where latency is charged, so that a route's sum is right: a NIC's on each link between NIC and leaf;
+// a switch's on the links into it; the server's intra_latency on GPU -> NVSwitch (0 on the way back),
+// on each direct NVLink, and on GPU -> host bridge where PCIe is what joins the GPUs.
 class Topology {
  public:
+  // Requires: check(cluster) found no error. Linear in the number of links.
   explicit Topology(const ClusterSpec& cluster);
   ~Topology();
   Topology(Topology&&) noexcept;
@@ -56,17 +65,26 @@ class Topology {
   std::string name(LinkId link) const;  // "server 3 / GPU 5 -> server 3 / NVSwitch 0"
 
   // Requires: from != to, both below gpus(). Throws nothing: the builders make connected graphs.
+  // O(length of the route).
   Route route(int from_gpu, int to_gpu) const;
+
+  // The links of one NIC to and from its leaf. Requires: the cluster has a fabric (more than one
+  // server), server and nic in range.
+  std::pair<LinkId, LinkId> nic_links(int server, int nic) const;
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// Aggregate ring bus bandwidth of `gpus` (local indices) inside one server: on an NVSwitch the
-// per-GPU bandwidth, on an NVLink mesh the most edge-disjoint directed Hamiltonian rings times the link
-// bandwidth, on PCIe one x16 link (5/6 of it across an Intel root complex).
-// Source: docs/topologies.md; exact packing by exhaustive search, at most 8 GPUs.
+// Aggregate ring bus bandwidth of `gpus` (distinct local indices, at least two) inside one server: on
+// an NVSwitch the per-GPU bandwidth; on an NVLink mesh the most edge-disjoint directed Hamiltonian
+// rings times the link bandwidth (rings.h), or PCIe where no ring exists; on PCIe one x16 link, 5/6 of
+// it (and at most the socket link) where the ring crosses sockets; with intra `none` half of that.
+// Source: docs/topologies.md.
 BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus);
+
+// The graph for Graphviz: one directed edge per link, labelled with its bandwidth and latency.
+std::string to_dot(const Topology& topology);
 
 }  // namespace trainyard

@@ -1,0 +1,36 @@
+// Where the GPUs of a group sit in a cluster, and what follows for its communication.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "topologies/topology.h"
+
+namespace trainyard {
+
+struct GroupPlacement {
+  int servers = 0;         // that hold at least one GPU of the group
+  int gpus_per_server = 0; // on the server that holds most
+  bool even = true;        // all servers hold the same number
+  bool same_local = true;  // all servers hold the same local indices: each GPU's peers share its rail
+  std::vector<int> local;  // local indices on the server of the first GPU, ascending
+};
+
+// Requires: the GPUs are distinct and of the cluster. O(group size) if they come in ascending order
+// of server, else O(group size * log).
+GroupPlacement place(const ClusterSpec& cluster, std::span<const int> gpus);
+
+// What all NICs of one server carry together in each direction: nics * bandwidth * efficiency.
+BytesPerSecond server_nic_bandwidth(const ServerSpec& server);
+
+// The first NIC that a GPU uses and how many it has, more than one only where there are more NICs
+// than GPUs (a route takes one of them by hash). Requires: nics > 0.
+int nic_of(const ServerSpec& server, int local_gpu);
+int nics_of(const ServerSpec& server, int local_gpu);
+
+// The latency of the route between two GPUs of the cluster, that of Topology::route (of the first NICs
+// where a GPU has several),
+// without building the graph. O(tiers) between servers, the board's routing within one.
+Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b);
+
+}  // namespace trainyard

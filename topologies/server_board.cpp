@@ -1,0 +1,155 @@
+#include "topologies/server_board.h"
+
+#include <algorithm>
+#include <boost/graph/adjacency_list.hpp>
+#include <boost/graph/dijkstra_shortest_paths.hpp>
+
+#include "sim/base/check.h"
+
+namespace trainyard {
+namespace {
+
+using Weight = std::uint64_t;
+using Graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property,
+                                    boost::property<boost::edge_weight_t, Weight>>;
+
+constexpr Weight kUnreached = ~Weight{0};
+
+// Hops above, picoseconds below: one integer, so equal routes are exactly equal. check() keeps a
+// latency below 2^40 ps and a server below 2^12 nodes, so the low part never reaches the high one.
+constexpr int kLatencyBits = 52;
+Weight weight(Duration latency) {
+  return (Weight{1} << kLatencyBits) + static_cast<Weight>(latency.count());
+}
+
+std::vector<Weight> distances_from(const Graph& graph, std::size_t source) {
+  std::vector<Weight> distance(boost::num_vertices(graph));
+  boost::dijkstra_shortest_paths(
+      graph, source,
+      boost::distance_map(boost::make_iterator_property_map(
+                              distance.begin(), boost::get(boost::vertex_index, graph)))
+          .distance_inf(kUnreached));
+  return distance;
+}
+
+bool joins_by_pcie(const ServerSpec& server) {
+  return server.intra == IntraKind::pcie || server.intra == IntraKind::none;
+}
+
+}  // namespace
+
+BytesPerSecond pcie_bandwidth(const ServerSpec& server) {
+  if (server.pcie_bandwidth.count() > 0) return server.pcie_bandwidth;
+  if (joins_by_pcie(server) && server.intra_bandwidth.count() > 0) return server.intra_bandwidth;
+  return static_cast<double>(server.nics) * server.nic_bandwidth;
+}
+
+BytesPerSecond socket_bandwidth(const ServerSpec& server) {
+  if (server.socket_bandwidth.count() > 0) return server.socket_bandwidth;
+  const auto widest = std::max(pcie_bandwidth(server), peer_pcie_bandwidth(server));
+  return static_cast<double>(server.gpus + server.nics) * widest;
+}
+
+BytesPerSecond peer_pcie_bandwidth(const ServerSpec& server) {
+  const bool own = joins_by_pcie(server) && server.intra_bandwidth.count() > 0;
+  return own ? server.intra_bandwidth : pcie_bandwidth(server);
+}
+
+ServerBoard::ServerBoard(const ServerSpec& server) {
+  add_nodes(NodeKind::gpu, server.gpus);
+  build_nvlink(server);
+  build_host(server);
+  TRAINYARD_CHECK(links_.size() < kNone && nodes_.size() < 4096, "server of {} nodes",
+                  nodes_.size());
+  next_.assign(nodes_.size() * nodes_.size(), kNone);
+  route_by(true);
+  route_by(false);
+}
+
+void ServerBoard::add_nodes(NodeKind kind, int count) {
+  for (int local = 0; local < count; ++local) nodes_.push_back({kind, 0, local});
+}
+
+void ServerBoard::add_cable(int a, int b, LinkKind kind, BytesPerSecond bandwidth, Duration there,
+                            Duration back) {
+  links_.push_back({a, b, kind, bandwidth, there});
+  links_.push_back({b, a, kind, bandwidth, back});
+}
+
+void ServerBoard::build_nvlink(const ServerSpec& server) {
+  const Duration latency = server.intra_latency;
+  if (server.intra == IntraKind::nvswitch) {
+    const int hub = static_cast<int>(nodes_.size());
+    add_nodes(NodeKind::nvswitch, 1);
+    for (int g = 0; g < server.gpus; ++g)
+      add_cable(gpu(g), hub, LinkKind::nvlink, server.intra_bandwidth, latency, Duration{0});
+  }
+  if (server.intra == IntraKind::nvlink_mesh) {
+    for (const NvlinkPair& pair : server.mesh) {
+      const BytesPerSecond bandwidth = static_cast<double>(pair.links) * server.intra_bandwidth;
+      add_cable(gpu(pair.a), gpu(pair.b), LinkKind::nvlink, bandwidth, latency, latency);
+    }
+  }
+}
+
+void ServerBoard::build_host(const ServerSpec& server) {
+  const int bridge = static_cast<int>(nodes_.size());
+  const BytesPerSecond slot = peer_pcie_bandwidth(server);
+  const int sockets = slot.count() > 0 ? server.sockets : 0;
+  add_nodes(NodeKind::host_bridge, sockets);
+  first_nic_ = static_cast<int>(nodes_.size());
+  add_nodes(NodeKind::nic, server.nics);
+  if (sockets == 0) return;
+  const Duration latency = joins_by_pcie(server) ? server.intra_latency : Duration{0};
+  for (int g = 0; g < server.gpus; ++g)
+    add_cable(gpu(g), bridge + socket_of(g, server.gpus, sockets), LinkKind::pcie, slot, latency,
+              Duration{0});
+  for (int a = 0; a < sockets; ++a)
+    for (int b = a + 1; b < sockets; ++b)
+      add_cable(bridge + a, bridge + b, LinkKind::socket, socket_bandwidth(server), Duration{0},
+                Duration{0});
+  for (int n = 0; n < server.nics; ++n)
+    add_cable(bridge + socket_of(n, server.nics, sockets), nic(n), LinkKind::pcie,
+              pcie_bandwidth(server), Duration{0}, Duration{0});
+}
+
+// Fills what has no route yet, over NVLink alone or over everything else alone: a GPU relays on
+// NVLink as NCCL lets it, but nothing relays from NVLink to PCIe.
+void ServerBoard::route_by(bool nvlink) {
+  const std::size_t size = nodes_.size();
+  Graph reversed(size);
+  for (const LocalLink& link : links_)
+    if ((link.kind == LinkKind::nvlink) == nvlink)
+      boost::add_edge(static_cast<std::size_t>(link.to), static_cast<std::size_t>(link.from),
+                      weight(link.latency), reversed);
+  for (std::size_t to = 0; to < size; ++to) {
+    const NodeKind kind = nodes_[to].kind;
+    if (kind != NodeKind::gpu && (nvlink || kind != NodeKind::nic)) continue;
+    const std::vector<Weight> distance = distances_from(reversed, to);
+    for (std::size_t id = 0; id < links_.size(); ++id) {  // ascending: the lowest id wins a tie
+      const LocalLink& link = links_[id];
+      const auto from = static_cast<std::size_t>(link.from);
+      const auto via = static_cast<std::size_t>(link.to);
+      if ((link.kind == LinkKind::nvlink) != nvlink || from == to || distance[via] == kUnreached)
+        continue;
+      std::uint16_t& next = next_[to * size + from];
+      if (next == kNone && distance[from] == distance[via] + weight(link.latency))
+        next = static_cast<std::uint16_t>(id);
+    }
+  }
+}
+
+Duration ServerBoard::append_route(int from, int to, std::uint32_t first,
+                                   std::vector<LinkId>& route) const {
+  Duration latency{0};
+  while (from != to) {
+    const std::uint16_t id = next_link(from, to);
+    TRAINYARD_CHECK(id != kNone, "no route from node {} to node {} of a server", from, to);
+    route.push_back(static_cast<LinkId>(first + id));
+    latency += links_[id].latency;
+    from = links_[id].to;
+  }
+  return latency;
+}
+
+}  // namespace trainyard
