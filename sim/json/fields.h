@@ -58,6 +58,11 @@ struct FieldInfo {
 using Target = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, Bytes*,
                             Duration*, Seconds*, BytesPerSecond*, FlopsPerSecond*>;
 
+struct Value;
+
+// A target's present value as JSON, quantities in the form that reads back equal.
+Value json_of(const Target& target);
+
 template <class E>
 struct Choice {
   std::string_view name;
@@ -152,6 +157,10 @@ class Fields {
 
   // A key that is meant for others ("$schema") or was used before reading ("preset").
   virtual void accepted(std::string_view key, std::string_view about) = 0;
+
+  // A key that names a file or a builder which holds the other fields, so that none of them is required
+  // beside it. Expanded before reading.
+  virtual void source(std::string_view key, std::string_view about) = 0;
 
   // A mistake that only the section's own code can see; ignored by writers.
   virtual void problem(std::string_view key, std::string message, std::string hint = {}) = 0;

@@ -13,6 +13,7 @@ struct Limits {
   std::size_t file_bytes = std::size_t{64} << 20;
   std::size_t string_bytes = std::size_t{64} << 10;
   std::size_t array_items = 10'000'000;
+  std::size_t object_keys = 10'000;
   int depth = 64;
 };
 

@@ -37,4 +37,11 @@ std::string quantity_text(Seconds value);
 std::string quantity_text(BytesPerSecond value);
 std::string quantity_text(FlopsPerSecond value);
 
+// A regular expression of what is accepted, for JSON Schema.
+std::string quantity_pattern(const Bytes*);
+std::string quantity_pattern(const Duration*);
+std::string quantity_pattern(const Seconds*);
+std::string quantity_pattern(const BytesPerSecond*);
+std::string quantity_pattern(const FlopsPerSecond*);
+
 }  // namespace trainyard::json

@@ -26,6 +26,9 @@ class Reader : public Fields {
   Reader(const Value& object, std::string pointer, std::vector<Diagnostic>& diagnostics,
          const KeyIndex* known = nullptr);
 
+  // Notes a diagnostic and says false if there is no object to read.
+  bool check_object();
+
   // Reports the keys that no field asked for; keys starting with "x-" are notes of the user. Call it
   // after the last field.
   void finish();
@@ -37,6 +40,7 @@ class Reader : public Fields {
   void unsupported(std::string_view key, std::string_view what,
                    std::initializer_list<std::string_view> harmless) override;
   void accepted(std::string_view key, std::string_view about) override;
+  void source(std::string_view key, std::string_view about) override;
   void problem(std::string_view key, std::string message, std::string hint) override;
 
  protected:
@@ -67,6 +71,7 @@ template <class T>
 void read_object(const Value& object, const std::string& pointer, T& into,
                  std::vector<Diagnostic>& diagnostics, const KeyIndex* known = nullptr) {
   Reader reader(object, pointer, diagnostics, known);
+  if (!reader.check_object()) return;
   visit_fields(static_cast<Fields&>(reader), into);
   reader.finish();
 }

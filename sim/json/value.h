@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sim/base/diagnostic.h"
+#include "sim/base/units.h"
 
 namespace trainyard::json {
 

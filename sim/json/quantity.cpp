@@ -1,0 +1,295 @@
+#include "sim/json/quantity.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <limits>
+#include <span>
+
+#include "sim/base/text.h"
+
+namespace trainyard::json {
+namespace {
+
+// value = number * 10^ten * 2^two of the base unit. Times above a second also multiply by `times`.
+struct Unit {
+  std::string_view name;
+  int ten = 0;
+  int two = 0;
+  int times = 1;
+};
+
+constexpr std::array<Unit, 9> kSizes = {{{"B", 0, 0}, {"KB", 3, 0}, {"MB", 6, 0}, {"GB", 9, 0},
+    {"TB", 12, 0}, {"KiB", 0, 10}, {"MiB", 0, 20}, {"GiB", 0, 30}, {"TiB", 0, 40}}};
+// Of a picosecond.
+constexpr std::array<Unit, 8> kTimes = {{{"ps", 0, 0}, {"ns", 3, 0}, {"us", 6, 0}, {"ms", 9, 0},
+    {"s", 12, 0}, {"min", 12, 0, 60}, {"h", 12, 0, 3600}, {"d", 12, 0, 86400}}};
+constexpr std::array<Unit, 19> kBandwidths = {{{"B/s", 0, 0}, {"KB/s", 3, 0}, {"MB/s", 6, 0},
+    {"GB/s", 9, 0}, {"TB/s", 12, 0}, {"KiB/s", 0, 10}, {"MiB/s", 0, 20}, {"GiB/s", 0, 30},
+    {"TiB/s", 0, 40}, {"bps", 0, -3}, {"Kbps", 3, -3}, {"Mbps", 6, -3}, {"Gbps", 9, -3},
+    {"Tbps", 12, -3}, {"bit/s", 0, -3}, {"Kbit/s", 3, -3}, {"Mbit/s", 6, -3}, {"Gbit/s", 9, -3},
+    {"Tbit/s", 12, -3}}};
+constexpr std::array<Unit, 6> kComputeRates = {{{"FLOP/s", 0, 0}, {"MFLOP/s", 6, 0},
+    {"GFLOP/s", 9, 0}, {"TFLOP/s", 12, 0}, {"PFLOP/s", 15, 0}, {"EFLOP/s", 18, 0}}};
+
+struct Dimension {
+  std::string_view what;      // "a size"
+  std::string_view examples;  // "\"25MiB\" or \"80GB\""
+  std::span<const Unit> units;
+};
+
+const Dimension kSize{"a size", "\"25MiB\" or \"80GB\"", kSizes};
+const Dimension kTime{"a time", "\"1.5us\" or \"30min\"", kTimes};
+const Dimension kBandwidth{"a bandwidth", "\"400Gbps\" or \"50GB/s\"", kBandwidths};
+const Dimension kComputeRate{"a compute rate", "\"312TFLOP/s\"", kComputeRates};
+
+// A decimal number: digits * 10^exponent, digits without leading zeros.
+struct Split {
+  std::string number;  // as written, for messages
+  std::string digits;
+  int exponent = 0;
+  const Unit* unit = nullptr;
+  std::string problem;
+};
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+std::string lower(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += lower(c);
+  return out;
+}
+
+std::string unit_problem(std::string_view number, std::string_view unit, const Dimension& dimension) {
+  if (unit.empty())
+    return fmt::format("\"{}\" has no unit; write {}", number, dimension.examples);
+  if (unit.size() == 1 && std::string_view("KMGTkmgt").find(unit[0]) != std::string_view::npos) {
+    if (dimension.what == kBandwidth.what)
+      return fmt::format("\"{0}{1}\" may be \"{0}{1}bps\" (bits) or \"{0}{1}B/s\" (bytes); write one",
+                         number, unit);
+    if (dimension.what == kSize.what)
+      return fmt::format("\"{0}{1}\" may be \"{0}{1}B\" (powers of 1000) or \"{0}{1}iB\" (powers of "
+                         "1024); write one",
+                         number, unit);
+  }
+  std::string same_letters;
+  for (const Unit& known : dimension.units) {
+    if (lower(known.name) == lower(unit))
+      same_letters += fmt::format("{}\"{}{}\"", same_letters.empty() ? "" : " or ", number, known.name);
+  }
+  if (!same_letters.empty())
+    return fmt::format("\"{}\" is not a unit (capitals count); write {}", unit, same_letters);
+  return fmt::format("\"{}\" is not a unit of {}; write e.g. {}", unit, dimension.what.substr(2),
+                     dimension.examples);
+}
+
+Split split(std::string_view text, const Dimension& dimension) {
+  Split out;
+  const auto fail = [&](std::string problem) {
+    out.problem = std::move(problem);
+    return out;
+  };
+  if (text.size() > 64) return fail(fmt::format("expected {} such as {}", dimension.what, dimension.examples));
+  std::size_t i = 0;
+  if (!text.empty() && text[0] == '-' && text.size() > 1 && is_digit(text[1]))
+    return fail(fmt::format("\"{}\" is negative", text));
+  bool any = false, fraction = false;
+  for (; i < text.size() && (is_digit(text[i]) || (text[i] == '.' && !fraction && any)); ++i) {
+    if (text[i] == '.') {
+      fraction = true;
+      continue;
+    }
+    any = true;
+    if (!out.digits.empty() || text[i] != '0') out.digits += text[i];
+    if (fraction) --out.exponent;
+  }
+  if (!any || (fraction && text[i - 1] == '.'))
+    return fail(fmt::format("expected {} such as {}, got \"{}\"", dimension.what, dimension.examples, text));
+  if (i + 1 < text.size() && (text[i] == 'e' || text[i] == 'E')) {
+    std::size_t start = i + 1;
+    if (text[start] == '+') ++start;
+    int exponent = 0;
+    const auto result = std::from_chars(text.data() + start, text.data() + text.size(), exponent);
+    if (result.ec == std::errc() && exponent > -400 && exponent < 400) {
+      out.exponent += exponent;
+      i = static_cast<std::size_t>(result.ptr - text.data());
+    }
+  }
+  out.number = text.substr(0, i);
+  std::string_view unit = text.substr(i);
+  if (!unit.empty() && unit[0] == ' ') unit.remove_prefix(1);
+  for (const Unit& known : dimension.units) {
+    if (known.name == unit) out.unit = &known;
+  }
+  if (out.unit == nullptr) return fail(unit_problem(out.number, unit, dimension));
+  return out;
+}
+
+// number * unit as a whole number of base units, or nothing if it is none. Binary units are whole
+// multiples of the base here, so 2^two is an integer.
+enum class Whole { exact, fractional, too_large };
+Whole whole(const Split& parts, std::int64_t& value) {
+  __extension__ using Wide = unsigned __int128;
+  constexpr auto kMost = static_cast<Wide>(std::numeric_limits<std::int64_t>::max());
+  std::string digits = parts.digits;
+  if (digits.empty()) {
+    value = 0;
+    return Whole::exact;
+  }
+  int exponent = parts.exponent + parts.unit->ten;
+  while (digits.size() > 1 && digits.back() == '0') {
+    digits.pop_back();
+    ++exponent;
+  }
+  if (digits.size() > 25 || exponent < -25) return exponent < 0 ? Whole::fractional : Whole::too_large;
+  Wide result = 0;
+  for (const char c : digits) result = result * 10 + static_cast<unsigned>(c - '0');
+  for (int i = 0; i < parts.unit->two; ++i) {
+    // A power of two may cancel a power of five of the fraction: 1.5KiB = 15 * 1024 / 10.
+    if (exponent < 0 && result % 5 == 0) {
+      result /= 5;
+      ++exponent;
+      continue;
+    }
+    if (result > (kMost << 32)) return Whole::too_large;
+    result *= 2;
+  }
+  if (result > (kMost << 32)) return Whole::too_large;
+  result *= static_cast<unsigned>(parts.unit->times);
+  for (; exponent < 0; ++exponent) {
+    if (result % 10 != 0) return Whole::fractional;
+    result /= 10;
+  }
+  for (; exponent > 0; --exponent) {
+    if (result > kMost) return Whole::too_large;
+    result *= 10;
+  }
+  if (result > kMost) return Whole::too_large;
+  value = static_cast<std::int64_t>(result);
+  return Whole::exact;
+}
+
+// The double nearest to number * unit: the decimal exponent joins the text before it is read, and powers
+// of two are exact.
+double real(const Split& parts, int shift_ten) {
+  if (parts.digits.empty()) return 0;
+  const std::string text =
+      fmt::format("{}e{}", parts.digits, parts.exponent + parts.unit->ten + shift_ten);
+  double value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  for (int i = 0; i < parts.unit->two; ++i) value *= 2;
+  for (int i = 0; i > parts.unit->two; --i) value /= 2;
+  return value * parts.unit->times;
+}
+
+template <class T>
+Parsed<T> failed(std::string problem) {
+  return {T{}, std::move(problem)};
+}
+
+template <class T>
+Parsed<T> parse_whole(std::string_view text, const Dimension& dimension, std::string_view base) {
+  const Split parts = split(text, dimension);
+  if (!parts.problem.empty()) return failed<T>(parts.problem);
+  std::int64_t value = 0;
+  switch (whole(parts, value)) {
+    case Whole::exact: return {T(value), ""};
+    case Whole::fractional:
+      return failed<T>(fmt::format("\"{}\" is not a whole number of {}", text, base));
+    case Whole::too_large: break;
+  }
+  return failed<T>(fmt::format("\"{}\" is too large", text));
+}
+
+template <class T>
+Parsed<T> parse_real(std::string_view text, const Dimension& dimension, int shift_ten) {
+  const Split parts = split(text, dimension);
+  if (!parts.problem.empty()) return failed<T>(parts.problem);
+  const double value = real(parts, shift_ten);
+  if (!(value < 1e300)) return failed<T>(fmt::format("\"{}\" is too large", text));
+  return {T(value), ""};
+}
+
+// Largest unit in which the value has at most four digits after the point.
+std::string in_units(double value, std::span<const Unit> units, bool binary) {
+  std::string best;
+  for (const Unit& unit : units) {
+    if (unit.two < 0 || unit.times != 1 || (unit.two > 0) != binary) continue;
+    double size = 1;
+    for (int i = 0; i < unit.ten; ++i) size *= 10;
+    for (int i = 0; i < unit.two; ++i) size *= 2;
+    if (value < size && !best.empty()) continue;
+    const std::string text = shortest(value / size);
+    const std::size_t point = text.find('.');
+    if (text.find('e') != std::string::npos) continue;
+    if (!best.empty() && point != std::string::npos && text.size() - point > 5) continue;
+    best = text + std::string(unit.name);
+  }
+  return best.empty() ? shortest(value) + std::string(units.front().name) : best;
+}
+
+std::string pattern_of(const Dimension& dimension) {
+  std::string units;
+  for (const Unit& unit : dimension.units) {
+    if (!units.empty()) units += '|';
+    units += unit.name;
+  }
+  return fmt::format("^[0-9]+(\\.[0-9]+)?([eE][+-]?[0-9]+)? ?({})$", units);
+}
+
+}  // namespace
+
+Parsed<Bytes> parse_bytes(std::string_view text) { return parse_whole<Bytes>(text, kSize, "bytes"); }
+Parsed<Duration> parse_duration(std::string_view text) {
+  return parse_whole<Duration>(text, kTime, "picoseconds");
+}
+Parsed<Seconds> parse_seconds(std::string_view text) { return parse_real<Seconds>(text, kTime, -12); }
+Parsed<BytesPerSecond> parse_bandwidth(std::string_view text) {
+  return parse_real<BytesPerSecond>(text, kBandwidth, 0);
+}
+Parsed<FlopsPerSecond> parse_compute_rate(std::string_view text) {
+  return parse_real<FlopsPerSecond>(text, kComputeRate, 0);
+}
+
+std::string missing_unit(std::string_view number, const Bytes*) {
+  return fmt::format("{0} has no unit; write \"{0}MiB\" or \"{0}GB\"", number);
+}
+std::string missing_unit(std::string_view number, const Duration*) {
+  return fmt::format("{0} has no unit; write \"{0}us\" or \"{0}ms\"", number);
+}
+std::string missing_unit(std::string_view number, const Seconds*) {
+  return missing_unit(number, static_cast<const Duration*>(nullptr));
+}
+std::string missing_unit(std::string_view number, const BytesPerSecond*) {
+  return fmt::format("{0} has no unit; write \"{0}Gbps\" (bits) or \"{0}GB/s\" (bytes)", number);
+}
+std::string missing_unit(std::string_view number, const FlopsPerSecond*) {
+  return fmt::format("{0} has no unit; write \"{0}TFLOP/s\"", number);
+}
+
+std::string quantity_text(Bytes value) {
+  const auto count = static_cast<double>(value.count());
+  const std::string decimal = in_units(count, kSizes, false);
+  if (value.count() == 0 || value.count() % 1024 != 0) return decimal;
+  const std::string binary = in_units(count, kSizes, true);
+  return binary.size() <= decimal.size() ? binary : decimal;
+}
+std::string quantity_text(Duration value) {
+  return in_units(static_cast<double>(value.count()), kTimes, false);
+}
+std::string quantity_text(Seconds value) { return in_units(value.count() * 1e12, kTimes, false); }
+std::string quantity_text(BytesPerSecond value) { return in_units(value.count(), kBandwidths, false); }
+std::string quantity_text(FlopsPerSecond value) {
+  return in_units(value.count(), kComputeRates, false);
+}
+
+std::string quantity_pattern(const Bytes*) { return pattern_of(kSize); }
+std::string quantity_pattern(const Duration*) { return pattern_of(kTime); }
+std::string quantity_pattern(const Seconds*) { return pattern_of(kTime); }
+std::string quantity_pattern(const BytesPerSecond*) { return pattern_of(kBandwidth); }
+std::string quantity_pattern(const FlopsPerSecond*) { return pattern_of(kComputeRate); }
+
+}  // namespace trainyard::json

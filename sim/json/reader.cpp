@@ -1,0 +1,337 @@
+#include "sim/json/reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "sim/base/text.h"
+#include "sim/json/quantity.h"
+
+namespace trainyard::json {
+namespace {
+
+constexpr std::size_t kQuotedLength = 60;
+constexpr std::size_t kListedNames = 20;
+
+bool within(const Bounds& bounds, double value) {
+  return (bounds.open ? value > bounds.least : value >= bounds.least) && value <= bounds.most;
+}
+
+std::string describe(const Bounds& bounds) {
+  const bool below = bounds.most < std::numeric_limits<double>::infinity();
+  const bool above = bounds.least > -std::numeric_limits<double>::infinity();
+  std::string text;
+  if (above) text = fmt::format("{} {}", bounds.open ? "above" : "at least", shortest(bounds.least));
+  if (below) text += fmt::format("{}at most {}", above ? " and " : "", shortest(bounds.most));
+  return text;
+}
+
+// Reads one scalar. The result is a message, empty if all is well.
+struct ScalarReader {
+  const Value& value;
+  const Bounds& bounds;
+
+  std::string operator()(bool* target) const {
+    if (!value.is(Kind::boolean)) return expected("true or false");
+    *target = value.boolean;
+    return {};
+  }
+  std::string operator()(std::string* target) const {
+    if (!value.is(Kind::string)) return expected("a string");
+    *target = value.text;
+    return {};
+  }
+  std::string operator()(int* target) const {
+    const std::optional<std::int64_t> number = find_integer(value);
+    if (!number) return whole_problem();
+    if (!within(bounds, static_cast<double>(*number))) return out_of_bounds();
+    if (*number > std::numeric_limits<int>::max() || *number < std::numeric_limits<int>::min())
+      return fmt::format("{} is too large", value.text);
+    *target = static_cast<int>(*number);
+    return {};
+  }
+  std::string operator()(std::int64_t* target) const {
+    const std::optional<std::int64_t> number = find_integer(value);
+    if (!number) return whole_problem();
+    if (!within(bounds, static_cast<double>(*number))) return out_of_bounds();
+    *target = *number;
+    return {};
+  }
+  std::string operator()(std::uint64_t* target) const {
+    const std::optional<std::uint64_t> number = find_unsigned(value);
+    if (!number) return whole_problem();
+    *target = *number;
+    return {};
+  }
+  std::string operator()(double* target) const {
+    const std::optional<double> number = find_number(value);
+    if (!number) return expected("a number");
+    if (!within(bounds, *number)) return out_of_bounds();
+    *target = *number;
+    return {};
+  }
+  std::string operator()(Bytes* target) const { return quantity(target, parse_bytes); }
+  std::string operator()(Duration* target) const { return quantity(target, parse_duration); }
+  std::string operator()(Seconds* target) const { return quantity(target, parse_seconds); }
+  std::string operator()(BytesPerSecond* target) const { return quantity(target, parse_bandwidth); }
+  std::string operator()(FlopsPerSecond* target) const {
+    return quantity(target, parse_compute_rate);
+  }
+
+ private:
+  std::string expected(std::string_view what) const {
+    return fmt::format("expected {}, got {}", what, quoted(value));
+  }
+  std::string out_of_bounds() const {
+    return fmt::format("expected {}, got {}", describe(bounds), quoted(value));
+  }
+  std::string whole_problem() const {
+    const std::optional<double> number = find_number(value);
+    if (number && std::abs(*number) >= 0x1p63)
+      return fmt::format("{} does not fit 64 bits", quoted(value));
+    return expected("a whole number");
+  }
+  template <class T, class Parse>
+  std::string quantity(T* target, Parse parse) const {
+    if (value.is(Kind::number)) return missing_unit(value.text, target);
+    if (!value.is(Kind::string)) return expected("a quantity with its unit");
+    const Parsed<T> parsed = parse(value.text);
+    if (!parsed.ok()) return parsed.problem;
+    if (!within(bounds, static_cast<double>(parsed.value.count())))
+      return fmt::format("expected {}, got {}", describe(bounds), quoted(value));
+    *target = parsed.value;
+    return {};
+  }
+};
+
+std::string with_hyphens(std::string_view text) {
+  std::string out(text);
+  std::replace(out.begin(), out.end(), '_', '-');
+  return out;
+}
+
+std::string joined(std::span<const std::string_view> names) {
+  std::string out;
+  for (const std::string_view name : names) out += fmt::format("{}{}", out.empty() ? "" : ", ", name);
+  return out;
+}
+
+// "did you mean ...? known are a, b, c" for a wrong name.
+std::string suggest(std::string_view word, std::span<const std::string_view> names) {
+  std::string lowered(word);
+  for (char& c : lowered) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  std::string hint;
+  if (const auto near = find_nearest(lowered, names)) hint = fmt::format("did you mean \"{}\"?", *near);
+  if (names.size() <= kListedNames)
+    hint += fmt::format("{}known: {}", hint.empty() ? "" : " ", joined(names));
+  else if (hint.empty())
+    hint = fmt::format("nearest: {}", joined(nearest(lowered, names, 3)));
+  return hint;
+}
+
+std::optional<std::size_t> find_name(std::string_view word, std::span<const std::string_view> names) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (with_hyphens(names[i]) == with_hyphens(word)) return i;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string quoted(const Value& value) {
+  if (value.is(Kind::boolean)) return value.boolean ? "true" : "false";
+  if (!value.is(Kind::string) && !value.is(Kind::number)) return std::string(name(value.kind));
+  std::string text = value.text;
+  if (text.size() > kQuotedLength) {
+    std::size_t end = kQuotedLength;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+    text = text.substr(0, end) + "...";
+  }
+  return value.is(Kind::string) ? fmt::format("\"{}\"", text) : text;
+}
+
+Reader::Reader(const Value& object, std::string pointer, std::vector<Diagnostic>& diagnostics,
+               const KeyIndex* known)
+    : object_(object), pointer_(std::move(pointer)), diagnostics_(diagnostics), known_(known) {}
+
+bool Reader::check_object() {
+  if (object_.is(Kind::object)) return true;
+  error(object_.at, "", fmt::format("expected an object, got {}", quoted(object_)));
+  return false;
+}
+
+void Reader::finish() {
+  if (!object_.is(Kind::object)) return;
+  for (const Member& member : object_.members) {
+    if (member.key.substr(0, 2) == "x-") continue;
+    if (std::find(asked_.begin(), asked_.end(), member.key) == asked_.end()) unknown_key(member);
+  }
+}
+
+void Reader::unknown_key(const Member& member) {
+  std::string hint;
+  const std::vector<std::string_view> here(asked_.begin(), asked_.end());
+  if (const auto near = find_nearest(member.key, here)) {
+    hint = fmt::format("did you mean \"{}\"?", *near);
+  } else if (known_ != nullptr) {
+    for (const KnownKey& known : *known_) {
+      if (known.key != member.key || known.section == pointer_) continue;
+      hint += fmt::format("{}{}", hint.empty() ? "it belongs under " : " or ",
+                          known.section.empty() ? "the top level" : known.section);
+    }
+  }
+  if (hint.empty() && here.size() <= kListedNames) hint = "known: " + joined(here);
+  error(member.at, member.key, "unknown key", hint);
+}
+
+std::string Reader::pointer_to(std::string_view key) const {
+  return key.empty() ? pointer_ : pointer_ + "/" + escape_pointer(key);
+}
+
+void Reader::error(const Place& at, std::string_view key, std::string message, std::string hint) {
+  diagnostics_.push_back({Severity::error, at.position(), pointer_to(key), std::move(message),
+                          std::move(hint)});
+}
+
+const Value* Reader::take(const FieldInfo& info) {
+  asked_.emplace_back(info.key);
+  const Value* value = object_.is(Kind::array) ? json::find(object_, fmt::format("/{}", info.key))
+                                               : object_.find(info.key);
+  if (value != nullptr && value->is(Kind::null) && info.need == Need::optional) return nullptr;
+  if (value == nullptr && info.need == Need::required && object_.is(Kind::object))
+    error(object_.at, info.key, "is required and missing", std::string(info.about));
+  return value;
+}
+
+bool Reader::scalar(const FieldInfo& info, Target target) {
+  const Value* value = take(info);
+  if (value == nullptr) return false;
+  const std::string problem = std::visit(ScalarReader{*value, info.bounds}, target);
+  if (!problem.empty()) error(value->at, info.key, problem);
+  return problem.empty();
+}
+
+bool Reader::maybe(const FieldInfo& info, Target target, bool) { return scalar(info, target); }
+
+bool Reader::choice_of(const FieldInfo& info, std::span<const std::string_view> names,
+                       std::size_t& chosen) {
+  const Value* value = take(info);
+  if (value == nullptr) return false;
+  if (!value->is(Kind::string)) {
+    error(value->at, info.key, fmt::format("expected one of {}, got {}", joined(names), quoted(*value)));
+    return false;
+  }
+  const std::optional<std::size_t> found = find_name(value->text, names);
+  if (!found) {
+    error(value->at, info.key, fmt::format("unknown {} {}", info.key, quoted(*value)),
+          suggest(value->text, names));
+    return false;
+  }
+  chosen = *found;
+  return true;
+}
+
+void Reader::alternatives(const FieldInfo& info, std::span<const std::string_view> names,
+                          std::size_t& chosen, const std::function<void(Fields&)>& visit_chosen) {
+  if (choice_of(info, names, chosen)) {
+    visit_chosen(*this);
+    return;
+  }
+  // Without the kind the other keys cannot be judged.
+  for (const Member& member : object_.members) asked_.push_back(member.key);
+}
+
+bool Reader::numbers_or_name(const FieldInfo& info, std::span<const std::string_view> names,
+                             std::string& name, std::vector<int>& numbers) {
+  const Value* value = take(info);
+  if (value == nullptr) return false;
+  if (value->is(Kind::string)) {
+    const std::optional<std::size_t> found = find_name(value->text, names);
+    if (!found) {
+      error(value->at, info.key, fmt::format("unknown {} {}", info.key, quoted(*value)),
+            suggest(value->text, names));
+      return false;
+    }
+    name = names[*found];
+    numbers.clear();
+    return true;
+  }
+  if (!value->is(Kind::array)) {
+    error(value->at, info.key,
+          fmt::format("expected one of {} or an array of whole numbers, got {}", joined(names),
+                      quoted(*value)));
+    return false;
+  }
+  std::vector<int> read(value->items.size());
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    const std::string problem = ScalarReader{value->items[i], info.bounds}(&read[i]);
+    if (problem.empty()) continue;
+    error(value->items[i].at, fmt::format("{}/{}", info.key, i), problem);
+    return false;
+  }
+  name.clear();
+  numbers = std::move(read);
+  return true;
+}
+
+bool Reader::nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) {
+  const Value* value = take(info);
+  if (value == nullptr) return false;
+  if (!value->is(Kind::object)) {
+    error(value->at, info.key, fmt::format("expected an object, got {}", quoted(*value)));
+    return false;
+  }
+  Reader child(*value, pointer_to(info.key), diagnostics_, known_);
+  visit(child);
+  child.finish();
+  return true;
+}
+
+bool Reader::nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) {
+  const Value* value = object_.find(info.key);
+  if (value != nullptr && value->is(Kind::string)) {  // a name that was not found, reported already
+    asked_.emplace_back(info.key);
+    return false;
+  }
+  return nested(info, visit);
+}
+
+bool Reader::array(const FieldInfo& info, std::size_t, const std::function<void(std::size_t)>& resize,
+                   const std::function<void(Fields&, std::string_view, std::size_t)>& visit) {
+  const Value* value = take(info);
+  if (value == nullptr) return false;
+  if (!value->is(Kind::array)) {
+    error(value->at, info.key, fmt::format("expected an array, got {}", quoted(*value)));
+    return false;
+  }
+  resize(value->items.size());
+  Reader child(*value, pointer_to(info.key), diagnostics_, known_);
+  for (std::size_t i = 0; i < value->items.size(); ++i) visit(child, std::to_string(i), i);
+  return true;
+}
+
+void Reader::unsupported(std::string_view key, std::string_view what,
+                         std::initializer_list<std::string_view> harmless) {
+  asked_.emplace_back(key);
+  const Value* value = object_.find(key);
+  if (value == nullptr || value->is(Kind::null)) return;
+  const std::string text = to_text(*value, -1);
+  if (std::find(harmless.begin(), harmless.end(), text) != harmless.end()) return;
+  const std::size_t split = what.find("; ");
+  error(value->at, key, std::string(what.substr(0, split)) + " is not supported yet",
+        split == std::string_view::npos ? "" : std::string(what.substr(split + 2)));
+}
+
+void Reader::accepted(std::string_view key, std::string_view) { asked_.emplace_back(key); }
+void Reader::source(std::string_view key, std::string_view) { asked_.emplace_back(key); }
+
+void Reader::problem(std::string_view key, std::string message, std::string hint) {
+  const Value* value = key.empty() ? &object_ : json::find(object_, fmt::format("/{}", escape_pointer(key)));
+  error(value != nullptr ? value->at : object_.at, key, std::move(message), std::move(hint));
+}
+
+}  // namespace trainyard::json

@@ -1,0 +1,386 @@
+#include "sim/json/schema.h"
+
+#include <fmt/format.h>
+
+#include "sim/json/quantity.h"
+
+namespace trainyard::json {
+namespace {
+
+// JSON Schema of a scalar by its type.
+struct TypeSchema {
+  const Bounds& bounds;
+
+  Value operator()(const bool*) const { return typed("boolean"); }
+  Value operator()(const std::string*) const { return typed("string"); }
+  Value operator()(const int*) const { return bounded(typed("integer")); }
+  Value operator()(const std::int64_t*) const { return bounded(typed("integer")); }
+  Value operator()(const std::uint64_t*) const {
+    Value schema = typed("integer");
+    schema.set("minimum", Value::of(0));
+    return schema;
+  }
+  Value operator()(const double*) const { return bounded(typed("number")); }
+  template <class Unit>
+  Value operator()(const Unit* unit) const {
+    Value schema = typed("string");
+    schema.set("pattern", Value::of(quantity_pattern(unit)));
+    return schema;
+  }
+
+ private:
+  static Value typed(const char* type) {
+    Value schema = Value::object();
+    schema.set("type", Value::of(type));
+    return schema;
+  }
+  Value bounded(Value schema) const {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    if (bounds.least > -kInfinity)
+      schema.set(bounds.open ? "exclusiveMinimum" : "minimum", Value::of(bounds.least));
+    if (bounds.most < kInfinity) schema.set("maximum", Value::of(bounds.most));
+    return schema;
+  }
+};
+
+Value enumeration(std::span<const std::string_view> names) {
+  Value list = Value::array();
+  for (const std::string_view name : names) {
+    list.append(Value::of(name));
+    std::string hyphens(name);
+    for (char& c : hyphens) c = c == '_' ? '-' : c;
+    if (hyphens != name) list.append(Value::of(hyphens));
+  }
+  Value schema = Value::object();
+  schema.set("enum", std::move(list));
+  return schema;
+}
+
+Value one_of(const char* word, Value first, Value second) {
+  Value list = Value::array();
+  list.append(std::move(first));
+  list.append(std::move(second));
+  Value schema = Value::object();
+  schema.set(word, std::move(list));
+  return schema;
+}
+
+class SchemaWriter : public Fields {
+ public:
+  Schema take() {
+    Value shape = Value::object();
+    shape.set("type", Value::of("object"));
+    shape.set("properties", std::move(properties_));
+    Value notes = Value::object();
+    notes.set("^x-", Value::object());
+    shape.set("patternProperties", std::move(notes));
+    shape.set("additionalProperties", Value::of(false));
+    Value complete = Value::object();
+    if (!required_.items.empty()) complete.set("required", std::move(required_));
+    if (!nested_complete_.members.empty()) complete.set("properties", std::move(nested_complete_));
+    for (const std::string& key : sources_) {
+      Value named = Value::object();
+      named.set("required", Value::array()).append(Value::of(key));
+      complete = one_of("anyOf", std::move(named), std::move(complete));
+    }
+    if (branches_.items.empty()) return {std::move(shape), std::move(complete)};
+    // An object with alternatives has one complete shape for each.
+    Value schema = Value::object();
+    schema.set("oneOf", std::move(branches_));
+    return {std::move(schema), Value::object()};
+  }
+
+  void alternatives(const FieldInfo& info, std::span<const std::string_view> names, std::size_t&,
+                    const std::function<void(Fields&)>& visit_chosen) override;
+  bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view> names, std::string&,
+                       std::vector<int>&) override {
+    Value list = Value::object();
+    list.set("type", Value::of("array"));
+    int number = 0;
+    list.set("items", TypeSchema{info.bounds}(&number));
+    add(info, one_of("oneOf", enumeration(names), std::move(list)));
+    return false;
+  }
+  void unsupported(std::string_view key, std::string_view what,
+                   std::initializer_list<std::string_view> harmless) override {
+    if (harmless.size() == 0) return;
+    Value list = Value::array();
+    for (const std::string_view text : harmless) {
+      if (text.substr(0, 1) == "\"") {
+        list.append(Value::of(text.substr(1, text.size() - 2)));
+      } else if (text == "true" || text == "false") {
+        list.append(Value::of(text == "true"));
+      } else {
+        Value number = Value::of(0);
+        number.text = text;
+        list.append(std::move(number));
+      }
+    }
+    Value schema = Value::object();
+    schema.set("enum", std::move(list));
+    add({key, Need::optional, anything, what}, std::move(schema));
+  }
+  void accepted(std::string_view key, std::string_view about) override {
+    add({key, Need::optional, anything, about}, Value::object());
+  }
+  void source(std::string_view key, std::string_view about) override {
+    Value schema = Value::object();
+    schema.set("type", Value::of("string"));
+    add({key, Need::optional, anything, about}, std::move(schema));
+    sources_.emplace_back(key);
+  }
+  void problem(std::string_view, std::string, std::string) override {}
+
+ protected:
+  bool scalar(const FieldInfo& info, Target target) override { return maybe(info, target, true); }
+  bool maybe(const FieldInfo& info, Target target, bool has_value) override {
+    Value schema = std::visit(TypeSchema{info.bounds}, target);
+    if (has_value && info.need == Need::optional) schema.set("default", json_of(target));
+    add(info, std::move(schema));
+    return false;
+  }
+  bool choice_of(const FieldInfo& info, std::span<const std::string_view> names,
+                 std::size_t& chosen) override {
+    Value schema = enumeration(names);
+    if (info.need == Need::optional && chosen < names.size())
+      schema.set("default", Value::of(names[chosen]));
+    add(info, std::move(schema));
+    return false;
+  }
+  bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
+    Schema child = schema_of(visit);
+    if (!child.complete.members.empty()) nested_complete_.set(info.key, std::move(child.complete));
+    add(info, std::move(child.shape));
+    return false;
+  }
+  bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
+    Schema child = schema_of(visit);
+    Value string = Value::object();
+    string.set("type", Value::of("string"));
+    if (!child.complete.members.empty())
+      nested_complete_.set(info.key, one_of("anyOf", string, std::move(child.complete)));
+    add(info, one_of("anyOf", std::move(string), std::move(child.shape)));
+    return false;
+  }
+  bool array(const FieldInfo& info, std::size_t, const std::function<void(std::size_t)>& resize,
+             const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
+    resize(1);
+    SchemaWriter child;
+    visit(child, "items", 0);
+    Value schema = Value::object();
+    schema.set("type", Value::of("array"));
+    Value item = std::move(child.properties_.members.front().value);
+    if (const Value* complete = child.nested_complete_.find("items")) {
+      for (const Member& member : complete->members) {
+        if (member.key == "required") item.set("required", member.value);
+      }
+    }
+    schema.set("items", std::move(item));
+    resize(0);
+    add(info, std::move(schema));
+    return false;
+  }
+
+ private:
+  void add(const FieldInfo& info, Value schema) {
+    if (!info.about.empty()) schema.set("description", Value::of(info.about));
+    properties_.set(info.key, std::move(schema));
+    if (info.need == Need::required) required_.append(Value::of(info.key));
+  }
+
+  Value properties_ = Value::object();
+  Value required_ = Value::array();
+  Value nested_complete_ = Value::object();
+  Value branches_ = Value::array();
+  std::vector<std::string> sources_;
+};
+
+void SchemaWriter::alternatives(const FieldInfo& info, std::span<const std::string_view> names,
+                                std::size_t& chosen,
+                                const std::function<void(Fields&)>& visit_chosen) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    chosen = i;
+    SchemaWriter branch;
+    branch.choice_of({info.key, Need::required, info.bounds, info.about}, names.subspan(i, 1), chosen);
+    chosen = i;
+    visit_chosen(branch);
+    branches_.append(branch.take().shape);
+  }
+  chosen = 0;
+}
+
+// Visits everything and notes where each key stands.
+class KeyCollector : public Fields {
+ public:
+  KeyCollector(std::string section, KeyIndex& keys) : section_(std::move(section)), keys_(keys) {}
+
+  void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
+                    std::size_t& chosen, const std::function<void(Fields&)>& visit_chosen) override {
+    note(info.key);
+    for (chosen = 0; chosen < names.size(); ++chosen) visit_chosen(*this);
+    chosen = 0;
+  }
+  bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view>, std::string&,
+                       std::vector<int>&) override {
+    return note(info.key);
+  }
+  void unsupported(std::string_view key, std::string_view,
+                   std::initializer_list<std::string_view>) override {
+    note(key);
+  }
+  void accepted(std::string_view key, std::string_view) override { note(key); }
+  void source(std::string_view key, std::string_view) override { note(key); }
+  void problem(std::string_view, std::string, std::string) override {}
+
+ protected:
+  bool scalar(const FieldInfo& info, Target) override { return note(info.key); }
+  bool maybe(const FieldInfo& info, Target, bool) override { return note(info.key); }
+  bool choice_of(const FieldInfo& info, std::span<const std::string_view>, std::size_t&) override {
+    return note(info.key);
+  }
+  bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
+    note(info.key);
+    KeyCollector child(fmt::format("{}/{}", section_, info.key), keys_);
+    visit(child);
+    return false;
+  }
+  bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
+    return nested(info, visit);
+  }
+  bool array(const FieldInfo& info, std::size_t, const std::function<void(std::size_t)>&,
+             const std::function<void(Fields&, std::string_view, std::size_t)>&) override {
+    return note(info.key);  // keys of items are not offered to other sections
+  }
+
+ private:
+  bool note(std::string_view key) {
+    keys_.push_back({std::string(key), section_});
+    return false;
+  }
+  std::string section_;
+  KeyIndex& keys_;
+};
+
+class Explainer : public Fields {
+ public:
+  Explainer(const Value& document, std::string pointer, std::vector<Explained>& lines)
+      : document_(document), pointer_(std::move(pointer)), lines_(lines) {}
+
+  void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
+                    std::size_t& chosen, const std::function<void(Fields&)>& visit_chosen) override {
+    choice_of(info, names, chosen);
+    visit_chosen(*this);
+  }
+  bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view>, std::string& name,
+                       std::vector<int>& numbers) override {
+    Value value = Value::of(name);
+    if (!numbers.empty()) {
+      value = Value::array();
+      for (const int number : numbers) value.append(Value::of(number));
+    }
+    return line(info, value);
+  }
+  void unsupported(std::string_view, std::string_view,
+                   std::initializer_list<std::string_view>) override {}
+  void accepted(std::string_view, std::string_view) override {}
+  void source(std::string_view key, std::string_view about) override {
+    if (const Value* value = find(document_, fmt::format("{}/{}", pointer_, key)))
+      line({key, Need::optional, anything, about}, *value);
+  }
+  void problem(std::string_view, std::string, std::string) override {}
+
+ protected:
+  bool scalar(const FieldInfo& info, Target target) override { return line(info, json_of(target)); }
+  bool maybe(const FieldInfo& info, Target target, bool has_value) override {
+    return has_value && line(info, json_of(target));
+  }
+  bool choice_of(const FieldInfo& info, std::span<const std::string_view> names,
+                 std::size_t& chosen) override {
+    return chosen < names.size() && line(info, Value::of(names[chosen]));
+  }
+  bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
+    Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
+    visit(child);
+    return false;
+  }
+  bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
+    return nested(info, visit);
+  }
+  bool array(const FieldInfo& info, std::size_t size, const std::function<void(std::size_t)>&,
+             const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
+    Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
+    for (std::size_t i = 0; i < size; ++i) visit(child, std::to_string(i), i);
+    return false;
+  }
+
+ private:
+  // False: nothing was read, the struct keeps its value.
+  bool line(const FieldInfo& info, const Value& value) {
+    std::string pointer = pointer_ + "/" + escape_pointer(info.key);
+    const Value* written = find(document_, pointer);
+    const bool given = written != nullptr && !written->is(Kind::null);
+    lines_.push_back({std::move(pointer), to_text(value, -1),
+                      given ? written->at.position() : Position{"default", 0, 0},
+                      std::string(info.about)});
+    return false;
+  }
+  const Value& document_;
+  std::string pointer_;
+  std::vector<Explained>& lines_;
+};
+
+}  // namespace
+
+bool Fields::name(std::string_view key, std::string& value, std::span<const std::string_view> names,
+                  Need need, std::string_view about) {
+  std::size_t chosen = names.size();
+  for (std::size_t i = 0; i < names.size() && chosen == names.size(); ++i) {
+    if (names[i] == value) chosen = i;
+  }
+  const bool found = choice_of({key, need, anything, about}, names, chosen);
+  if (found) value = names[chosen];
+  return found;
+}
+
+Value json_of(const Target& target) {
+  struct Writer {
+    Value operator()(const bool* value) const { return Value::of(*value); }
+    Value operator()(const int* value) const { return Value::of(*value); }
+    Value operator()(const std::int64_t* value) const { return Value::of(*value); }
+    Value operator()(const std::uint64_t* value) const {
+      Value number = Value::of(0);
+      number.text = std::to_string(*value);
+      return number;
+    }
+    Value operator()(const double* value) const { return Value::of(*value); }
+    Value operator()(const std::string* value) const { return Value::of(std::string_view(*value)); }
+    Value operator()(const Bytes* value) const { return Value::of(quantity_text(*value)); }
+    Value operator()(const Duration* value) const { return Value::of(quantity_text(*value)); }
+    Value operator()(const Seconds* value) const { return Value::of(quantity_text(*value)); }
+    Value operator()(const BytesPerSecond* value) const { return Value::of(quantity_text(*value)); }
+    Value operator()(const FlopsPerSecond* value) const { return Value::of(quantity_text(*value)); }
+  };
+  return std::visit(Writer{}, target);
+}
+
+Schema schema_of(const std::function<void(Fields&)>& visit) {
+  SchemaWriter writer;
+  visit(writer);
+  return writer.take();
+}
+
+KeyIndex keys_of(const std::function<void(Fields&)>& visit) {
+  KeyIndex keys;
+  KeyCollector collector("", keys);
+  visit(collector);
+  return keys;
+}
+
+std::vector<Explained> explain(const Value& document, const std::function<void(Fields&)>& visit) {
+  std::vector<Explained> lines;
+  Explainer explainer(document, "", lines);
+  visit(explainer);
+  return lines;
+}
+
+}  // namespace trainyard::json
