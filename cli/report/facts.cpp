@@ -1,0 +1,174 @@
+#include "cli/report/facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "sim/base/text.h"
+
+namespace trainyard {
+
+std::string_view title(TimeCategory category) {
+  switch (category) {
+    case TimeCategory::compute: return "Compute";
+    case TimeCategory::exposed_tp: return "Exposed tensor parallel";
+    case TimeCategory::exposed_dp: return "Exposed data parallel";
+    case TimeCategory::exposed_pp: return "Exposed pipeline transfers";
+    case TimeCategory::bubble: return "Pipeline bubble";
+    case TimeCategory::optimizer: return "Optimizer";
+    case TimeCategory::host: return "Host launch";
+    case TimeCategory::input: return "Input";
+  }
+  return "?";
+}
+
+std::string_view meaning(TimeCategory category) {
+  switch (category) {
+    case TimeCategory::compute: return "kernels of the forward and backward pass run";
+    case TimeCategory::exposed_tp: return "tensor-parallel communication that no kernel hides";
+    case TimeCategory::exposed_dp: return "data-parallel communication that no kernel hides";
+    case TimeCategory::exposed_pp: return "transfers between stages that no kernel hides";
+    case TimeCategory::bubble: return "waiting for a rank that has not yet sent or joined";
+    case TimeCategory::optimizer: return "kernels of the optimizer run";
+    case TimeCategory::host: return "the host has not yet issued the next kernel";
+    case TimeCategory::input: return "waiting for input data";
+  }
+  return "?";
+}
+
+std::string_view title(MemoryCategory category) {
+  switch (category) {
+    case MemoryCategory::parameters: return "Parameters";
+    case MemoryCategory::gradients: return "Gradients";
+    case MemoryCategory::optimizer_state: return "Optimizer state";
+    case MemoryCategory::activations: return "Activations";
+    case MemoryCategory::communication_buffers: return "Communication buffers";
+    case MemoryCategory::workspace: return "Workspace";
+    case MemoryCategory::context: return "Context";
+  }
+  return "?";
+}
+
+const std::string& label_of(const StepReport& report) {
+  return report.label.empty() ? report.name : report.label;
+}
+
+double seconds(Duration duration) { return Seconds(duration).count(); }
+
+std::string count_text(double count) {
+  static constexpr std::array<std::pair<double, std::string_view>, 4> kUnits = {
+      {{1e12, " T"}, {1e9, " B"}, {1e6, " M"}, {1e4, " k"}}};
+  const auto digits = [](double value) { return value >= 100 ? 0 : value >= 10 ? 1 : 2; };
+  for (const auto& [scale, unit] : kUnits) {
+    if (count < scale) continue;
+    const double value = unit == " k" ? count / 1e3 : count / scale;
+    return fmt::format("{:.{}f}{}", value, digits(value), unit);
+  }
+  if (count == std::floor(count)) return fmt::format("{:.0f}", count);
+  return fmt::format("{:.{}f}", count, digits(count));
+}
+
+std::string percent_text(double fraction) { return fmt::format("{:.1f} %", fraction * 100); }
+
+std::string describe(const StepReport& report) {
+  std::string text;
+  if (report.parameters > 0)
+    text += fmt::format("{} parameters on ", count_text(static_cast<double>(report.parameters)));
+  text += fmt::format("{} GPU{}", report.world_size, report.world_size == 1 ? "" : "s");
+  if (!report.gpu.empty()) text += fmt::format(" ({})", report.gpu);
+  if (!report.server.empty())
+    text += fmt::format(" in {} server{} ({})", report.servers, report.servers == 1 ? "" : "s",
+                        report.server);
+  text += fmt::format(": tensor {} x pipeline {} x data {}", report.tensor, report.pipeline,
+                      report.data);
+  if (report.pipeline > 1) {
+    text += fmt::format(", schedule {}", report.schedule);
+    if (report.chunks > 1) text += fmt::format(" with {} chunks per stage", report.chunks);
+  }
+  text += fmt::format(", {} micro-batch{}", report.microbatches, report.microbatches == 1 ? "" : "es");
+  if (report.global_batch > 0) {
+    text += fmt::format(", global batch {} sample{}", report.global_batch,
+                        report.global_batch == 1 ? "" : "s");
+    if (report.is_language && report.sequence_length > 0)
+      text += fmt::format(" of {} tokens", report.sequence_length);
+  }
+  return text + ".";
+}
+
+double ideal_bubble(const StepReport& report) {
+  if (report.stages <= 1 || report.microbatches < 1) return 0;
+  const std::string& s = report.schedule;
+  // Zero-bubble and asynchronous schedules do not flush, or fill the flush with weight gradients.
+  const bool flushes = s == "gpipe" || s == "1f1b" || s == "interleaved" || s == "interleaved-1f1b";
+  return flushes ? (report.stages - 1.0) / (1.0 * report.microbatches * std::max(report.chunks, 1)) : 0;
+}
+
+namespace {
+
+// What the numbers of this report add to the meaning of a category.
+std::string detail(const StepReport& report, TimeCategory category) {
+  if (category == TimeCategory::bubble && report.stages > 1) {
+    std::string text = fmt::format("; {} stages share {} micro-batches", report.stages,
+                                   report.microbatches);
+    if (const double ideal = ideal_bubble(report); ideal > 0)
+      text += fmt::format(" (equal passes would idle {} of the ideal time)", percent_text(ideal));
+    return text;
+  }
+  if (category == TimeCategory::exposed_tp && report.tensor > 1)
+    return fmt::format("; {} ranks share every layer", report.tensor);
+  if (category == TimeCategory::exposed_dp && report.data > 1)
+    return fmt::format("; {} ranks reduce the same gradients", report.data);
+  return "";
+}
+
+}  // namespace
+
+std::vector<Finding> findings(const StepReport& report, std::size_t count) {
+  std::vector<Finding> found;
+  const double step = seconds(report.simulated_step);
+  if (step <= 0) return found;
+  for (std::size_t i = 0; i < kTimeCategories; ++i) {
+    const auto category = static_cast<TimeCategory>(i);
+    const double share = seconds(report.breakdown[i]) / step;
+    if (category == TimeCategory::compute || share < 0.005) continue;
+    found.push_back({category, report.breakdown[i], share,
+                     fmt::format("{}: {} of the step ({}), {}{}.", title(category),
+                                 percent_text(share), to_text(report.breakdown[i]),
+                                 meaning(category), detail(report, category))});
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Finding& a, const Finding& b) { return a.time > b.time; });
+  if (found.size() > count) found.resize(count);
+  return found;
+}
+
+bool is_calibrated(const StepReport& report) {
+  return std::any_of(report.basis.begin(), report.basis.end(), [](const BasisShare& share) {
+    return share.basis != Basis::analytic && share.fraction > 0;
+  });
+}
+
+std::string describe_basis(const StepReport& report) {
+  const std::string profile = report.profile.empty() ? "" : fmt::format(" (profile {})", report.profile);
+  if (!is_calibrated(report))
+    return "uncalibrated: every time is derived from datasheets, none from a measurement" + profile;
+  std::string text;
+  for (const BasisShare& share : report.basis) {
+    if (share.fraction <= 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", percent_text(share.fraction),
+                        name(share.basis));
+  }
+  return fmt::format("of the predicted time {}{}", text, profile);
+}
+
+std::string why_no_time(const StepReport& report) {
+  if (report.deadlock) return "never finishes: " + *report.deadlock;
+  if (!report.fits)
+    return fmt::format("does not fit: {} of {} on rank {}", to_text(report.memory.peak),
+                       to_text(report.memory.capacity), report.memory.peak_rank);
+  return "";
+}
+
+}  // namespace trainyard

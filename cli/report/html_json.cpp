@@ -1,0 +1,168 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/report/assets.h"
+#include "cli/report/columns.h"
+#include "cli/report/compress.h"
+#include "cli/report/facts.h"
+#include "cli/report/html.h"
+#include "cli/report/summary.h"
+#include "sim/base/check.h"
+
+namespace trainyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON inside a script element: no byte may start a tag, a comment or an entity, and U+2028/9 end a line
+// in old script parsers. These characters occur only inside JSON strings, where \u is the same text.
+std::string for_script(std::string_view json) {
+  std::string out;
+  out.reserve(json.size() + json.size() / 16);
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    if (json[i] == '<') out += "\\u003c";
+    else if (json[i] == '>') out += "\\u003e";
+    else if (json[i] == '&') out += "\\u0026";
+    else if (json.substr(i, 3) == "\u2028") out += "\\u2028", i += 2;
+    else if (json.substr(i, 3) == "\u2029") out += "\\u2029", i += 2;
+    else out += json[i];
+  }
+  return out;
+}
+
+std::string for_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '&': out += "&amp;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+// Room for each variant: equal shares, and what small ones leave goes to the large ones.
+std::vector<std::size_t> shares(std::span<const ReportVariant> variants, std::size_t cap) {
+  std::vector<std::size_t> sizes;
+  for (const ReportVariant& variant : variants) {
+    std::size_t slices = 0;
+    for (const Lane& lane : variant.timeline.lanes) slices += lane.slices.size();
+    sizes.push_back(slices);
+  }
+  std::vector<std::size_t> order(sizes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return sizes[a] < sizes[b]; });
+  std::vector<std::size_t> room(sizes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    room[order[i]] = std::min(sizes[order[i]], cap / (order.size() - i));
+    cap -= room[order[i]];
+  }
+  return room;
+}
+
+// What the columns of pack() mean: the words for their indices.
+Json timeline_json(const Timeline& timeline, std::size_t cap) {
+  const Selection selection = select(timeline, cap);
+  const auto shown = [&](int rank) {
+    return std::binary_search(selection.ranks.begin(), selection.ranks.end(), rank);
+  };
+  Json lanes = Json::array();
+  for (const Lane& lane : timeline.lanes)
+    if (shown(lane.rank))
+      lanes.push_back({{"rank", lane.rank}, {"stage", lane.stage}, {"stream", lane.stream}});
+  Json curves = Json::array();
+  for (const MemoryCurve& curve : timeline.memory)
+    if (shown(curve.rank))
+      curves.push_back({{"rank", curve.rank}, {"capacity", curve.capacity.count()}});
+  return {{"end_ps", timeline.end.count()},
+          {"until_ps", selection.until.count()},
+          {"ranks_total", timeline.ranks_total},
+          {"ranks_simulated", timeline.ranks_shown.size()},
+          {"slices", selection.slices},
+          {"slices_left_out", selection.left_out},
+          {"names", timeline.names},
+          {"lanes", std::move(lanes)},
+          {"memory", std::move(curves)},
+          {"columns", base64(deflate_raw(pack(timeline, selection)))}};
+}
+
+template <class Category>
+Json words(std::size_t count) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto category = static_cast<Category>(i);
+    Json entry = {{"name", name(category)}};
+    if constexpr (!std::is_same_v<Category, SliceKind>) entry["title"] = title(category);
+    if constexpr (std::is_same_v<Category, TimeCategory>) entry["meaning"] = meaning(category);
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+Json settings_json(const std::vector<Setting>& settings) {
+  Json list = Json::array();
+  for (const Setting& setting : settings) list.push_back({setting.pointer, setting.value});
+  return list;
+}
+
+std::string page_json(std::string_view title, std::span<const ReportVariant> variants,
+                      std::size_t baseline, const HtmlOptions& options) {
+  Json page = {{"title", title},
+               {"baseline", baseline},
+               {"command", options.command},
+               {"time_categories", words<TimeCategory>(kTimeCategories)},
+               {"memory_categories", words<MemoryCategory>(kMemoryCategories)},
+               {"slice_kinds", words<SliceKind>(kSliceKinds)},
+               {"variants", Json::array()}};
+  const std::vector<std::size_t> room = shares(variants, options.slice_cap);
+  for (std::size_t i = 0; i < variants.size(); ++i)
+    page["variants"].push_back({{"sentence", describe(variants[i].report)},
+                                {"basis", describe_basis(variants[i].report)},
+                                {"settings", settings_json(variants[i].settings)},
+                                {"timeline", timeline_json(variants[i].timeline, room[i])}});
+  return page.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Replaces {{name}} once per name; the values are not searched again.
+std::string fill(std::string_view shell,
+                 std::span<const std::pair<std::string_view, std::string_view>> values) {
+  std::string out;
+  while (true) {
+    const std::size_t open = shell.find("{{");
+    out += shell.substr(0, open);
+    if (open == std::string_view::npos) return out;
+    const std::size_t close = shell.find("}}", open);
+    const std::string_view key = shell.substr(open + 2, close - open - 2);
+    const auto entry = std::find_if(values.begin(), values.end(),
+                                    [&](const auto& value) { return value.first == key; });
+    TRAINYARD_CHECK(entry != values.end(), "page.html asks for {}", key);
+    out += entry->second;
+    shell.remove_prefix(close + 2);
+  }
+}
+
+}  // namespace
+
+std::string html_report(std::string_view title, std::span<const ReportVariant> variants,
+                        std::size_t baseline, const HtmlOptions& options) {
+  TRAINYARD_CHECK(baseline < variants.size(), "baseline {} of {} variants", baseline,
+                  variants.size());
+  std::vector<StepReport> reports;
+  for (const ReportVariant& variant : variants) {
+    reports.push_back(variant.report);
+    if (!variant.label.empty()) reports.back().label = variant.label;
+  }
+  const std::string result = for_script(compare_json(title, reports, baseline, -1));
+  const std::string page = for_script(page_json(title, variants, baseline, options));
+  const std::string heading = for_html(title);
+  const std::pair<std::string_view, std::string_view> values[] = {
+      {"title", heading},           {"style", assets::style},   {"script", assets::script},
+      {"script-hash", assets::script_hash}, {"result", result}, {"page", page}};
+  return fill(assets::page, values);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/report/facts.h"
+#include "cli/report/summary.h"
+#include "sim/base/check.h"
+
+namespace trainyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// More ranks than this are summed up by minimum, median and maximum only.
+constexpr std::size_t kRanksListed = 64;
+
+// Throws nothing for text that is not UTF-8: the file stays readable, the bytes are replaced.
+std::string dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+Json breakdown(const Breakdown& times) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < kTimeCategories; ++i)
+    json[std::string(name(static_cast<TimeCategory>(i)))] = seconds(times[i]);
+  return json;
+}
+
+// Minimum, median and maximum over all ranks, each category by itself.
+Json spread(const std::vector<StepReport::RankBreakdown>& ranks) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < kTimeCategories; ++i) {
+    std::vector<std::pair<Duration, std::int64_t>> times;
+    std::int64_t total = 0;
+    for (const StepReport::RankBreakdown& rank : ranks) {
+      times.emplace_back(rank.breakdown[i], rank.count);
+      total += rank.count;
+    }
+    if (times.empty()) continue;
+    std::sort(times.begin(), times.end());
+    Duration median = times.front().first;
+    std::int64_t below = 0;
+    for (const auto& [time, count] : times) {
+      median = time;
+      below += count;
+      if (2 * below >= total) break;
+    }
+    json[std::string(name(static_cast<TimeCategory>(i)))] = {{"min", seconds(times.front().first)},
+                                                             {"median", seconds(median)},
+                                                             {"max", seconds(times.back().first)}};
+  }
+  return json;
+}
+
+Json ranks(const StepReport& report) {
+  Json list = Json::array();
+  for (const StepReport::RankBreakdown& rank : report.ranks) {
+    if (list.size() == kRanksListed) break;
+    list.push_back({{"rank", rank.rank},
+                    {"count", rank.count},
+                    {"stage", rank.stage},
+                    {"breakdown_s", breakdown(rank.breakdown)}});
+  }
+  return list;
+}
+
+Json memory(const MemoryReport& report) {
+  Json categories = Json::object();
+  for (std::size_t i = 0; i < kMemoryCategories; ++i)
+    categories[std::string(name(static_cast<MemoryCategory>(i)))] = report.by_category[i].count();
+  Json owners = Json::array();
+  for (const MemoryReport::Owner& owner : report.owners)
+    owners.push_back({{"name", owner.name},
+                      {"category", name(owner.category)},
+                      {"bytes", owner.bytes.count()}});
+  return {{"fits", report.fits},
+          {"peak_bytes", report.peak.count()},
+          {"capacity_bytes", report.capacity.count()},
+          {"peak_rank", report.peak_rank},
+          {"peak_at_s", seconds(report.peak_at)},
+          {"by_category", std::move(categories)},
+          {"owners", std::move(owners)}};
+}
+
+Json basis(const StepReport& report) {
+  Json json = Json::object();
+  for (const Basis b : {Basis::measured, Basis::interpolated, Basis::extrapolated, Basis::analytic}) {
+    double fraction = 0;
+    for (const BasisShare& share : report.basis)
+      if (share.basis == b) fraction += share.fraction;
+    json[std::string(name(b))] = fraction;
+  }
+  return json;
+}
+
+Json sources(const StepReport& report) {
+  Json list = Json::array();
+  for (const SourceNote& note : report.sources)
+    list.push_back({{"what", note.what},
+                    {"basis", name(note.basis)},
+                    {"source", note.source},
+                    {"machine", note.machine},
+                    {"residual", note.residual}});
+  return list;
+}
+
+std::string_view status(const StepReport& report) {
+  if (report.deadlock) return "deadlock";
+  return report.fits ? "ok" : "out_of_memory";
+}
+
+// A rate of a step that cannot run is not a number to be ranked.
+Json if_runs(const StepReport& report, double value) {
+  return report.step_time ? Json(value) : Json(nullptr);
+}
+
+void add_scenario(Json& json, const StepReport& report) {
+  json["name"] = report.name;
+  json["label"] = label_of(report);
+  json["description"] = report.description;
+  json["status"] = status(report);
+  json["reason"] = report.step_time ? Json(nullptr) : Json(why_no_time(report));
+  json["world_size"] = report.world_size;
+  json["gpu"] = report.gpu;
+  json["server"] = report.server;
+  json["servers"] = report.servers;
+  json["parallelism"] = {{"tp", report.tensor}, {"dp", report.data}, {"pp", report.pipeline}};
+  json["parameters"] = report.parameters;
+  json["global_batch"] = report.global_batch;
+  json["sequence_length"] = report.is_language ? Json(report.sequence_length) : Json(nullptr);
+}
+
+void add_rates(Json& json, const StepReport& report) {
+  json["step_time_s"] = report.step_time ? Json(seconds(*report.step_time)) : Json(nullptr);
+  json["samples_per_s"] = if_runs(report, report.samples_per_s);
+  json["tokens_per_s"] =
+      report.is_language ? if_runs(report, report.tokens_per_s) : Json(nullptr);
+  json["tokens_per_s_per_gpu"] =
+      report.is_language ? if_runs(report, report.tokens_per_s_per_gpu) : Json(nullptr);
+  json["model_flops"] = report.model_flops;
+  json["model_tflops_per_gpu"] = if_runs(report, report.model_tflops_per_gpu);
+  json["mfu"] = if_runs(report, report.mfu);
+  json["hfu"] = if_runs(report, report.hfu);
+}
+
+Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
+  Json json = Json::object();
+  add_scenario(json, report);
+  add_rates(json, report);
+  if (baseline) {
+    const std::optional<double> factor = speedup(report, *baseline);
+    json["baseline"] = baseline->name;
+    json["speedup"] = factor ? Json(*factor) : Json(nullptr);
+  }
+  json["simulated_step_s"] = seconds(report.simulated_step);
+  json["slowest_rank"] = report.slowest_rank;
+  json["breakdown_s"] = breakdown(report.breakdown);
+  json["breakdown_over_ranks_s"] = spread(report.ranks);
+  json["ranks"] = ranks(report);
+  json["pipeline"] = {{"bubble_fraction", report.bubble_fraction},
+                      {"schedule", report.schedule},
+                      {"stages", report.stages},
+                      {"chunks", report.chunks},
+                      {"microbatches", report.microbatches}};
+  json["memory"] = memory(report.memory);
+  json["calibrated"] = is_calibrated(report);
+  json["profile"] = report.profile;
+  json["fidelity"] = report.fidelity;
+  json["basis"] = basis(report);
+  json["sources"] = sources(report);
+  json["findings"] = Json::array();
+  for (const Finding& finding : findings(report))
+    json["findings"].push_back({{"category", name(finding.category)},
+                                {"share", finding.share},
+                                {"time_s", seconds(finding.time)},
+                                {"text", finding.text}});
+  json["engine"] = {{"events", report.events},
+                    {"ops", report.ops},
+                    {"ranks", report.world_size},
+                    {"classes", report.classes}};
+  json["warnings"] = report.warnings;
+  return json;
+}
+
+}  // namespace
+
+Baseline baseline_of(const StepReport& report) { return {label_of(report), report.step_time}; }
+
+std::optional<double> speedup(const StepReport& report, const Baseline& baseline) {
+  if (!report.step_time || !baseline.step_time || report.step_time->count() == 0) return std::nullopt;
+  return seconds(*baseline.step_time) / seconds(*report.step_time);
+}
+
+std::string to_json(const StepReport& report, const std::optional<Baseline>& baseline, int indent) {
+  return dump(object(report, baseline), indent);
+}
+
+std::string compare_json(std::string_view title, std::span<const StepReport> reports,
+                         std::size_t baseline, int indent) {
+  TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline, reports.size());
+  const Baseline base = baseline_of(reports[baseline]);
+  Json json = Json::object();
+  json["name"] = title;
+  json["baseline"] = base.name;
+  json["variants"] = Json::array();
+  for (const StepReport& report : reports) json["variants"].push_back(object(report, base));
+  return dump(json, indent);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,236 @@
+#include "cli/report/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "cli/report/facts.h"
+#include "cli/report/summary.h"
+#include "sim/base/check.h"
+#include "sim/base/text.h"
+
+namespace trainyard {
+namespace {
+
+constexpr std::size_t kColumns = 80;
+
+// Columns that a UTF-8 text takes, one per code point.
+std::size_t width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+// Padded to `columns`, or cut with "..." behind whole code points.
+std::string fit(std::string_view text, std::size_t columns) {
+  const std::size_t have = width(text);
+  if (have <= columns) return std::string(text) + std::string(columns - have, ' ');
+  std::string out;
+  std::size_t taken = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if ((text[i] & 0xC0) != 0x80 && ++taken > columns - 3) break;
+    out += text[i];
+  }
+  return out + "...";
+}
+
+std::string right(std::string_view text, std::size_t columns) {
+  const std::size_t have = width(text);
+  return have >= columns ? std::string(text) : std::string(columns - have, ' ') + std::string(text);
+}
+
+std::string wrap(std::string_view text, std::size_t indent) {
+  std::string out(indent, ' ');
+  std::size_t column = indent;
+  while (!text.empty()) {
+    const std::size_t space = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, space);
+    text.remove_prefix(std::min(space + 1, text.size()));
+    if (column > indent && column + 1 + width(word) > kColumns) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+    }
+    if (column > indent) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += width(word);
+  }
+  return out + "\n";
+}
+
+// "what: text" with what a terminal would obey made visible.
+std::string note(std::string_view what, std::string_view text) {
+  return wrap(fmt::format("{}: {}", what, escape_control(text)), 0);
+}
+
+class Painter {
+ public:
+  explicit Painter(const TextOptions& options) : options_(options) {}
+  std::string bold(std::string_view text) const { return paint("1", text); }
+  std::string faint(std::string_view text) const { return paint("2", text); }
+  std::string good(std::string_view text) const { return paint("32", text); }
+  std::string bad(std::string_view text) const { return paint("31", text); }
+  std::string of(TimeCategory category, std::string_view text) const {
+    static constexpr std::array<std::string_view, kTimeCategories> kCodes = {
+        "34", "33", "35", "36", "90", "32", "31", "31"};
+    return paint(kCodes[static_cast<std::size_t>(category)], text);
+  }
+  // A bar of eighths of a column.
+  std::string bar(double fraction, int columns) const {
+    const int eighths = static_cast<int>(std::lround(std::clamp(fraction, 0.0, 1.0) * columns * 8));
+    std::string out;
+    for (int i = 0; i < eighths / 8; ++i) out += options_.ascii ? "#" : "\u2588";
+    static constexpr std::array<std::string_view, 8> kParts = {
+        "", "\u258f", "\u258e", "\u258d", "\u258c", "\u258b", "\u258a", "\u2589"};
+    if (!options_.ascii) return out + std::string(kParts[static_cast<std::size_t>(eighths % 8)]);
+    return eighths % 8 >= 4 ? out + "#" : out;
+  }
+
+ private:
+  std::string paint(std::string_view code, std::string_view text) const {
+    return options_.colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+  }
+  TextOptions options_;
+};
+
+std::string row(std::string_view label, std::string_view value) {
+  return fmt::format("  {}{}\n", fit(label, 14), value);
+}
+
+std::string headline(const StepReport& report, const Painter& paint) {
+  std::string text;
+  if (!report.step_time) {
+    text += row("step time", paint.bad(escape_control(why_no_time(report))));
+    if (report.simulated_step > Duration{})
+      text += row("", fmt::format("(with enough memory: {})", to_text(report.simulated_step)));
+    return text;
+  }
+  text += row("step time", paint.bold(to_text(*report.step_time)));
+  std::string rate = fmt::format("{} samples/s", count_text(report.samples_per_s));
+  if (report.is_language)
+    rate += fmt::format(", {} tokens/s ({} per GPU)", count_text(report.tokens_per_s),
+                        count_text(report.tokens_per_s_per_gpu));
+  text += row("throughput", rate);
+  text += row("MFU", fmt::format("{} (HFU {}), {} model TFLOP/s per GPU", percent_text(report.mfu),
+                                 percent_text(report.hfu), count_text(report.model_tflops_per_gpu)));
+  return text;
+}
+
+std::string memory_row(const StepReport& report, const Painter& paint) {
+  const MemoryReport& m = report.memory;
+  const std::string verdict = m.fits ? paint.good("fits") : paint.bad("does not fit");
+  const double used = m.capacity.count() > 0 ? static_cast<double>(m.peak.count()) /
+                                                   static_cast<double>(m.capacity.count())
+                                             : 0;
+  return row("memory", fmt::format("{} of {} ({}) on rank {}: {}", to_text(m.peak),
+                                   to_text(m.capacity), percent_text(used), m.peak_rank, verdict));
+}
+
+std::string breakdown_rows(const StepReport& report, const Painter& paint) {
+  const double step = seconds(report.simulated_step);
+  if (step <= 0) return "";
+  std::string text = fmt::format("\nWhere the step of rank {} goes\n", report.slowest_rank);
+  for (std::size_t i = 0; i < kTimeCategories; ++i) {
+    const auto category = static_cast<TimeCategory>(i);
+    if (report.breakdown[i] == Duration{}) continue;
+    const double share = seconds(report.breakdown[i]) / step;
+    const std::string bar = paint.bar(share, 30);
+    text += fmt::format("  {} {}{} {} {}\n", fit(title(category), 26), paint.of(category, bar),
+                        std::string(30 - std::min<std::size_t>(30, width(bar)), ' '),
+                        right(percent_text(share), 8), right(to_text(report.breakdown[i]), 9));
+  }
+  return text;
+}
+
+std::string notes(const StepReport& report, const Painter& paint) {
+  std::string text = "\n";
+  text += note("Basis", describe_basis(report));
+  if (!report.fidelity.empty()) text += note("Communication", report.fidelity);
+  text += paint.faint(fmt::format("{} events, {} ranks in {} class{}", report.events,
+                                  report.world_size, report.classes,
+                                  report.classes == 1 ? "" : "es")) + "\n";
+  for (const std::string& warning : report.warnings)
+    text += note("warning", warning);
+  return text;
+}
+
+struct Table {
+  std::vector<std::vector<std::string>> rows;  // the first is the header; the first column is text
+};
+
+// Columns as wide as their widest cell; the first is cut so that the row fits the screen.
+std::string lay_out(const Table& table) {
+  std::vector<std::size_t> widths(table.rows[0].size());
+  for (const auto& cells : table.rows)
+    for (std::size_t c = 0; c < cells.size(); ++c) widths[c] = std::max(widths[c], width(cells[c]));
+  std::size_t rest = 0;
+  for (std::size_t c = 1; c < widths.size(); ++c) rest += widths[c] + 2;
+  widths[0] = std::min(widths[0], kColumns > rest + 12 ? kColumns - rest : 12);
+  std::string text;
+  for (const auto& cells : table.rows) {
+    text += fit(cells[0], widths[0]);
+    for (std::size_t c = 1; c < cells.size(); ++c) text += "  " + right(cells[c], widths[c]);
+    text += '\n';
+  }
+  return text;
+}
+
+std::vector<std::string> table_row(const StepReport& report, const Baseline& base) {
+  const bool runs = report.step_time.has_value();
+  const std::optional<double> factor = speedup(report, base);
+  const std::string memory =
+      fmt::format("{}{}", to_text(report.memory.peak), report.memory.fits ? "" : " !");
+  const std::string none = report.deadlock ? "stuck" : "OOM";
+  return {escape_control(label_of(report)),
+          runs ? to_text(*report.step_time) : none,
+          factor ? fmt::format("{:.2f}x", *factor) : "-",
+          runs ? count_text(report.is_language ? report.tokens_per_s : report.samples_per_s) : "-",
+          runs ? percent_text(report.mfu) : "-",
+          percent_text(report.bubble_fraction),
+          memory};
+}
+
+}  // namespace
+
+std::string to_text(const StepReport& report, const TextOptions& options) {
+  const Painter paint(options);
+  std::string text = paint.bold(escape_control(label_of(report))) + "\n";
+  text += wrap(escape_control(describe(report)), 0) + "\n";
+  text += headline(report, paint) + memory_row(report, paint);
+  return text + breakdown_rows(report, paint) + notes(report, paint);
+}
+
+std::string compare_text(std::string_view heading, std::span<const StepReport> reports,
+                         std::size_t baseline, const TextOptions& options) {
+  TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline, reports.size());
+  const Painter paint(options);
+  const Baseline base = baseline_of(reports[baseline]);
+  const bool language = std::all_of(reports.begin(), reports.end(),
+                                    [](const StepReport& r) { return r.is_language; });
+  Table table;
+  table.rows.push_back({"variant", "step", "speed-up", language ? "tokens/s" : "samples/s", "MFU",
+                        "idle", "memory"});
+  for (const StepReport& report : reports) table.rows.push_back(table_row(report, base));
+  std::string text = paint.bold(escape_control(heading)) + "\n\n" + lay_out(table) + "\n";
+  text += wrap(fmt::format("Speed-up over {}.", escape_control(base.name)), 0);
+  for (const StepReport& report : reports) {
+    if (report.step_time) continue;
+    const std::string why = fmt::format("{}: {}", label_of(report), why_no_time(report));
+    text += paint.bad(wrap(escape_control(why), 0));
+  }
+  const bool any_uncalibrated =
+      !std::all_of(reports.begin(), reports.end(), [](const StepReport& r) { return is_calibrated(r); });
+  for (const StepReport& report : reports) {
+    if (any_uncalibrated != is_calibrated(report)) {
+      text += note("Basis", describe_basis(report));
+      break;
+    }
+  }
+  return text;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,25 @@
+// The same results for a terminal of 80 columns.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "sim/simulate/step_report.h"
+
+namespace trainyard {
+
+struct TextOptions {
+  bool colour = false;  // ANSI colours; the caller knows whether a terminal reads it
+  bool ascii = false;   // bars of '#' instead of block characters
+};
+
+// One screen: step time, throughput, MFU, memory, where the time goes, what the numbers rest on.
+std::string to_text(const StepReport& report, const TextOptions& options = {});
+
+// One row per variant in the order given, with the speed-up over the baseline.
+// Requires: baseline < reports.size().
+std::string compare_text(std::string_view title, std::span<const StepReport> reports,
+                         std::size_t baseline, const TextOptions& options = {});
+
+}  // namespace trainyard

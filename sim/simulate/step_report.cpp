@@ -1,0 +1,48 @@
+#include "sim/simulate/step_report.h"
+
+#include "sim/simulate/timeline.h"
+
+namespace trainyard {
+
+std::string_view name(TimeCategory category) {
+  switch (category) {
+    case TimeCategory::compute: return "compute";
+    case TimeCategory::exposed_tp: return "exposed_tp";
+    case TimeCategory::exposed_dp: return "exposed_dp";
+    case TimeCategory::exposed_pp: return "exposed_pp";
+    case TimeCategory::bubble: return "bubble";
+    case TimeCategory::optimizer: return "optimizer";
+    case TimeCategory::host: return "host";
+    case TimeCategory::input: return "input";
+  }
+  return "?";
+}
+
+std::string_view name(MemoryCategory category) {
+  switch (category) {
+    case MemoryCategory::parameters: return "parameters";
+    case MemoryCategory::gradients: return "gradients";
+    case MemoryCategory::optimizer_state: return "optimizer_state";
+    case MemoryCategory::activations: return "activations";
+    case MemoryCategory::communication_buffers: return "communication_buffers";
+    case MemoryCategory::workspace: return "workspace";
+    case MemoryCategory::context: return "context";
+  }
+  return "?";
+}
+
+std::string_view name(SliceKind kind) {
+  switch (kind) {
+    case SliceKind::forward: return "forward";
+    case SliceKind::backward: return "backward";
+    case SliceKind::recompute: return "recompute";
+    case SliceKind::optimizer: return "optimizer";
+    case SliceKind::tensor: return "tensor";
+    case SliceKind::data: return "data";
+    case SliceKind::pipeline: return "pipeline";
+    case SliceKind::other: return "other";
+  }
+  return "?";
+}
+
+}  // namespace trainyard
