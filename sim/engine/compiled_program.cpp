@@ -1,0 +1,173 @@
+#include "sim/engine/compiled_program.h"
+
+#include <algorithm>
+#include <array>
+
+#include "sim/base/check.h"
+
+namespace trainyard {
+namespace {
+
+void check_op(const Program& program, const Op& op) {
+  const std::size_t streams = program.streams.size();
+  TRAINYARD_CHECK(op.stream < streams, "op on stream {} of {}", op.stream, streams);
+  TRAINYARD_CHECK((op.waits >> streams) == 0, "op waits {:#x} on {} streams", op.waits, streams);
+  TRAINYARD_CHECK(((op.waits >> op.stream) & 1) == 0, "op waits for its own stream {}", op.stream);
+  TRAINYARD_CHECK(op.kind != OpKind::compute || op.subject < program.segments.size(),
+                  "op runs segment {} of {}", op.subject, program.segments.size());
+  TRAINYARD_CHECK(std::size_t{op.first_effect} + op.effects <= program.effects.size(),
+                  "memory effects {}+{} of {}", op.first_effect, op.effects, program.effects.size());
+}
+
+}  // namespace
+
+CompiledProgram::CompiledProgram(const Program& source)
+    : program(&source),
+      streams(static_cast<std::uint32_t>(source.streams.size())),
+      works_of_segment_(source.segments.size()) {
+  TRAINYARD_CHECK(streams <= kMaxStreams, "a program with {} streams", streams);
+  for (const Segment& segment : source.segments)
+    TRAINYARD_CHECK(std::size_t{segment.first_kernel} + segment.kernels <= source.kernels.size(),
+                    "segment {}+{} of {} kernels", segment.first_kernel, segment.kernels,
+                    source.kernels.size());
+  for (const Block& block : source.blocks) {
+    for (const Op& op : block.ops) {
+      check_op(source, op);
+      if (op.kind != OpKind::compute) columns = std::max(columns, (op.port + 1) * 3);
+    }
+  }
+  std::vector<std::uint32_t> counts;  // [block * columns + column]: ops per block
+  std::vector<std::uint64_t> launches;
+  for (const Block& block : source.blocks) {
+    compile_block(block, counts);
+    launches.push_back(0);
+    for (const Op& op : block.ops)
+      launches.back() += op.launches;
+  }
+  compile_calls(counts, launches);
+}
+
+void CompiledProgram::compile_block(const Block& block, std::vector<std::uint32_t>& counts) {
+  std::vector<std::vector<CompiledOp>> by_stream(streams);
+  std::vector<std::uint32_t> in_column(columns);
+  std::uint64_t launches = 0;
+  for (std::uint32_t i = 0; i < block.ops.size(); ++i) {
+    const Op& op = block.ops[i];
+    CompiledOp compiled{.kind = op.kind, .stream = op.stream, .waits = op.waits, .index = i,
+                        .subject = op.subject, .port = op.port, .launches = op.launches,
+                        .launches_before = launches, .first_effect = op.first_effect,
+                        .effects = op.effects};
+    launches += op.launches;
+    if (op.kind == OpKind::compute) {
+      compiled.subject = work(op.subject, op.launches);
+    } else {
+      compiled.column = column_of(op.kind, op.port);
+      compiled.sequence = in_column[compiled.column]++;
+    }
+    compiled.first_threshold = static_cast<std::uint32_t>(thresholds.size());
+    for (std::uint32_t s = 0; s < streams; ++s)
+      if ((op.waits >> s) & 1)
+        thresholds.push_back(static_cast<std::uint32_t>(by_stream[s].size()));
+    for (std::uint32_t e = 0; e < op.effects; ++e) {
+      const MemoryEffect& effect = program->effects[op.first_effect + e];
+      compiled.takes |= effect.bytes > 0;
+      compiled.releases |= effect.bytes < 0;
+    }
+    by_stream[op.stream].push_back(compiled);
+  }
+  for (const std::vector<CompiledOp>& list : by_stream) {
+    stream_begin.push_back(static_cast<std::uint32_t>(ops.size()));
+    ops.insert(ops.end(), list.begin(), list.end());
+  }
+  stream_begin.push_back(static_cast<std::uint32_t>(ops.size()));
+  counts.insert(counts.end(), in_column.begin(), in_column.end());
+}
+
+void CompiledProgram::compile_calls(const std::vector<std::uint32_t>& counts,
+                                    const std::vector<std::uint64_t>& launches) {
+  stream_ops.assign(streams, 0);
+  std::vector<std::uint32_t> sequences(columns);
+  std::uint64_t launched = 0;
+  ended_base.reserve(program->calls.size() * streams);
+  sequence_base.reserve(program->calls.size() * columns);
+  for (const Call& call : program->calls) {
+    TRAINYARD_CHECK(call.block < program->blocks.size(), "call of block {} of {}", call.block,
+                    program->blocks.size());
+    ended_base.insert(ended_base.end(), stream_ops.begin(), stream_ops.end());
+    sequence_base.insert(sequence_base.end(), sequences.begin(), sequences.end());
+    launch_base.push_back(launched);
+    const std::size_t first = std::size_t{call.block} * (streams + 1);
+    for (std::uint32_t s = 0; s < streams; ++s)
+      stream_ops[s] += stream_begin[first + s + 1] - stream_begin[first + s];
+    for (std::uint32_t c = 0; c < columns; ++c)
+      sequences[c] += counts[std::size_t{call.block} * columns + c];
+    launched += launches[call.block];
+  }
+}
+
+std::uint32_t CompiledProgram::work(std::uint32_t segment, std::uint32_t launches) {
+  for (std::uint32_t known : works_of_segment_[segment])
+    if (works[known].launches == launches) return known;
+  const auto added = static_cast<std::uint32_t>(works.size());
+  works.push_back({segment, launches});
+  works_of_segment_[segment].push_back(added);
+  return added;
+}
+
+Position CompiledProgram::seek(std::uint32_t stream, std::uint32_t call) const {
+  Position position{.call = call};
+  for (; position.call < program->calls.size(); ++position.call) {
+    const std::size_t first =
+        std::size_t{program->calls[position.call].block} * (streams + 1) + stream;
+    position.at = stream_begin[first];
+    position.last = stream_begin[first + 1];
+    if (position.at < position.last) return position;
+  }
+  return position;
+}
+
+bool CompiledProgram::find(std::uint32_t column, std::uint32_t sequence,
+                           std::uint32_t& stream) const {
+  if (column >= columns) return false;
+  std::size_t low = 0, high = program->calls.size();  // the last call whose base is <= sequence
+  while (low < high) {
+    const std::size_t middle = (low + high) / 2;
+    if (sequence_base[middle * columns + column] <= sequence)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == 0) return false;
+  const std::uint32_t local = sequence - sequence_base[(low - 1) * columns + column];
+  const std::size_t block = std::size_t{program->calls[low - 1].block} * (streams + 1);
+  for (std::uint32_t i = stream_begin[block]; i < stream_begin[block + streams]; ++i) {
+    const CompiledOp& op = ops[i];
+    if (op.kind == OpKind::compute || op.column != column || op.sequence != local) continue;
+    stream = op.stream;
+    return true;
+  }
+  return false;
+}
+
+std::vector<WorkTime> CompiledProgram::work_times(const KernelTimes& times, Duration launch) const {
+  std::vector<WorkTime> result;
+  result.reserve(works.size());
+  for (const Work& work : works) {
+    const Segment& segment = program->segments[work.segment];
+    WorkTime time;
+    for (std::uint32_t k = segment.kernels; k-- > 0;) {
+      const std::uint32_t kernel = program->kernels[segment.first_kernel + k];
+      TRAINYARD_CHECK(kernel < times.kernel.size(), "kernel {} of {} times", kernel,
+                      times.kernel.size());
+      TRAINYARD_CHECK(times.kernel[kernel] >= Duration::zero(), "kernel {} takes {} ps", kernel,
+                      times.kernel[kernel].count());
+      time.total += times.kernel[kernel];
+      const auto launches = static_cast<std::int64_t>(std::min(k + 1, work.launches));
+      time.host = std::max(time.host, launches * launch + time.total);
+    }
+    result.push_back(time);
+  }
+  return result;
+}
+
+}  // namespace trainyard

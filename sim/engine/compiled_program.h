@@ -1,0 +1,91 @@
+// A Program laid out for running, shared by all actors that run it: ops by stream, and every count that
+// the engine compares against (ended ops, launches, sequence numbers) as a prefix within the block plus a
+// base per call, so that an actor keeps a few words per stream and nothing per op.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/engine/machine.h"
+#include "sim/engine/program.h"
+
+namespace trainyard {
+
+struct CompiledOp {
+  OpKind kind = OpKind::compute;
+  std::uint8_t stream = 0;
+  std::uint8_t waits = 0;
+  bool takes = false, releases = false;  // has memory effects at its begin, at its end
+  std::uint32_t index = 0;               // in the block
+  std::uint32_t subject = 0;             // compute: into works; else as in Op
+  std::uint32_t port = 0;
+  std::uint32_t column = 0;           // of sequence_base: its kind and port
+  std::uint32_t sequence = 0;         // earlier ops of the block in this column
+  std::uint32_t launches = 0;
+  std::uint64_t launches_before = 0;  // in the block
+  std::uint32_t first_threshold = 0;  // one per bit of waits, lowest first: earlier ops on that stream
+  std::uint32_t first_effect = 0, effects = 0;
+};
+
+// A segment as some op enqueues it.
+struct Work {
+  std::uint32_t segment = 0;
+  std::uint32_t launches = 0;
+};
+
+// How long a Work takes on a kind of actor that nothing slows down.
+struct WorkTime {
+  Duration total{};  // sum of the kernels
+  Duration host{};   // from the last launch of earlier ops to the end, if only the host holds kernels up
+};
+
+// Where a stream is: the next op, and the end of that stream's ops in the call's block.
+struct Position {
+  std::uint32_t call = 0, at = 0, last = 0;
+};
+
+struct CompiledProgram {
+  explicit CompiledProgram(const Program& source);
+
+  const Program* program;
+  std::uint32_t streams = 0;
+  std::uint32_t columns = 0;
+  std::vector<CompiledOp> ops;              // by block, stream, program order
+  std::vector<std::uint32_t> stream_begin;  // [block * (streams + 1) + stream], into ops
+  std::vector<std::uint32_t> thresholds;
+  std::vector<Work> works;
+  std::vector<std::uint32_t> ended_base;     // [call * streams + stream]
+  std::vector<std::uint64_t> launch_base;    // [call]
+  std::vector<std::uint32_t> sequence_base;  // [call * columns + column]
+  std::vector<std::uint32_t> stream_ops;     // [stream], in all calls
+
+  // The first op of `stream` in `call` or a later one; call == number of calls if there is none.
+  Position seek(std::uint32_t stream, std::uint32_t call) const;
+  std::uint32_t sequence(std::uint32_t call, const CompiledOp& op) const {
+    return sequence_base[std::size_t{call} * columns + op.column] + op.sequence;
+  }
+  // Launches of all ops before this one.
+  std::int64_t launches_before(std::uint32_t call, const CompiledOp& op) const {
+    return static_cast<std::int64_t>(launch_base[call] + op.launches_before);
+  }
+  // The stream of the op of `column` with this sequence number;
+  // false if the program has none. O(log calls + ops of a block).
+  bool find(std::uint32_t column, std::uint32_t sequence, std::uint32_t& stream) const;
+
+  std::vector<WorkTime> work_times(const KernelTimes& times, Duration launch) const;
+
+ private:
+  void compile_block(const Block& block, std::vector<std::uint32_t>& counts);
+  void compile_calls(const std::vector<std::uint32_t>& counts,
+                     const std::vector<std::uint64_t>& launches);
+  std::uint32_t work(std::uint32_t segment, std::uint32_t launches);
+
+  std::vector<std::vector<std::uint32_t>> works_of_segment_;
+};
+
+// Columns of sequence_base: three for every port number.
+inline std::uint32_t column_of(OpKind kind, std::uint32_t port) {
+  return port * 3 + (kind == OpKind::collective ? 0U : kind == OpKind::send ? 1U : 2U);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,15 @@
+#include "sim/engine/kernel_clock.h"
+
+#include <algorithm>
+
+namespace trainyard {
+
+void KernelClock::enter(const KernelSequence& sequence, std::uint32_t kernel, Duration free) {
+  kernel_ = kernel;
+  begin_ = at_ = free;
+  if (kernel >= sequence.count) return;
+  begin_ = at_ = std::max(free, sequence.issued(kernel));
+  left_ = Int128{sequence.length(kernel).count()} * sequence.units;
+}
+
+}  // namespace trainyard

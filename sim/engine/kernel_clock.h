@@ -1,0 +1,89 @@
+// How far a compute op has come when its rate changed on the way.
+//
+// While r of an actor's u units are left to a kernel of d ps, it advances r (ps x units) per ps of d * u.
+// Work is an integer, so a change of rate that changes nothing moves nothing: completion is
+// now + ceil(left / r) whenever it is computed. A kernel ends on a whole picosecond.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/base/units.h"
+#include "sim/engine/compiled_program.h"
+#include "sim/engine/machine.h"
+
+namespace trainyard {
+
+using Int128 = __int128;
+
+// ceil(amount / rate). Requires: amount >= 0, rate >= 1, the quotient fits.
+inline std::int64_t divide_up(Int128 amount, std::int64_t rate) {
+  return static_cast<std::int64_t>((amount + rate - 1) / rate);
+}
+
+// The kernels of one op as one actor runs them.
+struct KernelSequence {
+  const std::uint32_t* kernels = nullptr;  // the segment's, in Program::kernels
+  const KernelTimes* times = nullptr;
+  std::uint32_t count = 0;
+  std::uint32_t launches = 0;
+  std::int64_t launches_before = 0;
+  Duration launch{};
+  int units = 1;
+
+  Duration issued(std::uint32_t kernel) const {
+    const std::uint32_t own = kernel + 1 < launches ? kernel + 1 : launches;
+    return (launches_before + own) * launch;
+  }
+  Duration length(std::uint32_t kernel) const { return times->kernel[kernels[kernel]]; }
+};
+
+class KernelClock {
+ public:
+  KernelClock() = default;
+  // At the first kernel of an op that begins at `begin`.
+  KernelClock(const KernelSequence& sequence, Duration begin, std::int64_t rate) : rate_(rate) {
+    enter(sequence, 0, begin);
+  }
+
+  // Runs to `until` at the present rate; emit(kernel, begin, end) for every kernel that ends by then. A
+  // kernel of length zero that would begin at `until` is left for later.
+  template <class Emit>
+  void advance(const KernelSequence& sequence, Duration until, const Emit& emit) {
+    while (kernel_ < sequence.count && at_ < until) {
+      const std::int64_t needed = divide_up(left_, rate_);
+      if (needed > (until - at_).count()) {
+        left_ -= Int128{(until - at_).count()} * rate_;
+        at_ = until;
+        return;
+      }
+      const Duration end = at_ + Duration(needed);
+      emit(kernel_, begin_, end);
+      enter(sequence, kernel_ + 1, end);
+    }
+  }
+
+  // When the last kernel ends if the rate stays; emit as above, for all that are left.
+  template <class Emit>
+  Duration finish(const KernelSequence& sequence, const Emit& emit) {
+    while (kernel_ < sequence.count) {
+      const Duration end = at_ + Duration(divide_up(left_, rate_));
+      emit(kernel_, begin_, end);
+      enter(sequence, kernel_ + 1, end);
+    }
+    return at_;
+  }
+
+  std::int64_t rate() const { return rate_; }
+  void set_rate(std::int64_t rate) { rate_ = rate; }
+
+ private:
+  void enter(const KernelSequence& sequence, std::uint32_t kernel, Duration free);
+
+  std::uint32_t kernel_ = 0;  // the one that runs or waits for the host
+  Duration begin_{};          // of that kernel; may lie ahead
+  Duration at_{};             // when left_ is what is left; not before begin_
+  Int128 left_ = 0;           // ps x units
+  std::int64_t rate_ = 1;     // units that advance it
+};
+
+}  // namespace trainyard

@@ -1,0 +1,88 @@
+#include "sim/engine/recorder.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "sim/base/check.h"
+
+namespace trainyard {
+
+Duration issued(const RunState& state, const StreamState& stream) {
+  const CompiledOp& op = state.op(stream);
+  const std::int64_t before = state.program(stream).launches_before(stream.head.call, op);
+  return (before + (op.launches > 0 ? 1 : 0)) * state.actor(stream).launch;
+}
+
+Recorder::Recorder(const RunState& state, const RunOptions& options)
+    : state_(state),
+      kernels_(options.record == Record::kernels),
+      first_span_(state.actors.size(), kNowhere) {
+  TRAINYARD_CHECK(options.recorded.empty() || options.recorded.size() == state.actors.size(),
+                  "`recorded` for {} of {} actors", options.recorded.size(), state.actors.size());
+  if (options.record == Record::nothing) return;
+  std::size_t spans = 0;
+  for (std::size_t actor = 0; actor < state.actors.size(); ++actor) {
+    if (!options.recorded.empty() && !options.recorded[actor]) continue;
+    first_span_[actor] = spans;
+    for (std::uint32_t ops : state.programs[state.actors[actor].program].stream_ops)
+      spans += ops;
+  }
+  trace_.spans.resize(spans);
+}
+
+void Recorder::kernel(const StreamState& stream, std::uint32_t kernel, Duration begin,
+                      Duration end) {
+  const CompiledProgram& program = state_.program(stream);
+  const CompiledOp& op = state_.op(stream);
+  const Segment& segment = program.program->segments[program.works[op.subject].segment];
+  trace_.kernels.push_back({.actor = ActorId{stream.actor}, .call = stream.head.call,
+                            .op = op.index, .kernel = segment.first_kernel + kernel,
+                            .begin = begin, .end = end});
+}
+
+void Recorder::op(const StreamState& stream, Duration active, Duration end) {
+  std::size_t place = first_span_[stream.actor];
+  if (place == kNowhere) return;
+  const CompiledProgram& program = state_.program(stream);
+  const CompiledOp& op = state_.op(stream);
+  for (std::uint32_t s = 0; s < op.stream; ++s)
+    place += program.stream_ops[s];
+  trace_.spans[place + stream.ended] = {.actor = ActorId{stream.actor}, .call = stream.head.call,
+                                        .op = op.index, .issued = issued(state_, stream),
+                                        .begin = stream.begin, .active = active, .end = end};
+}
+
+void Recorder::memory(const StreamState& stream, const MemoryEffect& effect, Duration at) {
+  if (first_span_[stream.actor] == kNowhere) return;
+  trace_.memory.push_back({.at = at, .actor = ActorId{stream.actor}, .category = effect.category,
+                           .owner = effect.owner, .bytes = effect.bytes});
+}
+
+Trace Recorder::take(const std::vector<MemoryLedger>& ledgers, std::uint64_t events) {
+  std::size_t kept = 0;  // streams that did not finish leave gaps
+  for (std::size_t actor = 0; actor < state_.actors.size(); ++actor) {
+    const ActorState& owner = state_.actors[actor];
+    std::size_t place = first_span_[actor];
+    for (std::uint32_t s = 0; s < owner.streams; ++s) {
+      const std::uint32_t ended = state_.streams[owner.first_stream + s].ended;
+      trace_.ops += ended;
+      if (place == kNowhere) continue;
+      for (std::uint32_t i = 0; i < ended; ++i)
+        trace_.spans[kept++] = trace_.spans[place + i];
+      place += state_.programs[owner.program].stream_ops[s];
+    }
+    trace_.finished.push_back(owner.finished);
+    trace_.end = std::max(trace_.end, owner.finished);
+    trace_.peaks.push_back(ledgers[actor].result());
+  }
+  if (kept < trace_.spans.size()) trace_.spans.resize(kept);
+  std::sort(trace_.kernels.begin(), trace_.kernels.end(),
+            [](const KernelSpan& a, const KernelSpan& b) {
+              return std::tie(a.actor, a.call, a.op, a.kernel) <
+                     std::tie(b.actor, b.call, b.op, b.kernel);
+            });
+  trace_.events = events;
+  return std::move(trace_);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,39 @@
+// Writes the trace of a run: spans straight to their place in the final order, so nothing is sorted.
+#pragma once
+
+#include <vector>
+
+#include "sim/engine/memory_ledger.h"
+#include "sim/engine/run_state.h"
+#include "sim/engine/trace.h"
+
+namespace trainyard {
+
+class Recorder {
+ public:
+  Recorder(const RunState& state, const RunOptions& options);
+
+  bool wants_kernels(std::uint32_t actor) const {
+    return kernels_ && first_span_[actor] != kNowhere;
+  }
+  void kernel(const StreamState& stream, std::uint32_t kernel, Duration begin, Duration end);
+  // The head of the stream ends; it is still the head.
+  void op(const StreamState& stream, Duration active, Duration end);
+  void memory(const StreamState& stream, const MemoryEffect& effect, Duration at);
+
+  // The trace of what was recorded; `end`, `finished` and the totals come from the state.
+  Trace take(const std::vector<MemoryLedger>& ledgers, std::uint64_t events);
+
+ private:
+  static constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
+
+  const RunState& state_;
+  bool kernels_;
+  std::vector<std::size_t> first_span_;  // by actor; kNowhere: not recorded
+  Trace trace_;
+};
+
+// When the host had enqueued the op's first launch.
+Duration issued(const RunState& state, const StreamState& stream);
+
+}  // namespace trainyard

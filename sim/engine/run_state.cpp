@@ -1,0 +1,174 @@
+#include "sim/engine/run_state.h"
+
+#include <map>
+#include <tuple>
+
+#include "sim/base/check.h"
+
+namespace trainyard {
+namespace {
+
+// Every port names an edge that has the actor at the right end.
+void check_ports(const Machine& machine) {
+  for (const Channel& channel : machine.channels) {
+    TRAINYARD_CHECK(index(channel.source) < machine.actors.size(), "channel from actor {} of {}",
+                    index(channel.source), machine.actors.size());
+    TRAINYARD_CHECK(index(channel.destination) < machine.actors.size(),
+                    "channel to actor {} of {}", index(channel.destination), machine.actors.size());
+    TRAINYARD_CHECK(channel.transfers < machine.transfers.size(), "transfers {} of {}",
+                    channel.transfers, machine.transfers.size());
+  }
+  std::vector<std::vector<std::uint32_t>> users(machine.communicators.size());
+  for (ActorId actor : machine.actors.ids()) {
+    for (CommunicatorId communicator : machine.actors[actor].communicators) {
+      TRAINYARD_CHECK(index(communicator) < users.size(), "communicator {} of {}",
+                      index(communicator), users.size());
+      users[index(communicator)].push_back(static_cast<std::uint32_t>(actor));
+    }
+    for (ChannelId channel : machine.actors[actor].channels)
+      TRAINYARD_CHECK(index(channel) < machine.channels.size(), "channel {} of {}", index(channel),
+                      machine.channels.size());
+  }
+  std::vector<std::uint32_t> member_of(machine.actors.size(), kNone);
+  for (CommunicatorId id : machine.communicators.ids()) {
+    const Communicator& communicator = machine.communicators[id];
+    TRAINYARD_CHECK(communicator.transfers < machine.transfers.size(), "transfers {} of {}",
+                    communicator.transfers, machine.transfers.size());
+    const auto mark = static_cast<std::uint32_t>(id);
+    for (ActorId member : communicator.members) {
+      TRAINYARD_CHECK(index(member) < member_of.size(), "member {} of {} actors", index(member),
+                      member_of.size());
+      TRAINYARD_CHECK(member_of[index(member)] != mark, "actor {} is twice in communicator {}",
+                      index(member), mark);
+      member_of[index(member)] = mark;
+    }
+    for (std::uint32_t actor : users[mark]) {
+      TRAINYARD_CHECK(member_of[actor] == mark,
+                      "a port of actor {} names communicator {}, which it is no member of (or another "
+                      "port of it names that too)", actor, mark);
+      member_of[actor] = kNone;
+    }
+  }
+}
+
+}  // namespace
+
+RunState::RunState(const Machine& given) : machine(given) {
+  check_ports(machine);
+  edges.resize(machine.communicators.size() + machine.channels.size());
+  std::map<const Program*, std::uint32_t> program_of;
+  std::map<std::tuple<std::uint32_t, const KernelTimes*, std::int64_t>, std::uint32_t> times_of;
+  actors.reserve(machine.actors.size());
+  for (const Actor& actor : machine.actors) {
+    TRAINYARD_CHECK(actor.program != nullptr && actor.times != nullptr, "an actor without program");
+    TRAINYARD_CHECK(actor.units >= 1, "an actor with {} units", actor.units);
+    TRAINYARD_CHECK(actor.launch >= Duration::zero(), "a launch takes {} ps", actor.launch.count());
+    const auto number = static_cast<std::uint32_t>(actors.size());
+    const auto [program, new_program] =
+        program_of.try_emplace(actor.program, static_cast<std::uint32_t>(programs.size()));
+    if (new_program) programs.emplace_back(*actor.program);
+    const CompiledProgram& compiled = programs[program->second];
+    const auto [times, new_times] =
+        times_of.try_emplace({program->second, actor.times, actor.launch.count()},
+                             static_cast<std::uint32_t>(work_times.size()));
+    if (new_times) work_times.push_back(compiled.work_times(*actor.times, actor.launch));
+    actors.push_back({.first_stream = static_cast<std::uint32_t>(streams.size()),
+                      .streams = compiled.streams, .program = program->second,
+                      .times = times->second});
+    for (std::uint32_t s = 0; s < compiled.streams; ++s)
+      streams.push_back({.actor = number, .head = compiled.seek(s, 0)});
+  }
+}
+
+std::uint32_t RunState::edge_of(const Actor& actor, const CompiledOp& op) const {
+  if (op.kind == OpKind::collective) {
+    TRAINYARD_CHECK(op.port < actor.communicators.size(), "collective on port {} of {}", op.port,
+                    actor.communicators.size());
+    return static_cast<std::uint32_t>(actor.communicators[op.port]);
+  }
+  TRAINYARD_CHECK(op.port < actor.channels.size(), "message on port {} of {}", op.port,
+                  actor.channels.size());
+  const ChannelId channel = actor.channels[op.port];
+  const ActorId end = op.kind == OpKind::send ? machine.channels[channel].source
+                                              : machine.channels[channel].destination;
+  TRAINYARD_CHECK(&machine.actors[end] == &actor, "channel {} has actor {} at that end",
+                  index(channel), index(end));
+  return static_cast<std::uint32_t>(machine.communicators.size() + index(channel));
+}
+
+const Transfer& RunState::transfer(const Exchange& exchange) const {
+  const std::uint32_t table = is_channel(exchange.edge) ? channel(exchange.edge).transfers
+                                                        : communicator(exchange.edge).transfers;
+  const std::vector<Transfer>& transfers = machine.transfers[table];
+  TRAINYARD_CHECK(exchange.subject < transfers.size(), "transfer {} of {}", exchange.subject,
+                  transfers.size());
+  return transfers[exchange.subject];
+}
+
+bool RunState::waits_met(const StreamState& stream) const {
+  const ActorState& owner = actors[stream.actor];
+  const CompiledProgram& compiled = programs[owner.program];
+  const CompiledOp& head = compiled.ops[stream.head.at];
+  const std::uint32_t* threshold = compiled.thresholds.data() + head.first_threshold;
+  const std::size_t base = std::size_t{stream.head.call} * compiled.streams;
+  for (unsigned waits = head.waits; waits != 0; waits &= waits - 1, ++threshold) {
+    const auto other = static_cast<std::uint32_t>(std::countr_zero(waits));
+    if (streams[owner.first_stream + other].ended < compiled.ended_base[base + other] + *threshold)
+      return false;
+  }
+  return true;
+}
+
+KernelSequence RunState::kernels(const StreamState& stream) const {
+  const CompiledProgram& compiled = program(stream);
+  const CompiledOp& head = compiled.ops[stream.head.at];
+  const Segment& segment = compiled.program->segments[compiled.works[head.subject].segment];
+  const Actor& owner = actor(stream);
+  return {.kernels = compiled.program->kernels.data() + segment.first_kernel,
+          .times = owner.times,
+          .count = segment.kernels,
+          .launches = head.launches,
+          .launches_before = compiled.launches_before(stream.head.call, head),
+          .launch = owner.launch,
+          .units = owner.units};
+}
+
+std::uint32_t RunState::find_or_add(std::uint32_t edge, std::uint32_t sequence) {
+  Edge& list = edges[edge];
+  std::uint32_t before = list.last;
+  if (before != kNone && exchanges[before].sequence >= sequence) {
+    before = kNone;
+    for (std::uint32_t x = list.first; exchanges[x].sequence <= sequence; x = exchanges[x].next) {
+      if (exchanges[x].sequence == sequence) return x;
+      before = x;
+    }
+  }
+  std::uint32_t added;
+  if (free_exchanges.empty()) {
+    added = static_cast<std::uint32_t>(exchanges.size());
+    exchanges.emplace_back();
+  } else {
+    added = free_exchanges.back();
+    free_exchanges.pop_back();
+    exchanges[added] = Exchange{};
+  }
+  exchanges[added].edge = edge;
+  exchanges[added].sequence = sequence;
+  std::uint32_t& link = before == kNone ? list.first : exchanges[before].next;
+  exchanges[added].next = link;
+  link = added;
+  if (exchanges[added].next == kNone) list.last = added;
+  return added;
+}
+
+void RunState::remove(std::uint32_t exchange) {
+  Edge& list = edges[exchanges[exchange].edge];
+  std::uint32_t before = kNone;
+  for (std::uint32_t x = list.first; x != exchange; x = exchanges[x].next)
+    before = x;
+  (before == kNone ? list.first : exchanges[before].next) = exchanges[exchange].next;
+  if (list.last == exchange) list.last = before;
+  free_exchanges.push_back(exchange);
+}
+
+}  // namespace trainyard

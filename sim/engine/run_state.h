@@ -1,0 +1,106 @@
+// The mutable state of one run: a record per actor, per stream and per transfer in flight; nothing per op.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "sim/engine/compiled_program.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/kernel_clock.h"
+
+namespace trainyard {
+
+inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+
+enum class HeadState : std::uint8_t {
+  blocked,  // waits for ops of other streams
+  due,      // begins at a time that is known (its start is in the queue)
+  running,
+  done,     // the stream has no more ops
+};
+
+struct StreamState {
+  std::uint32_t actor = 0;
+  Position head;
+  std::uint32_t ended = 0;       // ops of this stream
+  std::uint32_t version = 0;     // of the end of its compute op
+  std::uint32_t slot = kNone;    // running: its exchange, or its clock if it was slowed down
+  std::uint32_t next = kNone;    // the next member of the same exchange
+  Duration begin{};
+  HeadState state = HeadState::blocked;
+};
+
+struct ActorState {
+  std::uint32_t first_stream = 0, streams = 0;
+  std::uint32_t program = 0;   // into RunState::programs
+  std::uint32_t times = 0;     // into RunState::work_times
+  std::int64_t taken = 0;      // units that transfers in flight hold
+  std::uint8_t blocked = 0;    // bit s: stream s is blocked
+  bool rate_changed = false;   // it is in the list of those to reconsider
+  Duration finished{};
+};
+
+enum class ExchangeState : std::uint8_t { gathering, in_flight, delivered };
+
+// The k-th collective of a communicator, or the k-th send of a channel with its receive.
+struct Exchange {
+  std::uint32_t edge = 0;  // communicator, or number of communicators + channel
+  std::uint32_t sequence = 0;
+  std::uint32_t next = kNone;      // of the same edge, by sequence
+  std::uint32_t subject = 0;       // of the collective's first member, or of the send
+  std::uint32_t expected = 0;      // of the receive
+  std::uint32_t arrived = 0;       // members of a collective
+  std::uint32_t first = kNone;     // their streams, linked; or the sender's stream
+  std::uint32_t receiver = kNone;  // its stream
+  std::uint32_t flows_left = 0;
+  Duration active{};
+  ExchangeState state = ExchangeState::gathering;
+  bool mismatch = false;
+};
+
+struct RunState {
+  explicit RunState(const Machine& machine);
+
+  const Machine& machine;
+  std::vector<CompiledProgram> programs;
+  std::vector<std::vector<WorkTime>> work_times;  // by (program, times, launch)
+  std::vector<ActorState> actors;
+  std::vector<StreamState> streams;
+  std::vector<Exchange> exchanges;
+  std::vector<std::uint32_t> free_exchanges;
+  struct Edge {
+    std::uint32_t first = kNone, last = kNone;
+  };
+  std::vector<Edge> edges;
+
+  const Actor& actor(const StreamState& stream) const {
+    return machine.actors[ActorId{stream.actor}];
+  }
+  const CompiledProgram& program(const StreamState& stream) const {
+    return programs[actors[stream.actor].program];
+  }
+  const CompiledOp& op(const StreamState& stream) const {
+    return program(stream).ops[stream.head.at];
+  }
+  bool is_channel(std::uint32_t edge) const { return edge >= machine.communicators.size(); }
+  const Communicator& communicator(std::uint32_t edge) const {
+    return machine.communicators[CommunicatorId{edge}];
+  }
+  const Channel& channel(std::uint32_t edge) const {
+    return machine.channels[static_cast<ChannelId>(edge - machine.communicators.size())];
+  }
+  // The edge that a communication op of this actor names.
+  std::uint32_t edge_of(const Actor& actor, const CompiledOp& op) const;
+  const Transfer& transfer(const Exchange& exchange) const;
+
+  // Whether every op that the head waits for has ended.
+  bool waits_met(const StreamState& stream) const;
+  KernelSequence kernels(const StreamState& stream) const;
+
+  // The exchange of this sequence number on the edge; made if there is none.
+  std::uint32_t find_or_add(std::uint32_t edge, std::uint32_t sequence);
+  void remove(std::uint32_t exchange);
+};
+
+}  // namespace trainyard
