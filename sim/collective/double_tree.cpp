@@ -1,0 +1,159 @@
+// All-reduce over two binary trees, each of which reduces one half of the buffer to its root and
+// broadcasts it back. A rank that forwards in one tree is a leaf of the other, so every rank's port
+// carries about as much as every other's: at most 2S each way, when halves stream.
+//
+//   height of a tree = floor(log2 n), hence 2 floor(log2 n) start-up times
+//   time ~ 2 floor(log2 n) alpha + 2S/bandwidth when the halves stream through in small pieces
+//
+// The messages move each half as a whole: build() is the plain, not the streaming form. Its rounds
+// are assigned greedily, one send and one receive per rank and round.
+//
+// Source: Sanders, Speck, Traeff, Two-tree algorithms for full bandwidth broadcast, reduction and
+// scan, Parallel Computing 2009, sections 2 and 4.
+#include <algorithm>
+#include <array>
+
+#include "sim/collective/algorithm.h"
+
+namespace trainyard {
+namespace {
+
+bool supports(CollectiveKind kind, int n) {
+  return n >= 2 && kind == CollectiveKind::all_reduce;
+}
+
+int shards(CollectiveKind /*kind*/, int /*n*/) {
+  return 2;
+}
+
+using Parents = std::vector<int>;  // by rank; the root is its own parent
+
+int lowest_bit(int i) {
+  return i & -i;
+}
+
+// The in-order tree of the numbers 1 .. n: a number with lowest bit b stands b's level above the
+// leaves, which are the odd numbers. Numbers above n do not exist: their left child takes their
+// place, so a parent is the first ancestor that does.
+Parents in_order_tree(int n) {
+  int root = 1;
+  while (2 * root <= n)
+    root *= 2;
+  Parents parents(static_cast<std::size_t>(n));
+  for (int i = 1; i <= n; ++i) {
+    int parent = i;
+    if (i != root) do {
+        const int bit = lowest_bit(parent);
+        parent = (parent - bit) | (2 * bit);
+      } while (parent > n);
+    parents[static_cast<std::size_t>(i - 1)] = parent - 1;
+  }
+  return parents;
+}
+
+// The first tree's leaves are the even ranks. The second is its mirror image (n even) or its shift
+// by one (n odd); both make leaves of the ranks that forward in the first.
+std::array<Parents, 2> two_trees(int n) {
+  const Parents first = in_order_tree(n);
+  Parents second(first.size());
+  const auto other = [n](int rank) { return n % 2 == 0 ? n - 1 - rank : (rank + 1) % n; };
+  for (int rank = 0; rank < n; ++rank)
+    second[static_cast<std::size_t>(other(rank))] = other(first[static_cast<std::size_t>(rank)]);
+  return {first, second};
+}
+
+struct Transfer {
+  std::size_t tree;
+  int from, to;
+  bool up;
+};
+
+std::vector<Transfer> transfers(const std::array<Parents, 2>& trees) {
+  std::vector<Transfer> result;
+  for (bool up : {true, false}) {
+    for (int rank = 0; rank < static_cast<int>(trees[0].size()); ++rank) {
+      for (std::size_t tree = 0; tree < trees.size(); ++tree) {
+        const int parent = trees[tree][static_cast<std::size_t>(rank)];
+        if (parent == rank) continue;
+        result.push_back(up ? Transfer{tree, rank, parent, up} : Transfer{tree, parent, rank, up});
+      }
+    }
+  }
+  return result;
+}
+
+// What a rank still waits for in one tree.
+struct Waiting {
+  int children = 0;    // that have not sent their sums
+  bool total = false;  // it holds the total of the tree
+};
+
+std::vector<Message> build(CollectiveKind /*kind*/, int n) {
+  const std::array<Parents, 2> trees = two_trees(n);
+  const auto ranks = static_cast<std::size_t>(n);
+  std::array<std::vector<Waiting>, 2> waiting = {std::vector<Waiting>(ranks),
+                                                 std::vector<Waiting>(ranks)};
+  std::vector<Transfer> pending = transfers(trees);
+  for (const Transfer& t : pending)
+    if (t.up) ++waiting[t.tree][static_cast<std::size_t>(t.to)].children;
+
+  std::vector<Message> messages;
+  for (int round = 0; !pending.empty(); ++round) {
+    std::vector<bool> sends(ranks), receives(ranks);
+    std::vector<Transfer> chosen, rest;
+    for (const Transfer& t : pending) {
+      const auto from = static_cast<std::size_t>(t.from);
+      const auto to = static_cast<std::size_t>(t.to);
+      const Waiting& sender = waiting[t.tree][from];
+      const bool is_root = trees[t.tree][from] == t.from;
+      const bool ready = sender.children == 0 && (t.up || is_root || sender.total);
+      const bool go = ready && !sends[from] && !receives[to];
+      if (go) sends[from] = receives[to] = true;
+      (go ? chosen : rest).push_back(t);
+    }
+    // What arrives in a round can be passed on from the next one only.
+    for (const Transfer& t : chosen) {
+      Waiting& receiver = waiting[t.tree][static_cast<std::size_t>(t.to)];
+      if (t.up) --receiver.children;
+      if (!t.up) receiver.total = true;
+      messages.push_back({round, t.from, t.to, static_cast<int>(t.tree), t.up});
+    }
+    pending = std::move(rest);
+  }
+  return messages;
+}
+
+std::vector<Edge> edges(CollectiveKind /*kind*/, int n) {
+  std::vector<Edge> all;
+  for (const Transfer& t : transfers(two_trees(n)))
+    all.push_back({t.from, t.to, Share(1, 2)});
+  std::sort(all.begin(), all.end(), [](const Edge& a, const Edge& b) {
+    return a.from != b.from ? a.from < b.from : a.to < b.to;
+  });
+  std::vector<Edge> merged;
+  for (const Edge& edge : all) {
+    const bool again =
+        !merged.empty() && merged.back().from == edge.from && merged.back().to == edge.to;
+    if (again) merged.back().share = merged.back().share + edge.share;
+    if (!again) merged.push_back(edge);
+  }
+  return merged;
+}
+
+int latency_steps(CollectiveKind /*kind*/, int n) {
+  int height = 0;
+  while ((2 << height) <= n)
+    ++height;
+  return 2 * height;
+}
+
+}  // namespace
+
+AlgorithmEntry double_tree_algorithm() {
+  return {"double_tree", "all-reduce over two binary trees, half the buffer each; log2 latency",
+          supports,      shards,
+          build,         edges,
+          latency_steps};
+}
+
+}  // namespace trainyard
