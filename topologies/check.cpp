@@ -14,7 +14,8 @@
 namespace trainyard {
 namespace {
 
-// Limits that keep every number of the graph in range and a slip of the keyboard from filling memory.
+// Limits that keep every number of the graph in range and a slip of the keyboard from filling
+// memory.
 constexpr int kServerGpus = 576;
 constexpr int kServerNics = 1024;
 constexpr int kSockets = 16;
@@ -54,8 +55,8 @@ class Checker {
   }
   void positive(const std::string& pointer, BytesPerSecond bandwidth) {
     if (!(bandwidth.count() > 0) || !std::isfinite(bandwidth.count()))
-      error(pointer, fmt::format("expected a positive bandwidth, got {} B/s",
-                                 shortest(bandwidth.count())));
+      error(pointer,
+            fmt::format("expected a positive bandwidth, got {} B/s", shortest(bandwidth.count())));
   }
   void positive_if_stated(const std::string& pointer, BytesPerSecond bandwidth) {
     if (bandwidth.count() != 0) positive(pointer, bandwidth);
@@ -66,8 +67,8 @@ class Checker {
   }
   void oversubscription(const std::string& pointer, double value) {
     if (!(value >= 1) || !std::isfinite(value))
-      error(pointer, fmt::format("expected at least 1 (down : up capacity), got {}",
-                                 shortest(value)));
+      error(pointer,
+            fmt::format("expected at least 1 (down : up capacity), got {}", shortest(value)));
   }
 
   void check_counts();
@@ -144,13 +145,13 @@ void Checker::check_host() {
 void Checker::check_nics() {
   in_range("/node/nics", server_.nics, 0, kServerNics);
   if (uses_fabric() && server_.nics == 0)
-    error("/node/nics", fmt::format("{} servers without NICs cannot reach each other",
-                                    cluster_.servers));
+    error("/node/nics",
+          fmt::format("{} servers without NICs cannot reach each other", cluster_.servers));
   if (server_.nics > 0) positive("/node/nic/bandwidth", server_.nic_bandwidth);
   latency("/node/nic/latency", server_.nic_latency);
   if (!(server_.nic_efficiency > 0 && server_.nic_efficiency <= 1))
-    error("/node/nic/efficiency", fmt::format("expected above 0 and at most 1, got {}",
-                                              shortest(server_.nic_efficiency)));
+    error("/node/nic/efficiency",
+          fmt::format("expected above 0 and at most 1, got {}", shortest(server_.nic_efficiency)));
 }
 
 void Checker::check_fabric(const FatTree& tree) {
@@ -171,7 +172,8 @@ void Checker::check_fabric(const FatTree& tree) {
   const std::int64_t reach = fat_tree_capacity(tree);
   if (reach >= nics) return;
   FatTree larger = tree;
-  while (larger.radix < kRadix && fat_tree_capacity(larger) < nics) ++larger.radix;
+  while (larger.radix < kRadix && fat_tree_capacity(larger) < nics)
+    ++larger.radix;
   const std::string cure = fat_tree_capacity(larger) >= nics
                                ? fmt::format("radix {} is the smallest that does", larger.radix)
                                : "no radix does";
@@ -186,7 +188,8 @@ void Checker::check_fabric(const Clos& clos) {
     error("/fabric/levels", "expected at least one level");
     return;
   }
-  for (std::size_t l = 0; l < clos.levels.size(); ++l) check_clos_level(clos, l);
+  for (std::size_t l = 0; l < clos.levels.size(); ++l)
+    check_clos_level(clos, l);
   const std::int64_t gpus = std::int64_t{cluster_.servers} * server_.gpus;
   const ClosLevel& top = clos.levels.back();
   if (uses_fabric() && top.gpus < gpus)
@@ -250,6 +253,8 @@ void Checker::check_size() {
 
 }  // namespace
 
-std::vector<Diagnostic> check(const ClusterSpec& cluster) { return Checker(cluster).run(); }
+std::vector<Diagnostic> check(const ClusterSpec& cluster) {
+  return Checker(cluster).run();
+}
 
 }  // namespace trainyard

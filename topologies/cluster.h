@@ -13,16 +13,17 @@
 namespace trainyard {
 
 struct GpuSpec {
-  std::string name;          // "a100-sxm4-80gb"
-  FlopsPerSecond fp32, tf32, fp16, bf16, fp8;  // dense datasheet peaks; 0: the chip has no such unit
+  std::string name;  // "a100-sxm4-80gb"
+  FlopsPerSecond fp32, tf32, fp16, bf16,
+      fp8;  // dense datasheet peaks; 0: the chip has no such unit
   Bytes memory;
   BytesPerSecond memory_bandwidth;
   Bytes l2;
   int multiprocessors = 1;
 };
 
-// How the GPUs of one server reach each other. none: over PCIe too, but without peer-to-peer copies,
-// so that every byte is written to the host's memory and read back.
+// How the GPUs of one server reach each other. none: over PCIe too, but without peer-to-peer
+// copies, so that every byte is written to the host's memory and read back.
 enum class IntraKind : std::uint8_t { nvswitch, nvlink_mesh, pcie, none };
 
 struct NvlinkPair {
@@ -34,17 +35,17 @@ struct ServerSpec {
   GpuSpec gpu;
   int gpus = 1;
   IntraKind intra = IntraKind::nvswitch;
-  BytesPerSecond intra_bandwidth;       // nvswitch: per GPU; nvlink_mesh: per link; pcie: per x16 slot
+  BytesPerSecond intra_bandwidth;  // nvswitch: per GPU; nvlink_mesh: per link; pcie: per x16 slot
   Duration intra_latency{};
-  std::vector<NvlinkPair> mesh;         // nvlink_mesh only
-  BytesPerSecond pcie_bandwidth;        // GPU or NIC to its host bridge; 0: not stated, not a limit
-  BytesPerSecond socket_bandwidth;      // between two host bridges; 0: not stated, not a limit
-  int sockets = 1;                      // host bridges, over which GPUs and NICs are spread in order
+  std::vector<NvlinkPair> mesh;     // nvlink_mesh only
+  BytesPerSecond pcie_bandwidth;    // GPU or NIC to its host bridge; 0: not stated, not a limit
+  BytesPerSecond socket_bandwidth;  // between two host bridges; 0: not stated, not a limit
+  int sockets = 1;                  // host bridges, over which GPUs and NICs are spread in order
   int nics = 0;
   BytesPerSecond nic_bandwidth;
-  Duration nic_latency{};               // of one NIC; a message crosses two
-  bool rail_per_gpu = true;             // true: nearest NIC, GPU * nics / gpus; false: GPU mod nics
-  double nic_efficiency = 1;            // reachable share of line rate
+  Duration nic_latency{};     // of one NIC; a message crosses two
+  bool rail_per_gpu = true;   // true: nearest NIC, GPU * nics / gpus; false: GPU mod nics
+  double nic_efficiency = 1;  // reachable share of line rate
 };
 
 struct SingleSwitch {

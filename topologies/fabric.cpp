@@ -9,9 +9,13 @@ namespace trainyard {
 namespace {
 
 // floor() that forgives the last bits of a quotient such as 42 / 2.1.
-int floor_to_int(double value) { return static_cast<int>(std::floor(value + 1e-9)); }
+int floor_to_int(double value) {
+  return static_cast<int>(std::floor(value + 1e-9));
+}
 
-int ceil_div(int amount, int part) { return (amount + part - 1) / part; }
+int ceil_div(int amount, int part) {
+  return (amount + part - 1) / part;
+}
 
 double ratio(const FatTree& tree, std::size_t tier) {
   return tier < tree.oversubscription.size() ? tree.oversubscription[tier] : 1;
@@ -20,7 +24,8 @@ double ratio(const FatTree& tree, std::size_t tier) {
 // How many parallel links `uplinks` can form to each switch above, whose `ports` serve `groups`.
 int parallel_cables(int uplinks, int groups, int ports) {
   int cables = std::max(1, std::min(uplinks, ports / std::max(1, groups)));
-  while (uplinks % cables != 0) --cables;
+  while (uplinks % cables != 0)
+    --cables;
   return cables;
 }
 
@@ -102,8 +107,8 @@ int nics_per_leaf(const ClusterSpec& cluster) {
 }
 
 LinkId uplink(const FabricLayer& layer, int group, int plane, int i, bool down) {
-  const auto number = static_cast<std::uint32_t>(
-      (group * layer.planes + plane) * layer.uplinks() + i);
+  const auto number =
+      static_cast<std::uint32_t>((group * layer.planes + plane) * layer.uplinks() + i);
   return static_cast<LinkId>(layer.first_link + 2 * number + (down ? 1 : 0));
 }
 
@@ -164,14 +169,15 @@ void append_route(const Fabric& fabric, int from_leaf, int to_leaf, SplitMix64& 
     plane = plane * layer.parents + i / layer.cables;
     group /= layer.fan;
   }
-  // The way down is fixed by the plane but for the choice among parallel cables. The groups on it are
-  // the destination's own at every layer.
+  // The way down is fixed by the plane but for the choice among parallel cables. The groups on it
+  // are the destination's own at every layer.
   const std::size_t start = route.size();
   group = to_leaf;
   for (int l = 0; l < meeting; ++l) {
     const FabricLayer& layer = fabric.layers[static_cast<std::size_t>(l)];
     int above = plane;  // in the layer above this one
-    for (int k = meeting - 1; k > l; --k) above /= fabric.layers[static_cast<std::size_t>(k)].parents;
+    for (int k = meeting - 1; k > l; --k)
+      above /= fabric.layers[static_cast<std::size_t>(k)].parents;
     const int i = above % layer.parents * layer.cables + pick(hash, layer.cables);
     route.push_back(uplink(layer, group, above / layer.parents, i, true));
     group /= layer.fan;

@@ -1,9 +1,9 @@
-// The network between servers as layers of switches, every kind of fabric in one arithmetic form: the
-// parallel-ports generalised fat tree.
+// The network between servers as layers of switches, every kind of fabric in one arithmetic form:
+// the parallel-ports generalised fat tree.
 //
-//   A layer has `groups`; all switches of a group (its `planes`) serve the same NICs. A switch reaches
-//   `parents` switches of the next layer over `cables` links each. Plane r of group q reaches, over
-//   uplink i, plane r * parents + i / cables of group q / fan.
+//   A layer has `groups`; all switches of a group (its `planes`) serve the same NICs. A switch
+//   reaches `parents` switches of the next layer over `cables` links each. Plane r of group q
+//   reaches, over uplink i, plane r * parents + i / cables of group q / fan.
 //
 //   single switch: one layer. Clos levels: planes = parents = cables = 1, one fat link per group.
 //   k-ary fat tree: k/2 uplinks per leaf, pods of k/2 leaves and k/2 spines, (k/2)^2 cores.
@@ -25,7 +25,7 @@ namespace trainyard {
 
 struct FabricLayer {
   NodeKind kind = NodeKind::leaf;
-  std::string name;    // of one switch, "leaf"
+  std::string name;  // of one switch, "leaf"
   int groups = 1;
   int planes = 1;      // switches of one group
   Duration latency{};  // of one switch, charged on the links into it
@@ -57,8 +57,8 @@ TierPorts tier_ports(int radix, double oversubscription);
 // NICs that a full-size tree of this shape reaches.
 std::int64_t fat_tree_capacity(const FatTree& tree);
 
-// The layers of a cluster's fabric, ids starting at the given ones. No layer if there is one server.
-// Requires: check(cluster) found no error.
+// The layers of a cluster's fabric, ids starting at the given ones. No layer if there is one
+// server. Requires: check(cluster) found no error.
 Fabric build_fabric(const ClusterSpec& cluster, std::uint32_t first_node, std::uint32_t first_link);
 
 // Of all NIC pairs on different leaves: how far up a route goes. 0: both on one leaf.

@@ -66,7 +66,8 @@ GroupPlacement place(const ClusterSpec& cluster, std::span<const int> gpus) {
   for (std::size_t begin = 0; begin < sorted.size();) {
     const int server = sorted[begin] / per_server;
     std::size_t end = begin;
-    while (end < sorted.size() && sorted[end] / per_server == server) ++end;
+    while (end < sorted.size() && sorted[end] / per_server == server)
+      ++end;
     const std::size_t size = end - begin;
     if (placement.servers == 0) first_size = size;
     ++placement.servers;
@@ -75,7 +76,8 @@ GroupPlacement place(const ClusterSpec& cluster, std::span<const int> gpus) {
     for (std::size_t i = 0; placement.even && placement.same_local && i < size; ++i)
       placement.same_local = sorted[begin + i] % per_server == sorted[i] % per_server;
     if (server == gpus.front() / per_server)
-      for (std::size_t i = begin; i < end; ++i) placement.local.push_back(sorted[i] % per_server);
+      for (std::size_t i = begin; i < end; ++i)
+        placement.local.push_back(sorted[i] % per_server);
     begin = end;
   }
   placement.same_local = placement.same_local && placement.even;
@@ -87,8 +89,8 @@ BytesPerSecond server_nic_bandwidth(const ServerSpec& server) {
 }
 
 int nic_of(const ServerSpec& server, int local_gpu) {
-  TRAINYARD_CHECK(server.nics > 0 && 0 <= local_gpu && local_gpu < server.gpus,
-                  "GPU {}, {} NICs", local_gpu, server.nics);
+  TRAINYARD_CHECK(server.nics > 0 && 0 <= local_gpu && local_gpu < server.gpus, "GPU {}, {} NICs",
+                  local_gpu, server.nics);
   const bool nearest = server.rail_per_gpu || server.nics > server.gpus;
   return nearest ? local_gpu * server.nics / server.gpus : local_gpu % server.nics;
 }

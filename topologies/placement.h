@@ -9,10 +9,11 @@
 namespace trainyard {
 
 struct GroupPlacement {
-  int servers = 0;         // that hold at least one GPU of the group
-  int gpus_per_server = 0; // on the server that holds most
-  bool even = true;        // all servers hold the same number
-  bool same_local = true;  // all servers hold the same local indices: each GPU's peers share its rail
+  int servers = 0;          // that hold at least one GPU of the group
+  int gpus_per_server = 0;  // on the server that holds most
+  bool even = true;         // all servers hold the same number
+  bool same_local =
+      true;  // all servers hold the same local indices: each GPU's peers share its rail
   std::vector<int> local;  // local indices on the server of the first GPU, ascending
 };
 
@@ -28,9 +29,9 @@ BytesPerSecond server_nic_bandwidth(const ServerSpec& server);
 int nic_of(const ServerSpec& server, int local_gpu);
 int nics_of(const ServerSpec& server, int local_gpu);
 
-// The latency of the route between two GPUs of the cluster, that of Topology::route (of the first NICs
-// where a GPU has several),
-// without building the graph. O(tiers) between servers, the board's routing within one.
+// The latency of the route between two GPUs of the cluster, that of Topology::route (of the first
+// NICs where a GPU has several), without building the graph. O(tiers) between servers, the board's
+// routing within one.
 Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b);
 
 }  // namespace trainyard

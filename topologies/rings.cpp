@@ -13,13 +13,20 @@ namespace {
 constexpr int kGpus = 8;
 constexpr int kEdges = kGpus * kGpus;  // edge u * 8 + v; a ring is the set of its edges, one word
 constexpr std::size_t kRingsAtMost = 20'000;
-constexpr int kSteps = 2'000;  // of the search for one number of rings; a DGX-1V needs below 20
+// Steps of the search for one number of rings, and of all together. A DGX-1V needs below 20; a mesh
+// of our own invention may need more than anyone can wait for.
+constexpr int kSteps = 500;
+constexpr int kStepsInAll = 3'000;
 
 using Ring = std::uint64_t;
 using Capacities = std::array<int, kEdges>;
 
-constexpr int edge(int u, int v) { return u * kGpus + v; }
-constexpr Ring bit(int e) { return Ring{1} << e; }
+constexpr int edge(int u, int v) {
+  return u * kGpus + v;
+}
+constexpr Ring bit(int e) {
+  return Ring{1} << e;
+}
 
 // All rings that use each directed link at most once and at most `relays` relayed hops.
 class Enumeration {
@@ -62,14 +69,29 @@ class Enumeration {
   std::vector<Ring> rings_;
 };
 
-// Decides whether `wanted` rings fit at once.
+// Finds how many of the given rings fit at once.
 class Packing {
  public:
-  Packing(const Capacities& capacity, int n) : capacity_(capacity), n_(n) {}
+  explicit Packing(int n) : n_(n) {}
 
-  bool fits(std::vector<Ring> rings, int wanted) {
-    left_ = kSteps;
-    return place(rings, wanted);
+  // A packing of a mesh d times as wide is d packings of the mesh; what is left over may hold more.
+  // This settles wide uniform meshes, where the search would wander.
+  int most(const Capacities& capacity, const std::vector<Ring>& rings) {
+    const int upper = bound(capacity, n_);
+    int lower = 0;
+    for (const int parts : {2, 3}) {
+      if (upper <= 1 || lower == upper) break;
+      Capacities part{}, rest{};
+      for (std::size_t e = 0; e < kEdges; ++e) {
+        part[e] = capacity[e] / parts;
+        rest[e] = capacity[e] % parts;
+      }
+      if (bound(part, n_) > 0)
+        lower = std::max(lower, parts * most(part, rings) + most(rest, rings));
+    }
+    for (int wanted = upper; wanted > lower; --wanted)
+      if (fits(capacity, rings, wanted)) return wanted;
+    return lower;
   }
   bool cut_short() const { return cut_short_; }
 
@@ -93,26 +115,38 @@ class Packing {
     bool must = false;  // every copy of the edge is needed
   };
 
-  bool place(std::vector<Ring>& rings, int wanted) {
+  bool fits(const Capacities& capacity, const std::vector<Ring>& rings, int wanted) {
+    capacity_ = capacity;
+    const Ring open = open_edges();
+    std::vector<Ring> possible;
+    for (const Ring ring : rings)
+      if (!(ring & ~open)) possible.push_back(ring);
+    left_ = std::min(kSteps, left_in_all_);
+    const int before = left_;
+    const bool found = place(possible, wanted);
+    if (left_ < 0) cut_short_ = true;
+    left_in_all_ -= before - std::max(left_, 0);
+    return found;
+  }
+
+  bool place(const std::vector<Ring>& rings, int wanted) {
     if (wanted == 0) return true;
-    if (--left_ < 0) {
-      cut_short_ = true;
-      return false;
-    }
+    if (--left_ < 0) return false;
     std::array<int, kEdges> count{};
     Capacities useful{};
     for (const Ring ring : rings)
       for (Ring rest = ring; rest != 0; rest &= rest - 1)
         ++count[static_cast<std::size_t>(__builtin_ctzll(rest))];
-    for (std::size_t e = 0; e < kEdges; ++e) useful[e] = count[e] > 0 ? capacity_[e] : 0;
+    for (std::size_t e = 0; e < kEdges; ++e)
+      useful[e] = count[e] > 0 ? capacity_[e] : 0;
     if (bound(useful, n_) < wanted) return false;
     const Branch branch = choose(useful, count, wanted);
     return try_rings(rings, branch, wanted);
   }
 
-  // A solution that holds the edge holds some ring through it; a ring once tried is out for good, so
-  // no set of rings is met in two orders.
-  bool try_rings(std::vector<Ring>& rings, Branch branch, int wanted) {
+  // A solution that holds the edge holds some ring through it; a ring once tried is out for good,
+  // so no set of rings is met in two orders.
+  bool try_rings(const std::vector<Ring>& rings, Branch branch, int wanted) {
     std::vector<Ring> rest;
     for (const Ring ring : rings)
       if (!(ring & bit(branch.edge))) rest.push_back(ring);
@@ -168,9 +202,10 @@ class Packing {
     return open;
   }
 
-  Capacities capacity_;
   int n_;
+  Capacities capacity_{};
   int left_ = 0;
+  int left_in_all_ = kStepsInAll;
   bool cut_short_ = false;
 };
 
@@ -200,15 +235,14 @@ RingPacking pack_rings(std::span<const NvlinkPair> mesh, std::span<const int> gp
   TRAINYARD_CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
                   "a GPU is in the group twice");
   const Capacities capacity = capacities(mesh, sorted);
-  const int most = Packing::bound(capacity, n);
-  if (most == 0) return {};
+  const int upper = Packing::bound(capacity, n);
+  if (upper == 0) return {};
   for (int relays = 0; relays <= n; ++relays) {
     const Enumeration all(capacity, n, relays);
     if (all.rings().empty()) continue;
-    Packing packing(capacity, n);
-    int rings = most;
-    while (rings > 1 && !packing.fits(all.rings(), rings)) --rings;
-    return {rings, relays, all.complete() && !packing.cut_short()};
+    Packing packing(n);
+    const int rings = std::max(1, packing.most(capacity, all.rings()));
+    return {rings, relays, rings == upper || (all.complete() && !packing.cut_short())};
   }
   return {};
 }

@@ -1,10 +1,11 @@
 // How many rings an NVLink mesh carries at once.
 //
 // A ring collective over n GPUs runs at rings * link bandwidth, where the rings are directed
-// Hamiltonian cycles over the GPUs and every directed link serves one of them. The largest number of
-// such rings is found by exhaustive search.
+// Hamiltonian cycles over the GPUs and every directed link serves one of them. The largest number
+// of such rings is found by exhaustive search.
 //
-// Where no ring exists, one hop (or as few as make a ring) may pass through another GPU of the group.
+// Where no ring exists, one hop (or as few as make a ring) may pass through another GPU of the
+// group.
 //
 //   Domain: at most 8 GPUs. On the first 2 .. 8 GPUs of a DGX-1V it gives 1 2 4 0 2 4 6.
 #pragma once

@@ -26,8 +26,8 @@ std::vector<Weight> distances_from(const Graph& graph, std::size_t source) {
   std::vector<Weight> distance(boost::num_vertices(graph));
   boost::dijkstra_shortest_paths(
       graph, source,
-      boost::distance_map(boost::make_iterator_property_map(
-                              distance.begin(), boost::get(boost::vertex_index, graph)))
+      boost::distance_map(boost::make_iterator_property_map(distance.begin(),
+                                                            boost::get(boost::vertex_index, graph)))
           .distance_inf(kUnreached));
   return distance;
 }
@@ -67,7 +67,8 @@ ServerBoard::ServerBoard(const ServerSpec& server) {
 }
 
 void ServerBoard::add_nodes(NodeKind kind, int count) {
-  for (int local = 0; local < count; ++local) nodes_.push_back({kind, 0, local});
+  for (int local = 0; local < count; ++local)
+    nodes_.push_back({kind, 0, local});
 }
 
 void ServerBoard::add_cable(int a, int b, LinkKind kind, BytesPerSecond bandwidth, Duration there,

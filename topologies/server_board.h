@@ -1,5 +1,5 @@
-// One server as a graph: GPUs, NVSwitch, host bridges and NICs. All servers of a cluster are equal, so
-// this one board, routed once, serves every server by adding an offset to its ids.
+// One server as a graph: GPUs, NVSwitch, host bridges and NICs. All servers of a cluster are equal,
+// so this one board, routed once, serves every server by adding an offset to its ids.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,9 @@ BytesPerSecond socket_bandwidth(const ServerSpec& server);
 BytesPerSecond peer_pcie_bandwidth(const ServerSpec& server);
 
 // The host bridge of device `local` of `count`; devices are spread over the sockets in order.
-inline int socket_of(int local, int count, int sockets) { return local * sockets / count; }
+inline int socket_of(int local, int count, int sockets) {
+  return local * sockets / count;
+}
 
 class ServerBoard {
  public:
@@ -35,10 +37,10 @@ class ServerBoard {
   // Requires: the server part of check() found no error, except that the graph may be disconnected.
   explicit ServerBoard(const ServerSpec& server);
 
-  const std::vector<Node>& nodes() const { return nodes_; }        // server 0 in each
+  const std::vector<Node>& nodes() const { return nodes_; }  // server 0 in each
   const std::vector<LocalLink>& links() const { return links_; }
-  int gpu(int local) const { return local; }                       // its node
-  int nic(int local) const { return first_nic_ + local; }          // its node
+  int gpu(int local) const { return local; }               // its node
+  int nic(int local) const { return first_nic_ + local; }  // its node
 
   // Whether a route exists. Requires: `to` is a GPU or a NIC.
   bool reaches(int from, int to) const { return from == to || next_link(from, to) != kNone; }

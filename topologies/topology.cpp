@@ -23,8 +23,10 @@ struct Topology::State {
     fabric = build_fabric(spec, servers * nodes_per_server, servers * links_per_server);
     nodes.reserve(servers * nodes_per_server + fabric.nodes);
     links.reserve(servers * links_per_server + fabric.links);
-    for (std::uint32_t s = 0; s < servers; ++s) add_server(s);
-    for (const FabricLayer& layer : fabric.layers) add_switches(layer);
+    for (std::uint32_t s = 0; s < servers; ++s)
+      add_server(s);
+    for (const FabricLayer& layer : fabric.layers)
+      add_switches(layer);
     for (std::size_t l = 0; l + 1 < fabric.layers.size(); ++l)
       add_uplinks(fabric.layers[l], fabric.layers[l + 1]);
     TRAINYARD_CHECK(nodes.size() == servers * nodes_per_server + fabric.nodes &&
@@ -78,7 +80,8 @@ void Topology::State::add_server(std::uint32_t server) {
 }
 
 void Topology::State::add_switches(const FabricLayer& layer) {
-  for (int i = 0; i < layer.switches(); ++i) nodes.push_back({layer.kind, -1, i});
+  for (int i = 0; i < layer.switches(); ++i)
+    nodes.push_back({layer.kind, -1, i});
 }
 
 void Topology::State::add_uplinks(const FabricLayer& layer, const FabricLayer& above) {
@@ -109,11 +112,11 @@ Route Topology::State::route_between(int from_gpu, int to_gpu) const {
   // Everything the two GPUs could hash to follows from their numbers, as a switch's hash of a
   // connection does: the same pair always takes the same way.
   SplitMix64 hash(static_cast<std::uint64_t>(from_gpu) << 32 | static_cast<std::uint64_t>(to_gpu));
-  const int from_nic = nic_of(spec, from) + static_cast<int>(hash.below(
-                                                static_cast<std::uint64_t>(nics_of(spec, from))));
-  const int to_nic =
-      nic_of(spec, to) +
-      static_cast<int>(hash.below(static_cast<std::uint64_t>(nics_of(spec, to))));
+  const int from_nic =
+      nic_of(spec, from) +
+      static_cast<int>(hash.below(static_cast<std::uint64_t>(nics_of(spec, from))));
+  const int to_nic = nic_of(spec, to) +
+                     static_cast<int>(hash.below(static_cast<std::uint64_t>(nics_of(spec, to))));
   const int from_leaf = leaf_of(from_server, from_nic), to_leaf = leaf_of(to_server, to_nic);
   route.latency = board.append_route(board.gpu(from), board.nic(from_nic), first_link(from_server),
                                      route.links);
@@ -138,9 +141,15 @@ Topology::~Topology() = default;
 Topology::Topology(Topology&&) noexcept = default;
 Topology& Topology::operator=(Topology&&) noexcept = default;
 
-const ClusterSpec& Topology::cluster() const { return state_->cluster; }
-int Topology::gpus() const { return state_->cluster.servers * state_->cluster.server.gpus; }
-int Topology::server_of(int gpu) const { return gpu / state_->cluster.server.gpus; }
+const ClusterSpec& Topology::cluster() const {
+  return state_->cluster;
+}
+int Topology::gpus() const {
+  return state_->cluster.servers * state_->cluster.server.gpus;
+}
+int Topology::server_of(int gpu) const {
+  return gpu / state_->cluster.server.gpus;
+}
 
 NodeId Topology::gpu_node(int gpu) const {
   TRAINYARD_CHECK(0 <= gpu && gpu < gpus(), "GPU {} of {}", gpu, gpus());
@@ -148,8 +157,12 @@ NodeId Topology::gpu_node(int gpu) const {
                       gpu % state_->cluster.server.gpus);
 }
 
-const IdVector<NodeId, Node>& Topology::nodes() const { return state_->nodes; }
-const IdVector<LinkId, Link>& Topology::links() const { return state_->links; }
+const IdVector<NodeId, Node>& Topology::nodes() const {
+  return state_->nodes;
+}
+const IdVector<LinkId, Link>& Topology::links() const {
+  return state_->links;
+}
 
 std::string Topology::name(NodeId id) const {
   constexpr std::array kWords = {"GPU", "NVSwitch", "host bridge", "NIC"};
@@ -177,9 +190,9 @@ Route Topology::route(int from_gpu, int to_gpu) const {
 
 std::pair<LinkId, LinkId> Topology::nic_links(int server, int nic) const {
   TRAINYARD_CHECK(state_->has_fabric(), "one server has no fabric");
-  TRAINYARD_CHECK(0 <= server && server < cluster().servers && 0 <= nic &&
-                      nic < cluster().server.nics,
-                  "server {}, NIC {}", server, nic);
+  TRAINYARD_CHECK(
+      0 <= server && server < cluster().servers && 0 <= nic && nic < cluster().server.nics,
+      "server {}, NIC {}", server, nic);
   return {state_->nic_link(server, nic, false), state_->nic_link(server, nic, true)};
 }
 

@@ -1,8 +1,8 @@
 // The cluster as a frozen graph of GPUs, switches, NICs and host bridges joined by directed links.
 //
-// Boost.Graph stays in the .cpp. Routes are computed on demand (one server is routed once and serves
-// all servers of its kind; the fabric is routed by its structure), so a cluster of thousands of servers
-// needs no all-pairs table.
+// Boost.Graph stays in the .cpp. Routes are computed on demand (one server is routed once and
+// serves all servers of its kind; the fabric is routed by its structure), so a cluster of thousands
+// of servers needs no all-pairs table.
 #pragma once
 
 #include <cstdint>
@@ -34,18 +34,18 @@ struct Link {
   Duration latency;
 };
 
-// Links in order from source to destination. In a server NVLink if it joins the two GPUs, else PCIe;
-// then fewest hops, then least latency, then lowest link ids. In the fabric up to the lowest common
-// switches and down again; among the equal paths the one that (from, to) hashes to (ECMP).
+// Links in order from source to destination. In a server NVLink if it joins the two GPUs, else
+// PCIe; then fewest hops, then least latency, then lowest link ids. In the fabric up to the lowest
+// common switches and down again; among the equal paths the one that (from, to) hashes to (ECMP).
 struct Route {
   std::vector<LinkId> links;
   Duration latency{};  // sum over the links
 };
 
 //
-// Where latency is charged, so that a route's sum is right: a NIC's on each link between NIC and leaf;
-// a switch's on the links into it; the server's intra_latency on GPU -> NVSwitch (0 on the way back),
-// on each direct NVLink, and on GPU -> host bridge where PCIe is what joins the GPUs.
+// Where latency is charged, so that a route's sum is right: a NIC's on each link between NIC and
+// leaf; a switch's on the links into it; the server's intra_latency on GPU -> NVSwitch (0 on the
+// way back), on each direct NVLink, and on GPU -> host bridge where PCIe is what joins the GPUs.
 class Topology {
  public:
   // Requires: check(cluster) found no error. Linear in the number of links.
@@ -55,8 +55,9 @@ class Topology {
   Topology& operator=(Topology&&) noexcept;
 
   const ClusterSpec& cluster() const;
-  int gpus() const;               // of the whole cluster
-  int server_of(int gpu) const;   // GPU g is number g % gpus_per_server of server g / gpus_per_server
+  int gpus() const;  // of the whole cluster
+  int server_of(
+      int gpu) const;  // GPU g is number g % gpus_per_server of server g / gpus_per_server
   NodeId gpu_node(int gpu) const;
 
   const IdVector<NodeId, Node>& nodes() const;
@@ -77,11 +78,11 @@ class Topology {
   std::unique_ptr<State> state_;
 };
 
-// Aggregate ring bus bandwidth of `gpus` (distinct local indices, at least two) inside one server: on
-// an NVSwitch the per-GPU bandwidth; on an NVLink mesh the most edge-disjoint directed Hamiltonian
-// rings times the link bandwidth (rings.h), or PCIe where no ring exists; on PCIe one x16 link, 5/6 of
-// it (and at most the socket link) where the ring crosses sockets; with intra `none` half of that.
-// Source: docs/topologies.md.
+// Aggregate ring bus bandwidth of `gpus` (distinct local indices, at least two) inside one server:
+// on an NVSwitch the per-GPU bandwidth; on an NVLink mesh the most edge-disjoint directed
+// Hamiltonian rings times the link bandwidth (rings.h), or PCIe where no ring exists; on PCIe one
+// x16 link, 5/6 of it (and at most the socket link) where the ring crosses sockets; with intra
+// `none` half of that. Source: docs/topologies.md.
 BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus);
 
 // The graph for Graphviz: one directed edge per link, labelled with its bandwidth and latency.
