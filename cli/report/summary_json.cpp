@@ -4,6 +4,7 @@
 #include "cli/report/facts.h"
 #include "cli/report/summary.h"
 #include "sim/base/check.h"
+#include "sim/base/version.h"
 
 namespace trainyard {
 namespace {
@@ -181,6 +182,9 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
   return json;
 }
 
+// The first key of every result; it tells a result from other files.
+Json head() { return {{"trainyard", kVersion}}; }
+
 }  // namespace
 
 Baseline baseline_of(const StepReport& report) { return {label_of(report), report.step_time}; }
@@ -191,14 +195,16 @@ std::optional<double> speedup(const StepReport& report, const Baseline& baseline
 }
 
 std::string to_json(const StepReport& report, const std::optional<Baseline>& baseline, int indent) {
-  return dump(object(report, baseline), indent);
+  Json json = head();
+  json.update(object(report, baseline));
+  return dump(json, indent);
 }
 
 std::string compare_json(std::string_view title, std::span<const StepReport> reports,
                          std::size_t baseline, int indent) {
   TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline, reports.size());
   const Baseline base = baseline_of(reports[baseline]);
-  Json json = Json::object();
+  Json json = head();
   json["name"] = title;
   json["baseline"] = base.name;
   json["variants"] = Json::array();

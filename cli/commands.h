@@ -1,0 +1,70 @@
+// One function per subcommand. Options are plain values; only main.cpp knows how they are written.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command_tree.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "cli/interrupts.h"
+
+namespace trainyard::cli {
+
+struct Context {
+  Console& console;
+  Interrupts& interrupts;
+};
+
+struct ScenarioOptions {
+  std::string path;
+  std::vector<std::string> sets;  // "KEY=VALUE"
+};
+
+struct OutputOptions {
+  std::string folder;  // empty: no files
+  bool json = false;
+  bool force = false;
+};
+
+struct RunOptions {
+  ScenarioOptions scenario;
+  std::string variant;  // empty: the scenario without a variant
+  OutputOptions output;
+  bool unfold = false;
+};
+ExitCode run(const RunOptions& options, const Context& context);
+
+struct CompareOptions {
+  ScenarioOptions scenario;
+  std::string baseline;  // empty: the one that the scenario names
+  OutputOptions output;
+  bool unfold = false;
+  int jobs = 1;
+};
+ExitCode compare(const CompareOptions& options, const Context& context);
+
+struct CheckOptions {
+  std::vector<std::string> paths;
+  std::vector<std::string> sets;
+};
+ExitCode check(const CheckOptions& options, const Context& context);
+
+struct ExplainOptions {
+  ScenarioOptions scenario;
+  std::string variant;
+  std::string stage;  // empty: the scenario, its ranks and its memory
+  bool json = false;
+};
+std::vector<std::string> explain_stages();
+ExitCode explain(const ExplainOptions& options, const Context& context);
+
+struct PresetsOptions {
+  std::string show;  // empty: list them
+};
+ExitCode presets(const PresetsOptions& options, const Context& context);
+
+ExitCode schema(const Context& context);
+
+}  // namespace trainyard::cli

@@ -1,0 +1,98 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "cli/commands.h"
+#include "cli/in_order.h"
+#include "cli/report/compress.h"
+#include "cli/report/perfetto.h"
+#include "cli/report/summary.h"
+#include "cli/report/text.h"
+#include "cli/results.h"
+
+namespace trainyard::cli {
+namespace {
+
+std::vector<Simulation> simulate_all(const ScenarioSet& set, const CompareOptions& options,
+                                     Console& console) {
+  SimulateOptions simulate_options;
+  simulate_options.unfold = options.unfold;
+  simulate_options.timeline = !options.output.folder.empty();
+  std::atomic<std::size_t> done = 0;
+  const std::size_t count = set.variants.size();
+  console.progress(fmt::format("simulating {} variants", count));
+  return in_order<Simulation>(count, options.jobs, [&](std::size_t i) {
+    Simulation simulation = simulate(set.variants[i], simulate_options);
+    console.progress(fmt::format("simulated {} of {} variants", ++done, count));
+    return simulation;
+  });
+}
+
+std::vector<std::string> input_files(const ScenarioSet& set) {
+  std::set<std::string> files;
+  for (const Scenario& scenario : set.variants)
+    for (const std::string& file : cli::input_files(scenario)) files.insert(file);
+  return {files.begin(), files.end()};
+}
+
+std::vector<OutputFile> files_of(const CompareOptions& options, const ScenarioSet& set,
+                                 std::vector<Simulation> simulations, std::string summary,
+                                 std::size_t baseline) {
+  std::vector<OutputFile> files;
+  std::vector<ReportVariant> variants;
+  files.push_back({"summary.json", std::move(summary)});
+  for (std::size_t i = 0; i < simulations.size(); ++i) {
+    const Scenario& scenario = set.variants[i];
+    const std::string title = fmt::format("{}: {}", set.base.name, scenario.variant);
+    files.push_back({trace_name(scenario.variant, files),
+                     gzip(perfetto_trace(simulations[i].timeline, title))});
+    variants.push_back(report_variant(scenario, std::move(simulations[i])));
+  }
+  HtmlOptions html;
+  html.command = command_text("compare", options.scenario, "--baseline", options.baseline);
+  files.push_back({"report.html", html_report(set.base.name, variants, baseline, html)});
+  return files;
+}
+
+}  // namespace
+
+ExitCode compare(const CompareOptions& options, const Context& context) {
+  Console& console = context.console;
+  const ScenarioSet set = load_scenario(options.scenario.path, options.scenario.sets);
+  if (set.variants.empty())
+    throw UsageError(fmt::format("{} has no variants to compare; use run", set.base.file));
+  const std::string& named = options.baseline.empty() ? set.baseline : options.baseline;
+  const std::size_t baseline = named.empty() ? 0 : variant_index(set, named);
+  std::vector<const Scenario*> scenarios;
+  for (const Scenario& scenario : set.variants) scenarios.push_back(&scenario);
+  print_warnings(scenarios, console);
+  std::optional<OutputFolder> folder;
+  if (!options.output.folder.empty())
+    folder.emplace(options.output.folder, options.output.force, context.interrupts);
+
+  std::vector<Simulation> simulations = simulate_all(set, options, console);
+  std::vector<StepReport> reports;
+  for (const Simulation& simulation : simulations) reports.push_back(simulation.report);
+  const std::string summary = compare_json(set.base.name, reports, baseline) + "\n";
+  std::string text =
+      options.output.json
+          ? summary
+          : compare_text(set.base.name, reports, baseline, {.colour = console.color_results()});
+  if (folder) {
+    console.progress("writing " + folder->path());
+    folder->write(files_of(options, set, std::move(simulations), summary, baseline),
+                  input_files(set));
+    if (!options.output.json) text += fmt::format("report: {}/report.html\n", folder->path());
+  }
+  console.result(text);
+  const bool any_feasible = std::any_of(reports.begin(), reports.end(), [](const StepReport& report) {
+    return report.step_time.has_value();
+  });
+  return any_feasible ? ExitCode::done : ExitCode::infeasible;
+}
+
+}  // namespace trainyard::cli

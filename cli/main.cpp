@@ -1,0 +1,245 @@
+// The command line. The only file that includes CLI11, which takes seconds to compile.
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli/command_tree.h"
+#include "cli/commands.h"
+#include "sim/base/diagnostic.h"
+#include "sim/base/text.h"
+#include "sim/base/version.h"
+
+namespace trainyard::cli {
+namespace {
+
+constexpr int kMaxJobs = 256;
+constexpr const char* kFooter = R"(Exit codes: 0 done, 1 does not fit in memory or never finishes, 2 wrong command line,
+3 wrong input file, 4 file or environment problem, 70 mistake of ours.)";
+
+struct Options {
+  std::string color = "auto";
+  bool quiet = false;
+  RunOptions run;
+  CompareOptions compare;
+  CheckOptions check;
+  ExplainOptions explain;
+  PresetsOptions presets;
+};
+
+using Command = std::function<ExitCode(const Context&)>;
+
+// An option that may be given several times, one value each: `--set a=1 file.json` does not swallow the file.
+void add_sets(CLI::App& app, std::vector<std::string>& sets) {
+  app.add_option("--set", sets, "Change a value: training.micro_batch=4 or /training/micro_batch=4")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false)
+      ->take_all();
+}
+
+void add_scenario(CLI::App& app, ScenarioOptions& scenario) {
+  app.add_option("scenario", scenario.path, "The scenario file")->required()->type_name("FILE");
+  add_sets(app, scenario.sets);
+}
+
+void add_output(CLI::App& app, OutputOptions& output) {
+  app.add_option("-o,--output", output.folder, "Write summary, trace and report into this folder")
+      ->type_name("DIR");
+  app.add_flag("--json", output.json, "Print one JSON object instead of text");
+  app.add_flag("--force", output.force, "Write into a folder that holds other files");
+}
+
+void add_run(CLI::App& app, RunOptions& options) {
+  CLI::App* command = app.add_subcommand("run", "Simulate one training step");
+  add_scenario(*command, options.scenario);
+  command->add_option("--variant", options.variant, "Simulate this variant of the scenario")
+      ->type_name("NAME");
+  add_output(*command, options.output);
+  command->add_flag("--unfold", options.unfold, "Simulate every rank, not one of each kind");
+}
+
+void add_compare(CLI::App& app, CompareOptions& options) {
+  CLI::App* command = app.add_subcommand("compare", "Simulate all variants, side by side");
+  add_scenario(*command, options.scenario);
+  command->add_option("--baseline", options.baseline, "The variant that the others are compared with")
+      ->type_name("NAME");
+  add_output(*command, options.output);
+  command->add_flag("--unfold", options.unfold, "Simulate every rank, not one of each kind");
+  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+  options.jobs = static_cast<int>(std::min<unsigned>(cores, kMaxJobs));
+  command->add_option("-j,--jobs", options.jobs, "Variants simulated at a time (default: the cores)")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMaxJobs));
+}
+
+void add_check(CLI::App& app, CheckOptions& options) {
+  CLI::App* command = app.add_subcommand("check", "Say what is wrong with scenarios, or OK");
+  command->add_option("scenarios", options.paths, "The scenario files")->required()->type_name("FILE");
+  add_sets(*command, options.sets);
+}
+
+void add_explain(CLI::App& app, ExplainOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("explain", "Show what a scenario comes to: values, origins, ranks, memory");
+  add_scenario(*command, options.scenario);
+  command->add_option("--variant", options.variant, "Explain this variant")->type_name("NAME");
+  command->add_option("--stage", options.stage, "Show one stage only")
+      ->type_name("STAGE")
+      ->check(CLI::IsMember(explain_stages()));
+}
+
+void add_presets(CLI::App& app, PresetsOptions& options) {
+  CLI::App* command = app.add_subcommand("presets", "List the shipped machines and models");
+  command->add_subcommand("list", "List them (the default)");
+  CLI::App* show = command->add_subcommand("show", "Print one");
+  show->add_option("name", options.show, "The preset")->required()->type_name("NAME");
+  command->require_subcommand(0, 1);
+}
+
+void build(CLI::App& app, Options& options) {
+  app.fallthrough();  // before any subcommand is made, so that global options work anywhere
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  app.set_version_flag("--version", "trainyard " + std::string(kVersion));
+  app.add_flag("-q,--quiet", options.quiet, "No notes, warnings or progress on standard error");
+  app.add_option("--color", options.color, "auto, always or never; NO_COLOR is respected")
+      ->type_name("WHEN")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
+  add_run(app, options.run);
+  add_compare(app, options.compare);
+  add_check(app, options.check);
+  add_explain(app, options.explain);
+  add_presets(app, options.presets);
+  app.add_subcommand("schema", "Print the JSON Schema of scenario files");
+  CLI::App* completion = app.add_subcommand("completion", "Print a script that completes commands");
+  completion->add_subcommand("bash", "For bash: source <(trainyard completion bash)");
+  completion->require_subcommand(1);
+}
+
+CommandOption describe(const CLI::Option& option) {
+  CommandOption described;
+  for (const std::string& name : option.get_lnames()) described.names.push_back("--" + name);
+  for (const std::string& name : option.get_snames()) described.names.push_back("-" + name);
+  described.takes_value = option.get_items_expected_max() > 0;
+  if (described.names.front() == "--color") described.choices = {"auto", "always", "never"};
+  if (described.names.front() == "--stage") described.choices = explain_stages();
+  return described;
+}
+
+CommandTree describe(const CLI::App& app) {
+  CommandTree tree;
+  tree.name = app.get_name();
+  for (const CLI::Option* option : app.get_options())
+    if (option->nonpositional()) tree.options.push_back(describe(*option));
+  for (const CLI::App* command : app.get_subcommands({})) tree.commands.push_back(describe(*command));
+  return tree;
+}
+
+// CLI11's own messages list words in reverse and print the whole help; ours is one line with a hint.
+int explain_parse_error(const CLI::App& app, const CLI::ParseError& error,
+                        const std::vector<std::string>& words, Console& console) {
+  std::string text = find_unknown_word(describe(app), words);
+  const CLI::App* innermost = &app;
+  while (!innermost->get_subcommands().empty()) innermost = innermost->get_subcommands().front();
+  if (text.empty() && innermost->get_require_subcommand_min() > 0) {
+    text = "a command is missing:";
+    for (const CLI::App* command : innermost->get_subcommands({})) text += " " + command->get_name();
+  }
+  if (text.empty()) {
+    text = error.what();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    text = escape_control(text);
+  }
+  std::string command;
+  for (const CLI::App* at = innermost; at != nullptr; at = at->get_parent())
+    command = at->get_name() + (command.empty() ? "" : " ") + command;
+  console.error(text + "; see '" + command + " --help'");
+  return static_cast<int>(ExitCode::usage);
+}
+
+Command chosen(const CLI::App& app, const Options& options) {
+  const std::string name = app.get_subcommands().front()->get_name();
+  if (name == "run") return [&](const Context& context) { return run(options.run, context); };
+  if (name == "compare")
+    return [&](const Context& context) { return compare(options.compare, context); };
+  if (name == "check") return [&](const Context& context) { return check(options.check, context); };
+  if (name == "explain")
+    return [&](const Context& context) { return explain(options.explain, context); };
+  if (name == "presets")
+    return [&](const Context& context) { return presets(options.presets, context); };
+  if (name == "schema") return [](const Context& context) { return schema(context); };
+  return [&app](const Context& context) {
+    context.console.result(bash_completion(describe(app)));
+    return ExitCode::done;
+  };
+}
+
+// The one place where errors become exit codes.
+int execute(const Command& command, const Context& context) {
+  Console& console = context.console;
+  ExitCode code = ExitCode::internal;
+  try {
+    code = command(context);
+  } catch (const ScenarioError& error) {
+    console.end_progress();
+    console.diagnostics(error.diagnostics());
+    code = ExitCode::invalid_input;
+  } catch (const UsageError& error) {
+    console.error(error.what());
+    code = ExitCode::usage;
+  } catch (const EnvironmentError& error) {
+    console.error(error.what());
+    code = ExitCode::environment;
+  } catch (const std::bad_alloc&) {
+    console.error("there is not enough memory for this simulation");
+    code = ExitCode::environment;
+  } catch (const std::exception& error) {
+    console.error(std::string("mistake in trainyard: ") + error.what());
+  }
+  console.end_progress();
+  return static_cast<int>(code);
+}
+
+ColorMode color_mode(std::string_view name) {
+  if (name == "always") return ColorMode::always;
+  return name == "never" ? ColorMode::never : ColorMode::automatic;
+}
+
+int parse_and_execute(const std::vector<std::string>& words) {
+  Options options;
+  CLI::App app("Predicts how a training job runs on many GPUs.", "trainyard");
+  build(app, options);
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::Success& answer) {  // --help, --version
+    Console console(ColorMode::never, false);
+    Interrupts interrupts;
+    const Command print = [&](const Context& context) {
+      const auto* version = dynamic_cast<const CLI::CallForVersion*>(&answer);
+      context.console.result(version ? version->what() + std::string("\n") : app.help());
+      return ExitCode::done;
+    };
+    return execute(print, {console, interrupts});
+  } catch (const CLI::ParseError& error) {
+    Console console(ColorMode::automatic, false);
+    return explain_parse_error(app, error, words, console);
+  }
+  Console console(color_mode(options.color), options.quiet);
+  Interrupts interrupts;
+  return execute(chosen(app, options), {console, interrupts});
+}
+
+}  // namespace
+}  // namespace trainyard::cli
+
+int main(int argc, char** argv) {
+  trainyard::cli::open_standard_streams();
+  trainyard::cli::set_signal_dispositions();
+  return trainyard::cli::parse_and_execute(
+      std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+}

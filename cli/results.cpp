@@ -1,0 +1,103 @@
+#include "cli/results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "sim/base/text.h"
+
+namespace trainyard::cli {
+namespace {
+
+bool is_plain(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         std::string_view("_-./=:,@%+").find(c) != std::string_view::npos;
+}
+
+// As a shell reads it back.
+std::string shell_word(std::string_view word) {
+  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return std::string(word);
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+void collect_files(const json::Value& value, std::set<std::string>& files) {
+  if (value.at.file && value.at.line > 0) files.insert(*value.at.file);
+  for (const json::Value& item : value.items) collect_files(item, files);
+  for (const json::Member& member : value.members) collect_files(member.value, files);
+}
+
+}  // namespace
+
+std::string command_text(std::string_view command, const ScenarioOptions& options,
+                         const std::string& choice_option, const std::string& choice) {
+  // A report may be given to others: it does not tell where its maker keeps files.
+  const std::filesystem::path path(options.path);
+  const std::string shown = path.is_absolute() ? path.filename().string() : options.path;
+  std::string text = fmt::format("trainyard {} {}", command, shell_word(shown));
+  for (const std::string& set : options.sets) text += " --set " + shell_word(set);
+  if (!choice.empty()) text += fmt::format(" {} {}", choice_option, shell_word(choice));
+  return text + " -o DIR";
+}
+
+ReportVariant report_variant(const Scenario& scenario, Simulation simulation) {
+  ReportVariant variant;
+  variant.label = scenario.variant.empty() ? scenario.name : scenario.variant;
+  if (!scenario.label.empty()) variant.label = scenario.label;
+  for (const json::Explained& value : explain(scenario))
+    variant.settings.push_back({value.pointer, value.value});
+  variant.report = std::move(simulation.report);
+  variant.timeline = std::move(simulation.timeline);
+  return variant;
+}
+
+std::vector<std::string> input_files(const Scenario& scenario) {
+  std::set<std::string> files = {scenario.file};
+  if (!scenario.profile.empty()) files.insert(scenario.profile);
+  collect_files(scenario.document, files);
+  return {files.begin(), files.end()};
+}
+
+std::string trace_name(std::string_view variant, const std::vector<OutputFile>& taken) {
+  std::string stem;
+  for (const char c : variant.substr(0, 100))
+    stem += is_plain(c) && std::string_view("/=:,@%").find(c) == std::string_view::npos ? c : '_';
+  if (stem.empty() || stem.front() == '.') stem.insert(0, 1, '_');
+  const auto is_taken = [&](const std::string& name) {
+    return std::any_of(taken.begin(), taken.end(),
+                       [&](const OutputFile& file) { return file.name == name; });
+  };
+  std::string name = stem + ".pftrace.gz";
+  for (int i = 2; is_taken(name); ++i) name = fmt::format("{}-{}.pftrace.gz", stem, i);
+  return name;
+}
+
+void print_warnings(const std::vector<const Scenario*>& scenarios, Console& console) {
+  std::set<std::string> seen;
+  std::vector<Diagnostic> list;
+  for (const Scenario* scenario : scenarios)
+    for (const Diagnostic& warning : scenario->warnings)
+      if (seen.insert(to_text(warning)).second) list.push_back(warning);
+  console.diagnostics(list);
+}
+
+std::size_t variant_index(const ScenarioSet& set, const std::string& name) {
+  std::vector<std::string_view> known;
+  for (std::size_t i = 0; i < set.variants.size(); ++i) {
+    if (set.variants[i].variant == name) return i;
+    known.push_back(set.variants[i].variant);
+  }
+  std::string text =
+      fmt::format("{} has no variant '{}'", escape_control(set.base.file), escape_control(name));
+  if (const auto near = find_nearest(name, known))
+    text += fmt::format("; did you mean '{}'?", escape_control(*near));
+  else if (!known.empty())
+    text += fmt::format("; it has {}", escape_control(fmt::format("{}", fmt::join(known, ", "))));
+  throw UsageError(text);
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,66 @@
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "cli/commands.h"
+#include "cli/report/compress.h"
+#include "cli/report/perfetto.h"
+#include "cli/report/summary.h"
+#include "cli/report/text.h"
+#include "cli/results.h"
+
+namespace trainyard::cli {
+namespace {
+
+const Scenario& chosen(const ScenarioSet& set, const std::string& variant, Console& console) {
+  if (!variant.empty()) return set.variants[variant_index(set, variant)];
+  if (!set.variants.empty())
+    console.note(fmt::format("{} has {} variants; this is the scenario without any "
+                             "(use --variant NAME, or compare)",
+                             set.base.file, set.variants.size()));
+  return set.base;
+}
+
+std::vector<OutputFile> files_of(const RunOptions& options, ReportVariant variant) {
+  HtmlOptions html;
+  html.command = command_text("run", options.scenario, "--variant", options.variant);
+  const std::string title = variant.report.name;
+  std::vector<OutputFile> files;
+  files.push_back({"summary.json", to_json(variant.report) + "\n"});
+  files.push_back({"trace.pftrace.gz", gzip(perfetto_trace(variant.timeline, title))});
+  files.push_back({"report.html", html_report(title, {&variant, 1}, 0, html)});
+  return files;
+}
+
+}  // namespace
+
+ExitCode run(const RunOptions& options, const Context& context) {
+  Console& console = context.console;
+  const ScenarioSet set = load_scenario(options.scenario.path, options.scenario.sets);
+  const Scenario& scenario = chosen(set, options.variant, console);
+  print_warnings({&scenario}, console);
+  std::optional<OutputFolder> folder;
+  if (!options.output.folder.empty())
+    folder.emplace(options.output.folder, options.output.force, context.interrupts);
+
+  SimulateOptions simulate_options;
+  simulate_options.unfold = options.unfold;
+  simulate_options.timeline = folder.has_value();
+  console.progress("simulating " + scenario.name);
+  Simulation simulation = simulate(scenario, simulate_options);
+  const bool is_feasible = simulation.report.step_time.has_value();
+  std::string text = options.output.json
+                         ? to_json(simulation.report) + "\n"
+                         : to_text(simulation.report, {.colour = console.color_results()});
+  if (folder) {
+    console.progress("writing " + folder->path());
+    folder->write(files_of(options, report_variant(scenario, std::move(simulation))),
+                  input_files(scenario));
+    if (!options.output.json) text += fmt::format("report: {}/report.html\n", folder->path());
+  }
+  console.result(text);
+  return is_feasible ? ExitCode::done : ExitCode::infeasible;
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,11 @@
+#include "cli/commands.h"
+#include "sim/scenario/scenario.h"
+
+namespace trainyard::cli {
+
+ExitCode schema(const Context& context) {
+  context.console.result(schema_json());
+  return ExitCode::done;
+}
+
+}  // namespace trainyard::cli
