@@ -1,5 +1,5 @@
-// Kernels: the language between a network and a cost. A kernel says what is computed on one GPU, never
-// how long it takes.
+// Kernels: the language between a network and a cost. A kernel says what is computed on one GPU,
+// never how long it takes.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace trainyard {
 enum class Dtype : std::uint8_t { fp32, tf32, bf16, fp16, fp8 };
 
 std::string_view name(Dtype dtype);  // "bf16"
-Bytes size_of(Dtype dtype);  // of one element in memory; tf32 is stored in 4 bytes
+Bytes size_of(Dtype dtype);          // of one element in memory; tf32 is stored in 4 bytes
 
 // C[m,n] = A[m,k] B[k,n], `batch` independent ones (attention scores: batch x heads of them).
 struct Gemm {
@@ -46,18 +46,18 @@ struct Convolution {
 
 // What a memory-bound kernel does; the reached share of HBM bandwidth differs by kind.
 enum class MemoryOp : std::uint8_t {
-  elementwise,    // add, scale, bias, residual, copy
+  elementwise,  // add, scale, bias, residual, copy
   dropout,
-  activation,     // GELU, SiLU * up, ReLU
+  activation,  // GELU, SiLU * up, ReLU
   layer_norm,
   rms_norm,
   batch_norm,
   softmax,
   rope,
   pooling,
-  embedding,      // gather and scatter-add
+  embedding,  // gather and scatter-add
   cross_entropy,
-  optimizer,      // Adam, SGD
+  optimizer,  // Adam, SGD
 };
 
 std::string_view name(MemoryOp op);  // "layer_norm", as profiles spell it
@@ -70,8 +70,8 @@ struct MemoryBound {
 
 using Kernel = std::variant<Gemm, Attention, Convolution, MemoryBound>;
 
-// What the kernel executes. Multiply-adds count as two, memory-bound kernels count none; causal fused
-// attention does half of the scores, its backward pass five products where forward does two.
+// What the kernel executes. Multiply-adds count as two, memory-bound kernels count none; causal
+// fused attention does half of the scores, its backward pass five products where forward does two.
 Flops flops(const Kernel& kernel);
 
 // Bytes that must cross HBM once: operands in, results out.

@@ -57,22 +57,27 @@ using WorkItem = std::variant<NamedKernel, TensorCollective, TensorWait>;
 struct LayerWork {
   std::string name;  // "embedding", "transformer layer", "logits and loss", "conv2_1"
   std::vector<WorkItem> forward;
-  // Run again just before `backward`; empty without full recomputation. What selective recomputation
-  // runs again stands inside `backward`, where it is needed, with "recompute " before its names.
+  // Run again just before `backward`; empty without full recomputation. What selective
+  // recomputation runs again stands inside `backward`, where it is needed, with "recompute " before
+  // its names.
   std::vector<WorkItem> recompute;
   std::vector<WorkItem> backward;
   std::int64_t parameters = 0;  // held by one tensor-parallel rank
-  // Of those, the copy of the embedding that tied output weights are. Where embedding and logits are on
-  // the same stage the copy does not exist; elsewhere its gradient is all-reduced with the embedding's.
+  // Of those, the copy of the embedding that tied output weights are. Where embedding and logits
+  // are on the same stage the copy does not exist; elsewhere its gradient is all-reduced with the
+  // embedding's.
   std::int64_t tied_parameters = 0;
 
-  Bytes activations;  // kept on one rank from forward to backward (recomputation taken into account)
-  Bytes workspace;    // live on one rank only during this layer's backward (what recomputation restores)
-  Bytes output;       // the tensor handed to the next layer, whole (before any split over the group);
-                      // 0 for the last layer
+  // Kept on one rank from forward to backward, recomputation taken into account.
+  Bytes activations;
+  // Live on one rank only during this layer's backward: what recomputation restores.
+  Bytes workspace;
+  // The tensor handed to the next layer, whole (before any split over the group); 0 for the last.
+  Bytes output;
 
-  // Matrix multiplications and attention of one forward pass over all tensor-parallel ranks; attention
-  // is counted in full, as Megatron-LM does. Model FLOPs of a step are three times their sum.
+  // Matrix multiplications and attention of one forward pass over all tensor-parallel ranks;
+  // attention is counted in full, as Megatron-LM does. Model FLOPs of a step are three times their
+  // sum.
   Flops forward_model_flops;
   Flops recompute_model_flops;  // of those, what recomputation executes again
 };

@@ -20,8 +20,8 @@ struct Transformer {
   std::int64_t layers = 1;
   std::int64_t hidden = 1;
   std::int64_t heads = 1;
-  std::int64_t kv_heads = 1;    // < heads: grouped-query attention
-  std::int64_t head_size = 1;   // hidden / heads unless the network says otherwise
+  std::int64_t kv_heads = 1;   // < heads: grouped-query attention
+  std::int64_t head_size = 1;  // hidden / heads unless the network says otherwise
   std::int64_t ffn_hidden = 1;
   std::int64_t vocabulary = 1;
   std::int64_t max_positions = 0;  // rows of a learned position table; 0: the sequence length
@@ -37,7 +37,14 @@ struct Transformer {
 // (-1: the network's input), so the graph is acyclic by construction; residual adds have two.
 struct LayerNode {
   enum class Kind : std::uint8_t {
-    convolution, batch_norm, relu, max_pool, average_pool, add, linear, softmax_loss
+    convolution,
+    batch_norm,
+    relu,
+    max_pool,
+    average_pool,
+    add,
+    linear,
+    softmax_loss
   };
   std::string name;
   Kind kind = Kind::convolution;
@@ -58,9 +65,9 @@ struct Convolutional {
 using Network = std::variant<Transformer, Convolutional>;
 
 // The network cut into its smallest pipeline pieces, in forward order. `kinds` holds each distinct
-// LayerWork once; `chain` says which one stands at each place. `divisible` places (transformer layers,
-// residual blocks) are what a layer split counts; the others (embedding, logits) stay with the first or
-// last of them.
+// LayerWork once; `chain` says which one stands at each place. `divisible` places (transformer
+// layers, residual blocks) are what a layer split counts; the others (embedding, logits) stay with
+// the first or last of them.
 struct NetworkWork {
   std::vector<LayerWork> kinds;
   std::vector<int> chain;
@@ -86,7 +93,8 @@ std::int64_t divisible_layers(const Network& network);
 // What a Hugging Face config.json says of a network; throws ScenarioError with positions otherwise.
 // (models/hugging_face_json.cpp in sim/scenario reads it, so that models stays free of JSON.)
 
-// Requires: height and width of at least 32. Layer graphs of He et al. 2016 (v1.5: stride in the 3x3) and Simonyan & Zisserman 2015.
+// Layer graphs of He et al. 2016 (v1.5: stride in the 3x3) and Simonyan & Zisserman 2015.
+// Requires: height and width of at least 32.
 Convolutional resnet50(std::int64_t height, std::int64_t width);
 Convolutional vgg16(std::int64_t height, std::int64_t width);
 

@@ -25,11 +25,14 @@ TEST_CASE("fused attention does four s s h forward, 2.5 times that backward, hal
   CHECK(flops(attention) == Flops(2.5 * full / 2));
 }
 
+// Forward Q, O and K, V; backward Q, O, dO, dQ and K, V, dK, dV; softmax statistics in fp32.
 TEST_CASE("grouped keys and values cross memory once per group, and no score does") {
-  const Attention attention{1, 64, 8, 4096, 4096, 128, true, false, Dtype::bf16};
+  Attention attention{1, 64, 8, 4096, 4096, 128, true, false, Dtype::bf16};
   const std::int64_t tokens_by_head = 4096 * 128;
   const std::int64_t statistics = 4 * 64 * 4096;
   CHECK(memory_traffic(attention).count() == 2 * (2 * 64 + 2 * 8) * tokens_by_head + statistics);
+  attention.backward = true;
+  CHECK(memory_traffic(attention).count() == 2 * (4 * 64 + 4 * 8) * tokens_by_head + statistics);
 }
 
 TEST_CASE("the three passes of a convolution cost the same multiplications and bytes") {

@@ -35,6 +35,12 @@ TEST_CASE("a layer keeps s b h (10 + 24/t + 5 a s / (h t)) with tensor paralleli
   }
 }
 
+// Korthikanti et al. 2022: 48 layers of the 22B network, micro-batch 4, on 8 GPUs.
+TEST_CASE("the 22B network of Korthikanti et al. keeps 59.25 GiB per GPU") {
+  const LayerWork none = work({6144, 64, 4, 2048, 8}, false, Recompute::none);
+  CHECK(48 * none.activations.count() == (std::int64_t{237} << 30) / 4);
+}
+
 TEST_CASE("a layer keeps s b h (34 + 5 a s / h) / t with sequence parallelism") {
   for (const Shape& shape : kShapes) {
     const auto [h, a, b, s, t] = shape;

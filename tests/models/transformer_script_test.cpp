@@ -114,7 +114,8 @@ TEST_CASE("linear layers have the shapes of Megatron-LM, and gradients of theirs
   };
   for (const Linear& linear : {Linear{"qkv", 3 * h / t, h}, Linear{"proj", h, h / t},
                                Linear{"fc1", 4 * h / t, h}, Linear{"fc2", h, 4 * h / t}}) {
-    const auto [name, n, k] = linear;
+    const std::string& name = linear.name;
+    const std::int64_t n = linear.n, k = linear.k;
     CAPTURE(name);
     CHECK(gemm(work.forward, name) == Gemm{m, n, k, 1, Dtype::fp16});
     CHECK(gemm(work.backward, name + " input gradient") == Gemm{m, k, n, 1, Dtype::fp16});
@@ -262,6 +263,27 @@ TEST_CASE("the cross-entropy moves 16 bytes per token and vocabulary entry of th
             bytes_of(logits.backward, MemoryOp::cross_entropy) ==
         16 * 2 * 16 * 512 / 4);
   CHECK(gemm(logits.forward, "logits") == Gemm{32, 128, 64, 1, Dtype::fp16});
+}
+
+TEST_CASE("the logits of a vocabulary that does not divide have a rounded-up width") {
+  const NetworkWork work = network_work(gpt(1, 64, 8, 101), execution(2, 16, 4));
+  CHECK(gemm(work.kinds[2].forward, "logits") == Gemm{32, 26, 64, 1, Dtype::fp16});
+}
+
+// Look-up 2 passes over all tokens, positions 3 over the rank's own; scatter-adds 3 of either.
+TEST_CASE("an embedding moves its rows, its positions and its mask") {
+  const std::int64_t m = 2 * 16, h = 64, d = 2, t = 4;
+  for (const bool sp : {false, true}) {
+    const std::int64_t q = sp ? m / t : m;
+    const NetworkWork work =
+        network_work(gpt(1, h, 8, 512), execution(2, 16, static_cast<int>(t), sp));
+    const LayerWork& embedding = work.kinds[0];
+    CHECK(bytes_of(embedding.forward, MemoryOp::embedding) == 2 * m * h * d);
+    CHECK(bytes_of(embedding.forward, MemoryOp::elementwise) == 3 * q * h * d);
+    CHECK(bytes_of(embedding.forward, MemoryOp::dropout) == (2 * d + 1) * q * h);
+    CHECK(bytes_of(embedding.backward, MemoryOp::embedding) == 3 * (m + q) * h * d);
+    CHECK(bytes_of(embedding.backward, MemoryOp::dropout) == (2 * d + 1) * q * h);
+  }
 }
 
 TEST_CASE("a split vocabulary sums embeddings, exchanges two scalars per token, sums gradients") {
