@@ -54,7 +54,7 @@ class Engine {
         instant = event.at;
         at_this_instant = 0;
       }
-      if (++at_this_instant > budget_) return give_up(instant);
+      if (++at_this_instant > budget_) return give_up();
       handle(event);
     }
     return conclude();
@@ -100,7 +100,7 @@ class Engine {
     const CompiledOp& op = state_.op(stream);
     if (op.takes) change_memory(stream, op, +1);  // before it counts as running, see remember_peak
     stream.state = HeadState::running;
-    stream.begin = queue_.now();
+    stream.begin = last_ = queue_.now();
     switch (op.kind) {
       case OpKind::compute: begin_compute(number); break;
       case OpKind::collective: begin_collective(number); break;
@@ -115,7 +115,7 @@ class Engine {
     const CompiledOp& op = state_.op(stream);
     if (op.releases) change_memory(stream, op, -1);
     recorder_.op(stream, active, queue_.now());
-    owner.finished = queue_.now();
+    owner.finished = last_ = queue_.now();
     ++stream.ended;
     stream.slot = kNone;
     if (++stream.head.at == stream.head.last)
@@ -403,7 +403,7 @@ class Engine {
     const bool unfinished =
         std::any_of(state_.streams.begin(), state_.streams.end(),
                     [](const StreamState& stream) { return stream.state != HeadState::done; });
-    if (unfinished) return give_up(queue_.now());
+    if (unfinished) return give_up();
     settle_memory();
     std::uint32_t worst = kNone;
     std::int64_t most_over = 0;
@@ -430,9 +430,9 @@ class Engine {
       if (ledgers_[actor].settle(after)) remember_peak(actor);
   }
 
-  Deadlock give_up(Duration at) {
+  Deadlock give_up() {
     settle_memory();
-    Deadlock deadlock = explain_deadlock(state_, at);
+    Deadlock deadlock = explain_deadlock(state_, last_);
     deadlock.trace = recorder_.take(ledgers_, events_);
     return deadlock;
   }
@@ -484,6 +484,7 @@ class Engine {
   std::vector<std::uint32_t> free_clocks_;
   std::vector<std::uint32_t> rate_changed_;    // actors
   bool reshare_due_ = false;
+  Duration last_{};  // when an op last began or ended; later events may be stale
   std::uint64_t budget_;
   std::uint64_t events_ = 0;
 };

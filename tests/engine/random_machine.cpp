@@ -1,0 +1,196 @@
+#include "tests/engine/random_machine.h"
+
+#include <algorithm>
+
+#include "sim/base/random.h"
+
+namespace trainyard::testing {
+namespace {
+
+constexpr std::uint32_t kTransfers = 3;  // in every table
+constexpr std::uint32_t kKernels = 5;
+
+struct Edge {
+  bool channel = false;
+  std::vector<std::uint32_t> actors;  // members; or source, destination
+  std::vector<std::uint32_t> ports;   // of those actors
+};
+
+class Generator {
+ public:
+  Generator(std::uint64_t seed, const RandomOptions& options)
+      : random_(seed), options_(options), built_(std::make_unique<MachineBuilder>()) {}
+
+  std::unique_ptr<MachineBuilder> build() {
+    actors_ = 1 + pick(4);
+    streams_ = 1 + pick(4);
+    plan_edges();
+    for (std::uint32_t a = 0; a < actors_; ++a) {
+      programs_.push_back(&built_->program(std::vector<std::string>(streams_, "s")));
+      fill_tables(*programs_.back());
+    }
+    const std::uint32_t blocks = 1 + pick(3);
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+      if (b > 0)
+        for (ProgramBuilder* program : programs_)
+          program->block();
+      for (std::uint32_t events = pick(7); events > 0; --events)
+        add_event();
+    }
+    for (std::uint32_t calls = 1 + pick(4); calls > 0; --calls) {
+      const std::uint32_t block = pick(blocks);
+      for (ProgramBuilder* program : programs_)
+        program->call(block);
+    }
+    if (options_.mistakes && pick(5) == 0) make_mistake();
+    connect();
+    return std::move(built_);
+  }
+
+ private:
+  std::uint32_t pick(std::uint64_t bound) {
+    return static_cast<std::uint32_t>(random_.below(bound));
+  }
+
+  void plan_edges() {
+    std::vector<std::uint32_t> next_port(actors_ * 2);  // communicators, then channels
+    for (std::uint32_t count = 1 + pick(2); count > 0; --count) {
+      Edge edge;
+      for (std::uint32_t a = 0; a < actors_; ++a)
+        if (pick(3) != 0) edge.actors.push_back(a);
+      if (edge.actors.empty()) edge.actors.push_back(pick(actors_));
+      for (std::uint32_t a : edge.actors)
+        edge.ports.push_back(next_port[a]++);
+      edges_.push_back(edge);
+    }
+    for (std::uint32_t count = pick(3); count > 0; --count) {
+      Edge edge{.channel = true, .actors = {pick(actors_), pick(actors_)}, .ports = {}};
+      edge.ports.push_back(next_port[actors_ + edge.actors[0]]++);
+      edge.ports.push_back(edge.actors[0] == edge.actors[1]
+                               ? edge.ports[0]
+                               : next_port[actors_ + edge.actors[1]]++);
+      edges_.push_back(edge);
+    }
+  }
+
+  void fill_tables(ProgramBuilder& builder) {
+    Program& program = builder.program();
+    for (std::uint32_t k = 0; k < kKernels; ++k)
+      builder.times().kernel.push_back(Duration(pick(4) == 0 ? 0 : pick(20)));
+    for (std::uint32_t s = 0; s < 3; ++s) {
+      program.segments.push_back({static_cast<std::uint32_t>(program.kernels.size()), pick(4)});
+      for (std::uint32_t k = 0; k < program.segments.back().kernels; ++k)
+        program.kernels.push_back(pick(kKernels));
+    }
+    for (std::uint32_t r = pick(3); r > 0; --r)
+      builder.resident(pick(30), static_cast<std::uint8_t>(pick(3)), pick(2));
+  }
+
+  // One thing that happens, written into the programs of all it concerns; in this order nothing can get
+  // stuck, on whatever streams it is.
+  void add_event() {
+    if (pick(2) == 0) {
+      const std::uint32_t a = pick(actors_);
+      programs_[a]->again("c", static_cast<int>(pick(streams_)), pick(3));
+      decorate(*programs_[a]);
+      return;
+    }
+    const Edge& edge = edges_[pick(edges_.size())];
+    const std::uint32_t transfer = pick(kTransfers);
+    for (std::size_t i = 0; i < edge.actors.size(); ++i) {
+      ProgramBuilder& program = *programs_[edge.actors[i]];
+      const auto stream = static_cast<int>(pick(streams_));
+      if (!edge.channel)
+        program.collective("x", stream, edge.ports[i], transfer);
+      else if (i == 0)
+        program.send("s", stream, edge.ports[i], transfer);
+      else
+        program.receive("r", stream, edge.ports[i], transfer);
+      decorate(program);
+    }
+  }
+
+  void decorate(ProgramBuilder& program) {
+    Op& op = program.program().blocks.back().ops.back();
+    op.waits = static_cast<std::uint8_t>(pick(1U << streams_) & pick(1U << streams_) &
+                                         ~(1U << op.stream));
+    if (options_.launches) op.launches = pick(4);
+    for (std::uint32_t e = pick(3); e > 0; --e)
+      program.memory(static_cast<std::int64_t>(pick(41)) - 20, static_cast<std::uint8_t>(pick(3)),
+                     pick(2));
+  }
+
+  void make_mistake() {
+    Program& program = programs_[pick(actors_)]->program();
+    std::vector<Op>& ops = program.blocks[pick(program.blocks.size())].ops;
+    if (ops.empty()) return;
+    const std::uint32_t at = pick(ops.size());
+    switch (pick(3)) {
+      case 0: ops.erase(ops.begin() + at); break;
+      case 1: std::swap(ops[at], ops[pick(ops.size())]); break;
+      default:
+        if (ops[at].kind != OpKind::compute) ops[at].subject = pick(kTransfers);
+    }
+  }
+
+  std::vector<Transfer> table() {
+    std::vector<Transfer> transfers(kTransfers);
+    for (Transfer& transfer : transfers) {
+      transfer.latency = Duration(pick(3) == 0 ? 0 : pick(10));
+      transfer.bytes = Bytes(pick(4) == 0 ? 0 : pick(30));
+      if (transfer.bytes > Bytes{})
+        transfer.rate = 50'000'000'000 + static_cast<std::int64_t>(random_.below(3'000'000'000'000));
+      if (options_.slow_downs && pick(2) == 0) transfer.units_taken = static_cast<int>(pick(4));
+    }
+    return transfers;
+  }
+
+  Path path() {
+    Path result;
+    for (std::uint32_t l = 0; l < links_; ++l)
+      if (pick(2) == 0) result.push_back({LinkId{l}, static_cast<std::int32_t>(1 + pick(2))});
+    return result;
+  }
+
+  void connect() {
+    links_ = 1 + pick(4);
+    for (std::uint32_t l = 0; l < links_; ++l)
+      built_->link(100'000'000'000 + static_cast<std::int64_t>(random_.below(3'000'000'000'000)));
+    std::vector<ActorId> ids;
+    for (ProgramBuilder* program : programs_) {
+      ids.push_back(built_->actor(*program));
+      Actor& actor = (*built_)[ids.back()];
+      if (options_.slow_downs) actor.units = static_cast<int>(1 + pick(4));
+      if (options_.launches && pick(2) == 0) actor.launch = Duration(pick(8));
+    }
+    for (const Edge& edge : edges_) {
+      const bool flows = options_.flows && pick(2) == 0;
+      if (edge.channel) {
+        built_->channel(ids[edge.actors[0]], ids[edge.actors[1]], table(), flows ? path() : Path{});
+        continue;
+      }
+      std::vector<ActorId> members;
+      for (std::uint32_t a : edge.actors)
+        members.push_back(ids[a]);
+      std::vector<Path> paths(flows ? 1 + pick(3) : 0);
+      for (Path& p : paths)
+        p = path();
+      built_->communicator(members, table(), paths);
+    }
+  }
+
+  SplitMix64 random_;
+  RandomOptions options_;
+  std::unique_ptr<MachineBuilder> built_;
+  std::uint32_t actors_ = 0, streams_ = 0, links_ = 0;
+  std::vector<Edge> edges_;
+  std::vector<ProgramBuilder*> programs_;
+};
+
+}  // namespace
+
+std::unique_ptr<MachineBuilder> random_machine(std::uint64_t seed, const RandomOptions& options) {
+  return Generator(seed, options).build();
+}
+
+}  // namespace trainyard::testing

@@ -1,0 +1,21 @@
+// Seeded random machines, small enough for the reference engine and full of coincidences: durations of a
+// few picoseconds, several streams, repeated blocks, slow-downs, flows, launches, and some mistakes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "tests/support/program_builder.h"
+
+namespace trainyard::testing {
+
+struct RandomOptions {
+  bool flows = true;
+  bool slow_downs = true;
+  bool launches = true;
+  bool mistakes = true;  // programs that disagree, so that some machines get stuck
+};
+
+std::unique_ptr<MachineBuilder> random_machine(std::uint64_t seed, const RandomOptions& options);
+
+}  // namespace trainyard::testing
