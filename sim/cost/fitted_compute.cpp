@@ -101,7 +101,7 @@ Estimate FittedCompute::time_of(const Attention& attention) const {
     from = profile_.attention->from.basis;
   }
   const FlopsPerSecond rate(share * peak(peaks_, attention.dtype).count());
-  return {law->fixed + executed_flops(attention) / rate, from};
+  return {law->fixed + flops(attention) / rate, from};
 }
 
 double factor(const ConvolutionLaw& law, const Convolution& c) {
@@ -121,8 +121,10 @@ Estimate FittedCompute::time_of(const Convolution& convolution) const {
   if (!law) return roofline_->time(convolution);
   const auto [factors, factors_basis] = choose(profile_.convolution, convolution.dtype, peaks_);
   const double efficiency = law->compute_efficiency * (factors ? factor(*factors, convolution) : 1);
-  const auto [work, bytes] = demand(convolution);
-  return {law_time(*law, convolution.dtype, efficiency, work, bytes), weaker(basis, factors_basis)};
+  const Convolution executed = padded(convolution);
+  const Seconds time =
+      law_time(*law, convolution.dtype, efficiency, flops(executed), memory_traffic(executed));
+  return {time, weaker(basis, factors_basis)};
 }
 
 Estimate FittedCompute::time_of(const MemoryBound& kernel) const {

@@ -11,11 +11,6 @@ namespace {
 // Below this the smaller demand adds less than 1e-15 of the larger at any p >= 1.
 constexpr double kNegligible = 1e-15;
 
-std::int64_t padded(std::int64_t channels, const Convolution& convolution) {
-  const bool pads = convolution.groups == 1 && size_of(convolution.dtype) <= Bytes(2);
-  return pads ? (channels + 7) / 8 * 8 : channels;
-}
-
 FlopsPerSecond peak_of(const MachinePeaks& peaks, Dtype dtype) {
   switch (dtype) {
     case Dtype::fp32: return peaks.fp32;
@@ -62,25 +57,12 @@ double l2_share(Bytes moved, Bytes l2, double l2_speedup) {
   return inside + along * (1 - inside);
 }
 
-ConvolutionDemand demand(const Convolution& c) {
-  const std::int64_t in = padded(c.in_channels, c);
-  const std::int64_t out = padded(c.out_channels, c);
-  const std::int64_t pixels_in = c.batch * c.in_height * c.in_width;
-  const std::int64_t pixels_out = c.batch * c.out_height * c.out_width;
-  const std::int64_t weights = in / c.groups * out * c.kernel_height * c.kernel_width;
-  // All three passes multiply every weight with every output pixel once. The data gradient as a
-  // GEMM over input pixels would count stride^2 times as much, which strided kernels do not
-  // execute.
-  const double work = 2.0 * static_cast<double>(pixels_out) * static_cast<double>(weights);
-  return {Flops(work),
-          size_of(c.dtype).count() * Bytes(pixels_in * in + pixels_out * out + weights)};
-}
-
-Flops executed_flops(const Attention& a) {
-  const double scores = static_cast<double>(a.batch * a.heads) *
-                        static_cast<double>(a.query_length) * static_cast<double>(a.key_length);
-  const double forward = 4 * scores * static_cast<double>(a.head_size) * (a.causal ? 0.5 : 1);
-  return Flops(a.backward ? 2.5 * forward : forward);
+Convolution padded(const Convolution& convolution) {
+  Convolution wide = convolution;
+  if (convolution.groups > 1 || size_of(convolution.dtype) > Bytes(2)) return wide;
+  wide.in_channels = (convolution.in_channels + 7) / 8 * 8;
+  wide.out_channels = (convolution.out_channels + 7) / 8 * 8;
+  return wide;
 }
 
 }  // namespace trainyard

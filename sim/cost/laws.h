@@ -31,17 +31,9 @@ FlopsPerSecond peak(const MachinePeaks& peaks, Dtype dtype);
 // stays continuous and monotone in the bytes.
 double l2_share(Bytes moved, Bytes l2, double l2_speedup);
 
-// What a convolution asks of the machine: the multiply-adds of its implicit GEMM, and its tensors
-// once. In 16-bit types and narrower, channels are padded to multiples of 8 (tensor cores).
-struct ConvolutionDemand {
-  Flops flops;
-  Bytes bytes;
-};
-ConvolutionDemand demand(const Convolution& convolution);
-
-// 4 b a q k d (half of it under a causal mask), 2.5 times that backward: what a fused kernel
-// executes. Source: Dao, FlashAttention-2, 2023, section 4.1.
-Flops executed_flops(const Attention& attention);
+// The convolution that tensor cores execute: in 16-bit types and narrower, channels are filled up
+// to multiples of 8 (ungrouped convolutions only).
+Convolution padded(const Convolution& convolution);
 
 // The less trustworthy of two.
 constexpr Basis weaker(Basis a, Basis b) {

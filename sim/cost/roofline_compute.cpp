@@ -28,12 +28,10 @@ class RooflineCompute final : public ComputeCost {
 
   Estimate time(const Kernel& kernel) const override {
     const Seconds memory = memory_traffic(kernel) / peaks_.memory_bandwidth;
-    const Seconds compute = std::visit(
-        Overloaded{[&](const Gemm& g) { return flops(kernel) / peak(peaks_, g.dtype); },
-                   [&](const Attention& a) { return executed_flops(a) / peak(peaks_, a.dtype); },
-                   [&](const Convolution& c) { return flops(kernel) / peak(peaks_, c.dtype); },
-                   [](const MemoryBound&) { return Seconds{}; }},
-        kernel);
+    const Seconds compute =
+        std::visit(Overloaded{[](const MemoryBound&) { return Seconds{}; },
+                              [&](const auto& k) { return flops(kernel) / peak(peaks_, k.dtype); }},
+                   kernel);
     return {std::max(compute, memory), Basis::analytic};
   }
 

@@ -1,0 +1,175 @@
+#include "sim/cost/closed_form.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "sim/cost/profile.h"
+
+using namespace trainyard;
+using namespace trainyard::literals;
+
+namespace {
+
+constexpr Duration kHop{2'000'000};  // 2 us
+
+GroupShape one_server(int ranks) {
+  return {.ranks = ranks,
+          .servers = 1,
+          .ranks_per_server = ranks,
+          .intra_bandwidth = 100_GBps,
+          .inter_bandwidth = {},
+          .intra_latency = kHop,
+          .inter_latency = {}};
+}
+
+GroupShape several(int servers, int per_server, BytesPerSecond inter = 40_GBps) {
+  return {.ranks = servers * per_server,
+          .servers = servers,
+          .ranks_per_server = per_server,
+          .intra_bandwidth = 100_GBps,
+          .inter_bandwidth = inter,
+          .intra_latency = kHop,
+          .inter_latency = 5 * kHop};
+}
+
+Duration duration(const MessageTerms& terms) {
+  return to_duration(terms.latency + terms.wire_bytes / terms.bandwidth);
+}
+
+Duration time(CollectiveKind kind, Bytes bytes, const GroupShape& shape) {
+  return duration(closed_form_message_cost()->collective(kind, bytes, shape));
+}
+
+constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::all_gather,
+                                     CollectiveKind::reduce_scatter, CollectiveKind::broadcast,
+                                     CollectiveKind::all_to_all};
+
+}  // namespace
+
+TEST_CASE("a ring all-reduce takes 2(n-1)(alpha + S/(nB)) exactly") {
+  for (int n = 2; n <= 16; ++n) {
+    const Bytes shard(1'000'000);  // 10 us at 100 GB/s
+    const Duration expected = 2 * (n - 1) * (kHop + Duration(10'000'000));
+    CHECK(time(CollectiveKind::all_reduce, n * shard, one_server(n)) == expected);
+  }
+}
+
+TEST_CASE("reduce-scatter and all-gather take (n-1)(alpha + S/(nB)) and make an all-reduce") {
+  for (int n = 2; n <= 16; ++n) {
+    const Bytes size = n * Bytes(1'000'000);
+    const Duration gather = time(CollectiveKind::all_gather, size, one_server(n));
+    CHECK(gather == (n - 1) * (kHop + Duration(10'000'000)));
+    CHECK(time(CollectiveKind::reduce_scatter, size, one_server(n)) == gather);
+    CHECK(time(CollectiveKind::all_reduce, size, one_server(n)) == 2 * gather);
+  }
+}
+
+TEST_CASE("a pairwise all-to-all takes (n-1)(alpha + S/(nB))") {
+  CHECK(time(CollectiveKind::all_to_all, Bytes(8'000'000), one_server(8)) ==
+        7 * (kHop + Duration(10'000'000)));
+}
+
+TEST_CASE("one rank takes no time and moves no bytes") {
+  for (const CollectiveKind kind : kKinds) {
+    const MessageTerms terms = closed_form_message_cost()->collective(kind, 1_GiB, GroupShape{});
+    CHECK(duration(terms) == Duration(0));
+    CHECK(terms.wire_bytes == Bytes(0));
+  }
+}
+
+TEST_CASE("an empty buffer takes the latency only") {
+  CHECK(time(CollectiveKind::all_reduce, Bytes(0), one_server(8)) == 14 * kHop);
+  CHECK(time(CollectiveKind::all_gather, Bytes(0), one_server(8)) == 7 * kHop);
+  // A tree over four servers: two levels up and down between, 2 (8-1) hops inside.
+  CHECK(time(CollectiveKind::all_reduce, Bytes(0), several(4, 8)) == 4 * 5 * kHop + 14 * kHop);
+}
+
+TEST_CASE("every edge of a ring carries 2(n-1)/n, (n-1)/n or all of the buffer") {
+  const auto cost = closed_form_message_cost();
+  const auto wire = [&](CollectiveKind kind) {
+    return cost->collective(kind, Bytes(800), one_server(8)).wire_bytes;
+  };
+  CHECK(wire(CollectiveKind::all_reduce) == Bytes(1400));
+  CHECK(wire(CollectiveKind::all_gather) == Bytes(700));
+  CHECK(wire(CollectiveKind::reduce_scatter) == Bytes(700));
+  CHECK(wire(CollectiveKind::broadcast) == Bytes(800));
+  CHECK(wire(CollectiveKind::all_to_all) == Bytes(700));
+}
+
+TEST_CASE("a multi-server all-reduce is limited by the slower of inside and between") {
+  // Two servers of 8: inside 2 7/8 S / 100 GB/s, between S / B_node.
+  const Duration inside_hops = 14 * kHop + 2 * 5 * kHop;
+  const Bytes size(800'000'000);
+  CHECK(time(CollectiveKind::all_reduce, size, several(2, 8, 40_GBps)) ==
+        inside_hops + Duration(20'000'000'000));
+  CHECK(time(CollectiveKind::all_reduce, size, several(2, 8, 400_GBps)) ==
+        inside_hops + Duration(14'000'000'000));
+}
+
+TEST_CASE("over many servers the ring wins large buffers and the tree small ones") {
+  const GroupShape shape = several(8, 1);
+  // Tree: 2 S / B and 6 hops; ring: 2 7/8 S / B and 14 hops.
+  CHECK(time(CollectiveKind::all_reduce, Bytes(0), shape) == 6 * 5 * kHop);
+  CHECK(time(CollectiveKind::all_reduce, Bytes(8'000'000'000), shape) ==
+        14 * 5 * kHop + Duration(350'000'000'000));
+}
+
+TEST_CASE("a multi-server all-to-all is limited by a rank's share of the NICs") {
+  // 16 ranks: 8/16 of 1.6 GB leaves the server at 40 / 8 GB/s per rank.
+  CHECK(time(CollectiveKind::all_to_all, Bytes(1'600'000'000), several(2, 8)) ==
+        7 * kHop + 8 * 5 * kHop + Duration(160'000'000'000));
+}
+
+TEST_CASE("a gather over servers runs at the slowest edge of its ring") {
+  const Bytes size(1'600'000'000);
+  CHECK(time(CollectiveKind::all_gather, size, several(2, 8)) ==
+        14 * kHop + 5 * kHop + Duration(37'500'000'000));
+  CHECK(time(CollectiveKind::all_gather, size, several(2, 8, 200_GBps)) ==
+        14 * kHop + 5 * kHop + Duration(15'000'000'000));
+}
+
+TEST_CASE("no ring beats one port per rank, and bus bandwidth stays below the links") {
+  for (const int n : {2, 3, 5, 8, 16}) {
+    for (const std::int64_t size : {1'000, 1'000'000, 1'000'000'000}) {
+      const double seconds =
+          static_cast<double>(
+              time(CollectiveKind::all_reduce, Bytes(size), one_server(n)).count()) *
+          1e-12;
+      const double bus = 2.0 * (n - 1) / n * static_cast<double>(size) / seconds;
+      CHECK(bus <= 100e9);
+    }
+  }
+}
+
+TEST_CASE("closed forms never fall and never jump as the buffer grows") {
+  for (const CollectiveKind kind : kKinds) {
+    for (const GroupShape& shape : {one_server(6), several(2, 4), several(6, 3), several(9, 1)}) {
+      Duration before{0};
+      for (std::int64_t size = 0; size < 40'000'000; size += 100'000) {
+        const Duration now = time(kind, Bytes(size), shape);
+        CHECK(now >= before);
+        // 100 kB at a tenth of the slowest edge, and one byte of rounding.
+        if (size > 0) CHECK(now - before <= Duration(50'000'000 + 100));
+        before = now;
+      }
+    }
+  }
+}
+
+TEST_CASE("a message between two ranks takes alpha + S/B of its path") {
+  const auto cost = closed_form_message_cost();
+  CHECK(duration(cost->point_to_point(Bytes(1'000'000), one_server(2))) ==
+        kHop + Duration(10'000'000));
+  CHECK(duration(cost->point_to_point(Bytes(1'000'000), several(2, 1))) ==
+        5 * kHop + Duration(25'000'000));
+  CHECK(duration(cost->point_to_point(Bytes(0), several(2, 1))) == 5 * kHop);
+}
+
+TEST_CASE("the binary logarithm is rounded down") {
+  CHECK(log2_floor(1) == 0);
+  CHECK(log2_floor(2) == 1);
+  CHECK(log2_floor(3) == 1);
+  CHECK(log2_floor(1024) == 10);
+  CHECK(log2_floor(1025) == 10);
+}

@@ -1,0 +1,128 @@
+// Every profile that ships is read, has provenance on every law, and plausible numbers.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "sim/cost/profile.h"
+
+using namespace trainyard;
+
+namespace {
+
+std::vector<std::filesystem::path> shipped() {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           std::filesystem::path(TRAINYARD_SOURCE_DIR) / "configs" / "profiles")) {
+    if (entry.path().extension() == ".json") paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+void check_complete(const Provenance& from) {
+  CHECK_FALSE(from.source.empty());
+  CHECK_FALSE(from.machine.empty());
+  CHECK_FALSE(from.date.empty());
+  CHECK_FALSE(from.samples.empty());
+  CHECK_FALSE(from.residual.empty());
+}
+
+bool between(double low, double value, double high) {
+  return low <= value && value <= high;
+}
+
+double microseconds(Seconds time) {
+  return time.count() * 1e6;
+}
+
+void check_kernels(const Profile& profile) {
+  CHECK_FALSE(profile.gemm.empty());
+  for (const GemmLaw& law : profile.gemm) {
+    check_complete(law.from);
+    CHECK(between(1, microseconds(law.fixed), 20));
+    CHECK(between(0.4, law.compute_efficiency, 1));
+    CHECK(between(0.5, law.memory_efficiency, 1));
+    CHECK(between(1, law.exponent, 4));
+  }
+  check_complete(profile.batched_gemm_from);
+  CHECK(between(0.3, profile.batched_gemm_efficiency, 1));
+  if (profile.attention) {
+    check_complete(profile.attention->from);
+    CHECK(between(0.1, profile.attention->forward, 0.8));
+    CHECK(between(0.1, profile.attention->backward, profile.attention->forward));
+  }
+  for (const ConvolutionLaw& law : profile.convolution) {
+    check_complete(law.from);
+    CHECK(between(0.3, law.efficiency, 1));
+    CHECK(between(0.05, law.few_channels, 1));
+    CHECK(between(0.5, law.data_gradient, 1));
+    CHECK(between(0.5, law.weight_gradient, 1));
+  }
+  for (const MemoryLaw& law : profile.memory) {
+    check_complete(law.from);
+    CHECK(between(0.5, microseconds(law.fixed), 10));
+    CHECK(between(0.3, law.efficiency, 1));
+    CHECK(between(1, law.l2_speedup, 3));
+  }
+}
+
+void check_messages(const Profile& profile) {
+  for (const CollectiveLaw& law : profile.collectives) {
+    check_complete(law.from);
+    CHECK(between(5, microseconds(law.start), 500));
+    CHECK(between(5e9, law.bandwidth.count(), 1e12));
+    CHECK(between(0, microseconds(law.per_sqrt_MB), 200));
+  }
+  for (const PointToPointLaw& law : profile.point_to_point) {
+    check_complete(law.from);
+    CHECK(between(2, microseconds(law.start), 100));
+    CHECK(between(1e9, law.bandwidth.count(), 5e11));
+  }
+  check_complete(profile.channels_from);
+  CHECK(between(0, profile.collective_channels, 32));
+  CHECK(between(0, profile.point_to_point_channels, profile.collective_channels));
+  check_complete(profile.launch_from);
+  CHECK(between(1, microseconds(profile.launch), 20));
+}
+
+}  // namespace
+
+TEST_CASE("every shipped profile has provenance and plausible numbers on every law") {
+  CHECK(shipped().size() >= 5);
+  for (const std::filesystem::path& path : shipped()) {
+    CAPTURE(path);
+    const Profile profile = read_profile(path.string());
+    CHECK(profile.name == path.stem().string());
+    check_kernels(profile);
+    check_messages(profile);
+  }
+}
+
+TEST_CASE("shipped laws stay inside their machines") {
+  // An NVSwitch link of A100 carries 300 GB/s per direction, of H100 450 GB/s.
+  for (const auto& [name, link] : {std::pair<std::string, double>{"a100-sxm4-80gb", 300e9},
+                                   std::pair<std::string, double>{"h100-sxm5-80gb", 450e9}}) {
+    const Profile profile =
+        read_profile(std::string(TRAINYARD_SOURCE_DIR) + "/configs/profiles/" + name + ".json");
+    const auto cost = fitted_message_cost(profile);
+    for (const int ranks : {2, 3, 4, 5, 6, 7, 8}) {
+      const GroupShape shape{.ranks = ranks,
+                             .servers = 1,
+                             .ranks_per_server = ranks,
+                             .intra_bandwidth = BytesPerSecond(link),
+                             .inter_bandwidth = {},
+                             .intra_latency = Duration(1'000'000),
+                             .inter_latency = {}};
+      for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather,
+                                        CollectiveKind::reduce_scatter}) {
+        const MessageTerms terms = cost->collective(kind, Bytes(1'000'000'000), shape);
+        CAPTURE(ranks);
+        CHECK(terms.bandwidth.count() < 0.97 * link);  // no law needs the clamp
+        CHECK(terms.bandwidth.count() > 0.5 * link);
+      }
+    }
+  }
+}
