@@ -14,7 +14,8 @@ ExitCode check(const CheckOptions& options, const Context& context) {
     try {
       const ScenarioSet set = load_scenario(path, options.sets);
       std::vector<const Scenario*> scenarios = {&set.base};
-      for (const Scenario& scenario : set.variants) scenarios.push_back(&scenario);
+      for (const Scenario& scenario : set.variants)
+        scenarios.push_back(&scenario);
       print_warnings(scenarios, context.console);
       context.console.result(fmt::format("{}: OK\n", escape_control(path)));
     } catch (const ScenarioError& error) {

@@ -35,7 +35,8 @@ std::vector<Simulation> simulate_all(const ScenarioSet& set, const CompareOption
 std::vector<std::string> input_files(const ScenarioSet& set) {
   std::set<std::string> files;
   for (const Scenario& scenario : set.variants)
-    for (const std::string& file : cli::input_files(scenario)) files.insert(file);
+    for (const std::string& file : cli::input_files(scenario))
+      files.insert(file);
   return {files.begin(), files.end()};
 }
 
@@ -68,7 +69,8 @@ ExitCode compare(const CompareOptions& options, const Context& context) {
   const std::string& named = options.baseline.empty() ? set.baseline : options.baseline;
   const std::size_t baseline = named.empty() ? 0 : variant_index(set, named);
   std::vector<const Scenario*> scenarios;
-  for (const Scenario& scenario : set.variants) scenarios.push_back(&scenario);
+  for (const Scenario& scenario : set.variants)
+    scenarios.push_back(&scenario);
   print_warnings(scenarios, console);
   std::optional<OutputFolder> folder;
   if (!options.output.folder.empty())
@@ -76,12 +78,12 @@ ExitCode compare(const CompareOptions& options, const Context& context) {
 
   std::vector<Simulation> simulations = simulate_all(set, options, console);
   std::vector<StepReport> reports;
-  for (const Simulation& simulation : simulations) reports.push_back(simulation.report);
+  for (const Simulation& simulation : simulations)
+    reports.push_back(simulation.report);
   const std::string summary = compare_json(set.base.name, reports, baseline) + "\n";
-  std::string text =
-      options.output.json
-          ? summary
-          : compare_text(set.base.name, reports, baseline, {.colour = console.color_results()});
+  std::string text = options.output.json ? summary
+                                         : compare_text(set.base.name, reports, baseline,
+                                                        {.colour = console.color_results()});
   if (folder) {
     console.progress("writing " + folder->path());
     folder->write(files_of(options, set, std::move(simulations), summary, baseline),
@@ -89,9 +91,9 @@ ExitCode compare(const CompareOptions& options, const Context& context) {
     if (!options.output.json) text += fmt::format("report: {}/report.html\n", folder->path());
   }
   console.result(text);
-  const bool any_feasible = std::any_of(reports.begin(), reports.end(), [](const StepReport& report) {
-    return report.step_time.has_value();
-  });
+  const bool any_feasible =
+      std::any_of(reports.begin(), reports.end(),
+                  [](const StepReport& report) { return report.step_time.has_value(); });
   return any_feasible ? ExitCode::done : ExitCode::infeasible;
 }
 

@@ -8,7 +8,8 @@ namespace trainyard::cli {
 namespace {
 
 // What bash's complete -F calls. It looks for the innermost command among the words typed so far.
-constexpr std::string_view kHead = R"(# Completion of trainyard for bash. Use: source <(trainyard completion bash)
+constexpr std::string_view kHead =
+    R"(# Completion of trainyard for bash. Use: source <(trainyard completion bash)
 _trainyard() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} path=trainyard i
   COMPREPLY=()
@@ -53,18 +54,20 @@ void append_values(const CommandTree& command, std::set<std::string>& done, std:
     if (!option.takes_value || !done.insert(option.names.front()).second) continue;
     const std::string words =
         option.choices.empty() ? "-f" : fmt::format("-W '{}'", joined(option.choices, " "));
-    script += fmt::format(
-        "    {}) mapfile -t COMPREPLY < <(compgen {} -- \"$word\"); return ;;\n",
-        joined(option.names, " | "), words);
+    script += fmt::format("    {}) mapfile -t COMPREPLY < <(compgen {} -- \"$word\"); return ;;\n",
+                          joined(option.names, " | "), words);
   }
-  for (const CommandTree& inner : command.commands) append_values(inner, done, script);
+  for (const CommandTree& inner : command.commands)
+    append_values(inner, done, script);
 }
 
 void append_words(const CommandTree& command, const std::string& path, std::string options,
                   std::string& script) {
-  for (const CommandOption& option : command.options) options += " " + joined(option.names, " ");
+  for (const CommandOption& option : command.options)
+    options += " " + joined(option.names, " ");
   std::string commands;
-  for (const CommandTree& inner : command.commands) commands += " " + inner.name;
+  for (const CommandTree& inner : command.commands)
+    commands += " " + inner.name;
   script += fmt::format("    '{}') options='{}' commands='{}' ;;\n", path,
                         std::string_view(options).substr(options.empty() ? 0 : 1),
                         std::string_view(commands).substr(commands.empty() ? 0 : 1));

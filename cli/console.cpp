@@ -107,8 +107,7 @@ void open_standard_streams() {
     if (::fcntl(descriptor, F_GETFD) != -1 || errno != EBADF) continue;
     // The lowest free number is this one. Standard input is given a stream that cannot be read, the
     // others one that cannot be written.
-    [[maybe_unused]] const int opened =
-        ::open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);
+    [[maybe_unused]] const int opened = ::open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);
   }
 }
 

@@ -47,8 +47,8 @@ class Console {
   std::mutex mutex_;  // of everything that goes to standard error
 };
 
-// Makes sure that descriptors 0, 1 and 2 are open, so that no file of ours gets one of their numbers and
-// is written into by mistake. Writes to a stream that was closed still fail.
+// Makes sure that descriptors 0, 1 and 2 are open, so that no file of ours gets one of their
+// numbers and is written into by mistake. Writes to a stream that was closed still fail.
 void open_standard_streams();
 
 }  // namespace trainyard::cli

@@ -11,8 +11,8 @@
 
 namespace trainyard::cli {
 
-// work(i) for every i in [0, count), on at most `jobs` threads. Throws what the lowest failing i threw;
-// the others are finished first. Requires: work may be called from several threads at once.
+// work(i) for every i in [0, count), on at most `jobs` threads. Throws what the lowest failing i
+// threw; the others are finished first. Requires: work may be called from several threads at once.
 template <class T>
 std::vector<T> in_order(std::size_t count, int jobs, const std::function<T(std::size_t)>& work) {
   std::vector<T> results(count);
@@ -30,12 +30,14 @@ std::vector<T> in_order(std::size_t count, int jobs, const std::function<T(std::
   std::vector<std::thread> threads;
   const std::size_t others = std::min(count, static_cast<std::size_t>(std::max(jobs, 1)));
   try {
-    for (std::size_t i = 1; i < others; ++i) threads.emplace_back(work_off);
+    for (std::size_t i = 1; i < others; ++i)
+      threads.emplace_back(work_off);
   } catch (const std::system_error&) {
     // A machine that gives no more threads: those there are do the work.
   }
   work_off();
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    thread.join();
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
   return results;

@@ -74,8 +74,12 @@ Interrupts::~Interrupts() {
   watcher_.join();
 }
 
-Interrupts::Hold::Hold(Interrupts& interrupts) : state_(*interrupts.state_) { state_.mutex.lock(); }
-Interrupts::Hold::~Hold() { state_.mutex.unlock(); }
+Interrupts::Hold::Hold(Interrupts& interrupts) : state_(*interrupts.state_) {
+  state_.mutex.lock();
+}
+Interrupts::Hold::~Hold() {
+  state_.mutex.unlock();
+}
 
 void Interrupts::Hold::add_file(int folder, std::string name) {
   state_.leftovers.push_back({folder, std::move(name), 0});
@@ -83,7 +87,9 @@ void Interrupts::Hold::add_file(int folder, std::string name) {
 void Interrupts::Hold::add_folder(std::string path) {
   state_.leftovers.push_back({AT_FDCWD, std::move(path), AT_REMOVEDIR});
 }
-void Interrupts::Hold::forget() { state_.leftovers.clear(); }
+void Interrupts::Hold::forget() {
+  state_.leftovers.clear();
+}
 
 void set_signal_dispositions() {
   std::signal(SIGPIPE, SIG_IGN);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <csignal>
-
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,8 +9,8 @@
 
 namespace trainyard::cli {
 
-// A thread of its own waits for the signals, so no code runs in a signal handler and nothing is global.
-// Requires: made before any other thread, which then inherits the blocked signals.
+// A thread of its own waits for the signals, so no code runs in a signal handler and nothing is
+// global. Requires: made before any other thread, which then inherits the blocked signals.
 class Interrupts {
  public:
   Interrupts();
@@ -19,7 +18,8 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  // While this lock is held, a signal waits. Whoever holds it leaves `leftovers` and the disk in step.
+  // While this lock is held, a signal waits. Whoever holds it leaves `leftovers` and the disk in
+  // step.
   class Hold;
 
  private:

@@ -1,6 +1,5 @@
 // The command line. The only file that includes CLI11, which takes seconds to compile.
 #include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <exception>
 #include <functional>
@@ -19,7 +18,8 @@ namespace trainyard::cli {
 namespace {
 
 constexpr int kMaxJobs = 256;
-constexpr const char* kFooter = R"(Exit codes: 0 done, 1 does not fit in memory or never finishes, 2 wrong command line,
+constexpr const char* kFooter =
+    R"(Exit codes: 0 done, 1 does not fit in memory or never finishes, 2 wrong command line,
 3 wrong input file, 4 file or environment problem, 70 mistake of ours.)";
 
 struct Options {
@@ -34,7 +34,8 @@ struct Options {
 
 using Command = std::function<ExitCode(const Context&)>;
 
-// An option that may be given several times, one value each: `--set a=1 file.json` does not swallow the file.
+// An option that may be given several times, one value each: `--set a=1 file.json` does not swallow
+// the file.
 void add_sets(CLI::App& app, std::vector<std::string>& sets) {
   app.add_option("--set", sets, "Change a value: training.micro_batch=4 or /training/micro_batch=4")
       ->type_name("KEY=VALUE")
@@ -66,26 +67,30 @@ void add_run(CLI::App& app, RunOptions& options) {
 void add_compare(CLI::App& app, CompareOptions& options) {
   CLI::App* command = app.add_subcommand("compare", "Simulate all variants, side by side");
   add_scenario(*command, options.scenario);
-  command->add_option("--baseline", options.baseline, "The variant that the others are compared with")
+  command
+      ->add_option("--baseline", options.baseline, "The variant that the others are compared with")
       ->type_name("NAME");
   add_output(*command, options.output);
   command->add_flag("--unfold", options.unfold, "Simulate every rank, not one of each kind");
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   options.jobs = static_cast<int>(std::min<unsigned>(cores, kMaxJobs));
-  command->add_option("-j,--jobs", options.jobs, "Variants simulated at a time (default: the cores)")
+  command
+      ->add_option("-j,--jobs", options.jobs, "Variants simulated at a time (default: the cores)")
       ->type_name("N")
       ->check(CLI::Range(1, kMaxJobs));
 }
 
 void add_check(CLI::App& app, CheckOptions& options) {
   CLI::App* command = app.add_subcommand("check", "Say what is wrong with scenarios, or OK");
-  command->add_option("scenarios", options.paths, "The scenario files")->required()->type_name("FILE");
+  command->add_option("scenarios", options.paths, "The scenario files")
+      ->required()
+      ->type_name("FILE");
   add_sets(*command, options.sets);
 }
 
 void add_explain(CLI::App& app, ExplainOptions& options) {
-  CLI::App* command =
-      app.add_subcommand("explain", "Show what a scenario comes to: values, origins, ranks, memory");
+  CLI::App* command = app.add_subcommand(
+      "explain", "Show what a scenario comes to: values, origins, ranks, memory");
   add_scenario(*command, options.scenario);
   command->add_option("--variant", options.variant, "Explain this variant")->type_name("NAME");
   command->add_option("--stage", options.stage, "Show one stage only")
@@ -123,8 +128,10 @@ void build(CLI::App& app, Options& options) {
 
 CommandOption describe(const CLI::Option& option) {
   CommandOption described;
-  for (const std::string& name : option.get_lnames()) described.names.push_back("--" + name);
-  for (const std::string& name : option.get_snames()) described.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames())
+    described.names.push_back("--" + name);
+  for (const std::string& name : option.get_snames())
+    described.names.push_back("-" + name);
   described.takes_value = option.get_items_expected_max() > 0;
   if (described.names.front() == "--color") described.choices = {"auto", "always", "never"};
   if (described.names.front() == "--stage") described.choices = explain_stages();
@@ -136,19 +143,23 @@ CommandTree describe(const CLI::App& app) {
   tree.name = app.get_name();
   for (const CLI::Option* option : app.get_options())
     if (option->nonpositional()) tree.options.push_back(describe(*option));
-  for (const CLI::App* command : app.get_subcommands({})) tree.commands.push_back(describe(*command));
+  for (const CLI::App* command : app.get_subcommands({}))
+    tree.commands.push_back(describe(*command));
   return tree;
 }
 
-// CLI11's own messages list words in reverse and print the whole help; ours is one line with a hint.
+// CLI11's own messages list words in reverse and print the whole help; ours is one line with a
+// hint.
 int explain_parse_error(const CLI::App& app, const CLI::ParseError& error,
                         const std::vector<std::string>& words, Console& console) {
   std::string text = find_unknown_word(describe(app), words);
   const CLI::App* innermost = &app;
-  while (!innermost->get_subcommands().empty()) innermost = innermost->get_subcommands().front();
+  while (!innermost->get_subcommands().empty())
+    innermost = innermost->get_subcommands().front();
   if (text.empty() && innermost->get_require_subcommand_min() > 0) {
     text = "a command is missing:";
-    for (const CLI::App* command : innermost->get_subcommands({})) text += " " + command->get_name();
+    for (const CLI::App* command : innermost->get_subcommands({}))
+      text += " " + command->get_name();
   }
   if (text.empty()) {
     text = error.what();

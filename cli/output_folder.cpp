@@ -24,7 +24,9 @@ constexpr std::string_view kSuffix = ".trainyard-tmp";
 // Every summary of ours has this key near its start.
 constexpr std::string_view kSummary = "summary.json", kMark = "\"trainyard\"";
 
-std::string temporary_name(std::string_view name) { return fmt::format(".{}{}", name, kSuffix); }
+std::string temporary_name(std::string_view name) {
+  return fmt::format(".{}{}", name, kSuffix);
+}
 
 // Returns 0 or the errno of the call that failed. A full disk may show only when closing.
 int write_and_close(int descriptor, std::string_view text) {
@@ -44,7 +46,8 @@ bool is_same_file(const struct stat& a, const struct stat& b) {
 }
 
 bool holds_result(int folder) {
-  const int file = ::openat(folder, kSummary.data(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const int file =
+      ::openat(folder, kSummary.data(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return false;
   std::array<char, 256> start{};
   const ssize_t size = ::read(file, start.data(), start.size());
@@ -69,7 +72,8 @@ bool is_empty(int folder) {
 
 OutputFolder::OutputFolder(std::string path, bool force, Interrupts& interrupts)
     : path_(std::move(path)), interrupts_(interrupts) {
-  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+  while (path_.size() > 1 && path_.back() == '/')
+    path_.pop_back();
   if (path_.empty()) throw UsageError("the output folder has no name");
   try {
     create();
@@ -81,7 +85,9 @@ OutputFolder::OutputFolder(std::string path, bool force, Interrupts& interrupts)
   }
 }
 
-OutputFolder::~OutputFolder() { remove_leftovers(); }
+OutputFolder::~OutputFolder() {
+  remove_leftovers();
+}
 
 void OutputFolder::fail(const std::string& name, int error) const {
   throw EnvironmentError(fmt::format("{}{}{}: {}", escape_control(path_), name.empty() ? "" : "/",
@@ -114,12 +120,12 @@ void OutputFolder::create() {
         fmt::format("{}: another trainyard is writing here", escape_control(path_)));
 }
 
-// Asks the file system by making a file: permission bits do not tell of read-only mounts and quotas.
+// Asks the file system by making a file: permission bits do not tell of read-only mounts and
+// quotas.
 void OutputFolder::check_writable() {
   const std::string probe = temporary_name("probe");
   ::unlinkat(folder_, probe.c_str(), 0);
-  const int file =
-      ::openat(folder_, probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const int file = ::openat(folder_, probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) fail("", errno);
   ::close(file);
   ::unlinkat(folder_, probe.c_str(), 0);
@@ -127,9 +133,9 @@ void OutputFolder::check_writable() {
 
 void OutputFolder::check_contents(bool force) const {
   if (force || is_empty(folder_) || holds_result(folder_)) return;
-  throw EnvironmentError(
-      fmt::format("{}: is not empty and holds no earlier result; choose another folder or use --force",
-                  escape_control(path_)));
+  throw EnvironmentError(fmt::format(
+      "{}: is not empty and holds no earlier result; choose another folder or use --force",
+      escape_control(path_)));
 }
 
 void OutputFolder::check_targets(const std::vector<OutputFile>& files,
@@ -171,7 +177,8 @@ void OutputFolder::write(const std::vector<OutputFile>& files,
                          const std::vector<std::string>& inputs) {
   check_targets(files, inputs);
   try {
-    for (const OutputFile& file : files) write_temporary(file);
+    for (const OutputFile& file : files)
+      write_temporary(file);
     Interrupts::Hold hold(interrupts_);
     for (std::size_t i = 0; i < files.size(); ++i)
       if (::renameat(folder_, temporaries_[i].c_str(), folder_, files[i].name.c_str()) != 0)
@@ -179,7 +186,8 @@ void OutputFolder::write(const std::vector<OutputFile>& files,
     temporaries_.clear();
     created_.clear();
     hold.forget();
-    // Without this a power cut could undo the renames. Some file systems cannot; then they need not.
+    // Without this a power cut could undo the renames. Some file systems cannot; then they need
+    // not.
     if (::fsync(folder_) != 0 && errno != EINVAL) fail("", errno);
   } catch (...) {
     remove_leftovers();
@@ -189,9 +197,11 @@ void OutputFolder::write(const std::vector<OutputFile>& files,
 
 void OutputFolder::remove_leftovers() {
   Interrupts::Hold hold(interrupts_);
-  for (const std::string& name : temporaries_) ::unlinkat(folder_, name.c_str(), 0);
+  for (const std::string& name : temporaries_)
+    ::unlinkat(folder_, name.c_str(), 0);
   temporaries_.clear();
-  for (auto i = created_.rbegin(); i != created_.rend(); ++i) ::rmdir(i->c_str());
+  for (auto i = created_.rbegin(); i != created_.rend(); ++i)
+    ::rmdir(i->c_str());
   created_.clear();
   hold.forget();
   if (folder_ >= 0) ::close(folder_);

@@ -13,13 +13,14 @@ struct OutputFile {
   std::string content;
 };
 
-// Every file is written to a temporary name in the same folder, synced and renamed; the folder is synced
-// at the end. After an error or a signal the folder holds what it held before, a new one is gone.
+// Every file is written to a temporary name in the same folder, synced and renamed; the folder is
+// synced at the end. After an error or a signal the folder holds what it held before, a new one is
+// gone.
 class OutputFolder {
  public:
-  // Creates the folder or opens it, so that a simulation is not run in vain. Throws EnvironmentError if
-  // it is a file, cannot be written, is being written by another run, or holds something else than an
-  // earlier result and `force` is not set.
+  // Creates the folder or opens it, so that a simulation is not run in vain. Throws
+  // EnvironmentError if it is a file, cannot be written, is being written by another run, or holds
+  // something else than an earlier result and `force` is not set.
   OutputFolder(std::string path, bool force, Interrupts& interrupts);
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;

@@ -38,7 +38,8 @@ std::vector<Preset> named(const std::vector<Preset>& presets, const std::string&
 
 [[noreturn]] void fail_unknown(const std::vector<Preset>& presets, const std::string& name) {
   std::vector<std::string_view> known;
-  for (const Preset& preset : presets) known.push_back(preset.name);
+  for (const Preset& preset : presets)
+    known.push_back(preset.name);
   const std::vector<std::string_view> near = nearest(name, known, 3);
   throw UsageError(fmt::format("no preset is called '{}'; the nearest are {}", escape_control(name),
                                escape_control(fmt::format("{}", fmt::join(near, ", ")))));

@@ -21,14 +21,17 @@ bool is_plain(char c) {
 std::string shell_word(std::string_view word) {
   if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return std::string(word);
   std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  for (const char c : word)
+    text += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return text + "'";
 }
 
 void collect_files(const json::Value& value, std::set<std::string>& files) {
   if (value.at.file && value.at.line > 0) files.insert(*value.at.file);
-  for (const json::Value& item : value.items) collect_files(item, files);
-  for (const json::Member& member : value.members) collect_files(member.value, files);
+  for (const json::Value& item : value.items)
+    collect_files(item, files);
+  for (const json::Member& member : value.members)
+    collect_files(member.value, files);
 }
 
 }  // namespace
@@ -39,7 +42,8 @@ std::string command_text(std::string_view command, const ScenarioOptions& option
   const std::filesystem::path path(options.path);
   const std::string shown = path.is_absolute() ? path.filename().string() : options.path;
   std::string text = fmt::format("trainyard {} {}", command, shell_word(shown));
-  for (const std::string& set : options.sets) text += " --set " + shell_word(set);
+  for (const std::string& set : options.sets)
+    text += " --set " + shell_word(set);
   if (!choice.empty()) text += fmt::format(" {} {}", choice_option, shell_word(choice));
   return text + " -o DIR";
 }
@@ -72,7 +76,8 @@ std::string trace_name(std::string_view variant, const std::vector<OutputFile>& 
                        [&](const OutputFile& file) { return file.name == name; });
   };
   std::string name = stem + ".pftrace.gz";
-  for (int i = 2; is_taken(name); ++i) name = fmt::format("{}-{}.pftrace.gz", stem, i);
+  for (int i = 2; is_taken(name); ++i)
+    name = fmt::format("{}-{}.pftrace.gz", stem, i);
   return name;
 }
 

@@ -13,7 +13,8 @@
 
 namespace trainyard::cli {
 
-// How to make the result again, without what does not change it (threads, colours, the folder's name).
+// How to make the result again, without what does not change it (threads, colours, the folder's
+// name).
 std::string command_text(std::string_view command, const ScenarioOptions& options,
                          const std::string& choice_option, const std::string& choice);
 
@@ -23,13 +24,15 @@ ReportVariant report_variant(const Scenario& scenario, Simulation simulation);
 // Files that the scenario was read from: itself, what it extends, presets, the profile.
 std::vector<std::string> input_files(const Scenario& scenario);
 
-// A variant's trace: its name with `.pftrace.gz`, safe as a file name and different from all in `taken`.
+// A variant's trace: its name with `.pftrace.gz`, safe as a file name and different from all in
+// `taken`.
 std::string trace_name(std::string_view variant, const std::vector<OutputFile>& taken);
 
 // Warnings of the scenarios, each once.
 void print_warnings(const std::vector<const Scenario*>& scenarios, Console& console);
 
-// "four-strategies has no variant 'fspd'; did you mean 'fsdp'?" as UsageError, or the variant's index.
+// "four-strategies has no variant 'fspd'; did you mean 'fsdp'?" as UsageError, or the variant's
+// index.
 std::size_t variant_index(const ScenarioSet& set, const std::string& name);
 
 }  // namespace trainyard::cli

@@ -16,9 +16,10 @@ namespace {
 const Scenario& chosen(const ScenarioSet& set, const std::string& variant, Console& console) {
   if (!variant.empty()) return set.variants[variant_index(set, variant)];
   if (!set.variants.empty())
-    console.note(fmt::format("{} has {} variants; this is the scenario without any "
-                             "(use --variant NAME, or compare)",
-                             set.base.file, set.variants.size()));
+    console.note(
+        fmt::format("{} has {} variants; this is the scenario without any "
+                    "(use --variant NAME, or compare)",
+                    set.base.file, set.variants.size()));
   return set.base;
 }
 

@@ -40,7 +40,8 @@ std::string unknown_option(std::span<const CommandTree* const> open, std::string
 
 std::string unknown_command(const CommandTree& tree, std::string_view word) {
   std::vector<std::string_view> known;
-  for (const CommandTree& command : tree.commands) known.push_back(command.name);
+  for (const CommandTree& command : tree.commands)
+    known.push_back(command.name);
   return unknown("command", word, known);
 }
 

@@ -1,0 +1,57 @@
+"""Known faults: (rule, the files that have it, what the complaint says). GOOD has none."""
+
+import json
+
+import rules
+
+FROM = {key: "x" for key in rules.PROVENANCE}
+GOOD = {
+    "tests/tidy/layers.txt": "sim/base :\nsim/engine : sim/base\nmodels : sim/base\ntopologies : sim/base\n"
+                             "cli/report : sim/base\ncli : *\ntests : *\n",
+    "ARCHITECTURE.md": "sim/base :\nsim/engine : sim/base\nmodels : sim/base\ntopologies : sim/base\n"
+                       "cli/report : sim/base\ncli : *\ntests : *\n",
+    "sim/engine/CMakeLists.txt": "trainyard_library(engine SOURCES engine.cpp)",
+    "sim/engine/engine.cpp": '#include "sim/engine/engine.h"\n#include <fmt/format.h>\n'
+                             '// knows no GPU; stderr, std::exp(1), #include <random>\n'
+                             'int f() { return g("gpu pow(2) printf"); }\n',
+    "sim/engine/engine.h": "// What it is.\n#pragma once\n\nstd::int64_t kMany = 1'000'000;\n",
+    "topologies/CMakeLists.txt": "trainyard_library(topologies SOURCES graph.cpp)",
+    "topologies/graph.cpp": "#include <boost/graph/adjacency_list.hpp>\n",
+    "configs/profiles/a.json": json.dumps({"name": "a", "gemm": [{"x": 1, "from": FROM}], "launch": {"from": FROM}}),
+    "configs/scenarios/one.json": "{}",
+    "tests/cli/scenarios.txt": "# name command code\none run 0\n",
+}
+
+ENGINE = "sim/engine/engine.cpp"
+FAULTS = [
+    (rules.layers, {ENGINE: '#include "models/kernel.h"\n'}, "engine.cpp:1: sim/engine may not include"),
+    (rules.layers, {"plots/a.cpp": "\n"}, "no row"),
+    (rules.layers_are_acyclic, {"tests/tidy/layers.txt": "sim/base : sim/base\n", "ARCHITECTURE.md": "sim/base : sim/base"},
+     "includes itself"),
+    (rules.layers_are_acyclic, {"ARCHITECTURE.md": "sim/base : models\n"}, "does not quote"),
+    (rules.private_headers, {ENGINE: "#include <boost/graph/graph_traits.hpp>\n"}, "Boost stays inside"),
+    (rules.private_headers, {"topologies/graph.h": "#include <boost/graph/graph_traits.hpp>\n"}, "Boost stays inside"),
+    (rules.private_headers, {"cli/report/text.cpp": "#include <nlohmann/json.hpp>\n"}, "*_json.cpp"),
+    (rules.private_headers, {"cli/run.cpp": "\n#include <CLI/CLI.hpp>\n"}, "run.cpp:2"),
+    (rules.private_headers, {"models/a.cpp": "#include <cuda_runtime.h>\n"}, "CUDA"),
+    (rules.private_headers, {ENGINE: "#include <random>\n"}, "distributions"),
+    (rules.private_headers, {ENGINE: "#include <unordered_map>\n"}, "order"),
+    (rules.engine_vocabulary, {ENGINE: "int gpu_count = 8;\n"}, "gpu_count"),
+    (rules.exact_arithmetic, {ENGINE: "// power\ndouble f() { return std::pow(2.0, x); }\n"}, "engine.cpp:2: pow"),
+    (rules.exact_arithmetic, {"cli/report/text.cpp": "auto d = log10(x);\n"}, "log10"),
+    (rules.silence, {ENGINE: 'void f() { fmt::print("x"); }\n'}, "fmt::print"),
+    (rules.silence, {"cli/report/text.cpp": 'std::cout << "x";\n'}, "std::cout"),
+    (rules.width, {ENGINE: "x" * 101 + "\n"}, "101 columns"),
+    (rules.size, {ENGINE: "int x;\n" * 501}, "501 lines"),
+    (rules.size, {ENGINE: "void f() {\n" + "  g();\n" * 80 + "}\n"}, "a function of 81 lines"),
+    (rules.built, {"sim/engine/forgotten.cpp": "\n"}, "forgotten.cpp: is in no"),
+    (rules.built, {"sim/engine/forgotten.h": "// It.\n#pragma once\n"}, "nobody includes it"),
+    (rules.headers_once, {"sim/engine/a.h": "// It.\n"}, "pragma"),
+    (rules.headers_once, {"sim/engine/a.h": "\n#pragma once\n"}, "comment"),
+    (rules.provenance, {"configs/profiles/b.json": json.dumps({"gemm": [{"x": 1, "from": {**FROM, "date": ""}}]})},
+     "/gemm/0/from/date"),
+    (rules.words, {"docs/a.md": "TODO: later\n"}, "docs/a.md:1: TODO"),
+    (rules.words, {"docs/a.md": "see /work/main\n"}, "/work/"),
+    (rules.scenarios, {"configs/scenarios/two.json": "{}"}, "two.json"),
+    (rules.scenarios, {"tests/cli/scenarios.txt": "one run 0\nthree run 0\n"}, "three"),
+]
