@@ -12,7 +12,7 @@ namespace trainyard {
 
 struct RunOptions {
   Record record = Record::ops;
-  std::vector<bool> recorded;              // by actor; empty: all
+  std::vector<bool> recorded{};            // by actor; empty: all
   std::uint64_t max_events_per_instant = 1'000'000;  // more at one time is reported as a Deadlock
   const Sharing* sharing = nullptr;        // null: max-min
 };

@@ -29,7 +29,7 @@ struct KernelTimes {
 //                most `rate`; it ends when the last path is done.
 struct Transfer {
   Duration latency{};
-  Bytes bytes;               // over the busiest edge
+  Bytes bytes{};             // over the busiest edge
   std::int64_t rate = 0;     // bytes per second; 0 only if bytes is 0
   int units_taken = 0;       // compute units it holds on each member while in flight
 };
@@ -63,7 +63,7 @@ struct Actor {
   std::vector<ChannelId> channels;            // by Op::port
   Duration launch{};      // host time per launch; the host enqueues from time 0 on without a pause
   int units = 1;          // compute units; kernels run at (units - taken) / units of their speed
-  Bytes memory_capacity;  // 0: unlimited
+  Bytes memory_capacity{};  // 0: unlimited
 };
 
 struct Machine {
