@@ -28,24 +28,23 @@ int shards(CollectiveKind /*kind*/, int /*n*/) {
 
 using Parents = std::vector<int>;  // by rank; the root is its own parent
 
-int lowest_bit(int i) {
-  return i & -i;
+// One level up in the in-order tree of all positive numbers: leaves are the odd ones, and the
+// lowest bit of a number tells its level.
+int parent_of(int i) {
+  const int bit = i & -i;
+  return (i - bit) | (2 * bit);
 }
 
-// The in-order tree of the numbers 1 .. n: a number with lowest bit b stands b's level above the
-// leaves, which are the odd numbers. Numbers above n do not exist: their left child takes their
-// place, so a parent is the first ancestor that does.
+// The same tree of the numbers 1 .. n only: a left child takes the place of a parent above n.
 Parents in_order_tree(int n) {
   int root = 1;
   while (2 * root <= n)
     root *= 2;
   Parents parents(static_cast<std::size_t>(n));
   for (int i = 1; i <= n; ++i) {
-    int parent = i;
-    if (i != root) do {
-        const int bit = lowest_bit(parent);
-        parent = (parent - bit) | (2 * bit);
-      } while (parent > n);
+    int parent = i == root ? root : parent_of(i);
+    while (parent > n)
+      parent = parent_of(parent);
     parents[static_cast<std::size_t>(i - 1)] = parent - 1;
   }
   return parents;
