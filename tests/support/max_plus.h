@@ -11,9 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <span>
-#include <tuple>
 #include <vector>
 
 #include "sim/plan/schedule.h"
@@ -36,7 +34,8 @@ struct PipelineRun {
   std::int64_t makespan = 0;
 };
 
-// Requires: the order is valid (check_schedule), else it does not return.
+// Requires: the order is valid (check_schedule), else it does not return. Recursive: for thousands
+// of passes, not for millions.
 inline PipelineRun longest_path(const PipelineShape& shape,
                                 std::span<const std::vector<Slot>> stages,
                                 const PipelineTimes& times) {
@@ -44,18 +43,24 @@ inline PipelineRun longest_path(const PipelineShape& shape,
     int stage;
     std::size_t position;
   };
-  // By kind (0 forward, 1 gradient of the input), virtual stage, micro-batch.
-  std::map<std::tuple<int, int, int>, Place> where;
   const auto kind = [](Pass pass) {
     return pass == Pass::forward ? 0 : pass == Pass::backward_weight ? 2 : 1;
   };
+  // Where each pass is, by kind (0 forward, 1 gradient of the input, 2 the rest), virtual stage and
+  // micro-batch.
+  const int m = shape.microbatches;
+  const auto key = [&](int pass_kind, int virtual_stage, int microbatch) {
+    return static_cast<std::size_t>((pass_kind * shape.stages * shape.chunks + virtual_stage) * m +
+                                    microbatch);
+  };
+  std::vector<Place> where(key(3, 0, 0));
   PipelineRun run;
   for (int stage = 0; stage < shape.stages; ++stage) {
     const std::vector<Slot>& slots = stages[static_cast<std::size_t>(stage)];
     run.ends.emplace_back(slots.size(), -1);
     for (std::size_t i = 0; i < slots.size(); ++i)
-      where[{kind(slots[i].pass), slots[i].chunk * shape.stages + stage, slots[i].microbatch}] = {
-          stage, i};
+      where[key(kind(slots[i].pass), slots[i].chunk * shape.stages + stage, slots[i].microbatch)] =
+          {stage, i};
   }
 
   std::function<std::int64_t(Place)> end = [&](Place at) -> std::int64_t {
@@ -66,7 +71,7 @@ inline PipelineRun longest_path(const PipelineShape& shape,
     const int here = slot.chunk * shape.stages + at.stage;
     const int last = shape.stages * shape.chunks - 1;
     const auto after = [&](int kind_before, int virtual_stage) {
-      const Place before = where.at({kind_before, virtual_stage, slot.microbatch});
+      const Place before = where[key(kind_before, virtual_stage, slot.microbatch)];
       start = std::max(start, end(before) + (before.stage == at.stage ? 0 : times.hop));
     };
     if (kind(slot.pass) == 0 && here > 0) after(0, here - 1);
