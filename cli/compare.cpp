@@ -18,10 +18,10 @@ namespace trainyard::cli {
 namespace {
 
 std::vector<Simulation> simulate_all(const ScenarioSet& set, const CompareOptions& options,
-                                     Console& console) {
+                                     bool with_timeline, Console& console) {
   SimulateOptions simulate_options;
   simulate_options.unfold = options.unfold;
-  simulate_options.timeline = !options.output.folder.empty();
+  simulate_options.timeline = with_timeline;
   std::atomic<std::size_t> done = 0;
   const std::size_t count = set.variants.size();
   console.progress(fmt::format("simulating {} variants", count));
@@ -73,10 +73,10 @@ ExitCode compare(const CompareOptions& options, const Context& context) {
     scenarios.push_back(&scenario);
   print_warnings(scenarios, console);
   std::optional<OutputFolder> folder;
-  if (!options.output.folder.empty())
-    folder.emplace(options.output.folder, options.output.force, context.interrupts);
+  const std::string path = folder_path(options.output, set.base);
+  if (!path.empty()) folder.emplace(path, options.output.force, context.interrupts);
 
-  std::vector<Simulation> simulations = simulate_all(set, options, console);
+  std::vector<Simulation> simulations = simulate_all(set, options, folder.has_value(), console);
   std::vector<StepReport> reports;
   for (const Simulation& simulation : simulations)
     reports.push_back(simulation.report);

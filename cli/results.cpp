@@ -81,6 +81,20 @@ std::string trace_name(std::string_view variant, const std::vector<OutputFile>& 
   return name;
 }
 
+std::string folder_path(const OutputOptions& options, const Scenario& scenario) {
+  if (!options.folder.empty() || scenario.output_directory.empty()) return options.folder;
+  const std::filesystem::path path(scenario.output_directory);
+  if (path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end())
+    return scenario.output_directory;
+  Diagnostic problem;
+  problem.pointer = "/outputs/directory";
+  problem.message = "a scenario can only write below the folder in which trainyard runs";
+  problem.hint = "write a relative path without '..', or use -o";
+  const json::Value* value = json::find(scenario.document, problem.pointer);
+  problem.at = value != nullptr ? value->at.position() : Position{scenario.file, 0, 0};
+  throw ScenarioError({problem});
+}
+
 void print_warnings(const std::vector<const Scenario*>& scenarios, Console& console) {
   std::set<std::string> seen;
   std::vector<Diagnostic> list;

@@ -28,6 +28,10 @@ std::vector<std::string> input_files(const Scenario& scenario);
 // `taken`.
 std::string trace_name(std::string_view variant, const std::vector<OutputFile>& taken);
 
+// Where the files go: -o, else what the scenario says, else empty. A scenario names a folder below
+// the working folder only; throws ScenarioError otherwise.
+std::string folder_path(const OutputOptions& options, const Scenario& scenario);
+
 // Warnings of the scenarios, each once.
 void print_warnings(const std::vector<const Scenario*>& scenarios, Console& console);
 

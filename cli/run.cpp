@@ -42,8 +42,8 @@ ExitCode run(const RunOptions& options, const Context& context) {
   const Scenario& scenario = chosen(set, options.variant, console);
   print_warnings({&scenario}, console);
   std::optional<OutputFolder> folder;
-  if (!options.output.folder.empty())
-    folder.emplace(options.output.folder, options.output.force, context.interrupts);
+  const std::string path = folder_path(options.output, set.base);
+  if (!path.empty()) folder.emplace(path, options.output.force, context.interrupts);
 
   SimulateOptions simulate_options;
   simulate_options.unfold = options.unfold;
