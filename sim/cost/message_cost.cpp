@@ -5,6 +5,8 @@
 //   wire,
 //     c by their square root, a as it is;
 //   all-gather and reduce-scatter: half of the ring all-reduce, which is one after the other;
+//   broadcast:
+//     the same, by its bytes on the wire;
 //   several servers: the law of one server inside, the closed form between (closed_form.cpp);
 //   otherwise the closed form.
 //
@@ -22,8 +24,10 @@
 namespace trainyard {
 namespace {
 
-bool halves_an_all_reduce(CollectiveKind kind) {
-  return kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter;
+// Kinds that are one round of the ring of which an all-reduce is two.
+bool is_one_round(CollectiveKind kind) {
+  return kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter ||
+         kind == CollectiveKind::broadcast;
 }
 
 // A law brought to a group size: T = start + per_byte S + per_root sqrt(S / 1 MB).
@@ -52,9 +56,11 @@ Rescaled rescale(const CollectiveLaw& law, CollectiveKind kind, int ranks) {
   to.share = wire_share(law, ranks);
   to.basis = ranks == law.ranks ? law.from.basis : Basis::analytic;
   if (kind != law.kind) {
+    const double rounds =
+        ring_share(kind, ranks).value() / to.share.value();  // half; broadcast more
     to.start /= 2;
-    to.per_byte /= 2;
-    to.per_root /= 2;
+    to.per_byte *= rounds;
+    to.per_root *= rounds;
     to.share = ring_share(kind, ranks);
     to.basis = Basis::analytic;
   }
@@ -107,10 +113,10 @@ class FittedMessages final : public MessageCost {
     return best;
   }
 
-  // The law that prices `kind`: its own, or a ring all-reduce that it is half of.
+  // The law that prices `kind`: its own, or a ring all-reduce of which it is one round.
   const CollectiveLaw* law_for(CollectiveKind kind, int ranks, int servers) const {
     const CollectiveLaw* own = nearest_law(kind, ranks, servers);
-    if (own || !halves_an_all_reduce(kind)) return own;
+    if (own || !is_one_round(kind)) return own;
     const CollectiveLaw* whole = nearest_law(CollectiveKind::all_reduce, ranks, servers);
     return whole && !whole->in_switch ? whole : nullptr;
   }

@@ -119,6 +119,15 @@ TEST_CASE("all-gather and reduce-scatter without a law are the halves of a ring 
   CHECK(terms.basis == Basis::analytic);
 }
 
+TEST_CASE("a broadcast without a law runs at the rate of the ring all-reduce's wire") {
+  // 1.75 S take S / 143 GB/s on the wire, so S takes S / 250.25 GB/s.
+  const MessageTerms terms = fitted_message_cost(a100())->collective(CollectiveKind::broadcast,
+                                                                     Bytes(1'000'000), shape(8));
+  CHECK(near(terms.bandwidth.count(), 250.25e9));
+  CHECK(terms.wire_bytes == Bytes(1'000'000));
+  CHECK(near(terms.latency.count(), 21.5e-6 + 25.8e-6 / 1.75));
+}
+
 TEST_CASE("a law of its own goes before half of an all-reduce") {
   Profile profile = a100();
   profile.collectives.push_back(law(CollectiveKind::all_gather, 8, 1, 10, 250, 1));
