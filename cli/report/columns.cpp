@@ -52,7 +52,9 @@ void write_column(ProtoWriter& out, const Lane& lane, std::size_t count, const C
   for (std::size_t i = 0; i < count; ++i) out.varint(static_cast<std::uint64_t>(column(lane.slices[i])));
 }
 
-void pack_lane(ProtoWriter& out, const Lane& lane, std::size_t count) {
+using FlowNumbers = std::map<std::uint64_t, std::uint64_t>;
+
+void pack_lane(ProtoWriter& out, const Lane& lane, std::size_t count, FlowNumbers& flows) {
   out.varint(count);
   Duration previous{};
   write_column(out, lane, count, [&](const Slice& s) {
@@ -72,7 +74,10 @@ void pack_lane(ProtoWriter& out, const Lane& lane, std::size_t count) {
   write_column(out, lane, count, [](const Slice& s) { return std::max(s.chunk, 0); });
   write_column(out, lane, count, [](const Slice& s) { return std::max<std::int64_t>(s.bytes, 0); });
   write_column(out, lane, count, [](const Slice& s) { return std::max(s.peer, -1) + 1; });
-  write_column(out, lane, count, [](const Slice& s) { return s.flow; });
+  // Renumbered from 1: the page's numbers hold 53 bits.
+  write_column(out, lane, count, [&](const Slice& s) {
+    return s.flow == 0 ? 0 : flows.emplace(s.flow, flows.size() + 1).first->second;
+  });
 }
 
 void pack_curve(ProtoWriter& out, const MemoryCurve& curve) {
@@ -119,8 +124,9 @@ Selection select(const Timeline& timeline, std::size_t cap) {
 
 std::string pack(const Timeline& timeline, const Selection& selection) {
   ProtoWriter out;
+  FlowNumbers flows;
   for (const Lane& lane : timeline.lanes)
-    if (is_selected(selection, lane.rank)) pack_lane(out, lane, kept(lane, selection));
+    if (is_selected(selection, lane.rank)) pack_lane(out, lane, kept(lane, selection), flows);
   for (const MemoryCurve& curve : timeline.memory)
     if (is_selected(selection, curve.rank)) pack_curve(out, curve);
   return out.data();

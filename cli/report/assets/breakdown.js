@@ -1,1 +1,59 @@
+// Where the time goes: one bar per variant on one scale; the parts add up to the step.
 
+const timeCategories = page.time_categories;
+
+function legend(entries) {
+  return el("ul", {class: "legend"}, entries.map((c) =>
+      el("li", {}, el("span", {class: "swatch cat-" + c.name, "aria-hidden": "true"}), c.title)));
+}
+
+function bar(v, longest) {
+  const r = v.report;
+  const step = r.simulated_step_s;
+  const parts = timeCategories.map((c) => ({...c, time: r.breakdown_s[c.name]})).filter((c) => c.time > 0);
+  const label = `${v.label}: ` + parts.map((c) => `${c.title} ${percent(c.time / step)}`).join(", ");
+  return el("div", {class: "barrow" + (r.step_time_s === null ? " fails" : "")},
+      el("div", {class: "barname"}, el("span", {}, v.label),
+         el("small", {}, r.step_time_s === null ? "does not run" : "rank " + r.slowest_rank)),
+      el("div", {class: "bar", role: "img", "aria-label": label, css: {"--length": 100 * step / longest + "%"}},
+         parts.map((c) => {
+           const width = c.time / longest;
+           return el("div", {class: "part cat-" + c.name, css: {flex: String(1000 * c.time / step)},
+                             title: `${c.title}: ${timeText(c.time)}, ${percent(c.time / step)}`},
+                     width > 0.045 ? el("span", {}, percent(c.time / step, width > 0.06 ? 1 : 0)) : "");
+         })),
+      el("div", {class: "bartime"}, timeText(step)));
+}
+
+function breakdownTable() {
+  const rows = timeCategories.filter((c) => variants.some((v) => v.report.breakdown_s[c.name] > 0)).map((c) =>
+      [el("span", {}, el("span", {class: "swatch cat-" + c.name}), " " + c.title),
+       ...variants.flatMap((v) => [timeText(v.report.breakdown_s[c.name]),
+                                   percent(v.report.breakdown_s[c.name] / v.report.simulated_step_s)])]);
+  const total = ["Step", ...variants.flatMap((v) => [timeText(v.report.simulated_step_s), percent(1)])];
+  total.className = "total";
+  return table("Every picosecond of the slowest rank's step, counted once",
+               ["Part", ...variants.flatMap((v) => [v.label, "share"])], [...rows, total]);
+}
+
+// Minimum, median and maximum over all ranks, by category.
+function spreadTable(v) {
+  const rows = timeCategories.filter((c) => v.report.breakdown_over_ranks_s[c.name]?.max > 0).map((c) => {
+    const s = v.report.breakdown_over_ranks_s[c.name];
+    return [c.title, timeText(s.min), timeText(s.median), timeText(s.max)];
+  });
+  return table(v.label, ["Part", "least of any rank", "median", "most of any rank"], rows);
+}
+
+function drawBreakdown() {
+  const longest = Math.max(...variants.map((v) => v.report.simulated_step_s), 1e-12);
+  const used = timeCategories.filter((c) => variants.some((v) => v.report.breakdown_s[c.name] > 0));
+  section("time", "Where the time goes",
+      el("p", {class: "lead"}, "The step of the slowest rank of each variant, on one scale. ",
+         "Communication counts only where no kernel hides it."),
+      legend(used), el("div", {class: "bars panel"}, variants.map((v) => bar(v, longest))),
+      folded("As a table", breakdownTable()),
+      folded("Over all ranks", ...variants.map(spreadTable)),
+      folded("What the parts mean", el("dl", {class: "meanings"}, timeCategories.flatMap((c) =>
+          [el("dt", {}, c.title), el("dd", {}, c.meaning)]))));
+}

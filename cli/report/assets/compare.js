@@ -1,1 +1,54 @@
+// Variants against the baseline, the settings in which they differ, and how to make the page again.
 
+function comparisonRows() {
+  return variants.map((v) => {
+    const r = v.report;
+    const ok = r.step_time_s !== null;
+    const row = [
+      el("span", {}, v.label, v === baseline ? el("small", {}, " baseline") : null,
+         ok ? null : el("small", {class: "why"}, " " + r.reason)),
+      ok ? timeText(r.step_time_s) : el("b", {class: "badtext"}, r.status === "deadlock" ? "stuck" : "OOM"),
+      speedupText(r), ok ? countText(r.tokens_per_s ?? r.samples_per_s) : null, ok ? percent(r.mfu) : null,
+      ok ? percent(r.hfu) : null, percent(r.pipeline.bubble_fraction),
+      bytesText(r.memory.peak_bytes), percent(memoryShare(r), 0), String(r.world_size)];
+    row.className = (ok ? "" : "fails") + (v === best && running.length ? " best" : "");
+    return row;
+  });
+}
+
+function settingsDifferences() {
+  const pointers = [...new Set(variants.flatMap((v) => v.settings.map(([p]) => p)))];
+  const values = variants.map((v) => new Map(v.settings));
+  const differing = pointers.filter((p) => new Set(values.map((m) => m.get(p))).size > 1);
+  if (!differing.length) return null;
+  const base = values[page.baseline];
+  return table("Settings that differ", ["Setting", ...variants.map((v) => v.label)], differing.map((p) =>
+      [el("code", {}, p), ...values.map((m) => el("code", {class: m.get(p) === base.get(p) ? "quiet" : "changed"},
+                                                  m.get(p) ?? "not set"))]), {left: 99, className: "settings"});
+}
+
+function drawComparison() {
+  if (variants.length < 2) return;
+  const language = variants.every((v) => v.report.tokens_per_s !== null || v.report.step_time_s === null);
+  section("compare", "Comparison",
+      el("p", {class: "lead"}, "Speed-up is the step time of ", el("b", {}, baseline.label),
+         " over that of the variant. Variants that cannot run stay in the table."),
+      table("", ["Variant", "Step", "Speed-up", language ? "Tokens/s" : "Samples/s", "MFU", "HFU", "Idle",
+                 "Peak memory", "of capacity", "GPUs"], comparisonRows(), {className: "comparison"}),
+      settingsDifferences());
+}
+
+function drawReproduce() {
+  const warnings = variants.flatMap((v) => v.report.warnings.map((w) =>
+      el("li", {}, variants.length > 1 ? el("b", {}, v.label + ": ") : null, w)));
+  const resolved = variants.filter((v) => v.settings.length);
+  section("reproduce", "Reproduce",
+      page.command ? el("pre", {}, el("code", {}, page.command)) : null,
+      warnings.length ? el("div", {class: "callout warn"}, el("h3", {}, plural(warnings.length, "warning")),
+                           el("ul", {}, warnings)) : el("p", {class: "quiet"}, "No warnings."),
+      resolved.map((v) => folded(`Resolved settings of ${v.label}`,
+          table("", ["Setting", "Value"], v.settings.map(([p, value]) =>
+              [el("code", {}, p), el("code", {}, value)]), {left: 2, className: "settings"}))),
+      folded("All numbers as JSON", el("pre", {class: "tall"}, el("code", {},
+          JSON.stringify(result, null, 2)))));
+}

@@ -1,1 +1,104 @@
+// Summary: what won, what each variant does, what the numbers rest on, where the largest losses are.
 
+function verdict() {
+  const r = best.report;
+  if (running.length === 0)
+    return el("p", {class: "verdict"}, variants.length > 1 ? "No variant runs: " : "",
+              r.reason || "the step has no time", ".");
+  const time = el("strong", {}, timeText(r.step_time_s));
+  if (variants.length === 1)
+    return el("p", {class: "verdict"}, "A step takes ", time, ": ",
+              r.tokens_per_s !== null ? countText(r.tokens_per_s) + " tokens/s, " : "",
+              percent(r.mfu), " MFU, ", percent(memoryShare(r), 0), " of the GPU memory.");
+  const name = el("strong", {}, best.label);
+  const gain = r.speedup === null ? "" :
+      best === baseline ? ", and it is the baseline" : `, ${speedupText(r)} the speed of ${baseline.label}`;
+  const lost = variants.length - running.length;
+  return el("p", {class: "verdict"}, name, " is the fastest of ", plural(variants.length, "variant"), ": ",
+            time, " a step", gain, ".",
+            lost ? ` ${plural(lost, "variant")} ${lost === 1 ? "does" : "do"} not run.` : "");
+}
+
+function badge(v) {
+  const r = v.report;
+  if (r.status === "deadlock") return el("span", {class: "badge bad"}, "never finishes");
+  if (r.status !== "ok") return el("span", {class: "badge bad"}, "does not fit");
+  if (v === baseline && variants.length > 1) return el("span", {class: "badge"}, "baseline");
+  if (variants.length === 1) return el("span", {class: "badge good"}, "fits");
+  return el("span", {class: "badge " + (r.speedup >= 1 ? "good" : "warn")}, speedupText(r));
+}
+
+function memoryBar(r) {
+  const share = memoryShare(r);
+  const scale = Math.max(1, share);
+  return el("div", {class: "membar", role: "img", "aria-label":
+                    `memory peak ${bytesText(r.memory.peak_bytes)} of ${bytesText(r.memory.capacity_bytes)}`},
+            el("div", {class: r.memory.fits ? "fill" : "fill over", css: {width: 100 * share / scale + "%"}}),
+            el("div", {class: "limit", css: {left: 100 / scale + "%"}}));
+}
+
+function card(v) {
+  const r = v.report;
+  const fact = (name, value, note) => el("div", {class: "fact"}, el("dt", {}, name),
+                                         el("dd", {}, value, note ? el("small", {}, " " + note) : null));
+  const rates = r.step_time_s === null ? [] : [
+    r.tokens_per_s !== null ? fact("Tokens/s", countText(r.tokens_per_s),
+                                   countText(r.tokens_per_s_per_gpu) + " per GPU")
+                            : fact("Samples/s", countText(r.samples_per_s)),
+    fact("MFU", percent(r.mfu), Math.abs(r.hfu - r.mfu) > 5e-4 ? "HFU " + percent(r.hfu) : ""),
+  ];
+  return el("article", {class: "card" + (v === best && running.length ? " best" : "") +
+                               (r.step_time_s === null ? " fails" : "")},
+            el("header", {}, el("h3", {}, v.label), badge(v)),
+            el("p", {class: "big"}, r.step_time_s === null ? "no step" : timeText(r.step_time_s)),
+            r.reason ? el("p", {class: "reason"}, r.reason) : null,
+            el("dl", {}, rates, fact("Idle", percent(r.pipeline.bubble_fraction), "of the compute streams"),
+               fact("Memory", bytesText(r.memory.peak_bytes), "of " + bytesText(r.memory.capacity_bytes))),
+            memoryBar(r));
+}
+
+function basisBlock(v) {
+  const r = v.report;
+  const kinds = Object.entries(r.basis).filter(([, share]) => share > 0);
+  const rows = r.sources.map((s) => [s.what, s.basis, s.source, s.machine, s.residual]);
+  return el("div", {class: "panel"}, el("h3", {}, "What these numbers rest on"),
+      el("p", {class: r.calibrated ? "" : "callout warn"}, r.calibrated ? "" : el("strong", {}, "Uncalibrated. "),
+         r.calibrated ? v.basis.replace(/^o/, "O") + "." :
+                        "Every time is derived from datasheets and closed forms, none from a measurement."),
+      kinds.length ? el("div", {class: "basis", role: "img", "aria-label": v.basis}, kinds.map(([name, share]) =>
+          el("div", {class: "part " + name, css: {flex: String(1000 * share)}, title: name + " " + percent(share)},
+             share > 0.12 ? name + " " + percent(share, 0) : ""))) : null,
+      el("p", {class: "quiet"}, !r.calibrated && r.profile ? `Profile ${r.profile}. ` : "",
+         r.fidelity ? `Communication: ${r.fidelity}. ` : "",
+         `${countText(r.engine.events)} events, ${plural(r.engine.ranks, "rank")} in ` +
+         `${plural(r.engine.classes, "class")}.`),
+      rows.length ? folded(plural(rows.length, "source"),
+          table("", ["What", "Basis", "Source", "Machine", "Error of the fit"], rows, {left: 5})) : null);
+}
+
+function findingList(v) {
+  const list = v.report.findings;
+  if (!list.length) return el("p", {class: "quiet"}, "No part other than computation reaches half a percent.");
+  return el("ol", {class: "findings"}, list.map((f) => {
+    const [head, ...rest] = f.text.split(":");
+    return el("li", {class: "cat-" + f.category},
+              el("span", {class: "share"}, percent(f.share)),
+              el("span", {}, el("strong", {}, head), ":" + rest.join(":")));
+  }));
+}
+
+function drawSummary() {
+  const shown = running.length ? best : baseline;
+  section("summary", "Summary", verdict(),
+      el("p", {class: "sentence"}, shown.report.description ? shown.report.description.replace(/\.?$/, ". ") : "",
+         variants.length > 1 ? el("b", {}, shown.label + ": ") : "", shown.sentence),
+      el("div", {class: "cards"}, variants.map(card)),
+      el("div", {class: "two"},
+         el("div", {class: "panel"},
+            el("h3", {}, variants.length > 1 ? `Largest losses of ${shown.label}` : "Largest losses"),
+            findingList(shown),
+            variants.length > 1 ? folded("Largest losses of the others",
+                ...variants.filter((v) => v !== shown).map((v) =>
+                    el("div", {}, el("h4", {}, v.label), findingList(v)))) : null),
+         basisBlock(shown)));
+}
