@@ -23,6 +23,7 @@ constexpr int kMeshGpus = 8;  // the ring search is exhaustive
 constexpr int kMeshLinks = 64;
 constexpr int kRadix = 4096;
 constexpr std::int64_t kGpus = std::int64_t{1} << 20;
+constexpr std::int64_t kNics = std::int64_t{1} << 22;
 constexpr std::int64_t kLinks = std::int64_t{1} << 24;
 constexpr Duration kLatency = std::chrono::seconds(1);
 
@@ -36,8 +37,7 @@ class Checker {
     check_host();
     check_nics();
     std::visit([this](const auto& fabric) { check_fabric(fabric); }, cluster_.fabric);
-    if (found_.empty()) check_connected();
-    if (found_.empty()) check_size();
+    if (found_.empty()) check_graph();
     return std::move(found_);
   }
 
@@ -82,8 +82,9 @@ class Checker {
   void check_fabric(const FatTree& tree);
   void check_fabric(const Clos& clos);
   void check_clos_level(const Clos& clos, std::size_t l);
-  void check_connected();
-  void check_size();
+  void check_graph();
+  void check_connected(const ServerBoard& board);
+  void check_size(const ServerBoard& board);
   bool uses_fabric() const { return cluster_.servers > 1; }
   bool joins_by_pcie() const {
     return server_.intra == IntraKind::pcie || server_.intra == IntraKind::none;
@@ -144,6 +145,9 @@ void Checker::check_host() {
 
 void Checker::check_nics() {
   in_range("/node/nics", server_.nics, 0, kServerNics);
+  if (found_.empty() && std::int64_t{cluster_.servers} * server_.nics > kNics)
+    error("/node/nics", fmt::format("{} servers of {} NICs are more than {} NICs", cluster_.servers,
+                                    server_.nics, kNics));
   if (uses_fabric() && server_.nics == 0)
     error("/node/nics",
           fmt::format("{} servers without NICs cannot reach each other", cluster_.servers));
@@ -222,9 +226,15 @@ void Checker::check_clos_level(const Clos& clos, std::size_t l) {
                                          part, l == 0 ? "one server" : "the level below"));
 }
 
-// A GPU must reach every other of its server, and a NIC if the cluster has several servers.
-void Checker::check_connected() {
+void Checker::check_graph() {
   const ServerBoard board(server_);
+  check_connected(board);
+  check_size(board);
+}
+
+// A GPU must reach every other of its server. It reaches the NICs whenever there are any, for PCIe
+// that is not stated takes its bandwidth from them.
+void Checker::check_connected(const ServerBoard& board) {
   std::string first, second;
   int lost = 0;
   for (int g = 0; g < server_.gpus; ++g) {
@@ -240,8 +250,7 @@ void Checker::check_connected() {
           "state /cluster/node/host/pcie_bandwidth to join them through the host");
 }
 
-void Checker::check_size() {
-  const ServerBoard board(server_);
+void Checker::check_size(const ServerBoard& board) {
   const std::int64_t per_server = static_cast<std::int64_t>(board.links().size()) +
                                   (uses_fabric() ? 2 * std::int64_t{server_.nics} : 0);
   std::int64_t links = per_server * cluster_.servers;

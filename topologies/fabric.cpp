@@ -102,7 +102,8 @@ int nics_per_leaf(const ClusterSpec& cluster) {
   if (const auto* tree = std::get_if<FatTree>(&cluster.fabric))
     return tier_ports(tree->radix, ratio(*tree, 0)).down;
   if (const auto* clos = std::get_if<Clos>(&cluster.fabric))
-    return clos->levels.front().gpus / cluster.server.gpus * cluster.server.nics;
+    return std::min(clos->levels.front().gpus / cluster.server.gpus, cluster.servers) *
+           cluster.server.nics;
   return cluster.servers * cluster.server.nics;
 }
 

@@ -102,8 +102,13 @@ int nics_of(const ServerSpec& server, int local_gpu) {
 
 Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b) {
   const ServerSpec& server = cluster.server;
+  const int gpus = cluster.servers * server.gpus;
+  TRAINYARD_CHECK(gpu_a != gpu_b && 0 <= gpu_a && gpu_a < gpus && 0 <= gpu_b && gpu_b < gpus,
+                  "from GPU {} to GPU {} of {}", gpu_a, gpu_b, gpus);
   const int a = gpu_a / server.gpus, b = gpu_b / server.gpus;
+  const bool over_pcie = server.intra == IntraKind::pcie || server.intra == IntraKind::none;
   if (a == b) {
+    if (server.intra != IntraKind::nvlink_mesh) return server.intra_latency;
     std::vector<LinkId> unused;
     return ServerBoard(server).append_route(gpu_a % server.gpus, gpu_b % server.gpus, 0, unused);
   }
@@ -112,7 +117,6 @@ Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b) {
     return (gpu / server.gpus * server.nics + nic_of(server, gpu % server.gpus)) /
            fabric.nics_per_leaf;
   };
-  const bool over_pcie = server.intra == IntraKind::pcie || server.intra == IntraKind::none;
   return (over_pcie ? server.intra_latency : Duration{0}) + 2 * server.nic_latency +
          fabric.layers.front().latency + route_latency(fabric, leaf(gpu_a), leaf(gpu_b));
 }

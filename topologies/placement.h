@@ -12,9 +12,8 @@ struct GroupPlacement {
   int servers = 0;          // that hold at least one GPU of the group
   int gpus_per_server = 0;  // on the server that holds most
   bool even = true;         // all servers hold the same number
-  bool same_local =
-      true;  // all servers hold the same local indices: each GPU's peers share its rail
-  std::vector<int> local;  // local indices on the server of the first GPU, ascending
+  bool same_local = true;   // all hold the same local indices, so that all peers share a rail
+  std::vector<int> local;   // local indices on the server of the first GPU, ascending
 };
 
 // Requires: the GPUs are distinct and of the cluster. O(group size) if they come in ascending order
@@ -30,8 +29,8 @@ int nic_of(const ServerSpec& server, int local_gpu);
 int nics_of(const ServerSpec& server, int local_gpu);
 
 // The latency of the route between two GPUs of the cluster, that of Topology::route (of the first
-// NICs where a GPU has several), without building the graph. O(tiers) between servers, the board's
-// routing within one.
+// NICs where a GPU has several), without building the graph. O(tiers); inside an NVLink mesh the
+// routing of its board. Requires: gpu_a != gpu_b, both of the cluster.
 Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b);
 
 }  // namespace trainyard

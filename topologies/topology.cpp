@@ -157,10 +157,10 @@ NodeId Topology::gpu_node(int gpu) const {
                       gpu % state_->cluster.server.gpus);
 }
 
-const IdVector<NodeId, Node>& Topology::nodes() const {
+const IdVector<NodeId, Node>& Topology::nodes() const& {
   return state_->nodes;
 }
-const IdVector<LinkId, Link>& Topology::links() const {
+const IdVector<LinkId, Link>& Topology::links() const& {
   return state_->links;
 }
 

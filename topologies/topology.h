@@ -60,8 +60,10 @@ class Topology {
       int gpu) const;  // GPU g is number g % gpus_per_server of server g / gpus_per_server
   NodeId gpu_node(int gpu) const;
 
-  const IdVector<NodeId, Node>& nodes() const;
-  const IdVector<LinkId, Link>& links() const;
+  const IdVector<NodeId, Node>& nodes() const&;
+  const IdVector<LinkId, Link>& links() const&;
+  void nodes() && = delete;  // they would outlive the topology
+  void links() && = delete;
   std::string name(NodeId node) const;  // "server 3 / GPU 5", "leaf 2"
   std::string name(LinkId link) const;  // "server 3 / GPU 5 -> server 3 / NVSwitch 0"
 

@@ -48,6 +48,17 @@ TEST_CASE("counts out of range are found at their key") {
   CHECK(wrong([](auto& c) { c.server.sockets = 0; }) == Pointers{"/cluster/node/host/sockets"});
 }
 
+TEST_CASE("huge numbers are refused or harmless, never wrapped") {
+  CHECK(wrong([](auto& c) { c.servers = 1 << 17, c.server.nics = 1024; }) ==
+        Pointers{"/cluster/node/nics"});
+  CHECK(wrong([](auto& c) { clos(c).levels = {{"", 2147483640, 1, 0ns}}; }, pods()).empty());
+  const Topology flat(cluster_of(4, nvswitch_server(8, 64), Clos{{{"", 2147483640, 1, 0ns}}}));
+  CHECK(flat.route(0, 31).links.size() == 6);
+  ClusterSpec wide = cluster_of(1 << 17, nvswitch_server(8, 32), SingleSwitch{});
+  REQUIRE(check(wide).size() == 1);
+  CHECK(check(wide)[0].pointer == "/cluster");
+}
+
 TEST_CASE("several servers need NICs, one does not") {
   CHECK(wrong([](auto& c) { c.server.nics = 0; }) == Pointers{"/cluster/node/nics"});
   CHECK(wrong([](auto& c) { c.server.nics = 0, c.servers = 1; }).empty());

@@ -142,7 +142,8 @@ TEST_CASE("a Clos level is one fat link per group, thinned by what lies above") 
 TEST_CASE("NIC efficiency applies to every network link, so the ratios stay") {
   ClusterSpec cluster = hosts(16, fat_tree(3, 4));
   cluster.server.nic_efficiency = 0.9;
-  for (const Link& link : Topology(cluster).links())
+  const Topology tree(cluster);
+  for (const Link& link : tree.links())
     if (link.kind == LinkKind::network) CHECK(link.bandwidth.count() == doctest::Approx(22.5e9));
   CHECK(bisection(cluster) == doctest::Approx(8 * 0.9));
 }
