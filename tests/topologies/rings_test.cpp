@@ -101,9 +101,10 @@ TEST_CASE("the pruned search finds as many rings as trying all of them") {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SplitMix64 random(seed);
     const int n = 3 + static_cast<int>(random.below(3));
+    const std::uint64_t widths = n == 5 ? 3 : 5;  // 0 to 2, or 0 to 4 links
     std::vector<NvlinkPair> mesh;
     for (const NvlinkPair& pair : uniform_mesh(n, 1))
-      if (const auto links = static_cast<int>(random.below(3)))
+      if (const auto links = static_cast<int>(random.below(widths)))
         mesh.push_back({pair.a, pair.b, links});
     CAPTURE(seed);
     const int expected = rings_by_trial(mesh, n);
@@ -111,6 +112,14 @@ TEST_CASE("the pruned search finds as many rings as trying all of them") {
     found += expected > 0;
   }
   CHECK(found > 50);
+}
+
+TEST_CASE("a link may have to stay unused") {
+  // Four rings exist, but none where each ring through the first link tried must be kept.
+  const std::vector<NvlinkPair> mesh = {{0, 1, 2}, {0, 2, 2}, {1, 2, 2}, {1, 3, 1},
+                                        {2, 3, 1}, {2, 4, 1}, {3, 4, 2}, {0, 5, 1},
+                                        {2, 5, 2}, {3, 5, 1}, {4, 5, 2}};
+  CHECK(rings(mesh, 6) == 4);
 }
 
 TEST_CASE("the number of rings does not depend on the order of the group") {
