@@ -16,7 +16,8 @@ void check_op(const Program& program, const Op& op) {
   TRAINYARD_CHECK(op.kind != OpKind::compute || op.subject < program.segments.size(),
                   "op runs segment {} of {}", op.subject, program.segments.size());
   TRAINYARD_CHECK(std::size_t{op.first_effect} + op.effects <= program.effects.size(),
-                  "memory effects {}+{} of {}", op.first_effect, op.effects, program.effects.size());
+                  "memory effects {}+{} of {}", op.first_effect, op.effects,
+                  program.effects.size());
 }
 
 }  // namespace
@@ -53,9 +54,15 @@ void CompiledProgram::compile_block(const Block& block, std::vector<std::uint32_
   std::uint64_t launches = 0;
   for (std::uint32_t i = 0; i < block.ops.size(); ++i) {
     const Op& op = block.ops[i];
-    CompiledOp compiled{.kind = op.kind, .stream = op.stream, .waits = op.waits, .index = i,
-                        .subject = op.subject, .port = op.port, .launches = op.launches,
-                        .launches_before = launches, .first_effect = op.first_effect,
+    CompiledOp compiled{.kind = op.kind,
+                        .stream = op.stream,
+                        .waits = op.waits,
+                        .index = i,
+                        .subject = op.subject,
+                        .port = op.port,
+                        .launches = op.launches,
+                        .launches_before = launches,
+                        .first_effect = op.first_effect,
                         .effects = op.effects};
     launches += op.launches;
     if (op.kind == OpKind::compute) {

@@ -1,6 +1,6 @@
-// A Program laid out for running, shared by all actors that run it: ops by stream, and every count that
-// the engine compares against (ended ops, launches, sequence numbers) as a prefix within the block plus a
-// base per call, so that an actor keeps a few words per stream and nothing per op.
+// A Program laid out for running, shared by all actors that run it: ops by stream, and every count
+// that the engine compares against (ended ops, launches, sequence numbers) as a prefix within the
+// block plus a base per call, so that an actor keeps a few words per stream and nothing per op.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,12 @@ struct CompiledOp {
   std::uint32_t index = 0;               // in the block
   std::uint32_t subject = 0;             // compute: into works; else as in Op
   std::uint32_t port = 0;
-  std::uint32_t column = 0;           // of sequence_base: its kind and port
-  std::uint32_t sequence = 0;         // earlier ops of the block in this column
+  std::uint32_t column = 0;    // of sequence_base: its kind and port
+  std::uint32_t sequence = 0;  // earlier ops of the block in this column
   std::uint32_t launches = 0;
   std::uint64_t launches_before = 0;  // in the block
-  std::uint32_t first_threshold = 0;  // one per bit of waits, lowest first: earlier ops on that stream
+  std::uint32_t first_threshold =
+      0;  // one per bit of waits, lowest first: earlier ops on that stream
   std::uint32_t first_effect = 0, effects = 0;
 };
 
@@ -36,7 +37,8 @@ struct Work {
 // How long a Work takes on a kind of actor that nothing slows down.
 struct WorkTime {
   Duration total{};  // sum of the kernels
-  Duration host{};   // from the last launch of earlier ops to the end, if only the host holds kernels up
+  Duration
+      host{};  // from the last launch of earlier ops to the end, if only the host holds kernels up
 };
 
 // Where a stream is: the next op, and the end of that stream's ops in the call's block.

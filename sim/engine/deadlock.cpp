@@ -18,8 +18,10 @@ class Explainer {
     for (std::uint32_t s = 0; s < state_.streams.size(); ++s) {
       const StreamState& stream = state_.streams[s];
       if (stream.state == HeadState::done) continue;
-      deadlock.waiting.push_back({.actor = ActorId{stream.actor}, .call = stream.head.call,
-                                  .op = state_.op(stream).index, .why = why(s)});
+      deadlock.waiting.push_back({.actor = ActorId{stream.actor},
+                                  .call = stream.head.call,
+                                  .op = state_.op(stream).index,
+                                  .why = why(s)});
     }
     deadlock.cycle = find_cycle();
     return deadlock;
@@ -88,10 +90,10 @@ class Explainer {
     const std::vector<ActorId>& members = state_.communicator(exchange.edge).members;
     Missing& missing = missing_of(stream.slot);
     if (missing.stream != kNone) waits_for_[number].push_back(missing.stream);
-    return fmt::format("{} waits for {} of {} members of communicator {} (first missing: actor {}{})",
-                       name(stream), members.size() - exchange.arrived, members.size(),
-                       exchange.edge, missing.actor,
-                       missing.stream == kNone ? ", whose program never gets there" : "");
+    return fmt::format(
+        "{} waits for {} of {} members of communicator {} (first missing: actor {}{})",
+        name(stream), members.size() - exchange.arrived, members.size(), exchange.edge,
+        missing.actor, missing.stream == kNone ? ", whose program never gets there" : "");
   }
 
   // The lowest member that has not reached an exchange and the stream on which it would.
@@ -113,11 +115,13 @@ class Explainer {
       if (std::binary_search(here.begin(), here.end(), actor)) continue;
       missing.actor = std::min(missing.actor, actor);
     }
-    const std::vector<CommunicatorId>& ports = state_.machine.actors[ActorId{missing.actor}].communicators;
+    const std::vector<CommunicatorId>& ports =
+        state_.machine.actors[ActorId{missing.actor}].communicators;
     const auto port = std::find(ports.begin(), ports.end(), CommunicatorId{exchange.edge});
     if (port != ports.end())
-      missing.stream = stream_of(missing.actor, OpKind::collective,
-                                 static_cast<std::uint32_t>(port - ports.begin()), exchange.sequence);
+      missing.stream =
+          stream_of(missing.actor, OpKind::collective,
+                    static_cast<std::uint32_t>(port - ports.begin()), exchange.sequence);
     return missing;
   }
 
@@ -133,7 +137,8 @@ class Explainer {
   std::string missing_send(std::uint32_t number) {
     const StreamState& stream = state_.streams[number];
     const Exchange& exchange = state_.exchanges[stream.slot];
-    const auto channel = static_cast<ChannelId>(exchange.edge - state_.machine.communicators.size());
+    const auto channel =
+        static_cast<ChannelId>(exchange.edge - state_.machine.communicators.size());
     const ActorId source = state_.machine.channels[channel].source;
     const std::vector<ChannelId>& ports = state_.machine.actors[source].channels;
     const auto port = std::find(ports.begin(), ports.end(), channel);
@@ -167,10 +172,11 @@ class Explainer {
     const StreamState& stream = state_.streams[number];
     const Exchange& exchange = state_.exchanges[stream.slot];
     const Channel& channel = state_.channel(exchange.edge);
-    return fmt::format("{} expects transfer {} as message {} of channel {}, actor {} sent transfer {}",
-                       name(stream), exchange.expected, exchange.sequence + 1,
-                       exchange.edge - state_.machine.communicators.size(), index(channel.source),
-                       exchange.subject);
+    return fmt::format(
+        "{} expects transfer {} as message {} of channel {}, actor {} sent transfer {}",
+        name(stream), exchange.expected, exchange.sequence + 1,
+        exchange.edge - state_.machine.communicators.size(), index(channel.source),
+        exchange.subject);
   }
 
   // Depth-first over the streams, lowest first; the first edge back onto the path closes a cycle.
@@ -209,7 +215,8 @@ class Explainer {
     return {};
   }
 
-  // Streams of one actor that follow each other become one entry; the lowest actor comes first and last.
+  // Streams of one actor that follow each other become one entry; the lowest actor comes first and
+  // last.
   template <class Iterator>
   std::vector<ActorId> actors_of(Iterator begin, Iterator end) const {
     std::vector<ActorId> cycle;

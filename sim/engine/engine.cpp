@@ -1,13 +1,14 @@
 #include "sim/engine/engine.h"
 
 #include <algorithm>
-#include <map>
+#include <optional>
 
 #include "sim/base/check.h"
+#include "sim/engine/compute_runner.h"
 #include "sim/engine/deadlock.h"
 #include "sim/engine/event_queue.h"
 #include "sim/engine/flow_network.h"
-#include "sim/engine/memory_ledger.h"
+#include "sim/engine/memory_accounts.h"
 #include "sim/engine/recorder.h"
 #include "sim/engine/run_state.h"
 
@@ -28,19 +29,13 @@ enum EventKind : std::uint8_t {
 class Engine {
  public:
   Engine(const Machine& machine, const RunOptions& options)
-      : options_(options),
-        state_(machine),
+      : state_(machine),
         recorder_(state_, options),
         network_(machine.link_capacity, options.sharing != nullptr ? *options.sharing : max_min_),
-        ledgers_(machine.actors.size()),
-        peak_ended_(state_.streams.size()),
-        peak_running_(state_.streams.size()),
+        memory_(state_),
+        compute_(state_, queue_, recorder_, kEndCompute),
         // A thousand actors in step do a thousand things at once without going round in circles.
-        budget_(options.max_events_per_instant * (1 + machine.actors.size() / 1024)) {
-    for (ActorId actor : machine.actors.ids())
-      for (const MemoryEffect& effect : machine.actors[actor].program->resident)
-        ledgers_[index(actor)].add_resident(effect);
-  }
+        budget_(options.max_events_per_instant * (1 + machine.actors.size() / 1024)) {}
 
   Outcome run() {
     for (std::uint32_t s = 0; s < state_.streams.size(); ++s)
@@ -63,7 +58,10 @@ class Engine {
  private:
   void handle(const Event& event) {
     switch (static_cast<EventKind>(event.kind)) {
-      case kEndCompute: end_compute(event.subject, event.version); break;
+      case kEndCompute:
+        if (compute_.finish(event.subject, event.version))
+          end(event.subject, state_.streams[event.subject].begin);
+        break;
       case kEndReceive: end_receive(event.subject); break;
       case kEndExchange: end_exchange(event.subject); break;
       case kEndFlow: end_flow(event.subject, event.version); break;
@@ -98,11 +96,11 @@ class Engine {
   void begin(std::uint32_t number) {
     StreamState& stream = state_.streams[number];
     const CompiledOp& op = state_.op(stream);
-    if (op.takes) change_memory(stream, op, +1);  // before it counts as running, see remember_peak
+    if (op.takes) memory_.begin(stream, queue_.now(), recorder_);  // while it does not run yet
     stream.state = HeadState::running;
     stream.begin = last_ = queue_.now();
     switch (op.kind) {
-      case OpKind::compute: begin_compute(number); break;
+      case OpKind::compute: compute_.begin(number); break;
       case OpKind::collective: begin_collective(number); break;
       case OpKind::send: begin_send(number); break;
       case OpKind::receive: begin_receive(number); break;
@@ -113,7 +111,7 @@ class Engine {
     StreamState& stream = state_.streams[number];
     ActorState& owner = state_.actors[stream.actor];
     const CompiledOp& op = state_.op(stream);
-    if (op.releases) change_memory(stream, op, -1);
+    if (op.releases) memory_.end(stream, queue_.now(), recorder_);
     recorder_.op(stream, active, queue_.now());
     owner.finished = last_ = queue_.now();
     ++stream.ended;
@@ -127,115 +125,6 @@ class Engine {
           owner.first_stream + static_cast<std::uint32_t>(std::countr_zero(blocked));
       if ((state_.op(state_.streams[other]).waits & bit) != 0) look_at_head(other);
     }
-  }
-
-  // Memory.
-
-  void change_memory(const StreamState& stream, const CompiledOp& op, int sign) {
-    MemoryLedger& ledger = ledgers_[stream.actor];
-    if (ledger.settle(queue_.now())) remember_peak(stream.actor);
-    const Program& program = *state_.program(stream).program;
-    for (std::uint32_t e = op.first_effect; e < op.first_effect + op.effects; ++e) {
-      const MemoryEffect& effect = program.effects[e];
-      if (effect.bytes * sign <= 0) continue;
-      TRAINYARD_CHECK(effect.category < kMaxCategories, "memory category {}", effect.category);
-      ledger.add(effect.category, effect.bytes);
-      recorder_.memory(stream, effect, queue_.now());
-    }
-  }
-
-  // Where the streams stood, from which the owners of the peak follow; only if it does not fit.
-  void remember_peak(std::uint32_t actor) {
-    const Bytes capacity = state_.machine.actors[ActorId{actor}].memory_capacity;
-    if (capacity == Bytes{} || ledgers_[actor].result().peak <= capacity) return;
-    const ActorState& owner = state_.actors[actor];
-    for (std::uint32_t s = owner.first_stream; s < owner.first_stream + owner.streams; ++s) {
-      peak_ended_[s] = state_.streams[s].ended;
-      peak_running_[s] = state_.streams[s].state == HeadState::running;
-    }
-  }
-
-  // Compute.
-
-  std::int64_t rate(std::uint32_t actor) const {
-    const std::int64_t units = state_.machine.actors[ActorId{actor}].units;
-    return std::max<std::int64_t>(1, units - state_.actors[actor].taken);
-  }
-
-  void begin_compute(std::uint32_t number) {
-    StreamState& stream = state_.streams[number];
-    const ActorState& owner = state_.actors[stream.actor];
-    Duration end;
-    if (owner.taken == 0) {
-      const CompiledOp& op = state_.op(stream);
-      const WorkTime& time = state_.work_times[owner.times][op.subject];
-      const std::int64_t before = state_.program(stream).launches_before(stream.head.call, op);
-      end = std::max(stream.begin + time.total,
-                     before * state_.actor(stream).launch + time.host);
-    } else {
-      stream.slot = new_clock();
-      const KernelSequence kernels = state_.kernels(stream);
-      clocks_[stream.slot] = KernelClock(kernels, stream.begin, rate(stream.actor));
-      end = KernelClock(clocks_[stream.slot]).finish(kernels, kIgnore);
-    }
-    queue_.push({end, number, ++stream.version, Phase::finish, kEndCompute});
-  }
-
-  // The rate of the actor's running ops became another one at this instant.
-  void change_rate(std::uint32_t actor) {
-    const ActorState& owner = state_.actors[actor];
-    const std::int64_t now_rate = rate(actor);
-    for (std::uint32_t s = owner.first_stream; s < owner.first_stream + owner.streams; ++s) {
-      StreamState& stream = state_.streams[s];
-      if (stream.state != HeadState::running || state_.op(stream).kind != OpKind::compute) continue;
-      const KernelSequence kernels = state_.kernels(stream);
-      if (stream.slot == kNone) {
-        stream.slot = new_clock();
-        clocks_[stream.slot] = KernelClock(kernels, stream.begin, kernels.units);
-      }
-      KernelClock& clock = clocks_[stream.slot];
-      if (clock.rate() == now_rate) continue;
-      advance(clock, stream, kernels, queue_.now());
-      clock.set_rate(now_rate);
-      const Duration end = KernelClock(clock).finish(kernels, kIgnore);
-      queue_.push({end, s, ++stream.version, Phase::finish, kEndCompute});
-    }
-  }
-
-  void advance(KernelClock& clock, const StreamState& stream, const KernelSequence& kernels,
-               Duration until) {
-    if (!recorder_.wants_kernels(stream.actor)) {
-      clock.advance(kernels, until, kIgnore);
-      return;
-    }
-    clock.advance(kernels, until, [&](std::uint32_t kernel, Duration begin, Duration end) {
-      recorder_.kernel(stream, kernel, begin, end);
-    });
-  }
-
-  void end_compute(std::uint32_t number, std::uint32_t version) {
-    StreamState& stream = state_.streams[number];
-    if (stream.version != version) return;
-    if (recorder_.wants_kernels(stream.actor)) {
-      const KernelSequence kernels = state_.kernels(stream);
-      KernelClock clock = stream.slot == kNone ? KernelClock(kernels, stream.begin, kernels.units)
-                                               : clocks_[stream.slot];
-      clock.finish(kernels, [&](std::uint32_t kernel, Duration begin, Duration end) {
-        recorder_.kernel(stream, kernel, begin, end);
-      });
-    }
-    if (stream.slot != kNone) free_clocks_.push_back(stream.slot);
-    end(number, stream.begin);
-  }
-
-  std::uint32_t new_clock() {
-    if (free_clocks_.empty()) {
-      clocks_.emplace_back();
-      return static_cast<std::uint32_t>(clocks_.size() - 1);
-    }
-    const std::uint32_t clock = free_clocks_.back();
-    free_clocks_.pop_back();
-    return clock;
   }
 
   // Communication.
@@ -391,7 +280,7 @@ class Engine {
     reshare_due_ = false;
     for (std::uint32_t actor : rate_changed_) {
       state_.actors[actor].rate_changed = false;
-      change_rate(actor);
+      compute_.change_rate(actor);
     }
     rate_changed_.clear();
     if (network_.changed()) network_.reshare(queue_, kEndFlow);
@@ -404,85 +293,40 @@ class Engine {
         std::any_of(state_.streams.begin(), state_.streams.end(),
                     [](const StreamState& stream) { return stream.state != HeadState::done; });
     if (unfinished) return give_up();
-    settle_memory();
-    std::uint32_t worst = kNone;
-    std::int64_t most_over = 0;
-    for (ActorId actor : state_.machine.actors.ids()) {
-      const Bytes capacity = state_.machine.actors[actor].memory_capacity;
-      const std::int64_t over = (ledgers_[index(actor)].result().peak - capacity).count();
-      if (capacity == Bytes{} || over <= most_over) continue;
-      most_over = over;
-      worst = static_cast<std::uint32_t>(actor);
-    }
-    if (worst == kNone) return recorder_.take(ledgers_, events_);
+    memory_.settle(last_);
+    const std::optional<ActorId> over = memory_.furthest_over();
+    if (!over) return take_trace();
     OutOfMemory result;
-    result.actor = ActorId{worst};
-    result.needed = ledgers_[worst].result().peak;
-    result.capacity = state_.machine.actors[result.actor].memory_capacity;
-    result.owners = owners_of_peak(worst);
-    result.trace = recorder_.take(ledgers_, events_);
+    result.actor = *over;
+    result.needed = memory_.peak(*over).peak;
+    result.capacity = state_.machine.actors[*over].memory_capacity;
+    result.owners = memory_.owners_of_peak(*over);
+    result.trace = take_trace();
     return result;
   }
 
-  void settle_memory() {
-    const Duration after = queue_.now() + Duration(1);
-    for (std::uint32_t actor = 0; actor < ledgers_.size(); ++actor)
-      if (ledgers_[actor].settle(after)) remember_peak(actor);
-  }
-
   Deadlock give_up() {
-    settle_memory();
+    memory_.settle(last_);
     Deadlock deadlock = explain_deadlock(state_, last_);
-    deadlock.trace = recorder_.take(ledgers_, events_);
+    deadlock.trace = take_trace();
     return deadlock;
   }
 
-  // Replays the effects of all that had begun and ended at the peak.
-  std::vector<MemoryChange> owners_of_peak(std::uint32_t actor) const {
-    const ActorState& owner = state_.actors[actor];
-    const CompiledProgram& compiled = state_.programs[owner.program];
-    const Program& program = *compiled.program;
-    std::map<std::pair<std::uint8_t, std::uint32_t>, std::int64_t> live;
-    for (const MemoryEffect& effect : program.resident)
-      live[{effect.category, effect.owner}] += effect.bytes;
-    for (std::uint32_t s = 0; s < owner.streams; ++s) {
-      const std::uint32_t ended = peak_ended_[owner.first_stream + s];
-      const std::uint32_t begun = ended + (peak_running_[owner.first_stream + s] ? 1 : 0);
-      Position position = compiled.seek(s, 0);
-      for (std::uint32_t i = 0; i < begun; ++i) {
-        const CompiledOp& op = compiled.ops[position.at];
-        for (std::uint32_t e = op.first_effect; e < op.first_effect + op.effects; ++e)
-          if (program.effects[e].bytes > 0 || i < ended)
-            live[{program.effects[e].category, program.effects[e].owner}] += program.effects[e].bytes;
-        if (++position.at == position.last) position = compiled.seek(s, position.call + 1);
-      }
-    }
-    std::vector<MemoryChange> owners;
-    const Duration at = ledgers_[actor].result().at;
-    for (const auto& [key, bytes] : live)
-      if (bytes != 0)
-        owners.push_back({.at = at, .actor = ActorId{actor}, .category = key.first,
-                          .owner = key.second, .bytes = bytes});
-    std::stable_sort(owners.begin(), owners.end(), [](const MemoryChange& a, const MemoryChange& b) {
-      return a.bytes > b.bytes;
-    });
-    return owners;
+  Trace take_trace() {
+    Trace trace = recorder_.take(events_);
+    for (ActorId actor : state_.machine.actors.ids())
+      trace.peaks.push_back(memory_.peak(actor));
+    return trace;
   }
 
-  static constexpr auto kIgnore = [](std::uint32_t, Duration, Duration) {};
-
-  const RunOptions& options_;
   RunState state_;
   EventQueue queue_;
   MaxMinSharing max_min_;
   Recorder recorder_;
   FlowNetwork network_;
-  std::vector<MemoryLedger> ledgers_;          // by actor
-  std::vector<std::uint32_t> peak_ended_;      // by stream
-  std::vector<bool> peak_running_;             // by stream
-  std::vector<KernelClock> clocks_;
-  std::vector<std::uint32_t> free_clocks_;
-  std::vector<std::uint32_t> rate_changed_;    // actors
+  MemoryAccounts memory_;
+  ComputeRunner compute_;
+  std::vector<std::uint32_t> rate_changed_;  // actors
   bool reshare_due_ = false;
   Duration last_{};  // when an op last began or ended; later events may be stale
   std::uint64_t budget_;

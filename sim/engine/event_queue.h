@@ -1,11 +1,12 @@
-// The future event list: a radix heap on time, with one first-in-first-out list per phase for the present
-// instant. Events leave in the order (at, phase, sequence), a total order that does not depend on
-// addresses, hashing or the heap's insides.
+// The future event list: a radix heap on time, with one first-in-first-out list per phase for the
+// present instant. Events leave in the order (at, phase, sequence), a total order that does not
+// depend on addresses, hashing or the heap's insides.
 //
-//   Invariant: bucket b holds events whose time differs from now() in bit b - 1 and in no higher one, so
-//              equal times are always in one bucket, in the order they were pushed.
+//   Invariant: bucket b holds events whose time differs from now() in bit b - 1 and in no higher
+//              one, so equal times are always in one bucket, in the order they were pushed.
 //
-// Source: Ahuja, Mehlhorn, Orlin, Tarjan: Faster algorithms for the shortest path problem, JACM 37 (1990).
+// Source: Ahuja, Mehlhorn, Orlin, Tarjan: Faster algorithms for the shortest path problem, Journal
+// of the ACM 37 (1990).
 #pragma once
 
 #include <array>
@@ -19,15 +20,16 @@
 
 namespace trainyard {
 
-// What happens first among events of one instant. All that ends ends and all that can begin begins before
-// bandwidth is divided, so the network is solved once per instant.
+// What happens first among events of one instant. All that ends ends and all that can begin begins
+// before bandwidth is divided, so the network is solved once per instant.
 enum class Phase : std::uint8_t { finish, start, reshare };
 
 // A plain record: it can be printed, compared and replayed.
 struct Event {
   Duration at{};
   std::uint32_t subject = 0;  // what `kind` says it is
-  std::uint32_t version = 0;  // of the subject when pushed; its owner drops a stale event on arrival
+  std::uint32_t version =
+      0;  // of the subject when pushed; its owner drops a stale event on arrival
   Phase phase = Phase::finish;
   std::uint8_t kind = 0;
 };

@@ -18,8 +18,10 @@ void FlowNetwork::add(std::uint32_t owner, const Path& path, Bytes bytes, std::i
   }
   place_[id] = static_cast<std::uint32_t>(flows_.size());
   flows_.push_back({path, limit});
-  states_.push_back({.id = id, .owner = owner,
-                     .left = Int128{bytes.count()} * kPicosecondsPerSecond, .since = now});
+  states_.push_back({.id = id,
+                     .owner = owner,
+                     .left = Int128{bytes.count()} * kPicosecondsPerSecond,
+                     .since = now});
   changed_ = true;
 }
 

@@ -1,7 +1,8 @@
 // The flows in flight and their rates.
 //
-// What is left of a flow is an integer in (bytes x 1e12), so that rate (bytes/s) x time (ps) is subtracted
-// exactly. It ends at now + max(1 ps, ceil(left / rate)), a predicted event: no threshold, no epsilon.
+// What is left of a flow is an integer in (bytes x 1e12), so that rate (bytes/s) x time (ps) is
+// subtracted exactly. It ends at now + max(1 ps, ceil(left / rate)), a predicted event: no
+// threshold, no epsilon.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +21,12 @@ class FlowNetwork {
   FlowNetwork(const IdVector<LinkId, std::int64_t>& capacity, const Sharing& sharing)
       : capacity_(capacity), sharing_(sharing) {}
 
-  // The flow advances from the next reshare() on. Requires: bytes >= 1, limit >= 1; the path outlives it.
+  // The flow advances from the next reshare() on. Requires: bytes >= 1, limit >= 1; the path
+  // outlives it.
   void add(std::uint32_t owner, const Path& path, Bytes bytes, std::int64_t limit, Duration now);
 
-  // Divides the bandwidth at queue.now(); pushes (finish, `kind`, flow, version) for every flow whose rate
-  // changed. A flow whose rate did not change keeps its event.
+  // Divides the bandwidth at queue.now(); pushes (finish, `kind`, flow, version) for every flow
+  // whose rate changed. A flow whose rate did not change keeps its event.
   void reshare(EventQueue& queue, std::uint8_t kind);
 
   // True if that is the flow's valid end; its owner is then in `owner` and the flow is gone.
@@ -43,7 +45,7 @@ class FlowNetwork {
 
   const IdVector<LinkId, std::int64_t>& capacity_;
   const Sharing& sharing_;
-  std::vector<Flow> flows_;    // dense, parallel to states_
+  std::vector<Flow> flows_;  // dense, parallel to states_
   std::vector<State> states_;
   std::vector<std::uint32_t> place_;    // by id, in flows_
   std::vector<std::uint32_t> version_;  // by id

@@ -1,7 +1,7 @@
 // How far a compute op has come when its rate changed on the way.
 //
-// While r of an actor's u units are left to a kernel of d ps, it advances r (ps x units) per ps of d * u.
-// Work is an integer, so a change of rate that changes nothing moves nothing: completion is
+// While r of an actor's u units are left to a kernel of d ps, it advances r (ps x units) per ps of
+// d * u. Work is an integer, so a change of rate that changes nothing moves nothing: completion is
 // now + ceil(left / r) whenever it is computed. A kernel ends on a whole picosecond.
 #pragma once
 
@@ -45,8 +45,8 @@ class KernelClock {
     enter(sequence, 0, begin);
   }
 
-  // Runs to `until` at the present rate; emit(kernel, begin, end) for every kernel that ends by then. A
-  // kernel of length zero that would begin at `until` is left for later.
+  // Runs to `until` at the present rate; emit(kernel, begin, end) for every kernel that ends by
+  // then. A kernel of length zero that would begin at `until` is left for later.
   template <class Emit>
   void advance(const KernelSequence& sequence, Duration until, const Emit& emit) {
     while (kernel_ < sequence.count && at_ < until) {

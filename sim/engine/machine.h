@@ -25,17 +25,17 @@ struct KernelTimes {
 
 // A communication, as its communicator carries it out.
 //   closed form: ends latency + ceil(bytes / rate) after it starts.
-//   flow:        after `latency`, every path of the communicator carries `bytes` at its max-min share, at
-//                most `rate`; it ends when the last path is done.
+//   flow:        after `latency`, every path of the communicator carries `bytes` at its max-min
+//                share, at most `rate`; it ends when the last path is done.
 struct Transfer {
   Duration latency{};
-  Bytes bytes{};             // over the busiest edge
-  std::int64_t rate = 0;     // bytes per second; 0 only if bytes is 0
-  int units_taken = 0;       // compute units it holds on each member while in flight
+  Bytes bytes{};          // over the busiest edge
+  std::int64_t rate = 0;  // bytes per second; 0 only if bytes is 0
+  int units_taken = 0;    // compute units it holds on each member while in flight
 };
 
-// The links that one edge of a communicator crosses, each with the number of that edge's likes that cross
-// it (1 unless the communicator stands for several symmetric ones).
+// The links that one edge of a communicator crosses, each with the number of that edge's likes that
+// cross it (1 unless the communicator stands for several symmetric ones).
 struct PathLink {
   LinkId link;
   std::int32_t count = 1;
@@ -43,16 +43,16 @@ struct PathLink {
 using Path = std::vector<PathLink>;
 
 struct Communicator {
-  std::vector<ActorId> members;   // distinct; a collective starts when all have reached it
-  std::uint32_t transfers = 0;    // into Machine::transfers
-  std::vector<Path> paths;        // empty: closed form
+  std::vector<ActorId> members;  // distinct; a collective starts when all have reached it
+  std::uint32_t transfers = 0;   // into Machine::transfers
+  std::vector<Path> paths;       // empty: closed form
 };
 
 // One-directional point-to-point connection; messages arrive in the order of the sends.
 struct Channel {
   ActorId source, destination;
-  std::uint32_t transfers = 0;    // into Machine::transfers
-  Path path;                      // empty: closed form
+  std::uint32_t transfers = 0;  // into Machine::transfers
+  Path path;                    // empty: closed form
 };
 
 // A rank, or the representative of a class of ranks that behave alike.
@@ -61,8 +61,8 @@ struct Actor {
   const KernelTimes* times = nullptr;
   std::vector<CommunicatorId> communicators;  // by Op::port
   std::vector<ChannelId> channels;            // by Op::port
-  Duration launch{};      // host time per launch; the host enqueues from time 0 on without a pause
-  int units = 1;          // compute units; kernels run at (units - taken) / units of their speed
+  Duration launch{};  // host time per launch; the host enqueues from time 0 on without a pause
+  int units = 1;      // compute units; kernels run at (units - taken) / units of their speed
   Bytes memory_capacity{};  // 0: unlimited
 };
 
@@ -70,8 +70,8 @@ struct Machine {
   IdVector<ActorId, Actor> actors;
   IdVector<CommunicatorId, Communicator> communicators;
   IdVector<ChannelId, Channel> channels;
-  std::vector<std::vector<Transfer>> transfers;      // tables, by Op::subject
-  IdVector<LinkId, std::int64_t> link_capacity;      // bytes per second; empty without flows
+  std::vector<std::vector<Transfer>> transfers;  // tables, by Op::subject
+  IdVector<LinkId, std::int64_t> link_capacity;  // bytes per second; empty without flows
 };
 
 }  // namespace trainyard

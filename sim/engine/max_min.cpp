@@ -9,8 +9,9 @@ namespace {
 
 constexpr std::uint32_t kUnused = std::numeric_limits<std::uint32_t>::max();
 
-// Progressive filling of the links that flows use. A link's share never falls while others freeze (what
-// leaves takes at most its part), so a heap of possibly outdated, hence too small, shares finds the least.
+// Progressive filling of the links that flows use. A link's share never falls while others freeze
+// (what leaves takes at most its part), so a heap of possibly outdated, hence too small, shares
+// finds the least.
 class Filling {
  public:
   Filling(const IdVector<LinkId, std::int64_t>& capacity, std::span<const Flow> flows,
@@ -57,8 +58,8 @@ class Filling {
   };
 
   void add(const IdVector<LinkId, std::int64_t>& capacity, const PathLink& step) {
-    TRAINYARD_CHECK(index(step.link) < capacity.size(), "flow over link {} of {}",
-                    index(step.link), capacity.size());
+    TRAINYARD_CHECK(index(step.link) < capacity.size(), "flow over link {} of {}", index(step.link),
+                    capacity.size());
     TRAINYARD_CHECK(step.count >= 1, "flow crosses a link {} times", step.count);
     std::uint32_t& number = number_[step.link];
     if (number == kUnused) {
@@ -110,8 +111,8 @@ class Filling {
     return std::numeric_limits<std::int64_t>::max();
   }
 
-  // All that saturates at `level` freezes together: one after the other, the remainders of the division
-  // would go to whoever came last.
+  // All that saturates at `level` freezes together: one after the other, the remainders of the
+  // division would go to whoever came last.
   void freeze(std::int64_t level) {
     frozen_.clear();
     while (!heap_.empty() && heap_.front().share <= level) {
@@ -124,8 +125,8 @@ class Filling {
       for (std::uint32_t i = links_[link].first; i < links_[link].last; ++i)
         set(crossing_[i], level);
     }
-    for (std::size_t i = next_limit_;
-         i < by_limit_.size() && flows_[by_limit_[i]].limit == level; ++i)
+    for (std::size_t i = next_limit_; i < by_limit_.size() && flows_[by_limit_[i]].limit == level;
+         ++i)
       set(by_limit_[i], level);
     for (std::uint32_t flow : frozen_) {
       for (const PathLink& step : flows_[flow].path) {

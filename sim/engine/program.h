@@ -1,13 +1,15 @@
-// A program is what the training script of one rank would enqueue in one step: ops on in-order streams,
-// in the order of the script. Programs are immutable and shared by all ranks that run the same script.
+// A program is what the training script of one rank would enqueue in one step: ops on in-order
+// streams, in the order of the script. Programs are immutable and shared by all ranks that run the
+// same script.
 //
 // Order is expressed as CUDA does: every stream runs its ops one at a time in the order they were
-// enqueued, and an op may wait for the tails of other streams (cudaStreamWaitEvent on an event recorded
-// there at the moment the op is enqueued). There is no other edge, so a program is a list of blocks of ops
-// that can be repeated: a step of thousands of micro-batches is a short list of calls.
+// enqueued, and an op may wait for the tails of other streams (cudaStreamWaitEvent on an event
+// recorded there at the moment the op is enqueued). There is no other edge, so a program is a list
+// of blocks of ops that can be repeated: a step of thousands of micro-batches is a short list of
+// calls.
 //
-// The engine knows neither networks nor GPUs: a kernel is an index whose duration the actor supplies, a
-// transfer an index whose terms the communicator supplies.
+// The engine knows neither networks nor GPUs: a kernel is an index whose duration the actor
+// supplies, a transfer an index whose terms the communicator supplies.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +29,8 @@ enum class OpKind : std::uint8_t {
 
 inline constexpr int kMaxStreams = 8;
 
-// Kernels that run back to back with nothing else between them: one event in the engine, single kernels
-// in a detailed trace.
+// Kernels that run back to back with nothing else between them: one event in the engine, single
+// kernels in a detailed trace.
 struct Segment {
   std::uint32_t first_kernel = 0;  // into Program::kernels
   std::uint32_t kernels = 0;
@@ -43,13 +45,13 @@ struct MemoryEffect {
 
 struct Op {
   OpKind kind = OpKind::compute;
-  std::uint8_t stream = 0;     // < kMaxStreams
-  std::uint8_t waits = 0;      // bit s: every op enqueued on stream s before this one must have ended
-  std::uint8_t group = 0;      // the program's owner's word for what it belongs to (tp, dp, ...)
-  std::uint32_t subject = 0;   // compute: into segments; else: the transfer, an index of its communicator
-  std::uint32_t port = 0;      // collective: into Actor::communicators; send, receive: Actor::channels
-  std::uint32_t label = 0;     // into labels
-  std::uint32_t launches = 0;  // host launches that enqueue it
+  std::uint8_t stream = 0;  // < kMaxStreams
+  std::uint8_t waits = 0;   // bit s: every op enqueued on stream s before this one must have ended
+  std::uint8_t group = 0;   // the program's owner's word for what it belongs to (tp, dp, ...)
+  std::uint32_t subject = 0;  // compute: into segments; else: into its communicator's transfers
+  std::uint32_t port = 0;   // collective: into Actor::communicators; send, receive: Actor::channels
+  std::uint32_t label = 0;  // into labels
+  std::uint32_t launches = 0;                   // host launches that enqueue it
   std::uint32_t first_effect = 0, effects = 0;  // into Program::effects
 };
 

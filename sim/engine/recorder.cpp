@@ -35,9 +35,12 @@ void Recorder::kernel(const StreamState& stream, std::uint32_t kernel, Duration 
   const CompiledProgram& program = state_.program(stream);
   const CompiledOp& op = state_.op(stream);
   const Segment& segment = program.program->segments[program.works[op.subject].segment];
-  trace_.kernels.push_back({.actor = ActorId{stream.actor}, .call = stream.head.call,
-                            .op = op.index, .kernel = segment.first_kernel + kernel,
-                            .begin = begin, .end = end});
+  trace_.kernels.push_back({.actor = ActorId{stream.actor},
+                            .call = stream.head.call,
+                            .op = op.index,
+                            .kernel = segment.first_kernel + kernel,
+                            .begin = begin,
+                            .end = end});
 }
 
 void Recorder::op(const StreamState& stream, Duration active, Duration end) {
@@ -47,18 +50,25 @@ void Recorder::op(const StreamState& stream, Duration active, Duration end) {
   const CompiledOp& op = state_.op(stream);
   for (std::uint32_t s = 0; s < op.stream; ++s)
     place += program.stream_ops[s];
-  trace_.spans[place + stream.ended] = {.actor = ActorId{stream.actor}, .call = stream.head.call,
-                                        .op = op.index, .issued = issued(state_, stream),
-                                        .begin = stream.begin, .active = active, .end = end};
+  trace_.spans[place + stream.ended] = {.actor = ActorId{stream.actor},
+                                        .call = stream.head.call,
+                                        .op = op.index,
+                                        .issued = issued(state_, stream),
+                                        .begin = stream.begin,
+                                        .active = active,
+                                        .end = end};
 }
 
 void Recorder::memory(const StreamState& stream, const MemoryEffect& effect, Duration at) {
   if (first_span_[stream.actor] == kNowhere) return;
-  trace_.memory.push_back({.at = at, .actor = ActorId{stream.actor}, .category = effect.category,
-                           .owner = effect.owner, .bytes = effect.bytes});
+  trace_.memory.push_back({.at = at,
+                           .actor = ActorId{stream.actor},
+                           .category = effect.category,
+                           .owner = effect.owner,
+                           .bytes = effect.bytes});
 }
 
-Trace Recorder::take(const std::vector<MemoryLedger>& ledgers, std::uint64_t events) {
+Trace Recorder::take(std::uint64_t events) {
   std::size_t kept = 0;  // streams that did not finish leave gaps
   for (std::size_t actor = 0; actor < state_.actors.size(); ++actor) {
     const ActorState& owner = state_.actors[actor];
@@ -73,7 +83,6 @@ Trace Recorder::take(const std::vector<MemoryLedger>& ledgers, std::uint64_t eve
     }
     trace_.finished.push_back(owner.finished);
     trace_.end = std::max(trace_.end, owner.finished);
-    trace_.peaks.push_back(ledgers[actor].result());
   }
   if (kept < trace_.spans.size()) trace_.spans.resize(kept);
   std::sort(trace_.kernels.begin(), trace_.kernels.end(),

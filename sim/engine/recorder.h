@@ -1,9 +1,9 @@
-// Writes the trace of a run: spans straight to their place in the final order, so nothing is sorted.
+// Writes the trace of a run: spans straight to their place in the final order, so nothing is
+// sorted.
 #pragma once
 
 #include <vector>
 
-#include "sim/engine/memory_ledger.h"
 #include "sim/engine/run_state.h"
 #include "sim/engine/trace.h"
 
@@ -21,8 +21,8 @@ class Recorder {
   void op(const StreamState& stream, Duration active, Duration end);
   void memory(const StreamState& stream, const MemoryEffect& effect, Duration at);
 
-  // The trace of what was recorded; `end`, `finished` and the totals come from the state.
-  Trace take(const std::vector<MemoryLedger>& ledgers, std::uint64_t events);
+  // The trace of what was recorded; `peaks` is left empty.
+  Trace take(std::uint64_t events);
 
  private:
   static constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();

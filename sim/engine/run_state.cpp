@@ -13,21 +13,22 @@ void check_ports(const Machine& machine) {
   for (const Channel& channel : machine.channels) {
     TRAINYARD_CHECK(index(channel.source) < machine.actors.size(), "channel from actor {} of {}",
                     index(channel.source), machine.actors.size());
-    TRAINYARD_CHECK(index(channel.destination) < machine.actors.size(),
-                    "channel to actor {} of {}", index(channel.destination), machine.actors.size());
+    TRAINYARD_CHECK(index(channel.destination) < machine.actors.size(), "channel to actor {} of {}",
+                    index(channel.destination), machine.actors.size());
     TRAINYARD_CHECK(channel.transfers < machine.transfers.size(), "transfers {} of {}",
                     channel.transfers, machine.transfers.size());
   }
   std::vector<std::vector<std::uint32_t>> users(machine.communicators.size());
   for (ActorId actor : machine.actors.ids()) {
     for (CommunicatorId communicator : machine.actors[actor].communicators) {
+      if (communicator == kNoCommunicator) continue;
       TRAINYARD_CHECK(index(communicator) < users.size(), "communicator {} of {}",
                       index(communicator), users.size());
       users[index(communicator)].push_back(static_cast<std::uint32_t>(actor));
     }
     for (ChannelId channel : machine.actors[actor].channels)
-      TRAINYARD_CHECK(index(channel) < machine.channels.size(), "channel {} of {}", index(channel),
-                      machine.channels.size());
+      TRAINYARD_CHECK(channel == kNoChannel || index(channel) < machine.channels.size(),
+                      "channel {} of {}", index(channel), machine.channels.size());
   }
   std::vector<std::uint32_t> member_of(machine.actors.size(), kNone);
   for (CommunicatorId id : machine.communicators.ids()) {
@@ -43,9 +44,11 @@ void check_ports(const Machine& machine) {
       member_of[index(member)] = mark;
     }
     for (std::uint32_t actor : users[mark]) {
-      TRAINYARD_CHECK(member_of[actor] == mark,
-                      "a port of actor {} names communicator {}, which it is no member of (or another "
-                      "port of it names that too)", actor, mark);
+      TRAINYARD_CHECK(
+          member_of[actor] == mark,
+          "a port of actor {} names communicator {}, which it is no member of (or another "
+          "port of it names that too)",
+          actor, mark);
       member_of[actor] = kNone;
     }
   }
@@ -73,7 +76,8 @@ RunState::RunState(const Machine& given) : machine(given) {
                              static_cast<std::uint32_t>(work_times.size()));
     if (new_times) work_times.push_back(compiled.work_times(*actor.times, actor.launch));
     actors.push_back({.first_stream = static_cast<std::uint32_t>(streams.size()),
-                      .streams = compiled.streams, .program = program->second,
+                      .streams = compiled.streams,
+                      .program = program->second,
                       .times = times->second});
     for (std::uint32_t s = 0; s < compiled.streams; ++s)
       streams.push_back({.actor = number, .head = compiled.seek(s, 0)});
@@ -84,11 +88,14 @@ std::uint32_t RunState::edge_of(const Actor& actor, const CompiledOp& op) const 
   if (op.kind == OpKind::collective) {
     TRAINYARD_CHECK(op.port < actor.communicators.size(), "collective on port {} of {}", op.port,
                     actor.communicators.size());
+    TRAINYARD_CHECK(actor.communicators[op.port] != kNoCommunicator,
+                    "collective on port {}, which has no communicator", op.port);
     return static_cast<std::uint32_t>(actor.communicators[op.port]);
   }
   TRAINYARD_CHECK(op.port < actor.channels.size(), "message on port {} of {}", op.port,
                   actor.channels.size());
   const ChannelId channel = actor.channels[op.port];
+  TRAINYARD_CHECK(channel != kNoChannel, "message on port {}, which has no channel", op.port);
   const ActorId end = op.kind == OpKind::send ? machine.channels[channel].source
                                               : machine.channels[channel].destination;
   TRAINYARD_CHECK(&machine.actors[end] == &actor, "channel {} has actor {} at that end",

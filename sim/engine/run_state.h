@@ -1,4 +1,5 @@
-// The mutable state of one run: a record per actor, per stream and per transfer in flight; nothing per op.
+// The mutable state of one run: a record per actor, per stream and per transfer in flight; nothing
+// per op.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +18,27 @@ enum class HeadState : std::uint8_t {
   blocked,  // waits for ops of other streams
   due,      // begins at a time that is known (its start is in the queue)
   running,
-  done,     // the stream has no more ops
+  done,  // the stream has no more ops
 };
 
 struct StreamState {
   std::uint32_t actor = 0;
   Position head;
-  std::uint32_t ended = 0;       // ops of this stream
-  std::uint32_t version = 0;     // of the end of its compute op
-  std::uint32_t slot = kNone;    // running: its exchange, or its clock if it was slowed down
-  std::uint32_t next = kNone;    // the next member of the same exchange
+  std::uint32_t ended = 0;     // ops of this stream
+  std::uint32_t version = 0;   // of the end of its compute op
+  std::uint32_t slot = kNone;  // running: its exchange, or its clock if it was slowed down
+  std::uint32_t next = kNone;  // the next member of the same exchange
   Duration begin{};
   HeadState state = HeadState::blocked;
 };
 
 struct ActorState {
   std::uint32_t first_stream = 0, streams = 0;
-  std::uint32_t program = 0;   // into RunState::programs
-  std::uint32_t times = 0;     // into RunState::work_times
-  std::int64_t taken = 0;      // units that transfers in flight hold
-  std::uint8_t blocked = 0;    // bit s: stream s is blocked
-  bool rate_changed = false;   // it is in the list of those to reconsider
+  std::uint32_t program = 0;  // into RunState::programs
+  std::uint32_t times = 0;    // into RunState::work_times
+  std::int64_t taken = 0;     // units that transfers in flight hold
+  std::uint8_t blocked = 0;   // bit s: stream s is blocked
+  bool rate_changed = false;  // it is in the list of those to reconsider
   Duration finished{};
 };
 

@@ -13,7 +13,9 @@ namespace {
 void queue_hold(benchmark::State& state) {
   EventQueue queue;
   SplitMix64 random(42);
-  const auto delay = [&] { return Duration(1 + static_cast<std::int64_t>(random.below(2'000'000))); };
+  const auto delay = [&] {
+    return Duration(1 + static_cast<std::int64_t>(random.below(2'000'000)));
+  };
   for (std::int64_t i = 0; i < state.range(0); ++i)
     queue.push({delay(), static_cast<std::uint32_t>(i), 0, Phase::finish, 0});
   for (auto _ : state) {
@@ -25,8 +27,8 @@ void queue_hold(benchmark::State& state) {
 }
 BENCHMARK(queue_hold)->Arg(64)->Arg(16 << 10)->Arg(1 << 20);
 
-// `actors` ranks in groups of `group`: compute and collective in turn on two streams, all of different
-// lengths, `steps` times.
+// `actors` ranks in groups of `group`: compute and collective in turn on two streams, all of
+// different lengths, `steps` times.
 struct Training {
   Training(std::uint32_t actors, std::uint32_t group, std::uint32_t steps) {
     program.streams = {"compute", "communication"};
@@ -42,13 +44,14 @@ struct Training {
       program.blocks[0].ops.push_back(collective);
     }
     program.calls.assign(steps, {});
-    machine.transfers.push_back({{.latency = Duration(1'000'000), .bytes = Bytes(1 << 20),
-                                  .rate = 100'000'000'000}});
+    machine.transfers.push_back(
+        {{.latency = Duration(1'000'000), .bytes = Bytes(1 << 20), .rate = 100'000'000'000}});
     SplitMix64 random(7);
     times.resize(actors);
     for (std::uint32_t a = 0; a < actors; ++a) {
       for (std::uint32_t k = 0; k < kLayers; ++k)
-        times[a].kernel.push_back(Duration(50'000'000 + static_cast<std::int64_t>(random.below(5'000'000))));
+        times[a].kernel.push_back(
+            Duration(50'000'000 + static_cast<std::int64_t>(random.below(5'000'000))));
       Actor actor;
       actor.program = &program;
       actor.times = &times[a];
@@ -76,11 +79,16 @@ void engine_ops(benchmark::State& state, Record record, int units_taken) {
   state.SetItemsProcessed(static_cast<std::int64_t>(ops));
 }
 BENCHMARK_CAPTURE(engine_ops, nothing_recorded, Record::nothing, 0)
-    ->Args({1, 1})->Args({64, 8})->Args({1024, 8})->Unit(benchmark::kMillisecond);
+    ->Args({1, 1})
+    ->Args({64, 8})
+    ->Args({1024, 8})
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(engine_ops, ops_recorded, Record::ops, 0)
-    ->Args({64, 8})->Unit(benchmark::kMillisecond);
+    ->Args({64, 8})
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(engine_ops, slowed_down, Record::nothing, 20)
-    ->Args({64, 8})->Unit(benchmark::kMillisecond);
+    ->Args({64, 8})
+    ->Unit(benchmark::kMillisecond);
 
 // Each flow leaves over its own link, crosses two links of the core and enters over a random one.
 void max_min(benchmark::State& state) {
@@ -94,7 +102,9 @@ void max_min(benchmark::State& state) {
   };
   std::vector<Path> paths;
   for (std::uint32_t f = 0; f < flows; ++f)
-    paths.push_back({{LinkId{f}}, some(flows * 2, flows / 4), some(flows * 9 / 4, flows / 4),
+    paths.push_back({{LinkId{f}},
+                     some(flows * 2, flows / 4),
+                     some(flows * 9 / 4, flows / 4),
                      some(flows, flows)});
   std::vector<Flow> list;
   for (const Path& path : paths)

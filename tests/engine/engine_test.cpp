@@ -7,14 +7,18 @@ using namespace trainyard::testing;
 using namespace std::chrono_literals;
 
 namespace {
-constexpr Duration ps(std::int64_t count) { return Duration(count); }
+constexpr Duration ps(std::int64_t count) {
+  return Duration(count);
+}
 }  // namespace
 
 TEST_CASE("ops of a stream run one after another and streams run at once") {
   MachineBuilder m;
   auto& p = m.program({"a", "b"});
-  p.compute("a0", 0, 10ns).compute("b0", 1, 4ns).compute("a1", 0, 5ns).compute("b1", 1, 3ns,
-                                                                               waits({0}));
+  p.compute("a0", 0, 10ns)
+      .compute("b0", 1, 4ns)
+      .compute("a1", 0, 5ns)
+      .compute("b1", 1, 3ns, waits({0}));
   m.actor(p);
   const Trace trace = completed(m);
   REQUIRE(trace.spans.size() == 4);

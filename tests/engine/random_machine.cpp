@@ -66,9 +66,8 @@ class Generator {
     for (std::uint32_t count = pick(3); count > 0; --count) {
       Edge edge{.channel = true, .actors = {pick(actors_), pick(actors_)}, .ports = {}};
       edge.ports.push_back(next_port[actors_ + edge.actors[0]]++);
-      edge.ports.push_back(edge.actors[0] == edge.actors[1]
-                               ? edge.ports[0]
-                               : next_port[actors_ + edge.actors[1]]++);
+      edge.ports.push_back(
+          edge.actors[0] == edge.actors[1] ? edge.ports[0] : next_port[actors_ + edge.actors[1]]++);
       edges_.push_back(edge);
     }
   }
@@ -86,8 +85,8 @@ class Generator {
       builder.resident(pick(30), static_cast<std::uint8_t>(pick(3)), pick(2));
   }
 
-  // One thing that happens, written into the programs of all it concerns; in this order nothing can get
-  // stuck, on whatever streams it is.
+  // One thing that happens, written into the programs of all it concerns; in this order nothing can
+  // get stuck, on whatever streams it is.
   void add_event() {
     if (pick(2) == 0) {
       const std::uint32_t a = pick(actors_);
@@ -112,8 +111,8 @@ class Generator {
 
   void decorate(ProgramBuilder& program) {
     Op& op = program.program().blocks.back().ops.back();
-    op.waits = static_cast<std::uint8_t>(pick(1U << streams_) & pick(1U << streams_) &
-                                         ~(1U << op.stream));
+    op.waits =
+        static_cast<std::uint8_t>(pick(1U << streams_) & pick(1U << streams_) & ~(1U << op.stream));
     if (options_.launches) op.launches = pick(4);
     for (std::uint32_t e = pick(3); e > 0; --e)
       program.memory(static_cast<std::int64_t>(pick(41)) - 20, static_cast<std::uint8_t>(pick(3)),
@@ -139,7 +138,8 @@ class Generator {
       transfer.latency = Duration(pick(3) == 0 ? 0 : pick(10));
       transfer.bytes = Bytes(pick(4) == 0 ? 0 : pick(30));
       if (transfer.bytes > Bytes{})
-        transfer.rate = 50'000'000'000 + static_cast<std::int64_t>(random_.below(3'000'000'000'000));
+        transfer.rate =
+            50'000'000'000 + static_cast<std::int64_t>(random_.below(3'000'000'000'000));
       if (options_.slow_downs && pick(2) == 0) transfer.units_taken = static_cast<int>(pick(4));
     }
     return transfers;

@@ -1,5 +1,6 @@
-// Seeded random machines, small enough for the reference engine and full of coincidences: durations of a
-// few picoseconds, several streams, repeated blocks, slow-downs, flows, launches, and some mistakes.
+// Seeded random machines, small enough for the reference engine and full of coincidences: durations
+// of a few picoseconds, several streams, repeated blocks, slow-downs, flows, launches, and some
+// mistakes.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,8 @@
 // Lets doctest print the project's types when a check fails.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "sim/base/ids.h"
 #include "sim/base/units.h"

@@ -7,8 +7,9 @@
 //   m.communicator({a, b}, {{.latency = 5ns}});
 //   const Trace trace = completed(m);
 //
-// Ops go to the present block; `block()` begins another one, `call()` says what runs. Without call() every
-// block runs once, in order. Ports are numbered in the order in which an actor's edges are added.
+// Ops go to the present block; `block()` begins another one, `call()` says what runs. Without
+// call() every block runs once, in order. Ports are numbered in the order in which an actor's edges
+// are added.
 #pragma once
 
 #include <deque>
@@ -154,8 +155,8 @@ class MachineBuilder {
     const auto id = static_cast<CommunicatorId>(machine_.communicators.size());
     for (ActorId member : members)
       machine_.actors[member].communicators.push_back(id);
-    machine_.communicators.push_back({std::move(members), table(std::move(transfers)),
-                                      std::move(paths)});
+    machine_.communicators.push_back(
+        {std::move(members), table(std::move(transfers)), std::move(paths)});
     return id;
   }
   ChannelId channel(ActorId source, ActorId destination, std::vector<Transfer> transfers,
@@ -163,8 +164,8 @@ class MachineBuilder {
     const auto id = static_cast<ChannelId>(machine_.channels.size());
     machine_.actors[source].channels.push_back(id);
     if (source != destination) machine_.actors[destination].channels.push_back(id);
-    machine_.channels.push_back({source, destination, table(std::move(transfers)),
-                                 std::move(path)});
+    machine_.channels.push_back(
+        {source, destination, table(std::move(transfers)), std::move(path)});
     return id;
   }
   LinkId link(std::int64_t capacity) { return machine_.link_capacity.push_back(capacity); }

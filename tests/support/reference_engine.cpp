@@ -136,7 +136,8 @@ class Reference {
     if (op.begin || op.issued > now_) return false;
     for (const RefOp& other : ops_[op.actor]) {
       if (other.order >= op.order) break;
-      const bool matters = other.op->stream == op.op->stream || ((op.op->waits >> other.op->stream) & 1);
+      const bool matters =
+          other.op->stream == op.op->stream || ((op.op->waits >> other.op->stream) & 1);
       if (matters && !other.end) return false;
     }
     return true;
@@ -195,7 +196,8 @@ class Reference {
     const Duration latency_over = *x.active + transfer.latency;
     if (transfer.bytes.count() == 0) return now_ >= latency_over;
     if (x.paths.empty())
-      return now_ >= latency_over + Duration(up(Wide{transfer.bytes.count()} * kSecond, transfer.rate));
+      return now_ >=
+             latency_over + Duration(up(Wide{transfer.bytes.count()} * kSecond, transfer.rate));
     if (now_ < latency_over) return false;
     if (!x.joined) {
       x.joined = true;
@@ -213,7 +215,8 @@ class Reference {
     return actor(op.actor).program->segments[op.op->subject].first_kernel + op.kernel;
   }
   Duration kernel_issued(const RefOp& op) const {
-    const auto own = std::min<std::int64_t>(static_cast<std::int64_t>(op.kernel) + 1, op.op->launches);
+    const auto own =
+        std::min<std::int64_t>(static_cast<std::int64_t>(op.kernel) + 1, op.op->launches);
     return actor(op.actor).launch * (op.launches_before + own);
   }
 
@@ -230,7 +233,8 @@ class Reference {
       if (op.left > 0) return false;
       op.kernels.push_back({static_cast<ActorId>(op.actor), static_cast<std::uint32_t>(op.call),
                             static_cast<std::uint32_t>(op.index),
-                            static_cast<std::uint32_t>(kernel_position(op)), *op.kernel_begin, now_});
+                            static_cast<std::uint32_t>(kernel_position(op)), *op.kernel_begin,
+                            now_});
       op.kernel_begin.reset();
       ++op.kernel;
     }
@@ -366,7 +370,9 @@ class Reference {
 
 }  // namespace
 
-ReferenceResult run_reference(const Machine& machine) { return Reference(machine).run(); }
+ReferenceResult run_reference(const Machine& machine) {
+  return Reference(machine).run();
+}
 
 std::vector<std::int64_t> reference_rates(const std::vector<std::int64_t>& capacity,
                                           const std::vector<Path>& paths,

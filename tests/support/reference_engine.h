@@ -1,6 +1,6 @@
-// A second engine, written to be obvious and not to be fast: every op is an object, every instant looks at
-// all of them, and rates, memory and flows are worked out anew each time. It shares the headers of the
-// engine's contract with the real one and nothing else.
+// A second engine, written to be obvious and not to be fast: every op is an object, every instant
+// looks at all of them, and rates, memory and flows are worked out anew each time. It shares the
+// headers of the engine's contract with the real one and nothing else.
 #pragma once
 
 #include <vector>

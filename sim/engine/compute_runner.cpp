@@ -1,0 +1,88 @@
+#include "sim/engine/compute_runner.h"
+
+#include <algorithm>
+
+namespace trainyard {
+namespace {
+
+constexpr auto kIgnore = [](std::uint32_t, Duration, Duration) {};
+
+}  // namespace
+
+std::int64_t ComputeRunner::rate(std::uint32_t actor) const {
+  const std::int64_t units = state_.machine.actors[ActorId{actor}].units;
+  return std::max<std::int64_t>(1, units - state_.actors[actor].taken);
+}
+
+void ComputeRunner::push_end(std::uint32_t number, Duration end) {
+  queue_.push({end, number, ++state_.streams[number].version, Phase::finish, kind_});
+}
+
+void ComputeRunner::begin(std::uint32_t number) {
+  StreamState& stream = state_.streams[number];
+  const ActorState& owner = state_.actors[stream.actor];
+  if (owner.taken == 0) {
+    const CompiledOp& op = state_.op(stream);
+    const WorkTime& time = state_.work_times[owner.times][op.subject];
+    const std::int64_t before = state_.program(stream).launches_before(stream.head.call, op);
+    push_end(number,
+             std::max(stream.begin + time.total, before * state_.actor(stream).launch + time.host));
+    return;
+  }
+  const KernelSequence kernels = state_.kernels(stream);
+  stream.slot = new_clock();
+  clocks_[stream.slot] = KernelClock(kernels, stream.begin, rate(stream.actor));
+  push_end(number, KernelClock(clocks_[stream.slot]).finish(kernels, kIgnore));
+}
+
+void ComputeRunner::change_rate(std::uint32_t actor) {
+  const ActorState& owner = state_.actors[actor];
+  const std::int64_t new_rate = rate(actor);
+  for (std::uint32_t s = owner.first_stream; s < owner.first_stream + owner.streams; ++s) {
+    StreamState& stream = state_.streams[s];
+    if (stream.state != HeadState::running || state_.op(stream).kind != OpKind::compute) continue;
+    const KernelSequence kernels = state_.kernels(stream);
+    if (stream.slot == kNone) {
+      stream.slot = new_clock();
+      clocks_[stream.slot] = KernelClock(kernels, stream.begin, kernels.units);
+    }
+    KernelClock& clock = clocks_[stream.slot];
+    if (clock.rate() == new_rate) continue;
+    if (recorder_.wants_kernels(stream.actor)) {
+      clock.advance(kernels, queue_.now(), [&](std::uint32_t kernel, Duration begin, Duration end) {
+        recorder_.kernel(stream, kernel, begin, end);
+      });
+    } else {
+      clock.advance(kernels, queue_.now(), kIgnore);
+    }
+    clock.set_rate(new_rate);
+    push_end(s, KernelClock(clock).finish(kernels, kIgnore));
+  }
+}
+
+bool ComputeRunner::finish(std::uint32_t number, std::uint32_t version) {
+  const StreamState& stream = state_.streams[number];
+  if (stream.version != version) return false;
+  if (recorder_.wants_kernels(stream.actor)) {
+    const KernelSequence kernels = state_.kernels(stream);
+    KernelClock clock = stream.slot == kNone ? KernelClock(kernels, stream.begin, kernels.units)
+                                             : clocks_[stream.slot];
+    clock.finish(kernels, [&](std::uint32_t kernel, Duration begin, Duration end) {
+      recorder_.kernel(stream, kernel, begin, end);
+    });
+  }
+  if (stream.slot != kNone) free_clocks_.push_back(stream.slot);
+  return true;
+}
+
+std::uint32_t ComputeRunner::new_clock() {
+  if (free_clocks_.empty()) {
+    clocks_.emplace_back();
+    return static_cast<std::uint32_t>(clocks_.size() - 1);
+  }
+  const std::uint32_t clock = free_clocks_.back();
+  free_clocks_.pop_back();
+  return clock;
+}
+
+}  // namespace trainyard

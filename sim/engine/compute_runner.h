@@ -1,0 +1,41 @@
+// Runs compute ops: one event per op as long as its rate stays, a KernelClock once it has changed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/engine/event_queue.h"
+#include "sim/engine/recorder.h"
+#include "sim/engine/run_state.h"
+
+namespace trainyard {
+
+class ComputeRunner {
+ public:
+  // Pushes events (finish, `kind`, stream, version).
+  ComputeRunner(RunState& state, EventQueue& queue, Recorder& recorder, std::uint8_t kind)
+      : state_(state), queue_(queue), recorder_(recorder), kind_(kind) {}
+
+  // The head of the stream, a compute op, begins now.
+  void begin(std::uint32_t number);
+  // What transfers hold of the actor may have changed at this instant.
+  void change_rate(std::uint32_t actor);
+  // False if the event is stale. Otherwise the op has ended, its kernels are recorded and its clock
+  // is free.
+  bool finish(std::uint32_t number, std::uint32_t version);
+
+ private:
+  // Units left to kernels; a kernel never stops altogether.
+  std::int64_t rate(std::uint32_t actor) const;
+  void push_end(std::uint32_t number, Duration end);
+  std::uint32_t new_clock();
+
+  RunState& state_;
+  EventQueue& queue_;
+  Recorder& recorder_;
+  std::uint8_t kind_;
+  std::vector<KernelClock> clocks_;  // by StreamState::slot
+  std::vector<std::uint32_t> free_clocks_;
+};
+
+}  // namespace trainyard

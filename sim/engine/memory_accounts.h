@@ -1,0 +1,54 @@
+// The memory of all actors over time: what each holds, when it held most, and whose that was.
+//
+// What counts at an instant is what is held after all of that instant's changes, so that the order
+// in which simultaneous ops end and begin cannot show.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/engine/recorder.h"
+#include "sim/engine/run_state.h"
+#include "sim/engine/trace.h"
+
+namespace trainyard {
+
+class MemoryAccounts {
+ public:
+  explicit MemoryAccounts(const RunState& state);
+
+  // The head of the stream begins: takes. Requires: its state is not running yet.
+  void begin(const StreamState& stream, Duration now, Recorder& recorder);
+  // The head of the stream ends: gives back. Requires: it is still the head.
+  void end(const StreamState& stream, Duration now, Recorder& recorder);
+  // No more changes will come at or before `now`.
+  void settle(Duration now);
+
+  MemoryPeak peak(ActorId actor) const;
+  // The actor whose peak exceeds its capacity by most, the lowest among equals.
+  std::optional<ActorId> furthest_over() const;
+  // What was live at the peak by (category, owner), largest first. Requires: settled, over
+  // capacity.
+  std::vector<MemoryChange> owners_of_peak(ActorId actor) const;
+
+ private:
+  struct Account {
+    Duration changed{};
+    std::int64_t level = 0;
+    std::array<std::int64_t, kMaxCategories> by_category{};
+    MemoryPeak peak;
+  };
+
+  void change(const StreamState& stream, int sign, Duration now, Recorder& recorder);
+  void settle(std::uint32_t actor, Duration now);
+
+  const RunState& state_;
+  std::vector<Account> accounts_;  // by actor
+  // Where the streams stood at the peak of an actor that is over its capacity; by stream.
+  std::vector<std::uint32_t> peak_ended_;
+  std::vector<bool> peak_running_;
+};
+
+}  // namespace trainyard

@@ -1,0 +1,121 @@
+// Kernels: held up by the host, slowed down by communication, exact in both.
+#include <doctest/doctest.h>
+
+#include "tests/support/program_builder.h"
+
+using namespace trainyard;
+using namespace trainyard::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+RunOptions detailed() {
+  RunOptions options;
+  options.record = Record::kernels;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("the host issues launches one after another over all streams") {
+  MachineBuilder m;
+  auto& p = m.program({"a", "b"});
+  p.kernels("x", 0, {1ns, 1ns, 50ns}).launches(3);
+  p.kernels("y", 1, {4ns}).launches(1);
+  p.kernels("z", 1, {4ns}).launches(0);
+  const ActorId a = m.actor(p);
+  m[a].launch = 10ns;
+  const Trace trace = completed(m, detailed());
+  REQUIRE(trace.spans.size() == 3);
+  CHECK(trace.spans[0] == Span{a, 0, 0, 10ns, 10ns, 10ns, 80ns});
+  CHECK(trace.spans[1] == Span{a, 0, 1, 40ns, 40ns, 40ns, 44ns});
+  CHECK(trace.spans[2] == Span{a, 0, 2, 40ns, 44ns, 44ns, 48ns});
+  REQUIRE(trace.kernels.size() == 5);
+  CHECK(trace.kernels[0].begin == 10ns);  // launch-bound, with gaps
+  CHECK(trace.kernels[0].end == 11ns);
+  CHECK(trace.kernels[1].begin == 20ns);
+  CHECK(trace.kernels[2].begin == 30ns);
+  CHECK(trace.kernels[2].end == 80ns);
+}
+
+TEST_CASE("launches are counted over blocks and calls") {
+  MachineBuilder m;
+  auto& p = m.program({"a"});
+  p.compute("x", 0, 1ns).launches(2);
+  p.block().compute("y", 0, 1ns).launches(1);
+  p.call(0).call(1).call(0);
+  const ActorId a = m.actor(p);
+  m[a].launch = 10ns;
+  const Trace trace = completed(m);
+  CHECK(trace.spans[0].issued == 10ns);
+  CHECK(trace.spans[1].issued == 30ns);
+  CHECK(trace.spans[2].issued == 40ns);
+  CHECK(trace.end == 41ns);
+}
+
+TEST_CASE("an op without kernels takes no time") {
+  MachineBuilder m;
+  auto& p = m.program({"a"});
+  p.compute("x", 0, 3ns)
+      .kernels("nothing", 0, {})
+      .kernels("zero", 0, {0ns, 0ns})
+      .compute("y", 0, 2ns);
+  m.actor(p);
+  const Trace trace = completed(m, detailed());
+  CHECK(trace.spans[1].begin == 3ns);
+  CHECK(trace.spans[1].end == 3ns);
+  CHECK(trace.kernels.size() == 4);
+  CHECK(trace.end == 5ns);
+}
+
+TEST_CASE("kernels run at the rate of the units that transfers leave") {
+  // 10 units; from 4 ns to 10 ns a collective holds 4 of them. 20 ns of work: 4 at full speed, 6 x
+  // 0.6 = 3.6 meanwhile, the other 12.4 at full speed.
+  MachineBuilder m;
+  auto& p = m.program({"compute", "communication"});
+  p.compute("first", 1, 4ns);
+  p.collective("ar", 1, 0, 0);
+  p.compute("kernel", 0, 20ns);
+  const ActorId a = m.actor(p);
+  m[a].units = 10;
+  m.communicator({a}, {{.latency = 6ns, .bytes = {}, .rate = 0, .units_taken = 4}});
+  CHECK(completed(m).end == 4ns + 6ns + Duration(12'400));
+}
+
+TEST_CASE("a kernel that is slowed down ends on the next whole picosecond") {
+  MachineBuilder m;
+  auto& p = m.program({"compute", "communication"});
+  p.collective("ar", 1, 0, 0);
+  p.kernels("k", 0, {Duration(10), Duration(1)});
+  const ActorId a = m.actor(p);
+  m[a].units = 3;
+  m.communicator({a}, {{.latency = 1ns, .bytes = {}, .rate = 0, .units_taken = 1}});
+  const Trace trace = completed(m, detailed());
+  CHECK(trace.kernels[0].end == Duration(15));    // ceil(30 / 2)
+  CHECK(trace.kernels[1].begin == Duration(15));  // the next one does not inherit a fraction
+  CHECK(trace.kernels[1].end == Duration(17));    // ceil(3 / 2)
+}
+
+TEST_CASE("transfers leave at least one unit") {
+  MachineBuilder m;
+  auto& p = m.program({"compute", "communication"});
+  p.collective("ar", 1, 0, 0).compute("k", 0, Duration(5));
+  const ActorId a = m.actor(p);
+  m[a].units = 4;
+  m.communicator({a}, {{.latency = 1ns, .bytes = {}, .rate = 0, .units_taken = 9}});
+  CHECK(completed(m).spans[0].end == Duration(20));
+}
+
+TEST_CASE("a message holds units at both ends while it is in flight") {
+  MachineBuilder m;
+  auto& source = m.program({"compute", "p2p"});
+  source.send("s", 1, 0, 0).compute("k", 0, 10ns);
+  auto& destination = m.program({"compute", "p2p"});
+  destination.compute("k", 0, 10ns).receive("r", 1, 0, 0);
+  const ActorId a = m.actor(source), b = m.actor(destination);
+  m[a].units = m[b].units = 2;
+  m.channel(a, b, {{.latency = 4ns, .bytes = {}, .rate = 0, .units_taken = 1}});
+  const Trace trace = completed(m);
+  CHECK(trace.spans[0].end == 12ns);  // 4 ns at half speed
+  CHECK(trace.spans[2].end == 12ns);
+}

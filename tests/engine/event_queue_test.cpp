@@ -1,0 +1,119 @@
+#include "sim/engine/event_queue.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <queue>
+#include <tuple>
+#include <vector>
+
+#include "sim/base/random.h"
+#include "tests/support/print.h"
+
+using namespace trainyard;
+
+namespace {
+
+using Key = std::tuple<Duration, Phase, std::uint32_t>;  // the subject numbers the pushes
+
+Key key(const Event& event) {
+  return {event.at, event.phase, event.subject};
+}
+
+struct BinaryHeap {
+  void push(const Event& event) { heap.push(event); }
+  Event pop() {
+    const Event event = heap.top();
+    heap.pop();
+    return event;
+  }
+  struct Later {
+    bool operator()(const Event& a, const Event& b) const { return key(a) > key(b); }
+  };
+  std::priority_queue<Event, std::vector<Event>, Later> heap;
+};
+
+struct SortedVector {  // the next event last
+  void push(const Event& event) {
+    const auto later = [](const Event& a, const Event& b) { return key(a) > key(b); };
+    list.insert(std::upper_bound(list.begin(), list.end(), event, later), event);
+  }
+  Event pop() {
+    const Event event = list.back();
+    list.pop_back();
+    return event;
+  }
+  std::vector<Event> list;
+};
+
+// Half of the delays are short, some are zero and go to any phase, so ties are the rule.
+Event random_event(SplitMix64& random, Duration now, std::uint32_t sequence) {
+  constexpr std::uint64_t kRange[] = {1, 4, 1000, 3'000'000'000'000};
+  const auto delay = static_cast<std::int64_t>(random.below(kRange[random.below(4)]));
+  return {now + Duration(delay), sequence, 0, static_cast<Phase>(random.below(3)), 0};
+}
+
+template <class Other>
+void check_same_order(std::size_t pending, std::size_t operations) {
+  SplitMix64 random(pending);
+  EventQueue queue;
+  Other other;
+  std::uint32_t sequence = 0;
+  std::size_t wrong = 0;
+  Duration last{};
+  for (std::size_t i = 0; i < operations; ++i) {
+    if (queue.size() < pending && (queue.empty() || random.below(3) != 0)) {
+      const Event event = random_event(random, queue.now(), sequence++);
+      queue.push(event);
+      other.push(event);
+    } else {
+      const Event event = queue.pop();
+      wrong += key(event) != key(other.pop());
+      wrong += event.at < last;
+      last = event.at;
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+}  // namespace
+
+TEST_CASE("radix heap, binary heap and sorted vector give the same sequence") {
+  check_same_order<BinaryHeap>(30'000, 1'000'000);
+  check_same_order<BinaryHeap>(3, 200'000);
+  check_same_order<SortedVector>(200, 1'000'000);
+}
+
+TEST_CASE("events of one instant leave by phase, then in the order they came") {
+  EventQueue queue;
+  const Duration at(7);
+  queue.push({at, 0, 0, Phase::reshare, 0});
+  queue.push({at, 1, 0, Phase::start, 0});
+  queue.push({at, 2, 0, Phase::finish, 0});
+  queue.push({at, 3, 0, Phase::start, 0});
+  queue.push({at, 4, 0, Phase::finish, 0});
+  for (std::uint32_t expected : {2U, 4U, 1U, 3U, 0U})
+    CHECK(queue.pop().subject == expected);
+  CHECK(queue.empty());
+}
+
+TEST_CASE("an event at the present time goes before those of later phases that wait") {
+  EventQueue queue;
+  queue.push({Duration(5), 0, 0, Phase::start, 0});
+  queue.push({Duration(5), 1, 0, Phase::start, 0});
+  queue.push({Duration(5), 2, 0, Phase::reshare, 0});
+  CHECK(queue.pop().subject == 0);
+  queue.push({Duration(5), 3, 0, Phase::finish, 0});  // what began ends at once
+  CHECK(queue.pop().subject == 3);
+  CHECK(queue.pop().subject == 1);
+  CHECK(queue.pop().subject == 2);
+}
+
+TEST_CASE("the queue reaches the end of time") {
+  EventQueue queue;
+  const Duration end((std::int64_t{1} << 62) - 1);
+  queue.push({end, 1, 0, Phase::finish, 0});
+  queue.push({Duration(0), 0, 0, Phase::finish, 0});
+  CHECK(queue.pop().at == Duration(0));
+  CHECK(queue.pop().at == end);
+}
