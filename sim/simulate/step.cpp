@@ -1,0 +1,55 @@
+#include "sim/simulate/step.h"
+
+#include "topologies/topology.h"
+
+namespace trainyard {
+
+const Trace& Step::trace() const {
+  if (const auto* memory = std::get_if<OutOfMemory>(&outcome)) return memory->trace;
+  if (const auto* deadlock = std::get_if<Deadlock>(&outcome)) return deadlock->trace;
+  return std::get<Trace>(outcome);
+}
+
+MachinePeaks peaks(const GpuSpec& gpu) {
+  return {.fp32 = gpu.fp32,
+          .tf32 = gpu.tf32,
+          .fp16 = gpu.fp16,
+          .bf16 = gpu.bf16,
+          .fp8 = gpu.fp8,
+          .memory_bandwidth = gpu.memory_bandwidth,
+          .l2 = gpu.l2};
+}
+
+std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) {
+  auto step = std::make_unique<Step>();
+  step->work = network_work(job.network, execution(job.recipe, job.plan));
+  step->plan = plan_step(step->work, job.recipe, job.plan);
+
+  const MachinePeaks gpu = peaks(job.cluster.server.gpu);
+  const std::unique_ptr<ComputeCost> compute =
+      job.profile ? fitted_compute_cost(*job.profile, gpu) : roofline_compute_cost(gpu);
+  const std::unique_ptr<MessageCost> messages =
+      job.profile ? fitted_message_cost(*job.profile) : closed_form_message_cost();
+  std::optional<Topology> topology;
+  if (job.fidelity == Fidelity::flow) topology.emplace(job.cluster);
+  const RankMap ranks(job.plan.degrees, job.plan.rank_order);
+  step->lowered =
+      lower(step->plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
+            {.fidelity = job.fidelity,
+             .fold = !options.unfold,
+             .stragglers = job.stragglers,
+             .launch = job.profile ? to_duration(job.profile->launch) : Duration(0)});
+  if (!options.run) return step;
+
+  RunOptions run_options;
+  run_options.record = Record::kernels;
+  run_options.recorded.assign(step->lowered.machine.actors.size(), false);
+  for (std::size_t c = 0; c < step->lowered.classes.size(); ++c) {
+    if (options.recorded_classes.empty() || options.recorded_classes[c])
+      run_options.recorded[index(step->lowered.classes[c].actor)] = true;
+  }
+  step->outcome = run(step->lowered.machine, run_options);
+  return step;
+}
+
+}  // namespace trainyard

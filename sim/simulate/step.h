@@ -1,0 +1,51 @@
+// The stages between a scenario and its report, with every intermediate value: what explain prints and
+// tests look into.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "models/network.h"
+#include "sim/cost/profile.h"
+#include "sim/engine/engine.h"
+#include "sim/lower/lower.h"
+#include "sim/plan/rank_map.h"
+#include "sim/plan/recipe.h"
+#include "sim/plan/step_plan.h"
+#include "topologies/cluster.h"
+
+namespace trainyard {
+
+// A job as plain values: what a scenario says, without its file.
+struct Job {
+  Network network;
+  ClusterSpec cluster;
+  TrainingRecipe recipe;
+  ParallelPlan plan;
+  std::optional<Profile> profile;  // none: datasheet and closed forms
+  std::vector<Straggler> stragglers;
+  Fidelity fidelity = Fidelity::closed_form;
+};
+
+struct Step {
+  NetworkWork work;
+  StepPlan plan;
+  Lowered lowered;
+  Outcome outcome;
+
+  const Trace& trace() const;  // also of an outcome that is not feasible
+};
+
+struct StepOptions {
+  bool unfold = false;
+  bool run = true;                     // false: stop before the engine
+  std::vector<bool> recorded_classes;  // empty: all
+};
+
+// Requires: a job that sim/scenario accepts. The result is movable: nothing in it points into `job`.
+std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options = {});
+
+MachinePeaks peaks(const GpuSpec& gpu);
+
+}  // namespace trainyard

@@ -1,0 +1,168 @@
+#include "sim/simulate/summarize.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "sim/base/check.h"
+#include "sim/base/text.h"
+#include "sim/simulate/actor_spans.h"
+#include "sim/simulate/breakdown.h"
+
+namespace trainyard {
+namespace {
+
+FlopsPerSecond peak_of(const GpuSpec& gpu, Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32: return gpu.fp32;
+    case Dtype::tf32: return gpu.tf32;
+    case Dtype::fp16: return gpu.fp16;
+    case Dtype::bf16: return gpu.bf16;
+    case Dtype::fp8: return gpu.fp8;
+  }
+  return gpu.fp32;
+}
+
+void describe_job(const Job& job, const Step& step, StepReport& report) {
+  const ParallelDegrees& degrees = job.plan.degrees;
+  report.world_size = degrees.world_size();
+  report.tensor = degrees.tensor;
+  report.data = degrees.data;
+  report.pipeline = degrees.pipeline;
+  report.schedule = job.plan.schedule;
+  report.stages = step.plan.shape.stages;
+  report.chunks = step.plan.shape.chunks;
+  report.microbatches = step.plan.shape.microbatches;
+  report.gpu = job.cluster.server.gpu.name;
+  report.server = job.cluster.server.name;
+  report.servers = job.cluster.servers;
+  report.parameters = parameter_count(job.network, job.recipe.sequence_length);
+  report.global_batch = job.recipe.global_batch;
+  report.sequence_length = job.recipe.sequence_length;
+  report.is_language = std::holds_alternative<Transformer>(job.network);
+  report.profile = job.profile ? job.profile->name : "none (datasheet and closed forms)";
+  report.fidelity = job.fidelity == Fidelity::flow ? "flow" : "closed_form";
+  report.classes = static_cast<int>(step.lowered.classes.size());
+}
+
+void rate_throughput(const Job& job, const Step& step, StepReport& report) {
+  const double seconds = Seconds(*report.step_time).count();
+  const double gpus = report.world_size;
+  const double peak = peak_of(job.cluster.server.gpu, job.recipe.compute).count();
+  report.model_flops = step.plan.model_flops.count();
+  report.samples_per_s = static_cast<double>(job.recipe.global_batch) / seconds;
+  if (report.is_language) {
+    report.tokens_per_s =
+        report.samples_per_s * static_cast<double>(job.recipe.sequence_length);
+    report.tokens_per_s_per_gpu = report.tokens_per_s / gpus;
+  }
+  report.model_tflops_per_gpu = report.model_flops / seconds / gpus / 1e12;
+  if (peak > 0) {
+    report.mfu = report.model_flops / (seconds * gpus * peak);
+    report.hfu = step.plan.executed_flops.count() / (seconds * gpus * peak);
+  }
+}
+
+void break_down(const Step& step, StepReport& report) {
+  const Trace& trace = step.trace();
+  const Lowered& lowered = step.lowered;
+  std::size_t slowest = 0;
+  for (std::size_t c = 1; c < lowered.classes.size(); ++c) {
+    if (trace.finished[lowered.classes[c].actor] > trace.finished[lowered.classes[slowest].actor])
+      slowest = c;
+  }
+  double idle = 0;
+  for (std::size_t c = 0; c < lowered.classes.size(); ++c) {
+    const RankClass& rank_class = lowered.classes[c];
+    const StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+    const Breakdown parts =
+        breakdown(stage, spans_of(trace, rank_class.actor), kernels_of(trace, rank_class.actor),
+                  trace.end);
+    report.ranks.push_back(
+        {rank_class.representative, rank_class.ranks, rank_class.stage, parts});
+    const Duration busy = parts[static_cast<std::size_t>(TimeCategory::compute)] +
+                          parts[static_cast<std::size_t>(TimeCategory::optimizer)];
+    idle += rank_class.ranks * Seconds(trace.end - busy).count();
+    if (c == slowest) {
+      report.breakdown = parts;
+      report.slowest_rank = rank_class.representative;
+    }
+  }
+  if (trace.end > Duration(0))
+    report.bubble_fraction = idle / (report.world_size * Seconds(trace.end).count());
+}
+
+void account_memory(const Job& job, const Step& step, StepReport& report) {
+  const Trace& trace = step.trace();
+  MemoryReport& memory = report.memory;
+  memory.capacity = job.cluster.server.gpu.memory;
+  const RankClass* worst = nullptr;
+  for (const RankClass& rank_class : step.lowered.classes) {
+    if (worst == nullptr || trace.peaks[rank_class.actor].peak > memory.peak) {
+      worst = &rank_class;
+      memory.peak = trace.peaks[rank_class.actor].peak;
+    }
+  }
+  const MemoryPeak& peak = trace.peaks[worst->actor];
+  memory.peak_rank = worst->representative;
+  memory.peak_at = peak.at;
+  for (std::size_t k = 0; k < kMemoryCategories; ++k)
+    memory.by_category[k] = Bytes(peak.by_category[k]);
+  memory.fits = memory.peak <= memory.capacity;
+
+  const Program& program = step.plan.stages[static_cast<std::size_t>(worst->stage)].program;
+  std::map<std::pair<std::uint8_t, std::uint32_t>, std::int64_t> live;
+  for (const MemoryEffect& effect : program.resident)
+    live[{effect.category, effect.owner}] += effect.bytes;
+  for (const MemoryChange& change : changes_to_peak(trace, worst->actor))
+    live[{change.category, change.owner}] += change.bytes;
+  for (const auto& [key, bytes] : live) {
+    if (bytes > 0)
+      memory.owners.push_back({static_cast<MemoryCategory>(key.first), program.labels[key.second],
+                               Bytes(bytes)});
+  }
+  std::stable_sort(memory.owners.begin(), memory.owners.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  if (memory.owners.size() > 12) memory.owners.resize(12);
+}
+
+std::string text_of(const Step& step, const Deadlock& deadlock) {
+  std::string text = fmt::format("deadlock at {}: ", to_text(deadlock.at));
+  const std::size_t shown = std::min<std::size_t>(deadlock.waiting.size(), 4);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const Waiting& waiting = deadlock.waiting[i];
+    const Actor& actor = step.lowered.machine.actors[waiting.actor];
+    const Op& op = actor.program->blocks[actor.program->calls[waiting.call].block].ops[waiting.op];
+    text += fmt::format("{}actor {} '{}' {}", i == 0 ? "" : "; ", index(waiting.actor),
+                        actor.program->labels[op.label], waiting.why);
+  }
+  if (deadlock.waiting.size() > shown)
+    text += fmt::format("; and {} more", deadlock.waiting.size() - shown);
+  return text;
+}
+
+}  // namespace
+
+StepReport summarize(const Job& job, const Step& step) {
+  StepReport report;
+  describe_job(job, step, report);
+  const Trace& trace = step.trace();
+  report.events = trace.events;
+  report.ops = trace.ops;
+  if (const auto* deadlock = std::get_if<Deadlock>(&step.outcome)) {
+    report.fits = false;
+    report.deadlock = text_of(step, *deadlock);
+    return report;
+  }
+  report.simulated_step = trace.end;
+  account_memory(job, step, report);
+  report.fits = report.memory.fits;
+  if (report.fits) report.step_time = trace.end;
+  if (report.step_time && *report.step_time > Duration(0)) rate_throughput(job, step, report);
+  break_down(step, report);
+  account_basis(job, step, report);
+  return report;
+}
+
+}  // namespace trainyard

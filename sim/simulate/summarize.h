@@ -1,0 +1,16 @@
+// Step -> StepReport and Timeline: pure functions of what was simulated.
+#pragma once
+
+#include "sim/simulate/step.h"
+#include "sim/simulate/step_report.h"
+#include "sim/simulate/timeline.h"
+
+namespace trainyard {
+
+// Everything but the names that only a scenario knows (name, label, description, warnings).
+StepReport summarize(const Job& job, const Step& step);
+
+// Lanes of at most `ranks_shown` classes, spread over the stages, and their memory.
+Timeline timeline(const Step& step, int ranks_shown);
+
+}  // namespace trainyard
