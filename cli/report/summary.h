@@ -21,7 +21,7 @@ Baseline baseline_of(const StepReport& report);
 // Step time of the baseline over this one; empty if either has none.
 std::optional<double> speedup(const StepReport& report, const Baseline& baseline);
 
-// One object. With a baseline it also has "baseline" and "speedup". indent < 0: one line.
+// One object; its first key names the program's version. With a baseline it also has "baseline" and "speedup". indent < 0: one line.
 std::string to_json(const StepReport& report, const std::optional<Baseline>& baseline = {},
                     int indent = 2);
 

@@ -23,17 +23,19 @@ std::size_t width(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+// Bytes of the longest beginning of `text` that takes at most `columns`.
+std::size_t prefix_of(std::string_view text, std::size_t columns) {
+  std::size_t taken = 0;
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if ((text[i] & 0xC0) != 0x80 && ++taken > columns) return i;
+  return text.size();
+}
+
 // Padded to `columns`, or cut with "..." behind whole code points.
 std::string fit(std::string_view text, std::size_t columns) {
   const std::size_t have = width(text);
   if (have <= columns) return std::string(text) + std::string(columns - have, ' ');
-  std::string out;
-  std::size_t taken = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if ((text[i] & 0xC0) != 0x80 && ++taken > columns - 3) break;
-    out += text[i];
-  }
-  return out + "...";
+  return std::string(text.substr(0, prefix_of(text, columns - 3))) + "...";
 }
 
 std::string right(std::string_view text, std::size_t columns) {
@@ -46,8 +48,11 @@ std::string wrap(std::string_view text, std::size_t indent) {
   std::size_t column = indent;
   while (!text.empty()) {
     const std::size_t space = std::min(text.find(' '), text.size());
-    const std::string_view word = text.substr(0, space);
-    text.remove_prefix(std::min(space + 1, text.size()));
+    std::string_view word = text.substr(0, space);
+    const std::size_t room = prefix_of(word, kColumns - indent);
+    const bool cut = room < word.size();  // a word longer than a line goes on in the next
+    word = word.substr(0, room);
+    text.remove_prefix(cut ? room : std::min(space + 1, text.size()));
     if (column > indent && column + 1 + width(word) > kColumns) {
       out += "\n" + std::string(indent, ' ');
       column = indent;
@@ -198,7 +203,7 @@ std::vector<std::string> table_row(const StepReport& report, const Baseline& bas
 
 std::string to_text(const StepReport& report, const TextOptions& options) {
   const Painter paint(options);
-  std::string text = paint.bold(escape_control(label_of(report))) + "\n";
+  std::string text = paint.bold(wrap(escape_control(label_of(report)), 0));
   text += wrap(escape_control(describe(report)), 0) + "\n";
   text += headline(report, paint) + memory_row(report, paint);
   return text + breakdown_rows(report, paint) + notes(report, paint);
@@ -215,7 +220,7 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
   table.rows.push_back({"variant", "step", "speed-up", language ? "tokens/s" : "samples/s", "MFU",
                         "idle", "memory"});
   for (const StepReport& report : reports) table.rows.push_back(table_row(report, base));
-  std::string text = paint.bold(escape_control(heading)) + "\n\n" + lay_out(table) + "\n";
+  std::string text = paint.bold(wrap(escape_control(heading), 0)) + "\n" + lay_out(table) + "\n";
   text += wrap(fmt::format("Speed-up over {}.", escape_control(base.name)), 0);
   for (const StepReport& report : reports) {
     if (report.step_time) continue;

@@ -1,1 +1,157 @@
 #include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cli/report/summary.h"
+#include "fixture.h"
+
+using namespace trainyard;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+std::vector<StepReport> reports() {
+  std::vector<StepReport> list;
+  for (const ReportVariant& variant : fixture::four_variants()) list.push_back(variant.report);
+  return list;
+}
+
+Duration sum(const Breakdown& breakdown) {
+  Duration total{};
+  for (const Duration part : breakdown) total += part;
+  return total;
+}
+
+}  // namespace
+
+TEST_CASE("the fixture's breakdowns sum to the step in integer picoseconds on every rank") {
+  for (const StepReport& report : reports()) {
+    CHECK(sum(report.breakdown) == report.simulated_step);
+    for (const auto& rank : report.ranks) CHECK(sum(rank.breakdown) == report.simulated_step);
+  }
+}
+
+TEST_CASE("the breakdown of the summary sums to its step") {
+  for (const StepReport& report : reports()) {
+    const Json json = Json::parse(to_json(report));
+    std::int64_t total = 0;
+    for (const auto& [key, value] : json["breakdown_s"].items())
+      total += std::llround(value.get<double>() * 1e12);
+    CHECK(total == report.simulated_step.count());
+  }
+}
+
+TEST_CASE("every number of the report is in its summary") {
+  const StepReport report = reports()[1];
+  const Json json = Json::parse(to_json(report));
+  CHECK(json["step_time_s"].get<double>() == Seconds(*report.step_time).count());
+  CHECK(json["tokens_per_s"].get<double>() == report.tokens_per_s);
+  CHECK(json["tokens_per_s_per_gpu"].get<double>() == report.tokens_per_s_per_gpu);
+  CHECK(json["mfu"].get<double>() == report.mfu);
+  CHECK(json["hfu"].get<double>() == report.hfu);
+  CHECK(json["world_size"] == 8);
+  CHECK(json["pipeline"]["schedule"] == "1f1b");
+  CHECK(json["pipeline"]["bubble_fraction"].get<double>() == report.bubble_fraction);
+  CHECK(json["memory"]["peak_bytes"] == report.memory.peak.count());
+  CHECK(json["engine"]["events"] == report.events);
+  CHECK(json["basis"]["measured"] == 0.58);
+  CHECK(json["basis"]["extrapolated"] == 0.0);
+  CHECK(json["sources"].size() == 3);
+}
+
+TEST_CASE("keys stand in a fixed order, the headline first") {
+  const Json json = Json::parse(to_json(reports()[0]));
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json.items()) keys.push_back(key);
+  CHECK(keys[0] == "trainyard");
+  CHECK(keys[1] == "name");
+  const auto at = [&](const char* key) { return std::find(keys.begin(), keys.end(), key) - keys.begin(); };
+  CHECK(at("world_size") < at("step_time_s"));
+  CHECK(at("step_time_s") < at("breakdown_s"));
+  CHECK(at("breakdown_s") < at("memory"));
+  CHECK(keys.back() == "warnings");
+}
+
+TEST_CASE("a variant that does not fit has no step time and no rates, but all of its memory") {
+  const Json json = Json::parse(to_json(reports()[3]));
+  CHECK(json["status"] == "out_of_memory");
+  CHECK(json["step_time_s"].is_null());
+  CHECK(json["tokens_per_s"].is_null());
+  CHECK(json["mfu"].is_null());
+  CHECK(json["memory"]["fits"] == false);
+  CHECK(json["memory"]["peak_bytes"] > json["memory"]["capacity_bytes"]);
+  CHECK(!json["memory"]["owners"].empty());
+  CHECK(json["simulated_step_s"].get<double>() > 0);
+}
+
+TEST_CASE("a step that never finishes says why") {
+  StepReport report = reports()[0];
+  report.deadlock = "rank 0 waits for rank 1";
+  report.step_time.reset();
+  const Json json = Json::parse(to_json(report));
+  CHECK(json["status"] == "deadlock");
+  CHECK(json["reason"] == "never finishes: rank 0 waits for rank 1");
+}
+
+TEST_CASE("images have no tokens") {
+  StepReport report = reports()[0];
+  report.is_language = false;
+  const Json json = Json::parse(to_json(report));
+  CHECK(json["tokens_per_s"].is_null());
+  CHECK(json["sequence_length"].is_null());
+  CHECK(json["samples_per_s"].get<double>() > 0);
+}
+
+TEST_CASE("a comparison holds each variant's summary in the order given") {
+  const std::vector<StepReport> list = reports();
+  const Json json = Json::parse(compare_json("four", list, 1));
+  CHECK(json["baseline"] == "1F1B");
+  REQUIRE(json["variants"].size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    Json one = Json::parse(to_json(list[i], baseline_of(list[1])));
+    one.erase("trainyard");  // said once for the file
+    const bool same = json["variants"][i] == one;
+    CHECK(same);
+  }
+  CHECK(json["variants"][1]["speedup"] == 1.0);
+  CHECK(json["variants"][3]["speedup"].is_null());
+}
+
+TEST_CASE("the speed-up is the baseline's time over the variant's") {
+  StepReport slow, fast;
+  slow.step_time = Duration(3'000'000'000'000);
+  fast.step_time = Duration(2'000'000'000'000);
+  CHECK(speedup(fast, baseline_of(slow)) == 1.5);
+  CHECK(!speedup(StepReport{}, baseline_of(slow)));
+  CHECK(!speedup(fast, baseline_of(StepReport{})));
+}
+
+TEST_CASE("text that is not UTF-8 does not break the file") {
+  StepReport report;
+  for (const std::string& text : fixture::hostile_texts()) report.warnings.push_back(text);
+  const Json json = Json::parse(to_json(report));
+  CHECK(json["warnings"].size() == fixture::hostile_texts().size());
+  CHECK(json["warnings"][0] == fixture::hostile_texts()[0]);
+}
+
+TEST_CASE("the same report gives the same bytes") {
+  CHECK(to_json(reports()[2]) == to_json(reports()[2]));
+}
+
+TEST_CASE("the spread over ranks weighs a class by its ranks") {
+  StepReport report;
+  report.simulated_step = Duration(10);
+  const auto rank = [](int count, std::int64_t compute) {
+    StepReport::RankBreakdown r;
+    r.count = count;
+    r.breakdown[0] = Duration(compute);
+    return r;
+  };
+  report.ranks = {rank(1, 9), rank(3, 4), rank(1, 2)};
+  const Json spread = Json::parse(to_json(report))["breakdown_over_ranks_s"]["compute"];
+  CHECK(spread["min"] == 2e-12);
+  CHECK(spread["median"] == 4e-12);
+  CHECK(spread["max"] == 9e-12);
+}

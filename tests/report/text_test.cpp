@@ -1,1 +1,100 @@
 #include <doctest/doctest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "cli/report/text.h"
+#include "fixture.h"
+
+using namespace trainyard;
+
+namespace {
+
+std::vector<StepReport> reports() {
+  std::vector<StepReport> list;
+  for (const ReportVariant& variant : fixture::four_variants()) list.push_back(variant.report);
+  return list;
+}
+
+void check_width(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const auto columns = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+    CAPTURE(line);
+    CHECK(columns <= 80);
+  }
+}
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("a summary and a comparison fit 80 columns") {
+  const std::vector<StepReport> list = reports();
+  for (const StepReport& report : list) check_width(to_text(report));
+  check_width(compare_text("four", list, 0));
+  StepReport wide = list[0];
+  wide.label = std::string(200, 'w');
+  wide.step_time = Duration(123'456'789'012'345);
+  check_width(compare_text("wide", std::vector<StepReport>{wide, list[3]}, 0));
+}
+
+TEST_CASE("without leave there are no escape sequences, and in ASCII mode no other bytes") {
+  const std::string text = to_text(reports()[1], {false, true}) + compare_text("four", reports(), 0, {false, true});
+  CHECK(std::all_of(text.begin(), text.end(), [](char c) { return c == '\n' || (c >= 0x20 && c < 0x7F); }));
+  CHECK(!has(to_text(reports()[1]), "\x1b"));
+  CHECK(has(to_text(reports()[1], {true, false}), "\x1b["));
+}
+
+TEST_CASE("names cannot drive the terminal") {
+  for (const ReportVariant& variant : fixture::hostile_variants()) {
+    StepReport report = variant.report;
+    for (const std::string& hostile : fixture::hostile_texts()) {
+      report.name = report.label = report.description = report.gpu = hostile;
+      report.deadlock = hostile;
+      report.step_time.reset();
+      const std::string text = to_text(report) + compare_text(hostile, std::vector<StepReport>{report}, 0);
+      CHECK(!has(text, "\x1b"));
+      CHECK(!has(text, "\x07"));
+      CHECK(!has(text, "\u202e"));
+    }
+  }
+}
+
+TEST_CASE("a variant that does not fit says so with its peak and its capacity") {
+  const std::string one = to_text(reports()[3]);
+  CHECK(has(one, "does not fit"));
+  CHECK(has(one, "54.2 GiB of 40.0 GiB"));
+  const std::string all = compare_text("four", reports(), 0);
+  CHECK(has(all, "OOM"));
+  CHECK(has(all, "54.2 GiB !"));
+  CHECK(has(all, "GPipe, micro-batch of 2: does not fit: 54.2 GiB of 40.0 GiB on rank 0"));
+}
+
+TEST_CASE("rows stay in the order given and the baseline has speed-up 1") {
+  const std::string text = compare_text("four", reports(), 0);
+  CHECK(text.find("GPipe ") < text.find("1F1B "));
+  CHECK(text.find("1F1B ") < text.find("1F1B, tp 2"));
+  CHECK(has(text, "1.00x"));
+}
+
+TEST_CASE("uncalibrated numbers are called so") {
+  StepReport report = reports()[0];
+  report.basis = {{Basis::analytic, 1.0}};
+  CHECK(has(to_text(report), "uncalibrated"));
+  CHECK(has(compare_text("mixed", std::vector<StepReport>{reports()[1], report}, 0), "uncalibrated"));
+}
+
+TEST_CASE("shares of the breakdown add up to 100 % but for rounding") {
+  const std::string text = to_text(reports()[2]);
+  double total = 0;
+  std::istringstream lines(text.substr(text.find("Where the step")));
+  std::string line;
+  std::getline(lines, line);
+  while (std::getline(lines, line) && !line.empty()) {
+    const std::size_t end = line.find(" %");
+    REQUIRE(end != std::string::npos);
+    total += std::stod(line.substr(line.rfind(' ', end - 1)));
+  }
+  CHECK(total == doctest::Approx(100).epsilon(0.004));
+}

@@ -1,0 +1,76 @@
+"""Decodes a trace with protoc and checks what a viewer relies on.
+
+perfetto_test.py <protoc> <perfetto_subset.proto> <trace> <the same, gzipped>
+"""
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+
+
+def decode(protoc, proto, trace):
+    result = subprocess.run(
+        [protoc, "--decode=perfetto.protos.Trace", f"--proto_path={os.path.dirname(proto)}", proto],
+        input=trace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    assert result.returncode == 0, result.stderr.decode()
+    return result.stdout.decode()
+
+
+def one(packet, field, default=None):
+    found = re.search(rf"\b{field}: (\S+)", packet)
+    return found.group(1) if found else default
+
+
+def main():
+    protoc, proto, path, zipped = sys.argv[1:5]
+    with open(path, "rb") as file:
+        trace = file.read()
+    with gzip.open(zipped) as file:
+        assert file.read() == trace, "the gzipped trace is another one"
+    text = decode(protoc, proto, trace)
+    unknown = re.findall(r"^\s*\d+[:{ ].*$", text, re.M)
+    assert not unknown, f"fields that are not Perfetto's: {unknown[:3]}"
+    packets = text.split("\npacket {")
+
+    open_slices, opened, last_at, counters = {}, 0, 0, 0
+    flows, ended, described = {}, 0, set()
+    for packet in packets:
+        if "track_descriptor" in packet:
+            described.add(one(packet, "uuid"))
+            parent = one(packet, "parent_uuid")
+            assert parent is None or parent in described, "a track comes before its process"
+        if "track_event" not in packet:
+            continue
+        at = int(one(packet, "timestamp", "0"))
+        assert at >= last_at, "packets are not in order of time"
+        last_at = at
+        track = one(packet, "track_uuid")
+        assert track in described, f"track {track} is not described"
+        kind = one(packet, "type")
+        depth = open_slices.setdefault(track, [])
+        if kind == "TYPE_SLICE_BEGIN":
+            opened += 1
+            depth.append(at)
+            # Only a receive that waited holds a second slice inside.
+            assert len(depth) <= 2, f"slices overlap on track {track}"
+            assert one(packet, "name_iid") or one(packet, "name"), "a slice without a name"
+            if one(packet, "flow_ids") and "terminating" not in packet:
+                flows[one(packet, "flow_ids")] = at
+            if "terminating_flow_ids" in packet:
+                ended += 1
+                assert one(packet, "terminating_flow_ids") in flows, "a flow ends before it begins"
+        elif kind == "TYPE_SLICE_END":
+            assert depth, f"track {track} ends what it did not begin"
+            assert depth.pop() <= at
+        elif kind == "TYPE_COUNTER":
+            counters += 1
+    assert not any(open_slices.values()), "a slice never ends"
+    assert flows and ended == len(flows), f"{len(flows)} flows begin, {ended} end"
+    assert counters > 0 and "UNIT_SIZE_BYTES" in text, "no memory counters"
+    print(f"{opened} slices, {len(flows)} flows, {counters} counter values, {len(trace)} bytes")
+
+
+if __name__ == "__main__":
+    main()
