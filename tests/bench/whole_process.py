@@ -1,0 +1,54 @@
+#!/usr/bin/python3
+"""Wall time and peak memory of whole runs, from start to JSON, of the shipped scenarios.
+
+usage: whole_process.py PROGRAM [SCENARIO...]
+"""
+
+import glob
+import os
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+RUNS = 5
+
+
+def measure(words):
+    """Seconds and peak resident MiB of one run, and its exit code."""
+    began = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        os.execv(words[0], words)
+    _, status, usage = os.wait4(child, 0)
+    return time.monotonic() - began, usage.ru_maxrss / 1024, os.waitstatus_to_exitcode(status)
+
+
+def command_of(scenario):
+    """As tests/cli/scenarios.txt runs it."""
+    name = os.path.basename(scenario).removesuffix(".json")
+    with open(os.path.join(ROOT, "tests/cli/scenarios.txt"), encoding="utf-8") as file:
+        for line in file:
+            words = line.split()
+            if words and words[0] == name:
+                return words[1]
+    return "run"
+
+
+def main():
+    program = os.path.abspath(sys.argv[1])
+    scenarios = sys.argv[2:] or sorted(glob.glob(os.path.join(ROOT, "configs/scenarios/*.json")))
+    print(f"{'scenario':<32} {'command':<8} {'median s':>9} {'least s':>9} {'MiB':>7}")
+    for scenario in scenarios:
+        command = command_of(scenario)
+        runs = [measure([program, command, scenario, "--json", "-q"]) for _ in range(RUNS)]
+        if any(code not in (0, 1) for _, _, code in runs):
+            sys.exit(f"{scenario}: exit code {runs[0][2]}")
+        times = sorted(seconds for seconds, _, _ in runs)
+        name = os.path.basename(scenario).removesuffix(".json")
+        print(f"{name:<32} {command:<8} {times[RUNS // 2]:>9.3f} {times[0]:>9.3f} {max(m for _, m, _ in runs):>7.1f}")
+
+
+main()

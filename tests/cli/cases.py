@@ -1,0 +1,415 @@
+#!/usr/bin/python3
+"""What the program promises to a shell. Each case is a function; its docstring is the test's name.
+
+usage: cases.py --list | cases.py PROGRAM CASE
+"""
+
+import fcntl
+import gzip
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from process import ENVIRONMENT, require, require_equal, run, tree
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SMALL = os.path.join(HERE, "small.json")
+PROGRAM = sys.argv[1]
+CASES = []
+# Makes every variant of small.json run out of memory.
+NO_MEMORY = [
+    "--set", "/cluster/node/gpu/memory=1MiB",
+]
+
+
+def case(function):
+    CASES.append(function)
+    return function
+
+
+def expect(code, *words, **options):
+    """Runs the program; the exit code is as expected. Returns the texts of both streams."""
+    done = run(PROGRAM, *words, **options)
+    out, err = (stream.decode() if stream is not None else "" for stream in (done.stdout, done.stderr))
+    require_equal(done.returncode, code, f"exit code of {words}; standard error: {err}")
+    return out, err
+
+
+def require_one_line(err, *parts):
+    require_equal(err.count("\n"), 1, f"lines on standard error: {err!r}")
+    for part in parts:
+        require(part in err, f"{part!r} is not in {err!r}")
+
+
+@case
+def prints_results(folder):
+    """A step that can run prints its result on standard output and ends with 0"""
+    out, err = expect(0, "run", SMALL, "--variant", "data", cwd=folder)
+    require(len(out) > 100, out)
+    require_equal(err, "", "standard error")
+    require_equal(os.listdir(folder), [], "files without -o")
+
+
+@case
+def prints_json(folder):
+    """--json prints one object and nothing else"""
+    out, _ = expect(0, "run", SMALL, "--variant", "tensor", "--json")
+    result = json.loads(out)
+    require(result["step_time_s"] > 0 and result["parallelism"]["tp"] == 4, out)
+    out, _ = expect(0, "compare", SMALL, "--json")
+    require_equal(len(json.loads(out)["variants"]), 4, "variants")
+
+
+@case
+def tells_of_variants(folder):
+    """A scenario with variants runs as it stands, and a note says so unless --quiet"""
+    _, err = expect(0, "run", SMALL)
+    require_one_line(err, "variants")
+    _, err = expect(0, "run", SMALL, "-q")
+    require_equal(err, "", "standard error")
+
+
+@case
+def reports_no_memory(folder):
+    """A step that does not fit in memory is an answer: printed, with exit code 1"""
+    out, err = expect(1, "run", SMALL, "--variant", "too-large")
+    require("fit" in out, out)
+    require_equal(err, "", "standard error")
+
+
+@case
+def compares_with_infeasible(folder):
+    """A comparison ends with 1 only if no variant is feasible"""
+    expect(0, "compare", SMALL)
+    out, _ = expect(1, "run", SMALL, *NO_MEMORY, "--json", "-q")
+    require_equal(json.loads(out)["step_time_s"], None, "step time")
+    with open(SMALL, encoding="utf-8") as file:
+        scenario = json.load(file)
+    scenario["variants"] = scenario["variants"][3:]
+    scenario["baseline"] = "too-large"
+    path = os.path.join(folder, "none.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(scenario, file)
+    expect(1, "compare", path)
+
+
+@case
+def sets_values(folder):
+    """--set changes a value, and may stand before the scenario"""
+    out, _ = expect(0, "run", "--set", "training.global_batch=32", SMALL, "--json", "-q")
+    require_equal(json.loads(out)["global_batch"], 32, "global batch")
+    out, _ = expect(0, "run", SMALL, "--set", "/training/global_batch=64", "--json", "-q")
+    require_equal(json.loads(out)["global_batch"], 64, "global batch")
+
+
+@case
+def refuses_unknown_keys(folder):
+    """--set with an unknown key ends with 3 and names the nearest key"""
+    out, err = expect(3, "run", SMALL, "--set", "training.global_bach=32")
+    require("error:" in err and "global_batch" in err, err)
+    require_equal(out, "", "standard output")
+
+
+@case
+def refuses_bad_files(folder):
+    """A wrong scenario ends with 3, with file, line and column of every mistake"""
+    path = os.path.join(folder, "bad.json")
+    with open(SMALL, encoding="utf-8") as file:
+        text = file.read()
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text.replace('"global_batch": 16', '"global_bach": 16').replace('"layers": 4', '"layers": -4'))
+    for command in ("run", "compare", "check", "explain"):
+        out, err = expect(3, command, path)
+        places = re.findall(rf"^{re.escape(path)}:(\d+):(\d+): error: ", err, re.M)
+        require(len(places) >= 2, err)
+        require_equal(out, "", "standard output")
+    expect(3, "run", os.path.join(folder, "absent.json"))
+
+
+@case
+def checks(folder):
+    """check prints OK for every good file and goes on after a bad one"""
+    out, err = expect(3, "check", SMALL, "absent.json", SMALL)
+    require_equal(out, f"{SMALL}: OK\n" * 2, "standard output")
+    require("absent.json" in err, err)
+
+
+@case
+def refuses_bad_command_lines(folder):
+    """A wrong command line ends with 2 and one line that says what was meant"""
+    for words, parts in [
+        ([], ["command"]),
+        (["rnu", SMALL], ["'rnu'", "did you mean 'run'?"]),
+        (["run", SMALL, "--sett", "a=1"], ["'--sett'", "did you mean '--set'?"]),
+        (["run"], ["required"]),
+        (["run", SMALL, "-o"], ["--output"]),
+        (["run", SMALL, "--color", "purple"], ["purple"]),
+        (["compare", SMALL, "-j", "0"], ["--jobs"]),
+        (["run", SMALL, "--variant", "pipelin"], ["did you mean 'pipeline'?"]),
+        (["run", SMALL, "--variant", "none"], ["data, tensor"]),
+        (["compare", SMALL, "--baseline", "none"], ["'none'"]),
+        (["explain", SMALL, "--stage", "none"], ["none"]),
+        (["presets", "show", "no-such-thing"], ["no-such-thing"]),
+    ]:
+        out, err = expect(2, *words)
+        require_one_line(err, *parts)
+        require_equal(out, "", "standard output")
+
+
+@case
+def writes_files(folder):
+    """-o writes summary, trace and report, and the last line says where the report is"""
+    out, _ = expect(0, "run", SMALL, "--variant", "data", "-o", "a/b", cwd=folder)
+    require_equal(out.splitlines()[-1], "report: a/b/report.html", "last line")
+    files = tree(os.path.join(folder, "a/b"))
+    require_equal(sorted(files), ["report.html", "summary.json", "trace.pftrace.gz"], "files")
+    require(json.loads(files["summary.json"])["step_time_s"] > 0, "summary")
+    require(len(gzip.decompress(files["trace.pftrace.gz"])) > 100, "trace")
+    require(b"<html" in files["report.html"], "report")
+    out, _ = expect(0, "run", SMALL, "--variant", "data", "-o", "a/b", "--json", cwd=folder)
+    require_equal(out.encode(), files["summary.json"], "--json")
+
+
+@case
+def writes_comparison(folder):
+    """compare -o writes one summary, one report and a trace for each variant"""
+    out, _ = expect(0, "compare", SMALL, "-o", "out", cwd=folder)
+    require_equal(out.splitlines()[-1], "report: out/report.html", "last line")
+    names = [f"{variant}.pftrace.gz" for variant in ("data", "tensor", "pipeline", "too-large")]
+    require_equal(sorted(os.listdir(os.path.join(folder, "out"))), sorted([*names, "report.html", "summary.json"]),
+                  "files")
+
+
+@case
+def shows_no_paths(folder):
+    """Results hold neither the folder they were made in nor the scenario's"""
+    expect(0, "run", SMALL, "-o", "out", "-q", cwd=folder)
+    for name, content in tree(os.path.join(folder, "out")).items():
+        for path in (folder, HERE):
+            require(path.encode() not in content, f"{path} is in {name}")
+
+
+@case
+def replaces_results(folder):
+    """An earlier result is replaced; a folder with other files is refused with 4 unless forced"""
+    expect(0, "run", SMALL, "-q", "-o", "out", cwd=folder)
+    expect(0, "run", SMALL, "-q", "-o", "out", cwd=folder)
+    os.mkdir(os.path.join(folder, "mine"))
+    with open(os.path.join(folder, "mine", "thesis.txt"), "w", encoding="utf-8") as file:
+        file.write("mine")
+    _, err = expect(4, "run", SMALL, "-q", "-o", "mine", cwd=folder)
+    require_one_line(err, "--force")
+    expect(0, "run", SMALL, "-q", "-o", "mine", "--force", cwd=folder)
+    require_equal(tree(os.path.join(folder, "mine"))["thesis.txt"], b"mine", "the other file")
+
+
+@case
+def refuses_bad_folders(folder):
+    """An output folder that cannot be one ends with 4 before anything is simulated"""
+    with open(os.path.join(folder, "file"), "w", encoding="utf-8") as file:
+        file.write("x")
+    for path in ("file", "file/out", "/proc/trainyard", "x" * 5000):
+        out, err = expect(4, "run", SMALL, "-q", "-o", path, cwd=folder)
+        require_one_line(err)
+        require_equal(out, "", "standard output")
+    require_equal(os.listdir(folder), ["file"], "files")
+
+
+@case
+def keeps_inputs(folder):
+    """An input is never overwritten"""
+    os.mkdir(os.path.join(folder, "out"))
+    path = os.path.join(folder, "out", "summary.json")
+    with open(SMALL, "rb") as file:
+        text = file.read()
+    with open(path, "wb") as file:
+        file.write(text)
+    _, err = expect(4, "run", path, "-q", "-o", "out", "--force", cwd=folder)
+    require_one_line(err, "input")
+    require_equal(tree(os.path.join(folder, "out")), {"summary.json": text}, "files")
+
+
+@case
+def survives_full_disk(folder):
+    """When the disk is full the earlier result stays, no half-written file is left, and 4 is returned"""
+    expect(0, "run", SMALL, "-q", "-o", "out", cwd=folder)
+    before = tree(os.path.join(folder, "out"))
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+    for path in ("out", "new"):
+        _, err = expect(4, "run", SMALL, "--variant", "tensor", "-q", "-o", path, cwd=folder, preexec_fn=limit)
+        require_one_line(err, "too large")
+    require_equal(tree(folder), {f"out/{name}": text for name, text in before.items()}, "files")
+    require_equal(os.listdir(folder), ["out"], "folders")
+
+
+@case
+def one_run_per_folder(folder):
+    """A folder that another run is writing to is refused with 4"""
+    expect(0, "run", SMALL, "-q", "-o", "out", cwd=folder)
+    lock = os.open(os.path.join(folder, "out"), os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    _, err = expect(4, "run", SMALL, "-q", "-o", "out", cwd=folder)
+    require_one_line(err, "another trainyard")
+    os.close(lock)
+    expect(0, "run", SMALL, "-q", "-o", "out", cwd=folder)
+
+
+@case
+def ends_at_signals(folder):
+    """SIGINT ends a long run with 130, SIGTERM with 143, within a second, and leaves nothing"""
+    # A small network, but a million micro-batches: longer than this test waits, never finished.
+    long = ["run", SMALL, "--unfold", "-q", "-o", "out", "--set", "training.global_batch=4000000"]
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        process = subprocess.Popen([PROGRAM, *long], cwd=folder, env=ENVIRONMENT, stdin=subprocess.DEVNULL)
+        try:
+            for _ in range(200):
+                if os.path.isdir(os.path.join(folder, "out")) or process.poll() is not None:
+                    break
+                time.sleep(0.05)
+            require_equal(process.poll(), None, "the run is still going on; exit code")
+            began = time.monotonic()
+            process.send_signal(number)
+            require_equal(process.wait(timeout=20), code, "exit code")
+            require(time.monotonic() - began < 5, "the end took long")
+        finally:
+            process.kill()
+            process.wait()
+        require_equal(os.listdir(folder), [], "files")
+
+
+@case
+def closed_pipe(folder):
+    """A reader that goes away early is no error"""
+    read, write = os.pipe()
+    os.close(read)
+    _, err = expect(0, "schema", stdout=write)
+    os.close(write)
+    require_equal(err, "", "standard error")
+
+
+@case
+def broken_output(folder):
+    """A result that cannot be printed ends with 4"""
+    with open("/dev/full", "wb") as full:
+        _, err = expect(4, "schema", stdout=full)
+    require_one_line(err, "standard output")
+    # The file that is opened next must not become standard output.
+    expect(4, "run", SMALL, "-q", "-o", "out", cwd=folder, stdout=None, preexec_fn=lambda: os.close(1))
+    require(b"MFU" not in b"".join(tree(folder).get(f"out/{n}", b"")[:200] for n in ("summary.json",)), "mixed")
+
+
+@case
+def colours(folder):
+    """Colours and progress appear on terminals only, or when asked for"""
+    for words, environment in [([], {"TERM": "xterm"}), (["--color", "never"], {"TERM": "xterm"})]:
+        out, err = expect(0, "compare", SMALL, *words, environment=environment)
+        require("\x1b" not in out + err, "escape sequences")
+        require("\r" not in err, "progress")
+    out, _ = expect(0, "compare", SMALL, "--color", "always")
+    require("\x1b[" in out, "no escape sequences with --color always")
+    _, err = expect(2, "run", SMALL, "--variant", "\x1b[31m")
+    require("\x1b" not in err, "an escape sequence of the command line is shown as it is")
+
+
+@case
+def explains(folder):
+    """explain shows every value with its origin, and every stage by itself"""
+    out, err = expect(0, "explain", SMALL, "--variant", "tensor", "--set", "training.global_batch=32")
+    require(re.search(r"^/training/global_batch +32 +--set", out, re.M), out)
+    require(re.search(r"^/model/layers +4 +\S*small\.json:\d+:\d+", out, re.M), out)
+    require(re.search(r"^/parallelism/tp +4 +\S*small\.json:\d+:\d+", out, re.M), out)
+    require(re.search(r" default$", out, re.M), out)
+    for stage in ("scenario", "ranks", "memory", "programs", "kernels", "classes"):
+        out, _ = expect(0, "explain", SMALL, "--variant", "tensor", "--stage", stage)
+        require(len(out) > 40, f"{stage}: {out}")
+
+
+@case
+def lists_presets(folder):
+    """Every preset that is listed can be shown"""
+    out, _ = expect(0, "presets")
+    require_equal(out, expect(0, "presets", "list")[0], "presets list")
+    presets = [line.split()[:2] for line in out.splitlines()]
+    require(len(presets) > 3, out)
+    for kind, name in presets:
+        require(expect(0, "presets", "show", f"{kind}/{name}")[0], name)
+
+
+@case
+def writes_schema(folder):
+    """The schema is draft-07 and accepts the small scenario and every shipped one"""
+    import jsonschema  # Debian: python3-jsonschema
+
+    schema = json.loads(expect(0, "schema")[0])
+    jsonschema.Draft7Validator.check_schema(schema)
+    shipped = os.path.join(HERE, "..", "..", "configs", "scenarios")
+    paths = [SMALL] + [os.path.join(shipped, name) for name in sorted(os.listdir(shipped)) if name.endswith(".json")]
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            scenario = json.load(file)
+        errors = [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(scenario)]
+        require_equal(errors, [], path)
+    with open(SMALL, encoding="utf-8") as file:
+        wrong = json.load(file)
+    wrong["training"]["global_bach"] = 1
+    require(list(jsonschema.Draft7Validator(schema).iter_errors(wrong)), "an unknown key is accepted")
+
+
+@case
+def completes(folder):
+    """Completion for bash is a script that completes commands, options and their values"""
+    script = expect(0, "completion", "bash")[0]
+    for typed, expected in [("r", {"run"}), ("run --var", {"--variant"}), ("presets s", {"show"}),
+                            ("explain --stage ra", {"ranks"}), ("--color n", {"never"})]:
+        ask = f'COMP_WORDS=(trainyard {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _trainyard; echo "${{COMPREPLY[@]}}"'
+        done = run("/bin/bash", "--norc", "-c", f"{script}\n{ask}")
+        require_equal(set(done.stdout.decode().split()), expected, typed)
+
+
+@case
+def helps(folder):
+    """Help and version go to standard output and end with 0"""
+    for words in (["--help"], ["run", "--help"], ["presets", "show", "--help"]):
+        out, err = expect(0, *words)
+        require("Usage:" in out and err == "", out + err)
+    out, _ = expect(0, "--version")
+    require(re.fullmatch(r"trainyard \d+\.\d+\.\d+\n", out), out)
+
+
+@case
+def small_stack(folder):
+    """A stack of 256 KiB is enough"""
+    limit = lambda: resource.setrlimit(resource.RLIMIT_STACK, (256 << 10, 256 << 10))
+    expect(0, "compare", SMALL, "-q", "-o", "out", cwd=folder, preexec_fn=limit)
+
+
+@case
+def calls_nothing_outside(folder):
+    """The program cannot open a socket, start a process or load code"""
+    done = run("/usr/bin/nm", "-D", "--undefined-only", PROGRAM)
+    names = {line.split()[-1].split("@")[0] for line in done.stdout.decode().splitlines()}
+    require(len(names) > 20, done.stderr.decode())
+    forbidden = {"socket", "connect", "getaddrinfo", "system", "popen", "dlopen", "fork", "vfork", "posix_spawn"}
+    found = sorted(name for name in names if name in forbidden or name.startswith("exec"))
+    require_equal(found, [], "functions")
+
+
+def main():
+    if PROGRAM == "--list":
+        print("\n".join(f"{function.__name__}={function.__doc__}" for function in CASES))
+        return
+    function = next(function for function in CASES if function.__name__ == sys.argv[2])
+    with tempfile.TemporaryDirectory() as folder:
+        function(os.path.realpath(folder))
+
+
+main()
