@@ -14,7 +14,7 @@ int floor_to_int(double value) {
 }
 
 int ceil_div(int amount, int part) {
-  return (amount + part - 1) / part;
+  return amount / part + (amount % part > 0);
 }
 
 double ratio(const FatTree& tree, std::size_t tier) {
