@@ -1,8 +1,12 @@
 #include "sim/engine/event_queue.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdio>
 #include <queue>
 #include <tuple>
 #include <vector>
@@ -116,4 +120,22 @@ TEST_CASE("the queue reaches the end of time") {
   queue.push({Duration(0), 0, 0, Phase::finish, 0});
   CHECK(queue.pop().at == Duration(0));
   CHECK(queue.pop().at == end);
+}
+
+TEST_CASE("an event in the past aborts the run") {
+  EventQueue queue;
+  queue.push({Duration(10), 0, 0, Phase::finish, 0});
+  queue.pop();
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::signal(SIGABRT, SIG_DFL);  // doctest would report the abort as its own
+    if (std::freopen("/dev/null", "w", stderr) == nullptr) _exit(2);
+    queue.push({Duration(9), 0, 0, Phase::finish, 0});
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGABRT);
 }
