@@ -1,0 +1,128 @@
+// Every picosecond of a step has one category, decided from the trace.
+#include <doctest/doctest.h>
+
+#include "sim/simulate/summarize.h"
+#include "tests/simulate/toy.h"
+
+using namespace trainyard;
+
+namespace {
+
+Duration part(const Breakdown& breakdown, TimeCategory category) {
+  return breakdown[static_cast<std::size_t>(category)];
+}
+
+Job job(int tensor, int data, int pipeline) {
+  Transformer network;
+  network.layers = 4;
+  network.hidden = 512;
+  network.heads = network.kv_heads = 8;
+  network.head_size = 64;
+  network.ffn_hidden = 2048;
+  network.vocabulary = 8192;
+  Job result;
+  result.network = network;
+  result.cluster = toy::cluster(tensor * data * pipeline, 1);
+  result.recipe.global_batch = 4 * data;
+  result.recipe.sequence_length = 256;
+  result.plan.degrees = {tensor, data, pipeline};
+  return result;
+}
+
+StepReport report_of(const Job& job) { return summarize(job, *simulate_step(job)); }
+
+}  // namespace
+
+TEST_CASE("the breakdown of every rank sums to the step") {
+  for (const auto& [tensor, data, pipeline] :
+       {std::array{1, 1, 1}, std::array{4, 1, 1}, std::array{1, 4, 1}, std::array{1, 1, 4},
+        std::array{2, 2, 2}}) {
+    const StepReport report = report_of(job(tensor, data, pipeline));
+    Duration sum{};
+    for (const Duration time : report.breakdown) sum += time;
+    CHECK(sum == *report.step_time);
+    for (const auto& rank : report.ranks) {
+      Duration rank_sum{};
+      for (const Duration time : rank.breakdown) rank_sum += time;
+      CHECK(rank_sum == *report.step_time);
+    }
+  }
+}
+
+TEST_CASE("a single GPU without launch time computes all the time") {
+  const StepReport report = report_of(job(1, 1, 1));
+  CHECK(part(report.breakdown, TimeCategory::compute) +
+            part(report.breakdown, TimeCategory::optimizer) ==
+        *report.step_time);
+  CHECK(report.bubble_fraction == 0);
+}
+
+TEST_CASE("each kind of parallelism exposes its own communication and no other") {
+  const StepReport tensor = report_of(job(4, 1, 1));
+  CHECK(part(tensor.breakdown, TimeCategory::exposed_tp) > Duration(0));
+  CHECK(part(tensor.breakdown, TimeCategory::exposed_dp) == Duration(0));
+  CHECK(part(tensor.breakdown, TimeCategory::exposed_pp) == Duration(0));
+  const StepReport data = report_of(job(1, 4, 1));
+  CHECK(part(data.breakdown, TimeCategory::exposed_tp) == Duration(0));
+  CHECK(part(data.breakdown, TimeCategory::exposed_dp) > Duration(0));
+  const StepReport pipeline = report_of(job(1, 1, 4));
+  CHECK(part(pipeline.breakdown, TimeCategory::bubble) > Duration(0));
+  CHECK(part(pipeline.breakdown, TimeCategory::exposed_dp) == Duration(0));
+}
+
+// P83: what is hidden and what is exposed of the all-reduces is all there is of them.
+TEST_CASE("without overlap the whole all-reduce is exposed") {
+  Job slow = job(1, 4, 1);
+  slow.plan.overlap_backward = false;
+  const auto step = simulate_step(slow);
+  Duration total{};
+  for (const Span& span : step->trace().spans) {
+    const Program& program = step->plan.stages[0].program;
+    const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
+    if (op.kind == OpKind::collective) total += span.end - span.active;
+  }
+  const StepReport report = summarize(slow, *step);
+  CHECK(part(report.breakdown, TimeCategory::exposed_dp) == total);
+  CHECK(*report_of(job(1, 4, 1)).step_time < *report.step_time);
+}
+
+TEST_CASE("a slow host is seen as host time") {
+  Job launched = job(1, 1, 1);
+  Profile profile;
+  profile.name = "slow host";
+  profile.launch = Seconds(50e-6);
+  launched.profile = profile;
+  const StepReport report = report_of(launched);
+  CHECK(part(report.breakdown, TimeCategory::host) > Duration(0));
+  Duration sum{};
+  for (const Duration time : report.breakdown) sum += time;
+  CHECK(sum == *report.step_time);
+}
+
+// P56.
+TEST_CASE("MFU is below one, and HFU exceeds it by what recomputation executes") {
+  Job plain = job(1, 1, 1);
+  const StepReport without = report_of(plain);
+  CHECK(without.mfu > 0);
+  CHECK(without.mfu <= 1);
+  CHECK(without.hfu == without.mfu);
+  plain.recipe.recompute = Recompute::full;
+  const StepReport full = report_of(plain);
+  CHECK(full.hfu > full.mfu);
+  CHECK(full.hfu <= 1);
+  CHECK(full.model_flops == without.model_flops);
+}
+
+// P60.
+TEST_CASE("a job that does not fit says so and keeps its peak and owners") {
+  Job big = job(1, 1, 1);
+  big.cluster.server.gpu.memory = Bytes(100 << 20);
+  const StepReport report = report_of(big);
+  CHECK_FALSE(report.fits);
+  CHECK_FALSE(report.step_time.has_value());
+  CHECK(report.memory.peak > report.memory.capacity);
+  CHECK(!report.memory.owners.empty());
+  Bytes sum{};
+  for (const Bytes bytes : report.memory.by_category) sum = sum + bytes;
+  CHECK(sum == report.memory.peak);
+}

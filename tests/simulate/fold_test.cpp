@@ -1,0 +1,152 @@
+// One representative per class gives every rank's trace to the picosecond.
+#include <doctest/doctest.h>
+
+#include "sim/engine/engine.h"
+#include "sim/simulate/actor_spans.h"
+#include "sim/simulate/step.h"
+#include "tests/simulate/toy.h"
+
+using namespace trainyard;
+
+namespace {
+
+Job small_job(int tensor, int data, int pipeline, int gpus_per_server) {
+  Transformer network;
+  network.layers = 8;
+  network.hidden = 1024;
+  network.heads = network.kv_heads = 16;
+  network.head_size = 64;
+  network.ffn_hidden = 4096;
+  network.vocabulary = 32000;
+  Job job;
+  job.network = network;
+  job.cluster = toy::cluster(gpus_per_server, tensor * data * pipeline / gpus_per_server);
+  job.recipe.global_batch = 8 * data;
+  job.recipe.sequence_length = 512;
+  job.plan.degrees = {tensor, data, pipeline};
+  job.plan.sequence_parallel = tensor > 1;
+  job.plan.bucket_size = Bytes(4 << 20);
+  return job;
+}
+
+// Leaves of two hosts' NICs with half as much upwards.
+FatTree oversubscribed(int ports_down) {
+  FatTree fabric;
+  fabric.tiers = 2;
+  fabric.radix = ports_down + ports_down / 2;
+  fabric.oversubscription = {2};
+  fabric.switch_latency = std::chrono::nanoseconds(300);
+  return fabric;
+}
+
+// Simulates every rank and one per class; every integer of every rank's trace must agree.
+// Returns the number of classes.
+std::size_t check_fold(const Job& job) {
+  const auto folded = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+  const auto unfolded = simulate_step(job, {.unfold = true, .run = false, .recorded_classes = {}});
+  const Outcome folded_outcome = run(folded->lowered.machine, {.record = Record::kernels});
+  const Outcome unfolded_outcome = run(unfolded->lowered.machine, {.record = Record::kernels});
+  const Trace& few = std::get<Trace>(folded_outcome);
+  const Trace& all = std::get<Trace>(unfolded_outcome);
+  CHECK(few.end == all.end);
+  CHECK(few.end > Duration(0));
+  CHECK(unfolded->lowered.machine.actors.size() ==
+        static_cast<std::size_t>(job.plan.degrees.world_size()));
+  CHECK(folded->lowered.machine.actors.size() == folded->lowered.classes.size());
+  for (std::uint32_t rank = 0; rank < unfolded->lowered.machine.actors.size(); ++rank) {
+    const ActorId representative = ActorId(folded->lowered.class_of_rank[rank]);
+    const auto own = spans_of(all, ActorId(rank));
+    const auto class_spans = spans_of(few, representative);
+    REQUIRE(own.size() == class_spans.size());
+    REQUIRE(!own.empty());
+    std::size_t different = 0;
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      Span expected = class_spans[i];
+      expected.actor = ActorId(rank);
+      different += own[i] == expected ? 0 : 1;
+    }
+    CAPTURE(rank);
+    CHECK(different == 0);
+    const auto own_kernels = kernels_of(all, ActorId(rank));
+    const auto class_kernels = kernels_of(few, representative);
+    REQUIRE(own_kernels.size() == class_kernels.size());
+    for (std::size_t i = 0; i < own_kernels.size(); ++i)
+      different += own_kernels[i].begin != class_kernels[i].begin ||
+                           own_kernels[i].end != class_kernels[i].end
+                       ? 1
+                       : 0;
+    CHECK(different == 0);
+    CHECK(all.peaks[ActorId(rank)].peak == few.peaks[representative].peak);
+    CHECK(all.peaks[ActorId(rank)].at == few.peaks[representative].at);
+  }
+  return folded->lowered.classes.size();
+}
+
+}  // namespace
+
+TEST_CASE("a symmetric job folds to one class per stage, exactly") {
+  CHECK(check_fold(small_job(2, 4, 2, 4)) == 2);
+  CHECK(check_fold(small_job(4, 2, 1, 8)) == 1);
+  CHECK(check_fold(small_job(1, 8, 1, 4)) == 1);
+  CHECK(check_fold(small_job(1, 2, 4, 8)) == 4);
+}
+
+TEST_CASE("interleaved stages and blocking messages fold exactly") {
+  Job job = small_job(2, 2, 4, 8);
+  job.plan.schedule = "interleaved_1f1b";
+  job.plan.chunks = 2;
+  job.plan.overlap_p2p = false;
+  CHECK(check_fold(job) == 4);
+}
+
+TEST_CASE("one straggler splits its class and all others stay exact") {
+  Job job = small_job(2, 4, 2, 4);
+  job.stragglers = {{.rank = 5, .compute_slowdown = 1.25}};
+  const std::size_t classes = check_fold(job);
+  CHECK(classes > 2);
+  CHECK(classes < 16);
+}
+
+TEST_CASE("flows on a non-blocking switch fold exactly") {
+  Job job = small_job(2, 4, 2, 4);
+  job.fidelity = Fidelity::flow;
+  CHECK(check_fold(job) < 16);
+}
+
+TEST_CASE("flows on a 2:1 oversubscribed fabric fold exactly") {
+  for (const auto& [tensor, data, pipeline] :
+       {std::array{1, 16, 1}, std::array{2, 8, 1}, std::array{2, 4, 2}, std::array{4, 8, 1}}) {
+    Job job = small_job(tensor, data, pipeline, 4);
+    job.fidelity = Fidelity::flow;
+    job.cluster.fabric = oversubscribed(8);
+    CAPTURE(tensor);
+    CAPTURE(data);
+    CHECK(check_fold(job) <= static_cast<std::size_t>(tensor * data * pipeline));
+  }
+}
+
+TEST_CASE("flows on a 2:1 oversubscribed fabric with a straggler fold exactly") {
+  Job job = small_job(2, 8, 1, 4);
+  job.fidelity = Fidelity::flow;
+  job.cluster.fabric = oversubscribed(8);
+  job.stragglers = {{.rank = 3, .compute_slowdown = 1.5}};
+  check_fold(job);
+}
+
+TEST_CASE("an oversubscribed fabric slows data parallelism down, and only under flow fidelity") {
+  Job job = small_job(1, 16, 1, 4);
+  job.fidelity = Fidelity::flow;
+  const Duration open = simulate_step(job)->trace().end;
+  job.cluster.fabric = oversubscribed(8);
+  const Duration contended = simulate_step(job)->trace().end;
+  CHECK(contended >= open);
+}
+
+// P65: a few picoseconds of rounding per message apart.
+TEST_CASE("on an uncontended fabric closed forms and flows agree") {
+  Job job = small_job(4, 1, 2, 4);
+  const Duration closed = simulate_step(job)->trace().end;
+  job.fidelity = Fidelity::flow;
+  const Duration flow = simulate_step(job)->trace().end;
+  CHECK(std::abs((closed - flow).count()) < 2000);
+}
