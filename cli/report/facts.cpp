@@ -100,8 +100,8 @@ std::string describe(const StepReport& report) {
 double ideal_bubble(const StepReport& report) {
   if (report.stages <= 1 || report.microbatches < 1) return 0;
   const std::string& s = report.schedule;
-  // Zero-bubble and asynchronous schedules do not flush, or fill the flush with weight gradients.
-  const bool flushes = s == "gpipe" || s == "1f1b" || s == "interleaved" || s == "interleaved-1f1b";
+  // Zero-bubble and asynchronous schedules fill the flush or have none; "sequential" overlaps nothing.
+  const bool flushes = s == "gpipe" || s == "1f1b" || s == "interleaved_1f1b";
   return flushes ? (report.stages - 1.0) / (1.0 * report.microbatches * std::max(report.chunks, 1)) : 0;
 }
 

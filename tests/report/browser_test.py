@@ -176,9 +176,11 @@ def main():
         test_lanes_and_detail(browser)
         test_quiet(browser, "report.html")
         browser.screenshot(os.path.join(folder, "report.png"))
-        for page in ("single.html", "large.html"):
+        for page in ("single.html", "large.html", "bleak.html"):
             browser.open(os.path.join(folder, page))
             test_quiet(browser, page)
+            numbers = browser.evaluate("document.body.innerText")
+            check("NaN" not in numbers and "undefined" not in numbers, f"{page}: every number is one")
         test_hostile(browser, folder)
     finally:
         browser.close()

@@ -13,7 +13,7 @@ TEST_CASE("the ideal bubble is (p - 1) / (m v) for schedules that flush") {
   StepReport report;
   report.stages = 4, report.microbatches = 8, report.schedule = "1f1b";
   CHECK(ideal_bubble(report) == 0.375);
-  report.chunks = 2, report.schedule = "interleaved";
+  report.chunks = 2, report.schedule = "interleaved_1f1b";
   CHECK(ideal_bubble(report) == 0.1875);
   report.schedule = "zb-h1";
   CHECK(ideal_bubble(report) == 0);

@@ -27,6 +27,24 @@ std::vector<ReportVariant> large(int slices) {
   return {fixture::make(shape)};
 }
 
+// What nobody hopes for: no measurement, a deadlock, warnings, no lanes.
+std::vector<ReportVariant> bleak() {
+  std::vector<ReportVariant> variants = fixture::four_variants();
+  variants.resize(2);
+  for (ReportVariant& variant : variants) {
+    variant.report.basis = {{Basis::analytic, 1.0}};
+    variant.report.sources.clear();
+    variant.report.profile = "datasheet";
+    variant.report.warnings = {"tensor parallelism of 16 crosses servers of 8 GPUs"};
+  }
+  variants[1].report.deadlock = "rank 0 waits for rank 2: receive of micro-batch 3";
+  variants[1].report.step_time.reset();
+  variants[1].report.simulated_step = {};
+  variants[1].report.breakdown = {};
+  variants[1].timeline = {};
+  return variants;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -43,6 +61,7 @@ int main(int argc, char** argv) {
   write(folder / "hostile.html",
         html_report(fixture::hostile_texts()[0], fixture::hostile_variants(), 0, {}));
   write(folder / "large.html", html_report("Many slices", large(argc > 2 ? std::stoi(argv[2]) : 20'000), 0, {}));
+  write(folder / "bleak.html", html_report("A plan that does not work", bleak(), 0, {}));
   write(folder / "comparison.json", compare_json("fixture", reports, 0));
   write(folder / "trace.pftrace", perfetto_trace(variants[1].timeline, "1F1B"));
   write(folder / "trace.pftrace.gz", gzip(perfetto_trace(variants[1].timeline, "1F1B")));

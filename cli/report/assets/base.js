@@ -74,9 +74,10 @@ const rateText = (b) => scaled(b, [[1e12, "TB/s"], [1e9, "GB/s"], [1e6, "MB/s"],
 const countText = (n) => n >= 1e12 ? digits3(n / 1e12) + "\u00a0T" : n >= 1e9 ? digits3(n / 1e9) + "\u00a0B" :
     n >= 1e6 ? digits3(n / 1e6) + "\u00a0M" : n >= 1e4 ? digits3(n / 1e3) + "\u00a0k" :
     Number.isInteger(n) ? String(n) : digits3(n);
+const part = (a, b) => b > 0 ? a / b : 0;
 const percent = (f, places = 1) => (f * 100).toFixed(places) + "\u00a0%";
 const plural = (n, word) => n + " " + word + (n === 1 ? "" : /[hs]$/.test(word) ? "es" : "s");
 const speedupText = (r) => r.speedup === null ? "\u2013" : r.speedup.toFixed(2) + "\u00d7";
-const memoryShare = (r) => r.memory.capacity_bytes ? r.memory.peak_bytes / r.memory.capacity_bytes : 0;
+const memoryShare = (r) => part(r.memory.peak_bytes, r.memory.capacity_bytes);
 
 const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();

@@ -11,16 +11,16 @@ function bar(v, longest) {
   const r = v.report;
   const step = r.simulated_step_s;
   const parts = timeCategories.map((c) => ({...c, time: r.breakdown_s[c.name]})).filter((c) => c.time > 0);
-  const label = `${v.label}: ` + parts.map((c) => `${c.title} ${percent(c.time / step)}`).join(", ");
+  const label = `${v.label}: ` + parts.map((c) => `${c.title} ${percent(part(c.time, step))}`).join(", ");
   return el("div", {class: "barrow" + (r.step_time_s === null ? " fails" : "")},
       el("div", {class: "barname"}, el("span", {}, v.label),
          el("small", {}, r.step_time_s === null ? "does not run" : "rank " + r.slowest_rank)),
       el("div", {class: "bar", role: "img", "aria-label": label, css: {"--length": 100 * step / longest + "%"}},
          parts.map((c) => {
            const width = c.time / longest;
-           return el("div", {class: "part cat-" + c.name, css: {flex: String(1000 * c.time / step)},
-                             title: `${c.title}: ${timeText(c.time)}, ${percent(c.time / step)}`},
-                     width > 0.045 ? el("span", {}, percent(c.time / step, width > 0.06 ? 1 : 0)) : "");
+           return el("div", {class: "part cat-" + c.name, css: {flex: String(1000 * part(c.time, step))},
+                             title: `${c.title}: ${timeText(c.time)}, ${percent(part(c.time, step))}`},
+                     width > 0.045 ? el("span", {}, percent(part(c.time, step), width > 0.06 ? 1 : 0)) : "");
          })),
       el("div", {class: "bartime"}, timeText(step)));
 }
@@ -29,7 +29,7 @@ function breakdownTable() {
   const rows = timeCategories.filter((c) => variants.some((v) => v.report.breakdown_s[c.name] > 0)).map((c) =>
       [el("span", {}, el("span", {class: "swatch cat-" + c.name}), " " + c.title),
        ...variants.flatMap((v) => [timeText(v.report.breakdown_s[c.name]),
-                                   percent(v.report.breakdown_s[c.name] / v.report.simulated_step_s)])]);
+                                   percent(part(v.report.breakdown_s[c.name], v.report.simulated_step_s))])]);
   const total = ["Step", ...variants.flatMap((v) => [timeText(v.report.simulated_step_s), percent(1)])];
   total.className = "total";
   return table("Every picosecond of the slowest rank's step, counted once",

@@ -117,13 +117,19 @@ function cover(from, to, channel, scale, columns) {
   coverage[j * CHANNELS + channel] += b - j;
 }
 
-function coverLane(lane, scale, columns) {
+// The colour of a slice, or of a block from its first to its last slice: grey if a search does not find it.
+function channelAt(lane, first, last = first) {
   const found = timeline.matching.get(lane);
+  if (found && !found.subarray(first, last + 1).includes(1)) return DIMMED;
+  return channelOf(lane.kind[first], lane.chunk[first]);
+}
+
+function coverLane(lane, scale, columns) {
   const first = firstAbove(lane.end, timeline.from);
   for (let i = first; i < lane.n && lane.begin[i] < timeline.to; ++i) {
     const kind = lane.kind[i];
     if (timeline.hidden.has(kind)) continue;
-    const channel = found && !found[i] ? DIMMED : channelOf(kind, lane.chunk[i]);
+    const channel = channelAt(lane, i);
     if (lane.active[i] > lane.begin[i]) cover(lane.begin[i], lane.active[i], WAITING, scale, columns);
     cover(lane.active[i], lane.end[i], channel, scale, columns);
   }
@@ -155,7 +161,8 @@ function paintStrips(rows) {
       image.data[at] = r / sum;
       image.data[at + 1] = g / sum;
       image.data[at + 2] = b / sum;
-      image.data[at + 3] = 255 * Math.min(1, sum);
+      // Transfers are short and far apart; a root keeps them visible where they cover little of a pixel.
+      image.data[at + 3] = 255 * (row.head ? Math.min(1, sum) : Math.sqrt(Math.min(1, sum)));
     }
   });
   strip.width = columns;
@@ -197,10 +204,8 @@ function paintUnderlays(lane, box) {
     const i = blocks.first[b], kind = lane.kind[i];
     const x = xOf(blocks.begin[b]), width = xOf(blocks.end[b]) - x;
     if (width < 4 || i === blocks.last[b] || timeline.hidden.has(kind) || showsSlices(lane, b)) continue;
-    const found = timeline.matching.get(lane);
-    const channel = found && !found.subarray(i, blocks.last[b] + 1).includes(1) ? DIMMED : channelOf(kind, lane.chunk[i]);
     g.globalAlpha = alpha * 0.62;
-    g.fillStyle = `rgb(${theme.rgb[channel].slice(0, 3).join(",")})`;
+    g.fillStyle = `rgb(${theme.rgb[channelAt(lane, i, blocks.last[b])].slice(0, 3).join(",")})`;
     g.fillRect(x, box.y, width, box.height);
   }
   g.globalAlpha = alpha;
@@ -214,7 +219,8 @@ function paintBlocks(lane, box) {
     const x = xOf(blocks.begin[b]), width = xOf(blocks.end[b]) - x;
     if (width < 4 || timeline.hidden.has(kind)) continue;
     const g = paint2d;
-    if (kind === RECOMPUTE || kind === OPTIMIZER) {
+    const channel = channelAt(lane, blocks.first[b], blocks.last[b]);
+    if (channel !== DIMMED && (kind === RECOMPUTE || kind === OPTIMIZER)) {
       g.fillStyle = kind === RECOMPUTE ? theme.recompute : theme.optimizer;
       g.fillRect(x, box.y, width, box.height);
     }
@@ -225,8 +231,8 @@ function paintBlocks(lane, box) {
     g.fillRect(x + width - 0.5, box.y, 1, box.height);
     if (!detailed && labels < 400 && width > 9) {
       ++labels;
-      label(blockText(lane, b), Math.max(x, GUTTER), Math.min(x + width, GUTTER + plotWidth()), box, kind,
-            lane.chunk[blocks.first[b]]);
+      label(blockText(lane, b), Math.max(x, GUTTER), Math.min(x + width, GUTTER + plotWidth()), box,
+            channel);
     }
   }
 }
@@ -242,7 +248,7 @@ function paintSlices(lane, block, box, labels) {
     paint2d.globalAlpha /= 0.55;
     if (width < 24 || ++labels > 400) continue;
     label(longestThatFits(lane, i, width - 5), Math.max(x, GUTTER), Math.min(x + width, GUTTER + plotWidth()), box,
-          lane.kind[i], lane.chunk[i]);
+          channelAt(lane, i));
   }
   return labels;
 }
@@ -269,7 +275,7 @@ function textWidth(text) {
 }
 
 // Centred where it fits, else cut; nothing where not even three characters fit.
-function label(text, x0, x1, box, kind, chunk) {
+function label(text, x0, x1, box, channel) {
   const room = x1 - x0 - 5;
   let width = textWidth(text);
   if (width > room) {
@@ -279,6 +285,6 @@ function label(text, x0, x1, box, kind, chunk) {
     width = textWidth(text);
     if (width > room) return;
   }
-  paint2d.fillStyle = inkOn(theme.rgb[channelOf(kind, chunk)]);
+  paint2d.fillStyle = channel === DIMMED ? theme.quiet : inkOn(theme.rgb[channel]);
   paint2d.fillText(text, x0 + (x1 - x0 - width) / 2, box.y + box.height / 2 + 0.5);
 }

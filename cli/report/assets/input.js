@@ -18,7 +18,7 @@ function describeHit({lane, block, slice}) {
   rows.push(["Where", `${v.label}, rank ${lane.rank}, stage ${lane.stage}, ${lane.stream}`]);
   rows.push(["Begin", psText(begin)], ["Duration", psText(end - begin)]);
   if (!one) rows.push(["Kernels", String(last - first + 1)],
-                      ["Running", `${psText(busy)} (${percent(busy / (end - begin))})`]);
+                      ["Running", `${psText(busy)} (${percent(part(busy, end - begin))})`]);
   if (one && lane.active[slice] > begin)
     rows.push(["Waited first", psText(lane.active[slice] - begin)]);
   if (one && lane.bytes[slice] > 0) {

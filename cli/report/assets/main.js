@@ -82,6 +82,8 @@ function drawTimeline() {
 // Paper has no scroll bar: the whole timeline becomes one picture of a fixed width.
 function preparePrint() {
   const {width, viewport, scroll} = timeline;
+  document.documentElement.classList.add("paper");
+  readTheme();
   timeline.width = 1040;
   timeline.viewport = Math.min(timeline.height, 6000);
   timeline.scroll = 0;
@@ -91,7 +93,12 @@ function preparePrint() {
   image.alt = canvas.getAttribute("aria-label");
   image.hidden = false;
   Object.assign(timeline, {width, viewport, scroll});
-  paintTimeline();
+}
+function finishPrint() {
+  document.getElementById("print").hidden = true;
+  document.documentElement.classList.remove("paper");
+  readTheme();
+  resizeTimeline();
 }
 
 async function start() {
@@ -105,7 +112,7 @@ async function start() {
   if (canvas) {
     paintTimeline();
     addEventListener("beforeprint", preparePrint);
-    addEventListener("afterprint", () => { document.getElementById("print").hidden = true; });
+    addEventListener("afterprint", finishPrint);
   }
   if (location.hash.length > 1) document.getElementById(location.hash.slice(1))?.scrollIntoView({behavior: "instant"});
   document.body.dataset.ready = "1";

@@ -31,11 +31,12 @@ function chartFrame(v, most, capacity, title) {
     node.append(svg("text", {x: s.x(t), y: CHART.height - 8, class: "tick " + (i === 4 ? "end" : i ? "middle" : "")},
                     psText(t)));
   }
-  if (capacity) node.append(
+  // Drawn last, so that no area hides it.
+  const addCapacity = () => capacity && node.append(
       svg("line", {x1: CHART.left, x2: CHART.width - CHART.right, y1: s.y(capacity), y2: s.y(capacity), class: "capacity"}),
       svg("text", {x: CHART.width - CHART.right - 4, y: s.y(capacity) - 5, class: "tick end capacity-text"},
           "capacity " + bytesText(capacity)));
-  return [node, s];
+  return [node, s, addCapacity];
 }
 
 // Corners of a step function, thinned to one lowest and one highest value per pixel: no peak is lost.
@@ -60,7 +61,7 @@ const stepPath = (points, y) => points.map(([x, b], i) =>
     i === 0 ? `M${x.toFixed(1)},${y(b).toFixed(1)}` : `H${x.toFixed(1)}V${y(b).toFixed(1)}`).join("");
 
 function rankChart(v, chosen, most, capacity) {
-  const [node, s] = chartFrame(v, most, capacity, `Memory of ${plural(v.curves.length, "rank")} of ${v.label}; highest peak ` +
+  const [node, s, addCapacity] = chartFrame(v, most, capacity, `Memory of ${plural(v.curves.length, "rank")} of ${v.label}; highest peak ` +
       bytesText(v.report.memory.peak_bytes));
   for (const curve of v.curves) {
     const points = corners(v, curve, (k) => curve.total[k], s);
@@ -68,11 +69,12 @@ function rankChart(v, chosen, most, capacity) {
     path.append(svg("title", {}, `rank ${curve.rank}: peak ${bytesText(curve.peak)}`));
     node.append(path);
   }
+  addCapacity();
   return node;
 }
 
 function stackChart(v, curve, most, capacity) {
-  const [node, s] = chartFrame(v, most, capacity, `Memory of rank ${curve.rank} of ${v.label} by category; peak ` +
+  const [node, s, addCapacity] = chartFrame(v, most, capacity, `Memory of rank ${curve.rank} of ${v.label} by category; peak ` +
                                bytesText(curve.peak));
   const below = new Float64Array(curve.n);
   memoryCategories.forEach((c, i) => {
@@ -87,6 +89,7 @@ function stackChart(v, curve, most, capacity) {
     node.append(svg("path", {d: stepPath(top, s.y) + back + "Z", class: "area mem-" + c.name}));
   });
   const cursor = svg("line", {class: "cursor", y1: CHART.top, y2: CHART.height - CHART.bottom, x1: -9, x2: -9});
+  addCapacity();
   node.append(cursor);
   node.addEventListener("pointermove", (event) => {
     const box = node.getBoundingClientRect();
@@ -115,7 +118,7 @@ function showMemoryTip(event, t, rows, total) {
 function ownersTable(v) {
   const m = v.report.memory;
   const rows = m.owners.map((o) => [o.name, memoryCategories.find((c) => c.name === o.category)?.title ?? o.category,
-                                    bytesText(o.bytes), percent(o.bytes / m.peak_bytes)]);
+                                    bytesText(o.bytes), percent(part(o.bytes, m.peak_bytes))]);
   return table(`What is live at the peak: ${bytesText(m.peak_bytes)} on rank ${m.peak_rank} at ${timeText(m.peak_at_s)}`,
                ["Owner", "Category", "Bytes", "of the peak"], rows, {left: 2});
 }

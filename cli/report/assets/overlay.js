@@ -8,7 +8,7 @@ function paintHeader(row) {
     return;
   }
   const x = xOf(v.timeline.end_ps);
-  if (x < GUTTER || x > GUTTER + plotWidth() + 1) return;
+  if (!v.lanes.length || x < GUTTER || x > GUTTER + plotWidth() + 1) return;
   const last = timeline.rows.filter((r) => r.v === v).pop();
   const runs = v.report.step_time_s !== null;
   g.strokeStyle = runs ? theme.accent : theme.bad;
@@ -18,7 +18,7 @@ function paintHeader(row) {
   g.lineTo(x, last.y + last.height - timeline.scroll);
   g.stroke();
   g.fillStyle = runs ? theme.accent : theme.bad;
-  const text = (runs ? "" : "if it fitted: ") + psText(v.timeline.end_ps);
+  const text = (runs ? "" : v.report.status === "deadlock" ? "stops at " : "if it fitted: ") + psText(v.timeline.end_ps);
   const width = textWidth(text);
   g.fillText(text, Math.min(x - width / 2, timeline.width - width - 6), y + row.height - 11);
 }

@@ -14,9 +14,9 @@ function verdict() {
   const gain = r.speedup === null ? "" :
       best === baseline ? ", and it is the baseline" : `, ${speedupText(r)} the speed of ${baseline.label}`;
   const lost = variants.length - running.length;
-  return el("p", {class: "verdict"}, name, " is the fastest of ", plural(variants.length, "variant"), ": ",
-            time, " a step", gain, ".",
-            lost ? ` ${plural(lost, "variant")} ${lost === 1 ? "does" : "do"} not run.` : "");
+  return el("p", {class: "verdict"}, name, running.length === 1 ? " is the only variant that runs: " :
+            ` is the fastest of ${plural(variants.length, "variant")}: `, time, " a step", gain, ".",
+            lost && running.length > 1 ? ` ${plural(lost, "variant")} ${lost === 1 ? "does" : "do"} not run.` : "");
 }
 
 function badge(v) {
@@ -92,7 +92,7 @@ function drawSummary() {
   section("summary", "Summary", verdict(),
       el("p", {class: "sentence"}, shown.report.description ? shown.report.description.replace(/\.?$/, ". ") : "",
          variants.length > 1 ? el("b", {}, shown.label + ": ") : "", shown.sentence),
-      el("div", {class: "cards"}, variants.map(card)),
+      el("div", {class: "cards" + (variants.length === 1 ? " single" : "")}, variants.map(card)),
       el("div", {class: "two"},
          el("div", {class: "panel"},
             el("h3", {}, variants.length > 1 ? `Largest losses of ${shown.label}` : "Largest losses"),
