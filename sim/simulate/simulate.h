@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/engine/trace.h"
 #include "sim/scenario/scenario.h"
+#include "sim/simulate/step.h"
 #include "sim/simulate/step_report.h"
 #include "sim/simulate/timeline.h"
 
@@ -23,8 +23,11 @@ struct Simulation {
   Timeline timeline;           // empty unless asked for
 };
 
-// Requires: a scenario that load_scenario accepted. Reads the scenario's profile; throws ScenarioError if
-// that file is wrong or is for another GPU.
+// The job that a scenario describes, its profile read. Throws ScenarioError if that file is wrong or was made
+// on another GPU.
+Job job_of(const Scenario& scenario);
+
+// Requires: a scenario that load_scenario accepted. Throws what job_of throws.
 Simulation simulate(const Scenario& scenario, const SimulateOptions& options = {});
 
 }  // namespace trainyard

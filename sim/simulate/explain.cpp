@@ -1,0 +1,146 @@
+#include "sim/simulate/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "sim/base/check.h"
+#include "sim/base/text.h"
+#include "sim/simulate/simulate.h"
+#include "sim/simulate/summarize.h"
+
+namespace trainyard {
+namespace {
+
+using Text = std::back_insert_iterator<std::string>;
+
+constexpr int kRanksShown = 32;
+
+void ranks(const Job& job, const Step& /*step*/, Text out) {
+  const RankMap map(job.plan.degrees, job.plan.rank_order);
+  fmt::format_to(out, "{:>6}  {:>6}  {:>4}  {:>4}  {:>4}  {:>4}\n", "rank", "server", "GPU", "tp",
+                 "dp", "pp");
+  const int shown = std::min(map.world_size(), kRanksShown);
+  for (int r = 0; r < shown; ++r) {
+    const RankCoordinates at = map.coordinates(Rank(static_cast<std::uint32_t>(r)));
+    fmt::format_to(out, "{:>6}  {:>6}  {:>4}  {:>4}  {:>4}  {:>4}\n", r,
+                   r / job.cluster.server.gpus, r % job.cluster.server.gpus, at.tensor, at.data,
+                   at.pipeline);
+  }
+  if (shown < map.world_size())
+    fmt::format_to(out, "... and {} more, in the order {}\n", map.world_size() - shown,
+                   to_text(job.plan.rank_order));
+}
+
+std::string place_name(const NetworkWork& work, int place) {
+  const int kind = work.chain[static_cast<std::size_t>(place)];
+  if (std::count(work.chain.begin(), work.chain.end(), kind) == 1)
+    return work.kinds[static_cast<std::size_t>(kind)].name;
+  const auto before = std::count(work.divisible.begin(), work.divisible.begin() + place, true);
+  return fmt::format("layer {}", before);
+}
+
+void layers(const Job& /*job*/, const Step& step, Text out) {
+  fmt::format_to(out, "{:>5}  {:>5}  {:>6}  {}\n", "stage", "chunk", "places", "from .. to");
+  for (int stage = 0; stage < step.plan.shape.stages; ++stage) {
+    for (int chunk = 0; chunk < step.plan.shape.chunks; ++chunk) {
+      const ChainRange range =
+          step.plan.layers[static_cast<std::size_t>(chunk * step.plan.shape.stages + stage)];
+      fmt::format_to(out, "{:>5}  {:>5}  {:>6}  {} .. {}\n", stage, chunk, range.last - range.first,
+                     place_name(step.work, range.first), place_name(step.work, range.last - 1));
+    }
+  }
+}
+
+void memory(const Job& job, const Step& step, Text out) {
+  fmt::format_to(out, "{:>5}  {:>12}  {:>10}  {:>10}  {:>11}  {:>11}  {:>10}  {:>10}\n", "stage",
+                 "parameters", "weights", "gradients", "optimizer", "activations", "workspace",
+                 "peak");
+  for (const RankClass& rank_class : step.lowered.classes) {
+    const MemoryPeak& peak = step.trace().peaks[rank_class.actor];
+    const auto part = [&](MemoryKind kind) {
+      return to_text(Bytes(peak.by_category[static_cast<std::size_t>(kind)]));
+    };
+    fmt::format_to(out, "{:>5}  {:>12}  {:>10}  {:>10}  {:>11}  {:>11}  {:>10}  {:>10}\n",
+                   rank_class.stage,
+                   step.plan.stages[static_cast<std::size_t>(rank_class.stage)].parameters,
+                   part(MemoryKind::parameters), part(MemoryKind::gradients),
+                   part(MemoryKind::optimizer_state), part(MemoryKind::activations),
+                   part(MemoryKind::workspace), to_text(peak.peak));
+  }
+  fmt::format_to(out, "capacity of a {}: {}\n", job.cluster.server.gpu.name,
+                 to_text(job.cluster.server.gpu.memory));
+}
+
+void kernels(const Job& /*job*/, const Step& step, Text out) {
+  fmt::format_to(out, "{:>10}  {:<12}  {}\n", "time", "basis", "kernel");
+  for (std::size_t k = 0; k < step.plan.kernels.size(); ++k) {
+    const Estimate& estimate = step.lowered.kernels[k];
+    fmt::format_to(out, "{:>10}  {:<12}  {}\n", to_text(to_duration(estimate.time)),
+                   name(estimate.basis), to_text(step.plan.kernels[k]));
+  }
+}
+
+void transfers(const Job& /*job*/, const Step& step, Text out) {
+  fmt::format_to(out, "{:>10}  {:>10}  {:<12}  {:>7}  {}\n", "time", "bytes", "basis", "servers",
+                 "what");
+  for (const std::vector<TransferEstimate>& table : step.lowered.transfers) {
+    for (const TransferEstimate& estimate : table) {
+      Seconds time = estimate.terms.latency;
+      if (estimate.terms.wire_bytes > Bytes(0))
+        time += estimate.terms.wire_bytes / estimate.terms.bandwidth;
+      const std::string what =
+          estimate.point_to_point
+              ? "message"
+              : fmt::format("{} of {} ranks", name(estimate.spec.kind), estimate.shape.ranks);
+      fmt::format_to(out, "{:>10}  {:>10}  {:<12}  {:>7}  {}\n", to_text(to_duration(time)),
+                     to_text(estimate.spec.bytes), name(estimate.terms.basis),
+                     estimate.shape.servers, what);
+    }
+  }
+}
+
+void classes(const Job& /*job*/, const Step& step, Text out) {
+  fmt::format_to(out, "{:>5}  {:>6}  {:>6}  {:>5}  {:>8}  {:>8}  {:>8}\n", "class", "rank", "ranks",
+                 "stage", "slowdown", "calls", "ops");
+  for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
+    const RankClass& rank_class = step.lowered.classes[c];
+    const Program& program = step.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
+    std::size_t ops = 0;
+    for (const Call& call : program.calls) ops += program.blocks[call.block].ops.size();
+    fmt::format_to(out, "{:>5}  {:>6}  {:>6}  {:>5}  {:>8}  {:>8}  {:>8}\n", c,
+                   rank_class.representative, rank_class.ranks, rank_class.stage,
+                   shortest(rank_class.slowdown), program.calls.size(), ops);
+  }
+}
+
+struct Writer {
+  std::string_view name;
+  void (*write)(const Job&, const Step&, Text);
+};
+constexpr std::array<Writer, kExplainStages.size()> kWriters = {{
+    {"ranks", ranks},
+    {"layers", layers},
+    {"memory", memory},
+    {"kernels", kernels},
+    {"transfers", transfers},
+    {"classes", classes},
+}};
+
+}  // namespace
+
+std::string explain_stage(const Scenario& scenario, std::string_view stage) {
+  const Job job = job_of(scenario);
+  const auto step =
+      simulate_step(job, {.unfold = false, .run = stage == "memory", .recorded_classes = {}});
+  std::string text;
+  const Text out(text);
+  const auto writer = std::find_if(kWriters.begin(), kWriters.end(),
+                                   [&](const Writer& candidate) { return candidate.name == stage; });
+  TRAINYARD_CHECK(writer != kWriters.end(), "no stage {}", stage);
+  writer->write(job, *step, out);
+  return text;
+}
+
+}  // namespace trainyard

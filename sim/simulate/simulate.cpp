@@ -1,0 +1,50 @@
+#include "sim/simulate/simulate.h"
+
+#include <fmt/format.h>
+
+#include "sim/base/diagnostic.h"
+#include "sim/simulate/summarize.h"
+
+namespace trainyard {
+
+Job job_of(const Scenario& scenario) {
+  Job job;
+  job.network = scenario.network;
+  job.cluster = scenario.cluster;
+  job.recipe = scenario.recipe;
+  job.plan = scenario.plan;
+  job.stragglers = scenario.stragglers;
+  job.fidelity = scenario.fidelity;
+  if (scenario.profile.empty()) return job;
+  job.profile = read_profile(scenario.profile);
+  const std::string& gpu = job.cluster.server.gpu.name;
+  if (job.profile->gpu != gpu) {
+    Diagnostic mismatch;
+    mismatch.at.file = scenario.file;
+    mismatch.pointer = "/cluster/calibration";
+    mismatch.message = fmt::format("profile '{}' was made on {}, the cluster has {}",
+                                   job.profile->name, job.profile->gpu, gpu);
+    mismatch.hint = "name a profile of that GPU, or leave the key out to use datasheets";
+    throw ScenarioError({mismatch});
+  }
+  return job;
+}
+
+Simulation simulate(const Scenario& scenario, const SimulateOptions& options) {
+  const Job job = job_of(scenario);
+  const std::unique_ptr<Step> step =
+      simulate_step(job, {.unfold = options.unfold || !scenario.exploit_symmetry,
+                          .run = true,
+                          .recorded_classes = {}});
+  Simulation simulation;
+  simulation.report = summarize(job, *step);
+  simulation.report.name = scenario.variant.empty() ? scenario.name : scenario.variant;
+  simulation.report.label = scenario.label;
+  simulation.report.description = scenario.description;
+  for (const Diagnostic& warning : scenario.warnings)
+    simulation.report.warnings.push_back(to_text(warning));
+  if (options.timeline) simulation.timeline = timeline(*step, options.timeline_ranks);
+  return simulation;
+}
+
+}  // namespace trainyard
