@@ -5,12 +5,13 @@
 //   void visit_fields(json::Fields& f, Training& t) {
 //     f.field("global_batch", t.global_batch, json::required, json::at_least(1),
 //             "Sequences per optimizer step, over all GPUs.");
-//     f.choice("recompute", t.recompute, kRecomputeNames, json::optional, "Activation recomputation.");
-//     f.section("optimizer", t.optimizer, json::optional, "How parameters are updated.");
+//     f.choice("recompute", t.recompute, kRecomputeNames, json::optional, "Activation
+//     recomputation."); f.section("optimizer", t.optimizer, json::optional, "How parameters are
+//     updated.");
 //   }
 //
-// The Reader fills the struct from a Value, the SchemaWriter writes JSON Schema, the Explainer lists every
-// value with its origin. There is no second list of keys.
+// The Reader fills the struct from a Value, the SchemaWriter writes JSON Schema, the Explainer
+// lists every value with its origin. There is no second list of keys.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,9 @@ inline constexpr Bounds not_negative{0, std::numeric_limits<double>::infinity(),
 constexpr Bounds at_least(double least) {
   return {least, std::numeric_limits<double>::infinity(), false};
 }
-constexpr Bounds between(double least, double most) { return {least, most, false}; }
+constexpr Bounds between(double least, double most) {
+  return {least, most, false};
+}
 inline constexpr Bounds ratio{0, 1, true};  // above 0, up to 1
 
 struct FieldInfo {
@@ -55,8 +58,8 @@ struct FieldInfo {
 };
 
 // A value of the struct, by type.
-using Target = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, Bytes*,
-                            Duration*, Seconds*, BytesPerSecond*, FlopsPerSecond*>;
+using Target = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
+                            Bytes*, Duration*, Seconds*, BytesPerSecond*, FlopsPerSecond*>;
 
 struct Value;
 
@@ -86,13 +89,14 @@ class Fields {
   template <class T>
   bool field(std::string_view key, std::optional<T>& value, Bounds bounds, std::string_view about) {
     T given = value.value_or(T{});
-    const bool found = maybe({key, Need::optional, bounds, about}, Target(&given), value.has_value());
+    const bool found =
+        maybe({key, Need::optional, bounds, about}, Target(&given), value.has_value());
     if (found) value = given;
     return found;
   }
 
-  // One of a list of names; hyphen and underscore are the same letter. All names of a list that stand for
-  // one value are accepted, the first is written.
+  // One of a list of names; hyphen and underscore are the same letter. All names of a list that
+  // stand for one value are accepted, the first is written.
   template <class E, class List>
   bool choice(std::string_view key, E& value, const List& list, Need need, std::string_view about) {
     std::vector<std::string_view> names;
@@ -110,8 +114,8 @@ class Fields {
     return found;
   }
   // The same with the name itself as the value.
-  bool name(std::string_view key, std::string& value, std::span<const std::string_view> names, Need need,
-            std::string_view about);
+  bool name(std::string_view key, std::string& value, std::span<const std::string_view> names,
+            Need need, std::string_view about);
 
   // A nested object.
   template <class T>
@@ -121,45 +125,54 @@ class Fields {
   // The same where a string names a preset that holds the object (expanded before reading).
   template <class T>
   bool section_or_name(std::string_view key, T& value, Need need, std::string_view about) {
-    return nested_or_name({key, need, anything, about}, [&value](Fields& f) { visit_fields(f, value); });
+    return nested_or_name({key, need, anything, about},
+                          [&value](Fields& f) { visit_fields(f, value); });
   }
 
   // Arrays of scalars and of objects.
   template <class T>
   bool list(std::string_view key, std::vector<T>& value, Need need, Bounds bounds,
             std::string_view about) {
-    return array({key, need, anything, about}, value.size(),
-                 [&value](std::size_t size) { value.resize(size); },
-                 [&value, bounds](Fields& f, std::string_view at, std::size_t i) {
-                   f.field(at, value[i], Need::required, bounds, "");
-                 });
+    return array(
+        {key, need, anything, about}, value.size(),
+        [&value](std::size_t size) { value.resize(size); },
+        [&value, bounds](Fields& f, std::string_view at, std::size_t i) {
+          f.field(at, value[i], Need::required, bounds, "");
+        });
   }
   template <class T>
   bool sections(std::string_view key, std::vector<T>& value, Need need, std::string_view about) {
-    return array({key, need, anything, about}, value.size(),
-                 [&value](std::size_t size) { value.resize(size); },
-                 [&value](Fields& f, std::string_view at, std::size_t i) {
-                   f.section(at, value[i], Need::required, "");
-                 });
+    return array(
+        {key, need, anything, about}, value.size(),
+        [&value](std::size_t size) { value.resize(size); },
+        [&value](Fields& f, std::string_view at, std::size_t i) {
+          f.section(at, value[i], Need::required, "");
+        });
   }
 
   // An object whose `key` says which of several sets of fields it has.
   virtual void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
-                            std::size_t& chosen, const std::function<void(Fields&)>& visit_chosen) = 0;
+                            std::size_t& chosen,
+                            const std::function<void(Fields&)>& visit_chosen) = 0;
 
-  // An array of `size` numbers, or one of `names`: exactly one of `numbers` and `name` is not empty.
+  // An array of `size` numbers, or one of `names`: exactly one of `numbers` and `name` is not
+  // empty.
   virtual bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view> names,
                                std::string& name, std::vector<int>& numbers) = 0;
 
-  // A key of the format that cannot be simulated: refused, except with a harmless value ("1", "\"none\"").
+  // A key of the format that cannot be simulated: refused, except with a harmless value ("1",
+  // "\"none\"").
   virtual void unsupported(std::string_view key, std::string_view what,
                            std::initializer_list<std::string_view> harmless = {}) = 0;
+
+  // Names that the next choice knows but cannot simulate, said so instead of "unknown".
+  virtual void not_yet(std::initializer_list<std::string_view>) {}
 
   // A key that is meant for others ("$schema") or was used before reading ("preset").
   virtual void accepted(std::string_view key, std::string_view about) = 0;
 
-  // A key that names a file or a builder which holds the other fields, so that none of them is required
-  // beside it. Expanded before reading.
+  // A key that names a file or a builder which holds the other fields, so that none of them is
+  // required beside it. Expanded before reading.
   virtual void source(std::string_view key, std::string_view about) = 0;
 
   // A mistake that only the section's own code can see; ignored by writers.

@@ -17,11 +17,11 @@ struct Limits {
   int depth = 64;
 };
 
-// Strict JSON (RFC 8259) with // and /* */ comments and an optional UTF-8 byte order mark. Duplicate keys
-// are errors. After a syntax error the result is null and `diagnostics` has at least one error.
-// No recursion.
-Value parse_text(std::string_view text, const std::string& file, std::vector<Diagnostic>& diagnostics,
-                 const Limits& limits = {});
+// Strict JSON (RFC 8259) with // and /* */ comments and an optional UTF-8 byte order mark.
+// Duplicate keys are errors. After a syntax error the result is null and `diagnostics` has at least
+// one error. No recursion.
+Value parse_text(std::string_view text, const std::string& file,
+                 std::vector<Diagnostic>& diagnostics, const Limits& limits = {});
 
 // The same for a file: regular files only, size checked before reading.
 Value parse_file(const std::string& path, std::vector<Diagnostic>& diagnostics,

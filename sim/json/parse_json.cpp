@@ -1,5 +1,5 @@
-// nlohmann/json reads the grammar; this file adds what it lacks: positions, duplicate keys, limits, and
-// words that say how to repair the text.
+// nlohmann/json reads the grammar; this file adds what it lacks: positions, duplicate keys, limits,
+// and words that say how to repair the text.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -30,11 +30,13 @@ class Walker {
         last_punctuation_ = c;
         step();
       } else if (c == '/' && at_ + 1 < text_.size() && text_[at_ + 1] == '/') {
-        while (at_ < text_.size() && text_[at_] != '\n') step();
+        while (at_ < text_.size() && text_[at_] != '\n')
+          step();
       } else if (c == '/' && at_ + 1 < text_.size() && text_[at_ + 1] == '*') {
         const std::size_t end = text_.find("*/", at_ + 2);
         const std::size_t stop = end == std::string_view::npos ? text_.size() : end + 2;
-        while (at_ < stop) step();
+        while (at_ < stop)
+          step();
       } else {
         return;
       }
@@ -54,7 +56,8 @@ class Walker {
       }
       step();
     } else if (is_word(text_[at_])) {
-      while (at_ < text_.size() && is_word(text_[at_])) step();
+      while (at_ < text_.size() && is_word(text_[at_]))
+        step();
     } else {
       step();
     }
@@ -117,7 +120,8 @@ Complaint complain(std::string_view text, const Walker& walker, const std::strin
   return {parser_says, ""};
 }
 
-// The parser stops a number at the first character that is none; what was meant needs the whole word.
+// The parser stops a number at the first character that is none; what was meant needs the whole
+// word.
 Complaint misspelt_number(std::string_view word) {
   const std::size_t end = word.find_first_not_of("0123456789.eE+-");
   if (word.substr(0, 2) == "0x" || word.substr(0, 2) == "0X")
@@ -131,7 +135,8 @@ Complaint misspelt_number(std::string_view word) {
   return {};
 }
 
-// "[json...] parse error at line 1, column 2: syntax error while parsing value - X; last read: 'Y'" -> X
+// "[json...] parse error at line 1, column 2: syntax error while parsing value - X; last read: 'Y'"
+// -> X
 std::string core_of(std::string what) {
   const std::size_t dash = what.find(" - ");
   if (dash != std::string::npos) what = what.substr(dash + 3);
@@ -198,9 +203,9 @@ class Builder {
                                        Walker(walker_).take()));
     if (walker_.offset() >= text_.size() && !open_.empty()) {
       const Value& open = *open_.back().value;
-      return fail(place(), fmt::format("the text ends inside {}", name(open.kind)),
-                  fmt::format("close the '{}' of line {}", open.is(Kind::array) ? '[' : '{',
-                              open.at.line));
+      return fail(
+          place(), fmt::format("the text ends inside {}", name(open.kind)),
+          fmt::format("close the '{}' of line {}", open.is(Kind::array) ? '[' : '{', open.at.line));
     }
     const std::string core = core_of(what.what());
     if (core.find("missing closing quote") != std::string::npos)
@@ -255,7 +260,8 @@ class Builder {
     return attach(std::move(value)) != nullptr;
   }
 
-  // Puts a value where it belongs; values of a duplicate key are kept aside so that reading can go on.
+  // Puts a value where it belongs; values of a duplicate key are kept aside so that reading can go
+  // on.
   Value* attach(Value value) {
     if (open_.empty()) {
       root_ = std::move(value);
@@ -311,8 +317,8 @@ class Builder {
   Walker walker_;
   Value root_;
   bool root_done_ = false;
-  // The open containers with the keys seen in them. A container's address is stable while it is open:
-  // its parent grows only after it is closed.
+  // The open containers with the keys seen in them. A container's address is stable while it is
+  // open: its parent grows only after it is closed.
   struct Frame {
     Value* value;
     std::map<std::string, int> lines;
@@ -372,8 +378,8 @@ Complaint not_text(std::string_view text) {
 
 }  // namespace
 
-Value parse_text(std::string_view text, const std::string& file, std::vector<Diagnostic>& diagnostics,
-                 const Limits& limits) {
+Value parse_text(std::string_view text, const std::string& file,
+                 std::vector<Diagnostic>& diagnostics, const Limits& limits) {
   const auto fail = [&](Position at, std::string message, std::string hint) {
     diagnostics.push_back(
         {Severity::error, std::move(at), "", std::move(message), std::move(hint)});
@@ -391,8 +397,7 @@ Value parse_text(std::string_view text, const std::string& file, std::vector<Dia
                             static_cast<unsigned char>(text[invalid])),
                 "save the file as UTF-8");
   const std::size_t nul = text.find('\0');
-  if (nul != std::string_view::npos)
-    return fail(position_of(text, nul, file), "a NUL byte", "");
+  if (nul != std::string_view::npos) return fail(position_of(text, nul, file), "a NUL byte", "");
 
   Builder builder(text, file, diagnostics, limits);
   const bool read = nlohmann::json::sax_parse(text.begin(), text.end(), &builder,
@@ -413,7 +418,8 @@ Value parse_file(const std::string& path, std::vector<Diagnostic>& diagnostics,
     return fail(fmt::format("cannot be read: {}", std::strerror(errno)));
   if (!S_ISREG(status.st_mode)) return fail("is not a regular file");
   if (static_cast<std::size_t>(status.st_size) > limits.file_bytes)
-    return fail(fmt::format("has {} bytes; at most {} are read", status.st_size, limits.file_bytes));
+    return fail(
+        fmt::format("has {} bytes; at most {} are read", status.st_size, limits.file_bytes));
   std::ifstream stream(path, std::ios::binary);
   std::string text(static_cast<std::size_t>(status.st_size), '\0');
   stream.read(text.data(), status.st_size);

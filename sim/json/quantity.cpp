@@ -20,18 +20,49 @@ struct Unit {
   int times = 1;
 };
 
-constexpr std::array<Unit, 9> kSizes = {{{"B", 0, 0}, {"KB", 3, 0}, {"MB", 6, 0}, {"GB", 9, 0},
-    {"TB", 12, 0}, {"KiB", 0, 10}, {"MiB", 0, 20}, {"GiB", 0, 30}, {"TiB", 0, 40}}};
+constexpr std::array<Unit, 9> kSizes = {{{"B", 0, 0},
+                                         {"KB", 3, 0},
+                                         {"MB", 6, 0},
+                                         {"GB", 9, 0},
+                                         {"TB", 12, 0},
+                                         {"KiB", 0, 10},
+                                         {"MiB", 0, 20},
+                                         {"GiB", 0, 30},
+                                         {"TiB", 0, 40}}};
 // Of a picosecond.
-constexpr std::array<Unit, 8> kTimes = {{{"ps", 0, 0}, {"ns", 3, 0}, {"us", 6, 0}, {"ms", 9, 0},
-    {"s", 12, 0}, {"min", 12, 0, 60}, {"h", 12, 0, 3600}, {"d", 12, 0, 86400}}};
-constexpr std::array<Unit, 19> kBandwidths = {{{"B/s", 0, 0}, {"KB/s", 3, 0}, {"MB/s", 6, 0},
-    {"GB/s", 9, 0}, {"TB/s", 12, 0}, {"KiB/s", 0, 10}, {"MiB/s", 0, 20}, {"GiB/s", 0, 30},
-    {"TiB/s", 0, 40}, {"bps", 0, -3}, {"Kbps", 3, -3}, {"Mbps", 6, -3}, {"Gbps", 9, -3},
-    {"Tbps", 12, -3}, {"bit/s", 0, -3}, {"Kbit/s", 3, -3}, {"Mbit/s", 6, -3}, {"Gbit/s", 9, -3},
-    {"Tbit/s", 12, -3}}};
-constexpr std::array<Unit, 6> kComputeRates = {{{"FLOP/s", 0, 0}, {"MFLOP/s", 6, 0},
-    {"GFLOP/s", 9, 0}, {"TFLOP/s", 12, 0}, {"PFLOP/s", 15, 0}, {"EFLOP/s", 18, 0}}};
+constexpr std::array<Unit, 8> kTimes = {{{"ps", 0, 0},
+                                         {"ns", 3, 0},
+                                         {"us", 6, 0},
+                                         {"ms", 9, 0},
+                                         {"s", 12, 0},
+                                         {"min", 12, 0, 60},
+                                         {"h", 12, 0, 3600},
+                                         {"d", 12, 0, 86400}}};
+constexpr std::array<Unit, 19> kBandwidths = {{{"B/s", 0, 0},
+                                               {"KB/s", 3, 0},
+                                               {"MB/s", 6, 0},
+                                               {"GB/s", 9, 0},
+                                               {"TB/s", 12, 0},
+                                               {"KiB/s", 0, 10},
+                                               {"MiB/s", 0, 20},
+                                               {"GiB/s", 0, 30},
+                                               {"TiB/s", 0, 40},
+                                               {"bps", 0, -3},
+                                               {"Kbps", 3, -3},
+                                               {"Mbps", 6, -3},
+                                               {"Gbps", 9, -3},
+                                               {"Tbps", 12, -3},
+                                               {"bit/s", 0, -3},
+                                               {"Kbit/s", 3, -3},
+                                               {"Mbit/s", 6, -3},
+                                               {"Gbit/s", 9, -3},
+                                               {"Tbit/s", 12, -3}}};
+constexpr std::array<Unit, 6> kComputeRates = {{{"FLOP/s", 0, 0},
+                                                {"MFLOP/s", 6, 0},
+                                                {"GFLOP/s", 9, 0},
+                                                {"TFLOP/s", 12, 0},
+                                                {"PFLOP/s", 15, 0},
+                                                {"EFLOP/s", 18, 0}}};
 
 struct Dimension {
   std::string_view what;      // "a size"
@@ -53,32 +84,40 @@ struct Split {
   std::string problem;
 };
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
 
 std::string lower(std::string_view text) {
   std::string out;
-  for (const char c : text) out += lower(c);
+  for (const char c : text)
+    out += lower(c);
   return out;
 }
 
-std::string unit_problem(std::string_view number, std::string_view unit, const Dimension& dimension) {
-  if (unit.empty())
-    return fmt::format("\"{}\" has no unit; write {}", number, dimension.examples);
+std::string unit_problem(std::string_view number, std::string_view unit,
+                         const Dimension& dimension) {
+  if (unit.empty()) return fmt::format("\"{}\" has no unit; write {}", number, dimension.examples);
   if (unit.size() == 1 && std::string_view("KMGTkmgt").find(unit[0]) != std::string_view::npos) {
     if (dimension.what == kBandwidth.what)
-      return fmt::format("\"{0}{1}\" may be \"{0}{1}bps\" (bits) or \"{0}{1}B/s\" (bytes); write one",
-                         number, unit);
+      return fmt::format(
+          "\"{0}{1}\" may be \"{0}{1}bps\" (bits) or \"{0}{1}B/s\" (bytes); write one", number,
+          unit);
     if (dimension.what == kSize.what)
-      return fmt::format("\"{0}{1}\" may be \"{0}{1}B\" (powers of 1000) or \"{0}{1}iB\" (powers of "
-                         "1024); write one",
-                         number, unit);
+      return fmt::format(
+          "\"{0}{1}\" may be \"{0}{1}B\" (powers of 1000) or \"{0}{1}iB\" (powers of "
+          "1024); write one",
+          number, unit);
   }
   std::string same_letters;
   for (const Unit& known : dimension.units) {
     if (lower(known.name) == lower(unit))
-      same_letters += fmt::format("{}\"{}{}\"", same_letters.empty() ? "" : " or ", number, known.name);
+      same_letters +=
+          fmt::format("{}\"{}{}\"", same_letters.empty() ? "" : " or ", number, known.name);
   }
   if (!same_letters.empty())
     return fmt::format("\"{}\" is not a unit (capitals count); write {}", unit, same_letters);
@@ -92,7 +131,8 @@ Split split(std::string_view text, const Dimension& dimension) {
     out.problem = std::move(problem);
     return out;
   };
-  if (text.size() > 64) return fail(fmt::format("expected {} such as {}", dimension.what, dimension.examples));
+  if (text.size() > 64)
+    return fail(fmt::format("expected {} such as {}", dimension.what, dimension.examples));
   std::size_t i = 0;
   if (!text.empty() && text[0] == '-' && text.size() > 1 && is_digit(text[1]))
     return fail(fmt::format("\"{}\" is negative", text));
@@ -107,7 +147,8 @@ Split split(std::string_view text, const Dimension& dimension) {
     if (fraction) --out.exponent;
   }
   if (!any || (fraction && text[i - 1] == '.'))
-    return fail(fmt::format("expected {} such as {}, got \"{}\"", dimension.what, dimension.examples, text));
+    return fail(fmt::format("expected {} such as {}, got \"{}\"", dimension.what,
+                            dimension.examples, text));
   if (i + 1 < text.size() && (text[i] == 'e' || text[i] == 'E')) {
     std::size_t start = i + 1;
     if (text[start] == '+') ++start;
@@ -144,9 +185,11 @@ Whole whole(const Split& parts, std::int64_t& value) {
     digits.pop_back();
     ++exponent;
   }
-  if (digits.size() > 25 || exponent < -25) return exponent < 0 ? Whole::fractional : Whole::too_large;
+  if (digits.size() > 25 || exponent < -25)
+    return exponent < 0 ? Whole::fractional : Whole::too_large;
   Wide result = 0;
-  for (const char c : digits) result = result * 10 + static_cast<unsigned>(c - '0');
+  for (const char c : digits)
+    result = result * 10 + static_cast<unsigned>(c - '0');
   for (int i = 0; i < parts.unit->two; ++i) {
     // A power of two may cancel a power of five of the fraction: 1.5KiB = 15 * 1024 / 10.
     if (exponent < 0 && result % 5 == 0) {
@@ -172,16 +215,18 @@ Whole whole(const Split& parts, std::int64_t& value) {
   return Whole::exact;
 }
 
-// The double nearest to number * unit: the decimal exponent joins the text before it is read, and powers
-// of two are exact.
+// The double nearest to number * unit: the decimal exponent joins the text before it is read, and
+// powers of two are exact.
 double real(const Split& parts, int shift_ten) {
   if (parts.digits.empty()) return 0;
   const std::string text =
       fmt::format("{}e{}", parts.digits, parts.exponent + parts.unit->ten + shift_ten);
   double value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
-  for (int i = 0; i < parts.unit->two; ++i) value *= 2;
-  for (int i = 0; i > parts.unit->two; --i) value /= 2;
+  for (int i = 0; i < parts.unit->two; ++i)
+    value *= 2;
+  for (int i = 0; i > parts.unit->two; --i)
+    value /= 2;
   return value * parts.unit->times;
 }
 
@@ -219,8 +264,10 @@ std::string in_units(double value, std::span<const Unit> units, bool binary) {
   for (const Unit& unit : units) {
     if (unit.two < 0 || unit.times != 1 || (unit.two > 0) != binary) continue;
     double size = 1;
-    for (int i = 0; i < unit.ten; ++i) size *= 10;
-    for (int i = 0; i < unit.two; ++i) size *= 2;
+    for (int i = 0; i < unit.ten; ++i)
+      size *= 10;
+    for (int i = 0; i < unit.two; ++i)
+      size *= 2;
     if (value < size && !best.empty()) continue;
     const std::string text = shortest(value / size);
     const std::size_t point = text.find('.');
@@ -242,11 +289,15 @@ std::string pattern_of(const Dimension& dimension) {
 
 }  // namespace
 
-Parsed<Bytes> parse_bytes(std::string_view text) { return parse_whole<Bytes>(text, kSize, "bytes"); }
+Parsed<Bytes> parse_bytes(std::string_view text) {
+  return parse_whole<Bytes>(text, kSize, "bytes");
+}
 Parsed<Duration> parse_duration(std::string_view text) {
   return parse_whole<Duration>(text, kTime, "picoseconds");
 }
-Parsed<Seconds> parse_seconds(std::string_view text) { return parse_real<Seconds>(text, kTime, -12); }
+Parsed<Seconds> parse_seconds(std::string_view text) {
+  return parse_real<Seconds>(text, kTime, -12);
+}
 Parsed<BytesPerSecond> parse_bandwidth(std::string_view text) {
   return parse_real<BytesPerSecond>(text, kBandwidth, 0);
 }
@@ -280,16 +331,30 @@ std::string quantity_text(Bytes value) {
 std::string quantity_text(Duration value) {
   return in_units(static_cast<double>(value.count()), kTimes, false);
 }
-std::string quantity_text(Seconds value) { return in_units(value.count() * 1e12, kTimes, false); }
-std::string quantity_text(BytesPerSecond value) { return in_units(value.count(), kBandwidths, false); }
+std::string quantity_text(Seconds value) {
+  return in_units(value.count() * 1e12, kTimes, false);
+}
+std::string quantity_text(BytesPerSecond value) {
+  return in_units(value.count(), kBandwidths, false);
+}
 std::string quantity_text(FlopsPerSecond value) {
   return in_units(value.count(), kComputeRates, false);
 }
 
-std::string quantity_pattern(const Bytes*) { return pattern_of(kSize); }
-std::string quantity_pattern(const Duration*) { return pattern_of(kTime); }
-std::string quantity_pattern(const Seconds*) { return pattern_of(kTime); }
-std::string quantity_pattern(const BytesPerSecond*) { return pattern_of(kBandwidth); }
-std::string quantity_pattern(const FlopsPerSecond*) { return pattern_of(kComputeRate); }
+std::string quantity_pattern(const Bytes*) {
+  return pattern_of(kSize);
+}
+std::string quantity_pattern(const Duration*) {
+  return pattern_of(kTime);
+}
+std::string quantity_pattern(const Seconds*) {
+  return pattern_of(kTime);
+}
+std::string quantity_pattern(const BytesPerSecond*) {
+  return pattern_of(kBandwidth);
+}
+std::string quantity_pattern(const FlopsPerSecond*) {
+  return pattern_of(kComputeRate);
+}
 
 }  // namespace trainyard::json

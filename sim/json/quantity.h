@@ -1,5 +1,5 @@
-// Numbers with units, exactly: "25MiB", "400Gbps", "1.5us", "312TFLOP/s". Small b is bits, capital B is
-// bytes; K, M, G, T are powers of 1000, Ki, Mi, Gi, Ti powers of 1024. No locale is consulted.
+// Numbers with units, exactly: "25MiB", "400Gbps", "1.5us", "312TFLOP/s". Small b is bits, capital
+// B is bytes; K, M, G, T are powers of 1000, Ki, Mi, Gi, Ti powers of 1024. No locale is consulted.
 #pragma once
 
 #include <string>
@@ -17,9 +17,9 @@ struct Parsed {
   bool ok() const { return problem.empty(); }
 };
 
-Parsed<Bytes> parse_bytes(std::string_view text);                  // whole bytes only
-Parsed<Duration> parse_duration(std::string_view text);            // whole picoseconds only
-Parsed<Seconds> parse_seconds(std::string_view text);              // any decimal
+Parsed<Bytes> parse_bytes(std::string_view text);        // whole bytes only
+Parsed<Duration> parse_duration(std::string_view text);  // whole picoseconds only
+Parsed<Seconds> parse_seconds(std::string_view text);    // any decimal
 Parsed<BytesPerSecond> parse_bandwidth(std::string_view text);
 Parsed<FlopsPerSecond> parse_compute_rate(std::string_view text);
 

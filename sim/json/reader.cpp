@@ -19,12 +19,19 @@ bool within(const Bounds& bounds, double value) {
   return (bounds.open ? value > bounds.least : value >= bounds.least) && value <= bounds.most;
 }
 
+// 1000000000 rather than 1e+09.
+std::string plain(double value) {
+  return std::abs(value) < 1e15 && value == std::floor(value) ? fmt::format("{:.0f}", value)
+                                                              : shortest(value);
+}
+
 std::string describe(const Bounds& bounds) {
   const bool below = bounds.most < std::numeric_limits<double>::infinity();
   const bool above = bounds.least > -std::numeric_limits<double>::infinity();
+  if (above && bounds.least == bounds.most) return plain(bounds.least);
   std::string text;
-  if (above) text = fmt::format("{} {}", bounds.open ? "above" : "at least", shortest(bounds.least));
-  if (below) text += fmt::format("{}at most {}", above ? " and " : "", shortest(bounds.most));
+  if (above) text = fmt::format("{} {}", bounds.open ? "above" : "at least", plain(bounds.least));
+  if (below) text += fmt::format("{}at most {}", above ? " and " : "", plain(bounds.most));
   return text;
 }
 
@@ -114,7 +121,8 @@ std::string with_hyphens(std::string_view text) {
 
 std::string joined(std::span<const std::string_view> names) {
   std::string out;
-  for (const std::string_view name : names) out += fmt::format("{}{}", out.empty() ? "" : ", ", name);
+  for (const std::string_view name : names)
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", name);
   return out;
 }
 
@@ -125,7 +133,8 @@ std::string suggest(std::string_view word, std::span<const std::string_view> nam
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   std::string hint;
-  if (const auto near = find_nearest(lowered, names)) hint = fmt::format("did you mean \"{}\"?", *near);
+  if (const auto near = find_nearest(lowered, names))
+    hint = fmt::format("did you mean \"{}\"?", *near);
   if (names.size() <= kListedNames)
     hint += fmt::format("{}known: {}", hint.empty() ? "" : " ", joined(names));
   else if (hint.empty())
@@ -133,7 +142,8 @@ std::string suggest(std::string_view word, std::span<const std::string_view> nam
   return hint;
 }
 
-std::optional<std::size_t> find_name(std::string_view word, std::span<const std::string_view> names) {
+std::optional<std::size_t> find_name(std::string_view word,
+                                     std::span<const std::string_view> names) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (with_hyphens(names[i]) == with_hyphens(word)) return i;
   }
@@ -148,7 +158,8 @@ std::string quoted(const Value& value) {
   std::string text = value.text;
   if (text.size() > kQuotedLength) {
     std::size_t end = kQuotedLength;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+      --end;
     text = text.substr(0, end) + "...";
   }
   return value.is(Kind::string) ? fmt::format("\"{}\"", text) : text;
@@ -188,13 +199,25 @@ void Reader::unknown_key(const Member& member) {
   error(member.at, member.key, "unknown key", hint);
 }
 
+void Reader::unknown_name(const FieldInfo& info, const Value& value,
+                          std::span<const std::string_view> names) {
+  const bool later = find_name(value.text, not_yet_).has_value();
+  not_yet_.clear();
+  if (later)
+    error(value.at, info.key, fmt::format("{} is not supported yet", quoted(value)),
+          "available: " + joined(names));
+  else
+    error(value.at, info.key, fmt::format("unknown {} {}", info.key, quoted(value)),
+          suggest(value.text, names));
+}
+
 std::string Reader::pointer_to(std::string_view key) const {
   return key.empty() ? pointer_ : pointer_ + "/" + escape_pointer(key);
 }
 
 void Reader::error(const Place& at, std::string_view key, std::string message, std::string hint) {
-  diagnostics_.push_back({Severity::error, at.position(), pointer_to(key), std::move(message),
-                          std::move(hint)});
+  diagnostics_.push_back(
+      {Severity::error, at.position(), pointer_to(key), std::move(message), std::move(hint)});
 }
 
 const Value* Reader::take(const FieldInfo& info) {
@@ -215,24 +238,25 @@ bool Reader::scalar(const FieldInfo& info, Target target) {
   return problem.empty();
 }
 
-bool Reader::maybe(const FieldInfo& info, Target target, bool) { return scalar(info, target); }
+bool Reader::maybe(const FieldInfo& info, Target target, bool) {
+  return scalar(info, target);
+}
 
 bool Reader::choice_of(const FieldInfo& info, std::span<const std::string_view> names,
                        std::size_t& chosen) {
   const Value* value = take(info);
   if (value == nullptr) return false;
   if (!value->is(Kind::string)) {
-    error(value->at, info.key, fmt::format("expected one of {}, got {}", joined(names), quoted(*value)));
+    error(value->at, info.key,
+          fmt::format("expected one of {}, got {}", joined(names), quoted(*value)));
     return false;
   }
   const std::optional<std::size_t> found = find_name(value->text, names);
-  if (!found) {
-    error(value->at, info.key, fmt::format("unknown {} {}", info.key, quoted(*value)),
-          suggest(value->text, names));
-    return false;
-  }
-  chosen = *found;
-  return true;
+  if (found)
+    chosen = *found;
+  else
+    unknown_name(info, *value, names);
+  return found.has_value();
 }
 
 void Reader::alternatives(const FieldInfo& info, std::span<const std::string_view> names,
@@ -242,7 +266,8 @@ void Reader::alternatives(const FieldInfo& info, std::span<const std::string_vie
     return;
   }
   // Without the kind the other keys cannot be judged.
-  for (const Member& member : object_.members) asked_.push_back(member.key);
+  for (const Member& member : object_.members)
+    asked_.push_back(member.key);
 }
 
 bool Reader::numbers_or_name(const FieldInfo& info, std::span<const std::string_view> names,
@@ -252,8 +277,7 @@ bool Reader::numbers_or_name(const FieldInfo& info, std::span<const std::string_
   if (value->is(Kind::string)) {
     const std::optional<std::size_t> found = find_name(value->text, names);
     if (!found) {
-      error(value->at, info.key, fmt::format("unknown {} {}", info.key, quoted(*value)),
-            suggest(value->text, names));
+      unknown_name(info, *value, names);
       return false;
     }
     name = names[*found];
@@ -280,7 +304,7 @@ bool Reader::numbers_or_name(const FieldInfo& info, std::span<const std::string_
 
 bool Reader::nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) {
   const Value* value = take(info);
-  if (value == nullptr) return false;
+  if (value == nullptr || value->refused) return false;
   if (!value->is(Kind::object)) {
     error(value->at, info.key, fmt::format("expected an object, got {}", quoted(*value)));
     return false;
@@ -292,15 +316,11 @@ bool Reader::nested(const FieldInfo& info, const std::function<void(Fields&)>& v
 }
 
 bool Reader::nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) {
-  const Value* value = object_.find(info.key);
-  if (value != nullptr && value->is(Kind::string)) {  // a name that was not found, reported already
-    asked_.emplace_back(info.key);
-    return false;
-  }
-  return nested(info, visit);
+  return nested(info, visit);  // names were expanded before reading
 }
 
-bool Reader::array(const FieldInfo& info, std::size_t, const std::function<void(std::size_t)>& resize,
+bool Reader::array(const FieldInfo& info, std::size_t,
+                   const std::function<void(std::size_t)>& resize,
                    const std::function<void(Fields&, std::string_view, std::size_t)>& visit) {
   const Value* value = take(info);
   if (value == nullptr) return false;
@@ -310,7 +330,8 @@ bool Reader::array(const FieldInfo& info, std::size_t, const std::function<void(
   }
   resize(value->items.size());
   Reader child(*value, pointer_to(info.key), diagnostics_, known_);
-  for (std::size_t i = 0; i < value->items.size(); ++i) visit(child, std::to_string(i), i);
+  for (std::size_t i = 0; i < value->items.size(); ++i)
+    visit(child, std::to_string(i), i);
   return true;
 }
 
@@ -326,11 +347,19 @@ void Reader::unsupported(std::string_view key, std::string_view what,
         split == std::string_view::npos ? "" : std::string(what.substr(split + 2)));
 }
 
-void Reader::accepted(std::string_view key, std::string_view) { asked_.emplace_back(key); }
-void Reader::source(std::string_view key, std::string_view) { asked_.emplace_back(key); }
+void Reader::not_yet(std::initializer_list<std::string_view> names) {
+  not_yet_ = names;
+}
+void Reader::accepted(std::string_view key, std::string_view) {
+  asked_.emplace_back(key);
+}
+void Reader::source(std::string_view key, std::string_view) {
+  asked_.emplace_back(key);
+}
 
 void Reader::problem(std::string_view key, std::string message, std::string hint) {
-  const Value* value = key.empty() ? &object_ : json::find(object_, fmt::format("/{}", escape_pointer(key)));
+  const Value* value =
+      key.empty() ? &object_ : json::find(object_, fmt::format("/{}", escape_pointer(key)));
   error(value != nullptr ? value->at : object_.at, key, std::move(message), std::move(hint));
 }
 

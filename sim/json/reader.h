@@ -13,7 +13,8 @@
 
 namespace trainyard::json {
 
-// Every key of a format with the pointer of the section it belongs to, for "belongs under /training".
+// Every key of a format with the pointer of the section it belongs to, for "belongs under
+// /training".
 struct KnownKey {
   std::string key;
   std::string section;  // "" for the top level
@@ -22,23 +23,25 @@ using KeyIndex = std::vector<KnownKey>;
 
 class Reader : public Fields {
  public:
-  // Reads `object` (which stands at `pointer` of its document). Both references must outlive the reader.
+  // Reads `object` (which stands at `pointer` of its document). Both references must outlive the
+  // reader.
   Reader(const Value& object, std::string pointer, std::vector<Diagnostic>& diagnostics,
          const KeyIndex* known = nullptr);
 
   // Notes a diagnostic and says false if there is no object to read.
   bool check_object();
 
-  // Reports the keys that no field asked for; keys starting with "x-" are notes of the user. Call it
-  // after the last field.
+  // Reports the keys that no field asked for; keys starting with "x-" are notes of the user. Call
+  // it after the last field.
   void finish();
 
-  void alternatives(const FieldInfo& info, std::span<const std::string_view> names, std::size_t& chosen,
-                    const std::function<void(Fields&)>& visit_chosen) override;
-  bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view> names, std::string& name,
-                       std::vector<int>& numbers) override;
+  void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
+                    std::size_t& chosen, const std::function<void(Fields&)>& visit_chosen) override;
+  bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view> names,
+                       std::string& name, std::vector<int>& numbers) override;
   void unsupported(std::string_view key, std::string_view what,
                    std::initializer_list<std::string_view> harmless) override;
+  void not_yet(std::initializer_list<std::string_view> names) override;
   void accepted(std::string_view key, std::string_view about) override;
   void source(std::string_view key, std::string_view about) override;
   void problem(std::string_view key, std::string message, std::string hint) override;
@@ -50,7 +53,8 @@ class Reader : public Fields {
                  std::size_t& chosen) override;
   bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) override;
   bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override;
-  bool array(const FieldInfo& info, std::size_t size, const std::function<void(std::size_t)>& resize,
+  bool array(const FieldInfo& info, std::size_t size,
+             const std::function<void(std::size_t)>& resize,
              const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override;
 
  private:
@@ -58,12 +62,15 @@ class Reader : public Fields {
   std::string pointer_to(std::string_view key) const;
   void error(const Place& at, std::string_view key, std::string message, std::string hint = {});
   void unknown_key(const Member& member);
+  void unknown_name(const FieldInfo& info, const Value& value,
+                    std::span<const std::string_view> names);
 
   const Value& object_;
   std::string pointer_;
   std::vector<Diagnostic>& diagnostics_;
   const KeyIndex* known_;
   std::vector<std::string> asked_;
+  std::vector<std::string_view> not_yet_;  // names of the next choice that are refused kindly
 };
 
 // Reads a whole struct: a Reader, its fields, finish().

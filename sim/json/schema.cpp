@@ -48,7 +48,8 @@ Value enumeration(std::span<const std::string_view> names) {
   for (const std::string_view name : names) {
     list.append(Value::of(name));
     std::string hyphens(name);
-    for (char& c : hyphens) c = c == '_' ? '-' : c;
+    for (char& c : hyphens)
+      c = c == '_' ? '-' : c;
     if (hyphens != name) list.append(Value::of(hyphens));
   }
   Value schema = Value::object();
@@ -84,10 +85,11 @@ class SchemaWriter : public Fields {
       complete = one_of("anyOf", std::move(named), std::move(complete));
     }
     if (branches_.items.empty()) return {std::move(shape), std::move(complete)};
-    // An object with alternatives has one complete shape for each.
-    Value schema = Value::object();
-    schema.set("oneOf", std::move(branches_));
-    return {std::move(schema), Value::object()};
+    // An object with alternatives has one shape, complete or not, for each.
+    Value any_shape = Value::object(), any_complete = Value::object();
+    any_shape.set("anyOf", std::move(branches_));
+    any_complete.set("anyOf", std::move(complete_branches_));
+    return {std::move(any_shape), std::move(any_complete)};
   }
 
   void alternatives(const FieldInfo& info, std::span<const std::string_view> names, std::size_t&,
@@ -191,7 +193,7 @@ class SchemaWriter : public Fields {
   Value properties_ = Value::object();
   Value required_ = Value::array();
   Value nested_complete_ = Value::object();
-  Value branches_ = Value::array();
+  Value branches_ = Value::array(), complete_branches_ = Value::array();
   std::vector<std::string> sources_;
 };
 
@@ -201,10 +203,16 @@ void SchemaWriter::alternatives(const FieldInfo& info, std::span<const std::stri
   for (std::size_t i = 0; i < names.size(); ++i) {
     chosen = i;
     SchemaWriter branch;
-    branch.choice_of({info.key, Need::required, info.bounds, info.about}, names.subspan(i, 1), chosen);
+    branch.choice_of({info.key, Need::required, info.bounds, info.about}, names.subspan(i, 1),
+                     chosen);
     chosen = i;
     visit_chosen(branch);
-    branches_.append(branch.take().shape);
+    Schema schema = branch.take();
+    Value* properties = schema.complete.find("properties");
+    if (properties == nullptr) properties = &schema.complete.set("properties", Value::object());
+    properties->set(info.key, enumeration(names.subspan(i, 1)));
+    branches_.append(std::move(schema.shape));
+    complete_branches_.append(std::move(schema.complete));
   }
   chosen = 0;
 }
@@ -215,9 +223,11 @@ class KeyCollector : public Fields {
   KeyCollector(std::string section, KeyIndex& keys) : section_(std::move(section)), keys_(keys) {}
 
   void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
-                    std::size_t& chosen, const std::function<void(Fields&)>& visit_chosen) override {
+                    std::size_t& chosen,
+                    const std::function<void(Fields&)>& visit_chosen) override {
     note(info.key);
-    for (chosen = 0; chosen < names.size(); ++chosen) visit_chosen(*this);
+    for (chosen = 0; chosen < names.size(); ++chosen)
+      visit_chosen(*this);
     chosen = 0;
   }
   bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view>, std::string&,
@@ -267,7 +277,8 @@ class Explainer : public Fields {
       : document_(document), pointer_(std::move(pointer)), lines_(lines) {}
 
   void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
-                    std::size_t& chosen, const std::function<void(Fields&)>& visit_chosen) override {
+                    std::size_t& chosen,
+                    const std::function<void(Fields&)>& visit_chosen) override {
     choice_of(info, names, chosen);
     visit_chosen(*this);
   }
@@ -276,7 +287,8 @@ class Explainer : public Fields {
     Value value = Value::of(name);
     if (!numbers.empty()) {
       value = Value::array();
-      for (const int number : numbers) value.append(Value::of(number));
+      for (const int number : numbers)
+        value.append(Value::of(number));
     }
     return line(info, value);
   }
@@ -309,7 +321,8 @@ class Explainer : public Fields {
   bool array(const FieldInfo& info, std::size_t size, const std::function<void(std::size_t)>&,
              const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
     Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
-    for (std::size_t i = 0; i < size; ++i) visit(child, std::to_string(i), i);
+    for (std::size_t i = 0; i < size; ++i)
+      visit(child, std::to_string(i), i);
     return false;
   }
 

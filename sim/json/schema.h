@@ -10,8 +10,8 @@
 
 namespace trainyard::json {
 
-// Draft-07 of one object. `shape` describes every key; `complete` adds what is required. A file that
-// extends another, and a section that takes a preset, need only the shape.
+// Draft-07 of one object. `shape` describes every key; `complete` adds what is required. A file
+// that extends another, and a section that takes a preset, need only the shape.
 struct Schema {
   Value shape;
   Value complete;
@@ -24,12 +24,11 @@ KeyIndex keys_of(const std::function<void(Fields&)>& visit);
 // One resolved value: what the struct holds and where it was written.
 struct Explained {
   std::string pointer;
-  std::string value;     // as JSON
-  Position origin;       // file "default" where the document has no such key
+  std::string value;  // as JSON
+  Position origin;    // file "default" where the document has no such key
   std::string about;
 };
 // `document` is the tree that the struct was read from.
-std::vector<Explained> explain(const Value& document,
-                               const std::function<void(Fields&)>& visit);
+std::vector<Explained> explain(const Value& document, const std::function<void(Fields&)>& visit);
 
 }  // namespace trainyard::json

@@ -73,7 +73,9 @@ std::optional<Int> from_text(const std::string& text) {
   return value;
 }
 
-bool is_scalar(const Value& value) { return !value.is(Kind::array) && !value.is(Kind::object); }
+bool is_scalar(const Value& value) {
+  return !value.is(Kind::array) && !value.is(Kind::object);
+}
 
 std::string quoted_string(std::string_view text) {
   std::string out = "\"";
@@ -140,7 +142,8 @@ void write(const Value& value, int indent, int depth, std::string& out) {
 }
 
 std::optional<std::size_t> find_index(const std::string& token) {
-  if (token.empty() || (token.size() > 1 && token[0] == '0') || token[0] == '-') return std::nullopt;
+  if (token.empty() || (token.size() > 1 && token[0] == '0') || token[0] == '-')
+    return std::nullopt;
   return from_text<std::size_t>(token);
 }
 
@@ -207,9 +210,15 @@ Value& Value::append(Value value) {
   return items.back();
 }
 
-Value Value::null() { return {}; }
-Value Value::array() { return of_kind(Kind::array); }
-Value Value::object() { return of_kind(Kind::object); }
+Value Value::null() {
+  return {};
+}
+Value Value::array() {
+  return of_kind(Kind::array);
+}
+Value Value::object() {
+  return of_kind(Kind::object);
+}
 
 Value Value::of(bool flag) {
   Value value = of_kind(Kind::boolean);
@@ -351,7 +360,12 @@ bool set(Value& root, std::string_view pointer, Value value) {
       at = &at->items[*i];
     } else if (at->is(Kind::object)) {
       Value* next = at->find(token);
-      at = next != nullptr ? next : &at->set(token, Value::null());
+      if (next == nullptr) {
+        Value fresh = Value::null();
+        fresh.at = value.at;
+        next = &at->set(token, std::move(fresh));
+      }
+      at = next;
     } else {
       return false;
     }

@@ -1,7 +1,7 @@
 // A JSON document as a tree in which every value and every key knows where it was written.
 //
-// Numbers keep their source text, so that 9007199254740993 stays what the file says and 2^64 is noticed
-// instead of rounded. Objects keep the order of their members.
+// Numbers keep their source text, so that 9007199254740993 stays what the file says and 2^64 is
+// noticed instead of rounded. Objects keep the order of their members.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,7 @@ struct Member;
 struct Value {
   Kind kind = Kind::null;
   bool boolean = false;
+  bool refused = false;         // reported as wrong already; readers do not look into it
   std::string text;             // of a string: its value; of a number: its source
   std::vector<Value> items;     // of an array
   std::vector<Member> members;  // of an object, in file order, keys distinct
@@ -76,16 +77,16 @@ std::optional<std::int64_t> find_integer(const Value& value);
 std::optional<std::uint64_t> find_unsigned(const Value& value);
 std::optional<double> find_number(const Value& value);
 
-// RFC 7396: objects merge member by member, null removes, everything else replaces. Merged values keep
-// the position at which they were written.
+// RFC 7396: objects merge member by member, null removes, everything else replaces. Merged values
+// keep the position at which they were written.
 void merge_patch(Value& target, const Value& patch);
 
 // RFC 6901.
-std::string escape_pointer(std::string_view key);             // one token
+std::string escape_pointer(std::string_view key);  // one token
 std::vector<std::string> split_pointer(std::string_view pointer);
 const Value* find(const Value& root, std::string_view pointer);
-// Sets the value at a pointer, making objects on the way; false if an array index is out of range or a
-// scalar stands in the way.
+// Sets the value at a pointer, making objects on the way; false if an array index is out of range
+// or a scalar stands in the way.
 bool set(Value& root, std::string_view pointer, Value value);
 
 // Deterministic text. indent < 0: one line. Arrays of scalars stay on one line where they fit.

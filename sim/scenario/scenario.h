@@ -1,8 +1,8 @@
-// A scenario: one training job on one machine, as a file describes it, read completely or refused with every
-// mistake found.
+// A scenario: one training job on one machine, as a file describes it, read completely or refused
+// with every mistake found.
 //
-// file -> extends -> --set -> variant -> presets -> fields -> checks. Each step keeps the place at which a
-// value was written, so that every message and `explain` can name file, line and column.
+// file -> extends -> --set -> variant -> presets -> fields -> checks. Each step keeps the place at
+// which a value was written, so that every message and `explain` can name file, line and column.
 #pragma once
 
 #include <cstdint>
@@ -32,20 +32,20 @@ struct Scenario {
   std::string file;                      // the scenario's path as given
 
   Network network;
-  std::string network_name;              // preset or file; may be empty
+  std::string network_name;  // preset or file; may be empty
   ClusterSpec cluster;
-  std::string profile;                   // path of the profile file; empty: datasheets and closed forms
+  std::string profile;  // path of the profile file; empty: datasheets and closed forms
   TrainingRecipe recipe;
   ParallelPlan plan;
-  std::vector<Straggler> stragglers;     // one per slow rank, by rank
+  std::vector<Straggler> stragglers;  // one per slow rank, by rank
   Fidelity fidelity = Fidelity::closed_form;
   std::uint64_t seed = 0;
   bool exploit_symmetry = true;
-  std::optional<double> tokens;          // of the whole training, for the time it takes
+  std::optional<double> tokens;  // of the whole training, for the time it takes
   std::vector<Reference> references;
-  std::string output_directory;          // empty: not said
+  std::string output_directory;  // empty: not said
 
-  json::Value document;                  // resolved: extends, --set, variant and presets applied
+  json::Value document;  // resolved: extends, --set, variant and presets applied
   std::vector<Diagnostic> warnings;
 };
 
@@ -55,15 +55,10 @@ struct ScenarioSet {
   std::string baseline;            // a variant's name; empty: the first
 };
 
-struct LoadOptions {
-  std::vector<std::string> sets;       // "KEY=VALUE": dotted or /pointer keys, JSON or plain text
-  std::string configs;                 // folder of presets; empty: found (configs_folder)
-};
-
-// Reads and checks a scenario and each of its variants. Throws ScenarioError with all mistakes, in file
-// order, at most kMostDiagnostics.
-ScenarioSet load_scenario(const std::string& path, const LoadOptions& options = {});
-ScenarioSet load_scenario(const std::string& path, const std::vector<std::string>& sets);
+// Reads and checks a scenario and each of its variants; `sets` are "KEY=VALUE" with dotted or
+// /pointer keys and JSON or plain text. Throws ScenarioError with all mistakes, in file order, at
+// most kMostDiagnostics.
+ScenarioSet load_scenario(const std::string& path, const std::vector<std::string>& sets = {});
 inline constexpr std::size_t kMostDiagnostics = 20;
 
 // JSON Schema (draft-07) of scenario files, written from the tables that read them.
@@ -82,8 +77,9 @@ struct Preset {
 // All presets of a configs folder and of the network builders, by kind and name.
 std::vector<Preset> list_presets(const std::string& configs);
 
-// The folder that holds models/, gpus/, servers/, clusters/ and profiles/: $TRAINYARD_CONFIGS, else the
-// nearest configs/ upwards from `from` (a file or a folder), else the one of the source tree. Empty: none.
+// The folder that holds models/, gpus/, servers/, clusters/ and profiles/: $TRAINYARD_CONFIGS, else
+// the nearest configs/ upwards from `from` (a file or a folder), else the one of the source tree.
+// Empty: none.
 std::string configs_folder(const std::string& from);
 
 }  // namespace trainyard

@@ -39,7 +39,8 @@ std::string nested(int depth) {
 }  // namespace
 
 TEST_CASE("every value and every key knows its line and column") {
-  const Value root = parsed("{\n  // note\n  \"a\": 12,\n  \"b\": [true, /* x */ \"s\\\"\\u00e9\"]\n}");
+  const Value root =
+      parsed("{\n  // note\n  \"a\": 12,\n  \"b\": [true, /* x */ \"s\\\"\\u00e9\"]\n}");
   CHECK(root.at.line == 1);
   CHECK(root.members[0].at.line == 3);
   CHECK(root.members[0].at.column == 3);
@@ -75,7 +76,8 @@ TEST_CASE("what is not JSON is named, with its place and its cure") {
   CHECK(problems(" \n ") == "f: error: the file is empty");
   CHECK(problems("{\n \"a\": [1,\n") ==
         "f:3:1: error: the text ends inside an array; close the '[' of line 2");
-  CHECK(problems("{\"a\": \"b") == "f:1:7: error: the text ends inside a string; close it with '\"'");
+  CHECK(problems("{\"a\": \"b") ==
+        "f:1:7: error: the text ends inside a string; close it with '\"'");
   CHECK(problems("{} x") == "f:1:4: error: text follows after the end of the document");
   CHECK(problems("{\"a\": 1,}") ==
         "f:1:9: error: a comma stands before '}'; remove the last comma");

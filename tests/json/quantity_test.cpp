@@ -45,8 +45,7 @@ TEST_CASE("a wrong unit is answered with the right one") {
         "\"80G\" may be \"80GB\" (powers of 1000) or \"80GiB\" (powers of 1024); write one");
   CHECK(parse_bandwidth("50gb/s").problem ==
         "\"gb/s\" is not a unit (capitals count); write \"50GB/s\"");
-  CHECK(parse_bandwidth("400").problem ==
-        "\"400\" has no unit; write \"400Gbps\" or \"50GB/s\"");
+  CHECK(parse_bandwidth("400").problem == "\"400\" has no unit; write \"400Gbps\" or \"50GB/s\"");
   CHECK(parse_duration("5 parsecs").problem ==
         "\"parsecs\" is not a unit of time; write e.g. \"1.5us\" or \"30min\"");
   CHECK(parse_duration("-5us").problem == "\"-5us\" is negative");
@@ -72,8 +71,8 @@ TEST_CASE("quantities are written so that they read back equal") {
   CHECK(quantity_text(Duration(0)) == "0ps");
   CHECK(quantity_text(BytesPerSecond(50e9)) == "50GB/s");
   CHECK(quantity_text(FlopsPerSecond(312e12)) == "312TFLOP/s");
-  for (const std::int64_t count : {0LL, 1LL, 1023LL, 1024LL, 1536LL, 80'000'000'000LL, 85899345920LL,
-                                   123456789012345LL}) {
+  for (const std::int64_t count :
+       {0LL, 1LL, 1023LL, 1024LL, 1536LL, 80'000'000'000LL, 85899345920LL, 123456789012345LL}) {
     CHECK(parse_bytes(quantity_text(Bytes(count))).value == Bytes(count));
     CHECK(parse_duration(quantity_text(Duration(count))).value == Duration(count));
   }

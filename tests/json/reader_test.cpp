@@ -12,8 +12,8 @@ using namespace trainyard;
 namespace {
 
 enum class Mode { fast_path, slow };
-constexpr std::array<json::Choice<Mode>, 2> kModes = {{{"fast_path", Mode::fast_path},
-                                                       {"slow", Mode::slow}}};
+constexpr std::array<json::Choice<Mode>, 2> kModes = {
+    {{"fast_path", Mode::fast_path}, {"slow", Mode::slow}}};
 
 struct Engine {
   BytesPerSecond bandwidth{1e9};
@@ -50,7 +50,8 @@ void visit_fields(json::Fields& f, Sample& s) {
   f.sections("spare", s.spare, json::optional, "Spare engines.");
   f.list("ratios", s.ratios, json::optional, json::at_least(1), "Ratios.");
   constexpr std::array<std::string_view, 2> kSplits = {"even", "balanced"};
-  f.numbers_or_name({"split", json::optional, json::at_least(1), "Split."}, kSplits, s.split, s.splits);
+  f.numbers_or_name({"split", json::optional, json::at_least(1), "Split."}, kSplits, s.split,
+                    s.splits);
   f.unsupported("experts", "mixture of experts; dense layers are", {"1"});
   f.accepted("$schema", "For editors.");
 }
@@ -76,7 +77,8 @@ const std::string kGood = R"("batch": 8, "engine": {"bandwidth": "400Gbps"})";
 }  // namespace
 
 TEST_CASE("a complete object is read into its struct") {
-  const Read read_all = read(R"({"$schema": "x", "batch": 8.0, "share": 1, "overlap": false, "label": "a",
+  const Read read_all =
+      read(R"({"$schema": "x", "batch": 8.0, "share": 1, "overlap": false, "label": "a",
     "seed": 18446744073709551615, "degree": 4, "mode": "fast-path", "x-note": {"any": 1},
     "engine": {"bandwidth": "400Gbps", "latency": "2us"}, "spare": [{"bandwidth": "1GB/s"}],
     "ratios": [1, 2.5], "split": [3, 4], "experts": 1})");
@@ -97,21 +99,23 @@ TEST_CASE("a complete object is read into its struct") {
 }
 
 TEST_CASE("every mistake is reported in one reading, each with its place and cure") {
-  CHECK(read(R"({"batch": 0, "share": "50%", "overlap": "yes", "degree": 1.5, "mode": "fst_path",
+  CHECK(
+      read(R"({"batch": 0, "share": "50%", "overlap": "yes", "degree": 1.5, "mode": "fst_path",
  "engine": {"bandwidth": 200, "latncy": "2us"}, "split": "evn", "seed": -1, "experts": 8})")
-            .problems ==
-        "f:1:11: error: /batch: expected at least 1, got 0\n"
-        "f:1:23: error: /share: expected a number, got \"50%\"\n"
-        "f:1:41: error: /overlap: expected true or false, got \"yes\"\n"
-        "f:2:73: error: /seed: expected a whole number, got -1\n"
-        "f:1:58: error: /degree: expected a whole number, got 1.5\n"
-        "f:1:71: error: /mode: unknown mode \"fst_path\"; did you mean \"fast_path\"? known: fast_path, "
-        "slow\n"
-        "f:2:26: error: /engine/bandwidth: 200 has no unit; write \"200Gbps\" (bits) or \"200GB/s\" "
-        "(bytes)\n"
-        "f:2:31: error: /engine/latncy: unknown key; did you mean \"latency\"?\n"
-        "f:2:58: error: /split: unknown split \"evn\"; did you mean \"even\"? known: even, balanced\n"
-        "f:2:88: error: /experts: mixture of experts is not supported yet; dense layers are");
+          .problems ==
+      "f:1:11: error: /batch: expected at least 1, got 0\n"
+      "f:1:23: error: /share: expected a number, got \"50%\"\n"
+      "f:1:41: error: /overlap: expected true or false, got \"yes\"\n"
+      "f:2:73: error: /seed: expected a whole number, got -1\n"
+      "f:1:58: error: /degree: expected a whole number, got 1.5\n"
+      "f:1:71: error: /mode: unknown mode \"fst_path\"; did you mean \"fast_path\"? known: "
+      "fast_path, "
+      "slow\n"
+      "f:2:26: error: /engine/bandwidth: 200 has no unit; write \"200Gbps\" (bits) or \"200GB/s\" "
+      "(bytes)\n"
+      "f:2:31: error: /engine/latncy: unknown key; did you mean \"latency\"?\n"
+      "f:2:58: error: /split: unknown split \"evn\"; did you mean \"even\"? known: even, balanced\n"
+      "f:2:88: error: /experts: mixture of experts is not supported yet; dense layers are");
   CHECK(read("{}").problems ==
         "f:1:1: error: /batch: is required and missing; Sequences.\n"
         "f:1:1: error: /engine: is required and missing; Engine.");
@@ -142,8 +146,9 @@ TEST_CASE("the schema has every key of the table, its bounds and its defaults") 
   CHECK(json::find(shape, "/properties/spare/items/required/0")->text == "bandwidth");
   CHECK(json::find(shape, "/properties/ratios/items/minimum")->text == "1");
   CHECK(json::to_text(*json::find(shape, "/properties/experts/enum"), -1) == "[1]");
-  CHECK(json::to_text(schema.complete, -1) ==
-        R"({"required": ["batch", "engine"], "properties": {"engine": {"required": ["bandwidth"]}}})");
+  CHECK(
+      json::to_text(schema.complete, -1) ==
+      R"({"required": ["batch", "engine"], "properties": {"engine": {"required": ["bandwidth"]}}})");
 }
 
 TEST_CASE("explain gives every value with its origin") {

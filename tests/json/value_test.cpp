@@ -59,13 +59,13 @@ TEST_CASE("pointers find and set, through arrays and escaped keys") {
   CHECK(json::set(root, "/a/1", Value::of("x")));
   CHECK_FALSE(json::set(root, "/a/9", Value::of(1)));
   CHECK_FALSE(json::set(root, "/m~0n/x", Value::of(1)));
-  CHECK(json::to_text(root, -1) ==
-        R"({"a": [{"b/c": 1}, "x"], "m~n": 3, "new": {"deep": 7}})");
+  CHECK(json::to_text(root, -1) == R"({"a": [{"b/c": 1}, "x"], "m~n": 3, "new": {"deep": 7}})");
 }
 
 TEST_CASE("text written is text read, in the same order") {
-  const std::string text = "{\n  \"b\": [1, 2.5, \"x\\\"\\n\"],\n  \"a\": {\n    \"c\": null\n  },\n"
-                           "  \"e\": {}\n}";
+  const std::string text =
+      "{\n  \"b\": [1, 2.5, \"x\\\"\\n\"],\n  \"a\": {\n    \"c\": null\n  },\n"
+      "  \"e\": {}\n}";
   CHECK(json::to_text(parsed(text)) == text);
   CHECK(json::to_text(Value::of(0.1), -1) == "0.1");
   CHECK(json::to_text(Value::of("\x1b"), -1) == "\"\\u001b\"");

@@ -1,0 +1,284 @@
+#include "sim/scenario/assemble.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "sim/base/check.h"
+#include "sim/base/text.h"
+#include "sim/scenario/sources.h"
+
+namespace trainyard {
+namespace {
+
+constexpr std::int64_t kSmallestImage = 32;  // networks halve it five times
+constexpr std::int64_t kUsualImage = 224;
+
+Network assemble_transformer(const ModelSection& section, Findings& findings) {
+  Transformer t = section.transformer;
+  t.kv_heads = section.kv_heads.value_or(t.heads);
+  if (!section.head_size && t.hidden % t.heads != 0)
+    findings.error("/model/hidden",
+                   fmt::format("hidden {} is not divisible by {} heads", t.hidden, t.heads),
+                   "state head_dim if that is meant");
+  t.head_size = section.head_size.value_or(std::max<std::int64_t>(1, t.hidden / t.heads));
+  t.ffn_hidden = section.ffn_hidden.value_or(4 * t.hidden);
+  t.max_positions = section.max_positions.value_or(0);
+  return t;
+}
+
+Network assemble_built(const std::string& name, const ModelSection& section, Findings& findings) {
+  std::int64_t height = kUsualImage, width = kUsualImage;
+  const std::vector<std::int64_t>& size = section.input.image_size;
+  if (size.size() == 3) {
+    if (size[0] != 3)
+      findings.error("/model/input/image_size",
+                     fmt::format("{} reads images of 3 channels, got {}", name, size[0]));
+    height = size[1];
+    width = size[2];
+  }
+  if (height < kSmallestImage || width < kSmallestImage) {
+    findings.error("/model/input/image_size",
+                   fmt::format("{} needs at least {}x{} pixels, got {}x{}", name, kSmallestImage,
+                               kSmallestImage, height, width));
+    height = width = kUsualImage;
+  }
+  for (const NetworkBuilder& builder : kNetworkBuilders) {
+    if (builder.name == name) return builder.build(height, width);
+  }
+  TRAINYARD_CHECK(false, "no builder of that name: {}", name);
+  return {};
+}
+
+ClusterSpec assemble_cluster(const ClusterSection& section) {
+  ClusterSpec cluster;
+  cluster.servers = section.nodes;
+  ServerSpec& server = cluster.server;
+  const ServerSection& node = section.node;
+  server.name = node.name;
+  server.gpu = node.gpu.spec;
+  server.gpus = node.gpus;
+  server.intra = node.intra.kind;
+  server.intra_bandwidth = node.intra.bandwidth;
+  server.intra_latency = node.intra.latency;
+  server.mesh = node.intra.mesh;
+  server.pcie_bandwidth = node.host.pcie_bandwidth;
+  server.socket_bandwidth = node.host.socket_bandwidth;
+  server.sockets = node.host.sockets;
+  server.nics = node.nics;
+  server.nic_bandwidth = node.nic.bandwidth;
+  server.nic_latency = node.nic.latency;
+  server.rail_per_gpu = node.nic.rail_per_gpu;
+  server.nic_efficiency = node.nic.efficiency;
+  const FabricSection& fabric = section.fabric;
+  if (fabric.kind == 1)
+    cluster.fabric = fabric.fat_tree;
+  else if (fabric.kind == 2)
+    cluster.fabric = fabric.clos;
+  else
+    cluster.fabric = fabric.single_switch;
+  return cluster;
+}
+
+bool is_half(Dtype dtype) {
+  return dtype != Dtype::fp32 && dtype != Dtype::tf32;
+}
+
+TrainingRecipe assemble_recipe(const TrainingSection& section, bool is_language,
+                               Findings& findings) {
+  TrainingRecipe recipe;
+  recipe.global_batch = section.global_batch;
+  recipe.micro_batch = section.micro_batch;
+  if (is_language && !section.sequence_length)
+    findings.error("/training/sequence_length", "is required and missing for a transformer");
+  if (!is_language && section.sequence_length)
+    findings.error("/training/sequence_length", "images have no sequence", "remove it");
+  recipe.sequence_length = section.sequence_length.value_or(1);
+  const Dtype compute = section.precision.compute;
+  recipe.compute = compute;
+  const Dtype weights = !is_half(compute)        ? Dtype::fp32
+                        : compute == Dtype::fp16 ? Dtype::fp16
+                                                 : Dtype::bf16;
+  recipe.gradients = section.precision.gradients.value_or(weights);
+  recipe.master_weights = is_half(compute) && section.precision.master_weights.value_or(true);
+  const OptimizerSection& optimizer = section.optimizer;
+  if (optimizer.momentum && optimizer.type != Optimizer::sgd)
+    findings.error("/training/optimizer/momentum", "only sgd has a momentum of its own",
+                   "remove it");
+  recipe.optimizer = optimizer.type == Optimizer::sgd && optimizer.momentum
+                         ? Optimizer::sgd_momentum
+                         : optimizer.type;
+  recipe.recompute = section.recompute;
+  recipe.fused_attention = section.fused_attention;
+  if (!is_language && section.fused_attention)
+    findings.error("/training/fused_attention", "a convolutional network has no attention",
+                   "remove it");
+  return recipe;
+}
+
+ParallelPlan assemble_plan(const ParallelismSection& section) {
+  ParallelPlan plan;
+  plan.degrees = {section.tp, section.dp.value_or(1), section.pp};
+  plan.rank_order = section.rank_order;
+  plan.sequence_parallel = section.sequence_parallel;
+  plan.tensor_overlap = section.tensor_parallel.overlap;
+  plan.schedule = section.pipeline.schedule;
+  plan.chunks = section.pipeline.chunks;
+  plan.layers_per_chunk = section.pipeline.layers_per_chunk;
+  plan.layer_split = !plan.layers_per_chunk.empty()              ? LayerSplit::list
+                     : section.pipeline.layer_split == "uniform" ? LayerSplit::uniform
+                                                                 : LayerSplit::balanced;
+  plan.overlap_p2p = section.pipeline.overlap_p2p;
+  plan.bucket_size = section.data_parallel.bucket_size;
+  plan.first_bucket_size = section.data_parallel.first_bucket_size;
+  plan.overlap_backward = section.data_parallel.overlap_backward;
+  return plan;
+}
+
+void derive_data_parallel(Scenario& scenario, const ParallelismSection& section,
+                          Findings& findings) {
+  const std::int64_t gpus = std::int64_t{scenario.cluster.servers} * scenario.cluster.server.gpus;
+  constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
+  if (gpus > kMostGpus) {
+    findings.error("/cluster/nodes",
+                   fmt::format("{} servers of {} GPUs are more than {} GPUs",
+                               scenario.cluster.servers, scenario.cluster.server.gpus, kMostGpus));
+    return;
+  }
+  ParallelDegrees& degrees = scenario.plan.degrees;
+  const std::int64_t model = std::int64_t{degrees.tensor} * degrees.pipeline;
+  if (!section.dp && gpus % model == 0) {
+    degrees.data = static_cast<int>(gpus / model);
+    return;
+  }
+  if (section.dp && model * *section.dp == gpus) return;
+  const std::string given = section.dp
+                                ? fmt::format("tp {} x pp {} x dp {} = {} GPUs", degrees.tensor,
+                                              degrees.pipeline, degrees.data, model * degrees.data)
+                                : fmt::format("tp {} x pp {} = {} GPUs per replica", degrees.tensor,
+                                              degrees.pipeline, model);
+  const std::string near = nearest_factorisations(scenario, static_cast<int>(gpus));
+  findings.error(section.dp ? "/parallelism/dp" : "/parallelism",
+                 fmt::format("{}, the cluster has {} x {} = {}", given, scenario.cluster.servers,
+                             scenario.cluster.server.gpus, gpus),
+                 near.empty() ? "" : "nearest: " + near);
+}
+
+std::string find_profile(const ClusterSection& section, const json::Value& document,
+                         const std::string& configs, Findings& findings) {
+  const std::string& wanted = section.calibration;
+  if (wanted == "none") return {};
+  if (wanted.empty()) {
+    const std::string path = preset_path(configs, "profiles", section.node.gpu.spec.name);
+    return !section.node.gpu.spec.name.empty() && is_file(path) ? path : "";
+  }
+  if (wanted.find('/') == std::string::npos) {
+    const std::string path = preset_path(configs, "profiles", wanted);
+    if (is_file(path)) return path;
+  }
+  namespace fs = std::filesystem;
+  const json::Value* value = json::find(document, "/cluster/calibration");
+  const std::string writer = value != nullptr ? value->at.position().file : "";
+  const fs::path folder = is_file(writer) ? fs::path(writer).parent_path() : fs::path();
+  const std::string path = (folder / wanted).lexically_normal().string();
+  if (is_file(path)) return path;
+  const std::vector<std::string> known = preset_names(configs, "profiles");
+  std::string hint;
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  for (const std::string_view near : nearest(wanted, views, 3))
+    hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
+  findings.error("/cluster/calibration", fmt::format("no profile \"{}\"", wanted), hint);
+  return {};
+}
+
+void assemble_stragglers(Scenario& scenario, const PerturbationsSection& section,
+                         Findings& findings) {
+  const int per_server = scenario.cluster.server.gpus;
+  const int ranks = scenario.plan.degrees.world_size();
+  for (std::size_t i = 0; i < section.stragglers.size(); ++i) {
+    const StragglerSection& straggler = section.stragglers[i];
+    const std::string pointer = fmt::format("/perturbations/stragglers/{}/select", i);
+    const StragglerSelect& select = straggler.select;
+    if (select.rank.has_value() == select.node.has_value()) {
+      findings.error(pointer, "expected exactly one of rank and node");
+      continue;
+    }
+    if (select.rank && *select.rank >= ranks) {
+      findings.error(pointer + "/rank",
+                     fmt::format("rank {} of {} (0 to {})", *select.rank, ranks, ranks - 1));
+      continue;
+    }
+    if (select.node && *select.node >= scenario.cluster.servers) {
+      findings.error(pointer + "/node",
+                     fmt::format("server {} of {} (0 to {})", *select.node,
+                                 scenario.cluster.servers, scenario.cluster.servers - 1));
+      continue;
+    }
+    const int first = select.rank ? *select.rank : *select.node * per_server;
+    const int count = select.rank ? 1 : per_server;
+    for (int rank = first; rank < first + count && rank < ranks; ++rank) {
+      const bool twice = std::any_of(scenario.stragglers.begin(), scenario.stragglers.end(),
+                                     [&](const Straggler& other) { return other.rank == rank; });
+      if (twice) {
+        findings.error(pointer, fmt::format("rank {} is slowed twice", rank));
+        break;
+      }
+      scenario.stragglers.push_back({rank, straggler.compute_slowdown});
+    }
+  }
+  std::sort(scenario.stragglers.begin(), scenario.stragglers.end(),
+            [](const Straggler& a, const Straggler& b) { return a.rank < b.rank; });
+}
+
+std::string network_name(const json::Value& document) {
+  for (const char* pointer : {"/model/preset", "/model/hf_config"}) {
+    if (const json::Value* value = json::find(document, pointer)) return value->text;
+  }
+  return {};
+}
+
+}  // namespace
+
+void Findings::error(std::string pointer, std::string message, std::string hint) {
+  found.push_back({Severity::error, {}, std::move(pointer), std::move(message), std::move(hint)});
+}
+
+void Findings::warning(std::string pointer, std::string message, std::string hint) {
+  found.push_back({Severity::warning, {}, std::move(pointer), std::move(message), std::move(hint)});
+}
+
+bool Findings::has_errors() const {
+  return std::any_of(found.begin(), found.end(), [](const Diagnostic& diagnostic) {
+    return diagnostic.severity == Severity::error;
+  });
+}
+
+Scenario assemble(const ScenarioSections& sections, const json::Value& document,
+                  const std::string& configs, Findings& findings) {
+  Scenario scenario;
+  scenario.name = sections.name;
+  scenario.label = sections.label.empty() ? sections.name : sections.label;
+  scenario.description = sections.description;
+  scenario.network_name = network_name(document);
+  const bool is_language = !sections.model.built;
+  scenario.network = is_language ? assemble_transformer(sections.model, findings)
+                                 : assemble_built(scenario.network_name, sections.model, findings);
+  scenario.cluster = assemble_cluster(sections.cluster);
+  scenario.recipe = assemble_recipe(sections.training, is_language, findings);
+  scenario.plan = assemble_plan(sections.parallelism);
+  derive_data_parallel(scenario, sections.parallelism, findings);
+  scenario.profile = find_profile(sections.cluster, document, configs, findings);
+  assemble_stragglers(scenario, sections.perturbations, findings);
+  scenario.fidelity = sections.simulation.fidelity;
+  scenario.seed = sections.simulation.seed;
+  scenario.exploit_symmetry = sections.simulation.exploit_symmetry;
+  scenario.tokens = sections.training.tokens;
+  for (const ReferenceSection& reference : sections.references)
+    scenario.references.push_back({reference.label, reference.metric, reference.value.value_or(0)});
+  scenario.output_directory = sections.outputs.directory;
+  scenario.document = document;
+  return scenario;
+}
+
+}  // namespace trainyard

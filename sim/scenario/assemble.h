@@ -1,0 +1,32 @@
+// Sections as written -> Scenario as simulated.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/sections.h"
+
+namespace trainyard {
+
+// Collects what is wrong across fields; the reader of the file adds the positions.
+struct Findings {
+  std::vector<Diagnostic> found;
+  void error(std::string pointer, std::string message, std::string hint = {});
+  void warning(std::string pointer, std::string message, std::string hint = {});
+  bool has_errors() const;
+};
+
+// Fills defaults that depend on other fields and derives what is not said (dp, the profile).
+// `document` is the tree that the sections were read from.
+Scenario assemble(const ScenarioSections& sections, const json::Value& document,
+                  const std::string& configs, Findings& findings);
+
+// Checks what no single field can know. Requires: sections that were read without an error.
+void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
+
+// The nearest valid ways to divide `gpus` GPUs, as text: "tp 8 x pp 8 x dp 16, ...". Empty: there
+// is none.
+std::string nearest_factorisations(const Scenario& scenario, int gpus);
+
+}  // namespace trainyard

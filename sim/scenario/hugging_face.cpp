@@ -1,0 +1,141 @@
+// config.json of Hugging Face transformers, turned into the fields of /model. Every field keeps its
+// place in that file.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "sim/json/reader.h"
+#include "sim/scenario/sources.h"
+
+namespace trainyard {
+namespace {
+
+using json::Kind;
+using json::Value;
+
+// Which keys a family uses, and what it does not say because its code fixes it.
+struct Family {
+  std::string_view model_type;
+  std::string_view layers, hidden, heads, ffn_hidden, positions, activation, dropout;
+  std::string_view positional, norm;
+  bool biases, tied;  // unless the file says otherwise
+};
+
+constexpr std::array<Family, 4> kFamilies = {{
+    {"gpt2", "n_layer", "n_embd", "n_head", "n_inner", "n_positions", "activation_function",
+     "resid_pdrop", "learned", "layer_norm", true, true},
+    {"llama", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "",
+     "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
+    {"mistral", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "",
+     "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
+    {"qwen2", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "",
+     "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
+}};
+
+class Importer {
+ public:
+  Importer(const Value& config, std::vector<Diagnostic>& diagnostics)
+      : config_(config), diagnostics_(diagnostics) {}
+
+  Value run() {
+    const Family* family = find_family();
+    if (family == nullptr) return Value::null();
+    model_ = Value::object();
+    set("kind", Value::of("transformer"));
+    copy(family->layers, "layers", true);
+    copy(family->hidden, "hidden", true);
+    copy(family->heads, "heads", true);
+    copy("num_key_value_heads", "kv_heads", false);
+    copy("head_dim", "head_dim", false);
+    copy(family->ffn_hidden, "ffn_hidden", false);
+    copy("vocab_size", "vocab", true);
+    copy(family->positions, "max_positions", false);
+    activation(*family);
+    set("positional", Value::of(family->positional));
+    set("norm", Value::of(family->norm));
+    flag("attention_bias", "biases", family->biases);
+    flag("tie_word_embeddings", "tied_embeddings", family->tied);
+    const Value* dropout = config_.find(family->dropout);
+    set("dropout", Value::of(dropout != nullptr && json::find_number(*dropout).value_or(0) > 0));
+    for (const std::string_view key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
+      if (const Value* experts = config_.find(key))
+        error(experts->at, key, "a mixture of experts is not supported yet");
+    }
+    return failed_ ? Value::null() : std::move(model_);
+  }
+
+ private:
+  void error(const json::Place& at, std::string_view key, std::string message,
+             std::string hint = {}) {
+    failed_ = true;
+    diagnostics_.push_back({Severity::error, at.position(), fmt::format("/{}", key),
+                            std::move(message), std::move(hint)});
+  }
+
+  const Family* find_family() {
+    const Value* type = config_.find("model_type");
+    std::string known;
+    for (const Family& family : kFamilies) {
+      if (type != nullptr && type->text == family.model_type) return &family;
+      known += fmt::format("{}{}", known.empty() ? "known: " : ", ", family.model_type);
+    }
+    if (type == nullptr)
+      error(config_.at, "model_type", "is required and missing", known);
+    else
+      error(type->at, "model_type", fmt::format("unknown model_type {}", json::quoted(*type)),
+            known);
+    return nullptr;
+  }
+
+  void set(std::string_view key, Value value) {
+    if (value.at.file == nullptr) value.at = config_.at;
+    model_.set(key, std::move(value));
+  }
+
+  void copy(std::string_view from, std::string_view to, bool required) {
+    const Value* value = from.empty() ? nullptr : config_.find(from);
+    if (value != nullptr && !value->is(Kind::null))
+      set(to, *value);
+    else if (required)
+      error(config_.at, from, "is required and missing");
+  }
+
+  void flag(std::string_view from, std::string_view to, bool otherwise) {
+    const Value* value = config_.find(from);
+    set(to, value != nullptr && value->is(Kind::boolean) ? *value : Value::of(otherwise));
+  }
+
+  void activation(const Family& family) {
+    const Value* value = config_.find(family.activation);
+    const std::string name = value != nullptr ? value->text : "";
+    const bool gated = family.positional == "rope";
+    const bool gelu = name.substr(0, 4) == "gelu";
+    Value ffn;
+    if (gated && (name == "silu" || name == "swish" || name.empty()))
+      ffn = Value::of("swiglu");
+    else if (gated && gelu)
+      ffn = Value::of("geglu");
+    else if (!gated && (gelu || name.empty()))
+      ffn = Value::of("gelu");
+    else if (!gated && name == "relu")
+      ffn = Value::of("relu");
+    else
+      error(value->at, family.activation,
+            fmt::format("unknown activation {}", json::quoted(*value)));
+    set("ffn", std::move(ffn));
+  }
+
+  const Value& config_;
+  std::vector<Diagnostic>& diagnostics_;
+  Value model_;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+Value from_hugging_face(const Value& config, std::vector<Diagnostic>& diagnostics) {
+  return Importer(config, diagnostics).run();
+}
+
+}  // namespace trainyard

@@ -1,0 +1,211 @@
+// The order of reading: bases, --set, variant, presets, fields, checks.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "sim/json/parse.h"
+#include "sim/scenario/assemble.h"
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/sections.h"
+#include "sim/scenario/sources.h"
+
+namespace trainyard {
+namespace {
+
+using json::Kind;
+using json::Value;
+
+bool same(const Diagnostic& a, const Diagnostic& b) {
+  return std::tie(a.at.file, a.at.line, a.at.column, a.pointer, a.message) ==
+         std::tie(b.at.file, b.at.line, b.at.column, b.pointer, b.message);
+}
+
+bool contains(const std::vector<Diagnostic>& list, const Diagnostic& diagnostic) {
+  return std::any_of(list.begin(), list.end(),
+                     [&](const Diagnostic& other) { return same(other, diagnostic); });
+}
+
+// The place of a pointer's value, or of the nearest object around it.
+Position locate(const Value& document, std::string pointer) {
+  while (true) {
+    if (const Value* value = json::find(document, pointer)) return value->at.position();
+    pointer.resize(pointer.rfind('/') == std::string::npos ? 0 : pointer.rfind('/'));
+  }
+}
+
+bool is_error(const Diagnostic& diagnostic) {
+  return diagnostic.severity == Severity::error;
+}
+
+// Whether /model names a network that is built by code.
+bool names_builder(const Value& document) {
+  const Value* preset = json::find(document, "/model/preset");
+  return preset != nullptr && preset->is(Kind::string) &&
+         std::any_of(kNetworkBuilders.begin(), kNetworkBuilders.end(),
+                     [&](const NetworkBuilder& builder) { return builder.name == preset->text; });
+}
+
+ScenarioSections read_sections(const Value& document, std::vector<Diagnostic>& diagnostics) {
+  static const json::KeyIndex known = scenario_keys();
+  ScenarioSections sections;
+  sections.model.built = names_builder(document);
+  json::read_object(document, "", sections, diagnostics, &known);
+  return sections;
+}
+
+struct Loaded {
+  Scenario scenario;
+  ScenarioSections sections;
+  std::vector<Diagnostic> diagnostics;  // errors and warnings
+};
+
+Loaded load_one(Value document, const std::string& configs) {
+  Loaded out;
+  expand_presets(document, configs, out.diagnostics);
+  out.sections = read_sections(document, out.diagnostics);
+  if (std::any_of(out.diagnostics.begin(), out.diagnostics.end(), is_error)) return out;
+  Findings findings;
+  out.scenario = assemble(out.sections, document, configs, findings);
+  if (!findings.has_errors()) validate(out.scenario, out.sections, findings);
+  for (Diagnostic& diagnostic : findings.found) {
+    diagnostic.at = locate(document, diagnostic.pointer);
+    out.diagnostics.push_back(std::move(diagnostic));
+  }
+  return out;
+}
+
+// The scenario with one variant's patch applied, or nothing with diagnostics.
+std::optional<Value> patched(const Value& document, std::size_t index,
+                             std::vector<Diagnostic>& diagnostics) {
+  const Value& variant = document.find("variants")->items[index];
+  const std::string pointer = fmt::format("/variants/{}/with", index);
+  const Value* with = variant.find("with");
+  const auto fail = [&](const json::Place& at, std::string message) {
+    diagnostics.push_back({Severity::error, at.position(), pointer, std::move(message), ""});
+    return std::nullopt;
+  };
+  if (with == nullptr) return fail(variant.at, "is required and missing");
+  if (!with->is(Kind::object))
+    return fail(with->at, fmt::format("expected an object, got {}", json::quoted(*with)));
+  for (const char* key : {"version", "name", "extends", "variants", "baseline"}) {
+    if (const json::Member* member = with->find_member(key))
+      return fail(member->at, fmt::format("a variant cannot change \"{}\"", key));
+  }
+  Value patch = *with;
+  spell_out_names(patch);
+  Value out = document;
+  out.erase("variants");
+  out.erase("baseline");
+  json::merge_patch(out, patch);
+  return out;
+}
+
+void sort_by_place(std::vector<Diagnostic>& list, const std::string& first_file) {
+  std::stable_sort(list.begin(), list.end(), [&](const Diagnostic& a, const Diagnostic& b) {
+    const auto key = [&](const Diagnostic& d) {
+      return std::tuple(d.at.file != first_file, std::string_view(d.at.file), d.at.line,
+                        d.at.column);
+    };
+    return key(a) < key(b);
+  });
+}
+
+[[noreturn]] void refuse(std::vector<Diagnostic> diagnostics, const std::string& path) {
+  diagnostics.erase(std::remove_if(diagnostics.begin(), diagnostics.end(),
+                                   [](const Diagnostic& d) { return !is_error(d); }),
+                    diagnostics.end());
+  sort_by_place(diagnostics, path);
+  if (diagnostics.size() > kMostDiagnostics) {
+    const std::size_t more = diagnostics.size() - kMostDiagnostics;
+    diagnostics.resize(kMostDiagnostics);
+    Diagnostic& rest = diagnostics.emplace_back();
+    rest.at.file = path;
+    rest.message = fmt::format("and {} more", more);
+  }
+  throw ScenarioError(std::move(diagnostics));
+}
+
+// Adds the diagnostics of a variant that the base does not have, with the variant's name.
+void add_variant(std::vector<Diagnostic>& all, const std::vector<Diagnostic>& base, Loaded& loaded,
+                 const std::string& name) {
+  std::vector<Diagnostic> own;
+  for (Diagnostic& diagnostic : loaded.diagnostics) {
+    if (contains(base, diagnostic)) continue;
+    diagnostic.message = fmt::format("in variant \"{}\": {}", name, diagnostic.message);
+    own.push_back(std::move(diagnostic));
+  }
+  all.insert(all.end(), own.begin(), own.end());
+  loaded.scenario.warnings = std::move(own);
+}
+
+}  // namespace
+
+ScenarioSet load_scenario(const std::string& path, const std::vector<std::string>& sets) {
+  std::vector<Diagnostic> all;
+  Value document = read_with_bases(path, all);
+  // Without its bases a file cannot be judged.
+  const bool incomplete = document.find("extends") != nullptr && !all.empty();
+  if (!document.is(Kind::object) || incomplete) refuse(std::move(all), path);
+  for (const std::string& set : sets)
+    apply_set(document, set, all);
+  const std::string configs = configs_folder(path);
+
+  Loaded base = load_one(document, configs);
+  all.insert(all.end(), base.diagnostics.begin(), base.diagnostics.end());
+  ScenarioSet out;
+  const Value* variants = document.find("variants");
+  const std::size_t count =
+      variants != nullptr && variants->is(Kind::array) ? variants->items.size() : 0;
+  for (std::size_t i = 0; i < count && i < base.sections.variants.size(); ++i) {
+    std::optional<Value> variant = patched(document, i, all);
+    if (!variant) continue;
+    Loaded loaded = load_one(std::move(*variant), configs);
+    const VariantSection& section = base.sections.variants[i];
+    add_variant(all, base.diagnostics, loaded, section.name);
+    loaded.scenario.variant = section.name;
+    loaded.scenario.label = section.label.empty() ? section.name : section.label;
+    loaded.scenario.file = path;
+    out.variants.push_back(std::move(loaded.scenario));
+  }
+  if (std::any_of(all.begin(), all.end(), is_error)) refuse(std::move(all), path);
+  sort_by_place(base.diagnostics, path);
+  out.base = std::move(base.scenario);
+  out.base.file = path;
+  out.base.warnings = std::move(base.diagnostics);
+  out.baseline = base.sections.baseline;
+  return out;
+}
+
+std::string schema_json() {
+  const json::Schema schema = json::schema_of([](json::Fields& f) {
+    ScenarioSections sections;
+    visit_fields(f, sections);
+  });
+  Value out = Value::object();
+  out.set("$schema", Value::of("http://json-schema.org/draft-07/schema#"));
+  out.set("title", Value::of("trainyard scenario"));
+  for (const json::Member& member : schema.shape.members)
+    out.set(member.key, member.value);
+  for (const json::Member& member : schema.complete.members)
+    out.set(member.key, member.value);
+  return json::to_text(out) + "\n";
+}
+
+std::vector<json::Explained> explain(const Scenario& scenario) {
+  std::vector<Diagnostic> none;
+  ScenarioSections sections = read_sections(scenario.document, none);
+  sections.parallelism.dp = scenario.plan.degrees.data;
+  sections.training.sequence_length = scenario.recipe.sequence_length;
+  sections.training.precision.gradients = scenario.recipe.gradients;
+  sections.training.precision.master_weights = scenario.recipe.master_weights;
+  sections.cluster.calibration = scenario.profile.empty() ? "none" : scenario.profile;
+  if (const auto* transformer = std::get_if<Transformer>(&scenario.network)) {
+    sections.model.kv_heads = transformer->kv_heads;
+    sections.model.head_size = transformer->head_size;
+    sections.model.ffn_hidden = transformer->ffn_hidden;
+  }
+  return json::explain(scenario.document, [&](json::Fields& f) { visit_fields(f, sections); });
+}
+
+}  // namespace trainyard

@@ -1,0 +1,60 @@
+// Where presets live and which there are.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "sim/json/parse.h"
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/sources.h"
+
+namespace trainyard {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string description_of(const std::string& path) {
+  std::vector<Diagnostic> ignored;  // a broken preset is reported when it is used
+  const json::Value value = json::parse_file(path, ignored);
+  const json::Value* description = value.find("description");
+  return description != nullptr ? description->text : "";
+}
+
+}  // namespace
+
+std::string configs_folder(const std::string& from) {
+  if (const char* chosen = std::getenv("TRAINYARD_CONFIGS"); chosen != nullptr && *chosen != '\0')
+    return chosen;
+  std::error_code code;
+  const fs::path start = fs::weakly_canonical(fs::absolute(from, code), code);
+  for (fs::path at = start; !at.empty(); at = at.parent_path()) {
+    for (const fs::path& folder : {at, at / "configs"}) {
+      if (folder.filename() == "configs" && fs::is_directory(folder / "models", code))
+        return folder.string();
+    }
+    if (at == at.root_path()) break;
+  }
+  const std::string source = TRAINYARD_CONFIGS_DIR;
+  return fs::is_directory(source, code) ? source : "";
+}
+
+std::vector<Preset> list_presets(const std::string& configs) {
+  std::vector<Preset> presets;
+  for (const NetworkBuilder& builder : kNetworkBuilders)
+    presets.push_back(
+        {"model", std::string(builder.name), "", "convolutional network, built by code"});
+  constexpr std::array<const char*, 4> kFolders = {"models", "gpus", "servers", "clusters"};
+  for (const std::string folder : kFolders) {
+    for (const std::string& name : preset_names(configs, folder)) {
+      const std::string path = preset_path(configs, folder, name);
+      presets.push_back({folder.substr(0, folder.size() - 1), name, path, description_of(path)});
+    }
+  }
+  std::stable_sort(presets.begin(), presets.end(), [](const Preset& a, const Preset& b) {
+    return a.kind != b.kind ? a.kind < b.kind : a.name < b.name;
+  });
+  return presets;
+}
+
+}  // namespace trainyard

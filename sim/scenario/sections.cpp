@@ -1,0 +1,308 @@
+// What is trained and how: the tables of /model, /training, /parallelism and the rest. The
+// machine's are in machine_sections.cpp.
+#include "sim/scenario/sections.h"
+
+#include "sim/json/schema.h"
+#include "sim/plan/schedule.h"
+
+namespace trainyard {
+namespace {
+
+using json::anything;
+using json::at_least;
+using json::between;
+using json::Choice;
+using json::optional;
+using json::positive;
+using json::required;
+
+// Upper ends that keep every product of sizes within 64 bits; no network comes near.
+constexpr double kMostLayers = 1e5;
+constexpr double kMostWidth = 1e7;
+constexpr double kMostTokens = 1e8;
+constexpr double kMostBatch = 1e9;
+
+constexpr std::array<Choice<FeedForward>, 4> kFeedForwards = {{{"gelu", FeedForward::gelu},
+                                                               {"relu", FeedForward::relu},
+                                                               {"swiglu", FeedForward::swiglu},
+                                                               {"geglu", FeedForward::geglu}}};
+constexpr std::array<Choice<Positional>, 3> kPositionals = {
+    {{"learned", Positional::learned}, {"rope", Positional::rope}, {"none", Positional::none}}};
+constexpr std::array<Choice<Norm>, 2> kNorms = {
+    {{"layer_norm", Norm::layer_norm}, {"rms_norm", Norm::rms_norm}}};
+constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
+                                                   {"tf32", Dtype::tf32},
+                                                   {"bf16", Dtype::bf16},
+                                                   {"fp16", Dtype::fp16},
+                                                   {"fp8", Dtype::fp8}}};
+constexpr std::array<Choice<Dtype>, 3> kGradientDtypes = {
+    {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}}};
+constexpr std::array<Choice<bool>, 2> kMasterWeights = {{{"fp32", true}, {"none", false}}};
+constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
+    {{"adam", Optimizer::adam}, {"adamw", Optimizer::adam}, {"sgd", Optimizer::sgd}}};
+constexpr std::array<Choice<Recompute>, 3> kRecomputes = {
+    {{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}}};
+constexpr std::array<Choice<TensorOverlap>, 2> kTensorOverlaps = {
+    {{"none", TensorOverlap::none}, {"weight_gradient", TensorOverlap::weight_gradient}}};
+constexpr std::array<Choice<Fidelity>, 2> kFidelities = {
+    {{"closed_form", Fidelity::closed_form}, {"flow", Fidelity::flow}}};
+
+using Order = std::array<Axis, kAxes>;
+constexpr Axis kT = Axis::tensor, kD = Axis::data, kP = Axis::pipeline;
+constexpr std::array<Choice<Order>, 6> kRankOrders = {{{"tp-dp-pp", {kT, kD, kP}},
+                                                       {"tp-pp-dp", {kT, kP, kD}},
+                                                       {"dp-tp-pp", {kD, kT, kP}},
+                                                       {"dp-pp-tp", {kD, kP, kT}},
+                                                       {"pp-tp-dp", {kP, kT, kD}},
+                                                       {"pp-dp-tp", {kP, kD, kT}}}};
+
+// A choice that may be absent.
+template <class E, class List>
+void maybe_choice(json::Fields& f, std::string_view key, std::optional<E>& value, const List& list,
+                  E otherwise, std::string_view about) {
+  E given = value.value_or(otherwise);
+  if (f.choice(key, given, list, optional, about)) value = given;
+}
+
+}  // namespace
+
+void visit_fields(json::Fields& f, ImageInput& s) {
+  f.list("image_size", s.image_size, required, between(1, 65536), "Channels, height, width.");
+  if (!s.image_size.empty() && s.image_size.size() != 3)
+    f.problem("image_size", "expected three numbers: channels, height, width");
+}
+
+void visit_fields(json::Fields& f, ModelSection& s) {
+  f.source("preset", "A file of configs/models, or a network built by code (resnet50, vgg16).");
+  f.source("hf_config", "Path of a Hugging Face config.json, relative to this file.");
+  f.accepted("description", "For people.");
+  f.accepted("source", "Where the numbers come from.");
+  const bool has_input =
+      f.section("input", s.input, optional, "What a convolutional network sees.");
+  if (s.built) return;
+  if (has_input) f.problem("input", "only networks of images have an input size");
+  Transformer& t = s.transformer;
+  std::string kind = "transformer";
+  f.not_yet({"layers"});
+  f.name("kind", kind, std::array<std::string_view, 1>{"transformer"}, optional,
+         "Family of the network.");
+  f.field("layers", t.layers, required, between(1, kMostLayers), "Transformer layers.");
+  f.field("hidden", t.hidden, required, between(1, kMostWidth), "Width of the residual stream.");
+  f.field("heads", t.heads, required, between(1, kMostWidth), "Attention heads.");
+  f.field("kv_heads", s.kv_heads, between(1, kMostWidth),
+          "Heads of keys and values; fewer than heads is grouped-query attention. Default: heads.");
+  f.field("head_dim", s.head_size, between(1, kMostWidth),
+          "Width of a head. Default: hidden / heads.");
+  f.field("ffn_hidden", s.ffn_hidden, between(1, kMostWidth),
+          "Width of the feed-forward layer. Default: 4 x hidden.");
+  f.choice("ffn", t.feed_forward, kFeedForwards, optional, "Activation of the feed-forward layer.");
+  f.field("vocab", t.vocabulary, required, between(1, 1e9), "Entries of the vocabulary.");
+  f.not_yet({"alibi"});
+  f.choice("positional", t.positional, kPositionals, optional, "How positions enter.");
+  f.field("max_positions", s.max_positions, between(1, kMostTokens),
+          "Rows of a learned position table. Default: the sequence length.");
+  f.choice("norm", t.norm, kNorms, optional, "Normalisation before each block.");
+  f.field("biases", t.biases, optional, "Linear layers have biases.");
+  f.field("dropout", t.dropout, optional, "Dropout after attention and feed-forward.");
+  f.field("tied_embeddings", t.tied_embeddings, optional,
+          "The output layer shares the embedding's weights.");
+  f.unsupported("moe", "a mixture of experts; dense layers are available");
+  f.unsupported("chakra_et", "a network from Chakra traces; describe its layers");
+}
+
+void visit_fields(json::Fields& f, PrecisionSection& s) {
+  f.choice("compute", s.compute, kDtypes, required, "Type of matrix multiplications.");
+  maybe_choice(f, "gradients", s.gradients, kGradientDtypes, Dtype::bf16,
+               "Type in which gradients are kept and reduced. Default: that of the weights.");
+  maybe_choice(f, "master_weights", s.master_weights, kMasterWeights, true,
+               "The optimizer's own copy of 16-bit weights.");
+}
+
+void visit_fields(json::Fields& f, OptimizerSection& s) {
+  f.not_yet({"lamb", "lion"});
+  f.choice("type", s.type, kOptimizers, required, "How parameters are updated.");
+  f.field("momentum", s.momentum, optional, "SGD keeps a momentum per parameter.");
+  f.unsupported("offload", "offloading the optimizer to the host", {"false"});
+}
+
+void visit_fields(json::Fields& f, TrainingSection& s) {
+  f.field("global_batch", s.global_batch, required, between(1, kMostBatch),
+          "Sequences or images per optimizer step, over all GPUs.");
+  f.field("micro_batch", s.micro_batch, required, between(1, kMostBatch),
+          "Sequences or images per data-parallel replica and micro-batch.");
+  f.field("sequence_length", s.sequence_length, between(1, kMostTokens),
+          "Tokens of a sequence. Transformers need it.");
+  f.section("precision", s.precision, required, "Number formats.");
+  f.section("optimizer", s.optimizer, required, "How parameters are updated.");
+  f.choice("recompute", s.recompute, kRecomputes, optional,
+           "Activations computed again in the backward pass.");
+  f.field("fused_attention", s.fused_attention, optional, "Flash attention: no scores in memory.");
+  f.field("tokens", s.tokens, positive, "Of the whole training, to say how long it takes.");
+  f.unsupported("dataset", "a data set; give /training/tokens");
+  f.unsupported("input_pipeline", "an input pipeline; input is taken to be ready in time");
+  f.unsupported("checkpoint", "writing checkpoints; a step without one is simulated");
+}
+
+void visit_fields(json::Fields& f, PipelineSection& s) {
+  std::vector<std::string_view> names;
+  for (const ScheduleEntry& entry : schedules())
+    names.push_back(entry.name);
+  f.not_yet({"zero_bubble_h1", "zb_h1", "zb_h2", "zb_v", "dualpipe", "pipedream", "chimera"});
+  f.name("schedule", s.schedule, names, optional, "Order of forward and backward passes.");
+  f.field("chunks_per_stage", s.chunks, optional, between(1, 1024),
+          "Virtual stages per stage; more than one for interleaved_1f1b.");
+  constexpr std::array<std::string_view, 2> kSplits = {"uniform", "balanced_with_embeddings"};
+  f.numbers_or_name({"layer_split", optional, at_least(1),
+                     "Layers of each virtual stage, chunk by chunk; or how to find them."},
+                    kSplits, s.layer_split, s.layers_per_chunk);
+  f.field("overlap_p2p", s.overlap_p2p, optional,
+          "Computing goes on while activations are sent; false: as blocking calls do.");
+}
+
+void visit_fields(json::Fields& f, TensorParallelSection& s) {
+  f.not_yet({"ring", "pipelined"});
+  f.choice("overlap", s.overlap, kTensorOverlaps, optional,
+           "When a collective of the backward pass is waited for.");
+}
+
+void visit_fields(json::Fields& f, DataParallelSection& s) {
+  f.not_yet({"zero1", "zero2", "zero3", "fsdp", "parameter_server", "local_sgd"});
+  f.name("kind", s.kind, std::array<std::string_view, 1>{"allreduce"}, optional,
+         "How replicas exchange gradients.");
+  f.field("bucket_size", s.bucket_size, optional, positive, "Gradients reduced together.");
+  f.field("first_bucket_size", s.first_bucket_size, optional, positive,
+          "The first bucket, small so that communication starts early.");
+  f.field("overlap_backward", s.overlap_backward, optional,
+          "Buckets are reduced while the backward pass goes on.");
+  f.unsupported("overlap_param_gather", "gathering sharded parameters", {"false"});
+  f.unsupported("prefetch_layers", "gathering sharded parameters", {"0"});
+  f.unsupported("parameter_server", "a parameter server; kind allreduce is available");
+}
+
+void visit_fields(json::Fields& f, ParallelismSection& s) {
+  f.field("tp", s.tp, optional, between(1, 1 << 20), "Tensor-parallel degree.");
+  f.field("pp", s.pp, optional, between(1, 1 << 20), "Pipeline-parallel degree.");
+  f.field("dp", s.dp, between(1, 1 << 20),
+          "Data-parallel degree. Default: the GPUs that tp and pp leave.");
+  f.unsupported("cp", "context parallelism; tp with sequence_parallel is available", {"1"});
+  f.unsupported("ep", "expert parallelism; dense layers are available", {"1"});
+  f.choice("rank_order", s.rank_order, kRankOrders, optional,
+           "Axes of a rank's place, fastest first: neighbours differ in the first.");
+  f.field("sequence_parallel", s.sequence_parallel, optional,
+          "Norms and dropout are split along the sequence in the tensor-parallel group.");
+  f.section("pipeline", s.pipeline, optional, "Pipeline parallelism.");
+  f.section("tensor_parallel", s.tensor_parallel, optional, "Tensor parallelism.");
+  f.section("data_parallel", s.data_parallel, optional, "Data parallelism.");
+}
+
+void visit_fields(json::Fields& f, CollectiveChoice& s) {
+  constexpr std::array<std::string_view, 1> kAuto = {"auto"};
+  f.not_yet({"ring", "tree", "double_binary_tree", "halving_doubling", "hierarchical", "nvls",
+             "collnet", "direct"});
+  f.name("algorithm", s.algorithm, kAuto, optional,
+         "Algorithm; auto: the profile's or the ring's law.");
+  f.not_yet({"simple", "ll", "ll128"});
+  f.name("protocol", s.protocol, kAuto, optional, "NCCL protocol.");
+  f.unsupported("channels", "choosing channels; the profile says how many there are");
+}
+
+void visit_fields(json::Fields& f, CollectivesSection& s) {
+  f.not_yet({"ideal", "custom"});
+  f.name("library", s.library, std::array<std::string_view, 1>{"nccl"}, optional, "Library.");
+  f.section("allreduce", s.all_reduce, optional, "All-reduce.");
+  f.section("allgather", s.all_gather, optional, "All-gather.");
+  f.section("reduce_scatter", s.reduce_scatter, optional, "Reduce-scatter.");
+  f.section("p2p", s.p2p, optional, "Sends and receives.");
+  f.unsupported("broadcast", "a choice for broadcasts; no strategy uses one");
+  f.unsupported("alltoall", "a choice for all-to-all; no strategy uses one");
+}
+
+void visit_fields(json::Fields& f, StragglerSelect& s) {
+  f.field("rank", s.rank, at_least(0), "A rank.");
+  f.field("node", s.node, at_least(0), "All ranks of a server.");
+  f.unsupported("link", "a slow link; select rank or node");
+  f.unsupported("fraction", "random stragglers; select rank or node");
+}
+
+void visit_fields(json::Fields& f, StragglerSection& s) {
+  f.section("select", s.select, required, "Who is slow: exactly one of rank and node.");
+  f.field("compute_slowdown", s.compute_slowdown, required, json::Bounds{0, 1e6, true},
+          "Kernels take this many times as long.");
+  f.field("reason", s.reason, optional, "For people.");
+  f.unsupported("bandwidth_factor", "a slow link; compute_slowdown is available");
+  f.unsupported("added_latency", "a slow link; compute_slowdown is available");
+  f.unsupported("from", "a straggler for part of the step; it is slow from start to end");
+  f.unsupported("until", "a straggler for part of the step; it is slow from start to end");
+}
+
+void visit_fields(json::Fields& f, PerturbationsSection& s) {
+  f.sections("stragglers", s.stragglers, optional, "Slow ranks or servers.");
+  f.unsupported("compute_jitter", "jitter; stragglers are available");
+  f.unsupported("network_jitter", "jitter; stragglers are available");
+  f.unsupported("failures", "simulating failures; stragglers are available");
+}
+
+void visit_fields(json::Fields& f, SimulationSection& s) {
+  f.not_yet({"step", "layer", "op", "packet"});
+  f.choice("fidelity", s.fidelity, kFidelities, optional,
+           "closed_form: each message by its law; flow: messages share the links they meet on.");
+  f.field("seed", s.seed, optional, "Of everything random.");
+  f.field("exploit_symmetry", s.exploit_symmetry, optional,
+          "One rank stands for all that behave alike; the result is the same.");
+  f.unsupported("iterations", "more than one step; every step is alike", {"1"});
+  f.unsupported("warmup_iterations", "warm-up steps; every step is alike", {"0"});
+  f.unsupported("goodput_horizon", "goodput under failures");
+  f.unsupported("max_events", "a limit of events");
+}
+
+void visit_fields(json::Fields& f, ReferenceSection& s) {
+  f.field("label", s.label, required, "What the number is and where it stands.");
+  f.field("metric", s.metric, optional,
+          "As reports name it: step_time, mfu, model_tflops_per_gpu.");
+  f.field("value", s.value, anything, "In the metric's unit.");
+  f.name("status", s.status, std::array<std::string_view, 2>{"verified", "to_verify"}, optional,
+         "Whether the number was checked against its source.");
+}
+
+void visit_fields(json::Fields& f, VariantSection& s) {
+  f.field("name", s.name, required, "Short name, unique in the file.");
+  f.field("label", s.label, optional, "For people.");
+  f.accepted("with", "Merge patch (RFC 7396) on this scenario; null removes, arrays are replaced.");
+}
+
+void visit_fields(json::Fields& f, OutputsSection& s) {
+  f.field("directory", s.directory, optional,
+          "Where reports go unless the command line says otherwise.");
+  for (const std::string_view key : {"report", "trace", "summary", "table", "chakra"})
+    f.unsupported(key, "naming single outputs; give a directory");
+}
+
+void visit_fields(json::Fields& f, ScenarioSections& s) {
+  f.accepted("$schema", "For editors.");
+  f.field("version", s.version, required, between(1, 1), "Of this format: 1.");
+  f.field("name", s.name, required, "Short name of the scenario.");
+  f.field("label", s.label, optional, "For people; default: the name.");
+  f.field("description", s.description, optional, "For people.");
+  f.source("extends", "Base file or files, merged before this one (RFC 7396).");
+  f.sections("references", s.references, optional, "Published numbers to compare with.");
+  f.section("model", s.model, required, "What is trained.");
+  f.section("cluster", s.cluster, required, "Where it runs.");
+  f.section("training", s.training, required, "How it is trained.");
+  f.section("parallelism", s.parallelism, optional, "How the work is divided.");
+  f.section("collectives", s.collectives, optional, "How GPUs communicate.");
+  f.section("perturbations", s.perturbations, optional, "What goes wrong.");
+  f.section("simulation", s.simulation, optional, "How it is simulated.");
+  f.field("baseline", s.baseline, optional, "The variant that others are compared with.");
+  f.sections("variants", s.variants, optional, "Changes to this scenario, compared side by side.");
+  f.unsupported("sweep", "a sweep; list variants");
+  f.section("outputs", s.outputs, optional, "What is written.");
+}
+
+json::KeyIndex scenario_keys() {
+  return json::keys_of([](json::Fields& f) {
+    ScenarioSections sections;
+    visit_fields(f, sections);
+  });
+}
+
+}  // namespace trainyard

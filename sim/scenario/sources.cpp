@@ -1,0 +1,327 @@
+#include "sim/scenario/sources.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "models/network.h"
+#include "sim/base/text.h"
+#include "sim/json/parse.h"
+#include "sim/json/reader.h"
+
+namespace trainyard {
+namespace {
+
+namespace fs = std::filesystem;
+using json::Kind;
+using json::Value;
+
+constexpr std::size_t kDeepestChain = 32;
+constexpr int kMostFiles = 256;
+
+void error(std::vector<Diagnostic>& diagnostics, const json::Place& at, std::string pointer,
+           std::string message, std::string hint = {}) {
+  diagnostics.push_back(
+      {Severity::error, at.position(), std::move(pointer), std::move(message), std::move(hint)});
+}
+
+// The nearest folder upwards that holds presets/, models/ or configs/, else the file's own.
+fs::path root_of(const fs::path& folder) {
+  std::error_code code;
+  for (fs::path at = folder; !at.empty(); at = at.parent_path()) {
+    for (const char* mark : {"presets", "models", "configs"}) {
+      if (fs::is_directory(at / mark, code)) return at;
+    }
+    if (at == at.root_path()) break;
+  }
+  return folder;
+}
+
+// Why a path of a file is refused before any folder is looked at; empty if it may be good.
+std::string refused_path(const std::string& path) {
+  if (path.empty()) return "the path is empty";
+  if (path[0] == '/' || path.find('\\') != std::string::npos) return "only relative paths are read";
+  if (path[0] == '~' || path.find('$') != std::string::npos) return "paths are not expanded";
+  if (path.find("://") != std::string::npos) return "nothing is fetched from the network";
+  return {};
+}
+
+// Reads a file and its bases; `chain` holds the files being read, for cycles.
+class BaseReader {
+ public:
+  explicit BaseReader(std::vector<Diagnostic>& diagnostics) : diagnostics_(diagnostics) {}
+
+  Value read(const std::string& path) {
+    std::error_code code;
+    const std::string id = fs::weakly_canonical(path, code).string();
+    chain_.push_back({path, id});
+    Value own = json::parse_file(path, diagnostics_);
+    if (own.is(Kind::object))
+      own = merged_over_bases(std::move(own));
+    else if (!own.is(Kind::null) || own.at.line > 0)
+      error(diagnostics_, own.at, "", fmt::format("expected an object, got {}", json::quoted(own)));
+    chain_.pop_back();
+    return own;
+  }
+
+ private:
+  struct Link {
+    std::string path, id;
+  };
+
+  Value merged_over_bases(Value own) {
+    spell_out_names(own);
+    const Value* extends = own.find("extends");
+    if (extends == nullptr) return own;
+    std::vector<const Value*> bases;
+    if (extends->is(Kind::array)) {
+      for (const Value& item : extends->items)
+        bases.push_back(&item);
+    } else {
+      bases.push_back(extends);
+    }
+    Value merged = Value::object();
+    merged.at = own.at;
+    for (const Value* base : bases) {
+      if (!base->is(Kind::string)) {
+        error(diagnostics_, base->at, "/extends",
+              fmt::format("expected the path of a file, got {}", json::quoted(*base)));
+        continue;
+      }
+      const Value read_base = read_base_file(*base);
+      if (read_base.is(Kind::object)) json::merge_patch(merged, read_base);
+    }
+    merged.erase("extends");
+    json::merge_patch(merged, own);
+    return merged;
+  }
+
+  Value read_base_file(const Value& base) {
+    const std::string path = resolve_path(base, "/extends", diagnostics_);
+    if (path.empty()) return Value::null();
+    std::error_code code;
+    const std::string id = fs::weakly_canonical(path, code).string();
+    for (std::size_t i = 0; i < chain_.size(); ++i) {
+      if (chain_[i].id != id) continue;
+      std::string cycle;
+      for (std::size_t k = i; k < chain_.size(); ++k)
+        cycle.append(chain_[k].path).append(" -> ");
+      error(diagnostics_, base.at, "/extends", "a file extends itself: " + cycle.append(path));
+      return Value::null();
+    }
+    if (chain_.size() >= kDeepestChain || ++files_ > kMostFiles) {
+      error(diagnostics_, base.at, "/extends",
+            fmt::format("more than {} files deep or {} files in all", kDeepestChain, kMostFiles));
+      return Value::null();
+    }
+    return read(path);
+  }
+
+  std::vector<Diagnostic>& diagnostics_;
+  std::vector<Link> chain_;
+  int files_ = 0;
+};
+
+void spell_out_name(Value* object, std::string_view key) {
+  Value* value = object != nullptr ? object->find(key) : nullptr;
+  if (value == nullptr || !value->is(Kind::string)) return;
+  Value spelled = Value::object();
+  spelled.at = value->at;
+  spelled.set("preset", *value);
+  *value = std::move(spelled);
+}
+
+// "models" -> "model".
+std::string_view singular(std::string_view folder) {
+  return folder.substr(0, folder.size() - 1);
+}
+
+bool is_builder(std::string_view name) {
+  return std::any_of(kNetworkBuilders.begin(), kNetworkBuilders.end(),
+                     [&](const NetworkBuilder& builder) { return builder.name == name; });
+}
+
+void unknown_preset(const Value& name, const std::string& pointer, std::string_view folder,
+                    const std::string& configs, std::vector<Diagnostic>& diagnostics) {
+  std::vector<std::string> known = preset_names(configs, std::string(folder));
+  if (folder == "models") {
+    for (const NetworkBuilder& builder : kNetworkBuilders)
+      known.emplace_back(builder.name);
+  }
+  std::string hint = configs.empty() ? "no configs folder was found; set TRAINYARD_CONFIGS" : "";
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  for (const std::string_view near : nearest(name.text, views, 3))
+    hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
+  error(diagnostics, name.at, pointer + "/preset",
+        fmt::format("unknown {} preset {}", singular(folder), json::quoted(name)), hint);
+}
+
+// Puts the fields of the preset that `section` names below those it has itself.
+void expand(Value* section, const std::string& pointer, const std::string& folder,
+            const std::string& configs, std::vector<Diagnostic>& diagnostics) {
+  if (section == nullptr || !section->is(Kind::object)) return;
+  const Value* preset = section->find("preset");
+  if (preset == nullptr) return;
+  if (!preset->is(Kind::string)) {
+    error(diagnostics, preset->at, pointer + "/preset",
+          fmt::format("expected a name, got {}", json::quoted(*preset)));
+    section->refused = true;
+    return;
+  }
+  if (folder == "models" && is_builder(preset->text)) return;
+  const std::string path = preset_path(configs, folder, preset->text);
+  const bool plain = preset->text.find_first_of("/\\") == std::string::npos;
+  if (configs.empty() || !plain || !is_file(path)) {
+    unknown_preset(*preset, pointer, folder, configs, diagnostics);
+    section->refused = true;
+    return;
+  }
+  Value whole = json::parse_file(path, diagnostics);
+  if (!whole.is(Kind::object)) {
+    section->refused = true;
+    return;
+  }
+  if (folder == "servers") spell_out_name(&whole, "gpu");
+  if (folder == "clusters") {
+    spell_out_name(&whole, "node");
+    spell_out_name(whole.find("node"), "gpu");
+  }
+  whole.erase("$schema");
+  json::merge_patch(whole, *section);
+  whole.at = section->at;
+  *section = std::move(whole);
+}
+
+void expand_hugging_face(Value* model, std::vector<Diagnostic>& diagnostics) {
+  if (model == nullptr || !model->is(Kind::object)) return;
+  const Value* path = model->find("hf_config");
+  if (path == nullptr) return;
+  model->refused = true;  // until it is read
+  if (model->find("preset") != nullptr) {
+    error(diagnostics, path->at, "/model/hf_config",
+          "a model has a preset or a hf_config, not both");
+    return;
+  }
+  const std::string file = resolve_path(*path, "/model/hf_config", diagnostics);
+  if (file.empty()) return;
+  const Value config = json::parse_file(file, diagnostics);
+  if (config.is(Kind::null)) return;
+  Value fields = from_hugging_face(config, diagnostics);
+  if (!fields.is(Kind::object)) return;
+  json::merge_patch(fields, *model);
+  fields.at = model->at;
+  *model = std::move(fields);
+  model->refused = false;
+}
+
+}  // namespace
+
+bool is_file(const std::string& path) {
+  std::error_code code;
+  return fs::is_regular_file(path, code);
+}
+
+std::string preset_path(const std::string& configs, const std::string& folder,
+                        const std::string& name) {
+  return fmt::format("{}/{}/{}.json", configs, folder, name);
+}
+
+std::vector<std::string> preset_names(const std::string& configs, const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code code;
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(fs::path(configs) / folder, code)) {
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string resolve_path(const Value& value, const std::string& pointer,
+                         std::vector<Diagnostic>& diagnostics) {
+  if (!value.is(Kind::string)) {
+    error(diagnostics, value.at, pointer,
+          fmt::format("expected the path of a file, got {}", json::quoted(value)));
+    return {};
+  }
+  const std::string why = refused_path(value.text);
+  if (!why.empty()) {
+    error(diagnostics, value.at, pointer, fmt::format("{}: {}", json::quoted(value), why));
+    return {};
+  }
+  const std::string writer = value.at.position().file;
+  const fs::path folder = is_file(writer) ? fs::path(writer).parent_path() : fs::path();
+  const fs::path path = (folder / value.text).lexically_normal();
+  std::error_code code;
+  const fs::path root = root_of(fs::weakly_canonical(fs::absolute(folder, code), code));
+  const fs::path target = fs::weakly_canonical(fs::absolute(path, code), code);
+  const fs::path inside = target.lexically_relative(root);
+  if (inside.empty() || *inside.begin() == "..") {
+    error(diagnostics, value.at, pointer,
+          fmt::format("{} leaves the scenario's root", json::quoted(value)),
+          "the root is the nearest folder upwards that holds presets/, models/ or configs/");
+    return {};
+  }
+  if (!is_file(path.string())) {
+    error(diagnostics, value.at, pointer,
+          fmt::format("{} was not found in {}", json::quoted(value),
+                      folder.empty() ? "." : folder.string()));
+    return {};
+  }
+  return path.string();
+}
+
+void spell_out_names(Value& scenario) {
+  Value* cluster = scenario.find("cluster");
+  spell_out_name(cluster, "node");
+  spell_out_name(cluster != nullptr ? cluster->find("node") : nullptr, "gpu");
+}
+
+Value read_with_bases(const std::string& path, std::vector<Diagnostic>& diagnostics) {
+  return BaseReader(diagnostics).read(path);
+}
+
+void apply_set(Value& scenario, const std::string& set, std::vector<Diagnostic>& diagnostics) {
+  const json::Place at = json::place_of("--set " + set);
+  const std::size_t split = set.find('=');
+  if (split == std::string::npos || split == 0) {
+    error(diagnostics, at, "", "expected KEY=VALUE, e.g. parallelism.tp=8");
+    return;
+  }
+  std::string pointer = set.substr(0, split);
+  if (pointer[0] != '/') {
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    pointer.insert(pointer.begin(), '/');
+  }
+  const std::string text = set.substr(split + 1);
+  std::vector<Diagnostic> not_json;
+  Value value = json::parse_text(text, "--set " + set, not_json);
+  if (!not_json.empty()) value = Value::of(text);
+  value.at = at;
+  const bool removed = value.is(Kind::null);
+  if (!json::set(scenario, pointer, std::move(value)))
+    error(diagnostics, at, pointer, "there is nothing of that name to set");
+  if (removed) {
+    Value cleaned = Value::object();
+    cleaned.at = scenario.at;
+    json::merge_patch(cleaned, scenario);
+    scenario = std::move(cleaned);
+  }
+  spell_out_names(scenario);
+}
+
+void expand_presets(Value& scenario, const std::string& configs,
+                    std::vector<Diagnostic>& diagnostics) {
+  expand(scenario.find("model"), "/model", "models", configs, diagnostics);
+  expand_hugging_face(scenario.find("model"), diagnostics);
+  Value* cluster = scenario.find("cluster");
+  expand(cluster, "/cluster", "clusters", configs, diagnostics);
+  Value* node = cluster != nullptr ? cluster->find("node") : nullptr;
+  expand(node, "/cluster/node", "servers", configs, diagnostics);
+  expand(node != nullptr ? node->find("gpu") : nullptr, "/cluster/node/gpu", "gpus", configs,
+         diagnostics);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,41 @@
+// The files behind a scenario: what it extends, the presets it names, the --set options that change
+// it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/base/diagnostic.h"
+#include "sim/json/value.h"
+
+namespace trainyard {
+
+// Reads a scenario file with everything it extends merged below it. Null after an error.
+json::Value read_with_bases(const std::string& path, std::vector<Diagnostic>& diagnostics);
+
+// Writes gpu and node given as names in the form {"preset": name}, so that patches merge into them.
+void spell_out_names(json::Value& scenario);
+
+// Applies one "KEY=VALUE".
+void apply_set(json::Value& scenario, const std::string& set, std::vector<Diagnostic>& diagnostics);
+
+// Replaces every preset, and a Hugging Face config, by the fields it stands for; fields beside the
+// name win. A section whose preset is not found is marked as refused.
+void expand_presets(json::Value& scenario, const std::string& configs,
+                    std::vector<Diagnostic>& diagnostics);
+
+// The path of a file that a value names, relative to the file in which the value stands; empty,
+// with a diagnostic, if it leaves the scenario's root.
+std::string resolve_path(const json::Value& value, const std::string& pointer,
+                         std::vector<Diagnostic>& diagnostics);
+
+// The fields of a Hugging Face config.json as those of /model. Null after an error.
+json::Value from_hugging_face(const json::Value& config, std::vector<Diagnostic>& diagnostics);
+
+// A file of a configs folder: "gpus", "h100" -> ".../gpus/h100.json".
+std::string preset_path(const std::string& configs, const std::string& folder,
+                        const std::string& name);
+std::vector<std::string> preset_names(const std::string& configs, const std::string& folder);
+bool is_file(const std::string& path);
+
+}  // namespace trainyard

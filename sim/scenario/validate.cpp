@@ -1,0 +1,335 @@
+// What no single field can know: degrees against GPUs, layers against stages, batches against
+// replicas, formats against the chip. Bad inputs 51-75.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "models/network.h"
+#include "sim/base/text.h"
+#include "sim/json/quantity.h"
+#include "sim/plan/schedule.h"
+#include "sim/scenario/assemble.h"
+#include "topologies/check.h"
+
+namespace trainyard {
+namespace {
+
+class Validator {
+ public:
+  Validator(const Scenario& scenario, const ScenarioSections& sections, Findings& findings)
+      : scenario_(scenario),
+        recipe_(scenario.recipe),
+        plan_(scenario.plan),
+        degrees_(scenario.plan.degrees),
+        sections_(sections),
+        findings_(findings) {}
+
+  void run() {
+    check_names();
+    for (Diagnostic& diagnostic : check(scenario_.cluster))
+      findings_.found.push_back(std::move(diagnostic));
+    check_execution_of_network();
+    check_batch();
+    check_layers();
+    check_schedule_of_pipeline();
+    check_tensor_parallel();
+    check_precision();
+    check_plausible();
+  }
+
+ private:
+  void check_names();
+  void check_execution_of_network();
+  void check_batch();
+  void check_layers();
+  void check_schedule_of_pipeline();
+  void check_tensor_parallel();
+  void check_precision();
+  void check_plausible();
+  void plausible(const char* pointer, BytesPerSecond value, double least, double most);
+  void plausible(const char* pointer, Duration value);
+
+  const Scenario& scenario_;
+  const TrainingRecipe& recipe_;
+  const ParallelPlan& plan_;
+  const ParallelDegrees& degrees_;
+  const ScenarioSections& sections_;
+  Findings& findings_;
+  std::int64_t microbatches_ = 0;  // 0: the batch does not divide
+};
+
+constexpr std::size_t kLongestName = 256;
+
+bool is_plain_name(const std::string& name) {
+  if (name.empty()) return false;
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == '-';
+  };
+  return name[0] != '.' && name[0] != '-' && std::all_of(name.begin(), name.end(), plain);
+}
+
+void Validator::check_names() {
+  const std::string& name = sections_.name;
+  if (name.empty()) findings_.error("/name", "the name is empty");
+  if (name.size() > kLongestName)
+    findings_.error("/name", fmt::format("the name has {} bytes, at most {} are taken", name.size(),
+                                         kLongestName));
+  const std::vector<VariantSection>& variants = sections_.variants;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    const std::string pointer = fmt::format("/variants/{}/name", i);
+    const std::string& variant = variants[i].name;
+    if (!is_plain_name(variant) || variant.size() > kLongestName)
+      findings_.error(pointer, "expected a short name of letters, digits, '_', '.', '-'",
+                      "write the words in \"label\"");
+    for (std::size_t k = 0; k < i; ++k) {
+      if (variants[k].name == variant)
+        findings_.error(pointer, fmt::format("two variants are named \"{}\"", variant));
+    }
+  }
+  const std::string& baseline = sections_.baseline;
+  if (baseline.empty()) return;
+  std::vector<std::string_view> known;
+  for (const VariantSection& variant : variants)
+    known.push_back(variant.name);
+  if (std::find(known.begin(), known.end(), baseline) != known.end()) return;
+  const auto near = find_nearest(baseline, known);
+  findings_.error("/baseline", fmt::format("no variant is named \"{}\"", baseline),
+                  near ? fmt::format("did you mean \"{}\"?", *near) : "");
+}
+
+void Validator::check_execution_of_network() {
+  const Execution execution{.micro_batch = recipe_.micro_batch,
+                            .sequence_length = recipe_.sequence_length,
+                            .tensor = degrees_.tensor,
+                            .sequence_parallel = plan_.sequence_parallel,
+                            .recompute = recipe_.recompute,
+                            .fused_attention = recipe_.fused_attention,
+                            .tensor_overlap = plan_.tensor_overlap,
+                            .compute = recipe_.compute};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPointers = {
+      {{"", "/model"},
+       {"tensor", "/parallelism/tp"},
+       {"sequence_length", "/training/sequence_length"},
+       {"sequence_parallel", "/parallelism/sequence_parallel"},
+       {"micro_batch", "/training/micro_batch"},
+       {"recompute", "/training/recompute"}}};
+  for (const ExecutionProblem& problem : check_execution(scenario_.network, execution)) {
+    std::string_view pointer = "/model";
+    for (const auto& [member, at] : kPointers) {
+      if (member == problem.member) pointer = at;
+    }
+    findings_.error(std::string(pointer), problem.message);
+  }
+}
+
+void Validator::check_batch() {
+  const std::int64_t per_round = recipe_.micro_batch * degrees_.data;
+  if (recipe_.global_batch % per_round != 0) {
+    const std::int64_t below = recipe_.global_batch / per_round * per_round;
+    findings_.error(
+        "/training/global_batch",
+        fmt::format("{} is not divisible by micro_batch {} x dp {} = {}", recipe_.global_batch,
+                    recipe_.micro_batch, degrees_.data, per_round),
+        below > 0 ? fmt::format("nearest: {}, {}", below, below + per_round)
+                  : fmt::format("the least is {}", per_round));
+    return;
+  }
+  constexpr std::int64_t kMostMicrobatches = 1 << 20;
+  microbatches_ = recipe_.global_batch / per_round;
+  if (microbatches_ <= kMostMicrobatches) return;
+  findings_.error("/training/global_batch",
+                  fmt::format("{} micro-batches per step, at most {} are simulated", microbatches_,
+                              kMostMicrobatches));
+  microbatches_ = 0;
+}
+
+void Validator::check_layers() {
+  const std::int64_t layers = divisible_layers(scenario_.network);
+  const std::int64_t parts = std::int64_t{degrees_.pipeline} * plan_.chunks;
+  const std::string chunks =
+      plan_.chunks == 1
+          ? fmt::format("{} stages", degrees_.pipeline)
+          : fmt::format("{} stages x {} chunks = {}", degrees_.pipeline, plan_.chunks, parts);
+  if (plan_.layer_split == LayerSplit::list) {
+    const std::vector<int>& list = plan_.layers_per_chunk;
+    const std::int64_t sum = std::accumulate(list.begin(), list.end(), std::int64_t{0});
+    if (static_cast<std::int64_t>(list.size()) != parts)
+      findings_.error("/parallelism/pipeline/layer_split",
+                      fmt::format("{} numbers for {}", list.size(), chunks));
+    else if (sum != layers)
+      findings_.error("/parallelism/pipeline/layer_split",
+                      fmt::format("the numbers sum to {}, the network has {} layers", sum, layers));
+    return;
+  }
+  if (parts > layers) {
+    findings_.error("/parallelism/pp", fmt::format("{} layers are too few for {}", layers, chunks));
+  } else if (plan_.layer_split == LayerSplit::uniform && layers % parts != 0) {
+    findings_.error("/parallelism/pp",
+                    fmt::format("{} layers are not divisible by {}", layers, chunks),
+                    "state /parallelism/pipeline/layer_split: a list of layers per stage, or "
+                    "\"balanced_with_embeddings\"");
+  }
+}
+
+void Validator::check_schedule_of_pipeline() {
+  if (plan_.chunks > 1 && degrees_.pipeline == 1) {
+    findings_.error("/parallelism/pipeline/chunks_per_stage",
+                    fmt::format("{} chunks per stage need a pipeline, pp is 1", plan_.chunks));
+    return;
+  }
+  if (microbatches_ == 0) return;
+  const ScheduleEntry* schedule = find_schedule(plan_.schedule);
+  if (schedule == nullptr) return;  // the reader knows the names
+  const PipelineShape shape{.stages = degrees_.pipeline,
+                            .microbatches = static_cast<int>(microbatches_),
+                            .chunks = plan_.chunks};
+  if (const std::optional<std::string> why = schedule->unsupported(shape))
+    findings_.error("/parallelism/pipeline/schedule", *why);
+  else if (microbatches_ < degrees_.pipeline && schedule->name != "sequential")
+    findings_.warning("/parallelism/pp", fmt::format("{} micro-batches do not fill {} stages",
+                                                     microbatches_, degrees_.pipeline));
+}
+
+void Validator::check_tensor_parallel() {
+  const int per_server = scenario_.cluster.server.gpus;
+  if (plan_.sequence_parallel && degrees_.tensor == 1)
+    findings_.error(
+        "/parallelism/sequence_parallel",
+        "sequence parallelism divides what tensor parallelism leaves whole, and tp is 1",
+        "raise tp or remove it");
+  if (degrees_.tensor > per_server)
+    findings_.warning(
+        "/parallelism/tp",
+        fmt::format("tp {} spans servers of {} GPUs: its collectives cross the network "
+                    "in every layer",
+                    degrees_.tensor, per_server));
+  const auto* transformer = std::get_if<Transformer>(&scenario_.network);
+  if (transformer == nullptr) return;
+  const std::int64_t rest = transformer->vocabulary % degrees_.tensor;
+  if (rest != 0)
+    findings_.warning(
+        "/model/vocab",
+        fmt::format("{} is padded to {} to divide it by tp {}", transformer->vocabulary,
+                    transformer->vocabulary + degrees_.tensor - rest, degrees_.tensor));
+}
+
+void Validator::check_precision() {
+  const GpuSpec& gpu = scenario_.cluster.server.gpu;
+  const std::array<std::pair<Dtype, FlopsPerSecond>, 5> peaks = {{{Dtype::fp32, gpu.fp32},
+                                                                  {Dtype::tf32, gpu.tf32},
+                                                                  {Dtype::fp16, gpu.fp16},
+                                                                  {Dtype::bf16, gpu.bf16},
+                                                                  {Dtype::fp8, gpu.fp8}}};
+  std::string has;
+  for (const auto& [dtype, peak] : peaks) {
+    if (peak.count() <= 0) continue;
+    if (dtype == recipe_.compute) return;
+    has += fmt::format("{}{}", has.empty() ? "it has " : ", ", name(dtype));
+  }
+  findings_.error("/training/precision/compute",
+                  fmt::format("{} has no {} units", gpu.name.empty() ? "the GPU" : gpu.name,
+                              name(recipe_.compute)),
+                  has);
+}
+
+void Validator::plausible(const char* pointer, BytesPerSecond value, double least, double most) {
+  if (value.count() == 0 || (value.count() >= least && value.count() <= most)) return;
+  findings_.warning(pointer,
+                    fmt::format("{} is implausible, expected {} to {}", json::quantity_text(value),
+                                json::quantity_text(BytesPerSecond(least)),
+                                json::quantity_text(BytesPerSecond(most))));
+}
+
+void Validator::plausible(const char* pointer, Duration value) {
+  constexpr Duration kMost = std::chrono::milliseconds(1);
+  if (value <= kMost) return;
+  findings_.warning(pointer, fmt::format("a latency of {} is implausible", to_text(value)));
+}
+
+// Magnitudes that no machine has: a slip of a unit.
+void Validator::check_plausible() {
+  const ServerSpec& server = scenario_.cluster.server;
+  plausible("/cluster/node/intra/bandwidth_per_gpu", server.intra_bandwidth, 1e9, 4e12);
+  plausible("/cluster/node/intra/latency", server.intra_latency);
+  plausible("/cluster/node/nic/bandwidth", server.nic_bandwidth, 1e8, 4e11);
+  plausible("/cluster/node/nic/latency", server.nic_latency);
+  plausible("/cluster/node/host/pcie_bandwidth", server.pcie_bandwidth, 1e9, 5e11);
+  plausible("/cluster/node/gpu/memory_bandwidth", server.gpu.memory_bandwidth, 5e10, 5e13);
+  constexpr std::array<std::pair<std::string_view, double>, 4> kBothDirections = {
+      {{"v100", 300e9}, {"a100", 600e9}, {"h100", 900e9}, {"b200", 1800e9}}};
+  for (const auto& [chip, both] : kBothDirections) {
+    if (server.intra != IntraKind::nvswitch || server.intra_bandwidth.count() != both ||
+        server.gpu.name.find(chip) == std::string::npos)
+      continue;
+    findings_.warning(
+        "/cluster/node/intra/bandwidth_per_gpu",
+        fmt::format("{} looks like both directions together",
+                    json::quantity_text(server.intra_bandwidth)),
+        fmt::format("did you mean \"{}\"?", json::quantity_text(BytesPerSecond(both / 2))));
+  }
+}
+
+std::vector<int> divisors(int number) {
+  std::vector<int> out;
+  for (int i = 1; std::int64_t{i} * i <= number; ++i) {
+    if (number % i != 0) continue;
+    out.push_back(i);
+    if (i != number / i) out.push_back(number / i);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+double apart(int a, int b) {
+  return static_cast<double>(std::max(a, b)) / static_cast<double>(std::min(a, b));
+}
+
+}  // namespace
+
+std::string nearest_factorisations(const Scenario& scenario, int gpus) {
+  const ParallelDegrees& wanted = scenario.plan.degrees;
+  const std::int64_t parts_most = divisible_layers(scenario.network);
+  struct Candidate {
+    double distance;
+    ParallelDegrees degrees;
+  };
+  std::vector<Candidate> candidates;
+  for (const int tensor : divisors(gpus)) {
+    Execution execution;
+    execution.micro_batch = scenario.recipe.micro_batch;
+    execution.sequence_length = scenario.recipe.sequence_length;
+    execution.tensor = tensor;
+    execution.sequence_parallel = scenario.plan.sequence_parallel && tensor > 1;
+    if (!check_execution(scenario.network, execution).empty()) continue;
+    for (const int pipeline : divisors(gpus / tensor)) {
+      const int data = gpus / tensor / pipeline;
+      const std::int64_t parts = std::int64_t{pipeline} * scenario.plan.chunks;
+      if (parts > parts_most || parts_most % parts != 0 ||
+          scenario.recipe.global_batch % (scenario.recipe.micro_batch * data) != 0)
+        continue;
+      // Moving the data-parallel degree is the least change to a plan.
+      const double distance = apart(tensor, wanted.tensor) * apart(tensor, wanted.tensor) *
+                              apart(pipeline, wanted.pipeline) * apart(pipeline, wanted.pipeline) *
+                              apart(data, wanted.data);
+      candidates.push_back({distance, {tensor, data, pipeline}});
+    }
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.distance < b.distance; });
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, candidates.size()); ++i) {
+    const ParallelDegrees& d = candidates[i].degrees;
+    text +=
+        fmt::format("{}tp {} x pp {} x dp {}", i == 0 ? "" : ", ", d.tensor, d.pipeline, d.data);
+  }
+  return text;
+}
+
+void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings) {
+  Validator(scenario, sections, findings).run();
+}
+
+}  // namespace trainyard

@@ -1,0 +1,137 @@
+// Cross-field rules, one --set away from a valid scenario. Errors with positions are in wrong_test.
+#include <doctest/doctest.h>
+
+#include "tests/scenario/temporary.h"
+
+using namespace trainyard;
+
+namespace {
+
+// Pointer and message of everything said about kSmall with these changes.
+std::string said(const std::vector<std::string>& sets) {
+  test::Folder folder("validate");
+  const std::string path = folder.write("s.json", test::kSmall);
+  std::string out;
+  try {
+    return test::warnings(load_scenario(path, sets).base);
+  } catch (const ScenarioError& error) {
+    for (const Diagnostic& diagnostic : error.diagnostics()) {
+      if (!out.empty()) out += '\n';
+      out += diagnostic.pointer + ": " + diagnostic.message;
+      if (!diagnostic.hint.empty()) out += "; " + diagnostic.hint;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("degrees multiply to the GPUs, or the nearest that do are named") {
+  CHECK(said({"parallelism.dp=2"}) == "");
+  CHECK(said({"parallelism.dp=3"}) ==
+        "/parallelism/dp: tp 2 x pp 2 x dp 3 = 12 GPUs, the cluster has 2 x 4 = 8; nearest: "
+        "tp 2 x pp 2 x dp 2, tp 1 x pp 2 x dp 4, tp 2 x pp 1 x dp 4");
+  CHECK(said({"parallelism.tp=3"})
+            .find("/parallelism: tp 3 x pp 2 = 6 GPUs per replica, the cluster "
+                  "has 2 x 4 = 8; nearest: ") == 0);
+}
+
+TEST_CASE("batches divide by micro-batch and replicas") {
+  CHECK(said({"training.global_batch=63"}) ==
+        "/training/global_batch: 63 is not divisible by micro_batch 1 x dp 2 = 2; nearest: 62, 64");
+  CHECK(said({"training.global_batch=2", "training.micro_batch=4"}) ==
+        "/training/global_batch: 2 is not divisible by micro_batch 4 x dp 2 = 8; the least is 8");
+  CHECK(said({"training.global_batch=2"}) ==
+        "/parallelism/pp: 1 micro-batches do not fill 2 stages");
+}
+
+TEST_CASE("layers are dealt evenly, by list, or by balance") {
+  CHECK(said({"model.layers=9"}) ==
+        "/parallelism/pp: 9 layers are not divisible by 2 stages; state "
+        "/parallelism/pipeline/layer_split: a list of layers per stage, or "
+        "\"balanced_with_embeddings\"");
+  CHECK(said({"model.layers=9", "parallelism.pipeline.layer_split=[5,4]"}) == "");
+  CHECK(said({"model.layers=9", "parallelism.pipeline.layer_split=balanced-with-embeddings"}) ==
+        "");
+  CHECK(said({"parallelism.pipeline.layer_split=[5,4]"}) ==
+        "/parallelism/pipeline/layer_split: the numbers sum to 9, the network has 8 layers");
+  CHECK(said({"parallelism.pipeline.layer_split=[2,2,4]"}) ==
+        "/parallelism/pipeline/layer_split: 3 numbers for 2 stages");
+  CHECK(said({"model.layers=1"}) == "/parallelism/pp: 1 layers are too few for 2 stages");
+}
+
+TEST_CASE("chunks need a pipeline and an interleaved schedule") {
+  CHECK(said({"parallelism.pp=1", "parallelism.pipeline.chunks_per_stage=2"}) ==
+        "/parallelism/pipeline/chunks_per_stage: 2 chunks per stage need a pipeline, pp is 1");
+  CHECK(
+      said(
+          {"parallelism.pipeline={\"schedule\": \"interleaved-1f1b\", \"chunks_per_stage\": 2}"}) ==
+      "");
+  CHECK(
+      said({"parallelism.pipeline.chunks_per_stage=2"}).find("/parallelism/pipeline/schedule: ") ==
+      0);
+}
+
+TEST_CASE("tensor parallelism divides what it splits") {
+  CHECK(said({"model.kv_heads=1"}).find("/parallelism/tp: key/value heads (1) must be divisible") ==
+        0);
+  CHECK(
+      said({"model.hidden=1000"}).find("/model/hidden: hidden 1000 is not divisible by 16 heads") ==
+      0);
+  CHECK(said({"model.hidden=1000", "model.head_dim=64"}) == "");
+  CHECK(said({"parallelism.tp=8", "parallelism.pp=1"}) ==
+        "/parallelism/tp: tp 8 spans servers of 4 GPUs: its collectives cross the network in every "
+        "layer");
+  CHECK(said({"model.vocab=50257"}) ==
+        "/model/vocab: 50257 is padded to 50258 to divide it by tp 2");
+  CHECK(said({"parallelism.sequence_parallel=true"}) == "");
+  CHECK(said({"parallelism.sequence_parallel=true", "parallelism.tp=1"})
+            .find("/parallelism/sequence_parallel: ") == 0);
+}
+
+TEST_CASE("number formats are those of the chip") {
+  CHECK(said({"training.precision.compute=fp8"}) ==
+        "/training/precision/compute: a100-sxm4-80gb has no fp8 units; it has fp32, tf32, fp16, "
+        "bf16");
+  CHECK(said({"training.precision.compute=fp8", "cluster.node.gpu=h100-sxm5-80gb"}) == "");
+}
+
+TEST_CASE("the profile is the GPU's own, one by name, or none") {
+  test::Folder folder("profile");
+  const std::string path = folder.write("s.json", test::kSmall);
+  const auto profile = [&](const std::string& set) {
+    return std::filesystem::path(load_scenario(path, {set}).base.profile).filename().string();
+  };
+  CHECK(profile("name=x") == "a100-sxm4-80gb.json");
+  CHECK(profile("cluster.calibration=none") == "");
+  CHECK(profile("cluster.calibration=h100-sxm5-80gb") == "h100-sxm5-80gb.json");
+  CHECK(profile("cluster.calibration=" + folder.write("own.json", "{}")) == "own.json");
+  CHECK(said({"cluster.calibration=a101"})
+            .find("/cluster/calibration: no profile \"a101\"; nearest: ") == 0);
+}
+
+TEST_CASE("magnitudes that no machine has are a warning") {
+  CHECK(said({"cluster.node.intra.bandwidth_per_gpu=300KB/s"}) ==
+        "/cluster/node/intra/bandwidth_per_gpu: 300KB/s is implausible, expected 1GB/s to 4TB/s");
+  CHECK(said({"cluster.node.intra.bandwidth_per_gpu=600GB/s"}) ==
+        "/cluster/node/intra/bandwidth_per_gpu: 600GB/s looks like both directions together");
+  CHECK(said({"cluster.node.nic.latency=20ms"}) ==
+        "/cluster/node/nic/latency: a latency of 20.0 ms is implausible");
+}
+
+TEST_CASE("convolutional networks are refused what they do not have") {
+  const std::string resnet = "model={\"preset\": \"resnet50\"}";
+  CHECK(said({resnet, "parallelism.tp=1"}) ==
+        "/training/sequence_length: images have no sequence; remove it");
+  CHECK(said({resnet, "training.sequence_length=null"})
+            .find("/parallelism/tp: convolutional networks") == 0);
+  CHECK(said({resnet, "training.sequence_length=null", "parallelism.tp=1",
+              "parallelism.pipeline.layer_split=[8,8]"}) == "");
+}
+
+TEST_CASE("sizes that outgrow 64 bits are refused, not wrapped") {
+  CHECK(said({"model.hidden=8388608", "model.layers=65536", "model.head_dim=64"})
+            .find("/model: the sizes of the network") == 0);
+  CHECK(said({"cluster.nodes=1000000"}) ==
+        "/cluster/nodes: 1000000 servers of 4 GPUs are more than 1048576 GPUs");
+}

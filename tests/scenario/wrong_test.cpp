@@ -1,0 +1,27 @@
+// Wrong scenarios and exactly what is said about each. tests/golden/wrong/NAME.txt holds the
+// diagnostics of tests/scenario/wrong/NAME.json; TRAINYARD_UPDATE_GOLDEN=1 rewrites them.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/scenario/temporary.h"
+#include "tests/support/golden.h"
+
+using namespace trainyard;
+namespace fs = std::filesystem;
+
+TEST_CASE("each wrong scenario gets exactly its diagnostics") {
+  std::vector<fs::path> files;
+  const std::string folder = std::string(TRAINYARD_SOURCE_DIR) + "/tests/scenario/wrong";
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  CHECK(files.size() >= 30);
+  for (const fs::path& file : files) {
+    CAPTURE(file.string());
+    const std::string found = test::problems(file.string()) + "\n";
+    CHECK(found == testing::golden("wrong/" + file.stem().string() + ".txt", found));
+    CHECK(found.find(": error: ") != std::string::npos);
+  }
+}
