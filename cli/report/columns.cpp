@@ -49,7 +49,8 @@ std::size_t kept(const Lane& lane, const Selection& selection) {
 
 template <class Column>
 void write_column(ProtoWriter& out, const Lane& lane, std::size_t count, const Column& column) {
-  for (std::size_t i = 0; i < count; ++i) out.varint(static_cast<std::uint64_t>(column(lane.slices[i])));
+  for (std::size_t i = 0; i < count; ++i)
+    out.varint(static_cast<std::uint64_t>(column(lane.slices[i])));
 }
 
 using FlowNumbers = std::map<std::uint64_t, std::uint64_t>;
@@ -98,7 +99,8 @@ Selection select(const Timeline& timeline, std::size_t cap) {
   Selection selection;
   selection.until = timeline.end;
   std::size_t total = 0;
-  for (const Lane& lane : timeline.lanes) total += lane.slices.size();
+  for (const Lane& lane : timeline.lanes)
+    total += lane.slices.size();
   const std::vector<RankSize> ordered = by_importance(timeline);
   for (const RankSize& size : ordered) {
     if (selection.slices + size.slices > cap) break;
@@ -110,7 +112,8 @@ Selection select(const Timeline& timeline, std::size_t cap) {
     std::vector<Duration> begins;
     for (const Lane& lane : timeline.lanes)
       if (lane.rank == ordered[0].rank)
-        for (const Slice& slice : lane.slices) begins.push_back(slice.begin);
+        for (const Slice& slice : lane.slices)
+          begins.push_back(slice.begin);
     std::sort(begins.begin(), begins.end());
     // Ties at the cut would exceed the cap, so the cut is before them.
     selection.until = cap < begins.size() ? begins[cap] - Duration(1) : timeline.end;

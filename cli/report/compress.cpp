@@ -44,9 +44,13 @@ std::string deflate_as(std::string_view bytes, int window_bits) {
 
 }  // namespace
 
-std::string gzip(std::string_view bytes) { return deflate_as(bytes, kGzip); }
+std::string gzip(std::string_view bytes) {
+  return deflate_as(bytes, kGzip);
+}
 
-std::string deflate_raw(std::string_view bytes) { return deflate_as(bytes, kRaw); }
+std::string deflate_raw(std::string_view bytes) {
+  return deflate_as(bytes, kRaw);
+}
 
 std::string base64(std::string_view bytes) {
   static constexpr std::string_view kDigits =
@@ -55,7 +59,8 @@ std::string base64(std::string_view bytes) {
   out.reserve((bytes.size() + 2) / 3 * 4);
   for (std::size_t i = 0; i < bytes.size(); i += 3) {
     const auto byte = [&](std::size_t k) {
-      return k < bytes.size() ? static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[k])) : 0U;
+      return k < bytes.size() ? static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[k]))
+                              : 0U;
     };
     const std::uint32_t word = byte(i) << 16 | byte(i + 1) << 8 | byte(i + 2);
     for (std::size_t k = 0; k < 4; ++k) {

@@ -55,7 +55,9 @@ const std::string& label_of(const StepReport& report) {
   return report.label.empty() ? report.name : report.label;
 }
 
-double seconds(Duration duration) { return Seconds(duration).count(); }
+double seconds(Duration duration) {
+  return Seconds(duration).count();
+}
 
 std::string count_text(double count) {
   static constexpr std::array<std::pair<double, std::string_view>, 4> kUnits = {
@@ -70,7 +72,9 @@ std::string count_text(double count) {
   return fmt::format("{:.{}f}", count, digits(count));
 }
 
-std::string percent_text(double fraction) { return fmt::format("{:.1f} %", fraction * 100); }
+std::string percent_text(double fraction) {
+  return fmt::format("{:.1f} %", fraction * 100);
+}
 
 std::string describe(const StepReport& report) {
   std::string text;
@@ -87,7 +91,8 @@ std::string describe(const StepReport& report) {
     text += fmt::format(", schedule {}", report.schedule);
     if (report.chunks > 1) text += fmt::format(" with {} chunks per stage", report.chunks);
   }
-  text += fmt::format(", {} micro-batch{}", report.microbatches, report.microbatches == 1 ? "" : "es");
+  text +=
+      fmt::format(", {} micro-batch{}", report.microbatches, report.microbatches == 1 ? "" : "es");
   if (report.global_batch > 0) {
     text += fmt::format(", global batch {} sample{}", report.global_batch,
                         report.global_batch == 1 ? "" : "s");
@@ -100,9 +105,11 @@ std::string describe(const StepReport& report) {
 double ideal_bubble(const StepReport& report) {
   if (report.stages <= 1 || report.microbatches < 1) return 0;
   const std::string& s = report.schedule;
-  // Zero-bubble and asynchronous schedules fill the flush or have none; "sequential" overlaps nothing.
+  // Zero-bubble and asynchronous schedules fill the flush or have none; "sequential" overlaps
+  // nothing.
   const bool flushes = s == "gpipe" || s == "1f1b" || s == "interleaved_1f1b";
-  return flushes ? (report.stages - 1.0) / (1.0 * report.microbatches * std::max(report.chunks, 1)) : 0;
+  return flushes ? (report.stages - 1.0) / (1.0 * report.microbatches * std::max(report.chunks, 1))
+                 : 0;
 }
 
 namespace {
@@ -110,8 +117,8 @@ namespace {
 // What the numbers of this report add to the meaning of a category.
 std::string detail(const StepReport& report, TimeCategory category) {
   if (category == TimeCategory::bubble && report.stages > 1) {
-    std::string text = fmt::format("; {} stages share {} micro-batches", report.stages,
-                                   report.microbatches);
+    std::string text =
+        fmt::format("; {} stages share {} micro-batches", report.stages, report.microbatches);
     if (const double ideal = ideal_bubble(report); ideal > 0)
       text += fmt::format(" (equal passes would idle {} of the ideal time)", percent_text(ideal));
     return text;
@@ -133,10 +140,10 @@ std::vector<Finding> findings(const StepReport& report, std::size_t count) {
     const auto category = static_cast<TimeCategory>(i);
     const double share = seconds(report.breakdown[i]) / step;
     if (category == TimeCategory::compute || share < 0.005) continue;
-    found.push_back({category, report.breakdown[i], share,
-                     fmt::format("{}: {} of the step ({}), {}{}.", title(category),
-                                 percent_text(share), to_text(report.breakdown[i]),
-                                 meaning(category), detail(report, category))});
+    found.push_back(
+        {category, report.breakdown[i], share,
+         fmt::format("{}: {} of the step ({}), {}{}.", title(category), percent_text(share),
+                     to_text(report.breakdown[i]), meaning(category), detail(report, category))});
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const Finding& a, const Finding& b) { return a.time > b.time; });
@@ -151,7 +158,8 @@ bool is_calibrated(const StepReport& report) {
 }
 
 std::string describe_basis(const StepReport& report) {
-  const std::string profile = report.profile.empty() ? "" : fmt::format(" (profile {})", report.profile);
+  const std::string profile =
+      report.profile.empty() ? "" : fmt::format(" (profile {})", report.profile);
   if (!is_calibrated(report))
     return "uncalibrated: every time is derived from datasheets, none from a measurement" + profile;
   std::string text;

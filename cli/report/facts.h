@@ -1,5 +1,5 @@
-// What every writer says of a step in the same words: one sentence about the scenario, the largest losses,
-// how far the numbers were measured.
+// What every writer says of a step in the same words: one sentence about the scenario, the largest
+// losses, how far the numbers were measured.
 #pragma once
 
 #include <string>
@@ -38,11 +38,13 @@ bool is_calibrated(const StepReport& report);
 // "62 % measured, 38 % interpolated (profile a100-sxm4)", or "uncalibrated: ..." said plainly.
 std::string describe_basis(const StepReport& report);
 
-// Idle share of a pipeline of equal passes against its ideal time: (stages - 1) / (microbatches chunks).
-// Source: Narayanan et al. 2021 (arXiv:2104.04473), section 2.2. Zero for schedules without a flush.
+// Idle share of a pipeline of equal passes against its ideal time: (stages - 1) / (microbatches
+// chunks). Source: Narayanan et al. 2021 (arXiv:2104.04473), section 2.2. Zero for schedules
+// without a flush.
 double ideal_bubble(const StepReport& report);
 
-// "does not fit: 93.1 GiB of 80.0 GiB on rank 0", "never finishes", or empty if there is a step time.
+// "does not fit: 93.1 GiB of 80.0 GiB on rank 0", "never finishes", or empty if there is a step
+// time.
 std::string why_no_time(const StepReport& report);
 
 // "12.3 M", "1.7 B": a count for people, three digits.

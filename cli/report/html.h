@@ -30,8 +30,8 @@ struct HtmlOptions {
   std::string command;              // how to make the page again, shown as it is
 };
 
-// The page carries comparison.json (script element "result") and the lanes (element "page"); it opens
-// without a network and runs no script but its own. Requires: baseline < variants.size().
+// The page carries comparison.json (script element "result") and the lanes (element "page"); it
+// opens without a network and runs no script but its own. Requires: baseline < variants.size().
 std::string html_report(std::string_view title, std::span<const ReportVariant> variants,
                         std::size_t baseline, const HtmlOptions& options = {});
 

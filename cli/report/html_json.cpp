@@ -14,18 +14,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// JSON inside a script element: no byte may start a tag, a comment or an entity, and U+2028/9 end a line
-// in old script parsers. These characters occur only inside JSON strings, where \u is the same text.
+// JSON inside a script element: no byte may start a tag, a comment or an entity, and U+2028/9 end a
+// line in old script parsers. These characters occur only inside JSON strings, where \u is the same
+// text.
 std::string for_script(std::string_view json) {
   std::string out;
   out.reserve(json.size() + json.size() / 16);
   for (std::size_t i = 0; i < json.size(); ++i) {
-    if (json[i] == '<') out += "\\u003c";
-    else if (json[i] == '>') out += "\\u003e";
-    else if (json[i] == '&') out += "\\u0026";
-    else if (json.substr(i, 3) == "\u2028") out += "\\u2028", i += 2;
-    else if (json.substr(i, 3) == "\u2029") out += "\\u2029", i += 2;
-    else out += json[i];
+    if (json[i] == '<')
+      out += "\\u003c";
+    else if (json[i] == '>')
+      out += "\\u003e";
+    else if (json[i] == '&')
+      out += "\\u0026";
+    else if (json.substr(i, 3) == "\u2028")
+      out += "\\u2028", i += 2;
+    else if (json.substr(i, 3) == "\u2029")
+      out += "\\u2029", i += 2;
+    else
+      out += json[i];
   }
   return out;
 }
@@ -49,11 +56,13 @@ std::vector<std::size_t> shares(std::span<const ReportVariant> variants, std::si
   std::vector<std::size_t> sizes;
   for (const ReportVariant& variant : variants) {
     std::size_t slices = 0;
-    for (const Lane& lane : variant.timeline.lanes) slices += lane.slices.size();
+    for (const Lane& lane : variant.timeline.lanes)
+      slices += lane.slices.size();
     sizes.push_back(slices);
   }
   std::vector<std::size_t> order(sizes.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  for (std::size_t i = 0; i < order.size(); ++i)
+    order[i] = i;
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return sizes[a] < sizes[b]; });
   std::vector<std::size_t> room(sizes.size());
@@ -105,7 +114,8 @@ Json words(std::size_t count) {
 
 Json settings_json(const std::vector<Setting>& settings) {
   Json list = Json::array();
-  for (const Setting& setting : settings) list.push_back({setting.pointer, setting.value});
+  for (const Setting& setting : settings)
+    list.push_back({setting.pointer, setting.value});
   return list;
 }
 
@@ -160,8 +170,9 @@ std::string html_report(std::string_view title, std::span<const ReportVariant> v
   const std::string page = for_script(page_json(title, variants, baseline, options));
   const std::string heading = for_html(title);
   const std::pair<std::string_view, std::string_view> values[] = {
-      {"title", heading},           {"style", assets::style},   {"script", assets::script},
-      {"script-hash", assets::script_hash}, {"result", result}, {"page", page}};
+      {"title", heading},         {"style", assets::style},
+      {"script", assets::script}, {"script-hash", assets::script_hash},
+      {"result", result},         {"page", page}};
   return fill(assets::page, values);
 }
 

@@ -30,10 +30,14 @@ constexpr int explicit_order = 3, explicit_process_order = 1, unit_bytes = 3;
 constexpr std::uint64_t kSequence = 1;
 constexpr int kStateCleared = 1, kNeedsState = 2;
 
-std::uint64_t nanoseconds(Duration at) { return static_cast<std::uint64_t>(at.count() / 1000); }
+std::uint64_t nanoseconds(Duration at) {
+  return static_cast<std::uint64_t>(at.count() / 1000);
+}
 
 // Tracks are numbered per rank: the process, then its streams, then its counters.
-std::uint64_t process_track(int rank) { return (static_cast<std::uint64_t>(rank) + 1) << 8; }
+std::uint64_t process_track(int rank) {
+  return (static_cast<std::uint64_t>(rank) + 1) << 8;
+}
 
 // Where a flow ends must come after where it begins, also within one nanosecond: phase 1 is later.
 struct Timed {
@@ -50,14 +54,16 @@ class TraceWriter {
     intern_names();
     describe_root(title);
     describe_processes();
-    for (const Lane& lane : timeline_.lanes) add_lane(lane);
-    for (const MemoryCurve& curve : timeline_.memory) add_memory(curve);
+    for (const Lane& lane : timeline_.lanes)
+      add_lane(lane);
+    for (const MemoryCurve& curve : timeline_.memory)
+      add_memory(curve);
     // Stable: a slice of no length still begins before it ends.
-    std::stable_sort(events_.begin(), events_.end(),
-                     [](const Timed& a, const Timed& b) {
-                       return std::pair(a.at, a.phase) < std::pair(b.at, b.phase);
-                     });
-    for (const Timed& timed : events_) trace_.bytes(1, timed.packet);
+    std::stable_sort(events_.begin(), events_.end(), [](const Timed& a, const Timed& b) {
+      return std::pair(a.at, a.phase) < std::pair(b.at, b.phase);
+    });
+    for (const Timed& timed : events_)
+      trace_.bytes(1, timed.packet);
     return trace_.data();
   }
 
@@ -95,8 +101,10 @@ class TraceWriter {
 
   void describe_processes() {
     std::map<int, int> stages;
-    for (const Lane& lane : timeline_.lanes) stages.emplace(lane.rank, lane.stage);
-    for (const MemoryCurve& curve : timeline_.memory) stages.emplace(curve.rank, -1);
+    for (const Lane& lane : timeline_.lanes)
+      stages.emplace(lane.rank, lane.stage);
+    for (const MemoryCurve& curve : timeline_.memory)
+      stages.emplace(curve.rank, -1);
     for (const auto& [rank, stage] : stages) {
       ProtoWriter process;
       process.number(1, rank + 1);  // a process id of 0 is the idle task
@@ -127,7 +135,8 @@ class TraceWriter {
     return process_track(rank) + static_cast<std::uint64_t>(position);
   }
 
-  // Events of one track are added in order; a phase once raised holds for the rest of its nanosecond.
+  // Events of one track are added in order; a phase once raised holds for the rest of its
+  // nanosecond.
   void add_event(Duration at, const ProtoWriter& body, int phase = 0) {
     ProtoWriter out;
     out.number(packet::timestamp, nanoseconds(at));
@@ -169,7 +178,8 @@ class TraceWriter {
     add_event(at, body);
   }
 
-  // A receive that waits begins before its send, so the flow ends at the nested slice of the movement.
+  // A receive that waits begins before its send, so the flow ends at the nested slice of the
+  // movement.
   void add_receive(std::uint64_t track, const Slice& slice) {
     ProtoWriter body = begin_of(track, slice);
     if (slice.active > slice.begin) {
@@ -213,7 +223,8 @@ class TraceWriter {
   void add_memory(const MemoryCurve& curve) {
     const auto total = [](const MemorySample& sample) {
       std::int64_t sum = 0;
-      for (const std::int64_t bytes : sample.bytes) sum += bytes;
+      for (const std::int64_t bytes : sample.bytes)
+        sum += bytes;
       return sum;
     };
     const auto add_curve = [&](std::string_view title, const auto& value) {

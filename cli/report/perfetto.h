@@ -1,5 +1,5 @@
-// The timeline as a Perfetto trace (ui.perfetto.dev, trace_processor): one process per rank, one track per
-// rank and stream, flows from each send to its receive, memory as counters.
+// The timeline as a Perfetto trace (ui.perfetto.dev, trace_processor): one process per rank, one
+// track per rank and stream, flows from each send to its receive, memory as counters.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace trainyard {
 
-// The bytes of a perfetto.protos.Trace. Its clock counts nanoseconds: begins and ends are both rounded
-// down, so slices of a track stay disjoint. Packets are in order of time.
+// The bytes of a perfetto.protos.Trace. Its clock counts nanoseconds: begins and ends are both
+// rounded down, so slices of a track stay disjoint. Packets are in order of time.
 std::string perfetto_trace(const Timeline& timeline, std::string_view title);
 
 }  // namespace trainyard

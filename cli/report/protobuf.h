@@ -18,7 +18,8 @@ class ProtoWriter {
   void number(int field, int value) { number(field, static_cast<std::int64_t>(value)); }
   void fixed64(int field, std::uint64_t value) {
     tag(field, 1);
-    for (int shift = 0; shift < 64; shift += 8) out_ += static_cast<char>((value >> shift) & 0xFF);
+    for (int shift = 0; shift < 64; shift += 8)
+      out_ += static_cast<char>((value >> shift) & 0xFF);
   }
   void bytes(int field, std::string_view value) {
     tag(field, 2);
@@ -27,7 +28,8 @@ class ProtoWriter {
   }
   void message(int field, const ProtoWriter& inner) { bytes(field, inner.out_); }
   void varint(std::uint64_t value) {
-    for (; value >= 0x80; value >>= 7) out_ += static_cast<char>((value & 0x7F) | 0x80);
+    for (; value >= 0x80; value >>= 7)
+      out_ += static_cast<char>((value & 0x7F) | 0x80);
     out_ += static_cast<char>(value);
   }
   const std::string& data() const { return out_; }

@@ -1,5 +1,6 @@
-// summary.json and comparison.json. Definitions of the fields: docs/results.md. The bytes depend on nothing
-// but the arguments: keys in a fixed order, shortest numbers that read back equal, no wall-clock time.
+// summary.json and comparison.json. Definitions of the fields: docs/results.md. The bytes depend on
+// nothing but the arguments: keys in a fixed order, shortest numbers that read back equal, no
+// wall-clock time.
 #pragma once
 
 #include <optional>
@@ -21,7 +22,8 @@ Baseline baseline_of(const StepReport& report);
 // Step time of the baseline over this one; empty if either has none.
 std::optional<double> speedup(const StepReport& report, const Baseline& baseline);
 
-// One object; its first key names the program's version. With a baseline it also has "baseline" and "speedup". indent < 0: one line.
+// One object; its first key names the program's version. With a baseline it also has "baseline" and
+// "speedup". indent < 0: one line.
 std::string to_json(const StepReport& report, const std::optional<Baseline>& baseline = {},
                     int indent = 2);
 

@@ -70,9 +70,8 @@ Json memory(const MemoryReport& report) {
     categories[std::string(name(static_cast<MemoryCategory>(i)))] = report.by_category[i].count();
   Json owners = Json::array();
   for (const MemoryReport::Owner& owner : report.owners)
-    owners.push_back({{"name", owner.name},
-                      {"category", name(owner.category)},
-                      {"bytes", owner.bytes.count()}});
+    owners.push_back(
+        {{"name", owner.name}, {"category", name(owner.category)}, {"bytes", owner.bytes.count()}});
   return {{"fits", report.fits},
           {"peak_bytes", report.peak.count()},
           {"capacity_bytes", report.capacity.count()},
@@ -84,7 +83,8 @@ Json memory(const MemoryReport& report) {
 
 Json basis(const StepReport& report) {
   Json json = Json::object();
-  for (const Basis b : {Basis::measured, Basis::interpolated, Basis::extrapolated, Basis::analytic}) {
+  for (const Basis b :
+       {Basis::measured, Basis::interpolated, Basis::extrapolated, Basis::analytic}) {
     double fraction = 0;
     for (const BasisShare& share : report.basis)
       if (share.basis == b) fraction += share.fraction;
@@ -133,8 +133,7 @@ void add_scenario(Json& json, const StepReport& report) {
 void add_rates(Json& json, const StepReport& report) {
   json["step_time_s"] = report.step_time ? Json(seconds(*report.step_time)) : Json(nullptr);
   json["samples_per_s"] = if_runs(report, report.samples_per_s);
-  json["tokens_per_s"] =
-      report.is_language ? if_runs(report, report.tokens_per_s) : Json(nullptr);
+  json["tokens_per_s"] = report.is_language ? if_runs(report, report.tokens_per_s) : Json(nullptr);
   json["tokens_per_s_per_gpu"] =
       report.is_language ? if_runs(report, report.tokens_per_s_per_gpu) : Json(nullptr);
   json["model_flops"] = report.model_flops;
@@ -183,14 +182,19 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
 }
 
 // The first key of every result; it tells a result from other files.
-Json head() { return {{"trainyard", kVersion}}; }
+Json head() {
+  return {{"trainyard", kVersion}};
+}
 
 }  // namespace
 
-Baseline baseline_of(const StepReport& report) { return {label_of(report), report.step_time}; }
+Baseline baseline_of(const StepReport& report) {
+  return {label_of(report), report.step_time};
+}
 
 std::optional<double> speedup(const StepReport& report, const Baseline& baseline) {
-  if (!report.step_time || !baseline.step_time || report.step_time->count() == 0) return std::nullopt;
+  if (!report.step_time || !baseline.step_time || report.step_time->count() == 0)
+    return std::nullopt;
   return seconds(*baseline.step_time) / seconds(*report.step_time);
 }
 
@@ -202,13 +206,15 @@ std::string to_json(const StepReport& report, const std::optional<Baseline>& bas
 
 std::string compare_json(std::string_view title, std::span<const StepReport> reports,
                          std::size_t baseline, int indent) {
-  TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline, reports.size());
+  TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline,
+                  reports.size());
   const Baseline base = baseline_of(reports[baseline]);
   Json json = head();
   json["name"] = title;
   json["baseline"] = base.name;
   json["variants"] = Json::array();
-  for (const StepReport& report : reports) json["variants"].push_back(object(report, base));
+  for (const StepReport& report : reports)
+    json["variants"].push_back(object(report, base));
   return dump(json, indent);
 }
 

@@ -88,7 +88,8 @@ class Painter {
   std::string bar(double fraction, int columns) const {
     const int eighths = static_cast<int>(std::lround(std::clamp(fraction, 0.0, 1.0) * columns * 8));
     std::string out;
-    for (int i = 0; i < eighths / 8; ++i) out += options_.ascii ? "#" : "\u2588";
+    for (int i = 0; i < eighths / 8; ++i)
+      out += options_.ascii ? "#" : "\u2588";
     static constexpr std::array<std::string_view, 8> kParts = {
         "", "\u258f", "\u258e", "\u258d", "\u258c", "\u258b", "\u258a", "\u2589"};
     if (!options_.ascii) return out + std::string(kParts[static_cast<std::size_t>(eighths % 8)]);
@@ -120,8 +121,9 @@ std::string headline(const StepReport& report, const Painter& paint) {
     rate += fmt::format(", {} tokens/s ({} per GPU)", count_text(report.tokens_per_s),
                         count_text(report.tokens_per_s_per_gpu));
   text += row("throughput", rate);
-  text += row("MFU", fmt::format("{} (HFU {}), {} model TFLOP/s per GPU", percent_text(report.mfu),
-                                 percent_text(report.hfu), count_text(report.model_tflops_per_gpu)));
+  text +=
+      row("MFU", fmt::format("{} (HFU {}), {} model TFLOP/s per GPU", percent_text(report.mfu),
+                             percent_text(report.hfu), count_text(report.model_tflops_per_gpu)));
   return text;
 }
 
@@ -155,9 +157,10 @@ std::string notes(const StepReport& report, const Painter& paint) {
   std::string text = "\n";
   text += note("Basis", describe_basis(report));
   if (!report.fidelity.empty()) text += note("Communication", report.fidelity);
-  text += paint.faint(fmt::format("{} events, {} ranks in {} class{}", report.events,
-                                  report.world_size, report.classes,
-                                  report.classes == 1 ? "" : "es")) + "\n";
+  text +=
+      paint.faint(fmt::format("{} events, {} ranks in {} class{}", report.events, report.world_size,
+                              report.classes, report.classes == 1 ? "" : "es")) +
+      "\n";
   for (const std::string& warning : report.warnings)
     text += note("warning", warning);
   return text;
@@ -171,14 +174,17 @@ struct Table {
 std::string lay_out(const Table& table) {
   std::vector<std::size_t> widths(table.rows[0].size());
   for (const auto& cells : table.rows)
-    for (std::size_t c = 0; c < cells.size(); ++c) widths[c] = std::max(widths[c], width(cells[c]));
+    for (std::size_t c = 0; c < cells.size(); ++c)
+      widths[c] = std::max(widths[c], width(cells[c]));
   std::size_t rest = 0;
-  for (std::size_t c = 1; c < widths.size(); ++c) rest += widths[c] + 2;
+  for (std::size_t c = 1; c < widths.size(); ++c)
+    rest += widths[c] + 2;
   widths[0] = std::min(widths[0], kColumns > rest + 12 ? kColumns - rest : 12);
   std::string text;
   for (const auto& cells : table.rows) {
     text += fit(cells[0], widths[0]);
-    for (std::size_t c = 1; c < cells.size(); ++c) text += "  " + right(cells[c], widths[c]);
+    for (std::size_t c = 1; c < cells.size(); ++c)
+      text += "  " + right(cells[c], widths[c]);
     text += '\n';
   }
   return text;
@@ -211,7 +217,8 @@ std::string to_text(const StepReport& report, const TextOptions& options) {
 
 std::string compare_text(std::string_view heading, std::span<const StepReport> reports,
                          std::size_t baseline, const TextOptions& options) {
-  TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline, reports.size());
+  TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline,
+                  reports.size());
   const Painter paint(options);
   const Baseline base = baseline_of(reports[baseline]);
   const bool language = std::all_of(reports.begin(), reports.end(),
@@ -219,7 +226,8 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
   Table table;
   table.rows.push_back({"variant", "step", "speed-up", language ? "tokens/s" : "samples/s", "MFU",
                         "idle", "memory"});
-  for (const StepReport& report : reports) table.rows.push_back(table_row(report, base));
+  for (const StepReport& report : reports)
+    table.rows.push_back(table_row(report, base));
   std::string text = paint.bold(wrap(escape_control(heading), 0)) + "\n" + lay_out(table) + "\n";
   text += wrap(fmt::format("Speed-up over {}.", escape_control(base.name)), 0);
   for (const StepReport& report : reports) {
@@ -227,8 +235,8 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
     const std::string why = fmt::format("{}: {}", label_of(report), why_no_time(report));
     text += paint.bad(wrap(escape_control(why), 0));
   }
-  const bool any_uncalibrated =
-      !std::all_of(reports.begin(), reports.end(), [](const StepReport& r) { return is_calibrated(r); });
+  const bool any_uncalibrated = !std::all_of(reports.begin(), reports.end(),
+                                             [](const StepReport& r) { return is_calibrated(r); });
   for (const StepReport& report : reports) {
     if (any_uncalibrated != is_calibrated(report)) {
       text += note("Basis", describe_basis(report));

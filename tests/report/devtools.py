@@ -38,11 +38,11 @@ class Browser:
             os.close(descriptor)
         self.buffer = b""
         self.ids = 0
-        self.session = None
+        self.attached = None
         self.events = []
         targets = self.call("Target.getTargets")["targetInfos"]
         page = next(t["targetId"] for t in targets if t["type"] == "page")
-        self.session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+        self.attached = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(domain + ".enable")
 
@@ -68,8 +68,8 @@ class Browser:
     def call(self, method, timeout=30, **params):
         self.ids += 1
         message = {"id": self.ids, "method": method, "params": params}
-        if self.session:
-            message["sessionId"] = self.session
+        if self.attached:
+            message["sessionId"] = self.attached
         os.write(self.write_end, json.dumps(message).encode() + b"\0")
         deadline = time.monotonic() + timeout
         while True:

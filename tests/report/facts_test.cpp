@@ -1,9 +1,10 @@
+#include "cli/report/facts.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "cli/report/facts.h"
 #include "fixture.h"
 #include "sim/simulate/timeline.h"
 
@@ -63,7 +64,8 @@ TEST_CASE("every category has a name of its own") {
     names.push_back(name(static_cast<MemoryCategory>(i)));
     CHECK(title(static_cast<MemoryCategory>(i)) != "?");
   }
-  for (std::size_t i = 0; i < kSliceKinds; ++i) names.push_back(name(static_cast<SliceKind>(i)));
+  for (std::size_t i = 0; i < kSliceKinds; ++i)
+    names.push_back(name(static_cast<SliceKind>(i)));
   std::sort(names.begin(), names.end());
   // "optimizer" is a part of the step and a kind of slice.
   CHECK(std::unique(names.begin(), names.end()) - names.begin() ==

@@ -23,22 +23,26 @@ std::vector<Slot> order(const Shape& shape, int stage) {
   const int warm_up = shape.schedule == "gpipe"
                           ? shape.microbatches
                           : std::min(shape.stages - 1 - stage, shape.microbatches);
-  for (int i = 0; i < warm_up; ++i) slots.push_back({true, i});
+  for (int i = 0; i < warm_up; ++i)
+    slots.push_back({true, i});
   for (int i = warm_up; i < shape.microbatches; ++i) {
     slots.push_back({true, i});
     slots.push_back({false, i - warm_up});
   }
-  for (int i = shape.microbatches - warm_up; i < shape.microbatches; ++i) slots.push_back({false, i});
+  for (int i = shape.microbatches - warm_up; i < shape.microbatches; ++i)
+    slots.push_back({false, i});
   return slots;
 }
 
 class Builder {
  public:
-  explicit Builder(const Shape& shape) : shape_(shape), stages_(static_cast<std::size_t>(shape.stages)) {}
+  explicit Builder(const Shape& shape)
+      : shape_(shape), stages_(static_cast<std::size_t>(shape.stages)) {}
 
   ReportVariant build() {
     run_schedule();
-    for (int s = 0; s < shape_.stages; ++s) finish_stage(s);
+    for (int s = 0; s < shape_.stages; ++s)
+      finish_stage(s);
     ReportVariant variant;
     variant.label = shape_.label;
     add_timeline(variant.timeline);
@@ -54,7 +58,8 @@ class Builder {
     Duration free = kHost;
     Lane compute, tensor, data, send, receive;
     std::map<std::pair<bool, int>, Duration> arrived;  // input of a pass
-    std::vector<std::pair<Duration, int>> activations;  // +1 at a forward's begin, -1 at a backward's end
+    std::vector<std::pair<Duration, int>>
+        activations;  // +1 at a forward's begin, -1 at a backward's end
   };
 
   Stage& stage(int s) { return stages_[static_cast<std::size_t>(s)]; }
@@ -66,7 +71,8 @@ class Builder {
     return entry->second;
   }
 
-  Slice slice(Duration begin, Duration length, const std::string& name, SliceKind kind, int microbatch) {
+  Slice slice(Duration begin, Duration length, const std::string& name, SliceKind kind,
+              int microbatch) {
     Slice s;
     s.begin = begin;
     s.active = begin;
@@ -78,12 +84,14 @@ class Builder {
   }
 
   // One kernel and, with tensor parallelism, the all-reduce that the next kernel waits for.
-  void kernel(Stage& st, const std::string& name, SliceKind kind, int microbatch, int microseconds) {
+  void kernel(Stage& st, const std::string& name, SliceKind kind, int microbatch,
+              int microseconds) {
     const Duration length = microseconds * kMicrosecond / shape_.tensor;
     st.compute.slices.push_back(slice(st.free, length, name, kind, microbatch));
     st.free += length;
     if (shape_.tensor == 1 || kind == SliceKind::recompute) return;
-    Slice s = slice(st.free, 24 * kMicrosecond, "all-reduce " + name, SliceKind::tensor, microbatch);
+    Slice s =
+        slice(st.free, 24 * kMicrosecond, "all-reduce " + name, SliceKind::tensor, microbatch);
     s.active = s.begin + kMicrosecond;
     s.bytes = 16 << 20;
     st.tensor.slices.push_back(s);
@@ -97,7 +105,8 @@ class Builder {
         const int layer = s * kLayers + (upwards ? i : kLayers - 1 - i);
         const std::string suffix = kind == SliceKind::backward ? " backward" : "";
         const auto half = [&](bool first) {
-          return fmt::format("layer {} {}{}", layer, first == upwards ? "attention" : "mlp", suffix);
+          return fmt::format("layer {} {}{}", layer, first == upwards ? "attention" : "mlp",
+                             suffix);
         };
         kernel(st, half(true), kind, slot.microbatch, 90 * factor);
         kernel(st, half(false), kind, slot.microbatch, 110 * factor);
@@ -137,7 +146,8 @@ class Builder {
 
   // Runs every slot whose input has arrived until all are done.
   void run_schedule() {
-    for (int s = 0; s < shape_.stages; ++s) stage(s).slots = order(shape_, s);
+    for (int s = 0; s < shape_.stages; ++s)
+      stage(s).slots = order(shape_, s);
     for (bool moved = true; moved;) {
       moved = false;
       for (int s = 0; s < shape_.stages; ++s) {
@@ -159,7 +169,8 @@ class Builder {
     Stage& st = stage(s);
     if (shape_.data > 1) {
       for (int bucket = 0; bucket < 3; ++bucket) {
-        const Duration begin = bucket == 0 ? st.free - 200 * kMicrosecond : st.data.slices.back().end;
+        const Duration begin =
+            bucket == 0 ? st.free - 200 * kMicrosecond : st.data.slices.back().end;
         Slice sl = slice(begin, 180 * kMicrosecond, fmt::format("all-reduce bucket {}", bucket),
                          SliceKind::data, -1);
         sl.active = begin + 8 * kMicrosecond;
@@ -168,7 +179,8 @@ class Builder {
       }
       st.free = st.data.slices.back().end;
     }
-    st.compute.slices.push_back(slice(st.free, 350 * kMicrosecond, "Adam", SliceKind::optimizer, -1));
+    st.compute.slices.push_back(
+        slice(st.free, 350 * kMicrosecond, "Adam", SliceKind::optimizer, -1));
     st.free += 350 * kMicrosecond;
     end_ = std::max(end_, st.free);
   }
@@ -206,7 +218,9 @@ class Builder {
   // Every picosecond of [0, end) once: kernels, then what a gap of the compute lane waits for.
   Breakdown breakdown(const Stage& st) const {
     Breakdown out{};
-    const auto at = [&out](TimeCategory c) -> Duration& { return out[static_cast<std::size_t>(c)]; };
+    const auto at = [&out](TimeCategory c) -> Duration& {
+      return out[static_cast<std::size_t>(c)];
+    };
     at(TimeCategory::host) = kHost;
     Duration previous = kHost;
     const auto gap = [&](Duration from, Duration to) {
@@ -253,14 +267,17 @@ class Builder {
     for (int s = 0; s < shape_.stages; ++s) {
       const Stage& st = stages_[static_cast<std::size_t>(s)];
       r.ranks.push_back({rank(s), shape_.tensor * shape_.data, s, breakdown(st)});
-      for (const Slice& sl : st.compute.slices) busy += sl.end - sl.begin;
-      if (st.free > slowest) slowest = st.free, r.slowest_rank = rank(s), r.breakdown = r.ranks.back().breakdown;
+      for (const Slice& sl : st.compute.slices)
+        busy += sl.end - sl.begin;
+      if (st.free > slowest)
+        slowest = st.free, r.slowest_rank = rank(s), r.breakdown = r.ranks.back().breakdown;
     }
     r.bubble_fraction = 1 - Seconds(busy).count() / (step * shape_.stages);
     r.basis = {{Basis::measured, 0.58}, {Basis::interpolated, 0.3}, {Basis::analytic, 0.12}};
-    r.sources = {{"GEMM fp16", "kernel benchmark", "A100-SXM4-40GB", "MAPE 6.1 %", Basis::measured},
-                 {"all-reduce, 2 ranks", "nccl-tests", "DGX A100", "MAPE 4.0 %", Basis::interpolated},
-                 {"point to point", "datasheet", "", "", Basis::analytic}};
+    r.sources = {
+        {"GEMM fp16", "kernel benchmark", "A100-SXM4-40GB", "MAPE 6.1 %", Basis::measured},
+        {"all-reduce, 2 ranks", "nccl-tests", "DGX A100", "MAPE 4.0 %", Basis::interpolated},
+        {"point to point", "datasheet", "", "", Basis::analytic}};
     r.profile = "a100-sxm4-40gb", r.fidelity = "closed-form";
     r.events = 12345, r.ops = 6789, r.classes = shape_.stages;
     variant.settings = {{"/parallelism/pp", std::to_string(shape_.stages)},
@@ -280,27 +297,33 @@ class Builder {
       MemoryCurve curve;
       curve.rank = rank(s);
       curve.capacity = r.memory.capacity;
-      std::array<std::int64_t, kMemoryCategories> live = {
-          parameters, parameters, 6 * parameters, 0, 256 * kMiB, 128 * kMiB, 800 * kMiB};
+      std::array<std::int64_t, kMemoryCategories> live = {parameters, parameters, 6 * parameters, 0,
+                                                          256 * kMiB, 128 * kMiB, 800 * kMiB};
       curve.samples.push_back({Duration{}, live});
       for (const auto& [at, sign] : stage(s).activations) {
         live[3] += sign * shape_.activation_bytes;
-        if (at > curve.samples.back().at) curve.samples.push_back({at, live});
-        else curve.samples.back().bytes = live;
+        if (at > curve.samples.back().at)
+          curve.samples.push_back({at, live});
+        else
+          curve.samples.back().bytes = live;
       }
       for (const MemorySample& sample : curve.samples) {
         std::int64_t total = 0;
-        for (const std::int64_t bytes : sample.bytes) total += bytes;
+        for (const std::int64_t bytes : sample.bytes)
+          total += bytes;
         if (Bytes(total) <= r.memory.peak) continue;
         r.memory.peak = Bytes(total);
         r.memory.peak_at = sample.at;
         r.memory.peak_rank = curve.rank;
-        for (std::size_t i = 0; i < kMemoryCategories; ++i) r.memory.by_category[i] = Bytes(sample.bytes[i]);
+        for (std::size_t i = 0; i < kMemoryCategories; ++i)
+          r.memory.by_category[i] = Bytes(sample.bytes[i]);
       }
       variant.timeline.memory.push_back(std::move(curve));
     }
-    r.memory.owners = {{MemoryCategory::activations, "layers 0-2, all micro-batches in flight", r.memory.by_category[3]},
-                       {MemoryCategory::optimizer_state, "Adam moments and master weights", r.memory.by_category[2]},
+    r.memory.owners = {{MemoryCategory::activations, "layers 0-2, all micro-batches in flight",
+                        r.memory.by_category[3]},
+                       {MemoryCategory::optimizer_state, "Adam moments and master weights",
+                        r.memory.by_category[2]},
                        {MemoryCategory::context, "CUDA context", r.memory.by_category[6]},
                        {MemoryCategory::parameters, "layers 0-2", r.memory.by_category[0]},
                        {MemoryCategory::gradients, "layers 0-2", r.memory.by_category[1]}};
@@ -318,7 +341,9 @@ class Builder {
 
 }  // namespace
 
-ReportVariant make(const Shape& shape) { return Builder(shape).build(); }
+ReportVariant make(const Shape& shape) {
+  return Builder(shape).build();
+}
 
 std::vector<ReportVariant> four_variants() {
   constexpr std::int64_t kGiB = 1 << 30;
@@ -329,15 +354,14 @@ std::vector<ReportVariant> four_variants() {
 }
 
 const std::vector<std::string>& hostile_texts() {
-  static const std::vector<std::string> texts = {
-      "</script><script>document.title='owned'</script>",
-      "<!--<script>",
-      "<img src=x onerror=document.title='owned'>",
-      "\"quotes\" & 'more' {{script}}",
-      "\x1b[31mred\x1b]0;title\x07",
-      "\u202eright to left",
-      "line\u2028separator\u2029",
-      "not UTF-8: \xff\xfe"};
+  static const std::vector<std::string> texts = {"</script><script>document.title='owned'</script>",
+                                                 "<!--<script>",
+                                                 "<img src=x onerror=document.title='owned'>",
+                                                 "\"quotes\" & 'more' {{script}}",
+                                                 "\x1b[31mred\x1b]0;title\x07",
+                                                 "\u202eright to left",
+                                                 "line\u2028separator\u2029",
+                                                 "not UTF-8: \xff\xfe"};
   return texts;
 }
 

@@ -1,5 +1,5 @@
-// Four small variants of one step, consistent to the picosecond, without the simulator: GPipe, 1F1B,
-// tensor parallel with recomputation, and one that does not fit.
+// Four small variants of one step, consistent to the picosecond, without the simulator: GPipe,
+// 1F1B, tensor parallel with recomputation, and one that does not fit.
 #pragma once
 
 #include <string>
@@ -17,13 +17,15 @@ struct Shape {
   std::int64_t activation_bytes = 0;  // of one micro-batch on one stage
 };
 
-// Lanes of the first rank of each stage, and a report whose breakdowns are derived from those lanes.
+// Lanes of the first rank of each stage, and a report whose breakdowns are derived from those
+// lanes.
 ReportVariant make(const Shape& shape);
 
 // GPipe (the baseline), 1F1B, tensor parallel, out of memory.
 std::vector<ReportVariant> four_variants();
 
-// The same with texts that try to leave their place: tags, quotes, escape sequences, U+202E, U+2028.
+// The same with texts that try to leave their place: tags, quotes, escape sequences, U+202E,
+// U+2028.
 std::vector<ReportVariant> hostile_variants();
 
 // Texts of hostile_variants().

@@ -17,7 +17,8 @@ namespace {
 using namespace trainyard;
 
 void write(const std::filesystem::path& path, std::string_view bytes) {
-  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 // A pipeline whose lanes hold about `slices` slices, for the limits of the page.
@@ -53,14 +54,17 @@ int main(int argc, char** argv) {
   std::filesystem::create_directories(folder);
   const std::vector<ReportVariant> variants = fixture::four_variants();
   std::vector<StepReport> reports;
-  for (const ReportVariant& variant : variants) reports.push_back(variant.report);
+  for (const ReportVariant& variant : variants)
+    reports.push_back(variant.report);
   HtmlOptions options;
   options.command = "trainyard compare gpt-1.3b-8gpu.json -o out";
-  write(folder / "report.html", html_report("Four ways to train 1.3 B parameters on 8 GPUs", variants, 0, options));
+  write(folder / "report.html",
+        html_report("Four ways to train 1.3 B parameters on 8 GPUs", variants, 0, options));
   write(folder / "single.html", html_report("1F1B", std::span(variants).subspan(1, 1), 0, options));
   write(folder / "hostile.html",
         html_report(fixture::hostile_texts()[0], fixture::hostile_variants(), 0, {}));
-  write(folder / "large.html", html_report("Many slices", large(argc > 2 ? std::stoi(argv[2]) : 20'000), 0, {}));
+  write(folder / "large.html",
+        html_report("Many slices", large(argc > 2 ? std::stoi(argv[2]) : 20'000), 0, {}));
   write(folder / "bleak.html", html_report("A plan that does not work", bleak(), 0, {}));
   write(folder / "comparison.json", compare_json("fixture", reports, 0));
   write(folder / "trace.pftrace", perfetto_trace(variants[1].timeline, "1F1B"));

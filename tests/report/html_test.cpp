@@ -1,9 +1,10 @@
+#include "cli/report/html.h"
+
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/report/columns.h"
-#include "cli/report/html.h"
 #include "cli/report/summary.h"
 #include "fixture.h"
 
@@ -20,7 +21,8 @@ std::string block(const std::string& page, const std::string& id) {
 
 std::size_t count(const std::string& text, std::string_view part) {
   std::size_t n = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+    ++n;
   return n;
 }
 
@@ -29,9 +31,11 @@ std::size_t count(const std::string& text, std::string_view part) {
 TEST_CASE("the page holds the comparison, number for number") {
   const std::vector<ReportVariant> variants = fixture::four_variants();
   std::vector<StepReport> reports;
-  for (const ReportVariant& variant : variants) reports.push_back(variant.report);
+  for (const ReportVariant& variant : variants)
+    reports.push_back(variant.report);
   const std::string page = html_report("four", variants, 0);
-  const bool same = Json::parse(block(page, "result")) == Json::parse(compare_json("four", reports, 0));
+  const bool same =
+      Json::parse(block(page, "result")) == Json::parse(compare_json("four", reports, 0));
   CHECK(same);
 }
 
@@ -48,7 +52,7 @@ TEST_CASE("no text of the user leaves its string in the page") {
   CHECK(count(page, "</script>") == 3);
   CHECK(count(page, "<!--") == 0);
   CHECK(count(page, "onerror=document") == count(block(page, "result"), "onerror=document") +
-                                                count(block(page, "page"), "onerror=document"));
+                                               count(block(page, "page"), "onerror=document"));
   const Json result = Json::parse(block(page, "result"));
   CHECK(result["name"] == fixture::hostile_texts()[0]);
   CHECK(result["variants"][0]["warnings"][1] == fixture::hostile_texts()[1]);
@@ -65,19 +69,22 @@ TEST_CASE("the page names no address and allows no script but its own") {
 }
 
 TEST_CASE("the same variants give the same page") {
-  CHECK(html_report("four", fixture::four_variants(), 0) == html_report("four", fixture::four_variants(), 0));
+  CHECK(html_report("four", fixture::four_variants(), 0) ==
+        html_report("four", fixture::four_variants(), 0));
 }
 
 TEST_CASE("a page without lanes is a page") {
   std::vector<ReportVariant> variants = fixture::four_variants();
-  for (ReportVariant& variant : variants) variant.timeline = {};
+  for (ReportVariant& variant : variants)
+    variant.timeline = {};
   CHECK(Json::parse(block(html_report("none", variants, 0), "page"))["variants"].size() == 4);
 }
 
 TEST_CASE("above the cap whole ranks are left out, a rank of every stage first") {
   const Timeline timeline = fixture::make({"t", "1f1b", 4, 8, 1, 2, false, 1 << 20}).timeline;
   std::size_t total = 0;
-  for (const Lane& lane : timeline.lanes) total += lane.slices.size();
+  for (const Lane& lane : timeline.lanes)
+    total += lane.slices.size();
   const Selection all = select(timeline, total);
   CHECK(all.ranks == std::vector<int>{0, 2, 4, 6});
   CHECK(all.left_out == 0);
@@ -95,7 +102,8 @@ TEST_CASE("above the cap whole ranks are left out, a rank of every stage first")
 TEST_CASE("the first rank of each stage goes before the second of any") {
   Timeline timeline;
   timeline.names = {"k"};
-  for (const auto& [rank, stage] : std::vector<std::pair<int, int>>{{0, 0}, {1, 0}, {2, 1}, {3, 1}}) {
+  for (const auto& [rank, stage] :
+       std::vector<std::pair<int, int>>{{0, 0}, {1, 0}, {2, 1}, {3, 1}}) {
     Lane lane;
     lane.rank = rank, lane.stage = stage, lane.stream = "compute";
     Slice slice;
@@ -123,14 +131,16 @@ TEST_CASE("columns are exact: decoded, they are the slices") {
   };
   const auto column = [&](std::size_t n) {
     std::vector<std::int64_t> values(n);
-    for (std::int64_t& value : values) value = next();
+    for (std::int64_t& value : values)
+      value = next();
     return values;
   };
   for (const Lane& lane : timeline.lanes) {
     const auto n = static_cast<std::size_t>(next());
     REQUIRE(n == lane.slices.size());
-    const auto gap = column(n), length = column(n), wait = column(n), name = column(n), kind = column(n),
-               microbatch = column(n), chunk = column(n), size = column(n), peer = column(n), flow = column(n);
+    const auto gap = column(n), length = column(n), wait = column(n), name = column(n),
+               kind = column(n), microbatch = column(n), chunk = column(n), size = column(n),
+               peer = column(n), flow = column(n);
     std::int64_t t = 0;
     for (std::size_t i = 0; i < n; ++i) {
       const Slice& slice = lane.slices[i];
@@ -149,9 +159,11 @@ TEST_CASE("columns are exact: decoded, they are the slices") {
   for (const MemoryCurve& curve : timeline.memory) {
     REQUIRE(static_cast<std::size_t>(next()) == curve.samples.size());
     std::int64_t t = 0;
-    for (const MemorySample& sample : curve.samples) CHECK(sample.at.count() == (t += next()));
+    for (const MemorySample& sample : curve.samples)
+      CHECK(sample.at.count() == (t += next()));
     for (std::size_t c = 0; c < kMemoryCategories; ++c)
-      for (const MemorySample& sample : curve.samples) CHECK(sample.bytes[c] == next());
+      for (const MemorySample& sample : curve.samples)
+        CHECK(sample.bytes[c] == next());
   }
   CHECK(at == bytes.size());
 }

@@ -1,7 +1,8 @@
+#include "cli/report/perfetto.h"
+
 #include <doctest/doctest.h>
 
 #include "cli/report/compress.h"
-#include "cli/report/perfetto.h"
 #include "cli/report/protobuf.h"
 #include "fixture.h"
 

@@ -1,10 +1,11 @@
+#include "cli/report/summary.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "cli/report/summary.h"
 #include "fixture.h"
 
 using namespace trainyard;
@@ -14,13 +15,15 @@ namespace {
 
 std::vector<StepReport> reports() {
   std::vector<StepReport> list;
-  for (const ReportVariant& variant : fixture::four_variants()) list.push_back(variant.report);
+  for (const ReportVariant& variant : fixture::four_variants())
+    list.push_back(variant.report);
   return list;
 }
 
 Duration sum(const Breakdown& breakdown) {
   Duration total{};
-  for (const Duration part : breakdown) total += part;
+  for (const Duration part : breakdown)
+    total += part;
   return total;
 }
 
@@ -29,7 +32,8 @@ Duration sum(const Breakdown& breakdown) {
 TEST_CASE("the fixture's breakdowns sum to the step in integer picoseconds on every rank") {
   for (const StepReport& report : reports()) {
     CHECK(sum(report.breakdown) == report.simulated_step);
-    for (const auto& rank : report.ranks) CHECK(sum(rank.breakdown) == report.simulated_step);
+    for (const auto& rank : report.ranks)
+      CHECK(sum(rank.breakdown) == report.simulated_step);
   }
 }
 
@@ -64,10 +68,13 @@ TEST_CASE("every number of the report is in its summary") {
 TEST_CASE("keys stand in a fixed order, the headline first") {
   const Json json = Json::parse(to_json(reports()[0]));
   std::vector<std::string> keys;
-  for (const auto& [key, value] : json.items()) keys.push_back(key);
+  for (const auto& [key, value] : json.items())
+    keys.push_back(key);
   CHECK(keys[0] == "trainyard");
   CHECK(keys[1] == "name");
-  const auto at = [&](const char* key) { return std::find(keys.begin(), keys.end(), key) - keys.begin(); };
+  const auto at = [&](const char* key) {
+    return std::find(keys.begin(), keys.end(), key) - keys.begin();
+  };
   CHECK(at("world_size") < at("step_time_s"));
   CHECK(at("step_time_s") < at("breakdown_s"));
   CHECK(at("breakdown_s") < at("memory"));
@@ -130,7 +137,8 @@ TEST_CASE("the speed-up is the baseline's time over the variant's") {
 
 TEST_CASE("text that is not UTF-8 does not break the file") {
   StepReport report;
-  for (const std::string& text : fixture::hostile_texts()) report.warnings.push_back(text);
+  for (const std::string& text : fixture::hostile_texts())
+    report.warnings.push_back(text);
   const Json json = Json::parse(to_json(report));
   CHECK(json["warnings"].size() == fixture::hostile_texts().size());
   CHECK(json["warnings"][0] == fixture::hostile_texts()[0]);

@@ -1,9 +1,10 @@
+#include "cli/report/text.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <sstream>
 
-#include "cli/report/text.h"
 #include "fixture.h"
 
 using namespace trainyard;
@@ -12,26 +13,31 @@ namespace {
 
 std::vector<StepReport> reports() {
   std::vector<StepReport> list;
-  for (const ReportVariant& variant : fixture::four_variants()) list.push_back(variant.report);
+  for (const ReportVariant& variant : fixture::four_variants())
+    list.push_back(variant.report);
   return list;
 }
 
 void check_width(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    const auto columns = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+    const auto columns =
+        std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
     CAPTURE(line);
     CHECK(columns <= 80);
   }
 }
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
 TEST_CASE("a summary and a comparison fit 80 columns") {
   const std::vector<StepReport> list = reports();
-  for (const StepReport& report : list) check_width(to_text(report));
+  for (const StepReport& report : list)
+    check_width(to_text(report));
   check_width(compare_text("four", list, 0));
   StepReport wide = list[0];
   wide.label = std::string(200, 'w');
@@ -40,8 +46,10 @@ TEST_CASE("a summary and a comparison fit 80 columns") {
 }
 
 TEST_CASE("without leave there are no escape sequences, and in ASCII mode no other bytes") {
-  const std::string text = to_text(reports()[1], {false, true}) + compare_text("four", reports(), 0, {false, true});
-  CHECK(std::all_of(text.begin(), text.end(), [](char c) { return c == '\n' || (c >= 0x20 && c < 0x7F); }));
+  const std::string text =
+      to_text(reports()[1], {false, true}) + compare_text("four", reports(), 0, {false, true});
+  CHECK(std::all_of(text.begin(), text.end(),
+                    [](char c) { return c == '\n' || (c >= 0x20 && c < 0x7F); }));
   CHECK(!has(to_text(reports()[1]), "\x1b"));
   CHECK(has(to_text(reports()[1], {true, false}), "\x1b["));
 }
@@ -53,7 +61,8 @@ TEST_CASE("names cannot drive the terminal") {
       report.name = report.label = report.description = report.gpu = hostile;
       report.deadlock = hostile;
       report.step_time.reset();
-      const std::string text = to_text(report) + compare_text(hostile, std::vector<StepReport>{report}, 0);
+      const std::string text =
+          to_text(report) + compare_text(hostile, std::vector<StepReport>{report}, 0);
       CHECK(!has(text, "\x1b"));
       CHECK(!has(text, "\x07"));
       CHECK(!has(text, "\u202e"));
@@ -82,7 +91,8 @@ TEST_CASE("uncalibrated numbers are called so") {
   StepReport report = reports()[0];
   report.basis = {{Basis::analytic, 1.0}};
   CHECK(has(to_text(report), "uncalibrated"));
-  CHECK(has(compare_text("mixed", std::vector<StepReport>{reports()[1], report}, 0), "uncalibrated"));
+  CHECK(
+      has(compare_text("mixed", std::vector<StepReport>{reports()[1], report}, 0), "uncalibrated"));
 }
 
 TEST_CASE("shares of the breakdown add up to 100 % but for rounding") {
