@@ -6,6 +6,16 @@
 
 namespace trainyard {
 
+GroupShapes::GroupShapes(const ClusterSpec& cluster, bool flows)
+    : cluster_(cluster), flows_(flows) {
+  if (cluster.servers > 1)
+    furthest_ = inter_latency(cluster, 0, (cluster.servers - 1) * cluster.server.gpus);
+}
+
+Duration GroupShapes::latency_between(int gpu_a, int gpu_b) const {
+  return flows_ ? inter_latency(cluster_, gpu_a, gpu_b) : furthest_;
+}
+
 BytesPerSecond GroupShapes::ring(const std::vector<int>& local) {
   const auto found = ring_.find(local);
   if (found != ring_.end()) return found->second;
@@ -36,7 +46,7 @@ GroupShape GroupShapes::of_group(std::span<const int> gpus) {
     const auto other = std::find_if(gpus.begin(), gpus.end(), [&](int gpu) {
       return gpu / per_server != gpus.front() / per_server;
     });
-    shape.inter_latency = inter_latency(cluster_, gpus.front(), *other);
+    shape.inter_latency = latency_between(gpus.front(), *other);
   }
   return shape;
 }
@@ -58,7 +68,7 @@ GroupShape GroupShapes::of_pair(int from, int to, int crossing) {
   const double line = server.nic_bandwidth.count() * server.nic_efficiency;
   const double all = server_nic_bandwidth(server).count();
   shape.inter_bandwidth = BytesPerSecond(flows_ ? line : std::min(line, all / std::max(1, crossing)));
-  shape.inter_latency = inter_latency(cluster_, from, to);
+  shape.inter_latency = latency_between(from, to);
   return shape;
 }
 

@@ -16,8 +16,10 @@ namespace trainyard {
 class GroupShapes {
  public:
   // With `flows` the links themselves share bandwidth, so a group is offered all NICs it can reach;
-  // without, its part of them while all groups of its kind communicate at once.
-  GroupShapes(const ClusterSpec& cluster, bool flows) : cluster_(cluster), flows_(flows) {}
+  // without, its part of them while all groups of its kind communicate at once, and the latency between
+  // the two servers furthest apart: a group's slowest hop sets its pace, and ranks whose groups differ only
+  // in the switches they cross stay alike.
+  GroupShapes(const ClusterSpec& cluster, bool flows);
 
   // Of a collective's group. Requires: at least two ranks.
   GroupShape of_group(std::span<const int> gpus);
@@ -28,9 +30,11 @@ class GroupShapes {
 
  private:
   BytesPerSecond ring(const std::vector<int>& local);
+  Duration latency_between(int gpu_a, int gpu_b) const;
 
   const ClusterSpec& cluster_;
   bool flows_;
+  Duration furthest_{};
   std::map<std::vector<int>, BytesPerSecond> ring_;  // the exact packing of a mesh is a search
 };
 

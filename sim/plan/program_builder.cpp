@@ -123,6 +123,7 @@ void ProgramBuilder::flush_segment(const std::string& where, OpGroup group) {
 void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
                                 const std::string& label) {
   const bool tensor = port == CollectivePort::tensor;
+  if (tensor) mark_pending_wait();
   push({.kind = OpKind::collective,
         .stream = static_cast<std::uint8_t>(tensor ? StreamKind::tensor : StreamKind::data),
         .waits = static_cast<std::uint8_t>(
@@ -132,6 +133,21 @@ void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
         .port = static_cast<std::uint32_t>(port),
         .launches = 1},
        label);
+}
+
+// A wait holds for what its stream has taken in so far. If a collective follows before any kernel, the
+// compute stream takes the wait first, as an op without kernels, so that the next kernel does not wait for
+// the new collective too.
+void ProgramBuilder::mark_pending_wait() {
+  if ((pending_waits_ & stream_bit(StreamKind::tensor)) == 0) return;
+  program_.segments.push_back({.first_kernel = static_cast<std::uint32_t>(program_.kernels.size())});
+  push({.kind = OpKind::compute,
+        .stream = static_cast<std::uint8_t>(StreamKind::compute),
+        .waits = pending_waits_,
+        .group = static_cast<std::uint8_t>(OpGroup::compute),
+        .subject = static_cast<std::uint32_t>(program_.segments.size() - 1)},
+       "wait for tensor-parallel communication");
+  pending_waits_ = 0;
 }
 
 void ProgramBuilder::send(ChannelPort port, Bytes bytes, const std::string& label) {

@@ -42,6 +42,7 @@ class ProgramBuilder {
   Program finish() { return std::move(program_); }
 
  private:
+  void mark_pending_wait();
   void flush_segment(const std::string& where, OpGroup group);
   Op& push(Op op, const std::string& label);
   std::uint32_t label_index(const std::string& label);
