@@ -149,6 +149,13 @@ std::optional<std::size_t> find_index(const std::string& token) {
 
 }  // namespace
 
+Value::Value() noexcept = default;
+Value::Value(const Value&) = default;
+Value::Value(Value&&) noexcept = default;
+Value& Value::operator=(const Value&) = default;
+Value& Value::operator=(Value&&) noexcept = default;
+Value::~Value() = default;
+
 std::string_view name(Kind kind) {
   switch (kind) {
     case Kind::null: return "null";

@@ -33,6 +33,14 @@ Place place_of(std::string file);  // no line: a value that was made, e.g. by --
 struct Member;
 
 struct Value {
+  // Defined where Member is complete.
+  Value() noexcept;
+  Value(const Value&);
+  Value(Value&&) noexcept;
+  Value& operator=(const Value&);
+  Value& operator=(Value&&) noexcept;
+  ~Value();
+
   Kind kind = Kind::null;
   bool boolean = false;
   bool refused = false;         // reported as wrong already; readers do not look into it
