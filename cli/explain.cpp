@@ -40,7 +40,10 @@ std::string stage_text(const Scenario& scenario, std::string_view stage) {
 }  // namespace
 
 std::vector<std::string> explain_stages() {
-  return {"scenario", "ranks", "memory", "programs", "kernels", "classes"};
+  std::vector<std::string> names = {"scenario"};
+  for (const ExplainStage& stage : kExplainStages)
+    names.emplace_back(stage.name);
+  return names;
 }
 
 ExitCode explain(const ExplainOptions& options, const Context& context) {

@@ -266,8 +266,8 @@ def one_run_per_folder(folder):
 @case
 def ends_at_signals(folder):
     """SIGINT ends a long run with 130, SIGTERM with 143, within a second, and leaves nothing"""
-    # A small network, but a million micro-batches: longer than this test waits, never finished.
-    long = ["run", SMALL, "--unfold", "-q", "-o", "out", "--set", "training.global_batch=4000000"]
+    # A small network, but 250,000 micro-batches: most of a minute.
+    long = ["run", SMALL, "--unfold", "-q", "-o", "out", "--set", "training.global_batch=1000000"]
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         process = subprocess.Popen([PROGRAM, *long], cwd=folder, env=ENVIRONMENT, stdin=subprocess.DEVNULL)
         try:
@@ -328,7 +328,7 @@ def explains(folder):
     require(re.search(r"^/model/layers +4 +\S*small\.json:\d+:\d+", out, re.M), out)
     require(re.search(r"^/parallelism/tp +4 +\S*small\.json:\d+:\d+", out, re.M), out)
     require(re.search(r" default$", out, re.M), out)
-    for stage in ("scenario", "ranks", "memory", "programs", "kernels", "classes"):
+    for stage in ("scenario", "ranks", "layers", "memory", "kernels", "transfers", "classes"):
         out, _ = expect(0, "explain", SMALL, "--variant", "tensor", "--stage", stage)
         require(len(out) > 40, f"{stage}: {out}")
 
