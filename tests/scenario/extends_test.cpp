@@ -13,7 +13,8 @@ TEST_CASE("bases are merged in order, and the file itself last") {
   folder.write("parts/big.json", R"({"model": {"layers": 16}, "training": {"micro_batch": 2}})");
   const std::string path = folder.write(
       "s.json",
-      R"({"extends": ["base.json", "parts/big.json"], "name": "mine", "training": {"micro_batch": 4}})");
+      R"({"extends": ["base.json", "parts/big.json"], "name": "mine",
+          "training": {"micro_batch": 4}})");
   const Scenario s = load_scenario(path).base;
   CHECK(s.name == "mine");
   CHECK(std::get<Transformer>(s.network).layers == 16);

@@ -49,8 +49,8 @@ TEST_CASE("a Hugging Face config becomes the network it describes") {
 TEST_CASE("GPT-2's config is read with its own names") {
   test::Folder folder("hf");
   const Scenario s = load_scenario(with_config(folder, R"({"model_type": "gpt2",
-    "activation_function": "gelu_new", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
-    "n_inner": null, "resid_pdrop": 0.1, "vocab_size": 50257})"))
+    "activation_function": "gelu_new", "n_embd": 768, "n_head": 12, "n_layer": 12,
+    "n_positions": 1024, "n_inner": null, "resid_pdrop": 0.1, "vocab_size": 50257})"))
                          .base;
   CHECK(parameter_count(s.network, 1024) == 124439808);  // the count of GPT-2 small
   CHECK(test::warnings(s) == "/model/vocab: 50257 is padded to 50258 to divide it by tp 2");
