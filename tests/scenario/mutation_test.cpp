@@ -1,4 +1,4 @@
-// Damaged scenarios: whatever happens to the bytes, the answer is a scenario or a list of diagnostics.
+// Damaged scenarios: whatever happens to the bytes, the answer is a scenario or diagnostics.
 #include <doctest/doctest.h>
 
 #include <filesystem>
