@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "cli/report/protobuf.h"
@@ -51,6 +52,7 @@ class TraceWriter {
   explicit TraceWriter(const Timeline& timeline) : timeline_(timeline) {}
 
   std::string write(std::string_view title) {
+    find_flows();
     intern_names();
     describe_root(title);
     describe_processes();
@@ -68,6 +70,21 @@ class TraceWriter {
   }
 
  private:
+  // "receive forward", "receive backward"; the lanes of sends begin with "send".
+  static bool receives(const Lane& lane) { return lane.stream.rfind("receive", 0) == 0; }
+
+  // A message to a rank that is not shown, or whose receiver never waited, has one end only: no
+  // arrow.
+  void find_flows() {
+    std::set<std::uint64_t> sent;
+    for (const Lane& lane : timeline_.lanes)
+      for (const Slice& slice : lane.slices)
+        if (slice.flow != 0 && !receives(lane)) sent.insert(slice.flow);
+    for (const Lane& lane : timeline_.lanes)
+      for (const Slice& slice : lane.slices)
+        if (receives(lane) && sent.count(slice.flow) != 0) both_ends_.insert(slice.flow);
+  }
+
   void intern_names() {
     ProtoWriter interned;
     for (std::size_t i = 0; i < timeline_.names.size(); ++i) {
@@ -200,12 +217,13 @@ class TraceWriter {
     const std::uint64_t track = add_track(lane.rank, lane.stream, false);
     latest_phase_ = 0;
     for (const Slice& slice : lane.slices) {
-      if (slice.flow != 0 && lane.stream == "receive") {
+      const bool flows = both_ends_.count(slice.flow) != 0;
+      if (flows && receives(lane)) {
         add_receive(track, slice);
         continue;
       }
       ProtoWriter body = begin_of(track, slice);
-      if (slice.flow != 0) body.fixed64(event::flow, slice.flow);
+      if (flows) body.fixed64(event::flow, slice.flow);
       add_event(slice.begin, body);
       add_end(track, slice.end);
     }
@@ -248,6 +266,7 @@ class TraceWriter {
 
   const Timeline& timeline_;
   ProtoWriter trace_;
+  std::set<std::uint64_t> both_ends_;
   std::map<int, int> tracks_of_;
   std::vector<Timed> events_;
   std::uint64_t latest_at_ = 0;

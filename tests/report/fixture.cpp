@@ -56,7 +56,8 @@ class Builder {
     std::vector<Slot> slots;
     std::size_t next = 0;
     Duration free = kHost;
-    Lane compute, tensor, data, send, receive;
+    Lane compute, tensor, data;
+    std::array<Lane, 2> send, receive;                 // backward, forward
     std::map<std::pair<bool, int>, Duration> arrived;  // input of a pass
     std::vector<std::pair<Duration, int>>
         activations;  // +1 at a forward's begin, -1 at a backward's end
@@ -125,23 +126,23 @@ class Builder {
   }
 
   void transfer(int from, int to, const Slot& slot) {
-    Stage& a = stage(from);
-    Stage& b = stage(to);
-    Duration begin = a.free;
-    if (!a.send.slices.empty()) begin = std::max(begin, a.send.slices.back().end);
-    if (!b.receive.slices.empty()) begin = std::max(begin, b.receive.slices.back().end);
+    Lane& send = stage(from).send[slot.forward ? 1 : 0];
+    Lane& receive = stage(to).receive[slot.forward ? 1 : 0];
+    Duration begin = stage(from).free;
+    if (!send.slices.empty()) begin = std::max(begin, send.slices.back().end);
+    if (!receive.slices.empty()) begin = std::max(begin, receive.slices.back().end);
     const std::string what = slot.forward ? "activations" : "gradients";
     Slice s = slice(begin, 40 * kMicrosecond, "send " + what, SliceKind::pipeline, slot.microbatch);
     s.bytes = 8 << 20;
     s.peer = rank(to);
     s.flow = ++flows_;
-    a.send.slices.push_back(s);
+    send.slices.push_back(s);
     s.name = intern("receive " + what);
     s.peer = rank(from);
-    const Duration free = b.receive.slices.empty() ? Duration{} : b.receive.slices.back().end;
+    const Duration free = receive.slices.empty() ? Duration{} : receive.slices.back().end;
     s.begin = std::max(free, s.active - 60 * kMicrosecond);
-    b.receive.slices.push_back(s);
-    b.arrived[{slot.forward, slot.microbatch}] = s.end;
+    receive.slices.push_back(s);
+    stage(to).arrived[{slot.forward, slot.microbatch}] = s.end;
   }
 
   // Runs every slot whose input has arrived until all are done.
@@ -201,18 +202,37 @@ class Builder {
       add(st.compute, "compute");
       add(st.tensor, "tensor parallel");
       add(st.data, "data parallel");
-      add(st.send, "send");
-      add(st.receive, "receive");
+      add(st.send[1], "send forward");
+      add(st.send[0], "send backward");
+      add(st.receive[1], "receive forward");
+      add(st.receive[0], "receive backward");
     }
   }
 
-  static Duration overlap(const Lane& lane, Duration from, Duration to) {
-    Duration sum{};
-    for (const Slice& s : lane.slices) {
-      const Duration begin = std::max(s.active, from), end = std::min(s.end, to);
-      if (end > begin) sum += end - begin;
+  static bool moves_at(const Lane& lane, Duration t) {
+    return std::any_of(lane.slices.begin(), lane.slices.end(),
+                       [t](const Slice& s) { return s.active <= t && t < s.end; });
+  }
+
+  // What the compute stream waits for in [from, to), instant by instant, first that applies.
+  static void wait(const Stage& st, Duration from, Duration to, Breakdown& out) {
+    const std::array<std::pair<const Lane*, TimeCategory>, 4> causes = {
+        {{&st.tensor, TimeCategory::exposed_tp},
+         {&st.data, TimeCategory::exposed_dp},
+         {&st.receive[0], TimeCategory::exposed_pp},
+         {&st.receive[1], TimeCategory::exposed_pp}}};
+    std::vector<Duration> edges = {from, to};
+    for (const auto& [lane, category] : causes)
+      for (const Slice& s : lane->slices)
+        for (const Duration t : {s.active, s.end})
+          if (t > from && t < to) edges.push_back(t);
+    std::sort(edges.begin(), edges.end());
+    for (std::size_t i = 0; i + 1 < edges.size(); ++i) {
+      TimeCategory category = TimeCategory::bubble;
+      for (std::size_t c = causes.size(); c-- > 0;)
+        if (moves_at(*causes[c].first, edges[i])) category = causes[c].second;
+      out[static_cast<std::size_t>(category)] += edges[i + 1] - edges[i];
     }
-    return sum;
   }
 
   // Every picosecond of [0, end) once: kernels, then what a gap of the compute lane waits for.
@@ -223,22 +243,13 @@ class Builder {
     };
     at(TimeCategory::host) = kHost;
     Duration previous = kHost;
-    const auto gap = [&](Duration from, Duration to) {
-      if (to <= from) return;
-      const Duration tp = overlap(st.tensor, from, to), dp = overlap(st.data, from, to),
-                     pp = overlap(st.receive, from, to);
-      at(TimeCategory::exposed_tp) += tp;
-      at(TimeCategory::exposed_dp) += dp;
-      at(TimeCategory::exposed_pp) += pp;
-      at(TimeCategory::bubble) += to - from - tp - dp - pp;
-    };
     for (const Slice& s : st.compute.slices) {
-      gap(previous, s.begin);
+      wait(st, previous, s.begin, out);
       at(s.kind == SliceKind::optimizer ? TimeCategory::optimizer : TimeCategory::compute) +=
           s.end - s.begin;
       previous = s.end;
     }
-    gap(previous, end_);
+    wait(st, previous, end_, out);
     return out;
   }
 

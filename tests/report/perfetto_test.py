@@ -67,7 +67,8 @@ def main():
         elif kind == "TYPE_COUNTER":
             counters += 1
     assert not any(open_slices.values()), "a slice never ends"
-    assert flows and ended == len(flows), f"{len(flows)} flows begin, {ended} end"
+    assert ended == len(flows), f"{len(flows)} flows begin, {ended} end"
+    assert flows or not re.search(r'name: "send', text), "sends without an arrow"
     assert counters > 0 and "UNIT_SIZE_BYTES" in text, "no memory counters"
     print(f"{opened} slices, {len(flows)} flows, {counters} counter values, {len(trace)} bytes")
 

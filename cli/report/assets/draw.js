@@ -229,10 +229,13 @@ function paintBlocks(lane, box) {
     g.fillStyle = theme.panel;
     g.fillRect(x - 0.5, box.y, 1, box.height);
     g.fillRect(x + width - 0.5, box.y, 1, box.height);
-    if (!detailed && labels < 400 && width > 9) {
+    if (!detailed && labels < 400 && width > 7) {
       ++labels;
-      label(blockText(lane, b), Math.max(x, GUTTER), Math.min(x + width, GUTTER + plotWidth()), box,
-            channel);
+      // A transfer is named where it moves, or else where it waits.
+      const moves = Math.max(xOf(lane.active[blocks.first[b]]), x);
+      const waits = moves > x && x + width - moves < 34;
+      label(blockText(lane, b), Math.max(waits ? x : moves, GUTTER),
+            Math.min(waits ? moves : x + width, GUTTER + plotWidth()), box, waits ? DIMMED : channel);
     }
   }
 }
@@ -276,7 +279,7 @@ function textWidth(text) {
 
 // Centred where it fits, else cut; nothing where not even three characters fit.
 function label(text, x0, x1, box, channel) {
-  const room = x1 - x0 - 5;
+  const room = x1 - x0 - (text.length < 4 ? 1 : 5);
   let width = textWidth(text);
   if (width > room) {
     const keep = Math.floor(text.length * room / width) - 1;

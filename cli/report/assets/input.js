@@ -58,7 +58,7 @@ function showDetail(hit) {
 
 function resizeTimeline() {
   timeline.width = frame.clientWidth;
-  const most = Math.max(320, Math.floor(innerHeight * 0.78));
+  const most = Math.max(320, Math.floor(innerHeight * 0.9));
   timeline.viewport = Math.min(timeline.height, Math.max(most, 320));
   frame.style.height = timeline.viewport + "px";
   canvas.style.width = timeline.width + "px";

@@ -34,7 +34,7 @@ function paintFlows() {
     if (ends.length < 2 || !rows[0] || !rows[1]) continue;
     const point = (k) => [xOf((ends[k][0].active[ends[k][1]] + ends[k][0].end[ends[k][1]]) / 2),
                           rows[k].y - timeline.scroll + rows[k].height / 2];
-    const from = ends[0][0].stream === "receive" ? 1 : 0;
+    const from = ends[0][0].stream.startsWith("receive") ? 1 : 0;
     arrow(point(from), point(1 - from));
   }
 }
@@ -123,7 +123,7 @@ function paintGutter() {
       const open = timeline.open.has(rankKey(row.v, row.lane.rank));
       const mark = row.head && row.rest ? (open ? "\u25be" : "\u25b8") : "";
       if (mark) g.fillText(mark, 8, middle);
-      g.fillText(row.head ? `rank ${row.lane.rank}` : streamTitles[row.lane.stream] || row.lane.stream,
+      g.fillText(row.head ? `rank ${row.lane.rank}` : row.lane.stream,
                  row.head ? 20 : 30, middle);
       if (row.head) {
         g.fillStyle = theme.quiet;

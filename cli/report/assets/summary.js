@@ -67,7 +67,7 @@ function basisBlock(v) {
                         "Every time is derived from datasheets and closed forms, none from a measurement."),
       kinds.length ? el("div", {class: "basis", role: "img", "aria-label": v.basis}, kinds.map(([name, share]) =>
           el("div", {class: "part " + name, css: {flex: String(1000 * share)}, title: name + " " + percent(share)},
-             share > 0.12 ? name + " " + percent(share, 0) : ""))) : null,
+             share * 60 > name.length + 4 ? name + " " + percent(share, 0) : ""))) : null,
       el("p", {class: "quiet"}, !r.calibrated && r.profile ? `Profile ${r.profile}. ` : "",
          r.fidelity ? `Communication: ${r.fidelity}. ` : "",
          `${countText(r.engine.events)} events, ${plural(r.engine.ranks, "rank")} in ` +

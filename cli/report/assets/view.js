@@ -1,7 +1,5 @@
 // The timeline's state: which rows there are, which instants are seen, what is found and selected.
 
-const streamTitles = {compute: "compute", "tensor parallel": "tensor", "data parallel": "data",
-                      send: "send", receive: "receive"};
 const kindTitles = {forward: "Forward", backward: "Backward", recompute: "Recomputation", optimizer: "Optimizer",
                     tensor: "Tensor parallel", data: "Data parallel", pipeline: "Pipeline transfer",
                     other: "Other"};
