@@ -1,6 +1,7 @@
 #include "sim/engine/recorder.h"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 #include "sim/base/check.h"
@@ -68,6 +69,26 @@ void Recorder::memory(const StreamState& stream, const MemoryEffect& effect, Dur
                            .bytes = effect.bytes});
 }
 
+// Kernels were recorded in order of time, so those of an actor with one compute stream are in order already:
+// they only need to be dealt to their actors.
+void Recorder::sort_kernels() {
+  std::vector<std::size_t> place(state_.actors.size() + 1, 0);
+  for (const KernelSpan& kernel : trace_.kernels) ++place[index(kernel.actor) + 1];
+  std::partial_sum(place.begin(), place.end(), place.begin());
+  const std::vector<std::size_t> first = place;
+  std::vector<KernelSpan> dealt(trace_.kernels.size());
+  for (const KernelSpan& kernel : trace_.kernels) dealt[place[index(kernel.actor)]++] = kernel;
+  const auto in_order = [](const KernelSpan& a, const KernelSpan& b) {
+    return std::tie(a.call, a.op, a.kernel) < std::tie(b.call, b.op, b.kernel);
+  };
+  for (std::size_t actor = 0; actor + 1 < first.size(); ++actor) {
+    const auto begin = dealt.begin() + static_cast<std::ptrdiff_t>(first[actor]);
+    const auto end = dealt.begin() + static_cast<std::ptrdiff_t>(first[actor + 1]);
+    if (!std::is_sorted(begin, end, in_order)) std::sort(begin, end, in_order);
+  }
+  trace_.kernels = std::move(dealt);
+}
+
 Trace Recorder::take(std::uint64_t events) {
   std::size_t kept = 0;  // streams that did not finish leave gaps
   for (std::size_t actor = 0; actor < state_.actors.size(); ++actor) {
@@ -85,11 +106,7 @@ Trace Recorder::take(std::uint64_t events) {
     trace_.end = std::max(trace_.end, owner.finished);
   }
   if (kept < trace_.spans.size()) trace_.spans.resize(kept);
-  std::sort(trace_.kernels.begin(), trace_.kernels.end(),
-            [](const KernelSpan& a, const KernelSpan& b) {
-              return std::tie(a.actor, a.call, a.op, a.kernel) <
-                     std::tie(b.actor, b.call, b.op, b.kernel);
-            });
+  sort_kernels();
   trace_.events = events;
   return std::move(trace_);
 }

@@ -25,6 +25,8 @@ class Recorder {
   Trace take(std::uint64_t events);
 
  private:
+  void sort_kernels();
+
   static constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
 
   const RunState& state_;
