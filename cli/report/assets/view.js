@@ -81,7 +81,7 @@ function showsSlices(lane, block) {
   const {blocks} = lane;
   const count = blocks.last[block] - blocks.first[block] + 1;
   const pixels = (blocks.end[block] - blocks.begin[block]) / (timeline.to - timeline.from) * plotWidth();
-  return count === 1 || pixels / count >= 22;
+  return count === 1 || pixels / count >= 44;
 }
 
 // The block or slice under a point, with a pixel of tolerance.
