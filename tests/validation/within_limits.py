@@ -1,0 +1,34 @@
+#!/usr/bin/python3
+"""Errors against published step times stay within what the models have reached.
+
+usage: within_limits.py TRAINYARD FILE
+
+A limit that breaks is a finding about a model. It goes down when a model gets better; it never goes up
+to let a change in.
+"""
+
+import os
+import sys
+
+from error_table import as_text, table
+
+# Largest error of any row, and largest mean of the errors' sizes: reached, and 0.3 points.
+LIMITS = {
+    "korthikanti-2022-table5": {"max": 0.060},
+    "narayanan-2021-table1": {"mape": 0.025},
+    "vtrain-multi-node": {"mape": 0.085},
+}
+
+
+def main():
+    trainyard, path = sys.argv[1:]
+    result = table(trainyard, path)
+    print(as_text(result))
+    over = [f"{key} {100 * result[key]:.2f} % is above {100 * limit:.2f} %"
+            for key, limit in LIMITS[os.path.splitext(os.path.basename(path))[0]].items() if result[key] > limit]
+    if over:
+        sys.exit("within_limits: " + "; ".join(over))
+
+
+if __name__ == "__main__":
+    main()
