@@ -21,6 +21,15 @@ std::string description_of(const std::string& path) {
   return description != nullptr ? description->text : "";
 }
 
+// As seen from the working directory where that is shorter, so that results and messages do not
+// depend on where a checkout stands.
+std::string spelled(const fs::path& folder) {
+  std::error_code code;
+  const fs::path near =
+      folder.lexically_relative(fs::weakly_canonical(fs::current_path(code), code));
+  return near.empty() || *near.begin() == ".." ? folder.string() : near.string();
+}
+
 }  // namespace
 
 std::string configs_folder(const std::string& from) {
@@ -31,12 +40,12 @@ std::string configs_folder(const std::string& from) {
   for (fs::path at = start; !at.empty(); at = at.parent_path()) {
     for (const fs::path& folder : {at, at / "configs"}) {
       if (folder.filename() == "configs" && fs::is_directory(folder / "models", code))
-        return folder.string();
+        return spelled(folder);
     }
     if (at == at.root_path()) break;
   }
-  const std::string source = TRAINYARD_CONFIGS_DIR;
-  return fs::is_directory(source, code) ? source : "";
+  const fs::path source = TRAINYARD_CONFIGS_DIR;
+  return fs::is_directory(source, code) ? spelled(source) : "";
 }
 
 std::vector<Preset> list_presets(const std::string& configs) {
