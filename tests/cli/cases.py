@@ -178,12 +178,14 @@ def writes_files(folder):
 
 @case
 def writes_comparison(folder):
-    """compare -o writes one summary, one report and a trace for each variant"""
+    """compare -o writes one summary, one report and one trace of all variants"""
     out, _ = expect(0, "compare", SMALL, "-o", "out", cwd=folder)
     require_equal(out.splitlines()[-1], "report: out/report.html", "last line")
-    names = [f"{variant}.pftrace.gz" for variant in ("data", "tensor", "pipeline", "too-large")]
-    require_equal(sorted(os.listdir(os.path.join(folder, "out"))), sorted([*names, "report.html", "summary.json"]),
-                  "files")
+    files = tree(os.path.join(folder, "out"))
+    require_equal(sorted(files), ["report.html", "summary.json", "trace.pftrace.gz"], "files")
+    trace = gzip.decompress(files["trace.pftrace.gz"])
+    for variant in ("data", "tensor", "pipeline", "too-large"):
+        require(f"{variant}: rank 0".encode() in trace, f"{variant} is not in the trace")
 
 
 @case
@@ -370,7 +372,8 @@ def completes(folder):
     script = expect(0, "completion", "bash")[0]
     for typed, expected in [("r", {"run"}), ("run --var", {"--variant"}), ("presets s", {"show"}),
                             ("explain --stage ra", {"ranks"}), ("--color n", {"never"})]:
-        ask = f'COMP_WORDS=(trainyard {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _trainyard; echo "${{COMPREPLY[@]}}"'
+        ask = (f"COMP_WORDS=(trainyard {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _trainyard; "
+               'echo "${COMPREPLY[@]}"')
         done = run("/bin/bash", "--norc", "-c", f"{script}\n{ask}")
         require_equal(set(done.stdout.decode().split()), expected, typed)
 

@@ -26,8 +26,8 @@ ENGINE = "sim/engine/engine.cpp"
 FAULTS = [
     (rules.layers, {ENGINE: '#include "models/kernel.h"\n'}, "engine.cpp:1: sim/engine may not include"),
     (rules.layers, {"plots/a.cpp": "\n"}, "no row"),
-    (rules.layers_are_acyclic, {"tests/tidy/layers.txt": "sim/base : sim/base\n", "ARCHITECTURE.md": "sim/base : sim/base"},
-     "includes itself"),
+    (rules.layers_are_acyclic,
+     {"tests/tidy/layers.txt": "sim/base : sim/base\n", "ARCHITECTURE.md": "sim/base : sim/base"}, "includes itself"),
     (rules.layers_are_acyclic, {"ARCHITECTURE.md": "sim/base : models\n"}, "does not quote"),
     (rules.private_headers, {ENGINE: "#include <boost/graph/graph_traits.hpp>\n"}, "Boost stays inside"),
     (rules.private_headers, {"topologies/graph.h": "#include <boost/graph/graph_traits.hpp>\n"}, "Boost stays inside"),

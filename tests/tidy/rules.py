@@ -2,6 +2,7 @@
 ({path: text}) to complaints; its docstring is the sentence that the test is called by."""
 
 import json
+import posixpath
 import re
 
 CODE = (".cpp", ".h", ".cu")
@@ -194,20 +195,18 @@ def built(files):
     """Every source is named in a CMakeLists.txt, every header is included."""
     included = {header for _, text in code_files(files, False) for _, _, header in includes(text)}
     basenames = {header for header in included if "/" not in header}
-    for path, _ in code_files(files, product_only=False):
+    compiled = set()
+    for path, text in files.items():
         folder, _, name = path.rpartition("/")
-        if name.endswith(".h"):
-            if path not in included and name not in basenames:
-                yield f"{path}: nobody includes it"
-            continue
-        while True:
-            lists = files.get(f"{folder}/CMakeLists.txt" if folder else "CMakeLists.txt", "")
-            if re.search(rf"(?<![\w/.-]){re.escape(path[len(folder):].lstrip('/'))}(?![\w.-])", lists):
-                break
-            if not folder:
-                yield f"{path}: is in no CMakeLists.txt"
-                break
-            folder = folder.rpartition("/")[0]
+        if name == "CMakeLists.txt":
+            compiled |= {posixpath.normpath(posixpath.join(folder, word))
+                         for word in re.findall(r"[\w./-]+\.(?:cpp|cu)\b", text)}
+    for path, _ in code_files(files, product_only=False):
+        name = path.rpartition("/")[2]
+        if name.endswith(".h") and path not in included and name not in basenames:
+            yield f"{path}: nobody includes it"
+        if not name.endswith(".h") and path not in compiled:
+            yield f"{path}: is in no CMakeLists.txt"
 
 
 def headers_once(files):
