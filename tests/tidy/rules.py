@@ -199,7 +199,8 @@ def built(files):
     for path, text in files.items():
         folder, _, name = path.rpartition("/")
         if name == "CMakeLists.txt":
-            compiled |= {posixpath.normpath(posixpath.join(folder, word))
+            # What follows ${PROJECT_SOURCE_DIR} starts with a slash, and stands at the root.
+            compiled |= {posixpath.normpath(posixpath.join(folder, word)).lstrip("/")
                          for word in re.findall(r"[\w./-]+\.(?:cpp|cu)\b", text)}
     for path, _ in code_files(files, product_only=False):
         name = path.rpartition("/")[2]
