@@ -55,7 +55,6 @@ struct ExplainOptions {
   ScenarioOptions scenario;
   std::string variant;
   std::string stage;  // empty: the scenario, its ranks and its memory
-  bool json = false;
 };
 std::vector<std::string> explain_stages();
 ExitCode explain(const ExplainOptions& options, const Context& context);

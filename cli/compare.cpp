@@ -45,14 +45,13 @@ std::vector<OutputFile> files_of(const CompareOptions& options, const ScenarioSe
                                  std::size_t baseline) {
   std::vector<OutputFile> files;
   std::vector<ReportVariant> variants;
+  std::vector<NamedTimeline> timelines;
   files.push_back({"summary.json", std::move(summary)});
-  for (std::size_t i = 0; i < simulations.size(); ++i) {
-    const Scenario& scenario = set.variants[i];
-    const std::string title = fmt::format("{}: {}", set.base.name, scenario.variant);
-    files.push_back({trace_name(scenario.variant, files),
-                     gzip(perfetto_trace(simulations[i].timeline, title))});
-    variants.push_back(report_variant(scenario, std::move(simulations[i])));
-  }
+  for (std::size_t i = 0; i < simulations.size(); ++i)
+    variants.push_back(report_variant(set.variants[i], std::move(simulations[i])));
+  for (std::size_t i = 0; i < variants.size(); ++i)
+    timelines.push_back({set.variants[i].variant, &variants[i].timeline});
+  files.push_back({"trace.pftrace.gz", gzip(perfetto_trace(timelines, set.base.name))});
   HtmlOptions html;
   html.command = command_text("compare", options.scenario, "--baseline", options.baseline);
   files.push_back({"report.html", html_report(set.base.name, variants, baseline, html)});

@@ -66,21 +66,6 @@ std::vector<std::string> input_files(const Scenario& scenario) {
   return {files.begin(), files.end()};
 }
 
-std::string trace_name(std::string_view variant, const std::vector<OutputFile>& taken) {
-  std::string stem;
-  for (const char c : variant.substr(0, 100))
-    stem += is_plain(c) && std::string_view("/=:,@%").find(c) == std::string_view::npos ? c : '_';
-  if (stem.empty() || stem.front() == '.') stem.insert(0, 1, '_');
-  const auto is_taken = [&](const std::string& name) {
-    return std::any_of(taken.begin(), taken.end(),
-                       [&](const OutputFile& file) { return file.name == name; });
-  };
-  std::string name = stem + ".pftrace.gz";
-  for (int i = 2; is_taken(name); ++i)
-    name = fmt::format("{}-{}.pftrace.gz", stem, i);
-  return name;
-}
-
 std::string folder_path(const OutputOptions& options, const Scenario& scenario) {
   if (!options.folder.empty() || scenario.output_directory.empty()) return options.folder;
   const std::filesystem::path path(scenario.output_directory);

@@ -24,10 +24,6 @@ ReportVariant report_variant(const Scenario& scenario, Simulation simulation);
 // Files that the scenario was read from: itself, what it extends, presets, the profile.
 std::vector<std::string> input_files(const Scenario& scenario);
 
-// A variant's trace: its name with `.pftrace.gz`, safe as a file name and different from all in
-// `taken`.
-std::string trace_name(std::string_view variant, const std::vector<OutputFile>& taken);
-
 // Where the files go: -o, else what the scenario says, else empty. A scenario names a folder below
 // the working folder only; throws ScenarioError otherwise.
 std::string folder_path(const OutputOptions& options, const Scenario& scenario);

@@ -146,4 +146,9 @@ std::int64_t divisible_layers(const Network& network) {
   return count;
 }
 
+std::int64_t chain_length(const Network& network) {
+  if (const auto* transformer = std::get_if<Transformer>(&network)) return transformer->layers + 2;
+  return static_cast<std::int64_t>(divisible_units(std::get<Convolutional>(network)).size());
+}
+
 }  // namespace trainyard

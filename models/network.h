@@ -90,6 +90,9 @@ std::int64_t parameter_count(const Network& network, std::int64_t sequence_lengt
 // Places that a layer split counts: transformer layers, residual blocks, ...
 std::int64_t divisible_layers(const Network& network);
 
+// All places of NetworkWork::chain: those, and embedding, logits, stem, classifier.
+std::int64_t chain_length(const Network& network);
+
 // What a Hugging Face config.json says of a network; throws ScenarioError with positions otherwise.
 // (models/hugging_face_json.cpp in sim/scenario reads it, so that models stays free of JSON.)
 

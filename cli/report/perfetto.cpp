@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/report/protobuf.h"
+#include "sim/base/hash.h"
 
 namespace trainyard {
 namespace {
@@ -28,17 +29,14 @@ constexpr int uuid = 1, name = 2, process = 3, parent = 5, counter = 8, child_or
 constexpr int explicit_order = 3, explicit_process_order = 1, unit_bytes = 3;
 }  // namespace descriptor
 
-constexpr std::uint64_t kSequence = 1;
 constexpr int kStateCleared = 1, kNeedsState = 2;
 
 std::uint64_t nanoseconds(Duration at) {
   return static_cast<std::uint64_t>(at.count() / 1000);
 }
 
-// Tracks are numbered per rank: the process, then its streams, then its counters.
-std::uint64_t process_track(int rank) {
-  return (static_cast<std::uint64_t>(rank) + 1) << 8;
-}
+// Processes of a variant are numbered apart from those of the others.
+constexpr int kMostRanks = 1 << 22;
 
 // Where a flow ends must come after where it begins, also within one nanosecond: phase 1 is later.
 struct Timed {
@@ -49,12 +47,14 @@ struct Timed {
 
 class TraceWriter {
  public:
-  explicit TraceWriter(const Timeline& timeline) : timeline_(timeline) {}
+  // Of the variant of that index among several; its processes carry `variant`'s name if it has one.
+  TraceWriter(const Timeline& timeline, int index, std::string_view variant)
+      : timeline_(timeline), index_(index), variant_(variant) {}
 
   std::string write(std::string_view title) {
     find_flows();
     intern_names();
-    describe_root(title);
+    if (index_ == 0) describe_root(title);
     describe_processes();
     for (const Lane& lane : timeline_.lanes)
       add_lane(lane);
@@ -85,6 +85,16 @@ class TraceWriter {
         if (receives(lane) && sent.count(slice.flow) != 0) both_ends_.insert(slice.flow);
   }
 
+  std::uint64_t sequence() const { return static_cast<std::uint64_t>(index_) + 1; }
+  int process_number(int rank) const { return index_ * kMostRanks + rank; }
+  // Tracks are numbered per rank: the process, then its streams, then its counters.
+  std::uint64_t process_track(int rank) const {
+    return (static_cast<std::uint64_t>(process_number(rank)) + 1) << 8;
+  }
+  std::uint64_t flow_id(std::uint64_t flow) const {
+    return index_ == 0 ? flow : Hash().add(static_cast<std::uint64_t>(index_)).add(flow).value();
+  }
+
   void intern_names() {
     ProtoWriter interned;
     for (std::size_t i = 0; i < timeline_.names.size(); ++i) {
@@ -94,7 +104,7 @@ class TraceWriter {
       interned.message(2, entry);
     }
     ProtoWriter first;
-    first.number(packet::sequence, kSequence);
+    first.number(packet::sequence, sequence());
     first.message(packet::interned_data, interned);
     first.number(packet::flags, kStateCleared);
     trace_.message(1, first);
@@ -102,7 +112,7 @@ class TraceWriter {
 
   void add_descriptor(const ProtoWriter& track) {
     ProtoWriter out;
-    out.number(packet::sequence, kSequence);
+    out.number(packet::sequence, sequence());
     out.message(packet::track_descriptor, track);
     trace_.message(1, out);
   }
@@ -124,14 +134,15 @@ class TraceWriter {
       stages.emplace(curve.rank, -1);
     for (const auto& [rank, stage] : stages) {
       ProtoWriter process;
-      process.number(1, rank + 1);  // a process id of 0 is the idle task
-      process.bytes(6, stage < 0 ? fmt::format("rank {}", rank)
-                                 : fmt::format("rank {} (stage {})", rank, stage));
+      process.number(1, process_number(rank) + 1);  // a process id of 0 is the idle task
+      const std::string prefix = variant_.empty() ? "" : fmt::format("{}: ", variant_);
+      process.bytes(6, stage < 0 ? fmt::format("{}rank {}", prefix, rank)
+                                 : fmt::format("{}rank {} (stage {})", prefix, rank, stage));
       ProtoWriter track;
       track.number(descriptor::uuid, process_track(rank));
       track.message(descriptor::process, process);
       track.number(descriptor::child_ordering, descriptor::explicit_order);
-      track.number(descriptor::sibling_rank, rank);
+      track.number(descriptor::sibling_rank, process_number(rank));
       add_descriptor(track);
     }
   }
@@ -157,7 +168,7 @@ class TraceWriter {
   void add_event(Duration at, const ProtoWriter& body, int phase = 0) {
     ProtoWriter out;
     out.number(packet::timestamp, nanoseconds(at));
-    out.number(packet::sequence, kSequence);
+    out.number(packet::sequence, sequence());
     out.message(packet::track_event, body);
     out.number(packet::flags, kNeedsState);
     if (nanoseconds(at) == latest_at_) phase = std::max(phase, latest_phase_);
@@ -207,7 +218,7 @@ class TraceWriter {
       body.number(event::track, track);
       body.bytes(event::category, name(slice.kind));
     }
-    body.fixed64(event::terminating_flow, slice.flow);
+    body.fixed64(event::terminating_flow, flow_id(slice.flow));
     add_event(std::max(slice.active, slice.begin), body, 1);
     if (slice.active > slice.begin) add_end(track, slice.end);
     add_end(track, slice.end);
@@ -223,7 +234,7 @@ class TraceWriter {
         continue;
       }
       ProtoWriter body = begin_of(track, slice);
-      if (flows) body.fixed64(event::flow, slice.flow);
+      if (flows) body.fixed64(event::flow, flow_id(slice.flow));
       add_event(slice.begin, body);
       add_end(track, slice.end);
     }
@@ -265,6 +276,8 @@ class TraceWriter {
   }
 
   const Timeline& timeline_;
+  int index_;
+  std::string_view variant_;
   ProtoWriter trace_;
   std::set<std::uint64_t> both_ends_;
   std::map<int, int> tracks_of_;
@@ -276,7 +289,15 @@ class TraceWriter {
 }  // namespace
 
 std::string perfetto_trace(const Timeline& timeline, std::string_view title) {
-  return TraceWriter(timeline).write(title);
+  return TraceWriter(timeline, 0, "").write(title);
+}
+
+// A trace is a list of packets: traces joined end to end are a trace.
+std::string perfetto_trace(std::span<const NamedTimeline> variants, std::string_view title) {
+  std::string trace;
+  for (std::size_t i = 0; i < variants.size(); ++i)
+    trace += TraceWriter(*variants[i].timeline, static_cast<int>(i), variants[i].name).write(title);
+  return trace;
 }
 
 }  // namespace trainyard

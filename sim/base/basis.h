@@ -1,5 +1,5 @@
-// Where a number comes from. Every estimate carries its basis and the report adds them up, so that a
-// reader knows which share of a step was measured and which was derived.
+// Where a number comes from. Every estimate carries its basis and the report adds them up, so that
+// a reader knows which share of a step was measured and which was derived.
 #pragma once
 
 #include <cstdint>

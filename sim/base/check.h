@@ -14,9 +14,9 @@ namespace trainyard {
 }
 }  // namespace trainyard
 
-#define TRAINYARD_CHECK(condition, ...)                                                     \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
+#define TRAINYARD_CHECK(condition, ...)                                                    \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
       ::trainyard::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
-    }                                                                                 \
+    }                                                                                      \
   } while (false)

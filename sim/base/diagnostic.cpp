@@ -20,7 +20,8 @@ std::string to_text(const Diagnostic& diagnostic) {
 ScenarioError::ScenarioError(std::vector<Diagnostic> diagnostics)
     : std::runtime_error([&] {
         std::string text;
-        for (const Diagnostic& diagnostic : diagnostics) text += to_text(diagnostic) + "\n";
+        for (const Diagnostic& diagnostic : diagnostics)
+          text += to_text(diagnostic) + "\n";
         return text;
       }()),
       diagnostics_(std::move(diagnostics)) {}

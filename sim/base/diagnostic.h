@@ -22,6 +22,7 @@ struct Diagnostic {
   std::string pointer;  // RFC 6901, e.g. "/parallelism/tp"; empty for the file itself
   std::string message;
   std::string hint;  // the cure, e.g. "did you mean 'bucket_size'?"; may be empty
+  bool harmless = false;  // all values were read all the same (an unknown key): go on looking
 };
 
 // "file:line:col: error: /pointer: message; hint", control bytes of user strings escaped.

@@ -57,7 +57,8 @@ Pair logarithm(double x) {
       ((numerator - back.high) - back.low - s * denominator_pair.low) / denominator;
   const double z = s * s;
   double tail = 0;
-  for (int n = 21; n >= 3; n -= 2) tail = (tail + 1.0 / n) * z;
+  for (int n = 21; n >= 3; n -= 2)
+    tail = (tail + 1.0 / n) * z;
   // tail = z/3 + z^2/5 + ...; ln m = 2 s (1 + tail).
   const Pair head = sum(2 * s, 2 * s_low + 2 * s * tail);
   const Pair scaled = sum(k * kLn2High, head.high);
@@ -69,7 +70,8 @@ double exponential(Pair x) {
   const double k = std::floor(x.high / (kLn2High + kLn2Low) + 0.5);
   const double r = ((x.high - k * kLn2High) - k * kLn2Low) + x.low;
   double series = 1;
-  for (int n = 18; n >= 1; --n) series = 1 + series * r / n;
+  for (int n = 18; n >= 1; --n)
+    series = 1 + series * r / n;
   TRAINYARD_CHECK(k > -1022 && k < 1023, "power overflows: 2^{}", k);
   const auto exponent = static_cast<std::uint64_t>(static_cast<std::int64_t>(k) + 1023);
   return series * std::bit_cast<double>(exponent << 52);

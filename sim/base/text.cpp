@@ -22,7 +22,8 @@ std::string three_digits(double value) {
 
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<int> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (std::size_t j = 0; j <= b.size(); ++j)
+    row[j] = static_cast<int>(j);
   for (std::size_t i = 1; i <= a.size(); ++i) {
     int diagonal = row[0];
     row[0] = static_cast<int>(i);
@@ -60,14 +61,13 @@ std::string escape_control(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     // U+202A..U+202E and U+2066..U+2069 reorder what a terminal shows.
-    const bool bidirectional =
-        byte == 0xE2 && i + 2 < text.size() &&
-        ((static_cast<unsigned char>(text[i + 1]) == 0x80 &&
-          static_cast<unsigned char>(text[i + 2]) >= 0xAA &&
-          static_cast<unsigned char>(text[i + 2]) <= 0xAE) ||
-         (static_cast<unsigned char>(text[i + 1]) == 0x81 &&
-          static_cast<unsigned char>(text[i + 2]) >= 0xA6 &&
-          static_cast<unsigned char>(text[i + 2]) <= 0xA9));
+    const bool bidirectional = byte == 0xE2 && i + 2 < text.size() &&
+                               ((static_cast<unsigned char>(text[i + 1]) == 0x80 &&
+                                 static_cast<unsigned char>(text[i + 2]) >= 0xAA &&
+                                 static_cast<unsigned char>(text[i + 2]) <= 0xAE) ||
+                                (static_cast<unsigned char>(text[i + 1]) == 0x81 &&
+                                 static_cast<unsigned char>(text[i + 2]) >= 0xA6 &&
+                                 static_cast<unsigned char>(text[i + 2]) <= 0xA9));
     if (bidirectional) {
       for (int k = 0; k < 3; ++k, ++i)
         out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[i]));
@@ -86,7 +86,8 @@ std::string to_text(Duration duration) {
   static constexpr std::array<std::pair<double, std::string_view>, 5> kUnits = {
       {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}, {1e-12, "ps"}}};
   for (const auto& [scale, unit] : kUnits) {
-    if (std::abs(seconds) >= scale) return fmt::format("{} {}", three_digits(seconds / scale), unit);
+    if (std::abs(seconds) >= scale)
+      return fmt::format("{} {}", three_digits(seconds / scale), unit);
   }
   return "0 s";
 }

@@ -23,8 +23,8 @@ std::optional<std::string_view> find_nearest(std::string_view word,
 std::vector<std::string_view> nearest(std::string_view word,
                                       std::span<const std::string_view> known, std::size_t count);
 
-// Control bytes, escape sequences and bidirectional overrides as \xNN, so that no text of a file can
-// drive a terminal. Valid UTF-8 otherwise passes unchanged.
+// Control bytes, escape sequences and bidirectional overrides as \xNN, so that no text of a file
+// can drive a terminal. Valid UTF-8 otherwise passes unchanged.
 std::string escape_control(std::string_view text);
 
 // For people: "1.42 s", "35.1 ms", "59.3 GiB". Three significant digits, no exponent.

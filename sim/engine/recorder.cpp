@@ -69,15 +69,17 @@ void Recorder::memory(const StreamState& stream, const MemoryEffect& effect, Dur
                            .bytes = effect.bytes});
 }
 
-// Kernels were recorded in order of time, so those of an actor with one compute stream are in order already:
-// they only need to be dealt to their actors.
+// Kernels were recorded in order of time, so those of an actor with one compute stream are in order
+// already: they only need to be dealt to their actors.
 void Recorder::sort_kernels() {
   std::vector<std::size_t> place(state_.actors.size() + 1, 0);
-  for (const KernelSpan& kernel : trace_.kernels) ++place[index(kernel.actor) + 1];
+  for (const KernelSpan& kernel : trace_.kernels)
+    ++place[index(kernel.actor) + 1];
   std::partial_sum(place.begin(), place.end(), place.begin());
   const std::vector<std::size_t> first = place;
   std::vector<KernelSpan> dealt(trace_.kernels.size());
-  for (const KernelSpan& kernel : trace_.kernels) dealt[place[index(kernel.actor)]++] = kernel;
+  for (const KernelSpan& kernel : trace_.kernels)
+    dealt[place[index(kernel.actor)]++] = kernel;
   const auto in_order = [](const KernelSpan& a, const KernelSpan& b) {
     return std::tie(a.call, a.op, a.kernel) < std::tie(b.call, b.op, b.kernel);
   };

@@ -197,6 +197,7 @@ void Reader::unknown_key(const Member& member) {
   }
   if (hint.empty() && here.size() <= kListedNames) hint = "known: " + joined(here);
   error(member.at, member.key, "unknown key", hint);
+  diagnostics_.back().harmless = true;
 }
 
 void Reader::unknown_name(const FieldInfo& info, const Value& value,

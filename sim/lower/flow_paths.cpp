@@ -4,7 +4,9 @@
 
 namespace trainyard {
 
-int ring_count(int servers, int ranks_per_server) { return servers == 1 ? 1 : ranks_per_server; }
+int ring_count(int servers, int ranks_per_server) {
+  return servers == 1 ? 1 : ranks_per_server;
+}
 
 std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_per_server) {
   std::vector<std::vector<int>> servers;
@@ -16,7 +18,8 @@ std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_
     servers.back().push_back(gpu);
   }
   std::size_t most = 0;
-  for (const std::vector<int>& server : servers) most = std::max(most, server.size());
+  for (const std::vector<int>& server : servers)
+    most = std::max(most, server.size());
   const int rings = ring_count(static_cast<int>(servers.size()), static_cast<int>(most));
 
   std::vector<std::pair<int, int>> edges;
@@ -33,7 +36,8 @@ std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_
   return edges;
 }
 
-std::uint32_t add_path(const Topology& topology, int from_gpu, int to_gpu, RankStructure& structure) {
+std::uint32_t add_path(const Topology& topology, int from_gpu, int to_gpu,
+                       RankStructure& structure) {
   RankStructure::Path path;
   path.source = static_cast<std::uint32_t>(from_gpu);
   path.destination = static_cast<std::uint32_t>(to_gpu);

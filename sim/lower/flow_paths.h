@@ -10,15 +10,16 @@
 
 namespace trainyard {
 
-// How many rings a collective splits its bytes over: one inside a server; across servers one for every rank
-// that the group has on a server, each entering and leaving at another rank so that all their NICs work.
-// Source: NCCL's ring search (connect.cc), cost-models A1.
+// How many rings a collective splits its bytes over: one inside a server; across servers one for
+// every rank that the group has on a server, each entering and leaving at another rank so that all
+// their NICs work. Source: NCCL's ring search (connect.cc), cost-models A1.
 int ring_count(int servers, int ranks_per_server);
 
 // (from, to) of every edge of those rings. GPUs of one server stay together in each ring.
 std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_per_server);
 
 // Adds the route between two GPUs to the structure's paths and returns its index.
-std::uint32_t add_path(const Topology& topology, int from_gpu, int to_gpu, RankStructure& structure);
+std::uint32_t add_path(const Topology& topology, int from_gpu, int to_gpu,
+                       RankStructure& structure);
 
 }  // namespace trainyard

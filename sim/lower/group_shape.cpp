@@ -39,9 +39,11 @@ GroupShape GroupShapes::of_group(std::span<const int> gpus) {
   if (placement.servers > 1) {
     const double all = server_nic_bandwidth(server).count();
     const double members = placement.gpus_per_server;
-    const double own = std::min(all, members * server.nic_bandwidth.count() * server.nic_efficiency *
-                                         std::max(1, server.nics / server.gpus));
-    shape.inter_bandwidth = BytesPerSecond(flows_ ? own : std::min(own, all * members / server.gpus));
+    const double own =
+        std::min(all, members * server.nic_bandwidth.count() * server.nic_efficiency *
+                          std::max(1, server.nics / server.gpus));
+    shape.inter_bandwidth =
+        BytesPerSecond(flows_ ? own : std::min(own, all * members / server.gpus));
     const int per_server = server.gpus;
     const auto other = std::find_if(gpus.begin(), gpus.end(), [&](int gpu) {
       return gpu / per_server != gpus.front() / per_server;
@@ -58,7 +60,8 @@ GroupShape GroupShapes::of_pair(int from, int to, int crossing) {
   if (from / server.gpus == to / server.gpus) {
     shape.servers = 1;
     shape.ranks_per_server = 2;
-    shape.intra_bandwidth = ring({std::min(from, to) % server.gpus, std::max(from, to) % server.gpus});
+    shape.intra_bandwidth =
+        ring({std::min(from, to) % server.gpus, std::max(from, to) % server.gpus});
     shape.intra_latency = inter_latency(cluster_, from, to);
     return shape;
   }
@@ -67,7 +70,8 @@ GroupShape GroupShapes::of_pair(int from, int to, int crossing) {
   // A message uses the NIC of its rank.
   const double line = server.nic_bandwidth.count() * server.nic_efficiency;
   const double all = server_nic_bandwidth(server).count();
-  shape.inter_bandwidth = BytesPerSecond(flows_ ? line : std::min(line, all / std::max(1, crossing)));
+  shape.inter_bandwidth =
+      BytesPerSecond(flows_ ? line : std::min(line, all / std::max(1, crossing)));
   shape.inter_latency = latency_between(from, to);
   return shape;
 }

@@ -16,16 +16,16 @@ namespace trainyard {
 class GroupShapes {
  public:
   // With `flows` the links themselves share bandwidth, so a group is offered all NICs it can reach;
-  // without, its part of them while all groups of its kind communicate at once, and the latency between
-  // the two servers furthest apart: a group's slowest hop sets its pace, and ranks whose groups differ only
-  // in the switches they cross stay alike.
+  // without, its part of them while all groups of its kind communicate at once, and the latency
+  // between the two servers furthest apart: a group's slowest hop sets its pace, and ranks whose
+  // groups differ only in the switches they cross stay alike.
   GroupShapes(const ClusterSpec& cluster, bool flows);
 
   // Of a collective's group. Requires: at least two ranks.
   GroupShape of_group(std::span<const int> gpus);
 
-  // Of a message between two ranks; `crossing` ranks of the sender's server send to another one at the
-  // same time.
+  // Of a message between two ranks; `crossing` ranks of the sender's server send to another one at
+  // the same time.
   GroupShape of_pair(int from, int to, int crossing);
 
  private:

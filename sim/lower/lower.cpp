@@ -13,8 +13,8 @@
 namespace trainyard {
 namespace {
 
-// Where a message of rank r goes: one step along the pipeline, wrapping from the last stage to the first
-// when stages hold several chunks.
+// Where a message of rank r goes: one step along the pipeline, wrapping from the last stage to the
+// first when stages hold several chunks.
 enum class Direction : std::uint8_t { forward, backward };
 
 // What a rank structure's edge stands for.
@@ -97,13 +97,15 @@ class Lowering {
   std::map<std::pair<EdgeInfo::Kind, decltype(as_key(GroupShape{}))>, std::uint32_t> shape_index_;
   std::vector<double> slowdown_;  // by rank
   RankClasses classes_;
-  std::vector<std::uint32_t> first_link_;                      // by link class
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t> crossings_;  // (path, link) classes
+  std::vector<std::uint32_t> first_link_;  // by link class
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t>
+      crossings_;  // (path, link) classes
   Lowered result_;
 };
 
 void Lowering::estimate_kernels() {
-  for (const Kernel& kernel : plan_.kernels) result_.kernels.push_back(compute_.time(kernel));
+  for (const Kernel& kernel : plan_.kernels)
+    result_.kernels.push_back(compute_.time(kernel));
 }
 
 void Lowering::colour_ranks() {
@@ -124,7 +126,8 @@ void Lowering::colour_links() {
   std::map<double, std::uint32_t> colours;
   for (const Link& link : topology_->links()) {
     const auto next = static_cast<std::uint32_t>(colours.size());
-    structure_.link_colour.push_back(colours.try_emplace(link.bandwidth.count(), next).first->second);
+    structure_.link_colour.push_back(
+        colours.try_emplace(link.bandwidth.count(), next).first->second);
   }
 }
 
@@ -314,7 +317,8 @@ void Lowering::make_connections() {
     seen[classes_.of_edge[e]] = true;
     const RankStructure::Edge& edge = structure_.edges[e];
     std::vector<ActorId> members;
-    for (const std::uint32_t rank : edge.members) members.push_back(ActorId(classes_.of_rank[rank]));
+    for (const std::uint32_t rank : edge.members)
+      members.push_back(ActorId(classes_.of_rank[rank]));
     const EdgeInfo& info = edges_[e];
     if (info.kind == EdgeInfo::Kind::tensor || info.kind == EdgeInfo::Kind::data) {
       std::sort(members.begin(), members.end());
@@ -323,7 +327,8 @@ void Lowering::make_connections() {
           info.kind == EdgeInfo::Kind::tensor ? CollectivePort::tensor : CollectivePort::data);
       const CommunicatorId id =
           machine.communicators.push_back({members, info.shape, folded_paths(edge)});
-      for (const ActorId member : members) machine.actors[member].communicators[port] = id;
+      for (const ActorId member : members)
+        machine.actors[member].communicators[port] = id;
       continue;
     }
     const bool forward = info.kind == EdgeInfo::Kind::forward;

@@ -1,5 +1,5 @@
-// Lowers a step plan onto a cluster: kernels become durations, collectives and messages become transfers with
-// latency, bytes and routes, ranks become actors (one per class, or all).
+// Lowers a step plan onto a cluster: kernels become durations, collectives and messages become
+// transfers with latency, bytes and routes, ranks become actors (one per class, or all).
 #pragma once
 
 #include <cstdint>
@@ -28,28 +28,28 @@ struct RankClass {
   int ranks = 0;           // how many there are
   int stage = 0;
   double slowdown = 1;
-  ActorId actor{};         // that simulates the representative
+  ActorId actor{};  // that simulates the representative
 };
 
 // A message or collective as it was estimated, for the report.
 struct TransferEstimate {
   bool point_to_point = false;
-  CollectiveSpec spec;     // kind is meaningless for a message
+  CollectiveSpec spec;  // kind is meaningless for a message
   GroupShape shape;
   MessageTerms terms;
 };
 
 struct Lowered {
   Machine machine;
-  std::vector<std::unique_ptr<KernelTimes>> times;   // owned here, pointed to by the actors
-  std::vector<RankClass> classes;                    // also when every rank is an actor
+  std::vector<std::unique_ptr<KernelTimes>> times;  // owned here, pointed to by the actors
+  std::vector<RankClass> classes;                   // also when every rank is an actor
   std::vector<std::uint32_t> class_of_rank;
-  std::vector<Estimate> kernels;                     // by StepPlan::kernels, without slow-down
+  std::vector<Estimate> kernels;                         // by StepPlan::kernels, without slow-down
   std::vector<std::vector<TransferEstimate>> transfers;  // like Machine::transfers
 };
 
-// `topology` is used with Fidelity::flow only and may be null otherwise. The plan must outlive the result.
-// Requires: ranks.world_size() GPUs in the cluster.
+// `topology` is used with Fidelity::flow only and may be null otherwise. The plan must outlive the
+// result. Requires: ranks.world_size() GPUs in the cluster.
 Lowered lower(const StepPlan& plan, const RankMap& ranks, const ClusterSpec& cluster,
               const Topology* topology, const ComputeCost& compute, const MessageCost& messages,
               const LowerOptions& options);

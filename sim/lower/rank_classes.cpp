@@ -42,7 +42,8 @@ void count_tail(std::vector<std::uint32_t>& key, std::size_t begin) {
   std::vector<std::uint32_t> runs;
   for (std::size_t i = begin; i < key.size();) {
     std::size_t j = i;
-    while (j < key.size() && key[j] == key[i]) ++j;
+    while (j < key.size() && key[j] == key[i])
+      ++j;
     runs.insert(runs.end(), {key[i], static_cast<std::uint32_t>(j - i)});
     i = j;
   }
@@ -73,10 +74,12 @@ class Refiner {
       : s_(structure),
         edges_of_rank_(s_.rank_colour.size(), s_.edges.size(),
                        [&](std::size_t e, auto emit) {
-                         for (const std::uint32_t rank : s_.edges[e].members) emit(rank);
+                         for (const std::uint32_t rank : s_.edges[e].members)
+                           emit(rank);
                        }),
         paths_of_link_(s_.link_colour.size(), s_.paths.size(), [&](std::size_t p, auto emit) {
-          for (const std::uint32_t link : s_.paths[p].links) emit(link);
+          for (const std::uint32_t link : s_.paths[p].links)
+            emit(link);
         }) {
     classes_.of_rank = s_.rank_colour;
     classes_.of_link = s_.link_colour;
@@ -105,10 +108,12 @@ class Refiner {
     for (std::size_t p = 0; p < s_.paths.size(); ++p) {
       const RankStructure::Path& path = s_.paths[p];
       key_ = {classes_.of_rank[path.source], classes_.of_rank[path.destination]};
-      for (const std::uint32_t link : path.links) key_.push_back(classes_.of_link[link]);
+      for (const std::uint32_t link : path.links)
+        key_.push_back(classes_.of_link[link]);
       classes_.of_path[p] = palette.colour(key_);
     }
-    // A path also tells its edge's kind and company apart; the edge's colour of the last round holds both.
+    // A path also tells its edge's kind and company apart; the edge's colour of the last round
+    // holds both.
     if (round_++ > 0) {
       Palette finer;
       for (std::size_t e = 0; e < s_.edges.size(); ++e) {
@@ -127,11 +132,13 @@ class Refiner {
     for (std::size_t e = 0; e < s_.edges.size(); ++e) {
       const RankStructure::Edge& edge = s_.edges[e];
       key_ = {edge.label, edge.ordered ? 1U : 0U};
-      for (const std::uint32_t rank : edge.members) key_.push_back(classes_.of_rank[rank]);
+      for (const std::uint32_t rank : edge.members)
+        key_.push_back(classes_.of_rank[rank]);
       if (!edge.ordered) count_tail(key_, 2);
       key_.push_back(static_cast<std::uint32_t>(key_.size()));
       const std::size_t paths = key_.size();
-      for (const std::uint32_t path : edge.paths) key_.push_back(classes_.of_path[path]);
+      for (const std::uint32_t path : edge.paths)
+        key_.push_back(classes_.of_path[path]);
       count_tail(key_, paths);
       classes_.of_edge[e] = palette.colour(key_);
     }
@@ -189,7 +196,9 @@ Colours identity(std::size_t size) {
 
 }  // namespace
 
-RankClasses refine(const RankStructure& structure) { return Refiner(structure).run(); }
+RankClasses refine(const RankStructure& structure) {
+  return Refiner(structure).run();
+}
 
 RankClasses unfolded(const RankStructure& structure) {
   RankClasses classes;

@@ -1,10 +1,10 @@
 // Rank classes: which ranks behave alike, so that one of each class is simulated for all.
 //
 // Ranks, their groups, and the links that groups use are coloured; a colour is refined until it is
-// equitable: all ranks of a colour run equal programs on equal GPUs in equal groups, all groups of a colour
-// have as many members of each colour on as many links of each colour, and all links of a colour have
-// the same capacity and carry as many paths of each colour. Fluid max-min sharing depends on nothing
-// else, so the folded machine gives the integers of the unfolded one.
+// equitable: all ranks of a colour run equal programs on equal GPUs in equal groups, all groups of
+// a colour have as many members of each colour on as many links of each colour, and all links of a
+// colour have the same capacity and carry as many paths of each colour. Fluid max-min sharing
+// depends on nothing else, so the folded machine gives the integers of the unfolded one.
 //
 // Source: colour refinement (1-dimensional Weisfeiler-Leman), Berkholz, Bonsma, Grohe, 2017.
 #pragma once
@@ -17,8 +17,8 @@ namespace trainyard {
 
 // What ranks have in common. Indices are dense; colours are too.
 struct RankStructure {
-  // A communicator or a channel. `label` tells kinds and sizes apart; `ordered` ones (a channel's source and
-  // destination) distinguish their members by place.
+  // A communicator or a channel. `label` tells kinds and sizes apart; `ordered` ones (a channel's
+  // source and destination) distinguish their members by place.
   struct Edge {
     std::uint32_t label = 0;
     bool ordered = false;
@@ -40,8 +40,8 @@ struct RankClasses {
   std::uint32_t ranks = 0, edges = 0, paths = 0, links = 0;       // how many classes
 };
 
-// Classes are numbered by their first members. O((members + path links) log) per round, at most as many
-// rounds as there are ranks and links; a symmetric job needs two.
+// Classes are numbered by their first members. O((members + path links) log) per round, at most as
+// many rounds as there are ranks and links; a symmetric job needs two.
 RankClasses refine(const RankStructure& structure);
 
 // Every rank, edge, path and link in a class of its own.

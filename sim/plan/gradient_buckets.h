@@ -9,8 +9,8 @@
 namespace trainyard {
 
 // Full buckets leave as soon as they are full; what is left leaves with flush().
-// Source: Li et al., PyTorch Distributed, VLDB 2020, section 3.2.3 (the first bucket is smaller so that
-// communication starts early).
+// Source: Li et al., PyTorch Distributed, VLDB 2020, section 3.2.3 (the first bucket is smaller so
+// that communication starts early).
 class GradientBuckets {
  public:
   // Requires: both sizes positive.

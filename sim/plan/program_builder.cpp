@@ -10,7 +10,7 @@ namespace trainyard {
 namespace {
 
 constexpr std::array<std::string_view, kStreams> kStreamNames = {
-    "compute",      "tensor parallel",  "data parallel",    "send forward",
+    "compute",       "tensor parallel", "data parallel",   "send forward",
     "send backward", "receive forward", "receive backward"};
 
 // The index of `item` in `table`, added if it is new. Tables hold a few dozen items.
@@ -35,7 +35,8 @@ StreamKind stream_of(ChannelPort port) {
 }  // namespace
 
 ProgramBuilder::ProgramBuilder(StepPlan& plan) : plan_(plan) {
-  for (const std::string_view stream : kStreamNames) program_.streams.emplace_back(stream);
+  for (const std::string_view stream : kStreamNames)
+    program_.streams.emplace_back(stream);
 }
 
 void ProgramBuilder::begin_block() {
@@ -56,9 +57,7 @@ std::uint32_t ProgramBuilder::end_block() {
 }
 
 MemoryEffect ProgramBuilder::effect(MemoryKind kind, std::int64_t bytes, const std::string& owner) {
-  return {.bytes = bytes,
-          .owner = label_index(owner),
-          .category = static_cast<std::uint8_t>(kind)};
+  return {.bytes = bytes, .owner = label_index(owner), .category = static_cast<std::uint8_t>(kind)};
 }
 
 void ProgramBuilder::hold(MemoryKind kind, Bytes bytes, const std::string& owner) {
@@ -126,8 +125,8 @@ void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
   if (tensor) mark_pending_wait();
   push({.kind = OpKind::collective,
         .stream = static_cast<std::uint8_t>(tensor ? StreamKind::tensor : StreamKind::data),
-        .waits = static_cast<std::uint8_t>(
-            stream_bit(StreamKind::compute) | (tensor ? 0U : stream_bit(StreamKind::tensor))),
+        .waits = static_cast<std::uint8_t>(stream_bit(StreamKind::compute) |
+                                           (tensor ? 0U : stream_bit(StreamKind::tensor))),
         .group = static_cast<std::uint8_t>(tensor ? OpGroup::tensor : OpGroup::data),
         .subject = index_in(tensor ? plan_.tensor : plan_.data, spec),
         .port = static_cast<std::uint32_t>(port),
@@ -135,12 +134,13 @@ void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
        label);
 }
 
-// A wait holds for what its stream has taken in so far. If a collective follows before any kernel, the
-// compute stream takes the wait first, as an op without kernels, so that the next kernel does not wait for
-// the new collective too.
+// A wait holds for what its stream has taken in so far. If a collective follows before any kernel,
+// the compute stream takes the wait first, as an op without kernels, so that the next kernel does
+// not wait for the new collective too.
 void ProgramBuilder::mark_pending_wait() {
   if ((pending_waits_ & stream_bit(StreamKind::tensor)) == 0) return;
-  program_.segments.push_back({.first_kernel = static_cast<std::uint32_t>(program_.kernels.size())});
+  program_.segments.push_back(
+      {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size())});
   push({.kind = OpKind::compute,
         .stream = static_cast<std::uint8_t>(StreamKind::compute),
         .waits = pending_waits_,

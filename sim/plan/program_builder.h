@@ -1,4 +1,5 @@
-// Writes one stage's program: turns work items into ops and keeps the program's tables free of repeats.
+// Writes one stage's program: turns work items into ops and keeps the program's tables free of
+// repeats.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,8 @@ class ProgramBuilder {
   Program program_;
   std::map<std::string, std::uint32_t> label_index_;
   std::vector<Op> ops_;
-  std::vector<std::vector<MemoryEffect>> op_effects_;  // of ops_, written to the program at end_block
+  std::vector<std::vector<MemoryEffect>>
+      op_effects_;  // of ops_, written to the program at end_block
   std::vector<MemoryEffect> pending_holds_;
   std::uint8_t pending_waits_ = 0;
   std::vector<std::uint32_t> segment_;  // kernels not yet in an op

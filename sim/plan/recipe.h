@@ -20,8 +20,8 @@ struct TrainingRecipe {
   std::int64_t micro_batch = 1;      // per data-parallel replica and micro-batch
   std::int64_t sequence_length = 1;  // tokens; 1 for images
   Dtype compute = Dtype::bf16;
-  Dtype gradients = Dtype::bf16;     // in which gradients are kept and reduced
-  bool master_weights = true;        // fp32 copy kept by the optimizer (16-bit compute only)
+  Dtype gradients = Dtype::bf16;  // in which gradients are kept and reduced
+  bool master_weights = true;     // fp32 copy kept by the optimizer (16-bit compute only)
   Optimizer optimizer = Optimizer::adam;
   Recompute recompute = Recompute::none;
   bool fused_attention = false;
@@ -39,8 +39,8 @@ struct ParallelDegrees {
   }
 };
 
-// How layers are dealt to the stages: evenly by count, evenly by forward FLOPs (embedding and logits
-// count), or as a list of one number per stage and chunk, in forward order (chunk-major).
+// How layers are dealt to the stages: evenly by count, evenly by forward FLOPs (embedding and
+// logits count), or as a list of one number per stage and chunk, in forward order (chunk-major).
 enum class LayerSplit : std::uint8_t { uniform, balanced, list };
 
 struct ParallelPlan {

@@ -51,8 +51,9 @@ std::vector<ChainRange> cut_balanced(const NetworkWork& work, int parts) {
       for (int j = i + 1; j <= places - (k - 1); ++j) {
         const double first_part = weight(i, j);
         if (first_part >= best) break;
-        best = std::min(best, std::max(first_part, least[static_cast<std::size_t>(k) - 1]
-                                                         [static_cast<std::size_t>(j)]));
+        best = std::min(
+            best, std::max(first_part,
+                           least[static_cast<std::size_t>(k) - 1][static_cast<std::size_t>(j)]));
       }
       least[static_cast<std::size_t>(k)][static_cast<std::size_t>(i)] = best;
     }
@@ -60,9 +61,11 @@ std::vector<ChainRange> cut_balanced(const NetworkWork& work, int parts) {
   const double bound = least[static_cast<std::size_t>(parts)][0];
   std::vector<ChainRange> ranges;
   for (int k = parts, i = 0; k >= 1; --k) {
-    // As many places as the bound allows: the later stages, which also wait longest, are the lighter.
+    // As many places as the bound allows: the later stages, which also wait longest, are the
+    // lighter.
     int j = i + 1;
-    while (j + 1 <= places - (k - 1) && weight(i, j + 1) <= bound) ++j;
+    while (j + 1 <= places - (k - 1) && weight(i, j + 1) <= bound)
+      ++j;
     if (k == 1) j = places;
     ranges.push_back({i, j});
     i = j;
@@ -85,12 +88,14 @@ std::vector<ChainRange> split_layers(const NetworkWork& work, const PipelineShap
   std::vector<int> counts = layers_per_chunk;
   if (split == LayerSplit::uniform) {
     counts.assign(static_cast<std::size_t>(parts), divisible / parts);
-    for (int k = 0; k < divisible % parts; ++k) ++counts[static_cast<std::size_t>(k)];
+    for (int k = 0; k < divisible % parts; ++k)
+      ++counts[static_cast<std::size_t>(k)];
   }
   TRAINYARD_CHECK(static_cast<int>(counts.size()) == parts, "{} counts for {} virtual stages",
                   counts.size(), parts);
   int sum = 0;
-  for (const int count : counts) sum += count;
+  for (const int count : counts)
+    sum += count;
   TRAINYARD_CHECK(sum == divisible, "the split deals {} of {} layers", sum, divisible);
   return cut_by_counts(work, counts);
 }

@@ -15,14 +15,16 @@ struct ChainRange {
   friend bool operator==(const ChainRange&, const ChainRange&) = default;
 };
 
-// One range per virtual stage, in forward order: range[chunk * stages + stage]. Places that a split does
-// not count (embedding, logits) stay with the divisible place before them, or after them at the start.
+// One range per virtual stage, in forward order: range[chunk * stages + stage]. Places that a split
+// does not count (embedding, logits) stay with the divisible place before them, or after them at
+// the start.
 //   uniform:  equal counts; where they cannot be equal the first virtual stages get one more.
-//   balanced: the largest sum of forward FLOPs of a virtual stage is as small as it can be, and the later
+//   balanced: the largest sum of forward FLOPs of a virtual stage is as small as it can be, and the
+//   later
 //             stages are as light as that allows (every place counts, also embedding and logits).
 //   list:     layers_per_chunk says how many divisible places each virtual stage gets.
-// Requires: at least as many divisible places as virtual stages (balanced: places); a list of stages *
-// chunks entries that sum to the divisible places.
+// Requires: at least as many divisible places as virtual stages (balanced: places); a list of
+// stages * chunks entries that sum to the divisible places.
 std::vector<ChainRange> split_layers(const NetworkWork& work, const PipelineShape& shape,
                                      LayerSplit split, const std::vector<int>& layers_per_chunk);
 

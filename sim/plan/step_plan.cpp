@@ -172,8 +172,8 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
       last_backward[static_cast<std::size_t>(order[i].chunk)] = i;
   }
 
-  // Blocks are written when they are first called, so that buckets are numbered in the order in which they
-  // leave.
+  // Blocks are written when they are first called, so that buckets are numbered in the order in
+  // which they leave.
   constexpr std::uint32_t kUnwritten = ~0U;
   std::vector<ChunkBlocks> blocks(static_cast<std::size_t>(step_.shape.chunks),
                                   {kUnwritten, kUnwritten, kUnwritten});
@@ -217,7 +217,8 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .compute = recipe.compute};
 }
 
-StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan) {
+StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe,
+                   const ParallelPlan& plan) {
   StepPlan step;
   step.shape = {.stages = plan.degrees.pipeline,
                 .microbatches = microbatches(recipe, plan),

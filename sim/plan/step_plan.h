@@ -1,8 +1,9 @@
 // One training step as rank programs: the schedule's passes filled with the network's kernels, the
-// collectives of tensor and data parallelism, the messages of the pipeline, and the memory they hold.
+// collectives of tensor and data parallelism, the messages of the pipeline, and the memory they
+// hold.
 //
-// All ranks of a stage run the same program. Kernels and transfers appear as indices into the tables of the
-// StepPlan; the lowering gives them times.
+// All ranks of a stage run the same program. Kernels and transfers appear as indices into the
+// tables of the StepPlan; the lowering gives them times.
 #pragma once
 
 #include <array>
@@ -68,20 +69,20 @@ struct CallInfo {
 
 struct StageProgram {
   Program program;
-  std::vector<CallInfo> calls;   // by Program::calls
-  std::int64_t parameters = 0;   // held by one rank of the stage
+  std::vector<CallInfo> calls;  // by Program::calls
+  std::int64_t parameters = 0;  // held by one rank of the stage
 };
 
 struct StepPlan {
   PipelineShape shape;
-  std::vector<ChainRange> layers;        // by chunk * stages + stage
+  std::vector<ChainRange> layers;  // by chunk * stages + stage
   std::vector<StageProgram> stages;
-  std::vector<Kernel> kernels;           // by Program::kernels
-  std::vector<CollectiveSpec> tensor;    // by Op::subject of collectives on CollectivePort::tensor
-  std::vector<CollectiveSpec> data;      // ... on CollectivePort::data
-  std::vector<Bytes> messages;           // ... of sends and receives
-  Flops model_flops;                     // of one step over all ranks, without recomputation
-  Flops executed_flops;                  // with it
+  std::vector<Kernel> kernels;         // by Program::kernels
+  std::vector<CollectiveSpec> tensor;  // by Op::subject of collectives on CollectivePort::tensor
+  std::vector<CollectiveSpec> data;    // ... on CollectivePort::data
+  std::vector<Bytes> messages;         // ... of sends and receives
+  Flops model_flops;                   // of one step over all ranks, without recomputation
+  Flops executed_flops;                // with it
 };
 
 // Micro-batches per replica and step: global_batch / (data * micro_batch).
@@ -90,8 +91,8 @@ int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan);
 // How each layer of the plan is executed.
 Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan);
 
-// Requires: degrees that divide what they must (sim/scenario validates), a known schedule that supports the
-// shape. `work` is network_work(network, execution(recipe, plan)).
+// Requires: degrees that divide what they must (sim/scenario validates), a known schedule that
+// supports the shape. `work` is network_work(network, execution(recipe, plan)).
 StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan);
 
 }  // namespace trainyard

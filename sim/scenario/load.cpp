@@ -64,7 +64,8 @@ Loaded load_one(Value document, const std::string& configs) {
   Loaded out;
   expand_presets(document, configs, out.diagnostics);
   out.sections = read_sections(document, out.diagnostics);
-  if (std::any_of(out.diagnostics.begin(), out.diagnostics.end(), is_error)) return out;
+  const auto spoils = [](const Diagnostic& d) { return is_error(d) && !d.harmless; };
+  if (std::any_of(out.diagnostics.begin(), out.diagnostics.end(), spoils)) return out;
   Findings findings;
   out.scenario = assemble(out.sections, document, configs, findings);
   if (!findings.has_errors()) validate(out.scenario, out.sections, findings);

@@ -164,7 +164,10 @@ void Validator::check_layers() {
                       fmt::format("the numbers sum to {}, the network has {} layers", sum, layers));
     return;
   }
-  if (parts > layers) {
+  // A balanced split may leave the embedding or the logits alone on a chunk.
+  const std::int64_t places =
+      plan_.layer_split == LayerSplit::balanced ? chain_length(scenario_.network) : layers;
+  if (parts > places) {
     findings_.error("/parallelism/pp", fmt::format("{} layers are too few for {}", layers, chunks));
   } else if (plan_.layer_split == LayerSplit::uniform && layers % parts != 0) {
     findings_.error("/parallelism/pp",

@@ -10,11 +10,14 @@ namespace {
 
 using Totals = std::array<double, 4>;  // seconds by Basis
 
-double& at(Totals& totals, Basis basis) { return totals[static_cast<std::size_t>(basis)]; }
+double& at(Totals& totals, Basis basis) {
+  return totals[static_cast<std::size_t>(basis)];
+}
 
 std::vector<std::uint64_t> calls_of_blocks(const Program& program) {
   std::vector<std::uint64_t> calls(program.blocks.size(), 0);
-  for (const Call& call : program.calls) ++calls[call.block];
+  for (const Call& call : program.calls)
+    ++calls[call.block];
   return calls;
 }
 
@@ -29,8 +32,7 @@ void add_program(const Lowered& lowered, const RankClass& rank_class, const Prog
       if (op.kind == OpKind::compute) {
         const Segment& segment = program.segments[op.subject];
         for (std::uint32_t k = 0; k < segment.kernels; ++k) {
-          const Estimate& estimate =
-              lowered.kernels[program.kernels[segment.first_kernel + k]];
+          const Estimate& estimate = lowered.kernels[program.kernels[segment.first_kernel + k]];
           at(totals, estimate.basis) += times * estimate.time.count() * rank_class.slowdown;
         }
         continue;
@@ -100,9 +102,16 @@ void note_transfer(const Profile* profile, const TransferEstimate& estimate, Not
   } else {
     what = fmt::format("{}, {} ranks on {} server{}", name(estimate.spec.kind), shape.ranks,
                        shape.servers, shape.servers == 1 ? "" : "s");
+    // Between servers the closed form adds to what a law says of one server.
+    const CollectiveLaw* law = nullptr;
     if (profile != nullptr) {
-      for (const CollectiveLaw& law : profile->collectives)
-        if (law.servers == shape.servers) from = law.from;
+      for (const CollectiveLaw& candidate : profile->collectives) {
+        if (law == nullptr || candidate.servers == shape.servers) law = &candidate;
+      }
+    }
+    if (law != nullptr) {
+      from = law->from;
+      if (law->servers != shape.servers) from.source += "; closed form between servers";
     }
   }
   notes.add(what, from, estimate.terms.basis);
@@ -117,7 +126,8 @@ void account_basis(const Job& job, const Step& step, StepReport& report) {
     add_program(step.lowered, rank_class, stage.program, totals);
   }
   double sum = 0;
-  for (const double seconds : totals) sum += seconds;
+  for (const double seconds : totals)
+    sum += seconds;
   for (std::size_t b = 0; b < totals.size(); ++b) {
     if (totals[b] > 0) report.basis.push_back({static_cast<Basis>(b), totals[b] / sum});
   }

@@ -14,9 +14,9 @@ namespace trainyard {
 namespace detail {
 template <class Record>
 std::span<const Record> of_actor(const std::vector<Record>& records, ActorId actor) {
-  const auto [first, last] = std::equal_range(
-      records.begin(), records.end(), Record{.actor = actor},
-      [](const Record& a, const Record& b) { return a.actor < b.actor; });
+  const auto [first, last] =
+      std::equal_range(records.begin(), records.end(), Record{.actor = actor},
+                       [](const Record& a, const Record& b) { return a.actor < b.actor; });
   return {first, last};
 }
 }  // namespace detail
@@ -29,8 +29,8 @@ inline std::span<const KernelSpan> kernels_of(const Trace& trace, ActorId actor)
   return detail::of_actor(trace.kernels, actor);
 }
 
-// The changes of an actor's memory from the start of the step until its peak is first reached. Together with
-// the program's resident memory they are what is live at the peak.
+// The changes of an actor's memory from the start of the step until its peak is first reached.
+// Together with the program's resident memory they are what is live at the peak.
 std::vector<MemoryChange> changes_to_peak(const Trace& trace, ActorId actor);
 
 // Adds the shares of predicted time by basis and the notes of their sources.

@@ -30,7 +30,8 @@ class Accountant {
   Accountant(const StageProgram& stage, std::span<const Span> spans,
              std::span<const KernelSpan> kernels, Duration end)
       : program_(stage.program), kernels_(kernels), end_(end) {
-    for (const Span& span : spans) streams_[op(span).stream].push_back(&span);
+    for (const Span& span : spans)
+      streams_[op(span).stream].push_back(&span);
   }
 
   Breakdown run() {
@@ -58,14 +59,16 @@ class Accountant {
     return a.call != b.call ? a.call < b.call : a.op < b.op;
   }
 
-  // The transfers in flight during [begin, end) among those `waits` names, enqueued before `until` if given.
+  // The transfers in flight during [begin, end) among those `waits` names, enqueued before `until`
+  // if given.
   std::vector<Interval> in_flight(Duration begin, Duration end, unsigned waits, const Span* until) {
     std::vector<Interval> intervals;
     for (std::size_t s = 0; s < streams_.size(); ++s) {
       if ((waits >> s & 1U) == 0) continue;
       const std::vector<const Span*>& stream = streams_[s];
       std::size_t& next = next_[s];
-      while (next < stream.size() && stream[next]->end <= begin) ++next;
+      while (next < stream.size() && stream[next]->end <= begin)
+        ++next;
       for (std::size_t i = next; i < stream.size() && stream[i]->begin < end; ++i) {
         const Span& span = *stream[i];
         if (until != nullptr && !enqueued_before(span, *until)) break;
@@ -79,7 +82,8 @@ class Accountant {
     return intervals;
   }
 
-  // [begin, end) in pieces on which nothing changes; the first interval that covers a piece names it.
+  // [begin, end) in pieces on which nothing changes; the first interval that covers a piece names
+  // it.
   void account(Duration begin, Duration end, const std::vector<Interval>& intervals,
                Duration issued) {
     std::vector<Duration> cuts = {begin, end};
@@ -140,7 +144,8 @@ Breakdown breakdown(const StageProgram& stage, std::span<const Span> spans,
                     std::span<const KernelSpan> kernels, Duration end) {
   const Breakdown result = Accountant(stage, spans, kernels, end).run();
   Duration sum{};
-  for (const Duration part : result) sum += part;
+  for (const Duration part : result)
+    sum += part;
   TRAINYARD_CHECK(sum == end, "the breakdown adds up to {} ps of {} ps", sum.count(), end.count());
   return result;
 }

@@ -108,7 +108,8 @@ void classes(const Job& /*job*/, const Step& step, Text out) {
     const RankClass& rank_class = step.lowered.classes[c];
     const Program& program = step.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
     std::size_t ops = 0;
-    for (const Call& call : program.calls) ops += program.blocks[call.block].ops.size();
+    for (const Call& call : program.calls)
+      ops += program.blocks[call.block].ops.size();
     fmt::format_to(out, "{:>5}  {:>6}  {:>6}  {:>5}  {:>8}  {:>8}  {:>8}\n", c,
                    rank_class.representative, rank_class.ranks, rank_class.stage,
                    shortest(rank_class.slowdown), program.calls.size(), ops);
@@ -136,8 +137,9 @@ std::string explain_stage(const Scenario& scenario, std::string_view stage) {
       simulate_step(job, {.unfold = false, .run = stage == "memory", .recorded_classes = {}});
   std::string text;
   const Text out(text);
-  const auto writer = std::find_if(kWriters.begin(), kWriters.end(),
-                                   [&](const Writer& candidate) { return candidate.name == stage; });
+  const auto writer = std::find_if(kWriters.begin(), kWriters.end(), [&](const Writer& candidate) {
+    return candidate.name == stage;
+  });
   TRAINYARD_CHECK(writer != kWriters.end(), "no stage {}", stage);
   writer->write(job, *step, out);
   return text;

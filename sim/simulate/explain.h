@@ -22,7 +22,8 @@ inline constexpr std::array<ExplainStage, 6> kExplainStages = {{
     {"classes", "which ranks are simulated for all, and their programs"},
 }};
 
-// Requires: a name of kExplainStages. Ends with a newline. Simulates the step where the stage needs it.
+// Requires: a name of kExplainStages. Ends with a newline. Simulates the step where the stage needs
+// it.
 std::string explain_stage(const Scenario& scenario, std::string_view stage);
 
 }  // namespace trainyard

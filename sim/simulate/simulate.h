@@ -13,18 +13,18 @@
 namespace trainyard {
 
 struct SimulateOptions {
-  bool unfold = false;         // simulate every rank instead of one per class
-  bool timeline = true;        // also build the timeline (lanes, memory curves)
-  int timeline_ranks = 64;     // at most so many ranks are shown, spread over the stages
+  bool unfold = false;      // simulate every rank instead of one per class
+  bool timeline = true;     // also build the timeline (lanes, memory curves)
+  int timeline_ranks = 64;  // at most so many ranks are shown, spread over the stages
 };
 
 struct Simulation {
   StepReport report;
-  Timeline timeline;           // empty unless asked for
+  Timeline timeline;  // empty unless asked for
 };
 
-// The job that a scenario describes, its profile read. Throws ScenarioError if that file is wrong or was made
-// on another GPU.
+// The job that a scenario describes, its profile read. Throws ScenarioError if that file is wrong
+// or was made on another GPU.
 Job job_of(const Scenario& scenario);
 
 // Requires: a scenario that load_scenario accepted. Throws what job_of throws.

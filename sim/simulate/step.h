@@ -1,5 +1,5 @@
-// The stages between a scenario and its report, with every intermediate value: what explain prints and
-// tests look into.
+// The stages between a scenario and its report, with every intermediate value: what explain prints
+// and tests look into.
 #pragma once
 
 #include <memory>
@@ -43,7 +43,8 @@ struct StepOptions {
   std::vector<bool> recorded_classes;  // empty: all
 };
 
-// Requires: a job that sim/scenario accepts. The result is movable: nothing in it points into `job`.
+// Requires: a job that sim/scenario accepts. The result is movable: nothing in it points into
+// `job`.
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options = {});
 
 MachinePeaks peaks(const GpuSpec& gpu);

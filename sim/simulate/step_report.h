@@ -1,5 +1,5 @@
-// What a user wants to know of a simulated step, as plain values: the writers of cli/report turn it into
-// text, JSON, Perfetto tracks and HTML. Definitions: docs/results.md.
+// What a user wants to know of a simulated step, as plain values: the writers of cli/report turn it
+// into text, JSON, Perfetto tracks and HTML. Definitions: docs/results.md.
 #pragma once
 
 #include <array>
@@ -20,17 +20,23 @@ enum class TimeCategory : std::uint8_t {
   exposed_tp,  // the compute stream waits for a transfer of its own that is in flight, by its group
   exposed_dp,
   exposed_pp,
-  bubble,      // waits for another rank that has not yet sent or joined
-  optimizer,   // optimizer kernels run
-  host,        // the next kernel is not yet issued by the host
-  input,       // waits for input
+  bubble,     // waits for another rank that has not yet sent or joined
+  optimizer,  // optimizer kernels run
+  host,       // the next kernel is not yet issued by the host
+  input,      // waits for input
 };
 inline constexpr std::size_t kTimeCategories = 8;
 std::string_view name(TimeCategory category);  // as in JSON: "compute", "exposed_tp", ...
 
 // Categories of the memory ledger, in the order of MemoryEffect::category.
 enum class MemoryCategory : std::uint8_t {
-  parameters, gradients, optimizer_state, activations, communication_buffers, workspace, context
+  parameters,
+  gradients,
+  optimizer_state,
+  activations,
+  communication_buffers,
+  workspace,
+  context
 };
 inline constexpr std::size_t kMemoryCategories = 7;
 std::string_view name(MemoryCategory category);
@@ -58,7 +64,7 @@ struct BasisShare {
 };
 
 struct SourceNote {
-  std::string what;      // "GEMM fp16", "all-reduce, 8 ranks"
+  std::string what;  // "GEMM fp16", "all-reduce, 8 ranks"
   std::string source, machine, residual;
   Basis basis;
 };
@@ -73,23 +79,23 @@ struct StepReport {
   int servers = 1;
   std::int64_t parameters = 0;  // of the whole network
   std::int64_t global_batch = 0, sequence_length = 0;
-  bool is_language = true;      // tokens mean something
+  bool is_language = true;  // tokens mean something
 
   bool fits = true;
   std::optional<std::string> deadlock;  // text; then no time is known
   std::optional<Duration> step_time;    // empty if it does not fit or never finishes
   Duration simulated_step{};            // what it would take with enough memory
   double samples_per_s = 0, tokens_per_s = 0, tokens_per_s_per_gpu = 0;
-  double model_flops = 0;               // per step
+  double model_flops = 0;  // per step
   double model_tflops_per_gpu = 0, mfu = 0, hfu = 0;
-  Breakdown breakdown{};                // of `slowest_rank`; sums to simulated_step
+  Breakdown breakdown{};  // of `slowest_rank`; sums to simulated_step
   int slowest_rank = 0;
   struct RankBreakdown {
     int rank = 0, count = 1, stage = 0;  // representative, ranks it stands for
     Breakdown breakdown{};               // sums to simulated_step: idle after its end is bubble
   };
   std::vector<RankBreakdown> ranks;
-  double bubble_fraction = 0;           // idle share of the compute streams, over all ranks
+  double bubble_fraction = 0;  // idle share of the compute streams, over all ranks
   MemoryReport memory;
   std::vector<BasisShare> basis;
   std::vector<SourceNote> sources;

@@ -53,8 +53,7 @@ void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   report.model_flops = step.plan.model_flops.count();
   report.samples_per_s = static_cast<double>(job.recipe.global_batch) / seconds;
   if (report.is_language) {
-    report.tokens_per_s =
-        report.samples_per_s * static_cast<double>(job.recipe.sequence_length);
+    report.tokens_per_s = report.samples_per_s * static_cast<double>(job.recipe.sequence_length);
     report.tokens_per_s_per_gpu = report.tokens_per_s / gpus;
   }
   report.model_tflops_per_gpu = report.model_flops / seconds / gpus / 1e12;
@@ -76,11 +75,9 @@ void break_down(const Step& step, StepReport& report) {
   for (std::size_t c = 0; c < lowered.classes.size(); ++c) {
     const RankClass& rank_class = lowered.classes[c];
     const StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
-    const Breakdown parts =
-        breakdown(stage, spans_of(trace, rank_class.actor), kernels_of(trace, rank_class.actor),
-                  trace.end);
-    report.ranks.push_back(
-        {rank_class.representative, rank_class.ranks, rank_class.stage, parts});
+    const Breakdown parts = breakdown(stage, spans_of(trace, rank_class.actor),
+                                      kernels_of(trace, rank_class.actor), trace.end);
+    report.ranks.push_back({rank_class.representative, rank_class.ranks, rank_class.stage, parts});
     const Duration busy = parts[static_cast<std::size_t>(TimeCategory::compute)] +
                           parts[static_cast<std::size_t>(TimeCategory::optimizer)];
     idle += rank_class.ranks * Seconds(trace.end - busy).count();
@@ -119,8 +116,8 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
     live[{change.category, change.owner}] += change.bytes;
   for (const auto& [key, bytes] : live) {
     if (bytes > 0)
-      memory.owners.push_back({static_cast<MemoryCategory>(key.first), program.labels[key.second],
-                               Bytes(bytes)});
+      memory.owners.push_back(
+          {static_cast<MemoryCategory>(key.first), program.labels[key.second], Bytes(bytes)});
   }
   std::stable_sort(memory.owners.begin(), memory.owners.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });

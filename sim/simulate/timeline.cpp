@@ -105,16 +105,14 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
     slice.bytes = step_.plan.messages[op.subject].count();
     for (const RankClass& peer : step_.lowered.classes)
       if (peer.actor == other) slice.peer = peer.representative;
-    const std::uint64_t number =
-        messages_[{static_cast<std::uint32_t>(channel), receives}]++;
+    const std::uint64_t number = messages_[{static_cast<std::uint32_t>(channel), receives}]++;
     slice.flow = Hash().add(static_cast<std::uint64_t>(channel)).add(number).value() | 1;
   }
   return slice;
 }
 
 void TimelineBuilder::add_lanes(const RankClass& rank_class) {
-  const Program& program =
-      step_.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
+  const Program& program = step_.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
   std::array<Lane, kStreams> lanes;
   for (std::size_t s = 0; s < lanes.size(); ++s) {
     lanes[s].rank = rank_class.representative;
@@ -136,13 +134,13 @@ void TimelineBuilder::add_lanes(const RankClass& rank_class) {
 }
 
 void TimelineBuilder::add_memory(const RankClass& rank_class) {
-  const Program& program =
-      step_.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
+  const Program& program = step_.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
   MemoryCurve curve;
   curve.rank = rank_class.representative;
   curve.capacity = step_.lowered.machine.actors[rank_class.actor].memory_capacity;
   MemorySample now;
-  for (const MemoryEffect& effect : program.resident) now.bytes[effect.category] += effect.bytes;
+  for (const MemoryEffect& effect : program.resident)
+    now.bytes[effect.category] += effect.bytes;
   curve.samples.push_back(now);
   for (const MemoryChange& change : trace_.memory) {
     if (change.actor != rank_class.actor) continue;

@@ -1,4 +1,5 @@
-// The trace as lanes of named slices, for pictures and for Perfetto: the engine's indices resolved to words.
+// The trace as lanes of named slices, for pictures and for Perfetto: the engine's indices resolved
+// to words.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,13 @@ namespace trainyard {
 
 // What a slice is coloured by.
 enum class SliceKind : std::uint8_t {
-  forward, backward, recompute, optimizer,   // kernels
-  tensor, data, pipeline,                    // communication by group
+  forward,
+  backward,
+  recompute,
+  optimizer,  // kernels
+  tensor,
+  data,
+  pipeline,  // communication by group
   other,
 };
 inline constexpr std::size_t kSliceKinds = 8;
@@ -22,21 +28,21 @@ std::string_view name(SliceKind kind);
 
 struct Slice {
   Duration begin{}, end{};
-  Duration active{};            // communication: when the transfer began to move (waiting before)
-  std::uint32_t name = 0;       // into Timeline::names: "layer 5 fc1", "all-reduce bucket 3"
+  Duration active{};       // communication: when the transfer began to move (waiting before)
+  std::uint32_t name = 0;  // into Timeline::names: "layer 5 fc1", "all-reduce bucket 3"
   SliceKind kind = SliceKind::other;
-  std::int32_t microbatch = -1; // -1: none
+  std::int32_t microbatch = -1;  // -1: none
   std::int32_t chunk = 0;
-  std::int64_t bytes = 0;       // communication: the whole buffer
-  std::int32_t peer = -1;       // send, receive: the other rank
-  std::uint64_t flow = 0;       // nonzero: joins a send to its receive
+  std::int64_t bytes = 0;  // communication: the whole buffer
+  std::int32_t peer = -1;  // send, receive: the other rank
+  std::uint64_t flow = 0;  // nonzero: joins a send to its receive
 };
 
 struct Lane {
   int rank = 0;
   int stage = 0;
-  std::string stream;           // "compute", "tensor parallel", "data parallel", "send", "receive"
-  std::vector<Slice> slices;    // sorted, disjoint
+  std::string stream;         // "compute", "tensor parallel", "data parallel", "send", "receive"
+  std::vector<Slice> slices;  // sorted, disjoint
 };
 
 struct MemorySample {
@@ -53,10 +59,10 @@ struct MemoryCurve {
 struct Timeline {
   Duration end{};
   std::vector<std::string> names;
-  std::vector<Lane> lanes;        // by rank, then stream
+  std::vector<Lane> lanes;  // by rank, then stream
   std::vector<MemoryCurve> memory;
   std::vector<int> ranks_shown;
-  int ranks_total = 0;            // of which lanes show representatives
+  int ranks_total = 0;  // of which lanes show representatives
 };
 
 }  // namespace trainyard

@@ -146,9 +146,8 @@ TEST_CASE("the schema has every key of the table, its bounds and its defaults") 
   CHECK(json::find(shape, "/properties/spare/items/required/0")->text == "bandwidth");
   CHECK(json::find(shape, "/properties/ratios/items/minimum")->text == "1");
   CHECK(json::to_text(*json::find(shape, "/properties/experts/enum"), -1) == "[1]");
-  CHECK(
-      json::to_text(schema.complete, -1) ==
-      R"({"required": ["batch", "engine"], )"
+  CHECK(json::to_text(schema.complete, -1) ==
+        R"({"required": ["batch", "engine"], )"
         R"("properties": {"engine": {"required": ["bandwidth"]}}})");
 }
 

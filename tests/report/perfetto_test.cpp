@@ -42,6 +42,20 @@ TEST_CASE("the same timeline gives the same trace, zipped or not") {
   CHECK(gzip(trace).size() < trace.size() / 3);
 }
 
+TEST_CASE("several variants share a trace and no process, track, sequence or flow") {
+  const std::vector<ReportVariant> variants = fixture::four_variants();
+  const std::vector<NamedTimeline> named = {{"a", &variants[0].timeline},
+                                            {"b", &variants[1].timeline}};
+  const std::string both = perfetto_trace(named, "two");
+  // The first is what it would be alone but for its name; the second adds as many packets as alone,
+  // less the root of all processes.
+  CHECK(both.find("a: rank 0") != std::string::npos);
+  CHECK(both.find("b: rank 0") != std::string::npos);
+  CHECK(both.size() > perfetto_trace(variants[0].timeline, "two").size() +
+                          perfetto_trace(variants[1].timeline, "two").size() - 100);
+  CHECK(both == perfetto_trace(named, "two"));
+}
+
 TEST_CASE("an empty timeline is still a trace") {
   CHECK(!perfetto_trace(Timeline{}, "nothing").empty());
 }

@@ -29,7 +29,9 @@ Job job(int tensor, int data, int pipeline) {
   return result;
 }
 
-StepReport report_of(const Job& job) { return summarize(job, *simulate_step(job)); }
+StepReport report_of(const Job& job) {
+  return summarize(job, *simulate_step(job));
+}
 
 }  // namespace
 
@@ -39,11 +41,13 @@ TEST_CASE("the breakdown of every rank sums to the step") {
         std::array{2, 2, 2}}) {
     const StepReport report = report_of(job(tensor, data, pipeline));
     Duration sum{};
-    for (const Duration time : report.breakdown) sum += time;
+    for (const Duration time : report.breakdown)
+      sum += time;
     CHECK(sum == *report.step_time);
     for (const auto& rank : report.ranks) {
       Duration rank_sum{};
-      for (const Duration time : rank.breakdown) rank_sum += time;
+      for (const Duration time : rank.breakdown)
+        rank_sum += time;
       CHECK(rank_sum == *report.step_time);
     }
   }
@@ -95,7 +99,8 @@ TEST_CASE("a slow host is seen as host time") {
   const StepReport report = report_of(launched);
   CHECK(part(report.breakdown, TimeCategory::host) > Duration(0));
   Duration sum{};
-  for (const Duration time : report.breakdown) sum += time;
+  for (const Duration time : report.breakdown)
+    sum += time;
   CHECK(sum == *report.step_time);
 }
 
@@ -123,6 +128,7 @@ TEST_CASE("a job that does not fit says so and keeps its peak and owners") {
   CHECK(report.memory.peak > report.memory.capacity);
   CHECK(!report.memory.owners.empty());
   Bytes sum{};
-  for (const Bytes bytes : report.memory.by_category) sum = sum + bytes;
+  for (const Bytes bytes : report.memory.by_category)
+    sum = sum + bytes;
   CHECK(sum == report.memory.peak);
 }

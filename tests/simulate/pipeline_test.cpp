@@ -11,16 +11,20 @@ using namespace std::chrono_literals;
 
 namespace {
 
-Duration nanoseconds(std::int64_t n) { return std::chrono::nanoseconds(n); }
+Duration nanoseconds(std::int64_t n) {
+  return std::chrono::nanoseconds(n);
+}
 
 std::int64_t in_flight(const toy::Result& result, std::size_t stage) {
-  const MemoryPeak& peak = std::get<Trace>(result.outcome).peaks[ActorId(static_cast<std::uint32_t>(stage))];
+  const MemoryPeak& peak =
+      std::get<Trace>(result.outcome).peaks[ActorId(static_cast<std::uint32_t>(stage))];
   return peak.by_category[static_cast<std::size_t>(MemoryKind::activations)];
 }
 
 }  // namespace
 
-// P37, P38: m useful slots and p - 1 of bubble; 1F1B keeps min(p - s, m) micro-batches, GPipe all of them.
+// P37, P38: m useful slots and p - 1 of bubble; 1F1B keeps min(p - s, m) micro-batches, GPipe all
+// of them.
 TEST_CASE("GPipe and 1F1B take (m + p - 1)(F + B)") {
   const toy::Times times{3, 7, 0};
   for (int p = 1; p <= 8; ++p) {

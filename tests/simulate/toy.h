@@ -1,5 +1,5 @@
-// A network whose every pass takes a given time, costs that say so, and a step of it through plan, lowering
-// and engine: what closed forms are tested on.
+// A network whose every pass takes a given time, costs that say so, and a step of it through plan,
+// lowering and engine: what closed forms are tested on.
 #pragma once
 
 #include <cstdint>
@@ -107,8 +107,8 @@ struct Result {
   Duration end() const { return std::get<Trace>(outcome).end; }
 };
 
-inline std::unique_ptr<Result> step(const NetworkWork& work, const std::string& schedule, int stages,
-                                    int microbatches, int chunks, const Times& times) {
+inline std::unique_ptr<Result> step(const NetworkWork& work, const std::string& schedule,
+                                    int stages, int microbatches, int chunks, const Times& times) {
   TrainingRecipe recipe;
   recipe.global_batch = microbatches;
   ParallelPlan plan;
