@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "cli/commands.h"
 #include "cli/results.h"
@@ -12,10 +14,13 @@
 namespace trainyard::cli {
 namespace {
 
-// "a.json:14:21", "--set", "default".
+// "a.json:14:21", "--set", "default". Files below the working folder without its path.
 std::string origin(const Position& at) {
   if (at.line == 0) return at.file;
-  return fmt::format("{}:{}:{}", at.file, at.line, at.column);
+  std::error_code error;
+  const std::string here = std::filesystem::current_path(error).string() + "/";
+  const bool is_below = !error && at.file.starts_with(here);
+  return fmt::format("{}:{}:{}", at.file.substr(is_below ? here.size() : 0), at.line, at.column);
 }
 
 // One line per value: pointer, value, where it was written.

@@ -38,7 +38,6 @@ void collect_files(const json::Value& value, std::set<std::string>& files) {
 
 std::string command_text(std::string_view command, const ScenarioOptions& options,
                          const std::string& choice_option, const std::string& choice) {
-  // A report may be given to others: it does not tell where its maker keeps files.
   const std::filesystem::path path(options.path);
   const std::string shown = path.is_absolute() ? path.filename().string() : options.path;
   std::string text = fmt::format("trainyard {} {}", command, shell_word(shown));
@@ -48,12 +47,18 @@ std::string command_text(std::string_view command, const ScenarioOptions& option
   return text + " -o DIR";
 }
 
+// A report may be given to others: it does not tell where its maker keeps files.
 ReportVariant report_variant(const Scenario& scenario, Simulation simulation) {
   ReportVariant variant;
   variant.label = scenario.variant.empty() ? scenario.name : scenario.variant;
   if (!scenario.label.empty()) variant.label = scenario.label;
-  for (const json::Explained& value : explain(scenario))
-    variant.settings.push_back({value.pointer, value.value});
+  for (const json::Explained& value : explain(scenario)) {
+    const bool is_path = value.pointer == "/cluster/calibration" && !scenario.profile.empty();
+    const std::filesystem::path profile(scenario.profile);
+    variant.settings.push_back(
+        {value.pointer,
+         is_path ? json::to_text(json::Value::of(profile.stem().string()), -1) : value.value});
+  }
   variant.report = std::move(simulation.report);
   variant.timeline = std::move(simulation.timeline);
   return variant;

@@ -191,10 +191,12 @@ def writes_comparison(folder):
 @case
 def shows_no_paths(folder):
     """Results hold neither the folder they were made in nor the scenario's"""
-    expect(0, "run", SMALL, "-o", "out", "-q", cwd=folder)
-    for name, content in tree(os.path.join(folder, "out")).items():
-        for path in (folder, HERE):
-            require(path.encode() not in content, f"{path} is in {name}")
+    root = os.path.dirname(os.path.dirname(HERE))
+    for scenario in (SMALL, os.path.join(root, "configs/scenarios/resnet50-ddp-8xv100.json")):
+        expect(0, "run", scenario, "-o", "out", "-q", cwd=folder)
+        for name, content in tree(os.path.join(folder, "out")).items():
+            for path in (folder, root):
+                require(path.encode() not in content, f"{path} is in {name}")
 
 
 @case
