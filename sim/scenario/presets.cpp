@@ -44,6 +44,11 @@ std::string configs_folder(const std::string& from) {
     }
     if (at == at.root_path()) break;
   }
+  return shipped_configs();
+}
+
+std::string shipped_configs() {
+  std::error_code code;
   const fs::path source = TRAINYARD_CONFIGS_DIR;
   return fs::is_directory(source, code) ? spelled(source) : "";
 }

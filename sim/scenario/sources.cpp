@@ -225,17 +225,23 @@ bool is_file(const std::string& path) {
 
 std::string preset_path(const std::string& configs, const std::string& folder,
                         const std::string& name) {
-  return fmt::format("{}/{}/{}.json", configs, folder, name);
+  const std::string own = fmt::format("{}/{}/{}.json", configs, folder, name);
+  if (is_file(own)) return own;
+  const std::string shipped = fmt::format("{}/{}/{}.json", shipped_configs(), folder, name);
+  return is_file(shipped) ? shipped : own;
 }
 
 std::vector<std::string> preset_names(const std::string& configs, const std::string& folder) {
   std::vector<std::string> names;
   std::error_code code;
-  for (const fs::directory_entry& entry :
-       fs::directory_iterator(fs::path(configs) / folder, code)) {
-    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  for (const std::string& place : {configs, shipped_configs()}) {
+    for (const fs::directory_entry& entry :
+         fs::directory_iterator(fs::path(place) / folder, code)) {
+      if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+    }
   }
   std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
 }
 

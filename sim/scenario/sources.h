@@ -32,7 +32,12 @@ std::string resolve_path(const json::Value& value, const std::string& pointer,
 // The fields of a Hugging Face config.json as those of /model. Null after an error.
 json::Value from_hugging_face(const json::Value& config, std::vector<Diagnostic>& diagnostics);
 
-// A file of a configs folder: "gpus", "h100" -> ".../gpus/h100.json".
+// The configs folder that comes with trainyard; empty where its sources are gone.
+std::string shipped_configs();
+
+// A file of a configs folder, or of the shipped one where that has none of the name: "gpus", "h100"
+// ->
+// ".../gpus/h100.json". So a project can keep a few presets of its own beside the shipped ones.
 std::string preset_path(const std::string& configs, const std::string& folder,
                         const std::string& name);
 std::vector<std::string> preset_names(const std::string& configs, const std::string& folder);
