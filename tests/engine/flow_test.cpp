@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "sim/base/random.h"
 #include "tests/support/program_builder.h"
 
@@ -174,4 +176,125 @@ TEST_CASE("k symmetric copies give the integers of one with count k") {
     }
     CHECK(ends[0] == ends[1]);
   }
+}
+
+namespace {
+
+// Max-min, with a note of every solution: how many flows there were and what each link carried.
+class NotingSharing final : public Sharing {
+ public:
+  struct Solution {
+    std::size_t flows = 0;
+    std::vector<std::int64_t> load;  // by link, bytes per second
+  };
+  void rates(const IdVector<LinkId, std::int64_t>& capacity, std::span<const Flow> flows,
+             std::vector<std::int64_t>& rates) const override {
+    max_min_.rates(capacity, flows, rates);
+    if (flows.empty()) return;
+    Solution solution{flows.size(), std::vector<std::int64_t>(capacity.size(), 0)};
+    for (std::size_t f = 0; f < flows.size(); ++f)
+      for (const PathLink& link : flows[f].path)
+        solution.load[index(link.link)] += rates[f] * link.count;
+    solutions_.push_back(std::move(solution));
+  }
+  const std::vector<Solution>& solutions() const { return solutions_; }
+
+ private:
+  MaxMinSharing max_min_;
+  mutable std::vector<Solution> solutions_;
+};
+
+}  // namespace
+
+// P15, P16 (Little's law), P85.
+TEST_CASE(
+    "links carry the bytes of the flows that cross them, and flows last as long as they are") {
+  SplitMix64 random(15);
+  for (int run = 0; run < 50; ++run) {
+    CAPTURE(run);
+    MachineBuilder m;
+    std::vector<LinkId> links;
+    std::vector<double> capacity;
+    for (int l = 0; l < 4; ++l) {
+      const auto size = static_cast<std::int64_t>(1 + random.below(20)) * kGB;
+      links.push_back(m.link(size));
+      capacity.push_back(static_cast<double>(size));
+    }
+    std::vector<double> sent(links.size(), 0);  // bytes over each link
+    for (int f = 0; f < 12; ++f) {
+      const auto bytes = static_cast<std::int64_t>(1'000'000 + random.below(9'000'000));
+      const std::size_t first = random.below(4);
+      const std::size_t second = (first + 1 + random.below(3)) % 4;
+      add_sender(m, message(bytes), {{links[first]}, {links[second]}},
+                 std::chrono::microseconds(random.below(500)));
+      sent[first] += static_cast<double>(bytes);
+      sent[second] += static_cast<double>(bytes);
+    }
+    const NotingSharing sharing;
+    RunOptions options;
+    options.sharing = &sharing;
+    const Trace trace = completed(m, options);
+
+    std::vector<Duration> instants;  // at which a flow joined or left
+    Duration sojourn{};
+    for (const Span& span : trace.spans) {
+      const Program& program = *m.machine().actors[span.actor].program;
+      const Call& call = program.calls[span.call];
+      if (program.blocks[call.block].ops[span.op].kind != OpKind::send) continue;
+      instants.push_back(span.active);
+      instants.push_back(span.end);
+      sojourn += span.end - span.active;
+    }
+    std::sort(instants.begin(), instants.end());
+    instants.erase(std::unique(instants.begin(), instants.end()), instants.end());
+    REQUIRE(sharing.solutions().size() + 1 >= instants.size());
+
+    // One solution per instant at which flows were left; the network may be empty in between.
+    Duration active{};
+    std::vector<double> carried(links.size(), 0);
+    std::size_t next = 0;
+    for (std::size_t i = 0; i + 1 < instants.size(); ++i) {
+      const auto going = std::count_if(trace.spans.begin(), trace.spans.end(), [&](const Span& s) {
+        const Program& program = *m.machine().actors[s.actor].program;
+        return program.blocks[program.calls[s.call].block].ops[s.op].kind == OpKind::send &&
+               s.active <= instants[i] && instants[i] < s.end;
+      });
+      if (going == 0) continue;
+      REQUIRE(next < sharing.solutions().size());
+      const NotingSharing::Solution& solution = sharing.solutions()[next++];
+      CHECK(solution.flows == static_cast<std::size_t>(going));
+      const Duration lasts = instants[i + 1] - instants[i];
+      active += static_cast<std::int64_t>(solution.flows) * lasts;
+      for (std::size_t l = 0; l < links.size(); ++l)
+        carried[l] += static_cast<double>(solution.load[l]) * Seconds(lasts).count();
+    }
+    CHECK(active == sojourn);
+    for (std::size_t l = 0; l < links.size(); ++l) {
+      CHECK(carried[l] == doctest::Approx(sent[l]).epsilon(1e-7));
+      CHECK(Seconds(trace.end).count() >= sent[l] / capacity[l]);
+    }
+  }
+}
+
+// P22: what leaves and comes back within an instant was never away.
+TEST_CASE("a flow cut in two at an instant changes nothing for the others") {
+  const auto end_of_other = [](bool cut) {
+    MachineBuilder m;
+    const LinkId link = m.link(12 * kGB);
+    auto& source = m.program({"s"});
+    if (cut)
+      source.send("half", 0, 0, 0).send("half", 0, 0, 0);
+    else
+      source.send("whole", 0, 0, 1);
+    auto& destination = m.program({"s"});
+    if (cut)
+      destination.receive("half", 0, 0, 0).receive("half", 0, 0, 0);
+    else
+      destination.receive("whole", 0, 0, 1);
+    const ActorId a = m.actor(source), b = m.actor(destination);
+    m.channel(a, b, {message(600'000), message(1'200'000)}, {{link}});
+    const Sender other = add_sender(m, message(3'000'000), {{link}});
+    return completed(m).finished[other.actor];
+  };
+  CHECK(end_of_other(true) == end_of_other(false));
 }
