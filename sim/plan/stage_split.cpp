@@ -1,5 +1,7 @@
 #include "sim/plan/stage_split.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -98,6 +100,14 @@ std::vector<ChainRange> split_layers(const NetworkWork& work, const PipelineShap
     sum += count;
   TRAINYARD_CHECK(sum == divisible, "the split deals {} of {} layers", sum, divisible);
   return cut_by_counts(work, counts);
+}
+
+std::string place_name(const NetworkWork& work, int place) {
+  const int kind = work.chain[static_cast<std::size_t>(place)];
+  if (std::count(work.chain.begin(), work.chain.end(), kind) == 1)
+    return work.kinds[static_cast<std::size_t>(kind)].name;
+  const auto before = std::count(work.divisible.begin(), work.divisible.begin() + place, true);
+  return fmt::format("layer {}", before);
 }
 
 }  // namespace trainyard

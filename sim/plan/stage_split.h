@@ -1,6 +1,7 @@
 // Deals the layers of a network to pipeline stages and chunks.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "models/network.h"
@@ -27,5 +28,9 @@ struct ChainRange {
 // stages * chunks entries that sum to the divisible places.
 std::vector<ChainRange> split_layers(const NetworkWork& work, const PipelineShape& shape,
                                      LayerSplit split, const std::vector<int>& layers_per_chunk);
+
+// What reports call a place of the chain: its layer's name, or "layer 5" where several places have
+// the same kind of layer.
+std::string place_name(const NetworkWork& work, int place);
 
 }  // namespace trainyard

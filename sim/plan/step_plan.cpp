@@ -36,7 +36,6 @@ class StageBuilder {
   const LayerWork& layer(int place) const {
     return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
   }
-  std::string place_name(int place) const;
   ChainRange range(int chunk) const {
     return step_.layers[static_cast<std::size_t>(chunk * step_.shape.stages + stage_)];
   }
@@ -68,13 +67,6 @@ class StageBuilder {
   GradientBuckets buckets_;
   int buckets_sent_ = 0;
 };
-
-std::string StageBuilder::place_name(int place) const {
-  const int kind = work_.chain[static_cast<std::size_t>(place)];
-  if (std::count(work_.chain.begin(), work_.chain.end(), kind) == 1) return layer(place).name;
-  const auto before = std::count(work_.divisible.begin(), work_.divisible.begin() + place, true);
-  return fmt::format("layer {}", before);
-}
 
 std::int64_t StageBuilder::stage_parameters() const {
   std::int64_t parameters = 0;
@@ -108,8 +100,8 @@ std::uint32_t StageBuilder::forward_block(int chunk) {
   if (!is_first(chunk))
     builder_.receive(ChannelPort::from_previous, message_after(first - 1), "receive activations");
   for (int place = first; place < last; ++place) {
-    builder_.hold(MemoryKind::activations, layer(place).activations, place_name(place));
-    builder_.work(layer(place).forward, place_name(place) + " forward", OpGroup::compute);
+    builder_.hold(MemoryKind::activations, layer(place).activations, place_name(work_, place));
+    builder_.work(layer(place).forward, place_name(work_, place) + " forward", OpGroup::compute);
   }
   if (!is_last(chunk))
     builder_.send(ChannelPort::to_next, message_after(last - 1), "send activations");
@@ -124,7 +116,7 @@ std::uint32_t StageBuilder::backward_block(int chunk, bool reducing) {
     builder_.receive(ChannelPort::from_next, message_after(last - 1), "receive gradients");
   for (int place = last - 1; place >= first; --place) {
     const LayerWork& work = layer(place);
-    const std::string name = place_name(place);
+    const std::string name = place_name(work_, place);
     builder_.hold(MemoryKind::workspace, work.workspace, name);
     builder_.work(work.recompute, name + " recompute", OpGroup::compute);
     builder_.work(work.backward, name + " backward", OpGroup::compute);

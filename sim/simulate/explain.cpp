@@ -33,14 +33,6 @@ void ranks(const Job& job, const Step& /*step*/, Text out) {
                    to_text(job.plan.rank_order));
 }
 
-std::string place_name(const NetworkWork& work, int place) {
-  const int kind = work.chain[static_cast<std::size_t>(place)];
-  if (std::count(work.chain.begin(), work.chain.end(), kind) == 1)
-    return work.kinds[static_cast<std::size_t>(kind)].name;
-  const auto before = std::count(work.divisible.begin(), work.divisible.begin() + place, true);
-  return fmt::format("layer {}", before);
-}
-
 void layers(const Job& /*job*/, const Step& step, Text out) {
   fmt::format_to(out, "{:>5}  {:>5}  {:>6}  {}\n", "stage", "chunk", "places", "from .. to");
   for (int stage = 0; stage < step.plan.shape.stages; ++stage) {

@@ -13,6 +13,17 @@
 namespace trainyard {
 namespace {
 
+// The report's categories are the plan's, in the same order, and one that only reports know.
+constexpr bool is_same(MemoryKind kind, MemoryCategory category) {
+  return static_cast<int>(kind) == static_cast<int>(category);
+}
+static_assert(is_same(MemoryKind::parameters, MemoryCategory::parameters));
+static_assert(is_same(MemoryKind::gradients, MemoryCategory::gradients));
+static_assert(is_same(MemoryKind::optimizer_state, MemoryCategory::optimizer_state));
+static_assert(is_same(MemoryKind::activations, MemoryCategory::activations));
+static_assert(is_same(MemoryKind::communication_buffers, MemoryCategory::communication_buffers));
+static_assert(is_same(MemoryKind::workspace, MemoryCategory::workspace));
+
 FlopsPerSecond peak_of(const GpuSpec& gpu, Dtype dtype) {
   switch (dtype) {
     case Dtype::fp32: return gpu.fp32;
