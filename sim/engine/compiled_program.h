@@ -14,7 +14,7 @@ namespace trainyard {
 struct CompiledOp {
   OpKind kind = OpKind::compute;
   std::uint8_t stream = 0;
-  std::uint8_t waits = 0;
+  std::uint16_t waits = 0;
   bool takes = false, releases = false;  // has memory effects at its begin, at its end
   std::uint32_t index = 0;               // in the block
   std::uint32_t subject = 0;             // compute: into works; else as in Op

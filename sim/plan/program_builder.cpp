@@ -125,8 +125,8 @@ void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
   if (tensor) mark_pending_wait();
   push({.kind = OpKind::collective,
         .stream = static_cast<std::uint8_t>(tensor ? StreamKind::tensor : StreamKind::data),
-        .waits = static_cast<std::uint8_t>(stream_bit(StreamKind::compute) |
-                                           (tensor ? 0U : stream_bit(StreamKind::tensor))),
+        .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) |
+                                        (tensor ? 0U : stream_bit(StreamKind::tensor))),
         .group = static_cast<std::uint8_t>(tensor ? OpGroup::tensor : OpGroup::data),
         .subject = index_in(tensor ? plan_.tensor : plan_.data, spec),
         .port = static_cast<std::uint32_t>(port),
@@ -153,8 +153,8 @@ void ProgramBuilder::mark_pending_wait() {
 void ProgramBuilder::send(ChannelPort port, Bytes bytes, const std::string& label) {
   push({.kind = OpKind::send,
         .stream = static_cast<std::uint8_t>(stream_of(port)),
-        .waits = static_cast<std::uint8_t>(stream_bit(StreamKind::compute) |
-                                           stream_bit(StreamKind::tensor)),
+        .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) |
+                                        stream_bit(StreamKind::tensor)),
         .group = static_cast<std::uint8_t>(OpGroup::pipeline),
         .subject = index_in(plan_.messages, bytes),
         .port = static_cast<std::uint32_t>(port),

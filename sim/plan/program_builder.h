@@ -13,8 +13,11 @@
 
 namespace trainyard {
 
-constexpr std::uint8_t stream_bit(StreamKind stream) {
-  return static_cast<std::uint8_t>(1U << static_cast<unsigned>(stream));
+// A set of streams: bit s for stream s.
+using StreamSet = std::uint16_t;
+
+constexpr StreamSet stream_bit(StreamKind stream) {
+  return static_cast<StreamSet>(1U << static_cast<unsigned>(stream));
 }
 
 class ProgramBuilder {
@@ -26,7 +29,9 @@ class ProgramBuilder {
   std::uint32_t end_block();  // its index in Program::blocks
 
   // The next compute op waits for all of `streams` so far.
-  void compute_waits_for(std::uint8_t streams) { pending_waits_ |= streams; }
+  void compute_waits_for(StreamSet streams) {
+    pending_waits_ = static_cast<StreamSet>(pending_waits_ | streams);
+  }
   // Bytes held from the next compute op's begin until release() names the same owner and category.
   void hold(MemoryKind kind, Bytes bytes, const std::string& owner);
   // Given back when the last compute op of the block so far ends. Requires: one has been written.
@@ -57,7 +62,7 @@ class ProgramBuilder {
   std::vector<std::vector<MemoryEffect>>
       op_effects_;  // of ops_, written to the program at end_block
   std::vector<MemoryEffect> pending_holds_;
-  std::uint8_t pending_waits_ = 0;
+  StreamSet pending_waits_ = 0;
   std::vector<std::uint32_t> segment_;  // kernels not yet in an op
   std::string segment_first_, segment_last_;
 };

@@ -89,8 +89,8 @@ void StageBuilder::hold_states(std::int64_t parameters) {
 
 void StageBuilder::wait_for_sends() {
   if (plan_.overlap_p2p || step_.shape.stages == 1) return;
-  builder_.compute_waits_for(static_cast<std::uint8_t>(stream_bit(StreamKind::send_forward) |
-                                                       stream_bit(StreamKind::send_backward)));
+  builder_.compute_waits_for(static_cast<StreamSet>(stream_bit(StreamKind::send_forward) |
+                                                    stream_bit(StreamKind::send_backward)));
 }
 
 std::uint32_t StageBuilder::forward_block(int chunk) {
