@@ -17,9 +17,22 @@ namespace {
 // first when stages hold several chunks.
 enum class Direction : std::uint8_t { forward, backward };
 
-// What a rank structure's edge stands for.
+// What an edge of the rank structure carries: the collectives of a port, or the messages of a
+// direction.
+struct Connection {
+  bool is_group = true;
+  std::uint8_t which = 0;  // CollectivePort or Direction
+  auto operator<=>(const Connection&) const = default;
+};
+Connection connection(CollectivePort port) {
+  return {true, static_cast<std::uint8_t>(port)};
+}
+Connection connection(Direction direction) {
+  return {false, static_cast<std::uint8_t>(direction)};
+}
+
 struct EdgeInfo {
-  enum class Kind : std::uint8_t { tensor, data, forward, backward } kind = Kind::tensor;
+  Connection connection;
   std::uint32_t shape = 0;  // into shapes
 };
 
@@ -49,8 +62,8 @@ class Lowering {
   Lowered run() {
     estimate_kernels();
     colour_ranks();
-    add_groups(Axis::tensor, EdgeInfo::Kind::tensor);
-    add_groups(Axis::data, EdgeInfo::Kind::data);
+    for (std::size_t port = 0; port < kCollectivePorts; ++port)
+      add_groups(static_cast<CollectivePort>(port));
     add_messages(Direction::forward);
     add_messages(Direction::backward);
     colour_links();
@@ -71,10 +84,10 @@ class Lowering {
   void estimate_kernels();
   void colour_ranks();
   void colour_links();
-  void add_groups(Axis axis, EdgeInfo::Kind kind);
+  void add_groups(CollectivePort port);
   void add_messages(Direction direction);
-  std::uint32_t shape_index(EdgeInfo::Kind kind, const GroupShape& shape);
-  std::uint32_t add_table(EdgeInfo::Kind kind, const GroupShape& shape);
+  std::uint32_t shape_index(Connection of, const GroupShape& shape);
+  std::uint32_t add_table(Connection of, const GroupShape& shape);
   Transfer transfer(const MessageTerms& terms, int rings) const;
   void make_actors();
   void make_classes();
@@ -94,7 +107,7 @@ class Lowering {
 
   RankStructure structure_;
   std::vector<EdgeInfo> edges_;
-  std::map<std::pair<EdgeInfo::Kind, decltype(as_key(GroupShape{}))>, std::uint32_t> shape_index_;
+  std::map<std::pair<Connection, decltype(as_key(GroupShape{}))>, std::uint32_t> shape_index_;
   std::vector<double> slowdown_;  // by rank
   RankClasses classes_;
   std::vector<std::uint32_t> first_link_;  // by link class
@@ -131,10 +144,10 @@ void Lowering::colour_links() {
   }
 }
 
-std::uint32_t Lowering::shape_index(EdgeInfo::Kind kind, const GroupShape& shape) {
+std::uint32_t Lowering::shape_index(Connection of, const GroupShape& shape) {
   const auto next = static_cast<std::uint32_t>(shape_index_.size());
-  const auto [at, added] = shape_index_.try_emplace({kind, as_key(shape)}, next);
-  if (added) TRAINYARD_CHECK(add_table(kind, shape) == next, "tables follow shapes");
+  const auto [at, added] = shape_index_.try_emplace({of, as_key(shape)}, next);
+  if (added) TRAINYARD_CHECK(add_table(of, shape) == next, "tables follow shapes");
   return at->second;
 }
 
@@ -152,13 +165,12 @@ Transfer Lowering::transfer(const MessageTerms& terms, int rings) const {
 }
 
 // What every transfer of the plan costs in a group of this shape.
-std::uint32_t Lowering::add_table(EdgeInfo::Kind kind, const GroupShape& shape) {
+std::uint32_t Lowering::add_table(Connection of, const GroupShape& shape) {
   std::vector<Transfer> table;
   std::vector<TransferEstimate> estimates;
-  const bool collective = kind == EdgeInfo::Kind::tensor || kind == EdgeInfo::Kind::data;
-  if (collective) {
+  if (of.is_group) {
     const int rings = flows_ ? ring_count(shape.servers, shape.ranks_per_server) : 1;
-    for (const CollectiveSpec& spec : kind == EdgeInfo::Kind::tensor ? plan_.tensor : plan_.data) {
+    for (const CollectiveSpec& spec : plan_.collectives[of.which]) {
       const MessageTerms terms = messages_.collective(spec.kind, spec.bytes, shape);
       table.push_back(transfer(terms, rings));
       estimates.push_back({false, spec, shape, terms});
@@ -175,23 +187,22 @@ std::uint32_t Lowering::add_table(EdgeInfo::Kind kind, const GroupShape& shape) 
   return static_cast<std::uint32_t>(result_.machine.transfers.size() - 1);
 }
 
-void Lowering::add_groups(Axis axis, EdgeInfo::Kind kind) {
-  if (ranks_.size(axis) == 1) return;
-  for (int g = 0; g < ranks_.groups(axis); ++g) {
+void Lowering::add_groups(CollectivePort port) {
+  for (const std::vector<Rank>& group : groups_of(ranks_, port)) {
     RankStructure::Edge edge;
     std::vector<int> gpus;
-    for (const Rank rank : ranks_.group(ranks_.first_of_group(g, axis), axis)) {
+    for (const Rank rank : group) {
       edge.members.push_back(static_cast<std::uint32_t>(rank));
       gpus.push_back(static_cast<int>(rank));
     }
     const GroupShape shape = group_shapes_.of_group(gpus);
-    edge.label = shape_index(kind, shape);
+    edge.label = shape_index(connection(port), shape);
     if (flows_) {
       for (const auto& [from, to] : ring_edges(gpus, cluster_.server.gpus))
         edge.paths.push_back(add_path(*topology_, from, to, structure_));
     }
     structure_.edges.push_back(std::move(edge));
-    edges_.push_back({kind, structure_.edges.back().label});
+    edges_.push_back({connection(port), structure_.edges.back().label});
   }
 }
 
@@ -207,7 +218,6 @@ void Lowering::add_messages(Direction direction) {
                                         (next + stages) % stages));
   };
   const int per_server = cluster_.server.gpus;
-  const EdgeInfo::Kind kind = forward ? EdgeInfo::Kind::forward : EdgeInfo::Kind::backward;
   for (int server = 0; server * per_server < ranks_.world_size(); ++server) {
     const int end = std::min((server + 1) * per_server, ranks_.world_size());
     int crossing = 0;
@@ -219,10 +229,10 @@ void Lowering::add_messages(Direction direction) {
       RankStructure::Edge edge;
       edge.ordered = true;
       edge.members = {static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(to)};
-      edge.label = shape_index(kind, group_shapes_.of_pair(r, to, crossing));
+      edge.label = shape_index(connection(direction), group_shapes_.of_pair(r, to, crossing));
       if (flows_) edge.paths.push_back(add_path(*topology_, r, to, structure_));
       structure_.edges.push_back(std::move(edge));
-      edges_.push_back({kind, structure_.edges.back().label});
+      edges_.push_back({connection(direction), structure_.edges.back().label});
     }
   }
 }
@@ -243,7 +253,7 @@ void Lowering::make_actors() {
     Actor actor;
     actor.program = &plan_.stages[static_cast<std::size_t>(stage_of(r))].program;
     actor.times = own;
-    actor.communicators.assign(2, kNoCommunicator);
+    actor.communicators.assign(kCollectivePorts, kNoCommunicator);
     actor.channels.assign(4, kNoChannel);
     actor.launch = options_.launch;
     actor.units = cluster_.server.gpu.multiprocessors;
@@ -320,18 +330,16 @@ void Lowering::make_connections() {
     for (const std::uint32_t rank : edge.members)
       members.push_back(ActorId(classes_.of_rank[rank]));
     const EdgeInfo& info = edges_[e];
-    if (info.kind == EdgeInfo::Kind::tensor || info.kind == EdgeInfo::Kind::data) {
+    if (info.connection.is_group) {
       std::sort(members.begin(), members.end());
       members.erase(std::unique(members.begin(), members.end()), members.end());
-      const auto port = static_cast<std::size_t>(
-          info.kind == EdgeInfo::Kind::tensor ? CollectivePort::tensor : CollectivePort::data);
       const CommunicatorId id =
           machine.communicators.push_back({members, info.shape, folded_paths(edge)});
       for (const ActorId member : members)
-        machine.actors[member].communicators[port] = id;
+        machine.actors[member].communicators[info.connection.which] = id;
       continue;
     }
-    const bool forward = info.kind == EdgeInfo::Kind::forward;
+    const bool forward = info.connection == connection(Direction::forward);
     const std::vector<Path> paths = folded_paths(edge);
     const ChannelId id = machine.channels.push_back(
         {members[0], members[1], info.shape, paths.empty() ? Path{} : paths[0]});

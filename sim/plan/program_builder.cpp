@@ -124,11 +124,11 @@ void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
   const bool tensor = port == CollectivePort::tensor;
   if (tensor) mark_pending_wait();
   push({.kind = OpKind::collective,
-        .stream = static_cast<std::uint8_t>(tensor ? StreamKind::tensor : StreamKind::data),
+        .stream = static_cast<std::uint8_t>(stream_of(port)),
         .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) |
                                         (tensor ? 0U : stream_bit(StreamKind::tensor))),
-        .group = static_cast<std::uint8_t>(tensor ? OpGroup::tensor : OpGroup::data),
-        .subject = index_in(tensor ? plan_.tensor : plan_.data, spec),
+        .group = static_cast<std::uint8_t>(group_of(port)),
+        .subject = index_in(plan_.collectives[static_cast<std::size_t>(port)], spec),
         .port = static_cast<std::uint32_t>(port),
         .launches = 1},
        label);

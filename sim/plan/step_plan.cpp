@@ -194,6 +194,33 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
 
 }  // namespace
 
+StreamKind stream_of(CollectivePort port) {
+  switch (port) {
+    case CollectivePort::tensor: return StreamKind::tensor;
+    case CollectivePort::data: return StreamKind::data;
+  }
+  TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
+  return StreamKind::tensor;
+}
+
+OpGroup group_of(CollectivePort port) {
+  switch (port) {
+    case CollectivePort::tensor: return OpGroup::tensor;
+    case CollectivePort::data: return OpGroup::data;
+  }
+  TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
+  return OpGroup::tensor;
+}
+
+std::vector<std::vector<Rank>> groups_of(const RankMap& ranks, CollectivePort port) {
+  const Axis axis = port == CollectivePort::tensor ? Axis::tensor : Axis::data;
+  std::vector<std::vector<Rank>> groups;
+  if (ranks.size(axis) == 1) return groups;
+  for (int g = 0; g < ranks.groups(axis); ++g)
+    groups.push_back(ranks.group(ranks.first_of_group(g, axis), axis));
+  return groups;
+}
+
 int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return static_cast<int>(recipe.global_batch / (plan.degrees.data * recipe.micro_batch));
 }

@@ -13,6 +13,7 @@
 
 #include "models/network.h"
 #include "sim/engine/program.h"
+#include "sim/plan/rank_map.h"
 #include "sim/plan/recipe.h"
 #include "sim/plan/schedule.h"
 #include "sim/plan/stage_split.h"
@@ -37,6 +38,7 @@ enum class OpGroup : std::uint8_t { compute, optimizer, tensor, data, pipeline }
 
 // Op::port of collectives, and of sends and receives.
 enum class CollectivePort : std::uint8_t { tensor, data };
+inline constexpr std::size_t kCollectivePorts = 2;
 enum class ChannelPort : std::uint8_t {
   to_next,        // activations to the following virtual stage
   from_previous,  // activations from the one before
@@ -77,13 +79,21 @@ struct StepPlan {
   PipelineShape shape;
   std::vector<ChainRange> layers;  // by chunk * stages + stage
   std::vector<StageProgram> stages;
-  std::vector<Kernel> kernels;         // by Program::kernels
-  std::vector<CollectiveSpec> tensor;  // by Op::subject of collectives on CollectivePort::tensor
-  std::vector<CollectiveSpec> data;    // ... on CollectivePort::data
-  std::vector<Bytes> messages;         // ... of sends and receives
-  Flops model_flops;                   // of one step over all ranks, without recomputation
-  Flops executed_flops;                // with it
+  std::vector<Kernel> kernels;  // by Program::kernels
+  // By CollectivePort, then by Op::subject of the collectives on that port.
+  std::array<std::vector<CollectiveSpec>, kCollectivePorts> collectives;
+  std::vector<Bytes> messages;  // ... of sends and receives
+  Flops model_flops;            // of one step over all ranks, without recomputation
+  Flops executed_flops;         // with it
 };
+
+// The stream and the group of the report of collectives on a port.
+StreamKind stream_of(CollectivePort port);
+OpGroup group_of(CollectivePort port);
+
+// The groups of ranks that communicate on a port, each rank in one; empty where every group is a
+// rank alone.
+std::vector<std::vector<Rank>> groups_of(const RankMap& ranks, CollectivePort port);
 
 // Micro-batches per replica and step: global_batch / (data * micro_batch).
 int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan);

@@ -93,10 +93,7 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
   const Machine& machine = step_.lowered.machine;
   const Actor& actor = machine.actors[rank_class.actor];
   if (op.kind == OpKind::collective) {
-    slice.bytes = (static_cast<CollectivePort>(op.port) == CollectivePort::tensor
-                       ? step_.plan.tensor
-                       : step_.plan.data)[op.subject]
-                      .bytes.count();
+    slice.bytes = step_.plan.collectives[op.port][op.subject].bytes.count();
   } else if (op.kind != OpKind::compute) {
     const bool receives = op.kind == OpKind::receive;
     const ChannelId channel = actor.channels[op.port];
