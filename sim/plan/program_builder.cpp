@@ -10,8 +10,8 @@ namespace trainyard {
 namespace {
 
 constexpr std::array<std::string_view, kStreams> kStreamNames = {
-    "compute",       "tensor parallel", "data parallel",   "send forward",
-    "send backward", "receive forward", "receive backward"};
+    "compute",      "tensor parallel", "context parallel", "data parallel",
+    "send forward", "send backward",   "receive forward",  "receive backward"};
 
 // The index of `item` in `table`, added if it is new. Tables hold a few dozen items.
 template <class T>
@@ -30,6 +30,22 @@ StreamKind stream_of(ChannelPort port) {
     case ChannelPort::from_next: return StreamKind::receive_backward;
   }
   return StreamKind::send_forward;
+}
+
+CollectivePort port_of(LayerGroup group) {
+  switch (group) {
+    case LayerGroup::tensor: return CollectivePort::tensor;
+    case LayerGroup::context: return CollectivePort::context;
+  }
+  return CollectivePort::tensor;
+}
+
+// The streams on which the groups of a layer talk: what follows from a layer waits for them.
+constexpr StreamSet kLayerStreams =
+    static_cast<StreamSet>(stream_bit(StreamKind::tensor) | stream_bit(StreamKind::context));
+
+StreamSet without(StreamSet streams, StreamKind stream) {
+  return static_cast<StreamSet>(streams & ~stream_bit(stream));
 }
 
 }  // namespace
@@ -85,13 +101,13 @@ void ProgramBuilder::work(const std::vector<WorkItem>& items, const std::string&
       if (segment_.empty()) segment_first_ = named->name;
       segment_last_ = named->name;
       segment_.push_back(kernel_index(named->kernel));
-    } else if (const auto* collective_item = std::get_if<TensorCollective>(&item)) {
+    } else if (const auto* collective_item = std::get_if<GroupCollective>(&item)) {
       flush_segment(where, group);
-      collective(CollectivePort::tensor, {collective_item->kind, collective_item->bytes},
+      collective(port_of(collective_item->group), {collective_item->kind, collective_item->bytes},
                  fmt::format("{}: {}", where, collective_item->name));
     } else {
       flush_segment(where, group);
-      compute_waits_for(stream_bit(StreamKind::tensor));
+      compute_waits_for(stream_bit(stream_of(port_of(std::get<GroupWait>(item).group))));
     }
   }
   flush_segment(where, group);
@@ -121,12 +137,12 @@ void ProgramBuilder::flush_segment(const std::string& where, OpGroup group) {
 
 void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
                                 const std::string& label) {
-  const bool tensor = port == CollectivePort::tensor;
-  if (tensor) mark_pending_wait();
+  const StreamKind stream = stream_of(port);
+  if ((kLayerStreams & stream_bit(stream)) != 0) mark_pending_wait();
   push({.kind = OpKind::collective,
-        .stream = static_cast<std::uint8_t>(stream_of(port)),
+        .stream = static_cast<std::uint8_t>(stream),
         .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) |
-                                        (tensor ? 0U : stream_bit(StreamKind::tensor))),
+                                        without(kLayerStreams, stream)),
         .group = static_cast<std::uint8_t>(group_of(port)),
         .subject = index_in(plan_.collectives[static_cast<std::size_t>(port)], spec),
         .port = static_cast<std::uint32_t>(port),
@@ -138,7 +154,7 @@ void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
 // the compute stream takes the wait first, as an op without kernels, so that the next kernel does
 // not wait for the new collective too.
 void ProgramBuilder::mark_pending_wait() {
-  if ((pending_waits_ & stream_bit(StreamKind::tensor)) == 0) return;
+  if ((pending_waits_ & kLayerStreams) == 0) return;
   program_.segments.push_back(
       {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size())});
   push({.kind = OpKind::compute,
@@ -146,15 +162,14 @@ void ProgramBuilder::mark_pending_wait() {
         .waits = pending_waits_,
         .group = static_cast<std::uint8_t>(OpGroup::compute),
         .subject = static_cast<std::uint32_t>(program_.segments.size() - 1)},
-       "wait for tensor-parallel communication");
+       "wait for communication inside the layer");
   pending_waits_ = 0;
 }
 
 void ProgramBuilder::send(ChannelPort port, Bytes bytes, const std::string& label) {
   push({.kind = OpKind::send,
         .stream = static_cast<std::uint8_t>(stream_of(port)),
-        .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) |
-                                        stream_bit(StreamKind::tensor)),
+        .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) | kLayerStreams),
         .group = static_cast<std::uint8_t>(OpGroup::pipeline),
         .subject = index_in(plan_.messages, bytes),
         .port = static_cast<std::uint32_t>(port),

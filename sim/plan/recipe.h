@@ -27,15 +27,21 @@ struct TrainingRecipe {
   bool fused_attention = false;
 };
 
-// The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-dp-pp.
-enum class Axis : std::uint8_t { tensor, data, pipeline };
-inline constexpr std::size_t kAxes = 3;
+// The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-cp-dp-pp.
+enum class Axis : std::uint8_t { tensor, context, data, pipeline };
+inline constexpr std::size_t kAxes = 4;
 
 struct ParallelDegrees {
-  int tensor = 1, data = 1, pipeline = 1;
-  int world_size() const { return tensor * data * pipeline; }
+  int tensor = 1, context = 1, data = 1, pipeline = 1;
+  int world_size() const { return tensor * context * data * pipeline; }
   int along(Axis axis) const {
-    return axis == Axis::tensor ? tensor : axis == Axis::data ? data : pipeline;
+    switch (axis) {
+      case Axis::tensor: return tensor;
+      case Axis::context: return context;
+      case Axis::data: return data;
+      case Axis::pipeline: return pipeline;
+    }
+    return 1;
   }
 };
 
@@ -45,8 +51,9 @@ enum class LayerSplit : std::uint8_t { uniform, balanced, list };
 
 struct ParallelPlan {
   ParallelDegrees degrees;
-  std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::data, Axis::pipeline};
+  std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
   bool sequence_parallel = false;
+  ContextMethod context_method = ContextMethod::ring;
   TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
 
   std::string schedule = "1f1b";  // a name of kSchedules (sim/plan/schedule.h)

@@ -48,7 +48,7 @@ class StageBuilder {
     const std::int64_t parts = plan_.degrees.tensor;
     return Bytes((layer(place).output.count() + parts - 1) / parts);
   }
-  bool reduces() const { return plan_.degrees.data > 1; }
+  bool reduces() const { return plan_.degrees.data * plan_.degrees.context > 1; }
 
   std::int64_t stage_parameters() const;
   void hold_states(std::int64_t parameters);
@@ -197,6 +197,7 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
 StreamKind stream_of(CollectivePort port) {
   switch (port) {
     case CollectivePort::tensor: return StreamKind::tensor;
+    case CollectivePort::context: return StreamKind::context;
     case CollectivePort::data: return StreamKind::data;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
@@ -206,6 +207,7 @@ StreamKind stream_of(CollectivePort port) {
 OpGroup group_of(CollectivePort port) {
   switch (port) {
     case CollectivePort::tensor: return OpGroup::tensor;
+    case CollectivePort::context: return OpGroup::context;
     case CollectivePort::data: return OpGroup::data;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
@@ -213,8 +215,17 @@ OpGroup group_of(CollectivePort port) {
 }
 
 std::vector<std::vector<Rank>> groups_of(const RankMap& ranks, CollectivePort port) {
-  const Axis axis = port == CollectivePort::tensor ? Axis::tensor : Axis::data;
   std::vector<std::vector<Rank>> groups;
+  if (port == CollectivePort::data) {
+    if (ranks.size(Axis::data) * ranks.size(Axis::context) == 1) return groups;
+    for (int g = 0; g < ranks.groups(Axis::data); ++g) {
+      const Rank first = ranks.first_of_group(g, Axis::data);
+      if (ranks.coordinate(first, Axis::context) == 0)
+        groups.push_back(ranks.group(first, Axis::data, Axis::context));
+    }
+    return groups;
+  }
+  const Axis axis = port == CollectivePort::tensor ? Axis::tensor : Axis::context;
   if (ranks.size(axis) == 1) return groups;
   for (int g = 0; g < ranks.groups(axis); ++g)
     groups.push_back(ranks.group(ranks.first_of_group(g, axis), axis));
@@ -229,6 +240,8 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return {.micro_batch = recipe.micro_batch,
           .sequence_length = recipe.sequence_length,
           .tensor = plan.degrees.tensor,
+          .context = plan.degrees.context,
+          .context_method = plan.context_method,
           .sequence_parallel = plan.sequence_parallel,
           .recompute = recipe.recompute,
           .fused_attention = recipe.fused_attention,

@@ -25,20 +25,21 @@ namespace trainyard {
 enum class StreamKind : std::uint8_t {
   compute,
   tensor,
+  context,
   data,
   send_forward,
   send_backward,
   receive_forward,
   receive_backward,
 };
-inline constexpr int kStreams = 7;
+inline constexpr int kStreams = 8;
 
 // What an op belongs to, by Op::group.
-enum class OpGroup : std::uint8_t { compute, optimizer, tensor, data, pipeline };
+enum class OpGroup : std::uint8_t { compute, optimizer, tensor, context, data, pipeline };
 
 // Op::port of collectives, and of sends and receives.
-enum class CollectivePort : std::uint8_t { tensor, data };
-inline constexpr std::size_t kCollectivePorts = 2;
+enum class CollectivePort : std::uint8_t { tensor, context, data };
+inline constexpr std::size_t kCollectivePorts = 3;
 enum class ChannelPort : std::uint8_t {
   to_next,        // activations to the following virtual stage
   from_previous,  // activations from the one before
@@ -92,7 +93,8 @@ StreamKind stream_of(CollectivePort port);
 OpGroup group_of(CollectivePort port);
 
 // The groups of ranks that communicate on a port, each rank in one; empty where every group is a
-// rank alone.
+// rank alone. Gradients are summed over the data-parallel and the context-parallel ranks: both have
+// seen other tokens with the same parameters.
 std::vector<std::vector<Rank>> groups_of(const RankMap& ranks, CollectivePort port);
 
 // Micro-batches per replica and step: global_batch / (data * micro_batch).
