@@ -31,6 +31,16 @@ TEST_CASE("ops of a stream run one after another and streams run at once") {
   CHECK(trace.ops == 4);
 }
 
+TEST_CASE("all sixteen streams can wait for each other") {
+  MachineBuilder m;
+  auto& p = m.program(std::vector<std::string>(kMaxStreams, "s"));
+  p.compute("first", kMaxStreams - 1, 10ns);
+  for (int stream = kMaxStreams - 1; stream > 0; --stream)
+    p.compute("next", stream - 1, 1ns, waits({stream}));
+  m.actor(p);
+  CHECK(completed(m).end == 10ns + (kMaxStreams - 1) * 1ns);
+}
+
 TEST_CASE("a collective starts when the last member reaches it and ends everywhere at once") {
   MachineBuilder m;
   auto& fast = m.program({"s"});
