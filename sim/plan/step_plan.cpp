@@ -24,7 +24,8 @@ class StageBuilder {
         plan_(plan),
         stage_(stage),
         builder_(step),
-        buckets_(plan.first_bucket_size, plan.bucket_size) {}
+        buckets_(plan.first_bucket_size, plan.bucket_size),
+        expert_buckets_(plan.first_bucket_size, plan.bucket_size) {}
 
   StageProgram build(const std::vector<Slot>& order);
 
@@ -49,13 +50,18 @@ class StageBuilder {
     return Bytes((layer(place).output.count() + parts - 1) / parts);
   }
   bool reduces() const { return plan_.degrees.data * plan_.degrees.context > 1; }
+  bool reduces_experts() const { return plan_.expert_replicas() > 1; }
+  bool exchanges_gradients() const { return reduces() || reduces_experts(); }
 
   std::int64_t stage_parameters() const;
+  std::int64_t stage_expert_parameters() const;
   void hold_states(std::int64_t parameters);
   std::uint32_t forward_block(int chunk);
   std::uint32_t backward_block(int chunk, bool reducing);
   std::uint32_t step_block(std::int64_t parameters);
-  void reduce(const std::vector<Bytes>& buckets);
+  void reduce(const std::vector<Bytes>& buckets, CollectivePort port = CollectivePort::data);
+  void reduce_layer(const LayerWork& work);
+  void reduce_rest();
   void wait_for_sends();
 
   StepPlan& step_;
@@ -64,7 +70,7 @@ class StageBuilder {
   const ParallelPlan& plan_;
   int stage_;
   ProgramBuilder builder_;
-  GradientBuckets buckets_;
+  GradientBuckets buckets_, expert_buckets_;
   int buckets_sent_ = 0;
 };
 
@@ -76,6 +82,15 @@ std::int64_t StageBuilder::stage_parameters() const {
       // A tied output matrix on the embedding's own rank is the same memory.
       if (step_.shape.stages == 1) parameters -= layer(place).tied_parameters;
     }
+  }
+  return parameters;
+}
+
+std::int64_t StageBuilder::stage_expert_parameters() const {
+  std::int64_t parameters = 0;
+  for (int chunk = 0; chunk < step_.shape.chunks; ++chunk) {
+    for (int place = range(chunk).first; place < range(chunk).last; ++place)
+      parameters += layer(place).expert_parameters;
   }
   return parameters;
 }
@@ -122,17 +137,29 @@ std::uint32_t StageBuilder::backward_block(int chunk, bool reducing) {
     builder_.work(work.backward, name + " backward", OpGroup::compute);
     builder_.release(MemoryKind::workspace, work.workspace, name);
     builder_.release(MemoryKind::activations, work.activations, name);
-    if (reducing) reduce(buckets_.add(work.parameters * size_of(recipe_.gradients)));
+    if (reducing) reduce_layer(work);
   }
-  if (reducing) reduce(buckets_.flush());
+  if (reducing) reduce_rest();
   if (!is_first(chunk))
     builder_.send(ChannelPort::to_previous, message_after(first - 1), "send gradients");
   return builder_.end_block();
 }
 
-void StageBuilder::reduce(const std::vector<Bytes>& buckets) {
+void StageBuilder::reduce_layer(const LayerWork& work) {
+  if (reduces()) reduce(buckets_.add(work.parameters * size_of(recipe_.gradients)));
+  if (!reduces_experts()) return;
+  reduce(expert_buckets_.add(work.expert_parameters * size_of(recipe_.gradients)),
+         CollectivePort::expert_data);
+}
+
+void StageBuilder::reduce_rest() {
+  if (reduces()) reduce(buckets_.flush());
+  if (reduces_experts()) reduce(expert_buckets_.flush(), CollectivePort::expert_data);
+}
+
+void StageBuilder::reduce(const std::vector<Bytes>& buckets, CollectivePort port) {
   for (const Bytes bytes : buckets) {
-    builder_.collective(CollectivePort::data, {CollectiveKind::all_reduce, bytes},
+    builder_.collective(port, {CollectiveKind::all_reduce, bytes},
                         fmt::format("all-reduce gradient bucket {}", buckets_sent_++));
   }
 }
@@ -140,11 +167,15 @@ void StageBuilder::reduce(const std::vector<Bytes>& buckets) {
 std::uint32_t StageBuilder::step_block(std::int64_t parameters) {
   builder_.begin_block();
   wait_for_sends();
-  if (reduces() && !plan_.overlap_backward) {
-    reduce(buckets_.add(parameters * size_of(recipe_.gradients)));
-    reduce(buckets_.flush());
+  if (exchanges_gradients() && !plan_.overlap_backward) {
+    if (reduces()) reduce(buckets_.add(stage_parameters() * size_of(recipe_.gradients)));
+    if (reduces_experts()) {
+      reduce(expert_buckets_.add(stage_expert_parameters() * size_of(recipe_.gradients)),
+             CollectivePort::expert_data);
+    }
+    reduce_rest();
   }
-  if (reduces()) builder_.compute_waits_for(stream_bit(StreamKind::data));
+  if (exchanges_gradients()) builder_.compute_waits_for(stream_bit(StreamKind::data));
   builder_.work({NamedKernel{"optimizer step", optimizer_kernel(parameters, recipe_)}}, "optimizer",
                 OpGroup::optimizer);
   return builder_.end_block();
@@ -152,7 +183,7 @@ std::uint32_t StageBuilder::step_block(std::int64_t parameters) {
 
 StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   StageProgram stage;
-  stage.parameters = stage_parameters();
+  stage.parameters = stage_parameters() + stage_expert_parameters();
   hold_states(stage.parameters);
 
   // Gradients are complete, and may be reduced, in the last backward of each chunk.
@@ -181,7 +212,7 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
       add_call(chunk.forward, {CallKind::forward, slot.microbatch, slot.chunk});
       continue;
     }
-    const bool reducing = reduces() && plan_.overlap_backward &&
+    const bool reducing = exchanges_gradients() && plan_.overlap_backward &&
                           last_backward[static_cast<std::size_t>(slot.chunk)] == i;
     std::uint32_t& block = reducing ? chunk.reducing : chunk.backward;
     if (block == kUnwritten) block = backward_block(slot.chunk, reducing);
@@ -198,7 +229,10 @@ StreamKind stream_of(CollectivePort port) {
   switch (port) {
     case CollectivePort::tensor: return StreamKind::tensor;
     case CollectivePort::context: return StreamKind::context;
-    case CollectivePort::data: return StreamKind::data;
+    case CollectivePort::expert:
+    case CollectivePort::expert_tensor: return StreamKind::expert;
+    case CollectivePort::data:
+    case CollectivePort::expert_data: return StreamKind::data;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return StreamKind::tensor;
@@ -208,27 +242,44 @@ OpGroup group_of(CollectivePort port) {
   switch (port) {
     case CollectivePort::tensor: return OpGroup::tensor;
     case CollectivePort::context: return OpGroup::context;
-    case CollectivePort::data: return OpGroup::data;
+    case CollectivePort::expert:
+    case CollectivePort::expert_tensor: return OpGroup::expert;
+    case CollectivePort::data:
+    case CollectivePort::expert_data: return OpGroup::data;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return OpGroup::tensor;
 }
 
-std::vector<std::vector<Rank>> groups_of(const RankMap& ranks, CollectivePort port) {
+namespace {
+
+std::vector<std::vector<Rank>> groups_along(const RankMap& ranks, Axis axis) {
   std::vector<std::vector<Rank>> groups;
-  if (port == CollectivePort::data) {
-    if (ranks.size(Axis::data) * ranks.size(Axis::context) == 1) return groups;
-    for (int g = 0; g < ranks.groups(Axis::data); ++g) {
-      const Rank first = ranks.first_of_group(g, Axis::data);
-      if (ranks.coordinate(first, Axis::context) == 0)
-        groups.push_back(ranks.group(first, Axis::data, Axis::context));
-    }
-    return groups;
-  }
-  const Axis axis = port == CollectivePort::tensor ? Axis::tensor : Axis::context;
   if (ranks.size(axis) == 1) return groups;
   for (int g = 0; g < ranks.groups(axis); ++g)
     groups.push_back(ranks.group(ranks.first_of_group(g, axis), axis));
+  return groups;
+}
+
+}  // namespace
+
+std::vector<std::vector<Rank>> groups_of(const RankGrids& ranks, CollectivePort port) {
+  switch (port) {
+    case CollectivePort::tensor: return groups_along(ranks.dense, Axis::tensor);
+    case CollectivePort::context: return groups_along(ranks.dense, Axis::context);
+    case CollectivePort::expert: return groups_along(ranks.experts, Axis::context);
+    case CollectivePort::expert_tensor: return groups_along(ranks.experts, Axis::tensor);
+    case CollectivePort::expert_data: return groups_along(ranks.experts, Axis::data);
+    case CollectivePort::data: break;
+  }
+  const RankMap& map = ranks.dense;
+  if (map.size(Axis::context) == 1) return groups_along(map, Axis::data);
+  std::vector<std::vector<Rank>> groups;
+  for (int g = 0; g < map.groups(Axis::data); ++g) {
+    const Rank first = map.first_of_group(g, Axis::data);
+    if (map.coordinate(first, Axis::context) == 0)
+      groups.push_back(map.group(first, Axis::data, Axis::context));
+  }
   return groups;
 }
 
@@ -242,6 +293,9 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .tensor = plan.degrees.tensor,
           .context = plan.degrees.context,
           .context_method = plan.context_method,
+          .expert = plan.expert,
+          .expert_tensor = plan.expert_tensor,
+          .capacity = plan.capacity,
           .sequence_parallel = plan.sequence_parallel,
           .recompute = recipe.recompute,
           .fused_attention = recipe.fused_attention,

@@ -26,20 +26,28 @@ enum class StreamKind : std::uint8_t {
   compute,
   tensor,
   context,
+  expert,
   data,
   send_forward,
   send_backward,
   receive_forward,
   receive_backward,
 };
-inline constexpr int kStreams = 8;
+inline constexpr int kStreams = 9;
 
 // What an op belongs to, by Op::group.
-enum class OpGroup : std::uint8_t { compute, optimizer, tensor, context, data, pipeline };
+enum class OpGroup : std::uint8_t { compute, optimizer, tensor, context, expert, data, pipeline };
 
 // Op::port of collectives, and of sends and receives.
-enum class CollectivePort : std::uint8_t { tensor, context, data };
-inline constexpr std::size_t kCollectivePorts = 3;
+enum class CollectivePort : std::uint8_t {
+  tensor,
+  context,
+  expert,
+  expert_tensor,
+  data,
+  expert_data,  // gradients of routed experts
+};
+inline constexpr std::size_t kCollectivePorts = 6;
 enum class ChannelPort : std::uint8_t {
   to_next,        // activations to the following virtual stage
   from_previous,  // activations from the one before
@@ -81,6 +89,7 @@ struct StepPlan {
   std::vector<ChainRange> layers;  // by chunk * stages + stage
   std::vector<StageProgram> stages;
   std::vector<Kernel> kernels;  // by Program::kernels
+  std::vector<bool> routed;     // of those, which work follows the load of a rank's experts
   // By CollectivePort, then by Op::subject of the collectives on that port.
   std::array<std::vector<CollectiveSpec>, kCollectivePorts> collectives;
   std::vector<Bytes> messages;  // ... of sends and receives
@@ -95,7 +104,7 @@ OpGroup group_of(CollectivePort port);
 // The groups of ranks that communicate on a port, each rank in one; empty where every group is a
 // rank alone. Gradients are summed over the data-parallel and the context-parallel ranks: both have
 // seen other tokens with the same parameters.
-std::vector<std::vector<Rank>> groups_of(const RankMap& ranks, CollectivePort port);
+std::vector<std::vector<Rank>> groups_of(const RankGrids& ranks, CollectivePort port);
 
 // Micro-batches per replica and step: global_batch / (data * micro_batch).
 int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan);
