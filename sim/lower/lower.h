@@ -20,6 +20,8 @@ struct LowerOptions {
   bool fold = true;
   std::vector<Straggler> stragglers;
   Duration launch{};  // host time per kernel launch
+  // How much kernels mind multiprocessors that communication holds; 1: in proportion.
+  double gemm_weight = 1, memory_bound_weight = 1;
 };
 
 // Ranks that behave alike.
