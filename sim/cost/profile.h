@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/kernel.h"
+#include "sim/cost/calibration.h"
 #include "sim/cost/cost.h"
 
 namespace trainyard {
@@ -156,26 +157,6 @@ struct LaunchDetails {
   friend bool operator==(const LaunchDetails&, const LaunchDetails&) = default;
 };
 
-// Error of a fit on samples that it did not see, as shares: 0.061 is 6.1 %.
-struct HeldOutError {
-  std::string what;                            // "gemm bf16"
-  std::string size;                            // "all", "flops >= 1e9"
-  int fitted = 0, held_out = 0, rejected = 0;  // samples
-  double mape = 0, median = 0, worst = 0;
-  friend bool operator==(const HeldOutError&, const HeldOutError&) = default;
-};
-
-// Of a profile that `trainyard fit` made: from what, and how well it predicts.
-struct Calibration {
-  std::string program;  // and version
-  std::string machine;  // "8x NVIDIA H200"
-  std::string date, driver, cuda;
-  int samples = 0;
-  std::vector<HeldOutError> errors;
-  std::vector<std::string> rejected;  // what was not fitted, and why
-  friend bool operator==(const Calibration&, const Calibration&) = default;
-};
-
 struct Profile {
   std::string name;  // "a100-sxm4-80gb"
   std::string gpu;   // GpuSpec::name it was made on; another GPU is refused
@@ -206,6 +187,10 @@ Profile read_profile(const std::string& path);
 // The file that read_profile reads back equal. A group of constants without provenance (an empty
 // source) is left out.
 std::string profile_json(const Profile& profile);
+
+// The profile for another GPU than the one it was made on: every law is extrapolated, and the
+// tables of measured shapes, which are of that GPU's tiles and caches, are left out.
+Profile for_other_gpu(Profile profile);
 
 // What the simulator asks: costs of one GPU type, fitted where the profile has a law and analytic
 // (roofline on the datasheet, closed forms) where it has none.

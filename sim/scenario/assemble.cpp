@@ -269,6 +269,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.plan = assemble_plan(sections.parallelism);
   derive_data_parallel(scenario, sections.parallelism, findings);
   scenario.profile = find_profile(sections.cluster, document, configs, findings);
+  scenario.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;
   assemble_stragglers(scenario, sections.perturbations, findings);
   scenario.fidelity = sections.simulation.fidelity;
   scenario.seed = sections.simulation.seed;

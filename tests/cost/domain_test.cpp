@@ -274,3 +274,21 @@ TEST_CASE("constants of another machine are extrapolated and say of which") {
   p.gemm[0].from.machine = "V100";
   CHECK(estimate(p, gemm(64, 64, 64)).reach == "constants of another machine (V100)");
 }
+
+TEST_CASE("a profile for another GPU extrapolates everything and has no measured shapes") {
+  Profile p = profile();
+  p.gemm[0].residuals = {{64, 64, 64, 1, 1.2}};
+  p.memory = {{MemoryOp::softmax, Seconds(2e-6), 0.8, 1, {}, {}, {}}};
+  p.memory[0].from.basis = Basis::measured;
+  p.attention = {attention_law(64, true, 0.5)};
+  p.point_to_point = {{true, Seconds(1e-5), BytesPerSecond(200e9), {}, {}, {}}};
+  p.point_to_point[0].from.basis = Basis::analytic;
+  const Profile other = for_other_gpu(p);
+  CHECK(estimate(p, gemm(64, 64, 64)).basis == Basis::measured);
+  CHECK(estimate(other, gemm(64, 64, 64)).basis == Basis::extrapolated);
+  CHECK(estimate(other, attention(64, true)).basis == Basis::extrapolated);
+  const MemoryBound softmax{MemoryOp::softmax, Bytes(1 << 30), Bytes(0)};
+  CHECK(estimate(other, softmax).basis == Basis::extrapolated);
+  CHECK(estimate(other, softmax).time == estimate(p, softmax).time);
+  CHECK(other.point_to_point[0].from.basis == Basis::analytic);  // less than extrapolated already
+}
