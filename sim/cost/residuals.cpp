@@ -80,9 +80,9 @@ std::optional<BatchResidual> find_residual(const std::vector<ConvolutionResidual
   if (!below && !above) return std::nullopt;
   if (!below || !above) return BatchResidual{(below ? below : above)->factor, false, true};
   if (below->shape.batch == above->shape.batch) return BatchResidual{below->factor, true, false};
-  const auto log = [](std::int64_t batch) { return binary_log(static_cast<double>(batch)); };
-  const double along = (log(convolution.batch) - log(below->shape.batch)) /
-                       (log(above->shape.batch) - log(below->shape.batch));
+  const auto doublings = [](std::int64_t batch) { return binary_log(static_cast<double>(batch)); };
+  const double along = (doublings(convolution.batch) - doublings(below->shape.batch)) /
+                       (doublings(above->shape.batch) - doublings(below->shape.batch));
   return BatchResidual{below->factor + along * (above->factor - below->factor), false, false};
 }
 
