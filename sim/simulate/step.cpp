@@ -33,13 +33,17 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   std::optional<Topology> topology;
   if (job.fidelity == Fidelity::flow) topology.emplace(job.cluster);
   const RankGrids ranks = rank_grids(job.plan);
+  const OverlapLaw overlap =
+      job.profile && job.profile->overlap ? *job.profile->overlap : OverlapLaw{};
   step->lowered =
       lower(step->plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
             {.fidelity = job.fidelity,
              .fold = !options.unfold,
              .stragglers = job.stragglers,
              .expert_load = job.plan.expert_load,
-             .launch = job.profile ? to_duration(job.profile->launch) : Duration(0)});
+             .launch = job.profile ? to_duration(job.profile->launch) : Duration(0),
+             .gemm_weight = overlap.gemm,
+             .memory_bound_weight = overlap.memory_bound});
   if (!options.run) return step;
 
   RunOptions run_options;

@@ -338,6 +338,21 @@ def explains(folder):
 
 
 @case
+def profile_of_other_gpu(folder):
+    """A profile of another GPU is refused, or accepted as an extrapolation that the report warns of"""
+    words = ["run", SMALL, "--variant", "data", "--json", "--set", "cluster.calibration=v100-sxm2-32gb"]
+    _, err = expect(3, *words)
+    require("/cluster/calibration" in err and "v100-sxm2-32gb" in err, err)
+    require("cluster.calibration_of_other_gpu" in err, err)
+    out, _ = expect(0, *words, "--set", "cluster.calibration_of_other_gpu=true")
+    result = json.loads(out)
+    require_equal(result["basis"]["measured"] + result["basis"]["interpolated"], 0, "basis")
+    require(result["extrapolated"], "nothing is extrapolated")
+    require("of the predicted time is extrapolated: " in result["warnings"][0], result["warnings"])
+    require("made on v100-sxm2-32gb, the cluster has test-gpu" in result["warnings"][1], result["warnings"])
+
+
+@case
 def lists_presets(folder):
     """Every preset that is listed can be shown"""
     out, _ = expect(0, "presets")
