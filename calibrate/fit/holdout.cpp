@@ -37,7 +37,8 @@ std::vector<int> cluster(const std::vector<Coordinates>& places, double distance
   std::map<std::size_t, int> numbers;
   std::vector<int> clusters;
   for (std::size_t i = 0; i < places.size(); ++i)
-    clusters.push_back(numbers.try_emplace(find(i), static_cast<int>(numbers.size())).first->second);
+    clusters.push_back(
+        numbers.try_emplace(find(i), static_cast<int>(numbers.size())).first->second);
   return clusters;
 }
 
@@ -73,7 +74,8 @@ Split split(const std::vector<Coordinates>& points, double distance, double shar
                   0);
     for (std::size_t i = 0; i < places.size(); ++i)
       counts[static_cast<std::size_t>(clusters[i])] += sizes[places[i]];
-    if (2 * *std::max_element(counts.begin(), counts.end()) <= points.size() || halvings == 8) break;
+    if (2 * *std::max_element(counts.begin(), counts.end()) <= points.size() || halvings == 8)
+      break;
     result.distance /= 2;
   }
   result.clusters = static_cast<int>(counts.size());

@@ -2,8 +2,8 @@
 //
 // Cases are clustered first (single linkage: two cases nearer than the distance in every coordinate
 // belong together), then whole clusters are dealt, so that no held-out case has a near relative in
-// the fitted set. A cluster's place in the deal is a hash of its own coordinates: it depends neither
-// on the order of lines nor on what else was measured.
+// the fitted set. A cluster's place in the deal is a hash of its own coordinates: it depends
+// neither on the order of lines nor on what else was measured.
 #pragma once
 
 #include <cstdint>

@@ -11,16 +11,16 @@
 namespace trainyard::fit {
 namespace {
 
-constexpr double kScale = 0.1;         // f of the loss
-constexpr double kStep = 1e-4;         // of the differences, in t
+constexpr double kScale = 0.1;           // f of the loss
+constexpr double kStep = 1e-4;           // of the differences, in t
 constexpr double kSmallestGain = 1e-10;  // relative; less ends the search
 constexpr int kIterations = 100;
 constexpr std::uint64_t kSeed = 0x7261696e79617264ULL;
 
 double value_at(const Constant& c, double t) {
   const double s = (1 + std::sin(t)) / 2;
-  const double value = c.logarithmic ? c.least * std::pow(c.most / c.least, s)
-                                     : c.least + (c.most - c.least) * s;
+  const double value =
+      c.logarithmic ? c.least * std::pow(c.most / c.least, s) : c.least + (c.most - c.least) * s;
   return std::clamp(value, c.least, c.most);
 }
 
@@ -55,8 +55,8 @@ class Search {
     return r;
   }
   // Normal equations of the reweighted residuals: `a` is J^T W J, `b` is J^T W r.
-  void linearise(const std::vector<double>& t, const std::vector<double>& r,
-                 std::vector<double>& a, std::vector<double>& b) const;
+  void linearise(const std::vector<double>& t, const std::vector<double>& r, std::vector<double>& a,
+                 std::vector<double>& b) const;
 
   const Law& law_;
   const std::vector<double>& measured_;
@@ -154,8 +154,8 @@ Solution Search::from(std::vector<double> t) const {
 Solution least_squares(const Law& law, const std::vector<double>& measured,
                        const std::vector<Constant>& constants, int starts) {
   for (const Constant& c : constants)
-    TRAINYARD_CHECK(c.least < c.most && (c.least > 0 || !c.logarithmic), "bounds {} to {}",
-                    c.least, c.most);
+    TRAINYARD_CHECK(c.least < c.most && (c.least > 0 || !c.logarithmic), "bounds {} to {}", c.least,
+                    c.most);
   const Search search(law, measured, constants);
   SplitMix64 random(kSeed);
   Solution best;

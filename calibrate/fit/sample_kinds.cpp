@@ -43,16 +43,16 @@ GemmCase read_gemm(Line& line) {
 }
 
 MemoryCase read_memory(Line& line) {
-  constexpr std::array kOps = {
-      MemoryOp::elementwise, MemoryOp::dropout,   MemoryOp::activation, MemoryOp::layer_norm,
-      MemoryOp::rms_norm,    MemoryOp::batch_norm, MemoryOp::softmax,    MemoryOp::rope,
-      MemoryOp::pooling,     MemoryOp::embedding, MemoryOp::cross_entropy, MemoryOp::optimizer};
+  constexpr std::array kOps = {MemoryOp::elementwise, MemoryOp::dropout,       MemoryOp::activation,
+                               MemoryOp::layer_norm,  MemoryOp::rms_norm,      MemoryOp::batch_norm,
+                               MemoryOp::softmax,     MemoryOp::rope,          MemoryOp::pooling,
+                               MemoryOp::embedding,   MemoryOp::cross_entropy, MemoryOp::optimizer};
   MemoryCase c;
-  std::string op = line.word("op",
-                             {"elementwise", "dropout", "activation", "layer-norm", "rms-norm",
-                              "batch-norm", "softmax", "rope", "pooling", "embedding",
-                              "cross-entropy", "optimizer"},
-                             Line::required);
+  std::string op =
+      line.word("op",
+                {"elementwise", "dropout", "activation", "layer-norm", "rms-norm", "batch-norm",
+                 "softmax", "rope", "pooling", "embedding", "cross-entropy", "optimizer"},
+                Line::required);
   std::replace(op.begin(), op.end(), '-', '_');
   for (const MemoryOp known : kOps)
     if (name(known) == op) c.op = known;
@@ -142,10 +142,10 @@ PeerCase read_peer(Line& line) {
 
 CollectiveCase read_collective(Line& line) {
   CollectiveCase c;
-  c.collective = line.word("collective",
-                           {"all-reduce", "all-gather", "reduce-scatter", "all-to-all",
-                            "broadcast", "send-recv"},
-                           Line::required);
+  c.collective = line.word(
+      "collective",
+      {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-recv"},
+      Line::required);
   c.ranks = static_cast<int>(line.integer("ranks", 1, Line::required, 2));
   c.servers = static_cast<int>(line.integer("servers", 1, Line::optional, 1));
   c.bytes = read_bytes(line, "bytes", 0);
@@ -226,9 +226,8 @@ Machine read_machine(Line& line) {
   machine.date = line.text("date", Line::optional);
   machine.driver = line.text("driver", Line::optional);
   machine.cuda = line.text("cuda", Line::optional);
-  for (const std::string_view key :
-       {"probe", "date", "driver", "cuda", "cublas", "cudnn", "nccl", "cpu", "sockets",
-        "host_memory_bytes"}) {
+  for (const std::string_view key : {"probe", "date", "driver", "cuda", "cublas", "cudnn", "nccl",
+                                     "cpu", "sockets", "host_memory_bytes"}) {
     const json::Value* value = line.find(key);
     if (value != nullptr && !value->is(json::Kind::null))
       machine.facts.emplace_back(key, fact_of(*value));

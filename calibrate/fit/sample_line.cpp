@@ -55,7 +55,8 @@ std::int64_t SampleLine::integer(std::string_view key, std::int64_t least, Need 
   if (value == nullptr) return otherwise;
   const std::optional<std::int64_t> number = json::find_integer(*value);
   if (number && *number >= least && *number <= kMostCount) return *number;
-  error(key, fmt::format("expected a whole number from {} on, got {}", least, json::quoted(*value)));
+  error(key,
+        fmt::format("expected a whole number from {} on, got {}", least, json::quoted(*value)));
   return otherwise;
 }
 
@@ -97,7 +98,8 @@ std::string SampleLine::word(std::string_view key, std::initializer_list<std::st
   std::string hint;
   if (const auto near = find_nearest(value->text, known))
     hint = fmt::format("did you mean '{}'?", *near);
-  error(key, fmt::format("expected one of {}, got {}", fmt::join(known, ", "), json::quoted(*value)),
+  error(key,
+        fmt::format("expected one of {}, got {}", fmt::join(known, ", "), json::quoted(*value)),
         hint);
   return std::string(words.begin() == words.end() ? otherwise : *words.begin());
 }
