@@ -1,0 +1,18 @@
+#include "suite.h"
+
+namespace trainyard::probe {
+
+// In the order in which they run. One row, one line.
+// clang-format off
+const std::vector<Suite>& suites() {
+  static const std::vector<Suite> table = {
+      {"machine", "GPUs, clocks, power, links, driver, processor", 0.04, false, run_machine},
+      {"launch", "what the host pays for kernels, graphs and events", 0.03, false, run_launch},
+      {"gemm", "matrix products by cuBLASLt: fp32, tf32, fp16, bf16, fp8", 0.40, false, run_gemm},
+      {"copy", "copies between host and device, and inside of each", 0.06, false, run_copy},
+  };
+  return table;
+}
+// clang-format on
+
+}  // namespace trainyard::probe
