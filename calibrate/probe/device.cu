@@ -123,28 +123,6 @@ std::size_t free_memory() {
   return free;
 }
 
-const char* type_name(Type type) {
-  switch (type) {
-    case Type::fp32: return "fp32";
-    case Type::tf32: return "tf32";
-    case Type::fp16: return "fp16";
-    case Type::bf16: return "bf16";
-    case Type::fp8: return "fp8";
-  }
-  return "";
-}
-
-std::size_t type_bytes(Type type) {
-  switch (type) {
-    case Type::fp32:
-    case Type::tf32: return 4;
-    case Type::fp16:
-    case Type::bf16: return 2;
-    case Type::fp8: return 1;
-  }
-  return 0;
-}
-
 void fill_random(Type type, void* data, std::size_t count, std::uint64_t seed,
                  cudaStream_t stream) {
   switch (type) {

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "type.h"
+
 namespace trainyard::probe {
 
 class CudaError : public std::runtime_error {
@@ -134,11 +136,6 @@ struct DeviceInfo {
 int device_count();  // throws NoDevice
 DeviceInfo device_info(int index);
 std::size_t free_memory();  // bytes of the current device
-
-// Number formats of operands. tf32 is kept as fp32.
-enum class Type { fp32, tf32, fp16, bf16, fp8 };
-const char* type_name(Type type);
-std::size_t type_bytes(Type type);
 
 // Fills with seeded random values in (-1, 1) that are not zero. Zeros would be a lie: power, and
 // with it the clock under load, depends on the bits that toggle.
