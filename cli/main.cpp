@@ -30,6 +30,7 @@ struct Options {
   CheckOptions check;
   ExplainOptions explain;
   PresetsOptions presets;
+  FitCommandOptions fit;
 };
 
 using Command = std::function<ExitCode(const Context&)>;
@@ -106,6 +107,25 @@ void add_presets(CLI::App& app, PresetsOptions& options) {
   command->require_subcommand(0, 1);
 }
 
+void add_fit(CLI::App& app, FitCommandOptions& options) {
+  CLI::App* command = app.add_subcommand("fit", "Make a profile from what probes have measured");
+  command->add_option("samples", options.samples, "Files of samples (docs/samples.md)")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("-o,--output", options.output, "Write this profile, and a page beside it")
+      ->required()
+      ->type_name("PROFILE.json");
+  command->add_option("--gpu", options.gpu, "The preset of the GPU, if its name does not tell")
+      ->type_name("NAME");
+  command->add_option("--name", options.name, "The profile's name (default: the GPU's)")
+      ->type_name("NAME");
+  command->add_option("--attention", options.attention, "Attention kernels: cudnn or tiled")
+      ->type_name("WORD")
+      ->check(CLI::IsMember({"cudnn", "tiled"}));
+  command->add_flag("--json", options.json, "Print one JSON object instead of text");
+  command->add_flag("--force", options.force, "Replace an earlier profile");
+}
+
 void build(CLI::App& app, Options& options) {
   app.fallthrough();  // before any subcommand is made, so that global options work anywhere
   app.require_subcommand(1);
@@ -120,6 +140,7 @@ void build(CLI::App& app, Options& options) {
   add_check(app, options.check);
   add_explain(app, options.explain);
   add_presets(app, options.presets);
+  add_fit(app, options.fit);
   app.add_subcommand("schema", "Print the JSON Schema of scenario files");
   CLI::App* completion = app.add_subcommand("completion", "Print a script that completes commands");
   completion->add_subcommand("bash", "For bash: source <(trainyard completion bash)");
@@ -134,6 +155,7 @@ CommandOption describe(const CLI::Option& option) {
     described.names.push_back("-" + name);
   described.takes_value = option.get_items_expected_max() > 0;
   if (described.names.front() == "--color") described.choices = {"auto", "always", "never"};
+  if (described.names.front() == "--attention") described.choices = {"cudnn", "tiled"};
   if (described.names.front() == "--stage") described.choices = explain_stages();
   return described;
 }
@@ -183,6 +205,7 @@ Command chosen(const CLI::App& app, const Options& options) {
     return [&](const Context& context) { return explain(options.explain, context); };
   if (name == "presets")
     return [&](const Context& context) { return presets(options.presets, context); };
+  if (name == "fit") return [&](const Context& context) { return fit(options.fit, context); };
   if (name == "schema") return [](const Context& context) { return schema(context); };
   return [&app](const Context& context) {
     context.console.result(bash_completion(describe(app)));
