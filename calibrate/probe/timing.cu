@@ -144,6 +144,21 @@ Timing measure(cudaStream_t stream, const Work& work, const TimingOptions& optio
   return Stopwatch(stream).measure(work, options);
 }
 
+Timing measure_host(const std::function<void()>& call, const std::function<void()>& settle,
+                    int batch, int repeats) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> times;
+  for (int i = 0; i <= repeats; ++i) {
+    const Clock::time_point begin = Clock::now();
+    for (int j = 0; j < batch; ++j)
+      call();
+    const std::chrono::duration<double, std::micro> taken = Clock::now() - begin;
+    settle();
+    if (i > 0) times.push_back(taken.count() / batch);  // the first one warms up
+  }
+  return summarize(std::move(times));
+}
+
 void warm_up_device(cudaStream_t stream, double seconds) {
   int device = 0, multiprocessors = 0;
   PROBE_CUDA(cudaGetDevice(&device));

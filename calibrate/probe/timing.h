@@ -69,6 +69,11 @@ class Stopwatch {
 // The same for a single measurement.
 Timing measure(cudaStream_t stream, const Work& work, const TimingOptions& options = {});
 
+// Wall time of one call on the host: `batch` calls are timed at once, `settle` runs between two
+// batches and is not timed.
+Timing measure_host(const std::function<void()>& call, const std::function<void()>& settle,
+                    int batch, int repeats);
+
 // Keeps the device busy for about this long, so that its clock is that of a loaded device.
 void warm_up_device(cudaStream_t stream, double seconds);
 

@@ -96,9 +96,10 @@ Estimate FittedCompute::time_of(const Attention& attention) const {
   if (!law) return roofline_->time(attention);
   double share = law->compute_efficiency * profile_.batched_gemm_efficiency;
   Basis from = weaker(basis, Basis::extrapolated);
-  if (profile_.attention) {
-    share = attention.backward ? profile_.attention->backward : profile_.attention->forward;
-    from = profile_.attention->from.basis;
+  if (!profile_.attention.empty()) {
+    const AttentionLaw& fused = profile_.attention.front();
+    share = attention.backward ? fused.backward : fused.forward;
+    from = fused.from.basis;
   }
   const FlopsPerSecond rate(share * peak(peaks_, attention.dtype).count());
   return {law->fixed + flops(attention) / rate, from};
