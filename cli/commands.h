@@ -75,6 +75,16 @@ struct FitCommandOptions {
 };
 ExitCode fit(const FitCommandOptions& options, const Context& context);
 
+struct CalibrateOptions {
+  std::string output = "calibration.json";  // the profile; page, server and samples stand beside it
+  std::string samples;                      // empty: beside the profile
+  std::string suite, devices, budget;       // for the probe, as written; empty: its own choice
+  bool quick = false;
+  bool json = false;
+  bool force = false;
+};
+ExitCode calibrate(const CalibrateOptions& options, const Context& context);
+
 ExitCode schema(const Context& context);
 
 }  // namespace trainyard::cli
