@@ -49,9 +49,9 @@ std::vector<bool> told_apart(const std::vector<const Sample*>& samples) {
   for (const Sample* sample : samples) {
     const Convolution& c = as<ConvolutionCase>(*sample).shape;
     with[1] += c.kernel_height == 3 && c.kernel_width == 3 ? 1 : 0;
-    with[2] += c.in_channels / c.groups < 16 ? 1 : 0;
-    with[3] += c.pass == ConvolutionPass::data_gradient ? 1 : 0;
-    with[4] += c.pass == ConvolutionPass::weight_gradient ? 1 : 0;
+    with[2] += c.in_channels / c.groups < 16 ? 1U : 0U;
+    with[3] += c.pass == ConvolutionPass::data_gradient ? 1U : 0U;
+    with[4] += c.pass == ConvolutionPass::weight_gradient ? 1U : 0U;
   }
   std::vector<bool> used;
   for (const std::size_t count : with)
@@ -67,7 +67,7 @@ std::unique_ptr<ComputeCost> cost_of(const Fitting& f, const ConvolutionLaw& law
   return fitted_compute_cost(laws, f.gpu.peaks);
 }
 
-// The network's shapes whatever the batch: the geometric mean over the batches.
+// The measured shapes; of equal ones (another stride with the same images) the geometric mean.
 std::vector<ConvolutionResidual> residuals(const Fitting& f, const ConvolutionLaw& law,
                                            const LawTask& task,
                                            const std::vector<std::size_t>& which) {
@@ -75,9 +75,8 @@ std::vector<ConvolutionResidual> residuals(const Fitting& f, const ConvolutionLa
   std::vector<ConvolutionResidual> table;
   std::vector<std::vector<double>> logarithms;
   for (const std::size_t i : which) {
-    Convolution shape = as<ConvolutionCase>(*task.samples[i]).shape;
+    const Convolution shape = as<ConvolutionCase>(*task.samples[i]).shape;
     const double factor = task.samples[i]->time_us * 1e-6 / cost->time(shape).time.count();
-    shape.batch = 1;
     std::size_t at = 0;
     while (at < table.size() && !(table[at].shape == shape))
       ++at;

@@ -69,6 +69,7 @@ void add_classes(const std::string& group, const std::vector<const FitRecord*>& 
 void Fitting::warn(const std::string& message, const std::string& hint) const {
   Diagnostic diagnostic;
   diagnostic.severity = Severity::warning;
+  if (!samples.empty()) diagnostic.at.file = samples.front().at.file;
   diagnostic.message = message;
   diagnostic.hint = hint;
   result.warnings.push_back(std::move(diagnostic));

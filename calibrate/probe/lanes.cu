@@ -1,6 +1,8 @@
+#include "lanes.h"
+
 #include <algorithm>
 
-#include "lanes.h"
+#include "message.h"
 
 namespace trainyard::probe {
 namespace {
@@ -8,12 +10,6 @@ namespace {
 // Longer than the host takes to enqueue a batch on 16 devices. A gate that gives up makes a time
 // too long, never a hang.
 constexpr unsigned long long kGateNs = 400'000'000;
-
-__device__ unsigned long long nanoseconds() {
-  unsigned long long now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
 
 __global__ void lane_gate_kernel(const volatile unsigned* flag, unsigned epoch) {
   const unsigned long long begin = nanoseconds();
