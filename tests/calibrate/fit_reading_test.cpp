@@ -39,7 +39,7 @@ TEST_CASE("Every mistake is reported with its line") {
 {"kind": "memory", "op": "softmax", "read_bytes": 0, "written_bytes": 0, "time_us": "fast"}
 not json
 )"));
-  CHECK(found.find(":2:27: error: /dtype: expected one of fp32, tf32, fp16, bf16, fp8, got "
+  CHECK(found.find(":2:27: error: /dtype: expected one of fp32, tf32, bf16, fp16, fp8, got "
                    "\"bf17\"; did you mean 'bf16'?") != std::string::npos);
   CHECK(found.find(":2:40: error: /m: expected a whole number from 1 on, got 0") !=
         std::string::npos);
