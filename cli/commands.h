@@ -77,6 +77,27 @@ struct ImportCommandOptions {
 std::vector<std::string> import_collectives();
 ExitCode import_log(const ImportCommandOptions& options, const Context& context);
 
+struct FitCommandOptions {
+  std::vector<std::string> samples;  // files of probes
+  std::string output;                // the profile; its page stands beside it
+  std::string gpu;                   // preset; empty: by the device's name
+  std::string name;                  // of the profile; empty: the GPU's
+  std::string attention;             // implementation; empty: cudnn where both were measured
+  bool json = false;
+  bool force = false;
+};
+ExitCode fit(const FitCommandOptions& options, const Context& context);
+
+struct CalibrateOptions {
+  std::string output = "calibration.json";  // the profile; page, server and samples stand beside it
+  std::string samples;                      // empty: beside the profile
+  std::string suite, devices, budget;       // for the probe, as written; empty: its own choice
+  bool quick = false;
+  bool json = false;
+  bool force = false;
+};
+ExitCode calibrate(const CalibrateOptions& options, const Context& context);
+
 ExitCode schema(const Context& context);
 
 }  // namespace trainyard::cli

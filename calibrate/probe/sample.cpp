@@ -61,6 +61,10 @@ std::string json_text(std::string_view text) {
 // for floating point.
 std::string json_number(double value) {
   char text[40];
+  if (std::fabs(value) < 1e15 && value == std::floor(value)) {
+    std::snprintf(text, sizeof text, "%.0f", value);
+    return text;
+  }
   for (int digits = 1; digits <= 17; ++digits) {
     std::snprintf(text, sizeof text, "%.*g", digits, value);
     if (std::strtod(text, nullptr) == value) break;

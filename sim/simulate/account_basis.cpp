@@ -80,7 +80,7 @@ void note_kernel(const Profile& profile, const Kernel& kernel, const Estimate& e
     notes.add(fmt::format("memory-bound: {}", name(memory->op)),
               used != nullptr ? used->from : none, estimate.basis);
   } else if (std::holds_alternative<Attention>(kernel)) {
-    notes.add("fused attention", profile.attention ? profile.attention->from : none,
+    notes.add("fused attention", profile.attention.empty() ? none : profile.attention.front().from,
               estimate.basis);
   } else {
     notes.add("convolution", profile.convolution.empty() ? none : profile.convolution.front().from,

@@ -16,6 +16,7 @@ PRIVATE_HEADERS = [
     ("CLI/", r"cli/main\.cpp", "CLI11 takes seconds to compile: cli/main.cpp only"),
     ("cuda", r"calibrate/probe/.*", "CUDA is for the probes only"),
     ("nccl", r"calibrate/probe/.*", "NCCL is for the probes only"),
+    ("spawn.h", r"cli/child_process\.cpp", "the only program that is started is the probe, by cli/child_process.cpp"),
     ("random", r"(?!)", "its distributions differ between libraries; use sim/base/random.h"),
     ("unordered_map", r"(?!)", "its order differs between libraries; use std::map or a sorted vector"),
     ("unordered_set", r"(?!)", "its order differs between libraries; use std::set or a sorted vector"),
