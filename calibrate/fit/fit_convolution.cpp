@@ -49,9 +49,9 @@ std::vector<bool> told_apart(const std::vector<const Sample*>& samples) {
   for (const Sample* sample : samples) {
     const Convolution& c = as<ConvolutionCase>(*sample).shape;
     with[1] += c.kernel_height == 3 && c.kernel_width == 3 ? 1 : 0;
-    with[2] += c.in_channels / c.groups < 16 ? 1U : 0U;
-    with[3] += c.pass == ConvolutionPass::data_gradient ? 1U : 0U;
-    with[4] += c.pass == ConvolutionPass::weight_gradient ? 1U : 0U;
+    with[2] += c.in_channels / c.groups < 16 ? 1 : 0;
+    with[3] += c.pass == ConvolutionPass::data_gradient ? 1 : 0;
+    with[4] += c.pass == ConvolutionPass::weight_gradient ? 1 : 0;
   }
   std::vector<bool> used;
   for (const int count : with)
