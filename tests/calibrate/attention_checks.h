@@ -1,4 +1,5 @@
-// The tiled attention kernels against their reference. `Array` comes from the file that includes this.
+// The tiled attention kernels against their reference. `Array` comes from the file that includes
+// this.
 #pragma once
 
 #include "calibrate/probe/attention_backward.cuh"
@@ -22,7 +23,8 @@ void check_attention(const reference::AttentionShape& s) {
   const reference::Values q = inputs<T>(queries * s.size, 1), k = inputs<T>(keys * s.size, 2);
   const reference::Values v = inputs<T>(keys * s.size, 3), d_o = inputs<T>(queries * s.size, 4);
   const float scale = 0.125f;
-  const probe::AttentionShape shape{s.batch, s.heads, s.kv_heads, s.queries, s.keys, s.size, s.causal};
+  const probe::AttentionShape shape{s.batch, s.heads, s.kv_heads, s.queries,
+                                    s.keys,  s.size,  s.causal};
   const Array<T> at_q(q), at_k(k), at_v(v), at_do(d_o), o(queries * s.size);
   const Array<float> lse(queries);
   probe::launch_attention<T>(
@@ -41,14 +43,15 @@ void check_attention(const reference::AttentionShape& s) {
   const auto backward = reference::attention_backward(q, k, v, d_o, s, scale);
   const int members = s.heads / s.kv_heads * s.queries;
   check_close<T>(dv.values(), backward.dv, attention_slack<T>(2, members));
-  // dS is scale P (dP - delta): dP and delta are sums of `size` products, a few times its root. delta is
-  // made of the rounded O, which shifts all of a row's dS alike.
+  // dS is scale P (dP - delta): dP and delta are sums of `size` products, a few times its root.
+  // delta is made of the rounded O, which shifts all of a row's dS alike.
   const double ds = scale * 4 * std::sqrt(static_cast<double>(s.size));
   check_close<T>(dk.values(), backward.dk, attention_slack<T>(ds, members) / 4);
   check_close<T>(dq.values(), backward.dq, attention_slack<T>(ds, 4));
 }
 
-// All that the kernels distinguish: both head sizes, causal or not, groups, oblong, one and more tiles.
+// All that the kernels distinguish: both head sizes, causal or not, groups, oblong, one and more
+// tiles.
 template <typename T>
 void check_attentions() {
   check_attention<T>({1, 1, 1, 64, 64, 64, false});

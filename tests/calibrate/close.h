@@ -29,9 +29,11 @@ std::vector<double> inputs(std::size_t count, std::uint64_t seed) {
   return rounded<T>(seeded_values(count, seed));
 }
 
-// Equal but for one rounding of the result and `slack`, what arithmetic in fp32 may lose. NaN fails.
+// Equal but for one rounding of the result and `slack`, what arithmetic in fp32 may lose. NaN
+// fails.
 template <typename T>
-void check_close(const std::vector<double>& result, const std::vector<double>& expected, double slack) {
+void check_close(const std::vector<double>& result, const std::vector<double>& expected,
+                 double slack) {
   REQUIRE(result.size() == expected.size());
   std::size_t wrong = 0;
   std::size_t first = 0;

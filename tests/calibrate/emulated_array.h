@@ -1,5 +1,5 @@
-// Memory of the emulated device, with the members that tests/gpu/device_array.h has too: the checks of
-// kernel_checks.h are written once for both.
+// Memory of the emulated device, with the members that tests/gpu/device_array.h has too: the checks
+// of kernel_checks.h are written once for both.
 #pragma once
 
 #include <cstring>

@@ -1,10 +1,10 @@
-// CUDA's words for a C++ compiler: enough of them to run the probes' kernels on the CPU, block after
-// block, each thread as a fiber. Include it before the kernels.
+// CUDA's words for a C++ compiler: enough of them to run the probes' kernels on the CPU, block
+// after block, each thread as a fiber. Include it before the kernels.
 //
-// What it proves: indices (sanitizers watch every access), barriers (a thread that misses one is found),
-// races that an order of execution shows (threads run upwards or downwards), copies that were not waited
-// for (they are done at the wait, not before), and results. Warp-wide instructions follow the PTX manual.
-// What it cannot: speed, alignment faults of the hardware, memory models.
+// What it proves: indices (sanitizers watch every access), barriers (a thread that misses one is
+// found), races that an order of execution shows (threads run upwards or downwards), copies that
+// were not waited for (they are done at the wait, not before), and results. Warp-wide instructions
+// follow the PTX manual. What it cannot: speed, alignment faults of the hardware, memory models.
 #pragma once
 
 #include <cmath>
@@ -71,7 +71,9 @@ float from_bfloat16(std::uint16_t bits);
 
 }  // namespace emulated
 
-inline void __syncthreads() { emulated::block_barrier(); }
+inline void __syncthreads() {
+  emulated::block_barrier();
+}
 
 inline float __shfl_xor_sync(unsigned, float x, int mask) {
   struct Lane {
@@ -95,9 +97,15 @@ inline float atomicAdd(float* to, float x) {
 
 namespace trainyard::probe {
 
-inline float to_float(float x) { return x; }
-inline float to_float(__half x) { return emulated::from_half(x.bits); }
-inline float to_float(__nv_bfloat16 x) { return emulated::from_bfloat16(x.bits); }
+inline float to_float(float x) {
+  return x;
+}
+inline float to_float(__half x) {
+  return emulated::from_half(x.bits);
+}
+inline float to_float(__nv_bfloat16 x) {
+  return emulated::from_bfloat16(x.bits);
+}
 
 template <typename T>
 T from_float(float x);
@@ -123,8 +131,12 @@ void launch(void (*kernel)(Parameters...), dim3 grid, int block, std::size_t sha
 template <typename... Parameters>
 void allow_shared(void (*)(Parameters...), std::size_t) {}
 
-inline void start_copy(void* shared, const void* global) { emulated::start_copy(shared, global); }
-inline void close_copies() { emulated::close_copies(); }
+inline void start_copy(void* shared, const void* global) {
+  emulated::start_copy(shared, global);
+}
+inline void close_copies() {
+  emulated::close_copies();
+}
 template <int kPending>
 void finish_copies() {
   emulated::finish_copies(kPending);

@@ -1,5 +1,6 @@
-// What the probes' kernels must compute, in double precision and in the plainest way. Tests hold the
-// references themselves against finite differences and facts; then the kernels against the references.
+// What the probes' kernels must compute, in double precision and in the plainest way. Tests hold
+// the references themselves against finite differences and facts; then the kernels against the
+// references.
 #pragma once
 
 #include <cstdint>
