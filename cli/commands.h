@@ -64,6 +64,19 @@ struct PresetsOptions {
 };
 ExitCode presets(const PresetsOptions& options, const Context& context);
 
+struct ImportCommandOptions {
+  std::string format;  // "nccl-tests", "nvbandwidth", "smi-topo"
+  std::string path;
+  std::string output;  // file of samples; empty: standard output
+  bool force = false;
+  // What a log may not say.
+  std::string collective, gpu;
+  int ranks = 0, servers = 0;
+  std::string buffer = "512MiB";
+};
+std::vector<std::string> import_collectives();
+ExitCode import_log(const ImportCommandOptions& options, const Context& context);
+
 struct FitCommandOptions {
   std::vector<std::string> samples;  // files of probes
   std::string output;                // the profile; its page stands beside it

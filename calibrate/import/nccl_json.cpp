@@ -65,16 +65,17 @@ class NcclFile {
   }
 
   void read_row(const json::Value& result) {
-    const json::Value* size = result.find("size");
-    const json::Value* count = result.find("count");
-    const auto bytes = size != nullptr ? json::find_integer(*size) : std::nullopt;
-    const auto elements = count != nullptr ? json::find_integer(*count) : std::nullopt;
-    if (!bytes || *bytes < 0 || !elements || *elements < 0)
+    const auto count_of = [&](std::string_view key) -> std::int64_t {
+      const json::Value* value = result.find(key);
+      return value != nullptr ? json::find_integer(*value).value_or(-1) : -1;
+    };
+    const std::int64_t bytes = count_of("size"), elements = count_of("count");
+    if (bytes < 0 || elements < 0)
       return notes_.error(result.at.line, "a result has no size or no count");
     NcclRow row;
     row.line = result.at.line;
-    row.bytes = *bytes;
-    row.count = *elements;
+    row.bytes = bytes;
+    row.count = elements;
     row.type = text_of(result, "type");
     bool good = true;
     row.out_of_place = figures(result, "out_of_place", good);

@@ -12,6 +12,7 @@
 
 #include "calibrate/probe/ring_schedule.h"
 #include "sim/base/random.h"
+#include "tests/calibrate/collective_reference.h"
 
 namespace trainyard::probe {
 namespace {
@@ -35,7 +36,7 @@ struct Connection {
   std::vector<Slot> slots;
 };
 
-using Buffers = std::vector<std::vector<std::int64_t>>;  // by rank
+using Buffers = test::Buffers<std::int64_t>;
 
 enum class Action {
   wait_to_receive,
@@ -199,49 +200,17 @@ Buffers random_input(const RingShape& shape, SplitMix64& random) {
   return input;
 }
 
-constexpr std::int64_t kUntouched = -1;
-
-// What a rank's output must hold, element by element, by the collective's definition.
-std::vector<std::int64_t> expected(const RingShape& shape, const Buffers& input, int rank) {
-  std::vector<std::int64_t> result(static_cast<std::size_t>(shape.elements), kUntouched);
-  for (int shard = 0; shard < shards(shape); ++shard) {
-    const ElementRange range = shard_range(shape, shard);
-    const ElementRange mine = shard_range(shape, shards(shape) == 1 ? 0 : rank);
-    for (std::int64_t i = 0; i < range.count; ++i) {
-      const auto at = static_cast<std::size_t>(range.first + i);
-      std::int64_t sum = 0;
-      for (const auto& buffer : input)
-        sum += buffer[at];
-      const auto previous = static_cast<std::size_t>((rank + shape.ranks - 1) % shape.ranks);
-      switch (shape.kind) {
-        case Collective::all_reduce: result[at] = sum; break;
-        case Collective::reduce_scatter:
-          if (shard == rank) result[at] = sum;
-          break;
-        case Collective::all_gather: result[at] = input[static_cast<std::size_t>(shard)][at]; break;
-        case Collective::all_to_all:
-          result[at] =
-              input[static_cast<std::size_t>(shard)][static_cast<std::size_t>(mine.first + i)];
-          break;
-        case Collective::broadcast: result[at] = input[0][at]; break;
-        case Collective::send_recv: result[at] = input[previous][at]; break;
-      }
-    }
-  }
-  return result;
-}
-
 // Runs one operation on `network` and compares every rank's output with the definition.
 void check_operation(Network& network, const RingShape& shape, SplitMix64& random) {
   const Buffers input = random_input(shape, random);
-  Buffers output(input.size(), std::vector<std::int64_t>(input[0].size(), kUntouched));
+  Buffers output(input.size(), std::vector<std::int64_t>(input[0].size(), test::kUntouched));
   CAPTURE(name(shape.kind));
   CAPTURE(shape.ranks);
   CAPTURE(shape.channels);
   CAPTURE(shape.elements);
   REQUIRE(network.run(shape, input, output, random));
   for (int rank = 0; rank < shape.ranks; ++rank)
-    REQUIRE(output[static_cast<std::size_t>(rank)] == expected(shape, input, rank));
+    REQUIRE(output[static_cast<std::size_t>(rank)] == test::expected_output(shape, input, rank));
   REQUIRE(network.quiet());
 }
 

@@ -35,7 +35,8 @@ inline Fields fields_of(const std::string& line) {
   return fields;
 }
 
-inline std::vector<Fields> run_suite(void (*run)(Context&), double seconds) {
+inline std::vector<Fields> run_suite(void (*run)(Context&), double seconds,
+                                     const std::vector<DeviceInfo>& devices = {the_device()}) {
   char name[] = "/tmp/trainyard-gpu-test-XXXXXX";
   const int file = mkstemp(name);
   if (file < 0) throw std::runtime_error("no temporary file");
@@ -43,7 +44,6 @@ inline std::vector<Fields> run_suite(void (*run)(Context&), double seconds) {
   std::vector<Fields> lines;
   {
     SampleFile samples(name);
-    const std::vector<DeviceInfo> devices = {the_device()};
     const Budget budget(seconds);
     Progress progress(budget);
     Context context{samples, devices, progress, budget, true};
