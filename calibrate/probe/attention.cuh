@@ -1,11 +1,11 @@
-// Fused attention in tiles: O = softmax(scale Q K^T) V without the scores in memory, and its backward
-// pass. Dao, FlashAttention-2, 2023, with mma.m16n8k16 for fp16 and bf16. Layout [batch][heads][length]
-// [head size]; lengths are whole tiles of 64; heads share keys and values in groups. Causal attention
-// has as many keys as queries.
+// Fused attention in tiles: O = softmax(scale Q K^T) V without the scores in memory, and its
+// backward pass. Dao, FlashAttention-2, 2023, with mma.m16n8k16 for fp16 and bf16. Layout
+// [batch][heads][length] [head size]; lengths are whole tiles of 64; heads share keys and values in
+// groups. Causal attention has as many keys as queries.
 //
-// A block is four warps over a tile of 64 rows (queries forward, keys backward), 16 rows per warp; the
-// other operand comes through shared memory in tiles of 64 rows. Rows of shared tiles are 16 bytes longer
-// than the data: eight rows of one ldmatrix then start in different banks.
+// A block is four warps over a tile of 64 rows (queries forward, keys backward), 16 rows per warp;
+// the other operand comes through shared memory in tiles of 64 rows. Rows of shared tiles are 16
+// bytes longer than the data: eight rows of one ldmatrix then start in different banks.
 #pragma once
 
 #include <stdexcept>
@@ -42,7 +42,7 @@ struct AttentionBackward {
   const T* o;
   const T* d_o;
   const float* lse;
-  float* delta;  // per query: sum of dO O
+  float* delta;   // per query: sum of dO O
   float* dq_sum;  // fp32: blocks of different keys add to it
   T* dq;
   T* dk;
@@ -76,12 +76,14 @@ __device__ __forceinline__ void load_a(std::uint32_t (&a)[4], const T* corner, i
 
 // A fragment of the transpose: rows of A are columns of the tile.
 template <typename T>
-__device__ __forceinline__ void load_a_transposed(std::uint32_t (&a)[4], const T* corner, int stride) {
+__device__ __forceinline__ void load_a_transposed(std::uint32_t (&a)[4], const T* corner,
+                                                  int stride) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   load_transposed(a, corner + (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8);
 }
 
-// Two B fragments (16 x 8 each): columns of B are rows of the tile, 8 for b[0] b[1], 8 for b[2] b[3].
+// Two B fragments (16 x 8 each): columns of B are rows of the tile, 8 for b[0] b[1], 8 for b[2]
+// b[3].
 template <typename T>
 __device__ __forceinline__ void load_b_rows(std::uint32_t (&b)[4], const T* corner, int stride) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -130,8 +132,8 @@ __device__ __forceinline__ void as_factor(std::uint32_t (&a)[4][4], const float 
 
 // c[16 x head] += a[16 x 64] times the 64 rows of the tile.
 template <typename T, int kHead>
-__device__ __forceinline__ void add_product(float (&c)[kHead / 8][4], const std::uint32_t (&a)[4][4],
-                                            const T* tile) {
+__device__ __forceinline__ void add_product(float (&c)[kHead / 8][4],
+                                            const std::uint32_t (&a)[4][4], const T* tile) {
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
 #pragma unroll
@@ -168,7 +170,8 @@ __device__ __forceinline__ void next_scores(float (&s)[8][4], float scale, float
         more += s[n][e];
       }
     }
-    sum[half] = sum[half] * shrink + more;  // of this lane's columns; the lanes are added at the end
+    sum[half] =
+        sum[half] * shrink + more;  // of this lane's columns; the lanes are added at the end
     maximum[half] = highest;
 #pragma unroll
     for (int n = 0; n < kHead / 8; ++n) {

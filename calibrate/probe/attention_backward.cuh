@@ -3,8 +3,9 @@
 //   P = exp(scale Q K^T - lse)     dV = P^T dO     dP = dO V^T
 //   dS = scale P (dP - delta)      dK = dS^T Q     dQ = dS K       delta = sum(dO O)
 //
-// A block owns a tile of keys of one key-value head and goes over all queries that see it, of all heads
-// of the group: dK and dV stay in registers. dQ is summed by atomics in fp32 and converted last.
+// A block owns a tile of keys of one key-value head and goes over all queries that see it, of all
+// heads of the group: dK and dV stay in registers. dQ is summed by atomics in fp32 and converted
+// last.
 #pragma once
 
 #include "attention.cuh"

@@ -1,5 +1,6 @@
-// Which attention is measured; needs no CUDA. Head counts and sizes of published language models, at
-// lengths from 512 to 16384, with as many sequences as keep the number of tokens of a training step.
+// Which attention is measured; needs no CUDA. Head counts and sizes of published language models,
+// at lengths from 512 to 16384, with as many sequences as keep the number of tokens of a training
+// step.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,8 @@ struct AttentionProblem {
   int batch, heads, kv_heads, length, head_size;
   bool causal;
 
-  double flops(bool backward) const;  // as docs/samples.md's reader counts them: masked ones do not count
+  double flops(
+      bool backward) const;  // as docs/samples.md's reader counts them: masked ones do not count
   std::size_t query_elements() const;
   std::size_t key_elements() const;
 };

@@ -1,6 +1,6 @@
-// Fused attention, forward and backward: cuDNN's, which frameworks use, and a tiled kernel of our own,
-// which runs everywhere and bounds the other from below. Layout [batch][heads][length][head size], fp16
-// and bf16. Operands are rotated past the L2 cache.
+// Fused attention, forward and backward: cuDNN's, which frameworks use, and a tiled kernel of our
+// own, which runs everywhere and bounds the other from below. Layout [batch][heads][length][head
+// size], fp16 and bf16. Operands are rotated past the L2 cache.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -14,7 +14,9 @@
 namespace trainyard::probe {
 namespace {
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
 
 // Where one call's tensors lie, from the beginning of its copy.
 struct Places {
@@ -104,7 +106,8 @@ class AttentionRun {
   template <typename T>
   void measure_tiled(const AttentionProblem& p, Type type, const Places& at,
                      const Rotation& rotation) {
-    const AttentionShape shape{p.batch, p.heads, p.kv_heads, p.length, p.length, p.head_size, p.causal};
+    const AttentionShape shape{p.batch,  p.heads,     p.kv_heads, p.length,
+                               p.length, p.head_size, p.causal};
     const float scale = 1 / std::sqrt(static_cast<float>(p.head_size));
     const std::size_t sums = aligned(p.query_elements() * sizeof(float));
     for (const bool backward : {false, true}) {
@@ -113,11 +116,13 @@ class AttentionRun {
         const auto as = [](void* data) { return static_cast<T*>(data); };
         const auto floats = [](void* data) { return static_cast<float*>(data); };
         if (!backward) {
-          launch_attention<T>({as(t.q), as(t.k), as(t.v), as(t.o), floats(t.lse), shape, scale}, stream_);
+          launch_attention<T>({as(t.q), as(t.k), as(t.v), as(t.o), floats(t.lse), shape, scale},
+                              stream_);
         } else {
           launch_attention_backward<T>(
-              {as(t.q), as(t.k), as(t.v), as(t.o), as(t.d_o), floats(t.lse), scratch_.as<float>(sums),
-               scratch_.as<float>(), as(t.dq), as(t.dk), as(t.dv), shape, scale},
+              {as(t.q), as(t.k), as(t.v), as(t.o), as(t.d_o), floats(t.lse),
+               scratch_.as<float>(sums), scratch_.as<float>(), as(t.dq), as(t.dk), as(t.dv), shape,
+               scale},
               stream_);
         }
         PROBE_LAUNCHED();
@@ -161,6 +166,8 @@ class AttentionRun {
 
 }  // namespace
 
-void run_attention(Context& context) { AttentionRun(context).run(); }
+void run_attention(Context& context) {
+  AttentionRun(context).run();
+}
 
 }  // namespace trainyard::probe

@@ -19,9 +19,13 @@ void Descriptor::set(cudnnBackendAttributeName_t name, const Descriptor& other) 
   set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
-void Descriptor::finalize() { check_cudnn(cudnnBackendFinalize(descriptor_), what_); }
+void Descriptor::finalize() {
+  check_cudnn(cudnnBackendFinalize(descriptor_), what_);
+}
 
-Extents packed_strides(const Extents& e) { return {e[1] * e[2] * e[3], e[2] * e[3], e[3], 1}; }
+Extents packed_strides(const Extents& e) {
+  return {e[1] * e[2] * e[3], e[2] * e[3], e[3], 1};
+}
 
 Extents swap_last(Extents extents) {
   std::swap(extents[2], extents[3]);
@@ -37,7 +41,7 @@ Tensor BackendGraph::tensor(cudnnDataType_t type, const Extents& extents, const 
                             bool is_inner, bool by_value, bool reordered) {
   Descriptor& d = keep(CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor of cuDNN");
   const std::int64_t id = ++last_id_;
-  const std::int64_t alignment = by_value ? 4 : 16;
+  const std::int64_t alignment = 16;
   d.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
   d.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, extents.data());
   d.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.data());
@@ -159,14 +163,15 @@ void BackendGraph::plan(cudnnHandle_t handle) {
     engines.push_back(owners.back()->get());
   }
   std::int64_t found = 0;
-  check_cudnn(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, kMost, &found, engines.data()),
-              "the heuristics of cuDNN");
+  check_cudnn(
+      cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                               CUDNN_TYPE_BACKEND_DESCRIPTOR, kMost, &found, engines.data()),
+      "the heuristics of cuDNN");
 
   cudnnStatus_t refused = CUDNN_STATUS_NOT_SUPPORTED;
   for (std::int64_t i = 0; i < found && i < kMost; ++i) {
-    auto candidate = std::make_unique<Descriptor>(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR,
-                                                  "a plan of cuDNN");
+    auto candidate =
+        std::make_unique<Descriptor>(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "a plan of cuDNN");
     candidate->set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
     candidate->set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, *owners[static_cast<std::size_t>(i)]);
     const cudnnStatus_t status = cudnnBackendFinalize(candidate->get());

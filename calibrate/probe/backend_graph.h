@@ -1,5 +1,5 @@
-// Graphs of cuDNN's backend API: tensors and operations on them, and the plan that runs them. Only for
-// builds with cuDNN.
+// Graphs of cuDNN's backend API: tensors and operations on them, and the plan that runs them. Only
+// for builds with cuDNN.
 #pragma once
 
 #include <cudnn.h>
@@ -75,7 +75,8 @@ class BackendGraph {
                  const Tensor& y, cudnnDataType_t compute = CUDNN_DATA_FLOAT);
   void index(const Tensor& x, std::int64_t axis, const Tensor& y);
 
-  // Asks the heuristics and takes the first engine that makes a plan; throws CudnnError if none does.
+  // Asks the heuristics and takes the first engine that makes a plan; throws CudnnError if none
+  // does.
   void plan(cudnnHandle_t handle);
   std::size_t workspace_bytes() const { return workspace_bytes_; }
 

@@ -14,15 +14,15 @@ namespace trainyard::probe {
 template <typename T>
 struct BatchNorm {
   const T* x;
-  const T* dy;         // backward only
-  T* out;              // y forward, dx backward
+  const T* dy;  // backward only
+  T* out;       // y forward, dx backward
   const float* gamma;
-  const float* beta;   // forward only
-  float* mean;         // written forward, read backward
+  const float* beta;  // forward only
+  float* mean;        // written forward, read backward
   float* inverse;
-  float* dgamma;       // backward only
+  float* dgamma;  // backward only
   float* dbeta;
-  float* parts;        // [kNormParts][2][channels]
+  float* parts;  // [kNormParts][2][channels]
   std::int64_t outer;
   int channels;
   std::int64_t inner;
@@ -33,8 +33,8 @@ inline constexpr int kNormParts = 128;
 
 // What is summed over a channel: x and its square forward, dy and dy times normalised x backward.
 template <bool kBackward>
-__device__ __forceinline__ void add_terms(float x, float dy, float mean, float inverse, float& first,
-                                          float& second) {
+__device__ __forceinline__ void add_terms(float x, float dy, float mean, float inverse,
+                                          float& first, float& second) {
   first += kBackward ? dy : x;
   second += kBackward ? dy * (x - mean) * inverse : x * x;
 }
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(kBlock) channel_parts_nhwc(BatchNorm<T> n, int
   store_floats(part + n.channels, pack, second);
 }
 
-// NCHW: one block per channel and part of the images. kWidth elements at a time: a pack if the image is
-// a whole number of packs, else 1.
+// NCHW: one block per channel and part of the images. kWidth elements at a time: a pack if the
+// image is a whole number of packs, else 1.
 template <typename T, bool kBackward, int kWidth>
 __global__ void __launch_bounds__(kBlock) channel_parts_nchw(BatchNorm<T> n) {
   const int channel = static_cast<int>(blockIdx.x);
@@ -212,7 +212,9 @@ __global__ void __launch_bounds__(kBlock) channel_apply_nchw(BatchNorm<T> n) {
   }
 }
 
-inline int least(std::int64_t a, std::int64_t b) { return static_cast<int>(a < b ? a : b); }
+inline int least(std::int64_t a, std::int64_t b) {
+  return static_cast<int>(a < b ? a : b);
+}
 
 template <typename T, bool kBackward, int kWidth>
 void launch_batch_norm_nchw(const BatchNorm<T>& n, cudaStream_t stream) {

@@ -1,5 +1,6 @@
-// Convolutions by cuDNN over the layers of ResNet-50, VGG-16 and U-Net, all three passes. Operands are
-// rotated past the L2 cache and filled anew for each pass, because one pass writes what another reads.
+// Convolutions by cuDNN over the layers of ResNet-50, VGG-16 and U-Net, all three passes. Operands
+// are rotated past the L2 cache and filled anew for each pass, because one pass writes what another
+// reads.
 #include "suite.h"
 
 #ifdef TRAINYARD_PROBE_CUDNN
@@ -12,7 +13,9 @@
 namespace trainyard::probe {
 namespace {
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
 
 class Handle {
  public:
@@ -43,7 +46,8 @@ class ConvolutionRun {
     for (const int batch : {64, 256, 32, 128}) {
       for (const Type type : {Type::bf16, Type::fp16, Type::tf32, Type::fp32}) {
         if (context_.quick && (batch != 64 || type == Type::fp32)) continue;
-        for (const ConvolutionLayer& layer : convolution_layers()) measure_layer(layer, batch, type);
+        for (const ConvolutionLayer& layer : convolution_layers())
+          measure_layer(layer, batch, type);
       }
     }
     if (refused_ > 0) {

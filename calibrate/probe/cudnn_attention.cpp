@@ -7,9 +7,10 @@
 #include "backend_graph.h"
 #include "device.h"
 
-// The graphs are those that cuDNN's manual gives for fused attention (Graph API, fused flash attention
-// forward and backward): the library recognises the pattern and runs one kernel (backward: a few).
-// K, and backward V, are given as their transposes, which costs nothing: only strides are exchanged.
+// The graphs are those that cuDNN's manual gives for fused attention (Graph API, fused flash
+// attention forward and backward): the library recognises the pattern and runs one kernel
+// (backward: a few). K, and backward V, are given as their transposes, which costs nothing: only
+// strides are exchanged.
 namespace trainyard::probe {
 namespace {
 
@@ -29,7 +30,8 @@ struct Problem {
 };
 
 // Scores scaled and, if causal, masked: a query sees keys up to its own index.
-Tensor masked_scores(BackendGraph& g, const Problem& p, const Tensor& q, const Tensor& k_transposed) {
+Tensor masked_scores(BackendGraph& g, const Problem& p, const Tensor& q,
+                     const Tensor& k_transposed) {
   const Tensor products = g.inner(CUDNN_DATA_FLOAT, p.scores);
   const Tensor scaled = g.inner(CUDNN_DATA_FLOAT, p.scores);
   const Tensor scale = g.scalar(p.scale);
@@ -79,8 +81,7 @@ void build_forward(BackendGraph& g, const Problem& p, cudnnDataType_t type, Ids&
 // gradient = transpose(factor) rows, summed over the heads of a group.
 void add_key_gradient(BackendGraph& g, const Problem& p, cudnnDataType_t type, const Tensor& factor,
                       const Tensor& rows, const Tensor& gradient) {
-  const Tensor transposed =
-      g.inner(type, swap_last(p.scores), swap_last(packed_strides(p.scores)));
+  const Tensor transposed = g.inner(type, swap_last(p.scores), swap_last(packed_strides(p.scores)));
   g.reshape(factor, transposed);
   if (!p.grouped) {
     g.multiply(transposed, rows, gradient);
@@ -120,7 +121,8 @@ void build_backward(BackendGraph& g, const Problem& p, cudnnDataType_t type, boo
   g.pointwise(CUDNN_POINTWISE_EXP, below, nullptr, nullptr, probabilities);
   add_key_gradient(g, p, type, probabilities, d_o, dv);
 
-  const Tensor dp = scores(), kept = scores(), centred = scores(), weighted = scores(), ds = scores();
+  const Tensor dp = scores(), kept = scores(), centred = scores(), weighted = scores(),
+               ds = scores();
   g.multiply(d_o, v, dp);
   g.pointwise(CUDNN_POINTWISE_MUL, dp, &one, nullptr, kept);
   g.pointwise(CUDNN_POINTWISE_SUB, kept, &delta, nullptr, centred);
@@ -176,8 +178,8 @@ class Plan final : public CudnnAttention {
     std::vector<BackendGraph::Address> addresses = {
         {ids_.q, t.q}, {ids_.k, t.k}, {ids_.v, t.v}, {ids_.o, t.o}, {ids_.lse, t.lse}};
     if (backward_) {
-      addresses.insert(addresses.end(), {{ids_.d_o, t.d_o}, {ids_.dq, t.dq}, {ids_.dk, t.dk},
-                                         {ids_.dv, t.dv}});
+      addresses.insert(addresses.end(),
+                       {{ids_.d_o, t.d_o}, {ids_.dq, t.dq}, {ids_.dk, t.dk}, {ids_.dv, t.dv}});
     }
     if (sum_bytes_ > 0) {
       addresses.push_back({ids_.dq_sum, workspace});
@@ -228,7 +230,9 @@ std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionProblem& problem,
 
 namespace trainyard::probe {
 
-std::string cudnn_attention_absent() { return "the program was built without it"; }
+std::string cudnn_attention_absent() {
+  return "the program was built without it";
+}
 
 std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionProblem&, Type, bool, cudaStream_t,
                                                 std::string& refused) {

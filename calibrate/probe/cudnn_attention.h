@@ -1,4 +1,5 @@
-// Fused attention by cuDNN 9's backend API (the graph of operations; the C++ frontend is not needed).
+// Fused attention by cuDNN 9's backend API (the graph of operations; the C++ frontend is not
+// needed).
 #pragma once
 
 #include <cuda_runtime.h>

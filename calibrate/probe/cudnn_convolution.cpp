@@ -14,7 +14,8 @@ const char* pass_name(ConvolutionPass pass) {
   return "";
 }
 
-CudnnConvolution::CudnnConvolution(cudnnHandle_t handle, const ConvolutionLayer& l, int batch, Type type)
+CudnnConvolution::CudnnConvolution(cudnnHandle_t handle, const ConvolutionLayer& l, int batch,
+                                   Type type)
     : handle_(handle) {
   const bool half = type == Type::fp16 || type == Type::bf16;
   const cudnnDataType_t data = type == Type::fp16   ? CUDNN_DATA_HALF
@@ -33,8 +34,8 @@ CudnnConvolution::CudnnConvolution(cudnnHandle_t handle, const ConvolutionLayer&
   check_cudnn(cudnnSetFilter4dDescriptor(w_, data, format, l.out_channels, l.in_channels, l.kernel,
                                          l.kernel),
               "a filter of cuDNN");
-  check_cudnn(cudnnSetConvolution2dDescriptor(rule_, l.padding(), l.padding(), l.stride, l.stride, 1, 1,
-                                              CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
+  check_cudnn(cudnnSetConvolution2dDescriptor(rule_, l.padding(), l.padding(), l.stride, l.stride,
+                                              1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
               "a convolution of cuDNN");
   // FMA forbids what the default allows: fp32 operands rounded to tf32.
   const cudnnMathType_t math = half                 ? CUDNN_TENSOR_OP_MATH
@@ -72,8 +73,8 @@ void CudnnConvolution::choose(ConvolutionPass pass, const ConvolutionTensors& t,
   switch (pass) {
     case ConvolutionPass::forward: {
       cudnnConvolutionFwdAlgoPerf_t best{};
-      keep(cudnnFindConvolutionForwardAlgorithmEx(handle_, x_, t.x, w_, t.w, rule_, y_, t.y, 1, &found,
-                                                  &best, workspace, workspace_bytes),
+      keep(cudnnFindConvolutionForwardAlgorithmEx(handle_, x_, t.x, w_, t.w, rule_, y_, t.y, 1,
+                                                  &found, &best, workspace, workspace_bytes),
            best);
       break;
     }
@@ -86,8 +87,9 @@ void CudnnConvolution::choose(ConvolutionPass pass, const ConvolutionTensors& t,
     }
     case ConvolutionPass::weight_gradient: {
       cudnnConvolutionBwdFilterAlgoPerf_t best{};
-      keep(cudnnFindConvolutionBackwardFilterAlgorithmEx(handle_, x_, t.x, y_, t.y, rule_, w_, t.w, 1,
-                                                         &found, &best, workspace, workspace_bytes),
+      keep(cudnnFindConvolutionBackwardFilterAlgorithmEx(handle_, x_, t.x, y_, t.y, rule_, w_, t.w,
+                                                         1, &found, &best, workspace,
+                                                         workspace_bytes),
            best);
       break;
     }
@@ -99,23 +101,23 @@ void CudnnConvolution::enqueue(const ConvolutionTensors& t, void* workspace) con
   switch (pass_) {
     case ConvolutionPass::forward:
       check_cudnn(cudnnConvolutionForward(handle_, &one, x_, t.x, w_, t.w, rule_,
-                                          static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_), workspace,
-                                          workspace_bytes_, &zero, y_, t.y),
+                                          static_cast<cudnnConvolutionFwdAlgo_t>(algorithm_),
+                                          workspace, workspace_bytes_, &zero, y_, t.y),
                   "cudnnConvolutionForward");
       break;
     case ConvolutionPass::data_gradient:
-      check_cudnn(cudnnConvolutionBackwardData(
-                      handle_, &one, w_, t.w, y_, t.y, rule_,
-                      static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm_), workspace,
-                      workspace_bytes_, &zero, x_, t.x),
-                  "cudnnConvolutionBackwardData");
+      check_cudnn(
+          cudnnConvolutionBackwardData(handle_, &one, w_, t.w, y_, t.y, rule_,
+                                       static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm_),
+                                       workspace, workspace_bytes_, &zero, x_, t.x),
+          "cudnnConvolutionBackwardData");
       break;
     case ConvolutionPass::weight_gradient:
-      check_cudnn(cudnnConvolutionBackwardFilter(
-                      handle_, &one, x_, t.x, y_, t.y, rule_,
-                      static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm_), workspace,
-                      workspace_bytes_, &zero, w_, t.w),
-                  "cudnnConvolutionBackwardFilter");
+      check_cudnn(
+          cudnnConvolutionBackwardFilter(handle_, &one, x_, t.x, y_, t.y, rule_,
+                                         static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm_),
+                                         workspace, workspace_bytes_, &zero, w_, t.w),
+          "cudnnConvolutionBackwardFilter");
       break;
   }
 }

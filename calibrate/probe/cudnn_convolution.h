@@ -1,4 +1,5 @@
-// One convolution by cuDNN, with the algorithm that cuDNN finds fastest. Only for builds with cuDNN.
+// One convolution by cuDNN, with the algorithm that cuDNN finds fastest. Only for builds with
+// cuDNN.
 #pragma once
 
 #include <cudnn.h>
@@ -21,8 +22,8 @@ struct ConvolutionTensors {
 
 class CudnnConvolution {
  public:
-  // fp16 and bf16: NHWC, tensor cores, sums in fp32. fp32 and tf32: NCHW. Throws CudnnError if cuDNN has
-  // no such convolution.
+  // fp16 and bf16: NHWC, tensor cores, sums in fp32. fp32 and tf32: NCHW. Throws CudnnError if
+  // cuDNN has no such convolution.
   CudnnConvolution(cudnnHandle_t handle, const ConvolutionLayer& layer, int batch, Type type);
   CudnnConvolution(const CudnnConvolution&) = delete;
   CudnnConvolution& operator=(const CudnnConvolution&) = delete;
@@ -32,7 +33,8 @@ class CudnnConvolution {
   std::size_t w_bytes() const { return w_bytes_; }
   std::size_t y_bytes() const { return y_bytes_; }
 
-  // Tries the algorithms on the tensors, as frameworks do when told to benchmark, and keeps the fastest.
+  // Tries the algorithms on the tensors, as frameworks do when told to benchmark, and keeps the
+  // fastest.
   void choose(ConvolutionPass pass, const ConvolutionTensors& tensors, void* workspace,
               std::size_t workspace_bytes);
   void enqueue(const ConvolutionTensors& tensors, void* workspace) const;

@@ -1,6 +1,7 @@
-// What all kernels of the probes share: element types, 16-byte packs of them, sums over a warp and a
-// block, and the launch. nvcc takes the words from CUDA; tests/calibrate/emulated_cuda.h gives the same
-// words to a C++ compiler, so that every kernel also runs, thread by thread, without a device.
+// What all kernels of the probes share: element types, 16-byte packs of them, sums over a warp and
+// a block, and the launch. nvcc takes the words from CUDA; tests/calibrate/emulated_cuda.h gives
+// the same words to a C++ compiler, so that every kernel also runs, thread by thread, without a
+// device.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +27,15 @@ inline constexpr int kPack = kPackBytes / static_cast<int>(sizeof(T));
 inline constexpr int kBlock = 256;  // threads of a grid-stride kernel
 
 #ifdef __CUDACC__
-__device__ __forceinline__ float to_float(float x) { return x; }
-__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
-__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float to_float(float x) {
+  return x;
+}
+__device__ __forceinline__ float to_float(__half x) {
+  return __half2float(x);
+}
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
 
 template <typename T>
 __device__ __forceinline__ T from_float(float x);
@@ -64,7 +71,8 @@ void allow_shared(void (*kernel)(Parameters...), std::size_t bytes) {
 
 // `pack` counts packs, not elements. The pointer must be aligned to 16 bytes.
 template <typename T>
-__device__ __forceinline__ void load_pack(const T* from, std::int64_t pack, float (&values)[kPack<T>]) {
+__device__ __forceinline__ void load_pack(const T* from, std::int64_t pack,
+                                          float (&values)[kPack<T>]) {
   const uint4 raw = reinterpret_cast<const uint4*>(from)[pack];
   T elements[kPack<T>];
   memcpy(elements, &raw, sizeof raw);
@@ -137,8 +145,9 @@ __device__ __forceinline__ Value warp_combine(Value x, Combine combine) {
   return x;
 }
 
-// The combination over all threads of the block, the same in each. Blocks are whole warps, at most 32.
-// The barrier at the end lets a caller come back at once: the next call may overwrite `parts`.
+// The combination over all threads of the block, the same in each. Blocks are whole warps, at
+// most 32. The barrier at the end lets a caller come back at once: the next call may overwrite
+// `parts`.
 template <typename Value, typename Combine>
 __device__ Value block_combine(Value x, Value neutral, Combine combine) {
   __shared__ float parts[2][32];  // of type Value, which has at most two floats
@@ -165,10 +174,13 @@ __device__ Value block_combine(Value x, Value neutral, Combine combine) {
   return all;
 }
 
-__device__ __forceinline__ float block_sum(float x) { return block_combine(x, 0.0f, Add{}); }
+__device__ __forceinline__ float block_sum(float x) {
+  return block_combine(x, 0.0f, Add{});
+}
 
 // Blocks for a grid-stride loop over `items`: at most a few waves of any device of today (144
-// multiprocessors x 8 blocks of 256 threads), so that the tail is short and the loop body is amortised.
+// multiprocessors x 8 blocks of 256 threads), so that the tail is short and the loop body is
+// amortised.
 inline int grid_for(std::int64_t items) {
   constexpr std::int64_t kMost = 144 * 8 * 4;
   const std::int64_t blocks = (items + kBlock - 1) / kBlock;

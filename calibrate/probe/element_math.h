@@ -1,5 +1,6 @@
-// The arithmetic of one element or one thread of the probes' kernels, without CUDA: nvcc compiles it
-// into the kernels, and the tests compile the same text for the CPU and hold it against references.
+// The arithmetic of one element or one thread of the probes' kernels, without CUDA: nvcc compiles
+// it into the kernels, and the tests compile the same text for the CPU and hold it against
+// references.
 #pragma once
 
 #include <cmath>
@@ -13,8 +14,8 @@
 
 namespace trainyard::probe {
 
-// Four random words of one counter. Philox4x32-10: Salmon et al., Parallel random numbers: as easy as
-// 1, 2, 3, SC 2011; the generator of the frameworks' dropout.
+// Four random words of one counter. Philox4x32-10: Salmon et al., Parallel random numbers: as easy
+// as 1, 2, 3, SC 2011; the generator of the frameworks' dropout.
 struct RandomWords {
   std::uint32_t word[4];
 };
@@ -57,9 +58,13 @@ TRAINYARD_BOTH float gelu_slope(float x) {
   return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner_slope;
 }
 
-TRAINYARD_BOTH float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+TRAINYARD_BOTH float sigmoid(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
 
-TRAINYARD_BOTH float silu(float x) { return x * sigmoid(x); }
+TRAINYARD_BOTH float silu(float x) {
+  return x * sigmoid(x);
+}
 
 TRAINYARD_BOTH float silu_slope(float x) {
   const float s = sigmoid(x);
@@ -136,7 +141,8 @@ TRAINYARD_BOTH WindowRange window_range(int index, int size, int window, int str
 // The windows [begin, end) of `count` that cover input position `at`.
 TRAINYARD_BOTH WindowRange windows_of(int at, int count, int window, int stride, int padding) {
   const int last = (at + padding) / stride;
-  const int before = at + padding - window;  // the last position that a window not covering starts at
+  const int before =
+      at + padding - window;  // the last position that a window not covering starts at
   const int first = before < 0 ? 0 : before / stride + 1;
   return {first, last + 1 < count ? last + 1 : count};
 }

@@ -18,7 +18,8 @@ struct MapStreams {
 };
 
 template <typename T, int kIn, int kOut, typename Function>
-__global__ void __launch_bounds__(kBlock) map_kernel(MapStreams<T, kIn, kOut> s, Function function) {
+__global__ void __launch_bounds__(kBlock)
+    map_kernel(MapStreams<T, kIn, kOut> s, Function function) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t p = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; p < s.packs;
        p += stride) {
@@ -55,7 +56,9 @@ struct CopyFunction {
   __device__ void operator()(const float (&x)[1], float, float (&y)[1]) const { y[0] = x[0]; }
 };
 struct AddFunction {
-  __device__ void operator()(const float (&x)[2], float, float (&y)[1]) const { y[0] = x[0] + x[1]; }
+  __device__ void operator()(const float (&x)[2], float, float (&y)[1]) const {
+    y[0] = x[0] + x[1];
+  }
 };
 struct GeluFunction {
   __device__ void operator()(const float (&x)[1], float bias, float (&y)[1]) const {
@@ -91,18 +94,19 @@ struct SwigluBackwardFunction {  // gate, up, dy -> d gate, d up
 
 template <typename T, int kIn, int kOut, typename Function>
 void launch_map(const MapStreams<T, kIn, kOut>& streams, Function function, cudaStream_t stream) {
-  launch(map_kernel<T, kIn, kOut, Function>, dim3(grid_for(streams.packs)), kBlock, 0, stream, streams,
-         function);
+  launch(map_kernel<T, kIn, kOut, Function>, dim3(grid_for(streams.packs)), kBlock, 0, stream,
+         streams, function);
 }
 
 // One mask byte per element, as the frameworks keep it for the backward pass. The counter of the
 // generator is the index of four elements, so that the result depends on no launch shape.
 template <typename T>
 __global__ void __launch_bounds__(kBlock)
-    dropout_kernel(const T* x, T* y, std::uint8_t* mask, std::int64_t packs, std::uint32_t threshold,
-                   float scale, std::uint64_t seed) {
+    dropout_kernel(const T* x, T* y, std::uint8_t* mask, std::int64_t packs,
+                   std::uint32_t threshold, float scale, std::uint64_t seed) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t p = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; p < packs; p += stride) {
+  for (std::int64_t p = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; p < packs;
+       p += stride) {
     float values[kPack<T>];
     load_pack(x, p, values);
     std::uint32_t bytes[kPack<T> / 4];
@@ -131,7 +135,8 @@ __global__ void __launch_bounds__(kBlock)
     dropout_backward_kernel(const T* dy, const std::uint8_t* mask, T* dx, std::int64_t packs,
                             float scale) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t p = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; p < packs; p += stride) {
+  for (std::int64_t p = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; p < packs;
+       p += stride) {
     float values[kPack<T>];
     load_pack(dy, p, values);
 #pragma unroll
@@ -163,8 +168,8 @@ void launch_dropout_backward(const T* dy, const std::uint8_t* mask, T* dx, std::
          static_cast<float>(1 / (1 - probability)));
 }
 
-// x[token, head, size]: element i turns with element i + size/2, as in Llama. `cosine` and `sine` are
-// [length, size/2]; token % length is the position. `direction` -1 is the backward pass.
+// x[token, head, size]: element i turns with element i + size/2, as in Llama. `cosine` and `sine`
+// are [length, size/2]; token % length is the position. `direction` -1 is the backward pass.
 template <typename T>
 __global__ void __launch_bounds__(kBlock)
     rope_kernel(const T* x, T* y, const float* cosine, const float* sine, std::int64_t tokens,
@@ -172,7 +177,8 @@ __global__ void __launch_bounds__(kBlock)
   const int half_packs = size / 2 / kPack<T>;
   const std::int64_t items = tokens * heads * half_packs;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < items; i += stride) {
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < items;
+       i += stride) {
     const int pack = static_cast<int>(i % half_packs);
     const std::int64_t row = i / half_packs;  // token and head
     const std::int64_t position = row / heads % length;
@@ -197,8 +203,8 @@ __global__ void __launch_bounds__(kBlock)
 template <typename T>
 void launch_rope(const T* x, T* y, const float* cosine, const float* sine, std::int64_t tokens,
                  int length, int heads, int size, bool backward, cudaStream_t stream) {
-  launch(rope_kernel<T>, dim3(grid_for(tokens * heads * (size / 2 / kPack<T>))), kBlock, 0, stream, x,
-         y, cosine, sine, tokens, length, heads, size, backward ? -1.0f : 1.0f);
+  launch(rope_kernel<T>, dim3(grid_for(tokens * heads * (size / 2 / kPack<T>))), kBlock, 0, stream,
+         x, y, cosine, sine, tokens, length, heads, size, backward ? -1.0f : 1.0f);
 }
 
 }  // namespace trainyard::probe

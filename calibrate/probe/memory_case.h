@@ -45,8 +45,8 @@ Operand output(std::size_t bytes);
 Operand in_place(std::size_t bytes);
 Operand scratch(std::size_t bytes);  // partial sums: too small to leave the cache
 
-// What `copy` of a rotation holds at `index` of an operand of ids: the device fills it by this rule,
-// and the host counts by it how many rows of a table are touched.
+// What `copy` of a rotation holds at `index` of an operand of ids: the device fills it by this
+// rule, and the host counts by it how many rows of a table are touched.
 std::int32_t random_id(std::uint64_t index, std::uint64_t copy, std::int32_t bound);
 std::int64_t distinct_ids(std::int64_t count, std::int32_t bound);  // of copy 0
 

@@ -17,7 +17,8 @@ T* as(std::byte* data) {
 template <typename T>
 struct Flat {
   explicit Flat(std::size_t tensor_bytes)
-      : rows(static_cast<std::int64_t>(tensor_bytes / sizeof(T)) / kHidden), count(rows * kHidden) {}
+      : rows(static_cast<std::int64_t>(tensor_bytes / sizeof(T)) / kHidden),
+        count(rows * kHidden) {}
   std::size_t bytes() const { return static_cast<std::size_t>(count) * sizeof(T); }
   std::size_t floats() const { return static_cast<std::size_t>(count) * sizeof(float); }
 
@@ -38,8 +39,10 @@ struct Flat {
     const std::int64_t packs = count / kPack<T>;
     add(op, variant, operands, [=](std::byte* const* p, cudaStream_t stream) {
       MapStreams<T, kIn, kOut> streams{};
-      for (int i = 0; i < kIn; ++i) streams.in[i] = as<const T>(p[i]);
-      for (int i = 0; i < kOut; ++i) streams.out[i] = as<T>(p[kIn + i]);
+      for (int i = 0; i < kIn; ++i)
+        streams.in[i] = as<const T>(p[i]);
+      for (int i = 0; i < kOut; ++i)
+        streams.out[i] = as<T>(p[kIn + i]);
       streams.bias = bias ? as<const T>(p[kIn + kOut]) : nullptr;
       streams.packs = packs;
       streams.packs_per_row = kHidden / kPack<T>;
@@ -75,13 +78,13 @@ void add_dropout(Flat<T>& flat) {
   const std::size_t mask = static_cast<std::size_t>(count);
   flat.add("dropout", "forward", {input(flat.bytes()), output(flat.bytes()), output(mask)},
            [=](std::byte* const* p, cudaStream_t stream) {
-             launch_dropout(as<const T>(p[0]), as<T>(p[1]), as<std::uint8_t>(p[2]), count, kProbability,
-                            1, stream);
+             launch_dropout(as<const T>(p[0]), as<T>(p[1]), as<std::uint8_t>(p[2]), count,
+                            kProbability, 1, stream);
            });
   flat.add("dropout", "backward", {input(flat.bytes()), input(mask), output(flat.bytes())},
            [=](std::byte* const* p, cudaStream_t stream) {
-             launch_dropout_backward(as<const T>(p[0]), as<const std::uint8_t>(p[1]), as<T>(p[2]), count,
-                                     kProbability, stream);
+             launch_dropout_backward(as<const T>(p[0]), as<const std::uint8_t>(p[1]), as<T>(p[2]),
+                                     count, kProbability, stream);
            });
 }
 
@@ -96,14 +99,15 @@ void add_rope(Flat<T>& flat) {
     flat.add("rope", backward ? "backward" : "forward",
              {in_place(flat.bytes()), input(table), input(table)},
              [=](std::byte* const* p, cudaStream_t stream) {
-               launch_rope(as<const T>(p[0]), as<T>(p[0]), as<const float>(p[1]), as<const float>(p[2]),
-                           tokens, length, static_cast<int>(kHidden) / kHead, kHead, backward, stream);
+               launch_rope(as<const T>(p[0]), as<T>(p[0]), as<const float>(p[1]),
+                           as<const float>(p[2]), tokens, length, static_cast<int>(kHidden) / kHead,
+                           kHead, backward, stream);
              });
   }
 }
 
-// `flat.count` parameters: gradients of the type, master weights and moments in fp32, and a copy of the
-// weights in the type if that is not fp32.
+// `flat.count` parameters: gradients of the type, master weights and moments in fp32, and a copy of
+// the weights in the type if that is not fp32.
 template <typename T>
 void add_optimizers(Flat<T>& flat) {
   constexpr bool kCopy = !std::is_same_v<T, float>;
@@ -121,9 +125,9 @@ void add_optimizers(Flat<T>& flat) {
   flat.add("optimizer", "sgd-momentum",
            {input(flat.bytes()), in_place(flat.floats()), in_place(flat.floats()), copy},
            [=](std::byte* const* p, cudaStream_t stream) {
-             launch_momentum<T>({as<const T>(p[0]), as<float>(p[1]), as<float>(p[2]), nullptr,
-                                 as<T>(p[3]), packs},
-                                {1e-4f, 0.9f, 1e-4f}, stream);
+             launch_momentum<T>(
+                 {as<const T>(p[0]), as<float>(p[1]), as<float>(p[2]), nullptr, as<T>(p[3]), packs},
+                 {1e-4f, 0.9f, 1e-4f}, stream);
            });
 }
 

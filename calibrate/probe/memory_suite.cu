@@ -1,10 +1,9 @@
 // Memory-bound kernels as training has them, by size: op and variant of docs/samples.md.
 //
-// Cold: every call finds its operands in another copy, so that none is in the L2 cache that was not read
-// or written in the last 3 x L2 of traffic. Where 64 copies are smaller than that (operands of less than
-// 3 % of the cache) they stay in it, as they do in training. Variants that end in "-warm" use the same
-// operands in every call, up to twice the cache: what a kernel finds that reads what the one before it
-// wrote.
+// Cold: every call finds its operands in another copy, so that none is in the L2 cache that was not
+// read or written in the last 2 x L2 of traffic. 512 copies at most: operands of less than 0.4 % of
+// the cache stay in it in part. Variants that end in "-warm" use the same operands in every call,
+// up to twice the cache: what a kernel finds that reads what the one before it wrote.
 #include <algorithm>
 
 #include "element.cuh"
@@ -16,13 +15,15 @@ namespace trainyard::probe {
 
 std::size_t MemoryCase::read_bytes() const {
   std::size_t sum = 0;
-  for (const Operand& operand : operands) sum += operand.read;
+  for (const Operand& operand : operands)
+    sum += operand.read;
   return sum;
 }
 
 std::size_t MemoryCase::written_bytes() const {
   std::size_t sum = 0;
-  for (const Operand& operand : operands) sum += operand.written;
+  for (const Operand& operand : operands)
+    sum += operand.written;
   return sum;
 }
 
@@ -36,6 +37,7 @@ Operand operand_of(std::size_t bytes, std::size_t read, std::size_t written) {
   return operand;
 }
 
+constexpr int kCopies = 512;
 constexpr std::uint64_t kIdSeed = 0x1d5;
 
 TRAINYARD_BOTH std::int32_t id_of(std::uint64_t index, std::uint64_t copy, std::int32_t bound) {
@@ -59,7 +61,9 @@ __global__ void fill_positive_kernel(float* values, std::int64_t count) {
   }
 }
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
 
 // Where the operands of each call lie in the arena: the shared ones first, then the copies.
 class Layout {
@@ -75,7 +79,8 @@ class Layout {
     }
     fits_ = shared_ + each <= arena_bytes;
     if (!fits_) return;
-    rotation_ = warm ? Rotation{each, 1} : rotate(each, l2_bytes, arena_bytes - shared_);
+    rotation_ =
+        warm ? Rotation{each, 1} : rotate(each, l2_bytes, arena_bytes - shared_, 2, kCopies);
   }
 
   bool fits() const { return fits_; }
@@ -130,9 +135,11 @@ class MemoryRun {
     // Coarse sizes first, so that a budget that ends early leaves whole curves.
     constexpr int kCoarse[] = {26, 20, 30, 16, 23, 28, 18};
     constexpr int kFine[] = {25, 21, 27, 19, 24, 29, 22, 17};
-    for (const int power : kCoarse) sizes(power);
+    for (const int power : kCoarse)
+      sizes(power);
     if (context_.quick) return;
-    for (const int power : kFine) sizes(power);
+    for (const int power : kFine)
+      sizes(power);
   }
 
  private:
@@ -143,7 +150,8 @@ class MemoryRun {
       // Again for every size: kernels that work in place leave their results behind.
       fill_random(type, arena_.data(), arena_.bytes() / type_bytes(type), 1, stream_);
       for (const auto cases : {flat_cases, row_cases})
-        for (const MemoryCase& c : cases(type, bytes)) measure_case(c, type);
+        for (const MemoryCase& c : cases(type, bytes))
+          measure_case(c, type);
     }
   }
 
@@ -194,10 +202,18 @@ class MemoryRun {
 
 }  // namespace
 
-Operand input(std::size_t bytes) { return operand_of(bytes, bytes, 0); }
-Operand output(std::size_t bytes) { return operand_of(bytes, 0, bytes); }
-Operand in_place(std::size_t bytes) { return operand_of(bytes, bytes, bytes); }
-Operand scratch(std::size_t bytes) { return operand_of(bytes, 0, 0); }
+Operand input(std::size_t bytes) {
+  return operand_of(bytes, bytes, 0);
+}
+Operand output(std::size_t bytes) {
+  return operand_of(bytes, 0, bytes);
+}
+Operand in_place(std::size_t bytes) {
+  return operand_of(bytes, bytes, bytes);
+}
+Operand scratch(std::size_t bytes) {
+  return operand_of(bytes, 0, 0);
+}
 
 std::int32_t random_id(std::uint64_t index, std::uint64_t copy, std::int32_t bound) {
   return id_of(index, copy, bound);
@@ -214,6 +230,8 @@ std::int64_t distinct_ids(std::int64_t count, std::int32_t bound) {
   return distinct;
 }
 
-void run_memory(Context& context) { MemoryRun(context).run(); }
+void run_memory(Context& context) {
+  MemoryRun(context).run();
+}
 
 }  // namespace trainyard::probe

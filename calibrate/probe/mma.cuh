@@ -1,6 +1,6 @@
 // Tensor-core words for 16-bit types, one warp each: loading fragments from shared memory and
-// multiplying them. Layouts are those of the PTX manual (mma.m16n8k16, ldmatrix). With g = lane / 4 and
-// t = lane % 4 a lane holds, as pairs of neighbouring columns of a row:
+// multiplying them. Layouts are those of the PTX manual (mma.m16n8k16, ldmatrix). With g = lane / 4
+// and t = lane % 4 a lane holds, as pairs of neighbouring columns of a row:
 //   A 16x16: a[0] (g, 2t), a[1] (g + 8, 2t), a[2] (g, 2t + 8), a[3] (g + 8, 2t + 8)
 //   B 16x8:  b[0] (2t.., g), b[1] (2t + 8.., g), pairs along k
 //   C 16x8:  c[0] c[1] (g, 2t..), c[2] c[3] (g + 8, 2t..), fp32
@@ -54,7 +54,9 @@ __device__ __forceinline__ void start_copy(void* shared, const void* global) {
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
 }
-__device__ __forceinline__ void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void close_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
 template <int kPending>
 __device__ __forceinline__ void finish_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");

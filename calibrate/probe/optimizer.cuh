@@ -1,4 +1,5 @@
-// Fused optimizer updates over flat parameters, and reductions over them: each operand crosses HBM once.
+// Fused optimizer updates over flat parameters, and reductions over them: each operand crosses HBM
+// once.
 #pragma once
 
 #include <type_traits>
@@ -7,8 +8,8 @@
 
 namespace trainyard::probe {
 
-// fp32 master weights and moments; the gradient and the copy that the next forward pass reads are of
-// type T. With T float the master is the weight itself, and `copy` is null.
+// fp32 master weights and moments; the gradient and the copy that the next forward pass reads are
+// of type T. With T float the master is the weight itself, and `copy` is null.
 template <typename T>
 struct Parameters {
   const T* gradient;
@@ -72,7 +73,8 @@ __global__ void __launch_bounds__(kBlock) momentum_kernel(Parameters<T> q, Momen
 template <typename T>
 void launch_momentum(const Parameters<T>& parameters, const MomentumRates& rates,
                      cudaStream_t stream) {
-  launch(momentum_kernel<T>, dim3(grid_for(parameters.packs)), kBlock, 0, stream, parameters, rates);
+  launch(momentum_kernel<T>, dim3(grid_for(parameters.packs)), kBlock, 0, stream, parameters,
+         rates);
 }
 
 inline constexpr int kSumParts = 1024;  // floats that `parts` of a reduction must hold
@@ -83,7 +85,8 @@ __global__ void __launch_bounds__(kBlock)
     sum_parts_kernel(const T* x, std::int64_t packs, float* parts) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   float sum = 0;
-  for (std::int64_t p = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; p < packs; p += stride) {
+  for (std::int64_t p = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; p < packs;
+       p += stride) {
     float values[kPack<T>];
     load_pack(x, p, values);
 #pragma unroll
@@ -96,8 +99,7 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 template <bool kSquares>
-__global__ void __launch_bounds__(kBlock)
-    sum_kernel(const float* parts, int count, float* result) {
+__global__ void __launch_bounds__(kBlock) sum_kernel(const float* parts, int count, float* result) {
   float sum = 0;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
     sum += parts[i];

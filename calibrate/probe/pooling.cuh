@@ -1,6 +1,6 @@
 // Max and average pooling over square windows, NHWC. One thread makes one pack of channels of one
-// position; windows that overlap read their neighbours' inputs from the caches. The backward pass gathers
-// for each input from the windows that cover it, so it needs no atomics.
+// position; windows that overlap read their neighbours' inputs from the caches. The backward pass
+// gathers for each input from the windows that cover it, so it needs no atomics.
 #pragma once
 
 #include "element.cuh"
@@ -17,7 +17,8 @@ struct PoolPlace {
   int image, y, x, pack;
 };
 
-__device__ __forceinline__ PoolPlace pool_place(std::int64_t item, int height, int width, int packs) {
+__device__ __forceinline__ PoolPlace pool_place(std::int64_t item, int height, int width,
+                                                int packs) {
   const int pack = static_cast<int>(item % packs);
   const std::int64_t pixel = item / packs;
   const int x = static_cast<int>(pixel % width);
@@ -31,7 +32,8 @@ __global__ void __launch_bounds__(kBlock)
   const int packs = s.channels / kPack<T>;
   const std::int64_t items = std::int64_t{s.batch} * s.out_height * s.out_width * packs;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < items; i += stride) {
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < items;
+       i += stride) {
     const PoolPlace at = pool_place(i, s.out_height, s.out_width, packs);
     const WindowRange rows = window_range(at.y, s.in_height, s.window, s.stride, s.padding);
     const WindowRange columns = window_range(at.x, s.in_width, s.window, s.stride, s.padding);
@@ -43,9 +45,10 @@ __global__ void __launch_bounds__(kBlock)
     }
     for (int row = rows.begin; row < rows.end; ++row) {
       for (int column = columns.begin; column < columns.end; ++column) {
-        const int place = (row - at.y * s.stride + s.padding) * s.window + column -
-                          at.x * s.stride + s.padding;
-        const std::int64_t pixel = (std::int64_t{at.image} * s.in_height + row) * s.in_width + column;
+        const int place =
+            (row - at.y * s.stride + s.padding) * s.window + column - at.x * s.stride + s.padding;
+        const std::int64_t pixel =
+            (std::int64_t{at.image} * s.in_height + row) * s.in_width + column;
         float values[kPack<T>];
         load_pack(x, pixel * packs + at.pack, values);
 #pragma unroll
@@ -77,7 +80,8 @@ __global__ void __launch_bounds__(kBlock)
   const int packs = s.channels / kPack<T>;
   const std::int64_t items = std::int64_t{s.batch} * s.in_height * s.in_width * packs;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < items; i += stride) {
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < items;
+       i += stride) {
     const PoolPlace at = pool_place(i, s.in_height, s.in_width, packs);
     const WindowRange rows = windows_of(at.y, s.out_height, s.window, s.stride, s.padding);
     const WindowRange columns = windows_of(at.x, s.out_width, s.window, s.stride, s.padding);
@@ -85,7 +89,8 @@ __global__ void __launch_bounds__(kBlock)
     for (int row = rows.begin; row < rows.end; ++row) {
       for (int column = columns.begin; column < columns.end; ++column) {
         const std::int64_t out =
-            ((std::int64_t{at.image} * s.out_height + row) * s.out_width + column) * packs + at.pack;
+            ((std::int64_t{at.image} * s.out_height + row) * s.out_width + column) * packs +
+            at.pack;
         const std::uint32_t place = static_cast<std::uint32_t>(
             (at.y - row * s.stride + s.padding) * s.window + at.x - column * s.stride + s.padding);
         float values[kPack<T>];
@@ -94,7 +99,8 @@ __global__ void __launch_bounds__(kBlock)
         if (kMaximum) words = reinterpret_cast<const Winners<T>*>(winners)[out];
         const WindowRange high = window_range(row, s.in_height, s.window, s.stride, s.padding);
         const WindowRange wide = window_range(column, s.in_width, s.window, s.stride, s.padding);
-        const float share = 1.0f / static_cast<float>((high.end - high.begin) * (wide.end - wide.begin));
+        const float share =
+            1.0f / static_cast<float>((high.end - high.begin) * (wide.end - wide.begin));
 #pragma unroll
         for (int e = 0; e < kPack<T>; ++e) {
           const bool won = (words.word[e / 4] >> (8 * (e % 4)) & 255u) == place;

@@ -1,5 +1,5 @@
-// Kernels that work on rows: layer norm, RMS norm and softmax with the row in registers, one block per
-// row at a time, so that every operand crosses HBM once.
+// Kernels that work on rows: layer norm, RMS norm and softmax with the row in registers, one block
+// per row at a time, so that every operand crosses HBM once.
 #pragma once
 
 #include <stdexcept>
@@ -70,8 +70,8 @@ __device__ __forceinline__ void store_row(T* row, int packs, const float (&x)[kT
   }
 }
 
-// y = (x - mean) / deviation * gamma + beta; without kCentre RMS norm: no mean and no beta. Mean and
-// 1 / deviation of each row are kept for the backward pass.
+// y = (x - mean) / deviation * gamma + beta; without kCentre RMS norm: no mean and no beta. Mean
+// and 1 / deviation of each row are kept for the backward pass.
 template <typename T>
 struct Norm {
   const T* x;
@@ -138,8 +138,8 @@ void launch_norm(const Norm<T>& n, bool centre, cudaStream_t stream) {
   });
 }
 
-// dx of every row, and the sums over rows that are the gradients of gamma and beta. A block takes every
-// gridDim.x-th row, keeps its part of those sums in registers and leaves it in `parts`
+// dx of every row, and the sums over rows that are the gradients of gamma and beta. A block takes
+// every gridDim.x-th row, keeps its part of those sums in registers and leaves it in `parts`
 // ([blocks][2][columns]); norm_weights_kernel adds the parts. x and dy are read once.
 template <typename T>
 struct NormBackward {
@@ -344,9 +344,9 @@ template <typename T>
 void launch_softmax_backward(const SoftmaxBackward<T>& s, bool causal, cudaStream_t stream) {
   const RowShape shape = row_shape<T>(s.columns);
   with_turns(shape.turns, [&](auto turns) {
-    launch(causal ? softmax_backward_kernel<T, turns, true>
-                  : softmax_backward_kernel<T, turns, false>,
-           dim3(row_grid(s.rows)), shape.threads, 0, stream, s);
+    launch(
+        causal ? softmax_backward_kernel<T, turns, true> : softmax_backward_kernel<T, turns, false>,
+        dim3(row_grid(s.rows)), shape.threads, 0, stream, s);
   });
 }
 

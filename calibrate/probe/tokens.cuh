@@ -1,5 +1,5 @@
-// Kernels of the ends of a language model: embedding gather and scatter-add, and cross-entropy with its
-// gradient in one pass over logits that are too long for registers.
+// Kernels of the ends of a language model: embedding gather and scatter-add, and cross-entropy with
+// its gradient in one pass over logits that are too long for registers.
 #pragma once
 
 #include "element.cuh"
@@ -8,8 +8,8 @@ namespace trainyard::probe {
 
 // out[token] = table[ids[token]]; one block per token at a time.
 template <typename T>
-__global__ void __launch_bounds__(kBlock)
-    gather_kernel(const T* table, const std::int32_t* ids, T* out, std::int64_t tokens, int columns) {
+__global__ void __launch_bounds__(kBlock) gather_kernel(const T* table, const std::int32_t* ids,
+                                                        T* out, std::int64_t tokens, int columns) {
   const int packs = columns / kPack<T>;
   for (std::int64_t token = blockIdx.x; token < tokens; token += gridDim.x) {
     const uint4* from = reinterpret_cast<const uint4*>(table + std::int64_t{ids[token]} * columns);
@@ -31,14 +31,15 @@ inline int threads_for(int packs) {
 }
 
 template <typename T>
-void launch_gather(const T* table, const std::int32_t* ids, T* out, std::int64_t tokens, int columns,
-                   cudaStream_t stream) {
-  launch(gather_kernel<T>, dim3(token_grid(tokens)), threads_for(columns / kPack<T>), 0, stream, table,
-         ids, out, tokens, columns);
+void launch_gather(const T* table, const std::int32_t* ids, T* out, std::int64_t tokens,
+                   int columns, cudaStream_t stream) {
+  launch(gather_kernel<T>, dim3(token_grid(tokens)), threads_for(columns / kPack<T>), 0, stream,
+         table, ids, out, tokens, columns);
 }
 
-// gradient[ids[token]] += dout[token]. The gradient is fp32, as where gradients are accumulated over
-// microbatches; ids may repeat, so the sums are atomic, and neighbouring threads hit neighbouring floats.
+// gradient[ids[token]] += dout[token]. The gradient is fp32, as where gradients are accumulated
+// over microbatches; ids may repeat, so the sums are atomic, and neighbouring threads hit
+// neighbouring floats.
 template <typename T>
 __global__ void __launch_bounds__(kBlock)
     scatter_add_kernel(const T* dout, const std::int32_t* ids, float* gradient, std::int64_t tokens,
@@ -53,8 +54,8 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 template <typename T>
-void launch_scatter_add(const T* dout, const std::int32_t* ids, float* gradient, std::int64_t tokens,
-                        int columns, cudaStream_t stream) {
+void launch_scatter_add(const T* dout, const std::int32_t* ids, float* gradient,
+                        std::int64_t tokens, int columns, cudaStream_t stream) {
   launch(scatter_add_kernel<T>, dim3(token_grid(tokens)), kBlock, 0, stream, dout, ids, gradient,
          tokens, columns);
 }
@@ -62,8 +63,8 @@ void launch_scatter_add(const T* dout, const std::int32_t* ids, float* gradient,
 inline constexpr int kLossThreads = 1024;
 
 // loss[row] = log(sum exp(x)) - x[label], and x becomes scale (softmax(x) - [column == label]) in
-// place, as fused losses do. The second reading of a row finds it in the L2 cache: at most two blocks
-// per multiprocessor are at work, and their rows together are smaller than it.
+// place, as fused losses do. The second reading of a row finds it in the L2 cache: at most two
+// blocks per multiprocessor are at work, and their rows together are smaller than it.
 template <typename T>
 __global__ void __launch_bounds__(kLossThreads)
     cross_entropy_kernel(T* logits, const std::int32_t* labels, float* loss, std::int64_t rows,

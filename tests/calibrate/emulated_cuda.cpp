@@ -50,7 +50,9 @@ std::vector<std::unique_ptr<Fiber>> fibers;
 ucontext_t scheduler;
 int current = 0;
 
-void yield() { swapcontext(&fibers[current]->context, &scheduler); }
+void yield() {
+  swapcontext(&fibers[current]->context, &scheduler);
+}
 
 void body() {
   (*block.kernel)();
@@ -212,9 +214,10 @@ std::uint16_t to_half(float x) {
   if (size == 0) return sign;
   if (size >= 65520) return static_cast<std::uint16_t>(sign | 0x7c00);
   int exponent = 0;
-  std::frexp(size, &exponent);  // size = [0.5, 1) 2^exponent
+  std::frexp(size, &exponent);                    // size = [0.5, 1) 2^exponent
   const int unit = std::max(exponent - 11, -24);  // the value of the last bit is 2^unit
-  // nearbyint rounds ties to even. A carry out of the mantissa runs into the exponent, as it should.
+  // nearbyint rounds ties to even. A carry out of the mantissa runs into the exponent, as it
+  // should.
   const int steps = static_cast<int>(std::nearbyint(std::ldexp(size, -unit)));
   return static_cast<std::uint16_t>(sign | ((unit + 24) * 1024 + steps));
 }

@@ -28,7 +28,9 @@ double gelu(double x) {
          (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * std::pow(x, 3))));
 }
 
-double silu(double x) { return x / (1 + std::exp(-x)); }
+double silu(double x) {
+  return x / (1 + std::exp(-x));
+}
 
 double slope(double (*function)(double), double x) {
   constexpr double kStep = 1e-5;
@@ -41,11 +43,11 @@ Norm norm(const Values& x, const Values& gamma, const Values& beta, double epsil
   Norm result{Values(x.size()), Values(rows), Values(rows)};
   for (int r = 0; r < rows; ++r) {
     const double* row = &x[r * columns];
-    moments(columns, epsilon, centre, [&](int i) { return row[i]; }, result.mean[r],
-            result.inverse[r]);
+    moments(
+        columns, epsilon, centre, [&](int i) { return row[i]; }, result.mean[r], result.inverse[r]);
     for (int c = 0; c < columns; ++c) {
-      result.y[r * columns + c] = (row[c] - result.mean[r]) * result.inverse[r] * gamma[c] +
-                                  (centre ? beta[c] : 0.0);
+      result.y[r * columns + c] =
+          (row[c] - result.mean[r]) * result.inverse[r] * gamma[c] + (centre ? beta[c] : 0.0);
     }
   }
   return result;
@@ -72,8 +74,8 @@ NormGradients norm_backward(const Values& x, const Values& dy, const Values& gam
     }
     for (int c = 0; c < columns; ++c) {
       result.dx[r * columns + c] =
-          forward.inverse[r] * (dy[r * columns + c] * gamma[c] - (centre ? sum : 0.0) -
-                                normalised(c) * product);
+          forward.inverse[r] *
+          (dy[r * columns + c] * gamma[c] - (centre ? sum : 0.0) - normalised(c) * product);
     }
   }
   return result;
@@ -166,8 +168,9 @@ BatchNorm batch_norm(const Values& x, const Values& gamma, const Values& beta,
   BatchNorm result{Values(x.size()), Values(shape.channels), Values(shape.channels)};
   const int count = shape.outer * shape.inner;
   for (int c = 0; c < shape.channels; ++c) {
-    moments(count, epsilon, true, [&](int i) { return x[of_channel(shape, c, i)]; }, result.mean[c],
-            result.inverse[c]);
+    moments(
+        count, epsilon, true, [&](int i) { return x[of_channel(shape, c, i)]; }, result.mean[c],
+        result.inverse[c]);
     for (int i = 0; i < count; ++i) {
       const std::size_t at = of_channel(shape, c, i);
       result.y[at] = (x[at] - result.mean[c]) * result.inverse[c] * gamma[c] + beta[c];
@@ -182,7 +185,9 @@ NormGradients batch_norm_backward(const Values& x, const Values& dy, const Value
   NormGradients result{Values(x.size()), Values(shape.channels), Values(shape.channels)};
   const int count = shape.outer * shape.inner;
   for (int c = 0; c < shape.channels; ++c) {
-    const auto normalised = [&](std::size_t at) { return (x[at] - forward.mean[c]) * forward.inverse[c]; };
+    const auto normalised = [&](std::size_t at) {
+      return (x[at] - forward.mean[c]) * forward.inverse[c];
+    };
     for (int i = 0; i < count; ++i) {
       const std::size_t at = of_channel(shape, c, i);
       result.dgamma[c] += dy[at] * normalised(at);
@@ -190,8 +195,9 @@ NormGradients batch_norm_backward(const Values& x, const Values& dy, const Value
     }
     for (int i = 0; i < count; ++i) {
       const std::size_t at = of_channel(shape, c, i);
-      result.dx[at] = gamma[c] * forward.inverse[c] *
-                      (dy[at] - result.dbeta[c] / count - normalised(at) * result.dgamma[c] / count);
+      result.dx[at] =
+          gamma[c] * forward.inverse[c] *
+          (dy[at] - result.dbeta[c] / count - normalised(at) * result.dgamma[c] / count);
     }
   }
   return result;
@@ -199,7 +205,8 @@ NormGradients batch_norm_backward(const Values& x, const Values& dy, const Value
 
 namespace {
 
-// Calls `use(output index, input index, inputs of the window)` for every pair of a window and an input.
+// Calls `use(output index, input index, inputs of the window)` for every pair of a window and an
+// input.
 template <typename Use>
 void for_windows(const Pool& s, int channel, Use use) {
   const auto inside = [](int at, int size) { return at >= 0 && at < size; };
@@ -213,7 +220,8 @@ void for_windows(const Pool& s, int channel, Use use) {
         const int x = left + w % s.window;
         if (!inside(y, s.in_height) || !inside(x, s.in_width)) continue;
         covered.push_back(((static_cast<std::size_t>(b) * s.in_height + y) * s.in_width + x) *
-                              s.channels + channel);
+                              s.channels +
+                          channel);
       }
       use((static_cast<std::size_t>(b) * s.out_height * s.out_width + out) * s.channels + channel,
           covered);
@@ -229,7 +237,8 @@ std::size_t greatest(const Values& x, const std::vector<std::size_t>& places) {
 }  // namespace
 
 Values pool(const Values& x, const Pool& shape, bool maximum) {
-  Values y(static_cast<std::size_t>(shape.batch) * shape.out_height * shape.out_width * shape.channels);
+  Values y(static_cast<std::size_t>(shape.batch) * shape.out_height * shape.out_width *
+           shape.channels);
   for (int channel = 0; channel < shape.channels; ++channel) {
     for_windows(shape, channel, [&](std::size_t out, const std::vector<std::size_t>& covered) {
       double sum = 0;
@@ -279,8 +288,8 @@ double dot(const Values& a, int row_a, const Values& b, int row_b, int size) {
 }
 
 // Probabilities of one head, [queries][keys].
-Values probabilities(const Values& q, const Values& k, const AttentionShape& s, const HeadRows& rows,
-                     double scale) {
+Values probabilities(const Values& q, const Values& k, const AttentionShape& s,
+                     const HeadRows& rows, double scale) {
   Values scores(static_cast<std::size_t>(s.queries) * s.keys);
   for (int i = 0; i < s.queries; ++i) {
     for (int j = 0; j < s.keys; ++j) {
@@ -304,7 +313,8 @@ Attention attention(const Values& q, const Values& k, const Values& v, const Att
           scale * dot(q, rows.query + i, k, rows.key, s.size) - std::log(p[i * s.keys]);
       for (int j = 0; j < s.keys; ++j) {
         for (int c = 0; c < s.size; ++c) {
-          result.o[(rows.query + i) * s.size + c] += p[i * s.keys + j] * v[(rows.key + j) * s.size + c];
+          result.o[(rows.query + i) * s.size + c] +=
+              p[i * s.keys + j] * v[(rows.key + j) * s.size + c];
         }
       }
     }

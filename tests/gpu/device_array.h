@@ -13,11 +13,21 @@ namespace trainyard {
 
 inline constexpr bool kEmulated = false;
 
-inline double host_value(float x) { return x; }
-inline double host_value(__half x) { return __half2float(x); }
-inline double host_value(__nv_bfloat16 x) { return __bfloat162float(x); }
-inline void assign(float& to, double x) { to = static_cast<float>(x); }
-inline void assign(__half& to, double x) { to = __float2half_rn(static_cast<float>(x)); }
+inline double host_value(float x) {
+  return x;
+}
+inline double host_value(__half x) {
+  return __half2float(x);
+}
+inline double host_value(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+inline void assign(float& to, double x) {
+  to = static_cast<float>(x);
+}
+inline void assign(__half& to, double x) {
+  to = __float2half_rn(static_cast<float>(x));
+}
 inline void assign(__nv_bfloat16& to, double x) {
   to = __float2bfloat16_rn(static_cast<float>(x));
 }

@@ -5,7 +5,8 @@ import json
 import posixpath
 import re
 
-CODE = (".cpp", ".h", ".cu")
+HEADERS = (".h", ".cuh")
+CODE = (".cpp", ".cu") + HEADERS
 PRODUCT = ("sim/", "models/", "topologies/", "calibrate/", "cli/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
@@ -202,16 +203,16 @@ def built(files):
                          for word in re.findall(r"[\w./-]+\.(?:cpp|cu)\b", text)}
     for path, _ in code_files(files, product_only=False):
         name = path.rpartition("/")[2]
-        if name.endswith(".h") and path not in included and name not in basenames:
+        if name.endswith(HEADERS) and path not in included and name not in basenames:
             yield f"{path}: nobody includes it"
-        if not name.endswith(".h") and path not in compiled:
+        if not name.endswith(HEADERS) and path not in compiled:
             yield f"{path}: is in no CMakeLists.txt"
 
 
 def headers_once(files):
     """Every header starts with what it is, and has #pragma once."""
     for path, text in code_files(files, product_only=False):
-        if path.endswith(".h"):
+        if path.endswith(HEADERS):
             if "\n#pragma once\n" not in text:
                 yield f"{path}: has no #pragma once"
             if path.startswith(PRODUCT) and not text.startswith("//"):
