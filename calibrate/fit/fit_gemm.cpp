@@ -39,13 +39,15 @@ std::vector<double> times(const ComputeCost& cost, const std::vector<const Sampl
   return seconds;
 }
 
-GemmLaw law_of(Dtype dtype, const Constants& values) {
+// Four constants, or six with waves.
+GemmLaw law_of(const FitGpu& gpu, Dtype dtype, const Constants& values) {
   GemmLaw law;
   law.dtype = dtype;
   law.fixed = Seconds(values[0]);
   law.compute_efficiency = values[1];
   law.memory_efficiency = values[2];
   law.exponent = values[3];
+  if (values.size() > 4) law.waves = GemmWaves{gpu.multiprocessors, values[4], values[5]};
   return law;
 }
 
@@ -124,9 +126,39 @@ std::string samples_text(const LawTask& task, const LawFit& fit, const GemmLaw& 
       "fitted, {} held out",
       task.samples.size(), fit.split.clusters, fit.split.distance,
       fit.with(SampleFate::fitted).size(), fit.with(SampleFate::held_out).size());
+  if (law.waves) text += "; with waves, which were better on left-out clusters of the fitted";
   if (!law.residuals.empty())
     text += fmt::format("; the fitted ones are the table of {} residuals", law.residuals.size());
   return text;
+}
+
+// The law without or with waves, whichever is better on clusters left out of the fitted cases; the
+// held-out ones are not asked. Two constants more have to earn their place.
+constexpr double kGain = 0.97;
+constexpr std::size_t kFewestForWaves = 40;
+
+std::pair<LawFit, GemmLaw> best_law(const Fitting& f, Dtype dtype, LawTask& task) {
+  task.predict = [&f, dtype, &task](const Constants& values,
+                                    const std::vector<std::size_t>& which) {
+    Profile alone;
+    alone.gemm = {law_of(f.gpu, dtype, values)};
+    return times(*fitted_compute_cost(alone, f.gpu.peaks), task.samples, which);
+  };
+  const std::vector<Constant> plain = {
+      start_up(4e-6), logarithmic(0.01, 1, 0.7), logarithmic(0.01, 3, 0.8), {1, 8, 1.5, false}};
+  std::vector<Constant> waves = plain;
+  waves.push_back({0, 1, 0.3, false});
+  waves.push_back(logarithmic(1e-4, 3, 0.3));
+  task.constants = plain;
+  LawFit fit = fit_law(task);
+  const std::vector<std::size_t> fitted = fit.with(SampleFate::fitted);
+  if (fitted.size() < kFewestForWaves || f.gpu.multiprocessors < 2)
+    return {fit, law_of(f.gpu, dtype, fit.values)};
+  const double without = left_out_error(task, fit);
+  task.constants = waves;
+  const double with = left_out_error(task, fit);
+  if (with < kGain * without) fit = fit_law(task);
+  return {fit, law_of(f.gpu, dtype, fit.values)};
 }
 
 void fit_dtype(const Fitting& f, Dtype dtype) {
@@ -140,15 +172,8 @@ void fit_dtype(const Fitting& f, Dtype dtype) {
     f.unused(task.samples, "too few for a law", describe);
     return;
   }
-  task.constants = {
-      start_up(4e-6), logarithmic(0.01, 1, 0.7), logarithmic(0.01, 3, 0.8), {1, 8, 1.5, false}};
-  task.predict = [&](const Constants& values, const std::vector<std::size_t>& which) {
-    Profile alone;
-    alone.gemm = {law_of(dtype, values)};
-    return times(*fitted_compute_cost(alone, f.gpu.peaks), task.samples, which);
-  };
-  const LawFit fit = fit_law(task);
-  GemmLaw law = law_of(dtype, fit.values);
+  const auto [fit, law_alone] = best_law(f, dtype, task);
+  GemmLaw law = law_alone;
   for (const std::size_t i : fit.with(SampleFate::fitted)) {
     const Gemm& shape = as<GemmCase>(*task.samples[i]).shape;
     widen(law.m, shape.m), widen(law.n, shape.n), widen(law.k, shape.k);

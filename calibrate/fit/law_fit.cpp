@@ -15,12 +15,12 @@ namespace {
 constexpr double kNoTime = 1e-9;
 constexpr double kMostStartUp = 0.1;
 
-Constants fit_on(const LawTask& task, const std::vector<std::size_t>& which) {
+Constants fit_on(const LawTask& task, const std::vector<std::size_t>& which, int starts = 4) {
   std::vector<double> measured;
   for (const std::size_t i : which)
     measured.push_back(task.samples[i]->time_us * 1e-6);
   const auto law = [&](const Constants& values) { return task.predict(values, which); };
-  return least_squares(law, measured, task.constants).values;
+  return least_squares(law, measured, task.constants, starts).values;
 }
 
 // Indices (into `which`) of the outliers under these constants.
@@ -104,6 +104,23 @@ LawFit fit_law(const LawTask& task) {
     fit.values[i] = nothing ? 0 : six_digits(fit.values[i]);
   }
   return fit;
+}
+
+double left_out_error(const LawTask& task, const LawFit& fit) {
+  constexpr int kFolds = 4;
+  double sum = 0;
+  std::size_t count = 0;
+  for (int fold = 0; fold < kFolds; ++fold) {
+    std::vector<std::size_t> inside, outside;
+    for (const std::size_t i : fit.with(SampleFate::fitted))
+      (fit.split.cluster[i] % kFolds == fold ? outside : inside).push_back(i);
+    if (inside.empty()) continue;
+    const std::vector<double> seconds = task.predict(fit_on(task, inside, 1), outside);
+    for (std::size_t i = 0; i < outside.size(); ++i)
+      sum += std::abs(seconds[i] / (task.samples[outside[i]]->time_us * 1e-6) - 1);
+    count += outside.size();
+  }
+  return count == 0 ? 0 : sum / static_cast<double>(count);
 }
 
 Constant logarithmic(double least, double most, double start) {

@@ -11,9 +11,9 @@
 namespace trainyard::fit {
 namespace {
 
-constexpr double kScale = 0.1;           // f of the loss
-constexpr double kStep = 1e-4;           // of the differences, in t
-constexpr double kSmallestGain = 1e-10;  // relative; less ends the search
+constexpr double kScale = 0.1;          // f of the loss
+constexpr double kStep = 1e-4;          // of the differences, in t
+constexpr double kSmallestGain = 1e-8;  // relative; less ends the search
 constexpr int kIterations = 100;
 constexpr std::uint64_t kSeed = 0x7261696e79617264ULL;
 

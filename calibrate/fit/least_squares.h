@@ -35,6 +35,6 @@ struct Solution {
 
 // Requires: as many predictions as measured values, all positive.
 Solution least_squares(const Law& law, const std::vector<double>& measured,
-                       const std::vector<Constant>& constants, int starts = 6);
+                       const std::vector<Constant>& constants, int starts = 4);
 
 }  // namespace trainyard::fit

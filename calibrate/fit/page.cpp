@@ -77,11 +77,11 @@ std::string cards(const FitResult& result) {
     if (records.empty() || panel.title == "Launch") continue;
     bool held_out = false;
     const fit::Errors e = panel_errors(records, held_out);
-    html += fmt::format(
-        R"(<div class="card"><h3>{}</h3><div class="big {}">{:.1f} %</div>)"
-        "<small>mean error on {} {} cases<br>median {:.1f}&nbsp;%, worst {:.0f}&nbsp;%</small></div>",
-        panel.title, judgement(e.mape / 100), e.mape, e.count, held_out ? "held-out" : "fitted",
-        e.median, e.worst);
+    html += fmt::format(R"(<div class="card"><h3>{}</h3><div class="big {}">{:.1f} %</div>)"
+                        "<small>mean error on {} {} cases<br>median {:.1f}&nbsp;%, worst "
+                        "{:.0f}&nbsp;%</small></div>",
+                        panel.title, judgement(e.mape / 100), e.mape, e.count,
+                        held_out ? "held-out" : "fitted", e.median, e.worst);
   }
   return fmt::format(R"(<div class="cards">{}</div>)", html);
 }
@@ -172,8 +172,11 @@ std::string constants_table(const Profile& profile) {
   const auto us = [](Seconds s) { return s.count() > 0 ? time_text(s.count() * 1e6) : "0"; };
   for (const GemmLaw& l : profile.gemm)
     row(fmt::format("gemm {}", name(l.dtype)),
-        fmt::format("t0 {}, {:.3g} of the peak, {:.3g} of the bandwidth, p {:.3g}, {} residuals",
+        fmt::format("t0 {}, {:.3g} of the peak, {:.3g} of the bandwidth, p {:.3g}{}, {} residuals",
                     us(l.fixed), l.compute_efficiency, l.memory_efficiency, l.exponent,
+                    l.waves ? fmt::format(", waves {:.3g}, small tiles {:.3g}", l.waves->partial,
+                                          l.waves->small_tile)
+                            : "",
                     l.residuals.size()),
         l.from);
   if (!profile.batched_gemm_from.source.empty())

@@ -14,7 +14,7 @@ const std::vector<Suite>& suites() {
       {"convolution", "layers of ResNet-50, VGG-16, U-Net by cuDNN", 0.12, false, run_convolution},
       {"copy", "copies between host and device, and inside of each", 0.06, false, run_copy},
       {"p2p", "transfers between every two devices", 0.10, true, run_p2p},
-      {"collective", "collectives by NCCL and by ring kernels of our own", 0.15, false, run_collective},
+      {"collective", "collectives by NCCL and by rings of our own", 0.15, false, run_collective},
       {"overlap", "compute beside communication, and what each loses", 0.08, false, run_overlap},
   };
   return table;

@@ -109,7 +109,9 @@ Estimate FittedCompute::time_of(const Gemm& gemm) const {
   const bool batched = gemm.batch > 1;
   const double efficiency =
       law->compute_efficiency * (batched ? profile_.batched_gemm_efficiency : 1);
-  const Seconds time = law_time(*law, gemm.dtype, efficiency, flops(gemm), memory_traffic(gemm));
+  const double waves = law->waves ? wave_factor(*law->waves, gemm) : 1;
+  const Seconds time =
+      law_time(*law, gemm.dtype, efficiency, waves * flops(gemm), memory_traffic(gemm));
   // Tiles, and so the residuals, are those of the unit.
   const Residual residual = chosen.same_unit ? residuals_[chosen.index].at(gemm) : Residual{};
   if (residual.exact && law->dtype == gemm.dtype) return {residual.factor * time, Basis::measured};

@@ -38,15 +38,25 @@ struct GemmResidual {
   friend bool operator==(const GemmResidual&, const GemmResidual&) = default;
 };
 
+// The result is computed in tiles, one per multiprocessor at a time: products that do not fill the
+// last wave, and those whose tiles must be small, reach less of e. Source: docs/cost-gemm.md.
+struct GemmWaves {
+  int multiprocessors = 1;
+  double partial = 0;     // q in [0, 1]: how much of a whole wave a started one costs
+  double small_tile = 0;  // s: cost of an operand's load relative to its use, in a tile of 64 x 64
+  friend bool operator==(const GemmWaves&, const GemmWaves&) = default;
+};
+
 // T = t0 + (X^p + Y^p)^(1/p), X = 2mnk / (e P), Y = bytes / (u W); P and W are the GPU's datasheet
 // peak and bandwidth; times the residual of the shape where one is measured, or of its neighbours.
 // Source: docs/cost-gemm.md.
 struct GemmLaw {
   Dtype dtype = Dtype::fp16;
-  Seconds fixed{};                // t0
-  double compute_efficiency = 1;  // e
-  double memory_efficiency = 1;   // u
-  double exponent = 1;            // p in [1, 8]
+  Seconds fixed{};                 // t0
+  double compute_efficiency = 1;   // e
+  double memory_efficiency = 1;    // u
+  double exponent = 1;             // p in [1, 8]
+  std::optional<GemmWaves> waves;  // without: X as it stands
   SizeRange m, n, k;
   std::vector<GemmResidual> residuals;
   Provenance from;

@@ -115,6 +115,15 @@ void visit_fields(json::Fields& f, Provenance& from) {
     f.problem("source", "may not be empty", "say where the numbers are from");
 }
 
+void visit_fields(json::Fields& f, GemmWaves& waves) {
+  f.field("multiprocessors", waves.multiprocessors, json::required, json::between(1, 1e5),
+          "Tiles at a time.");
+  f.field("partial", waves.partial, json::required, json::between(0, 1),
+          "Share of a whole wave that a started one costs.");
+  f.field("small_tile", waves.small_tile, json::required, json::between(0, 10),
+          "Cost of loading the operands of a tile of 64 x 64, relative to their use.");
+}
+
 void visit_fields(json::Fields& f, GemmLaw& law) {
   f.choice("dtype", law.dtype, kDtypes, json::required, "Type of the operands.");
   f.field("fixed", law.fixed, json::required, json::not_negative,
@@ -125,6 +134,7 @@ void visit_fields(json::Fields& f, GemmLaw& law) {
           "u, reached share of the memory bandwidth.");
   f.field("exponent", law.exponent, json::required, json::between(1, 8),
           "p of the norm that joins the two; large: a sharp roofline.");
+  f.section("waves", law.waves, "Loss of products that do not fill the multiprocessors.");
   range(f, "m", law.m, "Fitted rows of the result.");
   range(f, "n", law.n, "Fitted columns of the result.");
   range(f, "k", law.k, "Fitted sizes summed over.");

@@ -141,6 +141,67 @@ def checks(folder):
     require("absent.json" in err, err)
 
 
+def synthetic_samples():
+    """GEMMs and adds of an imaginary run of an A100, exactly as a simple law has them."""
+    lines = [{"kind": "machine", "date": "2026-01-01", "gpus": [{"name": "NVIDIA A100-SXM4-80GB"}]}]
+    for m in (256, 1024, 4096, 16384):
+        for n in (512, 1536, 4096, 12288):
+            for k in (512, 2048, 8192):
+                time_us = 6 + 2e6 * m * n * k / (0.7 * 312e12) + 2e6 * (m * k + k * n + m * n) / (0.8 * 2039e9)
+                for dtype in ("fp16", "bf16"):
+                    lines.append({"kind": "gemm", "dtype": dtype, "m": m, "n": n, "k": k, "time_us": time_us})
+    for power in range(16, 31):
+        lines.append({"kind": "memory", "op": "elementwise", "variant": "add", "read_bytes": 2 ** power,
+                      "written_bytes": 2 ** power, "time_us": 2 + 2e6 * 2 ** power / (0.9 * 2039e9)})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@case
+def fits_and_runs(folder):
+    """Samples become a profile and a page, and a scenario runs with that profile"""
+    samples = os.path.join(folder, "samples.jsonl")
+    with open(samples, "w") as file:
+        file.write(synthetic_samples())
+    profile = os.path.join(folder, "mine.json")
+    out, err = expect(0, "fit", "samples.jsonl", "-o", "mine.json", "--name", "mine", cwd=folder)
+    require("gemm fp16" in out and "MAPE" in out, out)
+    require_equal(err, "", "standard error")
+    require_equal(sorted(os.listdir(folder)), ["mine.html", "mine.json", "samples.jsonl"], "files")
+    with open(profile) as file:
+        fitted = json.load(file)
+    law = next(law for law in fitted["gemm"] if law["dtype"] == "fp16")
+    require(abs(law["compute_efficiency"] - 0.7) < 0.01, law)
+    require(law["exponent"] < 1.05, law)
+    _, err = expect(4, "fit", "samples.jsonl", "-o", "mine.json", cwd=folder)
+    require_one_line(err, "mine.json: exists", "--force")
+    again, _ = expect(0, "fit", "samples.jsonl", "-o", "mine.json", "--force", "--json", cwd=folder)
+    require(json.loads(again)["gpu"] == "a100-sxm4-80gb", again)
+    configs = os.path.join(HERE, "..", "..", "configs")
+    with open(os.path.join(configs, "scenarios", "gpt3-175b-1024xa100.json")) as file:
+        require("a100" in file.read(), "a scenario of A100s")
+    out, err = expect(0, "run", os.path.join(configs, "scenarios", "gpt3-175b-1024xa100.json"),
+                      "--set", "/cluster/calibration=" + json.dumps(profile), "--json", cwd=folder)
+    require("interpolated" in out, out)
+
+
+@case
+def refuses_bad_samples(folder):
+    """Samples of an unknown GPU, with mistakes or without a name for the profile are refused"""
+    with open(os.path.join(folder, "s.jsonl"), "w") as file:
+        file.write(synthetic_samples().replace("A100-SXM4-80GB", "Imaginary 1"))
+    _, err = expect(3, "fit", "s.jsonl", "-o", "p.json", cwd=folder)
+    require_one_line(err, "no preset is known for 'NVIDIA Imaginary 1'", "--gpu")
+    _, err = expect(2, "fit", "s.jsonl", "-o", "p.json", "--gpu", "imaginary", cwd=folder)
+    require_one_line(err, "no GPU is called 'imaginary'", "a100-sxm4-80gb")
+    _, err = expect(2, "fit", "s.jsonl", "-o", "profile", cwd=folder)
+    require_one_line(err, "write -o NAME.json")
+    with open(os.path.join(folder, "s.jsonl"), "a") as file:
+        file.write('{"kind": "gemm", "m": 1}\n')
+    _, err = expect(3, "fit", "s.jsonl", "-o", "p.json", "--gpu", "a100-sxm4-80gb", cwd=folder)
+    require("s.jsonl:113:1: error: /dtype: is missing" in err, err)
+    require_equal(os.listdir(folder), ["s.jsonl"], "files after errors")
+
+
 @case
 def refuses_bad_command_lines(folder):
     """A wrong command line ends with 2 and one line that says what was meant"""
@@ -477,7 +538,7 @@ def says_that_nothing_can_be_measured(folder):
     require_equal(done.returncode, 4, "exit code")
     require_equal(done.stderr, b"trainyard-probe: no CUDA device was found\n", "standard error")
     require_equal(sorted(os.listdir(folder)), ["bin", "second"], "files")
-    for words, part in ((["-o", "box"], "NAME.json"), (["-o", ".json"], "NAME.json"), (["--sweet", "a"], "--suite")):
+    for words, part in ((["-o", "box"], "NAME.json"), (["-o", ".json"], "NAME.json"), (["--suit", "a"], "--suite")):
         done = run(program, "calibrate", *words, cwd=folder)
         require_equal(done.returncode, 2, f"exit code of {words}")
         require_one_line(done.stderr.decode(), part)
