@@ -63,8 +63,10 @@ void launch_scatter_add(const T* dout, const std::int32_t* ids, float* gradient,
 inline constexpr int kLossThreads = 1024;
 
 // loss[row] = log(sum exp(x)) - x[label], and x becomes scale (softmax(x) - [column == label]) in
-// place, as fused losses do. The second reading of a row finds it in the L2 cache: at most two
-// blocks per multiprocessor are at work, and their rows together are smaller than it.
+// place, as fused losses do. The second reading of a row finds it in the L2 cache if the rows of
+// the two blocks of every multiprocessor fit there together (an H100: up to 90 000 columns of 2
+// bytes); where they do not, part of it crosses HBM again, and that is in the time, not in the
+// bytes.
 template <typename T>
 __global__ void __launch_bounds__(kLossThreads)
     cross_entropy_kernel(T* logits, const std::int32_t* labels, float* loss, std::int64_t rows,

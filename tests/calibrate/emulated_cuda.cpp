@@ -74,20 +74,32 @@ void start(int thread) {
   makecontext(&fiber.context, body, 0);
 }
 
-// Runs every thread as far as it comes, again and again, until all are done.
+// Runs the threads of a warp, again and again, as far as they come without other warps.
+void run_warp(int warp, int& left) {
+  for (long long before = -1; block.progress != before;) {
+    before = block.progress;
+    for (int i = 0; i < 32; ++i) {
+      current = warp * 32 + (downwards ? 31 - i : i);
+      if (fibers[current]->done) continue;
+      threadIdx.x = static_cast<unsigned>(current);
+      swapcontext(&scheduler, &fibers[current]->context);
+      if (fibers[current]->done) --left;
+      if (block.mistake != nullptr) throw std::logic_error(block.mistake);
+    }
+  }
+}
+
+// Every warp goes as far ahead of the others as barriers allow: what needs a barrier and has none
+// then reads what is not there yet, or what is there no more.
 void run_block() {
   for (int thread = 0; thread < block.threads; ++thread) {
     start(thread);
   }
   for (int left = block.threads; left > 0;) {
     const long long before = block.progress;
-    for (int i = 0; i < block.threads; ++i) {
-      current = downwards ? block.threads - 1 - i : i;
-      if (fibers[current]->done) continue;
-      threadIdx.x = static_cast<unsigned>(current);
-      swapcontext(&scheduler, &fibers[current]->context);
-      if (fibers[current]->done) --left;
-      if (block.mistake != nullptr) throw std::logic_error(block.mistake);
+    const int warps = block.threads / 32;
+    for (int i = 0; i < warps; ++i) {
+      run_warp(downwards ? warps - 1 - i : i, left);
     }
     if (block.progress == before) throw std::logic_error("threads wait at different barriers");
   }

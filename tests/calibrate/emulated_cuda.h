@@ -48,7 +48,8 @@ struct __nv_bfloat16 {
 
 namespace emulated {
 
-// Threads of a block run in this order between two barriers; results must not depend on it.
+// Warps of a block, and threads of a warp, run in this order between two barriers; results must not
+// depend on it.
 inline bool downwards = false;
 
 void run(dim3 grid, int block, std::size_t shared, const std::function<void()>& kernel);
