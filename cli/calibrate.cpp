@@ -19,7 +19,7 @@ constexpr const char* kProbe = "trainyard-probe";
 
 std::string samples_path(const CalibrateOptions& options) {
   if (!options.samples.empty()) return options.samples;
-  return fs::path(options.output).replace_extension(".samples.jsonl");
+  return fs::path(options.output).replace_extension(".samples.jsonl").string();
 }
 
 std::string folder_of(const std::string& file) {
@@ -32,8 +32,8 @@ void refuse_to_overwrite(const std::string& profile) {
     const fs::path path = fs::path(profile).replace_extension(extension);
     std::error_code code;
     if (fs::exists(fs::symlink_status(path, code)))
-      throw EnvironmentError(
-          fmt::format("{}: exists; choose another -o or use --force", escape_control(path)));
+      throw EnvironmentError(fmt::format("{}: exists; choose another -o or use --force",
+                                         escape_control(path.string())));
   }
 }
 

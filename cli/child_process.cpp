@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -57,14 +58,14 @@ class SpawnSettings {
 std::string find_program(const std::string& name) {
   std::error_code code;
   const fs::path self = fs::read_symlink("/proc/self/exe", code);
-  if (!code && can_run(self.parent_path() / name)) return self.parent_path() / name;
+  if (!code && can_run(self.parent_path() / name)) return (self.parent_path() / name).string();
   const char* const path = std::getenv("PATH");
   std::string_view folders = path != nullptr ? path : "";
   while (!folders.empty()) {
     const std::size_t end = std::min(folders.find(':'), folders.size());
     const fs::path candidate = fs::path(folders.substr(0, end)) / name;
     // An empty entry is the working folder: no program is taken from there by accident.
-    if (end > 0 && can_run(candidate)) return candidate;
+    if (end > 0 && can_run(candidate)) return candidate.string();
     folders.remove_prefix(std::min(end + 1, folders.size()));
   }
   return "";

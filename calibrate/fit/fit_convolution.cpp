@@ -45,17 +45,17 @@ ConvolutionLaw law_of(Dtype dtype, const std::vector<bool>& used, const Constant
 
 // Which factors the samples tell apart: each needs cases with and without it.
 std::vector<bool> told_apart(const std::vector<const Sample*>& samples) {
-  std::vector<std::size_t> with(5, 0);
+  std::vector<int> with(5, 0);
   for (const Sample* sample : samples) {
     const Convolution& c = as<ConvolutionCase>(*sample).shape;
     with[1] += c.kernel_height == 3 && c.kernel_width == 3 ? 1 : 0;
-    with[2] += c.in_channels / c.groups < 16 ? 1U : 0U;
-    with[3] += c.pass == ConvolutionPass::data_gradient ? 1U : 0U;
-    with[4] += c.pass == ConvolutionPass::weight_gradient ? 1U : 0U;
+    with[2] += c.in_channels / c.groups < 16 ? 1 : 0;
+    with[3] += c.pass == ConvolutionPass::data_gradient ? 1 : 0;
+    with[4] += c.pass == ConvolutionPass::weight_gradient ? 1 : 0;
   }
   std::vector<bool> used;
-  for (const std::size_t count : with)
-    used.push_back(count > 0 && count < samples.size());
+  for (const int count : with)
+    used.push_back(count > 0 && count < static_cast<int>(samples.size()));
   used[0] = true;
   return used;
 }

@@ -19,7 +19,7 @@ inline constexpr double kMostSpread = 0.25;  // (third - first quartile) / media
 // law that is wrong for more is a wrong law, and that must show. Held-out cases are never rejected
 // for their residual.
 inline constexpr double kOutlierMads = 6;
-inline constexpr double kLeastOutlier = 0.22;  // 25 %
+inline constexpr double kLeastOutlier = 0.405;  // half as long again
 inline constexpr double kMostOutliers = 0.1;
 
 struct LawTask {

@@ -79,7 +79,7 @@ std::string cards(const FitResult& result) {
     const fit::Errors e = panel_errors(records, held_out);
     html += fmt::format(
         R"(<div class="card"><h3>{}</h3><div class="big {}">{:.1f} %</div>)"
-        "<small>mean error on {} {} cases<br>median {:.1f} %, worst {:.0f} %</small></div>",
+        "<small>mean error on {} {} cases<br>median {:.1f}&nbsp;%, worst {:.0f}&nbsp;%</small></div>",
         panel.title, judgement(e.mape / 100), e.mape, e.count, held_out ? "held-out" : "fitted",
         e.median, e.worst);
   }
@@ -265,7 +265,7 @@ std::string calibration_html(const FitResult& result) {
           "more than {:.0f} %, or, among the fitted, if it is further than {:.0f} scaled median "
           "deviations and {:.0f} % from the law. Held-out cases are not rejected for "
           "their error.</p>",
-          100 * fit::kMostSpread, fit::kOutlierMads, 25.0) +
+          100 * fit::kMostSpread, fit::kOutlierMads, 50.0) +
           rejected_table(result) + unused_text(result));
   html += section("Constants", constants_table(result.profile));
   html += section("Machine", machine_list(result));

@@ -189,7 +189,7 @@ std::string residual_chart(const std::vector<const FitRecord*>& records) {
                   kWidth - kRight - kLeft, y.at(10), y.at(-10) - y.at(10));
   svg += vertical_grid(x, size_name);
   for (int percent = -60; percent <= 60; percent += 20)
-    svg += horizontal_line(y.at(percent), fmt::format("{:+} %", percent),
+    svg += horizontal_line(y.at(percent), percent == 0 ? "0 %" : fmt::format("{:+} %", percent),
                            percent == 0 ? "equal" : "grid");
   for (const FitRecord* r : shown) {
     const double residual = 100 * (r->fitted_us / r->measured_us - 1);

@@ -16,7 +16,7 @@ inline constexpr const char* kPageStyle = R"css(
 body { margin: 0; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
 .wide { max-width: 1340px; margin: 0 auto; padding: 0 24px; }
-header.top { padding: 26px 0 8px; }
+header.top { padding-top: 26px; padding-bottom: 8px; }
 .brand { margin: 0; font-weight: 700; letter-spacing: .02em; color: var(--accent); }
 .brand span { color: var(--quiet); font-weight: 400; }
 h1 { margin: 2px 0 4px; font-size: 28px; line-height: 1.25; overflow-wrap: anywhere; }
@@ -25,7 +25,7 @@ h3 { margin: 0; font-size: 15px; }
 section { padding: 22px 0 6px; }
 p { margin: 0 0 10px; max-width: 110ch; }
 .quiet, figcaption, footer { color: var(--quiet); }
-footer { font-size: 13px; padding: 24px 0; }
+footer { font-size: 13px; padding-top: 24px; padding-bottom: 24px; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(190px, 100%), 1fr)); gap: 14px; }
 .card, .panel { background: var(--panel); border: 1px solid var(--line); border-radius: 10px;
   padding: 14px 16px; box-shadow: var(--shadow); min-width: 0; }
@@ -36,7 +36,8 @@ footer { font-size: 13px; padding: 24px 0; }
 .card small { display: block; color: var(--quiet); font-size: 13px; line-height: 1.4; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 20px; list-style: none; padding: 0; margin: 0 0 12px; font-size: 13px; }
 .legend svg { width: 16px; height: 16px; vertical-align: -3px; margin-right: 5px; }
-.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 8px 20px; }
+.two { display: grid; grid-template-columns: 1fr 1fr; gap: 8px 20px; }
+@media (max-width: 900px) { .two { grid-template-columns: 1fr; } }
 .panel + .panel { margin-top: 16px; }
 .panel > p { font-size: 14px; margin: 2px 0 8px; }
 figure { margin: 0; min-width: 0; }

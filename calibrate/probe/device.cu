@@ -117,6 +117,20 @@ DeviceInfo device_info(int index) {
   return info;
 }
 
+void need_kernels(const DeviceInfo& device) {
+  PROBE_CUDA(cudaSetDevice(device.index));
+  cudaFuncAttributes attributes;
+  const cudaError_t code = cudaFuncGetAttributes(&attributes, fill_kernel<float>);
+  if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction ||
+      code == cudaErrorUnsupportedPtxVersion) {
+    const std::string capability = std::to_string(device.major) + std::to_string(device.minor);
+    throw NoDevice(device.name + " runs no kernel of this program: " + cudaGetErrorString(code) +
+                   "; build it again with -DTRAINYARD_PROBE_ARCHITECTURES=" + capability +
+                   " (with nvcc alone: -arch=sm_" + capability + "), or update the driver");
+  }
+  PROBE_CUDA(code);
+}
+
 std::size_t free_memory() {
   std::size_t free = 0, total = 0;
   PROBE_CUDA(cudaMemGetInfo(&free, &total));

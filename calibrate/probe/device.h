@@ -135,6 +135,9 @@ struct DeviceInfo {
 
 int device_count();  // throws NoDevice
 DeviceInfo device_info(int index);
+// Throws NoDevice if the program holds no code that the device runs: it is older than all that it
+// was compiled for.
+void need_kernels(const DeviceInfo& device);
 std::size_t free_memory();  // bytes of the current device
 
 // Fills with seeded random values in (-1, 1) that are not zero. Zeros would be a lie: power, and

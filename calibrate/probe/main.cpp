@@ -152,6 +152,8 @@ std::vector<DeviceInfo> chosen_devices(const Options& options) {
   }
   for (int index = 0; options.devices.empty() && index < count; ++index)
     devices.push_back(device_info(index));
+  for (const DeviceInfo& device : devices)
+    need_kernels(device);
   return devices;
 }
 

@@ -16,11 +16,11 @@ void in_both_orders(void (*check)()) {
   emulated::downwards = false;
 }
 
-#define TRAINYARD_CHECK_TYPES(sentence, check)  \
-  TEST_CASE("" sentence) {             \
-    in_both_orders(check<float>);               \
-    in_both_orders(check<__half>);              \
-    in_both_orders(check<__nv_bfloat16>);       \
+#define TRAINYARD_CHECK_TYPES(sentence, check) \
+  TEST_CASE("" sentence) {                     \
+    in_both_orders(check<float>);              \
+    in_both_orders(check<__half>);             \
+    in_both_orders(check<__nv_bfloat16>);      \
   }
 
 TRAINYARD_CHECK_TYPES("elementwise functions are those of the reference", check_elementwise)
@@ -62,7 +62,8 @@ void unfinished_copy(const float* in, float* out) {
 
 TEST_CASE("the emulation finds races, uneven barriers and copies not waited for") {
   Array<float> out(64);
-  const Values reversed = each(Values(64), [](std::size_t i) { return 63.0 - static_cast<double>(i); });
+  const Values reversed =
+      each(Values(64), [](std::size_t i) { return 63.0 - static_cast<double>(i); });
   probe::launch(missing_barrier, dim3(1), 64, 0, nullptr, out.data());
   CHECK(out.values() != reversed);
   CHECK_THROWS_WITH(probe::launch(uneven_barrier, dim3(1), 64, 0, nullptr, out.data()),
@@ -78,9 +79,9 @@ TEST_CASE("fp16 and bf16 of the emulation round to the nearest, ties to even") {
   CHECK(emulated::to_half(-2) == 0xc000);
   CHECK(emulated::to_half(65504) == 0x7bff);
   CHECK(emulated::to_half(65520) == 0x7c00);
-  CHECK(emulated::to_half(5.9604645e-8f) == 1);         // the smallest subnormal
-  CHECK(emulated::to_half(6.1035156e-5f) == 0x0400);    // the smallest normal
-  CHECK(emulated::to_half(1 + 0x1p-11f) == 0x3c00);     // a tie: down to even
+  CHECK(emulated::to_half(5.9604645e-8f) == 1);          // the smallest subnormal
+  CHECK(emulated::to_half(6.1035156e-5f) == 0x0400);     // the smallest normal
+  CHECK(emulated::to_half(1 + 0x1p-11f) == 0x3c00);      // a tie: down to even
   CHECK(emulated::to_half(1 + 3 * 0x1p-11f) == 0x3c02);  // a tie: up to even
   CHECK(emulated::to_bfloat16(1) == 0x3f80);
   CHECK(emulated::to_bfloat16(1 + 0x1p-8f) == 0x3f80);

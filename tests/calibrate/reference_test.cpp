@@ -22,7 +22,8 @@ double weighted_sum(const Values& a, const Values& b) {
 }
 
 // d f / d x by central differences, element by element, against what is claimed.
-void check_gradient(const std::function<double(const Values&)>& f, Values x, const Values& claimed) {
+void check_gradient(const std::function<double(const Values&)>& f, Values x,
+                    const Values& claimed) {
   REQUIRE(x.size() == claimed.size());
   constexpr double kStep = 1e-5;
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -58,8 +59,8 @@ TEST_CASE("softmax backward is the gradient of softmax") {
   for (const int queries : {0, 4}) {
     const Values y = reference::softmax(x, 8, 0.7, queries);
     check_gradient(
-        [&](const Values& at) { return weighted_sum(reference::softmax(at, 8, 0.7, queries), dy); }, x,
-        reference::softmax_backward(y, dy, 8, 0.7));
+        [&](const Values& at) { return weighted_sum(reference::softmax(at, 8, 0.7, queries), dy); },
+        x, reference::softmax_backward(y, dy, 8, 0.7));
   }
 }
 
@@ -177,7 +178,8 @@ TEST_CASE("lse is the logarithm of the sum of exponentials of a query's scores")
         doctest::Approx(std::log(2 * std::exp(1.0) + std::exp(2.0))));
 }
 
-// By hand: with g = 0.5, m = 0.05, v = 0.00025; corrected 0.5 and 0.25, so the step is the rate itself.
+// By hand: with g = 0.5, m = 0.05, v = 0.00025; corrected 0.5 and 0.25, so the step is the rate
+// itself.
 TEST_CASE("the first step of Adam is the learning rate times the sign of the gradient") {
   const auto after = reference::adam({1, 0, 0}, 0.5, {0.1, 0.9, 0.999, 0, 0}, 1);
   CHECK(after.first == doctest::Approx(0.05));

@@ -477,7 +477,7 @@ def says_that_nothing_can_be_measured(folder):
     require_equal(done.returncode, 4, "exit code")
     require_equal(done.stderr, b"trainyard-probe: no CUDA device was found\n", "standard error")
     require_equal(sorted(os.listdir(folder)), ["bin", "second"], "files")
-    for words, part in ((["-o", "box"], "NAME.json"), (["-o", ".json"], "NAME.json"), (["--sweet", "a"], "--suite")):
+    for words, part in ((["-o", "box"], "NAME.json"), (["-o", ".json"], "NAME.json"), (["--suit", "a"], "--suite")):
         done = run(program, "calibrate", *words, cwd=folder)
         require_equal(done.returncode, 2, f"exit code of {words}")
         require_one_line(done.stderr.decode(), part)
