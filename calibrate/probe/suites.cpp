@@ -11,7 +11,7 @@ const std::vector<Suite>& suites() {
       {"gemm", "matrix products by cuBLASLt: fp32, tf32, fp16, bf16, fp8", 0.40, false, run_gemm},
       {"copy", "copies between host and device, and inside of each", 0.06, false, run_copy},
       {"p2p", "transfers between every two devices", 0.10, true, run_p2p},
-      {"collective", "collectives by NCCL and by our own ring kernels", 0.15, false, run_collective},
+      {"collective", "collectives by NCCL and by our ring kernels", 0.15, false, run_collective},
       {"overlap", "compute beside communication, and what each loses", 0.08, false, run_overlap},
   };
   return table;
