@@ -1,7 +1,6 @@
-#include "lanes.h"
-
 #include <algorithm>
 
+#include "lanes.h"
 #include "message.h"
 
 namespace trainyard::probe {

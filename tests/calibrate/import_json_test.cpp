@@ -41,8 +41,8 @@ ImportOptions of_gpu(const std::string& name) {
 const std::string kNcclJson = R"({"version":1,"start_time":"2025-07-01 12:00:00",
 "args":["./build/reduce_scatter_perf","-b","1M"],"env":["A=1"],"nccl_version":22705,
 "config":{"nthreads":1,"ngpus":2},
-"devices":[{"rank":0,"group":0,"pid":1,"hostname":"a","device":0,"device_hex":"17","device_info":"GPU"},
-{"rank":1,"group":0,"pid":1,"hostname":"a","device":1,"device_hex":"18","device_info":"GPU"}],
+"devices":[{"rank":0,"group":0,"hostname":"a","device":0,"device_hex":"17","device_info":"GPU"},
+{"rank":1,"group":0,"hostname":"a","device":1,"device_hex":"18","device_info":"GPU"}],
 "results":[
 {"size":1048576,"count":131072,"type":"float","redop":"sum","root":"    -1",
 "out_of_place":{"time":30.000000,"alg_bw":34.952533,"bus_bw":17.476267,"nwrong":0.000000},

@@ -583,6 +583,71 @@ def passes_signals_to_the_probe(folder):
         require_equal(tree(os.path.dirname(samples)), {"box.samples.jsonl": b"begun\nkept\n"}, "files")
 
 
+RECORDED = os.path.join(HERE, "..", "calibrate", "recorded")
+
+
+@case
+def imports(folder):
+    """import makes samples of a log, on standard output or in a file that appears whole"""
+    log = os.path.join(RECORDED, "h100-all-reduce.txt")
+    out, err = expect(0, "import", "nccl-tests", log, "--collective", "all-reduce")
+    lines = [json.loads(line) for line in out.splitlines()]
+    require_equal([line["kind"] for line in lines], ["machine"] + ["collective"] * 6, "kinds")
+    require_equal(len(lines[0]["gpus"]), 8, "GPUs")
+    require_equal(lines[-1]["time_us"], 62648, "time")
+    require_equal(err, "", "standard error")
+    words = ("import", "nccl-tests", log, "--collective", "all-reduce", "-o", "s.jsonl")
+    expect(0, *words, cwd=folder)
+    with open(os.path.join(folder, "s.jsonl"), encoding="utf-8") as file:
+        require_equal(file.read(), out, "file")
+    _, err = expect(4, *words, cwd=folder)
+    require_one_line(err, "s.jsonl", "--force")
+    expect(0, *words, "--force", cwd=folder)
+    require_equal(os.listdir(folder), ["s.jsonl"], "files")
+
+
+@case
+def imports_links(folder):
+    """import smi-topo and nvbandwidth ask for the GPU's name, which their files do not have"""
+    path = os.path.join(folder, "topo.txt")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n")
+    _, err = expect(3, "import", "smi-topo", path)
+    require("--gpu" in err, err)
+    out, _ = expect(0, "import", "smi-topo", path, "--gpu", "NVIDIA A40")
+    require_equal(json.loads(out)["nvlinks"], [[0, 4], [4, 0]], "links")
+    test = {"name": "device_to_host_memcpy_ce", "status": "Passed",
+            "bandwidth_description": "bandwidth (GB/s)", "bandwidth_matrix": [["8.388608"]]}
+    path = os.path.join(folder, "bandwidth.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"nvbandwidth": {"testcases": [test]}}, file)
+    out, _ = expect(0, "import", "nvbandwidth", path, "--gpu", "NVIDIA A40", "--buffer", "8MiB")
+    require_equal(json.loads(out.splitlines()[1])["time_us"], 1000, "time")
+    _, err = expect(2, "import", "nvbandwidth", path, "--gpu", "NVIDIA A40", "--buffer", "8")
+    require_one_line(err, "--buffer")
+
+
+@case
+def refuses_bad_logs(folder):
+    """A log that cannot be right ends with 3, with the line of every mistake, and writes nothing"""
+    with open(os.path.join(RECORDED, "h100-all-reduce.txt"), encoding="utf-8") as file:
+        text = file.read()
+    path = os.path.join(folder, "log.txt")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text.replace("27.37", "72.37").replace("4029.40", "nan"))
+    words = ("import", "nccl-tests", path, "--collective", "all-reduce", "-o", "s.jsonl")
+    out, err = expect(3, *words, cwd=folder)
+    require_equal(re.findall(rf"^{re.escape(path)}:(\d+):", err, re.M), ["18", "19"], "lines")
+    require_equal(out, "", "standard output")
+    require_equal(os.listdir(folder), ["log.txt"], "files")
+    expect(3, "import", "nccl-tests", "absent.txt")
+    expect(3, "import", "nccl-tests", folder)
+    _, err = expect(2, "import", "nccl-tets", path)
+    require_one_line(err, "did you mean 'nccl-tests'?")
+    _, err = expect(2, "import", "nccl-tests", path, "--collective", "allreduce")
+    require_one_line(err, "--collective")
+
+
 @case
 def small_stack(folder):
     """A stack of 256 KiB is enough"""
