@@ -215,3 +215,17 @@ TEST_CASE("Outliers are rejected, listed with both times, and do not move the co
   const GemmLaw &with = result.profile.gemm.front(), &without = clean.profile.gemm.front();
   CHECK(with.compute_efficiency == doctest::Approx(without.compute_efficiency).epsilon(0.01));
 }
+
+TEST_CASE("Waves are found where they are, and not where they are not") {
+  CHECK_FALSE(fit_lines(gemm_lines(test_gemm_law(), 0.03)).profile.gemm.front().waves.has_value());
+  GemmLaw truth = test_gemm_law();
+  truth.exponent = 3;
+  truth.waves = GemmWaves{132, 0.5, 0.4};
+  const FitResult result = fit_lines(gemm_lines(truth, 0.02));
+  const GemmLaw& law = result.profile.gemm.front();
+  REQUIRE(law.waves.has_value());
+  CHECK(law.waves->multiprocessors == 132);
+  CHECK(law.waves->partial == doctest::Approx(0.5).epsilon(0.1));
+  CHECK(law.waves->small_tile == doctest::Approx(0.4).epsilon(0.15));
+  CHECK(law.compute_efficiency == doctest::Approx(0.74).epsilon(0.03));
+}
