@@ -87,10 +87,14 @@ std::string cards(const FitResult& result) {
 }
 
 std::string legend() {
-  return R"(<ul class="legend"><li><svg viewBox="0 0 16 16"><circle class="fitted" cx="8" cy="8" r="4"/></svg>fitted</li>)"
-         R"(<li><svg viewBox="0 0 16 16"><circle class="held-out" cx="8" cy="8" r="4"/></svg>held out: never seen by the fit</li>)"
-         R"(<li><svg viewBox="0 0 16 16"><path class="rejected" d="M4 4l8 8m0 -8l-8 8"/></svg>rejected</li>)"
-         R"(<li><svg viewBox="0 0 16 16"><rect class="band" width="16" height="16"/></svg>within 10 %</li></ul>)";
+  return R"(<ul class="legend"><li><svg viewBox="0 0 16 16"><circle class="fitted" cx="8" )"
+         R"(cy="8" r="4"/></svg>fitted</li>)"
+         R"(<li><svg viewBox="0 0 16 16"><circle class="held-out" cx="8" cy="8" )"
+         R"(r="4"/></svg>held out: never seen by the fit</li>)"
+         R"(<li><svg viewBox="0 0 16 16"><path class="rejected" d="M4 4l8 8m0 -8l-8 )"
+         R"(8"/></svg>rejected</li>)"
+         R"(<li><svg viewBox="0 0 16 16"><rect class="band" width="16" )"
+         R"(height="16"/></svg>within 10 %</li></ul>)";
 }
 
 std::string figures(const FitResult& result) {
@@ -116,9 +120,11 @@ std::string figures(const FitResult& result) {
 std::string error_row(const HeldOutError& e) {
   const bool whole = e.size == "all";
   return fmt::format(
-      R"(<tr class="{}"><th scope="row">{}</th><td class="number">{}</td><td class="number">{}</td>)"
+      R"(<tr class="{}"><th scope="row">{}</th><td class="number">{}</td><td )"
+      R"(class="number">{}</td>)"
       R"(<td class="number">{}</td><td class="number">{:.1f}</td><td class="meter"><i class="{}" )"
-      R"(style="width:{:.0f}%"></i></td><td class="number">{:.1f}</td><td class="number">{:.0f}</td></tr>)",
+      R"(style="width:{:.0f}%"></i></td><td class="number">{:.1f}</td><td )"
+      R"(class="number">{:.0f}</td></tr>)",
       whole ? "group" : "part", for_html(whole ? e.what : e.size), e.fitted,
       e.held_out > 0 ? std::to_string(e.held_out) : "none", e.rejected, 100 * e.mape,
       judgement(e.mape), std::clamp(400 * e.mape, 1.0, 100.0), 100 * e.median, 100 * e.worst);
@@ -129,8 +135,10 @@ std::string error_table(const FitResult& result) {
   for (const HeldOutError& e : result.profile.calibration->errors)
     if (!e.what.starts_with("launch")) rows += error_row(e);
   return R"(<div class="scroll"><table><thead><tr><th>What</th><th class="number">fitted</th>)"
-         R"(<th class="number">held out</th><th class="number">rejected</th><th class="number">MAPE %</th>)"
-         R"(<th>to 25 %</th><th class="number">median %</th><th class="number">worst %</th></tr></thead><tbody>)" +
+         R"(<th class="number">held out</th><th class="number">rejected</th><th )"
+         R"(class="number">MAPE %</th>)"
+         R"(<th>to 25 %</th><th class="number">median %</th><th class="number">worst )"
+         R"(%</th></tr></thead><tbody>)" +
          rows + "</tbody></table></div>";
 }
 
@@ -144,7 +152,8 @@ std::string rejected_table(const FitResult& result) {
                         time_text(r.fitted_us), for_html(r.reason));
   }
   if (rows.empty()) return "<p>None.</p>";
-  return R"(<div class="scroll"><table><thead><tr><th>What</th><th>case</th><th class="number">measured</th>)"
+  return R"(<div class="scroll"><table><thead><tr><th>What</th><th>case</th><th )"
+         R"(class="number">measured</th>)"
          R"(<th class="number">fitted</th><th>why</th></tr></thead><tbody>)" +
          rows + "</tbody></table></div>";
 }
@@ -219,7 +228,8 @@ std::string constants_table(const Profile& profile) {
                     profile.overlap->gemm, profile.overlap->memory_bound,
                     profile.overlap->communication),
         profile.overlap->from);
-  return R"(<div class="scroll"><table><thead><tr><th>Law</th><th>constants</th><th>error</th></tr></thead><tbody>)" +
+  return R"(<div class="scroll"><table><thead><tr><th>Law</th><th>constants</th>)"
+         "<th>error</th></tr></thead><tbody>" +
          rows + "</tbody></table></div>";
 }
 
@@ -249,12 +259,14 @@ std::string calibration_html(const FitResult& result) {
   std::string html = fmt::format(
       R"(<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><meta name="generator" content="trainyard">
 <title>{} calibration</title><style>{}</style></head><body>
 <header class="top wide"><p class="brand">trainyard<span> calibration</span></p><h1>{}</h1>
-<p class="quiet">{} cases measured on {}, {}, by {}. Errors are those of the simulator's own laws on cases that no constant was fitted to.</p></header>
+<p class="quiet">{} cases measured on {}, {}, by {}. Errors are those of the simulator's
+own laws on cases that no constant was fitted to.</p></header>
 <main class="wide">)",
       title, fit::kPageStyle, title, calibration.samples, for_html(calibration.machine),
       for_html(calibration.date), for_html(calibration.program));

@@ -74,9 +74,9 @@ std::string horizontal_line(double y, const std::string& label, std::string_view
 std::string axis_titles(std::string_view x, std::string_view y) {
   return fmt::format(R"(<text class="axis middle" x="{:.1f}" y="{}">{}</text>)",
                      (kLeft + kWidth - kRight) / 2, kHeight - 8, x) +
-         fmt::format(
-             R"svg(<text class="axis middle" transform="translate(14 {:.1f}) rotate(-90)">{}</text>)svg",
-             (kTop + kHeight - kBottom) / 2, y);
+         fmt::format(R"svg(<text class="axis middle" transform="translate(14 {:.1f}) )svg"
+                     R"svg(rotate(-90)">{}</text>)svg",
+                     (kTop + kHeight - kBottom) / 2, y);
 }
 
 // Held-out points are drawn over fitted ones and rejected ones over both.

@@ -26,15 +26,18 @@ section { padding: 22px 0 6px; }
 p { margin: 0 0 10px; max-width: 110ch; }
 .quiet, figcaption, footer { color: var(--quiet); }
 footer { font-size: 13px; padding-top: 24px; padding-bottom: 24px; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(190px, 100%), 1fr)); gap: 14px; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(190px, 100%), 1fr));
+  gap: 14px; }
 .card, .panel { background: var(--panel); border: 1px solid var(--line); border-radius: 10px;
   padding: 14px 16px; box-shadow: var(--shadow); min-width: 0; }
-.card .big { font-size: 28px; font-weight: 650; line-height: 1.2; font-variant-numeric: tabular-nums; }
+.card .big { font-size: 28px; font-weight: 650; line-height: 1.2;
+  font-variant-numeric: tabular-nums; }
 .card .big.good { color: var(--good); }
 .card .big.warn { color: var(--warn); }
 .card .big.bad { color: var(--bad); }
 .card small { display: block; color: var(--quiet); font-size: 13px; line-height: 1.4; }
-.legend { display: flex; flex-wrap: wrap; gap: 4px 20px; list-style: none; padding: 0; margin: 0 0 12px; font-size: 13px; }
+.legend { display: flex; flex-wrap: wrap; gap: 4px 20px; list-style: none; padding: 0;
+  margin: 0 0 12px; font-size: 13px; }
 .legend svg { width: 16px; height: 16px; vertical-align: -3px; margin-right: 5px; }
 .two { display: grid; grid-template-columns: 1fr 1fr; gap: 8px 20px; }
 @media (max-width: 900px) { .two { grid-template-columns: 1fr; } }
@@ -54,8 +57,10 @@ circle.fitted { fill: var(--fit); fill-opacity: .75; }
 circle.held-out { fill: var(--accent); fill-opacity: .8; }
 path.rejected { stroke: var(--bad); stroke-width: 1.8; fill: none; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 14px; background: var(--panel); border: 1px solid var(--line); width: 100%; }
-th, td { padding: 5px 12px; border-bottom: 1px solid var(--line); text-align: left; font-weight: 400; vertical-align: top; }
+table { border-collapse: collapse; font-size: 14px; background: var(--panel);
+  border: 1px solid var(--line); width: 100%; }
+th, td { padding: 5px 12px; border-bottom: 1px solid var(--line); text-align: left;
+  font-weight: 400; vertical-align: top; }
 thead th { font-weight: 650; white-space: nowrap; border-bottom-width: 2px; }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 tr.group > * { font-weight: 650; border-top: 2px solid var(--line); }
@@ -64,7 +69,8 @@ td.meter { width: 22%; min-width: 110px; vertical-align: middle; }
 .meter i { display: block; height: 9px; border-radius: 5px; background: var(--accent); }
 .meter i.bad { background: var(--bad); }
 .meter i.warn { background: var(--warn); }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(270px, 100%), 1fr)); gap: 8px 22px; margin: 0; }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(270px, 100%), 1fr));
+  gap: 8px 22px; margin: 0; }
 dt { color: var(--quiet); font-size: 13px; }
 dd { margin: 0; overflow-wrap: anywhere; }
 @media print {

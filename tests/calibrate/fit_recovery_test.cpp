@@ -87,7 +87,9 @@ TEST_CASE("The law of a memory-bound kernel is recovered from cold and warm oper
       const std::int64_t bytes = noise.size(16, 30);
       const MemoryBound kernel{truth.op, Bytes(bytes), Bytes(bytes / 2)};
       lines.push_back(fmt::format(
-          R"({{"kind": "memory", "op": "layer-norm", "variant": "{}{}", "dtype": "bf16", "rows": 1, "columns": 1, "read_bytes": {}, "written_bytes": {}, "time_us": {:.6g}}})",
+          R"({{"kind": "memory", "op": "layer-norm", "variant": "{}{}", "dtype": "bf16", )"
+          R"("rows": 1, "columns": 1, "read_bytes": {}, "written_bytes": {}, "time_us": )"
+          R"({:.6g}}})",
           i % 2 == 0 ? "forward" : "backward", warm ? "-warm" : "", bytes, bytes / 2,
           cost->time(kernel).time.count() * noise.factor(0.02) * 1e6));
     }
@@ -112,7 +114,9 @@ TEST_CASE("Shares of attention are recovered, and cudnn is used where tiled was 
         const double seconds = 9e-6 + flops(a).count() / ((backward ? 0.45 : 0.6) * 1000e12);
         for (const char* of : {"cudnn", "tiled"})
           lines.push_back(fmt::format(
-              R"({{"kind": "attention", "implementation": "{}", "dtype": "bf16", "batch": 2, "heads": {}, "kv_heads": {}, "query_length": {}, "key_length": {}, "head_size": 128, "causal": true, "backward": {}, "time_us": {:.6g}}})",
+              R"({{"kind": "attention", "implementation": "{}", "dtype": "bf16", "batch": )"
+              R"(2, "heads": {}, "kv_heads": {}, "query_length": {}, "key_length": {}, )"
+              R"("head_size": 128, "causal": true, "backward": {}, "time_us": {:.6g}}})",
               of, heads, heads, length, length, backward,
               seconds * noise.factor(0.02) * 1e6 * (of[0] == 't' ? 3 : 1)));
       }
@@ -137,16 +141,20 @@ TEST_CASE("Launch times, copies, messages and overlap reach the profile") {
                                     R"({"kind": "launch", "what": "round_trip", "time_us": 9})"};
   for (int power = 10; power <= 30; ++power) {
     const double bytes = std::exp2(power);
+    lines.push_back(
+        fmt::format(R"({{"kind": "copy", "direction": "d2h", "pinned": true, "bytes": {:.0f}, )"
+                    R"("time_us": {:.6g}}})",
+                    bytes, 3 + bytes / 50e3));
     lines.push_back(fmt::format(
-        R"({{"kind": "copy", "direction": "d2h", "pinned": true, "bytes": {:.0f}, "time_us": {:.6g}}})",
-        bytes, 3 + bytes / 50e3));
-    lines.push_back(fmt::format(
-        R"({{"kind": "p2p", "from": 0, "to": 1, "bytes": {:.0f}, "access": "peer", "mode": "alone", "time_us": {:.6g}}})",
+        R"({{"kind": "p2p", "from": 0, "to": 1, "bytes": {:.0f}, "access": "peer", "mode": )"
+        R"("alone", "time_us": {:.6g}}})",
         bytes, 7 + bytes / 380e3));
   }
   for (const int channels : {4, 8, 16, 24, 32})
     lines.push_back(fmt::format(
-        R"({{"kind": "overlap", "victim": "gemm", "load": "stream", "channels": {}, "multiprocessors": 132, "alone_us": 800, "load_alone_us": 90, "load_us": 100, "time_us": {:.6g}}})",
+        R"({{"kind": "overlap", "victim": "gemm", "load": "stream", "channels": {}, )"
+        R"("multiprocessors": 132, "alone_us": 800, "load_alone_us": 90, "load_us": 100, )"
+        R"("time_us": {:.6g}}})",
         channels, 800 / (1 - 1.2 * channels / 132)));
   const Profile profile = fit_lines(lines).profile;
   CHECK(profile.launch.count() == doctest::Approx(2.5e-6));
@@ -188,7 +196,8 @@ TEST_CASE("Outliers are rejected, listed with both times, and do not move the co
     lines[i] = lines[i].substr(0, at) + fmt::format("{:.6g}}}", slow);
   }
   lines.push_back(
-      R"({"kind": "gemm", "dtype": "bf16", "m": 512, "n": 512, "k": 512, "spread": 0.6, "time_us": 1})");
+      R"({"kind": "gemm", "dtype": "bf16", "m": 512, "n": 512, "k": 512, "spread": 0.6, )"
+      R"("time_us": 1})");
   const FitResult result = fit_lines(lines);
   int slow_held_out = 0, outliers = 0, scattered = 0;
   for (const FitRecord& r : result.records) {
@@ -205,4 +214,18 @@ TEST_CASE("Outliers are rejected, listed with both times, and do not move the co
   CHECK(result.profile.calibration->rejected.size() == static_cast<std::size_t>(outliers + 1));
   const GemmLaw &with = result.profile.gemm.front(), &without = clean.profile.gemm.front();
   CHECK(with.compute_efficiency == doctest::Approx(without.compute_efficiency).epsilon(0.01));
+}
+
+TEST_CASE("Waves are found where they are, and not where they are not") {
+  CHECK_FALSE(fit_lines(gemm_lines(test_gemm_law(), 0.03)).profile.gemm.front().waves.has_value());
+  GemmLaw truth = test_gemm_law();
+  truth.exponent = 3;
+  truth.waves = GemmWaves{132, 0.5, 0.4};
+  const FitResult result = fit_lines(gemm_lines(truth, 0.02));
+  const GemmLaw& law = result.profile.gemm.front();
+  REQUIRE(law.waves.has_value());
+  CHECK(law.waves->multiprocessors == 132);
+  CHECK(law.waves->partial == doctest::Approx(0.5).epsilon(0.1));
+  CHECK(law.waves->small_tile == doctest::Approx(0.4).epsilon(0.15));
+  CHECK(law.compute_efficiency == doctest::Approx(0.74).epsilon(0.03));
 }

@@ -16,7 +16,8 @@
 namespace trainyard::test {
 
 inline constexpr const char* kMachine =
-    R"({"kind": "machine", "probe": "test 1", "date": "2026-01-01", "gpus": [{"name": "Test GPU"}]})";
+    R"({"kind": "machine", "probe": "test 1", "date": "2026-01-01", "gpus": [{"name": "Test )"
+    R"(GPU"}]})";
 
 inline FitGpu test_gpu() {
   FitGpu gpu;
@@ -57,14 +58,16 @@ class Noise {
 
 inline std::string gemm_line(const Gemm& g, double seconds) {
   return fmt::format(
-      R"({{"kind": "gemm", "dtype": "{}", "m": {}, "n": {}, "k": {}, "batch": {}, "layout": "TN", "time_us": {:.6g}}})",
+      R"({{"kind": "gemm", "dtype": "{}", "m": {}, "n": {}, "k": {}, "batch": {}, "layout": )"
+      R"("TN", "time_us": {:.6g}}})",
       name(g.dtype), g.m, g.n, g.k, g.batch, seconds * 1e6);
 }
 
 inline std::string collective_line(const std::string& kind, int ranks, std::int64_t bytes,
                                    double seconds, const std::string& backend = "nccl") {
   return fmt::format(
-      R"({{"kind": "collective", "collective": "{}", "ranks": {}, "servers": 1, "bytes": {}, "backend": "{}", "time_us": {:.6g}}})",
+      R"({{"kind": "collective", "collective": "{}", "ranks": {}, "servers": 1, "bytes": )"
+      R"({}, "backend": "{}", "time_us": {:.6g}}})",
       kind, ranks, bytes, backend, seconds * 1e6);
 }
 
