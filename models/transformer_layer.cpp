@@ -176,8 +176,9 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
 
   LayerWork work;
   work.name = "transformer layer";
-  work.forward = forward_items(s);
-  work.backward = backward_items(s, selective);
+  const bool by_hand = s.fusion == Fusion::by_hand;
+  work.forward = by_hand ? forward_items(s) : pytorch_layer_forward(s);
+  work.backward = by_hand ? backward_items(s, selective) : pytorch_layer_backward(s, selective);
   work.parameters = layer_parameters(network, execution.tensor);
   work.output = s.hidden_states();
   work.forward_model_flops = Flops(linear_flops(s, execution.tensor) + attention);
@@ -194,6 +195,7 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
     work.recompute = recomputed(work.forward);
     work.recompute_model_flops = work.forward_model_flops;
   }
+  if (!by_hand) work.workspace = work.workspace + pytorch_layer_transient(s);
   return work;
 }
 

@@ -62,6 +62,8 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.positional = network.positional;
   result.norm = network.norm;
   result.dropout = network.dropout;
+  result.biases = network.biases;
+  result.fusion = execution.fusion;
   result.gemm = execution.compute;
   result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
   return result;
@@ -80,8 +82,11 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
 // Statistics of the norms (8 bytes per token) are left out, as in the source.
 LayerActivations layer_activations(const TransformerSlice& s) {
   const std::int64_t outside = s.shard_tokens * s.hidden;
-  const std::int64_t inside =
-      s.tokens * (s.qkv_width + s.attention_width + kept_ffn_tensors(s.feed_forward) * s.ffn);
+  // Eager gates keep the activated half beside both halves and their product; fused ones compute
+  // it again.
+  const bool eager_gate = s.fusion == Fusion::eager && gated(s.feed_forward);
+  const std::int64_t ffn_tensors = kept_ffn_tensors(s.feed_forward) + (eager_gate ? 1 : 0);
+  const std::int64_t inside = s.tokens * (s.qkv_width + s.attention_width + ffn_tensors * s.ffn);
   LayerActivations result;
   result.rest = (4 * outside + inside) * s.element();
   if (s.dropout) result.rest = result.rest + Bytes(2 * outside);
