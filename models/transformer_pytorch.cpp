@@ -12,8 +12,8 @@
 //   gate (SwiGLU, GeGLU)  r w, 2r w; backward 3 x (2r w)          2r w; backward 3r 2w
 //   rope, of q and of k   rotate half .5r .5w, r w; 2 x (r w);    one kernel r w of both
 //                         add 2r w
-//   unfused scores        scale, mask, softmax r w each,          one kernel r w; with dropout
-//                         dropout r w mask                        one w and the mask more
+//   unfused scores        scale, mask (torch.where), softmax      one kernel r w; with dropout
+//                         r w each, dropout r w mask              one w and the mask more
 //     backward            dropout r mask w; softmax 2r w;         one kernel 2r mask w
 //                         mask, scale r w each
 //   q, k, v (unfused)     a copy each, and of the context         the same
@@ -29,7 +29,8 @@
 // (compiled). While one operator runs backward, the gradients of its output and input exist too.
 //
 // Source: PyTorch 2.x, torch/csrc/autograd and tools/autograd/derivatives.yaml: which operators
-// there are and what each saves. What torch.compile fuses is read off its rule, that element-wise
+// there are and what each saves; with saved_tensors_hooks a GPT layer keeps these tensors and the
+// statistics of its norms. What torch.compile fuses is read off its rule, that element-wise
 // operators and reductions over one iteration space are one kernel; Ansel et al., PyTorch 2,
 // ASPLOS 2024, section 4. Eager RMSNorm is taken to be one kernel, as it is since PyTorch 2.9.
 #include <algorithm>

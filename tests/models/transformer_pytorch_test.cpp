@@ -49,6 +49,7 @@ TEST_CASE("an eager layer has a kernel for every operator of the script") {
                                       "value copy",
                                       "attention scores",
                                       "attention scale",
+
                                       "attention mask",
                                       "softmax",
                                       "attention dropout",
