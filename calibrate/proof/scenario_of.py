@@ -123,6 +123,9 @@ def transformer(record, notes):
     if (parallelism.get("ep") or 1) > 1 or model.get("experts"):
         raise Undescribable("a mixture of experts")
     activation = model.get("act")
+    if activation is None and "gpt" in str(model.get("name", "")).lower():
+        activation = "gelu"
+        notes.append("GPT is taken to have GELU")
     if activation is None:
         raise Undescribable("does not state the activation (act)")
     if activation not in ACTIVATIONS:
@@ -169,23 +172,33 @@ def execution_of(record, notes):
         return "eager", False
     if "compile" in str(technique):
         return "compiled", True
-    notes.append("element-wise kernels are taken to be fused" + ("" if kernel else ", and attention"))
-    return "fused", not kernel or "flash" in kernel
+    notes.append("element-wise kernels are taken to be fused")
+    if kernel:
+        return "fused", "flash" in kernel
+    # Networks of the Llama kind are as young as flash attention.
+    young = section(record, "model").get("act") in ("swiglu", "geglu")
+    notes.append(f"attention is taken to be {'fused' if young else 'unfused'}")
+    return "fused", young
+
+
+def first_word(text):
+    return (str(text).split() or [""])[0]
 
 
 def recompute_of(record):
-    said = record.get("recompute", "none")
-    if said is None or re.search(r"\bnone\b", str(said)):
+    """By the first word; what follows explains it. "see ... (none by default)" is none."""
+    said = record.get("recompute") or "none"
+    if re.search(r"\bnone\b", str(said)):
         return "none"
-    if said not in RECOMPUTES:
+    if first_word(said) not in RECOMPUTES:
         raise Undescribable(f"recompute \"{said}\"")
-    return RECOMPUTES[said]
+    return RECOMPUTES[first_word(said)]
 
 
 def precision_of(record):
-    precision = record.get("precision")
+    precision = first_word(record.get("precision"))  # "fp16 mixed"
     if precision not in PRECISIONS:
-        raise Undescribable(f"precision {json.dumps(precision)}")
+        raise Undescribable(f"precision {json.dumps(record.get('precision'))}")
     result = {"compute": precision}
     for ours, theirs in (("gradients", "gradients"), ("master_weights", "master_weights")):
         if record.get(theirs):
@@ -195,6 +208,8 @@ def precision_of(record):
 
 def optimizer_of(record, notes):
     said = record.get("optimizer")
+    if "no optimizer" in str(record.get("mode", "")):
+        return {"type": "sgd"}  # keeps no state; compare.py takes its time off
     if said is None:
         notes.append("Adam is assumed")
         said = "adam"
@@ -229,7 +244,7 @@ def degrees_of(record, gpus):
 def training_of(record, degrees, notes):
     batch = section(record, "batch")
     replicas = degrees["dp"]
-    accumulated = batch.get("micro_batches") or batch.get("grad_accum")
+    accumulated = batch.get("micro_batches") or batch.get("grad_accum") or batch.get("ga")
     if batch.get("mbs") is None and batch.get("gbs") is not None and degrees["pp"] == 1 and not accumulated:
         batch = dict(batch, mbs=count(batch, "gbs") // replicas)
     micro = count(batch, "mbs")
