@@ -69,8 +69,8 @@ def metric(record, names, units):
 
 
 def is_out_of_memory(record):
-    outcomes = [record.get("outcome")]
-    outcomes += [m.get("value") for m in record.get("metrics", []) if isinstance(m, dict) and m.get("name") == "outcome"]
+    said = [m for m in record.get("metrics", []) if isinstance(m, dict) and m.get("name") == "outcome"]
+    outcomes = [record.get("outcome")] + [m.get("value") for m in said]
     return any(isinstance(o, str) and re.search(r"\boom\b|out of memory", o, re.I) for o in outcomes)
 
 
@@ -212,7 +212,8 @@ def arguments():
                                      epilog="More at the top of this file.")
     parser.add_argument("trainyard", help="the program, such as build/release/trainyard")
     parser.add_argument("records", nargs="+", help="files of measure.py, or published records")
-    parser.add_argument("--profile", action="append", required=True, help="profile of the measured GPU; may be repeated")
+    parser.add_argument("--profile", action="append", required=True,
+                        help="profile of the measured GPU; may be repeated")
     parser.add_argument("--gpu", action="append", default=[], metavar="DEVICE=PRESET",
                         help="take records of this device to be measured on a GPU preset; may be repeated")
     parser.add_argument("--json", action="store_true", help="rows and sums as JSON")

@@ -16,6 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PROOF = os.path.join(HERE, "..", "..", "calibrate", "proof")
 sys.path.insert(1, PROOF)
 
+import cases
 import measure
 from scenario_of import BadRecord, Undescribable, is_same_gpu, load_profile, scenario_of
 
@@ -109,7 +110,7 @@ def test_gpu_names():
 def test_measured_cases_are_described():
     """Every case of measure.py says all that a scenario needs, without PyTorch."""
     ids = set()
-    for case in measure.all_cases(quick=False):
+    for case in cases.all_cases(quick=False):
         result = {"outcome": "oom", "metrics": [], "optimizer": "adamw", "hardware": {"gpu": "A100-SXM4-80GB"}}
         record = measure.record_of(case, result, "2000-01-01", dry=False)
         scenario, notes = scenario_of(record, PROFILES)
@@ -118,11 +119,11 @@ def test_measured_cases_are_described():
         ids.add(record["id"])
         assert scenario["training"]["global_batch"] == case["batch"] * case["accumulate"]
     assert len(ids) > 40
-    for case in measure.dry_cases():
+    for case in cases.dry_cases():
         assert why(measure.record_of(case, {"outcome": "ok", "metrics": []}, "2000-01-01", dry=True)) != ""
-    gpt = measure.gpt("gpt-125m", 1024, 8, "fused")
-    assert measure.parameters(gpt) == 124475904, measure.parameters(gpt)
-    assert measure.model_flops(gpt) == 8192 * 12 * (72 * 768 * 768 + 12 * 1024 * 768) + 6 * 8192 * 768 * 50304
+    gpt = cases.gpt("gpt-125m", 1024, 8, "fused")
+    assert cases.parameters(gpt) == 124475904, cases.parameters(gpt)
+    assert cases.model_flops(gpt) == 8192 * 12 * (72 * 768 * 768 + 12 * 1024 * 768) + 6 * 8192 * 768 * 50304
 
 
 def compare(program, *arguments):
