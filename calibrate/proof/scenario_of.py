@@ -223,14 +223,15 @@ def optimizer_of(record, notes):
 
 def degrees_of(record, gpus):
     said = section(record, "parallelism")
-    for key, what in (("cp", "context parallelism"), ("fsdp", "FSDP")):
-        value = said.get(key) or 1
-        if value != 1:
-            raise Undescribable(what)
-    tensor, pipeline = count(said, "tp", 1), count(said, "pp", 1)
-    if gpus % (tensor * pipeline) != 0:
-        raise BadRecord(f"tp {tensor} x pp {pipeline} do not divide {gpus} GPUs")
-    result = {"tp": tensor, "pp": pipeline, "dp": count(said, "dp", gpus // (tensor * pipeline))}
+    if (said.get("fsdp") or 1) != 1:
+        raise Undescribable("FSDP")
+    tensor, pipeline, context = (count(said, key, 1) for key in ("tp", "pp", "cp"))
+    replica = tensor * pipeline * context
+    if gpus % replica != 0:
+        raise BadRecord(f"tp {tensor} x pp {pipeline} x cp {context} do not divide {gpus} GPUs")
+    result = {"tp": tensor, "pp": pipeline, "dp": count(said, "dp", gpus // replica)}
+    if context > 1:
+        result["cp"] = context
     if said.get("sp") and tensor > 1:
         result["sequence_parallel"] = True
     chunks = count(said, "vp", 1)
