@@ -13,6 +13,8 @@
 namespace trainyard {
 namespace {
 
+constexpr const char* kGradients = "gradients";
+
 // Builds the program of one stage, block by block.
 class StageBuilder {
  public:
@@ -52,6 +54,16 @@ class StageBuilder {
   bool reduces() const { return plan_.degrees.data * plan_.degrees.context > 1; }
   bool reduces_experts() const { return plan_.expert_replicas() > 1; }
   bool exchanges_gradients() const { return reduces() || reduces_experts(); }
+  // PyTorch frees gradients after the step (zero_grad's set_to_none) and allocates them layer by
+  // layer in the backward pass. With more micro-batches they stay from the first one on, and DDP's
+  // buckets hold them always.
+  bool gradients_come_and_go() const {
+    return recipe_.fusion != Fusion::by_hand && step_.shape.microbatches == 1 && !reduces();
+  }
+  // Of the layer at `place`; a tied output matrix on the embedding's own rank is the same memory.
+  std::int64_t parameters_at(int place) const {
+    return layer(place).parameters - (step_.shape.stages == 1 ? layer(place).tied_parameters : 0);
+  }
 
   std::int64_t stage_parameters() const;
   std::int64_t stage_expert_parameters() const;
@@ -77,11 +89,8 @@ class StageBuilder {
 std::int64_t StageBuilder::stage_parameters() const {
   std::int64_t parameters = 0;
   for (int chunk = 0; chunk < step_.shape.chunks; ++chunk) {
-    for (int place = range(chunk).first; place < range(chunk).last; ++place) {
-      parameters += layer(place).parameters;
-      // A tied output matrix on the embedding's own rank is the same memory.
-      if (step_.shape.stages == 1) parameters -= layer(place).tied_parameters;
-    }
+    for (int place = range(chunk).first; place < range(chunk).last; ++place)
+      parameters += parameters_at(place);
   }
   return parameters;
 }
@@ -98,7 +107,8 @@ std::int64_t StageBuilder::stage_expert_parameters() const {
 void StageBuilder::hold_states(std::int64_t parameters) {
   const StateBytes states = state_bytes(parameters, recipe_);
   builder_.resident(MemoryKind::parameters, states.parameters, "parameters");
-  builder_.resident(MemoryKind::gradients, states.gradients, "gradients");
+  if (!gradients_come_and_go())
+    builder_.resident(MemoryKind::gradients, states.gradients, kGradients);
   builder_.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
 }
 
@@ -133,8 +143,14 @@ std::uint32_t StageBuilder::backward_block(int chunk, bool reducing) {
     const LayerWork& work = layer(place);
     const std::string name = place_name(work_, place);
     builder_.hold(MemoryKind::workspace, work.workspace, name);
+    if (gradients_come_and_go()) {
+      builder_.hold(MemoryKind::gradients, state_bytes(parameters_at(place), recipe_).gradients,
+                    kGradients);
+    }
     builder_.work(work.recompute, name + " recompute", OpGroup::compute);
     builder_.work(work.backward, name + " backward", OpGroup::compute);
+    builder_.work(accumulation_work(parameters_at(place), recipe_, step_.shape.microbatches > 1),
+                  name + " backward", OpGroup::compute);
     builder_.release(MemoryKind::workspace, work.workspace, name);
     builder_.release(MemoryKind::activations, work.activations, name);
     if (reducing) reduce_layer(work);
@@ -176,8 +192,13 @@ std::uint32_t StageBuilder::step_block(std::int64_t parameters) {
     reduce_rest();
   }
   if (exchanges_gradients()) builder_.compute_waits_for(stream_bit(StreamKind::data));
-  builder_.work({NamedKernel{"optimizer step", optimizer_kernel(parameters, recipe_)}}, "optimizer",
-                OpGroup::optimizer);
+  const Bytes workspace = optimizer_workspace(parameters, recipe_);
+  builder_.hold(MemoryKind::workspace, workspace, "optimizer");
+  builder_.work(optimizer_work(parameters, recipe_), "optimizer", OpGroup::optimizer);
+  builder_.release(MemoryKind::workspace, workspace, "optimizer");
+  if (gradients_come_and_go()) {
+    builder_.release(MemoryKind::gradients, state_bytes(parameters, recipe_).gradients, kGradients);
+  }
   return builder_.end_block();
 }
 
@@ -300,7 +321,8 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .recompute = recipe.recompute,
           .fused_attention = recipe.fused_attention,
           .tensor_overlap = plan.tensor_overlap,
-          .compute = recipe.compute};
+          .compute = recipe.compute,
+          .fusion = recipe.fusion};
 }
 
 StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe,

@@ -20,6 +20,15 @@ MachinePeaks peaks(const GpuSpec& gpu) {
           .l2 = gpu.l2};
 }
 
+namespace {
+
+Duration launch_time(const Job& job) {
+  if (job.recipe.launch_time) return *job.recipe.launch_time;
+  return job.profile ? to_duration(job.profile->launch) : Duration(0);
+}
+
+}  // namespace
+
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) {
   auto step = std::make_unique<Step>();
   step->work = network_work(job.network, execution(job.recipe, job.plan));
@@ -41,7 +50,7 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
              .fold = !options.unfold,
              .stragglers = job.stragglers,
              .expert_load = job.plan.expert_load,
-             .launch = job.profile ? to_duration(job.profile->launch) : Duration(0),
+             .launch = launch_time(job),
              .gemm_weight = overlap.gemm,
              .memory_bound_weight = overlap.memory_bound});
   if (!options.run) return step;
