@@ -210,6 +210,19 @@ std::vector<double> expert_loads(const ExpertParallelSection& section, std::int6
   return loads;
 }
 
+// Ranks between neighbouring stages, in the dense grid and in that of the experts.
+std::pair<std::int64_t, std::int64_t> ranks_before_stages(const ParallelPlan& plan) {
+  std::int64_t dense = 1, routed = 1;
+  for (const Axis axis : plan.rank_order) {
+    if (axis == Axis::pipeline) break;
+    dense *= plan.degrees.along(axis);
+    routed *= axis == Axis::tensor    ? plan.expert_tensor
+              : axis == Axis::context ? plan.expert
+                                      : plan.expert_replicas();
+  }
+  return {dense, routed};
+}
+
 void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings) {
   ParallelPlan& plan = scenario.plan;
   const ExpertParallelSection& how = section.expert_parallel;
@@ -234,6 +247,16 @@ void assemble_experts(Scenario& scenario, const ParallelismSection& section, Fin
                                "a stage",
                                plan.expert, plan.expert_tensor, plan.degrees.tensor,
                                plan.degrees.context, plan.degrees.data, replica));
+    plan.expert = 1;
+    plan.expert_tensor = plan.degrees.tensor;
+    return;
+  }
+  if (const auto [dense, routed] = ranks_before_stages(plan); dense != routed) {
+    findings.error("/parallelism/rank_order",
+                   fmt::format("neighbouring stages are {} ranks apart for dense layers and {} for "
+                               "experts; both grids must have the same stages",
+                               dense, routed),
+                   "put pp last");
     plan.expert = 1;
     plan.expert_tensor = plan.degrees.tensor;
     return;
