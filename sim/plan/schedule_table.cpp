@@ -31,14 +31,37 @@ std::optional<std::string> groups_of_microbatches(const PipelineShape& shape) {
   return interleaved_unsupported(shape);
 }
 
+// A schedule whose stages are made one by one.
+template <std::vector<Slot> (*order)(const PipelineShape&, int)>
+StageOrders by_stage(const PipelineShape& shape, const ScheduleInputs& /*inputs*/) {
+  StageOrders stages;
+  for (int stage = 0; stage < shape.stages; ++stage)
+    stages.push_back(order(shape, stage));
+  return stages;
+}
+
 constexpr std::array<ScheduleEntry, 4> kSchedules = {{
-    {"1f1b", "one forward, one backward after a warm-up; as GPipe in less memory", one_f_one_b,
-     one_chunk_per_stage},
-    {"interleaved_1f1b", "1F1B over several chunks per stage; a smaller bubble for more messages",
-     interleaved_one_f_one_b, groups_of_microbatches},
-    {"gpipe", "all forwards, then all backwards", gpipe, one_chunk_per_stage},
-    {"sequential", "plain model parallelism: one micro-batch at a time through all stages",
-     sequential, one_chunk_per_stage},
+    {.name = "1f1b",
+     .summary = "one forward, one backward after a warm-up; as GPipe in less memory",
+     .source = "Narayanan et al., SC 2021, 2.2.1 (PipeDream-Flush)",
+     .build = by_stage<one_f_one_b>,
+     .unsupported = one_chunk_per_stage},
+    {.name = "interleaved_1f1b",
+     .summary = "1F1B over several chunks per stage; a smaller bubble for more messages",
+     .source = "Narayanan et al., SC 2021, 2.2.2; Megatron-LM",
+     .needs = "micro-batches in whole groups of p, or a last group of at least p",
+     .build = by_stage<interleaved_one_f_one_b>,
+     .unsupported = groups_of_microbatches},
+    {.name = "gpipe",
+     .summary = "all forwards, then all backwards",
+     .source = "Huang et al., NeurIPS 2019, 2.3",
+     .build = by_stage<gpipe>,
+     .unsupported = one_chunk_per_stage},
+    {.name = "sequential",
+     .summary = "plain model parallelism: one micro-batch at a time through all stages",
+     .source = "no overlap at all, by definition",
+     .build = by_stage<sequential>,
+     .unsupported = one_chunk_per_stage},
 }};
 
 bool same_name(std::string_view a, std::string_view b) {
@@ -60,14 +83,19 @@ const ScheduleEntry* find_schedule(std::string_view name) {
   return nullptr;
 }
 
-std::vector<std::vector<Slot>> build_stages(const ScheduleEntry& entry,
-                                            const PipelineShape& shape) {
+PipelineShape shape_of(const ScheduleEntry& entry, int stages, int microbatches, int chunks) {
+  return {.stages = stages,
+          .microbatches = microbatches,
+          .chunks = chunks == 0 ? entry.chunks : chunks,
+          .placement = entry.placement};
+}
+
+StageOrders build_stages(const ScheduleEntry& entry, const PipelineShape& shape,
+                         const ScheduleInputs& inputs) {
   const auto why = entry.unsupported(shape);
   TRAINYARD_CHECK(!why, "{}: {}", entry.name, *why);
-  std::vector<std::vector<Slot>> stages;
-  for (int stage = 0; stage < shape.stages; ++stage)
-    stages.push_back(entry.build(shape, stage));
-  return stages;
+  TRAINYARD_CHECK(shape.placement == entry.placement, "{} is placed otherwise", entry.name);
+  return entry.build(shape, inputs);
 }
 
 }  // namespace trainyard

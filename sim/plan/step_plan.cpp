@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 
 #include "sim/base/check.h"
+#include "sim/plan/acts.h"
 #include "sim/plan/gradient_buckets.h"
 #include "sim/plan/program_builder.h"
 #include "sim/plan/step_memory.h"
@@ -17,11 +19,12 @@ namespace {
 class StageBuilder {
  public:
   StageBuilder(StepPlan& step, const NetworkWork& work, const TrainingRecipe& recipe,
-               const ParallelPlan& plan, int stage)
+               const ParallelPlan& plan, PipelineMessages& messages, int stage)
       : step_(step),
         work_(work),
         recipe_(recipe),
         plan_(plan),
+        messages_(messages),
         stage_(stage),
         builder_(step),
         buckets_(plan.first_bucket_size, plan.bucket_size) {}
@@ -29,53 +32,92 @@ class StageBuilder {
   StageProgram build(const std::vector<Slot>& order);
 
  private:
-  struct ChunkBlocks {
-    std::uint32_t forward = 0, backward = 0, reducing = 0;
+  // Passes that run the same block: of the same part of the stage, with the same messages before.
+  struct BlockKey {
+    CallKind kind = CallKind::forward;
+    Seat seat = {}, backward_seat = {};  // the second of a pair
+    bool reducing = false;
+    std::vector<PipelineMessage> receives = {};
+    auto operator<=>(const BlockKey&) const = default;
   };
 
   const LayerWork& layer(int place) const {
     return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
   }
-  ChainRange range(int chunk) const {
-    return step_.layers[static_cast<std::size_t>(chunk * step_.shape.stages + stage_)];
+  ChainRange range(const Seat& seat) const {
+    return step_.layers[static_cast<std::size_t>(virtual_stage(step_.shape, seat))];
   }
-  bool is_first(int chunk) const { return chunk == 0 && stage_ == 0; }
-  bool is_last(int chunk) const {
-    return chunk == step_.shape.chunks - 1 && stage_ == step_.shape.stages - 1;
-  }
-  // What crosses a stage boundary after `place`. Each tensor-parallel rank sends its part of it.
-  Bytes message_after(int place) const {
+  Seat seat_of(const Slot& slot) const { return {stage_, slot.chunk, slot.direction}; }
+  // What crosses a boundary of virtual stages. Each tensor-parallel rank sends its part of it.
+  Bytes message_bytes(const PipelineMessage& message) const {
+    const int place = step_.layers[static_cast<std::size_t>(message.boundary)].last - 1;
     const std::int64_t parts = plan_.degrees.tensor;
     return Bytes((layer(place).output.count() + parts - 1) / parts);
   }
-  bool reduces() const { return plan_.degrees.data * plan_.degrees.context > 1; }
+  bool reduces() const {
+    return plan_.degrees.data * plan_.degrees.context * directions(step_.shape) > 1;
+  }
+  // Copies of the network finish at different times on the ranks that share gradients: they are
+  // reduced after the last backward, in an order on which all agree.
+  bool reduces_in_backward() const {
+    return reduces() && plan_.overlap_backward && directions(step_.shape) == 1;
+  }
 
+  std::vector<Seat> seats() const;
   std::int64_t stage_parameters() const;
   void hold_states(std::int64_t parameters);
-  std::uint32_t forward_block(int chunk);
-  std::uint32_t backward_block(int chunk, bool reducing);
+  std::vector<Act> forward_acts(int place) const;
+  std::vector<Act> backward_acts(CallKind kind, int place) const;
+  std::uint32_t write_block(const BlockKey& key);
+  void write_forward(const Seat& seat);
+  void write_backward(CallKind kind, const Seat& seat, bool reducing);
+  void write_pair(const Seat& forward, const Seat& backward, bool reducing);
+  void receive(const PipelineMessage& message);
+  void send(const Seat& seat, Pass pass);
   std::uint32_t step_block(std::int64_t parameters);
   void reduce(const std::vector<Bytes>& buckets);
+  void reduce_part(const Seat& seat);
+  void reduce_everything(std::int64_t parameters);
   void wait_for_sends();
 
   StepPlan& step_;
   const NetworkWork& work_;
   const TrainingRecipe& recipe_;
   const ParallelPlan& plan_;
+  PipelineMessages& messages_;
   int stage_;
   ProgramBuilder builder_;
   GradientBuckets buckets_;
   int buckets_sent_ = 0;
 };
 
+CallKind call_kind(const Slot& slot) {
+  if (slot.paired) return CallKind::pair;
+  switch (slot.pass) {
+    case Pass::forward: return CallKind::forward;
+    case Pass::backward: return CallKind::backward;
+    case Pass::backward_input: return CallKind::backward_input;
+    case Pass::backward_weight: return CallKind::backward_weight;
+  }
+  return CallKind::forward;
+}
+
+std::vector<Seat> StageBuilder::seats() const {
+  std::vector<Seat> all;
+  for (std::uint8_t direction = 0; direction < directions(step_.shape); ++direction)
+    for (int chunk = 0; chunk < step_.shape.chunks; ++chunk)
+      all.push_back({stage_, chunk, direction});
+  return all;
+}
+
 std::int64_t StageBuilder::stage_parameters() const {
+  // A tied output matrix on the embedding's own rank is the same memory.
+  const bool shares_embedding =
+      seat(step_.shape, virtual_stages(step_.shape) - 1, 0).stage == seat(step_.shape, 0, 0).stage;
   std::int64_t parameters = 0;
-  for (int chunk = 0; chunk < step_.shape.chunks; ++chunk) {
-    for (int place = range(chunk).first; place < range(chunk).last; ++place) {
-      parameters += layer(place).parameters;
-      // A tied output matrix on the embedding's own rank is the same memory.
-      if (step_.shape.stages == 1) parameters -= layer(place).tied_parameters;
-    }
+  for (const Seat& seat : seats()) {
+    for (int place = range(seat).first; place < range(seat).last; ++place)
+      parameters += layer(place).parameters - (shares_embedding ? layer(place).tied_parameters : 0);
   }
   return parameters;
 }
@@ -89,44 +131,100 @@ void StageBuilder::hold_states(std::int64_t parameters) {
 
 void StageBuilder::wait_for_sends() {
   if (plan_.overlap_p2p || step_.shape.stages == 1) return;
-  builder_.compute_waits_for(static_cast<StreamSet>(stream_bit(StreamKind::send_forward) |
-                                                    stream_bit(StreamKind::send_backward)));
+  for (const StreamKind sends : {StreamKind::send_forward, StreamKind::send_backward})
+    builder_.compute_waits_for(stream_bit(sends));
+  if (step_.shape.placement == Placement::looped) return;
+  for (const StreamKind sends : {StreamKind::send_forward_up, StreamKind::send_backward_up})
+    builder_.compute_waits_for(stream_bit(sends));
 }
 
-std::uint32_t StageBuilder::forward_block(int chunk) {
-  const auto [first, last] = range(chunk);
-  builder_.begin_block();
-  wait_for_sends();
-  if (!is_first(chunk))
-    builder_.receive(ChannelPort::from_previous, message_after(first - 1), "receive activations");
-  for (int place = first; place < last; ++place) {
-    builder_.hold(MemoryKind::activations, layer(place).activations, place_name(work_, place));
-    builder_.work(layer(place).forward, place_name(work_, place) + " forward", OpGroup::compute);
-  }
-  if (!is_last(chunk))
-    builder_.send(ChannelPort::to_next, message_after(last - 1), "send activations");
-  return builder_.end_block();
+void StageBuilder::receive(const PipelineMessage& message) {
+  const bool activations =
+      message.port == ChannelPort::from_previous || message.port == ChannelPort::up_from_next;
+  builder_.receive(message.port, message_bytes(message),
+                   activations ? "receive activations" : "receive gradients");
 }
 
-std::uint32_t StageBuilder::backward_block(int chunk, bool reducing) {
-  const auto [first, last] = range(chunk);
-  builder_.begin_block();
-  wait_for_sends();
-  if (!is_last(chunk))
-    builder_.receive(ChannelPort::from_next, message_after(last - 1), "receive gradients");
-  for (int place = last - 1; place >= first; --place) {
-    const LayerWork& work = layer(place);
-    const std::string name = place_name(work_, place);
-    builder_.hold(MemoryKind::workspace, work.workspace, name);
-    builder_.work(work.recompute, name + " recompute", OpGroup::compute);
-    builder_.work(work.backward, name + " backward", OpGroup::compute);
-    builder_.release(MemoryKind::workspace, work.workspace, name);
-    builder_.release(MemoryKind::activations, work.activations, name);
-    if (reducing) reduce(buckets_.add(work.parameters * size_of(recipe_.gradients)));
+void StageBuilder::send(const Seat& seat, Pass pass) {
+  const auto message = messages_.sent(stage_, {pass, 0, seat.chunk, seat.direction});
+  if (!message) return;
+  builder_.send(message->port, message_bytes(*message),
+                pass == Pass::forward ? "send activations" : "send gradients");
+}
+
+std::vector<Act> StageBuilder::forward_acts(int place) const {
+  const std::string name = place_name(work_, place);
+  return {Hold{MemoryKind::activations, layer(place).activations, name},
+          Work{layer(place).forward, name + " forward"}};
+}
+
+// Activations, also those that recomputation has restored, stay until the weight gradients are
+// done.
+std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
+  const LayerWork& work = layer(place);
+  const std::string name = place_name(work_, place);
+  std::vector<Act> acts;
+  if (kind != CallKind::backward_weight) {
+    acts.emplace_back(Hold{MemoryKind::workspace, work.workspace, name});
+    acts.emplace_back(Work{work.recompute, name + " recompute"});
   }
+  if (kind == CallKind::backward_input) {
+    acts.emplace_back(Work{input_half(work.backward), name + " backward"});
+    return acts;
+  }
+  if (kind == CallKind::backward_weight)
+    acts.emplace_back(Work{weight_half(work.backward), name + " backward"});
+  else
+    acts.emplace_back(Work{work.backward, name + " backward"});
+  acts.emplace_back(Release{MemoryKind::workspace, work.workspace, name});
+  acts.emplace_back(Release{MemoryKind::activations, work.activations, name});
+  return acts;
+}
+
+void StageBuilder::write_forward(const Seat& seat) {
+  for (int place = range(seat).first; place < range(seat).last; ++place)
+    write(builder_, forward_acts(place));
+  send(seat, Pass::forward);
+}
+
+void StageBuilder::write_backward(CallKind kind, const Seat& seat, bool reducing) {
+  for (int place = range(seat).last - 1; place >= range(seat).first; --place) {
+    write(builder_, backward_acts(kind, place));
+    if (reducing) reduce(buckets_.add(layer(place).parameters * size_of(recipe_.gradients)));
+  }
+  if (kind == CallKind::backward_input) builder_.settle("input gradients");
   if (reducing) reduce(buckets_.flush());
-  if (!is_first(chunk))
-    builder_.send(ChannelPort::to_previous, message_after(first - 1), "send gradients");
+  if (kind != CallKind::backward_weight) send(seat, Pass::backward);
+}
+
+void StageBuilder::write_pair(const Seat& forward, const Seat& backward, bool reducing) {
+  std::vector<Act> first, second;
+  const auto append = [](std::vector<Act>& acts, const std::vector<Act>& more) {
+    acts.insert(acts.end(), more.begin(), more.end());
+  };
+  for (int place = range(forward).first; place < range(forward).last; ++place)
+    append(first, forward_acts(place));
+  for (int place = range(backward).last - 1; place >= range(backward).first; --place)
+    append(second, backward_acts(CallKind::backward, place));
+  write_overlapped(builder_, first, second);
+  if (reducing) reduce_part(backward);
+  send(forward, Pass::forward);
+  send(backward, Pass::backward);
+}
+
+std::uint32_t StageBuilder::write_block(const BlockKey& key) {
+  builder_.begin_block();
+  wait_for_sends();
+  for (const PipelineMessage& message : key.receives)
+    receive(message);
+  switch (key.kind) {
+    case CallKind::forward: write_forward(key.seat); break;
+    case CallKind::backward:
+    case CallKind::backward_input:
+    case CallKind::backward_weight: write_backward(key.kind, key.seat, key.reducing); break;
+    case CallKind::pair: write_pair(key.seat, key.backward_seat, key.reducing); break;
+    case CallKind::step: TRAINYARD_CHECK(false, "a step has no slot");
+  }
   return builder_.end_block();
 }
 
@@ -137,13 +235,32 @@ void StageBuilder::reduce(const std::vector<Bytes>& buckets) {
   }
 }
 
+void StageBuilder::reduce_part(const Seat& seat) {
+  for (int place = range(seat).last - 1; place >= range(seat).first; --place)
+    reduce(buckets_.add(layer(place).parameters * size_of(recipe_.gradients)));
+  reduce(buckets_.flush());
+}
+
+// Copies of the network in the order of their virtual stages, which the ranks that share gradients
+// (stage s and its mirror image) have in common.
+void StageBuilder::reduce_everything(std::int64_t parameters) {
+  if (directions(step_.shape) == 1) {
+    reduce(buckets_.add(parameters * size_of(recipe_.gradients)));
+    reduce(buckets_.flush());
+    return;
+  }
+  std::vector<Seat> own = seats();
+  std::sort(own.begin(), own.end(), [&](const Seat& a, const Seat& b) {
+    return virtual_stage(step_.shape, a) < virtual_stage(step_.shape, b);
+  });
+  for (const Seat& seat : own)
+    reduce_part(seat);
+}
+
 std::uint32_t StageBuilder::step_block(std::int64_t parameters) {
   builder_.begin_block();
   wait_for_sends();
-  if (reduces() && !plan_.overlap_backward) {
-    reduce(buckets_.add(parameters * size_of(recipe_.gradients)));
-    reduce(buckets_.flush());
-  }
+  if (reduces() && !reduces_in_backward()) reduce_everything(parameters);
   if (reduces()) builder_.compute_waits_for(stream_bit(StreamKind::data));
   builder_.work({NamedKernel{"optimizer step", optimizer_kernel(parameters, recipe_)}}, "optimizer",
                 OpGroup::optimizer);
@@ -155,41 +272,54 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   stage.parameters = stage_parameters();
   hold_states(stage.parameters);
 
-  // Gradients are complete, and may be reduced, in the last backward of each chunk.
-  std::vector<std::size_t> last_backward(static_cast<std::size_t>(step_.shape.chunks));
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    TRAINYARD_CHECK(order[i].pass == Pass::forward || order[i].pass == Pass::backward,
-                    "a split backward has no program yet");
-    if (order[i].pass == Pass::backward)
-      last_backward[static_cast<std::size_t>(order[i].chunk)] = i;
-  }
+  // Gradients are complete, and may be reduced, in the last backward of each part.
+  std::vector<std::size_t> last_backward(static_cast<std::size_t>(parts(step_.shape)));
+  for (std::size_t i = 0; i < order.size(); ++i)
+    if (ends_backward(order[i].pass))
+      last_backward[static_cast<std::size_t>(part(step_.shape, order[i]))] = i;
 
   // Blocks are written when they are first called, so that buckets are numbered in the order in
   // which they leave.
-  constexpr std::uint32_t kUnwritten = ~0U;
-  std::vector<ChunkBlocks> blocks(static_cast<std::size_t>(step_.shape.chunks),
-                                  {kUnwritten, kUnwritten, kUnwritten});
-  const auto add_call = [&](std::uint32_t block, const CallInfo& info) {
-    builder_.call(block, static_cast<std::uint32_t>(info.microbatch));
-    stage.calls.push_back(info);
-  };
+  std::map<BlockKey, std::uint32_t> blocks;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Slot& slot = order[i];
-    ChunkBlocks& chunk = blocks[static_cast<std::size_t>(slot.chunk)];
-    if (slot.pass == Pass::forward) {
-      if (chunk.forward == kUnwritten) chunk.forward = forward_block(slot.chunk);
-      add_call(chunk.forward, {CallKind::forward, slot.microbatch, slot.chunk});
-      continue;
+    BlockKey key{.kind = call_kind(slot), .seat = seat_of(slot)};
+    CallInfo info{
+        .kind = key.kind, .microbatch = slot.microbatch, .chunk = part(step_.shape, slot)};
+    messages_.receive(stage_, slot, key.receives);
+    if (slot.paired) {
+      const Slot& backward = order[++i];
+      key.backward_seat = seat_of(backward);
+      messages_.receive(stage_, backward, key.receives);
+      info.backward_microbatch = backward.microbatch;
+      info.backward_chunk = part(step_.shape, backward);
     }
-    const bool reducing = reduces() && plan_.overlap_backward &&
-                          last_backward[static_cast<std::size_t>(slot.chunk)] == i;
-    std::uint32_t& block = reducing ? chunk.reducing : chunk.backward;
-    if (block == kUnwritten) block = backward_block(slot.chunk, reducing);
-    add_call(block, {CallKind::backward, slot.microbatch, slot.chunk});
+    // `i` is now the slot whose backward ends with this call, if one does.
+    key.reducing = reduces_in_backward() && ends_backward(order[i].pass) &&
+                   last_backward[static_cast<std::size_t>(part(step_.shape, order[i]))] == i;
+    auto block = blocks.find(key);
+    if (block == blocks.end()) block = blocks.emplace(key, write_block(key)).first;
+    builder_.call(block->second, static_cast<std::uint32_t>(slot.microbatch));
+    stage.calls.push_back(info);
   }
-  add_call(step_block(stage.parameters), {CallKind::step, 0, 0});
+  const std::uint32_t step = step_block(stage.parameters);
+  builder_.call(step, 0);
+  stage.calls.push_back({.kind = CallKind::step});
   stage.program = builder_.finish();
   return stage;
+}
+
+// Stage s and its mirror image hold the same virtual stages, one of each copy: their ranks form one
+// group. False if the mirror image's turn has added these ranks.
+bool add_mirror_image(const StepPlan& plan, const RankMap& ranks, std::vector<Rank>& group) {
+  const int stage = ranks.coordinate(group.front(), Axis::pipeline);
+  const int mirror = plan.shape.stages - 1 - stage;
+  if (mirror < stage) return false;
+  const std::size_t own = group.size();
+  for (std::size_t i = 0; i < own; ++i)
+    group.push_back(ranks.peer(group[i], Axis::pipeline, mirror));
+  std::sort(group.begin(), group.end());
+  return true;
 }
 
 }  // namespace
@@ -214,14 +344,18 @@ OpGroup group_of(CollectivePort port) {
   return OpGroup::tensor;
 }
 
-std::vector<std::vector<Rank>> groups_of(const RankMap& ranks, CollectivePort port) {
+std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ranks,
+                                         CollectivePort port) {
   std::vector<std::vector<Rank>> groups;
   if (port == CollectivePort::data) {
-    if (ranks.size(Axis::data) * ranks.size(Axis::context) == 1) return groups;
+    const bool mirrored = directions(plan.shape) > 1;
+    if (ranks.size(Axis::data) * ranks.size(Axis::context) == 1 && !mirrored) return groups;
     for (int g = 0; g < ranks.groups(Axis::data); ++g) {
       const Rank first = ranks.first_of_group(g, Axis::data);
-      if (ranks.coordinate(first, Axis::context) == 0)
-        groups.push_back(ranks.group(first, Axis::data, Axis::context));
+      if (ranks.coordinate(first, Axis::context) != 0) continue;
+      std::vector<Rank> group = ranks.group(first, Axis::data, Axis::context);
+      if (mirrored && !add_mirror_image(plan, ranks, group)) continue;
+      groups.push_back(std::move(group));
     }
     return groups;
   }
@@ -252,18 +386,16 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
 StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe,
                    const ParallelPlan& plan) {
   StepPlan step;
-  step.shape = {.stages = plan.degrees.pipeline,
-                .microbatches = microbatches(recipe, plan),
-                .chunks = plan.chunks};
   const ScheduleEntry* schedule = find_schedule(plan.schedule);
   TRAINYARD_CHECK(schedule != nullptr, "unknown schedule {}", plan.schedule);
-  TRAINYARD_CHECK(!schedule->unsupported(step.shape), "schedule {} does not support this shape",
-                  plan.schedule);
+  step.shape = shape_of(*schedule, plan.degrees.pipeline, microbatches(recipe, plan), plan.chunks);
   step.layers = split_layers(work, step.shape, plan.layer_split, plan.layers_per_chunk);
 
+  const StageOrders orders = build_stages(*schedule, step.shape);
+  PipelineMessages messages(step.shape, orders);
   for (int stage = 0; stage < step.shape.stages; ++stage) {
-    StageBuilder builder(step, work, recipe, plan, stage);
-    step.stages.push_back(builder.build(schedule->build(step.shape, stage)));
+    StageBuilder builder(step, work, recipe, plan, messages, stage);
+    step.stages.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
   }
 
   Flops forward, recomputed;

@@ -35,7 +35,7 @@ TEST_CASE("every schedule of the table is valid for every shape it supports") {
     for (int p = 1; p <= 8; ++p) {
       for (int m = 1; m <= 32; ++m) {
         for (int v = 1; v <= 4; ++v) {
-          const PipelineShape shape = {p, m, v};
+          const PipelineShape shape = shape_of(entry, p, m, v);
           if (entry.unsupported(shape)) continue;
           ++shapes;
           CAPTURE(entry.name);
@@ -152,8 +152,9 @@ TEST_CASE("one stage has no bubble under any schedule") {
   for (const ScheduleEntry& entry : schedules()) {
     for (int m = 1; m <= 32; ++m) {
       for (int v = 1; v <= 4; ++v) {
-        if (entry.unsupported({1, m, v})) continue;
-        CHECK(makespan(entry.name, {1, m, v}, equal_stages(3, 7, 5)) == m * v * (3 + 7));
+        const PipelineShape shape = shape_of(entry, 1, m, v);
+        if (entry.unsupported(shape)) continue;
+        CHECK(makespan(entry.name, shape, equal_stages(3, 7, 5)) == m * v * (3 + 7));
       }
     }
   }
