@@ -120,6 +120,22 @@ std::vector<Slot> one_f_one_b(const PipelineShape& shape, int stage);
 std::vector<Slot> interleaved_one_f_one_b(const PipelineShape& shape, int stage);
 std::optional<std::string> interleaved_unsupported(const PipelineShape& shape);
 std::vector<Slot> sequential(const PipelineShape& shape, int stage);
+std::vector<Slot> breadth_first(const PipelineShape& shape, int stage);
+std::vector<Slot> zero_bubble_h1(const PipelineShape& shape, int stage);
+std::vector<Slot> zero_bubble_h2(const PipelineShape& shape, int stage);
+std::vector<Slot> chimera(const PipelineShape& shape, int stage);
+std::vector<Slot> dual_pipe(const PipelineShape& shape, int stage);
+std::vector<Slot> dual_pipe_v(const PipelineShape& shape, int stage);
+StageOrders zero_bubble_v(const PipelineShape& shape, const ScheduleInputs& inputs);
+StageOrders v_half(const PipelineShape& shape, const ScheduleInputs& inputs);
+StageOrders v_min(const PipelineShape& shape, const ScheduleInputs& inputs);
+// Without times: those of a drawing. Requires: the limit is at least one micro-batch's activations.
+StageOrders zero_bubble_auto(const PipelineShape& shape, const ScheduleInputs& inputs);
+// What their shapes must be beyond the number of chunks.
+std::optional<std::string> chimera_unsupported(const PipelineShape& shape);
+std::optional<std::string> dual_pipe_unsupported(const PipelineShape& shape);
+std::optional<std::string> dual_pipe_v_unsupported(const PipelineShape& shape);
+std::optional<std::string> two_chunks(const PipelineShape& shape);
 
 // What is wrong with an order of all stages, in words; nullopt if it is valid: each micro-batch
 // goes through one copy of the network, each forward and each backward once on every virtual stage
