@@ -53,9 +53,9 @@ class Turn {
       : builder_(builder), pieces_(cut(acts)) {}
 
   bool done() const { return next_ == pieces_.size(); }
-  bool at_wait() const { return !done() && begins_with<TensorWait>(pieces_[next_]); }
+  bool at_wait() const { return !done() && begins_with<GroupWait>(pieces_[next_]); }
   void step() { write(builder_, pieces_[next_++]); }
-  bool at_collective() const { return !done() && begins_with<TensorCollective>(pieces_[next_]); }
+  bool at_collective() const { return !done() && begins_with<GroupCollective>(pieces_[next_]); }
 
  private:
   ProgramBuilder& builder_;

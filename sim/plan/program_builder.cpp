@@ -10,9 +10,9 @@ namespace trainyard {
 namespace {
 
 constexpr std::array<std::string_view, kStreams> kStreamNames = {
-    "compute",          "tensor parallel",  "context parallel",   "data parallel",
-    "send forward",     "send backward",    "receive forward",    "receive backward",
-    "send forward up",  "send backward up", "receive forward up", "receive backward up"};
+    "compute",         "tensor parallel",  "context parallel",   "data parallel",
+    "send forward",    "send backward",    "receive forward",    "receive backward",
+    "send forward up", "send backward up", "receive forward up", "receive backward up"};
 
 // The index of `item` in `table`, added if it is new. Tables hold a few dozen items.
 template <class T>

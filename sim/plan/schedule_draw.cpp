@@ -2,21 +2,12 @@
 #include <fmt/format.h>
 
 #include "sim/base/check.h"
+#include "sim/plan/custom_schedule.h"
 #include "sim/plan/order_run.h"
 #include "sim/plan/placement.h"
 #include "sim/plan/schedule.h"
 
 namespace trainyard {
-namespace {
-
-std::string label(const PipelineShape& shape, const Slot& slot) {
-  std::string text = fmt::format("{}{}", letter(slot.pass), slot.microbatch);
-  if (parts(shape) > 1) text += static_cast<char>('a' + part(shape, slot));
-  return text;
-}
-
-}  // namespace
-
 char letter(Pass pass) {
   switch (pass) {
     case Pass::forward: return 'F';
@@ -42,8 +33,8 @@ std::string draw(const PipelineShape& shape, std::span<const std::vector<Slot>> 
     const std::vector<Slot>& slots = stages[stage];
     std::string row(static_cast<std::size_t>(run.makespan().count()) * cell, '.');
     for (std::size_t i = 0; i < slots.size(); i += slots[i].paired ? 2U : 1U) {
-      std::string text = label(shape, slots[i]);
-      if (slots[i].paired) text += "+" + label(shape, slots[i + 1]);
+      std::string text = slot_text(slots[i], shape);
+      if (slots[i].paired) text += "+" + slot_text(slots[i + 1], shape);
       const auto from = static_cast<std::size_t>(run.begins[stage][i].count()) * cell;
       const auto to = static_cast<std::size_t>(run.ends[stage][i].count()) * cell;
       text.resize(to - from, '-');

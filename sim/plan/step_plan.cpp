@@ -383,15 +383,27 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .compute = recipe.compute};
 }
 
-StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe,
-                   const ParallelPlan& plan) {
-  StepPlan step;
+PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan) {
+  const int stages = plan.degrees.pipeline;
+  if (plan.schedule == kCustomSchedule)
+    return {.stages = stages,
+            .microbatches = microbatches(recipe, plan),
+            .chunks = plan.chunks,
+            .placement = plan.custom.placement};
   const ScheduleEntry* schedule = find_schedule(plan.schedule);
   TRAINYARD_CHECK(schedule != nullptr, "unknown schedule {}", plan.schedule);
-  step.shape = shape_of(*schedule, plan.degrees.pipeline, microbatches(recipe, plan), plan.chunks);
+  return shape_of(*schedule, stages, microbatches(recipe, plan), plan.chunks);
+}
+
+StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan,
+                   const ScheduleInputs& inputs) {
+  StepPlan step;
+  step.shape = pipeline_shape(recipe, plan);
   step.layers = split_layers(work, step.shape, plan.layer_split, plan.layers_per_chunk);
 
-  const StageOrders orders = build_stages(*schedule, step.shape);
+  const StageOrders orders = plan.schedule == kCustomSchedule
+                                 ? custom_orders(plan.custom, step.shape)
+                                 : build_stages(*find_schedule(plan.schedule), step.shape, inputs);
   PipelineMessages messages(step.shape, orders);
   for (int stage = 0; stage < step.shape.stages; ++stage) {
     StageBuilder builder(step, work, recipe, plan, messages, stage);

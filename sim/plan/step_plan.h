@@ -104,7 +104,8 @@ OpGroup group_of(CollectivePort port);
 
 // The groups of ranks that communicate on a port, each rank in one; empty where every group is a
 // rank alone. Gradients are summed over the data-parallel and the context-parallel ranks: both have
-// seen other tokens with the same parameters; and over both copies of the network, if there are two.
+// seen other tokens with the same parameters; and over both copies of the network, if there are
+// two.
 std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ranks,
                                          CollectivePort port);
 
@@ -115,7 +116,12 @@ int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan);
 Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan);
 
 // Requires: degrees that divide what they must (sim/scenario validates), a known schedule that
-// supports the shape. `work` is network_work(network, execution(recipe, plan)).
-StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan);
+// supports the shape. `work` is network_work(network, execution(recipe, plan)). Schedules that need
+// times find them in `inputs`.
+StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan,
+                   const ScheduleInputs& inputs = {});
+
+// The shape of a plan's pipeline. Requires: a known schedule.
+PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan);
 
 }  // namespace trainyard
