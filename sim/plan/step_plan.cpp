@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "sim/base/check.h"
@@ -19,13 +20,16 @@ namespace {
 class StageBuilder {
  public:
   StageBuilder(StepPlan& step, const NetworkWork& work, const TrainingRecipe& recipe,
-               const ParallelPlan& plan, PipelineMessages& messages, int stage)
+               const ParallelPlan& plan, PipelineMessages& messages, int stage,
+               const ScheduleEntry* schedule)
       : step_(step),
         work_(work),
         recipe_(recipe),
         plan_(plan),
         messages_(messages),
         stage_(stage),
+        updates_(schedule == nullptr ? Updates::after_all : schedule->updates),
+        versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
         builder_(step),
         buckets_(plan.first_bucket_size, plan.bucket_size) {}
 
@@ -75,6 +79,8 @@ class StageBuilder {
   void receive(const PipelineMessage& message);
   void send(const Seat& seat, Pass pass);
   std::uint32_t step_block(std::int64_t parameters);
+  void update(StageProgram& stage);
+  std::vector<bool> completing(const std::vector<Slot>& order) const;
   void reduce(const std::vector<Bytes>& buckets);
   void reduce_part(const Seat& seat);
   void reduce_everything(std::int64_t parameters);
@@ -86,9 +92,12 @@ class StageBuilder {
   const ParallelPlan& plan_;
   PipelineMessages& messages_;
   int stage_;
+  Updates updates_;
+  int versions_;  // of the weights
   ProgramBuilder builder_;
   GradientBuckets buckets_;
   int buckets_sent_ = 0;
+  std::optional<std::uint32_t> step_block_;
 };
 
 CallKind call_kind(const Slot& slot) {
@@ -127,6 +136,8 @@ void StageBuilder::hold_states(std::int64_t parameters) {
   builder_.resident(MemoryKind::parameters, states.parameters, "parameters");
   builder_.resident(MemoryKind::gradients, states.gradients, "gradients");
   builder_.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
+  builder_.resident(MemoryKind::parameters, (versions_ - 1) * states.parameters,
+                    "older versions of the parameters");
 }
 
 void StageBuilder::wait_for_sends() {
@@ -158,11 +169,14 @@ std::vector<Act> StageBuilder::forward_acts(int place) const {
           Work{layer(place).forward, name + " forward"}};
 }
 
-// Activations, also those that recomputation has restored, stay until the weight gradients are
-// done.
+// Weight gradients need the inputs of matrix multiplications: activations stay until they are done,
+// and so does what full recomputation has restored. Selective recomputation restores the
+// attention's scores, which only the gradients of inputs need.
 std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   const LayerWork& work = layer(place);
   const std::string name = place_name(work_, place);
+  const Release workspace{MemoryKind::workspace, work.workspace, name};
+  const bool restores_inputs = !work.recompute.empty();
   std::vector<Act> acts;
   if (kind != CallKind::backward_weight) {
     acts.emplace_back(Hold{MemoryKind::workspace, work.workspace, name});
@@ -170,13 +184,14 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   }
   if (kind == CallKind::backward_input) {
     acts.emplace_back(Work{input_half(work.backward), name + " backward"});
+    if (!restores_inputs) acts.emplace_back(workspace);
     return acts;
   }
   if (kind == CallKind::backward_weight)
     acts.emplace_back(Work{weight_half(work.backward), name + " backward"});
   else
     acts.emplace_back(Work{work.backward, name + " backward"});
-  acts.emplace_back(Release{MemoryKind::workspace, work.workspace, name});
+  if (kind == CallKind::backward || restores_inputs) acts.emplace_back(workspace);
   acts.emplace_back(Release{MemoryKind::activations, work.activations, name});
   return acts;
 }
@@ -267,16 +282,37 @@ std::uint32_t StageBuilder::step_block(std::int64_t parameters) {
   return builder_.end_block();
 }
 
+// Of each slot, whether the gradients of its part are complete after it and may be reduced.
+std::vector<bool> StageBuilder::completing(const std::vector<Slot>& order) const {
+  std::vector<bool> completes(order.size(), false);
+  if (updates_ != Updates::after_all) {
+    for (std::size_t i = 0; i < order.size(); ++i)
+      completes[i] = ends_backward(order[i].pass) &&
+                     (updates_ == Updates::every_microbatch ||
+                      (order[i].microbatch + 1) % step_.shape.microbatches == 0);
+    return completes;
+  }
+  std::vector<bool> seen(static_cast<std::size_t>(parts(step_.shape)), false);
+  for (std::size_t i = order.size(); i-- > 0;) {
+    const auto at = static_cast<std::size_t>(part(step_.shape, order[i]));
+    if (!ends_backward(order[i].pass) || seen[at]) continue;
+    completes[i] = seen[at] = true;
+  }
+  return completes;
+}
+
+void StageBuilder::update(StageProgram& stage) {
+  if (!step_block_) step_block_ = step_block(stage.parameters);
+  builder_.call(*step_block_, 0);
+  stage.calls.push_back({.kind = CallKind::step});
+}
+
 StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   StageProgram stage;
   stage.parameters = stage_parameters();
   hold_states(stage.parameters);
 
-  // Gradients are complete, and may be reduced, in the last backward of each part.
-  std::vector<std::size_t> last_backward(static_cast<std::size_t>(parts(step_.shape)));
-  for (std::size_t i = 0; i < order.size(); ++i)
-    if (ends_backward(order[i].pass))
-      last_backward[static_cast<std::size_t>(part(step_.shape, order[i]))] = i;
+  const std::vector<bool> completes = completing(order);
 
   // Blocks are written when they are first called, so that buckets are numbered in the order in
   // which they leave.
@@ -295,16 +331,20 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
       info.backward_chunk = part(step_.shape, backward);
     }
     // `i` is now the slot whose backward ends with this call, if one does.
-    key.reducing = reduces_in_backward() && ends_backward(order[i].pass) &&
-                   last_backward[static_cast<std::size_t>(part(step_.shape, order[i]))] == i;
+    key.reducing = reduces_in_backward() && completes[i];
     auto block = blocks.find(key);
     if (block == blocks.end()) block = blocks.emplace(key, write_block(key)).first;
     builder_.call(block->second, static_cast<std::uint32_t>(slot.microbatch));
     stage.calls.push_back(info);
+    if (updates_ == Updates::after_all || !completes[i]) continue;
+    update(stage);
+    if ((slot.microbatch + 1) % step_.shape.microbatches == 0)
+      stage.round_calls.push_back(stage.calls.size());
   }
-  const std::uint32_t step = step_block(stage.parameters);
-  builder_.call(step, 0);
-  stage.calls.push_back({.kind = CallKind::step});
+  if (updates_ == Updates::after_all) {
+    update(stage);
+    stage.round_calls.push_back(stage.calls.size());
+  }
   stage.program = builder_.finish();
   return stage;
 }
@@ -383,6 +423,21 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .compute = recipe.compute};
 }
 
+namespace {
+
+// Without a flush a step is one round of many: static orders become periodic, and four times the
+// stages is well beyond that; after it come rounds enough that all stages are still at work.
+Rounds rounds(const ScheduleEntry* schedule, const PipelineShape& shape) {
+  if (schedule == nullptr || schedule->updates == Updates::after_all) return {};
+  const auto that_hold = [&](int microbatches) {
+    return (microbatches + shape.microbatches - 1) / shape.microbatches;
+  };
+  const int before = 1 + that_hold(4 * shape.stages);
+  return {.count = before + 1 + that_hold(shape.stages), .measured = before};
+}
+
+}  // namespace
+
 PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   const int stages = plan.degrees.pipeline;
   if (plan.schedule == kCustomSchedule)
@@ -401,12 +456,15 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const 
   step.shape = pipeline_shape(recipe, plan);
   step.layers = split_layers(work, step.shape, plan.layer_split, plan.layers_per_chunk);
 
-  const StageOrders orders = plan.schedule == kCustomSchedule
-                                 ? custom_orders(plan.custom, step.shape)
-                                 : build_stages(*find_schedule(plan.schedule), step.shape, inputs);
-  PipelineMessages messages(step.shape, orders);
+  const ScheduleEntry* schedule = find_schedule(plan.schedule);
+  step.rounds = rounds(schedule, step.shape);
+  PipelineShape all_rounds = step.shape;
+  all_rounds.microbatches *= step.rounds.count;
+  const StageOrders orders = schedule == nullptr ? custom_orders(plan.custom, step.shape)
+                                                 : build_stages(*schedule, all_rounds, inputs);
+  PipelineMessages messages(all_rounds, orders);
   for (int stage = 0; stage < step.shape.stages; ++stage) {
-    StageBuilder builder(step, work, recipe, plan, messages, stage);
+    StageBuilder builder(step, work, recipe, plan, messages, stage, schedule);
     step.stages.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
   }
 
