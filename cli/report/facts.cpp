@@ -15,6 +15,7 @@ std::string_view title(TimeCategory category) {
     case TimeCategory::compute: return "Compute";
     case TimeCategory::exposed_tp: return "Exposed tensor parallel";
     case TimeCategory::exposed_cp: return "Exposed context parallel";
+    case TimeCategory::exposed_ep: return "Exposed expert parallel";
     case TimeCategory::exposed_dp: return "Exposed data parallel";
     case TimeCategory::exposed_pp: return "Exposed pipeline transfers";
     case TimeCategory::bubble: return "Pipeline bubble";
@@ -31,6 +32,8 @@ std::string_view meaning(TimeCategory category) {
     case TimeCategory::exposed_tp: return "tensor-parallel communication that no kernel hides";
     case TimeCategory::exposed_cp:
       return "exchange of keys and values between parts of a sequence that no kernel hides";
+    case TimeCategory::exposed_ep:
+      return "rows on their way to experts and back that no kernel hides";
     case TimeCategory::exposed_dp: return "data-parallel communication that no kernel hides";
     case TimeCategory::exposed_pp: return "transfers between stages that no kernel hides";
     case TimeCategory::bubble: return "waiting for a rank that has not yet sent or joined";
@@ -90,8 +93,10 @@ std::string describe(const StepReport& report) {
                         report.server);
   const std::string context =
       report.context > 1 ? fmt::format(" x context {}", report.context) : "";
-  text += fmt::format(": tensor {}{} x pipeline {} x data {}", report.tensor, context,
-                      report.pipeline, report.data);
+  const std::string experts =
+      report.expert > 1 ? fmt::format(", experts on {} ranks each", report.expert) : "";
+  text += fmt::format(": tensor {}{} x pipeline {} x data {}{}", report.tensor, context,
+                      report.pipeline, report.data, experts);
   if (report.pipeline > 1) {
     text += fmt::format(", schedule {}", report.schedule);
     if (report.chunks > 1) text += fmt::format(" with {} chunks per stage", report.chunks);
@@ -132,6 +137,8 @@ std::string detail(const StepReport& report, TimeCategory category) {
     return fmt::format("; {} ranks share every layer", report.tensor);
   if (category == TimeCategory::exposed_cp && report.context > 1)
     return fmt::format("; {} ranks share every sequence", report.context);
+  if (category == TimeCategory::exposed_ep && report.expert > 1)
+    return fmt::format("; {} ranks share the experts of a layer", report.expert);
   if (const int sharers = report.data * report.context;
       category == TimeCategory::exposed_dp && sharers > 1)
     return fmt::format("; {} ranks reduce the same gradients", sharers);
@@ -165,6 +172,20 @@ bool is_calibrated(const StepReport& report) {
   });
 }
 
+namespace {
+
+// "held-out error gemm bf16 6.1 %, memory-bound 2.0 %": the totals of each kind, in file order.
+std::string describe_errors(const Calibration& calibration) {
+  std::string text;
+  for (const HeldOutError& error : calibration.errors) {
+    if (error.size != "all" || error.held_out == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", error.what, percent_text(error.mape));
+  }
+  return text.empty() ? "no sample was held out" : "held-out error " + text;
+}
+
+}  // namespace
+
 std::string describe_basis(const StepReport& report) {
   const std::string profile =
       report.profile.empty() ? "" : fmt::format(" (profile {})", report.profile);
@@ -176,7 +197,35 @@ std::string describe_basis(const StepReport& report) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", percent_text(share.fraction),
                         name(share.basis));
   }
-  return fmt::format("of the predicted time {}{}", text, profile);
+  text = fmt::format("of the predicted time {}{}", text, profile);
+  if (report.calibration)
+    text += fmt::format("; calibrated on {}, {}: {}", report.calibration->machine,
+                        report.calibration->date, describe_errors(*report.calibration));
+  return text;
+}
+
+std::string describe_extrapolation(const StepReport& report, std::size_t count) {
+  if (report.extrapolated.empty()) return "";
+  double share = 0;
+  for (const Extrapolation& part : report.extrapolated)
+    share += part.fraction;
+  std::string text = fmt::format("{} of the predicted time is extrapolated", percent_text(share));
+  for (std::size_t i = 0; i < report.extrapolated.size() && i < count; ++i) {
+    const Extrapolation& part = report.extrapolated[i];
+    text += fmt::format("{}{}: {} ({})", i == 0 ? ": " : "; ", part.what, part.why,
+                        percent_text(part.fraction));
+  }
+  if (report.extrapolated.size() > count)
+    text += fmt::format("; and {} more", report.extrapolated.size() - count);
+  return text;
+}
+
+std::vector<std::string> all_warnings(const StepReport& report) {
+  std::vector<std::string> warnings;
+  if (std::string text = describe_extrapolation(report); !text.empty())
+    warnings.push_back(std::move(text));
+  warnings.insert(warnings.end(), report.warnings.begin(), report.warnings.end());
+  return warnings;
 }
 
 std::string why_no_time(const StepReport& report) {

@@ -31,7 +31,8 @@ class StageBuilder {
         updates_(schedule == nullptr ? Updates::after_all : schedule->updates),
         versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
         builder_(step),
-        buckets_(plan.first_bucket_size, plan.bucket_size) {}
+        buckets_(plan.first_bucket_size, plan.bucket_size),
+        expert_buckets_(plan.first_bucket_size, plan.bucket_size) {}
 
   StageProgram build(const std::vector<Slot>& order);
 
@@ -61,14 +62,17 @@ class StageBuilder {
   bool reduces() const {
     return plan_.degrees.data * plan_.degrees.context * directions(step_.shape) > 1;
   }
+  bool reduces_experts() const { return plan_.expert_replicas() * directions(step_.shape) > 1; }
+  bool exchanges_gradients() const { return reduces() || reduces_experts(); }
   // Copies of the network finish at different times on the ranks that share gradients: they are
   // reduced after the last backward, in an order on which all agree.
   bool reduces_in_backward() const {
-    return reduces() && plan_.overlap_backward && directions(step_.shape) == 1;
+    return exchanges_gradients() && plan_.overlap_backward && directions(step_.shape) == 1;
   }
 
   std::vector<Seat> seats() const;
   std::int64_t stage_parameters() const;
+  std::int64_t stage_expert_parameters() const;
   void hold_states(std::int64_t parameters);
   std::vector<Act> forward_acts(int place) const;
   std::vector<Act> backward_acts(CallKind kind, int place) const;
@@ -81,9 +85,11 @@ class StageBuilder {
   std::uint32_t step_block(std::int64_t parameters);
   void update(StageProgram& stage);
   std::vector<bool> completing(const std::vector<Slot>& order) const;
-  void reduce(const std::vector<Bytes>& buckets);
+  void reduce(const std::vector<Bytes>& buckets, CollectivePort port = CollectivePort::data);
+  void reduce_layer(const LayerWork& work);
+  void reduce_rest();
   void reduce_part(const Seat& seat);
-  void reduce_everything(std::int64_t parameters);
+  void reduce_everything();
   void wait_for_sends();
 
   StepPlan& step_;
@@ -95,7 +101,7 @@ class StageBuilder {
   Updates updates_;
   int versions_;  // of the weights
   ProgramBuilder builder_;
-  GradientBuckets buckets_;
+  GradientBuckets buckets_, expert_buckets_;
   int buckets_sent_ = 0;
   std::optional<std::uint32_t> step_block_;
 };
@@ -127,6 +133,15 @@ std::int64_t StageBuilder::stage_parameters() const {
   for (const Seat& seat : seats()) {
     for (int place = range(seat).first; place < range(seat).last; ++place)
       parameters += layer(place).parameters - (shares_embedding ? layer(place).tied_parameters : 0);
+  }
+  return parameters;
+}
+
+std::int64_t StageBuilder::stage_expert_parameters() const {
+  std::int64_t parameters = 0;
+  for (const Seat& seat : seats()) {
+    for (int place = range(seat).first; place < range(seat).last; ++place)
+      parameters += layer(place).expert_parameters;
   }
   return parameters;
 }
@@ -205,10 +220,10 @@ void StageBuilder::write_forward(const Seat& seat) {
 void StageBuilder::write_backward(CallKind kind, const Seat& seat, bool reducing) {
   for (int place = range(seat).last - 1; place >= range(seat).first; --place) {
     write(builder_, backward_acts(kind, place));
-    if (reducing) reduce(buckets_.add(layer(place).parameters * size_of(recipe_.gradients)));
+    if (reducing) reduce_layer(layer(place));
   }
   if (kind == CallKind::backward_input) builder_.settle("input gradients");
-  if (reducing) reduce(buckets_.flush());
+  if (reducing) reduce_rest();
   if (kind != CallKind::backward_weight) send(seat, Pass::backward);
 }
 
@@ -243,25 +258,41 @@ std::uint32_t StageBuilder::write_block(const BlockKey& key) {
   return builder_.end_block();
 }
 
-void StageBuilder::reduce(const std::vector<Bytes>& buckets) {
+void StageBuilder::reduce_layer(const LayerWork& work) {
+  if (reduces()) reduce(buckets_.add(work.parameters * size_of(recipe_.gradients)));
+  if (!reduces_experts()) return;
+  reduce(expert_buckets_.add(work.expert_parameters * size_of(recipe_.gradients)),
+         CollectivePort::expert_data);
+}
+
+void StageBuilder::reduce_rest() {
+  if (reduces()) reduce(buckets_.flush());
+  if (reduces_experts()) reduce(expert_buckets_.flush(), CollectivePort::expert_data);
+}
+
+void StageBuilder::reduce(const std::vector<Bytes>& buckets, CollectivePort port) {
   for (const Bytes bytes : buckets) {
-    builder_.collective(CollectivePort::data, {CollectiveKind::all_reduce, bytes},
+    builder_.collective(port, {CollectiveKind::all_reduce, bytes},
                         fmt::format("all-reduce gradient bucket {}", buckets_sent_++));
   }
 }
 
 void StageBuilder::reduce_part(const Seat& seat) {
   for (int place = range(seat).last - 1; place >= range(seat).first; --place)
-    reduce(buckets_.add(layer(place).parameters * size_of(recipe_.gradients)));
-  reduce(buckets_.flush());
+    reduce_layer(layer(place));
+  reduce_rest();
 }
 
 // Copies of the network in the order of their virtual stages, which the ranks that share gradients
 // (stage s and its mirror image) have in common.
-void StageBuilder::reduce_everything(std::int64_t parameters) {
+void StageBuilder::reduce_everything() {
   if (directions(step_.shape) == 1) {
-    reduce(buckets_.add(parameters * size_of(recipe_.gradients)));
-    reduce(buckets_.flush());
+    if (reduces()) reduce(buckets_.add(stage_parameters() * size_of(recipe_.gradients)));
+    if (reduces_experts()) {
+      reduce(expert_buckets_.add(stage_expert_parameters() * size_of(recipe_.gradients)),
+             CollectivePort::expert_data);
+    }
+    reduce_rest();
     return;
   }
   std::vector<Seat> own = seats();
@@ -275,8 +306,8 @@ void StageBuilder::reduce_everything(std::int64_t parameters) {
 std::uint32_t StageBuilder::step_block(std::int64_t parameters) {
   builder_.begin_block();
   wait_for_sends();
-  if (reduces() && !reduces_in_backward()) reduce_everything(parameters);
-  if (reduces()) builder_.compute_waits_for(stream_bit(StreamKind::data));
+  if (exchanges_gradients() && !reduces_in_backward()) reduce_everything();
+  if (exchanges_gradients()) builder_.compute_waits_for(stream_bit(StreamKind::data));
   builder_.work({NamedKernel{"optimizer step", optimizer_kernel(parameters, recipe_)}}, "optimizer",
                 OpGroup::optimizer);
   return builder_.end_block();
@@ -309,7 +340,7 @@ void StageBuilder::update(StageProgram& stage) {
 
 StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   StageProgram stage;
-  stage.parameters = stage_parameters();
+  stage.parameters = stage_parameters() + stage_expert_parameters();
   hold_states(stage.parameters);
 
   const std::vector<bool> completes = completing(order);
@@ -349,62 +380,7 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   return stage;
 }
 
-// Stage s and its mirror image hold the same virtual stages, one of each copy: their ranks form one
-// group. False if the mirror image's turn has added these ranks.
-bool add_mirror_image(const StepPlan& plan, const RankMap& ranks, std::vector<Rank>& group) {
-  const int stage = ranks.coordinate(group.front(), Axis::pipeline);
-  const int mirror = plan.shape.stages - 1 - stage;
-  if (mirror < stage) return false;
-  const std::size_t own = group.size();
-  for (std::size_t i = 0; i < own; ++i)
-    group.push_back(ranks.peer(group[i], Axis::pipeline, mirror));
-  std::sort(group.begin(), group.end());
-  return true;
-}
-
 }  // namespace
-
-StreamKind stream_of(CollectivePort port) {
-  switch (port) {
-    case CollectivePort::tensor: return StreamKind::tensor;
-    case CollectivePort::context: return StreamKind::context;
-    case CollectivePort::data: return StreamKind::data;
-  }
-  TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
-  return StreamKind::tensor;
-}
-
-OpGroup group_of(CollectivePort port) {
-  switch (port) {
-    case CollectivePort::tensor: return OpGroup::tensor;
-    case CollectivePort::context: return OpGroup::context;
-    case CollectivePort::data: return OpGroup::data;
-  }
-  TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
-  return OpGroup::tensor;
-}
-
-std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ranks,
-                                         CollectivePort port) {
-  std::vector<std::vector<Rank>> groups;
-  if (port == CollectivePort::data) {
-    const bool mirrored = directions(plan.shape) > 1;
-    if (ranks.size(Axis::data) * ranks.size(Axis::context) == 1 && !mirrored) return groups;
-    for (int g = 0; g < ranks.groups(Axis::data); ++g) {
-      const Rank first = ranks.first_of_group(g, Axis::data);
-      if (ranks.coordinate(first, Axis::context) != 0) continue;
-      std::vector<Rank> group = ranks.group(first, Axis::data, Axis::context);
-      if (mirrored && !add_mirror_image(plan, ranks, group)) continue;
-      groups.push_back(std::move(group));
-    }
-    return groups;
-  }
-  const Axis axis = port == CollectivePort::tensor ? Axis::tensor : Axis::context;
-  if (ranks.size(axis) == 1) return groups;
-  for (int g = 0; g < ranks.groups(axis); ++g)
-    groups.push_back(ranks.group(ranks.first_of_group(g, axis), axis));
-  return groups;
-}
 
 int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return static_cast<int>(recipe.global_batch / (plan.degrees.data * recipe.micro_batch));
@@ -416,6 +392,9 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .tensor = plan.degrees.tensor,
           .context = plan.degrees.context,
           .context_method = plan.context_method,
+          .expert = plan.expert,
+          .expert_tensor = plan.expert_tensor,
+          .capacity = plan.capacity,
           .sequence_parallel = plan.sequence_parallel,
           .recompute = recipe.recompute,
           .fused_attention = recipe.fused_attention,

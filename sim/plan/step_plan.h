@@ -27,6 +27,7 @@ enum class StreamKind : std::uint8_t {
   compute,
   tensor,
   context,
+  expert,
   data,
   send_forward,
   send_backward,
@@ -38,14 +39,21 @@ enum class StreamKind : std::uint8_t {
   receive_forward_up,
   receive_backward_up,
 };
-inline constexpr int kStreams = 12;
+inline constexpr int kStreams = 13;
 
 // What an op belongs to, by Op::group.
-enum class OpGroup : std::uint8_t { compute, optimizer, tensor, context, data, pipeline };
+enum class OpGroup : std::uint8_t { compute, optimizer, tensor, context, expert, data, pipeline };
 
 // Op::port of collectives; that of sends and receives is a ChannelPort.
-enum class CollectivePort : std::uint8_t { tensor, context, data };
-inline constexpr std::size_t kCollectivePorts = 3;
+enum class CollectivePort : std::uint8_t {
+  tensor,
+  context,
+  expert,
+  expert_tensor,
+  data,
+  expert_data,  // gradients of routed experts
+};
+inline constexpr std::size_t kCollectivePorts = 6;
 
 // Categories of the memory ledger, by MemoryEffect::category.
 enum class MemoryKind : std::uint8_t {
@@ -99,6 +107,7 @@ struct StepPlan {
   std::vector<ChainRange> layers;  // by virtual stage
   std::vector<StageProgram> stages;
   std::vector<Kernel> kernels;  // by Program::kernels
+  std::vector<bool> routed;     // of those, which work follows the load of a rank's experts
   // By CollectivePort, then by Op::subject of the collectives on that port.
   std::array<std::vector<CollectiveSpec>, kCollectivePorts> collectives;
   std::vector<Bytes> messages;  // ... of sends and receives
@@ -114,7 +123,7 @@ OpGroup group_of(CollectivePort port);
 // rank alone. Gradients are summed over the data-parallel and the context-parallel ranks: both have
 // seen other tokens with the same parameters; and over both copies of the network, if there are
 // two.
-std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ranks,
+std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankGrids& ranks,
                                          CollectivePort port);
 
 // Micro-batches per replica and step: global_batch / (data * micro_batch).

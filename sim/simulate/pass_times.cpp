@@ -79,7 +79,7 @@ class Estimator {
         const Channel& channel = lowered_.machine.channels[actor.channels[op.port]];
         sums.sends += alone(lowered_.machine.transfers[channel.transfers][op.subject]);
       } else if (op.kind == OpKind::collective &&
-                 static_cast<CollectivePort>(op.port) != CollectivePort::data) {
+                 group_of(static_cast<CollectivePort>(op.port)) != OpGroup::data) {
         const Communicator& group = lowered_.machine.communicators[actor.communicators[op.port]];
         sums.work += alone(lowered_.machine.transfers[group.transfers][op.subject]);
       }

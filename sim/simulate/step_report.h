@@ -11,6 +11,7 @@
 
 #include "sim/base/basis.h"
 #include "sim/base/units.h"
+#include "sim/cost/calibration.h"
 
 namespace trainyard {
 
@@ -19,6 +20,7 @@ enum class TimeCategory : std::uint8_t {
   compute,     // a kernel runs on the compute stream
   exposed_tp,  // the compute stream waits for a transfer of its own that is in flight, by its group
   exposed_cp,
+  exposed_ep,
   exposed_dp,
   exposed_pp,
   bubble,     // waits for another rank that has not yet sent or joined
@@ -26,7 +28,7 @@ enum class TimeCategory : std::uint8_t {
   host,       // the next kernel is not yet issued by the host
   input,      // waits for input
 };
-inline constexpr std::size_t kTimeCategories = 9;
+inline constexpr std::size_t kTimeCategories = 10;
 std::string_view name(TimeCategory category);  // as in JSON: "compute", "exposed_tp", ...
 
 // Categories of the memory ledger, in the order of MemoryEffect::category.
@@ -70,10 +72,17 @@ struct SourceNote {
   Basis basis;
 };
 
+// What is predicted beyond what a law was fitted on, and how.
+struct Extrapolation {
+  std::string what;     // "gemm bf16 8192x128256x16384", "all-reduce of 2 GiB, 8 ranks"
+  std::string why;      // "n is beyond the 65536 fitted"
+  double fraction = 0;  // of the predicted time
+};
+
 struct StepReport {
   std::string name, label, description;
   int world_size = 0;
-  int tensor = 1, context = 1, data = 1, pipeline = 1;
+  int tensor = 1, context = 1, expert = 1, data = 1, pipeline = 1;
   std::string schedule;
   int stages = 1, chunks = 1, microbatches = 1;
   std::string gpu, server;
@@ -101,6 +110,8 @@ struct StepReport {
   MemoryReport memory;
   std::vector<BasisShare> basis;
   std::vector<SourceNote> sources;
+  std::vector<Extrapolation> extrapolated;  // largest first
+  std::optional<Calibration> calibration;   // of the profile, if `trainyard fit` made it
   std::string profile, fidelity;
   std::uint64_t events = 0, ops = 0;
   int classes = 0;
