@@ -35,6 +35,12 @@ enum class TensorOverlap : std::uint8_t { none, weight_gradient };
 //               Jacobs et al., DeepSpeed Ulysses, 2023.
 enum class ContextMethod : std::uint8_t { ring, all_gather, ulysses };
 
+// What becomes of the element-wise work between matrix multiplications.
+//   by_hand:  the fused kernels of Megatron-LM.
+//   eager:    PyTorch as it runs a script: every operator is a kernel that reads and writes memory.
+//   compiled: torch.compile: chains of operators are one kernel. See transformer_pytorch.cpp.
+enum class Fusion : std::uint8_t { by_hand, eager, compiled };
+
 // How a layer is executed. Degrees divide the layer; sizes are those of one micro-batch.
 struct Execution {
   std::int64_t micro_batch = 1;      // sequences or images
@@ -50,6 +56,7 @@ struct Execution {
   bool fused_attention = false;
   TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
   Dtype compute = Dtype::bf16;
+  Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
 };
 
 struct NamedKernel {

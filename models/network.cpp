@@ -153,6 +153,11 @@ void check(Problems& problems, const Transformer& n, const Execution& e) {
   }
   check_context(problems, n, e);
   check_experts(problems, n, e);
+  if (e.fusion != Fusion::by_hand && (n.moe.experts > 0 || n.latent.used())) {
+    problems.push_back({"fusion",
+                        "experts and latent attention are described with fused kernels only; leave "
+                        "the execution \"fused\""});
+  }
   check_latent(problems, n, e);
   if (n.positional == Positional::learned && n.max_positions > 0 &&
       e.sequence_length > n.max_positions) {

@@ -65,6 +65,21 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
   const Bytes mask(elements);
   const bool positions = s.positional == Positional::learned;
 
+  LayerWork work;
+  work.name = "embedding";
+  work.parameters = embedding_parameters(network, execution.tensor, execution.sequence_length);
+  work.activations = s.dropout ? mask : Bytes(0);
+  work.output = states;
+  if (s.fusion != Fusion::by_hand) {
+    WorkList forward, backward;
+    pytorch_embedding_forward(forward, s);
+    pytorch_embedding_backward(backward, s, network.tied_embeddings);
+    work.forward = forward.take();
+    work.backward = backward.take();
+    if (network.tied_embeddings) work.workspace = s.vocabulary * s.hidden * s.element();
+    return work;
+  }
+
   WorkList forward;
   forward.kernel("embedding", MemoryBound{MemoryOp::embedding, states, states});
   reduce_partial_sums(forward, s, "embedding");
@@ -87,13 +102,8 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
   gather_tokens(backward, s, "embedding gradient all-gather");
   backward.kernel("embedding backward", MemoryBound{MemoryOp::embedding, 2 * states, states});
 
-  LayerWork work;
-  work.name = "embedding";
   work.forward = forward.take();
   work.backward = backward.take();
-  work.parameters = embedding_parameters(network, execution.tensor, execution.sequence_length);
-  work.activations = s.dropout ? mask : Bytes(0);
-  work.output = states;
   return work;
 }
 
@@ -104,14 +114,19 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
 // Source: Korthikanti et al. 2022, section 4.3.
 LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   const TransformerSlice s = slice(network, execution);
+  const bool by_hand = s.fusion == Fusion::by_hand;
   const Bytes logits = s.tokens * s.vocabulary * size_of(Dtype::fp32);
   const MemoryBound cross_entropy{MemoryOp::cross_entropy, logits, logits};
 
   WorkList forward;
-  norm_forward(forward, s, "final norm");
-  gather_tokens(forward, s, "logits all-gather");
-  forward.kernel("logits", Gemm{s.tokens, s.vocabulary, s.hidden, 1, s.gemm});
-  forward.kernel("cross-entropy", cross_entropy);
+  if (by_hand) {
+    norm_forward(forward, s, "final norm");
+    gather_tokens(forward, s, "logits all-gather");
+    forward.kernel("logits", Gemm{s.tokens, s.vocabulary, s.hidden, 1, s.gemm});
+    forward.kernel("cross-entropy", cross_entropy);
+  } else {
+    pytorch_logits_forward(forward, s);
+  }
   if (s.tensor_parallel) {
     const Bytes scalars = s.tokens * size_of(Dtype::fp32);
     for (const char* name : {"loss maximum all-reduce", "loss sum all-reduce"}) {
@@ -121,9 +136,13 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   }
 
   WorkList backward;
-  backward.kernel("cross-entropy backward", cross_entropy);
-  column_backward(backward, s, "logits", s.vocabulary);
-  norm_backward(backward, s, "final norm backward");
+  if (by_hand) {
+    backward.kernel("cross-entropy backward", cross_entropy);
+    column_backward(backward, s, "logits", s.vocabulary);
+    norm_backward(backward, s, "final norm backward");
+  } else {
+    pytorch_logits_backward(backward, s);
+  }
 
   LayerWork work;
   work.name = "logits and loss";
@@ -132,7 +151,9 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   const std::int64_t matrix = output_matrix_parameters(network, execution.tensor);
   work.parameters = matrix + norm_parameters(network);
   work.tied_parameters = network.tied_embeddings ? matrix : 0;
-  work.activations = 2 * s.shard_tokens * s.hidden * s.element() + logits;
+  work.activations =
+      2 * s.shard_tokens * s.hidden * s.element() + (by_hand ? logits : pytorch_logits_kept(s));
+  if (!by_hand) work.workspace = pytorch_logits_transient(s);
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *
                                    static_cast<double>(network.vocabulary * s.hidden));
   return work;

@@ -55,7 +55,8 @@ struct TransformerSlice {
   FeedForward feed_forward = FeedForward::gelu;
   Positional positional = Positional::learned;
   Norm norm = Norm::layer_norm;
-  bool dropout = false;
+  bool dropout = false, biases = false;
+  Fusion fusion = Fusion::by_hand;
   Dtype gemm = Dtype::bf16;
   // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.
   Dtype stored = Dtype::bf16;
@@ -79,6 +80,20 @@ void column_backward(WorkList& list, const TransformerSlice& slice, const std::s
 
 void norm_forward(WorkList& list, const TransformerSlice& slice, std::string name);
 void norm_backward(WorkList& list, const TransformerSlice& slice, std::string name);
+
+// The same as PyTorch runs it, without Megatron-LM's fused kernels: a layer, and the two ends.
+std::vector<WorkItem> pytorch_layer_forward(const TransformerSlice& slice);
+std::vector<WorkItem> pytorch_layer_backward(const TransformerSlice& slice, bool recompute_core);
+void pytorch_embedding_forward(WorkList& list, const TransformerSlice& slice);
+void pytorch_embedding_backward(WorkList& list, const TransformerSlice& slice, bool tied);
+void pytorch_logits_forward(WorkList& list, const TransformerSlice& slice);
+void pytorch_logits_backward(WorkList& list, const TransformerSlice& slice);
+
+// Gradients that live beside the kept activations while one operator runs backward.
+Bytes pytorch_layer_transient(const TransformerSlice& slice);
+// Of the loss: what is kept of the logits, and what its backward pass needs besides.
+Bytes pytorch_logits_kept(const TransformerSlice& slice);
+Bytes pytorch_logits_transient(const TransformerSlice& slice);
 
 // A layer with a dense feed-forward half, or with a mixture of experts.
 LayerWork transformer_layer(const Transformer& network, const Execution& execution,

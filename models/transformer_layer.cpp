@@ -230,8 +230,10 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
 
   LayerWork work;
   work.name = mixture ? "layer of experts" : "transformer layer";
-  work.forward = forward_items(s, mixture);
-  work.backward = backward_items(s, mixture, selective);
+  const bool by_hand = s.fusion == Fusion::by_hand;
+  work.forward = by_hand ? forward_items(s, mixture) : pytorch_layer_forward(s);
+  work.backward =
+      by_hand ? backward_items(s, mixture, selective) : pytorch_layer_backward(s, selective);
   work.parameters = layer_parameters(network, execution.tensor, mixture);
   if (mixture) {
     work.expert_parameters = routed_parameters(network, execution.expert, execution.expert_tensor);
@@ -251,6 +253,7 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
     work.recompute = recomputed(work.forward);
     work.recompute_model_flops = work.forward_model_flops;
   }
+  if (!by_hand) work.workspace = work.workspace + pytorch_layer_transient(s);
   return work;
 }
 

@@ -84,6 +84,8 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.positional = network.positional;
   result.norm = network.norm;
   result.dropout = network.dropout;
+  result.biases = network.biases;
+  result.fusion = execution.fusion;
   result.gemm = execution.compute;
   result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
   return result;
@@ -102,9 +104,12 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
 // Statistics of the norms (8 bytes per token) are left out, as in the source.
 LayerActivations layer_activations(const TransformerSlice& s, bool mixture) {
   const std::int64_t outside = s.shard_tokens * s.hidden;
+  // Eager gates keep the activated half beside both halves and their product; fused ones compute
+  // it again.
+  const bool eager_gate = s.fusion == Fusion::eager && s.fc1_width != s.ffn;
+  const std::int64_t ffn_tensors = kept_ffn_tensors(s.feed_forward) + (eager_gate ? 1 : 0);
   const std::int64_t dense = mixture ? s.shared_ffn : s.ffn;
-  std::int64_t inside =
-      s.tokens * (s.qkv_width + s.attention_width + kept_ffn_tensors(s.feed_forward) * dense);
+  std::int64_t inside = s.tokens * (s.qkv_width + s.attention_width + ffn_tensors * dense);
   if (s.latent.used()) inside += s.shard_tokens * latent_kept_per_token(s.latent);
   LayerActivations result;
   result.rest = (4 * outside + inside) * s.element();

@@ -10,6 +10,7 @@
 
 #include "models/kernel.h"
 #include "models/layer_work.h"
+#include "sim/base/units.h"
 #include "sim/plan/custom_schedule.h"
 
 namespace trainyard {
@@ -26,6 +27,8 @@ struct TrainingRecipe {
   Optimizer optimizer = Optimizer::adam;
   Recompute recompute = Recompute::none;
   bool fused_attention = false;
+  Fusion fusion = Fusion::by_hand;      // by_hand: Megatron-LM; else PyTorch's kernels and memory
+  std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
 };
 
 // The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-cp-dp-pp.

@@ -16,6 +16,8 @@
 namespace trainyard {
 namespace {
 
+constexpr const char* kGradients = "gradients";
+
 // Builds the program of one stage, block by block.
 class StageBuilder {
  public:
@@ -68,6 +70,19 @@ class StageBuilder {
   // reduced after the last backward, in an order on which all agree.
   bool reduces_in_backward() const {
     return exchanges_gradients() && plan_.overlap_backward && directions(step_.shape) == 1;
+  }
+  // PyTorch frees gradients after the step (zero_grad's set_to_none) and allocates them layer by
+  // layer in the backward pass. With more micro-batches they stay from the first one on, and DDP's
+  // buckets hold them always.
+  bool gradients_come_and_go() const {
+    return recipe_.fusion != Fusion::by_hand && step_.shape.microbatches == 1 && !reduces() &&
+           updates_ == Updates::after_all;
+  }
+  // Of the layer at `place`; a tied output matrix on the embedding's own rank is the same memory.
+  std::int64_t parameters_at(int place) const {
+    const bool shares_embedding = seat(step_.shape, virtual_stages(step_.shape) - 1, 0).stage ==
+                                  seat(step_.shape, 0, 0).stage;
+    return layer(place).parameters - (shares_embedding ? layer(place).tied_parameters : 0);
   }
 
   std::vector<Seat> seats() const;
@@ -126,13 +141,10 @@ std::vector<Seat> StageBuilder::seats() const {
 }
 
 std::int64_t StageBuilder::stage_parameters() const {
-  // A tied output matrix on the embedding's own rank is the same memory.
-  const bool shares_embedding =
-      seat(step_.shape, virtual_stages(step_.shape) - 1, 0).stage == seat(step_.shape, 0, 0).stage;
   std::int64_t parameters = 0;
   for (const Seat& seat : seats()) {
     for (int place = range(seat).first; place < range(seat).last; ++place)
-      parameters += layer(place).parameters - (shares_embedding ? layer(place).tied_parameters : 0);
+      parameters += parameters_at(place);
   }
   return parameters;
 }
@@ -149,7 +161,8 @@ std::int64_t StageBuilder::stage_expert_parameters() const {
 void StageBuilder::hold_states(std::int64_t parameters) {
   const StateBytes states = state_bytes(parameters, recipe_);
   builder_.resident(MemoryKind::parameters, states.parameters, "parameters");
-  builder_.resident(MemoryKind::gradients, states.gradients, "gradients");
+  if (!gradients_come_and_go())
+    builder_.resident(MemoryKind::gradients, states.gradients, kGradients);
   builder_.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
   builder_.resident(MemoryKind::parameters, (versions_ - 1) * states.parameters,
                     "older versions of the parameters");
@@ -193,19 +206,24 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   const Release workspace{MemoryKind::workspace, work.workspace, name};
   const bool restores_inputs = !work.recompute.empty();
   std::vector<Act> acts;
-  if (kind != CallKind::backward_weight) {
+  if (kind != CallKind::backward_weight)
     acts.emplace_back(Hold{MemoryKind::workspace, work.workspace, name});
+  if (kind != CallKind::backward_input && gradients_come_and_go())
+    acts.emplace_back(Hold{MemoryKind::gradients,
+                           state_bytes(parameters_at(place), recipe_).gradients, kGradients});
+  if (kind != CallKind::backward_weight)
     acts.emplace_back(Work{work.recompute, name + " recompute"});
-  }
   if (kind == CallKind::backward_input) {
     acts.emplace_back(Work{input_half(work.backward), name + " backward"});
     if (!restores_inputs) acts.emplace_back(workspace);
     return acts;
   }
-  if (kind == CallKind::backward_weight)
-    acts.emplace_back(Work{weight_half(work.backward), name + " backward"});
-  else
-    acts.emplace_back(Work{work.backward, name + " backward"});
+  acts.emplace_back(
+      Work{kind == CallKind::backward_weight ? weight_half(work.backward) : work.backward,
+           name + " backward"});
+  acts.emplace_back(
+      Work{accumulation_work(parameters_at(place), recipe_, step_.shape.microbatches > 1),
+           name + " backward"});
   if (kind == CallKind::backward || restores_inputs) acts.emplace_back(workspace);
   acts.emplace_back(Release{MemoryKind::activations, work.activations, name});
   return acts;
@@ -308,8 +326,13 @@ std::uint32_t StageBuilder::step_block(std::int64_t parameters) {
   wait_for_sends();
   if (exchanges_gradients() && !reduces_in_backward()) reduce_everything();
   if (exchanges_gradients()) builder_.compute_waits_for(stream_bit(StreamKind::data));
-  builder_.work({NamedKernel{"optimizer step", optimizer_kernel(parameters, recipe_)}}, "optimizer",
-                OpGroup::optimizer);
+  const Bytes workspace = optimizer_workspace(parameters, recipe_);
+  builder_.hold(MemoryKind::workspace, workspace, "optimizer");
+  builder_.work(optimizer_work(parameters, recipe_), "optimizer", OpGroup::optimizer);
+  builder_.release(MemoryKind::workspace, workspace, "optimizer");
+  if (gradients_come_and_go()) {
+    builder_.release(MemoryKind::gradients, state_bytes(parameters, recipe_).gradients, kGradients);
+  }
   return builder_.end_block();
 }
 
@@ -399,7 +422,8 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .recompute = recipe.recompute,
           .fused_attention = recipe.fused_attention,
           .tensor_overlap = plan.tensor_overlap,
-          .compute = recipe.compute};
+          .compute = recipe.compute,
+          .fusion = recipe.fusion};
 }
 
 namespace {

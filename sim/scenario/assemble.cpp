@@ -130,6 +130,12 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, bool is_language,
                          : optimizer.type;
   recipe.recompute = section.recompute;
   recipe.fused_attention = section.fused_attention;
+  recipe.fusion = section.execution;
+  recipe.launch_time = section.launch_time;
+  if (!is_language && section.execution == Fusion::compiled)
+    findings.error("/training/execution",
+                   "what torch.compile makes of a convolutional network is not described",
+                   "\"eager\" is");
   if (!is_language && section.fused_attention)
     findings.error("/training/fused_attention", "a convolutional network has no attention",
                    "remove it");

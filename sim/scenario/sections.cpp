@@ -42,6 +42,8 @@ constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
     {{"adam", Optimizer::adam}, {"adamw", Optimizer::adam}, {"sgd", Optimizer::sgd}}};
 constexpr std::array<Choice<Recompute>, 3> kRecomputes = {
     {{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}}};
+constexpr std::array<Choice<Fusion>, 3> kExecutions = {
+    {{"fused", Fusion::by_hand}, {"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
 constexpr std::array<Choice<TensorOverlap>, 2> kTensorOverlaps = {
     {{"none", TensorOverlap::none}, {"weight_gradient", TensorOverlap::weight_gradient}}};
 constexpr std::array<Choice<Fidelity>, 2> kFidelities = {
@@ -187,6 +189,11 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
   f.choice("recompute", s.recompute, kRecomputes, optional,
            "Activations computed again in the backward pass.");
   f.field("fused_attention", s.fused_attention, optional, "Flash attention: no scores in memory.");
+  f.choice("execution", s.execution, kExecutions, optional,
+           "Element-wise kernels: fused by hand as in Megatron-LM, PyTorch's eager operators, or "
+           "those of torch.compile.");
+  f.field("launch_time", s.launch_time, json::not_negative,
+          "Host time per kernel; 0us: a CUDA graph. Default: the profile's.");
   f.field("tokens", s.tokens, positive, "Of the whole training, to say how long it takes.");
   f.unsupported("dataset", "a data set; give /training/tokens");
   f.unsupported("input_pipeline", "an input pipeline; input is taken to be ready in time");

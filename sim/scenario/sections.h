@@ -100,6 +100,8 @@ struct TrainingSection {
   OptimizerSection optimizer;
   Recompute recompute = Recompute::none;
   bool fused_attention = false;
+  Fusion execution = Fusion::by_hand;
+  std::optional<Duration> launch_time;
   std::optional<double> tokens;
 };
 

@@ -105,13 +105,14 @@ void Validator::check_names() {
 
 void Validator::check_execution_of_network() {
   const Execution planned = execution(recipe_, plan_);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kPointers = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kPointers = {
       {{"", "/model"},
        {"tensor", "/parallelism/tp"},
        {"context", "/parallelism/cp"},
        {"expert", "/parallelism/ep"},
        {"expert_tensor", "/parallelism/etp"},
        {"fused_attention", "/training/fused_attention"},
+       {"fusion", "/training/execution"},
        {"sequence_length", "/training/sequence_length"},
        {"sequence_parallel", "/parallelism/sequence_parallel"},
        {"micro_batch", "/training/micro_batch"},

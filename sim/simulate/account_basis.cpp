@@ -186,7 +186,7 @@ void account_basis(const Job& job, const Step& step, StepReport& report) {
     for (const TransferEstimate& estimate : table)
       note_transfer(job.profile ? &*job.profile : nullptr, estimate, notes);
   }
-  if (job.profile && job.profile->launch.count() > 0)
+  if (job.profile && !job.recipe.launch_time && job.profile->launch.count() > 0)
     notes.add("kernel launch", job.profile->launch_from, job.profile->launch_from.basis);
   report.sources = notes.take();
 }

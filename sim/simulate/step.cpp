@@ -28,6 +28,11 @@ bool needs_times(const ParallelPlan& plan) {
   return schedule != nullptr && schedule->needs_times;
 }
 
+Duration launch_time(const Job& job) {
+  if (job.recipe.launch_time) return *job.recipe.launch_time;
+  return job.profile ? to_duration(job.profile->launch) : Duration(0);
+}
+
 }  // namespace
 
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) {
@@ -49,7 +54,7 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
                   .fold = !options.unfold,
                   .stragglers = job.stragglers,
                   .expert_load = job.plan.expert_load,
-                  .launch = job.profile ? to_duration(job.profile->launch) : Duration(0),
+                  .launch = launch_time(job),
                   .gemm_weight = overlap.gemm,
                   .memory_bound_weight = overlap.memory_bound});
   };

@@ -135,3 +135,18 @@ TEST_CASE("sizes that outgrow 64 bits are refused, not wrapped") {
   CHECK(said({"cluster.nodes=1000000"}) ==
         "/cluster/nodes: 1000000 servers of 4 GPUs are more than 1048576 GPUs");
 }
+
+TEST_CASE("execution and launch time are read, and what is not described is refused") {
+  test::Folder folder("execution");
+  const std::string path = folder.write("s.json", test::kSmall);
+  const Scenario plain = load_scenario(path).base;
+  CHECK(plain.recipe.fusion == Fusion::by_hand);
+  CHECK(!plain.recipe.launch_time);
+  const Scenario eager =
+      load_scenario(path, {"training.execution=eager", "training.launch_time=6us"}).base;
+  CHECK(eager.recipe.fusion == Fusion::eager);
+  CHECK(eager.recipe.launch_time == Duration(std::chrono::microseconds(6)));
+  CHECK(said({"training.execution=compiled"}) == "");
+  CHECK(said({"training.execution=graphed"}).find("/training/execution: ") == 0);
+  CHECK(said({"training.launch_time=6"}).find("/training/launch_time: ") == 0);
+}

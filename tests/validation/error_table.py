@@ -10,9 +10,12 @@ that fits in memory counts. Errors are predicted / measured - 1.
 
 import json
 import os
-import statistics
 import subprocess
 import sys
+
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "calibrate", "proof"))
+
+from errors import summary, summary_text
 
 NOTHING_FITS = 1  # the exit code of compare when a variant does not fit in memory
 
@@ -53,15 +56,10 @@ def table(trainyard, path):
     lost = [label for label, row in rows.items() if row["predicted_s"] is None]
     if lost:
         sys.exit(f"{path}: no variant fits in memory: {', '.join(lost)}")
-    errors = [row["error"] for row in rows.values()]
-    sizes = [abs(error) for error in errors]
     return {
         "name": os.path.splitext(os.path.basename(path))[0],
         "rows": list(rows.values()),
-        "mape": statistics.mean(sizes),
-        "median": statistics.median(sizes),
-        "max": max(sizes),
-        "bias": statistics.mean(errors),
+        **summary([row["error"] for row in rows.values()]),
     }
 
 
@@ -71,9 +69,7 @@ def as_text(result):
     for row in result["rows"]:
         lines.append(f"  {row['row']:{width}}  {row['measured_s']:7.3f}s  {row['predicted_s']:8.3f}s"
                      f"  {100 * row['error']:+6.1f}%")
-    summary = ", ".join(f"{key} {100 * result[key]:.1f} %" for key in ("median", "max"))
-    lines.append(f"  {len(result['rows'])} rows: MAPE {100 * result['mape']:.1f} %, {summary}, "
-                 f"bias {100 * result['bias']:+.1f} %")
+    lines.append("  " + summary_text(len(result["rows"]), result))
     return "\n".join(lines)
 
 

@@ -1,0 +1,98 @@
+"""The cases that measure.py measures, as plain values."""
+
+# name: layers, hidden, heads
+GPTS = {
+    "gpt-125m": (12, 768, 12),
+    "gpt-350m": (24, 1024, 16),
+    "gpt-760m": (24, 1536, 16),
+    "gpt-1.3b": (24, 2048, 16),
+    "gpt-2.7b": (32, 2560, 32),
+}
+VOCABULARY = 50304
+TINY = (2, 32, 2)  # of a dry run
+
+
+def gpt(name, sequence, batch, technique, precision="bf16", recompute="none", accumulate=1):
+    layers, hidden, heads = GPTS[name]
+    return {
+        "kind": "gpt", "name": name, "layers": layers, "hidden": hidden, "heads": heads, "vocabulary": VOCABULARY,
+        "sequence": sequence, "batch": batch, "accumulate": accumulate, "technique": technique,
+        "precision": precision, "recompute": recompute,
+    }
+
+
+def resnet(batch, precision):
+    return {"kind": "resnet50", "name": "resnet50", "image": 224, "classes": 1000, "batch": batch, "accumulate": 1,
+            "technique": "eager", "precision": precision, "recompute": "none"}
+
+
+def identity(case):
+    parts = [case["name"]]
+    if case["kind"] == "gpt":
+        parts.append(f"s{case['sequence']}")
+    parts.append(f"b{case['batch']}")
+    if case["accumulate"] > 1:
+        parts.append(f"x{case['accumulate']}")
+    parts += [case["precision"], case["technique"]]
+    if case["recompute"] != "none":
+        parts.append(f"recompute-{case['recompute']}")
+    return "-".join(parts)
+
+
+def all_cases(quick):
+    """The cases in order of worth: a budget that ends early still covers every kind."""
+    three = ("eager", "fused", "compiled")
+    first = [gpt("gpt-125m", 1024, 8, technique) for technique in three]
+    first += [gpt("gpt-350m", 1024, 8, technique) for technique in three]
+    first += [resnet(64, "bf16"), resnet(64, "tf32")]
+    if quick:
+        return first
+    rest = [gpt("gpt-1.3b", 2048, 2, technique) for technique in three]
+    rest += [gpt("gpt-1.3b", 2048, 8, "fused", recompute="full"), gpt("gpt-2.7b", 2048, 1, "fused")]
+    rest += [gpt("gpt-760m", 2048, 2, technique) for technique in three]
+    rest += [gpt("gpt-350m", 1024, 8, "fused", precision) for precision in ("tf32", "fp32")]
+    rest += [gpt("gpt-350m", 1024, 4, "fused", accumulate=4)]
+    rest += [resnet(32, "bf16"), resnet(128, "bf16"), resnet(256, "bf16"), resnet(128, "tf32"), resnet(64, "fp32")]
+    # Expected not to fit on 80 GB; one that fits is as good a record.
+    rest += [gpt("gpt-1.3b", 2048, 16, "eager"), gpt("gpt-2.7b", 2048, 32, "fused")]
+    rest += [gpt("gpt-125m", 1024, batch, technique) for batch in (1, 32) for technique in three]
+    rest += [gpt("gpt-350m", 2048, 4, technique) for technique in three]
+    rest += [gpt("gpt-125m", 4096, 2, technique) for technique in three]
+    rest += [gpt("gpt-760m", 2048, 4, technique) for technique in three]
+    rest += [gpt("gpt-1.3b", 2048, 4, technique) for technique in three]
+    rest += [gpt("gpt-2.7b", 2048, batch, technique) for batch in (1, 2, 4) for technique in three
+             if (batch, technique) != (1, "fused")]
+    rest += [gpt("gpt-125m", 1024, 8, technique, "fp32") for technique in three]
+    return first + rest
+
+
+def dry_cases():
+    cases = []
+    for technique in ("eager", "fused"):
+        for recompute, accumulate in (("none", 1), ("full", 2)):
+            case = gpt("gpt-125m", 16, 2, technique, "fp32", recompute, accumulate)
+            layers, hidden, heads = TINY
+            case.update(name="gpt-tiny", layers=layers, hidden=hidden, heads=heads, vocabulary=64)
+            cases.append(case)
+    cases.append(dict(cases[1], precision="bf16", recompute="none", accumulate=1))
+    small = resnet(2, "fp32")
+    small.update(image=64)
+    return cases + [small, dict(small, precision="bf16")]
+
+
+def parameters(case):
+    if case["kind"] == "resnet50":
+        return 25557032
+    hidden = case["hidden"]
+    return (case["layers"] * (12 * hidden * hidden + 13 * hidden) + 2 * hidden
+            + (case["vocabulary"] + case["sequence"]) * hidden)
+
+
+def model_flops(case):
+    """Of one step of a GPT: 72 B s l h^2 (1 + s / 6h + V / 12lh), Narayanan et al. 2021 without recomputation."""
+    if case["kind"] != "gpt":
+        return None
+    tokens = case["batch"] * case["accumulate"] * case["sequence"]
+    hidden, layers = case["hidden"], case["layers"]
+    return (72.0 * tokens * layers * hidden * hidden + 12.0 * tokens * case["sequence"] * layers * hidden
+            + 6.0 * tokens * hidden * case["vocabulary"])

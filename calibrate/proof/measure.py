@@ -1,0 +1,376 @@
+#!/usr/bin/env python3
+"""Measures real training steps with PyTorch on one GPU, for compare.py.
+
+usage: measure.py [-o RECORDS.json] [--minutes 20] [--quick] [--only TEXT] [--list] [--dry-run]
+
+Needs Python 3.10 and PyTorch 2.1 or later, nothing else. Each case runs in a process of its own, so that one that
+runs out of memory or fails leaves the next ones a clean GPU; its record is in the file as soon as it is
+measured. --dry-run runs a tiny case of each kind on the CPU: it tests this program and measures nothing.
+
+What is measured, exactly, so that a scenario can say the same:
+- No autocast. In bf16 the weights, activations and gradients are bf16; the optimizer keeps fp32 master weights.
+  A step copies the gradients to fp32, runs torch.optim.AdamW(fused=True) (networks of images: SGD with momentum)
+  on the master weights, and copies these back: 2 + 2 + 12 bytes a parameter, 4 more during the step. Batch norms
+  stay in fp32. In fp32 and tf32 the optimizer works on the weights themselves.
+- Gradients are freed after each step (zero_grad's set_to_none).
+- GPT: pre-norm, learned positions, biases, GELU, no dropout, output weights tied; loss in fp32.
+- Techniques: "eager" has unfused attention (matmul, scale, mask, softmax, matmul), "fused" has
+  scaled_dot_product_attention, "compiled" is torch.compile with scaled_dot_product_attention.
+- Inputs lie on the GPU. Times are CUDA events between steps that follow each other without a pause.
+- Host time per kernel: a step of the same script on a network so small that the GPU waits for the host, divided by
+  the kernels that the profiler counts in it.
+"""
+
+import argparse
+import gc
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
+
+from cases import all_cases, dry_cases, identity, model_flops, parameters
+
+FORMAT_NOTES = ("Training steps on one GPU, measured by calibrate/proof/measure.py; its first lines say what is "
+                "measured. step_time: median; step_time_spread: (third - first quartile) / median.")
+CASE_TIMEOUT_S = 600
+DTYPES = {"bf16": "bfloat16", "fp32": "float32", "tf32": "float32"}
+HOST_BOUND = (12, 32, 2)  # layers, hidden, heads so small that the host is what takes time
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# One case, in its own process.
+
+
+class Training:
+    """Network, optimizer and inputs of one case on one device."""
+
+    def __init__(self, case, device):
+        import torch
+        from torch import nn
+
+        from networks import MasterOptimizer, build_gpt, build_resnet50
+
+        torch.manual_seed(1)
+        tf32 = case["precision"] == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cudnn.benchmark = True  # the fastest convolution for these sizes
+        dtype = getattr(torch, DTYPES[case["precision"]])
+        self.accumulate = case["accumulate"]
+        is_gpt = case["kind"] == "gpt"
+        model = (build_gpt if is_gpt else build_resnet50)(case).to(device=device, dtype=dtype).train()
+        if is_gpt:
+            shape = (case["batch"], case["sequence"])
+            self.inputs = torch.randint(case["vocabulary"], shape, device=device)
+            self.targets = torch.randint(case["vocabulary"], shape, device=device)
+        else:
+            for module in model.modules():
+                if isinstance(module, nn.BatchNorm2d):
+                    module.float()
+            model = model.to(memory_format=torch.channels_last)
+            images = torch.randn(case["batch"], 3, case["image"], case["image"], device=device, dtype=dtype)
+            self.inputs = images.contiguous(memory_format=torch.channels_last)
+            self.targets = torch.randint(case["classes"], (case["batch"],), device=device)
+        self.count = sum(parameter.numel() for parameter in model.parameters())
+        self.optimizer = MasterOptimizer(model.parameters(), adam=is_gpt)
+        self.model = torch.compile(model) if case["technique"] == "compiled" else model
+
+    def step(self):
+        for _ in range(self.accumulate):
+            loss = self.model(self.inputs, self.targets)
+            if self.accumulate > 1:
+                loss = loss / self.accumulate
+            loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def timed_steps(training, budget_s, least, most):
+    """Milliseconds of each step, by CUDA events that are read when all steps have been enqueued."""
+    import torch
+
+    began = time.monotonic()
+    training.step()
+    torch.cuda.synchronize()
+    once = max(time.monotonic() - began, 1e-4)
+    steps = int(min(most, max(least, budget_s / once)))
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+    events[0].record()
+    for event in events[1:]:
+        training.step()
+        event.record()
+    torch.cuda.synchronize()
+    return [before.elapsed_time(after) for before, after in zip(events, events[1:])]
+
+
+def host_time(case):
+    """Host microseconds per kernel of this script, and the kernels counted; None where the profiler counts none."""
+    import torch
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    layers, hidden, heads = HOST_BOUND
+    small = dict(case, layers=layers, hidden=hidden, heads=heads, vocabulary=64, sequence=16, batch=1, accumulate=1,
+                 recompute="none")
+    training = Training(small, "cuda")
+    for _ in range(5):
+        training.step()
+    step_ms = statistics.median(timed_steps(training, 1.0, 20, 100))
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        training.step()
+        torch.cuda.synchronize()
+    kernels = sum(1 for event in profiler.events()
+                  if event.device_type == DeviceType.CUDA and not event.name.lower().startswith("memcpy htod"))
+    if kernels == 0:
+        return None
+    return {"us_per_kernel": 1000.0 * step_ms / kernels, "step_ms": step_ms, "kernels": kernels}
+
+
+def quartile_spread(values):
+    first, middle, third = statistics.quantiles(values, n=4, method="inclusive")
+    return (third - first) / middle
+
+
+def metrics_of(case, times, dry):
+    import torch
+
+    step_ms = statistics.median(times)
+    found = [{"name": "step_time", "value": step_ms, "unit": "ms"},
+             {"name": "step_time_spread", "value": quartile_spread(times), "unit": ""},
+             {"name": "step_time_least", "value": min(times), "unit": "ms"},
+             {"name": "steps", "value": len(times), "unit": ""}]
+    if not dry:
+        found += [{"name": "peak_allocated_memory", "value": torch.cuda.max_memory_allocated() / 2**30, "unit": "GiB"},
+                  {"name": "peak_reserved_memory", "value": torch.cuda.max_memory_reserved() / 2**30, "unit": "GiB"}]
+    work = model_flops(case)
+    if work:
+        found.append({"name": "model_tflops", "value": work / step_ms / 1e9, "unit": "TFLOP/s"})
+    return found
+
+
+def measure(case, dry):
+    """The part of the record that needs the GPU."""
+    import torch
+
+    if dry:
+        training = Training(case, "cpu")
+        if training.count != parameters(case):
+            raise RuntimeError(f"{training.count} parameters, expected {parameters(case)}")
+        times = []
+        for _ in range(3):
+            began = time.monotonic()
+            loss = training.step()
+            times.append(1000.0 * (time.monotonic() - began))
+        if not math.isfinite(loss.item()):
+            raise RuntimeError(f"the loss is {loss.item()}")
+        return {"outcome": "ok", "optimizer": training.optimizer.name, "metrics": metrics_of(case, times, dry),
+                "optimizer_implementation": training.optimizer.implementation}
+
+    result = {"outcome": "ok", "hardware": hardware()}
+    out_of_memory = False
+    try:
+        training = Training(case, "cuda")
+        result["optimizer"] = training.optimizer.name
+        result["optimizer_implementation"] = training.optimizer.implementation
+        for _ in range(5 if case["technique"] == "compiled" else 3):
+            training.step()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        result["metrics"] = metrics_of(case, timed_steps(training, 4.0, 10, 50), dry)
+        if not math.isfinite(training.step().item()):
+            result["outcome"] = "failed: the loss is not finite"
+    except RuntimeError as error:
+        if not isinstance(error, torch.cuda.OutOfMemoryError) and "out of memory" not in str(error):
+            raise
+        out_of_memory = True
+    if out_of_memory:
+        return dict(result, outcome="oom", metrics=[])
+    if case["kind"] == "gpt":
+        training = None
+        gc.collect()
+        torch.cuda.empty_cache()
+        if hasattr(torch, "_dynamo"):
+            torch._dynamo.reset()
+        try:
+            result["host"] = host_time(case)
+        except Exception as error:  # no profiler on this machine: the step is measured all the same
+            print(f"    host time per kernel: {error}", file=sys.stderr)
+    return result
+
+
+def hardware():
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    free, total = torch.cuda.mem_get_info()
+    found = {"gpu": properties.name, "num_gpus": 1, "capability": f"{properties.major}.{properties.minor}",
+             "multiprocessors": properties.multi_processor_count, "memory_bytes": total, "usable_memory_bytes": free}
+    query = "driver_version,power.limit,clocks.max.sm,clocks.max.mem"
+    try:
+        done = subprocess.run(["nvidia-smi", "-i", "0", f"--query-gpu={query}", "--format=csv,noheader"],
+                              capture_output=True, text=True, timeout=30, check=False)
+        values = [value.strip() for value in done.stdout.strip().split(",")]
+        if done.returncode == 0 and len(values) == 4:
+            found.update(zip(("driver", "power_limit", "clock_sm_max", "clock_memory_max"), values))
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    return found
+
+
+def software():
+    import torch
+
+    return {"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
+            "python": sys.version.split()[0]}
+
+
+def run_case(case, dry, path):
+    """In the case's own process: everything that is known afterwards, to a file."""
+    result = dict(measure(case, dry), software=software())
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump(result, stream)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Records.
+
+
+def described(case):
+    """What a scenario needs, in the words of the record format."""
+    if case["kind"] == "gpt":
+        model = {"name": case["name"], "layers": case["layers"], "hidden": case["hidden"], "heads": case["heads"],
+                 "kv_heads": case["heads"], "ffn": 4 * case["hidden"], "vocab": case["vocabulary"],
+                 "seq": case["sequence"], "act": "gelu", "norm": "layer_norm", "positional": "learned",
+                 "biases": True, "dropout": False, "tied_embeddings": True}
+    else:
+        model = {"name": "resnet50", "image": case["image"], "classes": case["classes"], "layout": "channels_last"}
+    model["parameters"] = parameters(case)
+    half = case["precision"] == "bf16"
+    return {"model": model, "parallelism": {"tp": 1, "pp": 1, "dp": 1},
+            "batch": {"mbs": case["batch"], "gbs": case["batch"] * case["accumulate"]},
+            "precision": case["precision"], "gradients": "bf16" if half else "fp32",
+            "master_weights": "fp32" if half else "none", "recompute": case["recompute"],
+            "technique": case["technique"], "framework": "PyTorch"}
+
+
+def record_of(case, result, date, dry):
+    hardware_found = result.pop("hardware", {"gpu": "none (dry run)" if dry else "unknown", "num_gpus": 1})
+    source = {"title": "calibrate/proof/measure.py", "date": date, **result.pop("software", {})}
+    for key in ("driver",):
+        if key in hardware_found:
+            source[key] = hardware_found[key]
+    record = {"id": identity(case), "source": source, "hardware": hardware_found, **described(case), **result}
+    if dry:
+        record["dry_run"] = True
+    return record
+
+
+def write_whole(path, value):
+    """Beside the file and then in its place, so that a reader never sees half of it."""
+    folder = os.path.dirname(os.path.abspath(path))
+    handle, beside = tempfile.mkstemp(dir=folder, suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(value, stream, indent=1)
+            stream.write("\n")
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise
+
+
+def last_line(text):
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "no message"
+
+
+def child(case, dry, timeout):
+    """The result of one case; what went wrong is a result too."""
+    handle, path = tempfile.mkstemp(suffix=".json")
+    os.close(handle)
+    try:
+        command = [sys.executable, os.path.abspath(__file__), "--case", json.dumps(case), "--result", path]
+        done = subprocess.run(command + (["--dry-run"] if dry else []), stderr=subprocess.PIPE, text=True,
+                              timeout=timeout, check=False)
+        if done.returncode != 0:
+            return {"outcome": f"failed: {last_line(done.stderr)}", "metrics": []}
+        with open(path, encoding="utf-8") as stream:
+            return json.load(stream)
+    except subprocess.TimeoutExpired:
+        return {"outcome": f"failed: took more than {timeout:.0f} s", "metrics": []}
+    finally:
+        os.unlink(path)
+
+
+def summary_line(record):
+    values = {metric["name"]: metric["value"] for metric in record["metrics"]}
+    if "step_time" not in values:
+        return record["outcome"]
+    line = f"{values['step_time']:9.2f} ms +- {100 * values['step_time_spread']:.1f} %"
+    if "peak_allocated_memory" in values:
+        line += f"  {values['peak_allocated_memory']:6.2f} GiB"
+    if "model_tflops" in values and not record.get("dry_run"):
+        line += f"  {values['model_tflops']:6.1f} TFLOP/s"
+    return line + ("" if record["outcome"] == "ok" else f"  {record['outcome']}")
+
+
+def check_device(dry):
+    """A sentence why nothing can be measured here, or nothing. In a process of its own, as CUDA stays in its parent."""
+    code = "import torch\n" + ("" if dry else "assert torch.cuda.is_available(), 'PyTorch finds no CUDA device'\n")
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, check=False)
+    return "" if done.returncode == 0 else last_line(done.stderr)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0],
+                                     epilog="What exactly is measured stands at the top of this file.")
+    parser.add_argument("-o", "--output", default="proof-records.json", help="where records go (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=20, help="no case is begun after this time (%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="eight cases, about three minutes")
+    parser.add_argument("--only", default="", help="cases whose id contains this text")
+    parser.add_argument("--list", action="store_true", help="print the cases and end")
+    parser.add_argument("--dry-run", action="store_true", help="tiny cases on the CPU; nothing is measured")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--result", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    if options.case:
+        return run_case(json.loads(options.case), options.dry_run, options.result)
+    cases = dry_cases() if options.dry_run else all_cases(options.quick)
+    cases = [case for case in cases if options.only in identity(case)]
+    if not cases:
+        sys.exit(f"measure.py: no case is named like '{options.only}'; --list prints them")
+    if options.list:
+        print("\n".join(identity(case) for case in cases))
+        return None
+    problem = check_device(options.dry_run)
+    if problem:
+        sys.exit(f"measure.py: {problem}")
+
+    date = time.strftime("%Y-%m-%d")
+    deadline = time.monotonic() + 60 * options.minutes
+    records = []
+    for number, case in enumerate(cases, 1):
+        if time.monotonic() > deadline:
+            print(f"measure.py: {len(cases) - number + 1} cases left out: {options.minutes:g} minutes are over")
+            break
+        record = record_of(case, child(case, options.dry_run, CASE_TIMEOUT_S), date, options.dry_run)
+        records.append(record)
+        write_whole(options.output, {"notes": FORMAT_NOTES, "records": records})
+        print(f"[{number}/{len(cases)}] {record['id']:44} {summary_line(record)}", flush=True)
+    failed = sum(1 for record in records if record["outcome"].startswith("failed"))
+    print(f"measure.py: {len(records)} records in {options.output}" + (f", {failed} failed" if failed else ""))
+    return 1 if failed == len(records) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+// What PyTorch runs and keeps, against the table in models/transformer_pytorch.cpp.
+#include <doctest/doctest.h>
+
+#include <initializer_list>
+
+#include "tests/models/work_support.h"
+
+using namespace trainyard;
+
+namespace {
+
+using Lines = std::vector<std::string>;
+
+NetworkWork work(Transformer network, Fusion fusion, bool fused_attention, bool dropout,
+                 Dtype compute = Dtype::bf16) {
+  network.dropout = dropout;
+  Execution how = execution(2, 64);
+  how.fusion = fusion;
+  how.fused_attention = fused_attention;
+  how.compute = compute;
+  return network_work(network, how);
+}
+
+std::int64_t traffic(const LayerWork& layer) {
+  std::int64_t sum = 0;
+  for (const auto* items : {&layer.forward, &layer.backward}) {
+    for (const WorkItem& item : *items) {
+      if (const auto* kernel = std::get_if<NamedKernel>(&item))
+        sum += memory_traffic(kernel->kernel).count();
+    }
+  }
+  return sum;
+}
+
+const Transformer kGpt = gpt(2, 128, 4, 1000);
+const Transformer kLlama = llama(2, 128, 4, 2, 384, 1000);
+
+}  // namespace
+
+TEST_CASE("an eager layer has a kernel for every operator of the script") {
+  const LayerWork plain = layer(work(kGpt, Fusion::eager, true, false));
+  CHECK(script(plain.forward) == Lines{"norm 1", "qkv", "attention", "proj", "residual 1", "norm 2",
+                                       "fc1", "activation", "fc2", "residual 2"});
+  const LayerWork full = layer(work(kGpt, Fusion::eager, false, true));
+  CHECK(script(full.forward) == Lines{"norm 1",
+                                      "qkv",
+                                      "query copy",
+                                      "key copy",
+                                      "value copy",
+                                      "attention scores",
+                                      "attention scale",
+
+                                      "attention mask",
+                                      "softmax",
+                                      "attention dropout",
+                                      "attention context",
+                                      "context copy",
+                                      "proj",
+                                      "residual 1 dropout",
+                                      "residual 1",
+                                      "norm 2",
+                                      "fc1",
+                                      "activation",
+                                      "fc2",
+                                      "residual 2 dropout",
+                                      "residual 2"});
+  CHECK(script(plain.backward) == Lines{"fc2 input gradient",
+                                        "fc2 weight gradient",
+                                        "fc2 bias gradient",
+                                        "activation backward",
+                                        "fc1 input gradient",
+                                        "fc1 weight gradient",
+                                        "fc1 bias gradient",
+                                        "norm 2 backward",
+                                        "norm 2 parameter gradients",
+                                        "norm 2 gradient sum",
+                                        "proj input gradient",
+                                        "proj weight gradient",
+                                        "proj bias gradient",
+                                        "attention backward",
+                                        "qkv gradient concatenation",
+                                        "qkv input gradient",
+                                        "qkv weight gradient",
+                                        "qkv bias gradient",
+                                        "norm 1 backward",
+                                        "norm 1 parameter gradients",
+                                        "norm 1 gradient sum"});
+}
+
+TEST_CASE("a compiled layer joins residuals with norms and the softmax with what surrounds it") {
+  const LayerWork compiled = layer(work(kGpt, Fusion::compiled, false, true));
+  CHECK(script(compiled.forward) == Lines{"residual and norm 1", "qkv", "query copy", "key copy",
+                                          "value copy", "attention scores", "softmax",
+                                          "attention context", "context copy", "proj",
+                                          "residual and norm 2", "fc1", "activation", "fc2"});
+}
+
+// m h d bytes is one pass over the hidden states: 2 x 64 tokens of 128 bf16.
+TEST_CASE("bytes of norms and residuals are those of the table") {
+  constexpr std::int64_t kStates = 2 * 64 * 128 * 2;
+  const LayerWork eager = layer(work(kGpt, Fusion::eager, true, false));
+  CHECK(bytes_of(eager.forward, MemoryOp::layer_norm) == 2 * 2 * kStates);
+  CHECK(bytes_of(eager.forward, MemoryOp::elementwise) == 2 * 3 * kStates);
+  CHECK(bytes_of(eager.backward, MemoryOp::layer_norm) == 2 * (3 + 2) * kStates);
+  // Two gradient sums, the concatenation of q, k and v, and biases of 3 + 1 + 4 + 1 widths.
+  CHECK(bytes_of(eager.backward, MemoryOp::elementwise) == (2 * 3 + 2 * 3 + 9) * kStates);
+  const LayerWork compiled = layer(work(kGpt, Fusion::compiled, true, false));
+  CHECK(bytes_of(compiled.forward, MemoryOp::layer_norm) == 2 * 4 * kStates);
+  CHECK(bytes_of(compiled.forward, MemoryOp::elementwise) == 0);
+  CHECK(bytes_of(compiled.backward, MemoryOp::layer_norm) == 2 * (4 + 2) * kStates);
+}
+
+TEST_CASE("fusion changes no matrix multiplication and moves fewer bytes in fewer kernels") {
+  for (const Transformer& network : {kGpt, kLlama}) {
+    for (const bool fused_attention : {false, true}) {
+      for (const bool dropout : {false, true}) {
+        const NetworkWork by_hand = work(network, Fusion::by_hand, fused_attention, dropout);
+        const NetworkWork eager = work(network, Fusion::eager, fused_attention, dropout);
+        const NetworkWork compiled = work(network, Fusion::compiled, fused_attention, dropout);
+        for (std::size_t kind = 0; kind < 3; ++kind) {
+          CHECK(sum_of_flops(eager.kinds[kind].forward) ==
+                sum_of_flops(by_hand.kinds[kind].forward));
+          CHECK(sum_of_flops(compiled.kinds[kind].backward) ==
+                sum_of_flops(by_hand.kinds[kind].backward));
+          CHECK(sum_of_flops(eager.kinds[kind].backward) ==
+                sum_of_flops(by_hand.kinds[kind].backward));
+          CHECK(eager.kinds[kind].parameters == by_hand.kinds[kind].parameters);
+          if (kind > 0) CHECK(traffic(compiled.kinds[kind]) < traffic(eager.kinds[kind]));
+        }
+        CHECK(layer(compiled).forward.size() < layer(eager).forward.size());
+        CHECK(traffic(layer(by_hand)) < traffic(layer(eager)));
+      }
+    }
+  }
+}
+
+TEST_CASE("autograd keeps what Korthikanti et al. count, and an eager gate one tensor more") {
+  const auto kept = [](const Transformer& network, Fusion fusion) {
+    return layer(work(network, fusion, false, true)).activations;
+  };
+  CHECK(kept(kGpt, Fusion::eager) == kept(kGpt, Fusion::by_hand));
+  CHECK(kept(kGpt, Fusion::compiled) == kept(kGpt, Fusion::by_hand));
+  CHECK(kept(kLlama, Fusion::compiled) == kept(kLlama, Fusion::by_hand));
+  CHECK(kept(kLlama, Fusion::eager) - kept(kLlama, Fusion::by_hand) == Bytes(2 * 64 * 384 * 2));
+}
+
+// 128 tokens of 1000 logits. Eager holds fp32 log-probabilities, their gradient and that of the
+// logits at once: 12 bytes; compiled the logits and their gradient.
+TEST_CASE("the loss keeps log-probabilities eagerly, logits compiled") {
+  constexpr std::int64_t kLogits = 2 * 64 * 1000;
+  constexpr std::int64_t kInputs = 2 * (2 * 64 * 128);
+  const auto logits = [](Fusion fusion, Dtype compute) {
+    return work(kGpt, fusion, true, false, compute).kinds[2];
+  };
+  CHECK(logits(Fusion::eager, Dtype::bf16).activations == Bytes(4 * kLogits + 2 * kInputs));
+  CHECK(logits(Fusion::eager, Dtype::bf16).workspace == Bytes(8 * kLogits));
+  CHECK(logits(Fusion::compiled, Dtype::bf16).activations == Bytes(2 * kLogits + 2 * kInputs));
+  CHECK(logits(Fusion::compiled, Dtype::bf16).workspace == Bytes(2 * kLogits));
+  CHECK(logits(Fusion::eager, Dtype::fp32).activations == Bytes(4 * kLogits + 4 * kInputs));
+  CHECK(logits(Fusion::eager, Dtype::fp32).workspace == Bytes(8 * kLogits));
+  // Copies between bf16 and fp32, and the zeros of the loss's gradient.
+  const auto elementwise = [&](Dtype compute) {
+    const LayerWork work = logits(Fusion::eager, compute);
+    return bytes_of(work.forward, MemoryOp::elementwise) +
+           bytes_of(work.backward, MemoryOp::elementwise);
+  };
+  CHECK(elementwise(Dtype::bf16) == (6 + 4 + 6) * kLogits);
+  CHECK(elementwise(Dtype::fp32) == 4 * kLogits);
+}
+
+TEST_CASE("full recomputation keeps a layer's input and restores the rest beside its gradients") {
+  Execution how = execution(2, 64, 1, false, Recompute::full);
+  how.fusion = Fusion::eager;
+  how.fused_attention = true;
+  const LayerWork recomputed = layer(network_work(kGpt, how));
+  how.recompute = Recompute::none;
+  const LayerWork kept = layer(network_work(kGpt, how));
+  CHECK(recomputed.activations == Bytes(2 * 64 * 128 * 2));
+  CHECK(recomputed.activations + recomputed.workspace == kept.activations + kept.workspace);
+  CHECK(kept.workspace == Bytes(2 * 2 * 64 * 512 * 2));  // around the activation function
+  CHECK(recomputed.recompute.size() == kept.forward.size());
+}

@@ -1,0 +1,88 @@
+// A step as PyTorch runs it on one GPU: gradients that come and go, and a host that launches.
+#include <doctest/doctest.h>
+
+#include "sim/simulate/summarize.h"
+#include "tests/simulate/toy.h"
+
+using namespace trainyard;
+
+namespace {
+
+Job job(Fusion fusion, int microbatches) {
+  Transformer network;
+  network.layers = 4;
+  network.hidden = 256;
+  network.heads = network.kv_heads = 4;
+  network.head_size = 64;
+  network.ffn_hidden = 1024;
+  network.vocabulary = 512;
+  network.dropout = false;
+  Job result;
+  result.network = network;
+  result.cluster = toy::cluster(1, 1);
+  result.recipe.global_batch = microbatches;
+  result.recipe.sequence_length = 64;
+  result.recipe.fused_attention = true;
+  result.recipe.fusion = fusion;
+  result.plan.degrees = {1, 1, 1};
+  return result;
+}
+
+std::int64_t resident_gradients(const Job& job) {
+  std::int64_t bytes = 0;
+  const std::unique_ptr<Step> step =
+      simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+  for (const MemoryEffect& effect : step->plan.stages[0].program.resident) {
+    if (effect.category == static_cast<std::uint8_t>(MemoryKind::gradients)) bytes += effect.bytes;
+  }
+  return bytes;
+}
+
+std::int64_t kernels(const Job& job) {
+  const std::unique_ptr<Step> step =
+      simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+  std::int64_t count = 0;
+  const Program& program = step->plan.stages[0].program;
+  for (const auto& call : program.calls) {
+    for (const Op& op : program.blocks[call.block].ops)
+      count += op.launches;
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("with one micro-batch gradients are allocated in the backward pass and all given back") {
+  const std::int64_t parameters = parameter_count(job(Fusion::eager, 1).network, 64);
+  CHECK(resident_gradients(job(Fusion::by_hand, 1)) == 2 * parameters);
+  CHECK(resident_gradients(job(Fusion::eager, 2)) == 2 * parameters);
+  CHECK(resident_gradients(job(Fusion::eager, 1)) == 0);
+
+  const std::unique_ptr<Step> step = simulate_step(job(Fusion::eager, 1));
+  std::int64_t held = 0, given_back = 0;
+  for (const MemoryEffect& effect : step->plan.stages[0].program.effects) {
+    if (effect.category != static_cast<std::uint8_t>(MemoryKind::gradients)) continue;
+    (effect.bytes > 0 ? held : given_back) += effect.bytes;
+  }
+  CHECK(held == 2 * parameters);
+  CHECK(given_back == -2 * parameters);
+}
+
+// The optimizer's peak: weights 2, gradients 2 and their fp32 copy 4, states 12 bytes.
+TEST_CASE("a network with few activations peaks at the optimizer's fp32 gradients") {
+  const Job eager = job(Fusion::eager, 1);
+  const StepReport report = summarize(eager, *simulate_step(eager));
+  CHECK(report.memory.peak == Bytes(20 * parameter_count(eager.network, 64)));
+}
+
+TEST_CASE("a step with slow launches takes the host's time for its kernels") {
+  Job slow = job(Fusion::eager, 1);
+  slow.recipe.launch_time = std::chrono::milliseconds(1);
+  const Duration end = std::get<Trace>(simulate_step(slow)->outcome).end;
+  const Duration host = kernels(slow) * Duration(*slow.recipe.launch_time);
+  CHECK(end > host);
+  CHECK(end < host + Duration(std::chrono::milliseconds(1)));
+  slow.recipe.launch_time = Duration(0);
+  CHECK(std::get<Trace>(simulate_step(slow)->outcome).end < host / 10);
+  CHECK(kernels(job(Fusion::compiled, 1)) < kernels(slow));
+}
