@@ -34,12 +34,15 @@ class ProgramBuilder {
   }
   // Bytes held from the next compute op's begin until release() names the same owner and category.
   void hold(MemoryKind kind, Bytes bytes, const std::string& owner);
-  // Given back when the last compute op of the block so far ends. Requires: one has been written.
+  // Given back when the last compute op of the block so far ends.
   void release(MemoryKind kind, Bytes bytes, const std::string& owner);
   void resident(MemoryKind kind, Bytes bytes, const std::string& owner);
 
   // Kernels become segments, which end where a collective stands; `where` begins each label.
   void work(const std::vector<WorkItem>& items, const std::string& where, OpGroup group);
+  // A compute op without kernels, if the block has none yet or none that holds what hold() asked
+  // for.
+  void settle(const std::string& label);
   void collective(CollectivePort port, const CollectiveSpec& spec, const std::string& label);
   void send(ChannelPort port, Bytes bytes, const std::string& label);
   void receive(ChannelPort port, Bytes bytes, const std::string& label);

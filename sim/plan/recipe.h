@@ -11,6 +11,7 @@
 #include "models/kernel.h"
 #include "models/layer_work.h"
 #include "sim/base/units.h"
+#include "sim/plan/custom_schedule.h"
 
 namespace trainyard {
 
@@ -71,7 +72,8 @@ struct ParallelPlan {
     return degrees.tensor * degrees.context * degrees.data / (expert * expert_tensor);
   }
 
-  std::string schedule = "1f1b";  // a name of kSchedules (sim/plan/schedule.h)
+  std::string schedule = "1f1b";  // a name of schedules() (sim/plan/schedule.h), or "custom"
+  CustomSchedule custom;          // if it is
   int chunks = 1;                 // virtual stages per stage
   LayerSplit layer_split = LayerSplit::uniform;
   std::vector<int> layers_per_chunk;  // LayerSplit::list: [chunk * stages + stage]

@@ -13,6 +13,7 @@
 
 #include "models/network.h"
 #include "sim/engine/program.h"
+#include "sim/plan/pipeline_messages.h"
 #include "sim/plan/rank_map.h"
 #include "sim/plan/recipe.h"
 #include "sim/plan/schedule.h"
@@ -32,13 +33,18 @@ enum class StreamKind : std::uint8_t {
   send_backward,
   receive_forward,
   receive_backward,
+  // Of chunks and copies of the network that go up the stages.
+  send_forward_up,
+  send_backward_up,
+  receive_forward_up,
+  receive_backward_up,
 };
-inline constexpr int kStreams = 9;
+inline constexpr int kStreams = 13;
 
 // What an op belongs to, by Op::group.
 enum class OpGroup : std::uint8_t { compute, optimizer, tensor, context, expert, data, pipeline };
 
-// Op::port of collectives, and of sends and receives.
+// Op::port of collectives; that of sends and receives is a ChannelPort.
 enum class CollectivePort : std::uint8_t {
   tensor,
   context,
@@ -48,12 +54,6 @@ enum class CollectivePort : std::uint8_t {
   expert_data,  // gradients of routed experts
 };
 inline constexpr std::size_t kCollectivePorts = 6;
-enum class ChannelPort : std::uint8_t {
-  to_next,        // activations to the following virtual stage
-  from_previous,  // activations from the one before
-  to_previous,    // gradients back
-  from_next,
-};
 
 // Categories of the memory ledger, by MemoryEffect::category.
 enum class MemoryKind : std::uint8_t {
@@ -72,21 +72,39 @@ struct CollectiveSpec {
 };
 
 // What a call of a program is for.
-enum class CallKind : std::uint8_t { forward, backward, step };
+enum class CallKind : std::uint8_t {
+  forward,
+  backward,
+  backward_input,
+  backward_weight,
+  pair,  // a forward, and the backward of another micro-batch
+  step,
+};
 struct CallInfo {
   CallKind kind = CallKind::forward;
-  int microbatch = 0, chunk = 0;
+  int microbatch = 0;
+  int chunk = 0;                // the part of the stage, if it holds several copies
+  int backward_microbatch = 0;  // of a pair
+  int backward_chunk = 0;
 };
 
 struct StageProgram {
   Program program;
-  std::vector<CallInfo> calls;  // by Program::calls
-  std::int64_t parameters = 0;  // held by one rank of the stage
+  std::vector<CallInfo> calls;           // by Program::calls
+  std::vector<std::size_t> round_calls;  // by round: how many calls are done when it is
+  std::int64_t parameters = 0;           // held by one rank of the stage
+};
+
+// Steps that programs hold one after another without a flush, and which of them is what a step
+// takes: from the end of the one before to its own. One if the pipeline is flushed.
+struct Rounds {
+  int count = 1, measured = 0;
 };
 
 struct StepPlan {
   PipelineShape shape;
-  std::vector<ChainRange> layers;  // by chunk * stages + stage
+  Rounds rounds;
+  std::vector<ChainRange> layers;  // by virtual stage
   std::vector<StageProgram> stages;
   std::vector<Kernel> kernels;  // by Program::kernels
   std::vector<bool> routed;     // of those, which work follows the load of a rank's experts
@@ -103,8 +121,10 @@ OpGroup group_of(CollectivePort port);
 
 // The groups of ranks that communicate on a port, each rank in one; empty where every group is a
 // rank alone. Gradients are summed over the data-parallel and the context-parallel ranks: both have
-// seen other tokens with the same parameters.
-std::vector<std::vector<Rank>> groups_of(const RankGrids& ranks, CollectivePort port);
+// seen other tokens with the same parameters; and over both copies of the network, if there are
+// two.
+std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankGrids& ranks,
+                                         CollectivePort port);
 
 // Micro-batches per replica and step: global_batch / (data * micro_batch).
 int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan);
@@ -113,7 +133,12 @@ int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan);
 Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan);
 
 // Requires: degrees that divide what they must (sim/scenario validates), a known schedule that
-// supports the shape. `work` is network_work(network, execution(recipe, plan)).
-StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan);
+// supports the shape. `work` is network_work(network, execution(recipe, plan)). Schedules that need
+// times find them in `inputs`.
+StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan,
+                   const ScheduleInputs& inputs = {});
+
+// The shape of a plan's pipeline. Requires: a known schedule.
+PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan);
 
 }  // namespace trainyard

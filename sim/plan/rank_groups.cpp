@@ -1,0 +1,100 @@
+// Which ranks communicate on which port.
+#include <algorithm>
+
+#include "sim/base/check.h"
+#include "sim/plan/placement.h"
+#include "sim/plan/step_plan.h"
+
+namespace trainyard {
+namespace {
+
+using Groups = std::vector<std::vector<Rank>>;
+
+Groups groups_along(const RankMap& ranks, Axis axis) {
+  Groups groups;
+  for (int g = 0; g < ranks.groups(axis); ++g)
+    groups.push_back(ranks.group(ranks.first_of_group(g, axis), axis));
+  return groups;
+}
+
+// Ranks that have seen other tokens with the same parameters.
+Groups replicas(const RankMap& ranks) {
+  if (ranks.size(Axis::context) == 1) return groups_along(ranks, Axis::data);
+  Groups groups;
+  for (int g = 0; g < ranks.groups(Axis::data); ++g) {
+    const Rank first = ranks.first_of_group(g, Axis::data);
+    if (ranks.coordinate(first, Axis::context) == 0)
+      groups.push_back(ranks.group(first, Axis::data, Axis::context));
+  }
+  return groups;
+}
+
+// With two copies of the network, stage s and its mirror image hold the same virtual stages, one of
+// each copy: their groups become one.
+Groups over_copies(const StepPlan& plan, const RankMap& ranks, Groups groups) {
+  if (directions(plan.shape) == 1) return groups;
+  Groups joined;
+  for (std::vector<Rank>& group : groups) {
+    const int stage = ranks.coordinate(group.front(), Axis::pipeline);
+    const int mirror = plan.shape.stages - 1 - stage;
+    if (mirror < stage) continue;
+    const std::size_t own = group.size();
+    for (std::size_t i = 0; i < own; ++i)
+      group.push_back(ranks.peer(group[i], Axis::pipeline, mirror));
+    std::sort(group.begin(), group.end());
+    joined.push_back(std::move(group));
+  }
+  return joined;
+}
+
+Groups groups_on(const StepPlan& plan, const RankGrids& ranks, CollectivePort port) {
+  switch (port) {
+    case CollectivePort::tensor: return groups_along(ranks.dense, Axis::tensor);
+    case CollectivePort::context: return groups_along(ranks.dense, Axis::context);
+    case CollectivePort::expert: return groups_along(ranks.experts, Axis::context);
+    case CollectivePort::expert_tensor: return groups_along(ranks.experts, Axis::tensor);
+    case CollectivePort::data: return over_copies(plan, ranks.dense, replicas(ranks.dense));
+    case CollectivePort::expert_data:
+      return over_copies(plan, ranks.experts, groups_along(ranks.experts, Axis::data));
+  }
+  TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
+  return {};
+}
+
+}  // namespace
+
+StreamKind stream_of(CollectivePort port) {
+  switch (port) {
+    case CollectivePort::tensor: return StreamKind::tensor;
+    case CollectivePort::context: return StreamKind::context;
+    case CollectivePort::expert:
+    case CollectivePort::expert_tensor: return StreamKind::expert;
+    case CollectivePort::data:
+    case CollectivePort::expert_data: return StreamKind::data;
+  }
+  TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
+  return StreamKind::tensor;
+}
+
+OpGroup group_of(CollectivePort port) {
+  switch (port) {
+    case CollectivePort::tensor: return OpGroup::tensor;
+    case CollectivePort::context: return OpGroup::context;
+    case CollectivePort::expert:
+    case CollectivePort::expert_tensor: return OpGroup::expert;
+    case CollectivePort::data:
+    case CollectivePort::expert_data: return OpGroup::data;
+  }
+  TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
+  return OpGroup::tensor;
+}
+
+std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankGrids& ranks,
+                                         CollectivePort port) {
+  Groups groups = groups_on(plan, ranks, port);
+  // All groups of a port are of one size.
+  if (!groups.empty() && groups.front().size() == 1) groups.clear();
+  return groups;
+}
+
+}  // namespace trainyard
