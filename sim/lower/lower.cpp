@@ -188,7 +188,7 @@ std::uint32_t Lowering::add_table(Connection of, const GroupShape& shape) {
 }
 
 void Lowering::add_groups(CollectivePort port) {
-  for (const std::vector<Rank>& group : groups_of(ranks_, port)) {
+  for (const std::vector<Rank>& group : groups_of(plan_, ranks_, port)) {
     RankStructure::Edge edge;
     std::vector<int> gpus;
     for (const Rank rank : group) {

@@ -25,6 +25,7 @@ struct TrainingRecipe {
   Optimizer optimizer = Optimizer::adam;
   Recompute recompute = Recompute::none;
   bool fused_attention = false;
+  bool gradient_clipping = false;  // by the norm of all gradients
 };
 
 // The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-dp-pp.
@@ -43,6 +44,21 @@ struct ParallelDegrees {
 // logits count), or as a list of one number per stage and chunk, in forward order (chunk-major).
 enum class LayerSplit : std::uint8_t { uniform, balanced, list };
 
+// What a scenario says under /parallelism/data_parallel beside the buckets. Which strategy reads
+// which: StrategyEntry::accepts (sim/plan/data_parallel.h).
+struct DataParallelOptions {
+  std::string kind = "allreduce";  // a name of data_parallel_strategies()
+  int shard_size = 0;              // ranks that share one copy
+  int prefetch_layers = 1;         // layers gathered ahead of the one that computes
+  bool limit_all_gathers = true;   // false: gathers run ahead as far as the host lets them
+  bool reshard_after_forward = true;
+  bool overlap_param_gather = true;
+  bool all_reduce_gradients = false;
+  std::optional<Dtype> reduce_dtype;            // empty: TrainingRecipe::gradients
+  std::optional<bool> reduce_every_microbatch;  // empty: as the strategy does
+};
+inline constexpr int kMostPrefetchLayers = 2;
+
 struct ParallelPlan {
   ParallelDegrees degrees;
   std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::data, Axis::pipeline};
@@ -58,6 +74,7 @@ struct ParallelPlan {
   Bytes bucket_size = Bytes(std::int64_t{25} << 20);       // of gradients reduced together
   Bytes first_bucket_size = Bytes(std::int64_t{1} << 20);  // PyTorch DDP starts with a small one
   bool overlap_backward = true;  // buckets are reduced while backward goes on
+  DataParallelOptions data_parallel;
 };
 
 // Slows the kernels of one rank: duration x factor, factor = numerator / denominator > 0.

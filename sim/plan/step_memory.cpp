@@ -17,22 +17,46 @@ std::int64_t moments(Optimizer optimizer) {
   return 0;
 }
 
-}  // namespace
-
-StateBytes state_bytes(std::int64_t parameters, const TrainingRecipe& recipe) {
-  const std::int64_t single = size_of(Dtype::fp32).count();
-  const std::int64_t kept = moments(recipe.optimizer) + (has_master_copy(recipe) ? 1 : 0);
-  return {.parameters = parameters * size_of(recipe.compute),
-          .gradients = parameters * size_of(recipe.gradients),
-          .optimizer_state = Bytes(parameters * kept * single)};
+// Bytes of one parameter in each state.
+StateBytes per_parameter(const TrainingRecipe& recipe, bool layer_units) {
+  const Bytes single = size_of(Dtype::fp32);
+  const Bytes weight = size_of(stored_type(recipe.compute));
+  const bool master = has_master_copy(recipe);
+  if (layer_units) {
+    const Bytes own = master ? single : weight;
+    return {own, own, moments(recipe.optimizer) * single};
+  }
+  return {weight, size_of(recipe.gradients),
+          (moments(recipe.optimizer) + (master ? 1 : 0)) * single};
 }
 
-MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& recipe) {
-  const StateBytes state = state_bytes(parameters, recipe);
-  const bool master = has_master_copy(recipe);
+}  // namespace
+
+Dtype stored_type(Dtype compute) {
+  return compute == Dtype::fp8 ? Dtype::bf16 : compute;
+}
+
+std::int64_t shard_of(std::int64_t parameters, int shards) {
+  return (parameters + shards - 1) / shards;
+}
+
+StateBytes state_bytes(std::int64_t parameters, const TrainingRecipe& recipe,
+                       const DataParallelStrategy& strategy) {
+  const StateBytes each = per_parameter(recipe, strategy.layer_units);
+  return {shard_of(parameters, strategy.parameter_shards) * each.parameters,
+          shard_of(parameters, strategy.gradient_shards) * each.gradients,
+          shard_of(parameters, strategy.optimizer_shards) * each.optimizer_state};
+}
+
+MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& recipe,
+                             const DataParallelStrategy& strategy) {
+  const StateBytes each = per_parameter(recipe, strategy.layer_units);
+  const std::int64_t own = shard_of(parameters, strategy.optimizer_shards);
+  const bool reads_master = has_master_copy(recipe) && !strategy.layer_units;
   return {.op = MemoryOp::optimizer,
-          .read = state.gradients + state.optimizer_state + (master ? Bytes(0) : state.parameters),
-          .written = state.optimizer_state + state.parameters};
+          .read = own * (each.gradients + each.optimizer_state +
+                         (reads_master ? Bytes(0) : each.parameters)),
+          .written = own * (each.optimizer_state + each.parameters)};
 }
 
 }  // namespace trainyard

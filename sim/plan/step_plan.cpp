@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <tuple>
 
 #include "sim/base/check.h"
-#include "sim/plan/gradient_buckets.h"
+#include "sim/plan/data_parallel_writer.h"
 #include "sim/plan/program_builder.h"
-#include "sim/plan/step_memory.h"
 
 namespace trainyard {
 namespace {
@@ -24,15 +25,11 @@ class StageBuilder {
         plan_(plan),
         stage_(stage),
         builder_(step),
-        buckets_(plan.first_bucket_size, plan.bucket_size) {}
+        data_(builder_, step, work, recipe, plan) {}
 
   StageProgram build(const std::vector<Slot>& order);
 
  private:
-  struct ChunkBlocks {
-    std::uint32_t forward = 0, backward = 0, reducing = 0;
-  };
-
   const LayerWork& layer(int place) const {
     return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
   }
@@ -48,14 +45,11 @@ class StageBuilder {
     const std::int64_t parts = plan_.degrees.tensor;
     return Bytes((layer(place).output.count() + parts - 1) / parts);
   }
-  bool reduces() const { return plan_.degrees.data > 1; }
 
   std::int64_t stage_parameters() const;
-  void hold_states(std::int64_t parameters);
-  std::uint32_t forward_block(int chunk);
-  std::uint32_t backward_block(int chunk, bool reducing);
+  std::uint32_t forward_block(int chunk, PassRole role);
+  std::uint32_t backward_block(int chunk, PassRole role);
   std::uint32_t step_block(std::int64_t parameters);
-  void reduce(const std::vector<Bytes>& buckets);
   void wait_for_sends();
 
   StepPlan& step_;
@@ -64,8 +58,7 @@ class StageBuilder {
   const ParallelPlan& plan_;
   int stage_;
   ProgramBuilder builder_;
-  GradientBuckets buckets_;
-  int buckets_sent_ = 0;
+  DataParallelWriter data_;
 };
 
 std::int64_t StageBuilder::stage_parameters() const {
@@ -80,112 +73,85 @@ std::int64_t StageBuilder::stage_parameters() const {
   return parameters;
 }
 
-void StageBuilder::hold_states(std::int64_t parameters) {
-  const StateBytes states = state_bytes(parameters, recipe_);
-  builder_.resident(MemoryKind::parameters, states.parameters, "parameters");
-  builder_.resident(MemoryKind::gradients, states.gradients, "gradients");
-  builder_.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
-}
-
 void StageBuilder::wait_for_sends() {
   if (plan_.overlap_p2p || step_.shape.stages == 1) return;
   builder_.compute_waits_for(static_cast<StreamSet>(stream_bit(StreamKind::send_forward) |
                                                     stream_bit(StreamKind::send_backward)));
 }
 
-std::uint32_t StageBuilder::forward_block(int chunk) {
+std::uint32_t StageBuilder::forward_block(int chunk, PassRole role) {
   const auto [first, last] = range(chunk);
   builder_.begin_block();
   wait_for_sends();
+  data_.begin(Pass::forward, range(chunk), role);
   if (!is_first(chunk))
     builder_.receive(ChannelPort::from_previous, message_after(first - 1), "receive activations");
   for (int place = first; place < last; ++place) {
+    data_.before(place);
     builder_.hold(MemoryKind::activations, layer(place).activations, place_name(work_, place));
     builder_.work(layer(place).forward, place_name(work_, place) + " forward", OpGroup::compute);
+    data_.after(place);
   }
+  data_.end();
   if (!is_last(chunk))
     builder_.send(ChannelPort::to_next, message_after(last - 1), "send activations");
   return builder_.end_block();
 }
 
-std::uint32_t StageBuilder::backward_block(int chunk, bool reducing) {
+std::uint32_t StageBuilder::backward_block(int chunk, PassRole role) {
   const auto [first, last] = range(chunk);
   builder_.begin_block();
   wait_for_sends();
+  data_.begin(Pass::backward, range(chunk), role);
   if (!is_last(chunk))
     builder_.receive(ChannelPort::from_next, message_after(last - 1), "receive gradients");
   for (int place = last - 1; place >= first; --place) {
     const LayerWork& work = layer(place);
     const std::string name = place_name(work_, place);
+    data_.before(place);
     builder_.hold(MemoryKind::workspace, work.workspace, name);
     builder_.work(work.recompute, name + " recompute", OpGroup::compute);
     builder_.work(work.backward, name + " backward", OpGroup::compute);
     builder_.release(MemoryKind::workspace, work.workspace, name);
     builder_.release(MemoryKind::activations, work.activations, name);
-    if (reducing) reduce(buckets_.add(work.parameters * size_of(recipe_.gradients)));
+    data_.after(place);
   }
-  if (reducing) reduce(buckets_.flush());
+  data_.end();
   if (!is_first(chunk))
     builder_.send(ChannelPort::to_previous, message_after(first - 1), "send gradients");
   return builder_.end_block();
 }
 
-void StageBuilder::reduce(const std::vector<Bytes>& buckets) {
-  for (const Bytes bytes : buckets) {
-    builder_.collective(CollectivePort::data, {CollectiveKind::all_reduce, bytes},
-                        fmt::format("all-reduce gradient bucket {}", buckets_sent_++));
-  }
-}
-
 std::uint32_t StageBuilder::step_block(std::int64_t parameters) {
   builder_.begin_block();
   wait_for_sends();
-  if (reduces() && !plan_.overlap_backward) {
-    reduce(buckets_.add(parameters * size_of(recipe_.gradients)));
-    reduce(buckets_.flush());
-  }
-  if (reduces()) builder_.compute_waits_for(stream_bit(StreamKind::data));
-  builder_.work({NamedKernel{"optimizer step", optimizer_kernel(parameters, recipe_)}}, "optimizer",
-                OpGroup::optimizer);
+  data_.step(parameters);
   return builder_.end_block();
 }
 
 StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   StageProgram stage;
   stage.parameters = stage_parameters();
-  hold_states(stage.parameters);
-
-  // Gradients are complete, and may be reduced, in the last backward of each chunk.
-  std::vector<std::size_t> last_backward(static_cast<std::size_t>(step_.shape.chunks));
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    TRAINYARD_CHECK(order[i].pass == Pass::forward || order[i].pass == Pass::backward,
-                    "a split backward has no program yet");
-    if (order[i].pass == Pass::backward)
-      last_backward[static_cast<std::size_t>(order[i].chunk)] = i;
-  }
+  data_.hold_states(stage.parameters);
 
   // Blocks are written when they are first called, so that buckets are numbered in the order in
   // which they leave.
-  constexpr std::uint32_t kUnwritten = ~0U;
-  std::vector<ChunkBlocks> blocks(static_cast<std::size_t>(step_.shape.chunks),
-                                  {kUnwritten, kUnwritten, kUnwritten});
+  std::map<std::tuple<Pass, int, PassRole>, std::uint32_t> blocks;
   const auto add_call = [&](std::uint32_t block, const CallInfo& info) {
     builder_.call(block, static_cast<std::uint32_t>(info.microbatch));
     stage.calls.push_back(info);
   };
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Slot& slot = order[i];
-    ChunkBlocks& chunk = blocks[static_cast<std::size_t>(slot.chunk)];
-    if (slot.pass == Pass::forward) {
-      if (chunk.forward == kUnwritten) chunk.forward = forward_block(slot.chunk);
-      add_call(chunk.forward, {CallKind::forward, slot.microbatch, slot.chunk});
-      continue;
-    }
-    const bool reducing = reduces() && plan_.overlap_backward &&
-                          last_backward[static_cast<std::size_t>(slot.chunk)] == i;
-    std::uint32_t& block = reducing ? chunk.reducing : chunk.backward;
-    if (block == kUnwritten) block = backward_block(slot.chunk, reducing);
-    add_call(block, {CallKind::backward, slot.microbatch, slot.chunk});
+    TRAINYARD_CHECK(slot.pass == Pass::forward || slot.pass == Pass::backward,
+                    "a split backward has no program yet");
+    const bool forward = slot.pass == Pass::forward;
+    const PassRole role = data_.role(order, i);
+    const auto [block, is_new] = blocks.try_emplace({slot.pass, slot.chunk, role});
+    if (is_new)
+      block->second = forward ? forward_block(slot.chunk, role) : backward_block(slot.chunk, role);
+    add_call(block->second,
+             {forward ? CallKind::forward : CallKind::backward, slot.microbatch, slot.chunk});
   }
   add_call(step_block(stage.parameters), {CallKind::step, 0, 0});
   stage.program = builder_.finish();
@@ -197,7 +163,9 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
 StreamKind stream_of(CollectivePort port) {
   switch (port) {
     case CollectivePort::tensor: return StreamKind::tensor;
-    case CollectivePort::data: return StreamKind::data;
+    case CollectivePort::data:
+    case CollectivePort::norm: return StreamKind::data;
+    case CollectivePort::replica: return StreamKind::replica;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return StreamKind::tensor;
@@ -206,13 +174,54 @@ StreamKind stream_of(CollectivePort port) {
 OpGroup group_of(CollectivePort port) {
   switch (port) {
     case CollectivePort::tensor: return OpGroup::tensor;
-    case CollectivePort::data: return OpGroup::data;
+    case CollectivePort::data:
+    case CollectivePort::replica:
+    case CollectivePort::norm: return OpGroup::data;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return OpGroup::tensor;
 }
 
-std::vector<std::vector<Rank>> groups_of(const RankMap& ranks, CollectivePort port) {
+namespace {
+
+// Parts of every group along the data axis: `size` places from each multiple of it, or every
+// size-th place.
+std::vector<std::vector<Rank>> parts_of_data(const RankMap& ranks, int size, bool neighbours) {
+  std::vector<std::vector<Rank>> groups;
+  const int all = ranks.size(Axis::data);
+  for (int g = 0; g < ranks.groups(Axis::data); ++g) {
+    const Rank first = ranks.first_of_group(g, Axis::data);
+    for (int part = 0; part < (neighbours ? all / size : size); ++part) {
+      std::vector<Rank>& group = groups.emplace_back();
+      const int begin = neighbours ? part * size : part;
+      const int end = neighbours ? begin + size : all;
+      for (int place = begin; place < end; place += neighbours ? 1 : size)
+        group.push_back(ranks.peer(first, Axis::data, place));
+    }
+  }
+  return groups;
+}
+
+std::vector<std::vector<Rank>> groups_of_norm(const StepPlan& plan, const RankMap& ranks) {
+  if (plan.collectives[static_cast<std::size_t>(CollectivePort::norm)].empty()) return {};
+  const int parts = plan.gradients_sharded ? 1 : ranks.size(Axis::data);
+  std::vector<std::vector<Rank>> groups(static_cast<std::size_t>(parts));
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    const auto rank = static_cast<Rank>(r);
+    groups[static_cast<std::size_t>(ranks.coordinate(rank, Axis::data) % parts)].push_back(rank);
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ranks,
+                                         CollectivePort port) {
+  if (port == CollectivePort::norm) return groups_of_norm(plan, ranks);
+  const bool in_parts = plan.shard_ranks > 0 && plan.shard_ranks < ranks.size(Axis::data);
+  if (in_parts && port != CollectivePort::tensor)
+    return parts_of_data(ranks, plan.shard_ranks, port == CollectivePort::data);
+  if (port == CollectivePort::replica) return {};
   const Axis axis = port == CollectivePort::tensor ? Axis::tensor : Axis::data;
   std::vector<std::vector<Rank>> groups;
   if (ranks.size(axis) == 1) return groups;
@@ -247,6 +256,10 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe,
   TRAINYARD_CHECK(!schedule->unsupported(step.shape), "schedule {} does not support this shape",
                   plan.schedule);
   step.layers = split_layers(work, step.shape, plan.layer_split, plan.layers_per_chunk);
+
+  const DataParallelStrategy strategy = strategy_of(plan, recipe);
+  if (strategy.replicas > 1) step.shard_ranks = plan.degrees.data / strategy.replicas;
+  step.gradients_sharded = strategy.optimizer_shards > 1;
 
   for (int stage = 0; stage < step.shape.stages; ++stage) {
     StageBuilder builder(step, work, recipe, plan, stage);

@@ -30,15 +30,25 @@ enum class StreamKind : std::uint8_t {
   send_backward,
   receive_forward,
   receive_backward,
+  // Gathers of parameters take turns on two streams, so that a layer waits for its own and not for
+  // the one after it.
+  gather,
+  gather_second,
+  replica,
 };
-inline constexpr int kStreams = 7;
+inline constexpr int kStreams = 10;
 
 // What an op belongs to, by Op::group.
 enum class OpGroup : std::uint8_t { compute, optimizer, tensor, data, pipeline };
 
 // Op::port of collectives, and of sends and receives.
-enum class CollectivePort : std::uint8_t { tensor, data };
-inline constexpr std::size_t kCollectivePorts = 2;
+enum class CollectivePort : std::uint8_t {
+  tensor,
+  data,     // the replicas, or the part of them that shares one copy of what they shard
+  replica,  // ranks that hold the same shard, one of each such part
+  norm,     // ranks whose gradients (or shards of them) together are the network's
+};
+inline constexpr std::size_t kCollectivePorts = 4;
 enum class ChannelPort : std::uint8_t {
   to_next,        // activations to the following virtual stage
   from_previous,  // activations from the one before
@@ -83,8 +93,10 @@ struct StepPlan {
   // By CollectivePort, then by Op::subject of the collectives on that port.
   std::array<std::vector<CollectiveSpec>, kCollectivePorts> collectives;
   std::vector<Bytes> messages;  // ... of sends and receives
-  Flops model_flops;            // of one step over all ranks, without recomputation
-  Flops executed_flops;         // with it
+  int shard_ranks = 0;          // neighbours on the data axis that share one copy; 0: all of them
+  bool gradients_sharded = false;
+  Flops model_flops;     // of one step over all ranks, without recomputation
+  Flops executed_flops;  // with it
 };
 
 // The stream and the group of the report of collectives on a port.
@@ -92,8 +104,9 @@ StreamKind stream_of(CollectivePort port);
 OpGroup group_of(CollectivePort port);
 
 // The groups of ranks that communicate on a port, each rank in one; empty where every group is a
-// rank alone.
-std::vector<std::vector<Rank>> groups_of(const RankMap& ranks, CollectivePort port);
+// rank alone, and for ports that few plans use if this one does not.
+std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ranks,
+                                         CollectivePort port);
 
 // Micro-batches per replica and step: global_batch / (data * micro_batch).
 int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/base/check.h"
+#include "sim/plan/program_builder.h"
 
 namespace trainyard {
 namespace {
@@ -24,6 +25,9 @@ TimeCategory exposed_by(OpGroup group) {
   TRAINYARD_CHECK(false, "compute is no transfer");
   return TimeCategory::bubble;
 }
+
+constexpr unsigned kGathers =
+    stream_bit(StreamKind::gather) | stream_bit(StreamKind::gather_second);
 
 class Accountant {
  public:
@@ -108,7 +112,10 @@ class Accountant {
 
   void account_gap(Duration begin, const Span& next) {
     if (begin == next.begin) return;
-    account(begin, next.begin, in_flight(begin, next.begin, op(next).waits, &next), next.issued);
+    unsigned waits = op(next).waits;
+    // Gathers stand in line with the reductions of the same group.
+    if ((waits & kGathers) != 0) waits |= kGathers | stream_bit(StreamKind::data);
+    account(begin, next.begin, in_flight(begin, next.begin, waits, &next), next.issued);
   }
 
   void account_tail(Duration begin) {

@@ -1,0 +1,352 @@
+#include "sim/plan/data_parallel_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/check.h"
+#include "sim/plan/step_memory.h"
+
+namespace trainyard {
+namespace {
+
+constexpr StreamSet kGatherStreams =
+    static_cast<StreamSet>(stream_bit(StreamKind::gather) | stream_bit(StreamKind::gather_second));
+
+// Owners in the memory ledger.
+constexpr const char* kGathered = "gathered parameters";
+constexpr const char* kUnreduced = "unreduced gradients";
+constexpr const char* kAccumulated = "accumulated gradients";
+constexpr const char* kReduceBuffer = "gradients to reduce";
+constexpr const char* kGradients = "gradients";
+
+bool makes_weight_gradients(Pass pass) {
+  return pass == Pass::backward || pass == Pass::backward_weight;
+}
+
+std::int64_t divide_up(std::int64_t dividend, std::int64_t divisor) {
+  return (dividend + divisor - 1) / divisor;
+}
+
+}  // namespace
+
+DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& step,
+                                       const NetworkWork& work, const TrainingRecipe& recipe,
+                                       const ParallelPlan& plan)
+    : builder_(builder),
+      step_(step),
+      work_(work),
+      recipe_(recipe),
+      plan_(plan),
+      strategy_(strategy_of(plan, recipe)),
+      exchanges_(plan.degrees.data > 1),
+      // Between the forward and the backward pass of a micro-batch a stage runs others.
+      whole_step_(step.shape.stages > 1),
+      buckets_(plan.first_bucket_size, plan.bucket_size) {}
+
+void DataParallelWriter::hold_states(std::int64_t parameters) {
+  const StateBytes states = state_bytes(parameters, recipe_, strategy_);
+  builder_.resident(MemoryKind::parameters, states.parameters, "parameters");
+  if (!strategy_.layer_units)
+    builder_.resident(MemoryKind::gradients, states.gradients, kGradients);
+  builder_.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
+}
+
+// Gradients that are not kept whole cannot wait for the optimizer step.
+bool DataParallelWriter::reduces_in_backward() const {
+  return exchanges_ &&
+         (plan_.overlap_backward || strategy_.each_microbatch || strategy_.layer_units);
+}
+
+PassRole DataParallelWriter::role(const std::vector<Slot>& order, std::size_t at) {
+  if (ends_[0].empty()) {
+    for (std::vector<Ends>& ends : ends_)
+      ends.assign(static_cast<std::size_t>(step_.shape.chunks), {order.size(), 0});
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const bool forward = order[i].pass == Pass::forward;
+      if (!forward && !makes_weight_gradients(order[i].pass)) continue;
+      Ends& ends = ends_[forward ? 0 : 1][static_cast<std::size_t>(order[i].chunk)];
+      ends.first = std::min(ends.first, i);
+      ends.last = std::max(ends.last, i);
+    }
+  }
+  const bool forward = order[at].pass == Pass::forward;
+  const Ends& ends = ends_[forward ? 0 : 1][static_cast<std::size_t>(order[at].chunk)];
+  const bool keeps = strategy_.gathering == Gathering::each_pass && whole_step_;
+  PassRole role;
+  if (forward) {
+    role.first = at == ends.first && (keeps || strategy_.gathering == Gathering::first_forward);
+    return role;
+  }
+  role.first = at == ends.first && strategy_.layer_units;
+  role.last = at == ends.last && (keeps || (reduces_in_backward() && !strategy_.each_microbatch));
+  return role;
+}
+
+// A tied output matrix on the embedding's own rank is the same memory.
+std::int64_t DataParallelWriter::parameters_of(int place) const {
+  const auto work_at = [&](int at) -> const LayerWork& {
+    return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(at)])];
+  };
+  std::int64_t parameters = work_at(place).parameters;
+  if (strategy_.keeps_ends && step_.shape.stages == 1 && place == 0)
+    parameters -= work_at(static_cast<int>(work_.chain.size()) - 1).tied_parameters;
+  return parameters;
+}
+
+bool DataParallelWriter::is_root(int place) const {
+  return strategy_.keeps_ends && !work_.divisible[static_cast<std::size_t>(place)];
+}
+
+bool DataParallelWriter::is_kept(int place) const {
+  if (strategy_.keeps_layers) return true;
+  if (!strategy_.keeps_ends || whole_step_) return false;
+  const auto after = work_.divisible.begin() + place + 1;
+  return std::find(after, work_.divisible.end(), true) == work_.divisible.end();
+}
+
+void DataParallelWriter::add_unit(int enters, int leaves, std::int64_t parameters, bool kept,
+                                  std::string name) {
+  const bool forward = pass_ == Pass::forward;
+  const bool is_end = forward ? role_.first : role_.last;
+  Unit unit{.enters = enters, .leaves = leaves, .parameters = parameters, .name = std::move(name)};
+  if (strategy_.gathering == Gathering::each_pass) {
+    unit.gathers = forward ? !kept || !whole_step_ || is_end : !kept;
+    unit.frees = forward ? !kept : !kept || !whole_step_ || is_end;
+  } else {
+    unit.gathers = true;  // list_buckets() is called for the first forward pass only
+  }
+  // Depth 2 takes turns on the two streams.
+  const bool second = strategy_.prefetch > 1 && units_.size() % 2 == 1;
+  unit.stream = second ? StreamKind::gather_second : StreamKind::gather;
+  units_.push_back(std::move(unit));
+}
+
+// In the order of the pass. The root unit is gathered before all others and is done with the last
+// of its places backward.
+void DataParallelWriter::list_units(ChainRange range) {
+  const bool forward = pass_ == Pass::forward;
+  const int entry = forward ? range.first : range.last - 1;
+  const int exit = forward ? range.last - 1 : range.first;
+  std::int64_t root = 0;
+  for (int place = range.first; place < range.last; ++place)
+    root += is_root(place) ? parameters_of(place) : 0;
+  if (root > 0) add_unit(entry, exit, root, true, "embedding and logits");
+  for (int i = 0; i < range.last - range.first; ++i) {
+    const int place = forward ? range.first + i : range.last - 1 - i;
+    if (is_root(place)) continue;
+    add_unit(place, place, parameters_of(place), is_kept(place), place_name(work_, place));
+  }
+}
+
+// Places that fill a bucket.
+void DataParallelWriter::list_buckets(ChainRange range) {
+  int first = range.first;
+  std::int64_t parameters = 0;
+  for (int place = range.first; place < range.last; ++place) {
+    parameters += parameters_of(place);
+    const bool full = parameters * size_of(recipe_.gradients) >= plan_.bucket_size;
+    if (parameters == 0 || (!full && place + 1 < range.last)) continue;
+    add_unit(first, place, parameters, true, place_name(work_, first));
+    first = place + 1;
+    parameters = 0;
+  }
+}
+
+void DataParallelWriter::begin(Pass pass, ChainRange range, PassRole role) {
+  pass_ = pass;
+  range_ = range;
+  role_ = role;
+  units_.clear();
+  fetched_ = 0;
+  if (!exchanges_) return;
+  if (strategy_.gathering == Gathering::each_pass)
+    list_units(range);
+  else if (strategy_.gathering == Gathering::first_forward && pass == Pass::forward && role.first)
+    list_buckets(range);
+  // The first units are needed by the first places.
+  fetch_until(static_cast<std::size_t>(std::max(1, strategy_.prefetch)));
+}
+
+void DataParallelWriter::fetch_until(std::size_t end) {
+  for (; fetched_ < std::min(end, units_.size()); ++fetched_)
+    if (units_[fetched_].gathers) fetch(units_[fetched_]);
+}
+
+void DataParallelWriter::fetch(Unit& unit) {
+  const Bytes bytes = unit.parameters * size_of(stored_type(recipe_.compute));
+  unsigned waits = (kGatherStreams | stream_bit(StreamKind::data)) & ~stream_bit(unit.stream);
+  if (strategy_.limited) waits |= stream_bit(StreamKind::compute);
+  builder_.collective(unit.stream, CollectivePort::data, {CollectiveKind::all_gather, bytes},
+                      static_cast<StreamSet>(waits), "gather " + unit.name);
+  if (strategy_.gathering != Gathering::each_pass) return;
+  builder_.last_takes(
+      strategy_.layer_units ? MemoryKind::communication_buffers : MemoryKind::parameters, bytes,
+      kGathered);
+}
+
+// The computation of a unit waits for its parameters, and those of the units after it are enqueued.
+void DataParallelWriter::arrive(std::size_t number) {
+  fetch_until(number + 1);
+  const Unit& unit = units_[number];
+  if (unit.gathers) {
+    builder_.compute_waits_for(stream_bit(unit.stream));
+    if (strategy_.layer_units) {
+      // Out of the gathered buffer, in which the shards of a parameter lie apart, into the
+      // parameters.
+      const Bytes bytes = unit.parameters * size_of(stored_type(recipe_.compute));
+      builder_.hold(MemoryKind::parameters, bytes, kGathered);
+      copy("copy gathered " + unit.name, bytes, bytes, OpGroup::compute);
+      builder_.release(MemoryKind::communication_buffers, bytes, kGathered);
+    } else if (strategy_.prefetch > 0) {
+      builder_.settle_waits("wait for parameters of " + unit.name);
+    }
+  }
+  fetch_until(number + 1 + static_cast<std::size_t>(strategy_.prefetch));
+}
+
+void DataParallelWriter::before(int place) {
+  for (std::size_t number = 0; number < units_.size(); ++number)
+    if (units_[number].enters == place) arrive(number);
+  if (!exchanges_ || !makes_weight_gradients(pass_)) return;
+  const std::int64_t parameters = parameters_of(place);
+  if (strategy_.layer_units)
+    builder_.hold(MemoryKind::gradients, parameters * size_of(stored_type(recipe_.compute)),
+                  kUnreduced);
+  else if (strategy_.gradient_shards > 1)
+    builder_.hold(MemoryKind::gradients, parameters * size_of(recipe_.gradients), kUnreduced);
+}
+
+void DataParallelWriter::after(int place) {
+  for (const Unit& unit : units_)
+    if (unit.leaves == place) leave(unit);
+  if (strategy_.layer_units || !reduces_in_backward() || !makes_weight_gradients(pass_)) return;
+  if (strategy_.each_microbatch || role_.last)
+    reduce(buckets_.add(parameters_of(place) * size_of(recipe_.gradients)));
+}
+
+void DataParallelWriter::leave(const Unit& unit) {
+  const Bytes bytes = unit.parameters * size_of(stored_type(recipe_.compute));
+  if (unit.frees) builder_.release(MemoryKind::parameters, bytes, kGathered);
+  if (strategy_.layer_units && makes_weight_gradients(pass_)) reduce_unit(unit);
+}
+
+void DataParallelWriter::end() {
+  if (strategy_.layer_units || !reduces_in_backward() || !makes_weight_gradients(pass_)) return;
+  if (strategy_.each_microbatch || role_.last) reduce(buckets_.flush());
+}
+
+void DataParallelWriter::copy(const std::string& what, Bytes read, Bytes written, OpGroup group) {
+  builder_.work({NamedKernel{what, MemoryBound{MemoryOp::elementwise, read, written}}},
+                "data parallel", group);
+}
+
+// The gradients of a layer go, cast, into a buffer that is scattered; one such buffer is in flight
+// at a time. Where only the last micro-batch is reduced, the others add to whole gradients.
+void DataParallelWriter::reduce_unit(const Unit& unit) {
+  const Bytes produced = unit.parameters * size_of(stored_type(recipe_.compute));
+  const Bytes sent = unit.parameters * size_of(strategy_.reduced_as);
+  const bool accumulates = !strategy_.each_microbatch && step_.shape.microbatches > 1;
+  const bool reduces = strategy_.each_microbatch || !accumulates || role_.last;
+  if (!reduces) {
+    if (role_.first) builder_.hold(MemoryKind::gradients, sent, kAccumulated);
+    copy("accumulate gradients of " + unit.name, role_.first ? produced : produced + sent, sent,
+         OpGroup::compute);
+    builder_.release(MemoryKind::gradients, produced, kUnreduced);
+    return;
+  }
+  builder_.compute_waits_for(stream_bit(StreamKind::data));
+  builder_.hold(MemoryKind::communication_buffers, sent, kReduceBuffer);
+  copy("copy gradients of " + unit.name, accumulates ? produced + sent : produced, sent,
+       OpGroup::compute);
+  builder_.release(MemoryKind::gradients, produced, kUnreduced);
+  if (accumulates) builder_.release(MemoryKind::gradients, sent, kAccumulated);
+
+  builder_.collective(StreamKind::data, CollectivePort::data,
+                      {CollectiveKind::reduce_scatter, sent},
+                      static_cast<StreamSet>(stream_bit(StreamKind::compute) | kGatherStreams),
+                      "reduce-scatter gradients of " + unit.name);
+  builder_.last_gives_back(MemoryKind::communication_buffers, sent, kReduceBuffer);
+  if (!strategy_.each_microbatch || role_.first) {
+    const Bytes own = state_bytes(unit.parameters, recipe_, strategy_).gradients;
+    builder_.last_takes(MemoryKind::gradients, own, kGradients);
+    gradient_shards_held_ += own.count();
+  }
+  if (strategy_.replicas > 1) {
+    const Bytes shard(divide_up(sent.count(), strategy_.gradient_shards));
+    builder_.collective(StreamKind::replica, CollectivePort::replica,
+                        {CollectiveKind::all_reduce, shard}, stream_bit(StreamKind::data),
+                        "all-reduce gradient shards of " + unit.name);
+  }
+  if (!plan_.overlap_backward)
+    builder_.compute_waits_for(
+        static_cast<StreamSet>(stream_bit(StreamKind::data) | stream_bit(StreamKind::replica)));
+}
+
+void DataParallelWriter::reduce(const std::vector<Bytes>& buckets) {
+  const bool scatters = strategy_.reduction == CollectiveKind::reduce_scatter;
+  unsigned waits = stream_bit(StreamKind::compute) | stream_bit(StreamKind::tensor);
+  if (strategy_.gathering == Gathering::each_pass) waits |= kGatherStreams;
+  for (const Bytes bytes : buckets) {
+    builder_.collective(StreamKind::data, CollectivePort::data, {strategy_.reduction, bytes},
+                        static_cast<StreamSet>(waits),
+                        fmt::format("{} gradient bucket {}",
+                                    scatters ? "reduce-scatter" : "all-reduce", buckets_sent_++));
+    if (strategy_.gradient_shards > 1)
+      builder_.last_gives_back(MemoryKind::gradients, bytes, kUnreduced);
+  }
+  if (!buckets.empty() && !plan_.overlap_backward)
+    builder_.compute_waits_for(stream_bit(StreamKind::data));
+}
+
+// Every rank sums the squares of its own gradients; the sum over all is one number. Source:
+// Megatron and PyTorch's clip_grad_norm_ both scale in a second pass.
+void DataParallelWriter::clip(Bytes gradients) {
+  copy("gradient norm", gradients, Bytes(0), OpGroup::optimizer);
+  const int others =
+      plan_.degrees.tensor * plan_.degrees.pipeline *
+      (strategy_.gradient_shards > 1 || strategy_.optimizer_shards > 1 ? plan_.degrees.data : 1);
+  if (others > 1) {
+    builder_.collective(StreamKind::data, CollectivePort::norm,
+                        {CollectiveKind::all_reduce, size_of(Dtype::fp32)},
+                        stream_bit(StreamKind::compute), "all-reduce gradient norm");
+    builder_.compute_waits_for(stream_bit(StreamKind::data));
+  }
+  copy("clip gradients", gradients, gradients, OpGroup::optimizer);
+}
+
+void DataParallelWriter::step(std::int64_t parameters) {
+  if (exchanges_ && !reduces_in_backward()) {
+    reduce(buckets_.add(parameters * size_of(recipe_.gradients)));
+    reduce(buckets_.flush());
+  }
+  if (exchanges_)
+    builder_.compute_waits_for(
+        static_cast<StreamSet>(stream_bit(StreamKind::data) |
+                               (strategy_.replicas > 1 ? stream_bit(StreamKind::replica) : 0U)));
+  if (recipe_.gradient_clipping) {
+    // What this rank's optimizer reads.
+    DataParallelStrategy own = strategy_;
+    own.gradient_shards = strategy_.optimizer_shards;
+    clip(state_bytes(parameters, recipe_, own).gradients);
+  }
+  builder_.work({NamedKernel{"optimizer step", optimizer_kernel(parameters, recipe_, strategy_)}},
+                "optimizer", OpGroup::optimizer);
+  if (gradient_shards_held_ > 0)
+    builder_.release(MemoryKind::gradients, Bytes(gradient_shards_held_), kGradients);
+  if (exchanges_ && strategy_.gathering == Gathering::after_step) gather_updated(parameters);
+}
+
+void DataParallelWriter::gather_updated(std::int64_t parameters) {
+  GradientBuckets buckets(plan_.bucket_size, plan_.bucket_size);
+  std::vector<Bytes> sizes = buckets.add(parameters * size_of(stored_type(recipe_.compute)));
+  for (const Bytes rest : buckets.flush())
+    sizes.push_back(rest);
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    builder_.collective(
+        StreamKind::gather, CollectivePort::data, {CollectiveKind::all_gather, sizes[i]},
+        static_cast<StreamSet>(stream_bit(StreamKind::compute) | stream_bit(StreamKind::data)),
+        fmt::format("gather updated parameters {}", i));
+}
+
+}  // namespace trainyard
