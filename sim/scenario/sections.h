@@ -92,6 +92,7 @@ struct TrainingSection {
   OptimizerSection optimizer;
   Recompute recompute = Recompute::none;
   bool fused_attention = false;
+  bool gradient_clipping = false;
   std::optional<double> tokens;
 };
 
@@ -108,7 +109,11 @@ struct TensorParallelSection {
 };
 
 struct DataParallelSection {
-  std::string kind = "allreduce";
+  std::string kind = DataParallelOptions{}.kind;
+  std::optional<int> shard_size, prefetch_layers;
+  std::optional<bool> limit_all_gathers, reshard_after_forward, overlap_param_gather;
+  std::optional<bool> all_reduce_gradients, reduce_every_microbatch;
+  std::optional<Dtype> reduce_dtype;
   Bytes bucket_size = ParallelPlan{}.bucket_size;
   Bytes first_bucket_size = ParallelPlan{}.first_bucket_size;
   bool overlap_backward = true;

@@ -35,6 +35,7 @@ class Validator {
     check_layers();
     check_schedule_of_pipeline();
     check_tensor_parallel();
+    validate_data_parallel(scenario_, sections_.parallelism.data_parallel, findings_);
     check_precision();
     check_plausible();
   }

@@ -1,0 +1,82 @@
+// Options of data parallelism against its kind, the degrees and the number formats. Bad input 65.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "sim/base/check.h"
+#include "sim/plan/data_parallel.h"
+#include "sim/scenario/assemble.h"
+
+namespace trainyard {
+namespace {
+
+constexpr const char* kSection = "/parallelism/data_parallel";
+
+std::string kinds_that_accept(std::string_view option) {
+  std::string kinds;
+  for (const StrategyEntry& entry : data_parallel_strategies()) {
+    if (std::find(entry.accepts.begin(), entry.accepts.end(), option) == entry.accepts.end())
+      continue;
+    kinds += fmt::format("{}{}", kinds.empty() ? "" : ", ", entry.name);
+  }
+  return kinds;
+}
+
+// An option that this kind would silently ignore; a value that asks for nothing is none.
+void check_options(const StrategyEntry& strategy, const DataParallelSection& section,
+                   Findings& findings) {
+  const std::array<std::pair<std::string_view, bool>, 8> given = {
+      {{"reduce_every_microbatch", section.reduce_every_microbatch.has_value()},
+       {"shard_size", section.shard_size.has_value()},
+       {"prefetch_layers", section.prefetch_layers.value_or(0) != 0},
+       {"limit_all_gathers", section.limit_all_gathers.has_value()},
+       {"reshard_after_forward", section.reshard_after_forward.has_value()},
+       {"reduce_dtype", section.reduce_dtype.has_value()},
+       {"overlap_param_gather", section.overlap_param_gather.value_or(false)},
+       {"all_reduce_gradients", section.all_reduce_gradients.value_or(false)}}};
+  for (const auto& [option, is_given] : given) {
+    const bool accepted = std::find(strategy.accepts.begin(), strategy.accepts.end(), option) !=
+                          strategy.accepts.end();
+    if (is_given && !accepted)
+      findings.error(fmt::format("{}/{}", kSection, option),
+                     fmt::format("means nothing to {}", strategy.name),
+                     "it is for " + kinds_that_accept(option));
+  }
+}
+
+void check_shard_size(const ParallelDegrees& degrees, const DataParallelSection& section,
+                      Findings& findings) {
+  const std::string pointer = fmt::format("{}/shard_size", kSection);
+  if (!section.shard_size) {
+    findings.error(pointer, "is required and missing for hsdp", "usually the GPUs of a server");
+    return;
+  }
+  if (degrees.data % *section.shard_size != 0)
+    findings.error(pointer, fmt::format("dp {} is not divisible into shards of {} ranks",
+                                        degrees.data, *section.shard_size));
+  else if (degrees.data == *section.shard_size)
+    findings.error(pointer, fmt::format("dp is {} too: there is one replica", degrees.data),
+                   "use kind fsdp, or a smaller shard_size");
+}
+
+}  // namespace
+
+void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
+                            Findings& findings) {
+  const StrategyEntry* strategy = find_strategy(section.kind);
+  TRAINYARD_CHECK(strategy != nullptr, "the reader knows the names: {}", section.kind);
+  const ParallelDegrees& degrees = scenario.plan.degrees;
+  check_options(*strategy, section, findings);
+  if (strategy->name == "hsdp") check_shard_size(degrees, section, findings);
+  if (!strategy->pipeline && degrees.pipeline > 1)
+    findings.error(fmt::format("{}/kind", kSection),
+                   fmt::format("{} has no pipeline, pp is {}", strategy->name, degrees.pipeline),
+                   "DeepSpeed refuses it as well; fsdp, zero1 and zero2 work with one");
+  if (strategy->name != "allreduce" && degrees.data == 1)
+    findings.warning(fmt::format("{}/kind", kSection),
+                     fmt::format("dp is 1, so {} has nothing to divide", strategy->name));
+}
+
+}  // namespace trainyard
