@@ -1,5 +1,5 @@
-// What one layer of a network does for one micro-batch on one rank: kernels and tensor-parallel
-// collectives in the order in which the training script enqueues them.
+// What one layer of a network does for one micro-batch on one rank: kernels and the collectives of
+// the groups that divide the layer, in the order in which the training script enqueues them.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,24 @@ std::string_view name(Recompute recompute);  // "none", "selective", "full"
 //                    Source: Korthikanti et al. 2022, section 4.2.2; Megatron-LM tensor_parallel.
 enum class TensorOverlap : std::uint8_t { none, weight_gradient };
 
+// How attention sees tokens that other ranks of the context-parallel group hold.
+//   ring:       keys and values travel round the group, one step of attention hides one hop. Tokens
+//               are dealt so that every rank has the same share of the causal triangle.
+//               Source: Liu et al., Ring Attention, 2023; dealing: Brandon et al., Striped
+//               Attention, 2023, and Transformer Engine's pairs of chunks, which we follow.
+//   all_gather: keys and values are gathered before attention. Source: Llama 3, 2024, section
+//               3.3.2.
+//   ulysses:    all-to-all turns a part of the tokens into a part of the heads and back. Source:
+//               Jacobs et al., DeepSpeed Ulysses, 2023.
+enum class ContextMethod : std::uint8_t { ring, all_gather, ulysses };
+
 // How a layer is executed. Degrees divide the layer; sizes are those of one micro-batch.
 struct Execution {
   std::int64_t micro_batch = 1;      // sequences or images
   std::int64_t sequence_length = 1;  // tokens; ignored by convolutional networks
   int tensor = 1;                    // tensor-parallel degree
+  int context = 1;                   // context-parallel degree: parts of the sequence
+  ContextMethod context_method = ContextMethod::ring;
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   bool fused_attention = false;
@@ -42,17 +55,23 @@ struct NamedKernel {
   bool weight_gradient = false;  // may be deferred by a zero-bubble schedule
 };
 
-// Starts a collective in the tensor-parallel group, after all kernels before it.
-struct TensorCollective {
+// The ranks that share a layer and talk inside it.
+enum class LayerGroup : std::uint8_t { tensor, context };
+
+// Starts a collective in such a group, after all kernels before it.
+struct GroupCollective {
   std::string name;
   CollectiveKind kind = CollectiveKind::all_reduce;
   Bytes bytes;  // the whole buffer
+  LayerGroup group = LayerGroup::tensor;
 };
 
-// The kernels that follow wait for every tensor collective started so far.
-struct TensorWait {};
+// The kernels that follow wait for every collective of the group started so far.
+struct GroupWait {
+  LayerGroup group = LayerGroup::tensor;
+};
 
-using WorkItem = std::variant<NamedKernel, TensorCollective, TensorWait>;
+using WorkItem = std::variant<NamedKernel, GroupCollective, GroupWait>;
 
 struct LayerWork {
   std::string name;  // "embedding", "transformer layer", "logits and loss", "conv2_1"
@@ -75,7 +94,7 @@ struct LayerWork {
   // The tensor handed to the next layer, whole (before any split over the group); 0 for the last.
   Bytes output;
 
-  // Matrix multiplications and attention of one forward pass over all tensor-parallel ranks;
+  // Matrix multiplications and attention of one forward pass over all ranks that share the layer;
   // attention is counted in full, as Megatron-LM does. Model FLOPs of a step are three times their
   // sum.
   Flops forward_model_flops;

@@ -46,6 +46,32 @@ void must_be_countable(Problems& problems, const Transformer& n, const Execution
   }
 }
 
+void check_context(Problems& problems, const Transformer& n, const Execution& e) {
+  if (e.context == 1) return;
+  if (!e.fused_attention) {
+    problems.push_back({"fused_attention",
+                        "context parallelism divides fused attention; unfused attention has all "
+                        "scores of a sequence on one rank"});
+  }
+  if (e.sequence_length % (2 * std::int64_t{e.context}) != 0) {
+    problems.push_back(
+        {"sequence_length",
+         fmt::format("the sequence length ({}) must be divisible by twice the context-parallel "
+                     "degree ({}): every rank takes an early and a late chunk",
+                     e.sequence_length, e.context)});
+  }
+  if (e.context_method != ContextMethod::ulysses) return;
+  for (const auto& [what, heads] :
+       {std::pair{"attention heads", n.heads}, std::pair{"key/value heads", n.kv_heads}}) {
+    if (heads % (std::int64_t{e.tensor} * e.context) == 0) continue;
+    problems.push_back(
+        {"context",
+         fmt::format("{} ({}) must be divisible by the tensor-parallel degree ({}) times "
+                     "the context-parallel degree ({}): ulysses deals heads",
+                     what, heads, e.tensor, e.context)});
+  }
+}
+
 void check(Problems& problems, const Transformer& n, const Execution& e) {
   must_be_positive(problems, "", "layers", n.layers);
   must_be_positive(problems, "", "hidden size", n.hidden);
@@ -66,10 +92,17 @@ void check(Problems& problems, const Transformer& n, const Execution& e) {
   must_divide(problems, "tensor", "attention heads", n.heads, e.tensor);
   must_divide(problems, "tensor", "key/value heads", n.kv_heads, e.tensor);
   must_divide(problems, "tensor", "the feed-forward size", n.ffn_hidden, e.tensor);
-  if (e.sequence_parallel) {
-    must_divide(problems, "sequence_length", "with sequence parallelism the sequence length",
-                e.sequence_length, e.tensor);
+  if (e.sequence_parallel && e.sequence_length % (std::int64_t{e.context} * e.tensor) != 0) {
+    problems.push_back(
+        {"sequence_length",
+         fmt::format(
+             "with sequence parallelism the sequence length ({}) must be divisible by the "
+             "{}tensor-parallel degree ({})",
+             e.sequence_length,
+             e.context > 1 ? fmt::format("context-parallel ({}) times the ", e.context) : "",
+             e.tensor)});
   }
+  check_context(problems, n, e);
   if (n.positional == Positional::learned && n.max_positions > 0 &&
       e.sequence_length > n.max_positions) {
     problems.push_back(
@@ -81,6 +114,9 @@ void check(Problems& problems, const Transformer& n, const Execution& e) {
 void check(Problems& problems, const Convolutional&, const Execution& e) {
   if (e.tensor > 1) {
     problems.push_back({"tensor", "convolutional networks have no tensor parallelism"});
+  }
+  if (e.context > 1) {
+    problems.push_back({"context", "convolutional networks have no sequence to divide"});
   }
   if (e.sequence_parallel) {
     problems.push_back({"sequence_parallel", "convolutional networks have no sequence to divide"});
@@ -107,7 +143,7 @@ std::string_view name(Recompute recompute) {
 std::vector<WorkItem> recomputed(std::vector<WorkItem> items) {
   for (WorkItem& item : items) {
     if (auto* kernel = std::get_if<NamedKernel>(&item)) kernel->name.insert(0, "recompute ");
-    if (auto* start = std::get_if<TensorCollective>(&item)) start->name.insert(0, "recompute ");
+    if (auto* start = std::get_if<GroupCollective>(&item)) start->name.insert(0, "recompute ");
   }
   return items;
 }
@@ -116,6 +152,7 @@ std::vector<ExecutionProblem> check_execution(const Network& network, const Exec
   Problems problems;
   must_be_positive(problems, "micro_batch", "micro-batch", execution.micro_batch);
   must_be_positive(problems, "tensor", "tensor-parallel degree", execution.tensor);
+  must_be_positive(problems, "context", "context-parallel degree", execution.context);
   if (!problems.empty()) return problems;
   std::visit([&](const auto& n) { check(problems, n, execution); }, network);
   return problems;

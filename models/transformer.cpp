@@ -133,7 +133,7 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   work.parameters = matrix + norm_parameters(network);
   work.tied_parameters = network.tied_embeddings ? matrix : 0;
   work.activations = 2 * s.shard_tokens * s.hidden * s.element() + logits;
-  work.forward_model_flops = Flops(2.0 * static_cast<double>(s.tokens) *
+  work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *
                                    static_cast<double>(network.vocabulary * s.hidden));
   return work;
 }

@@ -2,6 +2,7 @@
 //
 // Byte counts of memory-bound kernels are those of fused element-wise kernels as Megatron-LM runs
 // them; biases are part of the matrix multiplications or of the kernel that follows.
+#include "models/attention_script.h"
 #include "models/transformer.h"
 
 namespace trainyard {
@@ -9,18 +10,6 @@ namespace {
 
 void memory_bound(WorkList& list, std::string name, MemoryOp op, Bytes read, Bytes written) {
   list.kernel(std::move(name), MemoryBound{op, read, written});
-}
-
-Kernel flash_attention(const TransformerSlice& s, bool backward) {
-  return Attention{.batch = s.micro_batch,
-                   .heads = s.heads,
-                   .kv_heads = s.kv_heads,
-                   .query_length = s.sequence_length,
-                   .key_length = s.sequence_length,
-                   .head_size = s.head_size,
-                   .causal = true,
-                   .backward = backward,
-                   .dtype = s.stored};
 }
 
 // Grouped keys and values are repeated for every head, so the batch counts heads.
@@ -66,7 +55,7 @@ std::vector<WorkItem> attention_core(const TransformerSlice& s) {
 void attention_forward(WorkList& list, const TransformerSlice& s) {
   rope(list, s, "rope");
   if (s.fused_attention) {
-    list.kernel("attention", flash_attention(s, false));
+    fused_attention_forward(list, s);
     return;
   }
   transpose(list, s, "attention transpose");
@@ -75,7 +64,7 @@ void attention_forward(WorkList& list, const TransformerSlice& s) {
 
 void attention_backward(WorkList& list, const TransformerSlice& s, bool recompute_core) {
   if (s.fused_attention) {
-    list.kernel("attention backward", flash_attention(s, true));
+    fused_attention_backward(list, s);
   } else {
     if (recompute_core) list.append(recomputed(attention_core(s)));
     const Bytes scores = score_elements(s) * s.element();
@@ -167,13 +156,13 @@ std::vector<WorkItem> backward_items(const TransformerSlice& s, bool recompute_c
 
 // The scores of all heads and tokens, twice: Q K^T and P V, no part left out for the causal mask.
 double attention_flops(const TransformerSlice& s, int tensor) {
-  return 4.0 * static_cast<double>(s.tokens * s.sequence_length) *
+  return 4.0 * static_cast<double>(s.context * s.tokens * s.sequence_length) *
          static_cast<double>(tensor * s.attention_width);
 }
 
 double linear_flops(const TransformerSlice& s, int tensor) {
   const std::int64_t columns = s.qkv_width + s.attention_width + s.fc1_width + s.ffn;
-  return 2.0 * static_cast<double>(s.tokens) * static_cast<double>(tensor * columns) *
+  return 2.0 * static_cast<double>(s.context * s.tokens) * static_cast<double>(tensor * columns) *
          static_cast<double>(s.hidden);
 }
 

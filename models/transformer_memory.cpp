@@ -41,7 +41,9 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   TransformerSlice result;
   result.sequence_length = execution.sequence_length;
   result.micro_batch = execution.micro_batch;
-  result.tokens = execution.micro_batch * execution.sequence_length;
+  result.context = execution.context;
+  result.context_method = execution.context_method;
+  result.tokens = execution.micro_batch * execution.sequence_length / execution.context;
   result.tensor_parallel = t > 1;
   result.sequence_parallel = t > 1 && execution.sequence_parallel;
   result.shard_tokens = result.sequence_parallel ? result.tokens / t : result.tokens;

@@ -20,11 +20,12 @@ class WorkList {
     items_.emplace_back(NamedKernel{std::move(name), kernel, true});
   }
 
-  void start(std::string name, CollectiveKind kind, Bytes bytes) {
-    items_.emplace_back(TensorCollective{std::move(name), kind, bytes});
+  void start(std::string name, CollectiveKind kind, Bytes bytes,
+             LayerGroup group = LayerGroup::tensor) {
+    items_.emplace_back(GroupCollective{std::move(name), kind, bytes, group});
   }
 
-  void wait() { items_.emplace_back(TensorWait{}); }
+  void wait(LayerGroup group = LayerGroup::tensor) { items_.emplace_back(GroupWait{group}); }
 
   void append(std::vector<WorkItem> items) {
     for (WorkItem& item : items)

@@ -14,6 +14,7 @@ std::string_view title(TimeCategory category) {
   switch (category) {
     case TimeCategory::compute: return "Compute";
     case TimeCategory::exposed_tp: return "Exposed tensor parallel";
+    case TimeCategory::exposed_cp: return "Exposed context parallel";
     case TimeCategory::exposed_dp: return "Exposed data parallel";
     case TimeCategory::exposed_pp: return "Exposed pipeline transfers";
     case TimeCategory::bubble: return "Pipeline bubble";
@@ -28,6 +29,8 @@ std::string_view meaning(TimeCategory category) {
   switch (category) {
     case TimeCategory::compute: return "kernels of the forward and backward pass run";
     case TimeCategory::exposed_tp: return "tensor-parallel communication that no kernel hides";
+    case TimeCategory::exposed_cp:
+      return "exchange of keys and values between parts of a sequence that no kernel hides";
     case TimeCategory::exposed_dp: return "data-parallel communication that no kernel hides";
     case TimeCategory::exposed_pp: return "transfers between stages that no kernel hides";
     case TimeCategory::bubble: return "waiting for a rank that has not yet sent or joined";
@@ -85,8 +88,10 @@ std::string describe(const StepReport& report) {
   if (!report.server.empty())
     text += fmt::format(" in {} server{} ({})", report.servers, report.servers == 1 ? "" : "s",
                         report.server);
-  text += fmt::format(": tensor {} x pipeline {} x data {}", report.tensor, report.pipeline,
-                      report.data);
+  const std::string context =
+      report.context > 1 ? fmt::format(" x context {}", report.context) : "";
+  text += fmt::format(": tensor {}{} x pipeline {} x data {}", report.tensor, context,
+                      report.pipeline, report.data);
   if (report.pipeline > 1) {
     text += fmt::format(", schedule {}", report.schedule);
     if (report.chunks > 1) text += fmt::format(" with {} chunks per stage", report.chunks);
@@ -125,8 +130,11 @@ std::string detail(const StepReport& report, TimeCategory category) {
   }
   if (category == TimeCategory::exposed_tp && report.tensor > 1)
     return fmt::format("; {} ranks share every layer", report.tensor);
-  if (category == TimeCategory::exposed_dp && report.data > 1)
-    return fmt::format("; {} ranks reduce the same gradients", report.data);
+  if (category == TimeCategory::exposed_cp && report.context > 1)
+    return fmt::format("; {} ranks share every sequence", report.context);
+  if (const int sharers = report.data * report.context;
+      category == TimeCategory::exposed_dp && sharers > 1)
+    return fmt::format("; {} ranks reduce the same gradients", sharers);
   return "";
 }
 

@@ -1,5 +1,7 @@
 // The collectives, by the names of nccl-tests. `bytes` of a collective is always the whole buffer
-// (the full tensor), as in nccl-tests; a rank's share is bytes / group size.
+// (the full tensor), as in nccl-tests; a rank's share is bytes / group size. In a shift every rank
+// hands its share to the next rank of a ring; nccl-tests has it as sendrecv, where the size is a
+// share.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +15,7 @@ enum class CollectiveKind : std::uint8_t {
   reduce_scatter,
   broadcast,
   all_to_all,
+  shift,
 };
 
 constexpr std::string_view name(CollectiveKind kind) {
@@ -22,6 +25,7 @@ constexpr std::string_view name(CollectiveKind kind) {
     case CollectiveKind::reduce_scatter: return "reduce-scatter";
     case CollectiveKind::broadcast: return "broadcast";
     case CollectiveKind::all_to_all: return "all-to-all";
+    case CollectiveKind::shift: return "shift";
   }
   return "?";
 }

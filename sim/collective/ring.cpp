@@ -2,6 +2,7 @@
 //
 //   reduce-scatter = all-gather = (n-1)(alpha + S/(n bandwidth))
 //   all-reduce                  = 2(n-1)(alpha + S/(n bandwidth)), one after the other
+//   shift                       = alpha + S/(n bandwidth)
 //   broadcast                   = 2(n-1)(alpha + S/(n bandwidth)), n shards one behind the other
 //                                 down a chain of n-1 edges: the last shard leaves in round n-1 and
 //                                 takes n-1 hops
@@ -36,6 +37,11 @@ void all_gather(int n, int first_round, std::vector<Message>& messages) {
           {first_round + round, rank, (rank + 1) % n, (rank - round + n) % n, false});
 }
 
+void shift(int n, std::vector<Message>& messages) {
+  for (int rank = 0; n > 1 && rank < n; ++rank)
+    messages.push_back({0, rank, (rank + 1) % n, rank, false});
+}
+
 void broadcast(int n, std::vector<Message>& messages) {
   for (int round = 0; round < 2 * (n - 1); ++round)
     for (int rank = 0; rank < n - 1; ++rank)
@@ -46,6 +52,7 @@ void broadcast(int n, std::vector<Message>& messages) {
 std::vector<Message> build(CollectiveKind kind, int n) {
   std::vector<Message> messages;
   if (kind == CollectiveKind::broadcast) broadcast(n, messages);
+  if (kind == CollectiveKind::shift) shift(n, messages);
   if (kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_reduce)
     reduce_scatter(n, messages);
   if (kind == CollectiveKind::all_gather) all_gather(n, 0, messages);
@@ -62,6 +69,7 @@ std::vector<Edge> edges(CollectiveKind kind, int n) {
 }
 
 int latency_steps(CollectiveKind kind, int n) {
+  if (kind == CollectiveKind::shift) return n > 1 ? 1 : 0;
   return (kind == CollectiveKind::all_reduce ? 2 : 1) * (n - 1);
 }
 

@@ -38,6 +38,7 @@ Share wire_share(CollectiveKind kind, int group_size) {
     case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all: return Share(n - 1, n);
     case CollectiveKind::broadcast: return Share(n > 1 ? 1 : 0, 1);
+    case CollectiveKind::shift: return Share(n > 1 ? 1 : 0, n);
   }
   TRAINYARD_CHECK(false, "collective kind {}", static_cast<int>(kind));
   return {};

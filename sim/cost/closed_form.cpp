@@ -5,6 +5,7 @@
 //   all-gather, reduce-scatter  (n-1) alpha +  (n-1)/n S/B                   (ring)
 //   broadcast                   (n-1) alpha +          S/B                   (pipelined ring)
 //   all-to-all                  (n-1) alpha +  (n-1)/n S/B                   (pairwise)
+//   shift                             alpha +      1/n S/B                   (one step of a ring)
 //   all-reduce, N servers      the faster of tree and ring, each max(inside, between) + hops:
 //     inside  2(g-1)/g S/B_intra, 2(g-1) hops
 //     tree    S/B_node (N = 2) or 2 S/B_node, 2 floor(log2 N) hops
@@ -32,6 +33,7 @@ Seconds hops(std::int64_t count, Duration each) {
 
 // Steps of a ring over `ranks`, one hop each.
 std::int64_t ring_steps(CollectiveKind kind, std::int64_t ranks) {
+  if (kind == CollectiveKind::shift) return 1;
   return (kind == CollectiveKind::all_reduce ? 2 : 1) * (ranks - 1);
 }
 
@@ -92,6 +94,7 @@ Share ring_share(CollectiveKind kind, int ranks) {
     case CollectiveKind::reduce_scatter:
     case CollectiveKind::all_to_all: return {std::int64_t{ranks} - 1, ranks};
     case CollectiveKind::broadcast: return {ranks > 1 ? 1 : 0, 1};
+    case CollectiveKind::shift: return {ranks > 1 ? 1 : 0, ranks};
   }
   return {};
 }
@@ -151,6 +154,9 @@ Inside inside_servers(CollectiveKind kind, const GroupShape& shape) {
     case CollectiveKind::broadcast:
       // One ring through all servers: its edges inside carry as much as those between.
       return inside(shape.ranks - shape.servers, ring_share(kind, shape.ranks));
+    case CollectiveKind::shift:
+      // The slowest hop is the one between servers; those inside pass at the same time.
+      return {Seconds{}, seconds_per_byte(ring_share(kind, shape.ranks), shape.intra_bandwidth)};
   }
   return {};
 }
@@ -160,7 +166,8 @@ MessageTerms over_servers(CollectiveKind kind, Bytes bytes, const GroupShape& sh
   if (kind == CollectiveKind::all_reduce) return all_reduce_over_servers(bytes, shape, inside);
   if (kind == CollectiveKind::all_to_all) return all_to_all_over_servers(bytes, shape, inside);
   const Share share = ring_share(kind, shape.ranks);
-  return make_terms(inside.latency + hops(shape.servers - 1, shape.inter_latency),
+  const int between = kind == CollectiveKind::shift ? 1 : shape.servers - 1;
+  return make_terms(inside.latency + hops(between, shape.inter_latency),
                     std::max(inside.per_byte, seconds_per_byte(share, shape.inter_bandwidth)),
                     share, bytes, Basis::analytic);
 }

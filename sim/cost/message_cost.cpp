@@ -8,6 +8,7 @@
 //   broadcast:
 //     the same, by its bytes on the wire;
 //   several servers: the law of one server inside, the closed form between (closed_form.cpp);
+//   shift: the law of a message between two ranks;
 //   otherwise the closed form.
 //
 //   Domain: the sizes of the law; anything derived from a law by these rules is analytic.
@@ -77,6 +78,7 @@ class FittedMessages final : public MessageCost {
     TRAINYARD_CHECK(bytes.count() >= 0, "a collective of {} bytes", bytes.count());
     TRAINYARD_CHECK(shape.ranks >= 1, "a group of {} ranks", shape.ranks);
     if (shape.ranks == 1) return nothing();
+    if (kind == CollectiveKind::shift) return shift(bytes, shape);
     MessageTerms terms = collective_alone(kind, bytes, shape);
     terms.channels = profile_.collective_channels;
     return terms;
@@ -97,6 +99,7 @@ class FittedMessages final : public MessageCost {
   }
 
  private:
+  MessageTerms shift(Bytes bytes, const GroupShape& shape) const;
   MessageTerms collective_alone(CollectiveKind kind, Bytes bytes, const GroupShape& shape) const;
 
   // The law of `kind` on `servers` servers with the nearest number of ranks (the larger of two).
@@ -154,6 +157,12 @@ MessageTerms FittedMessages::collective_alone(CollectiveKind kind, Bytes bytes,
       kind == CollectiveKind::all_to_all ? nullptr : law_for(kind, shape.ranks_per_server, 1);
   if (shape.servers == 1 || !law) return closed_form_->collective(kind, bytes, shape);
   return over_servers(kind, bytes, shape, inside_by_law(*law, kind, bytes, shape));
+}
+
+// One step round a ring is as slow as its slowest message.
+MessageTerms FittedMessages::shift(Bytes bytes, const GroupShape& shape) const {
+  const Bytes own((bytes.count() + shape.ranks - 1) / shape.ranks);
+  return point_to_point(own, shape);
 }
 
 }  // namespace

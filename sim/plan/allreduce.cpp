@@ -6,7 +6,7 @@
 namespace trainyard {
 
 DataParallelStrategy allreduce(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                               int /*data*/) {
+                               int /*ranks*/) {
   DataParallelStrategy strategy;
   strategy.reduced_as = recipe.gradients;
   strategy.each_microbatch = options.reduce_every_microbatch.value_or(false);

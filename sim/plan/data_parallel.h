@@ -57,9 +57,9 @@ struct DataParallelStrategy {
 struct StrategyEntry {
   std::string_view name;  // as written in a scenario
   std::string_view summary;
-  // Requires: options that `accepts` names only, a shard size that divides the data-parallel
-  // degree.
-  DataParallelStrategy (*build)(const DataParallelOptions&, const TrainingRecipe&, int data);
+  // For `ranks` that hold the same part of the network (ParallelDegrees::replicas). Requires: a
+  // shard size that divides them.
+  DataParallelStrategy (*build)(const DataParallelOptions&, const TrainingRecipe&, int ranks);
   // Keys of /parallelism/data_parallel that mean something to it, beside those of the buckets.
   std::span<const std::string_view> accepts;
   bool pipeline = true;  // works with several stages
@@ -74,13 +74,13 @@ const StrategyEntry* find_strategy(std::string_view name);
 DataParallelStrategy strategy_of(const ParallelPlan& plan, const TrainingRecipe& recipe);
 
 // The pure functions behind the table.
-DataParallelStrategy allreduce(const DataParallelOptions&, const TrainingRecipe&, int data);
-DataParallelStrategy zero1(const DataParallelOptions&, const TrainingRecipe&, int data);
-DataParallelStrategy zero2(const DataParallelOptions&, const TrainingRecipe&, int data);
-DataParallelStrategy zero3(const DataParallelOptions&, const TrainingRecipe&, int data);
-DataParallelStrategy fsdp(const DataParallelOptions&, const TrainingRecipe&, int data);
-DataParallelStrategy hsdp(const DataParallelOptions&, const TrainingRecipe&, int data);
+DataParallelStrategy allreduce(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy zero1(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy zero2(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy zero3(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy fsdp(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy hsdp(const DataParallelOptions&, const TrainingRecipe&, int ranks);
 DataParallelStrategy distributed_optimizer(const DataParallelOptions&, const TrainingRecipe&,
-                                           int data);
+                                           int ranks);
 
 }  // namespace trainyard

@@ -9,7 +9,9 @@ namespace {
 
 using Names = std::string_view;
 constexpr std::array<Names, 1> kReplicated = {"reduce_every_microbatch"};
-constexpr std::array<Names, 2> kZero1 = {"reduce_every_microbatch", "all_reduce_gradients"};
+constexpr std::array<Names, 3> kZero1 = {"reduce_every_microbatch", "all_reduce_gradients",
+                                         "overlap_param_gather"};
+constexpr std::array<Names, 2> kZero2 = {"reduce_every_microbatch", "overlap_param_gather"};
 constexpr std::array<Names, 3> kZero3 = {"reduce_every_microbatch", "prefetch_layers",
                                          "limit_all_gathers"};
 constexpr std::array<Names, 5> kFsdp = {"reduce_every_microbatch", "prefetch_layers",
@@ -23,7 +25,7 @@ constexpr std::array<Names, 1> kMegatron = {"overlap_param_gather"};
 constexpr std::array<StrategyEntry, 7> kStrategies = {{
     {"allreduce", "replicas all-reduce gradients in buckets (DDP)", allreduce, kReplicated},
     {"zero1", "optimizer states are sharded", zero1, kZero1},
-    {"zero2", "gradients too", zero2, kReplicated},
+    {"zero2", "gradients too", zero2, kZero2},
     {"zero3", "parameters too", zero3, kZero3, false},
     {"fsdp", "PyTorch's fully sharded data parallelism", fsdp, kFsdp},
     {"hsdp", "fsdp in groups of shard_size, replicas across", hsdp, kHsdp},
@@ -43,10 +45,10 @@ const StrategyEntry* find_strategy(std::string_view name) {
 }
 
 DataParallelStrategy strategy_of(const ParallelPlan& plan, const TrainingRecipe& recipe) {
-  if (plan.degrees.data == 1) return {};
+  if (plan.degrees.replicas() == 1) return {};
   const StrategyEntry* entry = find_strategy(plan.data_parallel.kind);
   TRAINYARD_CHECK(entry != nullptr, "unknown strategy {}", plan.data_parallel.kind);
-  return entry->build(plan.data_parallel, recipe, plan.degrees.data);
+  return entry->build(plan.data_parallel, recipe, plan.degrees.replicas());
 }
 
 }  // namespace trainyard

@@ -39,7 +39,7 @@ DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& 
       recipe_(recipe),
       plan_(plan),
       strategy_(strategy_of(plan, recipe)),
-      exchanges_(plan.degrees.data > 1),
+      exchanges_(plan.degrees.replicas() > 1),
       // Between the forward and the backward pass of a micro-batch a stage runs others.
       whole_step_(step.shape.stages > 1),
       buckets_(plan.first_bucket_size, plan.bucket_size) {}
@@ -285,7 +285,8 @@ void DataParallelWriter::reduce_unit(const Unit& unit) {
 
 void DataParallelWriter::reduce(const std::vector<Bytes>& buckets) {
   const bool scatters = strategy_.reduction == CollectiveKind::reduce_scatter;
-  unsigned waits = stream_bit(StreamKind::compute) | stream_bit(StreamKind::tensor);
+  unsigned waits = stream_bit(StreamKind::compute) | stream_bit(StreamKind::tensor) |
+                   stream_bit(StreamKind::context);
   if (strategy_.gathering == Gathering::each_pass) waits |= kGatherStreams;
   for (const Bytes bytes : buckets) {
     builder_.collective(StreamKind::data, CollectivePort::data, {strategy_.reduction, bytes},
@@ -303,9 +304,8 @@ void DataParallelWriter::reduce(const std::vector<Bytes>& buckets) {
 // Megatron and PyTorch's clip_grad_norm_ both scale in a second pass.
 void DataParallelWriter::clip(Bytes gradients) {
   copy("gradient norm", gradients, Bytes(0), OpGroup::optimizer);
-  const int others =
-      plan_.degrees.tensor * plan_.degrees.pipeline *
-      (strategy_.gradient_shards > 1 || strategy_.optimizer_shards > 1 ? plan_.degrees.data : 1);
+  const int others = plan_.degrees.tensor * plan_.degrees.pipeline *
+                     (step_.gradients_sharded ? plan_.degrees.replicas() : 1);
   if (others > 1) {
     builder_.collective(StreamKind::data, CollectivePort::norm,
                         {CollectiveKind::all_reduce, size_of(Dtype::fp32)},

@@ -9,13 +9,13 @@
 namespace trainyard {
 
 DataParallelStrategy distributed_optimizer(const DataParallelOptions& options,
-                                           const TrainingRecipe& recipe, int data) {
+                                           const TrainingRecipe& recipe, int ranks) {
   DataParallelStrategy strategy;
-  strategy.optimizer_shards = data;
+  strategy.optimizer_shards = ranks;
   strategy.reduction = CollectiveKind::reduce_scatter;
   strategy.reduced_as = recipe.gradients;
-  strategy.gathering =
-      options.overlap_param_gather ? Gathering::first_forward : Gathering::after_step;
+  strategy.gathering = options.overlap_param_gather.value_or(true) ? Gathering::first_forward
+                                                                   : Gathering::after_step;
   // Nothing is allocated, so nothing limits how early a bucket is gathered.
   strategy.prefetch = 1;
   strategy.limited = false;

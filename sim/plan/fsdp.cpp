@@ -8,9 +8,9 @@
 namespace trainyard {
 
 DataParallelStrategy fsdp(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                          int data) {
+                          int ranks) {
   DataParallelStrategy strategy;
-  strategy.parameter_shards = strategy.gradient_shards = strategy.optimizer_shards = data;
+  strategy.parameter_shards = strategy.gradient_shards = strategy.optimizer_shards = ranks;
   strategy.reduction = CollectiveKind::reduce_scatter;
   strategy.reduced_as = options.reduce_dtype.value_or(recipe.gradients);
   strategy.each_microbatch = options.reduce_every_microbatch.value_or(true);

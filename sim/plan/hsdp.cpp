@@ -6,9 +6,9 @@
 namespace trainyard {
 
 DataParallelStrategy hsdp(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                          int data) {
+                          int ranks) {
   DataParallelStrategy strategy = fsdp(options, recipe, options.shard_size);
-  strategy.replicas = data / options.shard_size;
+  strategy.replicas = ranks / options.shard_size;
   return strategy;
 }
 

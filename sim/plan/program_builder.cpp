@@ -10,10 +10,9 @@ namespace trainyard {
 namespace {
 
 constexpr std::array<std::string_view, kStreams> kStreamNames = {
-    "compute",          "tensor parallel",   "data parallel",
-    "send forward",     "send backward",     "receive forward",
-    "receive backward", "gather parameters", "gather parameters 2",
-    "across replicas"};
+    "compute",           "tensor parallel",     "context parallel", "data parallel",
+    "send forward",      "send backward",       "receive forward",  "receive backward",
+    "gather parameters", "gather parameters 2", "across replicas"};
 
 // The index of `item` in `table`, added if it is new. Tables hold a few dozen items.
 template <class T>
@@ -32,6 +31,22 @@ StreamKind stream_of(ChannelPort port) {
     case ChannelPort::from_next: return StreamKind::receive_backward;
   }
   return StreamKind::send_forward;
+}
+
+CollectivePort port_of(LayerGroup group) {
+  switch (group) {
+    case LayerGroup::tensor: return CollectivePort::tensor;
+    case LayerGroup::context: return CollectivePort::context;
+  }
+  return CollectivePort::tensor;
+}
+
+// The streams on which the groups of a layer talk: what follows from a layer waits for them.
+constexpr StreamSet kLayerStreams =
+    static_cast<StreamSet>(stream_bit(StreamKind::tensor) | stream_bit(StreamKind::context));
+
+StreamSet without(StreamSet streams, StreamKind stream) {
+  return static_cast<StreamSet>(streams & ~stream_bit(stream));
 }
 
 }  // namespace
@@ -97,13 +112,13 @@ void ProgramBuilder::work(const std::vector<WorkItem>& items, const std::string&
       if (segment_.empty()) segment_first_ = named->name;
       segment_last_ = named->name;
       segment_.push_back(kernel_index(named->kernel));
-    } else if (const auto* collective_item = std::get_if<TensorCollective>(&item)) {
+    } else if (const auto* collective_item = std::get_if<GroupCollective>(&item)) {
       flush_segment(where, group);
-      collective(CollectivePort::tensor, {collective_item->kind, collective_item->bytes},
+      collective(port_of(collective_item->group), {collective_item->kind, collective_item->bytes},
                  fmt::format("{}: {}", where, collective_item->name));
     } else {
       flush_segment(where, group);
-      compute_waits_for(stream_bit(StreamKind::tensor));
+      compute_waits_for(stream_bit(stream_of(port_of(std::get<GroupWait>(item).group))));
     }
   }
   flush_segment(where, group);
@@ -133,12 +148,12 @@ void ProgramBuilder::flush_segment(const std::string& where, OpGroup group) {
 
 void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
                                 const std::string& label) {
-  const bool tensor = port == CollectivePort::tensor;
-  if (tensor) mark_pending_wait();
-  collective(stream_of(port), port, spec,
-             static_cast<StreamSet>(stream_bit(StreamKind::compute) |
-                                    (tensor ? 0U : stream_bit(StreamKind::tensor))),
-             label);
+  const StreamKind stream = stream_of(port);
+  if ((kLayerStreams & stream_bit(stream)) != 0) mark_pending_wait();
+  collective(
+      stream, port, spec,
+      static_cast<StreamSet>(stream_bit(StreamKind::compute) | without(kLayerStreams, stream)),
+      label);
 }
 
 void ProgramBuilder::collective(StreamKind stream, CollectivePort port, const CollectiveSpec& spec,
@@ -157,8 +172,8 @@ void ProgramBuilder::collective(StreamKind stream, CollectivePort port, const Co
 // the compute stream takes the wait first, as an op without kernels, so that the next kernel does
 // not wait for the new collective too.
 void ProgramBuilder::mark_pending_wait() {
-  if ((pending_waits_ & stream_bit(StreamKind::tensor)) == 0) return;
-  settle_waits("wait for tensor-parallel communication");
+  if ((pending_waits_ & kLayerStreams) == 0) return;
+  settle_waits("wait for communication inside the layer");
 }
 
 void ProgramBuilder::settle_waits(const std::string& label) {
@@ -177,8 +192,7 @@ void ProgramBuilder::settle_waits(const std::string& label) {
 void ProgramBuilder::send(ChannelPort port, Bytes bytes, const std::string& label) {
   push({.kind = OpKind::send,
         .stream = static_cast<std::uint8_t>(stream_of(port)),
-        .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) |
-                                        stream_bit(StreamKind::tensor)),
+        .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) | kLayerStreams),
         .group = static_cast<std::uint8_t>(OpGroup::pipeline),
         .subject = index_in(plan_.messages, bytes),
         .port = static_cast<std::uint32_t>(port),

@@ -1,5 +1,6 @@
 #include "sim/plan/rank_map.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "sim/base/check.h"
@@ -7,7 +8,7 @@
 namespace trainyard {
 namespace {
 
-constexpr std::array<std::string_view, kAxes> kAxisWords = {"tp", "dp", "pp"};  // by Axis
+constexpr std::array<std::string_view, kAxes> kAxisWords = {"tp", "cp", "dp", "pp"};  // by Axis
 
 std::optional<Axis> parse_axis(std::string_view word) {
   for (std::size_t i = 0; i < kAxes; ++i)
@@ -20,13 +21,21 @@ std::optional<Axis> parse_axis(std::string_view word) {
 std::optional<RankOrder> parse_rank_order(std::string_view text) {
   RankOrder order{};
   std::array<bool, kAxes> seen{};
-  if (text.size() != 8 || text[2] != '-' || text[5] != '-') return std::nullopt;
-  for (std::size_t i = 0; i < kAxes; ++i) {
-    const auto axis = parse_axis(text.substr(3 * i, 2));
-    if (!axis || seen[static_cast<std::size_t>(*axis)]) return std::nullopt;
-    seen[static_cast<std::size_t>(*axis)] = true;
-    order[i] = *axis;
+  std::size_t known = 0;
+  const auto take = [&](Axis axis) {
+    if (known == kAxes || seen[static_cast<std::size_t>(axis)]) return false;
+    seen[static_cast<std::size_t>(axis)] = true;
+    order[known++] = axis;
+    return true;
+  };
+  const bool names_context = text.find("cp") != std::string_view::npos;
+  for (std::size_t at = 0; at < text.size(); at += 3) {
+    const auto axis = parse_axis(text.substr(at, 2));
+    if (!axis || !take(*axis)) return std::nullopt;
+    if (*axis == Axis::tensor && !names_context && !take(Axis::context)) return std::nullopt;
+    if (at + 2 < text.size() && (text[at + 2] != '-' || at + 3 == text.size())) return std::nullopt;
   }
+  if (known != kAxes) return std::nullopt;
   return order;
 }
 
@@ -61,12 +70,13 @@ int RankMap::coordinate(Rank rank, Axis axis) const {
 
 RankCoordinates RankMap::coordinates(Rank rank) const {
   return {.tensor = coordinate(rank, Axis::tensor),
+          .context = coordinate(rank, Axis::context),
           .data = coordinate(rank, Axis::data),
           .pipeline = coordinate(rank, Axis::pipeline)};
 }
 
 Rank RankMap::rank(const RankCoordinates& at) const {
-  const std::array<int, kAxes> place = {at.tensor, at.data, at.pipeline};
+  const std::array<int, kAxes> place = {at.tensor, at.context, at.data, at.pipeline};
   int number = 0;
   for (std::size_t i = 0; i < kAxes; ++i) {
     TRAINYARD_CHECK(0 <= place[i] && place[i] < size_[i], "place {} of {}", place[i], size_[i]);
@@ -85,6 +95,16 @@ std::vector<Rank> RankMap::group(Rank rank, Axis axis) const {
   std::vector<Rank> members;
   for (int place = 0; place < size(axis); ++place)
     members.push_back(peer(rank, axis, place));
+  return members;
+}
+
+std::vector<Rank> RankMap::group(Rank rank, Axis one, Axis other) const {
+  std::vector<Rank> members;
+  for (const Rank outer : group(rank, other)) {
+    for (const Rank member : group(outer, one))
+      members.push_back(member);
+  }
+  std::sort(members.begin(), members.end());
   return members;
 }
 

@@ -15,14 +15,16 @@ namespace trainyard {
 using RankOrder = std::array<Axis, kAxes>;  // fastest axis first, each axis once
 
 // Megatron-LM's order: the tensor-parallel ranks are neighbours, the stages are far apart.
-inline constexpr RankOrder kMegatronOrder = {Axis::tensor, Axis::data, Axis::pipeline};
+inline constexpr RankOrder kMegatronOrder = {Axis::tensor, Axis::context, Axis::data,
+                                             Axis::pipeline};
 
-// "tp-dp-pp" and its five permutations; nullopt for any other text.
+// "tp-cp-dp-pp" and its permutations, or the three words without cp, which then follows tp; nullopt
+// for any other text.
 std::optional<RankOrder> parse_rank_order(std::string_view text);
-std::string to_text(const RankOrder& order);
+std::string to_text(const RankOrder& order);  // all four words
 
 struct RankCoordinates {
-  int tensor = 0, data = 0, pipeline = 0;
+  int tensor = 0, context = 0, data = 0, pipeline = 0;
   friend bool operator==(const RankCoordinates&, const RankCoordinates&) = default;
 };
 
@@ -43,6 +45,9 @@ class RankMap {
 
   // The ranks that differ from `rank` only on `axis`, by their place on it. O(size of the group).
   std::vector<Rank> group(Rank rank, Axis axis) const;
+
+  // The ranks that differ from `rank` on either axis, ascending.
+  std::vector<Rank> group(Rank rank, Axis one, Axis other) const;
 
   // The number of that group among the groups(axis) of its kind, ordered by their first ranks.
   // O(1).

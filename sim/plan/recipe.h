@@ -28,15 +28,23 @@ struct TrainingRecipe {
   bool gradient_clipping = false;  // by the norm of all gradients
 };
 
-// The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-dp-pp.
-enum class Axis : std::uint8_t { tensor, data, pipeline };
-inline constexpr std::size_t kAxes = 3;
+// The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-cp-dp-pp.
+enum class Axis : std::uint8_t { tensor, context, data, pipeline };
+inline constexpr std::size_t kAxes = 4;
 
 struct ParallelDegrees {
-  int tensor = 1, data = 1, pipeline = 1;
-  int world_size() const { return tensor * data * pipeline; }
+  int tensor = 1, context = 1, data = 1, pipeline = 1;
+  int world_size() const { return tensor * context * data * pipeline; }
+  // Ranks that hold the same part of the network, and see other sequences or other parts of them.
+  int replicas() const { return context * data; }
   int along(Axis axis) const {
-    return axis == Axis::tensor ? tensor : axis == Axis::data ? data : pipeline;
+    switch (axis) {
+      case Axis::tensor: return tensor;
+      case Axis::context: return context;
+      case Axis::data: return data;
+      case Axis::pipeline: return pipeline;
+    }
+    return 1;
   }
 };
 
@@ -52,17 +60,18 @@ struct DataParallelOptions {
   int prefetch_layers = 1;         // layers gathered ahead of the one that computes
   bool limit_all_gathers = true;   // false: gathers run ahead as far as the host lets them
   bool reshard_after_forward = true;
-  bool overlap_param_gather = true;
   bool all_reduce_gradients = false;
   std::optional<Dtype> reduce_dtype;            // empty: TrainingRecipe::gradients
   std::optional<bool> reduce_every_microbatch;  // empty: as the strategy does
+  std::optional<bool> overlap_param_gather;     // ...
 };
 inline constexpr int kMostPrefetchLayers = 2;
 
 struct ParallelPlan {
   ParallelDegrees degrees;
-  std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::data, Axis::pipeline};
+  std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
   bool sequence_parallel = false;
+  ContextMethod context_method = ContextMethod::ring;
   TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
 
   std::string schedule = "1f1b";  // a name of kSchedules (sim/plan/schedule.h)

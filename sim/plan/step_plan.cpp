@@ -163,6 +163,7 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
 StreamKind stream_of(CollectivePort port) {
   switch (port) {
     case CollectivePort::tensor: return StreamKind::tensor;
+    case CollectivePort::context: return StreamKind::context;
     case CollectivePort::data:
     case CollectivePort::norm: return StreamKind::data;
     case CollectivePort::replica: return StreamKind::replica;
@@ -174,60 +175,13 @@ StreamKind stream_of(CollectivePort port) {
 OpGroup group_of(CollectivePort port) {
   switch (port) {
     case CollectivePort::tensor: return OpGroup::tensor;
+    case CollectivePort::context: return OpGroup::context;
     case CollectivePort::data:
     case CollectivePort::replica:
     case CollectivePort::norm: return OpGroup::data;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return OpGroup::tensor;
-}
-
-namespace {
-
-// Parts of every group along the data axis: `size` places from each multiple of it, or every
-// size-th place.
-std::vector<std::vector<Rank>> parts_of_data(const RankMap& ranks, int size, bool neighbours) {
-  std::vector<std::vector<Rank>> groups;
-  const int all = ranks.size(Axis::data);
-  for (int g = 0; g < ranks.groups(Axis::data); ++g) {
-    const Rank first = ranks.first_of_group(g, Axis::data);
-    for (int part = 0; part < (neighbours ? all / size : size); ++part) {
-      std::vector<Rank>& group = groups.emplace_back();
-      const int begin = neighbours ? part * size : part;
-      const int end = neighbours ? begin + size : all;
-      for (int place = begin; place < end; place += neighbours ? 1 : size)
-        group.push_back(ranks.peer(first, Axis::data, place));
-    }
-  }
-  return groups;
-}
-
-std::vector<std::vector<Rank>> groups_of_norm(const StepPlan& plan, const RankMap& ranks) {
-  if (plan.collectives[static_cast<std::size_t>(CollectivePort::norm)].empty()) return {};
-  const int parts = plan.gradients_sharded ? 1 : ranks.size(Axis::data);
-  std::vector<std::vector<Rank>> groups(static_cast<std::size_t>(parts));
-  for (int r = 0; r < ranks.world_size(); ++r) {
-    const auto rank = static_cast<Rank>(r);
-    groups[static_cast<std::size_t>(ranks.coordinate(rank, Axis::data) % parts)].push_back(rank);
-  }
-  return groups;
-}
-
-}  // namespace
-
-std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ranks,
-                                         CollectivePort port) {
-  if (port == CollectivePort::norm) return groups_of_norm(plan, ranks);
-  const bool in_parts = plan.shard_ranks > 0 && plan.shard_ranks < ranks.size(Axis::data);
-  if (in_parts && port != CollectivePort::tensor)
-    return parts_of_data(ranks, plan.shard_ranks, port == CollectivePort::data);
-  if (port == CollectivePort::replica) return {};
-  const Axis axis = port == CollectivePort::tensor ? Axis::tensor : Axis::data;
-  std::vector<std::vector<Rank>> groups;
-  if (ranks.size(axis) == 1) return groups;
-  for (int g = 0; g < ranks.groups(axis); ++g)
-    groups.push_back(ranks.group(ranks.first_of_group(g, axis), axis));
-  return groups;
 }
 
 int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan) {
@@ -238,6 +192,8 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return {.micro_batch = recipe.micro_batch,
           .sequence_length = recipe.sequence_length,
           .tensor = plan.degrees.tensor,
+          .context = plan.degrees.context,
+          .context_method = plan.context_method,
           .sequence_parallel = plan.sequence_parallel,
           .recompute = recipe.recompute,
           .fused_attention = recipe.fused_attention,
@@ -258,7 +214,7 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe,
   step.layers = split_layers(work, step.shape, plan.layer_split, plan.layers_per_chunk);
 
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
-  if (strategy.replicas > 1) step.shard_ranks = plan.degrees.data / strategy.replicas;
+  if (strategy.replicas > 1) step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
   step.gradients_sharded = strategy.optimizer_shards > 1;
 
   for (int stage = 0; stage < step.shape.stages; ++stage) {

@@ -25,6 +25,7 @@ namespace trainyard {
 enum class StreamKind : std::uint8_t {
   compute,
   tensor,
+  context,
   data,
   send_forward,
   send_backward,
@@ -36,19 +37,20 @@ enum class StreamKind : std::uint8_t {
   gather_second,
   replica,
 };
-inline constexpr int kStreams = 10;
+inline constexpr int kStreams = 11;
 
 // What an op belongs to, by Op::group.
-enum class OpGroup : std::uint8_t { compute, optimizer, tensor, data, pipeline };
+enum class OpGroup : std::uint8_t { compute, optimizer, tensor, context, data, pipeline };
 
 // Op::port of collectives, and of sends and receives.
 enum class CollectivePort : std::uint8_t {
   tensor,
+  context,
   data,     // the replicas, or the part of them that shares one copy of what they shard
   replica,  // ranks that hold the same shard, one of each such part
   norm,     // ranks whose gradients (or shards of them) together are the network's
 };
-inline constexpr std::size_t kCollectivePorts = 4;
+inline constexpr std::size_t kCollectivePorts = 5;
 enum class ChannelPort : std::uint8_t {
   to_next,        // activations to the following virtual stage
   from_previous,  // activations from the one before
@@ -104,7 +106,9 @@ StreamKind stream_of(CollectivePort port);
 OpGroup group_of(CollectivePort port);
 
 // The groups of ranks that communicate on a port, each rank in one; empty where every group is a
-// rank alone, and for ports that few plans use if this one does not.
+// rank alone, and for ports that few plans use if this one does not. Gradients are summed over the
+// data-parallel and the context-parallel ranks: both have seen other tokens with the same
+// parameters.
 std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ranks,
                                          CollectivePort port);
 

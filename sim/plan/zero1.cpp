@@ -7,12 +7,15 @@
 namespace trainyard {
 
 DataParallelStrategy zero1(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                           int data) {
-  DataParallelStrategy strategy = allreduce(options, recipe, data);
-  strategy.optimizer_shards = data;
+                           int ranks) {
+  DataParallelStrategy strategy = allreduce(options, recipe, ranks);
+  strategy.optimizer_shards = ranks;
   strategy.reduction =
       options.all_reduce_gradients ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter;
-  strategy.gathering = Gathering::after_step;
+  strategy.gathering = options.overlap_param_gather.value_or(false) ? Gathering::first_forward
+                                                                    : Gathering::after_step;
+  strategy.prefetch = 1;
+  strategy.limited = false;  // what is gathered has its place already
   return strategy;
 }
 

@@ -7,10 +7,10 @@
 namespace trainyard {
 
 DataParallelStrategy zero2(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                           int data) {
-  DataParallelStrategy strategy = zero1(options, recipe, data);
+                           int ranks) {
+  DataParallelStrategy strategy = zero1(options, recipe, ranks);
   strategy.each_microbatch = options.reduce_every_microbatch.value_or(true);
-  if (strategy.each_microbatch) strategy.gradient_shards = data;
+  if (strategy.each_microbatch) strategy.gradient_shards = ranks;
   return strategy;
 }
 

@@ -6,9 +6,9 @@
 namespace trainyard {
 
 DataParallelStrategy zero3(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                           int data) {
-  DataParallelStrategy strategy = zero2(options, recipe, data);
-  strategy.parameter_shards = data;
+                           int ranks) {
+  DataParallelStrategy strategy = zero2(options, recipe, ranks);
+  strategy.parameter_shards = ranks;
   strategy.gathering = Gathering::each_pass;
   strategy.prefetch = options.prefetch_layers;
   strategy.limited = options.limit_all_gathers;

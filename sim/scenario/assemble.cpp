@@ -126,8 +126,7 @@ DataParallelOptions assemble_data_parallel(const DataParallelSection& section) {
   options.limit_all_gathers = section.limit_all_gathers.value_or(options.limit_all_gathers);
   options.reshard_after_forward =
       section.reshard_after_forward.value_or(options.reshard_after_forward);
-  options.overlap_param_gather =
-      section.overlap_param_gather.value_or(options.overlap_param_gather);
+  options.overlap_param_gather = section.overlap_param_gather;
   options.all_reduce_gradients =
       section.all_reduce_gradients.value_or(options.all_reduce_gradients);
   options.reduce_dtype = section.reduce_dtype;
@@ -137,9 +136,13 @@ DataParallelOptions assemble_data_parallel(const DataParallelSection& section) {
 
 ParallelPlan assemble_plan(const ParallelismSection& section) {
   ParallelPlan plan;
-  plan.degrees = {section.tp, section.dp.value_or(1), section.pp};
+  plan.degrees = {.tensor = section.tp,
+                  .context = section.cp,
+                  .data = section.dp.value_or(1),
+                  .pipeline = section.pp};
   plan.rank_order = section.rank_order;
   plan.sequence_parallel = section.sequence_parallel;
+  plan.context_method = section.context_parallel.method;
   plan.tensor_overlap = section.tensor_parallel.overlap;
   plan.schedule = section.pipeline.schedule;
   plan.chunks = section.pipeline.chunks;
@@ -166,17 +169,18 @@ void derive_data_parallel(Scenario& scenario, const ParallelismSection& section,
     return;
   }
   ParallelDegrees& degrees = scenario.plan.degrees;
-  const std::int64_t model = std::int64_t{degrees.tensor} * degrees.pipeline;
+  const std::int64_t model = std::int64_t{degrees.tensor} * degrees.context * degrees.pipeline;
   if (!section.dp && gpus % model == 0) {
     degrees.data = static_cast<int>(gpus / model);
     return;
   }
   if (section.dp && model * *section.dp == gpus) return;
-  const std::string given = section.dp
-                                ? fmt::format("tp {} x pp {} x dp {} = {} GPUs", degrees.tensor,
-                                              degrees.pipeline, degrees.data, model * degrees.data)
-                                : fmt::format("tp {} x pp {} = {} GPUs per replica", degrees.tensor,
-                                              degrees.pipeline, model);
+  const std::string context = degrees.context > 1 ? fmt::format(" x cp {}", degrees.context) : "";
+  const std::string given =
+      section.dp ? fmt::format("tp {}{} x pp {} x dp {} = {} GPUs", degrees.tensor, context,
+                               degrees.pipeline, degrees.data, model * degrees.data)
+                 : fmt::format("tp {}{} x pp {} = {} GPUs per replica", degrees.tensor, context,
+                               degrees.pipeline, model);
   const std::string near = nearest_factorisations(scenario, static_cast<int>(gpus));
   findings.error(section.dp ? "/parallelism/dp" : "/parallelism",
                  fmt::format("{}, the cluster has {} x {} = {}", given, scenario.cluster.servers,

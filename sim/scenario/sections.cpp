@@ -49,13 +49,28 @@ constexpr std::array<Choice<Fidelity>, 2> kFidelities = {
     {{"closed_form", Fidelity::closed_form}, {"flow", Fidelity::flow}}};
 
 using Order = std::array<Axis, kAxes>;
-constexpr Axis kT = Axis::tensor, kD = Axis::data, kP = Axis::pipeline;
-constexpr std::array<Choice<Order>, 6> kRankOrders = {{{"tp-dp-pp", {kT, kD, kP}},
-                                                       {"tp-pp-dp", {kT, kP, kD}},
-                                                       {"dp-tp-pp", {kD, kT, kP}},
-                                                       {"dp-pp-tp", {kD, kP, kT}},
-                                                       {"pp-tp-dp", {kP, kT, kD}},
-                                                       {"pp-dp-tp", {kP, kD, kT}}}};
+constexpr Axis kT = Axis::tensor, kC = Axis::context, kD = Axis::data, kP = Axis::pipeline;
+// Without cp it follows tp.
+constexpr std::array<Choice<Order>, 30> kRankOrders = {
+    {{"tp-dp-pp", {kT, kC, kD, kP}},    {"tp-pp-dp", {kT, kC, kP, kD}},
+     {"dp-tp-pp", {kD, kT, kC, kP}},    {"dp-pp-tp", {kD, kP, kT, kC}},
+     {"pp-tp-dp", {kP, kT, kC, kD}},    {"pp-dp-tp", {kP, kD, kT, kC}},
+     {"tp-cp-dp-pp", {kT, kC, kD, kP}}, {"tp-cp-pp-dp", {kT, kC, kP, kD}},
+     {"tp-dp-cp-pp", {kT, kD, kC, kP}}, {"tp-dp-pp-cp", {kT, kD, kP, kC}},
+     {"tp-pp-cp-dp", {kT, kP, kC, kD}}, {"tp-pp-dp-cp", {kT, kP, kD, kC}},
+     {"cp-tp-dp-pp", {kC, kT, kD, kP}}, {"cp-tp-pp-dp", {kC, kT, kP, kD}},
+     {"cp-dp-tp-pp", {kC, kD, kT, kP}}, {"cp-dp-pp-tp", {kC, kD, kP, kT}},
+     {"cp-pp-tp-dp", {kC, kP, kT, kD}}, {"cp-pp-dp-tp", {kC, kP, kD, kT}},
+     {"dp-tp-cp-pp", {kD, kT, kC, kP}}, {"dp-tp-pp-cp", {kD, kT, kP, kC}},
+     {"dp-cp-tp-pp", {kD, kC, kT, kP}}, {"dp-cp-pp-tp", {kD, kC, kP, kT}},
+     {"dp-pp-tp-cp", {kD, kP, kT, kC}}, {"dp-pp-cp-tp", {kD, kP, kC, kT}},
+     {"pp-tp-cp-dp", {kP, kT, kC, kD}}, {"pp-tp-dp-cp", {kP, kT, kD, kC}},
+     {"pp-cp-tp-dp", {kP, kC, kT, kD}}, {"pp-cp-dp-tp", {kP, kC, kD, kT}},
+     {"pp-dp-tp-cp", {kP, kD, kT, kC}}, {"pp-dp-cp-tp", {kP, kD, kC, kT}}}};
+constexpr std::array<Choice<ContextMethod>, 3> kContextMethods = {
+    {{"ring", ContextMethod::ring},
+     {"all_gather", ContextMethod::all_gather},
+     {"ulysses", ContextMethod::ulysses}}};
 
 // A choice that may be absent.
 template <class E, class List>
@@ -168,6 +183,13 @@ void visit_fields(json::Fields& f, TensorParallelSection& s) {
            "When a collective of the backward pass is waited for.");
 }
 
+void visit_fields(json::Fields& f, ContextParallelSection& s) {
+  f.choice(
+      "method", s.method, kContextMethods, optional,
+      "How attention sees tokens of other ranks: ring (hop by hop under attention), all_gather "
+      "(keys and values first), ulysses (all-to-all over heads).");
+}
+
 void visit_fields(json::Fields& f, DataParallelSection& s) {
   std::vector<std::string_view> names;
   for (const StrategyEntry& entry : data_parallel_strategies())
@@ -193,8 +215,8 @@ void visit_fields(json::Fields& f, DataParallelSection& s) {
   maybe_choice(f, "reduce_dtype", s.reduce_dtype, kGradientDtypes, Dtype::fp32,
                "fsdp, hsdp: type in which gradients are reduced. Default: precision/gradients.");
   f.field("overlap_param_gather", s.overlap_param_gather, anything,
-          "distributed_optimizer: parameters are gathered under the first forward pass. "
-          "Default: true.");
+          "zero1, zero2, distributed_optimizer: updated parameters are gathered under the next "
+          "forward pass. Default: true for distributed_optimizer.");
   f.field("all_reduce_gradients", s.all_reduce_gradients, anything,
           "zero1: whole gradients are all-reduced, as DeepSpeed once did.");
   f.unsupported("parameter_server", "a parameter server; kind allreduce is available");
@@ -204,8 +226,9 @@ void visit_fields(json::Fields& f, ParallelismSection& s) {
   f.field("tp", s.tp, optional, between(1, 1 << 20), "Tensor-parallel degree.");
   f.field("pp", s.pp, optional, between(1, 1 << 20), "Pipeline-parallel degree.");
   f.field("dp", s.dp, between(1, 1 << 20),
-          "Data-parallel degree. Default: the GPUs that tp and pp leave.");
-  f.unsupported("cp", "context parallelism; tp with sequence_parallel is available", {"1"});
+          "Data-parallel degree. Default: the GPUs that tp, cp and pp leave.");
+  f.field("cp", s.cp, optional, between(1, 1 << 20),
+          "Context-parallel degree: parts into which every sequence is divided.");
   f.unsupported("ep", "expert parallelism; dense layers are available", {"1"});
   f.choice("rank_order", s.rank_order, kRankOrders, optional,
            "Axes of a rank's place, fastest first: neighbours differ in the first.");
@@ -213,6 +236,7 @@ void visit_fields(json::Fields& f, ParallelismSection& s) {
           "Norms and dropout are split along the sequence in the tensor-parallel group.");
   f.section("pipeline", s.pipeline, optional, "Pipeline parallelism.");
   f.section("tensor_parallel", s.tensor_parallel, optional, "Tensor parallelism.");
+  f.section("context_parallel", s.context_parallel, optional, "Context parallelism.");
   f.section("data_parallel", s.data_parallel, optional, "Data parallelism.");
 }
 

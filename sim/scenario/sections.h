@@ -108,6 +108,10 @@ struct TensorParallelSection {
   TensorOverlap overlap = TensorOverlap::weight_gradient;
 };
 
+struct ContextParallelSection {
+  ContextMethod method = ContextMethod::ring;
+};
+
 struct DataParallelSection {
   std::string kind = DataParallelOptions{}.kind;
   std::optional<int> shard_size, prefetch_layers;
@@ -120,12 +124,13 @@ struct DataParallelSection {
 };
 
 struct ParallelismSection {
-  int tp = 1, pp = 1;
+  int tp = 1, cp = 1, pp = 1;
   std::optional<int> dp;
-  std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::data, Axis::pipeline};
+  std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
   bool sequence_parallel = false;
   PipelineSection pipeline;
   TensorParallelSection tensor_parallel;
+  ContextParallelSection context_parallel;
   DataParallelSection data_parallel;
 };
 
@@ -200,6 +205,7 @@ void visit_fields(json::Fields& f, OptimizerSection& s);
 void visit_fields(json::Fields& f, TrainingSection& s);
 void visit_fields(json::Fields& f, PipelineSection& s);
 void visit_fields(json::Fields& f, TensorParallelSection& s);
+void visit_fields(json::Fields& f, ContextParallelSection& s);
 void visit_fields(json::Fields& f, DataParallelSection& s);
 void visit_fields(json::Fields& f, ParallelismSection& s);
 void visit_fields(json::Fields& f, CollectiveChoice& s);

@@ -10,6 +10,7 @@
 #include "sim/base/text.h"
 #include "sim/json/quantity.h"
 #include "sim/plan/schedule.h"
+#include "sim/plan/step_plan.h"
 #include "sim/scenario/assemble.h"
 #include "topologies/check.h"
 
@@ -102,22 +103,17 @@ void Validator::check_names() {
 }
 
 void Validator::check_execution_of_network() {
-  const Execution execution{.micro_batch = recipe_.micro_batch,
-                            .sequence_length = recipe_.sequence_length,
-                            .tensor = degrees_.tensor,
-                            .sequence_parallel = plan_.sequence_parallel,
-                            .recompute = recipe_.recompute,
-                            .fused_attention = recipe_.fused_attention,
-                            .tensor_overlap = plan_.tensor_overlap,
-                            .compute = recipe_.compute};
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPointers = {
+  const Execution planned = execution(recipe_, plan_);
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kPointers = {
       {{"", "/model"},
        {"tensor", "/parallelism/tp"},
+       {"context", "/parallelism/cp"},
+       {"fused_attention", "/training/fused_attention"},
        {"sequence_length", "/training/sequence_length"},
        {"sequence_parallel", "/parallelism/sequence_parallel"},
        {"micro_batch", "/training/micro_batch"},
        {"recompute", "/training/recompute"}}};
-  for (const ExecutionProblem& problem : check_execution(scenario_.network, execution)) {
+  for (const ExecutionProblem& problem : check_execution(scenario_.network, planned)) {
     std::string_view pointer = "/model";
     for (const auto& [member, at] : kPointers) {
       if (member == problem.member) pointer = at;
@@ -204,6 +200,12 @@ void Validator::check_tensor_parallel() {
         "/parallelism/sequence_parallel",
         "sequence parallelism divides what tensor parallelism leaves whole, and tp is 1",
         "raise tp or remove it");
+  if (degrees_.context > 1 && degrees_.tensor * degrees_.context > 2 * per_server &&
+      plan_.context_method == ContextMethod::ulysses)
+    findings_.warning("/parallelism/cp",
+                      fmt::format("tp {} x cp {} spans servers of {} GPUs: ulysses exchanges all "
+                                  "heads across the network in every layer",
+                                  degrees_.tensor, degrees_.context, per_server));
   if (degrees_.tensor > per_server)
     findings_.warning(
         "/parallelism/tp",
@@ -301,15 +303,20 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
     ParallelDegrees degrees;
   };
   std::vector<Candidate> candidates;
-  for (const int tensor : divisors(gpus)) {
+  if (gpus % wanted.context != 0) return {};
+  const int divided = gpus / wanted.context;  // cp stays as it is
+  for (const int tensor : divisors(divided)) {
     Execution execution;
     execution.micro_batch = scenario.recipe.micro_batch;
     execution.sequence_length = scenario.recipe.sequence_length;
     execution.tensor = tensor;
+    execution.context = wanted.context;
+    execution.context_method = scenario.plan.context_method;
+    execution.fused_attention = scenario.recipe.fused_attention;
     execution.sequence_parallel = scenario.plan.sequence_parallel && tensor > 1;
     if (!check_execution(scenario.network, execution).empty()) continue;
-    for (const int pipeline : divisors(gpus / tensor)) {
-      const int data = gpus / tensor / pipeline;
+    for (const int pipeline : divisors(divided / tensor)) {
+      const int data = divided / tensor / pipeline;
       const std::int64_t parts = std::int64_t{pipeline} * scenario.plan.chunks;
       if (parts > parts_most || parts_most % parts != 0 ||
           scenario.recipe.global_batch % (scenario.recipe.micro_batch * data) != 0)
@@ -318,7 +325,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
       const double distance = apart(tensor, wanted.tensor) * apart(tensor, wanted.tensor) *
                               apart(pipeline, wanted.pipeline) * apart(pipeline, wanted.pipeline) *
                               apart(data, wanted.data);
-      candidates.push_back({distance, {tensor, data, pipeline}});
+      candidates.push_back({distance, {tensor, wanted.context, data, pipeline}});
     }
   }
   std::stable_sort(candidates.begin(), candidates.end(),
@@ -326,8 +333,9 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
   std::string text;
   for (std::size_t i = 0; i < std::min<std::size_t>(3, candidates.size()); ++i) {
     const ParallelDegrees& d = candidates[i].degrees;
-    text +=
-        fmt::format("{}tp {} x pp {} x dp {}", i == 0 ? "" : ", ", d.tensor, d.pipeline, d.data);
+    const std::string context = d.context > 1 ? fmt::format(" x cp {}", d.context) : "";
+    text += fmt::format("{}tp {}{} x pp {} x dp {}", i == 0 ? "" : ", ", d.tensor, context,
+                        d.pipeline, d.data);
   }
   return text;
 }

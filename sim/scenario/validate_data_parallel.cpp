@@ -53,11 +53,12 @@ void check_shard_size(const ParallelDegrees& degrees, const DataParallelSection&
     findings.error(pointer, "is required and missing for hsdp", "usually the GPUs of a server");
     return;
   }
-  if (degrees.data % *section.shard_size != 0)
-    findings.error(pointer, fmt::format("dp {} is not divisible into shards of {} ranks",
-                                        degrees.data, *section.shard_size));
-  else if (degrees.data == *section.shard_size)
-    findings.error(pointer, fmt::format("dp is {} too: there is one replica", degrees.data),
+  if (degrees.replicas() % *section.shard_size != 0)
+    findings.error(pointer, fmt::format("dp x cp = {} is not divisible into shards of {} ranks",
+                                        degrees.replicas(), *section.shard_size));
+  else if (degrees.replicas() == *section.shard_size)
+    findings.error(pointer,
+                   fmt::format("dp x cp is {} too: there is one replica", degrees.replicas()),
                    "use kind fsdp, or a smaller shard_size");
 }
 
@@ -74,7 +75,7 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
     findings.error(fmt::format("{}/kind", kSection),
                    fmt::format("{} has no pipeline, pp is {}", strategy->name, degrees.pipeline),
                    "DeepSpeed refuses it as well; fsdp, zero1 and zero2 work with one");
-  if (strategy->name != "allreduce" && degrees.data == 1)
+  if (strategy->name != "allreduce" && degrees.replicas() == 1)
     findings.warning(fmt::format("{}/kind", kSection),
                      fmt::format("dp is 1, so {} has nothing to divide", strategy->name));
 }

@@ -17,6 +17,7 @@ Duration& at(Breakdown& breakdown, TimeCategory category) {
 TimeCategory exposed_by(OpGroup group) {
   switch (group) {
     case OpGroup::tensor: return TimeCategory::exposed_tp;
+    case OpGroup::context: return TimeCategory::exposed_cp;
     case OpGroup::data: return TimeCategory::exposed_dp;
     case OpGroup::pipeline: return TimeCategory::exposed_pp;
     case OpGroup::compute:

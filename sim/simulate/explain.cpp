@@ -19,14 +19,14 @@ constexpr int kRanksShown = 32;
 
 void ranks(const Job& job, const Step& /*step*/, Text out) {
   const RankMap map(job.plan.degrees, job.plan.rank_order);
-  fmt::format_to(out, "{:>6}  {:>6}  {:>4}  {:>4}  {:>4}  {:>4}\n", "rank", "server", "GPU", "tp",
-                 "dp", "pp");
+  fmt::format_to(out, "{:>6}  {:>6}  {:>4}  {:>4}  {:>4}  {:>4}  {:>4}\n", "rank", "server", "GPU",
+                 "tp", "cp", "dp", "pp");
   const int shown = std::min(map.world_size(), kRanksShown);
   for (int r = 0; r < shown; ++r) {
     const RankCoordinates at = map.coordinates(Rank(static_cast<std::uint32_t>(r)));
-    fmt::format_to(out, "{:>6}  {:>6}  {:>4}  {:>4}  {:>4}  {:>4}\n", r,
-                   r / job.cluster.server.gpus, r % job.cluster.server.gpus, at.tensor, at.data,
-                   at.pipeline);
+    fmt::format_to(out, "{:>6}  {:>6}  {:>4}  {:>4}  {:>4}  {:>4}  {:>4}\n", r,
+                   r / job.cluster.server.gpus, r % job.cluster.server.gpus, at.tensor, at.context,
+                   at.data, at.pipeline);
   }
   if (shown < map.world_size())
     fmt::format_to(out, "... and {} more, in the order {}\n", map.world_size() - shown,

@@ -39,6 +39,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   const ParallelDegrees& degrees = job.plan.degrees;
   report.world_size = degrees.world_size();
   report.tensor = degrees.tensor;
+  report.context = degrees.context;
   report.data = degrees.data;
   report.pipeline = degrees.pipeline;
   report.schedule = job.plan.schedule;

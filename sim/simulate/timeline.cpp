@@ -69,6 +69,7 @@ SliceKind TimelineBuilder::kind_of(const Op& op, const CallInfo& call,
   switch (static_cast<OpGroup>(op.group)) {
     case OpGroup::optimizer: return SliceKind::optimizer;
     case OpGroup::tensor: return SliceKind::tensor;
+    case OpGroup::context: return SliceKind::context;
     case OpGroup::data: return SliceKind::data;
     case OpGroup::pipeline: return SliceKind::pipeline;
     case OpGroup::compute: break;

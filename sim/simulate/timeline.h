@@ -19,11 +19,12 @@ enum class SliceKind : std::uint8_t {
   recompute,
   optimizer,  // kernels
   tensor,
+  context,
   data,
   pipeline,  // communication by group
   other,
 };
-inline constexpr std::size_t kSliceKinds = 8;
+inline constexpr std::size_t kSliceKinds = 9;
 std::string_view name(SliceKind kind);
 
 struct Slice {

@@ -36,9 +36,8 @@ Held before(CollectiveKind kind, int n, int shards) {
             std::vector<Contributions>(static_cast<std::size_t>(shards), none(n)));
   for (int rank = 0; rank < n; ++rank) {
     for (int shard = 0; shard < shards; ++shard) {
-      const bool has = kind == CollectiveKind::broadcast    ? rank == 0
-                       : kind == CollectiveKind::all_gather ? shard == rank
-                                                            : true;
+      const bool own_only = kind == CollectiveKind::all_gather || kind == CollectiveKind::shift;
+      const bool has = kind == CollectiveKind::broadcast ? rank == 0 : !own_only || shard == rank;
       if (has)
         held[static_cast<std::size_t>(rank)][static_cast<std::size_t>(shard)] = only(n, rank);
     }
@@ -55,6 +54,8 @@ std::optional<Contributions> expected(CollectiveKind kind, int n, int rank, int 
       return shard == rank ? std::optional(each_once(n)) : std::nullopt;
     case CollectiveKind::broadcast: return only(n, 0);
     case CollectiveKind::all_to_all: return std::nullopt;
+    case CollectiveKind::shift:
+      return (shard + 1) % n == rank ? std::optional(only(n, shard)) : std::nullopt;
   }
   return std::nullopt;
 }

@@ -7,9 +7,9 @@
 
 namespace trainyard::testing {
 
-inline constexpr std::array<CollectiveKind, 5> kKinds = {
+inline constexpr std::array<CollectiveKind, 6> kKinds = {
     CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-    CollectiveKind::broadcast, CollectiveKind::all_to_all};
+    CollectiveKind::broadcast,  CollectiveKind::all_to_all, CollectiveKind::shift};
 
 // check(entry, kind, n) for all that the table supports up to a group size.
 template <class Check>

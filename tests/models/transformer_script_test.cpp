@@ -21,9 +21,9 @@ const Gemm& gemm(const std::vector<WorkItem>& items, const std::string& name) {
   return none;
 }
 
-int count(const std::vector<TensorCollective>& found, CollectiveKind kind) {
+int count(const std::vector<GroupCollective>& found, CollectiveKind kind) {
   int number = 0;
-  for (const TensorCollective& collective : found) {
+  for (const GroupCollective& collective : found) {
     if (collective.kind == kind) ++number;
   }
   return number;
@@ -166,7 +166,7 @@ TEST_CASE("a layer all-reduces four times s b h, six times with full recomputati
       CHECK(collectives(work.backward).size() == 2);
       CHECK(collectives(work.recompute).size() == (recompute == Recompute::full ? 2 : 0));
       for (const auto* items : {&work.forward, &work.recompute, &work.backward}) {
-        for (const TensorCollective& collective : collectives(*items)) {
+        for (const GroupCollective& collective : collectives(*items)) {
           CHECK(collective.kind == kReduce);
           CHECK(collective.bytes.count() == 3 * 128 * 256 * 2);
         }
@@ -188,7 +188,7 @@ TEST_CASE("sequence parallelism makes each all-reduce a pair, and gathers two in
     CHECK(count(collectives(work.backward), kGather) == 2 + 2);
     CHECK(count(collectives(work.backward), kScatter) == 2);
     CHECK(collectives(work.backward).size() == 6);
-    for (const TensorCollective& collective : collectives(work.backward)) {
+    for (const GroupCollective& collective : collectives(work.backward)) {
       CHECK(collective.bytes.count() == 3 * 128 * 256 * 2);
     }
   }
@@ -205,10 +205,10 @@ TEST_CASE("without overlap every collective is waited for at once, with it all a
           bool pending = false;
           for (const WorkItem& item : *items) {
             if (overlap == TensorOverlap::none && pending) {
-              CHECK(std::holds_alternative<TensorWait>(item));
+              CHECK(std::holds_alternative<GroupWait>(item));
             }
-            if (std::holds_alternative<TensorCollective>(item)) pending = true;
-            if (std::holds_alternative<TensorWait>(item)) pending = false;
+            if (std::holds_alternative<GroupCollective>(item)) pending = true;
+            if (std::holds_alternative<GroupWait>(item)) pending = false;
           }
           CHECK_FALSE(pending);
         }
@@ -290,12 +290,12 @@ TEST_CASE("a split vocabulary sums embeddings, exchanges two scalars per token, 
   for (const bool sp : {false, true}) {
     const NetworkWork work = network_work(gpt(1, 64, 8, 512), execution(2, 16, 4, sp));
     const std::int64_t states = 2 * 16 * 64 * 2;
-    const std::vector<TensorCollective> embedding = collectives(work.kinds[0].forward);
+    const std::vector<GroupCollective> embedding = collectives(work.kinds[0].forward);
     REQUIRE(embedding.size() == 1);
     CHECK(embedding[0].kind == (sp ? kScatter : kReduce));
     CHECK(embedding[0].bytes.count() == states);
 
-    const std::vector<TensorCollective> loss = collectives(work.kinds[2].forward);
+    const std::vector<GroupCollective> loss = collectives(work.kinds[2].forward);
     REQUIRE(loss.size() == (sp ? 3 : 2));
     for (std::size_t i = loss.size() - 2; i < loss.size(); ++i) {
       CHECK(loss[i].kind == kReduce);

@@ -58,10 +58,10 @@ inline Flops sum_of_flops(const std::vector<WorkItem>& items) {
 }
 
 // The collectives in the order in which they start.
-inline std::vector<TensorCollective> collectives(const std::vector<WorkItem>& items) {
-  std::vector<TensorCollective> found;
+inline std::vector<GroupCollective> collectives(const std::vector<WorkItem>& items) {
+  std::vector<GroupCollective> found;
   for (const WorkItem& item : items) {
-    if (const auto* start = std::get_if<TensorCollective>(&item)) found.push_back(*start);
+    if (const auto* start = std::get_if<GroupCollective>(&item)) found.push_back(*start);
   }
   return found;
 }
@@ -83,7 +83,7 @@ inline std::vector<std::string> script(const std::vector<WorkItem>& items) {
   for (const WorkItem& item : items) {
     if (const auto* kernel = std::get_if<NamedKernel>(&item)) {
       lines.push_back(kernel->name);
-    } else if (const auto* start = std::get_if<TensorCollective>(&item)) {
+    } else if (const auto* start = std::get_if<GroupCollective>(&item)) {
       lines.push_back("start " + start->name);
     } else {
       lines.emplace_back("wait");

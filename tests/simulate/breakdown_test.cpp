@@ -25,7 +25,7 @@ Job job(int tensor, int data, int pipeline) {
   result.cluster = toy::cluster(tensor * data * pipeline, 1);
   result.recipe.global_batch = 4 * data;
   result.recipe.sequence_length = 256;
-  result.plan.degrees = {tensor, data, pipeline};
+  result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
   return result;
 }
 
@@ -66,6 +66,16 @@ TEST_CASE("each kind of parallelism exposes its own communication and no other")
   CHECK(part(tensor.breakdown, TimeCategory::exposed_tp) > Duration(0));
   CHECK(part(tensor.breakdown, TimeCategory::exposed_dp) == Duration(0));
   CHECK(part(tensor.breakdown, TimeCategory::exposed_pp) == Duration(0));
+  Job divided = job(1, 4, 1);
+  divided.recipe.fused_attention = true;
+  divided.recipe.global_batch = 4;
+  divided.plan.degrees = {.context = 4};
+  const StepReport context = report_of(divided);
+  CHECK(part(context.breakdown, TimeCategory::exposed_cp) > Duration(0));
+  CHECK(part(context.breakdown, TimeCategory::exposed_tp) == Duration(0));
+  // Its ranks hold the same parameters: their gradients are summed.
+  CHECK(part(context.breakdown, TimeCategory::exposed_dp) > Duration(0));
+  CHECK(part(tensor.breakdown, TimeCategory::exposed_cp) == Duration(0));
   const StepReport data = report_of(job(1, 4, 1));
   CHECK(part(data.breakdown, TimeCategory::exposed_tp) == Duration(0));
   CHECK(part(data.breakdown, TimeCategory::exposed_dp) > Duration(0));

@@ -23,7 +23,7 @@ Job small_job(int tensor, int data, int pipeline, int gpus_per_server) {
   job.cluster = toy::cluster(gpus_per_server, tensor * data * pipeline / gpus_per_server);
   job.recipe.global_batch = 8 * data;
   job.recipe.sequence_length = 512;
-  job.plan.degrees = {tensor, data, pipeline};
+  job.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
   job.plan.sequence_parallel = tensor > 1;
   job.plan.bucket_size = Bytes(4 << 20);
   return job;
@@ -89,6 +89,20 @@ TEST_CASE("a symmetric job folds to one class per stage, exactly") {
   CHECK(check_fold(small_job(4, 2, 1, 8)) == 1);
   CHECK(check_fold(small_job(1, 8, 1, 4)) == 1);
   CHECK(check_fold(small_job(1, 2, 4, 8)) == 4);
+}
+
+TEST_CASE("context parallel ranks fold exactly, whatever the method") {
+  for (const ContextMethod method :
+       {ContextMethod::ring, ContextMethod::all_gather, ContextMethod::ulysses}) {
+    Job job = small_job(2, 2, 2, 8);
+    job.cluster = toy::cluster(8, 2);
+    job.plan.degrees.context = 2;
+    job.plan.context_method = method;
+    job.recipe.fused_attention = true;
+    CHECK(check_fold(job) == 2);
+    job.fidelity = Fidelity::flow;
+    CHECK(check_fold(job) == 2);
+  }
 }
 
 TEST_CASE("interleaved stages and blocking messages fold exactly") {
