@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "sim/base/check.h"
@@ -13,22 +14,18 @@
 namespace trainyard {
 namespace {
 
-// Where a message of rank r goes: one step along the pipeline, wrapping from the last stage to the
-// first when stages hold several chunks.
-enum class Direction : std::uint8_t { forward, backward };
-
-// What an edge of the rank structure carries: the collectives of a port, or the messages of a
-// direction.
+// What an edge of the rank structure carries: the collectives of a port, or the messages that one
+// end sends through a port.
 struct Connection {
   bool is_group = true;
-  std::uint8_t which = 0;  // CollectivePort or Direction
+  std::uint8_t which = 0;  // CollectivePort or ChannelPort
   auto operator<=>(const Connection&) const = default;
 };
 Connection connection(CollectivePort port) {
   return {true, static_cast<std::uint8_t>(port)};
 }
-Connection connection(Direction direction) {
-  return {false, static_cast<std::uint8_t>(direction)};
+Connection connection(ChannelPort send) {
+  return {false, static_cast<std::uint8_t>(send)};
 }
 
 struct EdgeInfo {
@@ -64,8 +61,8 @@ class Lowering {
     colour_ranks();
     for (std::size_t port = 0; port < kCollectivePorts; ++port)
       add_groups(static_cast<CollectivePort>(port));
-    add_messages(Direction::forward);
-    add_messages(Direction::backward);
+    for (const ChannelPort send : kSendPorts)
+      add_messages(send);
     colour_links();
     classes_ = refine(structure_);
     result_.class_of_rank = classes_.of_rank;
@@ -85,7 +82,7 @@ class Lowering {
   void colour_ranks();
   void colour_links();
   void add_groups(CollectivePort port);
-  void add_messages(Direction direction);
+  void add_messages(ChannelPort send);
   std::uint32_t shape_index(Connection of, const GroupShape& shape);
   std::uint32_t add_table(Connection of, const GroupShape& shape);
   Transfer transfer(const MessageTerms& terms, int rings) const;
@@ -206,16 +203,15 @@ void Lowering::add_groups(CollectivePort port) {
   }
 }
 
-void Lowering::add_messages(Direction direction) {
-  const int stages = ranks_.size(Axis::pipeline);
-  if (stages == 1) return;
-  const bool forward = direction == Direction::forward;
-  const bool wraps = plan_.shape.chunks > 1;
+void Lowering::add_messages(ChannelPort send) {
+  std::vector<std::optional<int>> receivers;  // by stage
+  for (int stage = 0; stage < ranks_.size(Axis::pipeline); ++stage)
+    receivers.push_back(receiver(plan_.shape, send, stage));
   const auto peer = [&](int rank) {
-    const int next = stage_of(rank) + (forward ? 1 : -1);
-    if (!wraps && (next < 0 || next == stages)) return -1;
-    return static_cast<int>(ranks_.peer(Rank(static_cast<std::uint32_t>(rank)), Axis::pipeline,
-                                        (next + stages) % stages));
+    const std::optional<int> to = receivers[static_cast<std::size_t>(stage_of(rank))];
+    if (!to) return -1;
+    return static_cast<int>(
+        ranks_.peer(Rank(static_cast<std::uint32_t>(rank)), Axis::pipeline, *to));
   };
   const int per_server = cluster_.server.gpus;
   for (int server = 0; server * per_server < ranks_.world_size(); ++server) {
@@ -229,10 +225,10 @@ void Lowering::add_messages(Direction direction) {
       RankStructure::Edge edge;
       edge.ordered = true;
       edge.members = {static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(to)};
-      edge.label = shape_index(connection(direction), group_shapes_.of_pair(r, to, crossing));
+      edge.label = shape_index(connection(send), group_shapes_.of_pair(r, to, crossing));
       if (flows_) edge.paths.push_back(add_path(*topology_, r, to, structure_));
       structure_.edges.push_back(std::move(edge));
-      edges_.push_back({connection(direction), structure_.edges.back().label});
+      edges_.push_back({connection(send), structure_.edges.back().label});
     }
   }
 }
@@ -254,7 +250,7 @@ void Lowering::make_actors() {
     actor.program = &plan_.stages[static_cast<std::size_t>(stage_of(r))].program;
     actor.times = own;
     actor.communicators.assign(kCollectivePorts, kNoCommunicator);
-    actor.channels.assign(4, kNoChannel);
+    actor.channels.assign(kChannelPorts, kNoChannel);
     actor.launch = options_.launch;
     actor.units = cluster_.server.gpu.multiprocessors;
     actor.memory_capacity = cluster_.server.gpu.memory;
@@ -339,16 +335,12 @@ void Lowering::make_connections() {
         machine.actors[member].communicators[info.connection.which] = id;
       continue;
     }
-    const bool forward = info.connection == connection(Direction::forward);
+    const auto send = static_cast<ChannelPort>(info.connection.which);
     const std::vector<Path> paths = folded_paths(edge);
     const ChannelId id = machine.channels.push_back(
         {members[0], members[1], info.shape, paths.empty() ? Path{} : paths[0]});
-    const auto out =
-        static_cast<std::size_t>(forward ? ChannelPort::to_next : ChannelPort::to_previous);
-    const auto in =
-        static_cast<std::size_t>(forward ? ChannelPort::from_previous : ChannelPort::from_next);
-    machine.actors[members[0]].channels[out] = id;
-    machine.actors[members[1]].channels[in] = id;
+    machine.actors[members[0]].channels[static_cast<std::size_t>(send)] = id;
+    machine.actors[members[1]].channels[static_cast<std::size_t>(receiving_end(send))] = id;
   }
 }
 

@@ -19,11 +19,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "sim/base/collective_kind.h"
 #include "sim/plan/recipe.h"
+#include "sim/plan/schedule.h"
 
 namespace trainyard {
 
@@ -72,6 +75,10 @@ const StrategyEntry* find_strategy(std::string_view name);
 
 // The plan's own; with one replica nothing is divided or exchanged. Requires: a known name.
 DataParallelStrategy strategy_of(const ParallelPlan& plan, const TrainingRecipe& recipe);
+
+// Why the strategy cannot be combined with these passes, in words; nullopt if it can.
+std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
+                                       const PipelineShape& shape, const StageOrders& orders);
 
 // The pure functions behind the table.
 DataParallelStrategy allreduce(const DataParallelOptions&, const TrainingRecipe&, int ranks);

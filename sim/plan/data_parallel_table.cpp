@@ -3,6 +3,7 @@
 
 #include "sim/base/check.h"
 #include "sim/plan/data_parallel.h"
+#include "sim/plan/placement.h"
 
 namespace trainyard {
 namespace {
@@ -42,6 +43,23 @@ const StrategyEntry* find_strategy(std::string_view name) {
   const auto* found = std::find_if(kStrategies.begin(), kStrategies.end(),
                                    [&](const StrategyEntry& entry) { return entry.name == name; });
   return found == kStrategies.end() ? nullptr : found;
+}
+
+std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
+                                       const PipelineShape& shape, const StageOrders& orders) {
+  if (directions(shape) > 1 && strategy.optimizer_shards > 1)
+    return "it holds two copies of the network, which share no shards";
+  if (strategy.gradient_shards == 1 && strategy.gathering != Gathering::first_forward &&
+      strategy.parameter_shards == 1)
+    return std::nullopt;
+  for (const std::vector<Slot>& order : orders) {
+    for (const Slot& slot : order) {
+      if (slot.paired) return "it overlaps a forward with a backward pass";
+      if (slot.pass == Pass::backward_input && strategy.gradient_shards > 1)
+        return "it splits the backward pass";
+    }
+  }
+  return std::nullopt;
 }
 
 DataParallelStrategy strategy_of(const ParallelPlan& plan, const TrainingRecipe& recipe) {

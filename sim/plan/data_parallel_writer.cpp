@@ -20,10 +20,6 @@ constexpr const char* kAccumulated = "accumulated gradients";
 constexpr const char* kReduceBuffer = "gradients to reduce";
 constexpr const char* kGradients = "gradients";
 
-bool makes_weight_gradients(Pass pass) {
-  return pass == Pass::backward || pass == Pass::backward_weight;
-}
-
 std::int64_t divide_up(std::int64_t dividend, std::int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
 }
@@ -39,7 +35,7 @@ DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& 
       recipe_(recipe),
       plan_(plan),
       strategy_(strategy_of(plan, recipe)),
-      exchanges_(plan.degrees.replicas() > 1),
+      exchanges_(plan.degrees.replicas() * directions(step.shape) > 1),
       // Between the forward and the backward pass of a micro-batch a stage runs others.
       whole_step_(step.shape.stages > 1),
       buckets_(plan.first_bucket_size, plan.bucket_size) {}
@@ -52,26 +48,28 @@ void DataParallelWriter::hold_states(std::int64_t parameters) {
   builder_.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
 }
 
-// Gradients that are not kept whole cannot wait for the optimizer step.
+// Gradients that are not kept whole cannot wait for the optimizer step. Copies of the network
+// finish at different times on the ranks that share gradients: they are reduced after the last
+// backward, in an order on which all agree.
 bool DataParallelWriter::reduces_in_backward() const {
-  return exchanges_ &&
+  return exchanges_ && directions(step_.shape) == 1 &&
          (plan_.overlap_backward || strategy_.each_microbatch || strategy_.layer_units);
 }
 
 PassRole DataParallelWriter::role(const std::vector<Slot>& order, std::size_t at) {
   if (ends_[0].empty()) {
     for (std::vector<Ends>& ends : ends_)
-      ends.assign(static_cast<std::size_t>(step_.shape.chunks), {order.size(), 0});
+      ends.assign(static_cast<std::size_t>(parts(step_.shape)), {order.size(), 0});
     for (std::size_t i = 0; i < order.size(); ++i) {
       const bool forward = order[i].pass == Pass::forward;
-      if (!forward && !makes_weight_gradients(order[i].pass)) continue;
-      Ends& ends = ends_[forward ? 0 : 1][static_cast<std::size_t>(order[i].chunk)];
+      if (!forward && !ends_backward(order[i].pass)) continue;
+      Ends& ends = ends_[forward ? 0 : 1][static_cast<std::size_t>(part(step_.shape, order[i]))];
       ends.first = std::min(ends.first, i);
       ends.last = std::max(ends.last, i);
     }
   }
   const bool forward = order[at].pass == Pass::forward;
-  const Ends& ends = ends_[forward ? 0 : 1][static_cast<std::size_t>(order[at].chunk)];
+  const Ends& ends = ends_[forward ? 0 : 1][static_cast<std::size_t>(part(step_.shape, order[at]))];
   const bool keeps = strategy_.gathering == Gathering::each_pass && whole_step_;
   PassRole role;
   if (forward) {
@@ -208,7 +206,7 @@ void DataParallelWriter::arrive(std::size_t number) {
 void DataParallelWriter::before(int place) {
   for (std::size_t number = 0; number < units_.size(); ++number)
     if (units_[number].enters == place) arrive(number);
-  if (!exchanges_ || !makes_weight_gradients(pass_)) return;
+  if (!exchanges_ || !ends_backward(pass_)) return;
   const std::int64_t parameters = parameters_of(place);
   if (strategy_.layer_units)
     builder_.hold(MemoryKind::gradients, parameters * size_of(stored_type(recipe_.compute)),
@@ -220,7 +218,7 @@ void DataParallelWriter::before(int place) {
 void DataParallelWriter::after(int place) {
   for (const Unit& unit : units_)
     if (unit.leaves == place) leave(unit);
-  if (strategy_.layer_units || !reduces_in_backward() || !makes_weight_gradients(pass_)) return;
+  if (strategy_.layer_units || !reduces_in_backward() || !ends_backward(pass_)) return;
   if (strategy_.each_microbatch || role_.last)
     reduce(buckets_.add(parameters_of(place) * size_of(recipe_.gradients)));
 }
@@ -228,11 +226,11 @@ void DataParallelWriter::after(int place) {
 void DataParallelWriter::leave(const Unit& unit) {
   const Bytes bytes = unit.parameters * size_of(stored_type(recipe_.compute));
   if (unit.frees) builder_.release(MemoryKind::parameters, bytes, kGathered);
-  if (strategy_.layer_units && makes_weight_gradients(pass_)) reduce_unit(unit);
+  if (strategy_.layer_units && ends_backward(pass_)) reduce_unit(unit);
 }
 
 void DataParallelWriter::end() {
-  if (strategy_.layer_units || !reduces_in_backward() || !makes_weight_gradients(pass_)) return;
+  if (strategy_.layer_units || !reduces_in_backward() || !ends_backward(pass_)) return;
   if (strategy_.each_microbatch || role_.last) reduce(buckets_.flush());
 }
 
@@ -315,10 +313,17 @@ void DataParallelWriter::clip(Bytes gradients) {
   copy("clip gradients", gradients, gradients, OpGroup::optimizer);
 }
 
-void DataParallelWriter::step(std::int64_t parameters) {
+void DataParallelWriter::step(std::int64_t parameters, const std::vector<ChainRange>& copies) {
   if (exchanges_ && !reduces_in_backward()) {
-    reduce(buckets_.add(parameters * size_of(recipe_.gradients)));
-    reduce(buckets_.flush());
+    if (copies.empty()) {
+      reduce(buckets_.add(parameters * size_of(recipe_.gradients)));
+      reduce(buckets_.flush());
+    }
+    for (const ChainRange& range : copies) {
+      for (int place = range.last - 1; place >= range.first; --place)
+        reduce(buckets_.add(parameters_of(place) * size_of(recipe_.gradients)));
+      reduce(buckets_.flush());
+    }
   }
   if (exchanges_)
     builder_.compute_waits_for(

@@ -46,8 +46,9 @@ class DataParallelWriter {
   void after(int place);
   void end();
 
-  // Everything in the block of the optimizer step.
-  void step(std::int64_t parameters);
+  // Everything in the block of the optimizer step. `copies`: parts of a stage that holds several
+  // copies of the network, in the order in which they are reduced.
+  void step(std::int64_t parameters, const std::vector<ChainRange>& copies = {});
 
  private:
   // Places that are gathered and, with layer units, reduced together.
@@ -88,7 +89,7 @@ class DataParallelWriter {
   int buckets_sent_ = 0;
   std::int64_t gradient_shards_held_ = 0;  // bytes taken by the first reductions of the step
 
-  // By pass and chunk: where it first and last stands in the order; -1: not known yet.
+  // By pass and part of the stage: where it first and last stands in the order.
   struct Ends {
     std::size_t first = 0, last = 0;
   };

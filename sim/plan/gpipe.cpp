@@ -13,9 +13,9 @@ namespace trainyard {
 std::vector<Slot> gpipe(const PipelineShape& shape, int /*stage*/) {
   std::vector<Slot> slots;
   for (int i = 0; i < shape.microbatches; ++i)
-    slots.push_back({Pass::forward, i, 0});
+    slots.push_back({Pass::forward, i});
   for (int i = 0; i < shape.microbatches; ++i)
-    slots.push_back({Pass::backward, i, 0});
+    slots.push_back({Pass::backward, i});
   return slots;
 }
 

@@ -16,13 +16,13 @@ std::vector<Slot> one_f_one_b(const PipelineShape& shape, int stage) {
   const int warmup = std::min(shape.stages - stage - 1, m);
   std::vector<Slot> slots;
   for (int i = 0; i < warmup; ++i)
-    slots.push_back({Pass::forward, i, 0});
+    slots.push_back({Pass::forward, i});
   for (int i = warmup; i < m; ++i) {
-    slots.push_back({Pass::forward, i, 0});
-    slots.push_back({Pass::backward, i - warmup, 0});
+    slots.push_back({Pass::forward, i});
+    slots.push_back({Pass::backward, i - warmup});
   }
   for (int i = m - warmup; i < m; ++i)
-    slots.push_back({Pass::backward, i, 0});
+    slots.push_back({Pass::backward, i});
   return slots;
 }
 

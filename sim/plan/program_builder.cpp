@@ -10,8 +10,9 @@ namespace trainyard {
 namespace {
 
 constexpr std::array<std::string_view, kStreams> kStreamNames = {
-    "compute",           "tensor parallel",     "context parallel", "data parallel",
-    "send forward",      "send backward",       "receive forward",  "receive backward",
+    "compute",           "tensor parallel",     "context parallel",   "data parallel",
+    "send forward",      "send backward",       "receive forward",    "receive backward",
+    "send forward up",   "send backward up",    "receive forward up", "receive backward up",
     "gather parameters", "gather parameters 2", "across replicas"};
 
 // The index of `item` in `table`, added if it is new. Tables hold a few dozen items.
@@ -29,6 +30,10 @@ StreamKind stream_of(ChannelPort port) {
     case ChannelPort::to_previous: return StreamKind::send_backward;
     case ChannelPort::from_previous: return StreamKind::receive_forward;
     case ChannelPort::from_next: return StreamKind::receive_backward;
+    case ChannelPort::up_to_previous: return StreamKind::send_forward_up;
+    case ChannelPort::up_to_next: return StreamKind::send_backward_up;
+    case ChannelPort::up_from_next: return StreamKind::receive_forward_up;
+    case ChannelPort::up_from_previous: return StreamKind::receive_backward_up;
   }
   return StreamKind::send_forward;
 }
@@ -83,6 +88,7 @@ void ProgramBuilder::hold(MemoryKind kind, Bytes bytes, const std::string& owner
 
 void ProgramBuilder::release(MemoryKind kind, Bytes bytes, const std::string& owner) {
   if (bytes == Bytes(0)) return;
+  settle(owner);
   for (std::size_t i = ops_.size(); i-- > 0;) {
     if (ops_[i].kind != OpKind::compute) continue;
     op_effects_[i].push_back(effect(kind, -bytes.count(), owner));
@@ -186,6 +192,23 @@ void ProgramBuilder::settle_waits(const std::string& label) {
         .group = static_cast<std::uint8_t>(OpGroup::compute),
         .subject = static_cast<std::uint32_t>(program_.segments.size() - 1)},
        label);
+  pending_waits_ = 0;
+}
+
+void ProgramBuilder::settle(const std::string& label) {
+  const bool computes = std::any_of(ops_.begin(), ops_.end(),
+                                    [](const Op& op) { return op.kind == OpKind::compute; });
+  if (computes && pending_holds_.empty()) return;
+  program_.segments.push_back(
+      {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size())});
+  push({.kind = OpKind::compute,
+        .stream = static_cast<std::uint8_t>(StreamKind::compute),
+        .waits = pending_waits_,
+        .group = static_cast<std::uint8_t>(OpGroup::compute),
+        .subject = static_cast<std::uint32_t>(program_.segments.size() - 1)},
+       label);
+  op_effects_.back() = std::move(pending_holds_);
+  pending_holds_.clear();
   pending_waits_ = 0;
 }
 

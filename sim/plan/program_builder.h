@@ -37,7 +37,7 @@ class ProgramBuilder {
   void settle_waits(const std::string& label);
   // Bytes held from the next compute op's begin until release() names the same owner and category.
   void hold(MemoryKind kind, Bytes bytes, const std::string& owner);
-  // Given back when the last compute op of the block so far ends. Requires: one has been written.
+  // Given back when the last compute op of the block so far ends.
   void release(MemoryKind kind, Bytes bytes, const std::string& owner);
   void resident(MemoryKind kind, Bytes bytes, const std::string& owner);
   // The same for the op written last, whatever it is: taken when it begins, given back when it
@@ -47,6 +47,9 @@ class ProgramBuilder {
 
   // Kernels become segments, which end where a collective stands; `where` begins each label.
   void work(const std::vector<WorkItem>& items, const std::string& where, OpGroup group);
+  // A compute op without kernels, if the block has none yet or none that holds what hold() asked
+  // for.
+  void settle(const std::string& label);
   void collective(CollectivePort port, const CollectiveSpec& spec, const std::string& label);
   // A collective on a stream of its own choice, after the tails of `waits`.
   void collective(StreamKind stream, CollectivePort port, const CollectiveSpec& spec,

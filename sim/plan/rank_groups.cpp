@@ -8,13 +8,29 @@ namespace {
 
 using Groups = std::vector<std::vector<Rank>>;
 
+// Stage s and its mirror image hold the same virtual stages, one of each copy: their ranks form one
+// group. False if the mirror image's turn has added these ranks.
+bool add_mirror_image(const StepPlan& plan, const RankMap& ranks, std::vector<Rank>& group) {
+  const int stage = ranks.coordinate(group.front(), Axis::pipeline);
+  const int mirror = plan.shape.stages - 1 - stage;
+  if (mirror < stage) return false;
+  const std::size_t own = group.size();
+  for (std::size_t i = 0; i < own; ++i)
+    group.push_back(ranks.peer(group[i], Axis::pipeline, mirror));
+  std::sort(group.begin(), group.end());
+  return true;
+}
+
 // All that hold the same part of the network.
-Groups replicas(const RankMap& ranks) {
+Groups replicas(const StepPlan& plan, const RankMap& ranks) {
+  const bool mirrored = directions(plan.shape) > 1;
   Groups groups;
   for (int g = 0; g < ranks.groups(Axis::data); ++g) {
     const Rank first = ranks.first_of_group(g, Axis::data);
-    if (ranks.coordinate(first, Axis::context) == 0)
-      groups.push_back(ranks.group(first, Axis::data, Axis::context));
+    if (ranks.coordinate(first, Axis::context) != 0) continue;
+    std::vector<Rank> group = ranks.group(first, Axis::data, Axis::context);
+    if (mirrored && !add_mirror_image(plan, ranks, group)) continue;
+    groups.push_back(std::move(group));
   }
   return groups;
 }
@@ -64,7 +80,7 @@ Groups along(const RankMap& ranks, Axis axis) {
 
 std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ranks,
                                          CollectivePort port) {
-  const int copies = ranks.size(Axis::data) * ranks.size(Axis::context);
+  const int copies = ranks.size(Axis::data) * ranks.size(Axis::context) * directions(plan.shape);
   const bool in_parts = plan.shard_ranks > 0 && plan.shard_ranks < copies;
   switch (port) {
     case CollectivePort::tensor: return along(ranks, Axis::tensor);
@@ -72,11 +88,11 @@ std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ra
     case CollectivePort::norm: return norm_groups(plan, ranks);
     case CollectivePort::replica:
       if (!in_parts) return {};
-      return parts(replicas(ranks), static_cast<std::size_t>(plan.shard_ranks), false);
+      return parts(replicas(plan, ranks), static_cast<std::size_t>(plan.shard_ranks), false);
     case CollectivePort::data:
       if (copies == 1) return {};
-      if (!in_parts) return replicas(ranks);
-      return parts(replicas(ranks), static_cast<std::size_t>(plan.shard_ranks), true);
+      if (!in_parts) return replicas(plan, ranks);
+      return parts(replicas(plan, ranks), static_cast<std::size_t>(plan.shard_ranks), true);
   }
   return {};
 }

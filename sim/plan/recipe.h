@@ -10,6 +10,7 @@
 
 #include "models/kernel.h"
 #include "models/layer_work.h"
+#include "sim/plan/custom_schedule.h"
 
 namespace trainyard {
 
@@ -74,7 +75,8 @@ struct ParallelPlan {
   ContextMethod context_method = ContextMethod::ring;
   TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
 
-  std::string schedule = "1f1b";  // a name of kSchedules (sim/plan/schedule.h)
+  std::string schedule = "1f1b";  // a name of schedules() (sim/plan/schedule.h), or "custom"
+  CustomSchedule custom;          // if it is
   int chunks = 1;                 // virtual stages per stage
   LayerSplit layer_split = LayerSplit::uniform;
   std::vector<int> layers_per_chunk;  // LayerSplit::list: [chunk * stages + stage]

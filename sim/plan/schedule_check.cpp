@@ -1,24 +1,14 @@
-// Runs the orders of all stages against each other, without an engine: to prove that they end, and
-// to draw them.
+// What every valid order has in common, whoever wrote it.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "sim/base/check.h"
+#include "sim/plan/order_run.h"
+#include "sim/plan/placement.h"
 #include "sim/plan/schedule.h"
 
 namespace trainyard {
 namespace {
-
-std::string describe(const PipelineShape& shape, const Slot& slot) {
-  std::string text = fmt::format("{}{}", letter(slot.pass), slot.microbatch);
-  if (shape.chunks > 1) text += fmt::format(" of chunk {}", slot.chunk);
-  return text;
-}
-
-bool gives_gradient(Pass pass) {
-  return pass == Pass::backward || pass == Pass::backward_input;
-}
 
 // How often each pass of one stage occurs, by micro-batch and chunk.
 class Tally {
@@ -37,29 +27,68 @@ class Tally {
   std::vector<char> seen_;
 };
 
+// The words for a slot that cannot be, nullopt if it can.
+std::optional<std::string> check_names(const PipelineShape& shape, const Slot& slot) {
+  if (slot.microbatch < 0 || slot.microbatch >= shape.microbatches)
+    return fmt::format("micro-batch {} is not one of {}", slot.microbatch, shape.microbatches);
+  if (slot.chunk < 0 || slot.chunk >= shape.chunks)
+    return fmt::format("chunk {} is not one of {}", slot.chunk, shape.chunks);
+  if (slot.direction >= directions(shape))
+    return fmt::format("copy {} is not one of {}", slot.direction, directions(shape));
+  return std::nullopt;
+}
+
+// A pair is a forward with the whole backward of another micro-batch right after it.
+bool is_pair(const std::vector<Slot>& slots, std::size_t at) {
+  return slots[at].pass == Pass::forward && at + 1 < slots.size() && !slots[at + 1].paired &&
+         slots[at + 1].pass == Pass::backward && slots[at + 1].microbatch != slots[at].microbatch;
+}
+
+// Which copy of the network each micro-batch goes through: that of its first slot anywhere.
+std::vector<std::uint8_t> copies(const PipelineShape& shape,
+                                 std::span<const std::vector<Slot>> stages) {
+  constexpr std::uint8_t kUnknown = 0xFF;
+  std::vector<std::uint8_t> copy(static_cast<std::size_t>(shape.microbatches), kUnknown);
+  for (const std::vector<Slot>& slots : stages) {
+    for (const Slot& slot : slots) {
+      if (check_names(shape, slot)) continue;
+      std::uint8_t& known = copy[static_cast<std::size_t>(slot.microbatch)];
+      if (known == kUnknown) known = slot.direction;
+    }
+  }
+  for (std::uint8_t& each : copy)
+    if (each == kUnknown) each = 0;
+  return copy;
+}
+
 // Each pass once, and after what it needs of its own stage.
-std::optional<std::string> check_stage(const PipelineShape& shape, const std::vector<Slot>& slots) {
+std::optional<std::string> check_stage(const PipelineShape& shape, const std::vector<Slot>& slots,
+                                       const std::vector<std::uint8_t>& copy) {
   Tally tally(shape);
   const auto seen = [&](Pass pass, const Slot& of) -> char& {
     return tally.at(pass, of.microbatch, of.chunk);
   };
-  for (const Slot& slot : slots) {
-    if (slot.microbatch < 0 || slot.microbatch >= shape.microbatches)
-      return fmt::format("micro-batch {} is not one of {}", slot.microbatch, shape.microbatches);
-    if (slot.chunk < 0 || slot.chunk >= shape.chunks)
-      return fmt::format("chunk {} is not one of {}", slot.chunk, shape.chunks);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Slot& slot = slots[i];
+    if (auto why = check_names(shape, slot)) return why;
     const std::string what = describe(shape, slot);
+    if (slot.direction != copy[static_cast<std::size_t>(slot.microbatch)])
+      return fmt::format("{}, but its micro-batch goes through the other copy elsewhere", what);
     if (seen(slot.pass, slot)) return fmt::format("{} occurs twice", what);
     seen(slot.pass, slot) = 1;
     if (gives_gradient(slot.pass) && !seen(Pass::forward, slot))
       return fmt::format("{} comes before its forward", what);
     if (slot.pass == Pass::backward_weight && !seen(Pass::backward_input, slot))
       return fmt::format("{} comes before the gradient of its input", what);
+    if (slot.paired && !is_pair(slots, i))
+      return fmt::format("{} is paired, but no whole backward of another micro-batch follows",
+                         what);
   }
   for (int chunk = 0; chunk < shape.chunks; ++chunk) {
     for (int i = 0; i < shape.microbatches; ++i) {
-      const Slot forward = {Pass::forward, i, chunk};
-      const Slot backward = {Pass::backward, i, chunk};
+      const std::uint8_t direction = copy[static_cast<std::size_t>(i)];
+      const Slot forward = {Pass::forward, i, chunk, direction};
+      const Slot backward = {Pass::backward, i, chunk, direction};
       if (!seen(Pass::forward, forward))
         return fmt::format("{} is missing", describe(shape, forward));
       const int whole = seen(Pass::backward, backward);
@@ -73,169 +102,17 @@ std::optional<std::string> check_stage(const PipelineShape& shape, const std::ve
   return std::nullopt;
 }
 
-// All stages at work, each in its order. Requires: every stage passes check_stage.
-class OrderRun {
- public:
-  OrderRun(const PipelineShape& shape, std::span<const std::vector<Slot>> stages,
-           const PassTicks& ticks)
-      : shape_(shape),
-        stages_(stages),
-        ticks_(ticks),
-        next_(stages.size(), 0),
-        starts_(stages.size()),
-        clock_(stages.size(), 0),
-        forward_end_(places(shape), -1),
-        gradient_end_(places(shape), -1) {
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-        while (next_[stage] < stages_[stage].size() && try_next(stage))
-          progress = true;
-      }
-    }
-  }
-
-  bool stuck(std::size_t stage) const { return next_[stage] < stages_[stage].size(); }
-  const std::vector<std::int64_t>& starts(std::size_t stage) const { return starts_[stage]; }
-  std::int64_t end() const { return *std::max_element(clock_.begin(), clock_.end()); }
-  int ticks(Pass pass) const {
-    switch (pass) {
-      case Pass::forward: return ticks_.forward;
-      case Pass::backward: return ticks_.backward;
-      case Pass::backward_input: return ticks_.backward_input;
-      case Pass::backward_weight: return ticks_.backward_weight;
-    }
-    return 0;
-  }
-
-  // Follows, from a stage that is stuck, who waits for whom until a stage comes again.
-  std::string cycle_from(std::size_t stage) const {
-    std::vector<std::size_t> path;
-    while (std::find(path.begin(), path.end(), stage) == path.end()) {
-      path.push_back(stage);
-      stage = static_cast<std::size_t>(unmet(stage)->stage);
-    }
-    std::string text = "the stages wait for each other";
-    for (auto at = std::find(path.begin(), path.end(), stage); at != path.end(); ++at) {
-      const Need need = *unmet(*at);
-      text += fmt::format("; stage {} is at {} and needs {} of stage {}", *at,
-                          describe(shape_, head(*at)), describe(shape_, need.slot), need.stage);
-    }
-    return text;
-  }
-
- private:
-  struct Need {
-    int stage;
-    Slot slot;
-    std::int64_t end;  // -1: has not ended
-  };
-
-  static std::size_t places(const PipelineShape& shape) {
-    return static_cast<std::size_t>(shape.stages) * static_cast<std::size_t>(shape.chunks) *
-           static_cast<std::size_t>(shape.microbatches);
-  }
-  std::size_t place(int virtual_stage, int microbatch) const {
-    return static_cast<std::size_t>(virtual_stage) * static_cast<std::size_t>(shape_.microbatches) +
-           static_cast<std::size_t>(microbatch);
-  }
-  int virtual_stage(std::size_t stage, const Slot& slot) const {
-    return slot.chunk * shape_.stages + static_cast<int>(stage);
-  }
-  const Slot& head(std::size_t stage) const { return stages_[stage][next_[stage]]; }
-
-  // What the pass needs of the stage before it (forward) or after it (backward), if there is one.
-  std::optional<Need> need_of(std::size_t stage, const Slot& slot) const {
-    const int at = virtual_stage(stage, slot);
-    if (slot.pass == Pass::forward && at > 0) {
-      const Slot from = {Pass::forward, slot.microbatch, (at - 1) / shape_.stages};
-      return Need{(at - 1) % shape_.stages, from, forward_end_[place(at - 1, slot.microbatch)]};
-    }
-    if (gives_gradient(slot.pass) && at + 1 < shape_.stages * shape_.chunks) {
-      const Slot from = {Pass::backward, slot.microbatch, (at + 1) / shape_.stages};
-      return Need{(at + 1) % shape_.stages, from, gradient_end_[place(at + 1, slot.microbatch)]};
-    }
-    return std::nullopt;
-  }
-  std::optional<Need> unmet(std::size_t stage) const {
-    const auto need = need_of(stage, head(stage));
-    TRAINYARD_CHECK(need && need->end < 0, "stage {} is not stuck", stage);
-    return need;
-  }
-
-  bool try_next(std::size_t stage) {
-    const Slot& slot = head(stage);
-    const auto need = need_of(stage, slot);
-    if (need && need->end < 0) return false;
-    const std::int64_t start = std::max(clock_[stage], need ? need->end : 0);
-    clock_[stage] = start + ticks(slot.pass);
-    starts_[stage].push_back(start);
-    const std::size_t at = place(virtual_stage(stage, slot), slot.microbatch);
-    if (slot.pass == Pass::forward) forward_end_[at] = clock_[stage];
-    if (gives_gradient(slot.pass)) gradient_end_[at] = clock_[stage];
-    ++next_[stage];
-    return true;
-  }
-
-  const PipelineShape& shape_;
-  std::span<const std::vector<Slot>> stages_;
-  PassTicks ticks_;
-  std::vector<std::size_t> next_;  // position in the order, by stage
-  std::vector<std::vector<std::int64_t>> starts_;
-  std::vector<std::int64_t> clock_;
-  std::vector<std::int64_t> forward_end_, gradient_end_;  // by virtual stage and micro-batch
-};
-
 }  // namespace
-
-char letter(Pass pass) {
-  switch (pass) {
-    case Pass::forward: return 'F';
-    case Pass::backward: return 'B';
-    case Pass::backward_input: return 'I';
-    case Pass::backward_weight: return 'W';
-  }
-  return '?';
-}
 
 std::optional<std::string> check_schedule(const PipelineShape& shape,
                                           std::span<const std::vector<Slot>> stages) {
   if (stages.size() != static_cast<std::size_t>(shape.stages))
     return fmt::format("{} orders for {} stages", stages.size(), shape.stages);
+  const std::vector<std::uint8_t> copy = copies(shape, stages);
   for (std::size_t stage = 0; stage < stages.size(); ++stage)
-    if (auto why = check_stage(shape, stages[stage]))
+    if (auto why = check_stage(shape, stages[stage], copy))
       return fmt::format("stage {}: {}", stage, *why);
-  const OrderRun run(shape, stages, PassTicks{});
-  for (std::size_t stage = 0; stage < stages.size(); ++stage)
-    if (run.stuck(stage)) return run.cycle_from(stage);
-  return std::nullopt;
-}
-
-std::string draw(const PipelineShape& shape, std::span<const std::vector<Slot>> stages,
-                 const PassTicks& ticks) {
-  TRAINYARD_CHECK(shape.chunks <= 26, "{} chunks have no letters", shape.chunks);
-  const auto wrong = check_schedule(shape, stages);
-  TRAINYARD_CHECK(!wrong, "{}", *wrong);
-  const OrderRun run(shape, stages, ticks);
-  const std::size_t digits = fmt::formatted_size("{}", shape.microbatches - 1);
-  const std::size_t cell = 1 + digits + (shape.chunks > 1 ? 1 : 0);
-  const std::size_t margin = fmt::formatted_size("stage {}", shape.stages - 1);
-
-  std::string drawing;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    std::string row(static_cast<std::size_t>(run.end()) * cell, '.');
-    for (std::size_t i = 0; i < stages[stage].size(); ++i) {
-      const Slot& slot = stages[stage][i];
-      std::string label = fmt::format("{}{}", letter(slot.pass), slot.microbatch);
-      if (shape.chunks > 1) label += static_cast<char>('a' + slot.chunk);
-      const auto from = static_cast<std::size_t>(run.starts(stage)[i]) * cell;
-      const auto width = static_cast<std::size_t>(run.ticks(slot.pass)) * cell;
-      label.resize(width, '-');
-      row.replace(from, width, label);
-    }
-    drawing += fmt::format("{:<{}} {}\n", fmt::format("stage {}", stage), margin, row);
-  }
-  return drawing;
+  return run_orders(shape, stages, uniform_times(shape, kDrawingTimes)).deadlock;
 }
 
 }  // namespace trainyard

@@ -12,8 +12,8 @@ namespace trainyard {
 std::vector<Slot> sequential(const PipelineShape& shape, int /*stage*/) {
   std::vector<Slot> slots;
   for (int i = 0; i < shape.microbatches; ++i) {
-    slots.push_back({Pass::forward, i, 0});
-    slots.push_back({Pass::backward, i, 0});
+    slots.push_back({Pass::forward, i});
+    slots.push_back({Pass::backward, i});
   }
   return slots;
 }

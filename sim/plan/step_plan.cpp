@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <tuple>
 
 #include "sim/base/check.h"
+#include "sim/plan/acts.h"
 #include "sim/plan/data_parallel_writer.h"
 #include "sim/plan/program_builder.h"
 
@@ -18,11 +18,12 @@ namespace {
 class StageBuilder {
  public:
   StageBuilder(StepPlan& step, const NetworkWork& work, const TrainingRecipe& recipe,
-               const ParallelPlan& plan, int stage)
+               const ParallelPlan& plan, PipelineMessages& messages, int stage)
       : step_(step),
         work_(work),
         recipe_(recipe),
         plan_(plan),
+        messages_(messages),
         stage_(stage),
         builder_(step),
         data_(builder_, step, work, recipe, plan) {}
@@ -30,102 +31,218 @@ class StageBuilder {
   StageProgram build(const std::vector<Slot>& order);
 
  private:
+  // Passes that run the same block: of the same part of the stage, with the same messages before.
+  struct BlockKey {
+    CallKind kind = CallKind::forward;
+    Seat seat = {}, backward_seat = {};  // the second of a pair
+    PassRole role = {}, backward_role = {};
+    std::vector<PipelineMessage> receives = {};
+    auto operator<=>(const BlockKey&) const = default;
+  };
+
   const LayerWork& layer(int place) const {
     return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
   }
-  ChainRange range(int chunk) const {
-    return step_.layers[static_cast<std::size_t>(chunk * step_.shape.stages + stage_)];
+  ChainRange range(const Seat& seat) const {
+    return step_.layers[static_cast<std::size_t>(virtual_stage(step_.shape, seat))];
   }
-  bool is_first(int chunk) const { return chunk == 0 && stage_ == 0; }
-  bool is_last(int chunk) const {
-    return chunk == step_.shape.chunks - 1 && stage_ == step_.shape.stages - 1;
-  }
-  // What crosses a stage boundary after `place`. Each tensor-parallel rank sends its part of it.
-  Bytes message_after(int place) const {
+  Seat seat_of(const Slot& slot) const { return {stage_, slot.chunk, slot.direction}; }
+  // What crosses a boundary of virtual stages. Each tensor-parallel rank sends its part of it.
+  Bytes message_bytes(const PipelineMessage& message) const {
+    const int place = step_.layers[static_cast<std::size_t>(message.boundary)].last - 1;
     const std::int64_t parts = plan_.degrees.tensor;
     return Bytes((layer(place).output.count() + parts - 1) / parts);
   }
 
+  std::vector<Seat> seats() const;
   std::int64_t stage_parameters() const;
-  std::uint32_t forward_block(int chunk, PassRole role);
-  std::uint32_t backward_block(int chunk, PassRole role);
+  std::vector<Act> forward_acts(int place) const;
+  std::vector<Act> backward_acts(CallKind kind, int place) const;
+  std::uint32_t write_block(const BlockKey& key);
+  void write_forward(const BlockKey& key);
+  void write_backward(const BlockKey& key);
+  void write_pair(const BlockKey& key);
+  void receive(const PipelineMessage& message);
+  void send(const Seat& seat, Pass pass);
   std::uint32_t step_block(std::int64_t parameters);
+  std::vector<ChainRange> copies() const;
   void wait_for_sends();
 
   StepPlan& step_;
   const NetworkWork& work_;
   const TrainingRecipe& recipe_;
   const ParallelPlan& plan_;
+  PipelineMessages& messages_;
   int stage_;
   ProgramBuilder builder_;
   DataParallelWriter data_;
 };
 
+CallKind call_kind(const Slot& slot) {
+  if (slot.paired) return CallKind::pair;
+  switch (slot.pass) {
+    case Pass::forward: return CallKind::forward;
+    case Pass::backward: return CallKind::backward;
+    case Pass::backward_input: return CallKind::backward_input;
+    case Pass::backward_weight: return CallKind::backward_weight;
+  }
+  return CallKind::forward;
+}
+
+std::vector<Seat> StageBuilder::seats() const {
+  std::vector<Seat> all;
+  for (std::uint8_t direction = 0; direction < directions(step_.shape); ++direction)
+    for (int chunk = 0; chunk < step_.shape.chunks; ++chunk)
+      all.push_back({stage_, chunk, direction});
+  return all;
+}
+
 std::int64_t StageBuilder::stage_parameters() const {
+  // A tied output matrix on the embedding's own rank is the same memory.
+  const bool shares_embedding =
+      seat(step_.shape, virtual_stages(step_.shape) - 1, 0).stage == seat(step_.shape, 0, 0).stage;
   std::int64_t parameters = 0;
-  for (int chunk = 0; chunk < step_.shape.chunks; ++chunk) {
-    for (int place = range(chunk).first; place < range(chunk).last; ++place) {
-      parameters += layer(place).parameters;
-      // A tied output matrix on the embedding's own rank is the same memory.
-      if (step_.shape.stages == 1) parameters -= layer(place).tied_parameters;
-    }
+  for (const Seat& seat : seats()) {
+    for (int place = range(seat).first; place < range(seat).last; ++place)
+      parameters += layer(place).parameters - (shares_embedding ? layer(place).tied_parameters : 0);
   }
   return parameters;
 }
 
 void StageBuilder::wait_for_sends() {
   if (plan_.overlap_p2p || step_.shape.stages == 1) return;
-  builder_.compute_waits_for(static_cast<StreamSet>(stream_bit(StreamKind::send_forward) |
-                                                    stream_bit(StreamKind::send_backward)));
+  for (const StreamKind sends : {StreamKind::send_forward, StreamKind::send_backward})
+    builder_.compute_waits_for(stream_bit(sends));
+  if (step_.shape.placement == Placement::looped) return;
+  for (const StreamKind sends : {StreamKind::send_forward_up, StreamKind::send_backward_up})
+    builder_.compute_waits_for(stream_bit(sends));
 }
 
-std::uint32_t StageBuilder::forward_block(int chunk, PassRole role) {
-  const auto [first, last] = range(chunk);
-  builder_.begin_block();
-  wait_for_sends();
-  data_.begin(Pass::forward, range(chunk), role);
-  if (!is_first(chunk))
-    builder_.receive(ChannelPort::from_previous, message_after(first - 1), "receive activations");
-  for (int place = first; place < last; ++place) {
+void StageBuilder::receive(const PipelineMessage& message) {
+  const bool activations =
+      message.port == ChannelPort::from_previous || message.port == ChannelPort::up_from_next;
+  builder_.receive(message.port, message_bytes(message),
+                   activations ? "receive activations" : "receive gradients");
+}
+
+void StageBuilder::send(const Seat& seat, Pass pass) {
+  const auto message = messages_.sent(stage_, {pass, 0, seat.chunk, seat.direction});
+  if (!message) return;
+  builder_.send(message->port, message_bytes(*message),
+                pass == Pass::forward ? "send activations" : "send gradients");
+}
+
+std::vector<Act> StageBuilder::forward_acts(int place) const {
+  const std::string name = place_name(work_, place);
+  return {Hold{MemoryKind::activations, layer(place).activations, name},
+          Work{layer(place).forward, name + " forward"}};
+}
+
+// Activations, also those that recomputation has restored, stay until the weight gradients are
+// done.
+std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
+  const LayerWork& work = layer(place);
+  const std::string name = place_name(work_, place);
+  std::vector<Act> acts;
+  if (kind != CallKind::backward_weight) {
+    acts.emplace_back(Hold{MemoryKind::workspace, work.workspace, name});
+    acts.emplace_back(Work{work.recompute, name + " recompute"});
+  }
+  if (kind == CallKind::backward_input) {
+    acts.emplace_back(Work{input_half(work.backward), name + " backward"});
+    return acts;
+  }
+  if (kind == CallKind::backward_weight)
+    acts.emplace_back(Work{weight_half(work.backward), name + " backward"});
+  else
+    acts.emplace_back(Work{work.backward, name + " backward"});
+  acts.emplace_back(Release{MemoryKind::workspace, work.workspace, name});
+  acts.emplace_back(Release{MemoryKind::activations, work.activations, name});
+  return acts;
+}
+
+void StageBuilder::write_forward(const BlockKey& key) {
+  data_.begin(Pass::forward, range(key.seat), key.role);
+  for (int place = range(key.seat).first; place < range(key.seat).last; ++place) {
     data_.before(place);
-    builder_.hold(MemoryKind::activations, layer(place).activations, place_name(work_, place));
-    builder_.work(layer(place).forward, place_name(work_, place) + " forward", OpGroup::compute);
+    write(builder_, forward_acts(place));
     data_.after(place);
   }
   data_.end();
-  if (!is_last(chunk))
-    builder_.send(ChannelPort::to_next, message_after(last - 1), "send activations");
+  send(key.seat, Pass::forward);
+}
+
+Pass backward_pass(CallKind kind) {
+  return kind == CallKind::backward         ? Pass::backward
+         : kind == CallKind::backward_input ? Pass::backward_input
+                                            : Pass::backward_weight;
+}
+
+void StageBuilder::write_backward(const BlockKey& key) {
+  data_.begin(backward_pass(key.kind), range(key.seat), key.role);
+  for (int place = range(key.seat).last - 1; place >= range(key.seat).first; --place) {
+    data_.before(place);
+    write(builder_, backward_acts(key.kind, place));
+    data_.after(place);
+  }
+  if (key.kind == CallKind::backward_input) builder_.settle("input gradients");
+  data_.end();
+  if (key.kind != CallKind::backward_weight) send(key.seat, Pass::backward);
+}
+
+void StageBuilder::write_pair(const BlockKey& key) {
+  std::vector<Act> first, second;
+  const auto append = [](std::vector<Act>& acts, const std::vector<Act>& more) {
+    acts.insert(acts.end(), more.begin(), more.end());
+  };
+  const ChainRange forward = range(key.seat), backward = range(key.backward_seat);
+  for (int place = forward.first; place < forward.last; ++place)
+    append(first, forward_acts(place));
+  for (int place = backward.last - 1; place >= backward.first; --place)
+    append(second, backward_acts(CallKind::backward, place));
+  write_overlapped(builder_, first, second);
+  data_.begin(Pass::backward, backward, key.backward_role);
+  for (int place = backward.last - 1; place >= backward.first; --place)
+    data_.after(place);
+  data_.end();
+  send(key.seat, Pass::forward);
+  send(key.backward_seat, Pass::backward);
+}
+
+std::uint32_t StageBuilder::write_block(const BlockKey& key) {
+  builder_.begin_block();
+  wait_for_sends();
+  for (const PipelineMessage& message : key.receives)
+    receive(message);
+  switch (key.kind) {
+    case CallKind::forward: write_forward(key); break;
+    case CallKind::backward:
+    case CallKind::backward_input:
+    case CallKind::backward_weight: write_backward(key); break;
+    case CallKind::pair: write_pair(key); break;
+    case CallKind::step: TRAINYARD_CHECK(false, "a step has no slot");
+  }
   return builder_.end_block();
 }
 
-std::uint32_t StageBuilder::backward_block(int chunk, PassRole role) {
-  const auto [first, last] = range(chunk);
-  builder_.begin_block();
-  wait_for_sends();
-  data_.begin(Pass::backward, range(chunk), role);
-  if (!is_last(chunk))
-    builder_.receive(ChannelPort::from_next, message_after(last - 1), "receive gradients");
-  for (int place = last - 1; place >= first; --place) {
-    const LayerWork& work = layer(place);
-    const std::string name = place_name(work_, place);
-    data_.before(place);
-    builder_.hold(MemoryKind::workspace, work.workspace, name);
-    builder_.work(work.recompute, name + " recompute", OpGroup::compute);
-    builder_.work(work.backward, name + " backward", OpGroup::compute);
-    builder_.release(MemoryKind::workspace, work.workspace, name);
-    builder_.release(MemoryKind::activations, work.activations, name);
-    data_.after(place);
-  }
-  data_.end();
-  if (!is_first(chunk))
-    builder_.send(ChannelPort::to_previous, message_after(first - 1), "send gradients");
-  return builder_.end_block();
+// Where the stage has a part of each copy of the network: in the order of their virtual stages,
+// which the ranks that share gradients (stage s and its mirror image) have in common. Else nothing.
+std::vector<ChainRange> StageBuilder::copies() const {
+  std::vector<ChainRange> ranges;
+  if (directions(step_.shape) == 1) return ranges;
+  std::vector<Seat> own = seats();
+  std::sort(own.begin(), own.end(), [&](const Seat& a, const Seat& b) {
+    return virtual_stage(step_.shape, a) < virtual_stage(step_.shape, b);
+  });
+  for (const Seat& seat : own)
+    ranges.push_back(range(seat));
+  return ranges;
 }
 
 std::uint32_t StageBuilder::step_block(std::int64_t parameters) {
   builder_.begin_block();
   wait_for_sends();
-  data_.step(parameters);
+  data_.step(parameters, copies());
   return builder_.end_block();
 }
 
@@ -136,24 +253,29 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
 
   // Blocks are written when they are first called, so that buckets are numbered in the order in
   // which they leave.
-  std::map<std::tuple<Pass, int, PassRole>, std::uint32_t> blocks;
-  const auto add_call = [&](std::uint32_t block, const CallInfo& info) {
-    builder_.call(block, static_cast<std::uint32_t>(info.microbatch));
-    stage.calls.push_back(info);
-  };
+  std::map<BlockKey, std::uint32_t> blocks;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Slot& slot = order[i];
-    TRAINYARD_CHECK(slot.pass == Pass::forward || slot.pass == Pass::backward,
-                    "a split backward has no program yet");
-    const bool forward = slot.pass == Pass::forward;
-    const PassRole role = data_.role(order, i);
-    const auto [block, is_new] = blocks.try_emplace({slot.pass, slot.chunk, role});
-    if (is_new)
-      block->second = forward ? forward_block(slot.chunk, role) : backward_block(slot.chunk, role);
-    add_call(block->second,
-             {forward ? CallKind::forward : CallKind::backward, slot.microbatch, slot.chunk});
+    BlockKey key{.kind = call_kind(slot), .seat = seat_of(slot), .role = data_.role(order, i)};
+    CallInfo info{
+        .kind = key.kind, .microbatch = slot.microbatch, .chunk = part(step_.shape, slot)};
+    messages_.receive(stage_, slot, key.receives);
+    if (slot.paired) {
+      const Slot& backward = order[++i];
+      key.backward_seat = seat_of(backward);
+      key.backward_role = data_.role(order, i);
+      messages_.receive(stage_, backward, key.receives);
+      info.backward_microbatch = backward.microbatch;
+      info.backward_chunk = part(step_.shape, backward);
+    }
+    auto block = blocks.find(key);
+    if (block == blocks.end()) block = blocks.emplace(key, write_block(key)).first;
+    builder_.call(block->second, static_cast<std::uint32_t>(slot.microbatch));
+    stage.calls.push_back(info);
   }
-  add_call(step_block(stage.parameters), {CallKind::step, 0, 0});
+  const std::uint32_t step = step_block(stage.parameters);
+  builder_.call(step, 0);
+  stage.calls.push_back({.kind = CallKind::step});
   stage.program = builder_.finish();
   return stage;
 }
@@ -201,25 +323,35 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .compute = recipe.compute};
 }
 
-StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe,
-                   const ParallelPlan& plan) {
-  StepPlan step;
-  step.shape = {.stages = plan.degrees.pipeline,
-                .microbatches = microbatches(recipe, plan),
-                .chunks = plan.chunks};
+PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan) {
+  const int stages = plan.degrees.pipeline;
+  if (plan.schedule == kCustomSchedule)
+    return {.stages = stages,
+            .microbatches = microbatches(recipe, plan),
+            .chunks = plan.chunks,
+            .placement = plan.custom.placement};
   const ScheduleEntry* schedule = find_schedule(plan.schedule);
   TRAINYARD_CHECK(schedule != nullptr, "unknown schedule {}", plan.schedule);
-  TRAINYARD_CHECK(!schedule->unsupported(step.shape), "schedule {} does not support this shape",
-                  plan.schedule);
+  return shape_of(*schedule, stages, microbatches(recipe, plan), plan.chunks);
+}
+
+StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan,
+                   const ScheduleInputs& inputs) {
+  StepPlan step;
+  step.shape = pipeline_shape(recipe, plan);
   step.layers = split_layers(work, step.shape, plan.layer_split, plan.layers_per_chunk);
 
+  const StageOrders orders = plan.schedule == kCustomSchedule
+                                 ? custom_orders(plan.custom, step.shape)
+                                 : build_stages(*find_schedule(plan.schedule), step.shape, inputs);
+  PipelineMessages messages(step.shape, orders);
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
   if (strategy.replicas > 1) step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
   step.gradients_sharded = strategy.optimizer_shards > 1;
 
   for (int stage = 0; stage < step.shape.stages; ++stage) {
-    StageBuilder builder(step, work, recipe, plan, stage);
-    step.stages.push_back(builder.build(schedule->build(step.shape, stage)));
+    StageBuilder builder(step, work, recipe, plan, messages, stage);
+    step.stages.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
   }
 
   Flops forward, recomputed;

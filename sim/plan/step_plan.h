@@ -13,6 +13,7 @@
 
 #include "models/network.h"
 #include "sim/engine/program.h"
+#include "sim/plan/pipeline_messages.h"
 #include "sim/plan/rank_map.h"
 #include "sim/plan/recipe.h"
 #include "sim/plan/schedule.h"
@@ -31,18 +32,23 @@ enum class StreamKind : std::uint8_t {
   send_backward,
   receive_forward,
   receive_backward,
+  // Of chunks and copies of the network that go up the stages.
+  send_forward_up,
+  send_backward_up,
+  receive_forward_up,
+  receive_backward_up,
   // Gathers of parameters take turns on two streams, so that a layer waits for its own and not for
   // the one after it.
   gather,
   gather_second,
   replica,
 };
-inline constexpr int kStreams = 11;
+inline constexpr int kStreams = 15;
 
 // What an op belongs to, by Op::group.
 enum class OpGroup : std::uint8_t { compute, optimizer, tensor, context, data, pipeline };
 
-// Op::port of collectives, and of sends and receives.
+// Op::port of collectives; that of sends and receives is a ChannelPort.
 enum class CollectivePort : std::uint8_t {
   tensor,
   context,
@@ -51,12 +57,6 @@ enum class CollectivePort : std::uint8_t {
   norm,     // ranks whose gradients (or shards of them) together are the network's
 };
 inline constexpr std::size_t kCollectivePorts = 5;
-enum class ChannelPort : std::uint8_t {
-  to_next,        // activations to the following virtual stage
-  from_previous,  // activations from the one before
-  to_previous,    // gradients back
-  from_next,
-};
 
 // Categories of the memory ledger, by MemoryEffect::category.
 enum class MemoryKind : std::uint8_t {
@@ -75,10 +75,20 @@ struct CollectiveSpec {
 };
 
 // What a call of a program is for.
-enum class CallKind : std::uint8_t { forward, backward, step };
+enum class CallKind : std::uint8_t {
+  forward,
+  backward,
+  backward_input,
+  backward_weight,
+  pair,  // a forward, and the backward of another micro-batch
+  step,
+};
 struct CallInfo {
   CallKind kind = CallKind::forward;
-  int microbatch = 0, chunk = 0;
+  int microbatch = 0;
+  int chunk = 0;                // the part of the stage, if it holds several copies
+  int backward_microbatch = 0;  // of a pair
+  int backward_chunk = 0;
 };
 
 struct StageProgram {
@@ -89,7 +99,7 @@ struct StageProgram {
 
 struct StepPlan {
   PipelineShape shape;
-  std::vector<ChainRange> layers;  // by chunk * stages + stage
+  std::vector<ChainRange> layers;  // by virtual stage
   std::vector<StageProgram> stages;
   std::vector<Kernel> kernels;  // by Program::kernels
   // By CollectivePort, then by Op::subject of the collectives on that port.
@@ -108,7 +118,7 @@ OpGroup group_of(CollectivePort port);
 // The groups of ranks that communicate on a port, each rank in one; empty where every group is a
 // rank alone, and for ports that few plans use if this one does not. Gradients are summed over the
 // data-parallel and the context-parallel ranks: both have seen other tokens with the same
-// parameters.
+// parameters; and over both copies of the network, if there are two.
 std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ranks,
                                          CollectivePort port);
 
@@ -119,7 +129,12 @@ int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan);
 Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan);
 
 // Requires: degrees that divide what they must (sim/scenario validates), a known schedule that
-// supports the shape. `work` is network_work(network, execution(recipe, plan)).
-StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan);
+// supports the shape. `work` is network_work(network, execution(recipe, plan)). Schedules that need
+// times find them in `inputs`.
+StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan,
+                   const ScheduleInputs& inputs = {});
+
+// The shape of a plan's pipeline. Requires: a known schedule.
+PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan);
 
 }  // namespace trainyard

@@ -7,6 +7,8 @@
 
 #include "sim/base/check.h"
 #include "sim/base/text.h"
+#include "sim/plan/custom_schedule.h"
+#include "sim/plan/schedule.h"
 #include "sim/scenario/sources.h"
 
 namespace trainyard {
@@ -145,7 +147,13 @@ ParallelPlan assemble_plan(const ParallelismSection& section) {
   plan.context_method = section.context_parallel.method;
   plan.tensor_overlap = section.tensor_parallel.overlap;
   plan.schedule = section.pipeline.schedule;
-  plan.chunks = section.pipeline.chunks;
+  plan.custom = section.pipeline.custom;
+  const ScheduleEntry* schedule = find_schedule(plan.schedule);
+  const bool folded =
+      plan.schedule == kCustomSchedule && plan.custom.placement == Placement::v_shaped;
+  plan.chunks = section.pipeline.chunks.value_or(schedule != nullptr ? schedule->chunks
+                                                 : folded            ? 2
+                                                                     : 1);
   plan.layers_per_chunk = section.pipeline.layers_per_chunk;
   plan.layer_split = !plan.layers_per_chunk.empty()              ? LayerSplit::list
                      : section.pipeline.layer_split == "uniform" ? LayerSplit::uniform

@@ -48,6 +48,11 @@ constexpr std::array<Choice<TensorOverlap>, 2> kTensorOverlaps = {
 constexpr std::array<Choice<Fidelity>, 2> kFidelities = {
     {{"closed_form", Fidelity::closed_form}, {"flow", Fidelity::flow}}};
 
+constexpr std::array<Choice<Placement>, 3> kPlacements = {
+    {{"looped", Placement::looped},
+     {"v", Placement::v_shaped},
+     {"bidirectional", Placement::bidirectional}}};
+
 using Order = std::array<Axis, kAxes>;
 constexpr Axis kT = Axis::tensor, kC = Axis::context, kD = Axis::data, kP = Axis::pipeline;
 // Without cp it follows tp.
@@ -165,10 +170,14 @@ void visit_fields(json::Fields& f, PipelineSection& s) {
   std::vector<std::string_view> names;
   for (const ScheduleEntry& entry : schedules())
     names.push_back(entry.name);
-  f.not_yet({"zero_bubble_h1", "zb_h1", "zb_h2", "zb_v", "dualpipe", "pipedream", "chimera"});
+  names.push_back(kCustomSchedule);
   f.name("schedule", s.schedule, names, optional, "Order of forward and backward passes.");
-  f.field("chunks_per_stage", s.chunks, optional, between(1, 1024),
-          "Virtual stages per stage; more than one for interleaved_1f1b.");
+  f.list("slots", s.custom.slots, optional, anything,
+         "Of schedule custom: for each stage its passes in order, as \"F0 F1 B0 B1\".");
+  f.choice("placement", s.custom.placement, kPlacements, optional,
+           "Of schedule custom: where chunks are, or copies of the network.");
+  f.field("chunks_per_stage", s.chunks, between(1, 1024),
+          "Virtual stages per stage. Default: as many as the schedule has by itself.");
   constexpr std::array<std::string_view, 2> kSplits = {"uniform", "balanced_with_embeddings"};
   f.numbers_or_name({"layer_split", optional, at_least(1),
                      "Layers of each virtual stage, chunk by chunk; or how to find them."},

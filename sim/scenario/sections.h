@@ -98,7 +98,8 @@ struct TrainingSection {
 
 struct PipelineSection {
   std::string schedule = "1f1b";
-  int chunks = 1;
+  CustomSchedule custom;
+  std::optional<int> chunks;
   std::string layer_split = "uniform";
   std::vector<int> layers_per_chunk;
   bool overlap_p2p = true;

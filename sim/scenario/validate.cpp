@@ -9,6 +9,7 @@
 #include "models/network.h"
 #include "sim/base/text.h"
 #include "sim/json/quantity.h"
+#include "sim/plan/custom_schedule.h"
 #include "sim/plan/schedule.h"
 #include "sim/plan/step_plan.h"
 #include "sim/scenario/assemble.h"
@@ -36,9 +37,9 @@ class Validator {
     check_layers();
     check_schedule_of_pipeline();
     check_tensor_parallel();
-    validate_data_parallel(scenario_, sections_.parallelism.data_parallel, findings_);
     check_precision();
     check_plausible();
+    validate_data_parallel(scenario_, sections_.parallelism.data_parallel, findings_);
   }
 
  private:
@@ -47,6 +48,7 @@ class Validator {
   void check_batch();
   void check_layers();
   void check_schedule_of_pipeline();
+  void check_custom_schedule();
   void check_tensor_parallel();
   void check_precision();
   void check_plausible();
@@ -181,16 +183,55 @@ void Validator::check_schedule_of_pipeline() {
     return;
   }
   if (microbatches_ == 0) return;
+  if (plan_.schedule == kCustomSchedule) {
+    check_custom_schedule();
+    return;
+  }
+  if (!plan_.custom.slots.empty())
+    findings_.error("/parallelism/pipeline/slots",
+                    fmt::format("schedule {} has its own order", plan_.schedule),
+                    "remove them, or set the schedule to \"custom\"");
   const ScheduleEntry* schedule = find_schedule(plan_.schedule);
   if (schedule == nullptr) return;  // the reader knows the names
-  const PipelineShape shape{.stages = degrees_.pipeline,
-                            .microbatches = static_cast<int>(microbatches_),
-                            .chunks = plan_.chunks};
+  const PipelineShape shape = pipeline_shape(recipe_, plan_);
   if (const std::optional<std::string> why = schedule->unsupported(shape))
     findings_.error("/parallelism/pipeline/schedule", *why);
   else if (microbatches_ < degrees_.pipeline && schedule->name != "sequential")
     findings_.warning("/parallelism/pp", fmt::format("{} micro-batches do not fill {} stages",
                                                      microbatches_, degrees_.pipeline));
+}
+
+void Validator::check_custom_schedule() {
+  const std::string pointer = "/parallelism/pipeline/slots";
+  const PipelineShape shape = pipeline_shape(recipe_, plan_);
+  const std::vector<std::string>& slots = plan_.custom.slots;
+  if (static_cast<int>(slots.size()) != shape.stages) {
+    findings_.error(pointer,
+                    fmt::format("{} stages have slots, pp is {}", slots.size(), shape.stages));
+    return;
+  }
+  if (shape.placement == Placement::v_shaped && shape.chunks != 2) {
+    findings_.error("/parallelism/pipeline/chunks_per_stage",
+                    fmt::format("a V has 2 chunks per stage, got {}", shape.chunks));
+    return;
+  }
+  if (shape.placement == Placement::bidirectional && (shape.chunks != 1 || shape.stages % 2 != 0)) {
+    findings_.error("/parallelism/pipeline/placement",
+                    "two copies need an even number of stages with 1 chunk each");
+    return;
+  }
+  StageOrders orders;
+  bool parsed = true;
+  for (std::size_t stage = 0; stage < slots.size(); ++stage) {
+    std::optional<std::string> problem;
+    orders.push_back(parse_slots(slots[stage], shape, problem));
+    if (!problem) continue;
+    findings_.error(fmt::format("{}/{}", pointer, stage), *problem);
+    parsed = false;
+  }
+  if (!parsed) return;
+  if (const std::optional<std::string> wrong = check_schedule(shape, orders))
+    findings_.error(pointer, *wrong);
 }
 
 void Validator::check_tensor_parallel() {

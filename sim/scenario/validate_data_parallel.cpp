@@ -6,7 +6,9 @@
 #include <string>
 
 #include "sim/base/check.h"
+#include "sim/plan/custom_schedule.h"
 #include "sim/plan/data_parallel.h"
+#include "sim/plan/step_plan.h"
 #include "sim/scenario/assemble.h"
 
 namespace trainyard {
@@ -62,6 +64,22 @@ void check_shard_size(const ParallelDegrees& degrees, const DataParallelSection&
                    "use kind fsdp, or a smaller shard_size");
 }
 
+// Requires: a scenario without errors so far, so that its schedule can be built.
+void check_schedule(const Scenario& scenario, Findings& findings) {
+  const ParallelPlan& plan = scenario.plan;
+  const DataParallelStrategy strategy = strategy_of(plan, scenario.recipe);
+  if (plan.degrees.pipeline == 1 || strategy.optimizer_shards == 1) return;
+  const PipelineShape shape = pipeline_shape(scenario.recipe, plan);
+  const StageOrders orders = plan.schedule == kCustomSchedule
+                                 ? custom_orders(plan.custom, shape)
+                                 : build_stages(*find_schedule(plan.schedule), shape);
+  if (const std::optional<std::string> why = unsupported(strategy, shape, orders))
+    findings.error(fmt::format("{}/kind", kSection),
+                   fmt::format("{} does not work with the schedule {}: {}", plan.data_parallel.kind,
+                               plan.schedule, *why),
+                   "allreduce does");
+}
+
 }  // namespace
 
 void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
@@ -75,6 +93,7 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
     findings.error(fmt::format("{}/kind", kSection),
                    fmt::format("{} has no pipeline, pp is {}", strategy->name, degrees.pipeline),
                    "DeepSpeed refuses it as well; fsdp, zero1 and zero2 work with one");
+  if (!findings.has_errors()) check_schedule(scenario, findings);
   if (strategy->name != "allreduce" && degrees.replicas() == 1)
     findings.warning(fmt::format("{}/kind", kSection),
                      fmt::format("dp is 1, so {} has nothing to divide", strategy->name));

@@ -7,6 +7,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/text.h"
+#include "sim/plan/placement.h"
 #include "sim/simulate/simulate.h"
 #include "sim/simulate/summarize.h"
 
@@ -35,12 +36,17 @@ void ranks(const Job& job, const Step& /*step*/, Text out) {
 
 void layers(const Job& /*job*/, const Step& step, Text out) {
   fmt::format_to(out, "{:>5}  {:>5}  {:>6}  {}\n", "stage", "chunk", "places", "from .. to");
-  for (int stage = 0; stage < step.plan.shape.stages; ++stage) {
-    for (int chunk = 0; chunk < step.plan.shape.chunks; ++chunk) {
-      const ChainRange range =
-          step.plan.layers[static_cast<std::size_t>(chunk * step.plan.shape.stages + stage)];
-      fmt::format_to(out, "{:>5}  {:>5}  {:>6}  {} .. {}\n", stage, chunk, range.last - range.first,
-                     place_name(step.work, range.first), place_name(step.work, range.last - 1));
+  const PipelineShape& shape = step.plan.shape;
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    for (std::uint8_t direction = 0; direction < directions(shape); ++direction) {
+      for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+        const Seat seat{stage, chunk, direction};
+        const ChainRange range =
+            step.plan.layers[static_cast<std::size_t>(virtual_stage(shape, seat))];
+        fmt::format_to(out, "{:>5}  {:>5}  {:>6}  {} .. {}\n", stage, part(shape, seat),
+                       range.last - range.first, place_name(step.work, range.first),
+                       place_name(step.work, range.last - 1));
+      }
     }
   }
 }

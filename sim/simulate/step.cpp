@@ -1,5 +1,6 @@
 #include "sim/simulate/step.h"
 
+#include "sim/simulate/pass_times.h"
 #include "topologies/topology.h"
 
 namespace trainyard {
@@ -20,11 +21,18 @@ MachinePeaks peaks(const GpuSpec& gpu) {
           .l2 = gpu.l2};
 }
 
+namespace {
+
+bool needs_times(const ParallelPlan& plan) {
+  const ScheduleEntry* schedule = find_schedule(plan.schedule);
+  return schedule != nullptr && schedule->needs_times;
+}
+
+}  // namespace
+
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) {
   auto step = std::make_unique<Step>();
   step->work = network_work(job.network, execution(job.recipe, job.plan));
-  step->plan = plan_step(step->work, job.recipe, job.plan);
-
   const MachinePeaks gpu = peaks(job.cluster.server.gpu);
   const std::unique_ptr<ComputeCost> compute =
       job.profile ? fitted_compute_cost(*job.profile, gpu) : roofline_compute_cost(gpu);
@@ -33,12 +41,23 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   std::optional<Topology> topology;
   if (job.fidelity == Fidelity::flow) topology.emplace(job.cluster);
   const RankMap ranks(job.plan.degrees, job.plan.rank_order);
-  step->lowered =
-      lower(step->plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
-            {.fidelity = job.fidelity,
-             .fold = !options.unfold,
-             .stragglers = job.stragglers,
-             .launch = job.profile ? to_duration(job.profile->launch) : Duration(0)});
+  const auto lowered = [&](const StepPlan& plan) {
+    return lower(plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
+                 {.fidelity = job.fidelity,
+                  .fold = !options.unfold,
+                  .stragglers = job.stragglers,
+                  .launch = job.profile ? to_duration(job.profile->launch) : Duration(0)});
+  };
+  PipelineEstimate estimate;
+  if (needs_times(job.plan)) {
+    // Any schedule with a backward in halves has the passes to be estimated.
+    ParallelPlan trial = job.plan;
+    trial.schedule = "zb_h1";
+    const StepPlan plan = plan_step(step->work, job.recipe, trial);
+    estimate = estimate_passes(plan, lowered(plan));
+  }
+  step->plan = plan_step(step->work, job.recipe, job.plan, {estimate.times, estimate.memory_limit});
+  step->lowered = lowered(step->plan);
   if (!options.run) return step;
 
   RunOptions run_options;

@@ -64,6 +64,13 @@ class TimelineBuilder {
   std::map<std::pair<std::uint32_t, bool>, std::uint64_t> messages_;  // so far, by channel and end
 };
 
+// Of a pair the label says whose op it is.
+bool is_forward(const CallInfo& call, const std::string& label) {
+  if (call.kind != CallKind::pair) return call.kind == CallKind::forward;
+  return label.find(" forward") != std::string::npos || label == "send activations" ||
+         label == "receive activations";
+}
+
 SliceKind TimelineBuilder::kind_of(const Op& op, const CallInfo& call,
                                    const std::string& label) const {
   switch (static_cast<OpGroup>(op.group)) {
@@ -75,7 +82,7 @@ SliceKind TimelineBuilder::kind_of(const Op& op, const CallInfo& call,
     case OpGroup::compute: break;
   }
   if (label.find("recompute") != std::string::npos) return SliceKind::recompute;
-  return call.kind == CallKind::forward ? SliceKind::forward : SliceKind::backward;
+  return is_forward(call, label) ? SliceKind::forward : SliceKind::backward;
 }
 
 Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
@@ -91,6 +98,10 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
   slice.kind = kind_of(op, call, program.labels[op.label]);
   slice.microbatch = call.kind == CallKind::step ? -1 : call.microbatch;
   slice.chunk = call.chunk;
+  if (call.kind == CallKind::pair && !is_forward(call, program.labels[op.label])) {
+    slice.microbatch = call.backward_microbatch;
+    slice.chunk = call.backward_chunk;
+  }
   const Machine& machine = step_.lowered.machine;
   const Actor& actor = machine.actors[rank_class.actor];
   if (op.kind == OpKind::collective) {

@@ -16,6 +16,7 @@ using namespace trainyard;
 // Times in nanoseconds. Layers hold one byte of activations each.
 struct Times {
   std::int64_t forward = 1, backward = 2, hop = 0;
+  std::int64_t weight = 0;  // of backward: the part that may be deferred
 };
 
 // A kernel's bytes are its nanoseconds.
@@ -55,7 +56,12 @@ inline NetworkWork network(int layers, const Times& times) {
   LayerWork layer;
   layer.name = "toy";
   layer.forward = {kernel(times.forward)};
-  layer.backward = {kernel(times.backward)};
+  layer.backward = {kernel(times.backward - times.weight)};
+  if (times.weight > 0) {
+    NamedKernel deferred = kernel(times.weight);
+    deferred.weight_gradient = true;
+    layer.backward.push_back(deferred);
+  }
   layer.activations = Bytes(1);
   layer.output = Bytes(1);
   layer.forward_model_flops = Flops(1);

@@ -1,0 +1,117 @@
+#include "sim/plan/pipeline_messages.h"
+
+#include "sim/base/check.h"
+
+namespace trainyard {
+namespace {
+
+ChannelPort send_port(bool gradient, Hop hop) {
+  if (gradient) return hop == Hop::previous ? ChannelPort::to_previous : ChannelPort::up_to_next;
+  return hop == Hop::next ? ChannelPort::to_next : ChannelPort::up_to_previous;
+}
+
+// What a pass needs or gives over a boundary of its copy: activations over the one before it,
+// gradients over the one after it.
+struct Crossing {
+  int boundary;
+  Hop hop;  // of the message
+};
+std::optional<Crossing> crossing_in(const PipelineShape& shape, int stage, const Slot& slot) {
+  const int at = virtual_stage(shape, stage, slot);
+  if (slot.pass == Pass::forward && at > 0)
+    return Crossing{at - 1, hop_forward(shape, at - 1, slot.direction)};
+  if (gives_gradient(slot.pass) && at + 1 < virtual_stages(shape))
+    return Crossing{at, opposite(hop_forward(shape, at, slot.direction))};
+  return std::nullopt;
+}
+std::optional<Crossing> crossing_out(const PipelineShape& shape, int stage, const Slot& slot) {
+  const int at = virtual_stage(shape, stage, slot);
+  if (slot.pass == Pass::forward && at + 1 < virtual_stages(shape))
+    return Crossing{at, hop_forward(shape, at, slot.direction)};
+  if (gives_gradient(slot.pass) && at > 0)
+    return Crossing{at - 1, opposite(hop_forward(shape, at - 1, slot.direction))};
+  return std::nullopt;
+}
+
+}  // namespace
+
+ChannelPort receiving_end(ChannelPort send) {
+  switch (send) {
+    case ChannelPort::to_next: return ChannelPort::from_previous;
+    case ChannelPort::to_previous: return ChannelPort::from_next;
+    case ChannelPort::up_to_previous: return ChannelPort::up_from_next;
+    case ChannelPort::up_to_next: return ChannelPort::up_from_previous;
+    default: break;
+  }
+  TRAINYARD_CHECK(false, "port {} does not send", static_cast<int>(send));
+  return send;
+}
+
+std::optional<int> receiver(const PipelineShape& shape, ChannelPort send, int stage) {
+  for (std::uint8_t direction = 0; direction < directions(shape); ++direction) {
+    for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        const auto out = crossing_out(shape, stage, {pass, 0, chunk, direction});
+        if (!out || out->hop == Hop::stay) continue;
+        if (send_port(pass == Pass::backward, out->hop) != send) continue;
+        const int to = pass == Pass::forward ? out->boundary + 1 : out->boundary;
+        return seat(shape, to, direction).stage;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+PipelineMessages::PipelineMessages(const PipelineShape& shape,
+                                   std::span<const std::vector<Slot>> stages)
+    : shape_(shape),
+      channels_(static_cast<std::size_t>(shape.stages) * kChannelPorts),
+      taken_(channels_.size(), 0),
+      numbers_(2 * static_cast<std::size_t>(directions(shape)) *
+               static_cast<std::size_t>(virtual_stages(shape)) *
+               static_cast<std::size_t>(shape.microbatches)) {
+  for (int stage = 0; stage < shape.stages; ++stage)
+    for (const Slot& slot : stages[static_cast<std::size_t>(stage)])
+      enumerate(stage, slot);
+}
+
+std::size_t PipelineMessages::channel_index(int stage, ChannelPort send) const {
+  return static_cast<std::size_t>(stage) * kChannelPorts + static_cast<std::size_t>(send);
+}
+
+std::uint32_t& PipelineMessages::number(bool gradient, const Slot& slot, int boundary) {
+  const int line = (gradient ? 1 : 0) * directions(shape_) + slot.direction;
+  return numbers_[static_cast<std::size_t>(line * virtual_stages(shape_) + boundary) *
+                      static_cast<std::size_t>(shape_.microbatches) +
+                  static_cast<std::size_t>(slot.microbatch)];
+}
+
+void PipelineMessages::enumerate(int stage, const Slot& slot) {
+  const auto message = sent(stage, slot);
+  if (!message) return;
+  Channel& channel = channels_[channel_index(stage, message->port)];
+  number(gives_gradient(slot.pass), slot, message->boundary) =
+      static_cast<std::uint32_t>(channel.size());
+  channel.push_back(message->boundary);
+}
+
+std::optional<PipelineMessage> PipelineMessages::sent(int stage, const Slot& slot) const {
+  const auto out = crossing_out(shape_, stage, slot);
+  if (!out || out->hop == Hop::stay) return std::nullopt;
+  return PipelineMessage{send_port(gives_gradient(slot.pass), out->hop), out->boundary};
+}
+
+void PipelineMessages::receive(int stage, const Slot& slot,
+                               std::vector<PipelineMessage>& messages) {
+  const auto in = crossing_in(shape_, stage, slot);
+  if (!in || in->hop == Hop::stay) return;
+  const bool gradient = gives_gradient(slot.pass);
+  const int sender_at = gradient ? in->boundary + 1 : in->boundary;
+  const ChannelPort send = send_port(gradient, in->hop);
+  const std::size_t at = channel_index(seat(shape_, sender_at, slot.direction).stage, send);
+  const std::size_t wanted = number(gradient, slot, in->boundary);
+  for (; taken_[at] <= wanted; ++taken_[at])
+    messages.push_back({receiving_end(send), channels_[at][taken_[at]]});
+}
+
+}  // namespace trainyard

@@ -1,0 +1,112 @@
+#include "sim/simulate/pass_times.h"
+
+#include <algorithm>
+
+#include "sim/base/check.h"
+#include "sim/plan/placement.h"
+
+namespace trainyard {
+namespace {
+
+Duration alone(const Transfer& transfer) {
+  if (transfer.bytes == Bytes(0)) return transfer.latency;
+  return transfer.latency +
+         to_duration(transfer.bytes / BytesPerSecond(static_cast<double>(transfer.rate)));
+}
+
+// One pass of a stage: its ops by themselves.
+struct BlockSums {
+  Duration work{}, sends{};
+  Bytes taken{};
+};
+
+class Estimator {
+ public:
+  Estimator(const StepPlan& plan, const Lowered& lowered) : plan_(plan), lowered_(lowered) {}
+
+  PipelineEstimate run() const {
+    PipelineEstimate estimate;
+    estimate.memory_limit = kNoMemoryLimit;
+    Bytes least{};
+    for (int stage = 0; stage < plan_.shape.stages; ++stage) {
+      const Actor& actor = actor_of(stage);
+      Bytes resident{}, one_of_each{};
+      for (const MemoryEffect& effect : actor.program->resident)
+        resident = resident + Bytes(effect.bytes);
+      for (int at = 0; at < parts(plan_.shape); ++at) {
+        estimate.times.push_back(times_of(stage, at));
+        one_of_each = one_of_each + estimate.times.back().activations;
+      }
+      least = std::max(least, one_of_each);
+      if (actor.memory_capacity > Bytes(0))
+        estimate.memory_limit = std::min(estimate.memory_limit, actor.memory_capacity - resident);
+    }
+    estimate.memory_limit = std::max(estimate.memory_limit, least);
+    return estimate;
+  }
+
+ private:
+  const Actor& actor_of(int stage) const {
+    for (const RankClass& each : lowered_.classes)
+      if (each.stage == stage) return lowered_.machine.actors[each.actor];
+    TRAINYARD_CHECK(false, "no rank is on stage {}", stage);
+    return lowered_.machine.actors[ActorId(0)];
+  }
+
+  // The block of the first call of a kind on a part.
+  const Block& block_of(int stage, CallKind kind, int at) const {
+    const StageProgram& program = plan_.stages[static_cast<std::size_t>(stage)];
+    for (std::size_t c = 0; c < program.calls.size(); ++c) {
+      if (program.calls[c].kind == kind && program.calls[c].chunk == at)
+        return program.program.blocks[program.program.calls[c].block];
+    }
+    TRAINYARD_CHECK(false, "stage {} has no such pass", stage);
+    return program.program.blocks[0];
+  }
+
+  BlockSums sums(int stage, CallKind kind, int at) const {
+    const Actor& actor = actor_of(stage);
+    const Program& program = *actor.program;
+    BlockSums sums;
+    for (const Op& op : block_of(stage, kind, at).ops) {
+      for (std::uint32_t e = 0; e < op.effects; ++e)
+        sums.taken = sums.taken +
+                     Bytes(std::max<std::int64_t>(0, program.effects[op.first_effect + e].bytes));
+      if (op.kind == OpKind::compute) {
+        const Segment& segment = program.segments[op.subject];
+        for (std::uint32_t k = 0; k < segment.kernels; ++k)
+          sums.work += actor.times->kernel[program.kernels[segment.first_kernel + k]];
+      } else if (op.kind == OpKind::send) {
+        const Channel& channel = lowered_.machine.channels[actor.channels[op.port]];
+        sums.sends += alone(lowered_.machine.transfers[channel.transfers][op.subject]);
+      } else if (op.kind == OpKind::collective &&
+                 static_cast<CollectivePort>(op.port) != CollectivePort::data) {
+        const Communicator& group = lowered_.machine.communicators[actor.communicators[op.port]];
+        sums.work += alone(lowered_.machine.transfers[group.transfers][op.subject]);
+      }
+    }
+    return sums;
+  }
+
+  PassTimes times_of(int stage, int at) const {
+    const BlockSums forward = sums(stage, CallKind::forward, at);
+    const BlockSums input = sums(stage, CallKind::backward_input, at);
+    const BlockSums weight = sums(stage, CallKind::backward_weight, at);
+    return {.forward = forward.work,
+            .backward_input = input.work,
+            .backward_weight = weight.work,
+            .communication = std::max(forward.sends, input.sends),
+            .activations = forward.taken + input.taken};
+  }
+
+  const StepPlan& plan_;
+  const Lowered& lowered_;
+};
+
+}  // namespace
+
+PipelineEstimate estimate_passes(const StepPlan& plan, const Lowered& lowered) {
+  return Estimator(plan, lowered).run();
+}
+
+}  // namespace trainyard
