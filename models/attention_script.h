@@ -1,10 +1,17 @@
-// Fused attention as a script: kernels, and the exchange of keys and values where a
-// context-parallel group divides the sequence. Private to the room.
+// Attention as a script: projections of latent attention, fused kernels, and the exchange of keys
+// and values where a context-parallel group divides the sequence. Private to the room.
 #pragma once
 
 #include "models/transformer.h"
 
 namespace trainyard {
+
+// Queries, keys and values of latent attention, from the normalised hidden states.
+void latent_projections_forward(WorkList& list, const TransformerSlice& slice);
+void latent_projections_backward(WorkList& list, const TransformerSlice& slice);
+std::int64_t latent_kept_per_token(const LatentAttention& latent);
+std::int64_t latent_parameters(const Transformer& network, int tensor);
+double latent_products(const Transformer& network);
 
 void fused_attention_forward(WorkList& list, const TransformerSlice& slice);
 void fused_attention_backward(WorkList& list, const TransformerSlice& slice);

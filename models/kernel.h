@@ -17,9 +17,11 @@ std::string_view name(Dtype dtype);  // "bf16"
 Bytes size_of(Dtype dtype);          // of one element in memory; tf32 is stored in 4 bytes
 
 // C[m,n] = A[m,k] B[k,n], `batch` independent ones (attention scores: batch x heads of them).
+// `grouped`: those of several experts in one kernel, which is tuned for large products.
 struct Gemm {
   std::int64_t m = 1, n = 1, k = 1, batch = 1;
   Dtype dtype = Dtype::fp16;
+  bool grouped = false;
   friend bool operator==(const Gemm&, const Gemm&) = default;
 };
 

@@ -42,6 +42,9 @@ struct Execution {
   int tensor = 1;                    // tensor-parallel degree
   int context = 1;                   // context-parallel degree: parts of the sequence
   ContextMethod context_method = ContextMethod::ring;
+  int expert = 1;         // expert-parallel degree: ranks that share a layer's experts
+  int expert_tensor = 1;  // ranks that divide the columns of each expert
+  double capacity = 0;    // capacity factor of an expert; 0: no token is dropped
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   bool fused_attention = false;
@@ -53,10 +56,11 @@ struct NamedKernel {
   std::string name;  // "qkv", "attention scores", "fc1 weight gradient"
   Kernel kernel;
   bool weight_gradient = false;  // may be deferred by a zero-bubble schedule
+  bool routed = false;           // its work follows the load of the rank's experts
 };
 
 // The ranks that share a layer and talk inside it.
-enum class LayerGroup : std::uint8_t { tensor, context };
+enum class LayerGroup : std::uint8_t { tensor, context, expert, expert_tensor };
 
 // Starts a collective in such a group, after all kernels before it.
 struct GroupCollective {
@@ -81,7 +85,9 @@ struct LayerWork {
   // its names.
   std::vector<WorkItem> recompute;
   std::vector<WorkItem> backward;
-  std::int64_t parameters = 0;  // held by one tensor-parallel rank
+  std::int64_t parameters = 0;  // held by one tensor-parallel rank; without routed experts
+  // Of the routed experts that one rank holds. Their gradients are summed over fewer ranks.
+  std::int64_t expert_parameters = 0;
   // Of those, the copy of the embedding that tied output weights are. Where embedding and logits
   // are on the same stage the copy does not exist; elsewhere its gradient is all-reduced with the
   // embedding's.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "models/convolutional.h"
 #include "models/transformer.h"
 #include "models/work_list.h"
@@ -35,14 +37,61 @@ void must_be_countable(Problems& problems, const Transformer& n, const Execution
   const double scores =
       tokens * static_cast<double>(n.heads) * static_cast<double>(e.sequence_length);
   const double rows = static_cast<double>(n.max_positions) + static_cast<double>(e.sequence_length);
+  const double experts =
+      3 * static_cast<double>(n.moe.experts) * static_cast<double>(n.moe.ffn_hidden) +
+      3 * static_cast<double>(n.moe.shared_ffn_hidden);
   const double parameters =
-      static_cast<double>(n.layers) * static_cast<double>(n.hidden) * (columns + rows);
-  for (const double count : {16 * tokens * columns, 16 * scores, 16 * parameters}) {
+      static_cast<double>(n.layers) * static_cast<double>(n.hidden) * (columns + experts + rows);
+  const double routed = tokens * static_cast<double>(n.moe.top_k) * std::max(1.0, e.capacity) *
+                        (static_cast<double>(n.hidden) + 3 * static_cast<double>(n.moe.ffn_hidden));
+  for (const double count : {16 * tokens * columns, 16 * scores, 16 * parameters, 16 * routed}) {
     if (count < 0x1p62) continue;
     problems.push_back({"",
                         "the sizes of the network and of the micro-batch multiply to more than "
                         "2^62 bytes"});
     return;
+  }
+}
+
+void check_experts(Problems& problems, const Transformer& n, const Execution& e) {
+  if (n.moe.experts == 0) {
+    if (e.expert > 1) problems.push_back({"expert", "the network has no experts to deal"});
+    return;
+  }
+  must_be_positive(problems, "", "the feed-forward size of an expert", n.moe.ffn_hidden);
+  if (n.moe.top_k < 1 || n.moe.top_k > n.moe.experts) {
+    problems.push_back({"", fmt::format("top_k ({}) must be from 1 to the number of experts ({})",
+                                        n.moe.top_k, n.moe.experts)});
+  }
+  if (e.expert < 1 || n.moe.experts % e.expert != 0) {
+    problems.push_back(
+        {"expert", fmt::format("experts ({}) must be divisible by the expert-parallel degree ({})",
+                               n.moe.experts, e.expert)});
+  }
+  if (n.moe.ffn_hidden % e.expert_tensor != 0) {
+    problems.push_back(
+        {"expert_tensor",
+         fmt::format("the feed-forward size of an expert ({}) must be divisible by the expert "
+                     "tensor-parallel degree ({})",
+                     n.moe.ffn_hidden, e.expert_tensor)});
+  }
+  must_divide(problems, "tensor", "the feed-forward size of the shared experts",
+              n.moe.shared_ffn_hidden, e.tensor);
+  if (e.tensor > 1 && !e.sequence_parallel) {
+    problems.push_back({"sequence_parallel",
+                        "experts behind tensor parallelism need sequence parallelism: without it "
+                        "every tensor-parallel rank would send the same tokens"});
+  }
+}
+
+void check_latent(Problems& problems, const Transformer& n, const Execution& e) {
+  if (!n.latent.used()) return;
+  must_be_positive(problems, "", "the position-free part of a head", n.latent.nope_size);
+  must_be_positive(problems, "", "the rotated part of a head", n.latent.rope_size);
+  must_be_positive(problems, "", "the head size of values", n.latent.value_size);
+  if (!e.fused_attention) {
+    problems.push_back({"fused_attention",
+                        "latent attention has heads of two sizes, which only fused attention has"});
   }
 }
 
@@ -103,6 +152,8 @@ void check(Problems& problems, const Transformer& n, const Execution& e) {
              e.tensor)});
   }
   check_context(problems, n, e);
+  check_experts(problems, n, e);
+  check_latent(problems, n, e);
   if (n.positional == Positional::learned && n.max_positions > 0 &&
       e.sequence_length > n.max_positions) {
     problems.push_back(

@@ -15,7 +15,29 @@ enum class FeedForward : std::uint8_t { gelu, relu, swiglu, geglu };
 enum class Positional : std::uint8_t { learned, rope, none };
 enum class Norm : std::uint8_t { layer_norm, rms_norm };
 
-// A decoder-only transformer of the GPT or Llama kind.
+// A mixture of experts in place of the feed-forward layer. Source: Fedus et al., Switch
+// Transformers, 2021; DeepSeek-AI, DeepSeekMoE, 2024 (shared experts).
+struct Experts {
+  std::int64_t experts = 0;            // routed ones; 0: every layer is dense
+  std::int64_t top_k = 1;              // of them, for each token
+  std::int64_t ffn_hidden = 1;         // of one routed expert
+  std::int64_t shared_ffn_hidden = 0;  // of all shared experts together; every token visits them
+  std::int64_t first_dense = 0;        // layers before the first mixture
+  std::int64_t every = 1;              // of the layers that follow, every n-th is a mixture
+};
+
+// Multi-head latent attention (models/latent_attention.cpp).
+struct LatentAttention {
+  std::int64_t key_value_rank = 0;  // 0: plain projections of queries, keys and values
+  std::int64_t query_rank = 0;      // 0: queries are projected from the hidden states
+  std::int64_t nope_size = 0;       // of a query's or key's head, without and with position
+  std::int64_t rope_size = 0;
+  std::int64_t value_size = 0;
+  bool used() const { return key_value_rank > 0; }
+  std::int64_t query_key_size() const { return nope_size + rope_size; }
+};
+
+// A decoder-only transformer of the GPT or Llama kind, its layers dense or mixtures of experts.
 struct Transformer {
   std::int64_t layers = 1;
   std::int64_t hidden = 1;
@@ -31,6 +53,17 @@ struct Transformer {
   bool biases = true;
   bool dropout = true;
   bool tied_embeddings = true;
+  Experts moe;
+  LatentAttention latent;
+
+  bool gated() const {
+    return feed_forward == FeedForward::swiglu || feed_forward == FeedForward::geglu;
+  }
+  // Whether layer number `layer`, from 0, is a mixture of experts.
+  bool is_mixture(std::int64_t layer) const {
+    return moe.experts > 0 && layer >= moe.first_dense &&
+           (layer - moe.first_dense + 1) % moe.every == 0;
+  }
 };
 
 // One operation of a convolutional network's layer graph. `inputs` are indices of earlier nodes
@@ -84,7 +117,7 @@ struct ExecutionProblem {
 };
 std::vector<ExecutionProblem> check_execution(const Network& network, const Execution& execution);
 
-// Trainable parameters of the whole network (tied embeddings counted once).
+// Trainable parameters of the whole network (tied embeddings counted once; all experts).
 std::int64_t parameter_count(const Network& network, std::int64_t sequence_length);
 
 // Places that a layer split counts: transformer layers, residual blocks, ...

@@ -146,6 +146,11 @@ NetworkWork transformer_work(const Transformer& network, const Execution& execut
   work.chain.assign(layers + 2, 1);
   work.chain.front() = 0;
   work.chain.back() = 2;
+  if (network.moe.experts > 0) {
+    work.kinds.push_back(transformer_layer(network, execution, true));
+    for (std::size_t layer = 0; layer < layers; ++layer)
+      if (network.is_mixture(static_cast<std::int64_t>(layer))) work.chain[layer + 1] = 3;
+  }
   work.divisible.assign(layers + 2, true);
   work.divisible.front() = false;
   work.divisible.back() = false;

@@ -22,15 +22,34 @@ struct TransformerSlice {
   std::int64_t sequence_length = 0, micro_batch = 0;  // of whole sequences
   std::int64_t context = 1;                           // parts of a sequence
   ContextMethod context_method = ContextMethod::ring;
-  std::int64_t hidden = 0;    // h, never split
-  std::int64_t heads = 0;     // a/t
-  std::int64_t kv_heads = 0;  // of this rank
-  std::int64_t head_size = 0;
+  std::int64_t hidden = 0;           // h, never split
+  std::int64_t heads = 0;            // a/t
+  std::int64_t kv_heads = 0;         // of this rank
+  std::int64_t head_size = 0;        // latent attention: the mean of queries' and values'
   std::int64_t qkv_width = 0;        // columns of the fused query, key and value projection
   std::int64_t attention_width = 0;  // a hs / t
   std::int64_t ffn = 0;              // f/t
   std::int64_t fc1_width = 0;        // f/t, twice that with a gate
   std::int64_t vocabulary = 0;       // rows of the embedding, rounded up
+  LatentAttention latent;
+  std::int64_t compressed_width() const {
+    return latent.query_rank + latent.key_value_rank + latent.rope_size;
+  }
+
+  Experts moe;
+  std::int64_t routed_rows = 0;    // rows that the rank sends to experts: its tokens, k times
+  std::int64_t local_experts = 0;  // that the rank holds, or a part of
+  std::int64_t expert_tensor = 1;
+  std::int64_t expert_ffn = 0;  // columns of each on this rank
+  std::int64_t shared_ffn = 0;  // columns of the shared experts on this rank
+  bool expert_parallel = false;
+  std::int64_t expert_fc1_width() const { return fc1_width == ffn ? expert_ffn : 2 * expert_ffn; }
+  // Rows that the rank's experts take in when the load is even.
+  std::int64_t expert_rows() const { return routed_rows * expert_tensor; }
+  std::int64_t rows_per_expert() const {
+    return (expert_rows() + local_experts - 1) / local_experts;
+  }
+
   bool tensor_parallel = false, sequence_parallel = false, overlap = false;
   bool fused_attention = false;
   FeedForward feed_forward = FeedForward::gelu;
@@ -61,7 +80,9 @@ void column_backward(WorkList& list, const TransformerSlice& slice, const std::s
 void norm_forward(WorkList& list, const TransformerSlice& slice, std::string name);
 void norm_backward(WorkList& list, const TransformerSlice& slice, std::string name);
 
-LayerWork transformer_layer(const Transformer& network, const Execution& execution);
+// A layer with a dense feed-forward half, or with a mixture of experts.
+LayerWork transformer_layer(const Transformer& network, const Execution& execution,
+                            bool mixture = false);
 LayerWork embedding_layer(const Transformer& network, const Execution& execution);
 LayerWork logits_layer(const Transformer& network, const Execution& execution);
 
@@ -71,10 +92,10 @@ struct LayerActivations {
   Bytes rest;
 };
 
-LayerActivations layer_activations(const TransformerSlice& slice);
+LayerActivations layer_activations(const TransformerSlice& slice, bool mixture = false);
 
-// Trainable parameters on one of `tensor` ranks.
-std::int64_t layer_parameters(const Transformer& network, int tensor);
+// Trainable parameters on one of `tensor` ranks, without those of routed experts.
+std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture = false);
 std::int64_t embedding_parameters(const Transformer& network, int tensor,
                                   std::int64_t sequence_length);
 std::int64_t output_matrix_parameters(const Transformer& network, int tensor);

@@ -3,6 +3,7 @@
 // Byte counts of memory-bound kernels are those of fused element-wise kernels as Megatron-LM runs
 // them; biases are part of the matrix multiplications or of the kernel that follows.
 #include "models/attention_script.h"
+#include "models/experts.h"
 #include "models/transformer.h"
 
 namespace trainyard {
@@ -118,38 +119,85 @@ void row_backward(WorkList& list, const TransformerSlice& s, const std::string& 
   list.weight_gradient(name + " weight gradient", Gemm{s.hidden, rows, s.tokens, 1, s.gemm});
 }
 
-std::vector<WorkItem> forward_items(const TransformerSlice& s) {
-  WorkList list;
-  norm_forward(list, s, "norm 1");
+// A feed-forward layer of this slice, from the normalised hidden states.
+void feed_forward_forward(WorkList& list, const TransformerSlice& s) {
+  gather_tokens(list, s, "fc1 all-gather");
+  list.kernel("fc1", Gemm{s.tokens, s.fc1_width, s.hidden, 1, s.gemm});
+  activation_forward(list, s);
+  list.kernel("fc2", Gemm{s.tokens, s.hidden, s.ffn, 1, s.gemm});
+  reduce_partial_sums(list, s, "fc2");
+}
+
+void feed_forward_backward(WorkList& list, const TransformerSlice& s) {
+  row_backward(list, s, "fc2", s.ffn);
+  activation_backward(list, s);
+  column_backward(list, s, "fc1", s.fc1_width);
+}
+
+// The shared experts: a feed-forward layer of another width.
+TransformerSlice shared_experts(const TransformerSlice& s) {
+  TransformerSlice shared = s;
+  shared.ffn = s.shared_ffn;
+  shared.fc1_width = s.fc1_width == s.ffn ? s.shared_ffn : 2 * s.shared_ffn;
+  return shared;
+}
+
+Bytes shard_states(const TransformerSlice& s) {
+  return s.shard_tokens * s.hidden * s.element();
+}
+
+void mixture_forward(WorkList& list, const TransformerSlice& s) {
+  experts_forward(list, s);
+  if (s.shared_ffn == 0) return;
+  feed_forward_forward(list, shared_experts(s));
+  memory_bound(list, "shared and routed sum", MemoryOp::elementwise, 2 * shard_states(s),
+               shard_states(s));
+}
+
+void mixture_backward(WorkList& list, const TransformerSlice& s) {
+  experts_backward(list, s);
+  if (s.shared_ffn == 0) return;
+  feed_forward_backward(list, shared_experts(s));
+  memory_bound(list, "shared and routed gradient sum", MemoryOp::elementwise, 2 * shard_states(s),
+               shard_states(s));
+}
+
+void projections_forward(WorkList& list, const TransformerSlice& s) {
+  if (s.latent.used()) return latent_projections_forward(list, s);
   gather_tokens(list, s, "qkv all-gather");
   list.kernel("qkv", Gemm{s.tokens, s.qkv_width, s.hidden, 1, s.gemm});
+}
+
+void projections_backward(WorkList& list, const TransformerSlice& s) {
+  if (s.latent.used()) return latent_projections_backward(list, s);
+  column_backward(list, s, "qkv", s.qkv_width);
+}
+
+std::vector<WorkItem> forward_items(const TransformerSlice& s, bool mixture) {
+  WorkList list;
+  norm_forward(list, s, "norm 1");
+  projections_forward(list, s);
   attention_forward(list, s);
   list.kernel("proj", Gemm{s.tokens, s.hidden, s.attention_width, 1, s.gemm});
   reduce_partial_sums(list, s, "proj");
   residual_forward(list, s, "residual 1");
 
   norm_forward(list, s, "norm 2");
-  gather_tokens(list, s, "fc1 all-gather");
-  list.kernel("fc1", Gemm{s.tokens, s.fc1_width, s.hidden, 1, s.gemm});
-  activation_forward(list, s);
-  list.kernel("fc2", Gemm{s.tokens, s.hidden, s.ffn, 1, s.gemm});
-  reduce_partial_sums(list, s, "fc2");
+  mixture ? mixture_forward(list, s) : feed_forward_forward(list, s);
   residual_forward(list, s, "residual 2");
   return list.take();
 }
 
-std::vector<WorkItem> backward_items(const TransformerSlice& s, bool recompute_core) {
+std::vector<WorkItem> backward_items(const TransformerSlice& s, bool mixture, bool recompute_core) {
   WorkList list;
   residual_backward(list, s, "residual 2 backward");
-  row_backward(list, s, "fc2", s.ffn);
-  activation_backward(list, s);
-  column_backward(list, s, "fc1", s.fc1_width);
+  mixture ? mixture_backward(list, s) : feed_forward_backward(list, s);
   norm_backward(list, s, "norm 2 backward");
 
   residual_backward(list, s, "residual 1 backward");
   row_backward(list, s, "proj", s.attention_width);
   attention_backward(list, s, recompute_core);
-  column_backward(list, s, "qkv", s.qkv_width);
+  projections_backward(list, s);
   norm_backward(list, s, "norm 1 backward");
   return list.take();
 }
@@ -157,30 +205,39 @@ std::vector<WorkItem> backward_items(const TransformerSlice& s, bool recompute_c
 // The scores of all heads and tokens, twice: Q K^T and P V, no part left out for the causal mask.
 double attention_flops(const TransformerSlice& s, int tensor) {
   return 4.0 * static_cast<double>(s.context * s.tokens * s.sequence_length) *
-         static_cast<double>(tensor * s.attention_width);
+         static_cast<double>(tensor * s.heads * s.head_size);
 }
 
-double linear_flops(const TransformerSlice& s, int tensor) {
-  const std::int64_t columns = s.qkv_width + s.attention_width + s.fc1_width + s.ffn;
-  return 2.0 * static_cast<double>(s.context * s.tokens) * static_cast<double>(tensor * columns) *
-         static_cast<double>(s.hidden);
+double linear_flops(const TransformerSlice& s, const Transformer& network, int tensor,
+                    bool mixture) {
+  const double hidden = static_cast<double>(s.hidden);
+  const double attention =
+      s.latent.used() ? latent_products(network)
+                      : static_cast<double>(tensor * (s.qkv_width + s.attention_width)) * hidden;
+  const double feed_forward = mixture
+                                  ? experts_products(network)
+                                  : static_cast<double>(tensor * (s.fc1_width + s.ffn)) * hidden;
+  return 2.0 * static_cast<double>(s.context * s.tokens) * (attention + feed_forward);
 }
 
 }  // namespace
 
-LayerWork transformer_layer(const Transformer& network, const Execution& execution) {
+LayerWork transformer_layer(const Transformer& network, const Execution& execution, bool mixture) {
   const TransformerSlice s = slice(network, execution);
   const bool selective = execution.recompute == Recompute::selective && !s.fused_attention;
-  const LayerActivations kept = layer_activations(s);
+  const LayerActivations kept = layer_activations(s, mixture);
   const double attention = attention_flops(s, execution.tensor);
 
   LayerWork work;
-  work.name = "transformer layer";
-  work.forward = forward_items(s);
-  work.backward = backward_items(s, selective);
-  work.parameters = layer_parameters(network, execution.tensor);
+  work.name = mixture ? "layer of experts" : "transformer layer";
+  work.forward = forward_items(s, mixture);
+  work.backward = backward_items(s, mixture, selective);
+  work.parameters = layer_parameters(network, execution.tensor, mixture);
+  if (mixture) {
+    work.expert_parameters = routed_parameters(network, execution.expert, execution.expert_tensor);
+  }
   work.output = s.hidden_states();
-  work.forward_model_flops = Flops(linear_flops(s, execution.tensor) + attention);
+  work.forward_model_flops = Flops(linear_flops(s, network, execution.tensor, mixture) + attention);
   work.activations = kept.rest + kept.scores;
   if (selective) {
     work.activations = kept.rest;

@@ -9,6 +9,10 @@
 //
 // Source: Korthikanti et al. 2022, equations 1 to 6; Narayanan et al., Efficient Large-Scale
 // Language Model Training on GPU Clusters Using Megatron-LM, SC 2021, equation 2.
+#include <cmath>
+
+#include "models/attention_script.h"
+#include "models/experts.h"
 #include "models/transformer.h"
 
 namespace trainyard {
@@ -16,10 +20,6 @@ namespace {
 
 std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
-}
-
-bool gated(FeedForward feed_forward) {
-  return feed_forward == FeedForward::swiglu || feed_forward == FeedForward::geglu;
 }
 
 // Tensors of f/t columns: what the activation function needs backward and the input of fc2. The
@@ -55,7 +55,29 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.qkv_width = (result.heads + 2 * result.kv_heads) * network.head_size;
   result.attention_width = result.heads * network.head_size;
   result.ffn = network.ffn_hidden / t;
-  result.fc1_width = gated(network.feed_forward) ? 2 * result.ffn : result.ffn;
+  result.fc1_width = network.gated() ? 2 * result.ffn : result.ffn;
+  if (network.latent.used()) {
+    const LatentAttention& l = network.latent;
+    result.latent = l;
+    result.kv_heads = result.heads;
+    result.head_size = (l.query_key_size() + l.value_size) / 2;
+    result.qkv_width = result.heads * (2 * l.query_key_size() + l.value_size);
+    result.attention_width = result.heads * l.value_size;
+  }
+  result.moe = network.moe;
+  if (network.moe.experts > 0) {
+    const std::int64_t even = result.shard_tokens * network.moe.top_k;
+    // Whole rows: a factor of 1.25 is taken as the next whole number of them.
+    result.routed_rows =
+        execution.capacity > 0
+            ? static_cast<std::int64_t>(std::ceil(execution.capacity * static_cast<double>(even)))
+            : even;
+    result.local_experts = network.moe.experts / execution.expert;
+    result.expert_tensor = execution.expert_tensor;
+    result.expert_ffn = network.moe.ffn_hidden / execution.expert_tensor;
+    result.shared_ffn = network.moe.shared_ffn_hidden / t;
+    result.expert_parallel = execution.expert > 1;
+  }
   result.vocabulary = ceil_divide(network.vocabulary, t);
   result.fused_attention = execution.fused_attention;
   result.feed_forward = network.feed_forward;
@@ -78,12 +100,15 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
 //            its mask and dropped-out copy  m s a / t (1 + d)   with dropout
 //   fused:   softmax statistics             m a / t 4
 // Statistics of the norms (8 bytes per token) are left out, as in the source.
-LayerActivations layer_activations(const TransformerSlice& s) {
+LayerActivations layer_activations(const TransformerSlice& s, bool mixture) {
   const std::int64_t outside = s.shard_tokens * s.hidden;
-  const std::int64_t inside =
-      s.tokens * (s.qkv_width + s.attention_width + kept_ffn_tensors(s.feed_forward) * s.ffn);
+  const std::int64_t dense = mixture ? s.shared_ffn : s.ffn;
+  std::int64_t inside =
+      s.tokens * (s.qkv_width + s.attention_width + kept_ffn_tensors(s.feed_forward) * dense);
+  if (s.latent.used()) inside += s.shard_tokens * latent_kept_per_token(s.latent);
   LayerActivations result;
   result.rest = (4 * outside + inside) * s.element();
+  if (mixture) result.rest = result.rest + experts_activations(s);
   if (s.dropout) result.rest = result.rest + Bytes(2 * outside);
 
   const std::int64_t rows = s.tokens * s.heads;
@@ -102,16 +127,19 @@ std::int64_t norm_parameters(const Transformer& network) {
 }
 
 // Biases of proj and fc2 are added after the sum over the group, so every rank holds them whole.
-std::int64_t layer_parameters(const Transformer& network, int tensor) {
+std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture) {
   const std::int64_t h = network.hidden;
   const std::int64_t heads = (network.heads + 2 * network.kv_heads) / tensor;
   const std::int64_t ffn = network.ffn_hidden / tensor;
   const std::int64_t bias = network.biases ? 1 : 0;
   const std::int64_t qkv = heads * network.head_size * (h + bias);
   const std::int64_t proj = network.heads / tensor * network.head_size * h + bias * h;
-  const std::int64_t fc1 = (gated(network.feed_forward) ? 2 : 1) * ffn * (h + bias);
+  const std::int64_t attention =
+      network.latent.used() ? latent_parameters(network, tensor) : qkv + proj;
+  const std::int64_t fc1 = (network.gated() ? 2 : 1) * ffn * (h + bias);
   const std::int64_t fc2 = ffn * h + bias * h;
-  return qkv + proj + fc1 + fc2 + 2 * norm_parameters(network);
+  const std::int64_t feed_forward = mixture ? unrouted_parameters(network, tensor) : fc1 + fc2;
+  return attention + feed_forward + 2 * norm_parameters(network);
 }
 
 std::int64_t output_matrix_parameters(const Transformer& network, int tensor) {
@@ -128,8 +156,14 @@ std::int64_t embedding_parameters(const Transformer& network, int tensor,
 
 std::int64_t transformer_parameters(const Transformer& network, std::int64_t sequence_length) {
   const std::int64_t output = network.tied_embeddings ? 0 : output_matrix_parameters(network, 1);
-  return embedding_parameters(network, 1, sequence_length) +
-         network.layers * layer_parameters(network, 1) + norm_parameters(network) + output;
+  std::int64_t layers = 0;
+  for (std::int64_t layer = 0; layer < network.layers; ++layer) {
+    const bool mixture = network.is_mixture(layer);
+    layers +=
+        layer_parameters(network, 1, mixture) + (mixture ? routed_parameters(network, 1, 1) : 0);
+  }
+  return embedding_parameters(network, 1, sequence_length) + layers + norm_parameters(network) +
+         output;
 }
 
 }  // namespace trainyard

@@ -13,11 +13,16 @@ namespace trainyard {
 class WorkList {
  public:
   void kernel(std::string name, Kernel kernel) {
-    items_.emplace_back(NamedKernel{std::move(name), kernel, false});
+    items_.emplace_back(NamedKernel{std::move(name), kernel, false, false});
   }
 
   void weight_gradient(std::string name, Kernel kernel) {
-    items_.emplace_back(NamedKernel{std::move(name), kernel, true});
+    items_.emplace_back(NamedKernel{std::move(name), kernel, true, false});
+  }
+
+  // Of routed experts.
+  void expert_kernel(std::string name, Kernel kernel, bool weight_gradient = false) {
+    items_.emplace_back(NamedKernel{std::move(name), kernel, weight_gradient, true});
   }
 
   void start(std::string name, CollectiveKind kind, Bytes bytes,

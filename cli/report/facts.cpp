@@ -15,6 +15,7 @@ std::string_view title(TimeCategory category) {
     case TimeCategory::compute: return "Compute";
     case TimeCategory::exposed_tp: return "Exposed tensor parallel";
     case TimeCategory::exposed_cp: return "Exposed context parallel";
+    case TimeCategory::exposed_ep: return "Exposed expert parallel";
     case TimeCategory::exposed_dp: return "Exposed data parallel";
     case TimeCategory::exposed_pp: return "Exposed pipeline transfers";
     case TimeCategory::bubble: return "Pipeline bubble";
@@ -31,6 +32,8 @@ std::string_view meaning(TimeCategory category) {
     case TimeCategory::exposed_tp: return "tensor-parallel communication that no kernel hides";
     case TimeCategory::exposed_cp:
       return "exchange of keys and values between parts of a sequence that no kernel hides";
+    case TimeCategory::exposed_ep:
+      return "rows on their way to experts and back that no kernel hides";
     case TimeCategory::exposed_dp: return "data-parallel communication that no kernel hides";
     case TimeCategory::exposed_pp: return "transfers between stages that no kernel hides";
     case TimeCategory::bubble: return "waiting for a rank that has not yet sent or joined";
@@ -90,8 +93,10 @@ std::string describe(const StepReport& report) {
                         report.server);
   const std::string context =
       report.context > 1 ? fmt::format(" x context {}", report.context) : "";
-  text += fmt::format(": tensor {}{} x pipeline {} x data {}", report.tensor, context,
-                      report.pipeline, report.data);
+  const std::string experts =
+      report.expert > 1 ? fmt::format(", experts on {} ranks each", report.expert) : "";
+  text += fmt::format(": tensor {}{} x pipeline {} x data {}{}", report.tensor, context,
+                      report.pipeline, report.data, experts);
   if (report.pipeline > 1) {
     text += fmt::format(", schedule {}", report.schedule);
     if (report.chunks > 1) text += fmt::format(" with {} chunks per stage", report.chunks);
@@ -132,6 +137,8 @@ std::string detail(const StepReport& report, TimeCategory category) {
     return fmt::format("; {} ranks share every layer", report.tensor);
   if (category == TimeCategory::exposed_cp && report.context > 1)
     return fmt::format("; {} ranks share every sequence", report.context);
+  if (category == TimeCategory::exposed_ep && report.expert > 1)
+    return fmt::format("; {} ranks share the experts of a layer", report.expert);
   if (const int sharers = report.data * report.context;
       category == TimeCategory::exposed_dp && sharers > 1)
     return fmt::format("; {} ranks reduce the same gradients", sharers);

@@ -124,8 +124,11 @@ void add_scenario(Json& json, const StepReport& report) {
   json["gpu"] = report.gpu;
   json["server"] = report.server;
   json["servers"] = report.servers;
-  json["parallelism"] = {
-      {"tp", report.tensor}, {"cp", report.context}, {"dp", report.data}, {"pp", report.pipeline}};
+  json["parallelism"] = {{"tp", report.tensor},
+                         {"cp", report.context},
+                         {"ep", report.expert},
+                         {"dp", report.data},
+                         {"pp", report.pipeline}};
   json["parameters"] = report.parameters;
   json["global_batch"] = report.global_batch;
   json["sequence_length"] = report.is_language ? Json(report.sequence_length) : Json(nullptr);

@@ -83,7 +83,7 @@ class FittedCompute final : public ComputeCost {
 Estimate FittedCompute::time_of(const Gemm& gemm) const {
   const auto [law, basis] = choose(profile_.gemm, gemm.dtype, peaks_);
   if (!law) return roofline_->time(gemm);
-  const bool batched = gemm.batch > 1;
+  const bool batched = gemm.batch > 1 && !gemm.grouped;
   const double efficiency =
       law->compute_efficiency * (batched ? profile_.batched_gemm_efficiency : 1);
   const Seconds time = law_time(*law, gemm.dtype, efficiency, flops(gemm), memory_traffic(gemm));

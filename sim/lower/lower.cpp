@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -41,11 +42,12 @@ auto as_key(const GroupShape& shape) {
 
 class Lowering {
  public:
-  Lowering(const StepPlan& plan, const RankMap& ranks, const ClusterSpec& cluster,
+  Lowering(const StepPlan& plan, const RankGrids& grids, const ClusterSpec& cluster,
            const Topology* topology, const ComputeCost& compute, const MessageCost& messages,
            const LowerOptions& options)
       : plan_(plan),
-        ranks_(ranks),
+        grids_(grids),
+        ranks_(grids.dense),
         cluster_(cluster),
         topology_(topology),
         compute_(compute),
@@ -85,6 +87,7 @@ class Lowering {
   void add_messages(ChannelPort send);
   std::uint32_t shape_index(Connection of, const GroupShape& shape);
   std::uint32_t add_table(Connection of, const GroupShape& shape);
+  Bytes carried(Connection of, Bytes bytes) const;
   Transfer transfer(const MessageTerms& terms, int rings) const;
   void make_actors();
   void make_classes();
@@ -93,6 +96,7 @@ class Lowering {
   std::vector<Path> folded_paths(const RankStructure::Edge& edge) const;
 
   const StepPlan& plan_;
+  const RankGrids& grids_;
   const RankMap& ranks_;
   const ClusterSpec& cluster_;
   const Topology* topology_;
@@ -105,7 +109,13 @@ class Lowering {
   RankStructure structure_;
   std::vector<EdgeInfo> edges_;
   std::map<std::pair<Connection, decltype(as_key(GroupShape{}))>, std::uint32_t> shape_index_;
-  std::vector<double> slowdown_;  // by rank
+  // What sets the times of a rank's kernels.
+  struct Pace {
+    double slowdown = 1, expert_load = 1;
+    auto operator<=>(const Pace&) const = default;
+  };
+  std::vector<Pace> pace_;      // by rank
+  double busiest_experts_ = 1;  // the largest load
   RankClasses classes_;
   std::vector<std::uint32_t> first_link_;  // by link class
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t>
@@ -119,14 +129,23 @@ void Lowering::estimate_kernels() {
 }
 
 void Lowering::colour_ranks() {
-  slowdown_.assign(static_cast<std::size_t>(ranks_.world_size()), 1);
+  pace_.assign(static_cast<std::size_t>(ranks_.world_size()), {});
   for (const Straggler& straggler : options_.stragglers)
-    slowdown_[static_cast<std::size_t>(straggler.rank)] *= straggler.compute_slowdown;
-  std::map<std::pair<int, double>, std::uint32_t> colours;
+    pace_[static_cast<std::size_t>(straggler.rank)].slowdown *= straggler.compute_slowdown;
+  if (!options_.expert_load.empty()) {
+    for (int r = 0; r < ranks_.world_size(); ++r) {
+      const int part =
+          grids_.experts.coordinate(Rank(static_cast<std::uint32_t>(r)), Axis::context);
+      pace_[static_cast<std::size_t>(r)].expert_load =
+          options_.expert_load[static_cast<std::size_t>(part)];
+    }
+    busiest_experts_ = *std::max_element(options_.expert_load.begin(), options_.expert_load.end());
+  }
+  std::map<std::pair<int, Pace>, std::uint32_t> colours;
   for (int r = 0; r < ranks_.world_size(); ++r) {
     const auto next = static_cast<std::uint32_t>(colours.size());
     const auto at =
-        colours.try_emplace({stage_of(r), slowdown_[static_cast<std::size_t>(r)]}, next).first;
+        colours.try_emplace({stage_of(r), pace_[static_cast<std::size_t>(r)]}, next).first;
     structure_.rank_colour.push_back(at->second);
   }
 }
@@ -161,6 +180,14 @@ Transfer Lowering::transfer(const MessageTerms& terms, int rings) const {
   return transfer;
 }
 
+// Rows for experts: the exchange ends when the rank with most of them has its share.
+Bytes Lowering::carried(Connection of, Bytes bytes) const {
+  if (of != connection(CollectivePort::expert) && of != connection(CollectivePort::expert_tensor))
+    return bytes;
+  return Bytes(
+      static_cast<std::int64_t>(std::ceil(busiest_experts_ * static_cast<double>(bytes.count()))));
+}
+
 // What every transfer of the plan costs in a group of this shape.
 std::uint32_t Lowering::add_table(Connection of, const GroupShape& shape) {
   std::vector<Transfer> table;
@@ -168,7 +195,7 @@ std::uint32_t Lowering::add_table(Connection of, const GroupShape& shape) {
   if (of.is_group) {
     const int rings = flows_ ? ring_count(shape.servers, shape.ranks_per_server) : 1;
     for (const CollectiveSpec& spec : plan_.collectives[of.which]) {
-      const MessageTerms terms = messages_.collective(spec.kind, spec.bytes, shape);
+      const MessageTerms terms = messages_.collective(spec.kind, carried(of, spec.bytes), shape);
       table.push_back(transfer(terms, rings));
       estimates.push_back({false, spec, shape, terms});
     }
@@ -185,7 +212,7 @@ std::uint32_t Lowering::add_table(Connection of, const GroupShape& shape) {
 }
 
 void Lowering::add_groups(CollectivePort port) {
-  for (const std::vector<Rank>& group : groups_of(plan_, ranks_, port)) {
+  for (const std::vector<Rank>& group : groups_of(plan_, grids_, port)) {
     RankStructure::Edge edge;
     std::vector<int> gpus;
     for (const Rank rank : group) {
@@ -234,15 +261,18 @@ void Lowering::add_messages(ChannelPort send) {
 }
 
 void Lowering::make_actors() {
-  std::map<double, const KernelTimes*> times;
+  std::map<Pace, const KernelTimes*> times;
   for (int r = 0; r < ranks_.world_size(); ++r) {
     const auto at = static_cast<std::size_t>(r);
     if (classes_.of_rank[at] < result_.machine.actors.size()) continue;
-    const KernelTimes*& own = times[slowdown_[at]];
+    const Pace& pace = pace_[at];
+    const KernelTimes*& own = times[pace];
     if (own == nullptr) {
       auto table = std::make_unique<KernelTimes>();
-      for (const Estimate& estimate : result_.kernels)
-        table->kernel.push_back(to_duration(estimate.time * slowdown_[at]));
+      for (std::size_t k = 0; k < result_.kernels.size(); ++k) {
+        const double load = plan_.routed[k] ? pace.expert_load : 1;
+        table->kernel.push_back(to_duration(result_.kernels[k].time * (pace.slowdown * load)));
+      }
       own = table.get();
       result_.times.push_back(std::move(table));
     }
@@ -265,7 +295,8 @@ void Lowering::make_classes() {
     if (own == result_.classes.size())
       result_.classes.push_back({.representative = r,
                                  .stage = stage_of(r),
-                                 .slowdown = slowdown_[at],
+                                 .slowdown = pace_[at].slowdown,
+                                 .expert_load = pace_[at].expert_load,
                                  .actor = ActorId(classes_.of_rank[at])});
     ++result_.classes[own].ranks;
   }
@@ -346,7 +377,7 @@ void Lowering::make_connections() {
 
 }  // namespace
 
-Lowered lower(const StepPlan& plan, const RankMap& ranks, const ClusterSpec& cluster,
+Lowered lower(const StepPlan& plan, const RankGrids& ranks, const ClusterSpec& cluster,
               const Topology* topology, const ComputeCost& compute, const MessageCost& messages,
               const LowerOptions& options) {
   return Lowering(plan, ranks, cluster, topology, compute, messages, options).run();

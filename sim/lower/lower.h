@@ -19,7 +19,8 @@ struct LowerOptions {
   Fidelity fidelity = Fidelity::closed_form;
   bool fold = true;
   std::vector<Straggler> stragglers;
-  Duration launch{};  // host time per kernel launch
+  std::vector<double> expert_load;  // ParallelPlan::expert_load
+  Duration launch{};                // host time per kernel launch
 };
 
 // Ranks that behave alike.
@@ -28,7 +29,8 @@ struct RankClass {
   int ranks = 0;           // how many there are
   int stage = 0;
   double slowdown = 1;
-  ActorId actor{};  // that simulates the representative
+  double expert_load = 1;  // work of its experts, in units of the even share
+  ActorId actor{};         // that simulates the representative
 };
 
 // A message or collective as it was estimated, for the report.
@@ -50,7 +52,7 @@ struct Lowered {
 
 // `topology` is used with Fidelity::flow only and may be null otherwise. The plan must outlive the
 // result. Requires: ranks.world_size() GPUs in the cluster.
-Lowered lower(const StepPlan& plan, const RankMap& ranks, const ClusterSpec& cluster,
+Lowered lower(const StepPlan& plan, const RankGrids& ranks, const ClusterSpec& cluster,
               const Topology* topology, const ComputeCost& compute, const MessageCost& messages,
               const LowerOptions& options);
 

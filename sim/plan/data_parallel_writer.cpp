@@ -24,6 +24,24 @@ std::int64_t divide_up(std::int64_t dividend, std::int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
 }
 
+// What is divided at all is divided among `replicas`.
+DataParallelStrategy among(int replicas, DataParallelStrategy strategy) {
+  for (int* shards :
+       {&strategy.parameter_shards, &strategy.gradient_shards, &strategy.optimizer_shards})
+    *shards = *shards > 1 ? replicas : 1;
+  return strategy;
+}
+
+bool has_experts(const NetworkWork& work) {
+  return std::any_of(work.kinds.begin(), work.kinds.end(),
+                     [](const LayerWork& kind) { return kind.expert_parameters > 0; });
+}
+
+StateBytes operator+(const StateBytes& a, const StateBytes& b) {
+  return {a.parameters + b.parameters, a.gradients + b.gradients,
+          a.optimizer_state + b.optimizer_state};
+}
+
 }  // namespace
 
 DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& step,
@@ -35,13 +53,17 @@ DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& 
       recipe_(recipe),
       plan_(plan),
       strategy_(strategy_of(plan, recipe)),
+      expert_strategy_(among(plan.expert_replicas(), strategy_)),
       exchanges_(plan.degrees.replicas() * directions(step.shape) > 1),
+      exchanges_experts_(plan.expert_replicas() > 1 && has_experts(work)),
       // Between the forward and the backward pass of a micro-batch a stage runs others.
       whole_step_(step.shape.stages > 1),
-      buckets_(plan.first_bucket_size, plan.bucket_size) {}
+      buckets_(plan.first_bucket_size, plan.bucket_size),
+      expert_buckets_(plan.first_bucket_size, plan.bucket_size) {}
 
-void DataParallelWriter::hold_states(std::int64_t parameters) {
-  const StateBytes states = state_bytes(parameters, recipe_, strategy_);
+void DataParallelWriter::hold_states(const StageParameters& parameters) {
+  const StateBytes states = state_bytes(parameters.dense, recipe_, strategy_) +
+                            state_bytes(parameters.experts, recipe_, expert_strategy_);
   builder_.resident(MemoryKind::parameters, states.parameters, "parameters");
   if (!strategy_.layer_units)
     builder_.resident(MemoryKind::gradients, states.gradients, kGradients);
@@ -52,7 +74,7 @@ void DataParallelWriter::hold_states(std::int64_t parameters) {
 // finish at different times on the ranks that share gradients: they are reduced after the last
 // backward, in an order on which all agree.
 bool DataParallelWriter::reduces_in_backward() const {
-  return exchanges_ && directions(step_.shape) == 1 &&
+  return (exchanges_ || exchanges_experts_) && directions(step_.shape) == 1 &&
          (plan_.overlap_backward || strategy_.each_microbatch || strategy_.layer_units);
 }
 
@@ -81,14 +103,15 @@ PassRole DataParallelWriter::role(const std::vector<Slot>& order, std::size_t at
   return role;
 }
 
+const LayerWork& DataParallelWriter::layer(int place) const {
+  return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
+}
+
 // A tied output matrix on the embedding's own rank is the same memory.
 std::int64_t DataParallelWriter::parameters_of(int place) const {
-  const auto work_at = [&](int at) -> const LayerWork& {
-    return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(at)])];
-  };
-  std::int64_t parameters = work_at(place).parameters;
+  std::int64_t parameters = layer(place).parameters;
   if (strategy_.keeps_ends && step_.shape.stages == 1 && place == 0)
-    parameters -= work_at(static_cast<int>(work_.chain.size()) - 1).tied_parameters;
+    parameters -= layer(static_cast<int>(work_.chain.size()) - 1).tied_parameters;
   return parameters;
 }
 
@@ -140,14 +163,16 @@ void DataParallelWriter::list_units(ChainRange range) {
 // Places that fill a bucket.
 void DataParallelWriter::list_buckets(ChainRange range) {
   int first = range.first;
-  std::int64_t parameters = 0;
+  std::int64_t parameters = 0, experts = 0;
   for (int place = range.first; place < range.last; ++place) {
     parameters += parameters_of(place);
-    const bool full = parameters * size_of(recipe_.gradients) >= plan_.bucket_size;
-    if (parameters == 0 || (!full && place + 1 < range.last)) continue;
+    experts += layer(place).expert_parameters;
+    const bool full = (parameters + experts) * size_of(recipe_.gradients) >= plan_.bucket_size;
+    if (parameters + experts == 0 || (!full && place + 1 < range.last)) continue;
     add_unit(first, place, parameters, true, place_name(work_, first));
+    units_.back().experts = experts;
     first = place + 1;
-    parameters = 0;
+    parameters = experts = 0;
   }
 }
 
@@ -172,15 +197,21 @@ void DataParallelWriter::fetch_until(std::size_t end) {
 }
 
 void DataParallelWriter::fetch(Unit& unit) {
-  const Bytes bytes = unit.parameters * size_of(stored_type(recipe_.compute));
+  const Bytes each = size_of(stored_type(recipe_.compute));
+  const Bytes bytes = unit.parameters * each;
   unsigned waits = (kGatherStreams | stream_bit(StreamKind::data)) & ~stream_bit(unit.stream);
   if (strategy_.limited) waits |= stream_bit(StreamKind::compute);
   builder_.collective(unit.stream, CollectivePort::data, {CollectiveKind::all_gather, bytes},
                       static_cast<StreamSet>(waits), "gather " + unit.name);
-  if (strategy_.gathering != Gathering::each_pass) return;
-  builder_.last_takes(
-      strategy_.layer_units ? MemoryKind::communication_buffers : MemoryKind::parameters, bytes,
-      kGathered);
+  if (strategy_.gathering == Gathering::each_pass) {
+    builder_.last_takes(
+        strategy_.layer_units ? MemoryKind::communication_buffers : MemoryKind::parameters, bytes,
+        kGathered);
+  } else if (exchanges_experts_ && unit.experts > 0) {
+    builder_.collective(unit.stream, CollectivePort::expert_data,
+                        {CollectiveKind::all_gather, unit.experts * each},
+                        static_cast<StreamSet>(waits), "gather experts of " + unit.name);
+  }
 }
 
 // The computation of a unit waits for its parameters, and those of the units after it are enqueued.
@@ -219,8 +250,7 @@ void DataParallelWriter::after(int place) {
   for (const Unit& unit : units_)
     if (unit.leaves == place) leave(unit);
   if (strategy_.layer_units || !reduces_in_backward() || !ends_backward(pass_)) return;
-  if (strategy_.each_microbatch || role_.last)
-    reduce(buckets_.add(parameters_of(place) * size_of(recipe_.gradients)));
+  if (strategy_.each_microbatch || role_.last) reduce_place(place);
 }
 
 void DataParallelWriter::leave(const Unit& unit) {
@@ -231,7 +261,19 @@ void DataParallelWriter::leave(const Unit& unit) {
 
 void DataParallelWriter::end() {
   if (strategy_.layer_units || !reduces_in_backward() || !ends_backward(pass_)) return;
-  if (strategy_.each_microbatch || role_.last) reduce(buckets_.flush());
+  if (strategy_.each_microbatch || role_.last) reduce_rest();
+}
+
+void DataParallelWriter::reduce_place(int place) {
+  const Bytes each = size_of(recipe_.gradients);
+  if (exchanges_) reduce(buckets_.add(parameters_of(place) * each), CollectivePort::data);
+  if (exchanges_experts_)
+    reduce(expert_buckets_.add(layer(place).expert_parameters * each), CollectivePort::expert_data);
+}
+
+void DataParallelWriter::reduce_rest() {
+  if (exchanges_) reduce(buckets_.flush(), CollectivePort::data);
+  if (exchanges_experts_) reduce(expert_buckets_.flush(), CollectivePort::expert_data);
 }
 
 void DataParallelWriter::copy(const std::string& what, Bytes read, Bytes written, OpGroup group) {
@@ -281,13 +323,13 @@ void DataParallelWriter::reduce_unit(const Unit& unit) {
         static_cast<StreamSet>(stream_bit(StreamKind::data) | stream_bit(StreamKind::replica)));
 }
 
-void DataParallelWriter::reduce(const std::vector<Bytes>& buckets) {
+void DataParallelWriter::reduce(const std::vector<Bytes>& buckets, CollectivePort port) {
   const bool scatters = strategy_.reduction == CollectiveKind::reduce_scatter;
   unsigned waits = stream_bit(StreamKind::compute) | stream_bit(StreamKind::tensor) |
-                   stream_bit(StreamKind::context);
+                   stream_bit(StreamKind::context) | stream_bit(StreamKind::expert);
   if (strategy_.gathering == Gathering::each_pass) waits |= kGatherStreams;
   for (const Bytes bytes : buckets) {
-    builder_.collective(StreamKind::data, CollectivePort::data, {strategy_.reduction, bytes},
+    builder_.collective(StreamKind::data, port, {strategy_.reduction, bytes},
                         static_cast<StreamSet>(waits),
                         fmt::format("{} gradient bucket {}",
                                     scatters ? "reduce-scatter" : "all-reduce", buckets_sent_++));
@@ -303,7 +345,7 @@ void DataParallelWriter::reduce(const std::vector<Bytes>& buckets) {
 void DataParallelWriter::clip(Bytes gradients) {
   copy("gradient norm", gradients, Bytes(0), OpGroup::optimizer);
   const int others = plan_.degrees.tensor * plan_.degrees.pipeline *
-                     (step_.gradients_sharded ? plan_.degrees.replicas() : 1);
+                     (step_.norm_over_all ? plan_.degrees.replicas() : 1);
   if (others > 1) {
     builder_.collective(StreamKind::data, CollectivePort::norm,
                         {CollectiveKind::all_reduce, size_of(Dtype::fp32)},
@@ -313,45 +355,63 @@ void DataParallelWriter::clip(Bytes gradients) {
   copy("clip gradients", gradients, gradients, OpGroup::optimizer);
 }
 
-void DataParallelWriter::step(std::int64_t parameters, const std::vector<ChainRange>& copies) {
-  if (exchanges_ && !reduces_in_backward()) {
-    if (copies.empty()) {
-      reduce(buckets_.add(parameters * size_of(recipe_.gradients)));
-      reduce(buckets_.flush());
-    }
-    for (const ChainRange& range : copies) {
-      for (int place = range.last - 1; place >= range.first; --place)
-        reduce(buckets_.add(parameters_of(place) * size_of(recipe_.gradients)));
-      reduce(buckets_.flush());
-    }
+void DataParallelWriter::reduce_all(const StageParameters& parameters,
+                                    const std::vector<ChainRange>& copies) {
+  for (const ChainRange& range : copies) {
+    for (int place = range.last - 1; place >= range.first; --place)
+      reduce_place(place);
+    reduce_rest();
   }
-  if (exchanges_)
-    builder_.compute_waits_for(
-        static_cast<StreamSet>(stream_bit(StreamKind::data) |
-                               (strategy_.replicas > 1 ? stream_bit(StreamKind::replica) : 0U)));
-  if (recipe_.gradient_clipping) {
-    // What this rank's optimizer reads.
-    DataParallelStrategy own = strategy_;
-    own.gradient_shards = strategy_.optimizer_shards;
-    clip(state_bytes(parameters, recipe_, own).gradients);
-  }
-  builder_.work({NamedKernel{"optimizer step", optimizer_kernel(parameters, recipe_, strategy_)}},
-                "optimizer", OpGroup::optimizer);
-  if (gradient_shards_held_ > 0)
-    builder_.release(MemoryKind::gradients, Bytes(gradient_shards_held_), kGradients);
-  if (exchanges_ && strategy_.gathering == Gathering::after_step) gather_updated(parameters);
+  if (!copies.empty()) return;
+  const Bytes each = size_of(recipe_.gradients);
+  if (exchanges_) reduce(buckets_.add(parameters.dense * each), CollectivePort::data);
+  if (exchanges_experts_)
+    reduce(expert_buckets_.add(parameters.experts * each), CollectivePort::expert_data);
+  reduce_rest();
 }
 
-void DataParallelWriter::gather_updated(std::int64_t parameters) {
+void DataParallelWriter::optimize(const StageParameters& parameters) {
+  MemoryBound kernel = optimizer_kernel(parameters.dense, recipe_, strategy_);
+  const MemoryBound experts = optimizer_kernel(parameters.experts, recipe_, expert_strategy_);
+  kernel.read = kernel.read + experts.read;
+  kernel.written = kernel.written + experts.written;
+  builder_.work({NamedKernel{"optimizer step", kernel}}, "optimizer", OpGroup::optimizer);
+}
+
+void DataParallelWriter::step(const StageParameters& parameters,
+                              const std::vector<ChainRange>& copies) {
+  const bool exchanges = exchanges_ || exchanges_experts_;
+  if (exchanges && !reduces_in_backward()) reduce_all(parameters, copies);
+  if (exchanges) builder_.compute_waits_for(stream_bit(StreamKind::data));
+  if (strategy_.replicas > 1) builder_.compute_waits_for(stream_bit(StreamKind::replica));
+  if (recipe_.gradient_clipping) {
+    // What this rank's optimizer reads.
+    DataParallelStrategy dense = strategy_, experts = expert_strategy_;
+    dense.gradient_shards = strategy_.optimizer_shards;
+    experts.gradient_shards = expert_strategy_.optimizer_shards;
+    clip((state_bytes(parameters.dense, recipe_, dense) +
+          state_bytes(parameters.experts, recipe_, experts))
+             .gradients);
+  }
+  optimize(parameters);
+  if (gradient_shards_held_ > 0)
+    builder_.release(MemoryKind::gradients, Bytes(gradient_shards_held_), kGradients);
+  if (strategy_.gathering != Gathering::after_step) return;
+  if (exchanges_) gather_updated(parameters.dense, CollectivePort::data);
+  if (exchanges_experts_) gather_updated(parameters.experts, CollectivePort::expert_data);
+}
+
+void DataParallelWriter::gather_updated(std::int64_t parameters, CollectivePort port) {
   GradientBuckets buckets(plan_.bucket_size, plan_.bucket_size);
   std::vector<Bytes> sizes = buckets.add(parameters * size_of(stored_type(recipe_.compute)));
   for (const Bytes rest : buckets.flush())
     sizes.push_back(rest);
   for (std::size_t i = 0; i < sizes.size(); ++i)
     builder_.collective(
-        StreamKind::gather, CollectivePort::data, {CollectiveKind::all_gather, sizes[i]},
+        StreamKind::gather, port, {CollectiveKind::all_gather, sizes[i]},
         static_cast<StreamSet>(stream_bit(StreamKind::compute) | stream_bit(StreamKind::data)),
-        fmt::format("gather updated parameters {}", i));
+        fmt::format("gather updated {} {}", port == CollectivePort::data ? "parameters" : "experts",
+                    i));
 }
 
 }  // namespace trainyard

@@ -28,13 +28,18 @@ struct PassRole {
   auto operator<=>(const PassRole&) const = default;
 };
 
+// Of one rank. Routed experts have replicas of their own.
+struct StageParameters {
+  std::int64_t dense = 0, experts = 0;
+};
+
 class DataParallelWriter {
  public:
   // All references must outlive the writer. Requires: `step.shape` and `step.layers` are set.
   DataParallelWriter(ProgramBuilder& builder, const StepPlan& step, const NetworkWork& work,
                      const TrainingRecipe& recipe, const ParallelPlan& plan);
 
-  void hold_states(std::int64_t parameters);
+  void hold_states(const StageParameters& parameters);
 
   // The role of pass `at` of a stage's order, as far as this strategy cares.
   PassRole role(const std::vector<Slot>& order, std::size_t at);
@@ -48,18 +53,19 @@ class DataParallelWriter {
 
   // Everything in the block of the optimizer step. `copies`: parts of a stage that holds several
   // copies of the network, in the order in which they are reduced.
-  void step(std::int64_t parameters, const std::vector<ChainRange>& copies = {});
+  void step(const StageParameters& parameters, const std::vector<ChainRange>& copies = {});
 
  private:
   // Places that are gathered and, with layer units, reduced together.
   struct Unit {
     int enters = 0, leaves = 0;  // first and last place of it in this pass
-    std::int64_t parameters = 0;
+    std::int64_t parameters = 0, experts = 0;
     bool gathers = false, frees = false;
     StreamKind stream = StreamKind::gather;
     std::string name;
   };
 
+  const LayerWork& layer(int place) const;
   std::int64_t parameters_of(int place) const;
   bool is_root(int place) const;
   bool is_kept(int place) const;
@@ -72,9 +78,13 @@ class DataParallelWriter {
   void arrive(std::size_t number);
   void leave(const Unit& unit);
   void reduce_unit(const Unit& unit);
-  void reduce(const std::vector<Bytes>& buckets);
+  void reduce_place(int place);
+  void reduce_rest();
+  void reduce(const std::vector<Bytes>& buckets, CollectivePort port);
+  void reduce_all(const StageParameters& parameters, const std::vector<ChainRange>& copies);
+  void optimize(const StageParameters& parameters);
   void clip(Bytes gradients);
-  void gather_updated(std::int64_t parameters);
+  void gather_updated(std::int64_t parameters, CollectivePort port);
   void copy(const std::string& what, Bytes read, Bytes written, OpGroup group);
 
   ProgramBuilder& builder_;
@@ -82,10 +92,11 @@ class DataParallelWriter {
   const NetworkWork& work_;
   const TrainingRecipe& recipe_;
   const ParallelPlan& plan_;
-  DataParallelStrategy strategy_;
-  bool exchanges_ = false;   // there are other replicas
+  DataParallelStrategy strategy_, expert_strategy_;
+  bool exchanges_ = false;  // there are other replicas
+  bool exchanges_experts_ = false;
   bool whole_step_ = false;  // kept layers stay until the step's last backward of their chunk
-  GradientBuckets buckets_;
+  GradientBuckets buckets_, expert_buckets_;
   int buckets_sent_ = 0;
   std::int64_t gradient_shards_held_ = 0;  // bytes taken by the first reductions of the step
 

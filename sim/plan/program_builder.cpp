@@ -9,11 +9,22 @@
 namespace trainyard {
 namespace {
 
-constexpr std::array<std::string_view, kStreams> kStreamNames = {
-    "compute",           "tensor parallel",     "context parallel",   "data parallel",
-    "send forward",      "send backward",       "receive forward",    "receive backward",
-    "send forward up",   "send backward up",    "receive forward up", "receive backward up",
-    "gather parameters", "gather parameters 2", "across replicas"};
+constexpr std::array<std::string_view, kStreams> kStreamNames = {"compute",
+                                                                 "tensor parallel",
+                                                                 "context parallel",
+                                                                 "expert parallel",
+                                                                 "data parallel",
+                                                                 "send forward",
+                                                                 "send backward",
+                                                                 "receive forward",
+                                                                 "receive backward",
+                                                                 "send forward up",
+                                                                 "send backward up",
+                                                                 "receive forward up",
+                                                                 "receive backward up",
+                                                                 "gather parameters",
+                                                                 "gather parameters 2",
+                                                                 "across replicas"};
 
 // The index of `item` in `table`, added if it is new. Tables hold a few dozen items.
 template <class T>
@@ -42,13 +53,16 @@ CollectivePort port_of(LayerGroup group) {
   switch (group) {
     case LayerGroup::tensor: return CollectivePort::tensor;
     case LayerGroup::context: return CollectivePort::context;
+    case LayerGroup::expert: return CollectivePort::expert;
+    case LayerGroup::expert_tensor: return CollectivePort::expert_tensor;
   }
   return CollectivePort::tensor;
 }
 
 // The streams on which the groups of a layer talk: what follows from a layer waits for them.
 constexpr StreamSet kLayerStreams =
-    static_cast<StreamSet>(stream_bit(StreamKind::tensor) | stream_bit(StreamKind::context));
+    static_cast<StreamSet>(stream_bit(StreamKind::tensor) | stream_bit(StreamKind::context) |
+                           stream_bit(StreamKind::expert));
 
 StreamSet without(StreamSet streams, StreamKind stream) {
   return static_cast<StreamSet>(streams & ~stream_bit(stream));
@@ -117,7 +131,7 @@ void ProgramBuilder::work(const std::vector<WorkItem>& items, const std::string&
     if (const auto* named = std::get_if<NamedKernel>(&item)) {
       if (segment_.empty()) segment_first_ = named->name;
       segment_last_ = named->name;
-      segment_.push_back(kernel_index(named->kernel));
+      segment_.push_back(kernel_index(*named));
     } else if (const auto* collective_item = std::get_if<GroupCollective>(&item)) {
       flush_segment(where, group);
       collective(port_of(collective_item->group), {collective_item->kind, collective_item->bytes},
@@ -253,8 +267,15 @@ std::uint32_t ProgramBuilder::label_index(const std::string& label) {
   return found->second;
 }
 
-std::uint32_t ProgramBuilder::kernel_index(const Kernel& kernel) {
-  return index_in(plan_.kernels, kernel);
+// Kernels of equal shape are one, unless only one of them follows the load of experts.
+std::uint32_t ProgramBuilder::kernel_index(const NamedKernel& named) {
+  for (std::size_t i = 0; i < plan_.kernels.size(); ++i) {
+    if (plan_.routed[i] == named.routed && plan_.kernels[i] == named.kernel)
+      return static_cast<std::uint32_t>(i);
+  }
+  plan_.kernels.push_back(named.kernel);
+  plan_.routed.push_back(named.routed);
+  return static_cast<std::uint32_t>(plan_.kernels.size() - 1);
 }
 
 }  // namespace trainyard

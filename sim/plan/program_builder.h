@@ -65,7 +65,7 @@ class ProgramBuilder {
   void flush_segment(const std::string& where, OpGroup group);
   Op& push(Op op, const std::string& label);
   std::uint32_t label_index(const std::string& label);
-  std::uint32_t kernel_index(const Kernel& kernel);
+  std::uint32_t kernel_index(const NamedKernel& named);
   MemoryEffect effect(MemoryKind kind, std::int64_t bytes, const std::string& owner);
 
   StepPlan& plan_;

@@ -57,7 +57,7 @@ Groups parts(const Groups& groups, std::size_t size, bool neighbours) {
 Groups norm_groups(const StepPlan& plan, const RankMap& ranks) {
   if (plan.collectives[static_cast<std::size_t>(CollectivePort::norm)].empty()) return {};
   const int context = ranks.size(Axis::context);
-  const int count = plan.gradients_sharded ? 1 : ranks.size(Axis::data) * context;
+  const int count = plan.norm_over_all ? 1 : ranks.size(Axis::data) * context;
   Groups groups(static_cast<std::size_t>(count));
   for (int r = 0; r < ranks.world_size(); ++r) {
     const auto rank = static_cast<Rank>(r);
@@ -78,13 +78,17 @@ Groups along(const RankMap& ranks, Axis axis) {
 
 }  // namespace
 
-std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ranks,
+std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankGrids& grids,
                                          CollectivePort port) {
+  const RankMap& ranks = grids.dense;
   const int copies = ranks.size(Axis::data) * ranks.size(Axis::context) * directions(plan.shape);
   const bool in_parts = plan.shard_ranks > 0 && plan.shard_ranks < copies;
   switch (port) {
     case CollectivePort::tensor: return along(ranks, Axis::tensor);
     case CollectivePort::context: return along(ranks, Axis::context);
+    case CollectivePort::expert: return along(grids.experts, Axis::context);
+    case CollectivePort::expert_tensor: return along(grids.experts, Axis::tensor);
+    case CollectivePort::expert_data: return along(grids.experts, Axis::data);
     case CollectivePort::norm: return norm_groups(plan, ranks);
     case CollectivePort::replica:
       if (!in_parts) return {};

@@ -108,6 +108,16 @@ std::vector<Rank> RankMap::group(Rank rank, Axis one, Axis other) const {
   return members;
 }
 
+RankGrids rank_grids(const ParallelPlan& plan) {
+  const ParallelDegrees experts = {.tensor = plan.expert_tensor,
+                                   .context = plan.expert,
+                                   .data = plan.expert_replicas(),
+                                   .pipeline = plan.degrees.pipeline};
+  TRAINYARD_CHECK(experts.world_size() == plan.degrees.world_size(), "experts on {} ranks of {}",
+                  experts.world_size(), plan.degrees.world_size());
+  return {RankMap(plan.degrees, plan.rank_order), RankMap(experts, plan.rank_order)};
+}
+
 // A rank is low + stride (place + size * high); without the digit of the axis, low + stride * high.
 int RankMap::group_index(Rank rank, Axis axis) const {
   const int first = static_cast<int>(index(peer(rank, axis, 0)));

@@ -64,4 +64,14 @@ class RankMap {
   int world_size_ = 1;
 };
 
+struct ParallelPlan;
+
+// The ranks of a plan in the order of the dense axes, and in that of the experts, where the place
+// of `context` is a rank's part of the experts, that of `tensor` its part of each, and `data`
+// counts their replicas. Both have the same stages.
+struct RankGrids {
+  RankMap dense, experts;
+};
+RankGrids rank_grids(const ParallelPlan& plan);
+
 }  // namespace trainyard

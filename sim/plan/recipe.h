@@ -75,6 +75,18 @@ struct ParallelPlan {
   ContextMethod context_method = ContextMethod::ring;
   TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
 
+  // Expert parallelism is a second grid over the same ranks: expert_tensor x expert x replicas of
+  // the experts, with the same stages. Source: Megatron-LM's parallel_state, MoE Parallel Folding,
+  // 2025.
+  int expert = 1;         // ranks that share the experts of a layer
+  int expert_tensor = 1;  // ranks that divide the columns of each
+  double capacity = 0;    // capacity factor; 0: no token is dropped
+  // Work of the experts of each expert-parallel rank, in units of the even share; empty: all 1.
+  std::vector<double> expert_load;
+  int expert_replicas() const {
+    return degrees.tensor * degrees.context * degrees.data / (expert * expert_tensor);
+  }
+
   std::string schedule = "1f1b";  // a name of schedules() (sim/plan/schedule.h), or "custom"
   CustomSchedule custom;          // if it is
   int chunks = 1;                 // virtual stages per stage

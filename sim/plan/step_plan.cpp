@@ -55,7 +55,7 @@ class StageBuilder {
   }
 
   std::vector<Seat> seats() const;
-  std::int64_t stage_parameters() const;
+  StageParameters stage_parameters() const;
   std::vector<Act> forward_acts(int place) const;
   std::vector<Act> backward_acts(CallKind kind, int place) const;
   std::uint32_t write_block(const BlockKey& key);
@@ -64,7 +64,7 @@ class StageBuilder {
   void write_pair(const BlockKey& key);
   void receive(const PipelineMessage& message);
   void send(const Seat& seat, Pass pass);
-  std::uint32_t step_block(std::int64_t parameters);
+  std::uint32_t step_block(const StageParameters& parameters);
   std::vector<ChainRange> copies() const;
   void wait_for_sends();
 
@@ -97,14 +97,17 @@ std::vector<Seat> StageBuilder::seats() const {
   return all;
 }
 
-std::int64_t StageBuilder::stage_parameters() const {
+StageParameters StageBuilder::stage_parameters() const {
   // A tied output matrix on the embedding's own rank is the same memory.
   const bool shares_embedding =
       seat(step_.shape, virtual_stages(step_.shape) - 1, 0).stage == seat(step_.shape, 0, 0).stage;
-  std::int64_t parameters = 0;
+  StageParameters parameters;
   for (const Seat& seat : seats()) {
-    for (int place = range(seat).first; place < range(seat).last; ++place)
-      parameters += layer(place).parameters - (shares_embedding ? layer(place).tied_parameters : 0);
+    for (int place = range(seat).first; place < range(seat).last; ++place) {
+      const LayerWork& work = layer(place);
+      parameters.dense += work.parameters - (shares_embedding ? work.tied_parameters : 0);
+      parameters.experts += work.expert_parameters;
+    }
   }
   return parameters;
 }
@@ -239,7 +242,7 @@ std::vector<ChainRange> StageBuilder::copies() const {
   return ranges;
 }
 
-std::uint32_t StageBuilder::step_block(std::int64_t parameters) {
+std::uint32_t StageBuilder::step_block(const StageParameters& parameters) {
   builder_.begin_block();
   wait_for_sends();
   data_.step(parameters, copies());
@@ -248,8 +251,9 @@ std::uint32_t StageBuilder::step_block(std::int64_t parameters) {
 
 StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   StageProgram stage;
-  stage.parameters = stage_parameters();
-  data_.hold_states(stage.parameters);
+  const StageParameters parameters = stage_parameters();
+  stage.parameters = parameters.dense + parameters.experts;
+  data_.hold_states(parameters);
 
   // Blocks are written when they are first called, so that buckets are numbered in the order in
   // which they leave.
@@ -273,7 +277,7 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
     builder_.call(block->second, static_cast<std::uint32_t>(slot.microbatch));
     stage.calls.push_back(info);
   }
-  const std::uint32_t step = step_block(stage.parameters);
+  const std::uint32_t step = step_block(parameters);
   builder_.call(step, 0);
   stage.calls.push_back({.kind = CallKind::step});
   stage.program = builder_.finish();
@@ -286,7 +290,10 @@ StreamKind stream_of(CollectivePort port) {
   switch (port) {
     case CollectivePort::tensor: return StreamKind::tensor;
     case CollectivePort::context: return StreamKind::context;
+    case CollectivePort::expert:
+    case CollectivePort::expert_tensor: return StreamKind::expert;
     case CollectivePort::data:
+    case CollectivePort::expert_data:
     case CollectivePort::norm: return StreamKind::data;
     case CollectivePort::replica: return StreamKind::replica;
   }
@@ -298,7 +305,10 @@ OpGroup group_of(CollectivePort port) {
   switch (port) {
     case CollectivePort::tensor: return OpGroup::tensor;
     case CollectivePort::context: return OpGroup::context;
+    case CollectivePort::expert:
+    case CollectivePort::expert_tensor: return OpGroup::expert;
     case CollectivePort::data:
+    case CollectivePort::expert_data:
     case CollectivePort::replica:
     case CollectivePort::norm: return OpGroup::data;
   }
@@ -316,6 +326,9 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .tensor = plan.degrees.tensor,
           .context = plan.degrees.context,
           .context_method = plan.context_method,
+          .expert = plan.expert,
+          .expert_tensor = plan.expert_tensor,
+          .capacity = plan.capacity,
           .sequence_parallel = plan.sequence_parallel,
           .recompute = recipe.recompute,
           .fused_attention = recipe.fused_attention,
@@ -347,7 +360,7 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const 
   PipelineMessages messages(step.shape, orders);
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
   if (strategy.replicas > 1) step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
-  step.gradients_sharded = strategy.optimizer_shards > 1;
+  step.norm_over_all = strategy.optimizer_shards > 1 || plan.expert > 1;
 
   for (int stage = 0; stage < step.shape.stages; ++stage) {
     StageBuilder builder(step, work, recipe, plan, messages, stage);

@@ -27,6 +27,7 @@ enum class StreamKind : std::uint8_t {
   compute,
   tensor,
   context,
+  expert,
   data,
   send_forward,
   send_backward,
@@ -43,20 +44,23 @@ enum class StreamKind : std::uint8_t {
   gather_second,
   replica,
 };
-inline constexpr int kStreams = 15;
+inline constexpr int kStreams = 16;
 
 // What an op belongs to, by Op::group.
-enum class OpGroup : std::uint8_t { compute, optimizer, tensor, context, data, pipeline };
+enum class OpGroup : std::uint8_t { compute, optimizer, tensor, context, expert, data, pipeline };
 
 // Op::port of collectives; that of sends and receives is a ChannelPort.
 enum class CollectivePort : std::uint8_t {
   tensor,
   context,
-  data,     // the replicas, or the part of them that shares one copy of what they shard
-  replica,  // ranks that hold the same shard, one of each such part
-  norm,     // ranks whose gradients (or shards of them) together are the network's
+  expert,
+  expert_tensor,
+  data,         // the replicas, or the part of them that shares one copy of what they shard
+  expert_data,  // gradients of routed experts
+  replica,      // ranks that hold the same shard, one of each such part
+  norm,         // ranks whose gradients (or shards of them) together are the network's
 };
-inline constexpr std::size_t kCollectivePorts = 5;
+inline constexpr std::size_t kCollectivePorts = 8;
 
 // Categories of the memory ledger, by MemoryEffect::category.
 enum class MemoryKind : std::uint8_t {
@@ -102,13 +106,14 @@ struct StepPlan {
   std::vector<ChainRange> layers;  // by virtual stage
   std::vector<StageProgram> stages;
   std::vector<Kernel> kernels;  // by Program::kernels
+  std::vector<bool> routed;     // of those, which work follows the load of a rank's experts
   // By CollectivePort, then by Op::subject of the collectives on that port.
   std::array<std::vector<CollectiveSpec>, kCollectivePorts> collectives;
   std::vector<Bytes> messages;  // ... of sends and receives
   int shard_ranks = 0;          // neighbours on the data axis that share one copy; 0: all of them
-  bool gradients_sharded = false;
-  Flops model_flops;     // of one step over all ranks, without recomputation
-  Flops executed_flops;  // with it
+  bool norm_over_all = false;   // no rank holds all gradients of its place in the network
+  Flops model_flops;            // of one step over all ranks, without recomputation
+  Flops executed_flops;         // with it
 };
 
 // The stream and the group of the report of collectives on a port.
@@ -119,7 +124,7 @@ OpGroup group_of(CollectivePort port);
 // rank alone, and for ports that few plans use if this one does not. Gradients are summed over the
 // data-parallel and the context-parallel ranks: both have seen other tokens with the same
 // parameters; and over both copies of the network, if there are two.
-std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankMap& ranks,
+std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankGrids& ranks,
                                          CollectivePort port);
 
 // Micro-batches per replica and step: global_batch / (data * micro_batch).

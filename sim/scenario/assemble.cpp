@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "sim/base/check.h"
+#include "sim/base/random.h"
 #include "sim/base/text.h"
 #include "sim/plan/custom_schedule.h"
 #include "sim/plan/schedule.h"
@@ -27,6 +28,22 @@ Network assemble_transformer(const ModelSection& section, Findings& findings) {
   t.head_size = section.head_size.value_or(std::max<std::int64_t>(1, t.hidden / t.heads));
   t.ffn_hidden = section.ffn_hidden.value_or(4 * t.hidden);
   t.max_positions = section.max_positions.value_or(0);
+  if (section.moe) {
+    const MoeSection& moe = *section.moe;
+    t.moe.experts = moe.experts;
+    t.moe.top_k = moe.top_k;
+    t.moe.ffn_hidden = moe.expert_ffn_hidden.value_or(t.ffn_hidden);
+    t.moe.shared_ffn_hidden = moe.shared_ffn_hidden.value_or(moe.shared_experts * t.moe.ffn_hidden);
+    t.moe.first_dense = moe.first_dense;
+    t.moe.every = moe.every;
+    if (moe.top_k > moe.experts)
+      findings.error("/model/moe/top_k", fmt::format("{} of {} experts", moe.top_k, moe.experts),
+                     fmt::format("the most is {}", moe.experts));
+    if (t.biases)
+      findings.error("/model/biases", "experts have no biases", "write \"biases\": false");
+  }
+  if (t.latent.used() && t.biases)
+    findings.error("/model/biases", "latent attention has no biases", "write \"biases\": false");
   return t;
 }
 
@@ -196,6 +213,77 @@ void derive_data_parallel(Scenario& scenario, const ParallelismSection& section,
                  near.empty() ? "" : "nearest: " + near);
 }
 
+// In [0, 1), a multiple of 2^-53.
+double uniform(SplitMix64& random) {
+  return static_cast<double>(random.next() >> 11) * 0x1p-53;
+}
+
+// Rows of each expert, from the file or drawn. Even draws need no more than + and *.
+std::vector<double> expert_loads(const ExpertParallelSection& section, std::int64_t experts,
+                                 std::uint64_t seed) {
+  if (!section.load.empty() || section.imbalance == 0) return section.load;
+  constexpr double kHalfWidth = 1.7320508075688772;  // of an even draw with deviation 1: sqrt 3
+  SplitMix64 random(seed);
+  std::vector<double> loads;
+  for (std::int64_t e = 0; e < experts; ++e)
+    loads.push_back(1 + section.imbalance * kHalfWidth * (2 * uniform(random) - 1));
+  return loads;
+}
+
+void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings) {
+  ParallelPlan& plan = scenario.plan;
+  const ExpertParallelSection& how = section.expert_parallel;
+  const auto* transformer = std::get_if<Transformer>(&scenario.network);
+  const std::int64_t experts = transformer != nullptr ? transformer->moe.experts : 0;
+  if (experts == 0) {
+    if (section.ep > 1)
+      findings.error("/parallelism/ep", "the network has no experts to deal", "remove it");
+    // Parameters that no layer has need no second grid.
+    plan.expert_tensor = plan.degrees.tensor;
+    plan.expert = 1;
+    return;
+  }
+  plan.expert = section.ep;
+  plan.expert_tensor = section.etp.value_or(plan.degrees.tensor);
+  plan.capacity = how.capacity_factor.value_or(0);
+  const std::int64_t replica =
+      std::int64_t{plan.degrees.tensor} * plan.degrees.context * plan.degrees.data;
+  if (replica % (std::int64_t{plan.expert} * plan.expert_tensor) != 0) {
+    findings.error("/parallelism/ep",
+                   fmt::format("ep {} x etp {} does not divide tp {} x cp {} x dp {} = {} ranks of "
+                               "a stage",
+                               plan.expert, plan.expert_tensor, plan.degrees.tensor,
+                               plan.degrees.context, plan.degrees.data, replica));
+    plan.expert = 1;
+    plan.expert_tensor = plan.degrees.tensor;
+    return;
+  }
+  if (experts % plan.expert != 0) return;  // reported with the network
+  if (!how.load.empty() && static_cast<std::int64_t>(how.load.size()) != experts) {
+    findings.error("/parallelism/expert_parallel/load",
+                   fmt::format("{} numbers for {} experts", how.load.size(), experts));
+    return;
+  }
+  const std::vector<double> loads = expert_loads(how, experts, scenario.seed);
+  if (loads.empty()) return;
+  double sum = 0;
+  for (const double load : loads)
+    sum += load;
+  if (sum <= 0) {
+    findings.error("/parallelism/expert_parallel/load", "no expert gets any row");
+    return;
+  }
+  const auto each = static_cast<std::size_t>(experts / plan.expert);
+  for (std::size_t first = 0; first < loads.size(); first += each) {
+    double own = 0;
+    for (std::size_t e = first; e < first + each; ++e)
+      own += loads[e];
+    const double load = own / sum * plan.expert;
+    // A full expert drops what is above its capacity; its slots are computed even if empty.
+    plan.expert_load.push_back(plan.capacity > 0 ? 1 : load);
+  }
+}
+
 std::string find_profile(const ClusterSection& section, const json::Value& document,
                          const std::string& configs, Findings& findings) {
   const std::string& wanted = section.calibration;
@@ -299,10 +387,11 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.recipe = assemble_recipe(sections.training, is_language, findings);
   scenario.plan = assemble_plan(sections.parallelism);
   derive_data_parallel(scenario, sections.parallelism, findings);
+  scenario.seed = sections.simulation.seed;
+  assemble_experts(scenario, sections.parallelism, findings);
   scenario.profile = find_profile(sections.cluster, document, configs, findings);
   assemble_stragglers(scenario, sections.perturbations, findings);
   scenario.fidelity = sections.simulation.fidelity;
-  scenario.seed = sections.simulation.seed;
   scenario.exploit_symmetry = sections.simulation.exploit_symmetry;
   scenario.tokens = sections.training.tokens;
   for (const ReferenceSection& reference : sections.references)

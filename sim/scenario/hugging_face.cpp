@@ -22,7 +22,7 @@ struct Family {
   bool biases, tied;  // unless the file says otherwise
 };
 
-constexpr std::array<Family, 4> kFamilies = {{
+constexpr std::array<Family, 10> kFamilies = {{
     {"gpt2", "n_layer", "n_embd", "n_head", "n_inner", "n_positions", "activation_function",
      "resid_pdrop", "learned", "layer_norm", true, true},
     {"llama", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "",
@@ -31,6 +31,18 @@ constexpr std::array<Family, 4> kFamilies = {{
      "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
     {"qwen2", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "",
      "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
+    {"qwen3", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "",
+     "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
+    {"mixtral", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "",
+     "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
+    {"qwen2_moe", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size",
+     "", "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
+    {"qwen3_moe", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size",
+     "", "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
+    {"deepseek_v2", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size",
+     "", "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
+    {"deepseek_v3", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size",
+     "", "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
 }};
 
 class Importer {
@@ -58,10 +70,8 @@ class Importer {
     flag("tie_word_embeddings", "tied_embeddings", family->tied);
     const Value* dropout = config_.find(family->dropout);
     set("dropout", Value::of(dropout != nullptr && json::find_number(*dropout).value_or(0) > 0));
-    for (const std::string_view key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
-      if (const Value* experts = config_.find(key))
-        error(experts->at, key, "a mixture of experts is not supported yet");
-    }
+    experts();
+    latent_attention();
     return failed_ ? Value::null() : std::move(model_);
   }
 
@@ -104,6 +114,57 @@ class Importer {
   void flag(std::string_view from, std::string_view to, bool otherwise) {
     const Value* value = config_.find(from);
     set(to, value != nullptr && value->is(Kind::boolean) ? *value : Value::of(otherwise));
+  }
+
+  // The first of these keys that the file has, or nullptr; `found` names it.
+  const Value* first_of(std::initializer_list<std::string_view> keys, std::string_view& found) {
+    for (const std::string_view key : keys) {
+      const Value* value = config_.find(key);
+      if (value == nullptr || value->is(Kind::null)) continue;
+      found = key;
+      return value;
+    }
+    return nullptr;
+  }
+
+  void put(Value& section, std::string_view from, std::string_view to) {
+    const Value* value = config_.find(from);
+    if (value != nullptr && !value->is(Kind::null)) section.set(to, *value);
+  }
+
+  void experts() {
+    std::string_view key;
+    const Value* count = first_of({"num_local_experts", "num_experts", "n_routed_experts"}, key);
+    if (count == nullptr) return;
+    Value moe = Value::object();
+    moe.at = count->at;
+    moe.set("experts", *count);
+    put(moe, "num_experts_per_tok", "top_k");
+    if (moe.find("top_k") == nullptr)
+      error(config_.at, "num_experts_per_tok", "is required and missing");
+    put(moe, "moe_intermediate_size", "expert_ffn_hidden");
+    put(moe, "n_shared_experts", "shared_experts");
+    put(moe, "shared_expert_intermediate_size", "shared_ffn_hidden");
+    put(moe, "first_k_dense_replace", "first_dense");
+    put(moe, "decoder_sparse_step", "every");
+    put(moe, "moe_layer_freq", "every");
+    if (const Value* dense = config_.find("mlp_only_layers");
+        dense != nullptr && !dense->items.empty())
+      error(dense->at, "mlp_only_layers",
+            "dense layers between layers of experts are not supported",
+            "describe the network with moe.first_dense and moe.every");
+    set("moe", std::move(moe));
+  }
+
+  void latent_attention() {
+    if (config_.find("kv_lora_rank") == nullptr) return;
+    Value latent = Value::object();
+    put(latent, "kv_lora_rank", "kv_rank");
+    put(latent, "q_lora_rank", "q_rank");
+    put(latent, "qk_nope_head_dim", "nope_head_dim");
+    put(latent, "qk_rope_head_dim", "rope_head_dim");
+    put(latent, "v_head_dim", "v_head_dim");
+    set("latent_attention", std::move(latent));
   }
 
   void activation(const Family& family) {

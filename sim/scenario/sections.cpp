@@ -127,8 +127,38 @@ void visit_fields(json::Fields& f, ModelSection& s) {
   f.field("dropout", t.dropout, optional, "Dropout after attention and feed-forward.");
   f.field("tied_embeddings", t.tied_embeddings, optional,
           "The output layer shares the embedding's weights.");
-  f.unsupported("moe", "a mixture of experts; dense layers are available");
+  MoeSection moe = s.moe.value_or(MoeSection{});
+  if (f.section("moe", moe, optional, "Experts in place of the feed-forward layer.")) s.moe = moe;
+  f.section("latent_attention", t.latent, optional,
+            "Queries, keys and values expanded from compressed states.");
   f.unsupported("chakra_et", "a network from Chakra traces; describe its layers");
+}
+
+void visit_fields(json::Fields& f, MoeSection& s) {
+  f.field("experts", s.experts, required, between(1, 1 << 16), "Routed experts of a layer.");
+  f.field("top_k", s.top_k, required, between(1, 1 << 16), "Experts that each token visits.");
+  f.field("expert_ffn_hidden", s.expert_ffn_hidden, between(1, kMostWidth),
+          "Width of one routed expert. Default: ffn_hidden.");
+  f.field("shared_experts", s.shared_experts, optional, between(0, 1 << 16),
+          "Experts that every token visits.");
+  f.field("shared_ffn_hidden", s.shared_ffn_hidden, between(1, kMostWidth),
+          "Width of the shared experts together. Default: that of as many routed ones.");
+  f.field("first_dense", s.first_dense, optional, between(0, kMostLayers),
+          "Dense layers before the first one with experts.");
+  f.field("every", s.every, optional, between(1, kMostLayers),
+          "Of the layers that follow, each n-th has experts.");
+}
+
+void visit_fields(json::Fields& f, LatentAttention& s) {
+  f.field("kv_rank", s.key_value_rank, required, between(1, kMostWidth),
+          "Width of the compressed keys and values.");
+  f.field("q_rank", s.query_rank, optional, between(0, kMostWidth),
+          "Width of the compressed queries; 0: they are projected from the hidden states.");
+  f.field("nope_head_dim", s.nope_size, required, between(1, kMostWidth),
+          "Part of a query's and key's head without positions.");
+  f.field("rope_head_dim", s.rope_size, required, between(1, kMostWidth),
+          "Part of a head that is rotated; one key of it serves all heads.");
+  f.field("v_head_dim", s.value_size, required, between(1, kMostWidth), "Head of the values.");
 }
 
 void visit_fields(json::Fields& f, PrecisionSection& s) {
@@ -199,6 +229,17 @@ void visit_fields(json::Fields& f, ContextParallelSection& s) {
       "(keys and values first), ulysses (all-to-all over heads).");
 }
 
+void visit_fields(json::Fields& f, ExpertParallelSection& s) {
+  f.field(
+      "capacity_factor", s.capacity_factor, json::Bounds{0, 1024, true},
+      "Rows an expert takes, in even shares; the rest are dropped. Default: no row is dropped.");
+  f.list("load", s.load, optional, json::Bounds{0, 1e6, false},
+         "Rows of each expert against the others, one number per expert.");
+  f.field("imbalance", s.imbalance, optional, between(0, 0.57),
+          "Standard deviation of the experts' load against its mean; drawn evenly by "
+          "simulation.seed.");
+}
+
 void visit_fields(json::Fields& f, DataParallelSection& s) {
   std::vector<std::string_view> names;
   for (const StrategyEntry& entry : data_parallel_strategies())
@@ -238,7 +279,11 @@ void visit_fields(json::Fields& f, ParallelismSection& s) {
           "Data-parallel degree. Default: the GPUs that tp, cp and pp leave.");
   f.field("cp", s.cp, optional, between(1, 1 << 20),
           "Context-parallel degree: parts into which every sequence is divided.");
-  f.unsupported("ep", "expert parallelism; dense layers are available", {"1"});
+  f.field(
+      "ep", s.ep, optional, between(1, 1 << 20),
+      "Expert-parallel degree: ranks, of those of tp, cp and dp, that share a layer's experts.");
+  f.field("etp", s.etp, between(1, 1 << 20),
+          "Expert-tensor-parallel degree: ranks that divide each expert. Default: tp.");
   f.choice("rank_order", s.rank_order, kRankOrders, optional,
            "Axes of a rank's place, fastest first: neighbours differ in the first.");
   f.field("sequence_parallel", s.sequence_parallel, optional,
@@ -246,6 +291,7 @@ void visit_fields(json::Fields& f, ParallelismSection& s) {
   f.section("pipeline", s.pipeline, optional, "Pipeline parallelism.");
   f.section("tensor_parallel", s.tensor_parallel, optional, "Tensor parallelism.");
   f.section("context_parallel", s.context_parallel, optional, "Context parallelism.");
+  f.section("expert_parallel", s.expert_parallel, optional, "Expert parallelism.");
   f.section("data_parallel", s.data_parallel, optional, "Data parallelism.");
 }
 

@@ -20,10 +20,17 @@ struct ImageInput {
   std::vector<std::int64_t> image_size;  // channels, height, width
 };
 
+struct MoeSection {
+  std::int64_t experts = 1, top_k = 1;
+  std::optional<std::int64_t> expert_ffn_hidden, shared_ffn_hidden;
+  std::int64_t shared_experts = 0, first_dense = 0, every = 1;
+};
+
 struct ModelSection {
   bool built = false;  // "preset" names a network builder: no field of a transformer is due
   Transformer transformer;
   std::optional<std::int64_t> kv_heads, head_size, ffn_hidden, max_positions;
+  std::optional<MoeSection> moe;
   ImageInput input;
 };
 
@@ -113,6 +120,12 @@ struct ContextParallelSection {
   ContextMethod method = ContextMethod::ring;
 };
 
+struct ExpertParallelSection {
+  std::optional<double> capacity_factor;
+  std::vector<double> load;
+  double imbalance = 0;
+};
+
 struct DataParallelSection {
   std::string kind = DataParallelOptions{}.kind;
   std::optional<int> shard_size, prefetch_layers;
@@ -125,13 +138,14 @@ struct DataParallelSection {
 };
 
 struct ParallelismSection {
-  int tp = 1, cp = 1, pp = 1;
-  std::optional<int> dp;
+  int tp = 1, cp = 1, pp = 1, ep = 1;
+  std::optional<int> dp, etp;
   std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
   bool sequence_parallel = false;
   PipelineSection pipeline;
   TensorParallelSection tensor_parallel;
   ContextParallelSection context_parallel;
+  ExpertParallelSection expert_parallel;
   DataParallelSection data_parallel;
 };
 
@@ -207,6 +221,9 @@ void visit_fields(json::Fields& f, TrainingSection& s);
 void visit_fields(json::Fields& f, PipelineSection& s);
 void visit_fields(json::Fields& f, TensorParallelSection& s);
 void visit_fields(json::Fields& f, ContextParallelSection& s);
+void visit_fields(json::Fields& f, ExpertParallelSection& s);
+void visit_fields(json::Fields& f, MoeSection& s);
+void visit_fields(json::Fields& f, LatentAttention& s);
 void visit_fields(json::Fields& f, DataParallelSection& s);
 void visit_fields(json::Fields& f, ParallelismSection& s);
 void visit_fields(json::Fields& f, CollectiveChoice& s);

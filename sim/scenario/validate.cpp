@@ -106,10 +106,12 @@ void Validator::check_names() {
 
 void Validator::check_execution_of_network() {
   const Execution planned = execution(recipe_, plan_);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kPointers = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kPointers = {
       {{"", "/model"},
        {"tensor", "/parallelism/tp"},
        {"context", "/parallelism/cp"},
+       {"expert", "/parallelism/ep"},
+       {"expert_tensor", "/parallelism/etp"},
        {"fused_attention", "/training/fused_attention"},
        {"sequence_length", "/training/sequence_length"},
        {"sequence_parallel", "/parallelism/sequence_parallel"},
@@ -354,6 +356,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
     execution.context = wanted.context;
     execution.context_method = scenario.plan.context_method;
     execution.fused_attention = scenario.recipe.fused_attention;
+    execution.expert_tensor = 1;
     execution.sequence_parallel = scenario.plan.sequence_parallel && tensor > 1;
     if (!check_execution(scenario.network, execution).empty()) continue;
     for (const int pipeline : divisors(divided / tensor)) {

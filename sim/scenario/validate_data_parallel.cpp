@@ -64,6 +64,17 @@ void check_shard_size(const ParallelDegrees& degrees, const DataParallelSection&
                    "use kind fsdp, or a smaller shard_size");
 }
 
+// Routed experts have replicas of their own, which some strategies do not divide among.
+void check_experts(const Scenario& scenario, Findings& findings) {
+  const auto* transformer = std::get_if<Transformer>(&scenario.network);
+  if (transformer == nullptr || transformer->moe.experts == 0) return;
+  const DataParallelStrategy strategy = strategy_of(scenario.plan, scenario.recipe);
+  if (strategy.gradient_shards == 1 && strategy.parameter_shards == 1) return;
+  findings.error(fmt::format("{}/kind", kSection),
+                 fmt::format("{} does not divide routed experts", scenario.plan.data_parallel.kind),
+                 "allreduce, zero1 and distributed_optimizer work with them");
+}
+
 // Requires: a scenario without errors so far, so that its schedule can be built.
 void check_schedule(const Scenario& scenario, Findings& findings) {
   const ParallelPlan& plan = scenario.plan;
@@ -93,7 +104,9 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
     findings.error(fmt::format("{}/kind", kSection),
                    fmt::format("{} has no pipeline, pp is {}", strategy->name, degrees.pipeline),
                    "DeepSpeed refuses it as well; fsdp, zero1 and zero2 work with one");
-  if (!findings.has_errors()) check_schedule(scenario, findings);
+  if (findings.has_errors()) return;
+  check_experts(scenario, findings);
+  check_schedule(scenario, findings);
   if (strategy->name != "allreduce" && degrees.replicas() == 1)
     findings.warning(fmt::format("{}/kind", kSection),
                      fmt::format("dp is 1, so {} has nothing to divide", strategy->name));

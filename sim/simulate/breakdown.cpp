@@ -18,6 +18,7 @@ TimeCategory exposed_by(OpGroup group) {
   switch (group) {
     case OpGroup::tensor: return TimeCategory::exposed_tp;
     case OpGroup::context: return TimeCategory::exposed_cp;
+    case OpGroup::expert: return TimeCategory::exposed_ep;
     case OpGroup::data: return TimeCategory::exposed_dp;
     case OpGroup::pipeline: return TimeCategory::exposed_pp;
     case OpGroup::compute:

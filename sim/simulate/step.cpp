@@ -40,12 +40,13 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
       job.profile ? fitted_message_cost(*job.profile) : closed_form_message_cost();
   std::optional<Topology> topology;
   if (job.fidelity == Fidelity::flow) topology.emplace(job.cluster);
-  const RankMap ranks(job.plan.degrees, job.plan.rank_order);
+  const RankGrids ranks = rank_grids(job.plan);
   const auto lowered = [&](const StepPlan& plan) {
     return lower(plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
                  {.fidelity = job.fidelity,
                   .fold = !options.unfold,
                   .stragglers = job.stragglers,
+                  .expert_load = job.plan.expert_load,
                   .launch = job.profile ? to_duration(job.profile->launch) : Duration(0)});
   };
   PipelineEstimate estimate;

@@ -9,6 +9,7 @@ std::string_view name(TimeCategory category) {
     case TimeCategory::compute: return "compute";
     case TimeCategory::exposed_tp: return "exposed_tp";
     case TimeCategory::exposed_cp: return "exposed_cp";
+    case TimeCategory::exposed_ep: return "exposed_ep";
     case TimeCategory::exposed_dp: return "exposed_dp";
     case TimeCategory::exposed_pp: return "exposed_pp";
     case TimeCategory::bubble: return "bubble";
@@ -40,6 +41,7 @@ std::string_view name(SliceKind kind) {
     case SliceKind::optimizer: return "optimizer";
     case SliceKind::tensor: return "tensor";
     case SliceKind::context: return "context";
+    case SliceKind::expert: return "expert";
     case SliceKind::data: return "data";
     case SliceKind::pipeline: return "pipeline";
     case SliceKind::other: return "other";

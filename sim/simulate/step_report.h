@@ -19,6 +19,7 @@ enum class TimeCategory : std::uint8_t {
   compute,     // a kernel runs on the compute stream
   exposed_tp,  // the compute stream waits for a transfer of its own that is in flight, by its group
   exposed_cp,
+  exposed_ep,
   exposed_dp,
   exposed_pp,
   bubble,     // waits for another rank that has not yet sent or joined
@@ -26,7 +27,7 @@ enum class TimeCategory : std::uint8_t {
   host,       // the next kernel is not yet issued by the host
   input,      // waits for input
 };
-inline constexpr std::size_t kTimeCategories = 9;
+inline constexpr std::size_t kTimeCategories = 10;
 std::string_view name(TimeCategory category);  // as in JSON: "compute", "exposed_tp", ...
 
 // Categories of the memory ledger, in the order of MemoryEffect::category.
@@ -73,7 +74,7 @@ struct SourceNote {
 struct StepReport {
   std::string name, label, description;
   int world_size = 0;
-  int tensor = 1, context = 1, data = 1, pipeline = 1;
+  int tensor = 1, context = 1, expert = 1, data = 1, pipeline = 1;
   std::string schedule;
   int stages = 1, chunks = 1, microbatches = 1;
   std::string gpu, server;

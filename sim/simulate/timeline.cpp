@@ -77,6 +77,7 @@ SliceKind TimelineBuilder::kind_of(const Op& op, const CallInfo& call,
     case OpGroup::optimizer: return SliceKind::optimizer;
     case OpGroup::tensor: return SliceKind::tensor;
     case OpGroup::context: return SliceKind::context;
+    case OpGroup::expert: return SliceKind::expert;
     case OpGroup::data: return SliceKind::data;
     case OpGroup::pipeline: return SliceKind::pipeline;
     case OpGroup::compute: break;

@@ -20,11 +20,12 @@ enum class SliceKind : std::uint8_t {
   optimizer,  // kernels
   tensor,
   context,
+  expert,
   data,
   pipeline,  // communication by group
   other,
 };
-inline constexpr std::size_t kSliceKinds = 9;
+inline constexpr std::size_t kSliceKinds = 10;
 std::string_view name(SliceKind kind);
 
 struct Slice {

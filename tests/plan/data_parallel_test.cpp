@@ -147,7 +147,7 @@ TEST_CASE("HSDP's groups are neighbours on the data axis, and equal places of th
   c.plan.degrees.tensor = 2;
   c.plan.data_parallel.shard_size = 2;
   const StepPlan step = c.step();
-  const RankMap ranks(c.plan.degrees);
+  const RankGrids ranks = rank_grids(c.plan);
   using Groups = std::vector<std::vector<Rank>>;
   const Groups shards = groups_of(step, ranks, CollectivePort::data);
   REQUIRE(shards.size() == 8);
@@ -218,4 +218,27 @@ TEST_CASE("a shard is padded so that all ranks hold as much") {
   CHECK(shard_of(10, 4) == 3);
   CHECK(shard_of(12, 4) == 3);
   CHECK(shard_of(10, 1) == 10);
+}
+
+TEST_CASE("routed experts are divided among their own replicas") {
+  Transformer network = small_network();
+  network.biases = false;
+  network.moe.experts = 8;
+  network.moe.top_k = 2;
+  network.moe.ffn_hidden = 1024;
+  Case c("zero1", 4);
+  c.plan.degrees.tensor = 2;
+  c.plan.expert = 4;
+  c.plan.sequence_parallel = true;
+  REQUIRE(c.plan.expert_replicas() == 2);
+  const NetworkWork work = network_work(network, execution(c.recipe, c.plan));
+  std::int64_t experts = 0;
+  for (const int kind : work.chain)
+    experts += work.kinds[static_cast<std::size_t>(kind)].expert_parameters;
+  REQUIRE(experts > 0);
+  const StepPlan step = plan_step(work, c.recipe, c.plan);
+  const std::int64_t dense = step.stages[0].parameters - experts;
+  CHECK(resident(step, MemoryKind::optimizer_state) == 12 * dense / 4 + 12 * experts / 2);
+  CHECK(sent(step, CollectivePort::data, 4) == 2 * 2 * dense * 3 / 4);
+  CHECK(sent(step, CollectivePort::expert_data, 2) == 2 * 2 * experts / 2);
 }

@@ -11,9 +11,9 @@ TEST_CASE("bases are merged in order, and the file itself last") {
   test::Folder folder("extends");
   folder.write("base.json", test::kSmall);
   folder.write("parts/big.json", R"({"model": {"layers": 16}, "training": {"micro_batch": 2}})");
-  const std::string path = folder.write(
-      "s.json",
-      R"({"extends": ["base.json", "parts/big.json"], "name": "mine",
+  const std::string path =
+      folder.write("s.json",
+                   R"({"extends": ["base.json", "parts/big.json"], "name": "mine",
           "training": {"micro_batch": 4}})");
   const Scenario s = load_scenario(path).base;
   CHECK(s.name == "mine");

@@ -45,7 +45,7 @@ for pointer, value in [
     ("/cluster/node/nic", {"bandwidth": "400G"}),
     ("/cluster/fabric", {"kind": "clos"}),
     ("/cluster/fabric", {"kind": "fat_tree", "levels": []}),
-    ("/parallelism/ep", 2),
+    ("/parallelism/ep", 0),
     ("/model/preset", None),
 ]:
     if validator.is_valid(changed(pointer, value)):

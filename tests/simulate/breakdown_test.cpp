@@ -76,6 +76,13 @@ TEST_CASE("each kind of parallelism exposes its own communication and no other")
   // Its ranks hold the same parameters: their gradients are summed.
   CHECK(part(context.breakdown, TimeCategory::exposed_dp) > Duration(0));
   CHECK(part(tensor.breakdown, TimeCategory::exposed_cp) == Duration(0));
+  Job routed = job(1, 4, 1);
+  std::get<Transformer>(routed.network).biases = false;
+  std::get<Transformer>(routed.network).moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
+  routed.plan.expert = 4;
+  const StepReport experts = report_of(routed);
+  CHECK(part(experts.breakdown, TimeCategory::exposed_ep) > Duration(0));
+  CHECK(part(experts.breakdown, TimeCategory::exposed_cp) == Duration(0));
   const StepReport data = report_of(job(1, 4, 1));
   CHECK(part(data.breakdown, TimeCategory::exposed_tp) == Duration(0));
   CHECK(part(data.breakdown, TimeCategory::exposed_dp) > Duration(0));

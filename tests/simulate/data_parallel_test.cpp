@@ -38,8 +38,8 @@ struct Setup {
 std::unique_ptr<toy::Result> simulate(const Setup& setup, const toy::Times& times) {
   auto result = std::make_unique<toy::Result>();
   result->plan = plan_step(sharded_network(times), setup.recipe, setup.plan);
-  result->lowered = lower(result->plan, RankMap(setup.plan.degrees), toy::cluster(kRanks, 1),
-                          nullptr, toy::Compute(), toy::Messages(0), {});
+  result->lowered = lower(result->plan, rank_grids(setup.plan), toy::cluster(kRanks, 1), nullptr,
+                          toy::Compute(), toy::Messages(0), {});
   RunOptions options;
   options.record = Record::ops;
   options.recorded.assign(result->lowered.machine.actors.size(), true);

@@ -105,6 +105,27 @@ TEST_CASE("context parallel ranks fold exactly, whatever the method") {
   }
 }
 
+TEST_CASE("expert parallel ranks fold exactly, one class for each load") {
+  Job job = small_job(2, 4, 2, 8);
+  job.cluster = toy::cluster(8, 2);
+  std::get<Transformer>(job.network).biases = false;
+  std::get<Transformer>(job.network).moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
+  job.plan.expert = 4;
+  job.plan.expert_tensor = 1;
+  CHECK(check_fold(job) == 2);
+  const auto even = simulate_step(job);
+  // The first two parts of the experts are on one tensor-parallel pair, the others on the next.
+  job.plan.expert_load = {1.25, 1.25, 0.75, 0.75};
+  CHECK(check_fold(job) == 2 * 2);
+  // The pairs of a part's neighbours in the data-parallel group tell all parts apart.
+  job.plan.expert_load = {1.5, 1, 0.75, 0.75};
+  CHECK(check_fold(job) == 2 * 4);
+  const auto uneven = simulate_step(job);
+  CHECK(std::get<Trace>(uneven->outcome).end > std::get<Trace>(even->outcome).end);
+  job.fidelity = Fidelity::flow;
+  check_fold(job);
+}
+
 TEST_CASE("interleaved stages and blocking messages fold exactly") {
   Job job = small_job(2, 2, 4, 8);
   job.plan.schedule = "interleaved_1f1b";

@@ -77,8 +77,8 @@ TEST_CASE("a receiver may use messages in another order than they are sent") {
   const toy::Times times{10, 20, 3};
   toy::Result result;
   result.plan = plan_step(toy::network(2, times), recipe, plan);
-  result.lowered = lower(result.plan, RankMap(plan.degrees, plan.rank_order), toy::cluster(2, 1),
-                         nullptr, toy::Compute(), toy::Messages(times.hop), {});
+  result.lowered = lower(result.plan, rank_grids(plan), toy::cluster(2, 1), nullptr, toy::Compute(),
+                         toy::Messages(times.hop), {});
   result.outcome = run(result.lowered.machine);
   const PipelineShape shape = pipeline_shape(recipe, plan);
   CHECK(result.end() ==

@@ -6,7 +6,7 @@ const SHADES = 3, CHANNELS = 2 * SHADES + 8, WAITING = CHANNELS - 2, DIMMED = CH
 const channelOf = (kind, chunk) => kind === FORWARD ? chunk % SHADES :
     kind === BACKWARD ? SHADES + chunk % SHADES : kind + 2 * SHADES - 2;
 const channelNames = ["forward", "forward-2", "forward-3", "backward", "backward-2", "backward-3", "recompute",
-                      "optimizer", "tensor", "context", "data", "pipeline", "other", "waiting", "dimmed"];
+                      "optimizer", "tensor", "context", "expert", "data", "pipeline", "other", "waiting", "dimmed"];
 
 let canvas, paint2d, strip, strip2d, theme, coverage = new Float32Array(0), pending = 0;
 
