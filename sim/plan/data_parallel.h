@@ -13,6 +13,8 @@
 //   fsdp                   as zero3 but for layers kept between forward and backward
 //   hsdp                   as fsdp in n ranks, and an all-reduce of Psi/n over the replicas
 //   distributed_optimizer  as zero1, gathered under the next forward; with fp32 gradients 6 + 12/n
+//   local_sgd              2 (n-1)/n Psi / H in fp32, 16 + 8: the last common parameters, outer
+//   momentum
 //
 // Source: Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch FSDP, VLDB 2023; Megatron-LM's
 // distributed optimizer. docs/data-parallel.md has the equations and their tests.
@@ -49,6 +51,9 @@ struct DataParallelStrategy {
   // type. Gradients are reduced a layer at a time instead of in buckets, through a buffer, and
   // their shards exist from then until the optimizer step.
   bool layer_units = false;
+
+  // Gradients are not exchanged; after every so many steps fp32 changes of parameters are. 0: no.
+  int outer_period = 0;
 
   Gathering gathering = Gathering::none;
   int prefetch = 0;     // layers gathered ahead
@@ -87,6 +92,7 @@ DataParallelStrategy zero2(const DataParallelOptions&, const TrainingRecipe&, in
 DataParallelStrategy zero3(const DataParallelOptions&, const TrainingRecipe&, int ranks);
 DataParallelStrategy fsdp(const DataParallelOptions&, const TrainingRecipe&, int ranks);
 DataParallelStrategy hsdp(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy local_sgd(const DataParallelOptions&, const TrainingRecipe&, int ranks);
 DataParallelStrategy distributed_optimizer(const DataParallelOptions&, const TrainingRecipe&,
                                            int ranks);
 

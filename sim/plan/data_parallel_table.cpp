@@ -22,8 +22,9 @@ constexpr std::array<Names, 6> kHsdp = {
     "reduce_every_microbatch", "prefetch_layers", "limit_all_gathers",
     "reshard_after_forward",   "reduce_dtype",    "shard_size"};
 constexpr std::array<Names, 1> kMegatron = {"overlap_param_gather"};
+constexpr std::array<Names, 1> kLocal = {"steps_between"};
 
-constexpr std::array<StrategyEntry, 7> kStrategies = {{
+constexpr std::array<StrategyEntry, 8> kStrategies = {{
     {"allreduce", "replicas all-reduce gradients in buckets (DDP)", allreduce, kReplicated},
     {"zero1", "optimizer states are sharded", zero1, kZero1},
     {"zero2", "gradients too", zero2, kZero2},
@@ -31,6 +32,7 @@ constexpr std::array<StrategyEntry, 7> kStrategies = {{
     {"fsdp", "PyTorch's fully sharded data parallelism", fsdp, kFsdp},
     {"hsdp", "fsdp in groups of shard_size, replicas across", hsdp, kHsdp},
     {"distributed_optimizer", "Megatron-LM's sharded optimizer", distributed_optimizer, kMegatron},
+    {"local_sgd", "replicas meet every steps_between steps (DiLoCo)", local_sgd, kLocal},
 }};
 
 }  // namespace
@@ -49,6 +51,8 @@ std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
                                        const PipelineShape& shape, const StageOrders& orders) {
   if (directions(shape) > 1 && strategy.optimizer_shards > 1)
     return "it holds two copies of the network, which share no shards";
+  if (directions(shape) > 1 && strategy.outer_period > 0)
+    return "it holds two copies of the network, which cannot train apart";
   if (strategy.gradient_shards == 1 && strategy.gathering != Gathering::first_forward &&
       strategy.parameter_shards == 1)
     return std::nullopt;

@@ -68,6 +68,10 @@ void DataParallelWriter::hold_states(const StageParameters& parameters) {
   if (!strategy_.layer_units)
     builder_.resident(MemoryKind::gradients, states.gradients, kGradients);
   builder_.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
+  if (strategy_.outer_period > 0)
+    builder_.resident(MemoryKind::optimizer_state,
+                      2 * (parameters.dense + parameters.experts) * size_of(Dtype::fp32),
+                      "outer optimizer state");
 }
 
 // Gradients that are not kept whole cannot wait for the optimizer step. Copies of the network
@@ -75,6 +79,7 @@ void DataParallelWriter::hold_states(const StageParameters& parameters) {
 // backward, in an order on which all agree.
 bool DataParallelWriter::reduces_in_backward() const {
   return (exchanges_ || exchanges_experts_) && directions(step_.shape) == 1 &&
+         strategy_.outer_period == 0 &&
          (plan_.overlap_backward || strategy_.each_microbatch || strategy_.layer_units);
 }
 
@@ -381,7 +386,8 @@ void DataParallelWriter::optimize(const StageParameters& parameters) {
 void DataParallelWriter::step(const StageParameters& parameters,
                               const std::vector<ChainRange>& copies) {
   const bool exchanges = exchanges_ || exchanges_experts_;
-  if (exchanges && !reduces_in_backward()) reduce_all(parameters, copies);
+  if (exchanges && !reduces_in_backward() && strategy_.outer_period == 0)
+    reduce_all(parameters, copies);
   if (exchanges) builder_.compute_waits_for(stream_bit(StreamKind::data));
   if (strategy_.replicas > 1) builder_.compute_waits_for(stream_bit(StreamKind::replica));
   if (recipe_.gradient_clipping) {
@@ -396,9 +402,27 @@ void DataParallelWriter::step(const StageParameters& parameters,
   optimize(parameters);
   if (gradient_shards_held_ > 0)
     builder_.release(MemoryKind::gradients, Bytes(gradient_shards_held_), kGradients);
+  if (strategy_.outer_period > 0) {
+    if (exchanges_) meet(parameters.dense, CollectivePort::data);
+    if (exchanges_experts_) meet(parameters.experts, CollectivePort::expert_data);
+  }
   if (strategy_.gathering != Gathering::after_step) return;
   if (exchanges_) gather_updated(parameters.dense, CollectivePort::data);
   if (exchanges_experts_) gather_updated(parameters.experts, CollectivePort::expert_data);
+}
+
+// One H-th of: the change since the last meeting is computed and all-reduced, the outer momentum
+// and the common parameters are updated and copied into the weights.
+void DataParallelWriter::meet(std::int64_t parameters, CollectivePort port) {
+  const std::int64_t part = divide_up(parameters, strategy_.outer_period);
+  const Bytes single = part * size_of(Dtype::fp32);
+  const Bytes weights = part * size_of(stored_type(recipe_.compute));
+  if (part == 0) return;
+  copy("change of parameters", 2 * single, single, OpGroup::optimizer);
+  builder_.collective(StreamKind::data, port, {CollectiveKind::all_reduce, single},
+                      stream_bit(StreamKind::compute), "all-reduce change of parameters");
+  builder_.compute_waits_for(stream_bit(StreamKind::data));
+  copy("outer optimizer step", 3 * single, 3 * single + weights, OpGroup::optimizer);
 }
 
 void DataParallelWriter::gather_updated(std::int64_t parameters, CollectivePort port) {

@@ -83,6 +83,7 @@ class DataParallelWriter {
   void reduce(const std::vector<Bytes>& buckets, CollectivePort port);
   void reduce_all(const StageParameters& parameters, const std::vector<ChainRange>& copies);
   void optimize(const StageParameters& parameters);
+  void meet(std::int64_t parameters, CollectivePort port);
   void clip(Bytes gradients);
   void gather_updated(std::int64_t parameters, CollectivePort port);
   void copy(const std::string& what, Bytes read, Bytes written, OpGroup group);

@@ -62,7 +62,8 @@ struct DataParallelOptions {
   bool limit_all_gathers = true;   // false: gathers run ahead as far as the host lets them
   bool reshard_after_forward = true;
   bool all_reduce_gradients = false;
-  std::optional<Dtype> reduce_dtype;            // empty: TrainingRecipe::gradients
+  int steps_between = 100;            // local_sgd: from one meeting of the replicas to the next
+  std::optional<Dtype> reduce_dtype;  // empty: TrainingRecipe::gradients
   std::optional<bool> reduce_every_microbatch;  // empty: as the strategy does
   std::optional<bool> overlap_param_gather;     // ...
 };

@@ -148,6 +148,7 @@ DataParallelOptions assemble_data_parallel(const DataParallelSection& section) {
   options.overlap_param_gather = section.overlap_param_gather;
   options.all_reduce_gradients =
       section.all_reduce_gradients.value_or(options.all_reduce_gradients);
+  options.steps_between = section.steps_between.value_or(options.steps_between);
   options.reduce_dtype = section.reduce_dtype;
   options.reduce_every_microbatch = section.reduce_every_microbatch;
   return options;

@@ -244,7 +244,7 @@ void visit_fields(json::Fields& f, DataParallelSection& s) {
   std::vector<std::string_view> names;
   for (const StrategyEntry& entry : data_parallel_strategies())
     names.push_back(entry.name);
-  f.not_yet({"parameter_server", "local_sgd"});
+  f.not_yet({"parameter_server"});
   f.name("kind", s.kind, names, optional, "What replicas divide and how they exchange gradients.");
   f.field("bucket_size", s.bucket_size, optional, positive, "Gradients reduced together.");
   f.field("first_bucket_size", s.first_bucket_size, optional, positive,
@@ -269,6 +269,9 @@ void visit_fields(json::Fields& f, DataParallelSection& s) {
           "forward pass. Default: true for distributed_optimizer.");
   f.field("all_reduce_gradients", s.all_reduce_gradients, anything,
           "zero1: whole gradients are all-reduced, as DeepSpeed once did.");
+  f.field("steps_between", s.steps_between, between(1, 1e6),
+          "local_sgd: steps from one meeting of the replicas to the next; a simulated step carries "
+          "that part of it. Default: 100.");
   f.unsupported("parameter_server", "a parameter server; kind allreduce is available");
 }
 

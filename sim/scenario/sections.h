@@ -128,7 +128,7 @@ struct ExpertParallelSection {
 
 struct DataParallelSection {
   std::string kind = DataParallelOptions{}.kind;
-  std::optional<int> shard_size, prefetch_layers;
+  std::optional<int> shard_size, prefetch_layers, steps_between;
   std::optional<bool> limit_all_gathers, reshard_after_forward, overlap_param_gather;
   std::optional<bool> all_reduce_gradients, reduce_every_microbatch;
   std::optional<Dtype> reduce_dtype;

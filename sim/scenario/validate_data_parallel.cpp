@@ -29,9 +29,10 @@ std::string kinds_that_accept(std::string_view option) {
 // An option that this kind would silently ignore; a value that asks for nothing is none.
 void check_options(const StrategyEntry& strategy, const DataParallelSection& section,
                    Findings& findings) {
-  const std::array<std::pair<std::string_view, bool>, 8> given = {
+  const std::array<std::pair<std::string_view, bool>, 9> given = {
       {{"reduce_every_microbatch", section.reduce_every_microbatch.has_value()},
        {"shard_size", section.shard_size.has_value()},
+       {"steps_between", section.steps_between.has_value()},
        {"prefetch_layers", section.prefetch_layers.value_or(0) != 0},
        {"limit_all_gathers", section.limit_all_gathers.has_value()},
        {"reshard_after_forward", section.reshard_after_forward.has_value()},
@@ -79,7 +80,8 @@ void check_experts(const Scenario& scenario, Findings& findings) {
 void check_schedule(const Scenario& scenario, Findings& findings) {
   const ParallelPlan& plan = scenario.plan;
   const DataParallelStrategy strategy = strategy_of(plan, scenario.recipe);
-  if (plan.degrees.pipeline == 1 || strategy.optimizer_shards == 1) return;
+  if (plan.degrees.pipeline == 1 || (strategy.optimizer_shards == 1 && strategy.outer_period == 0))
+    return;
   const PipelineShape shape = pipeline_shape(scenario.recipe, plan);
   const StageOrders orders = plan.schedule == kCustomSchedule
                                  ? custom_orders(plan.custom, shape)
@@ -107,6 +109,11 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
   if (findings.has_errors()) return;
   check_experts(scenario, findings);
   check_schedule(scenario, findings);
+  if (scenario.plan.data_parallel.kind == "local_sgd")
+    findings.warning(fmt::format("{}/kind", kSection),
+                     fmt::format("the step carries 1/{} of a meeting of the replicas: it is an "
+                                 "average over the steps between two",
+                                 scenario.plan.data_parallel.steps_between));
   if (strategy->name != "allreduce" && degrees.replicas() == 1)
     findings.warning(fmt::format("{}/kind", kSection),
                      fmt::format("dp is 1, so {} has nothing to divide", strategy->name));

@@ -187,6 +187,15 @@ TEST_CASE("HSDP divides by its group and not by all replicas") {
   CHECK(held(c) == held(Case("fsdp", 4)));
 }
 
+TEST_CASE("local SGD sends fp32 parameters once in H steps and holds 8 bytes more for each") {
+  constexpr int n = 4, h = 8;
+  Case c("local_sgd", n, 3);
+  c.plan.data_parallel.steps_between = h;
+  CHECK(sent(c) * n * h == 2 * 2 * (n - 1) * psi());
+  const std::int64_t p = psi() / 2;
+  CHECK(held(c) == Held{2 * p, 2 * p, (12 + 8) * p});
+}
+
 TEST_CASE("with one replica every strategy is plain training") {
   for (const StrategyEntry& entry : data_parallel_strategies()) {
     CAPTURE(entry.name);
