@@ -64,6 +64,40 @@ struct PresetsOptions {
 };
 ExitCode presets(const PresetsOptions& options, const Context& context);
 
+struct ImportCommandOptions {
+  std::string format;  // "nccl-tests", "nvbandwidth", "smi-topo"
+  std::string path;
+  std::string output;  // file of samples; empty: standard output
+  bool force = false;
+  // What a log may not say.
+  std::string collective, gpu;
+  int ranks = 0, servers = 0;
+  std::string buffer = "512MiB";
+};
+std::vector<std::string> import_collectives();
+ExitCode import_log(const ImportCommandOptions& options, const Context& context);
+
+struct FitCommandOptions {
+  std::vector<std::string> samples;  // files of probes
+  std::string output;                // the profile; its page stands beside it
+  std::string gpu;                   // preset; empty: by the device's name
+  std::string name;                  // of the profile; empty: the GPU's
+  std::string attention;             // implementation; empty: cudnn where both were measured
+  bool json = false;
+  bool force = false;
+};
+ExitCode fit(const FitCommandOptions& options, const Context& context);
+
+struct CalibrateOptions {
+  std::string output = "calibration.json";  // the profile; page, server and samples stand beside it
+  std::string samples;                      // empty: beside the profile
+  std::string suite, devices, budget;       // for the probe, as written; empty: its own choice
+  bool quick = false;
+  bool json = false;
+  bool force = false;
+};
+ExitCode calibrate(const CalibrateOptions& options, const Context& context);
+
 ExitCode schema(const Context& context);
 
 }  // namespace trainyard::cli

@@ -1,6 +1,7 @@
 #include "cli/interrupts.h"
 
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -45,6 +46,19 @@ struct Interrupts::State {
   std::mutex mutex;
   std::vector<Leftover> leftovers;  // in the order in which they were made
   std::atomic<bool> stopping = false;
+  pid_t child = 0;
+
+  // It may need a while to keep what it has; signals that come meanwhile are passed on as well.
+  void end_child(int signal, const sigset_t& signals) const {
+    siginfo_t ended = {};
+    ::kill(child, signal);
+    while (::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           ended.si_pid == 0) {
+      constexpr timespec kPoll = {0, 20'000'000};
+      const int another = ::sigtimedwait(&signals, nullptr, &kPoll);
+      if (another > 0 && another != kStopWatching) ::kill(child, another);
+    }
+  }
 
   void watch(sigset_t signals) {
     int signal = 0;
@@ -55,6 +69,7 @@ struct Interrupts::State {
         continue;
       }
       mutex.lock();  // Never released: the main thread makes no more files.
+      if (child > 0) end_child(signal, signals);
       for (auto i = leftovers.rbegin(); i != leftovers.rend(); ++i)
         ::unlinkat(i->folder, i->name.c_str(), i->flags);
       ::_exit(128 + signal);
@@ -89,6 +104,9 @@ void Interrupts::Hold::add_folder(std::string path) {
 }
 void Interrupts::Hold::forget() {
   state_.leftovers.clear();
+}
+void Interrupts::Hold::set_child(pid_t child) {
+  state_.child = child;
 }
 
 void set_signal_dispositions() {

@@ -1,6 +1,8 @@
 // Ends the program at SIGINT, SIGTERM or SIGHUP without leaving half-written files behind.
 #pragma once
 
+#include <sys/types.h>
+
 #include <csignal>
 #include <memory>
 #include <mutex>
@@ -39,6 +41,9 @@ class Interrupts::Hold {
   void add_file(int folder, std::string name);
   void add_folder(std::string path);
   void forget();  // everything added so far
+
+  // A program that a signal is passed on to; the end waits until it has ended. 0: none.
+  void set_child(pid_t child);
 
  private:
   State& state_;

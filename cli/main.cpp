@@ -30,6 +30,9 @@ struct Options {
   CheckOptions check;
   ExplainOptions explain;
   PresetsOptions presets;
+  ImportCommandOptions import_log;
+  FitCommandOptions fit;
+  CalibrateOptions calibrate;
 };
 
 using Command = std::function<ExitCode(const Context&)>;
@@ -106,6 +109,83 @@ void add_presets(CLI::App& app, PresetsOptions& options) {
   command->require_subcommand(0, 1);
 }
 
+CLI::App* add_import_format(CLI::App& app, ImportCommandOptions& options, const std::string& format,
+                            const std::string& about) {
+  CLI::App* command = app.add_subcommand(format, about);
+  command->add_option("file", options.path, "What the tool has written")
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option("-o,--output", options.output,
+                   "Write samples into this file (default: standard output)")
+      ->type_name("FILE.jsonl");
+  command->add_flag("--force", options.force, "Replace an earlier file");
+  command->add_option("--gpu", options.gpu, "The GPUs' name, where the file does not say it")
+      ->type_name("NAME");
+  return command;
+}
+
+void add_import(CLI::App& app, ImportCommandOptions& options) {
+  CLI::App* command = app.add_subcommand("import", "Make samples from logs of other tools");
+  command->require_subcommand(1);
+  CLI::App* nccl =
+      add_import_format(*command, options, "nccl-tests", "A log of nccl-tests, or its -J file");
+  nccl->add_option("--collective", options.collective, "What was measured, where the log is silent")
+      ->type_name("NAME")
+      ->check(CLI::IsMember(import_collectives()));
+  constexpr int kMost = 1 << 20;
+  nccl->add_option("--ranks", options.ranks, "GPUs that took part, where the log is silent")
+      ->type_name("N")
+      ->check(CLI::Range(2, kMost));
+  nccl->add_option("--servers", options.servers, "Their servers, where the log is silent")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMost));
+  CLI::App* bandwidth =
+      add_import_format(*command, options, "nvbandwidth", "The output of nvbandwidth --json");
+  bandwidth->add_option("--buffer", options.buffer, "Its --bufferSize (default: 512MiB)")
+      ->type_name("BYTES");
+  add_import_format(*command, options, "smi-topo", "The output of nvidia-smi topo -m");
+}
+
+void add_fit(CLI::App& app, FitCommandOptions& options) {
+  CLI::App* command = app.add_subcommand("fit", "Make a profile from what probes have measured");
+  command->add_option("samples", options.samples, "Files of samples (docs/samples.md)")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("-o,--output", options.output, "Write this profile, and a page beside it")
+      ->required()
+      ->type_name("PROFILE.json");
+  command->add_option("--gpu", options.gpu, "The preset of the GPU, if its name does not tell")
+      ->type_name("NAME");
+  command->add_option("--name", options.name, "The profile's name (default: the GPU's)")
+      ->type_name("NAME");
+  command->add_option("--attention", options.attention, "Attention kernels: cudnn or tiled")
+      ->type_name("WORD")
+      ->check(CLI::IsMember({"cudnn", "tiled"}));
+  command->add_flag("--json", options.json, "Print one JSON object instead of text");
+  command->add_flag("--force", options.force, "Replace an earlier profile");
+}
+
+void add_calibrate(CLI::App& app, CalibrateOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Measure this machine's GPUs and make a profile of them");
+  command
+      ->add_option("-o,--output", options.output,
+                   "Write this profile (default: calibration.json), and a page beside it")
+      ->type_name("PROFILE.json");
+  command->add_option("--samples", options.samples, "Append what is measured to this file")
+      ->type_name("FILE");
+  command->add_option("--suite", options.suite, "Run these suites of probes only")
+      ->type_name("A,B");
+  command->add_option("--devices", options.devices, "Measure these devices (default: all)")
+      ->type_name("0,1");
+  command->add_option("--budget", options.budget, "Seconds to measure for (default: 540)")
+      ->type_name("SECONDS");
+  command->add_flag("--quick", options.quick, "Less than a minute, coarse");
+  command->add_flag("--json", options.json, "Print one JSON object instead of text");
+  command->add_flag("--force", options.force, "Replace an earlier profile");
+}
+
 void build(CLI::App& app, Options& options) {
   app.fallthrough();  // before any subcommand is made, so that global options work anywhere
   app.require_subcommand(1);
@@ -120,6 +200,9 @@ void build(CLI::App& app, Options& options) {
   add_check(app, options.check);
   add_explain(app, options.explain);
   add_presets(app, options.presets);
+  add_import(app, options.import_log);
+  add_fit(app, options.fit);
+  add_calibrate(app, options.calibrate);
   app.add_subcommand("schema", "Print the JSON Schema of scenario files");
   CLI::App* completion = app.add_subcommand("completion", "Print a script that completes commands");
   completion->add_subcommand("bash", "For bash: source <(trainyard completion bash)");
@@ -134,7 +217,9 @@ CommandOption describe(const CLI::Option& option) {
     described.names.push_back("-" + name);
   described.takes_value = option.get_items_expected_max() > 0;
   if (described.names.front() == "--color") described.choices = {"auto", "always", "never"};
+  if (described.names.front() == "--attention") described.choices = {"cudnn", "tiled"};
   if (described.names.front() == "--stage") described.choices = explain_stages();
+  if (described.names.front() == "--collective") described.choices = import_collectives();
   return described;
 }
 
@@ -183,6 +268,14 @@ Command chosen(const CLI::App& app, const Options& options) {
     return [&](const Context& context) { return explain(options.explain, context); };
   if (name == "presets")
     return [&](const Context& context) { return presets(options.presets, context); };
+  if (name == "import") {
+    ImportCommandOptions given = options.import_log;
+    given.format = app.get_subcommands().front()->get_subcommands().front()->get_name();
+    return [given](const Context& context) { return import_log(given, context); };
+  }
+  if (name == "fit") return [&](const Context& context) { return fit(options.fit, context); };
+  if (name == "calibrate")
+    return [&](const Context& context) { return calibrate(options.calibrate, context); };
   if (name == "schema") return [](const Context& context) { return schema(context); };
   return [&app](const Context& context) {
     context.console.result(bash_completion(describe(app)));

@@ -172,6 +172,20 @@ bool is_calibrated(const StepReport& report) {
   });
 }
 
+namespace {
+
+// "held-out error gemm bf16 6.1 %, memory-bound 2.0 %": the totals of each kind, in file order.
+std::string describe_errors(const Calibration& calibration) {
+  std::string text;
+  for (const HeldOutError& error : calibration.errors) {
+    if (error.size != "all" || error.held_out == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", error.what, percent_text(error.mape));
+  }
+  return text.empty() ? "no sample was held out" : "held-out error " + text;
+}
+
+}  // namespace
+
 std::string describe_basis(const StepReport& report) {
   const std::string profile =
       report.profile.empty() ? "" : fmt::format(" (profile {})", report.profile);
@@ -183,7 +197,35 @@ std::string describe_basis(const StepReport& report) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", percent_text(share.fraction),
                         name(share.basis));
   }
-  return fmt::format("of the predicted time {}{}", text, profile);
+  text = fmt::format("of the predicted time {}{}", text, profile);
+  if (report.calibration)
+    text += fmt::format("; calibrated on {}, {}: {}", report.calibration->machine,
+                        report.calibration->date, describe_errors(*report.calibration));
+  return text;
+}
+
+std::string describe_extrapolation(const StepReport& report, std::size_t count) {
+  if (report.extrapolated.empty()) return "";
+  double share = 0;
+  for (const Extrapolation& part : report.extrapolated)
+    share += part.fraction;
+  std::string text = fmt::format("{} of the predicted time is extrapolated", percent_text(share));
+  for (std::size_t i = 0; i < report.extrapolated.size() && i < count; ++i) {
+    const Extrapolation& part = report.extrapolated[i];
+    text += fmt::format("{}{}: {} ({})", i == 0 ? ": " : "; ", part.what, part.why,
+                        percent_text(part.fraction));
+  }
+  if (report.extrapolated.size() > count)
+    text += fmt::format("; and {} more", report.extrapolated.size() - count);
+  return text;
+}
+
+std::vector<std::string> all_warnings(const StepReport& report) {
+  std::vector<std::string> warnings;
+  if (std::string text = describe_extrapolation(report); !text.empty())
+    warnings.push_back(std::move(text));
+  warnings.insert(warnings.end(), report.warnings.begin(), report.warnings.end());
+  return warnings;
 }
 
 std::string why_no_time(const StepReport& report) {

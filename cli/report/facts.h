@@ -35,8 +35,16 @@ std::vector<Finding> findings(const StepReport& report, std::size_t count = 5);
 // False if no part of the step rests on a measurement: the profile is then a preset of datasheets.
 bool is_calibrated(const StepReport& report);
 
-// "62 % measured, 38 % interpolated (profile a100-sxm4)", or "uncalibrated: ..." said plainly.
+// "62 % measured, 38 % interpolated (profile a100-sxm4)", or "uncalibrated: ..." said plainly. Of a
+// profile that `trainyard fit` made also the machine, the date and the errors on held-out samples.
 std::string describe_basis(const StepReport& report);
+
+// "12.3 % of the predicted time is extrapolated: gemm bf16 8192x128256x16384, n is beyond the 65536
+// fitted (8.1 %); ...", at most `count` of them. Empty if nothing is.
+std::string describe_extrapolation(const StepReport& report, std::size_t count = 5);
+
+// The warnings of the report, first what is extrapolated.
+std::vector<std::string> all_warnings(const StepReport& report);
 
 // Idle share of a pipeline of equal passes against its ideal time: (stages - 1) / (microbatches
 // chunks). Source: Narayanan et al. 2021 (arXiv:2104.04473), section 2.2. Zero for schedules

@@ -104,6 +104,32 @@ Json sources(const StepReport& report) {
   return list;
 }
 
+Json extrapolated(const StepReport& report) {
+  Json list = Json::array();
+  for (const Extrapolation& part : report.extrapolated)
+    list.push_back({{"what", part.what}, {"why", part.why}, {"share", part.fraction}});
+  return list;
+}
+
+// How the profile was made; null if it is not a fit of samples.
+Json calibration(const StepReport& report) {
+  if (!report.calibration) return nullptr;
+  const Calibration& made = *report.calibration;
+  Json errors = Json::array();
+  for (const HeldOutError& error : made.errors)
+    errors.push_back({{"what", error.what},
+                      {"size", error.size},
+                      {"fitted", error.fitted},
+                      {"held_out", error.held_out},
+                      {"rejected", error.rejected},
+                      {"mape", error.mape},
+                      {"median", error.median},
+                      {"worst", error.worst}});
+  return {{"program", made.program}, {"machine", made.machine},  {"date", made.date},
+          {"driver", made.driver},   {"cuda", made.cuda},        {"samples", made.samples},
+          {"errors", errors},        {"rejected", made.rejected}};
+}
+
 std::string_view status(const StepReport& report) {
   if (report.deadlock) return "deadlock";
   return report.fits ? "ok" : "out_of_memory";
@@ -171,6 +197,8 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
   json["fidelity"] = report.fidelity;
   json["basis"] = basis(report);
   json["sources"] = sources(report);
+  json["extrapolated"] = extrapolated(report);
+  json["calibration"] = calibration(report);
   json["findings"] = Json::array();
   for (const Finding& finding : findings(report))
     json["findings"].push_back({{"category", name(finding.category)},
@@ -181,7 +209,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
                     {"ops", report.ops},
                     {"ranks", report.world_size},
                     {"classes", report.classes}};
-  json["warnings"] = report.warnings;
+  json["warnings"] = all_warnings(report);
   return json;
 }
 

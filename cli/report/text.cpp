@@ -161,7 +161,7 @@ std::string notes(const StepReport& report, const Painter& paint) {
       paint.faint(fmt::format("{} events, {} ranks in {} class{}", report.events, report.world_size,
                               report.classes, report.classes == 1 ? "" : "es")) +
       "\n";
-  for (const std::string& warning : report.warnings)
+  for (const std::string& warning : all_warnings(report))
     text += note("warning", warning);
   return text;
 }

@@ -87,4 +87,15 @@ double power(double base, double exponent) {
   return exponential({scaled.high, scaled.low + log.low * exponent});
 }
 
+double binary_log(double x) {
+  TRAINYARD_CHECK(x >= 0x1p-1000 && x <= 0x1p1000, "logarithm of {}", x);
+  // The exponent apart, so that a power of two has no rounding at all.
+  const auto bits = std::bit_cast<std::uint64_t>(x);
+  const int exponent = static_cast<int>(bits >> 52) - 1023;
+  const double mantissa =
+      std::bit_cast<double>((bits & 0xFFFFFFFFFFFFFULL) | 0x3FF0000000000000ULL);
+  const Pair log = logarithm(mantissa);
+  return exponent + (log.high + log.low) / (kLn2High + kLn2Low);
+}
+
 }  // namespace trainyard

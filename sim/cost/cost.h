@@ -2,6 +2,8 @@
 // from datasheets (roofline, closed forms); a scenario's profile decides.
 #pragma once
 
+#include <string>
+
 #include "models/kernel.h"
 #include "sim/base/basis.h"
 #include "sim/base/collective_kind.h"
@@ -12,6 +14,7 @@ namespace trainyard {
 struct Estimate {
   Seconds time{};
   Basis basis = Basis::analytic;
+  std::string reach{};  // of an extrapolated one: what was left, "n is beyond the 65536 fitted"
 };
 
 class ComputeCost {
@@ -41,6 +44,7 @@ struct MessageTerms {
   BytesPerSecond bandwidth;
   int channels = 0;  // multiprocessors that the communication kernel occupies
   Basis basis = Basis::analytic;
+  std::string reach{};  // as of an Estimate
 };
 
 class MessageCost {

@@ -1,19 +1,26 @@
 // Kernel times by the laws of a profile.
 //
-//   GEMM         T = t0 + (X^p + Y^p)^(1/p), X = flops / (e P), Y = bytes / (u W)
+//   GEMM         T = r (t0 + (X^p + Y^p)^(1/p)), X = flops / (e P), Y = bytes / (u W)
 //   attention    T = t0 + flops / (e_fa P)
-//   convolution  the GEMM law with factors on e
+//   convolution  r times the GEMM law with factors on e
 //   memory       T = fixed + bytes / (m W)
 //
-//   Domain: shapes like those a law was fitted on; a law used for another type or kind of kernel is
-//   extrapolated and says so, and a kernel without any law is priced by the roofline.
+//   r is the residual of a measured shape, that of its neighbours, or 1.
+//   Domain: the sizes that a law says it was fitted on; beyond them, for another type and for
+//   another kind of kernel the estimate is extrapolated and says so, and a kernel without any law
+//   is priced by the roofline.
 //   Source: docs/cost-gemm.md, docs/cost-attention.md, docs/cost-convolution.md,
 //   docs/cost-memory-bound.md; the constants: configs/profiles/*.json.
+#include <fmt/format.h>
+
+#include <tuple>
 #include <variant>
 
 #include "sim/base/check.h"
 #include "sim/cost/laws.h"
 #include "sim/cost/profile.h"
+#include "sim/cost/reach.h"
+#include "sim/cost/residuals.h"
 
 namespace trainyard {
 namespace {
@@ -30,7 +37,9 @@ double apart(FlopsPerSecond a, FlopsPerSecond b) {
 template <class Law>
 struct Chosen {
   const Law* law = nullptr;
-  Basis basis = Basis::analytic;
+  std::size_t index = 0;
+  bool same_unit = false;  // fitted on the unit that runs the kernel
+  Reach reach;
 };
 
 // The law of the unit that runs `dtype`: its own, else that of the other 16-bit type (the units are
@@ -43,19 +52,27 @@ Chosen<Law> choose(const std::vector<Law>& laws, Dtype dtype, const MachinePeaks
     if (is_half(law.dtype) && is_half(unit)) return 0.5;
     return apart(peak(peaks, law.dtype), peak(peaks, unit));  // 1 or more
   };
-  const Law* best = nullptr;
-  for (const Law& law : laws) {
-    if (!best || rank(law) < rank(*best)) best = &law;
+  Chosen<Law> best;
+  for (std::size_t i = 0; i < laws.size(); ++i) {
+    if (!best.law || rank(laws[i]) < rank(*best.law)) best = {&laws[i], i, false, {}};
   }
-  if (!best) return {};
-  const bool own = rank(*best) < 1 && unit == dtype;
-  return {best, own ? best->from.basis : weaker(best->from.basis, Basis::extrapolated)};
+  if (!best.law) return best;
+  best.same_unit = rank(*best.law) < 1;
+  best.reach = reach_of(best.law->from);
+  if (!best.same_unit || unit != dtype) {
+    best.reach.beyond(
+        fmt::format("no law of {}, that of {} instead", name(dtype), name(best.law->dtype)));
+  }
+  return best;
 }
 
 class FittedCompute final : public ComputeCost {
  public:
   FittedCompute(const Profile& profile, const MachinePeaks& peaks)
-      : profile_(profile), peaks_(peaks), roofline_(roofline_compute_cost(peaks)) {}
+      : profile_(profile), peaks_(peaks), roofline_(roofline_compute_cost(peaks)) {
+    for (const GemmLaw& law : profile_.gemm)
+      residuals_.emplace_back(law.residuals);
+  }
 
   Estimate time(const Kernel& kernel) const override {
     return std::visit([this](const auto& k) { return time_of(k); }, kernel);
@@ -75,33 +92,82 @@ class FittedCompute final : public ComputeCost {
     return law.fixed + p_norm({work / rate, bytes / stream}, law.exponent);
   }
 
+  // The law nearest to what is asked, of the same or the other 16-bit type; null without one.
+  const AttentionLaw* attention_law(const Attention& attention) const;
+
   Profile profile_;
   MachinePeaks peaks_;
   std::unique_ptr<ComputeCost> roofline_;
+  std::vector<GemmResiduals> residuals_;  // by Profile::gemm
 };
 
 Estimate FittedCompute::time_of(const Gemm& gemm) const {
-  const auto [law, basis] = choose(profile_.gemm, gemm.dtype, peaks_);
+  Chosen<GemmLaw> chosen = choose(profile_.gemm, gemm.dtype, peaks_);
+  const GemmLaw* law = chosen.law;
   if (!law) return roofline_->time(gemm);
+  Reach& reach = chosen.reach;
   const bool batched = gemm.batch > 1 && !gemm.grouped;
   const double efficiency =
       law->compute_efficiency * (batched ? profile_.batched_gemm_efficiency : 1);
-  const Seconds time = law_time(*law, gemm.dtype, efficiency, flops(gemm), memory_traffic(gemm));
-  return {time, batched ? weaker(basis, profile_.batched_gemm_from.basis) : basis};
+  const double waves = law->waves ? wave_factor(*law->waves, gemm) : 1;
+  const Seconds time =
+      law_time(*law, gemm.dtype, efficiency, waves * flops(gemm), memory_traffic(gemm));
+  // Tiles, and so the residuals, are those of the unit.
+  const Residual residual = chosen.same_unit ? residuals_[chosen.index].at(gemm) : Residual{};
+  if (residual.exact && law->dtype == gemm.dtype) return {residual.factor * time, Basis::measured};
+  if (batched) reach.weaken(reach_of(profile_.batched_gemm_from));
+  reach.check("m", gemm.m, law->m);
+  reach.check("n", gemm.n, law->n);
+  reach.check("k", gemm.k, law->k);
+  return {residual.factor * time, reach.basis, reach.why};
+}
+
+const AttentionLaw* FittedCompute::attention_law(const Attention& attention) const {
+  const AttentionLaw* best = nullptr;
+  const auto rank = [&](const AttentionLaw& law) {
+    const bool other_mask = law.causal && *law.causal != attention.causal;
+    const bool other_head = law.head_size > 0 && law.head_size != attention.head_size;
+    const auto head = static_cast<double>(std::max(law.head_size, attention.head_size)) /
+                      static_cast<double>(std::min(law.head_size, attention.head_size));
+    // A law that holds for the kernel first, the more particular of two.
+    return std::make_tuple(other_mask || other_head, !law.dtype || *law.dtype != attention.dtype,
+                           law.head_size == 0 ? 1.0
+                           : other_head       ? head
+                                              : 0.0,
+                           !law.causal, other_mask, law.head_size < attention.head_size);
+  };
+  for (const AttentionLaw& law : profile_.attention) {
+    const bool fits = !law.dtype || *law.dtype == attention.dtype ||
+                      (is_half(*law.dtype) && is_half(attention.dtype));
+    if (fits && (!best || rank(law) < rank(*best))) best = &law;
+  }
+  return best;
 }
 
 // Without an attention law the kernel is worth the batched GEMM that it fuses.
 Estimate FittedCompute::time_of(const Attention& attention) const {
-  const auto [law, basis] = choose(profile_.gemm, attention.dtype, peaks_);
-  if (!law) return roofline_->time(attention);
-  double share = law->compute_efficiency * profile_.batched_gemm_efficiency;
-  Basis from = weaker(basis, Basis::extrapolated);
-  if (profile_.attention) {
-    share = attention.backward ? profile_.attention->backward : profile_.attention->forward;
-    from = profile_.attention->from.basis;
+  const Chosen<GemmLaw> gemm = choose(profile_.gemm, attention.dtype, peaks_);
+  const AttentionLaw* law = attention_law(attention);
+  if (!law && !gemm.law) return roofline_->time(attention);
+  const FlopsPerSecond dense = peak(peaks_, attention.dtype);
+  if (!law) {
+    const double share = gemm.law->compute_efficiency * profile_.batched_gemm_efficiency;
+    Reach reach = gemm.reach;
+    reach.beyond("no law of attention, that of batched GEMMs instead");
+    return {gemm.law->fixed + flops(attention) / FlopsPerSecond(share * dense.count()), reach.basis,
+            reach.why};
   }
-  const FlopsPerSecond rate(share * peak(peaks_, attention.dtype).count());
-  return {law->fixed + flops(attention) / rate, from};
+  const double share = attention.backward ? law->backward : law->forward;
+  const Seconds start = (attention.backward ? law->backward_fixed : law->forward_fixed)
+                            .value_or(gemm.law ? gemm.law->fixed : Seconds{});
+  Reach reach = reach_of(law->from);
+  if (law->head_size > 0 && law->head_size != attention.head_size)
+    reach.beyond(fmt::format("no law of head size {}, that of {} instead", attention.head_size,
+                             law->head_size));
+  if (law->causal && *law->causal != attention.causal)
+    reach.beyond(fmt::format("fitted on {} attention only", *law->causal ? "causal" : "full"));
+  reach.check("length", attention.query_length, law->length);
+  return {start + flops(attention) / FlopsPerSecond(share * dense.count()), reach.basis, reach.why};
 }
 
 double factor(const ConvolutionLaw& law, const Convolution& c) {
@@ -117,14 +183,28 @@ double factor(const ConvolutionLaw& law, const Convolution& c) {
 }
 
 Estimate FittedCompute::time_of(const Convolution& convolution) const {
-  const auto [law, basis] = choose(profile_.gemm, convolution.dtype, peaks_);
-  if (!law) return roofline_->time(convolution);
-  const auto [factors, factors_basis] = choose(profile_.convolution, convolution.dtype, peaks_);
-  const double efficiency = law->compute_efficiency * (factors ? factor(*factors, convolution) : 1);
+  const Chosen<GemmLaw> gemm = choose(profile_.gemm, convolution.dtype, peaks_);
+  if (!gemm.law) return roofline_->time(convolution);
+  const Chosen<ConvolutionLaw> chosen = choose(profile_.convolution, convolution.dtype, peaks_);
+  const double efficiency =
+      gemm.law->compute_efficiency * (chosen.law ? factor(*chosen.law, convolution) : 1);
   const Convolution executed = padded(convolution);
   const Seconds time =
-      law_time(*law, convolution.dtype, efficiency, flops(executed), memory_traffic(executed));
-  return {time, weaker(basis, factors_basis)};
+      law_time(*gemm.law, convolution.dtype, efficiency, flops(executed), memory_traffic(executed));
+  Reach reach = gemm.reach;
+  if (!chosen.law) {
+    reach.beyond("no law of convolutions, that of GEMMs instead");
+    reach.basis = Basis::analytic;
+    return {time, reach.basis, reach.why};
+  }
+  reach.weaken(chosen.reach);
+  const auto known = chosen.same_unit ? find_residual(chosen.law->residuals, convolution)
+                                      : std::optional<BatchResidual>{};
+  if (!known) return {time, reach.basis, reach.why};
+  const bool own = chosen.law->dtype == convolution.dtype;
+  if (own && known->exact) return {known->factor * time, Basis::measured};
+  if (known->outside) reach.beyond(fmt::format("batch {} was not measured", convolution.batch));
+  return {known->factor * time, reach.basis, reach.why};
 }
 
 Estimate FittedCompute::time_of(const MemoryBound& kernel) const {
@@ -139,9 +219,11 @@ Estimate FittedCompute::time_of(const MemoryBound& kernel) const {
   const Bytes moved = kernel.read + kernel.written;
   const double share = l2_share(moved, peaks_.l2, law->l2_speedup);
   const BytesPerSecond stream(law->efficiency * peaks_.memory_bandwidth.count());
-  const bool fitted = own && share == 1;
-  return {law->fixed + share * (moved / stream),
-          fitted ? law->from.basis : weaker(law->from.basis, Basis::extrapolated)};
+  Reach reach = reach_of(law->from);
+  if (!own) reach.beyond("no law of its kind, that of elementwise kernels instead");
+  reach.check(moved, law->least, law->most);
+  if (law->most == Bytes(0) && share < 1) reach.beyond("runs from the L2, which was not fitted");
+  return {law->fixed + share * (moved / stream), reach.basis, reach.why};
 }
 
 }  // namespace

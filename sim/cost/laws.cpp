@@ -1,6 +1,8 @@
 #include "sim/cost/laws.h"
 
 #include <array>
+#include <cmath>
+#include <cstdint>
 
 #include "sim/base/check.h"
 #include "sim/base/power.h"
@@ -31,6 +33,39 @@ Seconds p_norm(Demand demand, double p) {
   TRAINYARD_CHECK(p >= 1 && p <= 8, "p-norm with p = {}", p);
   if (low <= high * kNegligible) return Seconds(high);
   return Seconds(high * power(1 + power(low / high, p), 1 / p));
+}
+
+double wave_factor(const GemmWaves& waves, const Gemm& gemm) {
+  constexpr std::array<std::array<std::int64_t, 2>, 10> kTiles = {{{256, 128},
+                                                                   {128, 256},
+                                                                   {128, 128},
+                                                                   {256, 64},
+                                                                   {64, 256},
+                                                                   {128, 64},
+                                                                   {64, 128},
+                                                                   {64, 64},
+                                                                   {64, 32},
+                                                                   {32, 64}}};
+  const auto loads = [&waves](double rows, double columns) {
+    return 1 + waves.small_tile * 64 * (1 / rows + 1 / columns);
+  };
+  const double work =
+      static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.batch);
+  double best = 0;
+  for (const auto& [rows, columns] : kTiles) {
+    const auto tiles = static_cast<double>((gemm.m + rows - 1) / rows) *
+                       static_cast<double>((gemm.n + columns - 1) / columns) *
+                       static_cast<double>(gemm.batch);
+    const double share = tiles / waves.multiprocessors;
+    const double started =
+        waves.partial * std::ceil(share) + (1 - waves.partial) * std::max(share, 1.0);
+    const double executed = started * waves.multiprocessors * static_cast<double>(rows * columns);
+    const double factor = executed / work *
+                          loads(static_cast<double>(rows), static_cast<double>(columns)) /
+                          loads(256, 128);
+    if (best == 0 || factor < best) best = factor;
+  }
+  return best;
 }
 
 Dtype unit_for(const MachinePeaks& peaks, Dtype dtype) {

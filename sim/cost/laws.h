@@ -20,6 +20,10 @@ struct Demand {
 // Requires: demands not negative, p >= 1.
 Seconds p_norm(Demand demand, double p);
 
+// What tiles and waves make of X: at least 1, and 1 for a product of many full waves of the largest
+// tile. Of the tiles that libraries have, the best is taken. Requires: sizes positive.
+double wave_factor(const GemmWaves& waves, const Gemm& gemm);
+
 // The type whose unit runs a kernel of `dtype`: its own, or the next wider one that the chip has
 // (fp8 on 16 bits, those on tf32 or fp32). Requires: a peak of one of them.
 Dtype unit_for(const MachinePeaks& peaks, Dtype dtype);

@@ -11,7 +11,8 @@
 //   shift: the law of a message between two ranks;
 //   otherwise the closed form.
 //
-//   Domain: the sizes of the law; anything derived from a law by these rules is analytic.
+//   Domain: the sizes of the law, beyond which it is extrapolated; anything derived from a law by
+//   these rules is analytic.
 //   Invariant: never faster than the shape's bandwidth inside one server.
 //   Source: docs/cost-messages.md; the constants: configs/profiles/*.json.
 #include <algorithm>
@@ -21,9 +22,20 @@
 #include "sim/base/check.h"
 #include "sim/cost/closed_form.h"
 #include "sim/cost/profile.h"
+#include "sim/cost/reach.h"
 
 namespace trainyard {
 namespace {
+
+// What the sizes of a law add to terms that follow it to the letter.
+template <class Law>
+void check_domain(const Law& law, Bytes bytes, MessageTerms& terms) {
+  if (terms.basis == Basis::analytic) return;  // a rule was used, or the links are slower
+  Reach reach = reach_of(law.from);
+  reach.check(bytes, law.least, law.most);
+  terms.basis = reach.basis;
+  terms.reach = std::move(reach.why);
+}
 
 // Kinds that are one round of the ring of which an all-reduce is two.
 bool is_one_round(CollectiveKind kind) {
@@ -92,6 +104,7 @@ class FittedMessages final : public MessageCost {
       const bool slowed = most < law.bandwidth;
       terms = make_terms(law.start, 1 / std::min(most, law.bandwidth).count(), {1, 1}, bytes,
                          slowed ? Basis::analytic : law.from.basis);
+      check_domain(law, bytes, terms);
       break;
     }
     terms.channels = profile_.point_to_point_channels;
@@ -151,7 +164,9 @@ MessageTerms FittedMessages::collective_alone(CollectiveKind kind, Bytes bytes,
       to.per_byte = least;
       to.basis = Basis::analytic;
     }
-    return make_terms(to.latency(bytes), to.per_byte, to.share, bytes, to.basis);
+    MessageTerms terms = make_terms(to.latency(bytes), to.per_byte, to.share, bytes, to.basis);
+    check_domain(*law, bytes, terms);
+    return terms;
   }
   const CollectiveLaw* law =
       kind == CollectiveKind::all_to_all ? nullptr : law_for(kind, shape.ranks_per_server, 1);

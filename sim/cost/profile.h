@@ -2,35 +2,66 @@
 // configs/profiles/*.json; no number of it is ever in code.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "models/kernel.h"
+#include "sim/cost/calibration.h"
 #include "sim/cost/cost.h"
 
 namespace trainyard {
 
 // Where a group of constants comes from, shown in the report.
 struct Provenance {
-  std::string source;    // paper, data set or "trainyard calibrate"
+  std::string source;    // paper, data set or "trainyard fit"
   std::string machine;   // what it was measured on
   std::string date;      // year, or year-month-day
   std::string samples;   // what and how many
   std::string residual;  // error of the fit on what it was not fitted on, e.g. "MAPE 6.1 %"
   Basis basis = Basis::analytic;
+  friend bool operator==(const Provenance&, const Provenance&) = default;
+};
+
+// Sizes that a law was fitted on; outside them its estimates are extrapolated. Zero: not said, so
+// that any size counts as inside.
+struct SizeRange {
+  std::int64_t least = 0, most = 0;
+  friend bool operator==(const SizeRange&, const SizeRange&) = default;
+};
+
+// One measured shape: what was measured over what the law says.
+struct GemmResidual {
+  std::int64_t m = 1, n = 1, k = 1, batch = 1;
+  double factor = 1;  // measured time / time of the law
+  friend bool operator==(const GemmResidual&, const GemmResidual&) = default;
+};
+
+// The result is computed in tiles, one per multiprocessor at a time: products that do not fill the
+// last wave, and those whose tiles must be small, reach less of e. Source: docs/cost-gemm.md.
+struct GemmWaves {
+  int multiprocessors = 1;
+  double partial = 0;     // q in [0, 1]: how much of a whole wave a started one costs
+  double small_tile = 0;  // s: cost of an operand's load relative to its use, in a tile of 64 x 64
+  friend bool operator==(const GemmWaves&, const GemmWaves&) = default;
 };
 
 // T = t0 + (X^p + Y^p)^(1/p), X = 2mnk / (e P), Y = bytes / (u W); P and W are the GPU's datasheet
-// peak and bandwidth. Source: docs/cost-gemm.md.
+// peak and bandwidth; times the residual of the shape where one is measured, or of its neighbours.
+// Source: docs/cost-gemm.md.
 struct GemmLaw {
   Dtype dtype = Dtype::fp16;
-  Seconds fixed{};                // t0
-  double compute_efficiency = 1;  // e
-  double memory_efficiency = 1;   // u
-  double exponent = 1;            // p in [1, 8]
+  Seconds fixed{};                 // t0
+  double compute_efficiency = 1;   // e
+  double memory_efficiency = 1;    // u
+  double exponent = 1;             // p in [1, 8]
+  std::optional<GemmWaves> waves;  // without: X as it stands
+  SizeRange m, n, k;
+  std::vector<GemmResidual> residuals;
   Provenance from;
+  friend bool operator==(const GemmLaw&, const GemmLaw&) = default;
 };
 
 // T = fixed + bytes / (efficiency W); what fits into the L2 runs `l2_speedup` times as fast, what
@@ -41,19 +72,34 @@ struct MemoryLaw {
   Seconds fixed{};
   double efficiency = 1;
   double l2_speedup = 1;
+  Bytes least, most;  // moved bytes it was fitted on; zero: not said
   Provenance from;
+  friend bool operator==(const MemoryLaw&, const MemoryLaw&) = default;
 };
 
-// Fused attention reaches these shares of the dense peak: T = t0 of the GEMM law + flops / (share
-// P). Source: docs/cost-attention.md.
+// Fused attention reaches these shares of the dense peak: T = fixed + flops / (share P). A law may
+// be of one type, head size or masking only. Source: docs/cost-attention.md.
 struct AttentionLaw {
+  std::optional<Dtype> dtype;
+  std::int64_t head_size = 0;                            // 0: any
+  std::optional<bool> causal;                            // without: both
+  std::optional<Seconds> forward_fixed, backward_fixed;  // without: t0 of the GEMM law
   double forward = 1;
   double backward = 1;
+  SizeRange length;  // query_length
   Provenance from;
+  friend bool operator==(const AttentionLaw&, const AttentionLaw&) = default;
 };
 
-// Factors on the compute efficiency of the GEMM law of the same type, multiplied where they apply.
-// Source: docs/cost-convolution.md.
+// One measured convolution: what was measured over what the law says.
+struct ConvolutionResidual {
+  Convolution shape;  // dtype: that of its law
+  double factor = 1;
+  friend bool operator==(const ConvolutionResidual&, const ConvolutionResidual&) = default;
+};
+
+// Factors on the compute efficiency of the GEMM law of the same type, multiplied where they apply;
+// the table corrects the shapes of known networks. Source: docs/cost-convolution.md.
 struct ConvolutionLaw {
   Dtype dtype = Dtype::fp16;
   double efficiency = 1;    // every convolution
@@ -61,7 +107,9 @@ struct ConvolutionLaw {
   double few_channels = 1;  // fewer than 16 input channels (of one group)
   double data_gradient = 1;
   double weight_gradient = 1;
+  std::vector<ConvolutionResidual> residuals;
   Provenance from;
+  friend bool operator==(const ConvolutionLaw&, const ConvolutionLaw&) = default;
 };
 
 // T(S) = a + S / B + c sqrt(S / 1 MB), S the whole buffer; measured on `ranks` ranks on `servers`
@@ -74,7 +122,9 @@ struct CollectiveLaw {
   BytesPerSecond bandwidth;  // B (algorithm bandwidth)
   Seconds per_sqrt_MB{};     // c
   bool in_switch = false;    // the switch reduces: (n+1)/n S cross a link instead of 2(n-1)/n S
+  Bytes least, most;         // buffers it was fitted on; zero: not said
   Provenance from;
+  friend bool operator==(const CollectiveLaw&, const CollectiveLaw&) = default;
 };
 
 // T(S) = start + S / bandwidth between two ranks.
@@ -82,7 +132,39 @@ struct PointToPointLaw {
   bool same_server = true;
   Seconds start{};
   BytesPerSecond bandwidth;
+  Bytes least, most;  // messages it was fitted on; zero: not said
   Provenance from;
+  friend bool operator==(const PointToPointLaw&, const PointToPointLaw&) = default;
+};
+
+// T(S) = start + S / bandwidth between a GPU and its host. Nothing that is simulated copies to the
+// host yet; the profile keeps what was measured.
+struct HostCopyLaw {
+  bool to_device = true;
+  bool pinned = true;
+  Seconds start{};
+  BytesPerSecond bandwidth;
+  Provenance from;
+  friend bool operator==(const HostCopyLaw&, const HostCopyLaw&) = default;
+};
+
+// While communication holds c of SM multiprocessors, a kernel runs at 1 - w c / SM of its speed.
+// Without it w is 1 for every kernel. Source: docs/cost-messages.md.
+struct OverlapLaw {
+  double gemm = 1;           // w of GEMMs, attention and convolutions
+  double memory_bound = 1;   // w of memory-bound kernels
+  double communication = 1;  // share of its rate that communication keeps beside compute
+  Provenance from;
+  friend bool operator==(const OverlapLaw&, const OverlapLaw&) = default;
+};
+
+// What starting work costs beside the host's time of one launch.
+struct LaunchDetails {
+  std::optional<Seconds> graph_node;    // device time per node of a graph of empty kernels
+  std::optional<Seconds> event_record;  // host time
+  std::optional<Seconds> stream_wait;   // host time
+  std::optional<Seconds> empty_kernel;  // device time of a kernel that does nothing, back to back
+  friend bool operator==(const LaunchDetails&, const LaunchDetails&) = default;
 };
 
 struct Profile {
@@ -91,21 +173,34 @@ struct Profile {
   std::vector<GemmLaw> gemm;
   double batched_gemm_efficiency = 1;  // factor on e for batch > 1
   Provenance batched_gemm_from;
-  std::optional<AttentionLaw> attention;    // without: the batched GEMM of the same FLOPs
+  std::vector<AttentionLaw> attention;      // without: the batched GEMM of the same FLOPs
   std::vector<ConvolutionLaw> convolution;  // without: the GEMM of the same shape
   std::vector<MemoryLaw> memory;
   std::vector<CollectiveLaw> collectives;
   std::vector<PointToPointLaw> point_to_point;
+  std::vector<HostCopyLaw> host_copies;
   int collective_channels = 0;  // multiprocessors a collective holds
   int point_to_point_channels = 0;
   Provenance channels_from;
+  std::optional<OverlapLaw> overlap;
   Seconds launch{};  // host time per kernel launch
+  LaunchDetails launch_details;
   Provenance launch_from;
+  std::optional<Calibration> calibration;
+  friend bool operator==(const Profile&, const Profile&) = default;
 };
 
 // Reads a profile file (docs/cost-gemm.md shows one). Throws ScenarioError with every mistake
 // found.
 Profile read_profile(const std::string& path);
+
+// The file that read_profile reads back equal. A group of constants without provenance (an empty
+// source) is left out.
+std::string profile_json(const Profile& profile);
+
+// The profile for another GPU than the one it was made on: every law is extrapolated, and the
+// tables of measured shapes, which are of that GPU's tiles and caches, are left out.
+Profile for_other_gpu(Profile profile);
 
 // What the simulator asks: costs of one GPU type, fitted where the profile has a law and analytic
 // (roofline on the datasheet, closed forms) where it has none.

@@ -9,9 +9,9 @@ constexpr auto kIgnore = [](std::uint32_t, Duration, Duration) {};
 
 }  // namespace
 
-std::int64_t ComputeRunner::rate(std::uint32_t actor) const {
+std::int64_t ComputeRunner::taken(std::uint32_t actor) const {
   const std::int64_t units = state_.machine.actors[ActorId{actor}].units;
-  return std::max<std::int64_t>(1, units - state_.actors[actor].taken);
+  return std::min<std::int64_t>(units - 1, state_.actors[actor].taken);
 }
 
 void ComputeRunner::push_end(std::uint32_t number, Duration end) {
@@ -31,23 +31,23 @@ void ComputeRunner::begin(std::uint32_t number) {
   }
   const KernelSequence kernels = state_.kernels(stream);
   stream.slot = new_clock();
-  clocks_[stream.slot] = KernelClock(kernels, stream.begin, rate(stream.actor));
+  clocks_[stream.slot] = KernelClock(kernels, stream.begin, taken(stream.actor));
   push_end(number, KernelClock(clocks_[stream.slot]).finish(kernels, kIgnore));
 }
 
 void ComputeRunner::change_rate(std::uint32_t actor) {
   const ActorState& owner = state_.actors[actor];
-  const std::int64_t new_rate = rate(actor);
+  const std::int64_t now_taken = taken(actor);
   for (std::uint32_t s = owner.first_stream; s < owner.first_stream + owner.streams; ++s) {
     StreamState& stream = state_.streams[s];
     if (stream.state != HeadState::running || state_.op(stream).kind != OpKind::compute) continue;
     const KernelSequence kernels = state_.kernels(stream);
     if (stream.slot == kNone) {
       stream.slot = new_clock();
-      clocks_[stream.slot] = KernelClock(kernels, stream.begin, kernels.units);
+      clocks_[stream.slot] = KernelClock(kernels, stream.begin, 0);
     }
     KernelClock& clock = clocks_[stream.slot];
-    if (clock.rate() == new_rate) continue;
+    if (clock.taken() == now_taken) continue;
     if (recorder_.wants_kernels(stream.actor)) {
       clock.advance(kernels, queue_.now(), [&](std::uint32_t kernel, Duration begin, Duration end) {
         recorder_.kernel(stream, kernel, begin, end);
@@ -55,7 +55,7 @@ void ComputeRunner::change_rate(std::uint32_t actor) {
     } else {
       clock.advance(kernels, queue_.now(), kIgnore);
     }
-    clock.set_rate(new_rate);
+    clock.set_taken(now_taken);
     push_end(s, KernelClock(clock).finish(kernels, kIgnore));
   }
 }
@@ -65,8 +65,8 @@ bool ComputeRunner::finish(std::uint32_t number, std::uint32_t version) {
   if (stream.version != version) return false;
   if (recorder_.wants_kernels(stream.actor)) {
     const KernelSequence kernels = state_.kernels(stream);
-    KernelClock clock = stream.slot == kNone ? KernelClock(kernels, stream.begin, kernels.units)
-                                             : clocks_[stream.slot];
+    KernelClock clock =
+        stream.slot == kNone ? KernelClock(kernels, stream.begin, 0) : clocks_[stream.slot];
     clock.finish(kernels, [&](std::uint32_t kernel, Duration begin, Duration end) {
       recorder_.kernel(stream, kernel, begin, end);
     });

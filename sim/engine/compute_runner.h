@@ -25,8 +25,8 @@ class ComputeRunner {
   bool finish(std::uint32_t number, std::uint32_t version);
 
  private:
-  // Units left to kernels; a kernel never stops altogether.
-  std::int64_t rate(std::uint32_t actor) const;
+  // Units that kernels are without; one is always left, so that no kernel stops altogether.
+  std::int64_t taken(std::uint32_t actor) const;
   void push_end(std::uint32_t number, Duration end);
   std::uint32_t new_clock();
 

@@ -9,7 +9,7 @@ void KernelClock::enter(const KernelSequence& sequence, std::uint32_t kernel, Du
   begin_ = at_ = free;
   if (kernel >= sequence.count) return;
   begin_ = at_ = std::max(free, sequence.issued(kernel));
-  left_ = Int128{sequence.length(kernel).count()} * sequence.units;
+  left_ = Int128{sequence.length(kernel).count()} * (kFullWeight * sequence.units);
 }
 
 }  // namespace trainyard

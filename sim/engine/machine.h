@@ -18,9 +18,12 @@ enum class ChannelId : std::uint32_t {};
 inline constexpr CommunicatorId kNoCommunicator{0xFFFFFFFF};
 inline constexpr ChannelId kNoChannel{0xFFFFFFFF};
 
-// How long each kernel takes on one kind of actor, alone.
+// How long each kernel takes on one kind of actor, alone, and how much it minds units that
+// transfers hold: with t of u units taken it runs at 1 - (weight / kFullWeight) t / u of its speed.
+inline constexpr std::int64_t kFullWeight = 256;
 struct KernelTimes {
-  std::vector<Duration> kernel;  // by the indices of Program::kernels
+  std::vector<Duration> kernel;         // by the indices of Program::kernels
+  std::vector<std::uint16_t> weight{};  // the same; empty: all kFullWeight
 };
 
 // A communication, as its communicator carries it out.
@@ -62,7 +65,7 @@ struct Actor {
   std::vector<CommunicatorId> communicators;  // by Op::port
   std::vector<ChannelId> channels;            // by Op::port
   Duration launch{};  // host time per launch; the host enqueues from time 0 on without a pause
-  int units = 1;      // compute units; kernels run at (units - taken) / units of their speed
+  int units = 1;      // compute units; of weight kFullWeight kernels run at (units - taken) / units
   Bytes memory_capacity{};  // 0: unlimited
 };
 

@@ -65,6 +65,9 @@ RunState::RunState(const Machine& given) : machine(given) {
   for (const Actor& actor : machine.actors) {
     TRAINYARD_CHECK(actor.program != nullptr && actor.times != nullptr, "an actor without program");
     TRAINYARD_CHECK(actor.units >= 1, "an actor with {} units", actor.units);
+    TRAINYARD_CHECK(
+        actor.times->weight.empty() || actor.times->weight.size() == actor.times->kernel.size(),
+        "{} weights of {} kernels", actor.times->weight.size(), actor.times->kernel.size());
     TRAINYARD_CHECK(actor.launch >= Duration::zero(), "a launch takes {} ps", actor.launch.count());
     const auto number = static_cast<std::uint32_t>(actors.size());
     const auto [program, new_program] =
@@ -133,6 +136,7 @@ KernelSequence RunState::kernels(const StreamState& stream) const {
   const Actor& owner = actor(stream);
   return {.kernels = compiled.program->kernels.data() + segment.first_kernel,
           .times = owner.times,
+          .weights = owner.times->weight.empty() ? nullptr : owner.times->weight.data(),
           .count = segment.kernels,
           .launches = head.launches,
           .launches_before = compiled.launches_before(stream.head.call, head),

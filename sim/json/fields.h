@@ -10,8 +10,9 @@
 //     updated.");
 //   }
 //
-// The Reader fills the struct from a Value, the SchemaWriter writes JSON Schema, the Explainer
-// lists every value with its origin. There is no second list of keys.
+// The Reader fills the struct from a Value, the Writer makes a Value of the struct, the
+// SchemaWriter writes JSON Schema, the Explainer lists every value with its origin. There is no
+// second list of keys.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -55,6 +57,7 @@ struct FieldInfo {
   Need need = Need::required;
   Bounds bounds;
   std::string_view about;  // one sentence for the schema and `explain`
+  bool one_too = false;    // of an array: its only object may stand without the brackets
 };
 
 // A value of the struct, by type.
@@ -113,6 +116,21 @@ class Fields {
     if (found) value = std::begin(list)[chosen].value;
     return found;
   }
+  // The same where nothing may be chosen.
+  template <class E, class List>
+  bool choice(std::string_view key, std::optional<E>& value, const List& list,
+              std::string_view about) {
+    std::vector<std::string_view> names;
+    for (const Choice<E>& entry : list)
+      names.push_back(entry.name);
+    std::size_t chosen = names.size();
+    for (std::size_t i = names.size(); value && i-- > 0;) {
+      if (std::begin(list)[i].value == *value) chosen = i;
+    }
+    const bool found = choice_of({key, Need::optional, anything, about}, names, chosen);
+    if (found) value = std::begin(list)[chosen].value;
+    return found;
+  }
   // The same with the name itself as the value.
   bool name(std::string_view key, std::string& value, std::span<const std::string_view> names,
             Need need, std::string_view about);
@@ -121,6 +139,15 @@ class Fields {
   template <class T>
   bool section(std::string_view key, T& value, Need need, std::string_view about) {
     return nested({key, need, anything, about}, [&value](Fields& f) { visit_fields(f, value); });
+  }
+  // A nested object that may be absent.
+  template <class T>
+  bool section(std::string_view key, std::optional<T>& value, std::string_view about) {
+    T given = value.value_or(T{});
+    const bool found = maybe_nested({key, Need::optional, anything, about}, value.has_value(),
+                                    [&given](Fields& f) { visit_fields(f, given); });
+    if (found) value = std::move(given);
+    return found;
   }
   // The same where a string names a preset that holds the object (expanded before reading).
   template <class T>
@@ -144,6 +171,18 @@ class Fields {
   bool sections(std::string_view key, std::vector<T>& value, Need need, std::string_view about) {
     return array(
         {key, need, anything, about}, value.size(),
+        [&value](std::size_t size) { value.resize(size); },
+        [&value](Fields& f, std::string_view at, std::size_t i) {
+          f.section(at, value[i], Need::required, "");
+        });
+  }
+
+  // The same where a single object may stand without the brackets.
+  template <class T>
+  bool sections_or_one(std::string_view key, std::vector<T>& value, Need need,
+                       std::string_view about) {
+    return array(
+        {key, need, anything, about, true}, value.size(),
         [&value](std::size_t size) { value.resize(size); },
         [&value](Fields& f, std::string_view at, std::size_t i) {
           f.section(at, value[i], Need::required, "");
@@ -184,6 +223,10 @@ class Fields {
   virtual bool choice_of(const FieldInfo& info, std::span<const std::string_view> names,
                          std::size_t& chosen) = 0;
   virtual bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) = 0;
+  virtual bool maybe_nested(const FieldInfo& info, bool /*has_value*/,
+                            const std::function<void(Fields&)>& visit) {
+    return nested(info, visit);
+  }
   virtual bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) = 0;
   virtual bool array(const FieldInfo& info, std::size_t size,
                      const std::function<void(std::size_t)>& resize,

@@ -258,14 +258,70 @@ Parsed<T> parse_real(std::string_view text, const Dimension& dimension, int shif
   return {T(value), ""};
 }
 
-// Largest unit in which the value has at most four digits after the point.
-std::string in_units(double value, std::span<const Unit> units, bool binary) {
+// The shortest decimal of a double as digits * 10^exponent, without zeros at either end.
+struct Digits {
+  std::string digits;
+  int exponent = 0;
+};
+
+Digits digits_of(double value) {
+  const std::string text = shortest(value);
+  Digits out;
+  bool fraction = false;
+  for (const char c : text.substr(0, text.find('e'))) {
+    if (c == '.') {
+      fraction = true;
+      continue;
+    }
+    if (!out.digits.empty() || c != '0') out.digits += c;
+    if (fraction) --out.exponent;
+  }
+  if (const std::size_t e = text.find('e'); e != std::string::npos)
+    out.exponent += std::stoi(text.substr(e + 1));
+  while (!out.digits.empty() && out.digits.back() == '0') {
+    out.digits.pop_back();
+    ++out.exponent;
+  }
+  return out;
+}
+
+// Plain decimal notation, or nothing where it would need many zeros.
+std::string plain(const Digits& number) {
+  if (number.digits.empty()) return "0";
+  const int size = static_cast<int>(number.digits.size());
+  const int whole = size + number.exponent;  // digits before the point
+  if (whole > 16 || whole < -3) return {};
+  if (whole <= 0) return "0." + std::string(static_cast<std::size_t>(-whole), '0') + number.digits;
+  if (whole >= size)
+    return number.digits + std::string(static_cast<std::size_t>(whole - size), '0');
+  const auto point = static_cast<std::size_t>(whole);
+  return number.digits.substr(0, point) + "." + number.digits.substr(point);
+}
+
+// Largest unit in which value * 10^ten has at most four digits after the point. The decimal point
+// moves in the text, so that what is read back is the same double.
+std::string in_units(double value, int ten, std::span<const Unit> units) {
+  const Digits number = digits_of(value);
   std::string best;
   for (const Unit& unit : units) {
-    if (unit.two < 0 || unit.times != 1 || (unit.two > 0) != binary) continue;
+    if (unit.two != 0 || unit.times != 1) continue;
+    const std::string text = plain({number.digits, number.exponent + ten - unit.ten});
+    const bool below_one = text.substr(0, 1) == "0";
+    const std::size_t point = text.find('.');
+    if (text.empty() || (below_one && !best.empty())) continue;
+    if (!best.empty() && point != std::string::npos && text.size() - point > 5) continue;
+    best = text + std::string(unit.name);
+  }
+  if (!best.empty()) return best;
+  return fmt::format("{}e{}{}", number.digits, number.exponent + ten, units.front().name);
+}
+
+// The same in powers of 1024, in which division is exact.
+std::string in_binary_units(double value) {
+  std::string best;
+  for (const Unit& unit : kSizes) {
+    if (unit.two == 0) continue;
     double size = 1;
-    for (int i = 0; i < unit.ten; ++i)
-      size *= 10;
     for (int i = 0; i < unit.two; ++i)
       size *= 2;
     if (value < size && !best.empty()) continue;
@@ -275,7 +331,7 @@ std::string in_units(double value, std::span<const Unit> units, bool binary) {
     if (!best.empty() && point != std::string::npos && text.size() - point > 5) continue;
     best = text + std::string(unit.name);
   }
-  return best.empty() ? shortest(value) + std::string(units.front().name) : best;
+  return best.empty() ? shortest(value) + "B" : best;
 }
 
 std::string pattern_of(const Dimension& dimension) {
@@ -323,22 +379,22 @@ std::string missing_unit(std::string_view number, const FlopsPerSecond*) {
 
 std::string quantity_text(Bytes value) {
   const auto count = static_cast<double>(value.count());
-  const std::string decimal = in_units(count, kSizes, false);
+  const std::string decimal = in_units(count, 0, kSizes);
   if (value.count() == 0 || value.count() % 1024 != 0) return decimal;
-  const std::string binary = in_units(count, kSizes, true);
+  const std::string binary = in_binary_units(count);
   return binary.size() <= decimal.size() ? binary : decimal;
 }
 std::string quantity_text(Duration value) {
-  return in_units(static_cast<double>(value.count()), kTimes, false);
+  return in_units(static_cast<double>(value.count()), 0, kTimes);
 }
 std::string quantity_text(Seconds value) {
-  return in_units(value.count() * 1e12, kTimes, false);
+  return in_units(value.count(), 12, kTimes);
 }
 std::string quantity_text(BytesPerSecond value) {
-  return in_units(value.count(), kBandwidths, false);
+  return in_units(value.count(), 0, kBandwidths);
 }
 std::string quantity_text(FlopsPerSecond value) {
-  return in_units(value.count(), kComputeRates, false);
+  return in_units(value.count(), 0, kComputeRates);
 }
 
 std::string quantity_pattern(const Bytes*) {

@@ -325,6 +325,12 @@ bool Reader::array(const FieldInfo& info, std::size_t,
                    const std::function<void(Fields&, std::string_view, std::size_t)>& visit) {
   const Value* value = take(info);
   if (value == nullptr) return false;
+  if (info.one_too && value->is(Kind::object)) {
+    resize(1);
+    Reader here(object_, pointer_, diagnostics_, known_);
+    visit(here, info.key, 0);
+    return true;
+  }
   if (!value->is(Kind::array)) {
     error(value->at, info.key, fmt::format("expected an array, got {}", quoted(*value)));
     return false;

@@ -177,9 +177,11 @@ class SchemaWriter : public Fields {
         if (member.key == "required") item.set("required", member.value);
       }
     }
+    Value single = item;
     schema.set("items", std::move(item));
     resize(0);
-    add(info, std::move(schema));
+    add(info,
+        info.one_too ? one_of("anyOf", std::move(schema), std::move(single)) : std::move(schema));
     return false;
   }
 
@@ -314,6 +316,10 @@ class Explainer : public Fields {
     Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
     visit(child);
     return false;
+  }
+  bool maybe_nested(const FieldInfo& info, bool has_value,
+                    const std::function<void(Fields&)>& visit) override {
+    return has_value && nested(info, visit);
   }
   bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
     return nested(info, visit);

@@ -77,6 +77,13 @@ bool is_scalar(const Value& value) {
   return !value.is(Kind::array) && !value.is(Kind::object);
 }
 
+// A row of a table: an object of scalars, and several of them.
+bool is_row(const Value& value) {
+  return value.is(Kind::object) && value.members.size() > 1 &&
+         std::all_of(value.members.begin(), value.members.end(),
+                     [](const Member& member) { return is_scalar(member.value); });
+}
+
 std::string quoted_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -96,6 +103,9 @@ std::string quoted_string(std::string_view text) {
 }
 
 constexpr std::size_t kLineLength = 90;
+constexpr std::size_t kRowLength = 240;  // a table is easier to read in long lines than in columns
+
+void write_item(const Value& item, int indent, int depth, std::string& out);
 
 void write(const Value& value, int indent, int depth, std::string& out) {
   const auto line = [&](int level) {
@@ -124,7 +134,7 @@ void write(const Value& value, int indent, int depth, std::string& out) {
     for (std::size_t i = 0; i < value.items.size(); ++i) {
       if (i > 0) out += indent < 0 ? ", " : ",";
       line(depth + 1);
-      write(value.items[i], indent, depth + 1, out);
+      write_item(value.items[i], indent, depth + 1, out);
     }
     if (!value.items.empty()) line(depth);
     out += ']';
@@ -139,6 +149,18 @@ void write(const Value& value, int indent, int depth, std::string& out) {
     if (!value.members.empty()) line(depth);
     out += '}';
   }
+}
+
+void write_item(const Value& item, int indent, int depth, std::string& out) {
+  if (indent >= 0 && is_row(item)) {
+    std::string flat;
+    write(item, -1, 0, flat);
+    if (flat.size() + static_cast<std::size_t>(indent * depth) <= kRowLength) {
+      out += flat;
+      return;
+    }
+  }
+  write(item, indent, depth, out);
 }
 
 std::optional<std::size_t> find_index(const std::string& token) {

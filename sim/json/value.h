@@ -97,7 +97,8 @@ const Value* find(const Value& root, std::string_view pointer);
 // or a scalar stands in the way.
 bool set(Value& root, std::string_view pointer, Value value);
 
-// Deterministic text. indent < 0: one line. Arrays of scalars stay on one line where they fit.
+// Deterministic text. indent < 0: one line. Arrays of scalars, and objects of scalars in an array
+// (the rows of a table), stay on one line where they fit.
 std::string to_text(const Value& value, int indent = 2);
 
 }  // namespace trainyard::json

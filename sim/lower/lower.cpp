@@ -81,6 +81,7 @@ class Lowering {
     return ranks_.coordinate(Rank(static_cast<std::uint32_t>(rank)), Axis::pipeline);
   }
   void estimate_kernels();
+  std::vector<std::uint16_t> weights() const;
   void colour_ranks();
   void colour_links();
   void add_groups(CollectivePort port);
@@ -126,6 +127,19 @@ class Lowering {
 void Lowering::estimate_kernels() {
   for (const Kernel& kernel : plan_.kernels)
     result_.kernels.push_back(compute_.time(kernel));
+}
+
+// By StepPlan::kernels; nothing if all kernels are alike.
+std::vector<std::uint16_t> Lowering::weights() const {
+  if (options_.gemm_weight == 1 && options_.memory_bound_weight == 1) return {};
+  std::vector<std::uint16_t> weights;
+  for (const Kernel& kernel : plan_.kernels) {
+    const bool memory_bound = std::holds_alternative<MemoryBound>(kernel);
+    const double weight = memory_bound ? options_.memory_bound_weight : options_.gemm_weight;
+    TRAINYARD_CHECK(weight >= 0 && weight <= 8, "a kernel of weight {}", weight);
+    weights.push_back(static_cast<std::uint16_t>(weight * kFullWeight + 0.5));
+  }
+  return weights;
 }
 
 void Lowering::colour_ranks() {
@@ -273,6 +287,7 @@ void Lowering::make_actors() {
         const double load = plan_.routed[k] ? pace.expert_load : 1;
         table->kernel.push_back(to_duration(result_.kernels[k].time * (pace.slowdown * load)));
       }
+      table->weight = weights();
       own = table.get();
       result_.times.push_back(std::move(table));
     }

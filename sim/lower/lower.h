@@ -21,6 +21,8 @@ struct LowerOptions {
   std::vector<Straggler> stragglers;
   std::vector<double> expert_load;  // ParallelPlan::expert_load
   Duration launch{};                // host time per kernel launch
+  // How much kernels mind multiprocessors that communication holds; 1: in proportion.
+  double gemm_weight = 1, memory_bound_weight = 1;
 };
 
 // Ranks that behave alike.

@@ -391,6 +391,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.seed = sections.simulation.seed;
   assemble_experts(scenario, sections.parallelism, findings);
   scenario.profile = find_profile(sections.cluster, document, configs, findings);
+  scenario.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;
   assemble_stragglers(scenario, sections.perturbations, findings);
   scenario.fidelity = sections.simulation.fidelity;
   scenario.exploit_symmetry = sections.simulation.exploit_symmetry;

@@ -43,6 +43,7 @@ void visit_fields(json::Fields& f, GpuSection& s) {
   describe_preset(f);
   GpuSpec& gpu = s.spec;
   f.field("name", gpu.name, optional, "By which a profile recognises it.");
+  f.accepted("device_names", "As drivers call it, by which a measurement finds the preset.");
   f.field("memory", gpu.memory, required, positive, "Capacity of device memory.");
   f.field("memory_bandwidth", gpu.memory_bandwidth, required, positive, "Of device memory.");
   PeakSection peak{gpu};
@@ -133,6 +134,8 @@ void visit_fields(json::Fields& f, ClusterSection& s) {
   f.field(
       "calibration", s.calibration, optional,
       "Profile: a name of configs/profiles or a path; \"none\": datasheets. Default: the GPU's.");
+  f.field("calibration_of_other_gpu", s.calibration_of_other_gpu, optional,
+          "Accept a profile that was made on another GPU; every estimate is then extrapolated.");
 }
 
 }  // namespace trainyard

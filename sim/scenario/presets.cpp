@@ -6,7 +6,9 @@
 #include <system_error>
 
 #include "sim/json/parse.h"
+#include "sim/json/reader.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/sections.h"
 #include "sim/scenario/sources.h"
 
 namespace trainyard {
@@ -30,6 +32,14 @@ std::string spelled(const fs::path& folder) {
   return near.empty() || *near.begin() == ".." ? folder.string() : near.string();
 }
 
+bool lists_device(const json::Value& preset, const std::string& device) {
+  const json::Value* names = preset.find("device_names");
+  return names != nullptr &&
+         std::any_of(names->items.begin(), names->items.end(), [&](const json::Value& name) {
+           return name.is(json::Kind::string) && name.text == device;
+         });
+}
+
 }  // namespace
 
 std::string configs_folder(const std::string& from) {
@@ -51,6 +61,20 @@ std::string shipped_configs() {
   std::error_code code;
   const fs::path source = TRAINYARD_CONFIGS_DIR;
   return fs::is_directory(source, code) ? spelled(source) : "";
+}
+
+std::optional<GpuSpec> gpu_of_device(const std::string& configs, const std::string& device_name) {
+  for (const std::string& name : preset_names(configs, "gpus")) {
+    std::vector<Diagnostic> ignored;  // a broken preset is reported when it is used
+    const json::Value preset = json::parse_file(preset_path(configs, "gpus", name), ignored);
+    if (!lists_device(preset, device_name)) continue;
+    GpuSection section;
+    std::vector<Diagnostic> diagnostics = std::move(ignored);
+    json::read_object(preset, "", section, diagnostics);
+    if (!diagnostics.empty()) throw ScenarioError(std::move(diagnostics));
+    return section.spec;
+  }
+  return std::nullopt;
 }
 
 std::vector<Preset> list_presets(const std::string& configs) {

@@ -35,6 +35,7 @@ struct Scenario {
   std::string network_name;  // preset or file; may be empty
   ClusterSpec cluster;
   std::string profile;  // path of the profile file; empty: datasheets and closed forms
+  bool profile_of_other_gpu = false;  // a profile of another GPU is accepted, as extrapolated
   TrainingRecipe recipe;
   ParallelPlan plan;
   std::vector<Straggler> stragglers;  // one per slow rank, by rank
@@ -76,6 +77,10 @@ struct Preset {
 
 // All presets of a configs folder and of the network builders, by kind and name.
 std::vector<Preset> list_presets(const std::string& configs);
+
+// The GPU preset of a configs folder that lists this name of a device, as the driver says it
+// ("NVIDIA H200"). Throws ScenarioError if that preset is wrong.
+std::optional<GpuSpec> gpu_of_device(const std::string& configs, const std::string& device_name);
 
 // The folder that holds models/, gpus/, servers/, clusters/ and profiles/: $TRAINYARD_CONFIGS, else
 // the nearest configs/ upwards from `from` (a file or a folder), else the one of the source tree.

@@ -79,6 +79,7 @@ struct ClusterSection {
   ServerSection node;
   FabricSection fabric;
   std::string calibration;
+  bool calibration_of_other_gpu = false;
 };
 
 struct PrecisionSection {

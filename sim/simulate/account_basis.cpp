@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 
@@ -14,6 +15,35 @@ double& at(Totals& totals, Basis basis) {
   return totals[static_cast<std::size_t>(basis)];
 }
 
+// Predicted seconds, and those of them that lie beyond what a law was fitted on.
+struct Account {
+  Totals totals{};
+  std::map<std::pair<std::string, std::string>, double> beyond;  // by what, why
+
+  template <class What>
+  void add(double seconds, Basis basis, const std::string& why, const What& what) {
+    at(totals, basis) += seconds;
+    if (basis == Basis::extrapolated && seconds > 0) beyond[{what(), why}] += seconds;
+  }
+};
+
+// Kernels that share a law and a reason are told apart only by a size that the reason does not
+// name.
+std::string name_of(const Kernel& kernel) {
+  if (const auto* memory = std::get_if<MemoryBound>(&kernel)) return std::string(name(memory->op));
+  if (const auto* convolution = std::get_if<Convolution>(&kernel))
+    return fmt::format("convolution {}", name(convolution->dtype));
+  return to_text(kernel);
+}
+
+std::string name_of(const TransferEstimate& estimate) {
+  const GroupShape& shape = estimate.shape;
+  if (estimate.point_to_point)
+    return fmt::format("message {}", shape.servers == 1 ? "inside a server" : "between servers");
+  return fmt::format("{}, {} ranks on {} server{}", name(estimate.spec.kind), shape.ranks,
+                     shape.servers, shape.servers == 1 ? "" : "s");
+}
+
 std::vector<std::uint64_t> calls_of_blocks(const Program& program) {
   std::vector<std::uint64_t> calls(program.blocks.size(), 0);
   for (const Call& call : program.calls)
@@ -22,8 +52,9 @@ std::vector<std::uint64_t> calls_of_blocks(const Program& program) {
 }
 
 // Seconds of each kernel and of each transfer over one run of the stage's program, by basis.
-void add_program(const Lowered& lowered, const RankClass& rank_class, const Program& program,
-                 Totals& totals) {
+void add_program(const Step& step, const RankClass& rank_class, const Program& program,
+                 Account& account) {
+  const Lowered& lowered = step.lowered;
   const Actor& actor = lowered.machine.actors[rank_class.actor];
   const std::vector<std::uint64_t> calls = calls_of_blocks(program);
   for (std::size_t b = 0; b < program.blocks.size(); ++b) {
@@ -32,8 +63,10 @@ void add_program(const Lowered& lowered, const RankClass& rank_class, const Prog
       if (op.kind == OpKind::compute) {
         const Segment& segment = program.segments[op.subject];
         for (std::uint32_t k = 0; k < segment.kernels; ++k) {
-          const Estimate& estimate = lowered.kernels[program.kernels[segment.first_kernel + k]];
-          at(totals, estimate.basis) += times * estimate.time.count() * rank_class.slowdown;
+          const std::uint32_t kernel = program.kernels[segment.first_kernel + k];
+          const Estimate& estimate = lowered.kernels[kernel];
+          account.add(times * estimate.time.count() * rank_class.slowdown, estimate.basis,
+                      estimate.reach, [&] { return name_of(step.plan.kernels[kernel]); });
         }
         continue;
       }
@@ -42,10 +75,11 @@ void add_program(const Lowered& lowered, const RankClass& rank_class, const Prog
           op.kind == OpKind::collective
               ? lowered.machine.communicators[actor.communicators[op.port]].transfers
               : lowered.machine.channels[actor.channels[op.port]].transfers;
-      const MessageTerms& terms = lowered.transfers[table][op.subject].terms;
+      const TransferEstimate& estimate = lowered.transfers[table][op.subject];
+      const MessageTerms& terms = estimate.terms;
       double seconds = terms.latency.count();
       if (terms.wire_bytes > Bytes(0)) seconds += (terms.wire_bytes / terms.bandwidth).count();
-      at(totals, terms.basis) += times * seconds;
+      account.add(times * seconds, terms.basis, terms.reach, [&] { return name_of(estimate); });
     }
   }
 }
@@ -80,7 +114,7 @@ void note_kernel(const Profile& profile, const Kernel& kernel, const Estimate& e
     notes.add(fmt::format("memory-bound: {}", name(memory->op)),
               used != nullptr ? used->from : none, estimate.basis);
   } else if (std::holds_alternative<Attention>(kernel)) {
-    notes.add("fused attention", profile.attention ? profile.attention->from : none,
+    notes.add("fused attention", profile.attention.empty() ? none : profile.attention.front().from,
               estimate.basis);
   } else {
     notes.add("convolution", profile.convolution.empty() ? none : profile.convolution.front().from,
@@ -94,14 +128,13 @@ void note_transfer(const Profile* profile, const TransferEstimate& estimate, Not
   from.source = "closed form of ring and tree on datasheet bandwidths";
   std::string what;
   if (estimate.point_to_point) {
-    what = fmt::format("message {}", shape.servers == 1 ? "inside a server" : "between servers");
+    what = name_of(estimate);
     if (profile != nullptr) {
       for (const PointToPointLaw& law : profile->point_to_point)
         if (law.same_server == (shape.servers == 1)) from = law.from;
     }
   } else {
-    what = fmt::format("{}, {} ranks on {} server{}", name(estimate.spec.kind), shape.ranks,
-                       shape.servers, shape.servers == 1 ? "" : "s");
+    what = name_of(estimate);
     // Between servers the closed form adds to what a law says of one server.
     const CollectiveLaw* law = nullptr;
     if (profile != nullptr) {
@@ -117,20 +150,32 @@ void note_transfer(const Profile* profile, const TransferEstimate& estimate, Not
   notes.add(what, from, estimate.terms.basis);
 }
 
+void note_extrapolations(const Account& account, double sum, StepReport& report) {
+  for (const auto& [key, seconds] : account.beyond)
+    report.extrapolated.push_back({key.first, key.second, seconds / sum});
+  std::stable_sort(
+      report.extrapolated.begin(), report.extrapolated.end(),
+      [](const Extrapolation& a, const Extrapolation& b) { return a.fraction > b.fraction; });
+}
+
 }  // namespace
 
 void account_basis(const Job& job, const Step& step, StepReport& report) {
-  Totals totals{};
+  Account account;
   for (const RankClass& rank_class : step.lowered.classes) {
     const StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
-    add_program(step.lowered, rank_class, stage.program, totals);
+    add_program(step, rank_class, stage.program, account);
   }
+  const Totals& totals = account.totals;
   double sum = 0;
   for (const double seconds : totals)
     sum += seconds;
   for (std::size_t b = 0; b < totals.size(); ++b) {
     if (totals[b] > 0) report.basis.push_back({static_cast<Basis>(b), totals[b] / sum});
   }
+
+  note_extrapolations(account, sum, report);
+  if (job.profile) report.calibration = job.profile->calibration;
 
   Notes notes;
   const Profile none;

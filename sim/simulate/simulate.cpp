@@ -18,15 +18,22 @@ Job job_of(const Scenario& scenario) {
   if (scenario.profile.empty()) return job;
   job.profile = read_profile(scenario.profile);
   const std::string& gpu = job.cluster.server.gpu.name;
-  if (job.profile->gpu != gpu) {
+  if (job.profile->gpu == gpu) return job;
+  if (!scenario.profile_of_other_gpu) {
     Diagnostic mismatch;
     mismatch.at.file = scenario.file;
     mismatch.pointer = "/cluster/calibration";
     mismatch.message = fmt::format("profile '{}' was made on {}, the cluster has {}",
                                    job.profile->name, job.profile->gpu, gpu);
-    mismatch.hint = "name a profile of that GPU, or leave the key out to use datasheets";
+    mismatch.hint =
+        "name a profile of that GPU, leave the key out to use datasheets, or set "
+        "cluster.calibration_of_other_gpu to use it as an extrapolation";
     throw ScenarioError({mismatch});
   }
+  job.profile = for_other_gpu(std::move(*job.profile));
+  job.warnings.push_back(fmt::format(
+      "profile {} was made on {}, the cluster has {}: every estimate is an extrapolation",
+      job.profile->name, job.profile->gpu, gpu));
   return job;
 }
 
@@ -41,6 +48,8 @@ Simulation simulate(const Scenario& scenario, const SimulateOptions& options) {
   simulation.report.name = scenario.variant.empty() ? scenario.name : scenario.variant;
   simulation.report.label = scenario.label;
   simulation.report.description = scenario.description;
+  for (const std::string& warning : job.warnings)
+    simulation.report.warnings.push_back(warning);
   for (const Diagnostic& warning : scenario.warnings)
     simulation.report.warnings.push_back(to_text(warning));
   if (options.timeline) simulation.timeline = timeline(*step, options.timeline_ranks);

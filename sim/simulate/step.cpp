@@ -41,13 +41,17 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   std::optional<Topology> topology;
   if (job.fidelity == Fidelity::flow) topology.emplace(job.cluster);
   const RankGrids ranks = rank_grids(job.plan);
+  const OverlapLaw overlap =
+      job.profile && job.profile->overlap ? *job.profile->overlap : OverlapLaw{};
   const auto lowered = [&](const StepPlan& plan) {
     return lower(plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
                  {.fidelity = job.fidelity,
                   .fold = !options.unfold,
                   .stragglers = job.stragglers,
                   .expert_load = job.plan.expert_load,
-                  .launch = job.profile ? to_duration(job.profile->launch) : Duration(0)});
+                  .launch = job.profile ? to_duration(job.profile->launch) : Duration(0),
+                  .gemm_weight = overlap.gemm,
+                  .memory_bound_weight = overlap.memory_bound});
   };
   PipelineEstimate estimate;
   if (needs_times(job.plan)) {

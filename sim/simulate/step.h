@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/network.h"
 #include "sim/cost/profile.h"
@@ -26,6 +27,7 @@ struct Job {
   std::optional<Profile> profile;  // none: datasheet and closed forms
   std::vector<Straggler> stragglers;
   Fidelity fidelity = Fidelity::closed_form;
+  std::vector<std::string> warnings;  // what the report must say of these values
 };
 
 struct Step {

@@ -11,6 +11,7 @@
 
 #include "sim/base/basis.h"
 #include "sim/base/units.h"
+#include "sim/cost/calibration.h"
 
 namespace trainyard {
 
@@ -71,6 +72,13 @@ struct SourceNote {
   Basis basis;
 };
 
+// What is predicted beyond what a law was fitted on, and how.
+struct Extrapolation {
+  std::string what;     // "gemm bf16 8192x128256x16384", "all-reduce of 2 GiB, 8 ranks"
+  std::string why;      // "n is beyond the 65536 fitted"
+  double fraction = 0;  // of the predicted time
+};
+
 struct StepReport {
   std::string name, label, description;
   int world_size = 0;
@@ -101,6 +109,8 @@ struct StepReport {
   MemoryReport memory;
   std::vector<BasisShare> basis;
   std::vector<SourceNote> sources;
+  std::vector<Extrapolation> extrapolated;  // largest first
+  std::optional<Calibration> calibration;   // of the profile, if `trainyard fit` made it
   std::string profile, fidelity;
   std::uint64_t events = 0, ops = 0;
   int classes = 0;

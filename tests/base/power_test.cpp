@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "sim/base/random.h"
@@ -24,4 +25,17 @@ TEST_CASE("powers that are exact come out exact") {
   CHECK(power(2, 10) == 1024);
   CHECK(power(3, 0) == 1);
   CHECK(power(7.25, 1) == 7.25);
+}
+
+TEST_CASE("a binary logarithm is exact for powers of two and agrees with libm otherwise") {
+  for (int e = -60; e <= 62; ++e)
+    CHECK(trainyard::binary_log(std::ldexp(1.0, e)) == e);
+  double last = -1;
+  for (int i = 1; i < 20000; ++i) {
+    const double x = 1 + 0.37 * i;
+    const double log = trainyard::binary_log(x);
+    REQUIRE(std::abs(log - std::log2(x)) <= 1e-15 * std::max(1.0, log) + 1e-15);
+    REQUIRE(log > last);
+    last = log;
+  }
 }

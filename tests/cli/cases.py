@@ -10,6 +10,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -138,6 +139,67 @@ def checks(folder):
     out, err = expect(3, "check", SMALL, "absent.json", SMALL)
     require_equal(out, f"{SMALL}: OK\n" * 2, "standard output")
     require("absent.json" in err, err)
+
+
+def synthetic_samples():
+    """GEMMs and adds of an imaginary run of an A100, exactly as a simple law has them."""
+    lines = [{"kind": "machine", "date": "2026-01-01", "gpus": [{"name": "NVIDIA A100-SXM4-80GB"}]}]
+    for m in (256, 1024, 4096, 16384):
+        for n in (512, 1536, 4096, 12288):
+            for k in (512, 2048, 8192):
+                time_us = 6 + 2e6 * m * n * k / (0.7 * 312e12) + 2e6 * (m * k + k * n + m * n) / (0.8 * 2039e9)
+                for dtype in ("fp16", "bf16"):
+                    lines.append({"kind": "gemm", "dtype": dtype, "m": m, "n": n, "k": k, "time_us": time_us})
+    for power in range(16, 31):
+        lines.append({"kind": "memory", "op": "elementwise", "variant": "add", "read_bytes": 2 ** power,
+                      "written_bytes": 2 ** power, "time_us": 2 + 2e6 * 2 ** power / (0.9 * 2039e9)})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@case
+def fits_and_runs(folder):
+    """Samples become a profile and a page, and a scenario runs with that profile"""
+    samples = os.path.join(folder, "samples.jsonl")
+    with open(samples, "w") as file:
+        file.write(synthetic_samples())
+    profile = os.path.join(folder, "mine.json")
+    out, err = expect(0, "fit", "samples.jsonl", "-o", "mine.json", "--name", "mine", cwd=folder)
+    require("gemm fp16" in out and "MAPE" in out, out)
+    require_equal(err, "", "standard error")
+    require_equal(sorted(os.listdir(folder)), ["mine.html", "mine.json", "samples.jsonl"], "files")
+    with open(profile) as file:
+        fitted = json.load(file)
+    law = next(law for law in fitted["gemm"] if law["dtype"] == "fp16")
+    require(abs(law["compute_efficiency"] - 0.7) < 0.01, law)
+    require(law["exponent"] < 1.05, law)
+    _, err = expect(4, "fit", "samples.jsonl", "-o", "mine.json", cwd=folder)
+    require_one_line(err, "mine.json: exists", "--force")
+    again, _ = expect(0, "fit", "samples.jsonl", "-o", "mine.json", "--force", "--json", cwd=folder)
+    require(json.loads(again)["gpu"] == "a100-sxm4-80gb", again)
+    configs = os.path.join(HERE, "..", "..", "configs")
+    with open(os.path.join(configs, "scenarios", "gpt3-175b-1024xa100.json")) as file:
+        require("a100" in file.read(), "a scenario of A100s")
+    out, err = expect(0, "run", os.path.join(configs, "scenarios", "gpt3-175b-1024xa100.json"),
+                      "--set", "/cluster/calibration=" + json.dumps(profile), "--json", cwd=folder)
+    require("interpolated" in out, out)
+
+
+@case
+def refuses_bad_samples(folder):
+    """Samples of an unknown GPU, with mistakes or without a name for the profile are refused"""
+    with open(os.path.join(folder, "s.jsonl"), "w") as file:
+        file.write(synthetic_samples().replace("A100-SXM4-80GB", "Imaginary 1"))
+    _, err = expect(3, "fit", "s.jsonl", "-o", "p.json", cwd=folder)
+    require_one_line(err, "no preset is known for 'NVIDIA Imaginary 1'", "--gpu")
+    _, err = expect(2, "fit", "s.jsonl", "-o", "p.json", "--gpu", "imaginary", cwd=folder)
+    require_one_line(err, "no GPU is called 'imaginary'", "a100-sxm4-80gb")
+    _, err = expect(2, "fit", "s.jsonl", "-o", "profile", cwd=folder)
+    require_one_line(err, "write -o NAME.json")
+    with open(os.path.join(folder, "s.jsonl"), "a") as file:
+        file.write('{"kind": "gemm", "m": 1}\n')
+    _, err = expect(3, "fit", "s.jsonl", "-o", "p.json", "--gpu", "a100-sxm4-80gb", cwd=folder)
+    require("s.jsonl:113:1: error: /dtype: is missing" in err, err)
+    require_equal(os.listdir(folder), ["s.jsonl"], "files after errors")
 
 
 @case
@@ -338,6 +400,21 @@ def explains(folder):
 
 
 @case
+def profile_of_other_gpu(folder):
+    """A profile of another GPU is refused, or accepted as an extrapolation that the report warns of"""
+    words = ["run", SMALL, "--variant", "data", "--json", "--set", "cluster.calibration=v100-sxm2-32gb"]
+    _, err = expect(3, *words)
+    require("/cluster/calibration" in err and "v100-sxm2-32gb" in err, err)
+    require("cluster.calibration_of_other_gpu" in err, err)
+    out, _ = expect(0, *words, "--set", "cluster.calibration_of_other_gpu=true")
+    result = json.loads(out)
+    require_equal(result["basis"]["measured"] + result["basis"]["interpolated"], 0, "basis")
+    require(result["extrapolated"], "nothing is extrapolated")
+    require("of the predicted time is extrapolated: " in result["warnings"][0], result["warnings"])
+    require("made on v100-sxm2-32gb, the cluster has test-gpu" in result["warnings"][1], result["warnings"])
+
+
+@case
 def lists_presets(folder):
     """Every preset that is listed can be shown"""
     out, _ = expect(0, "presets")
@@ -390,6 +467,187 @@ def helps(folder):
     require(re.fullmatch(r"trainyard \d+\.\d+\.\d+\n", out), out)
 
 
+def with_probe(folder, script):
+    """The program in a folder of its own, with `script` as the probe beside it (None: with none)."""
+    program = os.path.join(folder, "bin", "trainyard")
+    os.makedirs(os.path.dirname(program))
+    try:
+        os.link(PROGRAM, program)
+    except OSError:
+        shutil.copy(PROGRAM, program)
+    if script is not None:
+        probe = os.path.join(folder, "bin", "trainyard-probe")
+        with open(probe, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n" + script)
+        os.chmod(probe, 0o755)
+    return program
+
+
+def gemm_samples():
+    """What a probe might write of a GPU that no preset describes, with one law behind it."""
+    gpu = {"name": "NVIDIA Test 1", "compute_capability": "8.0", "multiprocessors": 108,
+           "memory_bytes": 80 << 30, "l2_bytes": 40 << 20, "memory_bus_bits": 5120, "memory_clock_mhz": 1593,
+           "clock_mhz": 1410}
+    lines = [{"kind": "machine", "gpus": [gpu], "date": "2025-05-01T00:00:00Z"}]
+    for m in (128, 512, 1000, 2048, 8192):
+        for n in (256, 1024, 4096, 12288):
+            for k in (128, 768, 4096, 10240):
+                lines.append({"kind": "gemm", "dtype": "bf16", "m": m, "n": n, "k": k, "batch": 1, "layout": "TN",
+                              "time_us": 4 + 2e-6 * m * n * k / 250, "spread": 0.01, "repeats": 9})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@case
+def calibrates(folder):
+    """calibrate runs the probe beside the program, appends its samples and writes profile, page and server"""
+    with open(os.path.join(folder, "measured"), "w", encoding="utf-8") as file:
+        file.write(gemm_samples())
+    program = with_probe(folder, f'echo "$@" > {folder}/words\ncat {folder}/measured >> "$2"\necho busy >&2\n')
+    done = run(program, "calibrate", "-o", "out/box.json", "--quick", "--suite", "gemm", "--budget", "9", cwd=folder)
+    require_equal(done.returncode, 0, f"exit code; {done.stderr.decode()}")
+    require(b"busy\n" in done.stderr, "what the probe says is not passed on")
+    out = tree(os.path.join(folder, "out"))
+    require_equal(sorted(out), ["box.html", "box.json", "box.samples.jsonl", "box.server.json"], "files")
+    with open(os.path.join(folder, "words"), encoding="utf-8") as file:
+        require_equal(file.read().split(), ["--output", "out/box.samples.jsonl", "--suite", "gemm", "--budget", "9",
+                                            "--quick"], "words for the probe")
+    require(json.loads(out["box.json"])["gemm"], "no law")
+    server = json.loads(out["box.server.json"])
+    require_equal(server["gpu"]["multiprocessors"], 108, "multiprocessors")
+    # The server is one that a scenario can name.
+    for kind in ("models", "servers"):
+        os.makedirs(os.path.join(folder, "configs", kind))
+    with open(os.path.join(folder, "configs/servers/box.json"), "wb") as file:
+        file.write(out["box.server.json"])
+    with open(SMALL, encoding="utf-8") as file:
+        scenario = json.load(file)
+    scenario["cluster"] = {"nodes": 1, "node": {"preset": "box"}, "calibration": "out/box.json"}
+    for key in ("variants", "baseline", "parallelism"):
+        scenario.pop(key, None)
+    with open(os.path.join(folder, "mine.json"), "w", encoding="utf-8") as file:
+        json.dump(scenario, file)
+    text, err = expect(0, "check", "mine.json", cwd=folder)
+    require_equal((text, err), ("mine.json: OK\n", ""), "check")
+    # Nobody's profile is replaced unasked; with --force the samples of both runs are fitted.
+    done = run(program, "calibrate", "-o", "out/box.json", cwd=folder)
+    require_equal(done.returncode, 4, "exit code")
+    require_one_line(done.stderr.decode(), "exists", "--force")
+    done = run(program, "calibrate", "-o", "out/box.json", "--force", "--json", cwd=folder)
+    require_equal(done.returncode, 0, done.stderr.decode())
+    json.loads(done.stdout)
+    require_equal(tree(folder)["out/box.samples.jsonl"], out["box.samples.jsonl"] * 2, "samples")
+
+
+@case
+def says_that_nothing_can_be_measured(folder):
+    """calibrate without probes, or with probes that find no device, ends with 4 and leaves nothing"""
+    program = with_probe(folder, None)
+    done = run(program, "calibrate", "-o", "out/box.json", cwd=folder)
+    require_equal(done.returncode, 4, "exit code")
+    require_one_line(done.stderr.decode(), "no probes", "nvcc", "trainyard fit")
+    require_equal(os.listdir(folder), ["bin"], "files")
+    script = "echo 'trainyard-probe: no CUDA device was found' >&2\nexit 4\n"
+    os.mkdir(os.path.join(folder, "second"))
+    program = with_probe(os.path.join(folder, "second"), script)
+    done = run(program, "calibrate", "-o", "out/box.json", cwd=folder)
+    require_equal(done.returncode, 4, "exit code")
+    require_equal(done.stderr, b"trainyard-probe: no CUDA device was found\n", "standard error")
+    require_equal(sorted(os.listdir(folder)), ["bin", "second"], "files")
+    for words, part in ((["-o", "box"], "NAME.json"), (["-o", ".json"], "NAME.json"), (["--suit", "a"], "--suite")):
+        done = run(program, "calibrate", *words, cwd=folder)
+        require_equal(done.returncode, 2, f"exit code of {words}")
+        require_one_line(done.stderr.decode(), part)
+
+
+@case
+def passes_signals_to_the_probe(folder):
+    """A signal ends the probe first, and calibrate after it; what was measured is kept"""
+    script = ("trap 'echo kept >> \"$out\"; exit 130' INT\ntrap 'echo kept >> \"$out\"; exit 143' TERM\n"
+              'out=$2\necho begun >> "$out"\nwhile :; do sleep 0.05; done\n')
+    program = with_probe(folder, script)
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        samples = os.path.join(folder, f"out{code}", "box.samples.jsonl")
+        process = subprocess.Popen([program, "calibrate", "-o", f"out{code}/box.json"], cwd=folder, env=ENVIRONMENT,
+                                   stdin=subprocess.DEVNULL)
+        try:
+            for _ in range(400):
+                if os.path.exists(samples) and os.path.getsize(samples) > 0:
+                    break
+                time.sleep(0.05)
+            require_equal(process.poll(), None, "the probe is still running; exit code")
+            process.send_signal(number)
+            require_equal(process.wait(timeout=20), code, "exit code")
+        finally:
+            process.kill()
+            process.wait()
+        require_equal(tree(os.path.dirname(samples)), {"box.samples.jsonl": b"begun\nkept\n"}, "files")
+
+
+RECORDED = os.path.join(HERE, "..", "calibrate", "recorded")
+
+
+@case
+def imports(folder):
+    """import makes samples of a log, on standard output or in a file that appears whole"""
+    log = os.path.join(RECORDED, "h100-all-reduce.txt")
+    out, err = expect(0, "import", "nccl-tests", log, "--collective", "all-reduce")
+    lines = [json.loads(line) for line in out.splitlines()]
+    require_equal([line["kind"] for line in lines], ["machine"] + ["collective"] * 6, "kinds")
+    require_equal(len(lines[0]["gpus"]), 8, "GPUs")
+    require_equal(lines[-1]["time_us"], 62648, "time")
+    require_equal(err, "", "standard error")
+    words = ("import", "nccl-tests", log, "--collective", "all-reduce", "-o", "s.jsonl")
+    expect(0, *words, cwd=folder)
+    with open(os.path.join(folder, "s.jsonl"), encoding="utf-8") as file:
+        require_equal(file.read(), out, "file")
+    _, err = expect(4, *words, cwd=folder)
+    require_one_line(err, "s.jsonl", "--force")
+    expect(0, *words, "--force", cwd=folder)
+    require_equal(os.listdir(folder), ["s.jsonl"], "files")
+
+
+@case
+def imports_links(folder):
+    """import smi-topo and nvbandwidth ask for the GPU's name, which their files do not have"""
+    path = os.path.join(folder, "topo.txt")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n")
+    _, err = expect(3, "import", "smi-topo", path)
+    require("--gpu" in err, err)
+    out, _ = expect(0, "import", "smi-topo", path, "--gpu", "NVIDIA A40")
+    require_equal(json.loads(out)["nvlinks"], [[0, 4], [4, 0]], "links")
+    test = {"name": "device_to_host_memcpy_ce", "status": "Passed",
+            "bandwidth_description": "bandwidth (GB/s)", "bandwidth_matrix": [["8.388608"]]}
+    path = os.path.join(folder, "bandwidth.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"nvbandwidth": {"testcases": [test]}}, file)
+    out, _ = expect(0, "import", "nvbandwidth", path, "--gpu", "NVIDIA A40", "--buffer", "8MiB")
+    require_equal(json.loads(out.splitlines()[1])["time_us"], 1000, "time")
+    _, err = expect(2, "import", "nvbandwidth", path, "--gpu", "NVIDIA A40", "--buffer", "8")
+    require_one_line(err, "--buffer")
+
+
+@case
+def refuses_bad_logs(folder):
+    """A log that cannot be right ends with 3, with the line of every mistake, and writes nothing"""
+    with open(os.path.join(RECORDED, "h100-all-reduce.txt"), encoding="utf-8") as file:
+        text = file.read()
+    path = os.path.join(folder, "log.txt")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text.replace("27.37", "72.37").replace("4029.40", "nan"))
+    words = ("import", "nccl-tests", path, "--collective", "all-reduce", "-o", "s.jsonl")
+    out, err = expect(3, *words, cwd=folder)
+    require_equal(re.findall(rf"^{re.escape(path)}:(\d+):", err, re.M), ["18", "19"], "lines")
+    require_equal(out, "", "standard output")
+    require_equal(os.listdir(folder), ["log.txt"], "files")
+    expect(3, "import", "nccl-tests", "absent.txt")
+    expect(3, "import", "nccl-tests", folder)
+    _, err = expect(2, "import", "nccl-tets", path)
+    require_one_line(err, "did you mean 'nccl-tests'?")
+    _, err = expect(2, "import", "nccl-tests", path, "--collective", "allreduce")
+    require_one_line(err, "--collective")
+
+
 @case
 def small_stack(folder):
     """A stack of 256 KiB is enough"""
@@ -399,11 +657,11 @@ def small_stack(folder):
 
 @case
 def calls_nothing_outside(folder):
-    """The program cannot open a socket, start a process or load code"""
+    """The program cannot open a socket or load code, and starts a process in one way only"""
     done = run("/usr/bin/nm", "-D", "--undefined-only", PROGRAM)
     names = {line.split()[-1].split("@")[0] for line in done.stdout.decode().splitlines()}
     require(len(names) > 20, done.stderr.decode())
-    forbidden = {"socket", "connect", "getaddrinfo", "system", "popen", "dlopen", "fork", "vfork", "posix_spawn"}
+    forbidden = {"socket", "connect", "getaddrinfo", "system", "popen", "dlopen", "fork", "vfork", "posix_spawnp"}
     found = sorted(name for name in names if name in forbidden or name.startswith("exec"))
     require_equal(found, [], "functions")
 

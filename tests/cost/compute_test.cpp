@@ -194,8 +194,11 @@ TEST_CASE("tensors in the L2 move faster, without a step in time") {
 
 TEST_CASE("fused attention takes its FLOPs at the reached share of the peak") {
   Profile fused = profile();
-  fused.attention = AttentionLaw{0.7, 0.6, {}};
-  fused.attention->from.basis = Basis::analytic;
+  AttentionLaw law;
+  law.forward = 0.7;
+  law.backward = 0.6;
+  law.from.basis = Basis::analytic;
+  fused.attention = {law};
   Attention attention{.batch = 2,
                       .heads = 16,
                       .kv_heads = 4,

@@ -78,8 +78,8 @@ TEST_CASE("a profile of every kind of law is read") {
   CHECK(p.gemm[0].from.source == "a paper");
   CHECK(p.gemm[0].from.basis == Basis::interpolated);
   CHECK(p.batched_gemm_efficiency == 0.6);
-  REQUIRE(p.attention);
-  CHECK(p.attention->backward == 0.6);
+  REQUIRE(p.attention.size() == 1);  // an object stands for a list of one
+  CHECK(p.attention[0].backward == 0.6);
   CHECK(p.convolution.at(0).weight_gradient == 0.9);
   CHECK(p.memory.at(0).op == MemoryOp::rms_norm);
   CHECK(p.memory.at(0).l2_speedup == 2);
@@ -95,7 +95,7 @@ TEST_CASE("a profile of every kind of law is read") {
 TEST_CASE("a profile may have no law at all") {
   const Read result = read("");
   CHECK(result.problems.empty());
-  CHECK_FALSE(result.profile.attention);
+  CHECK(result.profile.attention.empty());
 }
 
 TEST_CASE("a law without provenance is refused") {
@@ -126,6 +126,40 @@ TEST_CASE("two laws for one case and an in-switch gather are refused") {
       "/collectives/0/in_switch"));
   CHECK(read(R"("collectives": [)" + collective("all-reduce", R"("in_switch": true, )") + "]")
             .problems.empty());
+}
+
+TEST_CASE("ranges the wrong way round and two residuals of one shape are refused") {
+  const auto with = [](const std::string& more) {
+    return R"("gemm": [{"dtype": "fp16", "fixed": "5us", "compute_efficiency": 0.7,
+               "memory_efficiency": 0.8, "exponent": 2, )" +
+           more + kFrom + "}]";
+  };
+  CHECK(mentions(read(with(R"("m": {"least": 9, "most": 8}, )")), "/gemm/0/m/least"));
+  CHECK(mentions(read(with(R"("k": {"least": 8}, )")), "/gemm/0/k/most"));
+  CHECK(mentions(read(with(R"("residuals": [{"m": 1, "n": 2, "k": 3, "factor": 11}], )")),
+                 "/gemm/0/residuals/0/factor"));
+  const std::string row = R"({"m": 1, "n": 2, "k": 3, "factor": 1.1})";
+  CHECK(mentions(read(with(R"("residuals": [)" + row + ", " + row + "], ")),
+                 "/gemm: law 0 has two residuals of 1x2x3, batch 1"));
+  CHECK(mentions(read(R"("collectives": [)" +
+                      collective("all-gather", R"("least": "2MB", "most": "1MB", )") + "]"),
+                 "/collectives/0/least"));
+}
+
+TEST_CASE("attention laws of one case are refused, of several head sizes read") {
+  const auto law = [](const std::string& more) {
+    return R"({"forward": 0.7, "backward": 0.6, )" + more + kFrom + "}";
+  };
+  const Read several = read(R"("attention": [)" + law("") + ", " + law(R"("head_size": 64, )") +
+                            ", " + law(R"("dtype": "bf16", "causal": false, )") + "]");
+  CHECK(several.problems.empty());
+  REQUIRE(several.profile.attention.size() == 3);
+  CHECK(several.profile.attention[1].head_size == 64);
+  CHECK(several.profile.attention[2].dtype == Dtype::bf16);
+  CHECK(several.profile.attention[2].causal == false);
+  CHECK_FALSE(several.profile.attention[1].causal);
+  CHECK(mentions(read(R"("attention": [)" + law("") + ", " + law("") + "]"),
+                 "/attention: laws 0 and 1 are for the same case"));
 }
 
 TEST_CASE("a profile file that is not there is the user's mistake") {

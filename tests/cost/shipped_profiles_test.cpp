@@ -49,10 +49,10 @@ void check_kernels(const Profile& profile) {
   }
   check_complete(profile.batched_gemm_from);
   CHECK(between(0.3, profile.batched_gemm_efficiency, 1));
-  if (profile.attention) {
-    check_complete(profile.attention->from);
-    CHECK(between(0.1, profile.attention->forward, 0.8));
-    CHECK(between(0.1, profile.attention->backward, profile.attention->forward));
+  for (const AttentionLaw& law : profile.attention) {
+    check_complete(law.from);
+    CHECK(between(0.1, law.forward, 0.8));
+    CHECK(between(0.1, law.backward, law.forward));
   }
   for (const ConvolutionLaw& law : profile.convolution) {
     check_complete(law.from);

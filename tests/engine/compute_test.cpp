@@ -106,6 +106,42 @@ TEST_CASE("transfers leave at least one unit") {
   CHECK(completed(m).spans[0].end == Duration(20));
 }
 
+TEST_CASE("kernels of less weight lose less to transfers, of more weight more") {
+  // 10 units of which 4 are taken throughout: full weight runs at 0.6, a quarter at 0.9, none at 1,
+  // two at 0.2; three would be below nothing, but one unit's worth is left.
+  const auto takes = [](std::uint16_t weight) {
+    MachineBuilder m;
+    auto& p = m.program({"compute", "communication"});
+    p.collective("ar", 1, 0, 0).compute("k", 0, 9ns);
+    p.times().weight = {weight};
+    const ActorId a = m.actor(p);
+    m[a].units = 10;
+    m.communicator({a}, {{.latency = 1ms, .bytes = {}, .rate = 0, .units_taken = 4}});
+    return completed(m).spans[0].end;
+  };
+  CHECK(takes(256) == 15ns);
+  CHECK(takes(64) == 10ns);
+  CHECK(takes(0) == 9ns);
+  CHECK(takes(512) == 45ns);
+  CHECK(takes(768) == 90ns);
+}
+
+TEST_CASE("kernels of different weight follow each other within one op") {
+  // 4 units, 2 taken until 6 ns. Full weight: 2 ns of work take 4 ns; no weight: 2 ns take 2 ns.
+  MachineBuilder m;
+  auto& p = m.program({"compute", "communication"});
+  p.collective("ar", 1, 0, 0);
+  p.kernels("k", 0, {2ns, 2ns, 2ns});
+  p.times().weight = {256, 0, 256};
+  const ActorId a = m.actor(p);
+  m[a].units = 4;
+  m.communicator({a}, {{.latency = 7ns, .bytes = {}, .rate = 0, .units_taken = 2}});
+  const Trace trace = completed(m, detailed());
+  CHECK(trace.kernels[0].end == 4ns);
+  CHECK(trace.kernels[1].end == 6ns);
+  CHECK(trace.kernels[2].end == 8ns + Duration(500));  // 1 ns at half speed, then 1.5 ns
+}
+
 TEST_CASE("a message holds units at both ends while it is in flight") {
   MachineBuilder m;
   auto& source = m.program({"compute", "p2p"});

@@ -1,6 +1,7 @@
 #include "tests/engine/random_machine.h"
 
 #include <algorithm>
+#include <array>
 
 #include "sim/base/random.h"
 
@@ -76,6 +77,17 @@ class Generator {
     Program& program = builder.program();
     for (std::uint32_t k = 0; k < kKernels; ++k)
       builder.times().kernel.push_back(Duration(pick(4) == 0 ? 0 : pick(20)));
+    // Kernels that mind a loss of units not at all, less, just as much and more than their share.
+    // Chosen by the lengths, so that the rest of the machine is what it was without weights.
+    std::int64_t mixed = 0;
+    for (const Duration length : builder.times().kernel)
+      mixed = 7 * mixed + length.count();
+    if (options_.slow_downs && mixed % 2 == 0) {
+      constexpr std::array<std::uint16_t, 5> kWeights = {0, 77, 256, 300, 700};
+      for (std::size_t k = 0; k < kKernels; ++k)
+        builder.times().weight.push_back(
+            kWeights[(static_cast<std::size_t>(mixed) + 3 * k) % kWeights.size()]);
+    }
     for (std::uint32_t s = 0; s < 3; ++s) {
       program.segments.push_back({static_cast<std::uint32_t>(program.kernels.size()), pick(4)});
       for (std::uint32_t k = 0; k < program.segments.back().kernels; ++k)

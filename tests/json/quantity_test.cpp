@@ -76,4 +76,12 @@ TEST_CASE("quantities are written so that they read back equal") {
     CHECK(parse_bytes(quantity_text(Bytes(count))).value == Bytes(count));
     CHECK(parse_duration(quantity_text(Duration(count))).value == Duration(count));
   }
+  CHECK(quantity_text(Seconds(5.9e-6)) == "5.9us");
+  CHECK(quantity_text(Seconds(5.91234e-6)) == "5912.34ns");
+  CHECK(quantity_text(Seconds(0)) == "0ps");
+  for (const double value : {5.9e-6, 5.91234e-6, 4.3e-5, 1.0 / 3, 1e-30, 7e22, 0.1, 123456.789}) {
+    CAPTURE(value);
+    CHECK(parse_seconds(quantity_text(Seconds(value))).value == Seconds(value));
+    CHECK(parse_bandwidth(quantity_text(BytesPerSecond(value))).value == BytesPerSecond(value));
+  }
 }

@@ -44,6 +44,45 @@ TEST_CASE("a report without any measured share is called uncalibrated") {
   CHECK(is_calibrated(report));
 }
 
+TEST_CASE("a fitted profile is said with its machine, its date and its held-out errors") {
+  StepReport report;
+  report.profile = "h200";
+  report.basis = {{Basis::measured, 0.6}, {Basis::interpolated, 0.4}};
+  CHECK(describe_basis(report) ==
+        "of the predicted time 60.0 % measured, 40.0 % interpolated (profile h200)");
+  report.calibration = Calibration{};
+  report.calibration->machine = "8x NVIDIA H200";
+  report.calibration->date = "2026-01-31";
+  CHECK(
+      describe_basis(report).find("; calibrated on 8x NVIDIA H200, 2026-01-31: no sample was held "
+                                  "out") != std::string::npos);
+  report.calibration->errors = {{"gemm bf16", "all", 700, 300, 0, 0.061, 0.04, 0.3},
+                                {"gemm bf16", "flops >= 1e9", 300, 100, 0, 0.03, 0.02, 0.1},
+                                {"memory-bound", "all", 50, 20, 0, 0.02, 0.01, 0.1},
+                                {"collectives", "all", 50, 0, 0, 0, 0, 0}};
+  CHECK(describe_basis(report) ==
+        "of the predicted time 60.0 % measured, 40.0 % interpolated (profile h200); calibrated on "
+        "8x NVIDIA H200, 2026-01-31: held-out error gemm bf16 6.1 %, memory-bound 2.0 %");
+}
+
+TEST_CASE("what is extrapolated is a warning, the largest parts by name") {
+  StepReport report;
+  CHECK(describe_extrapolation(report).empty());
+  CHECK(all_warnings(report).empty());
+  report.warnings = {"another"};
+  report.extrapolated = {{"gemm bf16 8192x128256x16384", "n is beyond the 65536 fitted", 0.081}};
+  CHECK(describe_extrapolation(report) ==
+        "8.1 % of the predicted time is extrapolated: gemm bf16 8192x128256x16384: n is beyond the "
+        "65536 fitted (8.1 %)");
+  CHECK(all_warnings(report) ==
+        std::vector<std::string>{describe_extrapolation(report), "another"});
+  for (int i = 0; i < 6; ++i)
+    report.extrapolated.push_back({"softmax", "fewer bytes", 0.01});
+  const std::string text = describe_extrapolation(report);
+  CHECK(text.find("14.1 % of") == 0);
+  CHECK(text.find("; and 2 more") == text.size() - std::string("; and 2 more").size());
+}
+
 TEST_CASE("counts have three digits") {
   CHECK(count_text(1'313'000'000) == "1.31 B");
   CHECK(count_text(12'345) == "12.3 k");

@@ -289,6 +289,16 @@ class Builder {
         {"GEMM fp16", "kernel benchmark", "A100-SXM4-40GB", "MAPE 6.1 %", Basis::measured},
         {"all-reduce, 2 ranks", "nccl-tests", "DGX A100", "MAPE 4.0 %", Basis::interpolated},
         {"point to point", "datasheet", "", "", Basis::analytic}};
+    r.calibration = Calibration{"trainyard fit 0.1.0",
+                                "8x A100-SXM4-40GB",
+                                "2024-05-01",
+                                "550.54",
+                                "12.4",
+                                1234,
+                                {{"gemm fp16", "all", 700, 300, 4, 0.061, 0.042, 0.31},
+                                 {"gemm fp16", "flops >= 1e9", 300, 120, 0, 0.045, 0.03, 0.2},
+                                 {"memory-bound", "all", 90, 0, 1, 0, 0, 0}},
+                                {"convolution: no samples"}};
     r.profile = "a100-sxm4-40gb", r.fidelity = "closed-form";
     r.events = 12345, r.ops = 6789, r.classes = shape_.stages;
     variant.settings = {{"/parallelism/pp", std::to_string(shape_.stages)},
@@ -385,6 +395,11 @@ std::vector<ReportVariant> hostile_variants() {
   r.gpu = texts[3], r.server = texts[4], r.profile = texts[5], r.fidelity = texts[6];
   r.warnings = texts;
   r.sources[0].what = texts[2];
+  r.basis[1].basis = Basis::extrapolated;
+  r.extrapolated = {{texts[2], texts[0], 0.2}, {"softmax", texts[1], 0.1}};
+  r.calibration->machine = texts[2];
+  r.calibration->errors[0].what = texts[0];
+  r.calibration->rejected = texts;
   r.memory.owners[0].name = texts[7];
   variants[0].settings.push_back({texts[2], texts[0]});
   for (std::size_t i = 0; i < variants[0].timeline.names.size(); ++i)

@@ -63,6 +63,25 @@ TEST_CASE("every number of the report is in its summary") {
   CHECK(json["basis"]["measured"] == 0.58);
   CHECK(json["basis"]["extrapolated"] == 0.0);
   CHECK(json["sources"].size() == 3);
+  CHECK(json["calibration"]["machine"] == "8x A100-SXM4-40GB");
+  CHECK(json["calibration"]["errors"].size() == 3);
+  CHECK(json["calibration"]["errors"][0]["mape"] == 0.061);
+  CHECK(json["extrapolated"].empty());
+}
+
+TEST_CASE(
+    "what is extrapolated is listed and warned of; a profile that was not fitted says nothing") {
+  StepReport report = reports()[0];
+  report.calibration.reset();
+  report.extrapolated = {{"softmax", "fewer bytes than the 64 KiB fitted", 0.25}};
+  const Json json = Json::parse(to_json(report));
+  CHECK(json["calibration"].is_null());
+  CHECK(json["extrapolated"][0]["what"] == "softmax");
+  CHECK(json["extrapolated"][0]["why"] == "fewer bytes than the 64 KiB fitted");
+  CHECK(json["extrapolated"][0]["share"] == 0.25);
+  CHECK(json["warnings"][0] ==
+        "25.0 % of the predicted time is extrapolated: softmax: fewer bytes "
+        "than the 64 KiB fitted (25.0 %)");
 }
 
 TEST_CASE("keys stand in a fixed order, the headline first") {

@@ -49,3 +49,17 @@ TEST_CASE("a project's own configs folder holds what it adds, the shipped one th
   CHECK(std::get<Transformer>(set.base.network).layers == 2);
   CHECK_FALSE(set.base.profile.empty());
 }
+
+TEST_CASE("a device finds its preset by the name that the driver says") {
+  const std::string configs = std::string(TRAINYARD_SOURCE_DIR) + "/configs";
+  CHECK(gpu_of_device(configs, "NVIDIA H200")->name == "h200-sxm5-141gb");
+  CHECK(gpu_of_device(configs, "NVIDIA A100-SXM4-80GB")->name == "a100-sxm4-80gb");
+  CHECK(gpu_of_device(configs, "NVIDIA H100 80GB HBM3")->multiprocessors == 132);
+  CHECK(gpu_of_device(configs, "NVIDIA GeForce RTX 4090")->name == "rtx-4090");
+  CHECK(gpu_of_device(configs, "Tesla V100-SXM2-32GB")->memory == Bytes(std::int64_t{32} << 30));
+  CHECK_FALSE(gpu_of_device(configs, "NVIDIA"));
+  const test::Folder folder("device-names");
+  folder.write("configs/gpus/mine.json", R"({"name": "mine", "device_names": ["My GPU", 7]})");
+  CHECK_THROWS_AS(gpu_of_device(folder.path() + "/configs", "My GPU"), ScenarioError);
+  CHECK(gpu_of_device(folder.path() + "/configs", "NVIDIA H200")->name == "h200-sxm5-141gb");
+}

@@ -164,6 +164,18 @@ TEST_CASE("sharded strategies fold exactly, closed form and flows") {
   }
 }
 
+TEST_CASE("kernels that mind communication by different weights fold exactly") {
+  Job job = small_job(2, 4, 2, 4);
+  Profile profile;
+  profile.collective_channels = job.cluster.server.gpu.multiprocessors / 3;
+  profile.point_to_point_channels = 1;
+  profile.overlap = OverlapLaw{1.3, 0.4, 1, {}};
+  job.profile = profile;
+  CHECK(check_fold(job) < 16);
+  job.stragglers = {{.rank = 5, .compute_slowdown = 1.25}};
+  check_fold(job);
+}
+
 TEST_CASE("flows on a non-blocking switch fold exactly") {
   Job job = small_job(2, 4, 2, 4);
   job.fidelity = Fidelity::flow;

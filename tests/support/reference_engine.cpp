@@ -27,7 +27,7 @@ struct RefOp {
   // compute
   std::size_t kernel = 0;
   std::optional<Duration> kernel_begin;
-  Wide left = 0;  // of the present kernel, ps x units
+  Wide left = 0;  // of the present kernel, ps x units x 256
   std::vector<KernelSpan> kernels;
 };
 
@@ -228,7 +228,7 @@ class Reference {
         if (kernel_issued(op) > now_) return false;
         op.kernel_begin = now_;
         op.left = Wide{owner.times->kernel[owner.program->kernels[kernel_position(op)]].count()} *
-                  owner.units;
+                  owner.units * 256;
       }
       if (op.left > 0) return false;
       op.kernels.push_back({static_cast<ActorId>(op.actor), static_cast<std::uint32_t>(op.call),
@@ -241,13 +241,22 @@ class Reference {
     return finish(op, *op.begin);
   }
 
-  std::int64_t compute_rate(std::size_t a) const {
-    std::int64_t units = actor(a).units;
+  // Units that transfers in flight hold, of which one is always left to kernels.
+  std::int64_t taken(std::size_t a) const {
+    std::int64_t units = 0;
     for (const auto& [key, x] : exchanges_)
       if (x.active && !x.done)
         for (std::size_t end : x.ends)
-          if (end == a) units -= x.transfer().units_taken;
-    return std::max<std::int64_t>(units, 1);
+          if (end == a) units += x.transfer().units_taken;
+    return std::min<std::int64_t>(units, actor(a).units - 1);
+  }
+
+  // Of the op's present kernel.
+  std::int64_t compute_rate(const RefOp& op) const {
+    const Actor& owner = actor(op.actor);
+    const std::uint32_t kernel = owner.program->kernels[kernel_position(op)];
+    const std::int64_t weight = owner.times->weight.empty() ? 256 : owner.times->weight[kernel];
+    return std::max<std::int64_t>(256, owner.units * 256LL - weight * taken(op.actor));
   }
 
   void set_flow_rates() {
@@ -277,7 +286,7 @@ class Reference {
         if (!op.begin) consider(op.issued);
         if (!op.begin || op.end || op.op->kind != OpKind::compute) continue;
         if (op.kernel_begin)
-          consider(now_ + Duration(up(op.left, compute_rate(op.actor))));
+          consider(now_ + Duration(up(op.left, compute_rate(op))));
         else
           consider(kernel_issued(op));
       }
@@ -296,9 +305,8 @@ class Reference {
 
   void pass(Duration time) {
     for (std::size_t a = 0; a < ops_.size(); ++a) {
-      const std::int64_t rate = compute_rate(a);
       for (RefOp& op : ops_[a])
-        if (op.kernel_begin && !op.end) op.left -= Wide{rate} * time.count();
+        if (op.kernel_begin && !op.end) op.left -= Wide{compute_rate(op)} * time.count();
     }
     for (auto& [key, x] : exchanges_)
       for (RefFlow& flow : x.flows)

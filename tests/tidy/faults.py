@@ -30,6 +30,7 @@ FAULTS = [
     (rules.private_headers, {"cli/report/text.cpp": "#include <nlohmann/json.hpp>\n"}, "*_json.cpp"),
     (rules.private_headers, {"cli/run.cpp": "\n#include <CLI/CLI.hpp>\n"}, "run.cpp:2"),
     (rules.private_headers, {"models/a.cpp": "#include <cuda_runtime.h>\n"}, "CUDA"),
+    (rules.private_headers, {"cli/run.cpp": "#include <spawn.h>\n"}, "the probe"),
     (rules.private_headers, {ENGINE: "#include <random>\n"}, "distributions"),
     (rules.private_headers, {ENGINE: "#include <unordered_map>\n"}, "order"),
     (rules.engine_vocabulary, {ENGINE: "int gpu_count = 8;\n"}, "gpu_count"),

@@ -68,12 +68,39 @@ function basisBlock(v) {
       kinds.length ? el("div", {class: "basis", role: "img", "aria-label": v.basis}, kinds.map(([name, share]) =>
           el("div", {class: "part " + name, css: {flex: String(1000 * share)}, title: name + " " + percent(share)},
              share * 60 > name.length + 4 ? name + " " + percent(share, 0) : ""))) : null,
+      extrapolationNote(r),
       el("p", {class: "quiet"}, !r.calibrated && r.profile ? `Profile ${r.profile}. ` : "",
          r.fidelity ? `Communication: ${r.fidelity}. ` : "",
          `${countText(r.engine.events)} events, ${plural(r.engine.ranks, "rank")} in ` +
          `${plural(r.engine.classes, "class")}.`),
       rows.length ? folded(plural(rows.length, "source"),
           table("", ["What", "Basis", "Source", "Machine", "Error of the fit"], rows, {left: 5})) : null);
+}
+
+// How the profile was fitted and how well it predicts what it was not fitted on.
+function calibrationBlock(v) {
+  const c = v.report.calibration;
+  if (!c) return null;
+  const versions = [c.driver ? "driver " + c.driver : "", c.cuda ? "CUDA " + c.cuda : ""].filter(Boolean).join(", ");
+  const rows = c.errors.map((e) => [e.what, e.size, countText(e.fitted), countText(e.held_out), countText(e.rejected),
+                                    ...[e.mape, e.median, e.worst].map((x) => e.held_out ? percent(x) : "–")]);
+  return el("div", {class: "panel", id: "calibration"}, el("h3", {}, "Calibration and validity"),
+      el("p", {}, `Measured on ${c.machine}${versions ? " (" + versions + ")" : ""}, ${c.date}; ` +
+         `${plural(c.samples, "sample")}, fitted by ${c.program}. Errors are those on samples that the fit did not see.`),
+      rows.length ? table("", ["What", "Sizes", "Fitted", "Held out", "Rejected", "Mean error", "Median", "Worst"],
+                          rows, {left: 2}) : null,
+      c.rejected.length ? folded(`Not fitted (${c.rejected.length})`, el("ul", {}, c.rejected.map((r) => el("li", {}, r)))) : null);
+}
+
+// What lies beyond the measured sizes, largest first.
+function extrapolationNote(r) {
+  const list = r.extrapolated;
+  if (!list.length) return null;
+  const share = list.reduce((sum, part) => sum + part.share, 0);
+  return el("div", {class: "callout warn"}, el("strong", {}, percent(share) + " extrapolated. "),
+      "Beyond what was fitted:",
+      el("ul", {}, list.slice(0, 5).map((part) => el("li", {}, `${part.what}: ${part.why} (${percent(part.share)})`)),
+         list.length > 5 ? el("li", {}, `and ${list.length - 5} more`) : null));
 }
 
 function findingList(v) {
@@ -100,5 +127,6 @@ function drawSummary() {
             variants.length > 1 ? folded("Largest losses of the others",
                 ...variants.filter((v) => v !== shown).map((v) =>
                     el("div", {}, el("h4", {}, v.label), findingList(v)))) : null),
-         basisBlock(shown)));
+         basisBlock(shown)),
+      calibrationBlock(shown));
 }

@@ -1,0 +1,156 @@
+// Factors of convolutions on the GEMM law of their type, and the table of measured shapes: for
+// known networks nothing else is near enough. Source: docs/cost-convolution.md.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "calibrate/fit/fitting.h"
+
+namespace trainyard::fit {
+namespace {
+
+constexpr double kShapeDistance = 0.1;  // in the ln of channels, image and kernel: dealt together
+
+Coordinates place_of(const Convolution& c) {
+  const auto ln = [](std::int64_t size) { return std::log(static_cast<double>(size)); };
+  return {ln(c.in_channels), ln(c.out_channels), ln(c.out_height), ln(c.kernel_height)};
+}
+
+void describe(const Sample& sample, FitRecord& record) {
+  const Convolution& c = as<ConvolutionCase>(sample).shape;
+  const char* pass = c.pass == ConvolutionPass::forward         ? "forward"
+                     : c.pass == ConvolutionPass::data_gradient ? "data gradient"
+                                                                : "weight gradient";
+  record.group = fmt::format("convolution {} {}", name(c.dtype), pass);
+  record.size_name = "flops";
+  record.size = flops(c).count();
+  record.shape =
+      fmt::format("{}x{}x{}x{} to {}x{}x{}, {}x{}", c.batch, c.in_channels, c.in_height, c.in_width,
+                  c.out_channels, c.out_height, c.out_width, c.kernel_height, c.kernel_width);
+  if (c.groups > 1) record.shape += fmt::format(" in {} groups", c.groups);
+}
+
+ConvolutionLaw law_of(Dtype dtype, const std::vector<bool>& used, const Constants& values) {
+  ConvolutionLaw law;
+  law.dtype = dtype;
+  double* const factors[] = {&law.efficiency, &law.kernel_3x3, &law.few_channels,
+                             &law.data_gradient, &law.weight_gradient};
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < used.size(); ++i)
+    if (used[i]) *factors[i] = values[next++];
+  return law;
+}
+
+// Which factors the samples tell apart: each needs cases with and without it.
+std::vector<bool> told_apart(const std::vector<const Sample*>& samples) {
+  std::vector<int> with(5, 0);
+  for (const Sample* sample : samples) {
+    const Convolution& c = as<ConvolutionCase>(*sample).shape;
+    with[1] += c.kernel_height == 3 && c.kernel_width == 3 ? 1 : 0;
+    with[2] += c.in_channels / c.groups < 16 ? 1 : 0;
+    with[3] += c.pass == ConvolutionPass::data_gradient ? 1 : 0;
+    with[4] += c.pass == ConvolutionPass::weight_gradient ? 1 : 0;
+  }
+  std::vector<bool> used;
+  for (const int count : with)
+    used.push_back(count > 0 && count < static_cast<int>(samples.size()));
+  used[0] = true;
+  return used;
+}
+
+std::unique_ptr<ComputeCost> cost_of(const Fitting& f, const ConvolutionLaw& law) {
+  Profile laws;
+  laws.gemm = f.profile().gemm;
+  laws.convolution = {law};
+  return fitted_compute_cost(laws, f.gpu.peaks);
+}
+
+// The measured shapes; of equal ones (another stride with the same images) the geometric mean.
+std::vector<ConvolutionResidual> residuals(const Fitting& f, const ConvolutionLaw& law,
+                                           const LawTask& task,
+                                           const std::vector<std::size_t>& which) {
+  const auto cost = cost_of(f, law);
+  std::vector<ConvolutionResidual> table;
+  std::vector<std::vector<double>> logarithms;
+  for (const std::size_t i : which) {
+    const Convolution shape = as<ConvolutionCase>(*task.samples[i]).shape;
+    const double factor = task.samples[i]->time_us * 1e-6 / cost->time(shape).time.count();
+    std::size_t at = 0;
+    while (at < table.size() && !(table[at].shape == shape))
+      ++at;
+    if (at == table.size()) {
+      table.push_back({shape, 1});
+      logarithms.emplace_back();
+    }
+    logarithms[at].push_back(std::log(factor));
+  }
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    double sum = 0;
+    for (const double value : logarithms[i])
+      sum += value;
+    table[i].factor = six_digits(std::exp(sum / static_cast<double>(logarithms[i].size())));
+  }
+  return table;
+}
+
+void fit_dtype(const Fitting& f, Dtype dtype) {
+  LawTask task;
+  task.samples = f.choose<ConvolutionCase>(
+      [dtype](const ConvolutionCase& c) { return c.shape.dtype == dtype; });
+  if (task.samples.empty()) return;
+  for (const Sample* sample : task.samples)
+    task.places.push_back(place_of(as<ConvolutionCase>(*sample).shape));
+  task.distance = kShapeDistance;
+  const std::vector<bool> used = told_apart(task.samples);
+  for (const bool use : used)
+    if (use) task.constants.push_back(logarithmic(0.01, 4, 0.8));
+  const auto times = [&](const ComputeCost& cost, const std::vector<std::size_t>& which) {
+    std::vector<double> seconds;
+    for (const std::size_t i : which)
+      seconds.push_back(cost.time(as<ConvolutionCase>(*task.samples[i]).shape).time.count());
+    return seconds;
+  };
+  task.predict = [&](const Constants& values, const std::vector<std::size_t>& which) {
+    return times(*cost_of(f, law_of(dtype, used, values)), which);
+  };
+  const LawFit fit = fit_law(task);
+  ConvolutionLaw law = law_of(dtype, used, fit.values);
+  law.residuals = residuals(f, law, task, fit.with(SampleFate::fitted));
+  const auto cost = cost_of(f, law);
+  const std::size_t first = f.result.records.size();
+  f.records(
+      task, fit,
+      [&](const Sample& s) { return cost->time(as<ConvolutionCase>(s).shape).time.count() * 1e6; },
+      describe);
+  law.from = f.provenance(
+      fmt::format(
+          "{} convolutions, {} fitted with a table of their {} shapes; the held-out error is "
+          "that of shapes outside the table, to which the held-out ones were added afterwards",
+          task.samples.size(), fit.with(SampleFate::fitted).size(), law.residuals.size()),
+      first);
+  std::vector<std::size_t> kept;
+  for (std::size_t i = 0; i < fit.fates.size(); ++i)
+    if (fit.fates[i] != SampleFate::rejected) kept.push_back(i);
+  law.residuals = residuals(f, law_of(dtype, used, fit.values), task, kept);
+  f.profile().convolution.push_back(std::move(law));
+}
+
+}  // namespace
+
+void fit_convolution(const Fitting& fitting) {
+  const std::vector<const Sample*> all =
+      fitting.choose<ConvolutionCase>([](const ConvolutionCase&) { return true; });
+  if (all.empty()) return;
+  if (fitting.profile().gemm.empty()) {
+    fitting.warn("convolutions were measured, but no GEMM: their law stands on that of GEMMs",
+                 "add the samples of GEMMs of the same GPU");
+    fitting.unused(all, "no GEMM law", describe);
+    return;
+  }
+  for (const Dtype dtype : {Dtype::fp32, Dtype::tf32, Dtype::bf16, Dtype::fp16, Dtype::fp8})
+    fit_dtype(fitting, dtype);
+}
+
+}  // namespace trainyard::fit

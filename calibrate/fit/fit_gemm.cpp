@@ -1,0 +1,239 @@
+// GEMM laws per type, their tables of residuals, and the factor of batches.
+//
+//   Families of shapes are (n, k): a weight matrix of a network. A family and its neighbours are
+//   either fitted or held out, so that the held-out error is that of a network not measured yet.
+//   Source: docs/cost-gemm.md.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "calibrate/fit/fitting.h"
+
+namespace trainyard::fit {
+namespace {
+
+// Families nearer than this in both ln n and ln k are dealt together: 16 %.
+constexpr double kFamilyDistance = 0.15;
+
+Coordinates family(const Gemm& shape) {
+  return {std::log(static_cast<double>(shape.n)), std::log(static_cast<double>(shape.k))};
+}
+
+LawTask task_of(std::vector<const Sample*> samples) {
+  LawTask task;
+  task.samples = std::move(samples);
+  for (const Sample* sample : task.samples)
+    task.places.push_back(family(as<GemmCase>(*sample).shape));
+  task.distance = kFamilyDistance;
+  return task;
+}
+
+std::vector<double> times(const ComputeCost& cost, const std::vector<const Sample*>& samples,
+                          const std::vector<std::size_t>& which) {
+  std::vector<double> seconds;
+  for (const std::size_t i : which)
+    seconds.push_back(cost.time(as<GemmCase>(*samples[i]).shape).time.count());
+  return seconds;
+}
+
+// Four constants, or six with waves.
+GemmLaw law_of(const FitGpu& gpu, Dtype dtype, const Constants& values) {
+  GemmLaw law;
+  law.dtype = dtype;
+  law.fixed = Seconds(values[0]);
+  law.compute_efficiency = values[1];
+  law.memory_efficiency = values[2];
+  law.exponent = values[3];
+  if (values.size() > 4) law.waves = GemmWaves{gpu.multiprocessors, values[4], values[5]};
+  return law;
+}
+
+void widen(SizeRange& range, std::int64_t size) {
+  range.least = range.least == 0 ? size : std::min(range.least, size);
+  range.most = std::max(range.most, size);
+}
+
+// Measured over law of the given samples, layouts of a shape joined by their geometric mean.
+std::vector<GemmResidual> residuals(const FitGpu& gpu, const GemmLaw& law,
+                                    const std::vector<const Sample*>& samples,
+                                    const std::vector<std::size_t>& which) {
+  Profile alone;
+  alone.gemm = {law};
+  alone.gemm.front().residuals.clear();
+  const auto cost = fitted_compute_cost(alone, gpu.peaks);
+  using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+  std::map<Shape, std::vector<double>> logarithms;
+  for (const std::size_t i : which) {
+    const Gemm& s = as<GemmCase>(*samples[i]).shape;
+    logarithms[{s.n, s.k, s.m}].push_back(
+        std::log(samples[i]->time_us * 1e-6 / cost->time(s).time.count()));
+  }
+  std::vector<GemmResidual> table;
+  for (const auto& [shape, values] : logarithms) {
+    double sum = 0;
+    for (const double value : values)
+      sum += value;
+    const auto& [n, k, m] = shape;
+    table.push_back({m, n, k, 1, six_digits(std::exp(sum / static_cast<double>(values.size())))});
+  }
+  return table;
+}
+
+double mean_error(const FitGpu& gpu, const GemmLaw& law, const std::vector<const Sample*>& samples,
+                  const std::vector<std::size_t>& which) {
+  Profile alone;
+  alone.gemm = {law};
+  const std::vector<double> seconds = times(*fitted_compute_cost(alone, gpu.peaks), samples, which);
+  double sum = 0;
+  for (std::size_t i = 0; i < which.size(); ++i)
+    sum += std::abs(seconds[i] / (samples[which[i]]->time_us * 1e-6) - 1);
+  return sum;
+}
+
+// Does a table of some clusters' residuals improve the law on other clusters? Asked of the fitted
+// cases only: the held-out ones judge the answer.
+bool table_helps(const FitGpu& gpu, const GemmLaw& law, const LawTask& task, const LawFit& fit) {
+  constexpr int kFolds = 4;
+  double alone = 0, corrected = 0;
+  for (int fold = 0; fold < kFolds; ++fold) {
+    std::vector<std::size_t> inside, outside;
+    for (const std::size_t i : fit.with(SampleFate::fitted))
+      (fit.split.cluster[i] % kFolds == fold ? outside : inside).push_back(i);
+    GemmLaw with_table = law;
+    with_table.residuals = residuals(gpu, law, task.samples, inside);
+    alone += mean_error(gpu, law, task.samples, outside);
+    corrected += mean_error(gpu, with_table, task.samples, outside);
+  }
+  return corrected < alone;
+}
+
+void describe(const Sample& sample, FitRecord& record) {
+  const GemmCase& c = as<GemmCase>(sample);
+  record.group = fmt::format("gemm {}{}", name(c.shape.dtype), c.shape.batch > 1 ? " batched" : "");
+  record.size_name = "flops";
+  record.size = flops(c.shape).count();
+  record.shape = fmt::format("{}x{}x{}", c.shape.m, c.shape.n, c.shape.k);
+  if (c.shape.batch > 1) record.shape = fmt::format("{} of {}", c.shape.batch, record.shape);
+  if (!c.layout.empty()) record.shape += " " + c.layout;
+}
+
+std::string samples_text(const LawTask& task, const LawFit& fit, const GemmLaw& law) {
+  std::string text = fmt::format(
+      "{} GEMMs in {} clusters of (n, k) further than {:.3g} in ln n or ln k apart; {} "
+      "fitted, {} held out",
+      task.samples.size(), fit.split.clusters, fit.split.distance,
+      fit.with(SampleFate::fitted).size(), fit.with(SampleFate::held_out).size());
+  if (law.waves) text += "; with waves, which were better on left-out clusters of the fitted";
+  if (!law.residuals.empty())
+    text += fmt::format("; the fitted ones are the table of {} residuals", law.residuals.size());
+  return text;
+}
+
+// The law without or with waves, whichever is better on clusters left out of the fitted cases; the
+// held-out ones are not asked. Two constants more have to earn their place.
+constexpr double kGain = 0.97;
+constexpr std::size_t kFewestForWaves = 40;
+
+std::pair<LawFit, GemmLaw> best_law(const Fitting& f, Dtype dtype, LawTask& task) {
+  task.predict = [&f, dtype, &task](const Constants& values,
+                                    const std::vector<std::size_t>& which) {
+    Profile alone;
+    alone.gemm = {law_of(f.gpu, dtype, values)};
+    return times(*fitted_compute_cost(alone, f.gpu.peaks), task.samples, which);
+  };
+  const std::vector<Constant> plain = {
+      start_up(4e-6), logarithmic(0.01, 1, 0.7), logarithmic(0.01, 3, 0.8), {1, 8, 1.5, false}};
+  std::vector<Constant> waves = plain;
+  waves.push_back({0, 1, 0.3, false});
+  waves.push_back(logarithmic(1e-4, 3, 0.3));
+  task.constants = plain;
+  LawFit fit = fit_law(task);
+  const std::vector<std::size_t> fitted = fit.with(SampleFate::fitted);
+  if (fitted.size() < kFewestForWaves || f.gpu.multiprocessors < 2)
+    return {fit, law_of(f.gpu, dtype, fit.values)};
+  const double without = left_out_error(task, fit);
+  task.constants = waves;
+  const double with = left_out_error(task, fit);
+  if (with < kGain * without) fit = fit_law(task);
+  return {fit, law_of(f.gpu, dtype, fit.values)};
+}
+
+void fit_dtype(const Fitting& f, Dtype dtype) {
+  LawTask task = task_of(f.choose<GemmCase>(
+      [dtype](const GemmCase& c) { return c.shape.dtype == dtype && c.shape.batch == 1; }));
+  if (task.samples.empty()) return;
+  if (task.samples.size() < 4) {
+    f.warn(fmt::format("{} {} GEMMs are too few for a law of four constants", task.samples.size(),
+                       name(dtype)),
+           "measure at least 20 shapes");
+    f.unused(task.samples, "too few for a law", describe);
+    return;
+  }
+  const auto [fit, law_alone] = best_law(f, dtype, task);
+  GemmLaw law = law_alone;
+  for (const std::size_t i : fit.with(SampleFate::fitted)) {
+    const Gemm& shape = as<GemmCase>(*task.samples[i]).shape;
+    widen(law.m, shape.m), widen(law.n, shape.n), widen(law.k, shape.k);
+  }
+  if (table_helps(f.gpu, law, task, fit))
+    law.residuals = residuals(f.gpu, law, task.samples, fit.with(SampleFate::fitted));
+  if (fit.refused_outliers)
+    f.warn(fmt::format("the {} GEMMs do not follow the law; see their residuals", name(dtype)));
+
+  Profile alone;
+  alone.gemm = {law};
+  const auto cost = fitted_compute_cost(alone, f.gpu.peaks);
+  const std::size_t first = f.result.records.size();
+  f.records(
+      task, fit,
+      [&](const Sample& s) { return cost->time(as<GemmCase>(s).shape).time.count() * 1e6; },
+      describe);
+  law.from = f.provenance(samples_text(task, fit, law), first);
+  f.profile().gemm.push_back(std::move(law));
+}
+
+void fit_batches(const Fitting& f) {
+  LawTask task = task_of(f.choose<GemmCase>([&f](const GemmCase& c) {
+    const auto own = [&c](const GemmLaw& law) { return law.dtype == c.shape.dtype; };
+    return c.shape.batch > 1 && std::any_of(f.profile().gemm.begin(), f.profile().gemm.end(), own);
+  }));
+  f.unused(f.choose<GemmCase>([&f](const GemmCase& c) {
+    const auto own = [&c](const GemmLaw& law) { return law.dtype == c.shape.dtype; };
+    return c.shape.batch > 1 && std::none_of(f.profile().gemm.begin(), f.profile().gemm.end(), own);
+  }),
+           "no law of single GEMMs of this type", describe);
+  if (task.samples.empty()) return;
+  task.constants = {logarithmic(0.01, 1, 0.7)};
+  Profile laws;
+  laws.gemm = f.profile().gemm;
+  const auto cost_at = [&](double efficiency) {
+    laws.batched_gemm_efficiency = efficiency;
+    return fitted_compute_cost(laws, f.gpu.peaks);
+  };
+  task.predict = [&](const Constants& values, const std::vector<std::size_t>& which) {
+    return times(*cost_at(values[0]), task.samples, which);
+  };
+  const LawFit fit = fit_law(task);
+  f.profile().batched_gemm_efficiency = fit.values[0];
+  const auto cost = cost_at(fit.values[0]);
+  const std::size_t first = f.result.records.size();
+  f.records(
+      task, fit,
+      [&](const Sample& s) { return cost->time(as<GemmCase>(s).shape).time.count() * 1e6; },
+      describe);
+  f.profile().batched_gemm_from = f.provenance(
+      fmt::format("{} batches of GEMMs, one factor for all types", task.samples.size()), first);
+}
+
+}  // namespace
+
+void fit_gemm(const Fitting& fitting) {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::tf32, Dtype::bf16, Dtype::fp16, Dtype::fp8})
+    fit_dtype(fitting, dtype);
+  fit_batches(fitting);
+}
+
+}  // namespace trainyard::fit

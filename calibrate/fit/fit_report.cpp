@@ -1,0 +1,82 @@
+// The table of errors, for a terminal and as JSON.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "calibrate/fit/fitting.h"
+#include "sim/base/text.h"
+#include "sim/json/value.h"
+
+namespace trainyard {
+namespace {
+
+const std::vector<HeldOutError>& errors_of(const FitResult& result) {
+  static const std::vector<HeldOutError> kNone;
+  return result.profile.calibration ? result.profile.calibration->errors : kNone;
+}
+
+int count(const FitResult& result, SampleFate fate) {
+  return static_cast<int>(std::count_if(result.records.begin(), result.records.end(),
+                                        [fate](const FitRecord& r) { return r.fate == fate; }));
+}
+
+std::string line(std::size_t width, const HeldOutError& e) {
+  return fmt::format("{:<{}}  {:>6}  {:>8}  {:>8}  {:>7.1f}  {:>7.1f}  {:>7.1f}{}\n",
+                     escape_control(e.what), width, e.fitted, e.held_out, e.rejected, 100 * e.mape,
+                     100 * e.median, 100 * e.worst, e.held_out == 0 ? "  of the fit" : "");
+}
+
+}  // namespace
+
+std::string fit_text(const FitResult& result) {
+  std::size_t width = 4;
+  for (const HeldOutError& e : errors_of(result))
+    width = std::max(width, escape_control(e.what).size());
+  std::string text = fmt::format(
+      "{}: {} cases of {}, {} fitted, {} held out, {} rejected, {} not used\n\n",
+      escape_control(result.profile.name), result.records.size(), escape_control(result.device),
+      count(result, SampleFate::fitted), count(result, SampleFate::held_out),
+      count(result, SampleFate::rejected), count(result, SampleFate::unused));
+  text += fmt::format("{:<{}}  {:>6}  {:>8}  {:>8}  {:>7}  {:>7}  {:>7}\n", "what", width, "fitted",
+                      "held out", "rejected", "MAPE %", "median", "worst");
+  for (const HeldOutError& e : errors_of(result))
+    if (e.size == "all") text += line(width, e);
+  return text;
+}
+
+std::string fit_json(const FitResult& result) {
+  using json::Value;
+  Value root = Value::object();
+  root.set("profile", Value::of(result.profile.name));
+  root.set("gpu", Value::of(result.profile.gpu));
+  root.set("device", Value::of(result.device));
+  Value errors = Value::array();
+  for (const HeldOutError& e : errors_of(result)) {
+    Value row = Value::object();
+    row.set("what", Value::of(e.what));
+    row.set("size", Value::of(e.size));
+    row.set("fitted", Value::of(e.fitted));
+    row.set("held_out", Value::of(e.held_out));
+    row.set("rejected", Value::of(e.rejected));
+    row.set("mape", Value::of(e.mape));
+    row.set("median", Value::of(e.median));
+    row.set("worst", Value::of(e.worst));
+    errors.append(std::move(row));
+  }
+  root.set("errors", std::move(errors));
+  Value rejected = Value::array();
+  for (const FitRecord& r : result.records) {
+    if (r.fate != SampleFate::rejected) continue;
+    Value row = Value::object();
+    row.set("what", Value::of(r.group));
+    row.set("shape", Value::of(r.shape));
+    row.set("measured_us", Value::of(r.measured_us));
+    row.set("fitted_us", Value::of(fit::six_digits(r.fitted_us)));
+    row.set("reason", Value::of(r.reason));
+    rejected.append(std::move(row));
+  }
+  root.set("rejected", std::move(rejected));
+  return json::to_text(root) + "\n";
+}
+
+}  // namespace trainyard

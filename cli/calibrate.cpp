@@ -1,0 +1,120 @@
+// trainyard calibrate: runs the probes on this machine and fits what they measured.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include "cli/child_process.h"
+#include "cli/commands.h"
+#include "cli/output_folder.h"
+#include "sim/base/text.h"
+
+namespace trainyard::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kProbe = "trainyard-probe";
+
+std::string samples_path(const CalibrateOptions& options) {
+  if (!options.samples.empty()) return options.samples;
+  return fs::path(options.output).replace_extension(".samples.jsonl").string();
+}
+
+std::string folder_of(const std::string& file) {
+  const fs::path folder = fs::path(file).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
+void refuse_to_overwrite(const std::string& profile) {
+  for (const char* extension : {".json", ".html", ".server.json"}) {
+    const fs::path path = fs::path(profile).replace_extension(extension);
+    std::error_code code;
+    if (fs::exists(fs::symlink_status(path, code)))
+      throw EnvironmentError(fmt::format("{}: exists; choose another -o or use --force",
+                                         escape_control(path.string())));
+  }
+}
+
+std::string found_probe() {
+  std::string path = find_program(kProbe);
+  if (path.empty())
+    throw EnvironmentError(
+        "this build has no probes: nvcc was not found when it was built; build where it is, or "
+        "build calibrate/probe on the GPU server (one line, docs/calibration.md), run "
+        "trainyard-probe there and give its samples to 'trainyard fit'");
+  return path;
+}
+
+std::vector<std::string> probe_arguments(const CalibrateOptions& options,
+                                         const std::string& samples) {
+  std::vector<std::string> words = {"--output", samples};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (value.empty()) return;
+    words.emplace_back(option);
+    words.push_back(value);
+  };
+  add("--suite", options.suite);
+  add("--devices", options.devices);
+  add("--budget", options.budget);
+  if (options.quick) words.emplace_back("--quick");
+  return words;
+}
+
+std::uintmax_t size_of(const std::string& path) {
+  std::error_code code;
+  const std::uintmax_t size = fs::file_size(path, code);
+  return code ? 0 : size;
+}
+
+// The exit code that ends the command, or nothing if there is something to fit.
+std::optional<ExitCode> measure(const CalibrateOptions& options, const std::string& samples,
+                                const Context& context) {
+  const std::string probe = found_probe();
+  const std::uintmax_t before = size_of(samples);
+  const ChildEnd end = run_program(probe, probe_arguments(options, samples), context.interrupts);
+  const bool measured = size_of(samples) != before;
+  const std::string kept =
+      measured ? fmt::format("; what was measured is kept in {0}: 'trainyard fit {0} -o {1}'",
+                             escape_control(samples), escape_control(options.output))
+               : "";
+  if (end.signal != 0)
+    throw EnvironmentError(
+        fmt::format("{} was ended by signal {}{}", escape_control(probe), end.signal, kept));
+  if (end.code == static_cast<int>(ExitCode::usage)) return ExitCode::usage;
+  if (end.code == static_cast<int>(ExitCode::environment)) {
+    // The probe has said what is missing.
+    if (!measured) return ExitCode::environment;
+    context.console.note("some suites failed; the profile is fitted on the others");
+    return std::nullopt;
+  }
+  if (end.code != 0)
+    throw EnvironmentError(
+        fmt::format("{} ended with {}{}", escape_control(probe), end.code, kept));
+  return std::nullopt;
+}
+
+}  // namespace
+
+ExitCode calibrate(const CalibrateOptions& options, const Context& context) {
+  if (fs::path(options.output).extension() != ".json" || fs::path(options.output).stem().empty())
+    throw UsageError(fmt::format("'{}' is no name for a profile; write -o NAME.json",
+                                 escape_control(options.output)));
+  if (!options.force) refuse_to_overwrite(options.output);
+  const std::string samples = samples_path(options);
+  {
+    // Nothing is measured that could not be written. Other files may stand in the folder: profiles
+    // lie side by side.
+    const OutputFolder folder(folder_of(options.output), true, context.interrupts);
+    if (const auto code = measure(options, samples, context)) return *code;
+  }
+  FitCommandOptions fitting;
+  fitting.samples = {samples};
+  fitting.output = options.output;
+  fitting.json = options.json;
+  fitting.force = true;  // asked above
+  return fit(fitting, context);
+}
+
+}  // namespace trainyard::cli

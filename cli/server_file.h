@@ -1,0 +1,25 @@
+// What a machine line of samples says of the machine itself, for `fit` and `calibrate`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/fit/fit.h"
+#include "calibrate/fit/server_preset.h"
+
+namespace trainyard::cli {
+
+// Of the last of the files that has a machine line. Files that cannot be read are passed over: the
+// fit reports them.
+std::optional<MeasuredMachine> read_machine(const std::vector<std::string>& samples);
+
+// A GPU that no preset describes, by its architecture. Nothing if that is unknown too.
+std::optional<FitGpu> gpu_of_machine(const std::optional<MeasuredMachine>& machine);
+
+// A file of configs/servers, named `name`; empty if the machine's links are not known.
+// `shipped_gpu` is empty for a GPU of gpu_of_machine.
+std::string server_file(const std::optional<MeasuredMachine>& machine, const std::string& name,
+                        const std::string& shipped_gpu);
+
+}  // namespace trainyard::cli

@@ -1,0 +1,38 @@
+#include "sim/cost/laws.h"
+#include "sim/cost/profile.h"
+
+namespace trainyard {
+namespace {
+
+void weaken(Provenance& from) {
+  from.basis = weaker(from.basis, Basis::extrapolated);
+}
+
+template <class Laws>
+void weaken_all(Laws& laws) {
+  for (auto& law : laws)
+    weaken(law.from);
+}
+
+}  // namespace
+
+Profile for_other_gpu(Profile profile) {
+  weaken_all(profile.gemm);
+  weaken_all(profile.attention);
+  weaken_all(profile.convolution);
+  weaken_all(profile.memory);
+  weaken_all(profile.collectives);
+  weaken_all(profile.point_to_point);
+  weaken_all(profile.host_copies);
+  for (Provenance* from :
+       {&profile.batched_gemm_from, &profile.channels_from, &profile.launch_from})
+    weaken(*from);
+  if (profile.overlap) weaken(profile.overlap->from);
+  for (GemmLaw& law : profile.gemm)
+    law.residuals.clear();
+  for (ConvolutionLaw& law : profile.convolution)
+    law.residuals.clear();
+  return profile;
+}
+
+}  // namespace trainyard

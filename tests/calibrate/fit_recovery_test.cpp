@@ -1,0 +1,231 @@
+// Data of a known law gives the law back; data of another law shows that it does not fit.
+#include <doctest/doctest.h>
+
+#include "tests/calibrate/synthetic.h"
+
+using namespace trainyard;
+using namespace trainyard::test;
+
+TEST_CASE("The constants of a GEMM law are recovered from noisy times") {
+  const GemmLaw truth = test_gemm_law();
+  const FitResult result = fit_lines(gemm_lines(truth, 0.02));
+  REQUIRE(result.profile.gemm.size() == 1);
+  const GemmLaw& law = result.profile.gemm.front();
+  // 200 shapes of 2 % noise know the efficiencies to a few tenths of a percent; four times that.
+  CHECK(law.fixed.count() == doctest::Approx(5e-6).epsilon(0.05));
+  CHECK(law.compute_efficiency == doctest::Approx(0.74).epsilon(0.02));
+  CHECK(law.memory_efficiency == doctest::Approx(0.9).epsilon(0.04));
+  CHECK(law.exponent == doctest::Approx(1.6).epsilon(0.06));
+  const HeldOutError error = error_of(result, "gemm bf16");
+  CHECK(error.held_out >= 40);
+  CHECK(error.held_out + error.fitted + error.rejected == 200);
+  // The mean distance of normal noise from zero is 0.8 sigma, and no fit is better than its noise.
+  CHECK(error.mape > 0.012);
+  CHECK(error.mape < 0.022);
+}
+
+TEST_CASE("Exact times of a law are reproduced exactly") {
+  const FitResult result = fit_lines(gemm_lines(test_gemm_law(), 0));
+  CHECK(error_of(result, "gemm bf16").worst < 1e-3);
+}
+
+TEST_CASE("The factor of batches is recovered") {
+  std::vector<std::string> lines = gemm_lines(test_gemm_law(), 0.01);
+  Profile truth;
+  truth.gemm = {test_gemm_law()};
+  truth.batched_gemm_efficiency = 0.6;
+  const auto cost = fitted_compute_cost(truth, test_gpu().peaks);
+  Noise noise(7);
+  for (int i = 0; i < 40; ++i) {
+    const Gemm g{noise.size(9, 12), noise.size(9, 12), noise.size(9, 12), noise.size(3, 6),
+                 Dtype::bf16};
+    lines.push_back(gemm_line(g, cost->time(g).time.count() * noise.factor(0.01)));
+  }
+  const FitResult result = fit_lines(lines);
+  CHECK(result.profile.batched_gemm_efficiency == doctest::Approx(0.6).epsilon(0.02));
+}
+
+TEST_CASE("A collective's law is recovered and virtual ranks give none") {
+  std::vector<std::string> lines;
+  Noise noise(3);
+  for (int power = 10; power <= 32; ++power) {
+    const double bytes = std::exp2(power);
+    const double seconds = 40e-6 + bytes / 280e9 + 20e-6 * std::sqrt(bytes / 1e6);
+    lines.push_back(
+        collective_line("all-reduce", 8, std::int64_t{1} << power, seconds * noise.factor(0.02)));
+    lines.push_back(collective_line("all-gather", 4, std::int64_t{1} << power, 20e-6 + bytes / 1e10,
+                                    "loopback"));
+  }
+  const FitResult result = fit_lines(lines);
+  REQUIRE(result.profile.collectives.size() == 1);
+  const CollectiveLaw& law = result.profile.collectives.front();
+  CHECK(law.kind == CollectiveKind::all_reduce);
+  CHECK(law.ranks == 8);
+  CHECK(law.start.count() == doctest::Approx(40e-6).epsilon(0.06));
+  CHECK(law.bandwidth.count() == doctest::Approx(280e9).epsilon(0.05));
+  CHECK(law.per_sqrt_MB.count() == doctest::Approx(20e-6).epsilon(0.15));
+  CHECK(law.least.count() >= 1024);
+  REQUIRE(result.warnings.size() == 1);
+  CHECK(result.warnings.front().message.find("virtual ranks") != std::string::npos);
+}
+
+TEST_CASE("The law of a memory-bound kernel is recovered from cold and warm operands") {
+  std::vector<std::string> lines;
+  Noise noise(5);
+  MemoryLaw truth;
+  truth.op = MemoryOp::layer_norm;
+  truth.fixed = Seconds(2.5e-6);
+  truth.efficiency = 0.8;
+  truth.l2_speedup = 2.2;
+  Profile profile;
+  profile.memory = {truth};
+  MachinePeaks cold = test_gpu().peaks;
+  cold.l2 = Bytes(0);
+  for (const bool warm : {false, true}) {
+    const auto cost = fitted_compute_cost(profile, warm ? test_gpu().peaks : cold);
+    for (int i = 0; i < 40; ++i) {
+      const std::int64_t bytes = noise.size(16, 30);
+      const MemoryBound kernel{truth.op, Bytes(bytes), Bytes(bytes / 2)};
+      lines.push_back(fmt::format(
+          R"({{"kind": "memory", "op": "layer-norm", "variant": "{}{}", "dtype": "bf16", )"
+          R"("rows": 1, "columns": 1, "read_bytes": {}, "written_bytes": {}, "time_us": )"
+          R"({:.6g}}})",
+          i % 2 == 0 ? "forward" : "backward", warm ? "-warm" : "", bytes, bytes / 2,
+          cost->time(kernel).time.count() * noise.factor(0.02) * 1e6));
+    }
+  }
+  const FitResult result = fit_lines(lines);
+  REQUIRE(result.profile.memory.size() == 1);
+  const MemoryLaw& law = result.profile.memory.front();
+  CHECK(law.fixed.count() == doctest::Approx(2.5e-6).epsilon(0.05));
+  CHECK(law.efficiency == doctest::Approx(0.8).epsilon(0.02));
+  CHECK(law.l2_speedup == doctest::Approx(2.2).epsilon(0.05));
+  CHECK(error_of(result, "memory layer-norm forward").fitted > 0);
+  CHECK(error_of(result, "memory layer-norm backward warm").fitted > 0);
+}
+
+TEST_CASE("Shares of attention are recovered, and cudnn is used where tiled was measured too") {
+  std::vector<std::string> lines = gemm_lines(test_gemm_law(), 0.01);
+  Noise noise(9);
+  for (const bool backward : {false, true}) {
+    for (const std::int64_t length : {512, 1024, 2048, 4096, 8192, 16384}) {
+      for (const std::int64_t heads : {16, 32, 64}) {
+        const Attention a{2, heads, heads, length, length, 128, true, backward, Dtype::bf16};
+        const double seconds = 9e-6 + flops(a).count() / ((backward ? 0.45 : 0.6) * 1000e12);
+        for (const char* of : {"cudnn", "tiled"})
+          lines.push_back(fmt::format(
+              R"({{"kind": "attention", "implementation": "{}", "dtype": "bf16", "batch": )"
+              R"(2, "heads": {}, "kv_heads": {}, "query_length": {}, "key_length": {}, )"
+              R"("head_size": 128, "causal": true, "backward": {}, "time_us": {:.6g}}})",
+              of, heads, heads, length, length, backward,
+              seconds * noise.factor(0.02) * 1e6 * (of[0] == 't' ? 3 : 1)));
+      }
+    }
+  }
+  const SampleFile file(lines);
+  FitOptions options = test_options();
+  const FitResult best = fit_samples({file.path()}, options);
+  REQUIRE(best.profile.attention.size() == 1);
+  CHECK(best.profile.attention.front().forward == doctest::Approx(0.6).epsilon(0.03));
+  CHECK(best.profile.attention.front().backward == doctest::Approx(0.45).epsilon(0.03));
+  CHECK(best.profile.attention.front().forward_fixed.value().count() ==
+        doctest::Approx(9e-6).epsilon(0.06));
+  options.attention = "tiled";
+  const FitResult tiled = fit_samples({file.path()}, options);
+  CHECK(tiled.profile.attention.front().forward == doctest::Approx(0.2).epsilon(0.03));
+}
+
+TEST_CASE("Launch times, copies, messages and overlap reach the profile") {
+  std::vector<std::string> lines = {R"({"kind": "launch", "what": "kernel", "time_us": 2.5})",
+                                    R"({"kind": "launch", "what": "graph_node", "time_us": 0.9})",
+                                    R"({"kind": "launch", "what": "round_trip", "time_us": 9})"};
+  for (int power = 10; power <= 30; ++power) {
+    const double bytes = std::exp2(power);
+    lines.push_back(
+        fmt::format(R"({{"kind": "copy", "direction": "d2h", "pinned": true, "bytes": {:.0f}, )"
+                    R"("time_us": {:.6g}}})",
+                    bytes, 3 + bytes / 50e3));
+    lines.push_back(fmt::format(
+        R"({{"kind": "p2p", "from": 0, "to": 1, "bytes": {:.0f}, "access": "peer", "mode": )"
+        R"("alone", "time_us": {:.6g}}})",
+        bytes, 7 + bytes / 380e3));
+  }
+  for (const int channels : {4, 8, 16, 24, 32})
+    lines.push_back(fmt::format(
+        R"({{"kind": "overlap", "victim": "gemm", "load": "stream", "channels": {}, )"
+        R"("multiprocessors": 132, "alone_us": 800, "load_alone_us": 90, "load_us": 100, )"
+        R"("time_us": {:.6g}}})",
+        channels, 800 / (1 - 1.2 * channels / 132)));
+  const Profile profile = fit_lines(lines).profile;
+  CHECK(profile.launch.count() == doctest::Approx(2.5e-6));
+  CHECK(profile.launch_details.graph_node.value().count() == doctest::Approx(0.9e-6));
+  REQUIRE(profile.host_copies.size() == 1);
+  CHECK_FALSE(profile.host_copies.front().to_device);
+  CHECK(profile.host_copies.front().bandwidth.count() == doctest::Approx(50e9).epsilon(1e-3));
+  REQUIRE(profile.point_to_point.size() == 1);
+  CHECK(profile.point_to_point.front().start.count() == doctest::Approx(7e-6).epsilon(1e-3));
+  CHECK(profile.point_to_point.front().bandwidth.count() == doctest::Approx(380e9).epsilon(1e-3));
+  REQUIRE(profile.overlap.has_value());
+  CHECK(profile.overlap->gemm == doctest::Approx(1.2).epsilon(1e-3));
+  CHECK(profile.overlap->memory_bound == 1);
+  CHECK(profile.overlap->communication == doctest::Approx(0.9));
+}
+
+TEST_CASE("Times of another law show as error, not as a good fit and not as outliers") {
+  std::vector<std::string> lines;
+  Noise noise(11);
+  for (int i = 0; i < 200; ++i) {
+    const Gemm g{noise.size(5, 14), noise.size(7, 14), noise.size(7, 14), 1, Dtype::bf16};
+    // No machine of ours: times that know nothing of k, and scatter by a factor.
+    const double seconds = 1e-5 * std::sqrt(static_cast<double>(g.m)) * noise.factor(0.7);
+    lines.push_back(gemm_line(g, seconds));
+  }
+  const HeldOutError error = error_of(fit_lines(lines), "gemm bf16");
+  CHECK(error.mape > 0.4);
+  CHECK(error.rejected <= 20);
+  CHECK(error.held_out >= 40);
+}
+
+TEST_CASE("Outliers are rejected, listed with both times, and do not move the constants") {
+  std::vector<std::string> lines = gemm_lines(test_gemm_law(), 0.02);
+  const FitResult clean = fit_lines(lines);
+  // Every 25th case takes four times as long: 8 of 200.
+  for (std::size_t i = 0; i < lines.size(); i += 25) {
+    const std::size_t at = lines[i].find("\"time_us\": ") + 11;
+    const double slow = 4 * std::stod(lines[i].substr(at));
+    lines[i] = lines[i].substr(0, at) + fmt::format("{:.6g}}}", slow);
+  }
+  lines.push_back(
+      R"({"kind": "gemm", "dtype": "bf16", "m": 512, "n": 512, "k": 512, "spread": 0.6, )"
+      R"("time_us": 1})");
+  const FitResult result = fit_lines(lines);
+  int slow_held_out = 0, outliers = 0, scattered = 0;
+  for (const FitRecord& r : result.records) {
+    if (r.fate == SampleFate::held_out && r.measured_us > 3 * r.fitted_us) ++slow_held_out;
+    if (r.fate != SampleFate::rejected) continue;
+    if (r.reason.find("outlier: 4") != std::string::npos ||
+        r.reason.find("outlier: 3.") != std::string::npos)
+      ++outliers;
+    if (r.reason.find("spread by 60 %") != std::string::npos) ++scattered;
+  }
+  CHECK(scattered == 1);
+  CHECK(outliers > 0);
+  CHECK(outliers + slow_held_out == 8);  // those held out stay in the error, as they must
+  CHECK(result.profile.calibration->rejected.size() == static_cast<std::size_t>(outliers + 1));
+  const GemmLaw &with = result.profile.gemm.front(), &without = clean.profile.gemm.front();
+  CHECK(with.compute_efficiency == doctest::Approx(without.compute_efficiency).epsilon(0.01));
+}
+
+TEST_CASE("Waves are found where they are, and not where they are not") {
+  CHECK_FALSE(fit_lines(gemm_lines(test_gemm_law(), 0.03)).profile.gemm.front().waves.has_value());
+  GemmLaw truth = test_gemm_law();
+  truth.exponent = 3;
+  truth.waves = GemmWaves{132, 0.5, 0.4};
+  const FitResult result = fit_lines(gemm_lines(truth, 0.02));
+  const GemmLaw& law = result.profile.gemm.front();
+  REQUIRE(law.waves.has_value());
+  CHECK(law.waves->multiprocessors == 132);
+  CHECK(law.waves->partial == doctest::Approx(0.5).epsilon(0.1));
+  CHECK(law.waves->small_tile == doctest::Approx(0.4).epsilon(0.15));
+  CHECK(law.compute_efficiency == doctest::Approx(0.74).epsilon(0.03));
+}
