@@ -64,6 +64,17 @@ struct PresetsOptions {
 };
 ExitCode presets(const PresetsOptions& options, const Context& context);
 
+struct SchedulesOptions {
+  std::string show;  // empty: list them
+  int stages = 4, microbatches = 8;
+  int chunks = 0;  // 0: as many as the schedule has by itself
+  int forward = 1, backward_input = 1, backward_weight = 1, communication = 0;  // ticks
+  int most_in_flight = 0;                                                       // 0: no limit
+  std::string svg;                                                              // empty: none
+  bool json = false;
+};
+ExitCode schedules(const SchedulesOptions& options, const Context& context);
+
 struct ImportCommandOptions {
   std::string format;  // "nccl-tests", "nvbandwidth", "smi-topo"
   std::string path;

@@ -30,6 +30,7 @@ struct Options {
   CheckOptions check;
   ExplainOptions explain;
   PresetsOptions presets;
+  SchedulesOptions schedules;
   ImportCommandOptions import_log;
   FitCommandOptions fit;
   CalibrateOptions calibrate;
@@ -106,6 +107,29 @@ void add_presets(CLI::App& app, PresetsOptions& options) {
   command->add_subcommand("list", "List them (the default)");
   CLI::App* show = command->add_subcommand("show", "Print one");
   show->add_option("name", options.show, "The preset")->required()->type_name("NAME");
+  command->require_subcommand(0, 1);
+}
+
+void add_schedules(CLI::App& app, SchedulesOptions& options) {
+  CLI::App* command = app.add_subcommand("schedules", "List the pipeline schedules, or draw one");
+  command->add_subcommand("list", "List them (the default)");
+  CLI::App* show = command->add_subcommand("show", "Draw one");
+  show->add_option("name", options.show, "The schedule")->required()->type_name("NAME");
+  const auto number = [show](const char* names, int& value, const char* about, int least,
+                             int most) {
+    show->add_option(names, value, about)->type_name("N")->check(CLI::Range(least, most));
+  };
+  number("-p,--stages", options.stages, "Stages (default 4)", 1, 256);
+  number("-m,--microbatches", options.microbatches, "Micro-batches (default 8)", 1, 4096);
+  number("-v,--chunks", options.chunks, "Chunks per stage (default: the schedule's)", 1, 64);
+  number("--f", options.forward, "Ticks of a forward (default 1)", 1, 1000);
+  number("--b", options.backward_input, "Ticks of the gradients of inputs (default 1)", 1, 1000);
+  number("--w", options.backward_weight, "Ticks of the gradients of weights (default 1)", 1, 1000);
+  number("--c", options.communication, "Ticks of a message (default 0)", 0, 1000);
+  number("--in-flight", options.most_in_flight,
+         "Micro-batches a stage can hold, for schedules made for a memory (default: any)", 1, 4096);
+  show->add_option("--svg", options.svg, "Draw it into this file as well")->type_name("FILE");
+  show->add_flag("--json", options.json, "Print one JSON object instead of text");
   command->require_subcommand(0, 1);
 }
 
@@ -200,6 +224,7 @@ void build(CLI::App& app, Options& options) {
   add_check(app, options.check);
   add_explain(app, options.explain);
   add_presets(app, options.presets);
+  add_schedules(app, options.schedules);
   add_import(app, options.import_log);
   add_fit(app, options.fit);
   add_calibrate(app, options.calibrate);
@@ -268,6 +293,8 @@ Command chosen(const CLI::App& app, const Options& options) {
     return [&](const Context& context) { return explain(options.explain, context); };
   if (name == "presets")
     return [&](const Context& context) { return presets(options.presets, context); };
+  if (name == "schedules")
+    return [&](const Context& context) { return schedules(options.schedules, context); };
   if (name == "import") {
     ImportCommandOptions given = options.import_log;
     given.format = app.get_subcommands().front()->get_subcommands().front()->get_name();

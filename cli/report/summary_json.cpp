@@ -190,7 +190,8 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
                       {"schedule", report.schedule},
                       {"stages", report.stages},
                       {"chunks", report.chunks},
-                      {"microbatches", report.microbatches}};
+                      {"microbatches", report.microbatches},
+                      {"bytes_sent", report.pipeline_bytes.count()}};
   json["memory"] = memory(report.memory);
   json["calibrated"] = is_calibrated(report);
   json["profile"] = report.profile;

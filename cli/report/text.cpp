@@ -202,6 +202,7 @@ std::vector<std::string> table_row(const StepReport& report, const Baseline& bas
           runs ? count_text(report.is_language ? report.tokens_per_s : report.samples_per_s) : "-",
           runs ? percent_text(report.mfu) : "-",
           percent_text(report.bubble_fraction),
+          report.pipeline > 1 ? to_text(report.pipeline_bytes) : "-",
           memory};
 }
 
@@ -225,7 +226,7 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
                                     [](const StepReport& r) { return r.is_language; });
   Table table;
   table.rows.push_back({"variant", "step", "speed-up", language ? "tokens/s" : "samples/s", "MFU",
-                        "idle", "memory"});
+                        "idle", "p2p", "memory"});
   for (const StepReport& report : reports)
     table.rows.push_back(table_row(report, base));
   std::string text = paint.bold(wrap(escape_control(heading), 0)) + "\n" + lay_out(table) + "\n";

@@ -55,19 +55,21 @@ DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& 
       strategy_(strategy_of(plan, recipe)),
       expert_strategy_(among(plan.expert_replicas(), strategy_)),
       exchanges_(plan.degrees.replicas() * directions(step.shape) > 1),
-      exchanges_experts_(plan.expert_replicas() > 1 && has_experts(work)),
+      exchanges_experts_(plan.expert_replicas() * directions(step.shape) > 1 && has_experts(work)),
       // Between the forward and the backward pass of a micro-batch a stage runs others.
       whole_step_(step.shape.stages > 1),
       buckets_(plan.first_bucket_size, plan.bucket_size),
       expert_buckets_(plan.first_bucket_size, plan.bucket_size) {}
 
-void DataParallelWriter::hold_states(const StageParameters& parameters) {
+void DataParallelWriter::hold_states(const StageParameters& parameters, int versions) {
   const StateBytes states = state_bytes(parameters.dense, recipe_, strategy_) +
                             state_bytes(parameters.experts, recipe_, expert_strategy_);
   builder_.resident(MemoryKind::parameters, states.parameters, "parameters");
   if (!strategy_.layer_units)
     builder_.resident(MemoryKind::gradients, states.gradients, kGradients);
   builder_.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
+  builder_.resident(MemoryKind::parameters, (versions - 1) * states.parameters,
+                    "older versions of the parameters");
   if (strategy_.outer_period > 0)
     builder_.resident(MemoryKind::optimizer_state,
                       2 * (parameters.dense + parameters.experts) * size_of(Dtype::fp32),
@@ -83,7 +85,7 @@ bool DataParallelWriter::reduces_in_backward() const {
          (plan_.overlap_backward || strategy_.each_microbatch || strategy_.layer_units);
 }
 
-PassRole DataParallelWriter::role(const std::vector<Slot>& order, std::size_t at) {
+PassRole DataParallelWriter::role(const std::vector<Slot>& order, std::size_t at, bool completes) {
   if (ends_[0].empty()) {
     for (std::vector<Ends>& ends : ends_)
       ends.assign(static_cast<std::size_t>(parts(step_.shape)), {order.size(), 0});
@@ -104,7 +106,7 @@ PassRole DataParallelWriter::role(const std::vector<Slot>& order, std::size_t at
     return role;
   }
   role.first = at == ends.first && strategy_.layer_units;
-  role.last = at == ends.last && (keeps || (reduces_in_backward() && !strategy_.each_microbatch));
+  role.last = completes && (keeps || (reduces_in_backward() && !strategy_.each_microbatch));
   return role;
 }
 

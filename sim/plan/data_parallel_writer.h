@@ -39,10 +39,12 @@ class DataParallelWriter {
   DataParallelWriter(ProgramBuilder& builder, const StepPlan& step, const NetworkWork& work,
                      const TrainingRecipe& recipe, const ParallelPlan& plan);
 
-  void hold_states(const StageParameters& parameters);
+  // `versions`: of the weights, where a pipeline without flushes keeps older ones.
+  void hold_states(const StageParameters& parameters, int versions);
 
-  // The role of pass `at` of a stage's order, as far as this strategy cares.
-  PassRole role(const std::vector<Slot>& order, std::size_t at);
+  // The role of pass `at` of a stage's order, as far as this strategy cares. `completes`: the
+  // gradients of its part are complete after it.
+  PassRole role(const std::vector<Slot>& order, std::size_t at, bool completes);
 
   // Around the work of a block: begin() after begin_block(), then before() and after() each place
   // in the order of the pass, end() after the last.

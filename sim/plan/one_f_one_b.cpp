@@ -3,7 +3,12 @@
 //   time (equal stages, no communication) = (m + p - 1)(F + B), as GPipe, but at most p - stage
 //   activations live at once.
 //
-// Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using
+// It is also the order of the asynchronous PipeDream and PipeDream-2BW, whose micro-batches never
+// end: a step takes m max over stages of (F + B), and a stage keeps old versions of its weights for
+// the micro-batches under way (schedule.h, Updates).
+//
+// Source: Narayanan et al., PipeDream: Generalized Pipeline Parallelism for DNN Training, SOSP
+// 2019; Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using
 // Megatron-LM, SC 2021, 2.2.1 (PipeDream-Flush).
 #include <algorithm>
 

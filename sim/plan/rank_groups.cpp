@@ -1,6 +1,8 @@
-// Which ranks communicate with each other on each port.
+// Which ranks communicate on which port.
 #include <algorithm>
 
+#include "sim/base/check.h"
+#include "sim/plan/placement.h"
 #include "sim/plan/step_plan.h"
 
 namespace trainyard {
@@ -8,31 +10,41 @@ namespace {
 
 using Groups = std::vector<std::vector<Rank>>;
 
-// Stage s and its mirror image hold the same virtual stages, one of each copy: their ranks form one
-// group. False if the mirror image's turn has added these ranks.
-bool add_mirror_image(const StepPlan& plan, const RankMap& ranks, std::vector<Rank>& group) {
-  const int stage = ranks.coordinate(group.front(), Axis::pipeline);
-  const int mirror = plan.shape.stages - 1 - stage;
-  if (mirror < stage) return false;
-  const std::size_t own = group.size();
-  for (std::size_t i = 0; i < own; ++i)
-    group.push_back(ranks.peer(group[i], Axis::pipeline, mirror));
-  std::sort(group.begin(), group.end());
-  return true;
+Groups groups_along(const RankMap& ranks, Axis axis) {
+  Groups groups;
+  for (int g = 0; g < ranks.groups(axis); ++g)
+    groups.push_back(ranks.group(ranks.first_of_group(g, axis), axis));
+  return groups;
 }
 
-// All that hold the same part of the network.
-Groups replicas(const StepPlan& plan, const RankMap& ranks) {
-  const bool mirrored = directions(plan.shape) > 1;
+// Ranks that have seen other tokens with the same parameters.
+Groups replicas(const RankMap& ranks) {
+  if (ranks.size(Axis::context) == 1) return groups_along(ranks, Axis::data);
   Groups groups;
   for (int g = 0; g < ranks.groups(Axis::data); ++g) {
     const Rank first = ranks.first_of_group(g, Axis::data);
-    if (ranks.coordinate(first, Axis::context) != 0) continue;
-    std::vector<Rank> group = ranks.group(first, Axis::data, Axis::context);
-    if (mirrored && !add_mirror_image(plan, ranks, group)) continue;
-    groups.push_back(std::move(group));
+    if (ranks.coordinate(first, Axis::context) == 0)
+      groups.push_back(ranks.group(first, Axis::data, Axis::context));
   }
   return groups;
+}
+
+// With two copies of the network, stage s and its mirror image hold the same virtual stages, one of
+// each copy: their groups become one.
+Groups over_copies(const StepPlan& plan, const RankMap& ranks, Groups groups) {
+  if (directions(plan.shape) == 1) return groups;
+  Groups joined;
+  for (std::vector<Rank>& group : groups) {
+    const int stage = ranks.coordinate(group.front(), Axis::pipeline);
+    const int mirror = plan.shape.stages - 1 - stage;
+    if (mirror < stage) continue;
+    const std::size_t own = group.size();
+    for (std::size_t i = 0; i < own; ++i)
+      group.push_back(ranks.peer(group[i], Axis::pipeline, mirror));
+    std::sort(group.begin(), group.end());
+    joined.push_back(std::move(group));
+  }
+  return joined;
 }
 
 // Every group cut into neighbours, `size` at a time; or the first of each such part, the second of
@@ -68,37 +80,64 @@ Groups norm_groups(const StepPlan& plan, const RankMap& ranks) {
   return groups;
 }
 
-Groups along(const RankMap& ranks, Axis axis) {
-  Groups groups;
-  if (ranks.size(axis) == 1) return groups;
-  for (int g = 0; g < ranks.groups(axis); ++g)
-    groups.push_back(ranks.group(ranks.first_of_group(g, axis), axis));
-  return groups;
+Groups groups_on(const StepPlan& plan, const RankGrids& ranks, CollectivePort port) {
+  switch (port) {
+    case CollectivePort::tensor: return groups_along(ranks.dense, Axis::tensor);
+    case CollectivePort::context: return groups_along(ranks.dense, Axis::context);
+    case CollectivePort::expert: return groups_along(ranks.experts, Axis::context);
+    case CollectivePort::expert_tensor: return groups_along(ranks.experts, Axis::tensor);
+    case CollectivePort::data:
+      if (plan.shard_ranks == 0) return over_copies(plan, ranks.dense, replicas(ranks.dense));
+      return parts(replicas(ranks.dense), static_cast<std::size_t>(plan.shard_ranks), true);
+    case CollectivePort::replica:
+      if (plan.shard_ranks == 0) return {};
+      return parts(replicas(ranks.dense), static_cast<std::size_t>(plan.shard_ranks), false);
+    case CollectivePort::norm: return norm_groups(plan, ranks.dense);
+    case CollectivePort::expert_data:
+      return over_copies(plan, ranks.experts, groups_along(ranks.experts, Axis::data));
+  }
+  TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
+  return {};
 }
 
 }  // namespace
 
-std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankGrids& grids,
-                                         CollectivePort port) {
-  const RankMap& ranks = grids.dense;
-  const int copies = ranks.size(Axis::data) * ranks.size(Axis::context) * directions(plan.shape);
-  const bool in_parts = plan.shard_ranks > 0 && plan.shard_ranks < copies;
+StreamKind stream_of(CollectivePort port) {
   switch (port) {
-    case CollectivePort::tensor: return along(ranks, Axis::tensor);
-    case CollectivePort::context: return along(ranks, Axis::context);
-    case CollectivePort::expert: return along(grids.experts, Axis::context);
-    case CollectivePort::expert_tensor: return along(grids.experts, Axis::tensor);
-    case CollectivePort::expert_data: return along(grids.experts, Axis::data);
-    case CollectivePort::norm: return norm_groups(plan, ranks);
-    case CollectivePort::replica:
-      if (!in_parts) return {};
-      return parts(replicas(plan, ranks), static_cast<std::size_t>(plan.shard_ranks), false);
+    case CollectivePort::tensor: return StreamKind::tensor;
+    case CollectivePort::context: return StreamKind::context;
+    case CollectivePort::expert:
+    case CollectivePort::expert_tensor: return StreamKind::expert;
     case CollectivePort::data:
-      if (copies == 1) return {};
-      if (!in_parts) return replicas(plan, ranks);
-      return parts(replicas(plan, ranks), static_cast<std::size_t>(plan.shard_ranks), true);
+    case CollectivePort::expert_data:
+    case CollectivePort::norm: return StreamKind::data;
+    case CollectivePort::replica: return StreamKind::replica;
   }
-  return {};
+  TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
+  return StreamKind::tensor;
+}
+
+OpGroup group_of(CollectivePort port) {
+  switch (port) {
+    case CollectivePort::tensor: return OpGroup::tensor;
+    case CollectivePort::context: return OpGroup::context;
+    case CollectivePort::expert:
+    case CollectivePort::expert_tensor: return OpGroup::expert;
+    case CollectivePort::data:
+    case CollectivePort::expert_data:
+    case CollectivePort::replica:
+    case CollectivePort::norm: return OpGroup::data;
+  }
+  TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
+  return OpGroup::tensor;
+}
+
+std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankGrids& ranks,
+                                         CollectivePort port) {
+  Groups groups = groups_on(plan, ranks, port);
+  // All groups of a port are of one size.
+  if (!groups.empty() && groups.front().size() == 1) groups.clear();
+  return groups;
 }
 
 }  // namespace trainyard

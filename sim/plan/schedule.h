@@ -87,6 +87,13 @@ struct ScheduleInputs {
   Bytes memory_limit = kNoMemoryLimit;
 };
 
+// When the optimizer runs.
+enum class Updates : std::uint8_t {
+  after_all,         // once per step, when every micro-batch is done: the pipeline is flushed
+  every_microbatch,  // after each backward; each micro-batch finds the weights of its forward again
+  without_flush,     // once per step, while the next step's micro-batches are under way
+};
+
 struct ScheduleEntry {
   std::string_view name;  // as written in a scenario
   std::string_view summary;
@@ -99,7 +106,12 @@ struct ScheduleEntry {
   // Why this shape is refused, in words; nullopt if it is fine.
   std::optional<std::string> (*unsupported)(const PipelineShape&) = nullptr;
   bool needs_times = false;
+  Updates updates = Updates::after_all;
 };
+
+// How many versions of its weights a stage keeps: one if the pipeline is flushed; for updates after
+// every micro-batch one for each that can be between its forward and its backward; else two.
+int weight_versions(const ScheduleEntry& entry, const PipelineShape& shape, int stage);
 
 // All schedules, in the order in which help lists them.
 std::span<const ScheduleEntry> schedules();

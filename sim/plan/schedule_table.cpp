@@ -38,6 +38,12 @@ std::optional<std::string> one_chunk_and(const PipelineShape& shape) {
   return why ? why : rule(shape);
 }
 
+std::optional<std::string> fills_the_stages(const PipelineShape& shape) {
+  if (shape.microbatches >= shape.stages) return std::nullopt;
+  return fmt::format("a step without flush needs at least one micro-batch per stage ({}), got {}",
+                     shape.stages, shape.microbatches);
+}
+
 std::optional<std::string> v_of_stages(const PipelineShape& shape) {
   auto why = impossible(shape);
   return why ? why : two_chunks(shape);
@@ -57,7 +63,7 @@ StageOrders by_stage(const PipelineShape& shape, const ScheduleInputs& /*inputs*
   return stages;
 }
 
-constexpr std::array<ScheduleEntry, 14> kSchedules = {{
+constexpr std::array<ScheduleEntry, 16> kSchedules = {{
     {.name = "1f1b",
      .summary = "one forward, one backward after a warm-up; as GPipe in less memory",
      .source = "Narayanan et al., SC 2021, 2.2.1 (PipeDream-Flush)",
@@ -142,6 +148,19 @@ constexpr std::array<ScheduleEntry, 14> kSchedules = {{
      .chunks = 2,
      .build = by_stage<dual_pipe_v>,
      .unsupported = dual_v},
+    {.name = "pipedream",
+     .summary = "1F1B without end: an update after every micro-batch, old weights kept",
+     .source = "Narayanan et al., PipeDream, SOSP 2019",
+     .build = by_stage<one_f_one_b>,
+     .unsupported = one_chunk_per_stage,
+     .updates = Updates::every_microbatch},
+    {.name = "pipedream_2bw",
+     .summary = "1F1B without end: an update per step, two versions of the weights",
+     .source = "Narayanan et al., Memory-Efficient Pipeline-Parallel DNN Training, ICML 2021",
+     .needs = "at least p micro-batches",
+     .build = by_stage<one_f_one_b>,
+     .unsupported = one_chunk_and<fills_the_stages>,
+     .updates = Updates::without_flush},
     {.name = "sequential",
      .summary = "plain model parallelism: one micro-batch at a time through all stages",
      .source = "no overlap at all, by definition",
@@ -166,6 +185,15 @@ const ScheduleEntry* find_schedule(std::string_view name) {
   for (const ScheduleEntry& entry : kSchedules)
     if (same_name(entry.name, name)) return &entry;
   return nullptr;
+}
+
+int weight_versions(const ScheduleEntry& entry, const PipelineShape& shape, int stage) {
+  switch (entry.updates) {
+    case Updates::after_all: return 1;
+    case Updates::every_microbatch: return shape.stages - stage;
+    case Updates::without_flush: return shape.stages > 1 ? 2 : 1;
+  }
+  return 1;
 }
 
 PipelineShape shape_of(const ScheduleEntry& entry, int stages, int microbatches, int chunks) {

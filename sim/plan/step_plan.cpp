@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "sim/base/check.h"
@@ -18,13 +19,16 @@ namespace {
 class StageBuilder {
  public:
   StageBuilder(StepPlan& step, const NetworkWork& work, const TrainingRecipe& recipe,
-               const ParallelPlan& plan, PipelineMessages& messages, int stage)
+               const ParallelPlan& plan, PipelineMessages& messages, int stage,
+               const ScheduleEntry* schedule)
       : step_(step),
         work_(work),
         recipe_(recipe),
         plan_(plan),
         messages_(messages),
         stage_(stage),
+        updates_(schedule == nullptr ? Updates::after_all : schedule->updates),
+        versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
         builder_(step),
         data_(builder_, step, work, recipe, plan) {}
 
@@ -65,6 +69,8 @@ class StageBuilder {
   void receive(const PipelineMessage& message);
   void send(const Seat& seat, Pass pass);
   std::uint32_t step_block(const StageParameters& parameters);
+  void update(StageProgram& stage, const StageParameters& parameters);
+  std::vector<bool> completing(const std::vector<Slot>& order) const;
   std::vector<ChainRange> copies() const;
   void wait_for_sends();
 
@@ -74,8 +80,11 @@ class StageBuilder {
   const ParallelPlan& plan_;
   PipelineMessages& messages_;
   int stage_;
+  Updates updates_;
+  int versions_;  // of the weights
   ProgramBuilder builder_;
   DataParallelWriter data_;
+  std::optional<std::uint32_t> step_block_;
 };
 
 CallKind call_kind(const Slot& slot) {
@@ -141,11 +150,14 @@ std::vector<Act> StageBuilder::forward_acts(int place) const {
           Work{layer(place).forward, name + " forward"}};
 }
 
-// Activations, also those that recomputation has restored, stay until the weight gradients are
-// done.
+// Weight gradients need the inputs of matrix multiplications: activations stay until they are done,
+// and so does what full recomputation has restored. Selective recomputation restores the
+// attention's scores, which only the gradients of inputs need.
 std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   const LayerWork& work = layer(place);
   const std::string name = place_name(work_, place);
+  const Release workspace{MemoryKind::workspace, work.workspace, name};
+  const bool restores_inputs = !work.recompute.empty();
   std::vector<Act> acts;
   if (kind != CallKind::backward_weight) {
     acts.emplace_back(Hold{MemoryKind::workspace, work.workspace, name});
@@ -153,13 +165,14 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   }
   if (kind == CallKind::backward_input) {
     acts.emplace_back(Work{input_half(work.backward), name + " backward"});
+    if (!restores_inputs) acts.emplace_back(workspace);
     return acts;
   }
   if (kind == CallKind::backward_weight)
     acts.emplace_back(Work{weight_half(work.backward), name + " backward"});
   else
     acts.emplace_back(Work{work.backward, name + " backward"});
-  acts.emplace_back(Release{MemoryKind::workspace, work.workspace, name});
+  if (kind == CallKind::backward || restores_inputs) acts.emplace_back(workspace);
   acts.emplace_back(Release{MemoryKind::activations, work.activations, name});
   return acts;
 }
@@ -249,72 +262,76 @@ std::uint32_t StageBuilder::step_block(const StageParameters& parameters) {
   return builder_.end_block();
 }
 
+// Of each slot, whether the gradients of its part are complete after it and may be reduced.
+std::vector<bool> StageBuilder::completing(const std::vector<Slot>& order) const {
+  std::vector<bool> completes(order.size(), false);
+  if (updates_ != Updates::after_all) {
+    for (std::size_t i = 0; i < order.size(); ++i)
+      completes[i] = ends_backward(order[i].pass) &&
+                     (updates_ == Updates::every_microbatch ||
+                      (order[i].microbatch + 1) % step_.shape.microbatches == 0);
+    return completes;
+  }
+  std::vector<bool> seen(static_cast<std::size_t>(parts(step_.shape)), false);
+  for (std::size_t i = order.size(); i-- > 0;) {
+    const auto at = static_cast<std::size_t>(part(step_.shape, order[i]));
+    if (!ends_backward(order[i].pass) || seen[at]) continue;
+    completes[i] = seen[at] = true;
+  }
+  return completes;
+}
+
+void StageBuilder::update(StageProgram& stage, const StageParameters& parameters) {
+  if (!step_block_) step_block_ = step_block(parameters);
+  builder_.call(*step_block_, 0);
+  stage.calls.push_back({.kind = CallKind::step});
+}
+
 StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   StageProgram stage;
   const StageParameters parameters = stage_parameters();
   stage.parameters = parameters.dense + parameters.experts;
-  data_.hold_states(parameters);
+  data_.hold_states(parameters, versions_);
+
+  const std::vector<bool> completes = completing(order);
 
   // Blocks are written when they are first called, so that buckets are numbered in the order in
   // which they leave.
   std::map<BlockKey, std::uint32_t> blocks;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Slot& slot = order[i];
-    BlockKey key{.kind = call_kind(slot), .seat = seat_of(slot), .role = data_.role(order, i)};
+    BlockKey key{
+        .kind = call_kind(slot), .seat = seat_of(slot), .role = data_.role(order, i, completes[i])};
     CallInfo info{
         .kind = key.kind, .microbatch = slot.microbatch, .chunk = part(step_.shape, slot)};
     messages_.receive(stage_, slot, key.receives);
     if (slot.paired) {
       const Slot& backward = order[++i];
       key.backward_seat = seat_of(backward);
-      key.backward_role = data_.role(order, i);
+      key.backward_role = data_.role(order, i, completes[i]);
       messages_.receive(stage_, backward, key.receives);
       info.backward_microbatch = backward.microbatch;
       info.backward_chunk = part(step_.shape, backward);
     }
+    // `i` is now the slot whose backward ends with this call, if one does.
     auto block = blocks.find(key);
     if (block == blocks.end()) block = blocks.emplace(key, write_block(key)).first;
     builder_.call(block->second, static_cast<std::uint32_t>(slot.microbatch));
     stage.calls.push_back(info);
+    if (updates_ == Updates::after_all || !completes[i]) continue;
+    update(stage, parameters);
+    if ((slot.microbatch + 1) % step_.shape.microbatches == 0)
+      stage.round_calls.push_back(stage.calls.size());
   }
-  const std::uint32_t step = step_block(parameters);
-  builder_.call(step, 0);
-  stage.calls.push_back({.kind = CallKind::step});
+  if (updates_ == Updates::after_all) {
+    update(stage, parameters);
+    stage.round_calls.push_back(stage.calls.size());
+  }
   stage.program = builder_.finish();
   return stage;
 }
 
 }  // namespace
-
-StreamKind stream_of(CollectivePort port) {
-  switch (port) {
-    case CollectivePort::tensor: return StreamKind::tensor;
-    case CollectivePort::context: return StreamKind::context;
-    case CollectivePort::expert:
-    case CollectivePort::expert_tensor: return StreamKind::expert;
-    case CollectivePort::data:
-    case CollectivePort::expert_data:
-    case CollectivePort::norm: return StreamKind::data;
-    case CollectivePort::replica: return StreamKind::replica;
-  }
-  TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
-  return StreamKind::tensor;
-}
-
-OpGroup group_of(CollectivePort port) {
-  switch (port) {
-    case CollectivePort::tensor: return OpGroup::tensor;
-    case CollectivePort::context: return OpGroup::context;
-    case CollectivePort::expert:
-    case CollectivePort::expert_tensor: return OpGroup::expert;
-    case CollectivePort::data:
-    case CollectivePort::expert_data:
-    case CollectivePort::replica:
-    case CollectivePort::norm: return OpGroup::data;
-  }
-  TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
-  return OpGroup::tensor;
-}
 
 int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return static_cast<int>(recipe.global_batch / (plan.degrees.data * recipe.micro_batch));
@@ -336,6 +353,21 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .compute = recipe.compute};
 }
 
+namespace {
+
+// Without a flush a step is one round of many: static orders become periodic, and four times the
+// stages is well beyond that; after it come rounds enough that all stages are still at work.
+Rounds rounds(const ScheduleEntry* schedule, const PipelineShape& shape) {
+  if (schedule == nullptr || schedule->updates == Updates::after_all) return {};
+  const auto that_hold = [&](int microbatches) {
+    return (microbatches + shape.microbatches - 1) / shape.microbatches;
+  };
+  const int before = 1 + that_hold(4 * shape.stages);
+  return {.count = before + 1 + that_hold(shape.stages), .measured = before};
+}
+
+}  // namespace
+
 PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   const int stages = plan.degrees.pipeline;
   if (plan.schedule == kCustomSchedule)
@@ -354,16 +386,18 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const 
   step.shape = pipeline_shape(recipe, plan);
   step.layers = split_layers(work, step.shape, plan.layer_split, plan.layers_per_chunk);
 
-  const StageOrders orders = plan.schedule == kCustomSchedule
-                                 ? custom_orders(plan.custom, step.shape)
-                                 : build_stages(*find_schedule(plan.schedule), step.shape, inputs);
-  PipelineMessages messages(step.shape, orders);
+  const ScheduleEntry* schedule = find_schedule(plan.schedule);
+  step.rounds = rounds(schedule, step.shape);
+  PipelineShape all_rounds = step.shape;
+  all_rounds.microbatches *= step.rounds.count;
+  const StageOrders orders = schedule == nullptr ? custom_orders(plan.custom, step.shape)
+                                                 : build_stages(*schedule, all_rounds, inputs);
+  PipelineMessages messages(all_rounds, orders);
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
   if (strategy.replicas > 1) step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
   step.norm_over_all = strategy.optimizer_shards > 1 || plan.expert > 1;
-
   for (int stage = 0; stage < step.shape.stages; ++stage) {
-    StageBuilder builder(step, work, recipe, plan, messages, stage);
+    StageBuilder builder(step, work, recipe, plan, messages, stage, schedule);
     step.stages.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
   }
 

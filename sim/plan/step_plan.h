@@ -97,12 +97,20 @@ struct CallInfo {
 
 struct StageProgram {
   Program program;
-  std::vector<CallInfo> calls;  // by Program::calls
-  std::int64_t parameters = 0;  // held by one rank of the stage
+  std::vector<CallInfo> calls;           // by Program::calls
+  std::vector<std::size_t> round_calls;  // by round: how many calls are done when it is
+  std::int64_t parameters = 0;           // held by one rank of the stage
+};
+
+// Steps that programs hold one after another without a flush, and which of them is what a step
+// takes: from the end of the one before to its own. One if the pipeline is flushed.
+struct Rounds {
+  int count = 1, measured = 0;
 };
 
 struct StepPlan {
   PipelineShape shape;
+  Rounds rounds;
   std::vector<ChainRange> layers;  // by virtual stage
   std::vector<StageProgram> stages;
   std::vector<Kernel> kernels;  // by Program::kernels

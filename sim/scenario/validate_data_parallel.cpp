@@ -82,10 +82,18 @@ void check_schedule(const Scenario& scenario, Findings& findings) {
   const DataParallelStrategy strategy = strategy_of(plan, scenario.recipe);
   if (plan.degrees.pipeline == 1 || (strategy.optimizer_shards == 1 && strategy.outer_period == 0))
     return;
+  const ScheduleEntry* entry = find_schedule(plan.schedule);
+  if (entry != nullptr && entry->updates != Updates::after_all) {
+    findings.error(fmt::format("{}/kind", kSection),
+                   fmt::format("{} does not work with the schedule {}: it updates weights while "
+                               "micro-batches are under way",
+                               plan.data_parallel.kind, plan.schedule),
+                   "allreduce does");
+    return;
+  }
   const PipelineShape shape = pipeline_shape(scenario.recipe, plan);
-  const StageOrders orders = plan.schedule == kCustomSchedule
-                                 ? custom_orders(plan.custom, shape)
-                                 : build_stages(*find_schedule(plan.schedule), shape);
+  const StageOrders orders = plan.schedule == kCustomSchedule ? custom_orders(plan.custom, shape)
+                                                              : build_stages(*entry, shape);
   if (const std::optional<std::string> why = unsupported(strategy, shape, orders))
     findings.error(fmt::format("{}/kind", kSection),
                    fmt::format("{} does not work with the schedule {}: {}", plan.data_parallel.kind,

@@ -44,8 +44,10 @@ class Accountant {
     Duration now{};
     for (const Span* span : streams_[static_cast<std::size_t>(StreamKind::compute)]) {
       account_gap(now, *span);
+      now = std::min(span->begin, end_);
+      if (span->begin >= end_) break;
       account_kernels(*span);
-      now = span->end;
+      now = std::min(span->end, end_);
     }
     // What is still in flight when compute is done belongs to the step as well.
     account_tail(now);
@@ -113,11 +115,12 @@ class Accountant {
   }
 
   void account_gap(Duration begin, const Span& next) {
-    if (begin == next.begin) return;
+    const Duration end = std::min(next.begin, end_);
+    if (begin == end) return;
     unsigned waits = op(next).waits;
     // Gathers stand in line with the reductions of the same group.
     if ((waits & kGathers) != 0) waits |= kGathers | stream_bit(StreamKind::data);
-    account(begin, next.begin, in_flight(begin, next.begin, waits, &next), next.issued);
+    account(begin, end, in_flight(begin, end, waits, &next), next.issued);
   }
 
   void account_tail(Duration begin) {
@@ -131,11 +134,12 @@ class Accountant {
     Duration running{};
     while (next_kernel_ < kernels_.size() && kernels_[next_kernel_].call == span.call &&
            kernels_[next_kernel_].op == span.op) {
-      running += kernels_[next_kernel_].end - kernels_[next_kernel_].begin;
+      running +=
+          std::min(kernels_[next_kernel_].end, end_) - std::min(kernels_[next_kernel_].begin, end_);
       ++next_kernel_;
     }
     at(result_, optimizer ? TimeCategory::optimizer : TimeCategory::compute) += running;
-    at(result_, TimeCategory::host) += span.end - span.begin - running;
+    at(result_, TimeCategory::host) += std::min(span.end, end_) - span.begin - running;
   }
 
   const Program& program_;

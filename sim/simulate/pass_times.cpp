@@ -17,7 +17,7 @@ Duration alone(const Transfer& transfer) {
 // One pass of a stage: its ops by themselves.
 struct BlockSums {
   Duration work{}, sends{};
-  Bytes taken{};
+  Bytes taken{};  // and not given back
 };
 
 class Estimator {
@@ -70,8 +70,7 @@ class Estimator {
     BlockSums sums;
     for (const Op& op : block_of(stage, kind, at).ops) {
       for (std::uint32_t e = 0; e < op.effects; ++e)
-        sums.taken = sums.taken +
-                     Bytes(std::max<std::int64_t>(0, program.effects[op.first_effect + e].bytes));
+        sums.taken = sums.taken + Bytes(program.effects[op.first_effect + e].bytes);
       if (op.kind == OpKind::compute) {
         const Segment& segment = program.segments[op.subject];
         for (std::uint32_t k = 0; k < segment.kernels; ++k)
@@ -80,7 +79,7 @@ class Estimator {
         const Channel& channel = lowered_.machine.channels[actor.channels[op.port]];
         sums.sends += alone(lowered_.machine.transfers[channel.transfers][op.subject]);
       } else if (op.kind == OpKind::collective &&
-                 static_cast<CollectivePort>(op.port) != CollectivePort::data) {
+                 group_of(static_cast<CollectivePort>(op.port)) != OpGroup::data) {
         const Communicator& group = lowered_.machine.communicators[actor.communicators[op.port]];
         sums.work += alone(lowered_.machine.transfers[group.transfers][op.subject]);
       }

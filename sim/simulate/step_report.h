@@ -106,6 +106,7 @@ struct StepReport {
   };
   std::vector<RankBreakdown> ranks;
   double bubble_fraction = 0;  // idle share of the compute streams, over all ranks
+  Bytes pipeline_bytes;        // that stages send each other, over all ranks
   MemoryReport memory;
   std::vector<BasisShare> basis;
   std::vector<SourceNote> sources;

@@ -76,7 +76,44 @@ void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   }
 }
 
-void break_down(const Step& step, StepReport& report) {
+// What a step takes of the trace: all of it, or without a flush one round.
+struct StepWindow {
+  Duration begin{}, end{};
+  Duration length() const { return end - begin; }
+};
+
+// When the last rank has done the calls of a round.
+Duration round_end(const Step& step, std::size_t round) {
+  Duration end{};
+  for (const RankClass& rank_class : step.lowered.classes) {
+    const StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+    for (const Span& span : spans_of(step.trace(), rank_class.actor))
+      if (span.call < stage.round_calls[round]) end = std::max(end, span.end);
+  }
+  return end;
+}
+
+StepWindow window_of(const Step& step) {
+  if (step.plan.rounds.count == 1) return {Duration(0), step.trace().end};
+  const auto measured = static_cast<std::size_t>(step.plan.rounds.measured);
+  return {round_end(step, measured - 1), round_end(step, measured)};
+}
+
+Breakdown breakdown_of(const Step& step, const RankClass& rank_class, const StepWindow& window) {
+  const StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+  const auto until = [&](Duration end) {
+    return breakdown(stage, spans_of(step.trace(), rank_class.actor),
+                     kernels_of(step.trace(), rank_class.actor), end);
+  };
+  Breakdown parts = until(window.end);
+  if (window.begin == Duration(0)) return parts;
+  const Breakdown before = until(window.begin);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    parts[i] -= before[i];
+  return parts;
+}
+
+void break_down(const Step& step, const StepWindow& window, StepReport& report) {
   const Trace& trace = step.trace();
   const Lowered& lowered = step.lowered;
   std::size_t slowest = 0;
@@ -87,20 +124,34 @@ void break_down(const Step& step, StepReport& report) {
   double idle = 0;
   for (std::size_t c = 0; c < lowered.classes.size(); ++c) {
     const RankClass& rank_class = lowered.classes[c];
-    const StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
-    const Breakdown parts = breakdown(stage, spans_of(trace, rank_class.actor),
-                                      kernels_of(trace, rank_class.actor), trace.end);
+    const Breakdown parts = breakdown_of(step, rank_class, window);
     report.ranks.push_back({rank_class.representative, rank_class.ranks, rank_class.stage, parts});
     const Duration busy = parts[static_cast<std::size_t>(TimeCategory::compute)] +
                           parts[static_cast<std::size_t>(TimeCategory::optimizer)];
-    idle += rank_class.ranks * Seconds(trace.end - busy).count();
+    idle += rank_class.ranks * Seconds(window.length() - busy).count();
     if (c == slowest) {
       report.breakdown = parts;
       report.slowest_rank = rank_class.representative;
     }
   }
-  if (trace.end > Duration(0))
-    report.bubble_fraction = idle / (report.world_size * Seconds(trace.end).count());
+  if (window.length() > Duration(0))
+    report.bubble_fraction = idle / (report.world_size * Seconds(window.length()).count());
+}
+
+void count_messages(const Step& step, StepReport& report) {
+  std::int64_t bytes = 0;
+  for (const RankClass& rank_class : step.lowered.classes) {
+    const Program& program = step.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
+    std::vector<std::int64_t> sent;  // by block
+    for (const Block& block : program.blocks) {
+      sent.push_back(0);
+      for (const Op& op : block.ops)
+        if (op.kind == OpKind::send) sent.back() += step.plan.messages[op.subject].count();
+    }
+    for (const Call& call : program.calls)
+      bytes += rank_class.ranks * sent[call.block];
+  }
+  report.pipeline_bytes = Bytes(bytes / step.plan.rounds.count);
 }
 
 void account_memory(const Job& job, const Step& step, StepReport& report) {
@@ -165,12 +216,14 @@ StepReport summarize(const Job& job, const Step& step) {
     report.deadlock = text_of(step, *deadlock);
     return report;
   }
-  report.simulated_step = trace.end;
+  const StepWindow window = window_of(step);
+  report.simulated_step = window.length();
   account_memory(job, step, report);
   report.fits = report.memory.fits;
-  if (report.fits) report.step_time = trace.end;
+  if (report.fits) report.step_time = window.length();
   if (report.step_time && *report.step_time > Duration(0)) rate_throughput(job, step, report);
-  break_down(step, report);
+  break_down(step, window, report);
+  count_messages(step, report);
   account_basis(job, step, report);
   return report;
 }

@@ -426,6 +426,31 @@ def lists_presets(folder):
 
 
 @case
+def shows_schedules(folder):
+    """Every schedule that is listed is drawn, as text, JSON and a well-formed picture"""
+    import xml.etree.ElementTree
+
+    out, _ = expect(0, "schedules")
+    require_equal(out, expect(0, "schedules", "list")[0], "schedules list")
+    names = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
+    require(len(names) >= 16, out)
+    picture = os.path.join(folder, "one.svg")
+    for name in names:
+        words = ["schedules", "show", name, "-p", "4", "-m", "8"]
+        text, _ = expect(0, *words, "--svg", picture)
+        require("stage 3 " in text and "in flight" in text, text)
+        shown = json.loads(expect(0, *words, "--json")[0])
+        require_equal((shown["schedule"], len(shown["orders"])), (name, 4), name)
+        root = xml.etree.ElementTree.parse(picture).getroot()
+        passes = sum(len(order["slots"].replace("+", " ").split()) for order in shown["orders"])
+        require_equal(len(root.findall(".//{http://www.w3.org/2000/svg}title")), passes, name)
+    require("11.1 %" in expect(0, "schedules", "show", "zb-h1")[0], "the bubble of ZB-H1")
+    for words in (["zb-h3"], ["dualpipe", "-m", "7"], ["1f1b", "-p", "0"], ["1f1b", "--f", "x"]):
+        _, err = expect(2, "schedules", "show", *words)
+        require_one_line(err)
+
+
+@case
 def writes_schema(folder):
     """The schema is draft-07 and accepts the small scenario and every shipped one"""
     import jsonschema  # Debian: python3-jsonschema

@@ -18,11 +18,13 @@ TEST_CASE("drawings of all schedules, p = 4, m = 8, F = I = W = 1 tick") {
     std::string_view derivation;
     int ticks;
   };
-  const std::array<Case, 14> cases = {{
+  const std::array<Case, 16> cases = {{
       {"gpipe", 1, "(m + p - 1)(F + B) = 11 x 3", 33},
       {"1f1b", 1, "(m + p - 1)(F + B) = 11 x 3", 33},
       {"interleaved_1f1b", 2, "(m v + p - 1)(F + B) = 19 x 3, of half the layers each", 57},
       {"breadth_first", 2, "((v - 1) m + m + p - 1)(F + B) = 19 x 3, of half the layers each", 57},
+      {"pipedream", 1, "as 1f1b; the next step's micro-batches fill the end", 33},
+      {"pipedream_2bw", 1, "as 1f1b; the next step's micro-batches fill the end", 33},
       {"sequential", 1, "m p (F + B) = 32 x 3", 96},
       {"zb_h1", 1, "m (F + I + W) + (p - 1)(F + I - W) = 8 x 3 + 3", 27},
       {"zb_h2", 1, "m (F + I + W) + (p - 1) F = 8 x 3 + 3, no stage idle after its start", 27},

@@ -46,11 +46,11 @@ TEST_CASE("every schedule of the table is valid for every shape it supports") {
       }
     }
   }
-  // 6 schedules of one chunk, breadth first with 4 chunk numbers, 3 in a V, DualPipeV from 2p
-  // micro-batches on, Chimera with even numbers, DualPipe with even numbers from 2p on, and
-  // interleaved with 4 chunk numbers for the multiples of p up to 32.
-  CHECK(shapes == (6 + 4 + 3) * 8 * 32 + (8 * 33 - 2 * 36) + 4 * 16 + (15 + 13 + 11 + 9) +
-                      4 * (32 + 16 + 10 + 8 + 6 + 5 + 4 + 4));
+  // 7 schedules of one chunk, breadth first with 4 chunk numbers, 3 in a V, DualPipeV from 2p
+  // micro-batches on, PipeDream-2BW from p on, Chimera with even numbers, DualPipe with even
+  // numbers from 2p on, and interleaved with 4 chunk numbers for the multiples of p up to 32.
+  CHECK(shapes == (7 + 4 + 3) * 8 * 32 + (8 * 33 - 2 * 36) + (8 * 33 - 36) + 4 * 16 +
+                      (15 + 13 + 11 + 9) + 4 * (32 + 16 + 10 + 8 + 6 + 5 + 4 + 4));
 }
 
 // m useful passes and p - 1 of bubble.
@@ -349,4 +349,79 @@ TEST_CASE("a wrong order is told what is wrong with it") {
       }) ==
       "the stages wait for each other; stage 0 is at B0 and needs B0 of stage 1; stage 1 is at F1 "
       "and needs F1 of stage 0");
+}
+
+TEST_CASE("asynchronous schedules keep versions of the weights") {
+  const ScheduleEntry& every = *find_schedule("pipedream");
+  const ScheduleEntry& buffered = *find_schedule("pipedream_2bw");
+  const PipelineShape shape = shape_of(every, 4, 8);
+  for (int stage = 0; stage < 4; ++stage) {
+    CHECK(weight_versions(every, shape, stage) == 4 - stage);
+    CHECK(weight_versions(buffered, shape, stage) == 2);
+    CHECK(weight_versions(*find_schedule("1f1b"), shape, stage) == 1);
+  }
+  CHECK(weight_versions(buffered, shape_of(buffered, 1, 8), 0) == 1);
+}
+
+namespace {
+
+// The example of CONTRIBUTING.md.
+std::vector<Slot> eager_first(const PipelineShape& shape, int stage) {
+  return stage == 0 ? gpipe(shape, stage) : one_f_one_b(shape, stage);
+}
+
+// What a slip would make of it: the last stage runs its forwards in the opposite order of its
+// backwards, and the stage before waits for the first of them.
+std::vector<Slot> slipped(const PipelineShape& shape, int stage) {
+  std::vector<Slot> slots = one_f_one_b(shape, stage);
+  if (stage + 1 == shape.stages)
+    for (Slot& slot : slots)
+      slot.microbatch = shape.microbatches - 1 - slot.microbatch;
+  return slots;
+}
+
+StageOrders by_stage(std::vector<Slot> (*order)(const PipelineShape&, int),
+                     const PipelineShape& shape) {
+  StageOrders stages;
+  for (int stage = 0; stage < shape.stages; ++stage)
+    stages.push_back(order(shape, stage));
+  return stages;
+}
+
+}  // namespace
+
+TEST_CASE("the example of how to add a schedule is valid and takes what it says") {
+  for (int p = 1; p <= 6; ++p) {
+    for (int m = 1; m <= 12; ++m) {
+      const PipelineShape shape = {p, m};
+      const StageOrders stages = by_stage(eager_first, shape);
+      CHECK(check_schedule(shape, stages).value_or("valid") == "valid");
+      CHECK(longest_path(shape, stages, equal_stages(3, 7)).makespan == (m + p - 1) * 10);
+      CHECK(most_in_flight(stages[0]) == m);
+    }
+  }
+}
+
+TEST_CASE("the generic checks find a schedule that is wrong in one place") {
+  const PipelineShape shape = {3, 6};
+  CHECK(check_schedule(shape, by_stage(slipped, shape)).value_or("valid") ==
+        "the stages wait for each other; stage 1 is at B0 and needs B0 of stage 2; stage 2 is at "
+        "F5 and needs F5 of stage 1");
+  // Every single slot that is left out, doubled or moved to the front is found, or harmless.
+  const StageOrders good = by_stage(one_f_one_b, shape);
+  int found = 0, harmless = 0;
+  for (std::size_t stage = 0; stage < good.size(); ++stage) {
+    for (std::size_t i = 0; i < good[stage].size(); ++i) {
+      StageOrders left_out = good, doubled = good, moved = good;
+      left_out[stage].erase(left_out[stage].begin() + static_cast<std::ptrdiff_t>(i));
+      doubled[stage].push_back(good[stage][i]);
+      std::rotate(moved[stage].begin(), moved[stage].begin() + static_cast<std::ptrdiff_t>(i),
+                  moved[stage].begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      CHECK(check_schedule(shape, left_out));
+      CHECK(check_schedule(shape, doubled));
+      (check_schedule(shape, moved) ? found : harmless) += 1;
+    }
+  }
+  CHECK(found > 0);
+  CHECK(harmless > 0);
 }

@@ -29,6 +29,7 @@ TEST_CASE("a step of any schedule takes the longest path of its order, in its or
       const int m = 1 + static_cast<int>(random.below(14));
       const PipelineShape shape = shape_of(entry, p, m);
       if (entry.unsupported(shape) || (p == 1 && shape.chunks > 1)) continue;
+      if (entry.updates != Updates::after_all) continue;
       const auto pass = [&] { return 6 + static_cast<std::int64_t>(random.below(20)); };
       toy::Times times{pass(), 0, static_cast<std::int64_t>(random.below(6)), pass()};
       const std::int64_t input = pass();
@@ -61,6 +62,44 @@ TEST_CASE("memory returns to what it was under every schedule") {
     for (const MemoryPeak& peak : std::get<Trace>(result->outcome).peaks) {
       CHECK(peak.at_end == peak.resident);
       CHECK(peak.peak > peak.resident);
+    }
+  }
+}
+
+namespace {
+
+// When the last stage has done its calls of a round.
+Duration round_end(const toy::Result& result, std::size_t round) {
+  Duration end{};
+  for (const Span& span : std::get<Trace>(result.outcome).spans)
+    if (span.call < result.plan.stages[index(span.actor)].round_calls[round])
+      end = std::max(end, span.end);
+  return end;
+}
+
+}  // namespace
+
+// The slowest stage is always at work: m max (F + B), whatever the other stages take.
+TEST_CASE("without a flush a step takes m times the slowest stage") {
+  SplitMix64 random(2019);
+  for (const char* schedule : {"pipedream", "pipedream_2bw"}) {
+    for (int trial = 0; trial < 20; ++trial) {
+      const int p = 1 + static_cast<int>(random.below(5));
+      const int m = p + static_cast<int>(random.below(6));
+      std::vector<toy::Times> layers;
+      std::int64_t most = 0;
+      for (int s = 0; s < p; ++s) {
+        layers.push_back({1 + static_cast<std::int64_t>(random.below(9)),
+                          1 + static_cast<std::int64_t>(random.below(9)), 0});
+        most = std::max(most, layers.back().forward + layers.back().backward);
+      }
+      CAPTURE(schedule);
+      CAPTURE(p);
+      CAPTURE(m);
+      const auto result = toy::step(toy::uneven_network(layers), schedule, p, m, 1, {});
+      const auto last = static_cast<std::size_t>(result->plan.rounds.measured);
+      CHECK(round_end(*result, last) - round_end(*result, last - 1) ==
+            std::chrono::nanoseconds(m * most));
     }
   }
 }

@@ -10,6 +10,7 @@ function comparisonRows() {
       ok ? timeText(r.step_time_s) : el("b", {class: "badtext"}, r.status === "deadlock" ? "stuck" : "OOM"),
       speedupText(r), ok ? countText(r.tokens_per_s ?? r.samples_per_s) : null, ok ? percent(r.mfu) : null,
       ok ? percent(r.hfu) : null, percent(r.pipeline.bubble_fraction),
+      r.pipeline.stages > 1 ? bytesText(r.pipeline.bytes_sent) : null,
       bytesText(r.memory.peak_bytes), percent(memoryShare(r), 0), String(r.world_size)];
     row.className = (ok ? "" : "fails") + (v === best && running.length ? " best" : "");
     return row;
@@ -33,7 +34,7 @@ function drawComparison() {
   section("compare", "Comparison",
       el("p", {class: "lead"}, "Speed-up is the step time of ", el("b", {}, baseline.label),
          " over that of the variant. Variants that cannot run stay in the table."),
-      table("", ["Variant", "Step", "Speed-up", language ? "Tokens/s" : "Samples/s", "MFU", "HFU", "Idle",
+      table("", ["Variant", "Step", "Speed-up", language ? "Tokens/s" : "Samples/s", "MFU", "HFU", "Idle", "Sent by stages",
                  "Peak memory", "of capacity", "GPUs"], comparisonRows(), {className: "comparison"}),
       settingsDifferences());
 }

@@ -1,0 +1,36 @@
+// A pipeline schedule by itself, without a job: as text, as a picture, as JSON.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/plan/order_run.h"
+#include "sim/plan/schedule.h"
+
+namespace trainyard {
+
+// One schedule of one shape, with every part of every stage taking the same ticks (picoseconds).
+struct ScheduleView {
+  const ScheduleEntry* entry = nullptr;
+  PipelineShape shape;
+  PassTimes times;
+  StageOrders orders;
+  OrderRun run;
+  std::vector<Bytes> in_flight;  // at most, by stage; an activation of a part is a byte
+};
+
+// Requires: the entry supports the shape. `most_in_flight` limits schedules that are made for times
+// and memory.
+ScheduleView view_schedule(const ScheduleEntry& entry, const PipelineShape& shape,
+                           const PassTimes& times, Bytes most_in_flight = kNoMemoryLimit);
+
+// The share of the longest stage's time, from its first pass to its last, that stages wait. That of
+// schedules with a flush is the share of the step.
+double bubble_fraction(const ScheduleView& view);
+
+std::string list_text(std::span<const ScheduleEntry> entries);
+std::string to_text(const ScheduleView& view);
+std::string to_svg(const ScheduleView& view);
+std::string to_json(const ScheduleView& view);
+
+}  // namespace trainyard

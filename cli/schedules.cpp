@@ -1,0 +1,54 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "cli/output_folder.h"
+#include "cli/report/schedule_view.h"
+#include "sim/base/text.h"
+
+namespace trainyard::cli {
+namespace {
+
+const ScheduleEntry& named(const std::string& name) {
+  if (const ScheduleEntry* entry = find_schedule(name)) return *entry;
+  std::vector<std::string_view> known;
+  for (const ScheduleEntry& entry : trainyard::schedules())
+    known.push_back(entry.name);
+  throw UsageError(fmt::format("no schedule is called '{}'; the nearest are {}",
+                               escape_control(name), fmt::join(nearest(name, known, 3), ", ")));
+}
+
+void write_file(const std::string& path, std::string content, Interrupts& interrupts) {
+  const std::filesystem::path file(path);
+  const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
+  OutputFolder(folder, true, interrupts)
+      .write({{file.filename().string(), std::move(content)}}, {});
+}
+
+}  // namespace
+
+ExitCode schedules(const SchedulesOptions& options, const Context& context) {
+  if (options.show.empty()) {
+    context.console.result(list_text(trainyard::schedules()));
+    return ExitCode::done;
+  }
+  const ScheduleEntry& entry = named(options.show);
+  const PipelineShape shape = shape_of(entry, options.stages, options.microbatches, options.chunks);
+  if (const auto why = entry.unsupported(shape)) throw UsageError(*why);
+  const PassTimes times{.forward = Duration(options.forward),
+                        .backward_input = Duration(options.backward_input),
+                        .backward_weight = Duration(options.backward_weight),
+                        .communication = Duration(options.communication)};
+  const ScheduleView view =
+      view_schedule(entry, shape, times,
+                    options.most_in_flight == 0 ? kNoMemoryLimit : Bytes(options.most_in_flight));
+  if (!options.svg.empty()) {
+    write_file(options.svg, to_svg(view), context.interrupts);
+    context.console.note("wrote " + escape_control(options.svg));
+  }
+  context.console.result(options.json ? to_json(view) + "\n" : to_text(view));
+  return ExitCode::done;
+}
+
+}  // namespace trainyard::cli
