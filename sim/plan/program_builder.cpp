@@ -21,7 +21,10 @@ constexpr std::array<std::string_view, kStreams> kStreamNames = {"compute",
                                                                  "send forward up",
                                                                  "send backward up",
                                                                  "receive forward up",
-                                                                 "receive backward up"};
+                                                                 "receive backward up",
+                                                                 "gather parameters",
+                                                                 "gather parameters 2",
+                                                                 "across replicas"};
 
 // The index of `item` in `table`, added if it is new. Tables hold a few dozen items.
 template <class T>
@@ -112,6 +115,16 @@ void ProgramBuilder::resident(MemoryKind kind, Bytes bytes, const std::string& o
   if (bytes > Bytes(0)) program_.resident.push_back(effect(kind, bytes.count(), owner));
 }
 
+void ProgramBuilder::last_takes(MemoryKind kind, Bytes bytes, const std::string& owner) {
+  TRAINYARD_CHECK(!ops_.empty(), "no op takes the memory of {}", owner);
+  if (bytes > Bytes(0)) op_effects_.back().push_back(effect(kind, bytes.count(), owner));
+}
+
+void ProgramBuilder::last_gives_back(MemoryKind kind, Bytes bytes, const std::string& owner) {
+  TRAINYARD_CHECK(!ops_.empty(), "no op gives back the memory of {}", owner);
+  if (bytes > Bytes(0)) op_effects_.back().push_back(effect(kind, -bytes.count(), owner));
+}
+
 void ProgramBuilder::work(const std::vector<WorkItem>& items, const std::string& where,
                           OpGroup group) {
   for (const WorkItem& item : items) {
@@ -157,10 +170,17 @@ void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
                                 const std::string& label) {
   const StreamKind stream = stream_of(port);
   if ((kLayerStreams & stream_bit(stream)) != 0) mark_pending_wait();
+  collective(
+      stream, port, spec,
+      static_cast<StreamSet>(stream_bit(StreamKind::compute) | without(kLayerStreams, stream)),
+      label);
+}
+
+void ProgramBuilder::collective(StreamKind stream, CollectivePort port, const CollectiveSpec& spec,
+                                StreamSet waits, const std::string& label) {
   push({.kind = OpKind::collective,
         .stream = static_cast<std::uint8_t>(stream),
-        .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) |
-                                        without(kLayerStreams, stream)),
+        .waits = waits,
         .group = static_cast<std::uint8_t>(group_of(port)),
         .subject = index_in(plan_.collectives[static_cast<std::size_t>(port)], spec),
         .port = static_cast<std::uint32_t>(port),
@@ -173,6 +193,11 @@ void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
 // not wait for the new collective too.
 void ProgramBuilder::mark_pending_wait() {
   if ((pending_waits_ & kLayerStreams) == 0) return;
+  settle_waits("wait for communication inside the layer");
+}
+
+void ProgramBuilder::settle_waits(const std::string& label) {
+  if (pending_waits_ == 0) return;
   program_.segments.push_back(
       {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size())});
   push({.kind = OpKind::compute,
@@ -180,7 +205,7 @@ void ProgramBuilder::mark_pending_wait() {
         .waits = pending_waits_,
         .group = static_cast<std::uint8_t>(OpGroup::compute),
         .subject = static_cast<std::uint32_t>(program_.segments.size() - 1)},
-       "wait for communication inside the layer");
+       label);
   pending_waits_ = 0;
 }
 

@@ -32,11 +32,18 @@ class ProgramBuilder {
   void compute_waits_for(StreamSet streams) {
     pending_waits_ = static_cast<StreamSet>(pending_waits_ | streams);
   }
+  // The compute stream takes the waits asked for so far at once, as an op without kernels, so that
+  // its next kernel does not wait for what is enqueued from here on.
+  void settle_waits(const std::string& label);
   // Bytes held from the next compute op's begin until release() names the same owner and category.
   void hold(MemoryKind kind, Bytes bytes, const std::string& owner);
   // Given back when the last compute op of the block so far ends.
   void release(MemoryKind kind, Bytes bytes, const std::string& owner);
   void resident(MemoryKind kind, Bytes bytes, const std::string& owner);
+  // The same for the op written last, whatever it is: taken when it begins, given back when it
+  // ends.
+  void last_takes(MemoryKind kind, Bytes bytes, const std::string& owner);
+  void last_gives_back(MemoryKind kind, Bytes bytes, const std::string& owner);
 
   // Kernels become segments, which end where a collective stands; `where` begins each label.
   void work(const std::vector<WorkItem>& items, const std::string& where, OpGroup group);
@@ -44,6 +51,9 @@ class ProgramBuilder {
   // for.
   void settle(const std::string& label);
   void collective(CollectivePort port, const CollectiveSpec& spec, const std::string& label);
+  // A collective on a stream of its own choice, after the tails of `waits`.
+  void collective(StreamKind stream, CollectivePort port, const CollectiveSpec& spec,
+                  StreamSet waits, const std::string& label);
   void send(ChannelPort port, Bytes bytes, const std::string& label);
   void receive(ChannelPort port, Bytes bytes, const std::string& label);
 

@@ -47,13 +47,52 @@ Groups over_copies(const StepPlan& plan, const RankMap& ranks, Groups groups) {
   return joined;
 }
 
+// Every group cut into neighbours, `size` at a time; or the first of each such part, the second of
+// each, and so on.
+Groups parts(const Groups& groups, std::size_t size, bool neighbours) {
+  Groups result;
+  for (std::vector<Rank> all : groups) {
+    std::sort(all.begin(), all.end());
+    const std::size_t count = neighbours ? all.size() / size : size;
+    for (std::size_t part = 0; part < count; ++part) {
+      std::vector<Rank>& members = result.emplace_back();
+      const std::size_t begin = neighbours ? part * size : part;
+      const std::size_t end = neighbours ? begin + size : all.size();
+      for (std::size_t at = begin; at < end; at += neighbours ? 1 : size)
+        members.push_back(all[at]);
+    }
+  }
+  return result;
+}
+
+// All ranks, or those of one replica.
+Groups norm_groups(const StepPlan& plan, const RankMap& ranks) {
+  if (plan.collectives[static_cast<std::size_t>(CollectivePort::norm)].empty()) return {};
+  const int context = ranks.size(Axis::context);
+  const int count = plan.norm_over_all ? 1 : ranks.size(Axis::data) * context;
+  Groups groups(static_cast<std::size_t>(count));
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    const auto rank = static_cast<Rank>(r);
+    const int replica =
+        ranks.coordinate(rank, Axis::data) * context + ranks.coordinate(rank, Axis::context);
+    groups[static_cast<std::size_t>(replica % count)].push_back(rank);
+  }
+  return groups;
+}
+
 Groups groups_on(const StepPlan& plan, const RankGrids& ranks, CollectivePort port) {
   switch (port) {
     case CollectivePort::tensor: return groups_along(ranks.dense, Axis::tensor);
     case CollectivePort::context: return groups_along(ranks.dense, Axis::context);
     case CollectivePort::expert: return groups_along(ranks.experts, Axis::context);
     case CollectivePort::expert_tensor: return groups_along(ranks.experts, Axis::tensor);
-    case CollectivePort::data: return over_copies(plan, ranks.dense, replicas(ranks.dense));
+    case CollectivePort::data:
+      if (plan.shard_ranks == 0) return over_copies(plan, ranks.dense, replicas(ranks.dense));
+      return parts(replicas(ranks.dense), static_cast<std::size_t>(plan.shard_ranks), true);
+    case CollectivePort::replica:
+      if (plan.shard_ranks == 0) return {};
+      return parts(replicas(ranks.dense), static_cast<std::size_t>(plan.shard_ranks), false);
+    case CollectivePort::norm: return norm_groups(plan, ranks.dense);
     case CollectivePort::expert_data:
       return over_copies(plan, ranks.experts, groups_along(ranks.experts, Axis::data));
   }
@@ -70,7 +109,9 @@ StreamKind stream_of(CollectivePort port) {
     case CollectivePort::expert:
     case CollectivePort::expert_tensor: return StreamKind::expert;
     case CollectivePort::data:
-    case CollectivePort::expert_data: return StreamKind::data;
+    case CollectivePort::expert_data:
+    case CollectivePort::norm: return StreamKind::data;
+    case CollectivePort::replica: return StreamKind::replica;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return StreamKind::tensor;
@@ -83,7 +124,9 @@ OpGroup group_of(CollectivePort port) {
     case CollectivePort::expert:
     case CollectivePort::expert_tensor: return OpGroup::expert;
     case CollectivePort::data:
-    case CollectivePort::expert_data: return OpGroup::data;
+    case CollectivePort::expert_data:
+    case CollectivePort::replica:
+    case CollectivePort::norm: return OpGroup::data;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return OpGroup::tensor;

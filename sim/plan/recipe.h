@@ -29,6 +29,7 @@ struct TrainingRecipe {
   bool fused_attention = false;
   Fusion fusion = Fusion::by_hand;      // by_hand: Megatron-LM; else PyTorch's kernels and memory
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
+  bool gradient_clipping = false;       // by the norm of all gradients
 };
 
 // The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-cp-dp-pp.
@@ -38,6 +39,8 @@ inline constexpr std::size_t kAxes = 4;
 struct ParallelDegrees {
   int tensor = 1, context = 1, data = 1, pipeline = 1;
   int world_size() const { return tensor * context * data * pipeline; }
+  // Ranks that hold the same part of the network, and see other sequences or other parts of them.
+  int replicas() const { return context * data; }
   int along(Axis axis) const {
     switch (axis) {
       case Axis::tensor: return tensor;
@@ -52,6 +55,22 @@ struct ParallelDegrees {
 // How layers are dealt to the stages: evenly by count, evenly by forward FLOPs (embedding and
 // logits count), or as a list of one number per stage and chunk, in forward order (chunk-major).
 enum class LayerSplit : std::uint8_t { uniform, balanced, list };
+
+// What a scenario says under /parallelism/data_parallel beside the buckets. Which strategy reads
+// which: StrategyEntry::accepts (sim/plan/data_parallel.h).
+struct DataParallelOptions {
+  std::string kind = "allreduce";  // a name of data_parallel_strategies()
+  int shard_size = 0;              // ranks that share one copy
+  int prefetch_layers = 1;         // layers gathered ahead of the one that computes
+  bool limit_all_gathers = true;   // false: gathers run ahead as far as the host lets them
+  bool reshard_after_forward = true;
+  bool all_reduce_gradients = false;
+  int steps_between = 100;            // local_sgd: from one meeting of the replicas to the next
+  std::optional<Dtype> reduce_dtype;  // empty: TrainingRecipe::gradients
+  std::optional<bool> reduce_every_microbatch;  // empty: as the strategy does
+  std::optional<bool> overlap_param_gather;     // ...
+};
+inline constexpr int kMostPrefetchLayers = 2;
 
 struct ParallelPlan {
   ParallelDegrees degrees;
@@ -82,6 +101,7 @@ struct ParallelPlan {
   Bytes bucket_size = Bytes(std::int64_t{25} << 20);       // of gradients reduced together
   Bytes first_bucket_size = Bytes(std::int64_t{1} << 20);  // PyTorch DDP starts with a small one
   bool overlap_backward = true;  // buckets are reduced while backward goes on
+  DataParallelOptions data_parallel;
 };
 
 // Slows the kernels of one rank: duration x factor, factor = numerator / denominator > 0.

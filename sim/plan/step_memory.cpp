@@ -19,59 +19,89 @@ std::int64_t moments(Optimizer optimizer) {
   return 0;
 }
 
-}  // namespace
-
-StateBytes state_bytes(std::int64_t parameters, const TrainingRecipe& recipe) {
-  const std::int64_t single = size_of(Dtype::fp32).count();
-  const std::int64_t kept = moments(recipe.optimizer) + (has_master_copy(recipe) ? 1 : 0);
-  return {.parameters = parameters * size_of(recipe.compute),
-          .gradients = parameters * size_of(recipe.gradients),
-          .optimizer_state = Bytes(parameters * kept * single)};
+// Bytes of one parameter in each state.
+StateBytes per_parameter(const TrainingRecipe& recipe, bool layer_units) {
+  const Bytes single = size_of(Dtype::fp32);
+  const Bytes weight = size_of(stored_type(recipe.compute));
+  const bool master = has_master_copy(recipe);
+  if (layer_units) {
+    const Bytes own = master ? single : weight;
+    return {own, own, moments(recipe.optimizer) * single};
+  }
+  return {weight, size_of(recipe.gradients),
+          (moments(recipe.optimizer) + (master ? 1 : 0)) * single};
 }
 
-std::vector<WorkItem> optimizer_work(std::int64_t parameters, const TrainingRecipe& recipe) {
-  const StateBytes state = state_bytes(parameters, recipe);
-  const bool master = has_master_copy(recipe);
-  const Bytes weights = master ? Bytes(0) : state.parameters;
+}  // namespace
+
+Dtype stored_type(Dtype compute) {
+  return compute == Dtype::fp8 ? Dtype::bf16 : compute;
+}
+
+std::int64_t shard_of(std::int64_t parameters, int shards) {
+  return (parameters + shards - 1) / shards;
+}
+
+StateBytes state_bytes(std::int64_t parameters, const TrainingRecipe& recipe,
+                       const DataParallelStrategy& strategy) {
+  const StateBytes each = per_parameter(recipe, strategy.layer_units);
+  return {shard_of(parameters, strategy.parameter_shards) * each.parameters,
+          shard_of(parameters, strategy.gradient_shards) * each.gradients,
+          shard_of(parameters, strategy.optimizer_shards) * each.optimizer_state};
+}
+
+MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& recipe,
+                             const DataParallelStrategy& strategy) {
+  const StateBytes each = per_parameter(recipe, strategy.layer_units);
+  const std::int64_t own = shard_of(parameters, strategy.optimizer_shards);
+  const bool reads_master = has_master_copy(recipe) && !strategy.layer_units;
+  return {.op = MemoryOp::optimizer,
+          .read = own * (each.gradients + each.optimizer_state +
+                         (reads_master ? Bytes(0) : each.parameters)),
+          .written = own * (each.optimizer_state + each.parameters)};
+}
+
+bool converts_for_optimizer(const TrainingRecipe& recipe, const DataParallelStrategy& strategy) {
+  return recipe.fusion != Fusion::by_hand && has_master_copy(recipe) && !strategy.layer_units;
+}
+
+std::vector<WorkItem> converting_optimizer(std::int64_t parameters, const TrainingRecipe& recipe,
+                                           const DataParallelStrategy& strategy) {
+  const StateBytes each = per_parameter(recipe, strategy.layer_units);
+  const std::int64_t own = shard_of(parameters, strategy.optimizer_shards);
+  const Bytes single = own * size_of(Dtype::fp32);
+  const Bytes state = own * each.optimizer_state;
   WorkList list;
-  if (!master || recipe.fusion == Fusion::by_hand) {
-    list.kernel("optimizer step",
-                MemoryBound{.op = MemoryOp::optimizer,
-                            .read = state.gradients + state.optimizer_state + weights,
-                            .written = state.optimizer_state + state.parameters});
-    return list.take();
-  }
-  const Bytes single = parameters * size_of(Dtype::fp32);
-  if (state.gradients != single) {
+  if (each.gradients != size_of(Dtype::fp32)) {
     list.kernel(
         "gradients to fp32",
-        MemoryBound{.op = MemoryOp::elementwise, .read = state.gradients, .written = single});
+        MemoryBound{.op = MemoryOp::elementwise, .read = own * each.gradients, .written = single});
   }
-  list.kernel("optimizer step", MemoryBound{.op = MemoryOp::optimizer,
-                                            .read = single + state.optimizer_state,
-                                            .written = state.optimizer_state});
+  list.kernel("optimizer step",
+              MemoryBound{.op = MemoryOp::optimizer, .read = single + state, .written = state});
   list.kernel(
       "weights from master copy",
-      MemoryBound{.op = MemoryOp::elementwise, .read = single, .written = state.parameters});
+      MemoryBound{.op = MemoryOp::elementwise, .read = single, .written = own * each.parameters});
   return list.take();
 }
 
-Bytes optimizer_workspace(std::int64_t parameters, const TrainingRecipe& recipe) {
-  if (recipe.fusion == Fusion::by_hand || !has_master_copy(recipe)) return Bytes(0);
-  const Bytes single = parameters * size_of(Dtype::fp32);
-  return state_bytes(parameters, recipe).gradients == single ? Bytes(0) : single;
+Bytes optimizer_workspace(std::int64_t parameters, const TrainingRecipe& recipe,
+                          const DataParallelStrategy& strategy) {
+  const bool same_type = size_of(recipe.gradients) == size_of(Dtype::fp32);
+  if (!converts_for_optimizer(recipe, strategy) || same_type) return Bytes(0);
+  return shard_of(parameters, strategy.optimizer_shards) * size_of(Dtype::fp32);
 }
 
 std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingRecipe& recipe,
                                         bool accumulates) {
-  const StateBytes state = state_bytes(parameters, recipe);
-  const bool converts = size_of(recipe.gradients) != size_of(recipe.compute);
+  const Bytes produced = parameters * size_of(stored_type(recipe.compute));
+  const Bytes kept = parameters * size_of(recipe.gradients);
   WorkList list;
-  if (recipe.fusion != Fusion::by_hand && parameters > 0 && (accumulates || converts)) {
+  if (recipe.fusion != Fusion::by_hand && parameters > 0 && (accumulates || produced != kept)) {
     list.kernel("gradient accumulation",
                 MemoryBound{.op = MemoryOp::elementwise,
-                            .read = state.parameters + (accumulates ? state.gradients : Bytes(0)),
-                            .written = state.gradients});
+                            .read = produced + (accumulates ? kept : Bytes(0)),
+                            .written = kept});
   }
   return list.take();
 }

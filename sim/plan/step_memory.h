@@ -1,4 +1,4 @@
-// Bytes that a rank holds for the whole step: parameters, gradients, optimizer state.
+// Bytes that a rank holds for its share of the model: parameters, gradients, optimizer state.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 #include "models/layer_work.h"
 #include "sim/base/units.h"
+#include "sim/plan/data_parallel.h"
 #include "sim/plan/recipe.h"
 
 namespace trainyard {
@@ -14,24 +15,42 @@ struct StateBytes {
   Bytes parameters, gradients, optimizer_state;
 };
 
-// Adam with 16-bit compute and gradients and fp32 master weights: 2 + 2 + 12 bytes a parameter;
-// with fp32 gradients 2 + 4 + 12 (Megatron-LM's 18). fp32 training keeps no master copy. Source:
-// Rajbhandari et al., ZeRO, SC 2020, section 3.1.
-StateBytes state_bytes(std::int64_t parameters, const TrainingRecipe& recipe);
-
-// The optimizer's kernels. By hand: every state is read and written once, in one fused pass.
-// PyTorch's fused optimizers want weights and gradients of one type, so beside a master copy the
-// gradients are converted to fp32 before and the weights from it after.
-// Source: torch.optim.AdamW(fused=True), which takes tensors of one dtype per call.
-std::vector<WorkItem> optimizer_work(std::int64_t parameters, const TrainingRecipe& recipe);
-
-// fp32 copies of the gradients that live during that conversion and the step.
-Bytes optimizer_workspace(std::int64_t parameters, const TrainingRecipe& recipe);
+// The type in which weights and gradients of `compute` are stored: fp8 training keeps bf16.
+Dtype stored_type(Dtype compute);
 
 // Adding a layer's new gradients to those of earlier micro-batches (`accumulates`), or storing them
 // in another type than the weights'. By hand it is part of the weight-gradient's matrix
 // multiplication, as in Megatron-LM; PyTorch has a kernel for it.
 std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingRecipe& recipe,
                                         bool accumulates);
+// One rank's part of `parameters`, padded so that all parts are equal.
+std::int64_t shard_of(std::int64_t parameters, int shards);
+
+// Adam with 16-bit compute and gradients and fp32 master weights: 2 + 2 + 12 bytes a parameter;
+// with fp32 gradients 2 + 4 + 12 (Megatron-LM's 18). fp32 training keeps no master copy. Each part
+// is divided by the strategy's shards; with layer units (FSDP) parameters and gradients are the
+// optimizer's own, 4 + 4 + 8 in fp32, and gradients are not there all the time.
+// Source: Rajbhandari et al., ZeRO, SC 2020, section 3.1; Zhao et al., FSDP, VLDB 2023,
+// section 4.4.
+StateBytes state_bytes(std::int64_t parameters, const TrainingRecipe& recipe,
+                       const DataParallelStrategy& strategy);
+
+// The optimizer's kernel: every state of this rank is read and written once, in one fused pass.
+MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& recipe,
+                             const DataParallelStrategy& strategy);
+
+// Whether the optimizer runs in more kernels than that one: PyTorch's fused optimizers want weights
+// and gradients of one type, so beside a master copy the gradients are converted to fp32 before and
+// the weights from it after.
+// Source: torch.optim.AdamW(fused=True), which takes tensors of one dtype per call.
+bool converts_for_optimizer(const TrainingRecipe& recipe, const DataParallelStrategy& strategy);
+
+// Those kernels. Requires: converts_for_optimizer().
+std::vector<WorkItem> converting_optimizer(std::int64_t parameters, const TrainingRecipe& recipe,
+                                           const DataParallelStrategy& strategy);
+
+// fp32 copies of the gradients that live during that conversion and the step; else nothing.
+Bytes optimizer_workspace(std::int64_t parameters, const TrainingRecipe& recipe,
+                          const DataParallelStrategy& strategy);
 
 }  // namespace trainyard

@@ -9,9 +9,8 @@
 
 #include "sim/base/check.h"
 #include "sim/plan/acts.h"
-#include "sim/plan/gradient_buckets.h"
+#include "sim/plan/data_parallel_writer.h"
 #include "sim/plan/program_builder.h"
-#include "sim/plan/step_memory.h"
 
 namespace trainyard {
 namespace {
@@ -33,8 +32,7 @@ class StageBuilder {
         updates_(schedule == nullptr ? Updates::after_all : schedule->updates),
         versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
         builder_(step),
-        buckets_(plan.first_bucket_size, plan.bucket_size),
-        expert_buckets_(plan.first_bucket_size, plan.bucket_size) {}
+        data_(builder_, step, work, recipe, plan, updates_ == Updates::after_all) {}
 
   StageProgram build(const std::vector<Slot>& order);
 
@@ -43,7 +41,7 @@ class StageBuilder {
   struct BlockKey {
     CallKind kind = CallKind::forward;
     Seat seat = {}, backward_seat = {};  // the second of a pair
-    bool reducing = false;
+    PassRole role = {}, backward_role = {};
     std::vector<PipelineMessage> receives = {};
     auto operator<=>(const BlockKey&) const = default;
   };
@@ -61,23 +59,7 @@ class StageBuilder {
     const std::int64_t parts = plan_.degrees.tensor;
     return Bytes((layer(place).output.count() + parts - 1) / parts);
   }
-  bool reduces() const {
-    return plan_.degrees.data * plan_.degrees.context * directions(step_.shape) > 1;
-  }
-  bool reduces_experts() const { return plan_.expert_replicas() * directions(step_.shape) > 1; }
-  bool exchanges_gradients() const { return reduces() || reduces_experts(); }
-  // Copies of the network finish at different times on the ranks that share gradients: they are
-  // reduced after the last backward, in an order on which all agree.
-  bool reduces_in_backward() const {
-    return exchanges_gradients() && plan_.overlap_backward && directions(step_.shape) == 1;
-  }
-  // PyTorch frees gradients after the step (zero_grad's set_to_none) and allocates them layer by
-  // layer in the backward pass. With more micro-batches they stay from the first one on, and DDP's
-  // buckets hold them always.
-  bool gradients_come_and_go() const {
-    return recipe_.fusion != Fusion::by_hand && step_.shape.microbatches == 1 && !reduces() &&
-           updates_ == Updates::after_all;
-  }
+
   // Of the layer at `place`; a tied output matrix on the embedding's own rank is the same memory.
   std::int64_t parameters_at(int place) const {
     const bool shares_embedding = seat(step_.shape, virtual_stages(step_.shape) - 1, 0).stage ==
@@ -86,25 +68,19 @@ class StageBuilder {
   }
 
   std::vector<Seat> seats() const;
-  std::int64_t stage_parameters() const;
-  std::int64_t stage_expert_parameters() const;
-  void hold_states(std::int64_t parameters);
+  StageParameters stage_parameters() const;
   std::vector<Act> forward_acts(int place) const;
   std::vector<Act> backward_acts(CallKind kind, int place) const;
   std::uint32_t write_block(const BlockKey& key);
-  void write_forward(const Seat& seat);
-  void write_backward(CallKind kind, const Seat& seat, bool reducing);
-  void write_pair(const Seat& forward, const Seat& backward, bool reducing);
+  void write_forward(const BlockKey& key);
+  void write_backward(const BlockKey& key);
+  void write_pair(const BlockKey& key);
   void receive(const PipelineMessage& message);
   void send(const Seat& seat, Pass pass);
-  std::uint32_t step_block(std::int64_t parameters);
-  void update(StageProgram& stage);
+  std::uint32_t step_block(const StageParameters& parameters);
+  void update(StageProgram& stage, const StageParameters& parameters);
   std::vector<bool> completing(const std::vector<Slot>& order) const;
-  void reduce(const std::vector<Bytes>& buckets, CollectivePort port = CollectivePort::data);
-  void reduce_layer(const LayerWork& work);
-  void reduce_rest();
-  void reduce_part(const Seat& seat);
-  void reduce_everything();
+  std::vector<ChainRange> copies() const;
   void wait_for_sends();
 
   StepPlan& step_;
@@ -116,8 +92,7 @@ class StageBuilder {
   Updates updates_;
   int versions_;  // of the weights
   ProgramBuilder builder_;
-  GradientBuckets buckets_, expert_buckets_;
-  int buckets_sent_ = 0;
+  DataParallelWriter data_;
   std::optional<std::uint32_t> step_block_;
 };
 
@@ -140,32 +115,15 @@ std::vector<Seat> StageBuilder::seats() const {
   return all;
 }
 
-std::int64_t StageBuilder::stage_parameters() const {
-  std::int64_t parameters = 0;
+StageParameters StageBuilder::stage_parameters() const {
+  StageParameters parameters;
   for (const Seat& seat : seats()) {
-    for (int place = range(seat).first; place < range(seat).last; ++place)
-      parameters += parameters_at(place);
+    for (int place = range(seat).first; place < range(seat).last; ++place) {
+      parameters.dense += parameters_at(place);
+      parameters.experts += layer(place).expert_parameters;
+    }
   }
   return parameters;
-}
-
-std::int64_t StageBuilder::stage_expert_parameters() const {
-  std::int64_t parameters = 0;
-  for (const Seat& seat : seats()) {
-    for (int place = range(seat).first; place < range(seat).last; ++place)
-      parameters += layer(place).expert_parameters;
-  }
-  return parameters;
-}
-
-void StageBuilder::hold_states(std::int64_t parameters) {
-  const StateBytes states = state_bytes(parameters, recipe_);
-  builder_.resident(MemoryKind::parameters, states.parameters, "parameters");
-  if (!gradients_come_and_go())
-    builder_.resident(MemoryKind::gradients, states.gradients, kGradients);
-  builder_.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
-  builder_.resident(MemoryKind::parameters, (versions_ - 1) * states.parameters,
-                    "older versions of the parameters");
 }
 
 void StageBuilder::wait_for_sends() {
@@ -208,9 +166,9 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   std::vector<Act> acts;
   if (kind != CallKind::backward_weight)
     acts.emplace_back(Hold{MemoryKind::workspace, work.workspace, name});
-  if (kind != CallKind::backward_input && gradients_come_and_go())
-    acts.emplace_back(Hold{MemoryKind::gradients,
-                           state_bytes(parameters_at(place), recipe_).gradients, kGradients});
+  if (kind != CallKind::backward_input && data_.gradients_come_and_go())
+    acts.emplace_back(
+        Hold{MemoryKind::gradients, data_.gradient_bytes(parameters_at(place)), kGradients});
   if (kind != CallKind::backward_weight)
     acts.emplace_back(Work{work.recompute, name + " recompute"});
   if (kind == CallKind::backward_input) {
@@ -221,43 +179,58 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   acts.emplace_back(
       Work{kind == CallKind::backward_weight ? weight_half(work.backward) : work.backward,
            name + " backward"});
-  acts.emplace_back(
-      Work{accumulation_work(parameters_at(place), recipe_, step_.shape.microbatches > 1),
-           name + " backward"});
+  acts.emplace_back(Work{data_.accumulation(parameters_at(place)), name + " backward"});
   if (kind == CallKind::backward || restores_inputs) acts.emplace_back(workspace);
   acts.emplace_back(Release{MemoryKind::activations, work.activations, name});
   return acts;
 }
 
-void StageBuilder::write_forward(const Seat& seat) {
-  for (int place = range(seat).first; place < range(seat).last; ++place)
+void StageBuilder::write_forward(const BlockKey& key) {
+  data_.begin(Pass::forward, range(key.seat), key.role);
+  for (int place = range(key.seat).first; place < range(key.seat).last; ++place) {
+    data_.before(place);
     write(builder_, forward_acts(place));
-  send(seat, Pass::forward);
-}
-
-void StageBuilder::write_backward(CallKind kind, const Seat& seat, bool reducing) {
-  for (int place = range(seat).last - 1; place >= range(seat).first; --place) {
-    write(builder_, backward_acts(kind, place));
-    if (reducing) reduce_layer(layer(place));
+    data_.after(place);
   }
-  if (kind == CallKind::backward_input) builder_.settle("input gradients");
-  if (reducing) reduce_rest();
-  if (kind != CallKind::backward_weight) send(seat, Pass::backward);
+  data_.end();
+  send(key.seat, Pass::forward);
 }
 
-void StageBuilder::write_pair(const Seat& forward, const Seat& backward, bool reducing) {
+Pass backward_pass(CallKind kind) {
+  return kind == CallKind::backward         ? Pass::backward
+         : kind == CallKind::backward_input ? Pass::backward_input
+                                            : Pass::backward_weight;
+}
+
+void StageBuilder::write_backward(const BlockKey& key) {
+  data_.begin(backward_pass(key.kind), range(key.seat), key.role);
+  for (int place = range(key.seat).last - 1; place >= range(key.seat).first; --place) {
+    data_.before(place);
+    write(builder_, backward_acts(key.kind, place));
+    data_.after(place);
+  }
+  if (key.kind == CallKind::backward_input) builder_.settle("input gradients");
+  data_.end();
+  if (key.kind != CallKind::backward_weight) send(key.seat, Pass::backward);
+}
+
+void StageBuilder::write_pair(const BlockKey& key) {
   std::vector<Act> first, second;
   const auto append = [](std::vector<Act>& acts, const std::vector<Act>& more) {
     acts.insert(acts.end(), more.begin(), more.end());
   };
-  for (int place = range(forward).first; place < range(forward).last; ++place)
+  const ChainRange forward = range(key.seat), backward = range(key.backward_seat);
+  for (int place = forward.first; place < forward.last; ++place)
     append(first, forward_acts(place));
-  for (int place = range(backward).last - 1; place >= range(backward).first; --place)
+  for (int place = backward.last - 1; place >= backward.first; --place)
     append(second, backward_acts(CallKind::backward, place));
   write_overlapped(builder_, first, second);
-  if (reducing) reduce_part(backward);
-  send(forward, Pass::forward);
-  send(backward, Pass::backward);
+  data_.begin(Pass::backward, backward, key.backward_role);
+  for (int place = backward.last - 1; place >= backward.first; --place)
+    data_.after(place);
+  data_.end();
+  send(key.seat, Pass::forward);
+  send(key.backward_seat, Pass::backward);
 }
 
 std::uint32_t StageBuilder::write_block(const BlockKey& key) {
@@ -266,73 +239,34 @@ std::uint32_t StageBuilder::write_block(const BlockKey& key) {
   for (const PipelineMessage& message : key.receives)
     receive(message);
   switch (key.kind) {
-    case CallKind::forward: write_forward(key.seat); break;
+    case CallKind::forward: write_forward(key); break;
     case CallKind::backward:
     case CallKind::backward_input:
-    case CallKind::backward_weight: write_backward(key.kind, key.seat, key.reducing); break;
-    case CallKind::pair: write_pair(key.seat, key.backward_seat, key.reducing); break;
+    case CallKind::backward_weight: write_backward(key); break;
+    case CallKind::pair: write_pair(key); break;
     case CallKind::step: TRAINYARD_CHECK(false, "a step has no slot");
   }
   return builder_.end_block();
 }
 
-void StageBuilder::reduce_layer(const LayerWork& work) {
-  if (reduces()) reduce(buckets_.add(work.parameters * size_of(recipe_.gradients)));
-  if (!reduces_experts()) return;
-  reduce(expert_buckets_.add(work.expert_parameters * size_of(recipe_.gradients)),
-         CollectivePort::expert_data);
-}
-
-void StageBuilder::reduce_rest() {
-  if (reduces()) reduce(buckets_.flush());
-  if (reduces_experts()) reduce(expert_buckets_.flush(), CollectivePort::expert_data);
-}
-
-void StageBuilder::reduce(const std::vector<Bytes>& buckets, CollectivePort port) {
-  for (const Bytes bytes : buckets) {
-    builder_.collective(port, {CollectiveKind::all_reduce, bytes},
-                        fmt::format("all-reduce gradient bucket {}", buckets_sent_++));
-  }
-}
-
-void StageBuilder::reduce_part(const Seat& seat) {
-  for (int place = range(seat).last - 1; place >= range(seat).first; --place)
-    reduce_layer(layer(place));
-  reduce_rest();
-}
-
-// Copies of the network in the order of their virtual stages, which the ranks that share gradients
-// (stage s and its mirror image) have in common.
-void StageBuilder::reduce_everything() {
-  if (directions(step_.shape) == 1) {
-    if (reduces()) reduce(buckets_.add(stage_parameters() * size_of(recipe_.gradients)));
-    if (reduces_experts()) {
-      reduce(expert_buckets_.add(stage_expert_parameters() * size_of(recipe_.gradients)),
-             CollectivePort::expert_data);
-    }
-    reduce_rest();
-    return;
-  }
+// Where the stage has a part of each copy of the network: in the order of their virtual stages,
+// which the ranks that share gradients (stage s and its mirror image) have in common. Else nothing.
+std::vector<ChainRange> StageBuilder::copies() const {
+  std::vector<ChainRange> ranges;
+  if (directions(step_.shape) == 1) return ranges;
   std::vector<Seat> own = seats();
   std::sort(own.begin(), own.end(), [&](const Seat& a, const Seat& b) {
     return virtual_stage(step_.shape, a) < virtual_stage(step_.shape, b);
   });
   for (const Seat& seat : own)
-    reduce_part(seat);
+    ranges.push_back(range(seat));
+  return ranges;
 }
 
-std::uint32_t StageBuilder::step_block(std::int64_t parameters) {
+std::uint32_t StageBuilder::step_block(const StageParameters& parameters) {
   builder_.begin_block();
   wait_for_sends();
-  if (exchanges_gradients() && !reduces_in_backward()) reduce_everything();
-  if (exchanges_gradients()) builder_.compute_waits_for(stream_bit(StreamKind::data));
-  const Bytes workspace = optimizer_workspace(parameters, recipe_);
-  builder_.hold(MemoryKind::workspace, workspace, "optimizer");
-  builder_.work(optimizer_work(parameters, recipe_), "optimizer", OpGroup::optimizer);
-  builder_.release(MemoryKind::workspace, workspace, "optimizer");
-  if (gradients_come_and_go()) {
-    builder_.release(MemoryKind::gradients, state_bytes(parameters, recipe_).gradients, kGradients);
-  }
+  data_.step(parameters, copies());
   return builder_.end_block();
 }
 
@@ -355,16 +289,17 @@ std::vector<bool> StageBuilder::completing(const std::vector<Slot>& order) const
   return completes;
 }
 
-void StageBuilder::update(StageProgram& stage) {
-  if (!step_block_) step_block_ = step_block(stage.parameters);
+void StageBuilder::update(StageProgram& stage, const StageParameters& parameters) {
+  if (!step_block_) step_block_ = step_block(parameters);
   builder_.call(*step_block_, 0);
   stage.calls.push_back({.kind = CallKind::step});
 }
 
 StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   StageProgram stage;
-  stage.parameters = stage_parameters() + stage_expert_parameters();
-  hold_states(stage.parameters);
+  const StageParameters parameters = stage_parameters();
+  stage.parameters = parameters.dense + parameters.experts;
+  data_.hold_states(parameters, versions_);
 
   const std::vector<bool> completes = completing(order);
 
@@ -373,30 +308,31 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   std::map<BlockKey, std::uint32_t> blocks;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Slot& slot = order[i];
-    BlockKey key{.kind = call_kind(slot), .seat = seat_of(slot)};
+    BlockKey key{
+        .kind = call_kind(slot), .seat = seat_of(slot), .role = data_.role(order, i, completes[i])};
     CallInfo info{
         .kind = key.kind, .microbatch = slot.microbatch, .chunk = part(step_.shape, slot)};
     messages_.receive(stage_, slot, key.receives);
     if (slot.paired) {
       const Slot& backward = order[++i];
       key.backward_seat = seat_of(backward);
+      key.backward_role = data_.role(order, i, completes[i]);
       messages_.receive(stage_, backward, key.receives);
       info.backward_microbatch = backward.microbatch;
       info.backward_chunk = part(step_.shape, backward);
     }
     // `i` is now the slot whose backward ends with this call, if one does.
-    key.reducing = reduces_in_backward() && completes[i];
     auto block = blocks.find(key);
     if (block == blocks.end()) block = blocks.emplace(key, write_block(key)).first;
     builder_.call(block->second, static_cast<std::uint32_t>(slot.microbatch));
     stage.calls.push_back(info);
     if (updates_ == Updates::after_all || !completes[i]) continue;
-    update(stage);
+    update(stage, parameters);
     if ((slot.microbatch + 1) % step_.shape.microbatches == 0)
       stage.round_calls.push_back(stage.calls.size());
   }
   if (updates_ == Updates::after_all) {
-    update(stage);
+    update(stage, parameters);
     stage.round_calls.push_back(stage.calls.size());
   }
   stage.program = builder_.finish();
@@ -466,6 +402,9 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const 
   const StageOrders orders = schedule == nullptr ? custom_orders(plan.custom, step.shape)
                                                  : build_stages(*schedule, all_rounds, inputs);
   PipelineMessages messages(all_rounds, orders);
+  const DataParallelStrategy strategy = strategy_of(plan, recipe);
+  if (strategy.replicas > 1) step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
+  step.norm_over_all = strategy.optimizer_shards > 1 || plan.expert > 1;
   for (int stage = 0; stage < step.shape.stages; ++stage) {
     StageBuilder builder(step, work, recipe, plan, messages, stage, schedule);
     step.stages.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));

@@ -38,8 +38,13 @@ enum class StreamKind : std::uint8_t {
   send_backward_up,
   receive_forward_up,
   receive_backward_up,
+  // Gathers of parameters take turns on two streams, so that a layer waits for its own and not for
+  // the one after it.
+  gather,
+  gather_second,
+  replica,
 };
-inline constexpr int kStreams = 13;
+inline constexpr int kStreams = 16;
 
 // What an op belongs to, by Op::group.
 enum class OpGroup : std::uint8_t { compute, optimizer, tensor, context, expert, data, pipeline };
@@ -50,10 +55,12 @@ enum class CollectivePort : std::uint8_t {
   context,
   expert,
   expert_tensor,
-  data,
+  data,         // the replicas, or the part of them that shares one copy of what they shard
   expert_data,  // gradients of routed experts
+  replica,      // ranks that hold the same shard, one of each such part
+  norm,         // ranks whose gradients (or shards of them) together are the network's
 };
-inline constexpr std::size_t kCollectivePorts = 6;
+inline constexpr std::size_t kCollectivePorts = 8;
 
 // Categories of the memory ledger, by MemoryEffect::category.
 enum class MemoryKind : std::uint8_t {
@@ -111,6 +118,8 @@ struct StepPlan {
   // By CollectivePort, then by Op::subject of the collectives on that port.
   std::array<std::vector<CollectiveSpec>, kCollectivePorts> collectives;
   std::vector<Bytes> messages;  // ... of sends and receives
+  int shard_ranks = 0;          // neighbours on the data axis that share one copy; 0: all of them
+  bool norm_over_all = false;   // no rank holds all gradients of its place in the network
   Flops model_flops;            // of one step over all ranks, without recomputation
   Flops executed_flops;         // with it
 };
@@ -120,9 +129,9 @@ StreamKind stream_of(CollectivePort port);
 OpGroup group_of(CollectivePort port);
 
 // The groups of ranks that communicate on a port, each rank in one; empty where every group is a
-// rank alone. Gradients are summed over the data-parallel and the context-parallel ranks: both have
-// seen other tokens with the same parameters; and over both copies of the network, if there are
-// two.
+// rank alone, and for ports that few plans use if this one does not. Gradients are summed over the
+// data-parallel and the context-parallel ranks: both have seen other tokens with the same
+// parameters; and over both copies of the network, if there are two.
 std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankGrids& ranks,
                                          CollectivePort port);
 

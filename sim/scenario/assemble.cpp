@@ -129,6 +129,7 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, bool is_language,
                          ? Optimizer::sgd_momentum
                          : optimizer.type;
   recipe.recompute = section.recompute;
+  recipe.gradient_clipping = section.gradient_clipping;
   recipe.fused_attention = section.fused_attention;
   recipe.fusion = section.execution;
   recipe.launch_time = section.launch_time;
@@ -140,6 +141,23 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, bool is_language,
     findings.error("/training/fused_attention", "a convolutional network has no attention",
                    "remove it");
   return recipe;
+}
+
+DataParallelOptions assemble_data_parallel(const DataParallelSection& section) {
+  DataParallelOptions options;
+  options.kind = section.kind;
+  options.shard_size = section.shard_size.value_or(options.shard_size);
+  options.prefetch_layers = section.prefetch_layers.value_or(options.prefetch_layers);
+  options.limit_all_gathers = section.limit_all_gathers.value_or(options.limit_all_gathers);
+  options.reshard_after_forward =
+      section.reshard_after_forward.value_or(options.reshard_after_forward);
+  options.overlap_param_gather = section.overlap_param_gather;
+  options.all_reduce_gradients =
+      section.all_reduce_gradients.value_or(options.all_reduce_gradients);
+  options.steps_between = section.steps_between.value_or(options.steps_between);
+  options.reduce_dtype = section.reduce_dtype;
+  options.reduce_every_microbatch = section.reduce_every_microbatch;
+  return options;
 }
 
 ParallelPlan assemble_plan(const ParallelismSection& section) {
@@ -168,6 +186,7 @@ ParallelPlan assemble_plan(const ParallelismSection& section) {
   plan.bucket_size = section.data_parallel.bucket_size;
   plan.first_bucket_size = section.data_parallel.first_bucket_size;
   plan.overlap_backward = section.data_parallel.overlap_backward;
+  plan.data_parallel = assemble_data_parallel(section.data_parallel);
   return plan;
 }
 

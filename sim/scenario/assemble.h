@@ -29,4 +29,8 @@ void validate(const Scenario& scenario, const ScenarioSections& sections, Findin
 // is none.
 std::string nearest_factorisations(const Scenario& scenario, int gpus);
 
+// The part of validate() that is about /parallelism/data_parallel.
+void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
+                            Findings& findings);
+
 }  // namespace trainyard

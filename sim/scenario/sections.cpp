@@ -3,6 +3,7 @@
 #include "sim/scenario/sections.h"
 
 #include "sim/json/schema.h"
+#include "sim/plan/data_parallel.h"
 #include "sim/plan/schedule.h"
 
 namespace trainyard {
@@ -194,6 +195,8 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
            "those of torch.compile.");
   f.field("launch_time", s.launch_time, json::not_negative,
           "Host time per kernel; 0us: a CUDA graph. Default: the profile's.");
+  f.field("gradient_clipping", s.gradient_clipping, optional,
+          "Gradients are scaled by the norm of all of them before the optimizer step.");
   f.field("tokens", s.tokens, positive, "Of the whole training, to say how long it takes.");
   f.unsupported("dataset", "a data set; give /training/tokens");
   f.unsupported("input_pipeline", "an input pipeline; input is taken to be ready in time");
@@ -245,16 +248,37 @@ void visit_fields(json::Fields& f, ExpertParallelSection& s) {
 }
 
 void visit_fields(json::Fields& f, DataParallelSection& s) {
-  f.not_yet({"zero1", "zero2", "zero3", "fsdp", "parameter_server", "local_sgd"});
-  f.name("kind", s.kind, std::array<std::string_view, 1>{"allreduce"}, optional,
-         "How replicas exchange gradients.");
+  std::vector<std::string_view> names;
+  for (const StrategyEntry& entry : data_parallel_strategies())
+    names.push_back(entry.name);
+  f.not_yet({"parameter_server"});
+  f.name("kind", s.kind, names, optional, "What replicas divide and how they exchange gradients.");
   f.field("bucket_size", s.bucket_size, optional, positive, "Gradients reduced together.");
   f.field("first_bucket_size", s.first_bucket_size, optional, positive,
           "The first bucket, small so that communication starts early.");
   f.field("overlap_backward", s.overlap_backward, optional,
           "Buckets are reduced while the backward pass goes on.");
-  f.unsupported("overlap_param_gather", "gathering sharded parameters", {"false"});
-  f.unsupported("prefetch_layers", "gathering sharded parameters", {"0"});
+  f.field("reduce_every_microbatch", s.reduce_every_microbatch, anything,
+          "Gradients are reduced after every micro-batch, not only the last. Default: true for "
+          "zero2, zero3, fsdp and hsdp.");
+  f.field("shard_size", s.shard_size, between(2, 1 << 20),
+          "hsdp: neighbouring ranks that share one copy.");
+  f.field("prefetch_layers", s.prefetch_layers, between(0, kMostPrefetchLayers),
+          "zero3, fsdp, hsdp: layers gathered ahead of the one that computes. Default: 1.");
+  f.field("limit_all_gathers", s.limit_all_gathers, anything,
+          "zero3, fsdp, hsdp: false lets gathers run ahead of the computation without a limit.");
+  f.field("reshard_after_forward", s.reshard_after_forward, anything,
+          "fsdp, hsdp: false keeps layers gathered from forward to backward.");
+  maybe_choice(f, "reduce_dtype", s.reduce_dtype, kGradientDtypes, Dtype::fp32,
+               "fsdp, hsdp: type in which gradients are reduced. Default: precision/gradients.");
+  f.field("overlap_param_gather", s.overlap_param_gather, anything,
+          "zero1, zero2, distributed_optimizer: updated parameters are gathered under the next "
+          "forward pass. Default: true for distributed_optimizer.");
+  f.field("all_reduce_gradients", s.all_reduce_gradients, anything,
+          "zero1: whole gradients are all-reduced, as DeepSpeed once did.");
+  f.field("steps_between", s.steps_between, between(1, 1e6),
+          "local_sgd: steps from one meeting of the replicas to the next; a simulated step carries "
+          "that part of it. Default: 100.");
   f.unsupported("parameter_server", "a parameter server; kind allreduce is available");
 }
 

@@ -102,6 +102,7 @@ struct TrainingSection {
   bool fused_attention = false;
   Fusion execution = Fusion::by_hand;
   std::optional<Duration> launch_time;
+  bool gradient_clipping = false;
   std::optional<double> tokens;
 };
 
@@ -129,7 +130,11 @@ struct ExpertParallelSection {
 };
 
 struct DataParallelSection {
-  std::string kind = "allreduce";
+  std::string kind = DataParallelOptions{}.kind;
+  std::optional<int> shard_size, prefetch_layers, steps_between;
+  std::optional<bool> limit_all_gathers, reshard_after_forward, overlap_param_gather;
+  std::optional<bool> all_reduce_gradients, reduce_every_microbatch;
+  std::optional<Dtype> reduce_dtype;
   Bytes bucket_size = ParallelPlan{}.bucket_size;
   Bytes first_bucket_size = ParallelPlan{}.first_bucket_size;
   bool overlap_backward = true;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/base/check.h"
+#include "sim/plan/program_builder.h"
 
 namespace trainyard {
 namespace {
@@ -26,6 +27,9 @@ TimeCategory exposed_by(OpGroup group) {
   TRAINYARD_CHECK(false, "compute is no transfer");
   return TimeCategory::bubble;
 }
+
+constexpr unsigned kGathers =
+    stream_bit(StreamKind::gather) | stream_bit(StreamKind::gather_second);
 
 class Accountant {
  public:
@@ -113,7 +117,10 @@ class Accountant {
   void account_gap(Duration begin, const Span& next) {
     const Duration end = std::min(next.begin, end_);
     if (begin == end) return;
-    account(begin, end, in_flight(begin, end, op(next).waits, &next), next.issued);
+    unsigned waits = op(next).waits;
+    // Gathers stand in line with the reductions of the same group.
+    if ((waits & kGathers) != 0) waits |= kGathers | stream_bit(StreamKind::data);
+    account(begin, end, in_flight(begin, end, waits, &next), next.issued);
   }
 
   void account_tail(Duration begin) {

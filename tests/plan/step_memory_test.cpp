@@ -26,6 +26,14 @@ std::vector<std::pair<std::int64_t, std::int64_t>> moved(const std::vector<WorkI
   return result;
 }
 
+const DataParallelStrategy kWhole;  // nothing is divided
+
+std::vector<WorkItem> optimizer_work(std::int64_t parameters, const TrainingRecipe& recipe) {
+  if (converts_for_optimizer(recipe, kWhole))
+    return converting_optimizer(parameters, recipe, kWhole);
+  return {NamedKernel{"optimizer step", optimizer_kernel(parameters, recipe, kWhole)}};
+}
+
 using Moved = std::vector<std::pair<std::int64_t, std::int64_t>>;
 constexpr Dtype kHalf = Dtype::bf16, kSingle = Dtype::fp32;
 
@@ -42,13 +50,13 @@ TEST_CASE("PyTorch's fused Adam converts gradients before it and weights after i
   for (const Fusion fusion : {Fusion::eager, Fusion::compiled}) {
     const TrainingRecipe half = recipe(kHalf, kHalf, true, fusion);
     CHECK(moved(optimizer_work(1000, half)) == Moved{{2, 4}, {16, 12}, {4, 2}});
-    CHECK(optimizer_workspace(1000, half) == Bytes(4000));
+    CHECK(optimizer_workspace(1000, half, kWhole) == Bytes(4000));
     const TrainingRecipe main_gradients = recipe(kHalf, kSingle, true, fusion);
     CHECK(moved(optimizer_work(1000, main_gradients)) == Moved{{16, 12}, {4, 2}});
-    CHECK(optimizer_workspace(1000, main_gradients) == Bytes(0));
+    CHECK(optimizer_workspace(1000, main_gradients, kWhole) == Bytes(0));
     const TrainingRecipe single = recipe(kSingle, kSingle, false, fusion);
     CHECK(moved(optimizer_work(1000, single)) == Moved{{16, 12}});
-    CHECK(optimizer_workspace(1000, single) == Bytes(0));
+    CHECK(optimizer_workspace(1000, single, kWhole) == Bytes(0));
   }
 }
 

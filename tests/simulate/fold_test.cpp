@@ -142,6 +142,28 @@ TEST_CASE("one straggler splits its class and all others stay exact") {
   CHECK(classes < 16);
 }
 
+TEST_CASE("sharded strategies fold exactly, closed form and flows") {
+  for (const Fidelity fidelity : {Fidelity::closed_form, Fidelity::flow}) {
+    for (const char* kind : {"zero2", "zero3", "fsdp", "hsdp", "distributed_optimizer"}) {
+      CAPTURE(kind);
+      Job job = small_job(1, 8, 1, 4);
+      job.fidelity = fidelity;
+      job.plan.data_parallel.kind = kind;
+      job.plan.data_parallel.shard_size = 4;
+      job.recipe.gradient_clipping = true;
+      CHECK(check_fold(job) == 1);
+      if (job.plan.data_parallel.kind == "zero3") continue;
+      job = small_job(2, 4, 2, 4);
+      job.fidelity = fidelity;
+      job.plan.data_parallel.kind = kind;
+      job.plan.data_parallel.shard_size = 2;
+      job.recipe.gradient_clipping = true;
+      job.stragglers = {{.rank = 5, .compute_slowdown = 1.25}};
+      CHECK(check_fold(job) <= 16);
+    }
+  }
+}
+
 TEST_CASE("kernels that mind communication by different weights fold exactly") {
   Job job = small_job(2, 4, 2, 4);
   Profile profile;

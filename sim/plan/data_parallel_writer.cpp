@@ -1,0 +1,468 @@
+#include "sim/plan/data_parallel_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/check.h"
+#include "sim/plan/step_memory.h"
+
+namespace trainyard {
+namespace {
+
+constexpr StreamSet kGatherStreams =
+    static_cast<StreamSet>(stream_bit(StreamKind::gather) | stream_bit(StreamKind::gather_second));
+
+// Owners in the memory ledger.
+constexpr const char* kGathered = "gathered parameters";
+constexpr const char* kUnreduced = "unreduced gradients";
+constexpr const char* kAccumulated = "accumulated gradients";
+constexpr const char* kReduceBuffer = "gradients to reduce";
+constexpr const char* kGradients = "gradients";
+
+std::int64_t divide_up(std::int64_t dividend, std::int64_t divisor) {
+  return (dividend + divisor - 1) / divisor;
+}
+
+// What is divided at all is divided among `replicas`.
+DataParallelStrategy among(int replicas, DataParallelStrategy strategy) {
+  for (int* shards :
+       {&strategy.parameter_shards, &strategy.gradient_shards, &strategy.optimizer_shards})
+    *shards = *shards > 1 ? replicas : 1;
+  return strategy;
+}
+
+bool has_experts(const NetworkWork& work) {
+  return std::any_of(work.kinds.begin(), work.kinds.end(),
+                     [](const LayerWork& kind) { return kind.expert_parameters > 0; });
+}
+
+StateBytes operator+(const StateBytes& a, const StateBytes& b) {
+  return {a.parameters + b.parameters, a.gradients + b.gradients,
+          a.optimizer_state + b.optimizer_state};
+}
+
+}  // namespace
+
+DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& step,
+                                       const NetworkWork& work, const TrainingRecipe& recipe,
+                                       const ParallelPlan& plan, bool updates_once)
+    : builder_(builder),
+      step_(step),
+      work_(work),
+      recipe_(recipe),
+      plan_(plan),
+      strategy_(strategy_of(plan, recipe)),
+      expert_strategy_(among(plan.expert_replicas(), strategy_)),
+      exchanges_(plan.degrees.replicas() * directions(step.shape) > 1),
+      exchanges_experts_(plan.expert_replicas() * directions(step.shape) > 1 && has_experts(work)),
+      updates_once_(updates_once),
+      // Between the forward and the backward pass of a micro-batch a stage runs others.
+      whole_step_(step.shape.stages > 1),
+      buckets_(plan.first_bucket_size, plan.bucket_size),
+      expert_buckets_(plan.first_bucket_size, plan.bucket_size) {}
+
+bool DataParallelWriter::gradients_come_and_go() const {
+  return recipe_.fusion != Fusion::by_hand && step_.shape.microbatches == 1 && updates_once_ &&
+         !exchanges_ && !exchanges_experts_;
+}
+
+Bytes DataParallelWriter::gradient_bytes(std::int64_t parameters) const {
+  return state_bytes(parameters, recipe_, strategy_).gradients;
+}
+
+std::vector<WorkItem> DataParallelWriter::accumulation(std::int64_t parameters) const {
+  if (strategy_.layer_units) return {};
+  return accumulation_work(parameters, recipe_, step_.shape.microbatches > 1);
+}
+
+void DataParallelWriter::hold_states(const StageParameters& parameters, int versions) {
+  const StateBytes states = state_bytes(parameters.dense, recipe_, strategy_) +
+                            state_bytes(parameters.experts, recipe_, expert_strategy_);
+  builder_.resident(MemoryKind::parameters, states.parameters, "parameters");
+  if (!strategy_.layer_units && !gradients_come_and_go())
+    builder_.resident(MemoryKind::gradients, states.gradients, kGradients);
+  builder_.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
+  builder_.resident(MemoryKind::parameters, (versions - 1) * states.parameters,
+                    "older versions of the parameters");
+  if (strategy_.outer_period > 0)
+    builder_.resident(MemoryKind::optimizer_state,
+                      2 * (parameters.dense + parameters.experts) * size_of(Dtype::fp32),
+                      "outer optimizer state");
+}
+
+// Gradients that are not kept whole cannot wait for the optimizer step. Copies of the network
+// finish at different times on the ranks that share gradients: they are reduced after the last
+// backward, in an order on which all agree.
+bool DataParallelWriter::reduces_in_backward() const {
+  return (exchanges_ || exchanges_experts_) && directions(step_.shape) == 1 &&
+         strategy_.outer_period == 0 &&
+         (plan_.overlap_backward || strategy_.each_microbatch || strategy_.layer_units);
+}
+
+PassRole DataParallelWriter::role(const std::vector<Slot>& order, std::size_t at, bool completes) {
+  if (ends_[0].empty()) {
+    for (std::vector<Ends>& ends : ends_)
+      ends.assign(static_cast<std::size_t>(parts(step_.shape)), {order.size(), 0});
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const bool forward = order[i].pass == Pass::forward;
+      if (!forward && !ends_backward(order[i].pass)) continue;
+      Ends& ends = ends_[forward ? 0 : 1][static_cast<std::size_t>(part(step_.shape, order[i]))];
+      ends.first = std::min(ends.first, i);
+      ends.last = std::max(ends.last, i);
+    }
+  }
+  const bool forward = order[at].pass == Pass::forward;
+  const Ends& ends = ends_[forward ? 0 : 1][static_cast<std::size_t>(part(step_.shape, order[at]))];
+  const bool keeps = strategy_.gathering == Gathering::each_pass && whole_step_;
+  PassRole role;
+  if (forward) {
+    role.first = at == ends.first && (keeps || strategy_.gathering == Gathering::first_forward);
+    return role;
+  }
+  role.first = at == ends.first && strategy_.layer_units;
+  role.last = completes && (keeps || (reduces_in_backward() && !strategy_.each_microbatch));
+  return role;
+}
+
+const LayerWork& DataParallelWriter::layer(int place) const {
+  return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
+}
+
+// A tied output matrix on the embedding's own rank is the same memory.
+std::int64_t DataParallelWriter::parameters_of(int place) const {
+  std::int64_t parameters = layer(place).parameters;
+  if (strategy_.keeps_ends && step_.shape.stages == 1 && place == 0)
+    parameters -= layer(static_cast<int>(work_.chain.size()) - 1).tied_parameters;
+  return parameters;
+}
+
+bool DataParallelWriter::is_root(int place) const {
+  return strategy_.keeps_ends && !work_.divisible[static_cast<std::size_t>(place)];
+}
+
+bool DataParallelWriter::is_kept(int place) const {
+  if (strategy_.keeps_layers) return true;
+  if (!strategy_.keeps_ends || whole_step_) return false;
+  const auto after = work_.divisible.begin() + place + 1;
+  return std::find(after, work_.divisible.end(), true) == work_.divisible.end();
+}
+
+void DataParallelWriter::add_unit(int enters, int leaves, std::int64_t parameters, bool kept,
+                                  std::string name) {
+  const bool forward = pass_ == Pass::forward;
+  const bool is_end = forward ? role_.first : role_.last;
+  Unit unit{.enters = enters, .leaves = leaves, .parameters = parameters, .name = std::move(name)};
+  if (strategy_.gathering == Gathering::each_pass) {
+    unit.gathers = forward ? !kept || !whole_step_ || is_end : !kept;
+    unit.frees = forward ? !kept : !kept || !whole_step_ || is_end;
+  } else {
+    unit.gathers = true;  // list_buckets() is called for the first forward pass only
+  }
+  // Depth 2 takes turns on the two streams.
+  const bool second = strategy_.prefetch > 1 && units_.size() % 2 == 1;
+  unit.stream = second ? StreamKind::gather_second : StreamKind::gather;
+  units_.push_back(std::move(unit));
+}
+
+// In the order of the pass. The root unit is gathered before all others and is done with the last
+// of its places backward.
+void DataParallelWriter::list_units(ChainRange range) {
+  const bool forward = pass_ == Pass::forward;
+  const int entry = forward ? range.first : range.last - 1;
+  const int exit = forward ? range.last - 1 : range.first;
+  std::int64_t root = 0;
+  for (int place = range.first; place < range.last; ++place)
+    root += is_root(place) ? parameters_of(place) : 0;
+  if (root > 0) add_unit(entry, exit, root, true, "embedding and logits");
+  for (int i = 0; i < range.last - range.first; ++i) {
+    const int place = forward ? range.first + i : range.last - 1 - i;
+    if (is_root(place)) continue;
+    add_unit(place, place, parameters_of(place), is_kept(place), place_name(work_, place));
+  }
+}
+
+// Places that fill a bucket.
+void DataParallelWriter::list_buckets(ChainRange range) {
+  int first = range.first;
+  std::int64_t parameters = 0, experts = 0;
+  for (int place = range.first; place < range.last; ++place) {
+    parameters += parameters_of(place);
+    experts += layer(place).expert_parameters;
+    const bool full = (parameters + experts) * size_of(recipe_.gradients) >= plan_.bucket_size;
+    if (parameters + experts == 0 || (!full && place + 1 < range.last)) continue;
+    add_unit(first, place, parameters, true, place_name(work_, first));
+    units_.back().experts = experts;
+    first = place + 1;
+    parameters = experts = 0;
+  }
+}
+
+void DataParallelWriter::begin(Pass pass, ChainRange range, PassRole role) {
+  pass_ = pass;
+  range_ = range;
+  role_ = role;
+  units_.clear();
+  fetched_ = 0;
+  if (!exchanges_) return;
+  if (strategy_.gathering == Gathering::each_pass)
+    list_units(range);
+  else if (strategy_.gathering == Gathering::first_forward && pass == Pass::forward && role.first)
+    list_buckets(range);
+  // The first units are needed by the first places.
+  fetch_until(static_cast<std::size_t>(std::max(1, strategy_.prefetch)));
+}
+
+void DataParallelWriter::fetch_until(std::size_t end) {
+  for (; fetched_ < std::min(end, units_.size()); ++fetched_)
+    if (units_[fetched_].gathers) fetch(units_[fetched_]);
+}
+
+void DataParallelWriter::fetch(Unit& unit) {
+  const Bytes each = size_of(stored_type(recipe_.compute));
+  const Bytes bytes = unit.parameters * each;
+  unsigned waits = (kGatherStreams | stream_bit(StreamKind::data)) & ~stream_bit(unit.stream);
+  if (strategy_.limited) waits |= stream_bit(StreamKind::compute);
+  builder_.collective(unit.stream, CollectivePort::data, {CollectiveKind::all_gather, bytes},
+                      static_cast<StreamSet>(waits), "gather " + unit.name);
+  if (strategy_.gathering == Gathering::each_pass) {
+    builder_.last_takes(
+        strategy_.layer_units ? MemoryKind::communication_buffers : MemoryKind::parameters, bytes,
+        kGathered);
+  } else if (exchanges_experts_ && unit.experts > 0) {
+    builder_.collective(unit.stream, CollectivePort::expert_data,
+                        {CollectiveKind::all_gather, unit.experts * each},
+                        static_cast<StreamSet>(waits), "gather experts of " + unit.name);
+  }
+}
+
+// The computation of a unit waits for its parameters, and those of the units after it are enqueued.
+void DataParallelWriter::arrive(std::size_t number) {
+  fetch_until(number + 1);
+  const Unit& unit = units_[number];
+  if (unit.gathers) {
+    builder_.compute_waits_for(stream_bit(unit.stream));
+    if (strategy_.layer_units) {
+      // Out of the gathered buffer, in which the shards of a parameter lie apart, into the
+      // parameters.
+      const Bytes bytes = unit.parameters * size_of(stored_type(recipe_.compute));
+      builder_.hold(MemoryKind::parameters, bytes, kGathered);
+      copy("copy gathered " + unit.name, bytes, bytes, OpGroup::compute);
+      builder_.release(MemoryKind::communication_buffers, bytes, kGathered);
+    } else if (strategy_.prefetch > 0) {
+      builder_.settle_waits("wait for parameters of " + unit.name);
+    }
+  }
+  fetch_until(number + 1 + static_cast<std::size_t>(strategy_.prefetch));
+}
+
+void DataParallelWriter::before(int place) {
+  for (std::size_t number = 0; number < units_.size(); ++number)
+    if (units_[number].enters == place) arrive(number);
+  if (!exchanges_ || !ends_backward(pass_)) return;
+  const std::int64_t parameters = parameters_of(place);
+  if (strategy_.layer_units)
+    builder_.hold(MemoryKind::gradients, parameters * size_of(stored_type(recipe_.compute)),
+                  kUnreduced);
+  else if (strategy_.gradient_shards > 1)
+    builder_.hold(MemoryKind::gradients, parameters * size_of(recipe_.gradients), kUnreduced);
+}
+
+void DataParallelWriter::after(int place) {
+  for (const Unit& unit : units_)
+    if (unit.leaves == place) leave(unit);
+  if (strategy_.layer_units || !reduces_in_backward() || !ends_backward(pass_)) return;
+  if (strategy_.each_microbatch || role_.last) reduce_place(place);
+}
+
+void DataParallelWriter::leave(const Unit& unit) {
+  const Bytes bytes = unit.parameters * size_of(stored_type(recipe_.compute));
+  if (unit.frees) builder_.release(MemoryKind::parameters, bytes, kGathered);
+  if (strategy_.layer_units && ends_backward(pass_)) reduce_unit(unit);
+}
+
+void DataParallelWriter::end() {
+  if (strategy_.layer_units || !reduces_in_backward() || !ends_backward(pass_)) return;
+  if (strategy_.each_microbatch || role_.last) reduce_rest();
+}
+
+void DataParallelWriter::reduce_place(int place) {
+  const Bytes each = size_of(recipe_.gradients);
+  if (exchanges_) reduce(buckets_.add(parameters_of(place) * each), CollectivePort::data);
+  if (exchanges_experts_)
+    reduce(expert_buckets_.add(layer(place).expert_parameters * each), CollectivePort::expert_data);
+}
+
+void DataParallelWriter::reduce_rest() {
+  if (exchanges_) reduce(buckets_.flush(), CollectivePort::data);
+  if (exchanges_experts_) reduce(expert_buckets_.flush(), CollectivePort::expert_data);
+}
+
+void DataParallelWriter::copy(const std::string& what, Bytes read, Bytes written, OpGroup group) {
+  builder_.work({NamedKernel{what, MemoryBound{MemoryOp::elementwise, read, written}}},
+                "data parallel", group);
+}
+
+// The gradients of a layer go, cast, into a buffer that is scattered; one such buffer is in flight
+// at a time. Where only the last micro-batch is reduced, the others add to whole gradients.
+void DataParallelWriter::reduce_unit(const Unit& unit) {
+  const Bytes produced = unit.parameters * size_of(stored_type(recipe_.compute));
+  const Bytes sent = unit.parameters * size_of(strategy_.reduced_as);
+  const bool accumulates = !strategy_.each_microbatch && step_.shape.microbatches > 1;
+  const bool reduces = strategy_.each_microbatch || !accumulates || role_.last;
+  if (!reduces) {
+    if (role_.first) builder_.hold(MemoryKind::gradients, sent, kAccumulated);
+    copy("accumulate gradients of " + unit.name, role_.first ? produced : produced + sent, sent,
+         OpGroup::compute);
+    builder_.release(MemoryKind::gradients, produced, kUnreduced);
+    return;
+  }
+  builder_.compute_waits_for(stream_bit(StreamKind::data));
+  builder_.hold(MemoryKind::communication_buffers, sent, kReduceBuffer);
+  copy("copy gradients of " + unit.name, accumulates ? produced + sent : produced, sent,
+       OpGroup::compute);
+  builder_.release(MemoryKind::gradients, produced, kUnreduced);
+  if (accumulates) builder_.release(MemoryKind::gradients, sent, kAccumulated);
+
+  builder_.collective(StreamKind::data, CollectivePort::data,
+                      {CollectiveKind::reduce_scatter, sent},
+                      static_cast<StreamSet>(stream_bit(StreamKind::compute) | kGatherStreams),
+                      "reduce-scatter gradients of " + unit.name);
+  builder_.last_gives_back(MemoryKind::communication_buffers, sent, kReduceBuffer);
+  if (!strategy_.each_microbatch || role_.first) {
+    const Bytes own = state_bytes(unit.parameters, recipe_, strategy_).gradients;
+    builder_.last_takes(MemoryKind::gradients, own, kGradients);
+    gradient_shards_held_ += own.count();
+  }
+  if (strategy_.replicas > 1) {
+    const Bytes shard(divide_up(sent.count(), strategy_.gradient_shards));
+    builder_.collective(StreamKind::replica, CollectivePort::replica,
+                        {CollectiveKind::all_reduce, shard}, stream_bit(StreamKind::data),
+                        "all-reduce gradient shards of " + unit.name);
+  }
+  if (!plan_.overlap_backward)
+    builder_.compute_waits_for(
+        static_cast<StreamSet>(stream_bit(StreamKind::data) | stream_bit(StreamKind::replica)));
+}
+
+void DataParallelWriter::reduce(const std::vector<Bytes>& buckets, CollectivePort port) {
+  const bool scatters = strategy_.reduction == CollectiveKind::reduce_scatter;
+  unsigned waits = stream_bit(StreamKind::compute) | stream_bit(StreamKind::tensor) |
+                   stream_bit(StreamKind::context) | stream_bit(StreamKind::expert);
+  if (strategy_.gathering == Gathering::each_pass) waits |= kGatherStreams;
+  for (const Bytes bytes : buckets) {
+    builder_.collective(StreamKind::data, port, {strategy_.reduction, bytes},
+                        static_cast<StreamSet>(waits),
+                        fmt::format("{} gradient bucket {}",
+                                    scatters ? "reduce-scatter" : "all-reduce", buckets_sent_++));
+    if (strategy_.gradient_shards > 1)
+      builder_.last_gives_back(MemoryKind::gradients, bytes, kUnreduced);
+  }
+  if (!buckets.empty() && !plan_.overlap_backward)
+    builder_.compute_waits_for(stream_bit(StreamKind::data));
+}
+
+// Every rank sums the squares of its own gradients; the sum over all is one number. Source:
+// Megatron and PyTorch's clip_grad_norm_ both scale in a second pass.
+void DataParallelWriter::clip(Bytes gradients) {
+  copy("gradient norm", gradients, Bytes(0), OpGroup::optimizer);
+  const int others = plan_.degrees.tensor * plan_.degrees.pipeline *
+                     (step_.norm_over_all ? plan_.degrees.replicas() : 1);
+  if (others > 1) {
+    builder_.collective(StreamKind::data, CollectivePort::norm,
+                        {CollectiveKind::all_reduce, size_of(Dtype::fp32)},
+                        stream_bit(StreamKind::compute), "all-reduce gradient norm");
+    builder_.compute_waits_for(stream_bit(StreamKind::data));
+  }
+  copy("clip gradients", gradients, gradients, OpGroup::optimizer);
+}
+
+void DataParallelWriter::reduce_all(const StageParameters& parameters,
+                                    const std::vector<ChainRange>& copies) {
+  for (const ChainRange& range : copies) {
+    for (int place = range.last - 1; place >= range.first; --place)
+      reduce_place(place);
+    reduce_rest();
+  }
+  if (!copies.empty()) return;
+  const Bytes each = size_of(recipe_.gradients);
+  if (exchanges_) reduce(buckets_.add(parameters.dense * each), CollectivePort::data);
+  if (exchanges_experts_)
+    reduce(expert_buckets_.add(parameters.experts * each), CollectivePort::expert_data);
+  reduce_rest();
+}
+
+void DataParallelWriter::optimize(const StageParameters& parameters) {
+  if (converts_for_optimizer(recipe_, strategy_)) {
+    const Bytes workspace = optimizer_workspace(parameters.dense, recipe_, strategy_);
+    builder_.hold(MemoryKind::workspace, workspace, "optimizer");
+    builder_.work(converting_optimizer(parameters.dense, recipe_, strategy_), "optimizer",
+                  OpGroup::optimizer);
+    builder_.release(MemoryKind::workspace, workspace, "optimizer");
+    return;
+  }
+  MemoryBound kernel = optimizer_kernel(parameters.dense, recipe_, strategy_);
+  const MemoryBound experts = optimizer_kernel(parameters.experts, recipe_, expert_strategy_);
+  kernel.read = kernel.read + experts.read;
+  kernel.written = kernel.written + experts.written;
+  builder_.work({NamedKernel{"optimizer step", kernel}}, "optimizer", OpGroup::optimizer);
+}
+
+void DataParallelWriter::step(const StageParameters& parameters,
+                              const std::vector<ChainRange>& copies) {
+  const bool exchanges = exchanges_ || exchanges_experts_;
+  if (exchanges && !reduces_in_backward() && strategy_.outer_period == 0)
+    reduce_all(parameters, copies);
+  if (exchanges) builder_.compute_waits_for(stream_bit(StreamKind::data));
+  if (strategy_.replicas > 1) builder_.compute_waits_for(stream_bit(StreamKind::replica));
+  if (recipe_.gradient_clipping) {
+    // What this rank's optimizer reads.
+    DataParallelStrategy dense = strategy_, experts = expert_strategy_;
+    dense.gradient_shards = strategy_.optimizer_shards;
+    experts.gradient_shards = expert_strategy_.optimizer_shards;
+    clip((state_bytes(parameters.dense, recipe_, dense) +
+          state_bytes(parameters.experts, recipe_, experts))
+             .gradients);
+  }
+  optimize(parameters);
+  if (gradients_come_and_go())
+    builder_.release(MemoryKind::gradients, gradient_bytes(parameters.dense), kGradients);
+  if (gradient_shards_held_ > 0)
+    builder_.release(MemoryKind::gradients, Bytes(gradient_shards_held_), kGradients);
+  if (strategy_.outer_period > 0) {
+    if (exchanges_) meet(parameters.dense, CollectivePort::data);
+    if (exchanges_experts_) meet(parameters.experts, CollectivePort::expert_data);
+  }
+  if (strategy_.gathering != Gathering::after_step) return;
+  if (exchanges_) gather_updated(parameters.dense, CollectivePort::data);
+  if (exchanges_experts_) gather_updated(parameters.experts, CollectivePort::expert_data);
+}
+
+// One H-th of: the change since the last meeting is computed and all-reduced, the outer momentum
+// and the common parameters are updated and copied into the weights.
+void DataParallelWriter::meet(std::int64_t parameters, CollectivePort port) {
+  const std::int64_t part = divide_up(parameters, strategy_.outer_period);
+  const Bytes single = part * size_of(Dtype::fp32);
+  const Bytes weights = part * size_of(stored_type(recipe_.compute));
+  if (part == 0) return;
+  copy("change of parameters", 2 * single, single, OpGroup::optimizer);
+  builder_.collective(StreamKind::data, port, {CollectiveKind::all_reduce, single},
+                      stream_bit(StreamKind::compute), "all-reduce change of parameters");
+  builder_.compute_waits_for(stream_bit(StreamKind::data));
+  copy("outer optimizer step", 3 * single, 3 * single + weights, OpGroup::optimizer);
+}
+
+void DataParallelWriter::gather_updated(std::int64_t parameters, CollectivePort port) {
+  GradientBuckets buckets(plan_.bucket_size, plan_.bucket_size);
+  std::vector<Bytes> sizes = buckets.add(parameters * size_of(stored_type(recipe_.compute)));
+  for (const Bytes rest : buckets.flush())
+    sizes.push_back(rest);
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    builder_.collective(
+        StreamKind::gather, port, {CollectiveKind::all_gather, sizes[i]},
+        static_cast<StreamSet>(stream_bit(StreamKind::compute) | stream_bit(StreamKind::data)),
+        fmt::format("gather updated {} {}", port == CollectivePort::data ? "parameters" : "experts",
+                    i));
+}
+
+}  // namespace trainyard

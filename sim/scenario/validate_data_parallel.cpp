@@ -1,0 +1,130 @@
+// Options of data parallelism against its kind, the degrees and the number formats. Bad input 65.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "sim/base/check.h"
+#include "sim/plan/custom_schedule.h"
+#include "sim/plan/data_parallel.h"
+#include "sim/plan/step_plan.h"
+#include "sim/scenario/assemble.h"
+
+namespace trainyard {
+namespace {
+
+constexpr const char* kSection = "/parallelism/data_parallel";
+
+std::string kinds_that_accept(std::string_view option) {
+  std::string kinds;
+  for (const StrategyEntry& entry : data_parallel_strategies()) {
+    if (std::find(entry.accepts.begin(), entry.accepts.end(), option) == entry.accepts.end())
+      continue;
+    kinds += fmt::format("{}{}", kinds.empty() ? "" : ", ", entry.name);
+  }
+  return kinds;
+}
+
+// An option that this kind would silently ignore; a value that asks for nothing is none.
+void check_options(const StrategyEntry& strategy, const DataParallelSection& section,
+                   Findings& findings) {
+  const std::array<std::pair<std::string_view, bool>, 9> given = {
+      {{"reduce_every_microbatch", section.reduce_every_microbatch.has_value()},
+       {"shard_size", section.shard_size.has_value()},
+       {"steps_between", section.steps_between.has_value()},
+       {"prefetch_layers", section.prefetch_layers.value_or(0) != 0},
+       {"limit_all_gathers", section.limit_all_gathers.has_value()},
+       {"reshard_after_forward", section.reshard_after_forward.has_value()},
+       {"reduce_dtype", section.reduce_dtype.has_value()},
+       {"overlap_param_gather", section.overlap_param_gather.value_or(false)},
+       {"all_reduce_gradients", section.all_reduce_gradients.value_or(false)}}};
+  for (const auto& [option, is_given] : given) {
+    const bool accepted = std::find(strategy.accepts.begin(), strategy.accepts.end(), option) !=
+                          strategy.accepts.end();
+    if (is_given && !accepted)
+      findings.error(fmt::format("{}/{}", kSection, option),
+                     fmt::format("means nothing to {}", strategy.name),
+                     "it is for " + kinds_that_accept(option));
+  }
+}
+
+void check_shard_size(const ParallelDegrees& degrees, const DataParallelSection& section,
+                      Findings& findings) {
+  const std::string pointer = fmt::format("{}/shard_size", kSection);
+  if (!section.shard_size) {
+    findings.error(pointer, "is required and missing for hsdp", "usually the GPUs of a server");
+    return;
+  }
+  if (degrees.replicas() % *section.shard_size != 0)
+    findings.error(pointer, fmt::format("dp x cp = {} is not divisible into shards of {} ranks",
+                                        degrees.replicas(), *section.shard_size));
+  else if (degrees.replicas() == *section.shard_size)
+    findings.error(pointer,
+                   fmt::format("dp x cp is {} too: there is one replica", degrees.replicas()),
+                   "use kind fsdp, or a smaller shard_size");
+}
+
+// Routed experts have replicas of their own, which some strategies do not divide among.
+void check_experts(const Scenario& scenario, Findings& findings) {
+  const auto* transformer = std::get_if<Transformer>(&scenario.network);
+  if (transformer == nullptr || transformer->moe.experts == 0) return;
+  const DataParallelStrategy strategy = strategy_of(scenario.plan, scenario.recipe);
+  if (strategy.gradient_shards == 1 && strategy.parameter_shards == 1) return;
+  findings.error(fmt::format("{}/kind", kSection),
+                 fmt::format("{} does not divide routed experts", scenario.plan.data_parallel.kind),
+                 "allreduce, zero1 and distributed_optimizer work with them");
+}
+
+// Requires: a scenario without errors so far, so that its schedule can be built.
+void check_schedule(const Scenario& scenario, Findings& findings) {
+  const ParallelPlan& plan = scenario.plan;
+  const DataParallelStrategy strategy = strategy_of(plan, scenario.recipe);
+  if (plan.degrees.pipeline == 1 || (strategy.optimizer_shards == 1 && strategy.outer_period == 0))
+    return;
+  const ScheduleEntry* entry = find_schedule(plan.schedule);
+  if (entry != nullptr && entry->updates != Updates::after_all) {
+    findings.error(fmt::format("{}/kind", kSection),
+                   fmt::format("{} does not work with the schedule {}: it updates weights while "
+                               "micro-batches are under way",
+                               plan.data_parallel.kind, plan.schedule),
+                   "allreduce does");
+    return;
+  }
+  const PipelineShape shape = pipeline_shape(scenario.recipe, plan);
+  const StageOrders orders = plan.schedule == kCustomSchedule ? custom_orders(plan.custom, shape)
+                                                              : build_stages(*entry, shape);
+  if (const std::optional<std::string> why = unsupported(strategy, shape, orders))
+    findings.error(fmt::format("{}/kind", kSection),
+                   fmt::format("{} does not work with the schedule {}: {}", plan.data_parallel.kind,
+                               plan.schedule, *why),
+                   "allreduce does");
+}
+
+}  // namespace
+
+void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
+                            Findings& findings) {
+  const StrategyEntry* strategy = find_strategy(section.kind);
+  TRAINYARD_CHECK(strategy != nullptr, "the reader knows the names: {}", section.kind);
+  const ParallelDegrees& degrees = scenario.plan.degrees;
+  check_options(*strategy, section, findings);
+  if (strategy->name == "hsdp") check_shard_size(degrees, section, findings);
+  if (!strategy->pipeline && degrees.pipeline > 1)
+    findings.error(fmt::format("{}/kind", kSection),
+                   fmt::format("{} has no pipeline, pp is {}", strategy->name, degrees.pipeline),
+                   "DeepSpeed refuses it as well; fsdp, zero1 and zero2 work with one");
+  if (findings.has_errors()) return;
+  check_experts(scenario, findings);
+  check_schedule(scenario, findings);
+  if (scenario.plan.data_parallel.kind == "local_sgd")
+    findings.warning(fmt::format("{}/kind", kSection),
+                     fmt::format("the step carries 1/{} of a meeting of the replicas: it is an "
+                                 "average over the steps between two",
+                                 scenario.plan.data_parallel.steps_between));
+  if (strategy->name != "allreduce" && degrees.replicas() == 1)
+    findings.warning(fmt::format("{}/kind", kSection),
+                     fmt::format("dp is 1, so {} has nothing to divide", strategy->name));
+}
+
+}  // namespace trainyard

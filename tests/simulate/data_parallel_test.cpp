@@ -1,0 +1,245 @@
+// Sharded data parallelism in time and memory, through programs, lowering and engine.
+#include "sim/plan/data_parallel.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "sim/simulate/summarize.h"
+#include "tests/simulate/toy.h"
+
+using namespace trainyard;
+
+namespace {
+
+// Layers of kParameters parameters; kernels take a nanosecond a byte, so do collectives.
+constexpr int kLayers = 5, kRanks = 2;
+constexpr std::int64_t kParameters = 1000;
+constexpr std::int64_t kGather = 2 * kParameters, kReduce = 2 * kParameters;
+constexpr std::int64_t kStep = kLayers * kParameters * 28;  // Adam with 16-bit gradients
+
+NetworkWork sharded_network(const toy::Times& times) {
+  NetworkWork work = toy::network(kLayers, times);
+  work.kinds[0].parameters = kParameters;
+  return work;
+}
+
+struct Setup {
+  TrainingRecipe recipe;
+  ParallelPlan plan;
+  explicit Setup(const char* kind, int microbatches = 1) {
+    recipe.global_batch = std::int64_t{kRanks} * microbatches;
+    plan.degrees.data = kRanks;
+    plan.data_parallel.kind = kind;
+    plan.bucket_size = plan.first_bucket_size = Bytes(kReduce);  // a layer
+  }
+};
+
+std::unique_ptr<toy::Result> simulate(const Setup& setup, const toy::Times& times) {
+  auto result = std::make_unique<toy::Result>();
+  result->plan = plan_step(sharded_network(times), setup.recipe, setup.plan);
+  result->lowered = lower(result->plan, rank_grids(setup.plan), toy::cluster(kRanks, 1), nullptr,
+                          toy::Compute(), toy::Messages(0), {});
+  RunOptions options;
+  options.record = Record::ops;
+  options.recorded.assign(result->lowered.machine.actors.size(), true);
+  result->outcome = run(result->lowered.machine, options);
+  return result;
+}
+
+std::int64_t nanoseconds(const toy::Result& result) {
+  return result.end().count() / 1000;
+}
+
+// The most bytes of `owner` that one rank holds at once, beside those it always does.
+std::int64_t most(const toy::Result& result, MemoryKind kind, std::string_view owner) {
+  const Program& program = result.plan.stages[0].program;
+  std::int64_t level = 0, peak = 0;
+  const std::vector<MemoryChange>& changes = std::get<Trace>(result.outcome).memory;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const MemoryChange& change = changes[i];
+    if (change.category == static_cast<std::uint8_t>(kind) && program.labels[change.owner] == owner)
+      level += change.bytes;
+    // What an instant leaves, not the order of its changes.
+    if (i + 1 == changes.size() || changes[i + 1].at != change.at) peak = std::max(peak, level);
+  }
+  return peak;
+}
+
+Job job(const char* kind, int tensor, int data, int pipeline, int microbatches) {
+  Transformer network;
+  network.layers = 8;
+  network.hidden = 512;
+  network.heads = network.kv_heads = 8;
+  network.head_size = 64;
+  network.ffn_hidden = 2048;
+  network.vocabulary = 8192;
+  network.tied_embeddings = false;
+  Job result;
+  result.network = network;
+  result.cluster = toy::cluster(tensor * data * pipeline, 1);
+  result.recipe.global_batch = std::int64_t{microbatches} * data;
+  result.recipe.sequence_length = 256;
+  result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
+  result.plan.bucket_size = Bytes(1 << 20);
+  result.plan.data_parallel.kind = kind;
+  result.plan.data_parallel.shard_size = data / 2;
+  return result;
+}
+
+}  // namespace
+
+// The first gather of each pass and the last reduction are in nobody's shade. Behind a layer's
+// backward stand the reduction of the layer before it and the gather of the one after.
+TEST_CASE("ZeRO-3 hides all gathers but two and all reductions but one") {
+  const toy::Times times{kGather + 1, kGather + kReduce + 1, 0};
+  const std::int64_t compute = kLayers * (times.forward + times.backward);
+  Setup setup("zero3");
+  CHECK(nanoseconds(*simulate(setup, times)) == 2 * kGather + compute + kReduce + kStep / kRanks);
+  setup.plan.data_parallel.prefetch_layers = 0;
+  CHECK(nanoseconds(*simulate(setup, times)) ==
+        kLayers * (2 * kGather + kReduce) + compute + kStep / kRanks);
+}
+
+TEST_CASE("ZeRO-3 with short layers takes as long as its communication") {
+  const toy::Times times{kGather / 4, kGather / 4, 0};
+  const auto result = simulate(Setup("zero3"), times);
+  // Backward, the gather of the next layer stands before the reduction of this one.
+  CHECK(nanoseconds(*result) == kLayers * (2 * kGather + kReduce) + times.forward + kStep / kRanks);
+}
+
+TEST_CASE("parameters are gathered after the step, or under the next forward pass") {
+  const toy::Times times{kGather + 1, kReduce + 1, 0};
+  const std::int64_t compute = kLayers * (times.forward + times.backward);
+  CHECK(nanoseconds(*simulate(Setup("zero1"), times)) ==
+        compute + kReduce + kStep / kRanks + kLayers * kGather);
+  CHECK(nanoseconds(*simulate(Setup("distributed_optimizer"), times)) ==
+        kGather + compute + kReduce + kStep / kRanks);
+  Setup late("distributed_optimizer");
+  late.plan.data_parallel.overlap_param_gather = false;
+  CHECK(nanoseconds(*simulate(late, times)) ==
+        compute + kReduce + kStep / kRanks + kLayers * kGather);
+}
+
+TEST_CASE("prefetching d layers holds d + 1 gathered layers, and no limit lets all be there") {
+  const toy::Times times{3 * kGather, 3 * (kGather + kReduce), 0};
+  for (int depth = 0; depth <= kMostPrefetchLayers; ++depth) {
+    CAPTURE(depth);
+    Setup setup("zero3");
+    setup.plan.data_parallel.prefetch_layers = depth;
+    const auto result = simulate(setup, times);
+    CHECK(most(*result, MemoryKind::parameters, "gathered parameters") == (depth + 1) * kGather);
+  }
+  Setup setup("zero3");
+  setup.plan.data_parallel.limit_all_gathers = false;
+  const std::int64_t unlimited = most(*simulate(setup, {100 * kGather, 100 * kGather, 0}),
+                                      MemoryKind::parameters, "gathered parameters");
+  // Those of the forward pass, and gathers of the backward pass before its first reduction.
+  CHECK(unlimited >= kLayers * kGather);
+}
+
+TEST_CASE("ZeRO-2 holds unreduced gradients of the layer in work and of the bucket in flight") {
+  const auto result = simulate(Setup("zero2"), {1, kReduce + 1, 0});
+  CHECK(most(*result, MemoryKind::gradients, "unreduced gradients") == 2 * kReduce);
+  // With a slow network whole gradients pile up.
+  const auto slow = simulate(Setup("zero2"), {1, 1, 0});
+  CHECK(most(*slow, MemoryKind::gradients, "unreduced gradients") == kLayers * kReduce);
+}
+
+TEST_CASE("FSDP reduces through one buffer at a time and keeps shards until the step") {
+  Setup setup("fsdp", 3);
+  setup.plan.data_parallel.reduce_dtype = Dtype::fp32;
+  const auto result = simulate(setup, {1, 1, 0});
+  CHECK(most(*result, MemoryKind::communication_buffers, "gradients to reduce") == 4 * kParameters);
+  CHECK(most(*result, MemoryKind::gradients, "gradients") == 4 * kLayers * kParameters / kRanks);
+  // Kept from forward to backward, a layer is gathered once.
+  setup.plan.data_parallel.reshard_after_forward = false;
+  const auto kept = simulate(setup, {1, 1, 0});
+  CHECK(most(*kept, MemoryKind::parameters, "gathered parameters") == kLayers * kGather);
+}
+
+TEST_CASE("FSDP without a reduction per micro-batch accumulates whole gradients") {
+  Setup setup("fsdp", 3);
+  setup.plan.data_parallel.reduce_every_microbatch = false;
+  setup.plan.data_parallel.reduce_dtype = Dtype::fp32;
+  const auto result = simulate(setup, {1, 1, 0});
+  CHECK(most(*result, MemoryKind::gradients, "accumulated gradients") == 4 * kLayers * kParameters);
+}
+
+// P57.
+TEST_CASE("every strategy gives back what it takes") {
+  for (const StrategyEntry& entry : data_parallel_strategies()) {
+    for (const int pipeline : {1, 2, 4}) {
+      if (pipeline > 1 && !entry.pipeline) continue;
+      for (const int microbatches : {1, 4}) {
+        for (const bool plain : {true, false}) {
+          CAPTURE(entry.name);
+          CAPTURE(pipeline);
+          CAPTURE(microbatches);
+          CAPTURE(plain);
+          Job own = job(std::string(entry.name).c_str(), 1, 4, pipeline, microbatches);
+          if (!plain) {
+            own.plan.overlap_backward = false;
+            own.plan.data_parallel.reshard_after_forward = false;
+            own.plan.data_parallel.reduce_every_microbatch = false;
+            own.plan.data_parallel.prefetch_layers = 2;
+            own.recipe.recompute = Recompute::full;
+            own.recipe.gradient_clipping = true;
+          }
+          const auto step = simulate_step(own);
+          for (const MemoryPeak& peak : step->trace().peaks) {
+            CHECK(peak.at_end == peak.resident);
+            CHECK(peak.peak > peak.resident);
+          }
+          // The breakdown checks itself.
+          CHECK(summarize(own, *step).step_time.has_value());
+        }
+      }
+    }
+  }
+}
+
+// P59: whoever waits for whom is fixed, so a slower rank shifts the peak and does not change it.
+TEST_CASE("the peak of a pipeline with a sharded optimizer does not depend on speed") {
+  Job own = job("distributed_optimizer", 1, 2, 4, 8);
+  const auto even = simulate_step(own);
+  own.stragglers = {{.rank = 3, .compute_slowdown = 1.7}};
+  const auto uneven = simulate_step(own);
+  for (std::size_t rank = 0; rank < even->lowered.class_of_rank.size(); ++rank) {
+    const auto peak = [&](const Step& step) {
+      return step.trace().peaks[step.lowered.classes[step.lowered.class_of_rank[rank]].actor].peak;
+    };
+    CHECK(peak(*even) == peak(*uneven));
+  }
+}
+
+// P60.
+TEST_CASE("what does not fit replicated fits sharded") {
+  Job own = job("allreduce", 1, 8, 1, 1);
+  own.cluster.server.gpu.memory = Bytes(400 << 20);
+  const auto replicated = simulate_step(own);
+  REQUIRE(std::holds_alternative<OutOfMemory>(replicated->outcome));
+  const auto& over = std::get<OutOfMemory>(replicated->outcome);
+  CHECK(over.needed > over.capacity);
+  CHECK(over.owners.front().bytes > 0);
+  own.plan.data_parallel.kind = "fsdp";
+  CHECK(std::holds_alternative<Trace>(simulate_step(own)->outcome));
+}
+
+TEST_CASE("clipping makes every stage wait for the gradients of all of them") {
+  Job own = job("distributed_optimizer", 1, 2, 4, 8);
+  const Duration free = simulate_step(own)->trace().end;
+  own.recipe.gradient_clipping = true;
+  const auto clipped = simulate_step(own);
+  CHECK(clipped->trace().end > free);
+  // All optimizers begin at once, after the scalar.
+  std::vector<Duration> begins;
+  for (const Span& span : clipped->trace().spans) {
+    const Program& program = *clipped->lowered.machine.actors[span.actor].program;
+    const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
+    if (program.labels[op.label] == "all-reduce gradient norm") begins.push_back(span.end);
+  }
+  REQUIRE(begins.size() == clipped->lowered.machine.actors.size());
+  for (const Duration begin : begins)
+    CHECK(begin == begins.front());
+}
