@@ -180,11 +180,16 @@ int measure_all(const Options& options) {
   for (const Suite* suite : chosen)
     shares += suite->share;
   int code = kDone;
+  std::string late;
   for (const Suite* suite : chosen) {
     if (interrupt_signal() != 0) break;
     // What a suite leaves over goes to those after it.
     const double part = std::max(0.0, whole.left()) * suite->share / shares;
     shares -= suite->share;
+    if (part <= 0) {  // not even for the memory that it would take
+      late += (late.empty() ? "" : ", ") + std::string(suite->name);
+      continue;
+    }
     try {
       PROBE_CUDA(cudaSetDevice(devices.front().index));
       Context context{samples, devices, progress, Budget(part), options.quick};
@@ -195,7 +200,7 @@ int measure_all(const Options& options) {
       code = kEnvironment;
     }
   }
-  progress.end();
+  if (!late.empty()) progress.note("no time was left for " + late);
   progress.note(std::to_string(samples.written()) + " samples appended to " + options.output);
   return interrupt_signal() != 0 ? 128 + interrupt_signal() : code;
 }
