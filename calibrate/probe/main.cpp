@@ -169,11 +169,11 @@ std::vector<const Suite*> chosen_suites(const Options& options, std::size_t devi
 }
 
 int measure_all(const Options& options) {
-  const std::vector<DeviceInfo> devices = chosen_devices(options);
-  SampleFile samples(options.output);
   const double seconds =
       options.budget > 0 ? options.budget : (options.quick ? kQuickSeconds : kFullSeconds);
-  const Budget whole(seconds);
+  const Budget whole(seconds);  // begins here: CUDA takes seconds to start on many devices
+  const std::vector<DeviceInfo> devices = chosen_devices(options);
+  SampleFile samples(options.output);
   Progress progress(whole);
   const std::vector<const Suite*> chosen = chosen_suites(options, devices.size());
   double shares = 0;
