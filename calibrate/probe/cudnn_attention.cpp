@@ -144,15 +144,15 @@ void build_backward(BackendGraph& g, const Problem& p, cudnnDataType_t type, boo
   ids.dq = dq.id, ids.dk = dk.id, ids.dv = dv.id;
 }
 
-// Of the thread; made once, because it takes a while.
+// Made once, because it takes a while, and never destroyed: cuDNN loads parts of itself with the
+// first plan, after this, so that at the end of the program they are gone before a static owner is.
 cudnnHandle_t handle() {
-  struct Owner {
-    Owner() { check_cudnn(cudnnCreate(&handle), "cudnnCreate"); }
-    ~Owner() { cudnnDestroy(handle); }
+  static const cudnnHandle_t made = [] {
     cudnnHandle_t handle = nullptr;
-  };
-  static Owner owner;
-  return owner.handle;
+    check_cudnn(cudnnCreate(&handle), "cudnnCreate");
+    return handle;
+  }();
+  return made;
 }
 
 class Plan final : public CudnnAttention {

@@ -69,6 +69,7 @@ struct Line {
   std::vector<GemmShape> shapes;
   std::size_t next = 0;
   std::size_t refused = 0;  // by cuBLASLt
+  std::string refusal;      // what it said last, if it said more than that it has no algorithm
 };
 
 class GemmRun {
@@ -85,7 +86,7 @@ class GemmRun {
       }
       GemmLimits own = limits;
       if (turn.type == Type::fp32) own.flops = 2e12;  // 20 TFLOP/s: 0.1 s a call
-      lines_.push_back({turn, gemm_shapes(turn.type, turn.most, own), 0, 0});
+      lines_.push_back({turn, gemm_shapes(turn.type, turn.most, own), 0, 0, {}});
     }
   }
 
@@ -96,7 +97,8 @@ class GemmRun {
     for (const Line& line : lines_)
       if (line.refused > 0)
         context_.note("gemm: cuBLASLt has no algorithm for " + std::to_string(line.refused) +
-                      " shapes of " + type_name(line.turn.type));
+                      " shapes of " + type_name(line.turn.type) +
+                      (line.refusal.empty() ? "" : "; the last error: " + line.refusal));
   }
 
  private:
@@ -119,11 +121,18 @@ class GemmRun {
     const Type type = line.turn.type;
     context_.show(std::string("gemm ") + type_name(type) + " " + std::to_string(shape.m) + " x " +
                   std::to_string(shape.n) + " x " + std::to_string(shape.k));
-    const Matmul product(library_, shape, type);
     std::optional<Timing> timing;
-    if (product.supported())
-      timing = measure_product(product, shape, type, arena_, stopwatch_, stream_,
-                               timing_options(context_.quick));
+    std::string algorithm;
+    try {
+      const Matmul product(library_, shape, type);
+      algorithm = product.algorithm();
+      if (product.supported())
+        timing = measure_product(product, shape, type, arena_, stopwatch_, stream_,
+                                 timing_options(context_.quick));
+    } catch (const CublasError& error) {
+      stream_.wait();  // a device that has failed ends the suite; one shape does not
+      line.refusal = error.what();
+    }
     if (!timing) {
       ++line.refused;
       return;
@@ -135,7 +144,7 @@ class GemmRun {
                                .number("k", shape.k)
                                .number("batch", shape.batch)
                                .text("layout", layout_name(shape.layout))
-                               .text("algorithm", product.algorithm())
+                               .text("algorithm", algorithm)
                                .timing(*timing));
   }
 

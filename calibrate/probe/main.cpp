@@ -1,7 +1,7 @@
 // trainyard-probe: measures a machine and appends samples to a file (docs/samples.md,
 // docs/calibration.md). Needs nothing but the CUDA toolkit; builds also with
 //   nvcc -std=c++17 -O2 -gencode arch=compute_80,code=sm_80
-//     -gencode arch=compute_90,code=[sm_90,compute_90] -o trainyard-probe
+//     -gencode 'arch=compute_90,code=[sm_90,compute_90]' -o trainyard-probe
 //     calibrate/probe/*.cu calibrate/probe/*.cpp -lcublasLt -ldl
 // (add -DTRAINYARD_PROBE_CUDNN -lcudnn for convolution and attention by cuDNN, and
 // -DTRAINYARD_PROBE_NCCL -lnccl for collectives).
@@ -169,22 +169,27 @@ std::vector<const Suite*> chosen_suites(const Options& options, std::size_t devi
 }
 
 int measure_all(const Options& options) {
-  const std::vector<DeviceInfo> devices = chosen_devices(options);
-  SampleFile samples(options.output);
   const double seconds =
       options.budget > 0 ? options.budget : (options.quick ? kQuickSeconds : kFullSeconds);
-  const Budget whole(seconds);
+  const Budget whole(seconds);  // begins here: CUDA takes seconds to start on many devices
+  const std::vector<DeviceInfo> devices = chosen_devices(options);
+  SampleFile samples(options.output);
   Progress progress(whole);
   const std::vector<const Suite*> chosen = chosen_suites(options, devices.size());
   double shares = 0;
   for (const Suite* suite : chosen)
     shares += suite->share;
   int code = kDone;
+  std::string late;
   for (const Suite* suite : chosen) {
     if (interrupt_signal() != 0) break;
     // What a suite leaves over goes to those after it.
     const double part = std::max(0.0, whole.left()) * suite->share / shares;
     shares -= suite->share;
+    if (part <= 0) {  // not even for the memory that it would take
+      late += (late.empty() ? "" : ", ") + std::string(suite->name);
+      continue;
+    }
     try {
       PROBE_CUDA(cudaSetDevice(devices.front().index));
       Context context{samples, devices, progress, Budget(part), options.quick};
@@ -195,7 +200,7 @@ int measure_all(const Options& options) {
       code = kEnvironment;
     }
   }
-  progress.end();
+  if (!late.empty()) progress.note("no time was left for " + late);
   progress.note(std::to_string(samples.written()) + " samples appended to " + options.output);
   return interrupt_signal() != 0 ? 128 + interrupt_signal() : code;
 }

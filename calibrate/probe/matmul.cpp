@@ -1,5 +1,7 @@
 #include "matmul.h"
 
+#include <cstring>
+
 namespace trainyard::probe {
 namespace {
 
@@ -8,8 +10,9 @@ constexpr std::size_t kWorkspace = std::size_t{32} << 20;
 
 void check_cublas(cublasStatus_t status, const char* call, int line) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw std::runtime_error("matmul.cpp:" + std::to_string(line) + ": " + call + ": " +
-                           cublasLtGetStatusString(status));
+  const std::string function(call, std::strcspn(call, "("));  // the arguments say nothing
+  throw CublasError("matmul.cpp:" + std::to_string(line) + ": " + function + ": " +
+                    cublasLtGetStatusString(status));
 }
 #define PROBE_CUBLAS(call) check_cublas((call), #call, __LINE__)
 

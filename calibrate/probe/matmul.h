@@ -12,6 +12,10 @@
 
 namespace trainyard::probe {
 
+class CublasError : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 // Handle, workspace and scales, shared by the products of a device.
 class MatmulLibrary {
  public:

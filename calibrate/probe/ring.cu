@@ -52,7 +52,8 @@ RingCommunicator::RingCommunicator(const std::vector<int>& devices, std::int64_t
     PROBE_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, ring_kernel, kThreads, 0));
     PROBE_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     const int ranks_here = is_virtual_ ? ranks() : 1;
-    most_channels_ = std::min(most_channels_, blocks * multiprocessors / ranks_here);
+    // At least one: where not even that fits, the launch says so.
+    most_channels_ = std::max(1, std::min(most_channels_, blocks * multiprocessors / ranks_here));
   }
   allocate(most_elements);
 }
