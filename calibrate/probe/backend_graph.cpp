@@ -38,7 +38,7 @@ Descriptor& BackendGraph::keep(cudnnBackendDescriptorType_t type, const char* wh
 }
 
 Tensor BackendGraph::tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides,
-                            bool is_inner, bool by_value, bool reordered) {
+                            bool is_inner, bool by_value) {
   Descriptor& d = keep(CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor of cuDNN");
   const std::int64_t id = ++last_id_;
   const std::int64_t alignment = 16;
@@ -49,25 +49,20 @@ Tensor BackendGraph::tensor(cudnnDataType_t type, const Extents& extents, const 
   d.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
   d.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_inner);
   d.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
-  if (reordered) {
-    const cudnnBackendTensorReordering_t order = CUDNN_TENSOR_REORDERING_F16x16;
-    d.set(CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TYPE_TENSOR_REORDERING_MODE, 1, &order);
-  }
   d.finalize();
   return {&d, extents, id};
 }
 
-Tensor BackendGraph::memory(cudnnDataType_t type, const Extents& extents, const Extents& strides,
-                            bool reordered) {
-  return tensor(type, extents, strides, false, false, reordered);
+Tensor BackendGraph::memory(cudnnDataType_t type, const Extents& extents, const Extents& strides) {
+  return tensor(type, extents, strides, false, false);
 }
 
 Tensor BackendGraph::inner(cudnnDataType_t type, const Extents& extents, const Extents& strides) {
-  return tensor(type, extents, strides, true, false, false);
+  return tensor(type, extents, strides, true, false);
 }
 
 Tensor BackendGraph::scalar(float value) {
-  const Tensor one = tensor(CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true, false);
+  const Tensor one = tensor(CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true);
   scalars_.push_back(std::make_unique<Scalar>(Scalar{one.id, value}));
   return one;
 }
