@@ -151,11 +151,9 @@ void BackendGraph::plan(cudnnHandle_t handle) {
   heuristics.finalize();
 
   constexpr std::int64_t kMost = 8;
-  std::vector<const Descriptor*> owners;
   std::vector<cudnnBackendDescriptor_t> engines;
   for (std::int64_t i = 0; i < kMost; ++i) {
-    owners.push_back(&keep(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "an engine of cuDNN"));
-    engines.push_back(owners.back()->get());
+    engines.push_back(keep(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "an engine of cuDNN").get());
   }
   std::int64_t found = 0;
   check_cudnn(
@@ -168,10 +166,13 @@ void BackendGraph::plan(cudnnHandle_t handle) {
     auto candidate =
         std::make_unique<Descriptor>(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "a plan of cuDNN");
     candidate->set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-    candidate->set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, *owners[static_cast<std::size_t>(i)]);
-    const cudnnStatus_t status = cudnnBackendFinalize(candidate->get());
+    const cudnnBackendDescriptor_t engine = engines[static_cast<std::size_t>(i)];
+    cudnnStatus_t status =
+        cudnnBackendSetAttribute(candidate->get(), CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
+    if (status == CUDNN_STATUS_SUCCESS) status = cudnnBackendFinalize(candidate->get());
     if (status != CUDNN_STATUS_SUCCESS) {
-      refused = status;
+      refused = status;  // the next engine may do
       continue;
     }
     std::int64_t bytes = 0;
