@@ -263,8 +263,8 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionF
     const std::int64_t row = query + warp_row + lane / 4 + half * 8;
 #pragma unroll
     for (int n = 0; n < kHead / 8; ++n) {
-      const std::uint32_t word = pair<T>(o[n][2 * half] * inverse, o[n][2 * half + 1] * inverse);
-      memcpy(a.o + row * kHead + n * 8 + lane % 4 * 2, &word, sizeof word);
+      store_pair(a.o + row * kHead + n * 8 + lane % 4 * 2,
+                 pair<T>(o[n][2 * half] * inverse, o[n][2 * half + 1] * inverse));
     }
     if (lane % 4 == 0) a.lse[row] = maximum[half] * a.scale + logf(sum[half]);
   }

@@ -134,8 +134,8 @@ __device__ __forceinline__ void store_rows(T* rows, const float (&c)[kHead / 8][
   for (int n = 0; n < kHead / 8; ++n) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::uint32_t word = pair<T>(c[n][2 * half], c[n][2 * half + 1]);
-      memcpy(rows + (lane / 4 + half * 8) * kHead + n * 8 + lane % 4 * 2, &word, sizeof word);
+      store_pair(rows + (lane / 4 + half * 8) * kHead + n * 8 + lane % 4 * 2,
+                 pair<T>(c[n][2 * half], c[n][2 * half + 1]));
     }
   }
 }
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
         for (int word = 0; word < 4; ++word) {
           const int row = warp_row + lane / 4 + word % 2 * 8;
           const int column = k * 16 + word / 2 * 8 + lane % 4 * 2;
-          memcpy(tiles.ds + row * kScoreStride + column, &factor[k][word], sizeof factor[k][word]);
+          store_pair(tiles.ds + row * kScoreStride + column, factor[k][word]);
         }
       }
       add_product<T, kHead>(dk, factor, tiles.q);

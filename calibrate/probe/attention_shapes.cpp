@@ -1,5 +1,7 @@
 #include "attention_shapes.h"
 
+#include <algorithm>
+
 namespace trainyard::probe {
 
 double AttentionProblem::flops(bool backward) const {
@@ -23,25 +25,24 @@ std::vector<AttentionProblem> attention_problems(bool quick) {
   };
   constexpr Heads kHeads[] = {
       {32, 32, 128},  // Llama 2 7B
-      {32, 8, 128},   // Llama 3 8B
       {16, 16, 64},   // BERT large, GPT-2 medium
-      {64, 8, 128},   // Llama 2 70B
-      {12, 12, 64},   // GPT-2 small
+      {32, 8, 128},   // Llama 3 8B
       {8, 8, 128},    // a share of the first with tensor parallel 4
+      {12, 12, 64},   // GPT-2 small
+      {64, 8, 128},   // Llama 2 70B
       {8, 1, 128},    // of Llama 3 70B with tensor parallel 8
       {12, 12, 128},  // GPT-3 175B with tensor parallel 8
   };
   std::vector<AttentionProblem> problems;
-  // Rounds: 8192 tokens, then one sequence, then four times the tokens.
-  for (const int tokens : {8192, 0, 32768}) {
-    for (const int length : {2048, 8192, 512, 4096, 1024, 16384}) {
-      if (tokens != 0 && length > tokens) continue;
-      for (const Heads& h : kHeads) {
-        for (const bool causal : {true, false}) {
-          const int batch = tokens == 0 ? 1 : tokens / length;
-          if (tokens != 0 && batch == 1) continue;  // that of the round of one sequence
+  // Rounds: 8192 tokens or one sequence that is longer, then four times the tokens, then one
+  // sequence alone. In each all lengths before the next heads.
+  for (const int tokens : {8192, 32768, 1}) {
+    for (const Heads& h : kHeads) {
+      for (const int length : {2048, 8192, 512, 4096, 1024, 16384}) {
+        const int batch = std::max(1, tokens / length);
+        if (tokens == 1 && length >= 8192) continue;  // the first round has had it
+        for (const bool causal : {true, false})
           problems.push_back({batch, h.heads, h.kv_heads, length, h.head_size, causal});
-        }
       }
     }
     if (quick) break;

@@ -18,7 +18,8 @@ struct AttentionProblem {
   std::size_t key_elements() const;
 };
 
-// The most telling first; `quick` is a beginning of the list.
+// The most telling first: cuDNN takes about a second for the plans of one problem, so that a budget
+// may end within the first fifty. `quick` is a beginning of the list.
 std::vector<AttentionProblem> attention_problems(bool quick);
 
 }  // namespace trainyard::probe

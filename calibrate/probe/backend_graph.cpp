@@ -38,7 +38,7 @@ Descriptor& BackendGraph::keep(cudnnBackendDescriptorType_t type, const char* wh
 }
 
 Tensor BackendGraph::tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides,
-                            bool is_inner, bool by_value, bool reordered) {
+                            bool is_inner, bool by_value) {
   Descriptor& d = keep(CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor of cuDNN");
   const std::int64_t id = ++last_id_;
   const std::int64_t alignment = 16;
@@ -49,25 +49,20 @@ Tensor BackendGraph::tensor(cudnnDataType_t type, const Extents& extents, const 
   d.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
   d.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_inner);
   d.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
-  if (reordered) {
-    const cudnnBackendTensorReordering_t order = CUDNN_TENSOR_REORDERING_F16x16;
-    d.set(CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TYPE_TENSOR_REORDERING_MODE, 1, &order);
-  }
   d.finalize();
   return {&d, extents, id};
 }
 
-Tensor BackendGraph::memory(cudnnDataType_t type, const Extents& extents, const Extents& strides,
-                            bool reordered) {
-  return tensor(type, extents, strides, false, false, reordered);
+Tensor BackendGraph::memory(cudnnDataType_t type, const Extents& extents, const Extents& strides) {
+  return tensor(type, extents, strides, false, false);
 }
 
 Tensor BackendGraph::inner(cudnnDataType_t type, const Extents& extents, const Extents& strides) {
-  return tensor(type, extents, strides, true, false, false);
+  return tensor(type, extents, strides, true, false);
 }
 
 Tensor BackendGraph::scalar(float value) {
-  const Tensor one = tensor(CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true, false);
+  const Tensor one = tensor(CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true);
   scalars_.push_back(std::make_unique<Scalar>(Scalar{one.id, value}));
   return one;
 }
@@ -156,11 +151,9 @@ void BackendGraph::plan(cudnnHandle_t handle) {
   heuristics.finalize();
 
   constexpr std::int64_t kMost = 8;
-  std::vector<const Descriptor*> owners;
   std::vector<cudnnBackendDescriptor_t> engines;
   for (std::int64_t i = 0; i < kMost; ++i) {
-    owners.push_back(&keep(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "an engine of cuDNN"));
-    engines.push_back(owners.back()->get());
+    engines.push_back(keep(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "an engine of cuDNN").get());
   }
   std::int64_t found = 0;
   check_cudnn(
@@ -173,10 +166,13 @@ void BackendGraph::plan(cudnnHandle_t handle) {
     auto candidate =
         std::make_unique<Descriptor>(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "a plan of cuDNN");
     candidate->set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-    candidate->set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, *owners[static_cast<std::size_t>(i)]);
-    const cudnnStatus_t status = cudnnBackendFinalize(candidate->get());
+    const cudnnBackendDescriptor_t engine = engines[static_cast<std::size_t>(i)];
+    cudnnStatus_t status =
+        cudnnBackendSetAttribute(candidate->get(), CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
+    if (status == CUDNN_STATUS_SUCCESS) status = cudnnBackendFinalize(candidate->get());
     if (status != CUDNN_STATUS_SUCCESS) {
-      refused = status;
+      refused = status;  // the next engine may do
       continue;
     }
     std::int64_t bytes = 0;

@@ -16,7 +16,20 @@ namespace trainyard::probe {
 class CudnnError : public std::runtime_error {
  public:
   CudnnError(cudnnStatus_t status, const std::string& what)
-      : std::runtime_error(what + ": " + cudnnGetErrorString(status)) {}
+      : std::runtime_error(what + ": " + cudnnGetErrorString(status) + last_message()) {}
+
+ private:
+  // What cuDNN says beside the status: which of its conditions was not met.
+  static std::string last_message() {
+    char text[256] = {};
+#if CUDNN_MAJOR >= 9
+    cudnnGetLastErrorString(text, sizeof text);
+#endif
+    std::string message = text;
+    for (char& c : message)
+      if (c == '\n') c = ' ';
+    return message.empty() ? message : " (" + message + ")";
+  }
 };
 
 inline void check_cudnn(cudnnStatus_t status, const char* what) {
@@ -57,8 +70,7 @@ struct Tensor {
 class BackendGraph {
  public:
   // In memory; its address is given when the plan runs.
-  Tensor memory(cudnnDataType_t type, const Extents& extents, const Extents& strides,
-                bool reordered = false);
+  Tensor memory(cudnnDataType_t type, const Extents& extents, const Extents& strides);
   // Only inside of the graph.
   Tensor inner(cudnnDataType_t type, const Extents& extents, const Extents& strides);
   Tensor inner(cudnnDataType_t type, const Extents& extents) {
@@ -92,7 +104,7 @@ class BackendGraph {
     float value;
   };
   Tensor tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, bool is_inner,
-                bool by_value, bool reordered);
+                bool by_value);
   Descriptor& keep(cudnnBackendDescriptorType_t type, const char* what);
 
   std::vector<std::unique_ptr<Descriptor>> kept_;  // tensors, operations and what they refer to

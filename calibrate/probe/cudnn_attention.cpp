@@ -29,29 +29,34 @@ struct Problem {
   bool causal, grouped;
 };
 
-// Scores scaled and, if causal, masked: a query sees keys up to its own index.
-Tensor masked_scores(BackendGraph& g, const Problem& p, const Tensor& q,
+Tensor scaled_scores(BackendGraph& g, const Problem& p, const Tensor& q,
                      const Tensor& k_transposed) {
   const Tensor products = g.inner(CUDNN_DATA_FLOAT, p.scores);
   const Tensor scaled = g.inner(CUDNN_DATA_FLOAT, p.scores);
   const Tensor scale = g.scalar(p.scale);
   g.multiply(q, k_transposed, products);
   g.pointwise(CUDNN_POINTWISE_MUL, products, &scale, nullptr, scaled);
-  if (!p.causal) return scaled;
+  return scaled;
+}
+
+// If causal, a query sees keys up to its own index.
+Tensor masked_scores(BackendGraph& g, const Problem& p, const Tensor& scores) {
+  if (!p.causal) return scores;
   const Tensor row = g.inner(CUDNN_DATA_INT32, p.scores);
   const Tensor column = g.inner(CUDNN_DATA_INT32, p.scores);
   const Tensor seen = g.inner(CUDNN_DATA_BOOLEAN, p.scores);
   const Tensor masked = g.inner(CUDNN_DATA_FLOAT, p.scores);
   const Tensor lowest = g.scalar(std::numeric_limits<float>::lowest());
-  g.index(scaled, 2, row);
-  g.index(scaled, 3, column);
+  g.index(scores, 2, row);
+  g.index(scores, 3, column);
   g.pointwise(CUDNN_POINTWISE_CMP_GE, row, &column, nullptr, seen, CUDNN_DATA_BOOLEAN);
-  g.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scaled, &lowest, &seen, masked);
+  g.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, &lowest, &seen, masked);
   return masked;
 }
 
 struct Ids {
-  std::int64_t q = 0, k = 0, v = 0, o = 0, lse = 0, d_o = 0, dq = 0, dk = 0, dv = 0, dq_sum = 0;
+  std::int64_t q = 0, k = 0, v = 0, o = 0, lse = 0, d_o = 0, dq = 0, dk = 0, dv = 0;
+  std::int64_t delta = 0, dq_sum = 0;
 };
 
 void build_forward(BackendGraph& g, const Problem& p, cudnnDataType_t type, Ids& ids) {
@@ -60,7 +65,7 @@ void build_forward(BackendGraph& g, const Problem& p, cudnnDataType_t type, Ids&
   const Tensor v = g.memory(type, p.keys, packed_strides(p.keys));
   const Tensor o = g.memory(type, p.queries, packed_strides(p.queries));
   const Tensor lse = g.memory(CUDNN_DATA_FLOAT, p.rows, packed_strides(p.rows));
-  const Tensor scores = masked_scores(g, p, q, k);
+  const Tensor scores = masked_scores(g, p, scaled_scores(g, p, q, k));
   const Tensor maximum = g.inner(CUDNN_DATA_FLOAT, p.rows);
   const Tensor below = g.inner(CUDNN_DATA_FLOAT, p.scores);
   const Tensor exponentials = g.inner(CUDNN_DATA_FLOAT, p.scores);
@@ -108,24 +113,23 @@ void build_backward(BackendGraph& g, const Problem& p, cudnnDataType_t type, boo
   const Tensor one = g.scalar(1);
   const Tensor scale = g.scalar(p.scale);
 
-  // delta = sum(dO O). The products by one stand where dropout would: the pattern wants them.
+  // delta = sum(dO O), in memory because one kernel leaves it there for another. The product by one
+  // stands where dropout would: the pattern wants it.
   const Tensor product = g.inner(CUDNN_DATA_FLOAT, p.queries);
-  const Tensor sum = g.inner(CUDNN_DATA_FLOAT, p.rows), delta = g.inner(CUDNN_DATA_FLOAT, p.rows);
+  const Tensor sum = g.inner(CUDNN_DATA_FLOAT, p.rows);
+  const Tensor delta = g.memory(CUDNN_DATA_FLOAT, p.rows, packed_strides(p.rows));
   g.pointwise(CUDNN_POINTWISE_MUL, d_o, &o, nullptr, product);
   g.reduce(CUDNN_REDUCE_TENSOR_ADD, product, sum);
   g.pointwise(CUDNN_POINTWISE_MUL, sum, &one, nullptr, delta);
 
-  const Tensor masked = masked_scores(g, p, q, k);
   const Tensor below = scores(), probabilities = scores();
-  g.pointwise(CUDNN_POINTWISE_SUB, masked, &lse, nullptr, below);
-  g.pointwise(CUDNN_POINTWISE_EXP, below, nullptr, nullptr, probabilities);
+  g.pointwise(CUDNN_POINTWISE_SUB, scaled_scores(g, p, q, k), &lse, nullptr, below);
+  g.pointwise(CUDNN_POINTWISE_EXP, masked_scores(g, p, below), nullptr, nullptr, probabilities);
   add_key_gradient(g, p, type, probabilities, d_o, dv);
 
-  const Tensor dp = scores(), kept = scores(), centred = scores(), weighted = scores(),
-               ds = scores();
+  const Tensor dp = scores(), centred = scores(), weighted = scores(), ds = scores();
   g.multiply(d_o, v, dp);
-  g.pointwise(CUDNN_POINTWISE_MUL, dp, &one, nullptr, kept);
-  g.pointwise(CUDNN_POINTWISE_SUB, kept, &delta, nullptr, centred);
+  g.pointwise(CUDNN_POINTWISE_SUB, dp, &delta, nullptr, centred);
   g.pointwise(CUDNN_POINTWISE_MUL, centred, &probabilities, nullptr, weighted);
   g.pointwise(CUDNN_POINTWISE_MUL, weighted, &scale, nullptr, ds);
   add_key_gradient(g, p, type, ds, q, dk);
@@ -133,7 +137,7 @@ void build_backward(BackendGraph& g, const Problem& p, cudnnDataType_t type, boo
   const Tensor k_rows = g.inner(type, p.keys, key_strides);
   g.reshape(k, k_rows);
   if (sum_in_memory) {
-    const Tensor dq_sum = g.memory(CUDNN_DATA_FLOAT, p.queries, query_strides, true);
+    const Tensor dq_sum = g.memory(CUDNN_DATA_FLOAT, p.queries, query_strides);
     g.multiply(ds, k_rows, dq_sum);
     g.pointwise(CUDNN_POINTWISE_IDENTITY, dq_sum, nullptr, nullptr, dq);
     ids.dq_sum = dq_sum.id;
@@ -141,11 +145,11 @@ void build_backward(BackendGraph& g, const Problem& p, cudnnDataType_t type, boo
     g.multiply(ds, k_rows, dq);
   }
   ids.q = q.id, ids.k = k.id, ids.v = v.id, ids.o = o.id, ids.lse = lse.id, ids.d_o = d_o.id;
-  ids.dq = dq.id, ids.dk = dk.id, ids.dv = dv.id;
+  ids.dq = dq.id, ids.dk = dk.id, ids.dv = dv.id, ids.delta = delta.id;
 }
 
-// Made once, because it takes a while, and never destroyed: cuDNN loads parts of itself with the
-// first plan, after this, so that at the end of the program they are gone before a static owner is.
+// Made once, because it takes a while. Not destroyed: at the end of the program the CUDA context
+// may be gone before it.
 cudnnHandle_t handle() {
   static const cudnnHandle_t made = [] {
     cudnnHandle_t handle = nullptr;
@@ -153,6 +157,10 @@ cudnnHandle_t handle() {
     return handle;
   }();
   return made;
+}
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + 255) / 256 * 256;
 }
 
 class Plan final : public CudnnAttention {
@@ -168,24 +176,34 @@ class Plan final : public CudnnAttention {
     }
     check_cudnn(cudnnSetStream(handle(), stream), "cudnnSetStream");
     graph_.plan(handle());
-    if (sum_in_memory) sum_bytes_ = (problem.query_elements() * sizeof(float) + 255) / 256 * 256;
+    const std::size_t elements = problem.query_elements();
+    if (sum_in_memory) sum_bytes_ = aligned(elements * sizeof(float));
+    const auto size = static_cast<std::size_t>(problem.head_size);
+    if (backward) delta_bytes_ = aligned(elements / size * sizeof(float));
   }
 
-  // The sums of dQ first, then what the engine wants.
-  std::size_t workspace_bytes() const override { return sum_bytes_ + graph_.workspace_bytes(); }
+  // The sums of dQ first, then delta, then what the engine wants.
+  std::size_t workspace_bytes() const override {
+    return sum_bytes_ + delta_bytes_ + graph_.workspace_bytes();
+  }
 
   void enqueue(const AttentionTensors& t, void* workspace) const override {
     std::vector<BackendGraph::Address> addresses = {
         {ids_.q, t.q}, {ids_.k, t.k}, {ids_.v, t.v}, {ids_.o, t.o}, {ids_.lse, t.lse}};
+    auto* const own = static_cast<std::byte*>(workspace);
     if (backward_) {
-      addresses.insert(addresses.end(),
-                       {{ids_.d_o, t.d_o}, {ids_.dq, t.dq}, {ids_.dk, t.dk}, {ids_.dv, t.dv}});
+      addresses.insert(addresses.end(), {{ids_.d_o, t.d_o},
+                                         {ids_.dq, t.dq},
+                                         {ids_.dk, t.dk},
+                                         {ids_.dv, t.dv},
+                                         {ids_.delta, own + sum_bytes_}});
     }
     if (sum_bytes_ > 0) {
-      addresses.push_back({ids_.dq_sum, workspace});
-      PROBE_CUDA(cudaMemsetAsync(workspace, 0, sum_bytes_, stream_));
+      addresses.push_back({ids_.dq_sum, own});
+      // From 9.6 on the engine clears the sums itself, as cuDNN's own frontend has it.
+      if (cudnnGetVersion() < 90600) PROBE_CUDA(cudaMemsetAsync(own, 0, sum_bytes_, stream_));
     }
-    graph_.run(handle(), addresses, static_cast<std::byte*>(workspace) + sum_bytes_);
+    graph_.run(handle(), addresses, own + sum_bytes_ + delta_bytes_);
   }
 
  private:
@@ -193,7 +211,7 @@ class Plan final : public CudnnAttention {
   bool backward_;
   BackendGraph graph_;
   Ids ids_;
-  std::size_t sum_bytes_ = 0;
+  std::size_t sum_bytes_ = 0, delta_bytes_ = 0;
 };
 
 }  // namespace
@@ -219,6 +237,7 @@ std::unique_ptr<CudnnAttention> cudnn_attention(const AttentionProblem& problem,
       return std::make_unique<Plan>(problem, data, backward, sum_in_memory, stream);
     } catch (const CudnnError& error) {
       refused = error.what();
+      cudaGetLastError();  // what an engine that failed left behind is not the next launch's
     }
   }
   return nullptr;

@@ -1,6 +1,8 @@
 #ifdef TRAINYARD_PROBE_CUDNN
 #include "cudnn_convolution.h"
 
+#include <cuda_runtime.h>
+
 #include "backend_graph.h"  // CudnnError
 
 namespace trainyard::probe {
@@ -16,7 +18,7 @@ const char* pass_name(ConvolutionPass pass) {
 
 CudnnConvolution::CudnnConvolution(cudnnHandle_t handle, const ConvolutionLayer& l, int batch,
                                    Type type)
-    : handle_(handle) {
+    : handle_(handle), exact_(type == Type::fp32) {
   const bool half = type == Type::fp16 || type == Type::bf16;
   const cudnnDataType_t data = type == Type::fp16   ? CUDNN_DATA_HALF
                                : type == Type::bf16 ? CUDNN_DATA_BFLOAT16
@@ -63,12 +65,15 @@ void CudnnConvolution::choose(ConvolutionPass pass, const ConvolutionTensors& t,
   pass_ = pass;
   int found = 0;
   const auto keep = [&](cudnnStatus_t status, const auto& best) {
+    // Algorithms that were tried and failed leave their error to be found by the next launch.
+    cudaGetLastError();
     check_cudnn(status, pass_name(pass));
     if (found < 1) throw CudnnError(CUDNN_STATUS_NOT_SUPPORTED, pass_name(pass));
     check_cudnn(best.status, pass_name(pass));
     algorithm_ = static_cast<int>(best.algo);
     workspace_bytes_ = best.memory;
-    check_cudnn(cudnnSetConvolutionMathType(rule_, best.mathType), pass_name(pass));
+    // The kind of arithmetic belongs to the algorithm; but "default" would allow tf32 again.
+    if (!exact_) check_cudnn(cudnnSetConvolutionMathType(rule_, best.mathType), pass_name(pass));
   };
   switch (pass) {
     case ConvolutionPass::forward: {

@@ -48,6 +48,7 @@ class CudnnConvolution {
   ConvolutionPass pass_ = ConvolutionPass::forward;
   int algorithm_ = 0;  // an enumerator of the pass's own type
   std::size_t workspace_bytes_ = 0;
+  bool exact_ = false;  // fp32: nothing may be rounded to tf32
 };
 
 }  // namespace trainyard::probe

@@ -26,7 +26,7 @@ struct Operand {
   std::size_t written = 0;
   Content content = Content::random;
   std::int32_t bound = 0;
-  // One for all copies of the rotation: a table of which every call reads other rows.
+  // One for all copies of the rotation: scratch, or a table of which every call reads other rows.
   bool shared = false;
 };
 
@@ -43,7 +43,9 @@ struct MemoryCase {
 Operand input(std::size_t bytes);
 Operand output(std::size_t bytes);
 Operand in_place(std::size_t bytes);
-Operand scratch(std::size_t bytes);  // partial sums: too small to leave the cache
+// Partial sums, too small to leave the cache: the same memory for every call, as an allocator that
+// keeps freed blocks gives it.
+Operand scratch(std::size_t bytes);
 
 // What `copy` of a rotation holds at `index` of an operand of ids: the device fills it by this
 // rule, and the host counts by it how many rows of a table are touched.

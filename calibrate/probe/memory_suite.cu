@@ -137,9 +137,14 @@ class MemoryRun {
     constexpr int kFine[] = {25, 21, 27, 19, 24, 29, 22, 17};
     for (const int power : kCoarse)
       sizes(power);
-    if (context_.quick) return;
-    for (const int power : kFine)
-      sizes(power);
+    for (const int power : kFine) {
+      if (!context_.quick) sizes(power);
+    }
+    if (too_large_ > 0) {
+      context_.note("memory: " + std::to_string(too_large_) +
+                    " cases left out, whose operands do not fit into " +
+                    std::to_string(arena_.bytes() >> 20) + " MiB");
+    }
   }
 
  private:
@@ -161,7 +166,10 @@ class MemoryRun {
       if (!context_.go_on()) return;
       if (warm && traffic > 2 * context_.device().l2_bytes) return;
       const Layout layout(c, arena_.data(), arena_.bytes(), context_.device().l2_bytes, warm);
-      if (!layout.fits()) return;
+      if (!layout.fits()) {
+        ++too_large_;
+        return;
+      }
       layout.fill(stream_);
       write(c, type, warm, measure_layout(c, layout));
     }
@@ -198,6 +206,7 @@ class MemoryRun {
   Stream stream_;
   Stopwatch stopwatch_;
   DeviceBuffer arena_;
+  int too_large_ = 0;
 };
 
 }  // namespace
@@ -212,7 +221,9 @@ Operand in_place(std::size_t bytes) {
   return operand_of(bytes, bytes, bytes);
 }
 Operand scratch(std::size_t bytes) {
-  return operand_of(bytes, 0, 0);
+  Operand operand = operand_of(bytes, 0, 0);
+  operand.shared = true;
+  return operand;
 }
 
 std::int32_t random_id(std::uint64_t index, std::uint64_t copy, std::int32_t bound) {

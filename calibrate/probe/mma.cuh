@@ -76,4 +76,10 @@ __device__ __forceinline__ std::uint32_t pair(float first, float second) {
   return word;
 }
 
+// `to` is aligned to 4 bytes. A memcpy would not know that, and nvcc would store byte by byte.
+template <typename T>
+__device__ __forceinline__ void store_pair(T* to, std::uint32_t word) {
+  *reinterpret_cast<std::uint32_t*>(to) = word;
+}
+
 }  // namespace trainyard::probe

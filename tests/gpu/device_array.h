@@ -38,6 +38,7 @@ class Array {
   // Not a number until a kernel writes it.
   explicit Array(std::size_t count) : buffer_(count * sizeof(T)), count_(count) {
     PROBE_CUDA(cudaMemset(buffer_.data(), 0xff, count * sizeof(T)));
+    settle();
   }
   explicit Array(const std::vector<double>& values) : Array(values.size()) {
     std::vector<T> host(count_);
@@ -49,6 +50,7 @@ class Array {
       }
     }
     PROBE_CUDA(cudaMemcpy(buffer_.data(), host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice));
+    settle();
   }
   T* data() const { return buffer_.template as<T>(); }
   // Waits for the kernels, and throws what went wrong with them.
@@ -69,6 +71,9 @@ class Array {
   }
 
  private:
+  // The default stream's work is not ordered before that of the non-blocking streams of the probes.
+  static void settle() { PROBE_CUDA(cudaDeviceSynchronize()); }
+
   probe::DeviceBuffer buffer_;
   std::size_t count_;
 };

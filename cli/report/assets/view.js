@@ -1,8 +1,8 @@
 // The timeline's state: which rows there are, which instants are seen, what is found and selected.
 
 const kindTitles = {forward: "Forward", backward: "Backward", recompute: "Recomputation", optimizer: "Optimizer",
-                    tensor: "Tensor parallel", data: "Data parallel", pipeline: "Pipeline transfer",
-                    other: "Other"};
+                    tensor: "Tensor parallel", context: "Context parallel", expert: "Expert parallel",
+                    data: "Data parallel", pipeline: "Pipeline transfer", other: "Other"};
 const kindNames = page.slice_kinds.map((k) => k.name);
 
 const AXIS = 26, GUTTER = 168;
