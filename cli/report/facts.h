@@ -36,12 +36,13 @@ std::vector<Finding> findings(const StepReport& report, std::size_t count = 5);
 bool is_calibrated(const StepReport& report);
 
 // "62 % measured, 38 % interpolated (profile a100-sxm4)", or "uncalibrated: ..." said plainly. Of a
-// profile that `trainyard fit` made also the machine, the date and the errors on held-out samples.
+// profile that `trainyard fit` made also the machine, the date and the errors on held-out samples,
+// by kind.
 std::string describe_basis(const StepReport& report);
 
 // "12.3 % of the predicted time is extrapolated: gemm bf16 8192x128256x16384, n is beyond the 65536
-// fitted (8.1 %); ...", at most `count` of them. Empty if nothing is.
-std::string describe_extrapolation(const StepReport& report, std::size_t count = 5);
+// fitted (8.1 %); ...", at most `count` reasons with as many names each. Empty if nothing is.
+std::string describe_extrapolation(const StepReport& report, std::size_t count = 3);
 
 // The warnings of the report, first what is extrapolated.
 std::vector<std::string> all_warnings(const StepReport& report);

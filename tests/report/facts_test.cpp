@@ -56,16 +56,20 @@ TEST_CASE("a fitted profile is said with its machine, its date and its held-out 
   CHECK(
       describe_basis(report).find("; calibrated on 8x NVIDIA H200, 2026-01-31: no sample was held "
                                   "out") != std::string::npos);
-  report.calibration->errors = {{"gemm bf16", "all", 700, 300, 0, 0.061, 0.04, 0.3},
+  // Every kind is the mean over its held-out cases, and so is the whole.
+  report.calibration->date = "2026-01-31T10:00:00Z";
+  report.calibration->errors = {{"all-gather on 8 ranks, 1 server", "all", 9, 100, 0, 0.02, 0, 0},
+                                {"gemm bf16", "all", 700, 300, 0, 0.06, 0.04, 0.3},
                                 {"gemm bf16", "flops >= 1e9", 300, 100, 0, 0.03, 0.02, 0.1},
-                                {"memory-bound", "all", 50, 20, 0, 0.02, 0.01, 0.1},
-                                {"collectives", "all", 50, 0, 0, 0, 0, 0}};
+                                {"gemm fp16", "all", 700, 100, 0, 0.02, 0.04, 0.3},
+                                {"memory softmax forward", "all", 50, 0, 0, 0.5, 0.5, 0.5},
+                                {"send and receive, one server", "all", 9, 100, 0, 0.04, 0, 0}};
   CHECK(describe_basis(report) ==
         "of the predicted time 60.0 % measured, 40.0 % interpolated (profile h200); calibrated on "
-        "8x NVIDIA H200, 2026-01-31: held-out error gemm bf16 6.1 %, memory-bound 2.0 %");
+        "8x NVIDIA H200, 2026-01-31: held-out error 4.3 % (messages 3.0 %, gemm 5.0 %)");
 }
 
-TEST_CASE("what is extrapolated is a warning, the largest parts by name") {
+TEST_CASE("what is extrapolated is a warning, the largest parts by name, like reasons together") {
   StepReport report;
   CHECK(describe_extrapolation(report).empty());
   CHECK(all_warnings(report).empty());
@@ -76,11 +80,17 @@ TEST_CASE("what is extrapolated is a warning, the largest parts by name") {
         "65536 fitted (8.1 %)");
   CHECK(all_warnings(report) ==
         std::vector<std::string>{describe_extrapolation(report), "another"});
-  for (int i = 0; i < 6; ++i)
-    report.extrapolated.push_back({"softmax", "fewer bytes", 0.01});
+  for (const char* const what : {"softmax", "dropout", "rope", "pooling"})
+    report.extrapolated.push_back({what, "no law of its kind", 0.03});
+  CHECK(
+      describe_extrapolation(report) ==
+      "20.1 % of the predicted time is extrapolated: softmax, dropout, rope and 1 more: no law of "
+      "its kind (12.0 %); gemm bf16 8192x128256x16384: n is beyond the 65536 fitted (8.1 %)");
+  report.extrapolated.push_back({"all-reduce", "fewer bytes", 0.02});
+  report.extrapolated.push_back({"copy", "more bytes", 0.01});
   const std::string text = describe_extrapolation(report);
-  CHECK(text.find("14.1 % of") == 0);
-  CHECK(text.find("; and 2 more") == text.size() - std::string("; and 2 more").size());
+  CHECK(text.find("23.1 % of") == 0);
+  CHECK(text.ends_with("all-reduce: fewer bytes (2.0 %); and 1 more reason"));
 }
 
 TEST_CASE("counts have three digits") {

@@ -87,20 +87,28 @@ function calibrationBlock(v) {
   return el("div", {class: "panel", id: "calibration"}, el("h3", {}, "Calibration and validity"),
       el("p", {}, `Measured on ${c.machine}${versions ? " (" + versions + ")" : ""}, ${c.date}; ` +
          `${plural(c.samples, "sample")}, fitted by ${c.program}. Errors are those on samples that the fit did not see.`),
-      rows.length ? table("", ["What", "Sizes", "Fitted", "Held out", "Rejected", "Mean error", "Median", "Worst"],
-                          rows, {left: 2}) : null,
+      rows.length ? folded(plural(rows.length, "error") + " by kind and size",
+          table("", ["What", "Sizes", "Fitted", "Held out", "Rejected", "Mean error", "Median", "Worst"], rows,
+                {left: 2})) : null,
       c.rejected.length ? folded(`Not fitted (${c.rejected.length})`, el("ul", {}, c.rejected.map((r) => el("li", {}, r)))) : null);
 }
 
-// What lies beyond the measured sizes, largest first.
+// What lies beyond what was fitted; parts with the same reason together, the largest first.
 function extrapolationNote(r) {
-  const list = r.extrapolated;
-  if (!list.length) return null;
-  const share = list.reduce((sum, part) => sum + part.share, 0);
+  if (!r.extrapolated.length) return null;
+  const reasons = new Map();
+  for (const part of r.extrapolated) {
+    const same = reasons.get(part.why) || {what: [], share: 0};
+    reasons.set(part.why, {what: [...same.what, part.what], share: same.share + part.share});
+  }
+  const list = [...reasons].sort(([, a], [, b]) => b.share - a.share);
+  const share = list.reduce((sum, [, same]) => sum + same.share, 0);
+  const names = (what) => what.slice(0, 3).join(", ") + (what.length > 3 ? ` and ${what.length - 3} more` : "");
   return el("div", {class: "callout warn"}, el("strong", {}, percent(share) + " extrapolated. "),
       "Beyond what was fitted:",
-      el("ul", {}, list.slice(0, 5).map((part) => el("li", {}, `${part.what}: ${part.why} (${percent(part.share)})`)),
-         list.length > 5 ? el("li", {}, `and ${list.length - 5} more`) : null));
+      el("ul", {}, list.slice(0, 5).map(([why, same]) =>
+          el("li", {}, `${names(same.what)}: ${why} (${percent(same.share)})`)),
+         list.length > 5 ? el("li", {}, `and ${plural(list.length - 5, "more reason")}`) : null));
 }
 
 function findingList(v) {
