@@ -41,9 +41,9 @@ std::string found_probe() {
   std::string path = find_program(kProbe);
   if (path.empty())
     throw EnvironmentError(
-        "this build has no probes: nvcc was not found when it was built; build where it is, or "
-        "build calibrate/probe on the GPU server (one line, docs/calibration.md), run "
-        "trainyard-probe there and give its samples to 'trainyard fit'");
+        "there are no probes: trainyard-probe stands neither beside trainyard nor in PATH; build "
+        "it where nvcc is ('./dev calibrate' does), or on the GPU server from calibrate/probe (one "
+        "line, docs/calibration.md), run it there and give its samples to 'trainyard fit'");
   return path;
 }
 

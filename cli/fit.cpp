@@ -56,9 +56,14 @@ ExitCode fit(const FitCommandOptions& options, const Context& context) {
   const std::optional<MeasuredMachine> machine = read_machine(options.samples);
   std::string shipped_gpu;
   fit_options.find_gpu = [&](const std::string& device) {
-    const auto shipped =
-        options.gpu.empty() ? find_gpu_of_device(device) : find_gpu_preset(options.gpu);
+    const auto by_name = find_gpu_of_device(device);
+    const auto shipped = options.gpu.empty() ? by_name : find_gpu_preset(options.gpu);
     if (shipped) shipped_gpu = shipped->name;
+    if (shipped && by_name && by_name->name != shipped->name)
+      context.console.note(
+          fmt::format("'{}' is {} by its name; its samples are fitted as {}, as "
+                      "--gpu says",
+                      escape_control(device), by_name->name, shipped->name));
     return shipped ? shipped : gpu_of_machine(machine);
   };
   context.console.progress("fitting");

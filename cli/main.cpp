@@ -190,6 +190,15 @@ void add_fit(CLI::App& app, FitCommandOptions& options) {
   command->add_flag("--force", options.force, "Replace an earlier profile");
 }
 
+// An option that may be left out, but not given as nothing: a shell writes "" for a variable that
+// is not set.
+CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& value,
+                      const std::string& about, const std::string& type) {
+  CLI::Option* option = app.add_option(names, value, about)->type_name(type);
+  return option->check([](const std::string& word) { return word.empty() ? "is empty" : ""; }, "",
+                       "");
+}
+
 void add_calibrate(CLI::App& app, CalibrateOptions& options) {
   CLI::App* command =
       app.add_subcommand("calibrate", "Measure this machine's GPUs and make a profile of them");
@@ -197,14 +206,15 @@ void add_calibrate(CLI::App& app, CalibrateOptions& options) {
       ->add_option("-o,--output", options.output,
                    "Write this profile (default: calibration.json), and a page beside it")
       ->type_name("PROFILE.json");
-  command->add_option("--samples", options.samples, "Append what is measured to this file")
-      ->type_name("FILE");
-  command->add_option("--suite", options.suite, "Run these suites of probes only")
-      ->type_name("A,B");
-  command->add_option("--devices", options.devices, "Measure these devices (default: all)")
-      ->type_name("0,1");
-  command->add_option("--budget", options.budget, "Seconds to measure for (default: 540)")
-      ->type_name("SECONDS");
+  add_word(*command, "--samples", options.samples,
+           "Append what is measured to this file (default: PROFILE.samples.jsonl)", "FILE");
+  add_word(*command, "--suite", options.suite,
+           "Run these suites of probes only, of machine, launch, gemm, memory, attention, "
+           "convolution, copy, p2p, collective, overlap (default: all)",
+           "A,B");
+  add_word(*command, "--devices", options.devices, "Measure these devices (default: all)", "0,1");
+  add_word(*command, "--budget", options.budget,
+           "Seconds to measure for (default: 540, with --quick 50)", "SECONDS");
   command->add_flag("--quick", options.quick, "Less than a minute, coarse");
   command->add_flag("--json", options.json, "Print one JSON object instead of text");
   command->add_flag("--force", options.force, "Replace an earlier profile");

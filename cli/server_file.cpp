@@ -1,13 +1,18 @@
 #include "cli/server_file.h"
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 namespace trainyard::cli {
 
 std::optional<MeasuredMachine> read_machine(const std::vector<std::string>& samples) {
   std::optional<MeasuredMachine> last;
   for (const std::string& path : samples) {
+    // What cannot be read is the fit's to report.
+    std::error_code code;
+    if (!std::filesystem::is_regular_file(path, code)) continue;
     std::ifstream file(path, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     if (auto machine = measured_machine(text)) last = std::move(machine);

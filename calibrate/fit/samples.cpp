@@ -56,12 +56,21 @@ class FileReader {
     if (!text) return;
     machine_ = false;
     file_ = path;
+    objects_ = 0;
+    const std::size_t before = mistakes_.size();
     std::string_view rest = *text;
     for (int line = 1; !rest.empty(); ++line) {
       const std::size_t end = rest.find('\n');
       const bool cut_off = end == std::string_view::npos;
       read_line(rest.substr(0, end), {path, line, 1}, cut_off);
       rest.remove_prefix(cut_off ? rest.size() : end + 1);
+    }
+    if (objects_ == 0 && mistakes_.size() > before + 1) {
+      // One word for a file of something else, not one per line.
+      mistakes_.resize(before);
+      complain(mistakes_, Severity::error, {path, 0, 0}, "no line of it is a JSON object",
+               "name files that trainyard calibrate, trainyard-probe or trainyard import has "
+               "written (docs/samples.md)");
     }
     for (const auto& [kind, first] : unknown_)
       complain(result_.warnings, Severity::warning, first,
@@ -98,6 +107,7 @@ class FileReader {
       complain(mistakes_, Severity::error, at, "expected one JSON object per line");
       return;
     }
+    ++objects_;
     SampleLine fields(object, at, mistakes_);
     const std::string kind = fields.text("kind", SampleLine::required);
     if (kind == "machine") {
@@ -133,7 +143,8 @@ class FileReader {
   std::vector<Diagnostic> mistakes_;
   std::map<std::string, Position> unknown_;
   std::string file_;
-  bool machine_ = false;  // this file has named its machine
+  std::size_t objects_ = 0;  // lines of this file that are objects
+  bool machine_ = false;     // this file has named its machine
 };
 
 }  // namespace

@@ -90,7 +90,8 @@ void Notes::warning(int line, std::string message, std::string hint) {
 
 void Notes::require_samples(std::string_view of_what) {
   if (imported_.samples.empty() && imported_.ok())
-    error(0, fmt::format("the file has no {} that can be used", of_what));
+    error(0, fmt::format("the file has no {} that can be used", of_what),
+          "give the file as the tool has written it (docs/samples.md)");
 }
 
 std::vector<std::string> lines_of(std::string_view text) {

@@ -151,6 +151,11 @@ Imported import_nvbandwidth(std::string_view text, const std::string& file,
                             const ImportOptions& options) {
   Imported imported;
   imports::Notes notes(file, imported);
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos || text[first] != '{') {
+    notes.error(1, "the file is no JSON object", "write it with nvbandwidth --json");
+    return imported;
+  }
   const json::Value root = json::parse_text(text, file, imported.diagnostics);
   if (!imported.ok()) return imported;
   imports::BandwidthFile(options, notes).read(root);

@@ -51,6 +51,12 @@ not json
   CHECK(found.find(":7:") != std::string::npos);
 }
 
+TEST_CASE("A file of something else is one mistake") {
+  CHECK(problems("{\n  \"version\": 1,\n  \"name\": \"x\"\n}\n") ==
+        ": error: no line of it is a JSON object; name files that trainyard calibrate, "
+        "trainyard-probe or trainyard import has written (docs/samples.md)\n");
+}
+
 TEST_CASE("More than twenty mistakes are counted") {
   std::string lines;
   for (int i = 0; i < 50; ++i)

@@ -288,8 +288,10 @@ TEST_CASE("A GPU whose name is not UTF-8 is refused") {
 }
 
 TEST_CASE("A log without rows says so") {
-  CHECK(messages(nccl("", options())) ==
-        "log: error: the file has no rows of nccl-tests that can be used\n");
+  CHECK(
+      messages(nccl("", options())) ==
+      "log: error: the file has no rows of nccl-tests that can be used; give the file as the tool "
+      "has written it (docs/samples.md)\n");
   CHECK(messages(nccl("hello\n\x00\xff", options())).find("no rows") != std::string::npos);
 }
 

@@ -174,6 +174,8 @@ def fits_and_runs(folder):
     require(law["exponent"] < 1.05, law)
     _, err = expect(4, "fit", "samples.jsonl", "-o", "mine.json", cwd=folder)
     require_one_line(err, "mine.json: exists", "--force")
+    _, err = expect(0, "fit", "samples.jsonl", "-o", "other.json", "--gpu", "h100-sxm5-80gb", cwd=folder)
+    require_one_line(err, "'NVIDIA A100-SXM4-80GB' is a100-sxm4-80gb by its name", "h100-sxm5-80gb")
     again, _ = expect(0, "fit", "samples.jsonl", "-o", "mine.json", "--force", "--json", cwd=folder)
     require(json.loads(again)["gpu"] == "a100-sxm4-80gb", again)
     configs = os.path.join(HERE, "..", "..", "configs")
@@ -193,6 +195,8 @@ def refuses_bad_samples(folder):
     require_one_line(err, "no preset is known for 'NVIDIA Imaginary 1'", "--gpu")
     _, err = expect(2, "fit", "s.jsonl", "-o", "p.json", "--gpu", "imaginary", cwd=folder)
     require_one_line(err, "no GPU is called 'imaginary'", "a100-sxm4-80gb")
+    _, err = expect(3, "fit", folder, "-o", "p.json", cwd=folder)
+    require_one_line(err, "is not a regular file")
     _, err = expect(2, "fit", "s.jsonl", "-o", "profile", cwd=folder)
     require_one_line(err, "write -o NAME.json")
     with open(os.path.join(folder, "s.jsonl"), "a") as file:
@@ -406,6 +410,9 @@ def profile_of_other_gpu(folder):
     _, err = expect(3, *words)
     require("/cluster/calibration" in err and "v100-sxm2-32gb" in err, err)
     require("cluster.calibration_of_other_gpu" in err, err)
+    # A check says what a run would say, once and not for each variant.
+    _, checked = expect(3, "check", SMALL, "--set", "cluster.calibration=v100-sxm2-32gb")
+    require_equal(checked, err, "what check says")
     out, _ = expect(0, *words, "--set", "cluster.calibration_of_other_gpu=true")
     result = json.loads(out)
     require_equal(result["basis"]["measured"] + result["basis"]["interpolated"], 0, "basis")
@@ -475,7 +482,9 @@ def completes(folder):
     """Completion for bash is a script that completes commands, options and their values"""
     script = expect(0, "completion", "bash")[0]
     for typed, expected in [("r", {"run"}), ("run --var", {"--variant"}), ("presets s", {"show"}),
-                            ("explain --stage ra", {"ranks"}), ("--color n", {"never"})]:
+                            ("explain --stage ra", {"ranks"}), ("--color n", {"never"}),
+                            ("ca", {"calibrate"}), ("calibrate --q", {"--quiet", "--quick"}), ("fi", {"fit"}),
+                            ("fit --attention c", {"cudnn"}), ("import nv", {"nvbandwidth"})]:
         ask = (f"COMP_WORDS=(trainyard {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _trainyard; "
                'echo "${COMPREPLY[@]}"')
         done = run("/bin/bash", "--norc", "-c", f"{script}\n{ask}")
@@ -485,9 +494,13 @@ def completes(folder):
 @case
 def helps(folder):
     """Help and version go to standard output and end with 0"""
-    for words in (["--help"], ["run", "--help"], ["presets", "show", "--help"]):
+    for words in (["--help"], ["run", "--help"], ["presets", "show", "--help"], ["calibrate", "--help"],
+                  ["fit", "--help"], ["import", "--help"], ["import", "smi-topo", "--help"]):
         out, err = expect(0, *words)
         require("Usage:" in out and err == "", out + err)
+    out, _ = expect(0, "--help")
+    for command in ("calibrate", "fit", "import"):
+        require(re.search(rf"^  {command} ", out, re.M), f"{command} is not listed: {out}")
     out, _ = expect(0, "--version")
     require(re.fullmatch(r"trainyard \d+\.\d+\.\d+\n", out), out)
 
@@ -569,7 +582,7 @@ def says_that_nothing_can_be_measured(folder):
     program = with_probe(folder, None)
     done = run(program, "calibrate", "-o", "out/box.json", cwd=folder)
     require_equal(done.returncode, 4, "exit code")
-    require_one_line(done.stderr.decode(), "no probes", "nvcc", "trainyard fit")
+    require_one_line(done.stderr.decode(), "no probes", "nvcc", "./dev calibrate", "trainyard fit")
     require_equal(os.listdir(folder), ["bin"], "files")
     script = "echo 'trainyard-probe: no CUDA device was found' >&2\nexit 4\n"
     os.mkdir(os.path.join(folder, "second"))
@@ -578,7 +591,8 @@ def says_that_nothing_can_be_measured(folder):
     require_equal(done.returncode, 4, "exit code")
     require_equal(done.stderr, b"trainyard-probe: no CUDA device was found\n", "standard error")
     require_equal(sorted(os.listdir(folder)), ["bin", "second"], "files")
-    for words, part in ((["-o", "box"], "NAME.json"), (["-o", ".json"], "NAME.json"), (["--suit", "a"], "--suite")):
+    for words, part in ((["-o", "box"], "NAME.json"), (["-o", ".json"], "NAME.json"), (["--suit", "a"], "--suite"),
+                        (["--suite", ""], "--suite")):
         done = run(program, "calibrate", *words, cwd=folder)
         require_equal(done.returncode, 2, f"exit code of {words}")
         require_one_line(done.stderr.decode(), part)
