@@ -86,6 +86,10 @@ ExitCode fit(const FitCommandOptions& options, const Context& context) {
                         in_folder(target.page));
   if (!options.json && !server.empty())
     text += fmt::format("server: {}\n", in_folder(target.server));
+  if (!options.json)
+    text +=
+        fmt::format("use: \"calibration\": \"{}\" in the cluster of a scenario in this folder\n",
+                    escape_control(options.output));
   context.console.result(text);
   return ExitCode::done;
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "calibrate/fit/fitting.h"
 #include "sim/base/text.h"
@@ -21,9 +22,32 @@ int count(const FitResult& result, SampleFate fate) {
 }
 
 std::string line(std::size_t width, const HeldOutError& e) {
-  return fmt::format("{:<{}}  {:>6}  {:>8}  {:>8}  {:>7.1f}  {:>7.1f}  {:>7.1f}{}\n",
+  return fmt::format("{:<{}}  {:>6}  {:>8}  {:>8}  {:>7.1f}  {:>8.1f}  {:>7.1f}{}\n",
                      escape_control(e.what), width, e.fitted, e.held_out, e.rejected, 100 * e.mape,
                      100 * e.median, 100 * e.worst, e.held_out == 0 ? "  of the fit" : "");
+}
+
+// The one number that reports repeat: over all held-out cases.
+std::string whole_error(const FitResult& result) {
+  double sum = 0;
+  int cases = 0;
+  for (const HeldOutError& e : errors_of(result)) {
+    if (e.size != "all") continue;
+    sum += e.mape * e.held_out;
+    cases += e.held_out;
+  }
+  if (cases == 0) return "no case was held out\n";
+  return fmt::format("held-out error: {:.1f} %, the mean of {} cases\n", 100 * sum / cases, cases);
+}
+
+std::string unused(const FitResult& result) {
+  std::map<std::string, int> counts;
+  for (const FitRecord& r : result.records)
+    if (r.fate == SampleFate::unused) ++counts[r.reason];
+  std::string text;
+  for (const auto& [reason, cases] : counts)
+    text += fmt::format("not used: {} cases, {}\n", cases, escape_control(reason));
+  return text;
 }
 
 }  // namespace
@@ -37,11 +61,11 @@ std::string fit_text(const FitResult& result) {
       escape_control(result.profile.name), result.records.size(), escape_control(result.device),
       count(result, SampleFate::fitted), count(result, SampleFate::held_out),
       count(result, SampleFate::rejected), count(result, SampleFate::unused));
-  text += fmt::format("{:<{}}  {:>6}  {:>8}  {:>8}  {:>7}  {:>7}  {:>7}\n", "what", width, "fitted",
-                      "held out", "rejected", "MAPE %", "median", "worst");
+  text += fmt::format("{:<{}}  {:>6}  {:>8}  {:>8}  {:>7}  {:>8}  {:>7}\n", "what", width, "fitted",
+                      "held out", "rejected", "MAPE %", "median %", "worst %");
   for (const HeldOutError& e : errors_of(result))
     if (e.size == "all") text += line(width, e);
-  return text;
+  return text + "\n" + whole_error(result) + unused(result);
 }
 
 std::string fit_json(const FitResult& result) {

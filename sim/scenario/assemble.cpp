@@ -337,6 +337,11 @@ std::string find_profile(const ClusterSection& section, const json::Value& docum
   const std::vector<std::string_view> views(known.begin(), known.end());
   for (const std::string_view near : nearest(wanted, views, 3))
     hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
+  if (wanted.find('/') != std::string::npos || wanted.ends_with(".json"))
+    hint = fmt::format(
+        "{} is no file; a path begins at the folder of the file that names it, with --set at the "
+        "working folder",
+        path);
   findings.error("/cluster/calibration", fmt::format("no profile \"{}\"", wanted), hint);
   return {};
 }
