@@ -190,6 +190,21 @@ std::string lay_out(const Table& table) {
   return text;
 }
 
+// One line for all variants; which parts they are is too much beside a table.
+std::string extrapolated_row(std::span<const StepReport> reports) {
+  std::vector<double> shares;
+  for (const StepReport& report : reports)
+    for (const BasisShare& share : report.basis)
+      if (share.basis == Basis::extrapolated && share.fraction > 0)
+        shares.push_back(share.fraction);
+  if (shares.empty()) return "";
+  const std::string most = percent_text(*std::max_element(shares.begin(), shares.end()));
+  return note("Extrapolated",
+              fmt::format("up to {} of a variant's predicted time; 'run --variant NAME' says which "
+                          "parts and why",
+                          most));
+}
+
 std::vector<std::string> table_row(const StepReport& report, const Baseline& base) {
   const bool runs = report.step_time.has_value();
   const std::optional<double> factor = speedup(report, base);
@@ -244,7 +259,7 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
       break;
     }
   }
-  return text;
+  return text + extrapolated_row(reports);
 }
 
 }  // namespace trainyard
