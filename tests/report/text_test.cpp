@@ -95,6 +95,16 @@ TEST_CASE("uncalibrated numbers are called so") {
       has(compare_text("mixed", std::vector<StepReport>{reports()[1], report}, 0), "uncalibrated"));
 }
 
+TEST_CASE("a comparison says the largest share that is extrapolated, or nothing") {
+  std::vector<StepReport> list(2);
+  list[0].basis = {{Basis::interpolated, 1.0}};
+  list[1].basis = {{Basis::interpolated, 1.0}};
+  CHECK(compare_text("two", list, 0).find("Extrapolated") == std::string::npos);
+  list[0].basis = {{Basis::interpolated, 0.9}, {Basis::extrapolated, 0.1}};
+  list[1].basis = {{Basis::analytic, 0.7}, {Basis::extrapolated, 0.3}};
+  CHECK(compare_text("two", list, 0).find("Extrapolated: up to 30.0 % of") != std::string::npos);
+}
+
 TEST_CASE("shares of the breakdown add up to 100 % but for rounding") {
   const std::string text = to_text(reports()[2]);
   double total = 0;
