@@ -176,7 +176,13 @@ void name_missing(const Profile& own, std::vector<std::string>& missing) {
                                   : "attention: priced by the datasheet's rates");
   add(own.convolution.empty(), gemm ? "convolutions: priced as matrix products"
                                     : "convolutions: priced by the datasheet's rates");
-  add(own.memory.empty(), "memory-bound kernels: priced by the datasheet's bandwidth");
+  std::string ops;
+  for (const MemoryOp op : kMemoryOps)
+    if (std::none_of(own.memory.begin(), own.memory.end(),
+                     [op](const MemoryLaw& law) { return law.op == op; }))
+      ops += (ops.empty() ? "" : ", ") + spelled(op);
+  if (!ops.empty())
+    missing.push_back("memory-bound kernels, priced by the datasheet's bandwidth: " + ops);
   add(own.collectives.empty(), "collectives between GPUs: closed forms, without what starts them");
   add(own.point_to_point.empty(), "send and receive: latency and bandwidth of the links");
   add(own.channels_from.source.empty(),

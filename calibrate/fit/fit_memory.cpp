@@ -122,10 +122,7 @@ std::string spelled(MemoryOp op) {
 }
 
 void fit_memory(const Fitting& fitting) {
-  for (const MemoryOp op :
-       {MemoryOp::elementwise, MemoryOp::dropout, MemoryOp::activation, MemoryOp::layer_norm,
-        MemoryOp::rms_norm, MemoryOp::batch_norm, MemoryOp::softmax, MemoryOp::rope,
-        MemoryOp::pooling, MemoryOp::embedding, MemoryOp::cross_entropy, MemoryOp::optimizer})
+  for (const MemoryOp op : kMemoryOps)
     fit_op(fitting, op);
   // What was measured cold only gains from the L2 what the others do.
   std::vector<double> gains;

@@ -1,6 +1,7 @@
 // What the fits of the kinds share: the cases, the GPU, and the result that they fill.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -73,6 +74,11 @@ void fit_launch(const Fitting& fitting);
 void fit_overlap(const Fitting& fitting);
 // Last: what nobody measured, from the base and the options.
 void carry_over(const Fitting& fitting);
+
+inline constexpr std::array kMemoryOps = {
+    MemoryOp::elementwise, MemoryOp::dropout,    MemoryOp::activation,    MemoryOp::layer_norm,
+    MemoryOp::rms_norm,    MemoryOp::batch_norm, MemoryOp::softmax,       MemoryOp::rope,
+    MemoryOp::pooling,     MemoryOp::embedding,  MemoryOp::cross_entropy, MemoryOp::optimizer};
 
 // As tables and the page name a law of messages.
 std::string title(std::string_view collective, int ranks, int servers);
