@@ -19,8 +19,8 @@ constexpr std::size_t kFewestSteps = 3;  // of two constants
 void describe(const Sample& sample, FitRecord& record) {
   const CollectiveCase& c = as<CollectiveCase>(sample);
   record.group = "collective start";
-  record.size_name = "ranks";
-  record.size = c.ranks;
+  record.size_name = "bytes";
+  record.size = static_cast<double>(c.bytes.count());
   record.shape =
       fmt::format("{}, {} bytes", title(c.collective, c.ranks, c.servers), c.bytes.count());
 }
