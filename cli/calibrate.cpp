@@ -112,6 +112,7 @@ ExitCode calibrate(const CalibrateOptions& options, const Context& context) {
   FitCommandOptions fitting;
   fitting.samples = {samples};
   fitting.output = options.output;
+  fitting.base = options.base;
   fitting.json = options.json;
   fitting.force = true;  // asked above
   return fit(fitting, context);

@@ -88,7 +88,14 @@ struct ImportCommandOptions {
 std::vector<std::string> import_collectives();
 ExitCode import_log(const ImportCommandOptions& options, const Context& context);
 
+// What a fit takes from elsewhere.
+struct FitBaseOptions {
+  std::string profile = "auto";                     // "auto", "none", a name or a path
+  int channels = -1, point_to_point_channels = -1;  // -1: the base's
+};
+
 struct FitCommandOptions {
+  FitBaseOptions base;
   std::vector<std::string> samples;  // files of probes
   std::string output;                // the profile; its page stands beside it
   std::string gpu;                   // preset; empty: by the device's name
@@ -100,6 +107,7 @@ struct FitCommandOptions {
 ExitCode fit(const FitCommandOptions& options, const Context& context);
 
 struct CalibrateOptions {
+  FitBaseOptions base;
   std::string output = "calibration.json";  // the profile; page, server and samples stand beside it
   std::string samples;                      // empty: beside the profile
   std::string suite, devices, budget;       // for the probe, as written; empty: its own choice

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "cli/exit_code.h"
@@ -22,6 +21,22 @@ std::vector<Preset> gpu_presets() {
   return gpus;
 }
 
+std::string capability_of(const Preset& preset) {
+  std::vector<Diagnostic> ignored;  // a broken preset is reported when it is used
+  const json::Value document = json::parse_file(preset.path, ignored);
+  const json::Value* value = document.find("compute_capability");
+  return value != nullptr && value->is(json::Kind::string) ? value->text : "";
+}
+
+FitGpu fit_gpu(const GpuSpec& spec) {
+  FitGpu gpu;
+  gpu.name = spec.name;
+  gpu.peaks = {spec.fp32, spec.tf32, spec.fp16, spec.bf16, spec.fp8, spec.memory_bandwidth,
+               spec.l2};
+  gpu.multiprocessors = spec.multiprocessors;
+  return gpu;
+}
+
 FitGpu read(const Preset& preset) {
   std::vector<Diagnostic> diagnostics;
   const json::Value document = json::parse_file(preset.path, diagnostics);
@@ -29,62 +44,8 @@ FitGpu read(const Preset& preset) {
   if (diagnostics.empty()) json::read_object(document, "", section, diagnostics);
   for (const Diagnostic& diagnostic : diagnostics)
     if (diagnostic.severity == Severity::error) throw ScenarioError(std::move(diagnostics));
-  const GpuSpec& spec = section.spec;
-  FitGpu gpu;
-  gpu.name = spec.name.empty() ? preset.name : spec.name;
-  gpu.peaks = {spec.fp32, spec.tf32, spec.fp16, spec.bf16, spec.fp8, spec.memory_bandwidth,
-               spec.l2};
-  gpu.multiprocessors = spec.multiprocessors;
-  return gpu;
-}
-
-// "NVIDIA A100-SXM4-80GB" -> nvidia, a100, sxm4, 80gb.
-std::vector<std::string> words_of(const std::string& text) {
-  std::vector<std::string> words(1);
-  for (const char c : text) {
-    const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    const bool inside = (lower >= 'a' && lower <= 'z') || (lower >= '0' && lower <= '9');
-    if (inside) words.back() += lower;
-    if (!inside && !words.back().empty()) words.emplace_back();
-  }
-  if (words.back().empty()) words.pop_back();
-  return words;
-}
-
-bool is_memory(const std::string& word) {
-  return word.ends_with("gb") && word.size() > 2 && word[0] >= '0' && word[0] <= '9';
-}
-
-bool is_board(const std::string& word) {
-  return word.starts_with("sxm") || word == "pcie" || word == "nvl";
-}
-
-bool contains(const std::vector<std::string>& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-// How many words of the preset the device says, or 0 if it contradicts one or leaves out one that
-// names the chip. A driver does not say the board of SXM parts since Hopper ("NVIDIA H100 80GB
-// HBM3"), but does say PCIe and NVL.
-int agreement(const std::vector<std::string>& device, const std::vector<std::string>& preset) {
-  int agreed = 0;
-  for (const std::string& word : preset) {
-    if (contains(device, word)) {
-      ++agreed;
-      continue;
-    }
-    const auto says_another = [&](auto is_kind) {
-      return std::any_of(device.begin(), device.end(), is_kind);
-    };
-    if (is_memory(word)) {
-      if (says_another(is_memory)) return 0;
-    } else if (is_board(word)) {
-      if (says_another(is_board) || !word.starts_with("sxm")) return 0;
-    } else {
-      return 0;
-    }
-  }
-  return agreed;
+  if (section.spec.name.empty()) section.spec.name = preset.name;
+  return fit_gpu(section.spec);
 }
 
 }  // namespace
@@ -101,19 +62,22 @@ std::optional<FitGpu> find_gpu_preset(const std::string& name) {
 }
 
 std::optional<FitGpu> find_gpu_of_device(const std::string& device) {
-  const std::vector<std::string> said = words_of(device);
-  std::optional<Preset> best;
-  int most = 0;
-  bool ambiguous = false;
-  for (const Preset& preset : gpu_presets()) {
-    const int agreed = agreement(said, words_of(preset.name));
-    if (agreed < most || agreed == 0) continue;
-    ambiguous = agreed == most;
-    most = agreed;
-    best = preset;
-  }
-  if (!best || ambiguous) return std::nullopt;
-  return read(*best);
+  const std::optional<GpuSpec> spec = gpu_of_device(configs_folder("."), device);
+  if (!spec || spec->name.empty()) return std::nullopt;
+  return fit_gpu(*spec);
+}
+
+std::vector<FitGpu> gpus_of_capability(const std::string& capability) {
+  std::vector<FitGpu> found;
+  for (const Preset& preset : gpu_presets())
+    if (!capability.empty() && capability_of(preset) == capability) found.push_back(read(preset));
+  return found;
+}
+
+std::string capability_of_preset(const std::string& name) {
+  for (const Preset& preset : gpu_presets())
+    if (preset.name == name) return capability_of(preset);
+  return "";
 }
 
 }  // namespace trainyard::cli

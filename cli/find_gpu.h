@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "calibrate/fit/fit.h"
 
@@ -11,7 +12,12 @@ namespace trainyard::cli {
 // Throws UsageError if no preset has the name.
 std::optional<FitGpu> find_gpu_preset(const std::string& name);
 
-// Nothing if no preset fits the device.
+// Nothing if no preset lists the device.
 std::optional<FitGpu> find_gpu_of_device(const std::string& device);
+
+// The presets of a compute capability ("9.0"), by name; and that of a preset, empty if it says
+// none.
+std::vector<FitGpu> gpus_of_capability(const std::string& capability);
+std::string capability_of_preset(const std::string& name);
 
 }  // namespace trainyard::cli

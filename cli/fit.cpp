@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "cli/commands.h"
+#include "cli/find_base.h"
 #include "cli/find_gpu.h"
 #include "cli/output_folder.h"
 #include "cli/server_file.h"
@@ -66,6 +67,12 @@ ExitCode fit(const FitCommandOptions& options, const Context& context) {
                       escape_control(device), by_name->name, shipped->name));
     return shipped ? shipped : gpu_of_machine(machine);
   };
+  fit_options.find_base = [&](const FitGpu& gpu) {
+    return find_base(options.base.profile, gpu, capability_of_machine(machine));
+  };
+  if (options.base.channels >= 0) fit_options.channels = options.base.channels;
+  if (options.base.point_to_point_channels >= 0)
+    fit_options.point_to_point_channels = options.base.point_to_point_channels;
   context.console.progress("fitting");
   const FitResult result = fit_samples(options.samples, fit_options);
   context.console.end_progress();

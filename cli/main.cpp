@@ -171,6 +171,24 @@ void add_import(CLI::App& app, ImportCommandOptions& options) {
   add_import_format(*command, options, "smi-topo", "The output of nvidia-smi topo -m");
 }
 
+void add_fit_base(CLI::App* command, FitBaseOptions& options) {
+  command
+      ->add_option("--base", options.profile,
+                   "Take what was not measured from this profile: auto (default: that of the GPU, "
+                   "or of one like it), none, a name or a path")
+      ->type_name("PROFILE");
+  command
+      ->add_option("--channels", options.channels,
+                   "Multiprocessors that a collective holds (default: the base's)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1024));
+  command
+      ->add_option("--p2p-channels", options.point_to_point_channels,
+                   "Multiprocessors that a send or receive holds (default: the base's)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1024));
+}
+
 void add_fit(CLI::App& app, FitCommandOptions& options) {
   CLI::App* command = app.add_subcommand("fit", "Make a profile from what probes have measured");
   command->add_option("samples", options.samples, "Files of samples (docs/samples.md)")
@@ -183,6 +201,7 @@ void add_fit(CLI::App& app, FitCommandOptions& options) {
       ->type_name("NAME");
   command->add_option("--name", options.name, "The profile's name (default: the GPU's)")
       ->type_name("NAME");
+  add_fit_base(command, options.base);
   command->add_option("--attention", options.attention, "Attention kernels: cudnn or tiled")
       ->type_name("WORD")
       ->check(CLI::IsMember({"cudnn", "tiled"}));
@@ -216,6 +235,7 @@ void add_calibrate(CLI::App& app, CalibrateOptions& options) {
   add_word(*command, "--budget", options.budget,
            "Seconds to measure for (default: 540, with --quick 50)", "SECONDS");
   command->add_flag("--quick", options.quick, "Less than a minute, coarse");
+  add_fit_base(command, options.base);
   command->add_flag("--json", options.json, "Print one JSON object instead of text");
   command->add_flag("--force", options.force, "Replace an earlier profile");
 }

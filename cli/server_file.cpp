@@ -39,6 +39,12 @@ std::optional<FitGpu> gpu_of_machine(const std::optional<MeasuredMachine>& machi
   return gpu;
 }
 
+std::string capability_of_machine(const std::optional<MeasuredMachine>& machine) {
+  if (!machine || machine->gpus.front().major == 0) return "";
+  const MeasuredGpu& gpu = machine->gpus.front();
+  return std::to_string(gpu.major) + "." + std::to_string(gpu.minor);
+}
+
 std::string server_file(const std::optional<MeasuredMachine>& machine, const std::string& name,
                         const std::string& shipped_gpu) {
   if (!machine) return "";

@@ -17,6 +17,9 @@ std::optional<MeasuredMachine> read_machine(const std::vector<std::string>& samp
 // A GPU that no preset describes, by its architecture. Nothing if that is unknown too.
 std::optional<FitGpu> gpu_of_machine(const std::optional<MeasuredMachine>& machine);
 
+// Compute capability of its GPUs, "9.0"; empty if it is not said.
+std::string capability_of_machine(const std::optional<MeasuredMachine>& machine);
+
 // A file of configs/servers, named `name`; empty if the machine's links are not known.
 // `shipped_gpu` is empty for a GPU of gpu_of_machine.
 std::string server_file(const std::optional<MeasuredMachine>& machine, const std::string& name,

@@ -91,10 +91,12 @@ FitResult fit_samples(const std::vector<std::string>& paths, const FitOptions& o
   fit::fit_attention(fitting);
   fit::fit_convolution(fitting);
   fit::fit_collectives(fitting);
+  fit::fit_collective_start(fitting);
   fit::fit_point_to_point(fitting);
   fit::fit_copies(fitting);
   fit::fit_launch(fitting);
   fit::fit_overlap(fitting);
+  fit::carry_over(fitting);
   std::stable_sort(result.records.begin(), result.records.end(),
                    [](const FitRecord& a, const FitRecord& b) {
                      return std::tie(a.group, a.size, a.shape) < std::tie(b.group, b.size, b.shape);

@@ -27,9 +27,16 @@ struct FitOptions {
   // ignore the device's name and return the preset that the user has chosen.
   std::function<std::optional<FitGpu>(const std::string& device)> find_gpu;
   std::string attention;  // "cudnn" or "tiled"; empty: cudnn where both were measured
+  // The profile that gives what the samples cannot: of this GPU, or of one like it. Without: what
+  // was not measured stays absent.
+  std::function<std::optional<Profile>(const FitGpu&)> find_base;
+  // Multiprocessors that a collective and a send hold, which nobody can measure from outside.
+  std::optional<int> channels, point_to_point_channels;
 };
 
-enum class SampleFate : std::uint8_t { fitted, held_out, rejected, unused };
+// held_out: of a family (n, k), size or length that nothing near to it was fitted on.
+// held_out_size: another m of a family that was.
+enum class SampleFate : std::uint8_t { fitted, held_out, held_out_size, rejected, unused };
 
 // One measured case (repeats of a case merged by their median) and what the profile says of it.
 struct FitRecord {
@@ -44,8 +51,17 @@ struct FitRecord {
   Position at;         // of its first line
 };
 
+// A law of the profile that the samples did not give.
+struct CarriedLaw {
+  std::string what;  // "all-reduce on 8 ranks, 1 server"
+  Provenance from;
+};
+
 struct FitResult {
   Profile profile;
+  std::string base;                  // the name of the profile that others are from; empty: none
+  std::vector<CarriedLaw> carried;   // from it, or given by the user
+  std::vector<std::string> missing;  // what neither samples nor the base say, and what it means
   std::vector<FitRecord> records;    // by group, size and shape
   std::vector<Diagnostic> warnings;  // cut-off lines, unknown kinds, laws that could not be fitted
   std::string device;                // as the driver calls it

@@ -12,7 +12,8 @@
 namespace trainyard::fit {
 namespace {
 
-constexpr double kLengthDistance = 0.1;  // in ln of length and of FLOPs: dealt together
+constexpr std::size_t kFewestLengths = 3;  // for two constants
+constexpr double kLengthDistance = 0.1;    // in ln of length and of FLOPs: dealt together
 
 using Kind = std::tuple<Dtype, std::int64_t, bool>;  // type, head size, causal
 
@@ -56,6 +57,10 @@ void fit_pass(const Fitting& f, AttentionLaw& law, bool backward, Pass& pass) {
     const Attention& a = as<AttentionCase>(*sample).shape;
     pass.task.places.push_back(
         {std::log(static_cast<double>(a.query_length)), std::log(flops(a).count())});
+  }
+  if (!f.enough(pass.task.samples, distinct(pass.task.places), kFewestLengths, describe)) {
+    pass.task.samples.clear();
+    return;
   }
   pass.task.distance = kLengthDistance;
   pass.task.constants = {start_up(8e-6), logarithmic(0.001, 1, 0.5)};
@@ -101,6 +106,7 @@ void fit_kind(const Fitting& f, const Kind& kind) {
   backward.task.samples = of_kind(true);
   fit_pass(f, law, false, forward);
   fit_pass(f, law, true, backward);
+  if (forward.task.samples.empty() && backward.task.samples.empty()) return;
   // A pass that was not measured is as good as the other one.
   if (backward.task.samples.empty()) law.backward = law.forward;
   if (forward.task.samples.empty()) law.forward = law.backward;

@@ -92,6 +92,10 @@ std::vector<ConvolutionResidual> residuals(const Fitting& f, const ConvolutionLa
       sum += value;
     table[i].factor = six_digits(std::exp(sum / static_cast<double>(logarithms[i].size())));
   }
+  table.erase(
+      std::remove_if(table.begin(), table.end(),
+                     [](const ConvolutionResidual& row) { return !in_a_table(row.factor); }),
+      table.end());
   return table;
 }
 
@@ -115,6 +119,7 @@ void fit_dtype(const Fitting& f, Dtype dtype) {
   task.predict = [&](const Constants& values, const std::vector<std::size_t>& which) {
     return times(*cost_of(f, law_of(dtype, used, values)), which);
   };
+  if (!f.enough(task.samples, task.samples.size(), task.constants.size() + 2, describe)) return;
   const LawFit fit = fit_law(task);
   ConvolutionLaw law = law_of(dtype, used, fit.values);
   law.residuals = residuals(f, law, task, fit.with(SampleFate::fitted));

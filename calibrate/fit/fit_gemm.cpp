@@ -2,6 +2,7 @@
 //
 //   Families of shapes are (n, k): a weight matrix of a network. A family and its neighbours are
 //   either fitted or held out, so that the held-out error is that of a network not measured yet.
+//   Of fitted families with many m some are held out too: an own row, of other batch sizes.
 //   Source: docs/cost-gemm.md.
 #include <fmt/format.h>
 
@@ -17,6 +18,9 @@ namespace {
 
 // Families nearer than this in both ln n and ln k are dealt together: 16 %.
 constexpr double kFamilyDistance = 0.15;
+// A law of four constants; with fewer shapes it would follow their noise.
+constexpr std::size_t kFewestShapes = 8;
+constexpr std::size_t kFewestBatches = 3;
 
 Coordinates family(const Gemm& shape) {
   return {std::log(static_cast<double>(shape.n)), std::log(static_cast<double>(shape.k))};
@@ -25,8 +29,11 @@ Coordinates family(const Gemm& shape) {
 LawTask task_of(std::vector<const Sample*> samples) {
   LawTask task;
   task.samples = std::move(samples);
-  for (const Sample* sample : task.samples)
-    task.places.push_back(family(as<GemmCase>(*sample).shape));
+  for (const Sample* sample : task.samples) {
+    const Gemm& shape = as<GemmCase>(*sample).shape;
+    task.places.push_back(family(shape));
+    if (shape.batch == 1) task.inner.push_back(std::log(static_cast<double>(shape.m)));
+  }
   task.distance = kFamilyDistance;
   return task;
 }
@@ -77,7 +84,8 @@ std::vector<GemmResidual> residuals(const FitGpu& gpu, const GemmLaw& law,
     for (const double value : values)
       sum += value;
     const auto& [n, k, m] = shape;
-    table.push_back({m, n, k, 1, six_digits(std::exp(sum / static_cast<double>(values.size())))});
+    const double factor = six_digits(std::exp(sum / static_cast<double>(values.size())));
+    if (in_a_table(factor)) table.push_back({m, n, k, 1, factor});
   }
   return table;
 }
@@ -123,9 +131,10 @@ void describe(const Sample& sample, FitRecord& record) {
 std::string samples_text(const LawTask& task, const LawFit& fit, const GemmLaw& law) {
   std::string text = fmt::format(
       "{} GEMMs in {} clusters of (n, k) further than {:.3g} in ln n or ln k apart; {} "
-      "fitted, {} held out",
+      "fitted, {} held out with their (n, k), {} with another m of a fitted one",
       task.samples.size(), fit.split.clusters, fit.split.distance,
-      fit.with(SampleFate::fitted).size(), fit.with(SampleFate::held_out).size());
+      fit.with(SampleFate::fitted).size(), fit.with(SampleFate::held_out).size(),
+      fit.with(SampleFate::held_out_size).size());
   if (law.waves) text += "; with waves, which were better on left-out clusters of the fitted";
   if (!law.residuals.empty())
     text += fmt::format("; the fitted ones are the table of {} residuals", law.residuals.size());
@@ -165,13 +174,10 @@ void fit_dtype(const Fitting& f, Dtype dtype) {
   LawTask task = task_of(f.choose<GemmCase>(
       [dtype](const GemmCase& c) { return c.shape.dtype == dtype && c.shape.batch == 1; }));
   if (task.samples.empty()) return;
-  if (task.samples.size() < 4) {
-    f.warn(fmt::format("{} {} GEMMs are too few for a law of four constants", task.samples.size(),
-                       name(dtype)),
-           "measure at least 20 shapes");
-    f.unused(task.samples, "too few for a law", describe);
-    return;
-  }
+  std::vector<Coordinates> shapes = task.places;
+  for (std::size_t i = 0; i < shapes.size(); ++i)
+    shapes[i].push_back(task.inner[i]);
+  if (!f.enough(task.samples, distinct(shapes), kFewestShapes, describe)) return;
   const auto [fit, law_alone] = best_law(f, dtype, task);
   GemmLaw law = law_alone;
   for (const std::size_t i : fit.with(SampleFate::fitted)) {
@@ -205,7 +211,9 @@ void fit_batches(const Fitting& f) {
     return c.shape.batch > 1 && std::none_of(f.profile().gemm.begin(), f.profile().gemm.end(), own);
   }),
            "no law of single GEMMs of this type", describe);
-  if (task.samples.empty()) return;
+  if (task.samples.empty() ||
+      !f.enough(task.samples, task.samples.size(), kFewestBatches, describe))
+    return;
   task.constants = {logarithmic(0.01, 1, 0.7)};
   Profile laws;
   laws.gemm = f.profile().gemm;

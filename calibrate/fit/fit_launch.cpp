@@ -9,6 +9,8 @@
 namespace trainyard::fit {
 namespace {
 
+constexpr std::size_t kFewestLoads = 2;  // of one constant
+
 Seconds rounded(double microseconds) {
   return Seconds(six_digits(microseconds * 1e-6));
 }
@@ -25,11 +27,13 @@ double slowed(double alone_us, double weight, const OverlapCase& c) {
   return alone_us / std::max(1 - weight * share, 0.05);
 }
 
-// w of one victim over all loads; 1 if it was not measured.
-double fit_weight(const Fitting& f, const std::string& victim) {
+// w of one victim over all loads; nothing if it was not measured often enough.
+std::optional<double> fit_weight(const Fitting& f, const std::string& victim) {
   LawTask task;
   task.samples = f.choose<OverlapCase>([&](const OverlapCase& c) { return c.victim == victim; });
-  if (task.samples.empty()) return 1;
+  if (task.samples.empty() ||
+      !f.enough(task.samples, task.samples.size(), kFewestLoads, describe_overlap))
+    return std::nullopt;
   for (const Sample* sample : task.samples)
     task.places.push_back({std::log(static_cast<double>(as<OverlapCase>(*sample).channels))});
   task.distance = 0.01;  // another number of channels is another case
@@ -101,14 +105,17 @@ void fit_overlap(const Fitting& f) {
   if (all.empty()) return;
   const std::size_t first = f.result.records.size();
   OverlapLaw law;
-  law.gemm = fit_weight(f, "gemm");
-  law.memory_bound = fit_weight(f, "memory");
+  const std::optional<double> gemm = fit_weight(f, "gemm"), memory = fit_weight(f, "memory");
+  if (!gemm && !memory) return;
+  // A victim that was not measured loses what is held.
+  law.gemm = gemm.value_or(1);
+  law.memory_bound = memory.value_or(1);
   std::vector<double> kept;
   for (const Sample* sample : all) {
     const OverlapCase& c = as<OverlapCase>(*sample);
     if (c.load_alone_us > 0 && c.load_us > 0) kept.push_back(c.load_alone_us / c.load_us);
   }
-  if (!kept.empty()) law.communication = six_digits(std::min(median(kept), 1.0));
+  if (!kept.empty()) law.communication = six_digits(std::clamp(median(kept), 0.01, 1.0));
   law.from = f.provenance(
       fmt::format("{} kernels beside blocks that hold multiprocessors; the share that the load "
                   "keeps is the median of {}",

@@ -18,6 +18,7 @@ namespace {
 
 // Sizes nearer than 10 % are dealt together.
 constexpr double kSizeDistance = 0.1;
+constexpr std::size_t kFewestSizes = 4;  // for two constants
 
 Bytes moved(const MemoryCase& c) {
   return c.read + c.written;
@@ -40,12 +41,6 @@ struct TwoCosts {
     return (c.warm ? warm : cold)->time(MemoryBound{c.op, c.read, c.written}).time.count();
   }
 };
-
-std::string spelled(MemoryOp op) {
-  std::string text(name(op));
-  std::replace(text.begin(), text.end(), '_', '-');
-  return text;
-}
 
 void describe(const Sample& sample, FitRecord& record) {
   const MemoryCase& c = as<MemoryCase>(sample);
@@ -83,13 +78,9 @@ void fit_op(const Fitting& f, MemoryOp op) {
   LawTask task;
   task.samples = f.choose<MemoryCase>([op](const MemoryCase& c) { return c.op == op; });
   if (task.samples.empty()) return;
-  if (task.samples.size() < 2) {
-    f.warn(fmt::format("one {} kernel is too little for a law", spelled(op)));
-    f.unused(task.samples, "too few for a law", describe);
-    return;
-  }
   for (const Sample* sample : task.samples)
     task.places.push_back({std::log(static_cast<double>(moved(as<MemoryCase>(*sample)).count()))});
+  if (!f.enough(task.samples, distinct(task.places), kFewestSizes, describe)) return;
   task.distance = kSizeDistance;
   task.constants = {start_up(2e-6), logarithmic(0.01, 3, 0.8)};
   const bool with_l2 = shows_l2(f.gpu, task.samples);
@@ -124,11 +115,14 @@ void fit_op(const Fitting& f, MemoryOp op) {
 
 }  // namespace
 
+std::string spelled(MemoryOp op) {
+  std::string text(name(op));
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
 void fit_memory(const Fitting& fitting) {
-  for (const MemoryOp op :
-       {MemoryOp::elementwise, MemoryOp::dropout, MemoryOp::activation, MemoryOp::layer_norm,
-        MemoryOp::rms_norm, MemoryOp::batch_norm, MemoryOp::softmax, MemoryOp::rope,
-        MemoryOp::pooling, MemoryOp::embedding, MemoryOp::cross_entropy, MemoryOp::optimizer})
+  for (const MemoryOp op : kMemoryOps)
     fit_op(fitting, op);
   // What was measured cold only gains from the L2 what the others do.
   std::vector<double> gains;

@@ -81,14 +81,8 @@ std::optional<Fitted> fit_messages(const Fitting& f, const std::vector<const Sam
                                    bool with_root, const Describe& describe) {
   if (samples.empty()) return std::nullopt;
   LawTask task = task_of(samples, with_root);
-  if (samples.size() < task.constants.size()) {
-    FitRecord named;
-    describe(*samples.front(), named);
-    f.warn(fmt::format("{}: {} sizes are too few for a law", named.group, samples.size()),
-           "measure powers of two from 1 KiB to 1 GiB");
-    f.unused(samples, "too few for a law", describe);
+  if (!f.enough(samples, distinct(task.places), task.constants.size() + 1, describe))
     return std::nullopt;
-  }
   Fitted fitted;
   fitted.fit = fit_law(task);
   std::tie(fitted.least, fitted.most) = range(task, fitted.fit);
@@ -109,25 +103,12 @@ Group group_of(const CollectiveCase& c) {
   return {c.collective, c.servers, c.ranks};
 }
 
-std::string title(const CollectiveCase& c) {
-  return fmt::format("{} on {} ranks, {} server{}", c.collective, c.ranks, c.servers,
-                     c.servers == 1 ? "" : "s");
-}
-
 void describe_collective(const Sample& sample, FitRecord& record) {
   const CollectiveCase& c = as<CollectiveCase>(sample);
-  record.group = title(c);
+  record.group = title(c.collective, c.ranks, c.servers);
   size_of_record(sample, record);
   if (c.backend != "nccl") record.shape += " " + c.backend;
   if (c.in_switch) record.shape += " in switch";
-}
-
-std::optional<CollectiveKind> kind_of(const std::string& word) {
-  for (const CollectiveKind kind :
-       {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-        CollectiveKind::broadcast, CollectiveKind::all_to_all})
-    if (name(kind) == word) return kind;
-  return std::nullopt;
 }
 
 // Of one group: the library's samples before those of our own ring; of both kinds of reduction the
@@ -135,18 +116,10 @@ std::optional<CollectiveKind> kind_of(const std::string& word) {
 std::vector<const Sample*> best_samples(const Fitting& f,
                                         const std::vector<const Sample*>& samples) {
   std::map<std::pair<bool, bool>, std::vector<const Sample*>> by;  // not nccl, in switch
-  std::vector<const Sample*> loopback;
   for (const Sample* sample : samples) {
     const CollectiveCase& c = as<CollectiveCase>(*sample);
-    if (c.backend == "loopback" || c.ranks < 2) {
-      loopback.push_back(sample);
-    } else {
-      by[{c.backend != "nccl", c.in_switch}].push_back(sample);
-    }
+    by[{c.backend != "nccl", c.in_switch}].push_back(sample);
   }
-  f.unused(loopback, "virtual ranks on one device: its bandwidth means nothing",
-           describe_collective);
-  if (by.empty()) return {};
   const bool other = by.begin()->first.first;
   const std::size_t plain = by[{other, false}].size(), in_switch = by[{other, true}].size();
   const std::pair<bool, bool> best = {other, in_switch > plain};
@@ -158,15 +131,30 @@ std::vector<const Sample*> best_samples(const Fitting& f,
 
 }  // namespace
 
+std::string title(std::string_view collective, int ranks, int servers) {
+  return fmt::format("{} on {} ranks, {} server{}", collective, ranks, servers,
+                     servers == 1 ? "" : "s");
+}
+
+std::optional<CollectiveKind> kind_of(const std::string& word) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
+        CollectiveKind::broadcast, CollectiveKind::all_to_all})
+    if (name(kind) == word) return kind;
+  return std::nullopt;
+}
+
+bool is_virtual(const CollectiveCase& c) {
+  return c.backend == "loopback" || c.ranks < 2;
+}
+
 void fit_collectives(const Fitting& f) {
   std::map<Group, std::vector<const Sample*>> groups;
   for (const Sample* sample : f.choose<CollectiveCase>(
-           [](const CollectiveCase& c) { return c.collective != "send-recv"; }))
+           [](const CollectiveCase& c) { return c.collective != "send-recv" && !is_virtual(c); }))
     groups[group_of(as<CollectiveCase>(*sample))].push_back(sample);
-  bool only_loopback = false;
   for (const auto& [group, all] : groups) {
     const std::vector<const Sample*> samples = best_samples(f, all);
-    only_loopback |= samples.empty();
     const auto fitted = fit_messages(f, samples, true, describe_collective);
     if (!fitted) continue;
     const CollectiveCase& c = as<CollectiveCase>(*samples.front());
@@ -183,11 +171,6 @@ void fit_collectives(const Fitting& f) {
     law.from = fitted->from;
     f.profile().collectives.push_back(std::move(law));
   }
-  if (only_loopback)
-    f.warn(
-        "collectives among virtual ranks of one device show what starting one costs, and give no "
-        "law",
-        "add samples of several GPUs, or of a machine like it (trainyard import)");
 }
 
 void fit_point_to_point(const Fitting& f) {

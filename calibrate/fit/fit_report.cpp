@@ -21,9 +21,9 @@ int count(const FitResult& result, SampleFate fate) {
                                         [fate](const FitRecord& r) { return r.fate == fate; }));
 }
 
-std::string line(std::size_t width, const HeldOutError& e) {
+std::string line(std::size_t width, const std::string& what, const HeldOutError& e) {
   return fmt::format("{:<{}}  {:>6}  {:>8}  {:>8}  {:>7.1f}  {:>8.1f}  {:>7.1f}{}\n",
-                     escape_control(e.what), width, e.fitted, e.held_out, e.rejected, 100 * e.mape,
+                     escape_control(what), width, e.fitted, e.held_out, e.rejected, 100 * e.mape,
                      100 * e.median, 100 * e.worst, e.held_out == 0 ? "  of the fit" : "");
 }
 
@@ -50,22 +50,48 @@ std::string unused(const FitResult& result) {
   return text;
 }
 
+// What was not measured here.
+std::string carried_text(const FitResult& result) {
+  std::string text;
+  if (!result.carried.empty()) {
+    text += "\nNot measured here:\n";
+    std::size_t width = 0;
+    for (const CarriedLaw& law : result.carried)
+      width = std::max(width, law.what.size());
+    for (const CarriedLaw& law : result.carried)
+      text += fmt::format("  {:<{}}  {}, {}\n", law.what, width, name(law.from.basis),
+                          escape_control(fit::origin(law.from)));
+  }
+  if (!result.missing.empty()) text += "\nNot in the profile:\n";
+  for (const std::string& what : result.missing)
+    text += "  " + what + "\n";
+  return text;
+}
+
 }  // namespace
 
 std::string fit_text(const FitResult& result) {
   std::size_t width = 4;
   for (const HeldOutError& e : errors_of(result))
-    width = std::max(width, escape_control(e.what).size());
-  std::string text = fmt::format(
-      "{}: {} cases of {}, {} fitted, {} held out, {} rejected, {} not used\n\n",
-      escape_control(result.profile.name), result.records.size(), escape_control(result.device),
-      count(result, SampleFate::fitted), count(result, SampleFate::held_out),
-      count(result, SampleFate::rejected), count(result, SampleFate::unused));
+    width = std::max(
+        width, e.size == fit::kOtherSizes ? e.size.size() + 2 : escape_control(e.what).size());
+  std::string text =
+      fmt::format("{}: {} cases of {}, {} fitted, {} held out, {} rejected, {} not used\n\n",
+                  escape_control(result.profile.name), result.records.size(),
+                  escape_control(result.device), count(result, SampleFate::fitted),
+                  count(result, SampleFate::held_out) + count(result, SampleFate::held_out_size),
+                  count(result, SampleFate::rejected), count(result, SampleFate::unused));
   text += fmt::format("{:<{}}  {:>6}  {:>8}  {:>8}  {:>7}  {:>8}  {:>7}\n", "what", width, "fitted",
                       "held out", "rejected", "MAPE %", "median %", "worst %");
-  for (const HeldOutError& e : errors_of(result))
-    if (e.size == "all") text += line(width, e);
-  return text + "\n" + whole_error(result) + unused(result);
+  for (const HeldOutError& e : errors_of(result)) {
+    if (e.size == "all") text += line(width, e.what, e);
+    if (e.size == fit::kOtherSizes) text += line(width, std::string("  ") + e.size, e);
+  }
+  text += "\n" + whole_error(result) + unused(result);
+  text +=
+      "\nHeld out are whole families: products of an (n, k), and sizes or lengths, that nothing "
+      "near to them was fitted on.\n";
+  return text + carried_text(result);
 }
 
 std::string fit_json(const FitResult& result) {
@@ -100,6 +126,20 @@ std::string fit_json(const FitResult& result) {
     rejected.append(std::move(row));
   }
   root.set("rejected", std::move(rejected));
+  root.set("base", Value::of(result.base));
+  Value carried = Value::array();
+  for (const CarriedLaw& law : result.carried) {
+    Value row = Value::object();
+    row.set("what", Value::of(law.what));
+    row.set("basis", Value::of(std::string(name(law.from.basis))));
+    row.set("source", Value::of(law.from.source));
+    carried.append(std::move(row));
+  }
+  root.set("not_measured", std::move(carried));
+  Value missing = Value::array();
+  for (const std::string& what : result.missing)
+    missing.append(Value::of(what));
+  root.set("missing", std::move(missing));
   return json::to_text(root) + "\n";
 }
 

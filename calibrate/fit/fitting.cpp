@@ -13,32 +13,42 @@ namespace {
 
 struct SizeClasses {
   std::string_view size_name;
-  std::array<double, 2> edges;
+  std::array<double, 3> edges;
+  std::array<std::string_view, 4> names;
 };
-constexpr std::array<SizeClasses, 2> kClasses = {{{"flops", {1e10, 1e12}}, {"bytes", {1e6, 1e8}}}};
+// On today's GPUs the smallest class is the start of a kernel, the largest its rate.
+constexpr std::array<SizeClasses, 2> kClasses = {
+    {{"flops",
+      {1e9, 1e11, 1e12},
+      {"flops < 1e9", "flops 1e9 to 1e11", "flops 1e11 to 1e12", "flops >= 1e12"}},
+     {"bytes",
+      {1e5, 1e7, 1e8},
+      {"bytes < 1e5", "bytes 1e5 to 1e7", "bytes 1e7 to 1e8", "bytes >= 1e8"}}}};
 
-// The cases that an error is quoted on: held out, or the fitted ones where none were.
-std::vector<double> relative(const std::vector<const FitRecord*>& records) {
-  for (const SampleFate fate : {SampleFate::held_out, SampleFate::fitted}) {
-    std::vector<double> found;
-    for (const FitRecord* r : records)
-      if (r->fate == fate) found.push_back(r->fitted_us / r->measured_us - 1);
-    if (!found.empty()) return found;
-  }
-  return {};
+std::vector<double> relative(const std::vector<const FitRecord*>& records, SampleFate fate) {
+  std::vector<double> found;
+  for (const FitRecord* r : records)
+    if (r->fate == fate) found.push_back(r->fitted_us / r->measured_us - 1);
+  return found;
 }
 
+int count(const std::vector<const FitRecord*>& records, SampleFate fate) {
+  return static_cast<int>(std::count_if(records.begin(), records.end(),
+                                        [fate](const FitRecord* r) { return r->fate == fate; }));
+}
+
+// On the cases held out by `judges`, or on the fitted ones where none were.
 HeldOutError error_of(const std::string& what, const std::string& size,
-                      const std::vector<const FitRecord*>& records) {
-  const Errors errors = errors_of(relative(records));
+                      const std::vector<const FitRecord*>& records,
+                      SampleFate judges = SampleFate::held_out) {
   HeldOutError row;
   row.what = what;
   row.size = size;
-  for (const FitRecord* r : records) {
-    row.fitted += r->fate == SampleFate::fitted ? 1 : 0;
-    row.held_out += r->fate == SampleFate::held_out ? 1 : 0;
-    row.rejected += r->fate == SampleFate::rejected ? 1 : 0;
-  }
+  row.fitted = count(records, SampleFate::fitted);
+  row.held_out = count(records, judges);
+  row.rejected = count(records, SampleFate::rejected);
+  const Errors errors =
+      errors_of(relative(records, row.held_out > 0 ? judges : SampleFate::fitted));
   row.mape = six_digits(errors.mape / 100);
   row.median = six_digits(errors.median / 100);
   row.worst = six_digits(errors.worst / 100);
@@ -49,17 +59,15 @@ void add_classes(const std::string& group, const std::vector<const FitRecord*>& 
                  std::vector<HeldOutError>& rows) {
   for (const SizeClasses& classes : kClasses) {
     if (records.front()->size_name != classes.size_name) continue;
-    const auto [low, high] = classes.edges;
-    const std::array<std::string, 3> names = {
-        fmt::format("{} < {:.0e}", classes.size_name, low),
-        fmt::format("{} {:.0e} to {:.0e}", classes.size_name, low, high),
-        fmt::format("{} >= {:.0e}", classes.size_name, high)};
-    std::array<std::vector<const FitRecord*>, 3> members;
-    for (const FitRecord* r : records)
-      members[r->size < low ? 0 : r->size < high ? 1 : 2].push_back(r);
+    std::array<std::vector<const FitRecord*>, 4> members;
+    for (const FitRecord* r : records) {
+      const auto* edge = std::upper_bound(classes.edges.begin(), classes.edges.end(), r->size);
+      members[static_cast<std::size_t>(edge - classes.edges.begin())].push_back(r);
+    }
     for (std::size_t i = 0; i < members.size(); ++i) {
       const bool all = members[i].size() == records.size();
-      if (!all && !members[i].empty()) rows.push_back(error_of(group, names[i], members[i]));
+      if (!all && !members[i].empty())
+        rows.push_back(error_of(group, std::string(classes.names[i]), members[i]));
     }
   }
 }
@@ -107,6 +115,23 @@ void Fitting::unused(const std::vector<const Sample*>& unwanted, const std::stri
   }
 }
 
+bool Fitting::enough(const std::vector<const Sample*>& of, std::size_t cases, std::size_t fewest,
+                     const std::function<void(const Sample&, FitRecord&)>& describe) const {
+  if (cases >= fewest) return true;
+  FitRecord named;
+  describe(*of.front(), named);
+  warn(fmt::format("{}: {} different case{} too few for a law, which needs {}", named.group, cases,
+                   cases == 1 ? " is" : "s are", fewest),
+       "measure more, or leave the law to the base (--base)");
+  unused(of, fmt::format("too few for a law: {} of {} cases", cases, fewest), describe);
+  return false;
+}
+
+std::size_t distinct(std::vector<Coordinates> places) {
+  std::sort(places.begin(), places.end());
+  return static_cast<std::size_t>(std::unique(places.begin(), places.end()) - places.begin());
+}
+
 Provenance Fitting::provenance(const std::string& what, std::size_t first_record) const {
   std::vector<const FitRecord*> own;
   for (std::size_t i = first_record; i < result.records.size(); ++i)
@@ -117,14 +142,21 @@ Provenance Fitting::provenance(const std::string& what, std::size_t first_record
   from.machine = result.device;
   from.date = machine.date.empty() ? "not said" : machine.date;
   from.samples = what;
+  const auto text = [](const HeldOutError& e, const std::string& cases) {
+    return fmt::format("MAPE {:.1f} % on {}, median {:.1f} %, worst {:.0f} %", 100 * e.mape, cases,
+                       100 * e.median, 100 * e.worst);
+  };
   if (error.held_out > 0) {
-    from.residual =
-        fmt::format("MAPE {:.1f} % on {} held-out cases, median {:.1f} %, worst {:.0f} %",
-                    100 * error.mape, error.held_out, 100 * error.median, 100 * error.worst);
+    from.residual = text(error, fmt::format("{} held-out cases", error.held_out));
   } else {
-    from.residual = fmt::format("MAPE {:.1f} % on the {} fitted cases, too few to hold any out",
-                                100 * error.mape, error.fitted);
+    from.residual =
+        text(error, fmt::format("the {} fitted cases", error.fitted)) + "; too few to hold any out";
   }
+  const HeldOutError sizes = error_of("", "", own, SampleFate::held_out_size);
+  if (sizes.held_out > 0)
+    from.residual +=
+        fmt::format("; MAPE {:.1f} % on {} other sizes of fitted families, median {:.1f} %",
+                    100 * sizes.mape, sizes.held_out, 100 * sizes.median);
   from.basis = Basis::interpolated;
   return from;
 }
@@ -136,6 +168,8 @@ std::vector<HeldOutError> errors_by_group(const std::vector<FitRecord>& records)
   std::vector<HeldOutError> rows;
   for (const auto& [group, members] : groups) {
     rows.push_back(error_of(group, "all", members));
+    if (count(members, SampleFate::held_out_size) > 0)
+      rows.push_back(error_of(group, kOtherSizes, members, SampleFate::held_out_size));
     add_classes(group, members, rows);
   }
   return rows;

@@ -107,4 +107,36 @@ Split split(const std::vector<Coordinates>& points, double distance, double shar
   return result;
 }
 
+std::vector<bool> split_inside(const std::vector<Coordinates>& points,
+                               const std::vector<double>& sizes, double distance) {
+  constexpr std::size_t kOneOf = 5;
+  std::map<Coordinates, std::vector<std::size_t>> families;
+  for (std::size_t i = 0; i < points.size(); ++i)
+    families[points[i]].push_back(i);
+  std::vector<bool> held(points.size(), false);
+  for (auto& [place, members] : families) {
+    std::sort(members.begin(), members.end(), [&](std::size_t a, std::size_t b) {
+      return sizes[a] != sizes[b] ? sizes[a] < sizes[b] : a < b;
+    });
+    // Sizes next to each other belong together, as families do.
+    std::vector<std::vector<std::size_t>> steps;
+    for (const std::size_t i : members) {
+      if (steps.empty() || sizes[i] - sizes[steps.back().back()] > distance) steps.emplace_back();
+      steps.back().push_back(i);
+    }
+    if (steps.size() < kOneOf) continue;
+    std::vector<std::pair<std::uint64_t, std::size_t>> deal;
+    for (std::size_t s = 1; s + 1 < steps.size(); ++s) {
+      Coordinates whole = place;
+      whole.push_back(sizes[steps[s].front()]);
+      deal.emplace_back(hash_of(whole), s);
+    }
+    std::sort(deal.begin(), deal.end());
+    for (std::size_t d = 0; d < steps.size() / kOneOf; ++d)
+      for (const std::size_t i : steps[deal[d].second])
+        held[i] = true;
+  }
+  return held;
+}
+
 }  // namespace trainyard::fit

@@ -26,4 +26,10 @@ struct Split {
 Split split(const std::vector<Coordinates>& points, double distance, double share = 0.3,
             int fewest = 8);
 
+// The other question: another size of a place that was fitted. Of each place with five sizes or
+// more, further apart than the distance, holds out every fifth or fewer of those between the
+// smallest and the largest, chosen by a hash. Requires: one size per point.
+std::vector<bool> split_inside(const std::vector<Coordinates>& points,
+                               const std::vector<double>& sizes, double distance);
+
 }  // namespace trainyard::fit

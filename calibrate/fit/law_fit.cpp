@@ -63,6 +63,17 @@ void deal(const LawTask& task, LawFit& fit) {
     fit.split.held_out[kept[k]] = dealt.held_out[k];
     if (dealt.held_out[k]) fit.fates[kept[k]] = SampleFate::held_out;
   }
+  if (task.inner.empty()) return;
+  const std::vector<std::size_t> fitted = fit.with(SampleFate::fitted);
+  std::vector<Coordinates> own;
+  std::vector<double> inner;
+  for (const std::size_t i : fitted) {
+    own.push_back(task.places[i]);
+    inner.push_back(task.inner[i]);
+  }
+  const std::vector<bool> held = split_inside(own, inner, task.distance);
+  for (std::size_t k = 0; k < fitted.size(); ++k)
+    if (held[k]) fit.fates[fitted[k]] = SampleFate::held_out_size;
 }
 
 void reject_outliers(const LawTask& task, LawFit& fit) {

@@ -26,6 +26,7 @@ struct LawTask {
   std::vector<const Sample*> samples;
   std::vector<Coordinates> places;  // of each sample, for the deal
   double distance = 0.1;
+  std::vector<double> inner;  // a further coordinate: some of it is held out of each fitted place
   std::vector<Constant> constants;
   // Seconds of the given samples (indices into `samples`).
   std::function<std::vector<double>(const Constants&, const std::vector<std::size_t>&)> predict;

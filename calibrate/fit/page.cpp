@@ -36,7 +36,8 @@ const std::vector<Panel>& panels() {
        {"memory"}},
       {"Messages and copies",
        "Collectives, send and receive, copies to and from the host.",
-       {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all", "send", "copy"}},
+       {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all", "collective",
+        "send", "copy"}},
       {"Overlap", "Kernels while other blocks hold multiprocessors.", {"overlap"}},
       {"Launch", "What starting work costs.", {"launch"}}};
   return kPanels;
@@ -171,6 +172,24 @@ std::string unused_text(const FitResult& result) {
   return "<h3>Measured, but not used</h3><ul>" + items + "</ul>";
 }
 
+std::string carried_table(const FitResult& result) {
+  std::string rows;
+  for (const CarriedLaw& law : result.carried)
+    rows += fmt::format(R"(<tr><th scope="row">{}</th><td>{}</td><td>{}</td><td>{}</td></tr>)",
+                        for_html(law.what), for_html(fit::origin(law.from)), name(law.from.basis),
+                        for_html(law.from.residual));
+  std::string html;
+  if (!rows.empty())
+    html += R"(<div class="scroll"><table><thead><tr><th>What</th><th>from</th>)"
+            "<th>trust</th><th>its error</th></tr></thead><tbody>" +
+            rows + "</tbody></table></div>";
+  std::string items;
+  for (const std::string& what : result.missing)
+    items += "<li>" + for_html(what) + "</li>";
+  if (!items.empty()) html += "<h3>Not in the profile</h3><ul>" + items + "</ul>";
+  return html;
+}
+
 std::string constants_table(const Profile& profile) {
   std::string rows;
   const auto row = [&rows](const std::string& law, const std::string& constants,
@@ -213,6 +232,11 @@ std::string constants_table(const Profile& profile) {
         fmt::format("{} + S / {:.4g} GB/s + {} sqrt(S / MB)", us(l.start),
                     l.bandwidth.count() / 1e9, us(l.per_sqrt_MB)),
         l.from);
+  if (profile.collective_start)
+    row("collective start",
+        fmt::format("{} + {} per step of a ring", us(profile.collective_start->start),
+                    us(profile.collective_start->per_step)),
+        profile.collective_start->from);
   for (const PointToPointLaw& l : profile.point_to_point)
     row(fmt::format("send and receive, {}", l.same_server ? "one server" : "two servers"),
         fmt::format("{} + S / {:.4g} GB/s", us(l.start), l.bandwidth.count() / 1e9), l.from);
@@ -222,6 +246,11 @@ std::string constants_table(const Profile& profile) {
         fmt::format("{} + S / {:.4g} GB/s", us(l.start), l.bandwidth.count() / 1e9), l.from);
   if (profile.launch.count() > 0)
     row("launch", us(profile.launch) + " of host time per kernel", profile.launch_from);
+  if (!profile.channels_from.source.empty())
+    row("channels",
+        fmt::format("a collective holds {} multiprocessors, a send {}", profile.collective_channels,
+                    profile.point_to_point_channels),
+        profile.channels_from);
   if (profile.overlap)
     row("overlap",
         fmt::format("weights: gemm {:.3g}, memory-bound {:.3g}; communication keeps {:.3g}",
@@ -272,7 +301,11 @@ own laws on cases that no constant was fitted to.</p></header>
       for_html(calibration.date), for_html(calibration.program));
   html += section("How well it predicts", cards(result));
   html += section("Measured against fitted", legend() + figures(result));
-  html += section("Errors by kind and size", error_table(result));
+  html += section("Errors by kind and size",
+                  "<p class=\"quiet\">Held out are whole families: products of an (n, k), and "
+                  "sizes or lengths, that nothing near to them was fitted on. The rows of other m "
+                  "are the easier question, families that were fitted.</p>" +
+                      error_table(result));
   html += section(
       "Rejected",
       fmt::format(
@@ -282,6 +315,8 @@ own laws on cases that no constant was fitted to.</p></header>
           "their error.</p>",
           100 * fit::kMostSpread, fit::kOutlierMads, 50.0) +
           rejected_table(result) + unused_text(result));
+  if (const std::string carried = carried_table(result); !carried.empty())
+    html += section("Not measured here", carried);
   html += section("Constants", constants_table(result.profile));
   html += section("Machine", machine_list(result));
   html += warnings_list(result);

@@ -82,7 +82,8 @@ std::string axis_titles(std::string_view x, std::string_view y) {
 // Held-out points are drawn over fitted ones and rejected ones over both.
 std::vector<const FitRecord*> drawn(const std::vector<const FitRecord*>& records) {
   std::vector<const FitRecord*> all;
-  for (const SampleFate fate : {SampleFate::fitted, SampleFate::held_out, SampleFate::rejected})
+  for (const SampleFate fate :
+       {SampleFate::fitted, SampleFate::held_out_size, SampleFate::held_out, SampleFate::rejected})
     for (const FitRecord* r : records)
       if (r->fate == fate && r->fitted_us > 0) all.push_back(r);
   return all;
@@ -98,7 +99,7 @@ std::string point(double x, double y, const FitRecord& r) {
         x - 3.5, y - 3.5, for_html(title));
   return fmt::format(
       R"(<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{}"><title>{}</title></circle>)",
-      fate_class(r.fate), x, y, r.fate == SampleFate::held_out ? 3.2 : 2.6, for_html(title));
+      fate_class(r.fate), x, y, r.fate == SampleFate::fitted ? 2.6 : 3.2, for_html(title));
 }
 
 std::string framed(const std::string& inside, std::string_view label) {
@@ -126,7 +127,8 @@ std::string for_html(std::string_view text) {
 std::string_view fate_class(SampleFate fate) {
   switch (fate) {
     case SampleFate::fitted: return "fitted";
-    case SampleFate::held_out: return "held-out";
+    case SampleFate::held_out:
+    case SampleFate::held_out_size: return "held-out";
     case SampleFate::rejected: return "rejected";
     case SampleFate::unused: return "unused";
   }

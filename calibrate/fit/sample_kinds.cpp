@@ -31,6 +31,17 @@ std::int64_t read_size(Line& line, std::string_view key) {
   return line.integer(key, 1, Line::required, 1);
 }
 
+// Products of sizes are counted in 64 bits; no memory holds a 64th of what they can count.
+constexpr double kMostTraffic = 1.4e17;
+
+double real(std::int64_t size) {
+  return static_cast<double>(size);
+}
+
+void refuse_huge(Line& line, std::string_view key, double elements) {
+  if (elements * 8 > kMostTraffic) line.error(key, "these sizes fit into no memory");
+}
+
 GemmCase read_gemm(Line& line) {
   GemmCase c;
   c.shape.dtype = read_dtype(line);
@@ -38,6 +49,8 @@ GemmCase read_gemm(Line& line) {
   c.shape.n = read_size(line, "n");
   c.shape.k = read_size(line, "k");
   c.shape.batch = line.integer("batch", 1, Line::optional, 1);
+  const double m = real(c.shape.m), n = real(c.shape.n), k = real(c.shape.k);
+  refuse_huge(line, "m", real(c.shape.batch) * (m * k + k * n + m * n));
   c.layout = line.word("layout", {"TN", "NN", "NT", "TT"}, Line::optional, "");
   return c;
 }
@@ -83,6 +96,9 @@ AttentionCase read_attention(Line& line) {
   c.shape.head_size = read_size(line, "head_size");
   c.shape.causal = line.flag("causal", Line::required);
   c.shape.backward = line.flag("backward", Line::required);
+  const double rows = real(c.shape.query_length) + real(c.shape.key_length);
+  refuse_huge(line, "batch",
+              real(c.shape.batch) * real(c.shape.heads) * rows * 4 * real(c.shape.head_size));
   if (c.shape.heads % c.shape.kv_heads != 0)
     line.error("kv_heads", fmt::format("{} heads cannot share {} heads of keys", c.shape.heads,
                                        c.shape.kv_heads));
@@ -109,6 +125,12 @@ ConvolutionCase read_convolution(Line& line) {
   s.groups = line.integer("groups", 1, Line::optional, 1);
   c.stride = line.integer("stride", 1, Line::optional, 1);
   c.network = line.text("network", Line::optional);
+  const double inputs = real(s.in_channels) * real(s.in_height) * real(s.in_width);
+  const double outputs = real(s.out_channels) * real(s.out_height) * real(s.out_width);
+  const double filter = real(s.in_channels) * real(s.out_channels) * real(s.kernel_height);
+  // Few channels are filled up to eight.
+  refuse_huge(line, "batch",
+              64 * (real(s.batch) * (inputs + outputs) + filter * real(s.kernel_width)));
   if (s.in_channels % s.groups != 0 || s.out_channels % s.groups != 0)
     line.error("groups", fmt::format("{} groups do not divide {} and {} channels", s.groups,
                                      s.in_channels, s.out_channels));
@@ -132,8 +154,8 @@ CopyCase read_copy(Line& line) {
 
 PeerCase read_peer(Line& line) {
   PeerCase c;
-  c.from = static_cast<int>(line.integer("from", 0, Line::required, 0));
-  c.to = static_cast<int>(line.integer("to", 0, Line::required, 1));
+  c.from = line.count("from", 0, Line::required, 0);
+  c.to = line.count("to", 0, Line::required, 1);
   c.bytes = read_bytes(line, "bytes");
   c.access = line.word("access", {"peer", "staged"}, Line::optional, "peer");
   c.mode = line.word("mode", {"alone", "both", "all"}, Line::optional, "alone");
@@ -146,8 +168,8 @@ CollectiveCase read_collective(Line& line) {
       "collective",
       {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-recv"},
       Line::required);
-  c.ranks = static_cast<int>(line.integer("ranks", 1, Line::required, 2));
-  c.servers = static_cast<int>(line.integer("servers", 1, Line::optional, 1));
+  c.ranks = line.count("ranks", 1, Line::required, 2);
+  c.servers = line.count("servers", 1, Line::optional, 1);
   c.bytes = read_bytes(line, "bytes", 0);
   c.backend = line.word("backend", {"nccl", "ring", "loopback"}, Line::optional, "nccl");
   c.in_switch = line.flag("in_switch", Line::optional, false);
@@ -159,8 +181,8 @@ OverlapCase read_overlap(Line& line) {
   OverlapCase c;
   c.victim = line.word("victim", {"gemm", "memory"}, Line::required);
   c.load = line.word("load", {"hold", "stream"}, Line::required);
-  c.channels = static_cast<int>(line.integer("channels", 1, Line::required, 1));
-  c.multiprocessors = static_cast<int>(line.integer("multiprocessors", 1, Line::required, 1));
+  c.channels = line.count("channels", 1, Line::required, 1);
+  c.multiprocessors = line.count("multiprocessors", 1, Line::required, 1);
   c.alone_us = line.positive("alone_us", Line::required);
   c.load_alone_us = line.number("load_alone_us", 0, Line::optional, 0);
   c.load_us = line.number("load_us", 0, Line::optional, 0);
@@ -281,7 +303,7 @@ std::optional<Sample> read_sample(const std::string& kind, Line& line) {
   }
   sample.time_us = line.positive("time_us", Line::required);
   sample.spread = line.number("spread", 0, Line::optional, 0);
-  sample.gpu = static_cast<int>(line.integer("gpu", 0, Line::optional, 0));
+  sample.gpu = line.count("gpu", 0, Line::optional, 0);
   sample.at = line.at();
   return sample;
 }

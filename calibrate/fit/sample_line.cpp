@@ -14,6 +14,7 @@ namespace {
 // No count, time or size of a machine is larger; more is a mistake of whoever wrote the file, and
 // products of three of them still fit into a double.
 constexpr std::int64_t kMostCount = std::int64_t{1} << 50;
+constexpr std::int64_t kMostThings = 1'000'000;
 constexpr double kMostNumber = 1e15;
 
 std::string spelled(std::string_view word) {
@@ -57,6 +58,13 @@ std::int64_t SampleLine::integer(std::string_view key, std::int64_t least, Need 
   if (number && *number >= least && *number <= kMostCount) return *number;
   error(key,
         fmt::format("expected a whole number from {} on, got {}", least, json::quoted(*value)));
+  return otherwise;
+}
+
+int SampleLine::count(std::string_view key, int least, Need need, int otherwise) {
+  const std::int64_t value = integer(key, least, need, otherwise);
+  if (value <= kMostThings) return static_cast<int>(value);
+  error(key, fmt::format("expected at most {}, got {}", kMostThings, value));
   return otherwise;
 }
 

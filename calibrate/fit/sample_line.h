@@ -25,6 +25,8 @@ class SampleLine {
   std::string text(std::string_view key, Need need, std::string otherwise = "");
   std::int64_t integer(std::string_view key, std::int64_t least, Need need,
                        std::int64_t otherwise = 0);
+  // Of things that a machine has: at most a million.
+  int count(std::string_view key, int least, Need need, int otherwise = 0);
   double number(std::string_view key, double least, Need need, double otherwise = 0);
   double positive(std::string_view key, Need need);
   bool flag(std::string_view key, Need need, bool otherwise = false);

@@ -31,12 +31,6 @@ Seconds hops(std::int64_t count, Duration each) {
   return static_cast<double>(count) * std::chrono::duration_cast<Seconds>(each);
 }
 
-// Steps of a ring over `ranks`, one hop each.
-std::int64_t ring_steps(CollectiveKind kind, std::int64_t ranks) {
-  if (kind == CollectiveKind::shift) return 1;
-  return (kind == CollectiveKind::all_reduce ? 2 : 1) * (ranks - 1);
-}
-
 double seconds_per_byte(Share share, BytesPerSecond bandwidth) {
   TRAINYARD_CHECK(bandwidth.count() > 0, "a group without bandwidth between its ranks");
   return share.value() / bandwidth.count();
@@ -97,6 +91,11 @@ Share ring_share(CollectiveKind kind, int ranks) {
     case CollectiveKind::shift: return {ranks > 1 ? 1 : 0, ranks};
   }
   return {};
+}
+
+std::int64_t ring_steps(CollectiveKind kind, std::int64_t ranks) {
+  if (kind == CollectiveKind::shift) return 1;
+  return (kind == CollectiveKind::all_reduce ? 2 : 1) * (ranks - 1);
 }
 
 Share in_switch_share(int ranks) {

@@ -22,6 +22,9 @@ Share ring_share(CollectiveKind kind, int ranks);
 // The fraction that a rank's link to a reducing switch carries in an all-reduce.
 Share in_switch_share(int ranks);
 
+// Steps of a ring over `ranks`, one hop each. Requires: ranks >= 1.
+std::int64_t ring_steps(CollectiveKind kind, std::int64_t ranks);
+
 // Floor of the binary logarithm. Requires: value >= 1.
 int log2_floor(int value);
 

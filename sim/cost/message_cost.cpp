@@ -10,6 +10,8 @@
 //   several servers: the law of one server inside, the closed form between (closed_form.cpp);
 //   shift: the law of a message between two ranks;
 //   otherwise the closed form.
+//   Without a law of the kind itself the latency is at least that of starting a collective, where
+//   the profile knows it.
 //
 //   Domain: the sizes of the law, beyond which it is extrapolated; anything derived from a law by
 //   these rules is analytic.
@@ -92,6 +94,8 @@ class FittedMessages final : public MessageCost {
     if (shape.ranks == 1) return nothing();
     if (kind == CollectiveKind::shift) return shift(bytes, shape);
     MessageTerms terms = collective_alone(kind, bytes, shape);
+    if (profile_.collective_start && !nearest_law(kind, shape.ranks, shape.servers))
+      terms.latency = std::max(terms.latency, least_latency(kind, shape));
     terms.channels = profile_.collective_channels;
     return terms;
   }
@@ -114,6 +118,13 @@ class FittedMessages final : public MessageCost {
  private:
   MessageTerms shift(Bytes bytes, const GroupShape& shape) const;
   MessageTerms collective_alone(CollectiveKind kind, Bytes bytes, const GroupShape& shape) const;
+
+  // A collective over servers takes the steps inside one at the least.
+  Seconds least_latency(CollectiveKind kind, const GroupShape& shape) const {
+    const int inside = shape.servers == 1 ? shape.ranks : shape.ranks_per_server;
+    const CollectiveStart& least = *profile_.collective_start;
+    return least.start + static_cast<double>(ring_steps(kind, inside)) * least.per_step;
+  }
 
   // The law of `kind` on `servers` servers with the nearest number of ranks (the larger of two).
   const CollectiveLaw* nearest_law(CollectiveKind kind, int ranks, int servers) const {

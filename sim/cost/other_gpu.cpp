@@ -27,6 +27,7 @@ Profile for_other_gpu(Profile profile) {
   for (Provenance* from :
        {&profile.batched_gemm_from, &profile.channels_from, &profile.launch_from})
     weaken(*from);
+  if (profile.collective_start) weaken(profile.collective_start->from);
   if (profile.overlap) weaken(profile.overlap->from);
   for (GemmLaw& law : profile.gemm)
     law.residuals.clear();

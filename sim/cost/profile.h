@@ -127,6 +127,15 @@ struct CollectiveLaw {
   friend bool operator==(const CollectiveLaw&, const CollectiveLaw&) = default;
 };
 
+// What a collective of nearly no bytes costs: start + steps per_step, with the steps of a ring
+// inside one server. The least latency where no law of the same kind was measured.
+struct CollectiveStart {
+  Seconds start{};
+  Seconds per_step{};
+  Provenance from;
+  friend bool operator==(const CollectiveStart&, const CollectiveStart&) = default;
+};
+
 // T(S) = start + S / bandwidth between two ranks.
 struct PointToPointLaw {
   bool same_server = true;
@@ -177,6 +186,7 @@ struct Profile {
   std::vector<ConvolutionLaw> convolution;  // without: the GEMM of the same shape
   std::vector<MemoryLaw> memory;
   std::vector<CollectiveLaw> collectives;
+  std::optional<CollectiveStart> collective_start;
   std::vector<PointToPointLaw> point_to_point;
   std::vector<HostCopyLaw> host_copies;
   int collective_channels = 0;  // multiprocessors a collective holds

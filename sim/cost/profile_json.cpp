@@ -80,6 +80,8 @@ void visit_laws(json::Fields& f, Profile& profile) {
   f.sections("convolution", profile.convolution, json::optional, "Convolution factors by type.");
   f.sections("memory", profile.memory, json::optional, "Memory-bound kernels by kind.");
   f.sections("collectives", profile.collectives, json::optional, "Collective laws.");
+  f.section("collective_start", profile.collective_start,
+            "Least latency of a collective that no law of its kind describes.");
   f.sections("point_to_point", profile.point_to_point, json::optional, "Send and receive.");
   f.sections("host_copies", profile.host_copies, json::optional, "Copies from and to the host.");
 }

@@ -18,6 +18,7 @@ void visit_fields(json::Fields& f, ConvolutionResidual& row);
 void visit_fields(json::Fields& f, ConvolutionLaw& law);
 void visit_fields(json::Fields& f, MemoryLaw& law);
 void visit_fields(json::Fields& f, CollectiveLaw& law);
+void visit_fields(json::Fields& f, CollectiveStart& law);
 void visit_fields(json::Fields& f, PointToPointLaw& law);
 void visit_fields(json::Fields& f, HostCopyLaw& law);
 void visit_fields(json::Fields& f, OverlapLaw& law);

@@ -198,6 +198,13 @@ void visit_fields(json::Fields& f, CollectiveLaw& law) {
   if (law.servers > law.ranks) f.problem("servers", "more servers than ranks");
 }
 
+void visit_fields(json::Fields& f, CollectiveStart& law) {
+  f.field("start", law.start, json::required, json::not_negative, "Of any collective.");
+  f.field("per_step", law.per_step, json::required, json::not_negative,
+          "Of each step round a ring inside one server.");
+  f.section("from", law.from, json::required, "Provenance.");
+}
+
 void visit_fields(json::Fields& f, PointToPointLaw& law) {
   f.field("same_server", law.same_server, json::required, "Whether both ranks share a server.");
   f.field("start", law.start, json::required, json::not_negative, "Time of an empty message.");

@@ -55,6 +55,32 @@ TEST_CASE("No held-out family is a neighbour of a fitted one") {
   }
 }
 
+TEST_CASE("Other sizes are held out between the smallest and the largest of a fitted family") {
+  std::vector<Coordinates> places;
+  std::vector<double> sizes;
+  for (int family = 0; family < 20; ++family) {
+    for (int i = 0; i < 10; ++i) {
+      places.push_back({1.0 * family, 2.0 * family});
+      sizes.push_back(0.5 * i);
+      places.push_back(places.back());  // another layout
+      sizes.push_back(0.5 * i);
+    }
+  }
+  places.push_back({99, 99});  // a family of one size
+  sizes.push_back(3);
+  const std::vector<bool> held = fit::split_inside(places, sizes, 0.1);
+  for (std::size_t i = 0; i + 1 < places.size(); i += 2) {
+    CHECK(held[i] == held[i + 1]);
+    if (held[i]) CHECK((sizes[i] > 0 && sizes[i] < 4.5));
+  }
+  CHECK(std::count(held.begin(), held.end(), true) == 20 * 2 * 2);
+  CHECK_FALSE(held.back());
+  // Nothing is left of a chain of neighbours.
+  const std::vector<bool> dense =
+      fit::split_inside({{0}, {0}, {0}, {0}, {0}, {0}}, {0, 0.05, 0.1, 0.15, 0.2, 0.25}, 0.1);
+  CHECK(std::count(dense.begin(), dense.end(), true) == 0);
+}
+
 TEST_CASE("The deal follows the places, not their order") {
   const std::vector<Coordinates> places = random_places(42, 80);
   const fit::Split forward = fit::split(places, 0.15);

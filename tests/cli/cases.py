@@ -186,6 +186,47 @@ def fits_and_runs(folder):
     require("interpolated" in out, out)
 
 
+def samples_of(device, capability, seconds_per_byte):
+    """Products on a GPU of one rate, as one machine of it might measure them."""
+    gpu = {"name": device, "compute_capability": capability, "multiprocessors": 132, "memory_bytes": 80 << 30,
+           "l2_bytes": 50 << 20, "memory_bus_bits": 5120, "memory_clock_mhz": 2619, "clock_mhz": 1980}
+    lines = [{"kind": "machine", "date": "2026-01-01", "gpus": [gpu]}]
+    for m in (256, 1024, 4096):
+        for n in (512, 1536, 4096, 12288):
+            for k in (512, 2048, 8192):
+                time_us = 6 + m * n * k * 3e-9 + (m * k + k * n + m * n) * seconds_per_byte
+                lines.append({"kind": "gemm", "dtype": "bf16", "m": m, "n": n, "k": k, "time_us": time_us})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@case
+def takes_the_rest_from_a_base(folder):
+    """fit takes what one GPU cannot measure from the profile of a GPU like it, and says so"""
+    with open(os.path.join(folder, "s.jsonl"), "w") as file:
+        file.write(samples_of("NVIDIA H200", "9.0", 6e-7))
+    out, _ = expect(0, "fit", "s.jsonl", "-o", "p.json", cwd=folder)
+    profile = json.loads(tree(folder)["p.json"])
+    require_equal(profile["gpu"], "h200-sxm5-141gb", "GPU")
+    laws = profile["collectives"] + profile["point_to_point"]
+    require(len(laws) > 3 and all(law["from"]["basis"] == "extrapolated" for law in laws), laws)
+    require(profile["channels"]["collective"] > 0, profile["channels"])
+    require(re.search(r"all-reduce on 8 ranks, 1 server +extrapolated, from profile h100-sxm5-80gb", out), out)
+    # A GPU that no preset knows, of the same architecture.
+    with open(os.path.join(folder, "other.jsonl"), "w") as file:
+        file.write(samples_of("NVIDIA Test 9", "9.0", 6e-7))
+    out, _ = expect(0, "fit", "other.jsonl", "-o", "other.json", cwd=folder)
+    require("from profile h100-sxm5-80gb" in out, out)
+    # By hand, by name, and not at all.
+    out, _ = expect(0, "fit", "s.jsonl", "-o", "p.json", "--force", "--base", "none", "--channels", "16", cwd=folder)
+    require("Not in the profile" in out and "a collective holds 16" in out, out)
+    profile = json.loads(tree(folder)["p.json"])
+    require("collectives" not in profile and profile["channels"]["collective"] == 16, profile)
+    out, _ = expect(0, "fit", "s.jsonl", "-o", "p.json", "--force", "--base", "other.json", "--json", cwd=folder)
+    require_equal(json.loads(out)["base"], "nvidia-test-9", "base")
+    _, err = expect(2, "fit", "s.jsonl", "-o", "p.json", "--force", "--base", "nothing", cwd=folder)
+    require_one_line(err, "no profile 'nothing'", "--base")
+
+
 @case
 def refuses_bad_samples(folder):
     """Samples of an unknown GPU, with mistakes or without a name for the profile are refused"""

@@ -228,6 +228,35 @@ TEST_CASE("fitted messages never get faster as the buffer grows") {
   }
 }
 
+TEST_CASE("starting a collective is the least latency where no law of its kind was measured") {
+  Profile profile;
+  CollectiveStart start;
+  start.start = Seconds(10e-6);
+  start.per_step = Seconds(3e-6);
+  start.from.basis = Basis::analytic;
+  profile.collective_start = start;
+  const auto latency = [&](CollectiveKind kind, const GroupShape& group) {
+    return fitted_message_cost(profile)->collective(kind, Bytes(1024), group).latency.count();
+  };
+  // Hops of 2 us are less than steps of 3 us and a start of 10 us.
+  CHECK(near(latency(CollectiveKind::all_gather, shape(8)), 10e-6 + 7 * 3e-6));
+  CHECK(near(latency(CollectiveKind::all_reduce, shape(8)), 10e-6 + 14 * 3e-6));
+  // Steps between servers are not known, those inside are.
+  CHECK(near(latency(CollectiveKind::all_reduce, shape(16, 2)), 10e-6 + 14 * 3e-6));
+  // Slower links keep their hops.
+  profile.collective_start->start = Seconds(1e-6);
+  profile.collective_start->per_step = Seconds(1e-6);
+  CHECK(near(latency(CollectiveKind::all_gather, shape(8)), 7 * 2e-6));
+  // A law of the kind knows better; half of an all-reduce does not.
+  profile = a100();
+  profile.collective_start = start;
+  const double root = 25.8e-6 * std::sqrt(1024 / 1e6);
+  CHECK(near(latency(CollectiveKind::all_reduce, shape(8)), 43e-6 + root));
+  profile.collective_start->start = Seconds(40e-6);
+  CHECK(near(latency(CollectiveKind::all_gather, shape(8)), 40e-6 + 7 * 3e-6));
+  CHECK(near(latency(CollectiveKind::all_gather, shape(1)), 0));
+}
+
 TEST_CASE("a send takes the law of its medium, and no more than the path has") {
   const auto cost = fitted_message_cost(a100());
   const MessageTerms near_by = cost->point_to_point(Bytes(289'000'000), shape(2));

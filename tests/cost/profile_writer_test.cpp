@@ -51,6 +51,7 @@ Profile full() {
                Bytes(std::int64_t{4} << 30), from()}};
   p.collectives = {{CollectiveKind::all_reduce, 8, 1, Seconds(43.2e-6), BytesPerSecond(143.21e9),
                     Seconds(25.8e-6), true, Bytes(1024), Bytes(8589934592), from()}};
+  p.collective_start = CollectiveStart{Seconds(7.5e-6), Seconds(1.25e-6), from()};
   p.point_to_point = {
       {false, Seconds(20.2e-6), BytesPerSecond(36.1e9), Bytes(8), Bytes(1'000'000), from()}};
   p.host_copies = {{false, true, Seconds(9.1e-6), BytesPerSecond(52.3e9), from()}};

@@ -1,0 +1,18 @@
+// The profile that gives a fit what its samples cannot.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "calibrate/fit/fit.h"
+
+namespace trainyard::cli {
+
+// `wanted`: "none"; "auto": the profile of configs/profiles for this GPU, else for the GPU nearest
+// to it of the same compute capability; else a name of configs/profiles or a path. `measured` is
+// the capability that the samples say, for a GPU without a preset; may be empty. Throws UsageError
+// if there is no such profile, and ScenarioError if it is wrong.
+std::optional<Profile> find_base(const std::string& wanted, const FitGpu& gpu,
+                                 const std::string& measured);
+
+}  // namespace trainyard::cli
