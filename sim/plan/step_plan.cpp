@@ -25,7 +25,6 @@ class StageBuilder {
                const ScheduleEntry* schedule)
       : step_(step),
         work_(work),
-        recipe_(recipe),
         plan_(plan),
         messages_(messages),
         stage_(stage),
@@ -85,7 +84,6 @@ class StageBuilder {
 
   StepPlan& step_;
   const NetworkWork& work_;
-  const TrainingRecipe& recipe_;
   const ParallelPlan& plan_;
   PipelineMessages& messages_;
   int stage_;
