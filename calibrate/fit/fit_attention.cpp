@@ -120,7 +120,7 @@ void fit_kind(const Fitting& f, const Kind& kind) {
     if (pass->task.samples.empty()) continue;
     f.records(
         pass->task, pass->fit,
-        [&](const Sample& s) { return cost->time(as<AttentionCase>(s).shape).time.count() * 1e6; },
+        [&](const Sample& s) { return microseconds(cost->time(as<AttentionCase>(s).shape).time); },
         describe);
   }
   std::string text =

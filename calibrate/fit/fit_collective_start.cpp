@@ -86,7 +86,8 @@ void fit_collective_start(const Fitting& f) {
   CollectiveStart law = law_of(fit.values);
   const std::size_t first = f.result.records.size();
   f.records(
-      task, fit, [&](const Sample& s) { return seconds(law, as<CollectiveCase>(s)) * 1e6; },
+      task, fit,
+      [&](const Sample& s) { return microseconds(Seconds(seconds(law, as<CollectiveCase>(s)))); },
       describe);
   law.from = f.provenance(
       fmt::format("The smallest buffers of {} collectives among virtual ranks of one device",

@@ -127,7 +127,7 @@ void fit_dtype(const Fitting& f, Dtype dtype) {
   const std::size_t first = f.result.records.size();
   f.records(
       task, fit,
-      [&](const Sample& s) { return cost->time(as<ConvolutionCase>(s).shape).time.count() * 1e6; },
+      [&](const Sample& s) { return microseconds(cost->time(as<ConvolutionCase>(s).shape).time); },
       describe);
   law.from = f.provenance(
       fmt::format(

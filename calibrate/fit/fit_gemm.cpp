@@ -195,7 +195,7 @@ void fit_dtype(const Fitting& f, Dtype dtype) {
   const std::size_t first = f.result.records.size();
   f.records(
       task, fit,
-      [&](const Sample& s) { return cost->time(as<GemmCase>(s).shape).time.count() * 1e6; },
+      [&](const Sample& s) { return microseconds(cost->time(as<GemmCase>(s).shape).time); },
       describe);
   law.from = f.provenance(samples_text(task, fit, law), first);
   f.profile().gemm.push_back(std::move(law));
@@ -230,7 +230,7 @@ void fit_batches(const Fitting& f) {
   const std::size_t first = f.result.records.size();
   f.records(
       task, fit,
-      [&](const Sample& s) { return cost->time(as<GemmCase>(s).shape).time.count() * 1e6; },
+      [&](const Sample& s) { return microseconds(cost->time(as<GemmCase>(s).shape).time); },
       describe);
   f.profile().batched_gemm_from = f.provenance(
       fmt::format("{} batches of GEMMs, one factor for all types", task.samples.size()), first);

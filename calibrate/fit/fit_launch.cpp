@@ -50,7 +50,7 @@ std::optional<double> fit_weight(const Fitting& f, const std::string& victim) {
   };
   const LawFit fit = fit_law(task);
   f.records(
-      task, fit, [&](const Sample& s) { return seconds(fit.values[0], s) * 1e6; },
+      task, fit, [&](const Sample& s) { return microseconds(Seconds(seconds(fit.values[0], s))); },
       describe_overlap);
   return fit.values[0];
 }
@@ -79,7 +79,7 @@ void fit_launch(const Fitting& f) {
     } else {
       used = false;
     }
-    FitRecord& r = f.record(sample, "launch " + c->what, used ? time.count() * 1e6 : 0);
+    FitRecord& r = f.record(sample, "launch " + c->what, used ? microseconds(time) : 0);
     r.shape = "median";
     r.fate = used ? SampleFate::fitted : SampleFate::unused;
     if (!used) {

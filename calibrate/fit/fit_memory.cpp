@@ -104,7 +104,8 @@ void fit_op(const Fitting& f, MemoryOp op) {
   const TwoCosts costs(f.gpu, law);
   const std::size_t first = f.result.records.size();
   f.records(
-      task, fit, [&](const Sample& s) { return costs.seconds(s) * 1e6; }, describe);
+      task, fit, [&](const Sample& s) { return microseconds(Seconds(costs.seconds(s))); },
+      describe);
   law.from = f.provenance(
       fmt::format("{} kernels, {} fitted; {}", task.samples.size(),
                   fit.with(SampleFate::fitted).size(),

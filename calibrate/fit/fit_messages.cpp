@@ -88,7 +88,8 @@ std::optional<Fitted> fit_messages(const Fitting& f, const std::vector<const Sam
   std::tie(fitted.least, fitted.most) = range(task, fitted.fit);
   const std::size_t first = f.result.records.size();
   f.records(
-      task, fitted.fit, [&](const Sample& s) { return law_time(fitted.fit.values, s) * 1e6; },
+      task, fitted.fit,
+      [&](const Sample& s) { return microseconds(Seconds(law_time(fitted.fit.values, s))); },
       describe);
   fitted.from = f.provenance(fmt::format("{} sizes, {} fitted", samples.size(),
                                          fitted.fit.with(SampleFate::fitted).size()),
