@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "sim/base/check.h"
-#include "sim/base/random.h"
 #include "sim/base/text.h"
 #include "sim/plan/custom_schedule.h"
 #include "sim/plan/schedule.h"
@@ -218,100 +217,6 @@ void derive_data_parallel(Scenario& scenario, const ParallelismSection& section,
                  fmt::format("{}, the cluster has {} x {} = {}", given, scenario.cluster.servers,
                              scenario.cluster.server.gpus, gpus),
                  near.empty() ? "" : "nearest: " + near);
-}
-
-// In [0, 1), a multiple of 2^-53.
-double uniform(SplitMix64& random) {
-  return static_cast<double>(random.next() >> 11) * 0x1p-53;
-}
-
-// Rows of each expert, from the file or drawn. Even draws need no more than + and *.
-std::vector<double> expert_loads(const ExpertParallelSection& section, std::int64_t experts,
-                                 std::uint64_t seed) {
-  if (!section.load.empty() || section.imbalance == 0) return section.load;
-  constexpr double kHalfWidth = 1.7320508075688772;  // of an even draw with deviation 1: sqrt 3
-  SplitMix64 random(seed);
-  std::vector<double> loads;
-  for (std::int64_t e = 0; e < experts; ++e)
-    loads.push_back(1 + section.imbalance * kHalfWidth * (2 * uniform(random) - 1));
-  return loads;
-}
-
-// Ranks between neighbouring stages, in the dense grid and in that of the experts.
-std::pair<std::int64_t, std::int64_t> ranks_before_stages(const ParallelPlan& plan) {
-  std::int64_t dense = 1, routed = 1;
-  for (const Axis axis : plan.rank_order) {
-    if (axis == Axis::pipeline) break;
-    dense *= plan.degrees.along(axis);
-    routed *= axis == Axis::tensor    ? plan.expert_tensor
-              : axis == Axis::context ? plan.expert
-                                      : plan.expert_replicas();
-  }
-  return {dense, routed};
-}
-
-void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings) {
-  ParallelPlan& plan = scenario.plan;
-  const ExpertParallelSection& how = section.expert_parallel;
-  const auto* transformer = std::get_if<Transformer>(&scenario.network);
-  const std::int64_t experts = transformer != nullptr ? transformer->moe.experts : 0;
-  if (experts == 0) {
-    if (section.ep > 1)
-      findings.error("/parallelism/ep", "the network has no experts to deal", "remove it");
-    // Parameters that no layer has need no second grid.
-    plan.expert_tensor = plan.degrees.tensor;
-    plan.expert = 1;
-    return;
-  }
-  plan.expert = section.ep;
-  plan.expert_tensor = section.etp.value_or(plan.degrees.tensor);
-  plan.capacity = how.capacity_factor.value_or(0);
-  const std::int64_t replica =
-      std::int64_t{plan.degrees.tensor} * plan.degrees.context * plan.degrees.data;
-  if (replica % (std::int64_t{plan.expert} * plan.expert_tensor) != 0) {
-    findings.error("/parallelism/ep",
-                   fmt::format("ep {} x etp {} does not divide tp {} x cp {} x dp {} = {} ranks of "
-                               "a stage",
-                               plan.expert, plan.expert_tensor, plan.degrees.tensor,
-                               plan.degrees.context, plan.degrees.data, replica));
-    plan.expert = 1;
-    plan.expert_tensor = plan.degrees.tensor;
-    return;
-  }
-  if (const auto [dense, routed] = ranks_before_stages(plan); dense != routed) {
-    findings.error("/parallelism/rank_order",
-                   fmt::format("neighbouring stages are {} ranks apart for dense layers and {} for "
-                               "experts; both grids must have the same stages",
-                               dense, routed),
-                   "put pp last");
-    plan.expert = 1;
-    plan.expert_tensor = plan.degrees.tensor;
-    return;
-  }
-  if (experts % plan.expert != 0) return;  // reported with the network
-  if (!how.load.empty() && static_cast<std::int64_t>(how.load.size()) != experts) {
-    findings.error("/parallelism/expert_parallel/load",
-                   fmt::format("{} numbers for {} experts", how.load.size(), experts));
-    return;
-  }
-  const std::vector<double> loads = expert_loads(how, experts, scenario.seed);
-  if (loads.empty()) return;
-  double sum = 0;
-  for (const double load : loads)
-    sum += load;
-  if (sum <= 0) {
-    findings.error("/parallelism/expert_parallel/load", "no expert gets any row");
-    return;
-  }
-  const auto each = static_cast<std::size_t>(experts / plan.expert);
-  for (std::size_t first = 0; first < loads.size(); first += each) {
-    double own = 0;
-    for (std::size_t e = first; e < first + each; ++e)
-      own += loads[e];
-    const double load = own / sum * plan.expert;
-    // A full expert drops what is above its capacity; its slots are computed even if empty.
-    plan.expert_load.push_back(plan.capacity > 0 ? 1 : load);
-  }
 }
 
 std::string find_profile(const ClusterSection& section, const json::Value& document,

@@ -22,6 +22,9 @@ struct Findings {
 Scenario assemble(const ScenarioSections& sections, const json::Value& document,
                   const std::string& configs, Findings& findings);
 
+// The part of assemble() that is about experts. Requires: network, degrees and seed are set.
+void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings);
+
 // Checks what no single field can know. Requires: sections that were read without an error.
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 

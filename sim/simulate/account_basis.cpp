@@ -65,7 +65,8 @@ void add_program(const Step& step, const RankClass& rank_class, const Program& p
         for (std::uint32_t k = 0; k < segment.kernels; ++k) {
           const std::uint32_t kernel = program.kernels[segment.first_kernel + k];
           const Estimate& estimate = lowered.kernels[kernel];
-          account.add(times * estimate.time.count() * rank_class.slowdown, estimate.basis,
+          const double load = step.plan.routed[kernel] ? rank_class.expert_load : 1;
+          account.add(times * estimate.time.count() * rank_class.slowdown * load, estimate.basis,
                       estimate.reach, [&] { return name_of(step.plan.kernels[kernel]); });
         }
         continue;

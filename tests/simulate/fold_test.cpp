@@ -126,6 +126,37 @@ TEST_CASE("expert parallel ranks fold exactly, one class for each load") {
   check_fold(job);
 }
 
+TEST_CASE("experts take as long as their load says, and no other kernel does") {
+  Job job = small_job(1, 4, 1, 4);
+  std::get<Transformer>(job.network).biases = false;
+  std::get<Transformer>(job.network).moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
+  job.plan.expert = 4;
+  const auto even = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+  job.plan.expert_load = {1.5, 1, 0.75, 0.75};
+  const auto step = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+  REQUIRE(step->lowered.classes.size() == 3);
+  int routed = 0;
+  for (const RankClass& rank_class : step->lowered.classes) {
+    const double load = job.plan.expert_load[static_cast<std::size_t>(rank_class.representative)];
+    const KernelTimes& times = *step->lowered.machine.actors[rank_class.actor].times;
+    for (std::size_t k = 0; k < times.kernel.size(); ++k) {
+      const Seconds alone = step->lowered.kernels[k].time;
+      CHECK(times.kernel[k] == to_duration(step->plan.routed[k] ? load * alone : alone));
+      routed += step->plan.routed[k] ? 1 : 0;
+    }
+  }
+  CHECK(routed > 0);
+  // Exchanges carry what the busiest rank takes in.
+  const CommunicatorId exchange =
+      step->lowered.machine.actors[step->lowered.classes[0].actor]
+          .communicators[static_cast<std::size_t>(CollectivePort::expert)];
+  const auto bytes = [&](const Step& of) {
+    return of.lowered.transfers[of.lowered.machine.communicators[exchange].transfers][0]
+        .terms.wire_bytes;
+  };
+  CHECK(2 * bytes(*step) == 3 * bytes(*even));
+}
+
 TEST_CASE("interleaved stages and blocking messages fold exactly") {
   Job job = small_job(2, 2, 4, 8);
   job.plan.schedule = "interleaved_1f1b";
