@@ -22,6 +22,9 @@ struct Findings {
 Scenario assemble(const ScenarioSections& sections, const json::Value& document,
                   const std::string& configs, Findings& findings);
 
+// The part of assemble() that is about /model; `name` is its preset's or file's.
+Network assemble_network(const ModelSection& section, const std::string& name, Findings& findings);
+
 // The part of assemble() that is about experts. Requires: network, degrees and seed are set.
 void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings);
 

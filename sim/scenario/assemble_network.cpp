@@ -1,0 +1,74 @@
+// /model as written -> the network.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/check.h"
+#include "sim/scenario/assemble.h"
+
+namespace trainyard {
+namespace {
+
+constexpr std::int64_t kSmallestImage = 32;  // networks halve it five times
+constexpr std::int64_t kUsualImage = 224;
+
+Network assemble_transformer(const ModelSection& section, Findings& findings) {
+  Transformer t = section.transformer;
+  t.kv_heads = section.kv_heads.value_or(t.heads);
+  if (!section.head_size && t.hidden % t.heads != 0)
+    findings.error("/model/hidden",
+                   fmt::format("hidden {} is not divisible by {} heads", t.hidden, t.heads),
+                   "state head_dim if that is meant");
+  t.head_size = section.head_size.value_or(std::max<std::int64_t>(1, t.hidden / t.heads));
+  t.ffn_hidden = section.ffn_hidden.value_or(4 * t.hidden);
+  t.max_positions = section.max_positions.value_or(0);
+  if (section.moe) {
+    const MoeSection& moe = *section.moe;
+    t.moe.experts = moe.experts;
+    t.moe.top_k = moe.top_k;
+    t.moe.ffn_hidden = moe.expert_ffn_hidden.value_or(t.ffn_hidden);
+    t.moe.shared_ffn_hidden = moe.shared_ffn_hidden.value_or(moe.shared_experts * t.moe.ffn_hidden);
+    t.moe.first_dense = moe.first_dense;
+    t.moe.every = moe.every;
+    if (moe.top_k > moe.experts)
+      findings.error("/model/moe/top_k", fmt::format("{} of {} experts", moe.top_k, moe.experts),
+                     fmt::format("the most is {}", moe.experts));
+    if (t.biases)
+      findings.error("/model/biases", "experts have no biases", "write \"biases\": false");
+  }
+  if (t.latent.used() && t.biases)
+    findings.error("/model/biases", "latent attention has no biases", "write \"biases\": false");
+  return t;
+}
+
+Network assemble_built(const std::string& name, const ModelSection& section, Findings& findings) {
+  std::int64_t height = kUsualImage, width = kUsualImage;
+  const std::vector<std::int64_t>& size = section.input.image_size;
+  if (size.size() == 3) {
+    if (size[0] != 3)
+      findings.error("/model/input/image_size",
+                     fmt::format("{} reads images of 3 channels, got {}", name, size[0]));
+    height = size[1];
+    width = size[2];
+  }
+  if (height < kSmallestImage || width < kSmallestImage) {
+    findings.error("/model/input/image_size",
+                   fmt::format("{} needs at least {}x{} pixels, got {}x{}", name, kSmallestImage,
+                               kSmallestImage, height, width));
+    height = width = kUsualImage;
+  }
+  for (const NetworkBuilder& builder : kNetworkBuilders) {
+    if (builder.name == name) return builder.build(height, width);
+  }
+  TRAINYARD_CHECK(false, "no builder of that name: {}", name);
+  return {};
+}
+
+}  // namespace
+
+Network assemble_network(const ModelSection& section, const std::string& name, Findings& findings) {
+  return section.built ? assemble_built(name, section, findings)
+                       : assemble_transformer(section, findings);
+}
+
+}  // namespace trainyard

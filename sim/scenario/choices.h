@@ -1,0 +1,24 @@
+// Words that several tables of the scenario offer.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "models/kernel.h"
+#include "sim/json/schema.h"
+
+namespace trainyard {
+
+inline constexpr std::array<json::Choice<Dtype>, 3> kGradientDtypes = {
+    {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}}};
+
+// A choice that may be absent.
+template <class E, class List>
+void maybe_choice(json::Fields& f, std::string_view key, std::optional<E>& value, const List& list,
+                  E otherwise, std::string_view about) {
+  E given = value.value_or(otherwise);
+  if (f.choice(key, given, list, json::optional, about)) value = given;
+}
+
+}  // namespace trainyard
