@@ -6,9 +6,12 @@
 
 namespace trainyard {
 
-// Queries, keys and values of latent attention, from the normalised hidden states.
-void latent_projections_forward(WorkList& list, const TransformerSlice& slice);
-void latent_projections_backward(WorkList& list, const TransformerSlice& slice);
+// Queries, keys and values of latent attention, from the normalised hidden states: to the narrow
+// states, and from them.
+void latent_compression_forward(WorkList& list, const TransformerSlice& slice);
+void latent_compression_backward(WorkList& list, const TransformerSlice& slice);
+void latent_expansion_forward(WorkList& list, const TransformerSlice& slice);
+void latent_expansion_backward(WorkList& list, const TransformerSlice& slice);
 std::int64_t latent_kept_per_token(const LatentAttention& latent);
 std::int64_t latent_parameters(const Transformer& network, int tensor);
 double latent_products(const Transformer& network);

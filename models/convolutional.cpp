@@ -232,10 +232,12 @@ LayerWork unit_work(const Graph& graph, int first, int last, bool recompute) {
 
   const Graph::UnitMemory memory = graph.memory(first, last);
   work.output = memory.output;
-  work.activations = memory.input + memory.rest;
-  if (recompute) {
-    work.activations = memory.input;
-    work.workspace = memory.rest;
+  work.kept.add(Module::layer_input, memory.input);
+  if (!recompute) {
+    work.kept.add(Module::features, memory.rest);
+  } else {
+    work.restored = memory.rest;
+    work.restored_for_weights = true;
     work.recompute = recomputed(work.forward);
     work.recompute_model_flops = work.forward_model_flops;
   }
@@ -273,6 +275,17 @@ NetworkWork convolutional_work(const Convolutional& network, const Execution& ex
     first = last;
   }
   TRAINYARD_CHECK(first == graph.size(), "units of {} are not contiguous", network.name);
+  if (execution.recompute_layers.method == RecomputeLayers::Method::all) return work;
+  first = 0;
+  for (int unit = 0; unit < units; ++unit) {
+    int last = first;
+    while (last < graph.size() && graph.node(last).unit == unit)
+      ++last;
+    work.plain.push_back(units + unit);
+    work.kinds.push_back(unit_work(graph, first, last, false));
+    work.kinds.back().name = network.unit_names[static_cast<std::size_t>(unit)];
+    first = last;
+  }
   return work;
 }
 

@@ -34,8 +34,12 @@ class Script {
   void travel(const std::string& what, bool away);
   void sort(const std::string& name, bool one_to_many);
   void arrange(const std::string& name);
-  void products();
-  void product_gradients();
+  void fc1();
+  void fc1_gradient();
+  void activation();
+  void activation_gradient();
+  void fc2();
+  void fc2_gradient();
 
  private:
   Bytes rows(std::int64_t count, std::int64_t width) const { return count * width * s_.element(); }
@@ -101,62 +105,82 @@ void Script::travel(const std::string& what, bool away) {
   if (!away) across();
 }
 
-void Script::products() {
-  const std::int64_t width = s_.expert_fc1_width();
-  list_.expert_kernel("experts fc1", grouped(width, s_.hidden));
-  list_.expert_kernel("experts activation",
-                      MemoryBound{MemoryOp::activation, rows(s_.expert_rows(), width),
-                                  rows(s_.expert_rows(), s_.expert_ffn)});
+void Script::fc1() {
+  list_.expert_kernel("experts fc1", grouped(s_.expert_fc1_width(), s_.hidden));
+}
+
+void Script::activation() {
+  list_.expert_kernel(
+      "experts activation",
+      MemoryBound{MemoryOp::activation, rows(s_.expert_rows(), s_.expert_fc1_width()),
+                  rows(s_.expert_rows(), s_.expert_ffn)});
+}
+
+void Script::fc2() {
   list_.expert_kernel("experts fc2", grouped(s_.hidden, s_.expert_ffn));
 }
 
-void Script::product_gradients() {
-  const std::int64_t width = s_.expert_fc1_width();
+void Script::fc2_gradient() {
   list_.expert_kernel("experts fc2 input gradient", grouped(s_.expert_ffn, s_.hidden));
   list_.expert_kernel("experts fc2 weight gradient", grouped_weights(s_.hidden, s_.expert_ffn),
                       true);
-  const Bytes input = rows(s_.expert_rows(), width);
+}
+
+void Script::activation_gradient() {
+  const Bytes input = rows(s_.expert_rows(), s_.expert_fc1_width());
   list_.expert_kernel(
       "experts activation backward",
       MemoryBound{MemoryOp::activation, rows(s_.expert_rows(), s_.expert_ffn) + input, input});
+}
+
+void Script::fc1_gradient() {
+  const std::int64_t width = s_.expert_fc1_width();
   list_.expert_kernel("experts fc1 input gradient", grouped(s_.hidden, width));
   list_.expert_kernel("experts fc1 weight gradient", grouped_weights(width, s_.hidden), true);
 }
 
 }  // namespace
 
-void experts_forward(WorkList& list, const TransformerSlice& s) {
-  Script script(list, s);
-  script.route();
-  script.sort("dispatch sort", true);
-  script.travel("dispatch", true);
-  script.arrange("dispatch by expert");
-  script.products();
-  script.arrange("combine by sender");
-  script.travel("combine", false);
-  script.sort("combine sum", false);
-}
-
-void experts_backward(WorkList& list, const TransformerSlice& s) {
-  Script script(list, s);
-  script.sort("combine sum backward", true);
-  script.travel("combine gradient", true);
-  script.arrange("combine gradient by expert");
-  script.product_gradients();
-  script.arrange("dispatch gradient by sender");
-  script.travel("dispatch gradient", false);
-  script.sort("dispatch sort backward", false);
-  script.route_gradient();
-}
-
-// Rows at the experts: input of fc1, input and output of the activation; at home: the experts'
-// outputs, which the gradient of their weights in the sum needs, and fp32 weights of all experts.
-Bytes experts_activations(const TransformerSlice& s) {
-  const std::int64_t at_experts =
-      s.expert_rows() * (s.hidden + s.expert_fc1_width() + s.expert_ffn);
-  const std::int64_t at_home = s.routed_rows * s.hidden;
-  return (at_experts + at_home) * s.element() +
-         s.shard_tokens * s.moe.experts * size_of(Dtype::fp32);
+void add_experts(LayerScript& script, const TransformerSlice& slice) {
+  const auto add = [&](PieceKind kind, auto forward, auto backward) {
+    add_piece(
+        script, kind, slice,
+        [&](WorkList& list, const TransformerSlice& s) { forward(Script(list, s)); },
+        [&](WorkList& list, const TransformerSlice& s) { backward(Script(list, s)); });
+  };
+  add(
+      PieceKind::router, [](Script s) { s.route(); }, [](Script s) { s.route_gradient(); });
+  add(
+      PieceKind::dispatch,
+      [](Script s) {
+        s.sort("dispatch sort", true);
+        s.travel("dispatch", true);
+        s.arrange("dispatch by expert");
+      },
+      [](Script s) {
+        s.arrange("dispatch gradient by sender");
+        s.travel("dispatch gradient", false);
+        s.sort("dispatch sort backward", false);
+      });
+  add(
+      PieceKind::experts_fc1, [](Script s) { s.fc1(); }, [](Script s) { s.fc1_gradient(); });
+  add(
+      PieceKind::experts_activation, [](Script s) { s.activation(); },
+      [](Script s) { s.activation_gradient(); });
+  add(
+      PieceKind::experts_fc2, [](Script s) { s.fc2(); }, [](Script s) { s.fc2_gradient(); });
+  add(
+      PieceKind::combine,
+      [](Script s) {
+        s.arrange("combine by sender");
+        s.travel("combine", false);
+        s.sort("combine sum", false);
+      },
+      [](Script s) {
+        s.sort("combine sum backward", true);
+        s.travel("combine gradient", true);
+        s.arrange("combine gradient by expert");
+      });
 }
 
 std::int64_t routed_parameters(const Transformer& network, int expert, int expert_tensor) {

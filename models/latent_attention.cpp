@@ -27,7 +27,7 @@ void norm(WorkList& list, const TransformerSlice& s, std::string name, std::int6
 
 }  // namespace
 
-void latent_projections_forward(WorkList& list, const TransformerSlice& s) {
+void latent_compression_forward(WorkList& list, const TransformerSlice& s) {
   const LatentAttention& l = s.latent;
   if (l.query_rank > 0) {
     list.kernel("query compression", Gemm{s.shard_tokens, l.query_rank, s.hidden, 1, s.gemm});
@@ -41,34 +41,48 @@ void latent_projections_forward(WorkList& list, const TransformerSlice& s) {
                compressed_bytes(s, s.tokens));
     list.wait();
   }
+}
+
+void latent_expansion_forward(WorkList& list, const TransformerSlice& s) {
+  const LatentAttention& l = s.latent;
   list.kernel("query expansion", Gemm{s.tokens, s.heads * l.query_key_size(),
                                       l.query_rank > 0 ? l.query_rank : s.hidden, 1, s.gemm});
   list.kernel("key and value expansion",
               Gemm{s.tokens, s.heads * (l.nope_size + l.value_size), l.key_value_rank, 1, s.gemm});
 }
 
-void latent_projections_backward(WorkList& list, const TransformerSlice& s) {
+namespace {
+
+void gradients(WorkList& list, const TransformerSlice& s, const std::string& name,
+               std::int64_t tokens, std::int64_t columns, std::int64_t rows) {
+  list.kernel(name + " input gradient", Gemm{tokens, rows, columns, 1, s.gemm});
+  list.weight_gradient(name + " weight gradient", Gemm{columns, rows, tokens, 1, s.gemm});
+}
+
+}  // namespace
+
+void latent_expansion_backward(WorkList& list, const TransformerSlice& s) {
   const LatentAttention& l = s.latent;
   const std::int64_t query_input = l.query_rank > 0 ? l.query_rank : s.hidden;
-  const auto both = [&](const std::string& name, std::int64_t tokens, std::int64_t columns,
-                        std::int64_t rows) {
-    list.kernel(name + " input gradient", Gemm{tokens, rows, columns, 1, s.gemm});
-    list.weight_gradient(name + " weight gradient", Gemm{columns, rows, tokens, 1, s.gemm});
-  };
-  both("query expansion", s.tokens, s.heads * l.query_key_size(), query_input);
-  both("key and value expansion", s.tokens, s.heads * (l.nope_size + l.value_size),
-       l.key_value_rank);
+  gradients(list, s, "query expansion", s.tokens, s.heads * l.query_key_size(), query_input);
+  gradients(list, s, "key and value expansion", s.tokens, s.heads * (l.nope_size + l.value_size),
+            l.key_value_rank);
   if (s.tensor_parallel) {
     list.start("compressed states gradient",
                s.sequence_parallel ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
                compressed_bytes(s, s.tokens));
     list.wait();
   }
+}
+
+void latent_compression_backward(WorkList& list, const TransformerSlice& s) {
+  const LatentAttention& l = s.latent;
   norm(list, s, "key and value norm backward", l.key_value_rank, true);
-  both("key and value compression", s.shard_tokens, l.key_value_rank + l.rope_size, s.hidden);
+  gradients(list, s, "key and value compression", s.shard_tokens, l.key_value_rank + l.rope_size,
+            s.hidden);
   if (l.query_rank == 0) return;
   norm(list, s, "query norm backward", l.query_rank, true);
-  both("query compression", s.shard_tokens, l.query_rank, s.hidden);
+  gradients(list, s, "query compression", s.shard_tokens, l.query_rank, s.hidden);
 }
 
 // Both compressed states before and after their norms.

@@ -7,14 +7,13 @@
 #include <variant>
 #include <vector>
 
+#include "models/activations.h"
 #include "models/kernel.h"
+#include "models/recompute.h"
 #include "sim/base/collective_kind.h"
 #include "sim/base/units.h"
 
 namespace trainyard {
-
-enum class Recompute : std::uint8_t { none, selective, full };
-std::string_view name(Recompute recompute);  // "none", "selective", "full"
 
 // When a tensor-parallel collective of the backward pass is waited for.
 //   none:            at once (every collective is exposed).
@@ -53,6 +52,8 @@ struct Execution {
   double capacity = 0;    // capacity factor of an expert; 0: no token is dropped
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
+  RecomputeModules recompute_modules;  // of Recompute::modules
+  RecomputeLayers recompute_layers;
   bool fused_attention = false;
   TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
   Dtype compute = Dtype::bf16;
@@ -87,9 +88,8 @@ using WorkItem = std::variant<NamedKernel, GroupCollective, GroupWait>;
 struct LayerWork {
   std::string name;  // "embedding", "transformer layer", "logits and loss", "conv2_1"
   std::vector<WorkItem> forward;
-  // Run again just before `backward`; empty without full recomputation. What selective
-  // recomputation runs again stands inside `backward`, where it is needed, with "recompute " before
-  // its names.
+  // Run again just before `backward`, for the layer as a whole. What recomputation of single
+  // modules runs again stands inside `backward`, where it is needed. Names begin with "recompute ".
   std::vector<WorkItem> recompute;
   std::vector<WorkItem> backward;
   std::int64_t parameters = 0;  // held by one tensor-parallel rank; without routed experts
@@ -101,9 +101,14 @@ struct LayerWork {
   std::int64_t tied_parameters = 0;
 
   // Kept on one rank from forward to backward, recomputation taken into account.
-  Bytes activations;
-  // Live on one rank only during this layer's backward: what recomputation restores.
-  Bytes workspace;
+  Activations kept;
+  // What recomputation brings back, the most at a time.
+  Bytes restored;
+  bool restored_for_weights = false;  // weight gradients need some of that
+  // Live only while the layer's backward pass runs: gradients beside the kept activations.
+  Bytes transient;
+  Bytes activations() const { return kept.total(); }
+  Bytes workspace() const { return restored + transient; }
   // The tensor handed to the next layer, whole (before any split over the group); 0 for the last.
   Bytes output;
 

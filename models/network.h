@@ -105,6 +105,8 @@ struct NetworkWork {
   std::vector<LayerWork> kinds;
   std::vector<int> chain;
   std::vector<bool> divisible;
+  // By kind: the same layer where nothing is recomputed; empty if all layers are alike in that.
+  std::vector<int> plain;
 };
 
 // Requires: check_execution finds no problem. Builds each distinct layer once.

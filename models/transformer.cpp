@@ -68,7 +68,7 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
   LayerWork work;
   work.name = "embedding";
   work.parameters = embedding_parameters(network, execution.tensor, execution.sequence_length);
-  work.activations = s.dropout ? mask : Bytes(0);
+  if (s.dropout) work.kept.add(Module::embedding, mask);
   work.output = states;
   if (s.fusion != Fusion::by_hand) {
     WorkList forward, backward;
@@ -76,7 +76,7 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
     pytorch_embedding_backward(backward, s, network.tied_embeddings);
     work.forward = forward.take();
     work.backward = backward.take();
-    if (network.tied_embeddings) work.workspace = s.vocabulary * s.hidden * s.element();
+    if (network.tied_embeddings) work.transient = s.vocabulary * s.hidden * s.element();
     return work;
   }
 
@@ -151,9 +151,10 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   const std::int64_t matrix = output_matrix_parameters(network, execution.tensor);
   work.parameters = matrix + norm_parameters(network);
   work.tied_parameters = network.tied_embeddings ? matrix : 0;
-  work.activations =
-      2 * s.shard_tokens * s.hidden * s.element() + (by_hand ? logits : pytorch_logits_kept(s));
-  if (!by_hand) work.workspace = pytorch_logits_transient(s);
+  const Bytes states = s.shard_tokens * s.hidden * s.element();
+  work.kept.add(Module::layer_input, states);
+  work.kept.add(Module::logits, states + (by_hand ? logits : pytorch_logits_kept(s)));
+  if (!by_hand) work.transient = pytorch_logits_transient(s);
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *
                                    static_cast<double>(network.vocabulary * s.hidden));
   return work;
@@ -175,6 +176,16 @@ NetworkWork transformer_work(const Transformer& network, const Execution& execut
   work.divisible.assign(layers + 2, true);
   work.divisible.front() = false;
   work.divisible.back() = false;
+  if (execution.recompute_layers.method == RecomputeLayers::Method::all) return work;
+  Execution plain = execution;
+  plain.recompute = Recompute::none;
+  plain.recompute_modules = {};
+  work.plain = {0, static_cast<int>(work.kinds.size()), 2};
+  work.kinds.push_back(transformer_layer(network, plain));
+  if (network.moe.experts > 0) {
+    work.plain.push_back(static_cast<int>(work.kinds.size()));
+    work.kinds.push_back(transformer_layer(network, plain, true));
+  }
   return work;
 }
 

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "models/layer_script.h"
 #include "models/network.h"
 #include "models/work_list.h"
 
@@ -82,8 +83,7 @@ void norm_forward(WorkList& list, const TransformerSlice& slice, std::string nam
 void norm_backward(WorkList& list, const TransformerSlice& slice, std::string name);
 
 // The same as PyTorch runs it, without Megatron-LM's fused kernels: a layer, and the two ends.
-std::vector<WorkItem> pytorch_layer_forward(const TransformerSlice& slice);
-std::vector<WorkItem> pytorch_layer_backward(const TransformerSlice& slice, bool recompute_core);
+void add_pytorch(LayerScript& script, const TransformerSlice& slice);
 void pytorch_embedding_forward(WorkList& list, const TransformerSlice& slice);
 void pytorch_embedding_backward(WorkList& list, const TransformerSlice& slice, bool tied);
 void pytorch_logits_forward(WorkList& list, const TransformerSlice& slice);
@@ -101,13 +101,11 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
 LayerWork embedding_layer(const Transformer& network, const Execution& execution);
 LayerWork logits_layer(const Transformer& network, const Execution& execution);
 
-// What one layer keeps for its backward pass when nothing is recomputed.
-struct LayerActivations {
-  Bytes scores;  // s x s per head, which selective recomputation does not keep
-  Bytes rest;
-};
-
-LayerActivations layer_activations(const TransformerSlice& slice, bool mixture = false);
+// Its pieces, tensors included.
+LayerScript transformer_script(const Transformer& network, const Execution& execution,
+                               bool mixture = false);
+// What the backward pass needs of the forward pass, written to the pieces.
+void save_tensors(LayerScript& script, const TransformerSlice& slice);
 
 // Trainable parameters on one of `tensor` ranks, without those of routed experts.
 std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture = false);

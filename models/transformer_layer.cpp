@@ -4,6 +4,7 @@
 // them; biases are part of the matrix multiplications or of the kernel that follows.
 #include "models/attention_script.h"
 #include "models/experts.h"
+#include "models/layer_script.h"
 #include "models/transformer.h"
 
 namespace trainyard {
@@ -39,9 +40,7 @@ void rope(WorkList& list, const TransformerSlice& s, std::string name) {
   memory_bound(list, std::move(name), MemoryOp::rope, rotated, rotated);
 }
 
-// What selective recomputation runs again.
-std::vector<WorkItem> attention_core(const TransformerSlice& s) {
-  WorkList list;
+void attention_core(WorkList& list, const TransformerSlice& s) {
   const Bytes scores = score_elements(s) * s.element();
   list.kernel("attention scores", scores_gemm(s));
   memory_bound(list, "softmax", MemoryOp::softmax, scores, scores);
@@ -50,37 +49,34 @@ std::vector<WorkItem> attention_core(const TransformerSlice& s) {
                  scores + Bytes(score_elements(s)));
   }
   list.kernel("attention context", context_gemm(s));
-  return list.take();
 }
 
-void attention_forward(WorkList& list, const TransformerSlice& s) {
+void heads_forward(WorkList& list, const TransformerSlice& s) {
   rope(list, s, "rope");
-  if (s.fused_attention) {
-    fused_attention_forward(list, s);
-    return;
-  }
-  transpose(list, s, "attention transpose");
-  list.append(attention_core(s));
+  if (!s.fused_attention) transpose(list, s, "attention transpose");
 }
 
-void attention_backward(WorkList& list, const TransformerSlice& s, bool recompute_core) {
-  if (s.fused_attention) {
-    fused_attention_backward(list, s);
-  } else {
-    if (recompute_core) list.append(recomputed(attention_core(s)));
-    const Bytes scores = score_elements(s) * s.element();
-    list.kernel("attention probability gradient", scores_gemm(s));
-    list.kernel("attention value gradient", context_gemm(s));
-    if (s.dropout) {
-      memory_bound(list, "attention dropout backward", MemoryOp::dropout,
-                   scores + Bytes(score_elements(s)), scores);
-    }
-    memory_bound(list, "softmax backward", MemoryOp::softmax, 2 * scores, scores);
-    list.kernel("attention query gradient", context_gemm(s));
-    list.kernel("attention key gradient", context_gemm(s));
-    transpose(list, s, "attention transpose backward");
-  }
+void heads_backward(WorkList& list, const TransformerSlice& s) {
+  if (!s.fused_attention) transpose(list, s, "attention transpose backward");
   rope(list, s, "rope backward");
+}
+
+void core_forward(WorkList& list, const TransformerSlice& s) {
+  s.fused_attention ? fused_attention_forward(list, s) : attention_core(list, s);
+}
+
+void core_backward(WorkList& list, const TransformerSlice& s) {
+  if (s.fused_attention) return fused_attention_backward(list, s);
+  const Bytes scores = score_elements(s) * s.element();
+  list.kernel("attention probability gradient", scores_gemm(s));
+  list.kernel("attention value gradient", context_gemm(s));
+  if (s.dropout) {
+    memory_bound(list, "attention dropout backward", MemoryOp::dropout,
+                 scores + Bytes(score_elements(s)), scores);
+  }
+  memory_bound(list, "softmax backward", MemoryOp::softmax, 2 * scores, scores);
+  list.kernel("attention query gradient", context_gemm(s));
+  list.kernel("attention key gradient", context_gemm(s));
 }
 
 void activation_forward(WorkList& list, const TransformerSlice& s) {
@@ -120,18 +116,42 @@ void row_backward(WorkList& list, const TransformerSlice& s, const std::string& 
 }
 
 // A feed-forward layer of this slice, from the normalised hidden states.
-void feed_forward_forward(WorkList& list, const TransformerSlice& s) {
+void fc1_forward(WorkList& list, const TransformerSlice& s) {
   gather_tokens(list, s, "fc1 all-gather");
   list.kernel("fc1", Gemm{s.tokens, s.fc1_width, s.hidden, 1, s.gemm});
-  activation_forward(list, s);
+}
+
+void fc1_backward(WorkList& list, const TransformerSlice& s) {
+  column_backward(list, s, "fc1", s.fc1_width);
+}
+
+void fc2_forward(WorkList& list, const TransformerSlice& s) {
   list.kernel("fc2", Gemm{s.tokens, s.hidden, s.ffn, 1, s.gemm});
   reduce_partial_sums(list, s, "fc2");
 }
 
-void feed_forward_backward(WorkList& list, const TransformerSlice& s) {
+void fc2_backward(WorkList& list, const TransformerSlice& s) {
   row_backward(list, s, "fc2", s.ffn);
-  activation_backward(list, s);
-  column_backward(list, s, "fc1", s.fc1_width);
+}
+
+void proj_forward(WorkList& list, const TransformerSlice& s) {
+  list.kernel("proj", Gemm{s.tokens, s.hidden, s.attention_width, 1, s.gemm});
+  reduce_partial_sums(list, s, "proj");
+}
+
+void proj_backward(WorkList& list, const TransformerSlice& s) {
+  row_backward(list, s, "proj", s.attention_width);
+}
+
+void qkv_forward(WorkList& list, const TransformerSlice& s) {
+  if (s.latent.used()) return latent_expansion_forward(list, s);
+  gather_tokens(list, s, "qkv all-gather");
+  list.kernel("qkv", Gemm{s.tokens, s.qkv_width, s.hidden, 1, s.gemm});
+}
+
+void qkv_backward(WorkList& list, const TransformerSlice& s) {
+  if (s.latent.used()) return latent_expansion_backward(list, s);
+  column_backward(list, s, "qkv", s.qkv_width);
 }
 
 // The shared experts: a feed-forward layer of another width.
@@ -142,64 +162,74 @@ TransformerSlice shared_experts(const TransformerSlice& s) {
   return shared;
 }
 
-Bytes shard_states(const TransformerSlice& s) {
-  return s.shard_tokens * s.hidden * s.element();
+void shared_sum(WorkList& list, const TransformerSlice& s, std::string name) {
+  const Bytes states = s.shard_tokens * s.hidden * s.element();
+  memory_bound(list, std::move(name), MemoryOp::elementwise, 2 * states, states);
 }
 
-void mixture_forward(WorkList& list, const TransformerSlice& s) {
-  experts_forward(list, s);
+void add_dense(LayerScript& script, const TransformerSlice& s, bool shared) {
+  using P = PieceKind;
+  add_piece(script, shared ? P::shared_fc1 : P::fc1, s, fc1_forward, fc1_backward);
+  add_piece(script, shared ? P::shared_activation : P::activation, s, activation_forward,
+            activation_backward);
+  add_piece(script, shared ? P::shared_fc2 : P::fc2, s, fc2_forward, fc2_backward);
+}
+
+void add_mixture(LayerScript& script, const TransformerSlice& s) {
+  add_experts(script, s);
   if (s.shared_ffn == 0) return;
-  feed_forward_forward(list, shared_experts(s));
-  memory_bound(list, "shared and routed sum", MemoryOp::elementwise, 2 * shard_states(s),
-               shard_states(s));
+  add_dense(script, shared_experts(s), true);
+  add_piece(
+      script, PieceKind::shared_sum, s,
+      [](WorkList& list, const TransformerSlice& own) {
+        shared_sum(list, own, "shared and routed sum");
+      },
+      [](WorkList& list, const TransformerSlice& own) {
+        shared_sum(list, own, "shared and routed gradient sum");
+      });
 }
 
-void mixture_backward(WorkList& list, const TransformerSlice& s) {
-  experts_backward(list, s);
-  if (s.shared_ffn == 0) return;
-  feed_forward_backward(list, shared_experts(s));
-  memory_bound(list, "shared and routed gradient sum", MemoryOp::elementwise, 2 * shard_states(s),
-               shard_states(s));
+// Backward, routed experts come first, then shared ones, then the sum of both gradients.
+void order_mixture(LayerScript& script) {
+  const auto at = [&](PieceKind kind) {
+    std::size_t i = 0;
+    while (i < script.pieces.size() && script.pieces[i].kind != kind)
+      ++i;
+    return i;
+  };
+  if (at(PieceKind::shared_sum) == script.pieces.size()) return;
+  const auto down = [&](std::size_t from, std::size_t to) {
+    for (std::size_t i = from + 1; i-- > to;)
+      script.backward_order.push_back(i);
+  };
+  down(script.pieces.size() - 1, at(PieceKind::residual_2));
+  down(at(PieceKind::combine), at(PieceKind::router));
+  down(at(PieceKind::shared_fc2), at(PieceKind::shared_fc1));
+  script.backward_order.push_back(at(PieceKind::shared_sum));
+  down(at(PieceKind::norm_2), 0);
 }
 
-void projections_forward(WorkList& list, const TransformerSlice& s) {
-  if (s.latent.used()) return latent_projections_forward(list, s);
-  gather_tokens(list, s, "qkv all-gather");
-  list.kernel("qkv", Gemm{s.tokens, s.qkv_width, s.hidden, 1, s.gemm});
-}
-
-void projections_backward(WorkList& list, const TransformerSlice& s) {
-  if (s.latent.used()) return latent_projections_backward(list, s);
-  column_backward(list, s, "qkv", s.qkv_width);
-}
-
-std::vector<WorkItem> forward_items(const TransformerSlice& s, bool mixture) {
-  WorkList list;
-  norm_forward(list, s, "norm 1");
-  projections_forward(list, s);
-  attention_forward(list, s);
-  list.kernel("proj", Gemm{s.tokens, s.hidden, s.attention_width, 1, s.gemm});
-  reduce_partial_sums(list, s, "proj");
-  residual_forward(list, s, "residual 1");
-
-  norm_forward(list, s, "norm 2");
-  mixture ? mixture_forward(list, s) : feed_forward_forward(list, s);
-  residual_forward(list, s, "residual 2");
-  return list.take();
-}
-
-std::vector<WorkItem> backward_items(const TransformerSlice& s, bool mixture, bool recompute_core) {
-  WorkList list;
-  residual_backward(list, s, "residual 2 backward");
-  mixture ? mixture_backward(list, s) : feed_forward_backward(list, s);
-  norm_backward(list, s, "norm 2 backward");
-
-  residual_backward(list, s, "residual 1 backward");
-  row_backward(list, s, "proj", s.attention_width);
-  attention_backward(list, s, recompute_core);
-  projections_backward(list, s);
-  norm_backward(list, s, "norm 1 backward");
-  return list.take();
+void add_by_hand(LayerScript& script, const TransformerSlice& s, bool mixture) {
+  using P = PieceKind;
+  const auto named = [](auto work, const char* name) {
+    return [=](WorkList& list, const TransformerSlice& own) { work(list, own, name); };
+  };
+  add_piece(script, P::norm_1, s, named(norm_forward, "norm 1"),
+            named(norm_backward, "norm 1 backward"));
+  if (s.latent.used())
+    add_piece(script, P::compress, s, latent_compression_forward, latent_compression_backward);
+  add_piece(script, P::qkv, s, qkv_forward, qkv_backward);
+  add_piece(script, P::heads, s, heads_forward, heads_backward);
+  add_piece(script, P::core, s, core_forward, core_backward);
+  add_piece(script, P::proj, s, proj_forward, proj_backward);
+  add_piece(script, P::residual_1, s, named(residual_forward, "residual 1"),
+            named(residual_backward, "residual 1 backward"));
+  add_piece(script, P::norm_2, s, named(norm_forward, "norm 2"),
+            named(norm_backward, "norm 2 backward"));
+  mixture ? add_mixture(script, s) : add_dense(script, s, false);
+  add_piece(script, P::residual_2, s, named(residual_forward, "residual 2"),
+            named(residual_backward, "residual 2 backward"));
+  if (mixture) order_mixture(script);
 }
 
 // The scores of all heads and tokens, twice: Q K^T and P V, no part left out for the causal mask.
@@ -222,38 +252,32 @@ double linear_flops(const TransformerSlice& s, const Transformer& network, int t
 
 }  // namespace
 
+LayerScript transformer_script(const Transformer& network, const Execution& execution,
+                               bool mixture) {
+  const TransformerSlice s = slice(network, execution);
+  LayerScript script;
+  script.ranks = static_cast<double>(execution.tensor) * execution.context;
+  script.eager = s.fusion == Fusion::eager;
+  script.attention = Flops(attention_flops(s, execution.tensor));
+  script.model_flops = Flops(linear_flops(s, network, execution.tensor, mixture) +
+                             attention_flops(s, execution.tensor));
+  s.fusion == Fusion::by_hand ? add_by_hand(script, s, mixture) : add_pytorch(script, s);
+  save_tensors(script, s);
+  return script;
+}
+
 LayerWork transformer_layer(const Transformer& network, const Execution& execution, bool mixture) {
   const TransformerSlice s = slice(network, execution);
-  const bool selective = execution.recompute == Recompute::selective && !s.fused_attention;
-  const LayerActivations kept = layer_activations(s, mixture);
-  const double attention = attention_flops(s, execution.tensor);
-
   LayerWork work;
   work.name = mixture ? "layer of experts" : "transformer layer";
-  const bool by_hand = s.fusion == Fusion::by_hand;
-  work.forward = by_hand ? forward_items(s, mixture) : pytorch_layer_forward(s);
-  work.backward =
-      by_hand ? backward_items(s, mixture, selective) : pytorch_layer_backward(s, selective);
+  play(transformer_script(network, execution, mixture), execution.recompute,
+       execution.recompute_modules, work);
   work.parameters = layer_parameters(network, execution.tensor, mixture);
   if (mixture) {
     work.expert_parameters = routed_parameters(network, execution.expert, execution.expert_tensor);
   }
   work.output = s.hidden_states();
-  work.forward_model_flops = Flops(linear_flops(s, network, execution.tensor, mixture) + attention);
-  work.activations = kept.rest + kept.scores;
-  if (selective) {
-    work.activations = kept.rest;
-    work.workspace = kept.scores;
-    work.recompute_model_flops = Flops(attention);
-  }
-  if (execution.recompute == Recompute::full) {
-    // The layer's input, whole on every rank unless sequence parallelism has split it already.
-    work.activations = s.shard_tokens * s.hidden * s.element();
-    work.workspace = kept.rest + kept.scores - work.activations;
-    work.recompute = recomputed(work.forward);
-    work.recompute_model_flops = work.forward_model_flops;
-  }
-  if (!by_hand) work.workspace = work.workspace + pytorch_layer_transient(s);
+  if (s.fusion != Fusion::by_hand) work.transient = pytorch_layer_transient(s);
   return work;
 }
 

@@ -9,10 +9,13 @@
 //
 // Source: Korthikanti et al. 2022, equations 1 to 6; Narayanan et al., Efficient Large-Scale
 // Language Model Training on GPU Clusters Using Megatron-LM, SC 2021, equation 2.
+#include <array>
 #include <cmath>
+#include <optional>
 
 #include "models/attention_script.h"
 #include "models/experts.h"
+#include "models/layer_script.h"
 #include "models/transformer.h"
 
 namespace trainyard {
@@ -20,18 +23,6 @@ namespace {
 
 std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
-}
-
-// Tensors of f/t columns: what the activation function needs backward and the input of fc2. The
-// gradient of ReLU needs only the sign of its output, which fc2 keeps anyway.
-std::int64_t kept_ffn_tensors(FeedForward feed_forward) {
-  switch (feed_forward) {
-    case FeedForward::relu: return 1;
-    case FeedForward::gelu: return 2;
-    case FeedForward::swiglu:
-    case FeedForward::geglu: return 3;
-  }
-  return 0;
 }
 
 }  // namespace
@@ -101,30 +92,131 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
 //   unfused: softmax output                 m s a / t d
 //            its mask and dropped-out copy  m s a / t (1 + d)   with dropout
 //   fused:   softmax statistics             m a / t 4
+//   mixture: router's scores                q E 4
+//            rows at the experts            r h d, r f1 d, r f d: inputs of fc1, activation, fc2
+//            experts' outputs               q k h d, for the gradient of their weights in the sum
+//            shared experts                 as a feed-forward layer of their width
 // Statistics of the norms (8 bytes per token) are left out, as in the source.
-LayerActivations layer_activations(const TransformerSlice& s, bool mixture) {
-  const std::int64_t outside = s.shard_tokens * s.hidden;
-  // Eager gates keep the activated half beside both halves and their product; fused ones compute
-  // it again.
-  const bool eager_gate = s.fusion == Fusion::eager && s.fc1_width != s.ffn;
-  const std::int64_t ffn_tensors = kept_ffn_tensors(s.feed_forward) + (eager_gate ? 1 : 0);
-  const std::int64_t dense = mixture ? s.shared_ffn : s.ffn;
-  std::int64_t inside = s.tokens * (s.qkv_width + s.attention_width + ffn_tensors * dense);
-  if (s.latent.used()) inside += s.shard_tokens * latent_kept_per_token(s.latent);
-  LayerActivations result;
-  result.rest = (4 * outside + inside) * s.element();
-  if (mixture) result.rest = result.rest + experts_activations(s);
-  if (s.dropout) result.rest = result.rest + Bytes(2 * outside);
+namespace {
 
-  const std::int64_t rows = s.tokens * s.heads;
-  if (s.fused_attention) {
-    result.rest = result.rest + rows * size_of(Dtype::fp32);
-    return result;
+class Tensors {
+ public:
+  Tensors(LayerScript& script, const TransformerSlice& slice) : script_(script), s_(slice) {}
+
+  void attention();
+  void feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t width, Module module);
+  void experts();
+  void residual(PieceKind kind, std::optional<PieceKind> next_norm);
+  void reductions();
+  Piece* find(PieceKind kind);
+  Bytes outside() const { return s_.shard_tokens * s_.hidden * s_.element(); }
+  void save(PieceKind kind, SavedTensor tensor) {
+    if (tensor.bytes > Bytes(0)) find(kind)->saved.push_back(tensor);
   }
-  const std::int64_t scores = rows * s.sequence_length;
-  result.scores = scores * s.element();
-  if (s.dropout) result.scores = result.scores + scores * (s.element() + Bytes(1));
-  return result;
+
+ private:
+  Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
+
+  LayerScript& script_;
+  const TransformerSlice& s_;
+};
+
+Piece* Tensors::find(PieceKind kind) {
+  for (Piece& piece : script_.pieces)
+    if (piece.kind == kind) return &piece;
+  return nullptr;
+}
+
+void Tensors::attention() {
+  using P = PieceKind;
+  const P reads_norm = s_.latent.used() ? P::compress : P::qkv;
+  save(P::norm_1, {Module::attention, outside(), reads_norm, true});
+  if (s_.latent.used()) {
+    const Bytes narrow = s_.shard_tokens * latent_kept_per_token(s_.latent) * s_.element();
+    save(P::compress, {Module::attention, narrow, P::qkv, true});
+  }
+  // Where nothing happens between the projection and attention, its output is what attention needs.
+  save(find(P::heads)->forward.empty() ? P::qkv : P::heads,
+       {Module::attention, of(s_.qkv_width), P::core});
+  const std::int64_t rows = s_.tokens * s_.heads;
+  Bytes inner = rows * size_of(Dtype::fp32);
+  if (!s_.fused_attention) {
+    const std::int64_t scores = rows * s_.sequence_length;
+    inner = scores * s_.element();
+    if (s_.dropout) inner = inner + scores * (s_.element() + Bytes(1));
+  }
+  save(P::core, {Module::attention_scores, inner, P::core});
+  save(P::core, {Module::attention, of(s_.attention_width), P::proj, true});
+  if (s_.fused_attention) find(P::core)->fused_output = of(s_.attention_width) + inner;
+  for (const std::int64_t heads : {s_.heads, s_.kv_heads, s_.kv_heads})
+    find(P::qkv)->products.push_back({heads * s_.head_size, of(heads * s_.head_size)});
+  find(P::proj)->products.push_back({s_.hidden, of(s_.hidden)});
+  for (const P kind : {P::qkv, P::core, P::proj})
+    find(kind)->module = Module::attention;
+}
+
+// Eager gates keep the activated half beside both halves and their product; fused ones compute it
+// again. The gradient of ReLU needs only the sign of its output, which fc2 keeps anyway.
+void Tensors::feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t width,
+                           Module module) {
+  const auto [fc1, activation, fc2] = kinds;
+  const bool gated = s_.fc1_width != s_.ffn;
+  const int halves = gated ? 2 : 1;
+  if (s_.feed_forward != FeedForward::relu) save(fc1, {module, of(halves * width), activation});
+  if (gated && s_.fusion == Fusion::eager) save(activation, {module, of(width), activation});
+  save(activation, {module, of(width), fc2, true});
+  for (int half = 0; half < halves; ++half)
+    find(fc1)->products.push_back({width, of(width)});
+  find(fc2)->products.push_back({s_.hidden, of(s_.hidden)});
+  for (const PieceKind kind : kinds)
+    find(kind)->module = module;
+}
+
+void Tensors::experts() {
+  using P = PieceKind;
+  constexpr Module module = Module::experts;
+  const auto rows = [&](std::int64_t width) { return s_.expert_rows() * width * s_.element(); };
+  save(P::router,
+       {module, s_.shard_tokens * s_.moe.experts * size_of(Dtype::fp32), P::combine});
+  save(P::dispatch, {module, rows(s_.hidden), P::experts_fc1, true});
+  save(P::experts_fc1, {module, rows(s_.expert_fc1_width()), P::experts_activation});
+  save(P::experts_activation, {module, rows(s_.expert_ffn), P::experts_fc2, true});
+  save(P::combine, {module, s_.routed_rows * s_.hidden * s_.element(), P::combine});
+}
+
+void Tensors::residual(PieceKind kind, std::optional<PieceKind> next_norm) {
+  if (s_.dropout) save(kind, {Module::dropout_masks, Bytes(s_.shard_tokens * s_.hidden), kind});
+  if (next_norm) save(kind, {Module::norms, outside(), *next_norm});
+}
+
+void Tensors::reductions() {
+  if (!s_.sequence_parallel) return;
+  for (const PieceKind kind : {PieceKind::proj, PieceKind::fc2})
+    if (Piece* piece = find(kind)) piece->scattered = outside();
+}
+
+}  // namespace
+
+void save_tensors(LayerScript& script, const TransformerSlice& s) {
+  using P = PieceKind;
+  Tensors tensors(script, s);
+  script.input = {Module::layer_input, tensors.outside(), P::norm_1};
+  tensors.attention();
+  tensors.residual(P::residual_1, P::norm_2);
+  const bool mixture = tensors.find(P::router) != nullptr;
+  tensors.save(P::norm_2, {mixture ? Module::experts : Module::feed_forward, tensors.outside(),
+                           mixture ? P::combine : P::fc1, true});
+  if (mixture) {
+    tensors.experts();
+    if (s.shared_ffn > 0) {
+      tensors.feed_forward({P::shared_fc1, P::shared_activation, P::shared_fc2}, s.shared_ffn,
+                           Module::experts);
+    }
+  } else {
+    tensors.feed_forward({P::fc1, P::activation, P::fc2}, s.ffn, Module::feed_forward);
+  }
+  tensors.residual(P::residual_2, {});
+  tensors.reductions();
 }
 
 std::int64_t norm_parameters(const Transformer& network) {

@@ -60,9 +60,15 @@ class Script {
   void activation();
   void activation_gradient();
   void rope(const std::string& suffix);
-  void attention();
-  void attention_core();
-  void attention_gradient(bool recompute_core);
+  void heads();
+  void heads_gradient();
+  void core();
+  void core_gradient();
+  void context_copy(const std::string& suffix) {
+    if (s_.fused_attention) return;
+    pass("context copy" + suffix, MemoryOp::elementwise, of(s_.attention_width),
+         of(s_.attention_width));
+  }
   void loss();
   void loss_gradient();
 
@@ -169,7 +175,22 @@ void Script::rope(const std::string& suffix) {
   }
 }
 
-void Script::attention_core() {
+// Batched multiplication wants the heads of a sequence contiguous; grouped keys and values are
+// repeated on the way.
+void Script::heads() {
+  rope("");
+  if (s_.fused_attention) return;
+  for (const char* name : {"query copy", "key copy", "value copy"})
+    pass(name, MemoryOp::elementwise, of(s_.attention_width), of(s_.attention_width));
+}
+
+void Script::heads_gradient() {
+  rope(" backward");
+  pass("qkv gradient concatenation", MemoryOp::elementwise, of(s_.qkv_width), of(s_.qkv_width));
+}
+
+void Script::core() {
+  if (s_.fused_attention) return fused_attention_forward(list_, s_);
   list_.kernel("attention scores", scores_gemm());
   if (eager()) {
     pass("attention scale", MemoryOp::elementwise, scores(), scores());
@@ -182,44 +203,21 @@ void Script::attention_core() {
   list_.kernel("attention context", context_gemm());
 }
 
-void Script::attention() {
-  rope("");
-  if (s_.fused_attention) return fused_attention_forward(list_, s_);
-  // Batched multiplication wants the heads of a sequence contiguous; grouped keys and values are
-  // repeated on the way.
-  for (const char* name : {"query copy", "key copy", "value copy"})
-    pass(name, MemoryOp::elementwise, of(s_.attention_width), of(s_.attention_width));
-  attention_core();
-  pass("context copy", MemoryOp::elementwise, of(s_.attention_width), of(s_.attention_width));
-}
-
-void Script::attention_gradient(bool recompute_core) {
-  if (s_.fused_attention) {
-    fused_attention_backward(list_, s_);
-  } else {
-    if (recompute_core) {
-      WorkList core;
-      Script(core, s_).attention_core();
-      list_.append(recomputed(core.take()));
-    }
-    pass("context copy backward", MemoryOp::elementwise, of(s_.attention_width),
-         of(s_.attention_width));
-    list_.kernel("attention probability gradient", scores_gemm());
-    list_.kernel("attention value gradient", context_gemm());
-    if (eager() && s_.dropout) {
-      pass("attention dropout backward", MemoryOp::dropout, scores() + score_mask(), scores());
-    }
-    pass("softmax backward", MemoryOp::softmax, 2 * scores() + (eager() ? Bytes(0) : score_mask()),
-         scores());
-    if (eager()) {
-      pass("attention mask backward", MemoryOp::elementwise, scores(), scores());
-      pass("attention scale backward", MemoryOp::elementwise, scores(), scores());
-    }
-    list_.kernel("attention query gradient", context_gemm());
-    list_.kernel("attention key gradient", context_gemm());
+void Script::core_gradient() {
+  if (s_.fused_attention) return fused_attention_backward(list_, s_);
+  list_.kernel("attention probability gradient", scores_gemm());
+  list_.kernel("attention value gradient", context_gemm());
+  if (eager() && s_.dropout) {
+    pass("attention dropout backward", MemoryOp::dropout, scores() + score_mask(), scores());
   }
-  rope(" backward");
-  pass("qkv gradient concatenation", MemoryOp::elementwise, of(s_.qkv_width), of(s_.qkv_width));
+  pass("softmax backward", MemoryOp::softmax, 2 * scores() + (eager() ? Bytes(0) : score_mask()),
+       scores());
+  if (eager()) {
+    pass("attention mask backward", MemoryOp::elementwise, scores(), scores());
+    pass("attention scale backward", MemoryOp::elementwise, scores(), scores());
+  }
+  list_.kernel("attention query gradient", context_gemm());
+  list_.kernel("attention key gradient", context_gemm());
 }
 
 void Script::loss() {
@@ -243,44 +241,69 @@ void Script::loss_gradient() {
 
 }  // namespace
 
-std::vector<WorkItem> pytorch_layer_forward(const TransformerSlice& s) {
-  WorkList list;
-  Script script(list, s);
-  script.norm("norm 1", true);
-  gather_tokens(list, s, "qkv all-gather");
-  script.linear("qkv", s.qkv_width, s.hidden);
-  script.attention();
-  script.linear("proj", s.hidden, s.attention_width);
-  reduce_partial_sums(list, s, "proj");
-  script.residual("residual 1");
-
-  script.norm("norm 2", true);
-  gather_tokens(list, s, "fc1 all-gather");
-  script.linear("fc1", s.fc1_width, s.hidden);
-  script.activation();
-  script.linear("fc2", s.hidden, s.ffn);
-  reduce_partial_sums(list, s, "fc2");
-  script.residual("residual 2");
-  return list.take();
-}
-
-std::vector<WorkItem> pytorch_layer_backward(const TransformerSlice& s, bool recompute_core) {
-  WorkList list;
-  Script script(list, s);
-  script.residual_gradient("residual 2");
-  script.row_gradient("fc2", s.ffn);
-  script.activation_gradient();
-  column_backward(list, s, "fc1", s.fc1_width);
-  script.bias_gradient("fc1", s.fc1_width);
-  script.norm_gradient("norm 2", true);
-
-  script.residual_gradient("residual 1");
-  script.row_gradient("proj", s.attention_width);
-  script.attention_gradient(recompute_core);
-  column_backward(list, s, "qkv", s.qkv_width);
-  script.bias_gradient("qkv", s.qkv_width);
-  script.norm_gradient("norm 1", true);
-  return list.take();
+void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
+  using P = PieceKind;
+  const auto add = [&](P kind, auto forward, auto backward) {
+    add_piece(
+        script, kind, slice,
+        [&](WorkList& list, const TransformerSlice& s) { forward(list, Script(list, s), s); },
+        [&](WorkList& list, const TransformerSlice& s) { backward(list, Script(list, s), s); });
+  };
+  using List = WorkList;
+  using Slice = TransformerSlice;
+  const auto norm = [&](P kind, const char* name) {
+    add(
+        kind, [=](List&, Script s, const Slice&) { s.norm(name, true); },
+        [=](List&, Script s, const Slice&) { s.norm_gradient(name, true); });
+  };
+  const auto column = [&](P kind, const char* name, std::int64_t width) {
+    add(
+        kind,
+        [=](List& list, Script s, const Slice& own) {
+          gather_tokens(list, own, std::string(name) + " all-gather");
+          s.linear(name, width, own.hidden);
+        },
+        [=](List& list, Script s, const Slice& own) {
+          column_backward(list, own, name, width);
+          s.bias_gradient(name, width);
+        });
+  };
+  // The copy of the context is between attention and proj.
+  const auto row = [&](P kind, const char* name, std::int64_t rows) {
+    add(
+        kind,
+        [=](List& list, Script s, const Slice& own) {
+          if (kind == P::proj) s.context_copy("");
+          s.linear(name, own.hidden, rows);
+          reduce_partial_sums(list, own, name);
+        },
+        [=](List&, Script s, const Slice&) {
+          s.row_gradient(name, rows);
+          if (kind == P::proj) s.context_copy(" backward");
+        });
+  };
+  const auto residual = [&](P kind, const char* name) {
+    add(
+        kind, [=](List&, Script s, const Slice&) { s.residual(name); },
+        [=](List&, Script s, const Slice&) { s.residual_gradient(name); });
+  };
+  norm(P::norm_1, "norm 1");
+  column(P::qkv, "qkv", slice.qkv_width);
+  add(
+      P::heads, [](List&, Script s, const Slice&) { s.heads(); },
+      [](List&, Script s, const Slice&) { s.heads_gradient(); });
+  add(
+      P::core, [](List&, Script s, const Slice&) { s.core(); },
+      [](List&, Script s, const Slice&) { s.core_gradient(); });
+  row(P::proj, "proj", slice.attention_width);
+  residual(P::residual_1, "residual 1");
+  norm(P::norm_2, "norm 2");
+  column(P::fc1, "fc1", slice.fc1_width);
+  add(
+      P::activation, [](List&, Script s, const Slice&) { s.activation(); },
+      [](List&, Script s, const Slice&) { s.activation_gradient(); });
+  row(P::fc2, "fc2", slice.ffn);
+  residual(P::residual_2, "residual 2");
 }
 
 void pytorch_embedding_forward(WorkList& list, const TransformerSlice& s) {

@@ -68,7 +68,7 @@ TEST_CASE("c ranks share one sequence's work, each a c-th of it, exactly") {
         CHECK(c * attention_flops(part.forward) == attention_flops(whole.forward));
         CHECK(c * attention_flops(part.backward) == attention_flops(whole.backward));
         CHECK(c * sum_of_flops(part.forward) == sum_of_flops(whole.forward));
-        CHECK(c * part.activations == whole.activations);
+        CHECK(c * part.activations() == whole.activations());
         CHECK(c * part.output == whole.output);
         CHECK(part.parameters == whole.parameters);
         CHECK(part.forward_model_flops == whole.forward_model_flops);

@@ -67,7 +67,7 @@ TEST_CASE("work grows with the batch and, in convolutions, with the image") {
   const NetworkWork large = network_work(resnet50(448, 448), images(1));
   const LayerWork& block = unit(one, "conv3 block 2");
   CHECK(unit(large, "conv3 block 2").forward_model_flops == 4.0 * block.forward_model_flops);
-  CHECK(unit(eight, "conv3 block 2").activations == 8 * block.activations);
+  CHECK(unit(eight, "conv3 block 2").activations() == 8 * block.activations());
 }
 
 TEST_CASE("ResNet-50 is a stem, sixteen blocks and a classifier") {
@@ -114,13 +114,13 @@ TEST_CASE("a residual block keeps each tensor that its gradients need, once") {
   const std::int64_t pixels = 2 * 56 * 56;
   const NetworkWork work = network_work(resnet50(224, 224), images(2));
   const LayerWork& block = unit(work, "conv2 block 2");
-  CHECK(block.activations.count() == 2 * pixels * (256 + 4 * 64 + 256));
+  CHECK(block.activations().count() == 2 * pixels * (256 + 4 * 64 + 256));
   CHECK(block.output.count() == 2 * pixels * 256);
   // The projection's batch norm keeps its input too.
-  CHECK(unit(work, "conv2 block 1").activations.count() == 2 * pixels * (64 + 4 * 64 + 2 * 256));
+  CHECK(unit(work, "conv2 block 1").activations().count() == 2 * pixels * (64 + 4 * 64 + 2 * 256));
   // Images, input and output of the ReLU, indices of the pool.
   const std::int64_t half = 2 * 64 * 112 * 112;
-  CHECK(unit(work, "stem").activations.count() ==
+  CHECK(unit(work, "stem").activations().count() ==
         2 * (2 * 3 * 224 * 224 + 2 * half) + 8 * pixels * 64);
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("ReLU and pools move each tensor once, with the indices of maxima") {
 
 TEST_CASE("the classifier keeps its input, the pooled features and fp32 probabilities") {
   const NetworkWork work = network_work(resnet50(224, 224), images(2));
-  CHECK(work.kinds.back().activations.count() ==
+  CHECK(work.kinds.back().activations().count() ==
         2 * (2 * 2048 * 7 * 7) + 2 * (2 * 2048) + 4 * (2 * 1000));
   CHECK(bytes_of(work.kinds.back().forward, MemoryOp::cross_entropy) == 2 * 4 * 2 * 1000);
 }
@@ -158,14 +158,14 @@ TEST_CASE("full recomputation keeps the inputs of units and runs all but the las
     Bytes handed_on(2 * 2 * 3 * 224 * 224);
     for (std::size_t i = 0; i + 1 < full.kinds.size(); ++i) {
       const LayerWork& kind = full.kinds[i];
-      CHECK(kind.activations == handed_on);
-      CHECK(kind.activations + kind.workspace == none.kinds[i].activations);
+      CHECK(kind.activations() == handed_on);
+      CHECK(kind.activations() + kind.workspace() == none.kinds[i].activations());
       CHECK(kind.recompute.size() == kind.forward.size());
       CHECK(kind.recompute_model_flops == kind.forward_model_flops);
       handed_on = kind.output;
     }
     CHECK(full.kinds.back().recompute.empty());
-    CHECK(full.kinds.back().activations == none.kinds.back().activations);
+    CHECK(full.kinds.back().activations() == none.kinds.back().activations());
     CHECK(full.kinds.back().output == Bytes(0));
   }
 }

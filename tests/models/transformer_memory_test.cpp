@@ -30,22 +30,22 @@ TEST_CASE("a layer keeps s b h (10 + 24/t + 5 a s / (h t)) with tensor paralleli
   for (const Shape& shape : kShapes) {
     const auto [h, a, b, s, t] = shape;
     const LayerWork none = work(shape, false, Recompute::none);
-    CHECK(none.activations.count() == s * b * h * 10 + s * b * h * 24 / t + 5 * a * s * s * b / t);
-    CHECK(none.workspace == Bytes(0));
+    CHECK(none.activations().count() == s * b * h * 10 + s * b * h * 24 / t + 5 * a * s * s * b / t);
+    CHECK(none.workspace() == Bytes(0));
   }
 }
 
 // Korthikanti et al. 2022: 48 layers of the 22B network, micro-batch 4, on 8 GPUs.
 TEST_CASE("the 22B network of Korthikanti et al. keeps 59.25 GiB per GPU") {
   const LayerWork none = work({6144, 64, 4, 2048, 8}, false, Recompute::none);
-  CHECK(48 * none.activations.count() == (std::int64_t{237} << 30) / 4);
+  CHECK(48 * none.activations().count() == (std::int64_t{237} << 30) / 4);
 }
 
 TEST_CASE("a layer keeps s b h (34 + 5 a s / h) / t with sequence parallelism") {
   for (const Shape& shape : kShapes) {
     const auto [h, a, b, s, t] = shape;
     const LayerWork none = work(shape, true, Recompute::none);
-    CHECK(none.activations.count() == (34 * s * b * h + 5 * a * s * s * b) / t);
+    CHECK(none.activations().count() == (34 * s * b * h + 5 * a * s * s * b) / t);
   }
 }
 
@@ -53,10 +53,10 @@ TEST_CASE("selective recomputation does not keep the 5 a s / h") {
   for (const Shape& shape : kShapes) {
     const auto [h, a, b, s, t] = shape;
     const LayerWork selective = work(shape, true, Recompute::selective);
-    CHECK(selective.activations.count() == 34 * s * b * h / t);
-    CHECK(selective.workspace.count() == 5 * a * s * s * b / t);
+    CHECK(selective.activations().count() == 34 * s * b * h / t);
+    CHECK(selective.workspace().count() == 5 * a * s * s * b / t);
     const LayerWork alone = work(shape, false, Recompute::selective);
-    CHECK(alone.activations.count() == 10 * s * b * h + 24 * s * b * h / t);
+    CHECK(alone.activations().count() == 10 * s * b * h + 24 * s * b * h / t);
   }
 }
 
@@ -65,8 +65,8 @@ TEST_CASE("full recomputation keeps 2 s b h, and restores the rest for one layer
     const auto [h, a, b, s, t] = shape;
     for (const bool sp : {false, true}) {
       const LayerWork full = work(shape, sp, Recompute::full);
-      CHECK(full.activations.count() == (sp ? 2 * s * b * h / t : 2 * s * b * h));
-      CHECK(full.activations + full.workspace == work(shape, sp, Recompute::none).activations);
+      CHECK(full.activations().count() == (sp ? 2 * s * b * h / t : 2 * s * b * h));
+      CHECK(full.activations() + full.workspace() == work(shape, sp, Recompute::none).activations());
     }
   }
 }
@@ -77,8 +77,8 @@ TEST_CASE("embedding and logits keep the mask and 4 s b h / t (1 + V/h)") {
     const auto [h, a, b, s, t] = shape;
     const std::int64_t v = 512;
     const NetworkWork split = network_work(gpt(1, h, a, v), execution(b, s, t, true));
-    CHECK(split.kinds[0].activations.count() == s * b * h / t);
-    CHECK(split.kinds[2].activations.count() == (4 * s * b * h + 4 * s * b * v) / t);
+    CHECK(split.kinds[0].activations().count() == s * b * h / t);
+    CHECK(split.kinds[2].activations().count() == (4 * s * b * h + 4 * s * b * v) / t);
   }
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("fused attention keeps four bytes per head and token instead of scores
   Execution how = execution(b, s, t, true);
   how.fused_attention = true;
   const NetworkWork fused = network_work(gpt(1, h, a, 512), how);
-  CHECK(layer(fused).activations.count() == 34 * s * b * h / t + 4 * a * s * b / t);
+  CHECK(layer(fused).activations().count() == 34 * s * b * h / t + 4 * a * s * b / t);
 }
 
 // MPT and Llama kinds have no dropout: 32 s b h with a plain feed-forward of 4 h.
@@ -97,9 +97,9 @@ TEST_CASE("without dropout a layer keeps 32 s b h") {
   network.dropout = false;
   Execution how = execution(b, s);
   how.fused_attention = true;
-  CHECK(layer(network_work(network, how)).activations.count() == 32 * s * b * h + 4 * a * s * b);
+  CHECK(layer(network_work(network, how)).activations().count() == 32 * s * b * h + 4 * a * s * b);
   how.fused_attention = false;
-  CHECK(layer(network_work(network, how)).activations.count() ==
+  CHECK(layer(network_work(network, how)).activations().count() ==
         32 * s * b * h + 2 * a * s * s * b);
 }
 
@@ -113,15 +113,15 @@ TEST_CASE("a Llama layer keeps its norms' inputs, projections, gate, up and prod
                               + h + 2 * h / 4  // query; key and value of 8 of 32 heads
                               + h              // attention output
                               + 3 * f;         // gate, up, their product
-  CHECK(layer(work).activations.count() == 2 * tokens * widths + 4 * tokens * a);
-  CHECK(work.kinds[0].activations == Bytes(0));
+  CHECK(layer(work).activations().count() == 2 * tokens * widths + 4 * tokens * a);
+  CHECK(work.kinds[0].activations() == Bytes(0));
 }
 
 TEST_CASE("ReLU keeps one feed-forward tensor where GELU keeps two and gates keep three") {
   Transformer network = gpt(1, 64, 8, 512);
   const auto kept = [&](FeedForward feed_forward) {
     network.feed_forward = feed_forward;
-    return layer(network_work(network, execution(1, 16))).activations.count();
+    return layer(network_work(network, execution(1, 16))).activations().count();
   };
   const std::int64_t tensor = 2 * 16 * 256;
   CHECK(kept(FeedForward::gelu) == kept(FeedForward::relu) + tensor);
@@ -135,7 +135,7 @@ TEST_CASE("8-bit training keeps and sends 16-bit tensors, only its multiplicatio
   const NetworkWork wide = network_work(gpt(1, 64, 8, 512), how);
   how.compute = Dtype::fp8;
   const NetworkWork narrow = network_work(gpt(1, 64, 8, 512), how);
-  CHECK(layer(narrow).activations == layer(wide).activations);
+  CHECK(layer(narrow).activations() == layer(wide).activations());
   CHECK(layer(narrow).output == layer(wide).output);
   int gemms = 0;
   for (const WorkItem& item : layer(narrow).forward) {

@@ -136,7 +136,7 @@ TEST_CASE("fusion changes no matrix multiplication and moves fewer bytes in fewe
 
 TEST_CASE("autograd keeps what Korthikanti et al. count, and an eager gate one tensor more") {
   const auto kept = [](const Transformer& network, Fusion fusion) {
-    return layer(work(network, fusion, false, true)).activations;
+    return layer(work(network, fusion, false, true)).activations();
   };
   CHECK(kept(kGpt, Fusion::eager) == kept(kGpt, Fusion::by_hand));
   CHECK(kept(kGpt, Fusion::compiled) == kept(kGpt, Fusion::by_hand));
@@ -152,12 +152,12 @@ TEST_CASE("the loss keeps log-probabilities eagerly, logits compiled") {
   const auto logits = [](Fusion fusion, Dtype compute) {
     return work(kGpt, fusion, true, false, compute).kinds[2];
   };
-  CHECK(logits(Fusion::eager, Dtype::bf16).activations == Bytes(4 * kLogits + 2 * kInputs));
-  CHECK(logits(Fusion::eager, Dtype::bf16).workspace == Bytes(8 * kLogits));
-  CHECK(logits(Fusion::compiled, Dtype::bf16).activations == Bytes(2 * kLogits + 2 * kInputs));
-  CHECK(logits(Fusion::compiled, Dtype::bf16).workspace == Bytes(2 * kLogits));
-  CHECK(logits(Fusion::eager, Dtype::fp32).activations == Bytes(4 * kLogits + 4 * kInputs));
-  CHECK(logits(Fusion::eager, Dtype::fp32).workspace == Bytes(8 * kLogits));
+  CHECK(logits(Fusion::eager, Dtype::bf16).activations() == Bytes(4 * kLogits + 2 * kInputs));
+  CHECK(logits(Fusion::eager, Dtype::bf16).workspace() == Bytes(8 * kLogits));
+  CHECK(logits(Fusion::compiled, Dtype::bf16).activations() == Bytes(2 * kLogits + 2 * kInputs));
+  CHECK(logits(Fusion::compiled, Dtype::bf16).workspace() == Bytes(2 * kLogits));
+  CHECK(logits(Fusion::eager, Dtype::fp32).activations() == Bytes(4 * kLogits + 4 * kInputs));
+  CHECK(logits(Fusion::eager, Dtype::fp32).workspace() == Bytes(8 * kLogits));
   // Copies between bf16 and fp32, and the zeros of the loss's gradient.
   const auto elementwise = [&](Dtype compute) {
     const LayerWork work = logits(Fusion::eager, compute);
@@ -175,8 +175,8 @@ TEST_CASE("full recomputation keeps a layer's input and restores the rest beside
   const LayerWork recomputed = layer(network_work(kGpt, how));
   how.recompute = Recompute::none;
   const LayerWork kept = layer(network_work(kGpt, how));
-  CHECK(recomputed.activations == Bytes(2 * 64 * 128 * 2));
-  CHECK(recomputed.activations + recomputed.workspace == kept.activations + kept.workspace);
-  CHECK(kept.workspace == Bytes(2 * 2 * 64 * 512 * 2));  // around the activation function
+  CHECK(recomputed.activations() == Bytes(2 * 64 * 128 * 2));
+  CHECK(recomputed.activations() + recomputed.workspace() == kept.activations() + kept.workspace());
+  CHECK(kept.workspace() == Bytes(2 * 2 * 64 * 512 * 2));  // around the activation function
   CHECK(recomputed.recompute.size() == kept.forward.size());
 }

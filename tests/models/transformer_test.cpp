@@ -118,9 +118,9 @@ TEST_CASE("with fused attention selective recomputation changes nothing") {
   how.recompute = Recompute::selective;
   const NetworkWork selective = network_work(gpt(2, 512, 8, 1000), how);
   CHECK(script(layer(none).backward) == script(layer(selective).backward));
-  CHECK(layer(none).activations == layer(selective).activations);
+  CHECK(layer(none).activations() == layer(selective).activations());
   CHECK(layer(selective).recompute_model_flops == Flops(0));
-  CHECK(layer(selective).workspace == Bytes(0));
+  CHECK(layer(selective).workspace() == Bytes(0));
 }
 
 // Narayanan et al. 2021, equation 2, leaves out the 2 h of the final norm.

@@ -62,7 +62,7 @@ inline NetworkWork network(int layers, const Times& times) {
     deferred.weight_gradient = true;
     layer.backward.push_back(deferred);
   }
-  layer.activations = Bytes(1);
+  layer.kept.add(Module::features, Bytes(1));
   layer.output = Bytes(1);
   layer.forward_model_flops = Flops(1);
   work.kinds = {layer};
