@@ -121,6 +121,36 @@ void check_context(Problems& problems, const Transformer& n, const Execution& e)
   }
 }
 
+bool names(const Execution& e, RecomputeModule module) {
+  return e.recompute == Recompute::modules && e.recompute_modules.has(module);
+}
+
+// Requires: no problems so far, so that layers can be built.
+void check_recompute(Problems& problems, const Transformer& n, const Execution& e) {
+  using M = RecomputeModule;
+  if (e.recompute == Recompute::operators && e.fusion == Fusion::by_hand) {
+    problems.push_back({"recompute",
+                        "selective_op chooses among PyTorch's operators; the execution is "
+                        "\"fused\", make it \"eager\" or \"compiled\""});
+  }
+  bool has_dense = false, has_mixture = false;
+  for (std::int64_t layer = 0; layer < n.layers; ++layer)
+    (n.is_mixture(layer) ? has_mixture : has_dense) = true;
+  for (const M module : {M::core_attn, M::mlp, M::moe, M::moe_act, M::shared_experts, M::layernorm,
+                         M::mla_up_proj}) {
+    if (!names(e, module)) continue;
+    const bool found = (has_dense && has_module(transformer_script(n, e, false), module)) ||
+                       (has_mixture && has_module(transformer_script(n, e, true), module));
+    if (!found)
+      problems.push_back({"recompute", fmt::format("no layer has a module {}", name(module))});
+  }
+  for (const M module : {M::moe_act, M::shared_experts}) {
+    if (names(e, M::moe) && names(e, module))
+      problems.push_back(
+          {"recompute", fmt::format("{} is a part of moe, which recomputes it", name(module))});
+  }
+}
+
 void check(Problems& problems, const Transformer& n, const Execution& e) {
   must_be_positive(problems, "", "layers", n.layers);
   must_be_positive(problems, "", "hidden size", n.hidden);
@@ -165,6 +195,7 @@ void check(Problems& problems, const Transformer& n, const Execution& e) {
         {"sequence_length", fmt::format("the sequence length ({}) exceeds the {} learned positions",
                                         e.sequence_length, n.max_positions)});
   }
+  if (problems.empty()) check_recompute(problems, n, e);
 }
 
 void check(Problems& problems, const Convolutional&, const Execution& e) {
@@ -177,10 +208,10 @@ void check(Problems& problems, const Convolutional&, const Execution& e) {
   if (e.sequence_parallel) {
     problems.push_back({"sequence_parallel", "convolutional networks have no sequence to divide"});
   }
-  if (e.recompute == Recompute::selective) {
+  if (e.recompute != Recompute::none && e.recompute != Recompute::full) {
     problems.push_back({"recompute",
-                        "selective recomputation is of attention; convolutional networks "
-                        "have \"none\" and \"full\""});
+                        "that recomputation is of a transformer's modules; convolutional networks "
+                        "have \"none\", \"full\", and methods of whole layers"});
   }
 }
 

@@ -176,8 +176,7 @@ void Tensors::experts() {
   using P = PieceKind;
   constexpr Module module = Module::experts;
   const auto rows = [&](std::int64_t width) { return s_.expert_rows() * width * s_.element(); };
-  save(P::router,
-       {module, s_.shard_tokens * s_.moe.experts * size_of(Dtype::fp32), P::combine});
+  save(P::router, {module, s_.shard_tokens * s_.moe.experts * size_of(Dtype::fp32), P::combine});
   save(P::dispatch, {module, rows(s_.hidden), P::experts_fc1, true});
   save(P::experts_fc1, {module, rows(s_.expert_fc1_width()), P::experts_activation});
   save(P::experts_activation, {module, rows(s_.expert_ffn), P::experts_fc2, true});

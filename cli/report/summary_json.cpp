@@ -72,13 +72,17 @@ Json memory(const MemoryReport& report) {
   for (const MemoryReport::Owner& owner : report.owners)
     owners.push_back(
         {{"name", owner.name}, {"category", name(owner.category)}, {"bytes", owner.bytes.count()}});
+  Json activations = Json::array();
+  for (const MemoryReport::ModuleBytes& part : report.activations)
+    activations.push_back({{"module", part.module}, {"bytes", part.bytes.count()}});
   return {{"fits", report.fits},
           {"peak_bytes", report.peak.count()},
           {"capacity_bytes", report.capacity.count()},
           {"peak_rank", report.peak_rank},
           {"peak_at_s", seconds(report.peak_at)},
           {"by_category", std::move(categories)},
-          {"owners", std::move(owners)}};
+          {"owners", std::move(owners)},
+          {"activations", std::move(activations)}};
 }
 
 Json basis(const StepReport& report) {

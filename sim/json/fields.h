@@ -149,6 +149,14 @@ class Fields {
     if (found) value = std::move(given);
     return found;
   }
+  // The same where one of `names` may stand for an object; then `name` is not empty.
+  template <class T>
+  bool name_or_section(std::string_view key, std::string& name,
+                       std::span<const std::string_view> names, T& value, Need need,
+                       std::string_view about) {
+    return name_or_nested({key, need, anything, about}, names, name,
+                          [&value](Fields& f) { visit_fields(f, value); });
+  }
   // The same where a string names a preset that holds the object (expanded before reading).
   template <class T>
   bool section_or_name(std::string_view key, T& value, Need need, std::string_view about) {
@@ -174,6 +182,18 @@ class Fields {
         [&value](std::size_t size) { value.resize(size); },
         [&value](Fields& f, std::string_view at, std::size_t i) {
           f.section(at, value[i], Need::required, "");
+        });
+  }
+
+  // An array of names out of a list.
+  template <class E, class List>
+  bool choices(std::string_view key, std::vector<E>& value, const List& list, Need need,
+               std::string_view about) {
+    return array(
+        {key, need, anything, about}, value.size(),
+        [&value](std::size_t size) { value.resize(size); },
+        [&value, &list](Fields& f, std::string_view at, std::size_t i) {
+          f.choice(at, value[i], list, Need::required, "");
         });
   }
 
@@ -228,6 +248,8 @@ class Fields {
     return nested(info, visit);
   }
   virtual bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) = 0;
+  virtual bool name_or_nested(const FieldInfo& info, std::span<const std::string_view> names,
+                              std::string& name, const std::function<void(Fields&)>& visit) = 0;
   virtual bool array(const FieldInfo& info, std::size_t size,
                      const std::function<void(std::size_t)>& resize,
                      const std::function<void(Fields&, std::string_view, std::size_t)>& visit) = 0;

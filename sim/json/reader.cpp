@@ -320,6 +320,31 @@ bool Reader::nested_or_name(const FieldInfo& info, const std::function<void(Fiel
   return nested(info, visit);  // names were expanded before reading
 }
 
+bool Reader::name_or_nested(const FieldInfo& info, std::span<const std::string_view> names,
+                            std::string& name, const std::function<void(Fields&)>& visit) {
+  const Value* value = take(info);
+  if (value == nullptr || value->refused) return false;
+  if (value->is(Kind::object)) {
+    name.clear();
+    Reader child(*value, pointer_to(info.key), diagnostics_, known_);
+    visit(child);
+    child.finish();
+    return true;
+  }
+  if (!value->is(Kind::string)) {
+    error(value->at, info.key,
+          fmt::format("expected one of {} or an object, got {}", joined(names), quoted(*value)));
+    return false;
+  }
+  const std::optional<std::size_t> found = find_name(value->text, names);
+  if (!found) {
+    unknown_name(info, *value, names);
+    return false;
+  }
+  name = names[*found];
+  return true;
+}
+
 bool Reader::array(const FieldInfo& info, std::size_t,
                    const std::function<void(std::size_t)>& resize,
                    const std::function<void(Fields&, std::string_view, std::size_t)>& visit) {

@@ -53,6 +53,8 @@ class Reader : public Fields {
                  std::size_t& chosen) override;
   bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) override;
   bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override;
+  bool name_or_nested(const FieldInfo& info, std::span<const std::string_view> names,
+                      std::string& name, const std::function<void(Fields&)>& visit) override;
   bool array(const FieldInfo& info, std::size_t size,
              const std::function<void(std::size_t)>& resize,
              const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override;

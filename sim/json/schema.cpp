@@ -164,6 +164,11 @@ class SchemaWriter : public Fields {
     add(info, one_of("anyOf", std::move(string), std::move(child.shape)));
     return false;
   }
+  bool name_or_nested(const FieldInfo& info, std::span<const std::string_view> names, std::string&,
+                      const std::function<void(Fields&)>& visit) override {
+    add(info, one_of("anyOf", enumeration(names), schema_of(visit).shape));
+    return false;
+  }
   bool array(const FieldInfo& info, std::size_t, const std::function<void(std::size_t)>& resize,
              const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
     resize(1);
@@ -259,6 +264,10 @@ class KeyCollector : public Fields {
   bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
     return nested(info, visit);
   }
+  bool name_or_nested(const FieldInfo& info, std::span<const std::string_view>, std::string&,
+                      const std::function<void(Fields&)>& visit) override {
+    return nested(info, visit);
+  }
   bool array(const FieldInfo& info, std::size_t, const std::function<void(std::size_t)>&,
              const std::function<void(Fields&, std::string_view, std::size_t)>&) override {
     return note(info.key);  // keys of items are not offered to other sections
@@ -323,6 +332,10 @@ class Explainer : public Fields {
   }
   bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
     return nested(info, visit);
+  }
+  bool name_or_nested(const FieldInfo& info, std::span<const std::string_view>, std::string& name,
+                      const std::function<void(Fields&)>& visit) override {
+    return name.empty() ? nested(info, visit) : line(info, Value::of(name));
   }
   bool array(const FieldInfo& info, std::size_t size, const std::function<void(std::size_t)>&,
              const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {

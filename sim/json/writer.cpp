@@ -50,6 +50,10 @@ class Writer : public Fields {
   bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
     return nested(info, visit);
   }
+  bool name_or_nested(const FieldInfo& info, std::span<const std::string_view>, std::string& name,
+                      const std::function<void(Fields&)>& visit) override {
+    return name.empty() ? nested(info, visit) : put(info, Value::of(name));
+  }
   bool array(const FieldInfo& info, std::size_t size, const std::function<void(std::size_t)>&,
              const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
     if (size == 0 && info.need == Need::optional) return false;

@@ -26,6 +26,8 @@ struct TrainingRecipe {
   bool master_weights = true;     // fp32 copy kept by the optimizer (16-bit compute only)
   Optimizer optimizer = Optimizer::adam;
   Recompute recompute = Recompute::none;
+  RecomputeModules recompute_modules;  // of Recompute::modules
+  RecomputeLayers recompute_layers;
   bool fused_attention = false;
   Fusion fusion = Fusion::by_hand;      // by_hand: Megatron-LM; else PyTorch's kernels and memory
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's

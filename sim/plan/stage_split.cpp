@@ -103,9 +103,13 @@ std::vector<ChainRange> split_layers(const NetworkWork& work, const PipelineShap
 }
 
 std::string place_name(const NetworkWork& work, int place) {
+  // Kinds of one name differ in what they recompute.
   const int kind = work.chain[static_cast<std::size_t>(place)];
-  if (std::count(work.chain.begin(), work.chain.end(), kind) == 1)
-    return work.kinds[static_cast<std::size_t>(kind)].name;
+  const std::string& own = work.kinds[static_cast<std::size_t>(kind)].name;
+  const auto is_alike = [&](int other) {
+    return other == kind || work.kinds[static_cast<std::size_t>(other)].name == own;
+  };
+  if (std::count_if(work.chain.begin(), work.chain.end(), is_alike) == 1) return own;
   const auto before = std::count(work.divisible.begin(), work.divisible.begin() + place, true);
   return fmt::format("layer {}", before);
 }

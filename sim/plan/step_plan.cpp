@@ -11,6 +11,7 @@
 #include "sim/plan/acts.h"
 #include "sim/plan/data_parallel_writer.h"
 #include "sim/plan/program_builder.h"
+#include "sim/plan/recompute_places.h"
 
 namespace trainyard {
 namespace {
@@ -20,18 +21,19 @@ constexpr const char* kGradients = "gradients";
 // Builds the program of one stage, block by block.
 class StageBuilder {
  public:
-  StageBuilder(StepPlan& step, const NetworkWork& work, const TrainingRecipe& recipe,
+  StageBuilder(StepPlan& step, const RecomputePlaces& placed, const TrainingRecipe& recipe,
                const ParallelPlan& plan, PipelineMessages& messages, int stage,
                const ScheduleEntry* schedule)
       : step_(step),
-        work_(work),
+        work_(placed.work),
+        again_(placed.again),
         plan_(plan),
         messages_(messages),
         stage_(stage),
         updates_(schedule == nullptr ? Updates::after_all : schedule->updates),
         versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
         builder_(step),
-        data_(builder_, step, work, recipe, plan, updates_ == Updates::after_all) {}
+        data_(builder_, step, work_, recipe, plan, updates_ == Updates::after_all) {}
 
   StageProgram build(const std::vector<Slot>& order);
 
@@ -84,6 +86,7 @@ class StageBuilder {
 
   StepPlan& step_;
   const NetworkWork& work_;
+  const std::vector<ChainRange>& again_;  // RecomputePlaces::again
   const ParallelPlan& plan_;
   PipelineMessages& messages_;
   int stage_;
@@ -149,37 +152,45 @@ void StageBuilder::send(const Seat& seat, Pass pass) {
 
 std::vector<Act> StageBuilder::forward_acts(int place) const {
   const std::string name = place_name(work_, place);
-  return {Hold{MemoryKind::activations, layer(place).activations, name},
+  return {Hold{MemoryKind::activations, layer(place).activations(), name},
           Work{layer(place).forward, name + " forward"}};
 }
 
 // Weight gradients need the inputs of matrix multiplications: activations stay until they are done,
-// and so does what full recomputation has restored. Selective recomputation restores the
-// attention's scores, which only the gradients of inputs need.
+// and so does what recomputation has restored of them. Attention's scores only the gradients of
+// inputs need.
 std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   const LayerWork& work = layer(place);
   const std::string name = place_name(work_, place);
-  const Release workspace{MemoryKind::workspace, work.workspace, name};
-  const bool restores_inputs = !work.recompute.empty();
+  const ChainRange again = again_[static_cast<std::size_t>(place)];
+  const bool restored_before = again.first == again.last;  // with a later layer of its group
+  const Release workspace{MemoryKind::workspace, work.workspace(), name};
   std::vector<Act> acts;
-  if (kind != CallKind::backward_weight)
-    acts.emplace_back(Hold{MemoryKind::workspace, work.workspace, name});
+  if (kind != CallKind::backward_weight) {
+    for (int other = again.first; other + 1 < again.last; ++other)
+      acts.emplace_back(
+          Hold{MemoryKind::workspace, layer(other).restored, place_name(work_, other)});
+    acts.emplace_back(
+        Hold{MemoryKind::workspace, restored_before ? work.transient : work.workspace(), name});
+  }
   if (kind != CallKind::backward_input && data_.gradients_come_and_go())
     acts.emplace_back(
         Hold{MemoryKind::gradients, data_.gradient_bytes(parameters_at(place)), kGradients});
-  if (kind != CallKind::backward_weight)
-    acts.emplace_back(Work{work.recompute, name + " recompute"});
+  if (kind != CallKind::backward_weight) {
+    for (int other = again.first; other < again.last; ++other)
+      acts.emplace_back(Work{layer(other).recompute, place_name(work_, other) + " recompute"});
+  }
   if (kind == CallKind::backward_input) {
     acts.emplace_back(Work{input_half(work.backward), name + " backward"});
-    if (!restores_inputs) acts.emplace_back(workspace);
+    if (!work.restored_for_weights) acts.emplace_back(workspace);
     return acts;
   }
   acts.emplace_back(
       Work{kind == CallKind::backward_weight ? weight_half(work.backward) : work.backward,
            name + " backward"});
   acts.emplace_back(Work{data_.accumulation(parameters_at(place)), name + " backward"});
-  if (kind == CallKind::backward || restores_inputs) acts.emplace_back(workspace);
-  acts.emplace_back(Release{MemoryKind::activations, work.activations, name});
+  if (kind == CallKind::backward || work.restored_for_weights) acts.emplace_back(workspace);
+  acts.emplace_back(Release{MemoryKind::activations, work.activations(), name});
   return acts;
 }
 
@@ -354,6 +365,8 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .capacity = plan.capacity,
           .sequence_parallel = plan.sequence_parallel,
           .recompute = recipe.recompute,
+          .recompute_modules = recipe.recompute_modules,
+          .recompute_layers = recipe.recompute_layers,
           .fused_attention = recipe.fused_attention,
           .tensor_overlap = plan.tensor_overlap,
           .compute = recipe.compute,
@@ -393,6 +406,13 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const 
   step.shape = pipeline_shape(recipe, plan);
   step.layers = split_layers(work, step.shape, plan.layer_split, plan.layers_per_chunk);
 
+  const RecomputePlaces placed = place_recompute(work, step.layers, recipe.recompute_layers);
+  for (int place = 0; place < static_cast<int>(work.chain.size()); ++place) {
+    const int kind = placed.work.chain[static_cast<std::size_t>(place)];
+    step.kept.push_back(
+        {place_name(placed.work, place), placed.work.kinds[static_cast<std::size_t>(kind)].kept});
+  }
+
   const ScheduleEntry* schedule = find_schedule(plan.schedule);
   step.rounds = rounds(schedule, step.shape);
   PipelineShape all_rounds = step.shape;
@@ -404,14 +424,15 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const 
   if (strategy.replicas > 1) step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
   step.norm_over_all = strategy.optimizer_shards > 1 || plan.expert > 1;
   for (int stage = 0; stage < step.shape.stages; ++stage) {
-    StageBuilder builder(step, work, recipe, plan, messages, stage, schedule);
+    StageBuilder builder(step, placed, recipe, plan, messages, stage, schedule);
     step.stages.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
   }
 
   Flops forward, recomputed;
-  for (const int kind : work.chain) {
-    forward = forward + work.kinds[static_cast<std::size_t>(kind)].forward_model_flops;
-    recomputed = recomputed + work.kinds[static_cast<std::size_t>(kind)].recompute_model_flops;
+  for (const int kind : placed.work.chain) {
+    const LayerWork& layer = placed.work.kinds[static_cast<std::size_t>(kind)];
+    forward = forward + layer.forward_model_flops;
+    recomputed = recomputed + layer.recompute_model_flops;
   }
   const double passes = static_cast<double>(step.shape.microbatches) * plan.degrees.data;
   step.model_flops = 3 * passes * forward;

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -108,10 +109,17 @@ struct Rounds {
   int count = 1, measured = 0;
 };
 
+// What a place of the chain keeps of one micro-batch; `owner` as MemoryEffect::owner names it.
+struct KeptByPlace {
+  std::string owner;
+  Activations kept;
+};
+
 struct StepPlan {
   PipelineShape shape;
   Rounds rounds;
   std::vector<ChainRange> layers;  // by virtual stage
+  std::vector<KeptByPlace> kept;   // by place of the chain
   std::vector<StageProgram> stages;
   std::vector<Kernel> kernels;  // by Program::kernels
   std::vector<bool> routed;     // of those, which work follows the load of a rank's experts

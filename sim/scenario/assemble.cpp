@@ -72,7 +72,7 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, bool is_language,
   recipe.optimizer = optimizer.type == Optimizer::sgd && optimizer.momentum
                          ? Optimizer::sgd_momentum
                          : optimizer.type;
-  recipe.recompute = section.recompute;
+  assemble_recompute(recipe, section, findings);
   recipe.gradient_clipping = section.gradient_clipping;
   recipe.fused_attention = section.fused_attention;
   recipe.fusion = section.execution;

@@ -28,6 +28,10 @@ Network assemble_network(const ModelSection& section, const std::string& name, F
 // The part of assemble() that is about experts. Requires: network, degrees and seed are set.
 void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings);
 
+// The parts of assemble() and validate() that are about /training/recompute.
+void assemble_recompute(TrainingRecipe& recipe, const TrainingSection& section, Findings& findings);
+void validate_recompute(const Scenario& scenario, Findings& findings);
+
 // Checks what no single field can know. Requires: sections that were read without an error.
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 

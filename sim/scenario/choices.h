@@ -13,6 +13,10 @@ namespace trainyard {
 inline constexpr std::array<json::Choice<Dtype>, 3> kGradientDtypes = {
     {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}}};
 
+// Forms of /training/recompute that are a word, as name(Recompute) spells them.
+inline constexpr std::array<std::string_view, 4> kRecomputeForms = {"none", "selective", "full",
+                                                                    "selective_op"};
+
 // A choice that may be absent.
 template <class E, class List>
 void maybe_choice(json::Fields& f, std::string_view key, std::optional<E>& value, const List& list,

@@ -28,8 +28,6 @@ constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
 constexpr std::array<Choice<bool>, 2> kMasterWeights = {{{"fp32", true}, {"none", false}}};
 constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
     {{"adam", Optimizer::adam}, {"adamw", Optimizer::adam}, {"sgd", Optimizer::sgd}}};
-constexpr std::array<Choice<Recompute>, 3> kRecomputes = {
-    {{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}}};
 constexpr std::array<Choice<Fusion>, 3> kExecutions = {
     {{"fused", Fusion::by_hand}, {"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
 constexpr std::array<Choice<Fidelity>, 2> kFidelities = {
@@ -61,8 +59,10 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
           "Tokens of a sequence. Transformers need it.");
   f.section("precision", s.precision, required, "Number formats.");
   f.section("optimizer", s.optimizer, required, "How parameters are updated.");
-  f.choice("recompute", s.recompute, kRecomputes, optional,
-           "Activations computed again in the backward pass.");
+  f.name_or_section("recompute", s.recompute, kRecomputeForms, s.recompute_parts, optional,
+                    "Activations computed again in the backward pass: none, selective (scores of "
+                    "unfused attention), full, selective_op (PyTorch's, by operators), or an "
+                    "object that names modules or layers.");
   f.field("fused_attention", s.fused_attention, optional, "Flash attention: no scores in memory.");
   f.choice("execution", s.execution, kExecutions, optional,
            "Element-wise kernels: fused by hand as in Megatron-LM, PyTorch's eager operators, or "

@@ -93,12 +93,19 @@ struct OptimizerSection {
   bool momentum = false;
 };
 
+struct RecomputeSection {
+  std::vector<RecomputeModule> modules;
+  std::optional<RecomputeLayers::Method> method;
+  std::optional<int> layers;
+};
+
 struct TrainingSection {
   std::int64_t global_batch = 1, micro_batch = 1;
   std::optional<std::int64_t> sequence_length;
   PrecisionSection precision;
   OptimizerSection optimizer;
-  Recompute recompute = Recompute::none;
+  std::string recompute = "none";  // empty: as recompute_parts says
+  RecomputeSection recompute_parts;
   bool fused_attention = false;
   Fusion execution = Fusion::by_hand;
   std::optional<Duration> launch_time;
@@ -220,6 +227,7 @@ void visit_fields(json::Fields& f, ClosLevel& s);
 void visit_fields(json::Fields& f, ClusterSection& s);
 void visit_fields(json::Fields& f, PrecisionSection& s);
 void visit_fields(json::Fields& f, OptimizerSection& s);
+void visit_fields(json::Fields& f, RecomputeSection& s);
 void visit_fields(json::Fields& f, TrainingSection& s);
 void visit_fields(json::Fields& f, PipelineSection& s);
 void visit_fields(json::Fields& f, TensorParallelSection& s);

@@ -40,6 +40,7 @@ class Validator {
     check_precision();
     check_plausible();
     validate_data_parallel(scenario_, sections_.parallelism.data_parallel, findings_);
+    validate_recompute(scenario_, findings_);
   }
 
  private:

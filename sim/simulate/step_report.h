@@ -58,6 +58,12 @@ struct MemoryReport {
     Bytes bytes;
   };
   std::vector<Owner> owners;  // largest first, at the peak; at most 12
+  // Activations at the peak by module, of all layers and micro-batches; largest first.
+  struct ModuleBytes {
+    std::string module;  // as models name it: "attention scores"
+    Bytes bytes;
+  };
+  std::vector<ModuleBytes> activations;
 };
 
 // Share of the step's predicted kernel and message time by the basis of its estimate.

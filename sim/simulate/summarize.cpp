@@ -154,6 +154,27 @@ void count_messages(const Step& step, StepReport& report) {
   report.pipeline_bytes = Bytes(bytes / step.plan.rounds.count);
 }
 
+// A layer's activations come and go whole, so those of one owner are a number of micro-batches.
+std::vector<MemoryReport::ModuleBytes> activations_by_module(
+    const StepPlan& plan, const std::vector<MemoryReport::Owner>& owners) {
+  std::map<Module, std::int64_t> sums;
+  for (const MemoryReport::Owner& owner : owners) {
+    if (owner.category != MemoryCategory::activations) continue;
+    const auto place = std::find_if(plan.kept.begin(), plan.kept.end(),
+                                    [&](const auto& at) { return at.owner == owner.name; });
+    TRAINYARD_CHECK(place != plan.kept.end(), "no place {}", owner.name);
+    const std::int64_t copies = owner.bytes.count() / place->kept.total().count();
+    for (const Kept& kept : place->kept.by_module())
+      sums[kept.module] += copies * kept.bytes.count();
+  }
+  std::vector<MemoryReport::ModuleBytes> modules;
+  for (const auto& [module, bytes] : sums)
+    modules.push_back({std::string(name(module)), Bytes(bytes)});
+  std::stable_sort(modules.begin(), modules.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return modules;
+}
+
 void account_memory(const Job& job, const Step& step, StepReport& report) {
   const Trace& trace = step.trace();
   MemoryReport& memory = report.memory;
@@ -185,6 +206,7 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
   }
   std::stable_sort(memory.owners.begin(), memory.owners.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  memory.activations = activations_by_module(step.plan, memory.owners);
   if (memory.owners.size() > 12) memory.owners.resize(12);
 }
 

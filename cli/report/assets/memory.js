@@ -122,6 +122,12 @@ function ownersTable(v) {
   return table(`What is live at the peak: ${bytesText(m.peak_bytes)} on rank ${m.peak_rank} at ${timeText(m.peak_at_s)}`,
                ["Owner", "Category", "Bytes", "of the peak"], rows, {left: 2});
 }
+function modulesTable(v) {
+  const m = v.report.memory;
+  const rows = m.activations.map((a) => [a.module, bytesText(a.bytes), percent(part(a.bytes, m.peak_bytes))]);
+  return rows.length ? folded("Activations at the peak by module",
+      table("All layers and micro-batches in flight", ["Module", "Bytes", "of the peak"], rows)) : null;
+}
 function categoriesTable() {
   return table("Peak by category", ["Category", ...variants.map((v) => v.label)],
       [...memoryCategories.map((c) => [c.title, ...variants.map((v) => bytesText(v.report.memory.by_category[c.name]))]),
@@ -152,7 +158,7 @@ function drawMemory() {
       el("figure", {}, stackChart(v, chosen, most, chosen.capacity),
          el("figcaption", {}, `Rank ${chosen.rank} by category`),
          legendOfMemory(v))]));
-    owners.replaceChildren(ownersTable(v));
+    owners.replaceChildren(...[ownersTable(v), modulesTable(v)].filter((part) => part !== null));
   }
   section("memory", "Memory over time",
       el("div", {class: "toolbar"}, variants.length > 1 ? el("label", {}, "Variant ", variantChoice) : null,

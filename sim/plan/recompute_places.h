@@ -1,0 +1,21 @@
+// Deals recomputation to the layers of each virtual stage, as RecomputeLayers says.
+#pragma once
+
+#include <vector>
+
+#include "models/network.h"
+#include "sim/plan/stage_split.h"
+
+namespace trainyard {
+
+struct RecomputePlaces {
+  NetworkWork work;  // its chain says which layers recompute
+  // By place: those whose recomputation runs just before its backward pass; itself, as a rule.
+  std::vector<ChainRange> again;
+};
+
+// `ranges`: by virtual stage. Requires: `work` has plain kinds unless the method is `all`.
+RecomputePlaces place_recompute(const NetworkWork& work, const std::vector<ChainRange>& ranges,
+                                const RecomputeLayers& layers);
+
+}  // namespace trainyard
