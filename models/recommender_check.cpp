@@ -101,7 +101,8 @@ std::vector<ExecutionProblem> check_recommender(const Recommender& n, const Exec
         {"", fmt::format("the bottom MLP ends in {} numbers, which have no product with embeddings "
                          "of {}",
                          n.bottom_mlp.back(), n.dimension)});
-  if ((n.interaction == Interaction::dcn) != (n.cross_layers > 0 && n.cross_rank > 0))
+  const bool crosses = n.interaction == Interaction::dcn;
+  if (crosses != (n.cross_layers > 0) || crosses != (n.cross_rank > 0))
     problems.push_back({"", "interaction dcn has cross layers of a rank, and no other has"});
   for (std::size_t g = 0; g < n.tables.size(); ++g)
     check_group(problems, n, n.tables[g], g, e);
