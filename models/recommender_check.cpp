@@ -19,7 +19,9 @@ double real(std::int64_t count) {
 
 void check_division(Problems& problems, const Execution& e) {
   if (e.tensor > 1)
-    problems.push_back({"tensor", "a recommender's layers are too small for tensor parallelism"});
+    problems.push_back(
+        {"tensor",
+         "a recommender's layers are not divided; leave it out, and all GPUs see samples"});
   if (e.context > 1) problems.push_back({"context", "samples have no sequence to divide"});
   if (e.sequence_parallel)
     problems.push_back({"sequence_parallel", "samples have no sequence to divide"});

@@ -114,6 +114,21 @@ void refuse_on_one_rank(const Recommender& network, const EmbeddingParallelSecti
                    "on one GPU indices are where they are needed", "remove it");
 }
 
+// Replicas are parameters like those of the dense layers.
+void refuse_for_replicas(const Recommender& network, const ScenarioSections& sections,
+                         const EmbeddingParallelSection& how, Findings& findings) {
+  const bool all = std::all_of(
+      network.tables.begin(), network.tables.end(),
+      [](const TableGroup& group) { return group.sharding == TableSharding::replicated; });
+  if (!all) return;
+  if (sections.training.embedding_optimizer)
+    findings.error("/training/embedding_optimizer",
+                   "all tables are replicas, which /training/optimizer updates", "remove it");
+  if (how.index_exchange != IndexExchange::pipelined)
+    findings.error(fmt::format("{}/index_exchange", kSharding),
+                   "all tables are replicas: indices are where they are needed", "remove it");
+}
+
 }  // namespace
 
 Network assemble_recommender(const RecommenderSection& section, Findings& findings) {
@@ -155,6 +170,7 @@ void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findi
   choose_groups(*network, how, findings);
   divide_columns(*network, how, ranks, findings);
   refuse_on_one_rank(*network, how, ranks, findings);
+  refuse_for_replicas(*network, sections, how, findings);
 }
 
 }  // namespace trainyard
