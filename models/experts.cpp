@@ -106,37 +106,37 @@ void Script::travel(const std::string& what, bool away) {
 }
 
 void Script::fc1() {
-  list_.expert_kernel("experts fc1", grouped(s_.expert_fc1_width(), s_.hidden));
+  list_.routed_kernel("experts fc1", grouped(s_.expert_fc1_width(), s_.hidden));
 }
 
 void Script::activation() {
-  list_.expert_kernel(
+  list_.routed_kernel(
       "experts activation",
       MemoryBound{MemoryOp::activation, rows(s_.expert_rows(), s_.expert_fc1_width()),
                   rows(s_.expert_rows(), s_.expert_ffn)});
 }
 
 void Script::fc2() {
-  list_.expert_kernel("experts fc2", grouped(s_.hidden, s_.expert_ffn));
+  list_.routed_kernel("experts fc2", grouped(s_.hidden, s_.expert_ffn));
 }
 
 void Script::fc2_gradient() {
-  list_.expert_kernel("experts fc2 input gradient", grouped(s_.expert_ffn, s_.hidden));
-  list_.expert_kernel("experts fc2 weight gradient", grouped_weights(s_.hidden, s_.expert_ffn),
+  list_.routed_kernel("experts fc2 input gradient", grouped(s_.expert_ffn, s_.hidden));
+  list_.routed_kernel("experts fc2 weight gradient", grouped_weights(s_.hidden, s_.expert_ffn),
                       true);
 }
 
 void Script::activation_gradient() {
   const Bytes input = rows(s_.expert_rows(), s_.expert_fc1_width());
-  list_.expert_kernel(
+  list_.routed_kernel(
       "experts activation backward",
       MemoryBound{MemoryOp::activation, rows(s_.expert_rows(), s_.expert_ffn) + input, input});
 }
 
 void Script::fc1_gradient() {
   const std::int64_t width = s_.expert_fc1_width();
-  list_.expert_kernel("experts fc1 input gradient", grouped(s_.hidden, width));
-  list_.expert_kernel("experts fc1 weight gradient", grouped_weights(width, s_.hidden), true);
+  list_.routed_kernel("experts fc1 input gradient", grouped(s_.hidden, width));
+  list_.routed_kernel("experts fc1 weight gradient", grouped_weights(width, s_.hidden), true);
 }
 
 }  // namespace

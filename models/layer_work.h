@@ -50,6 +50,7 @@ struct Execution {
   int expert = 1;         // expert-parallel degree: ranks that share a layer's experts
   int expert_tensor = 1;  // ranks that divide the columns of each expert
   double capacity = 0;    // capacity factor of an expert; 0: no token is dropped
+  int replicas = 1;       // data-parallel degree: ranks that share a recommender's tables
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   RecomputeModules recompute_modules;  // of Recompute::modules
@@ -64,11 +65,11 @@ struct NamedKernel {
   std::string name;  // "qkv", "attention scores", "fc1 weight gradient"
   Kernel kernel;
   bool weight_gradient = false;  // may be deferred by a zero-bubble schedule
-  bool routed = false;           // its work follows the load of the rank's experts
+  bool routed = false;           // its work follows the load of the rank's experts or tables
 };
 
 // The ranks that share a layer and talk inside it.
-enum class LayerGroup : std::uint8_t { tensor, context, expert, expert_tensor };
+enum class LayerGroup : std::uint8_t { tensor, context, expert, expert_tensor, tables };
 
 // Starts a collective in such a group, after all kernels before it.
 struct GroupCollective {
@@ -85,6 +86,13 @@ struct GroupWait {
 
 using WorkItem = std::variant<NamedKernel, GroupCollective, GroupWait>;
 
+// What a rank holds all the time and no optimizer step touches: tables that the backward pass
+// updates. Of the rank that holds most.
+struct Resident {
+  std::int64_t parameters = 0;
+  Bytes weights, optimizer_state, buffers;
+};
+
 struct LayerWork {
   std::string name;  // "embedding", "transformer layer", "logits and loss", "conv2_1"
   std::vector<WorkItem> forward;
@@ -99,6 +107,8 @@ struct LayerWork {
   // are on the same stage the copy does not exist; elsewhere its gradient is all-reduced with the
   // embedding's.
   std::int64_t tied_parameters = 0;
+
+  Resident resident;  // not among the parameters above
 
   // Kept on one rank from forward to backward, recomputation taken into account.
   Activations kept;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "models/convolutional.h"
+#include "models/recommender_work.h"
 #include "models/transformer.h"
 #include "models/work_list.h"
 #include "sim/base/check.h"
@@ -215,6 +216,10 @@ void check(Problems& problems, const Convolutional&, const Execution& e) {
   }
 }
 
+void check(Problems& problems, const Recommender& n, const Execution& e) {
+  problems = check_recommender(n, e);
+}
+
 }  // namespace
 
 std::string_view name(Recompute recompute) {
@@ -284,6 +289,8 @@ NetworkWork network_work(const Network& network, const Execution& execution) {
   if (const auto* transformer = std::get_if<Transformer>(&network)) {
     return transformer_work(*transformer, execution);
   }
+  if (const auto* recommender = std::get_if<Recommender>(&network))
+    return recommender_work(*recommender, execution);
   return convolutional_work(std::get<Convolutional>(network), execution);
 }
 
@@ -291,11 +298,15 @@ std::int64_t parameter_count(const Network& network, std::int64_t sequence_lengt
   if (const auto* transformer = std::get_if<Transformer>(&network)) {
     return transformer_parameters(*transformer, sequence_length);
   }
+  if (const auto* recommender = std::get_if<Recommender>(&network))
+    return recommender_parameters(*recommender);
   return convolutional_parameters(std::get<Convolutional>(network));
 }
 
 std::int64_t divisible_layers(const Network& network) {
   if (const auto* transformer = std::get_if<Transformer>(&network)) return transformer->layers;
+  if (const auto* recommender = std::get_if<Recommender>(&network))
+    return recommender_places(*recommender);
   std::int64_t count = 0;
   for (const bool divisible : divisible_units(std::get<Convolutional>(network))) {
     if (divisible) ++count;
@@ -305,6 +316,8 @@ std::int64_t divisible_layers(const Network& network) {
 
 std::int64_t chain_length(const Network& network) {
   if (const auto* transformer = std::get_if<Transformer>(&network)) return transformer->layers + 2;
+  if (const auto* recommender = std::get_if<Recommender>(&network))
+    return recommender_places(*recommender);
   return static_cast<std::int64_t>(divisible_units(std::get<Convolutional>(network)).size());
 }
 

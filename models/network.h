@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/layer_work.h"
+#include "models/recommender.h"
 
 namespace trainyard {
 
@@ -95,7 +96,7 @@ struct Convolutional {
   std::vector<std::string> unit_names;  // "stem", "conv2 block 1", ... by unit
 };
 
-using Network = std::variant<Transformer, Convolutional>;
+using Network = std::variant<Transformer, Convolutional, Recommender>;
 
 // The network cut into its smallest pipeline pieces, in forward order. `kinds` holds each distinct
 // LayerWork once; `chain` says which one stands at each place. `divisible` places (transformer
@@ -107,6 +108,9 @@ struct NetworkWork {
   std::vector<bool> divisible;
   // By kind: the same layer where nothing is recomputed; empty if all layers are alike in that.
   std::vector<int> plain;
+  // Work of the routed kernels of each data-parallel rank, in units of the even share; empty:
+  // all 1. Tables of a recommender; the load of experts is the plan's.
+  std::vector<double> rank_load;
 };
 
 // Requires: check_execution finds no problem. Builds each distinct layer once.

@@ -20,8 +20,8 @@ class WorkList {
     items_.emplace_back(NamedKernel{std::move(name), kernel, true, false});
   }
 
-  // Of routed experts.
-  void expert_kernel(std::string name, Kernel kernel, bool weight_gradient = false) {
+  // Of routed experts, or of tables that are dealt to ranks.
+  void routed_kernel(std::string name, Kernel kernel, bool weight_gradient = false) {
     items_.emplace_back(NamedKernel{std::move(name), kernel, weight_gradient, true});
   }
 

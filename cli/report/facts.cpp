@@ -33,7 +33,8 @@ std::string_view meaning(TimeCategory category) {
     case TimeCategory::exposed_cp:
       return "exchange of keys and values between parts of a sequence that no kernel hides";
     case TimeCategory::exposed_ep:
-      return "rows on their way to experts and back that no kernel hides";
+      return "rows on their way to experts and back, or embeddings to their samples, that no "
+             "kernel hides";
     case TimeCategory::exposed_dp: return "data-parallel communication that no kernel hides";
     case TimeCategory::exposed_pp: return "transfers between stages that no kernel hides";
     case TimeCategory::bubble: return "waiting for a rank that has not yet sent or joined";

@@ -209,7 +209,8 @@ class Fields {
         });
   }
 
-  // An object whose `key` says which of several sets of fields it has.
+  // An object whose `key` says which of several sets of fields it has; where it may be absent,
+  // that which is chosen before.
   virtual void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
                             std::size_t& chosen,
                             const std::function<void(Fields&)>& visit_chosen) = 0;

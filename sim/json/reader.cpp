@@ -262,7 +262,10 @@ bool Reader::choice_of(const FieldInfo& info, std::span<const std::string_view> 
 
 void Reader::alternatives(const FieldInfo& info, std::span<const std::string_view> names,
                           std::size_t& chosen, const std::function<void(Fields&)>& visit_chosen) {
-  if (choice_of(info, names, chosen)) {
+  const Value* given = object_.find(info.key);
+  const bool is_left_out = info.need == Need::optional && object_.is(Kind::object) &&
+                           (given == nullptr || given->is(Kind::null));
+  if (choice_of(info, names, chosen) || is_left_out) {
     visit_chosen(*this);
     return;
   }

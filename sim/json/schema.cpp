@@ -207,11 +207,12 @@ class SchemaWriter : public Fields {
 void SchemaWriter::alternatives(const FieldInfo& info, std::span<const std::string_view> names,
                                 std::size_t& chosen,
                                 const std::function<void(Fields&)>& visit_chosen) {
+  const std::size_t usual = chosen;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    chosen = i;
+    chosen = 0;
     SchemaWriter branch;
-    branch.choice_of({info.key, Need::required, info.bounds, info.about}, names.subspan(i, 1),
-                     chosen);
+    const Need need = i == usual ? info.need : Need::required;
+    branch.choice_of({info.key, need, info.bounds, info.about}, names.subspan(i, 1), chosen);
     chosen = i;
     visit_chosen(branch);
     Schema schema = branch.take();
@@ -221,7 +222,7 @@ void SchemaWriter::alternatives(const FieldInfo& info, std::span<const std::stri
     branches_.append(std::move(schema.shape));
     complete_branches_.append(std::move(schema.complete));
   }
-  chosen = 0;
+  chosen = usual;
 }
 
 // Visits everything and notes where each key stands.

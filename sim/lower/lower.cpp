@@ -155,6 +155,12 @@ void Lowering::colour_ranks() {
     }
     busiest_experts_ = *std::max_element(options_.expert_load.begin(), options_.expert_load.end());
   }
+  // Exchanges of tables are given as their busiest rank has them.
+  for (int r = 0; r < ranks_.world_size() && !options_.rank_load.empty(); ++r) {
+    const int part = ranks_.coordinate(Rank(static_cast<std::uint32_t>(r)), Axis::data);
+    pace_[static_cast<std::size_t>(r)].expert_load =
+        options_.rank_load[static_cast<std::size_t>(part)];
+  }
   std::map<std::pair<int, Pace>, std::uint32_t> colours;
   for (int r = 0; r < ranks_.world_size(); ++r) {
     const auto next = static_cast<std::uint32_t>(colours.size());

@@ -20,6 +20,7 @@ struct LowerOptions {
   bool fold = true;
   std::vector<Straggler> stragglers;
   std::vector<double> expert_load;  // ParallelPlan::expert_load
+  std::vector<double> rank_load;    // NetworkWork::rank_load
   Duration launch{};                // host time per kernel launch
   // How much kernels mind multiprocessors that communication holds; 1: in proportion.
   double gemm_weight = 1, memory_bound_weight = 1;
@@ -31,7 +32,7 @@ struct RankClass {
   int ranks = 0;           // how many there are
   int stage = 0;
   double slowdown = 1;
-  double expert_load = 1;  // work of its experts, in units of the even share
+  double expert_load = 1;  // work of its experts or tables, in units of the even share
   ActorId actor{};         // that simulates the representative
 };
 

@@ -55,6 +55,7 @@ CollectivePort port_of(LayerGroup group) {
     case LayerGroup::context: return CollectivePort::context;
     case LayerGroup::expert: return CollectivePort::expert;
     case LayerGroup::expert_tensor: return CollectivePort::expert_tensor;
+    case LayerGroup::tables: return CollectivePort::tables;
   }
   return CollectivePort::tensor;
 }

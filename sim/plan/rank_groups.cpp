@@ -93,6 +93,9 @@ Groups groups_on(const StepPlan& plan, const RankGrids& ranks, CollectivePort po
       if (plan.shard_ranks == 0) return {};
       return parts(replicas(ranks.dense), static_cast<std::size_t>(plan.shard_ranks), false);
     case CollectivePort::norm: return norm_groups(plan, ranks.dense);
+    case CollectivePort::tables:
+      if (plan.collectives[static_cast<std::size_t>(port)].empty()) return {};
+      return groups_along(ranks.dense, Axis::data);
     case CollectivePort::expert_data:
       return over_copies(plan, ranks.experts, groups_along(ranks.experts, Axis::data));
   }
@@ -107,7 +110,8 @@ StreamKind stream_of(CollectivePort port) {
     case CollectivePort::tensor: return StreamKind::tensor;
     case CollectivePort::context: return StreamKind::context;
     case CollectivePort::expert:
-    case CollectivePort::expert_tensor: return StreamKind::expert;
+    case CollectivePort::expert_tensor:
+    case CollectivePort::tables: return StreamKind::expert;
     case CollectivePort::data:
     case CollectivePort::expert_data:
     case CollectivePort::norm: return StreamKind::data;
@@ -122,7 +126,8 @@ OpGroup group_of(CollectivePort port) {
     case CollectivePort::tensor: return OpGroup::tensor;
     case CollectivePort::context: return OpGroup::context;
     case CollectivePort::expert:
-    case CollectivePort::expert_tensor: return OpGroup::expert;
+    case CollectivePort::expert_tensor:
+    case CollectivePort::tables: return OpGroup::expert;
     case CollectivePort::data:
     case CollectivePort::expert_data:
     case CollectivePort::replica:

@@ -70,6 +70,7 @@ class StageBuilder {
 
   std::vector<Seat> seats() const;
   StageParameters stage_parameters() const;
+  void hold_tables(StageProgram& stage);
   std::vector<Act> forward_acts(int place) const;
   std::vector<Act> backward_acts(CallKind kind, int place) const;
   std::uint32_t write_block(const BlockKey& key);
@@ -304,11 +305,26 @@ void StageBuilder::update(StageProgram& stage, const StageParameters& parameters
   stage.calls.push_back({.kind = CallKind::step});
 }
 
+void StageBuilder::hold_tables(StageProgram& stage) {
+  for (const Seat& seat : seats()) {
+    for (int place = range(seat).first; place < range(seat).last; ++place) {
+      const Resident& tables = layer(place).resident;
+      builder_.resident(MemoryKind::parameters, tables.weights, layer(place).name);
+      builder_.resident(MemoryKind::optimizer_state, tables.optimizer_state,
+                        "state of " + layer(place).name);
+      builder_.resident(MemoryKind::communication_buffers, tables.buffers,
+                        "exchange of " + layer(place).name);
+      stage.parameters += tables.parameters;
+    }
+  }
+}
+
 StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   StageProgram stage;
   const StageParameters parameters = stage_parameters();
   stage.parameters = parameters.dense + parameters.experts;
   data_.hold_states(parameters, versions_);
+  hold_tables(stage);
 
   const std::vector<bool> completes = completing(order);
 
@@ -363,6 +379,7 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .expert = plan.expert,
           .expert_tensor = plan.expert_tensor,
           .capacity = plan.capacity,
+          .replicas = plan.degrees.data,
           .sequence_parallel = plan.sequence_parallel,
           .recompute = recipe.recompute,
           .recompute_modules = recipe.recompute_modules,

@@ -60,8 +60,9 @@ enum class CollectivePort : std::uint8_t {
   expert_data,  // gradients of routed experts
   replica,      // ranks that hold the same shard, one of each such part
   norm,         // ranks whose gradients (or shards of them) together are the network's
+  tables,       // ranks that share a recommender's tables
 };
-inline constexpr std::size_t kCollectivePorts = 8;
+inline constexpr std::size_t kCollectivePorts = 9;
 
 // Categories of the memory ledger, by MemoryEffect::category.
 enum class MemoryKind : std::uint8_t {

@@ -48,15 +48,20 @@ bool is_half(Dtype dtype) {
   return dtype != Dtype::fp32 && dtype != Dtype::tf32;
 }
 
-TrainingRecipe assemble_recipe(const TrainingSection& section, bool is_language,
+TrainingRecipe assemble_recipe(const TrainingSection& section, const Network& network,
                                Findings& findings) {
+  const bool is_language = std::holds_alternative<Transformer>(network);
+  const bool sees_images = std::holds_alternative<Convolutional>(network);
+  const std::string family = sees_images ? "a convolutional network" : "a recommender";
   TrainingRecipe recipe;
   recipe.global_batch = section.global_batch;
   recipe.micro_batch = section.micro_batch;
   if (is_language && !section.sequence_length)
     findings.error("/training/sequence_length", "is required and missing for a transformer");
   if (!is_language && section.sequence_length)
-    findings.error("/training/sequence_length", "images have no sequence", "remove it");
+    findings.error("/training/sequence_length",
+                   fmt::format("{} have no sequence", sees_images ? "images" : "samples"),
+                   "remove it");
   recipe.sequence_length = section.sequence_length.value_or(1);
   const Dtype compute = section.precision.compute;
   recipe.compute = compute;
@@ -79,10 +84,10 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, bool is_language,
   recipe.launch_time = section.launch_time;
   if (!is_language && section.execution == Fusion::compiled)
     findings.error("/training/execution",
-                   "what torch.compile makes of a convolutional network is not described",
+                   fmt::format("what torch.compile makes of {} is not described", family),
                    "\"eager\" is");
   if (!is_language && section.fused_attention)
-    findings.error("/training/fused_attention", "a convolutional network has no attention",
+    findings.error("/training/fused_attention", fmt::format("{} has no attention", family),
                    "remove it");
   return recipe;
 }
@@ -265,14 +270,14 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.label = sections.label.empty() ? sections.name : sections.label;
   scenario.description = sections.description;
   scenario.network_name = network_name(document);
-  const bool is_language = !sections.model.built;
   scenario.network = assemble_network(sections.model, scenario.network_name, findings);
   scenario.cluster = assemble_cluster(sections.cluster);
-  scenario.recipe = assemble_recipe(sections.training, is_language, findings);
+  scenario.recipe = assemble_recipe(sections.training, scenario.network, findings);
   scenario.plan = assemble_plan(sections.parallelism);
   derive_data_parallel(scenario, sections.parallelism, findings);
   scenario.seed = sections.simulation.seed;
   assemble_experts(scenario, sections.parallelism, findings);
+  assemble_tables(scenario, sections, findings);
   scenario.profile = find_profile(sections.cluster, document, configs, findings);
   scenario.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;
   assemble_stragglers(scenario, sections.perturbations, findings);

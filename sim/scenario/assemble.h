@@ -25,6 +25,12 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
 // The part of assemble() that is about /model; `name` is its preset's or file's.
 Network assemble_network(const ModelSection& section, const std::string& name, Findings& findings);
 
+// Its part for a recommender; how tables are divided is assemble_tables()'s.
+Network assemble_recommender(const RecommenderSection& section, Findings& findings);
+
+// The part of assemble() that is about tables. Requires: network and degrees are set.
+void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings);
+
 // The part of assemble() that is about experts. Requires: network, degrees and seed are set.
 void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings);
 

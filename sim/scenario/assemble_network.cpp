@@ -67,8 +67,10 @@ Network assemble_built(const std::string& name, const ModelSection& section, Fin
 }  // namespace
 
 Network assemble_network(const ModelSection& section, const std::string& name, Findings& findings) {
-  return section.built ? assemble_built(name, section, findings)
-                       : assemble_transformer(section, findings);
+  if (section.built) return assemble_built(name, section, findings);
+  if (kModelKinds[section.kind] == "recommender")
+    return assemble_recommender(section.recommender, findings);
+  return assemble_transformer(section, findings);
 }
 
 }  // namespace trainyard

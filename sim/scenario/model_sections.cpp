@@ -33,20 +33,19 @@ void visit_fields(json::Fields& f, ImageInput& s) {
     f.problem("image_size", "expected three numbers: channels, height, width");
 }
 
-void visit_fields(json::Fields& f, ModelSection& s) {
+namespace {
+
+// What networks of all kinds may say. Whether there is an input.
+bool visit_common(json::Fields& f, ModelSection& s) {
   f.source("preset", "A file of configs/models, or a network built by code (resnet50, vgg16).");
   f.source("hf_config", "Path of a Hugging Face config.json, relative to this file.");
   f.accepted("description", "For people.");
   f.accepted("source", "Where the numbers come from.");
-  const bool has_input =
-      f.section("input", s.input, optional, "What a convolutional network sees.");
-  if (s.built) return;
-  if (has_input) f.problem("input", "only networks of images have an input size");
+  return f.section("input", s.input, optional, "What a convolutional network sees.");
+}
+
+void visit_transformer(json::Fields& f, ModelSection& s) {
   Transformer& t = s.transformer;
-  std::string kind = "transformer";
-  f.not_yet({"layers"});
-  f.name("kind", kind, std::array<std::string_view, 1>{"transformer"}, optional,
-         "Family of the network.");
   f.field("layers", t.layers, required, between(1, kMostLayers), "Transformer layers.");
   f.field("hidden", t.hidden, required, between(1, kMostWidth), "Width of the residual stream.");
   f.field("heads", t.heads, required, between(1, kMostWidth), "Attention heads.");
@@ -72,6 +71,25 @@ void visit_fields(json::Fields& f, ModelSection& s) {
   f.section("latent_attention", t.latent, optional,
             "Queries, keys and values expanded from compressed states.");
   f.unsupported("chakra_et", "a network from Chakra traces; describe its layers");
+}
+
+}  // namespace
+
+void visit_fields(json::Fields& f, ModelSection& s) {
+  if (s.built) {
+    visit_common(f, s);
+    return;
+  }
+  f.not_yet({"layers"});
+  f.alternatives({"kind", optional, anything, "Family of the network."}, kModelKinds, s.kind,
+                 [&s](json::Fields& fields) {
+                   if (visit_common(fields, s))
+                     fields.problem("input", "only networks of images have an input size");
+                   if (kModelKinds[s.kind] == "recommender")
+                     visit_fields(fields, s.recommender);
+                   else
+                     visit_transformer(fields, s);
+                 });
 }
 
 void visit_fields(json::Fields& f, MoeSection& s) {

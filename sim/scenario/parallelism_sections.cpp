@@ -148,6 +148,8 @@ void visit_fields(json::Fields& f, ParallelismSection& s) {
   f.section("tensor_parallel", s.tensor_parallel, optional, "Tensor parallelism.");
   f.section("context_parallel", s.context_parallel, optional, "Context parallelism.");
   f.section("expert_parallel", s.expert_parallel, optional, "Expert parallelism.");
+  f.section("embedding_parallel", s.embedding_parallel,
+            "How the tables of a recommender are divided among all ranks.");
   f.section("data_parallel", s.data_parallel, optional, "Data parallelism.");
 }
 

@@ -52,9 +52,9 @@ void visit_fields(json::Fields& f, OptimizerSection& s) {
 
 void visit_fields(json::Fields& f, TrainingSection& s) {
   f.field("global_batch", s.global_batch, required, between(1, kMostBatch),
-          "Sequences or images per optimizer step, over all GPUs.");
+          "Sequences, images or samples per optimizer step, over all GPUs.");
   f.field("micro_batch", s.micro_batch, required, between(1, kMostBatch),
-          "Sequences or images per data-parallel replica and micro-batch.");
+          "Sequences, images or samples per data-parallel replica and micro-batch.");
   f.field("sequence_length", s.sequence_length, between(1, kMostTokens),
           "Tokens of a sequence. Transformers need it.");
   f.section("precision", s.precision, required, "Number formats.");
@@ -71,6 +71,9 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
           "Host time per kernel; 0us: a CUDA graph. Default: the profile's.");
   f.field("gradient_clipping", s.gradient_clipping, optional,
           "Gradients are scaled by the norm of all of them before the optimizer step.");
+  f.choice("embedding_optimizer", s.embedding_optimizer, kTableOptimizers,
+           "How the backward pass updates the tables of a recommender. Default: "
+           "row_wise_adagrad.");
   f.field("tokens", s.tokens, positive, "Of the whole training, to say how long it takes.");
   f.unsupported("dataset", "a data set; give /training/tokens");
   f.unsupported("input_pipeline", "an input pipeline; input is taken to be ready in time");

@@ -12,6 +12,7 @@
 #include "sim/json/fields.h"
 #include "sim/json/reader.h"
 #include "sim/plan/recipe.h"
+#include "sim/scenario/recommender_sections.h"
 #include "topologies/cluster.h"
 
 namespace trainyard {
@@ -26,8 +27,13 @@ struct MoeSection {
   std::int64_t shared_experts = 0, first_dense = 0, every = 1;
 };
 
+// Families of networks that fields describe, by ModelSection::kind.
+inline constexpr std::array<std::string_view, 2> kModelKinds = {"transformer", "recommender"};
+
 struct ModelSection {
   bool built = false;  // "preset" names a network builder: no field of a transformer is due
+  std::size_t kind = 0;
+  RecommenderSection recommender;
   Transformer transformer;
   std::optional<std::int64_t> kv_heads, head_size, ffn_hidden, max_positions;
   std::optional<MoeSection> moe;
@@ -110,6 +116,7 @@ struct TrainingSection {
   Fusion execution = Fusion::by_hand;
   std::optional<Duration> launch_time;
   bool gradient_clipping = false;
+  std::optional<TableOptimizer> embedding_optimizer;
   std::optional<double> tokens;
 };
 
@@ -156,6 +163,7 @@ struct ParallelismSection {
   TensorParallelSection tensor_parallel;
   ContextParallelSection context_parallel;
   ExpertParallelSection expert_parallel;
+  std::optional<EmbeddingParallelSection> embedding_parallel;
   DataParallelSection data_parallel;
 };
 

@@ -364,6 +364,8 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
     for (const int pipeline : divisors(divided / tensor)) {
       const int data = divided / tensor / pipeline;
       const std::int64_t parts = std::int64_t{pipeline} * scenario.plan.chunks;
+      // A recommender has no pipeline.
+      if (std::holds_alternative<Recommender>(scenario.network) && pipeline > 1) continue;
       if (parts > parts_most || parts_most % parts != 0 ||
           scenario.recipe.global_batch % (scenario.recipe.micro_batch * data) != 0)
         continue;

@@ -54,6 +54,7 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
                   .fold = !options.unfold,
                   .stragglers = job.stragglers,
                   .expert_load = job.plan.expert_load,
+                  .rank_load = step->work.rank_load,
                   .launch = launch_time(job),
                   .gemm_weight = overlap.gemm,
                   .memory_bound_weight = overlap.memory_bound});

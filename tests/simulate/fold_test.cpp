@@ -4,6 +4,7 @@
 #include "sim/engine/engine.h"
 #include "sim/simulate/actor_spans.h"
 #include "sim/simulate/step.h"
+#include "tests/simulate/recommender_job.h"
 #include "tests/simulate/toy.h"
 
 using namespace trainyard;
@@ -155,6 +156,21 @@ TEST_CASE("experts take as long as their load says, and no other kernel does") {
         .terms.wire_bytes;
   };
   CHECK(2 * bytes(*step) == 3 * bytes(*even));
+}
+
+TEST_CASE("ranks with equal tables fold exactly, one class for each load") {
+  for (const Fidelity fidelity : {Fidelity::closed_form, Fidelity::flow}) {
+    for (const TableSharding how : {TableSharding::table_wise, TableSharding::column_wise,
+                                    TableSharding::row_wise, TableSharding::replicated}) {
+      Job job = recommender_job(4, 4, how);
+      job.fidelity = fidelity;
+      CHECK(check_fold(job) == 1);
+    }
+    Job uneven = recommender_job(8, 12, TableSharding::table_wise);
+    uneven.cluster = toy::cluster(4, 2);
+    uneven.fidelity = fidelity;
+    CHECK(check_fold(uneven) >= 2);
+  }
 }
 
 TEST_CASE("interleaved stages and blocking messages fold exactly") {
