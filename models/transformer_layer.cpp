@@ -3,6 +3,7 @@
 // Byte counts of memory-bound kernels are those of fused element-wise kernels as Megatron-LM runs
 // them; biases are part of the matrix multiplications or of the kernel that follows.
 #include "models/attention_script.h"
+#include "models/cross_attention.h"
 #include "models/experts.h"
 #include "models/transformer.h"
 
@@ -44,6 +45,10 @@ std::vector<WorkItem> attention_core(const TransformerSlice& s) {
   WorkList list;
   const Bytes scores = score_elements(s) * s.element();
   list.kernel("attention scores", scores_gemm(s));
+  if (s.positional == Positional::relative) {
+    memory_bound(list, "position bias sum", MemoryOp::elementwise, scores + position_bias_bytes(s),
+                 scores);
+  }
   memory_bound(list, "softmax", MemoryOp::softmax, scores, scores);
   if (s.dropout) {
     memory_bound(list, "attention dropout", MemoryOp::dropout, scores,
@@ -76,6 +81,11 @@ void attention_backward(WorkList& list, const TransformerSlice& s, bool recomput
                    scores + Bytes(score_elements(s)), scores);
     }
     memory_bound(list, "softmax backward", MemoryOp::softmax, 2 * scores, scores);
+    if (s.positional == Positional::relative) {
+      // Summed over the sequences, and with what the other layers have added.
+      const Bytes bias = position_bias_bytes(s);
+      memory_bound(list, "position bias gradient", MemoryOp::elementwise, scores + bias, bias);
+    }
     list.kernel("attention query gradient", context_gemm(s));
     list.kernel("attention key gradient", context_gemm(s));
     transpose(list, s, "attention transpose backward");
@@ -92,31 +102,6 @@ void activation_backward(WorkList& list, const TransformerSlice& s) {
   const Bytes input = s.tokens * s.fc1_width * s.element();
   const Bytes gradient = s.tokens * s.ffn * s.element();
   memory_bound(list, "activation backward", MemoryOp::activation, gradient + input, input);
-}
-
-void residual_forward(WorkList& list, const TransformerSlice& s, std::string name) {
-  const std::int64_t elements = s.shard_tokens * s.hidden;
-  const Bytes states = elements * s.element();
-  const Bytes mask(s.dropout ? elements : 0);
-  memory_bound(list, std::move(name), s.dropout ? MemoryOp::dropout : MemoryOp::elementwise,
-               2 * states, states + mask);
-}
-
-void residual_backward(WorkList& list, const TransformerSlice& s, std::string name) {
-  const std::int64_t elements = s.shard_tokens * s.hidden;
-  const Bytes states = elements * s.element();
-  const Bytes mask(s.dropout ? elements : 0);
-  memory_bound(list, std::move(name), s.dropout ? MemoryOp::dropout : MemoryOp::elementwise,
-               states + mask, states);
-}
-
-// proj and fc2 are split by rows: their gradient arrives whole, or is gathered first with sequence
-// parallelism; their input's gradient stays on the rank.
-void row_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
-                  std::int64_t rows) {
-  gather_tokens(list, s, name + " gradient all-gather");
-  list.kernel(name + " input gradient", Gemm{s.tokens, rows, s.hidden, 1, s.gemm});
-  list.weight_gradient(name + " weight gradient", Gemm{s.hidden, rows, s.tokens, 1, s.gemm});
 }
 
 // A feed-forward layer of this slice, from the normalised hidden states.
@@ -175,36 +160,42 @@ void projections_backward(WorkList& list, const TransformerSlice& s) {
 
 std::vector<WorkItem> forward_items(const TransformerSlice& s, bool mixture) {
   WorkList list;
-  norm_forward(list, s, "norm 1");
+  if (!s.post_norm) norm_forward(list, s, "norm 1");
   projections_forward(list, s);
   attention_forward(list, s);
   list.kernel("proj", Gemm{s.tokens, s.hidden, s.attention_width, 1, s.gemm});
   reduce_partial_sums(list, s, "proj");
   residual_forward(list, s, "residual 1");
+  if (s.post_norm) norm_forward(list, s, "norm 1");
+  if (s.memory_length > 0) cross_attention_forward(list, s);
 
-  norm_forward(list, s, "norm 2");
+  if (!s.post_norm) norm_forward(list, s, "norm 2");
   mixture ? mixture_forward(list, s) : feed_forward_forward(list, s);
   residual_forward(list, s, "residual 2");
+  if (s.post_norm) norm_forward(list, s, "norm 2");
   return list.take();
 }
 
 std::vector<WorkItem> backward_items(const TransformerSlice& s, bool mixture, bool recompute_core) {
   WorkList list;
+  if (s.post_norm) norm_backward(list, s, "norm 2 backward");
   residual_backward(list, s, "residual 2 backward");
   mixture ? mixture_backward(list, s) : feed_forward_backward(list, s);
-  norm_backward(list, s, "norm 2 backward");
+  if (!s.post_norm) norm_backward(list, s, "norm 2 backward");
 
+  if (s.memory_length > 0) cross_attention_backward(list, s, recompute_core);
+  if (s.post_norm) norm_backward(list, s, "norm 1 backward");
   residual_backward(list, s, "residual 1 backward");
   row_backward(list, s, "proj", s.attention_width);
   attention_backward(list, s, recompute_core);
   projections_backward(list, s);
-  norm_backward(list, s, "norm 1 backward");
+  if (!s.post_norm) norm_backward(list, s, "norm 1 backward");
   return list.take();
 }
 
 // The scores of all heads and tokens, twice: Q K^T and P V, no part left out for the causal mask.
 double attention_flops(const TransformerSlice& s, int tensor) {
-  return 4.0 * static_cast<double>(s.context * s.tokens * s.sequence_length) *
+  return 4.0 * static_cast<double>(s.context * s.tokens * (s.sequence_length + s.memory_length)) *
          static_cast<double>(tensor * s.heads * s.head_size);
 }
 
@@ -217,7 +208,8 @@ double linear_flops(const TransformerSlice& s, const Transformer& network, int t
   const double feed_forward = mixture
                                   ? experts_products(network)
                                   : static_cast<double>(tensor * (s.fc1_width + s.ffn)) * hidden;
-  return 2.0 * static_cast<double>(s.context * s.tokens) * (attention + feed_forward);
+  return 2.0 * static_cast<double>(s.context * s.tokens) * (attention + feed_forward) +
+         cross_linear_flops(s, tensor);
 }
 
 }  // namespace
@@ -235,6 +227,7 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   work.backward =
       by_hand ? backward_items(s, mixture, selective) : pytorch_layer_backward(s, selective);
   work.parameters = layer_parameters(network, execution.tensor, mixture);
+  if (s.memory_length > 0) work.parameters += cross_attention_parameters(network, execution.tensor);
   if (mixture) {
     work.expert_parameters = routed_parameters(network, execution.expert, execution.expert_tensor);
   }

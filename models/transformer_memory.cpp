@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "models/attention_script.h"
+#include "models/cross_attention.h"
 #include "models/experts.h"
 #include "models/transformer.h"
 
@@ -48,6 +49,10 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.sequence_parallel = t > 1 && execution.sequence_parallel;
   result.shard_tokens = result.sequence_parallel ? result.tokens / t : result.tokens;
   result.overlap = execution.tensor_overlap == TensorOverlap::weight_gradient;
+  result.memory_length = execution.memory_length;
+  result.memory_tokens = execution.micro_batch * execution.memory_length;
+  result.memory_shard_tokens =
+      result.sequence_parallel ? result.memory_tokens / t : result.memory_tokens;
   result.hidden = network.hidden;
   result.heads = network.heads / t;
   result.kv_heads = network.kv_heads / t;
@@ -83,6 +88,8 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.feed_forward = network.feed_forward;
   result.positional = network.positional;
   result.norm = network.norm;
+  result.causal = network.causal;
+  result.post_norm = network.post_norm;
   result.dropout = network.dropout;
   result.biases = network.biases;
   result.fusion = execution.fusion;
@@ -115,13 +122,14 @@ LayerActivations layer_activations(const TransformerSlice& s, bool mixture) {
   result.rest = (4 * outside + inside) * s.element();
   if (mixture) result.rest = result.rest + experts_activations(s);
   if (s.dropout) result.rest = result.rest + Bytes(2 * outside);
+  result.rest = result.rest + cross_attention_kept(s);
 
   const std::int64_t rows = s.tokens * s.heads;
   if (s.fused_attention) {
-    result.rest = result.rest + rows * size_of(Dtype::fp32);
+    result.rest = result.rest + (s.memory_length > 0 ? 2 : 1) * rows * size_of(Dtype::fp32);
     return result;
   }
-  const std::int64_t scores = rows * s.sequence_length;
+  const std::int64_t scores = rows * (s.sequence_length + s.memory_length);
   result.scores = scores * s.element();
   if (s.dropout) result.scores = result.scores + scores * (s.element() + Bytes(1));
   return result;
@@ -156,7 +164,8 @@ std::int64_t embedding_parameters(const Transformer& network, int tensor,
   const std::int64_t rows = network.max_positions > 0 ? network.max_positions : sequence_length;
   const std::int64_t positions =
       network.positional == Positional::learned ? rows * network.hidden : 0;
-  return output_matrix_parameters(network, tensor) + positions;
+  return output_matrix_parameters(network, tensor) + positions +
+         position_bias_parameters(network, tensor);
 }
 
 std::int64_t transformer_parameters(const Transformer& network, std::int64_t sequence_length) {

@@ -7,6 +7,7 @@
 //     backward            norm 2r w, its parameters 2r,           one kernel 3r w (dropout: mask,
 //                         sum of both branches 2r w,              one w more), parameters 2r
 //                         dropout r mask w
+//   norms after the additions (BERT): the same kernels, the sum of both branches before the norm's
 //   bias gradient         r of the output's gradient              the same
 //   GELU, ReLU            r w; backward 2r w                      the same
 //   gate (SwiGLU, GeGLU)  r w, 2r w; backward 3 x (2r w)          2r w; backward 3r 2w
@@ -47,6 +48,7 @@ class Script {
 
   void norm(const std::string& name, bool joins);
   void norm_gradient(const std::string& name, bool joins);
+  void gradient_sum(const std::string& name);
   void residual(const std::string& name);
   void residual_gradient(const std::string& name);
   void linear(const std::string& name, std::int64_t columns, std::int64_t rows) {
@@ -110,7 +112,13 @@ void Script::norm_gradient(const std::string& name, bool joins) {
          (s_.dropout ? 2 : 1) * states());
   }
   pass(name + " parameter gradients", norm_op(), 2 * states(), Bytes(0));
-  if (eager() && joins) pass(name + " gradient sum", MemoryOp::elementwise, 2 * states(), states());
+  if (joins && !s_.post_norm) gradient_sum(name);
+}
+
+// Of a residual addition and the branch beside it: behind the norm of the branch, or where norms
+// stand after the additions, behind its first linear layer.
+void Script::gradient_sum(const std::string& name) {
+  if (eager()) pass(name + " gradient sum", MemoryOp::elementwise, 2 * states(), states());
 }
 
 void Script::residual(const std::string& name) {
@@ -246,7 +254,7 @@ void Script::loss_gradient() {
 std::vector<WorkItem> pytorch_layer_forward(const TransformerSlice& s) {
   WorkList list;
   Script script(list, s);
-  script.norm("norm 1", true);
+  if (!s.post_norm) script.norm("norm 1", true);
   gather_tokens(list, s, "qkv all-gather");
   script.linear("qkv", s.qkv_width, s.hidden);
   script.attention();
@@ -254,32 +262,38 @@ std::vector<WorkItem> pytorch_layer_forward(const TransformerSlice& s) {
   reduce_partial_sums(list, s, "proj");
   script.residual("residual 1");
 
-  script.norm("norm 2", true);
+  script.norm(s.post_norm ? "norm 1" : "norm 2", true);
   gather_tokens(list, s, "fc1 all-gather");
   script.linear("fc1", s.fc1_width, s.hidden);
   script.activation();
   script.linear("fc2", s.hidden, s.ffn);
   reduce_partial_sums(list, s, "fc2");
   script.residual("residual 2");
+  if (s.post_norm) script.norm("norm 2", true);
   return list.take();
 }
 
 std::vector<WorkItem> pytorch_layer_backward(const TransformerSlice& s, bool recompute_core) {
   WorkList list;
   Script script(list, s);
+  if (s.post_norm) script.norm_gradient("norm 2", true);
   script.residual_gradient("residual 2");
   script.row_gradient("fc2", s.ffn);
   script.activation_gradient();
   column_backward(list, s, "fc1", s.fc1_width);
   script.bias_gradient("fc1", s.fc1_width);
-  script.norm_gradient("norm 2", true);
+  if (s.post_norm) script.gradient_sum("residual 2");
+  script.norm_gradient(s.post_norm ? "norm 1" : "norm 2", true);
 
   script.residual_gradient("residual 1");
   script.row_gradient("proj", s.attention_width);
   script.attention_gradient(recompute_core);
   column_backward(list, s, "qkv", s.qkv_width);
   script.bias_gradient("qkv", s.qkv_width);
-  script.norm_gradient("norm 1", true);
+  if (s.post_norm)
+    script.gradient_sum("residual 1");
+  else
+    script.norm_gradient("norm 1", true);
   return list.take();
 }
 
@@ -328,6 +342,28 @@ void pytorch_logits_backward(WorkList& list, const TransformerSlice& s) {
   script.loss_gradient();
   column_backward(list, s, "logits", s.vocabulary);
   script.norm_gradient("final norm", false);
+}
+
+void pytorch_loss_forward(WorkList& list, const TransformerSlice& s) {
+  Script(list, s).loss();
+}
+
+void pytorch_loss_backward(WorkList& list, const TransformerSlice& s) {
+  Script(list, s).loss_gradient();
+}
+
+void pytorch_bias_gradient(WorkList& list, const TransformerSlice& s, const std::string& name,
+                           std::int64_t columns) {
+  Script(list, s).bias_gradient(name, columns);
+}
+
+void pytorch_norm_forward(WorkList& list, const TransformerSlice& s, const std::string& name,
+                          bool joins) {
+  Script(list, s).norm(name, joins);
+}
+
+void pytorch_norm_backward(WorkList& list, const TransformerSlice& s, const std::string& name) {
+  Script(list, s).norm_gradient(name, false);
 }
 
 Bytes pytorch_layer_transient(const TransformerSlice& s) {

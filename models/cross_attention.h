@@ -1,0 +1,22 @@
+// Cross-attention: the third block of a decoder layer that has an encoder beside it. Private to the
+// room.
+#pragma once
+
+#include "models/transformer.h"
+
+namespace trainyard {
+
+// Requires: slice.memory_length > 0.
+void cross_attention_forward(WorkList& list, const TransformerSlice& slice);
+void cross_attention_backward(WorkList& list, const TransformerSlice& slice, bool recompute_core);
+
+// Kept on one rank beside the scores and the softmax statistics; nothing without cross-attention.
+Bytes cross_attention_kept(const TransformerSlice& slice);
+
+// The projections, over all ranks that share the layer; 0 without cross-attention.
+double cross_linear_flops(const TransformerSlice& slice, int tensor);
+
+// On one of `tensor` ranks, with the norm before it.
+std::int64_t cross_attention_parameters(const Transformer& network, int tensor);
+
+}  // namespace trainyard
