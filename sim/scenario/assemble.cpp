@@ -48,9 +48,29 @@ bool is_half(Dtype dtype) {
   return dtype != Dtype::fp32 && dtype != Dtype::tf32;
 }
 
-TrainingRecipe assemble_recipe(const TrainingSection& section, bool is_language,
+// The lengths that only some networks have.
+void assemble_lengths(TrainingRecipe& recipe, const TrainingSection& section,
+                      const Network& network, Findings& findings) {
+  const bool two_stacks = std::holds_alternative<EncoderDecoder>(network);
+  if (two_stacks && !section.decoder_sequence_length)
+    findings.error("/training/decoder_sequence_length",
+                   "is required and missing for an encoder_decoder");
+  if (!two_stacks && section.decoder_sequence_length)
+    findings.error("/training/decoder_sequence_length",
+                   "only an encoder_decoder has a second sequence", "remove it");
+  if (section.predictions && !std::holds_alternative<Encoder>(network))
+    findings.error("/training/predictions_per_sequence",
+                   "only an encoder has a masked-language head", "remove it");
+  recipe.decoder_sequence_length = two_stacks ? section.decoder_sequence_length.value_or(1) : 0;
+  recipe.predictions = section.predictions.value_or(0);
+}
+
+TrainingRecipe assemble_recipe(const TrainingSection& section, const Network& network,
                                Findings& findings) {
   TrainingRecipe recipe;
+  const bool is_language = reads_tokens(network);
+  const bool has_attention = stack_of(network) != nullptr;
+  assemble_lengths(recipe, section, network, findings);
   recipe.global_batch = section.global_batch;
   recipe.micro_batch = section.micro_batch;
   if (is_language && !section.sequence_length)
@@ -77,11 +97,11 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, bool is_language,
   recipe.fused_attention = section.fused_attention;
   recipe.fusion = section.execution;
   recipe.launch_time = section.launch_time;
-  if (!is_language && section.execution == Fusion::compiled)
+  if (!has_attention && section.execution == Fusion::compiled)
     findings.error("/training/execution",
                    "what torch.compile makes of a convolutional network is not described",
                    "\"eager\" is");
-  if (!is_language && section.fused_attention)
+  if (!has_attention && section.fused_attention)
     findings.error("/training/fused_attention", "a convolutional network has no attention",
                    "remove it");
   return recipe;
@@ -265,10 +285,9 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.label = sections.label.empty() ? sections.name : sections.label;
   scenario.description = sections.description;
   scenario.network_name = network_name(document);
-  const bool is_language = !sections.model.built;
   scenario.network = assemble_network(sections.model, scenario.network_name, findings);
   scenario.cluster = assemble_cluster(sections.cluster);
-  scenario.recipe = assemble_recipe(sections.training, is_language, findings);
+  scenario.recipe = assemble_recipe(sections.training, scenario.network, findings);
   scenario.plan = assemble_plan(sections.parallelism);
   derive_data_parallel(scenario, sections.parallelism, findings);
   scenario.seed = sections.simulation.seed;
