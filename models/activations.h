@@ -21,7 +21,7 @@ enum class Module : std::uint8_t {
   dropout_masks,
   embedding,
   logits,    // input of the output matrix, logits or probabilities
-  features,  // of a convolutional network
+  features,  // of a convolutional network; of a recommender's interaction
 };
 inline constexpr std::size_t kModules = 10;
 

@@ -24,7 +24,7 @@ Attention whole(const TransformerSlice& s, bool backward) {
           .query_length = s.sequence_length,
           .key_length = s.sequence_length,
           .head_size = s.head_size,
-          .causal = true,
+          .causal = s.causal,
           .backward = backward,
           .dtype = s.stored};
 }
@@ -47,12 +47,13 @@ void shift(WorkList& list, const TransformerSlice& s, std::string name, Bytes ow
 }
 
 // Step 0 sees the rank's own keys, any other one half of a foreign part: both of its query chunks
-// against the earlier key chunk, or its later query chunk against both.
+// against the earlier key chunk, or its later query chunk against both. Without a causal mask it
+// sees the whole part.
 Attention ring_step(const TransformerSlice& s, int step, bool backward) {
   Attention attention = whole(s, backward);
   attention.query_length = local_length(s);
-  attention.key_length = step == 0 ? local_length(s) : local_length(s) / 2;
-  attention.causal = step == 0;
+  attention.key_length = step == 0 || !s.causal ? local_length(s) : local_length(s) / 2;
+  attention.causal = s.causal && step == 0;
   return attention;
 }
 

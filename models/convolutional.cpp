@@ -275,17 +275,6 @@ NetworkWork convolutional_work(const Convolutional& network, const Execution& ex
     first = last;
   }
   TRAINYARD_CHECK(first == graph.size(), "units of {} are not contiguous", network.name);
-  if (execution.recompute_layers.method == RecomputeLayers::Method::all) return work;
-  first = 0;
-  for (int unit = 0; unit < units; ++unit) {
-    int last = first;
-    while (last < graph.size() && graph.node(last).unit == unit)
-      ++last;
-    work.plain.push_back(units + unit);
-    work.kinds.push_back(unit_work(graph, first, last, false));
-    work.kinds.back().name = network.unit_names[static_cast<std::size_t>(unit)];
-    first = last;
-  }
   return work;
 }
 

@@ -201,8 +201,9 @@ void Player::count_flops() {
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     all = all && again_[i].size() == pieces()[i].forward.size();
     if (again_[i].empty()) continue;
-    if (is_kind(pieces()[i], PieceKind::core)) {
-      sum += script_.attention.count();
+    if (is_kind(pieces()[i], PieceKind::core) || is_kind(pieces()[i], PieceKind::cross_core)) {
+      const bool own = is_kind(pieces()[i], PieceKind::core);
+      sum += (own ? script_.attention : script_.cross_attention).count();
       continue;
     }
     for (const WorkItem& item : again_[i])
@@ -219,10 +220,11 @@ void Player::play_all(Recompute recompute, const RecomputeModules& modules) {
   again_.resize(pieces().size());
   work_.kept.add(script_.input.module, script_.input.bytes);
   if (recompute == Recompute::full) regions_ = {{0, pieces().size() - 1, order_.front(), false}};
-  const auto core = find_piece(script_, P::core);
-  if (recompute == Recompute::selective && core && pieces()[*core].fused_output == Bytes(0))
-    add(P::core, P::core);
-  if (modules.has(M::core_attn)) add(P::core, P::core);
+  for (const P kind : {P::core, P::cross_core}) {
+    const auto core = find_piece(script_, kind);
+    const bool fused = core && pieces()[*core].fused_output > Bytes(0);
+    if ((recompute == Recompute::selective && !fused) || modules.has(M::core_attn)) add(kind, kind);
+  }
   if (modules.has(M::mlp)) add(P::fc1, P::fc2);
   if (modules.has(M::moe))
     add(P::router, find_piece(script_, P::shared_sum) ? P::shared_sum : P::combine);
@@ -258,7 +260,8 @@ bool has_module(const LayerScript& script, RecomputeModule module) {
     case RecomputeModule::moe:
     case RecomputeModule::moe_act: return has(PieceKind::router);
     case RecomputeModule::shared_experts: return has(PieceKind::shared_fc1);
-    case RecomputeModule::layernorm: return has(PieceKind::norm_1);
+    // Where norms stand after the additions, their outputs are what the additions read.
+    case RecomputeModule::layernorm: return is_kind(script.pieces.front(), PieceKind::norm_1);
     case RecomputeModule::mla_up_proj: return has(PieceKind::compress);
   }
   return false;

@@ -25,6 +25,13 @@ enum class PieceKind : std::uint8_t {
   core,
   proj,
   residual_1,
+  cross_norm,
+  cross_query,
+  cross_key_value,
+  cross_heads,
+  cross_core,
+  cross_proj,
+  cross_residual,
   norm_2,
   fc1,
   activation,
@@ -71,6 +78,7 @@ struct LayerScript {
   std::vector<std::size_t> backward_order;  // empty: the reverse
   double ranks = 1;                         // that share the layer, for FLOPs
   Flops attention;                          // model FLOPs of the piece `core`
+  Flops cross_attention;                    // ... of `cross_core`
   Flops model_flops;                        // of all
   bool eager = false;  // operators run again even if nothing needs their outputs
 };

@@ -42,10 +42,13 @@ enum class Fusion : std::uint8_t { by_hand, eager, compiled };
 
 // How a layer is executed. Degrees divide the layer; sizes are those of one micro-batch.
 struct Execution {
-  std::int64_t micro_batch = 1;      // sequences or images
-  std::int64_t sequence_length = 1;  // tokens; ignored by convolutional networks
-  int tensor = 1;                    // tensor-parallel degree
-  int context = 1;                   // context-parallel degree: parts of the sequence
+  std::int64_t micro_batch = 1;              // sequences or images
+  std::int64_t sequence_length = 1;          // tokens; ignored by networks of images
+  std::int64_t decoder_sequence_length = 0;  // tokens of a decoder that has an encoder beside it
+  std::int64_t predictions = 0;    // tokens of a sequence that a masked-language head sees; 0: all
+  std::int64_t memory_length = 0;  // tokens that cross-attention sees; set inside models only
+  int tensor = 1;                  // tensor-parallel degree
+  int context = 1;                 // context-parallel degree: parts of the sequence
   ContextMethod context_method = ContextMethod::ring;
   int expert = 1;         // expert-parallel degree: ranks that share a layer's experts
   int expert_tensor = 1;  // ranks that divide the columns of each expert
@@ -121,6 +124,11 @@ struct LayerWork {
   Bytes workspace() const { return restored + transient; }
   // The tensor handed to the next layer, whole (before any split over the group); 0 for the last.
   Bytes output;
+
+  // Of `output`, what every later layer reads too (an encoder's output on its way through the
+  // decoder), as one rank keeps it. A stage that begins after this layer holds it once, from
+  // forward to backward; so do the activations of the layer that made it.
+  Bytes passed_on;
 
   // Matrix multiplications and attention of one forward pass over all ranks that share the layer;
   // attention is counted in full, as Megatron-LM does. Model FLOPs of a step are three times their

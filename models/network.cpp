@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "models/convolutional.h"
+#include "models/encoder.h"
+#include "models/encoder_decoder.h"
 #include "models/recommender_work.h"
 #include "models/transformer.h"
+#include "models/vision.h"
 #include "models/work_list.h"
 #include "sim/base/check.h"
 
@@ -103,12 +107,16 @@ void check_context(Problems& problems, const Transformer& n, const Execution& e)
                         "context parallelism divides fused attention; unfused attention has all "
                         "scores of a sequence on one rank"});
   }
-  if (e.sequence_length % (2 * std::int64_t{e.context}) != 0) {
+  if (n.causal && e.sequence_length % (2 * std::int64_t{e.context}) != 0) {
     problems.push_back(
         {"sequence_length",
          fmt::format("the sequence length ({}) must be divisible by twice the context-parallel "
                      "degree ({}): every rank takes an early and a late chunk",
                      e.sequence_length, e.context)});
+  } else if (e.sequence_length % e.context != 0) {
+    problems.push_back({"sequence_length", fmt::format("the sequence length ({}) must be divisible "
+                                                       "by the context-parallel degree ({})",
+                                                       e.sequence_length, e.context)});
   }
   if (e.context_method != ContextMethod::ulysses) return;
   for (const auto& [what, heads] :
@@ -199,6 +207,82 @@ void check(Problems& problems, const Transformer& n, const Execution& e) {
   if (problems.empty()) check_recompute(problems, n, e);
 }
 
+void check_plain(Problems& problems, const Transformer& stack) {
+  if (stack.moe.experts > 0 || stack.latent.used())
+    problems.push_back({"", "experts and latent attention are described for decoders only"});
+}
+
+void check(Problems& problems, const Encoder& n, const Execution& e) {
+  check_plain(problems, n.stack);
+  check(problems, n.stack, e);
+  if (!n.masked_lm && !n.next_sentence)
+    problems.push_back({"", "the encoder has no head: no loss"});
+  if (e.predictions > e.sequence_length) {
+    problems.push_back({"predictions", fmt::format("{} predictions of a sequence of {} tokens",
+                                                   e.predictions, e.sequence_length)});
+  }
+  if (e.predictions > 0 && !n.masked_lm)
+    problems.push_back({"predictions", "there is no masked-language head"});
+}
+
+void check(Problems& problems, const EncoderDecoder& n, const Execution& e) {
+  check_plain(problems, n.stack);
+  must_be_positive(problems, "", "decoder layers", n.decoder_layers);
+  must_be_positive(problems, "decoder_sequence_length", "the decoder's sequence length",
+                   e.decoder_sequence_length);
+  if (!problems.empty()) return;
+  check(problems, encoder_stack(n), e);
+  // The decoder's own are those of its length; all others are the encoder's too.
+  Problems of_decoder;
+  check(of_decoder, decoder_stack(n), decoder_execution(e));
+  for (ExecutionProblem& problem : of_decoder) {
+    if (problem.member != "sequence_length") continue;
+    problem.member = "decoder_sequence_length";
+    problems.push_back(std::move(problem));
+  }
+  if (n.stack.positional == Positional::learned) {
+    problems.push_back({"",
+                        "learned positions are described for stacks with one embedding; an "
+                        "encoder-decoder has \"relative\", \"rope\" and \"none\""});
+  }
+  if (e.context > 1) {
+    problems.push_back({"context",
+                        "context parallelism of cross-attention is not described; tensor and "
+                        "sequence parallelism divide it"});
+  }
+  if (e.fusion != Fusion::by_hand) {
+    problems.push_back({"fusion",
+                        "cross-attention is described with fused kernels only; leave the execution "
+                        "\"fused\""});
+  }
+}
+
+// The length of the sequence follows from the image, so what it does not divide by is to blame.
+void check(Problems& problems, const VisionTransformer& n, const Execution& e) {
+  check_plain(problems, n.stack);
+  must_be_positive(problems, "", "channels", n.channels);
+  must_be_positive(problems, "", "patch size", n.patch);
+  must_be_positive(problems, "", "classes", n.classes);
+  if (!problems.empty()) return;
+  if (n.height < n.patch || n.width < n.patch || n.height % n.patch != 0 ||
+      n.width % n.patch != 0) {
+    problems.push_back({"", fmt::format("an image of {}x{} pixels is not divisible into patches of "
+                                        "{}x{}",
+                                        n.height, n.width, n.patch, n.patch)});
+    return;
+  }
+  Problems of_stack;
+  check(of_stack, n.stack, vision_execution(n, e));
+  for (ExecutionProblem& problem : of_stack) {
+    if (problem.member == "sequence_length") {
+      problem.member = e.context > 1 ? "context" : "sequence_parallel";
+      problem.message += fmt::format("; it is {} patches{}", n.patches(),
+                                     n.class_token ? " and a class token" : "");
+    }
+    problems.push_back(std::move(problem));
+  }
+}
+
 void check(Problems& problems, const Convolutional&, const Execution& e) {
   if (e.tensor > 1) {
     problems.push_back({"tensor", "convolutional networks have no tensor parallelism"});
@@ -283,30 +367,73 @@ std::vector<ExecutionProblem> check_execution(const Network& network, const Exec
   return problems;
 }
 
+namespace {
+
+NetworkWork alike(const Network& network, const Execution& execution) {
+  if (const auto* n = std::get_if<Transformer>(&network)) return transformer_work(*n, execution);
+  if (const auto* n = std::get_if<Recommender>(&network)) return recommender_work(*n, execution);
+  if (const auto* n = std::get_if<Encoder>(&network)) return encoder_work(*n, execution);
+  if (const auto* n = std::get_if<EncoderDecoder>(&network))
+    return encoder_decoder_work(*n, execution);
+  if (const auto* n = std::get_if<VisionTransformer>(&network)) return vision_work(*n, execution);
+  return convolutional_work(std::get<Convolutional>(network), execution);
+}
+
+// Adds the twins of what a layer split counts, where nothing is recomputed.
+void add_plain(NetworkWork& work, const Network& network, Execution execution) {
+  execution.recompute = Recompute::none;
+  execution.recompute_modules = {};
+  const NetworkWork plain = alike(network, execution);
+  work.plain.resize(plain.kinds.size());
+  std::iota(work.plain.begin(), work.plain.end(), 0);
+  for (std::size_t place = 0; place < plain.chain.size(); ++place) {
+    const auto kind = static_cast<std::size_t>(plain.chain[place]);
+    if (!plain.divisible[place] || work.plain[kind] != plain.chain[place]) continue;
+    work.plain[kind] = static_cast<int>(work.kinds.size());
+    work.kinds.push_back(plain.kinds[kind]);
+  }
+}
+
+}  // namespace
+
 NetworkWork network_work(const Network& network, const Execution& execution) {
   const Problems problems = check_execution(network, execution);
   TRAINYARD_CHECK(problems.empty(), "{}", problems.front().message);
-  if (const auto* transformer = std::get_if<Transformer>(&network)) {
-    return transformer_work(*transformer, execution);
-  }
-  if (const auto* recommender = std::get_if<Recommender>(&network))
-    return recommender_work(*recommender, execution);
-  return convolutional_work(std::get<Convolutional>(network), execution);
+  NetworkWork work = alike(network, execution);
+  if (execution.recompute_layers.method != RecomputeLayers::Method::all)
+    add_plain(work, network, execution);
+  return work;
+}
+
+bool reads_tokens(const Network& network) {
+  return stack_of(network) != nullptr && !std::holds_alternative<VisionTransformer>(network);
+}
+
+const Transformer* stack_of(const Network& network) {
+  if (const auto* transformer = std::get_if<Transformer>(&network)) return transformer;
+  if (const auto* n = std::get_if<Encoder>(&network)) return &n->stack;
+  if (const auto* n = std::get_if<EncoderDecoder>(&network)) return &n->stack;
+  if (const auto* n = std::get_if<VisionTransformer>(&network)) return &n->stack;
+  return nullptr;
 }
 
 std::int64_t parameter_count(const Network& network, std::int64_t sequence_length) {
   if (const auto* transformer = std::get_if<Transformer>(&network)) {
     return transformer_parameters(*transformer, sequence_length);
   }
-  if (const auto* recommender = std::get_if<Recommender>(&network))
-    return recommender_parameters(*recommender);
+  if (const auto* n = std::get_if<Recommender>(&network)) return recommender_parameters(*n);
+  if (const auto* n = std::get_if<Encoder>(&network))
+    return encoder_parameters(*n, sequence_length);
+  if (const auto* n = std::get_if<EncoderDecoder>(&network)) return encoder_decoder_parameters(*n);
+  if (const auto* n = std::get_if<VisionTransformer>(&network)) return vision_parameters(*n);
   return convolutional_parameters(std::get<Convolutional>(network));
 }
 
 std::int64_t divisible_layers(const Network& network) {
-  if (const auto* transformer = std::get_if<Transformer>(&network)) return transformer->layers;
-  if (const auto* recommender = std::get_if<Recommender>(&network))
-    return recommender_places(*recommender);
+  if (const auto* n = std::get_if<Recommender>(&network)) return recommender_places(*n);
+  if (const auto* n = std::get_if<EncoderDecoder>(&network))
+    return n->stack.layers + n->decoder_layers;
+  if (const Transformer* stack = stack_of(network)) return stack->layers;
   std::int64_t count = 0;
   for (const bool divisible : divisible_units(std::get<Convolutional>(network))) {
     if (divisible) ++count;
@@ -315,9 +442,9 @@ std::int64_t divisible_layers(const Network& network) {
 }
 
 std::int64_t chain_length(const Network& network) {
-  if (const auto* transformer = std::get_if<Transformer>(&network)) return transformer->layers + 2;
-  if (const auto* recommender = std::get_if<Recommender>(&network))
-    return recommender_places(*recommender);
+  if (const auto* n = std::get_if<Recommender>(&network)) return recommender_places(*n);
+  if (stack_of(network) != nullptr)
+    return divisible_layers(network) + (std::holds_alternative<EncoderDecoder>(network) ? 3 : 2);
   return static_cast<std::int64_t>(divisible_units(std::get<Convolutional>(network)).size());
 }
 

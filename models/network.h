@@ -13,7 +13,9 @@
 namespace trainyard {
 
 enum class FeedForward : std::uint8_t { gelu, relu, swiglu, geglu };
-enum class Positional : std::uint8_t { learned, rope, none };
+//   relative: a bias per head and distance is added to the scores; distances share `buckets` rows.
+//             Source: Raffel et al., T5, JMLR 2020, section 2.1.
+enum class Positional : std::uint8_t { learned, rope, none, relative };
 enum class Norm : std::uint8_t { layer_norm, rms_norm };
 
 // A mixture of experts in place of the feed-forward layer. Source: Fedus et al., Switch
@@ -38,7 +40,8 @@ struct LatentAttention {
   std::int64_t query_key_size() const { return nope_size + rope_size; }
 };
 
-// A decoder-only transformer of the GPT or Llama kind, its layers dense or mixtures of experts.
+// A stack of transformer layers, dense or mixtures of experts. By itself it is a decoder of the GPT
+// or Llama kind; the networks below are made of such stacks.
 struct Transformer {
   std::int64_t layers = 1;
   std::int64_t hidden = 1;
@@ -54,6 +57,9 @@ struct Transformer {
   bool biases = true;
   bool dropout = true;
   bool tied_embeddings = true;
+  bool causal = true;         // false: every token sees the whole of its sequence
+  bool post_norm = false;     // norms stand after the residual additions, and none after the stack
+  std::int64_t buckets = 32;  // of relative positions
   Experts moe;
   LatentAttention latent;
 
@@ -65,6 +71,34 @@ struct Transformer {
     return moe.experts > 0 && layer >= moe.first_dense &&
            (layer - moe.first_dense + 1) % moe.every == 0;
   }
+};
+
+// An encoder with the heads of its pre-training. Source: Devlin et al., BERT, NAACL 2019; counts
+// and heads as in Hugging Face's BertForPreTraining.
+struct Encoder {
+  Transformer stack;             // not causal; with post_norm its embedding is normalised too
+  std::int64_t token_types = 2;  // rows of a second embedding; 0: there is none
+  bool masked_lm = true;         // dense, GELU, norm, and logits with a bias
+  bool next_sentence = true;     // a dense layer and tanh on each first token, then two classes
+};
+
+// An encoder, and a decoder whose layers attend to the encoder's output between self-attention and
+// feed-forward. Both embed with one matrix. Source: Raffel et al., T5, JMLR 2020.
+struct EncoderDecoder {
+  Transformer stack;  // of both; its `layers` are the encoder's, `tied_embeddings` the output's
+  std::int64_t decoder_layers = 1;
+};
+
+// An encoder of image patches with a classifier. Source: Dosovitskiy et al., An Image is Worth
+// 16x16 Words, ICLR 2021.
+struct VisionTransformer {
+  Transformer stack;  // not causal; it has no vocabulary
+  std::int64_t channels = 3, height = 224, width = 224;
+  std::int64_t patch = 16;  // pixels of a side
+  std::int64_t classes = 1000;
+  bool class_token = true;  // read by the classifier; without: the mean of all patches is
+  std::int64_t patches() const { return (height / patch) * (width / patch); }
+  std::int64_t sequence_length() const { return patches() + (class_token ? 1 : 0); }
 };
 
 // One operation of a convolutional network's layer graph. `inputs` are indices of earlier nodes
@@ -96,7 +130,8 @@ struct Convolutional {
   std::vector<std::string> unit_names;  // "stem", "conv2 block 1", ... by unit
 };
 
-using Network = std::variant<Transformer, Convolutional, Recommender>;
+using Network = std::variant<Transformer, Convolutional, Encoder, EncoderDecoder, VisionTransformer,
+                             Recommender>;
 
 // The network cut into its smallest pipeline pieces, in forward order. `kinds` holds each distinct
 // LayerWork once; `chain` says which one stands at each place. `divisible` places (transformer
@@ -122,6 +157,12 @@ struct ExecutionProblem {
   std::string message;  // "attention heads (96) are not divisible by 5"
 };
 std::vector<ExecutionProblem> check_execution(const Network& network, const Execution& execution);
+
+// Whether the network reads sequences of tokens; others read images.
+bool reads_tokens(const Network& network);
+
+// The network's transformer layers, or nullptr. An EncoderDecoder's are those of both its stacks.
+const Transformer* stack_of(const Network& network);
 
 // Trainable parameters of the whole network (tied embeddings counted once; all experts).
 std::int64_t parameter_count(const Network& network, std::int64_t sequence_length);

@@ -248,7 +248,7 @@ LayerWork Tables::work() const {
   work.parameters = replicas_.parameters;
   const std::int64_t lookups = s_.all_samples() * parts_.most.lookups + s_.samples * rows_.lookups +
                                s_.samples * replicas_.lookups;
-  work.activations = Bytes(lookups * kIndexBytes);
+  work.kept.add(Module::embedding, Bytes(lookups * kIndexBytes));
   work.output = Bytes(s_.samples * s_.columns * s_.element);
 
   const std::int64_t weight = size_of(n_.table_dtype).count();
@@ -292,7 +292,8 @@ LayerWork mlp_layer(const Sizes& s, const std::string& name, std::int64_t in, st
   work.forward = forward.take();
   work.backward = backward.take();
   work.parameters = in * out + out;
-  work.activations = Bytes(result + (first ? b * in * s.element : 0) + (last ? loss : 0));
+  work.kept.add(Module::feed_forward,
+                Bytes(result + (first ? b * in * s.element : 0) + (last ? loss : 0)));
   work.output = Bytes(result);
   work.forward_model_flops = flops(product);
   return work;
@@ -307,7 +308,7 @@ LayerWork interaction(const Recommender& n, const Sizes& s, const Tables& tables
   WorkList forward, backward;
   tables.wait(forward);
   forward.kernel("join vectors", pass(MemoryOp::elementwise, joined, joined));
-  work.activations = Bytes(joined);
+  work.kept.add(Module::features, Bytes(joined));
   work.output = Bytes(b * interaction_width(n) * s.element);
   if (n.interaction == Interaction::dot) {
     const std::int64_t f = s.vectors + 1, d = n.dimension;
@@ -323,8 +324,8 @@ LayerWork interaction(const Recommender& n, const Sizes& s, const Tables& tables
     backward.kernel("gradient of one vector", gradients);
     backward.kernel("gradient of the other", gradients);
     backward.kernel("sum of both", pass(MemoryOp::elementwise, 2 * joined + dense, joined));
-    work.activations = work.activations + work.output;
-    work.workspace = Bytes(pairs);
+    work.kept.add(Module::features, work.output);
+    work.transient = Bytes(pairs);
     work.forward_model_flops = flops(products);
   }
   backward.kernel("part gradients", pass(MemoryOp::elementwise, joined, joined));
@@ -356,7 +357,7 @@ LayerWork cross_layer(const Recommender& n, const Sizes& s, const std::string& n
   work.forward = forward.take();
   work.backward = backward.take();
   work.parameters = 2 * width * r + width;
-  work.activations = Bytes(2 * wide + narrow);  // W V x + b and x'; V x
+  work.kept.add(Module::feed_forward, Bytes(2 * wide + narrow));  // W V x + b and x'; V x
   work.output = Bytes(wide);
   work.forward_model_flops = flops(down) + flops(up);
   return work;

@@ -43,6 +43,29 @@ void column_backward(WorkList& list, const TransformerSlice& s, const std::strin
   if (s.tensor_parallel && s.overlap) list.wait();
 }
 
+void row_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
+                  std::int64_t rows) {
+  gather_tokens(list, s, name + " gradient all-gather");
+  list.kernel(name + " input gradient", Gemm{s.tokens, rows, s.hidden, 1, s.gemm});
+  list.weight_gradient(name + " weight gradient", Gemm{s.hidden, rows, s.tokens, 1, s.gemm});
+}
+
+void residual_forward(WorkList& list, const TransformerSlice& s, std::string name) {
+  const std::int64_t elements = s.shard_tokens * s.hidden;
+  const Bytes states = elements * s.element();
+  const Bytes mask(s.dropout ? elements : 0);
+  list.kernel(std::move(name), MemoryBound{s.dropout ? MemoryOp::dropout : MemoryOp::elementwise,
+                                           2 * states, states + mask});
+}
+
+void residual_backward(WorkList& list, const TransformerSlice& s, std::string name) {
+  const std::int64_t elements = s.shard_tokens * s.hidden;
+  const Bytes states = elements * s.element();
+  const Bytes mask(s.dropout ? elements : 0);
+  list.kernel(std::move(name), MemoryBound{s.dropout ? MemoryOp::dropout : MemoryOp::elementwise,
+                                           states + mask, states});
+}
+
 void norm_forward(WorkList& list, const TransformerSlice& s, std::string name) {
   const Bytes states = s.shard_tokens * s.hidden * s.element();
   const MemoryOp op = s.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
@@ -69,6 +92,7 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
   work.name = "embedding";
   work.parameters = embedding_parameters(network, execution.tensor, execution.sequence_length);
   if (s.dropout) work.kept.add(Module::embedding, mask);
+  work.kept.add(Module::embedding, position_bias_bytes(s));
   work.output = states;
   if (s.fusion != Fusion::by_hand) {
     WorkList forward, backward;
@@ -89,8 +113,10 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
   if (s.dropout) {
     forward.kernel("embedding dropout", MemoryBound{MemoryOp::dropout, shard, shard + mask});
   }
+  position_bias_forward(forward, s);
 
   WorkList backward;
+  position_bias_backward(backward, s);
   if (s.dropout) {
     backward.kernel("embedding dropout backward",
                     MemoryBound{MemoryOp::dropout, shard + mask, shard});
@@ -176,16 +202,6 @@ NetworkWork transformer_work(const Transformer& network, const Execution& execut
   work.divisible.assign(layers + 2, true);
   work.divisible.front() = false;
   work.divisible.back() = false;
-  if (execution.recompute_layers.method == RecomputeLayers::Method::all) return work;
-  Execution plain = execution;
-  plain.recompute = Recompute::none;
-  plain.recompute_modules = {};
-  work.plain = {0, static_cast<int>(work.kinds.size()), 2};
-  work.kinds.push_back(transformer_layer(network, plain));
-  if (network.moe.experts > 0) {
-    work.plain.push_back(static_cast<int>(work.kinds.size()));
-    work.kinds.push_back(transformer_layer(network, plain, true));
-  }
   return work;
 }
 

@@ -32,6 +32,8 @@ struct TransformerSlice {
   std::int64_t ffn = 0;              // f/t
   std::int64_t fc1_width = 0;        // f/t, twice that with a gate
   std::int64_t vocabulary = 0;       // rows of the embedding, rounded up
+  // What cross-attention reads, all and outside the tensor-parallel regions; 0: there is none.
+  std::int64_t memory_length = 0, memory_tokens = 0, memory_shard_tokens = 0;
   LatentAttention latent;
   std::int64_t compressed_width() const {
     return latent.query_rank + latent.key_value_rank + latent.rope_size;
@@ -56,6 +58,7 @@ struct TransformerSlice {
   FeedForward feed_forward = FeedForward::gelu;
   Positional positional = Positional::learned;
   Norm norm = Norm::layer_norm;
+  bool causal = true, post_norm = false;
   bool dropout = false, biases = false;
   Fusion fusion = Fusion::by_hand;
   Dtype gemm = Dtype::bf16;
@@ -79,6 +82,21 @@ void reduce_partial_sums(WorkList& list, const TransformerSlice& slice, const st
 void column_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
                      std::int64_t columns);
 
+// Gradients of a linear layer that is split by rows (proj, fc2): its output's gradient arrives
+// whole, or is gathered first with sequence parallelism; its input's stays on the rank.
+void row_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                  std::int64_t rows);
+
+void residual_forward(WorkList& list, const TransformerSlice& slice, std::string name);
+void residual_backward(WorkList& list, const TransformerSlice& slice, std::string name);
+
+// The bias of relative positions, of one stack: looked up for all pairs of tokens, and its
+// gradient. Nothing with other positions.
+void position_bias_forward(WorkList& list, const TransformerSlice& slice);
+void position_bias_backward(WorkList& list, const TransformerSlice& slice);
+Bytes position_bias_bytes(const TransformerSlice& slice);
+std::int64_t position_bias_parameters(const Transformer& network, int tensor);
+
 void norm_forward(WorkList& list, const TransformerSlice& slice, std::string name);
 void norm_backward(WorkList& list, const TransformerSlice& slice, std::string name);
 
@@ -88,6 +106,17 @@ void pytorch_embedding_forward(WorkList& list, const TransformerSlice& slice);
 void pytorch_embedding_backward(WorkList& list, const TransformerSlice& slice, bool tied);
 void pytorch_logits_forward(WorkList& list, const TransformerSlice& slice);
 void pytorch_logits_backward(WorkList& list, const TransformerSlice& slice);
+
+// The loss over the logits of this rank, and what the gradient of a bias of `columns` reads.
+void pytorch_loss_forward(WorkList& list, const TransformerSlice& slice);
+void pytorch_loss_backward(WorkList& list, const TransformerSlice& slice);
+void pytorch_bias_gradient(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                           std::int64_t columns);
+// A norm, with the residual addition before it if it joins that; and backward one that stands
+// alone, with the gradients of its parameters.
+void pytorch_norm_forward(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                          bool joins);
+void pytorch_norm_backward(WorkList& list, const TransformerSlice& slice, const std::string& name);
 
 // Gradients that live beside the kept activations while one operator runs backward.
 Bytes pytorch_layer_transient(const TransformerSlice& slice);

@@ -3,6 +3,7 @@
 // Byte counts of memory-bound kernels are those of fused element-wise kernels as Megatron-LM runs
 // them; biases are part of the matrix multiplications or of the kernel that follows.
 #include "models/attention_script.h"
+#include "models/cross_attention.h"
 #include "models/experts.h"
 #include "models/layer_script.h"
 #include "models/transformer.h"
@@ -43,6 +44,10 @@ void rope(WorkList& list, const TransformerSlice& s, std::string name) {
 void attention_core(WorkList& list, const TransformerSlice& s) {
   const Bytes scores = score_elements(s) * s.element();
   list.kernel("attention scores", scores_gemm(s));
+  if (s.positional == Positional::relative) {
+    memory_bound(list, "position bias sum", MemoryOp::elementwise, scores + position_bias_bytes(s),
+                 scores);
+  }
   memory_bound(list, "softmax", MemoryOp::softmax, scores, scores);
   if (s.dropout) {
     memory_bound(list, "attention dropout", MemoryOp::dropout, scores,
@@ -75,6 +80,11 @@ void core_backward(WorkList& list, const TransformerSlice& s) {
                  scores + Bytes(score_elements(s)), scores);
   }
   memory_bound(list, "softmax backward", MemoryOp::softmax, 2 * scores, scores);
+  if (s.positional == Positional::relative) {
+    // Summed over the sequences, and with what the other layers have added.
+    const Bytes bias = position_bias_bytes(s);
+    memory_bound(list, "position bias gradient", MemoryOp::elementwise, scores + bias, bias);
+  }
   list.kernel("attention query gradient", context_gemm(s));
   list.kernel("attention key gradient", context_gemm(s));
 }
@@ -88,31 +98,6 @@ void activation_backward(WorkList& list, const TransformerSlice& s) {
   const Bytes input = s.tokens * s.fc1_width * s.element();
   const Bytes gradient = s.tokens * s.ffn * s.element();
   memory_bound(list, "activation backward", MemoryOp::activation, gradient + input, input);
-}
-
-void residual_forward(WorkList& list, const TransformerSlice& s, std::string name) {
-  const std::int64_t elements = s.shard_tokens * s.hidden;
-  const Bytes states = elements * s.element();
-  const Bytes mask(s.dropout ? elements : 0);
-  memory_bound(list, std::move(name), s.dropout ? MemoryOp::dropout : MemoryOp::elementwise,
-               2 * states, states + mask);
-}
-
-void residual_backward(WorkList& list, const TransformerSlice& s, std::string name) {
-  const std::int64_t elements = s.shard_tokens * s.hidden;
-  const Bytes states = elements * s.element();
-  const Bytes mask(s.dropout ? elements : 0);
-  memory_bound(list, std::move(name), s.dropout ? MemoryOp::dropout : MemoryOp::elementwise,
-               states + mask, states);
-}
-
-// proj and fc2 are split by rows: their gradient arrives whole, or is gathered first with sequence
-// parallelism; their input's gradient stays on the rank.
-void row_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
-                  std::int64_t rows) {
-  gather_tokens(list, s, name + " gradient all-gather");
-  list.kernel(name + " input gradient", Gemm{s.tokens, rows, s.hidden, 1, s.gemm});
-  list.weight_gradient(name + " weight gradient", Gemm{s.hidden, rows, s.tokens, 1, s.gemm});
 }
 
 // A feed-forward layer of this slice, from the normalised hidden states.
@@ -214,8 +199,15 @@ void add_by_hand(LayerScript& script, const TransformerSlice& s, bool mixture) {
   const auto named = [](auto work, const char* name) {
     return [=](WorkList& list, const TransformerSlice& own) { work(list, own, name); };
   };
-  add_piece(script, P::norm_1, s, named(norm_forward, "norm 1"),
-            named(norm_backward, "norm 1 backward"));
+  const auto norm_1 = [&] {
+    add_piece(script, P::norm_1, s, named(norm_forward, "norm 1"),
+              named(norm_backward, "norm 1 backward"));
+  };
+  const auto norm_2 = [&] {
+    add_piece(script, P::norm_2, s, named(norm_forward, "norm 2"),
+              named(norm_backward, "norm 2 backward"));
+  };
+  if (!s.post_norm) norm_1();
   if (s.latent.used())
     add_piece(script, P::compress, s, latent_compression_forward, latent_compression_backward);
   add_piece(script, P::qkv, s, qkv_forward, qkv_backward);
@@ -224,18 +216,20 @@ void add_by_hand(LayerScript& script, const TransformerSlice& s, bool mixture) {
   add_piece(script, P::proj, s, proj_forward, proj_backward);
   add_piece(script, P::residual_1, s, named(residual_forward, "residual 1"),
             named(residual_backward, "residual 1 backward"));
-  add_piece(script, P::norm_2, s, named(norm_forward, "norm 2"),
-            named(norm_backward, "norm 2 backward"));
+  if (s.post_norm) norm_1();
+  if (s.memory_length > 0) add_cross_attention(script, s);
+  if (!s.post_norm) norm_2();
   mixture ? add_mixture(script, s) : add_dense(script, s, false);
   add_piece(script, P::residual_2, s, named(residual_forward, "residual 2"),
             named(residual_backward, "residual 2 backward"));
+  if (s.post_norm) norm_2();
   if (mixture) order_mixture(script);
 }
 
 // The scores of all heads and tokens, twice: Q K^T and P V, no part left out for the causal mask.
-double attention_flops(const TransformerSlice& s, int tensor) {
-  return 4.0 * static_cast<double>(s.context * s.tokens * s.sequence_length) *
-         static_cast<double>(tensor * s.heads * s.head_size);
+Flops attention_flops(const TransformerSlice& s, int tensor, std::int64_t keys) {
+  return Flops(4.0 * static_cast<double>(s.context * s.tokens * keys) *
+               static_cast<double>(tensor * s.heads * s.head_size));
 }
 
 double linear_flops(const TransformerSlice& s, const Transformer& network, int tensor,
@@ -247,7 +241,8 @@ double linear_flops(const TransformerSlice& s, const Transformer& network, int t
   const double feed_forward = mixture
                                   ? experts_products(network)
                                   : static_cast<double>(tensor * (s.fc1_width + s.ffn)) * hidden;
-  return 2.0 * static_cast<double>(s.context * s.tokens) * (attention + feed_forward);
+  return 2.0 * static_cast<double>(s.context * s.tokens) * (attention + feed_forward) +
+         cross_linear_flops(s, tensor);
 }
 
 }  // namespace
@@ -258,9 +253,10 @@ LayerScript transformer_script(const Transformer& network, const Execution& exec
   LayerScript script;
   script.ranks = static_cast<double>(execution.tensor) * execution.context;
   script.eager = s.fusion == Fusion::eager;
-  script.attention = Flops(attention_flops(s, execution.tensor));
-  script.model_flops = Flops(linear_flops(s, network, execution.tensor, mixture) +
-                             attention_flops(s, execution.tensor));
+  script.attention = attention_flops(s, execution.tensor, s.sequence_length);
+  script.cross_attention = attention_flops(s, execution.tensor, s.memory_length);
+  script.model_flops = Flops(linear_flops(s, network, execution.tensor, mixture)) +
+                       script.attention + script.cross_attention;
   s.fusion == Fusion::by_hand ? add_by_hand(script, s, mixture) : add_pytorch(script, s);
   save_tensors(script, s);
   return script;
@@ -273,6 +269,7 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   play(transformer_script(network, execution, mixture), execution.recompute,
        execution.recompute_modules, work);
   work.parameters = layer_parameters(network, execution.tensor, mixture);
+  if (s.memory_length > 0) work.parameters += cross_attention_parameters(network, execution.tensor);
   if (mixture) {
     work.expert_parameters = routed_parameters(network, execution.expert, execution.expert_tensor);
   }

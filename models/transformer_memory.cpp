@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "models/attention_script.h"
+#include "models/cross_attention.h"
 #include "models/experts.h"
 #include "models/layer_script.h"
 #include "models/transformer.h"
@@ -39,6 +40,10 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.sequence_parallel = t > 1 && execution.sequence_parallel;
   result.shard_tokens = result.sequence_parallel ? result.tokens / t : result.tokens;
   result.overlap = execution.tensor_overlap == TensorOverlap::weight_gradient;
+  result.memory_length = execution.memory_length;
+  result.memory_tokens = execution.micro_batch * execution.memory_length;
+  result.memory_shard_tokens =
+      result.sequence_parallel ? result.memory_tokens / t : result.memory_tokens;
   result.hidden = network.hidden;
   result.heads = network.heads / t;
   result.kv_heads = network.kv_heads / t;
@@ -74,6 +79,8 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.feed_forward = network.feed_forward;
   result.positional = network.positional;
   result.norm = network.norm;
+  result.causal = network.causal;
+  result.post_norm = network.post_norm;
   result.dropout = network.dropout;
   result.biases = network.biases;
   result.fusion = execution.fusion;
@@ -104,8 +111,10 @@ class Tensors {
   Tensors(LayerScript& script, const TransformerSlice& slice) : script_(script), s_(slice) {}
 
   void attention();
+  void cross_attention();
   void feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t width, Module module);
   void experts();
+  // Its sum is kept for the norm that reads it, if that is one of the layer.
   void residual(PieceKind kind, std::optional<PieceKind> next_norm);
   void reductions();
   Piece* find(PieceKind kind);
@@ -116,6 +125,8 @@ class Tensors {
 
  private:
   Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
+  // Of attention to `keys` tokens; fused: the statistics of the softmax.
+  Bytes scores(std::int64_t keys) const;
 
   LayerScript& script_;
   const TransformerSlice& s_;
@@ -127,10 +138,17 @@ Piece* Tensors::find(PieceKind kind) {
   return nullptr;
 }
 
+Bytes Tensors::scores(std::int64_t keys) const {
+  const std::int64_t rows = s_.tokens * s_.heads;
+  if (s_.fused_attention) return rows * size_of(Dtype::fp32);
+  const Bytes probabilities = rows * keys * s_.element();
+  return s_.dropout ? 2 * probabilities + Bytes(rows * keys) : probabilities;
+}
+
 void Tensors::attention() {
   using P = PieceKind;
   const P reads_norm = s_.latent.used() ? P::compress : P::qkv;
-  save(P::norm_1, {Module::attention, outside(), reads_norm, true});
+  if (!s_.post_norm) save(P::norm_1, {Module::attention, outside(), reads_norm, true});
   if (s_.latent.used()) {
     const Bytes narrow = s_.shard_tokens * latent_kept_per_token(s_.latent) * s_.element();
     save(P::compress, {Module::attention, narrow, P::qkv, true});
@@ -138,13 +156,7 @@ void Tensors::attention() {
   // Where nothing happens between the projection and attention, its output is what attention needs.
   save(find(P::heads)->forward.empty() ? P::qkv : P::heads,
        {Module::attention, of(s_.qkv_width), P::core});
-  const std::int64_t rows = s_.tokens * s_.heads;
-  Bytes inner = rows * size_of(Dtype::fp32);
-  if (!s_.fused_attention) {
-    const std::int64_t scores = rows * s_.sequence_length;
-    inner = scores * s_.element();
-    if (s_.dropout) inner = inner + scores * (s_.element() + Bytes(1));
-  }
+  const Bytes inner = scores(s_.sequence_length);
   save(P::core, {Module::attention_scores, inner, P::core});
   save(P::core, {Module::attention, of(s_.attention_width), P::proj, true});
   if (s_.fused_attention) find(P::core)->fused_output = of(s_.attention_width) + inner;
@@ -153,6 +165,26 @@ void Tensors::attention() {
   find(P::proj)->products.push_back({s_.hidden, of(s_.hidden)});
   for (const P kind : {P::qkv, P::core, P::proj})
     find(kind)->module = Module::attention;
+}
+
+void Tensors::cross_attention() {
+  using P = PieceKind;
+  constexpr Module module = Module::attention;
+  const std::int64_t key_value = 2 * s_.kv_heads * s_.head_size;
+  const Bytes keys_and_values = s_.memory_tokens * key_value * s_.element();
+  const Bytes queries = of(s_.attention_width), inner = scores(s_.memory_length);
+  const bool laid_out = !find(P::cross_heads)->forward.empty();
+  save(P::cross_norm, {module, outside(), P::cross_query, true});
+  save(laid_out ? P::cross_heads : P::cross_query, {module, queries, P::cross_core});
+  save(laid_out ? P::cross_heads : P::cross_key_value, {module, keys_and_values, P::cross_core});
+  save(P::cross_core, {Module::attention_scores, inner, P::cross_core});
+  save(P::cross_core, {module, queries, P::cross_proj, true});
+  if (s_.fused_attention) find(P::cross_core)->fused_output = queries + inner;
+  find(P::cross_query)->products.push_back({s_.attention_width, queries});
+  find(P::cross_key_value)->products.push_back({key_value, keys_and_values});
+  find(P::cross_proj)->products.push_back({s_.hidden, of(s_.hidden)});
+  for (const P kind : {P::cross_query, P::cross_key_value, P::cross_core, P::cross_proj})
+    find(kind)->module = module;
 }
 
 // Eager gates keep the activated half beside both halves and their product; fused ones compute it
@@ -190,7 +222,7 @@ void Tensors::residual(PieceKind kind, std::optional<PieceKind> next_norm) {
 
 void Tensors::reductions() {
   if (!s_.sequence_parallel) return;
-  for (const PieceKind kind : {PieceKind::proj, PieceKind::fc2})
+  for (const PieceKind kind : {PieceKind::proj, PieceKind::cross_proj, PieceKind::fc2})
     if (Piece* piece = find(kind)) piece->scattered = outside();
 }
 
@@ -199,12 +231,19 @@ void Tensors::reductions() {
 void save_tensors(LayerScript& script, const TransformerSlice& s) {
   using P = PieceKind;
   Tensors tensors(script, s);
-  script.input = {Module::layer_input, tensors.outside(), P::norm_1};
+  script.input = {Module::layer_input, tensors.outside(), s.post_norm ? P::qkv : P::norm_1,
+                  s.post_norm};
   tensors.attention();
-  tensors.residual(P::residual_1, P::norm_2);
+  const bool cross = s.memory_length > 0;
+  tensors.residual(P::residual_1, s.post_norm ? P::norm_1 : cross ? P::cross_norm : P::norm_2);
+  if (cross) {
+    tensors.cross_attention();
+    tensors.residual(P::cross_residual, P::norm_2);
+  }
   const bool mixture = tensors.find(P::router) != nullptr;
-  tensors.save(P::norm_2, {mixture ? Module::experts : Module::feed_forward, tensors.outside(),
-                           mixture ? P::combine : P::fc1, true});
+  tensors.save(s.post_norm ? P::norm_1 : P::norm_2,
+               {mixture ? Module::experts : Module::feed_forward, tensors.outside(),
+                mixture ? P::combine : P::fc1, true});
   if (mixture) {
     tensors.experts();
     if (s.shared_ffn > 0) {
@@ -214,7 +253,7 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
   } else {
     tensors.feed_forward({P::fc1, P::activation, P::fc2}, s.ffn, Module::feed_forward);
   }
-  tensors.residual(P::residual_2, {});
+  tensors.residual(P::residual_2, s.post_norm ? std::optional<PieceKind>(P::norm_2) : std::nullopt);
   tensors.reductions();
 }
 
@@ -247,7 +286,8 @@ std::int64_t embedding_parameters(const Transformer& network, int tensor,
   const std::int64_t rows = network.max_positions > 0 ? network.max_positions : sequence_length;
   const std::int64_t positions =
       network.positional == Positional::learned ? rows * network.hidden : 0;
-  return output_matrix_parameters(network, tensor) + positions;
+  return output_matrix_parameters(network, tensor) + positions +
+         position_bias_parameters(network, tensor);
 }
 
 std::int64_t transformer_parameters(const Transformer& network, std::int64_t sequence_length) {

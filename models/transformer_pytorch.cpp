@@ -7,6 +7,7 @@
 //     backward            norm 2r w, its parameters 2r,           one kernel 3r w (dropout: mask,
 //                         sum of both branches 2r w,              one w more), parameters 2r
 //                         dropout r mask w
+//   norms after the additions (BERT): the same kernels, the sum of both branches before the norm's
 //   bias gradient         r of the output's gradient              the same
 //   GELU, ReLU            r w; backward 2r w                      the same
 //   gate (SwiGLU, GeGLU)  r w, 2r w; backward 3 x (2r w)          2r w; backward 3r 2w
@@ -47,6 +48,7 @@ class Script {
 
   void norm(const std::string& name, bool joins);
   void norm_gradient(const std::string& name, bool joins);
+  void gradient_sum(const std::string& name);
   void residual(const std::string& name);
   void residual_gradient(const std::string& name);
   void linear(const std::string& name, std::int64_t columns, std::int64_t rows) {
@@ -116,7 +118,13 @@ void Script::norm_gradient(const std::string& name, bool joins) {
          (s_.dropout ? 2 : 1) * states());
   }
   pass(name + " parameter gradients", norm_op(), 2 * states(), Bytes(0));
-  if (eager() && joins) pass(name + " gradient sum", MemoryOp::elementwise, 2 * states(), states());
+  if (joins && !s_.post_norm) gradient_sum(name);
+}
+
+// Of a residual addition and the branch beside it: behind the norm of the branch, or where norms
+// stand after the additions, behind its first linear layer.
+void Script::gradient_sum(const std::string& name) {
+  if (eager()) pass(name + " gradient sum", MemoryOp::elementwise, 2 * states(), states());
 }
 
 void Script::residual(const std::string& name) {
@@ -266,6 +274,7 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
         [=](List& list, Script s, const Slice& own) {
           column_backward(list, own, name, width);
           s.bias_gradient(name, width);
+          if (own.post_norm) s.gradient_sum(kind == P::qkv ? "residual 1" : "residual 2");
         });
   };
   // The copy of the context is between attention and proj.
@@ -287,7 +296,7 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
         kind, [=](List&, Script s, const Slice&) { s.residual(name); },
         [=](List&, Script s, const Slice&) { s.residual_gradient(name); });
   };
-  norm(P::norm_1, "norm 1");
+  if (!slice.post_norm) norm(P::norm_1, "norm 1");
   column(P::qkv, "qkv", slice.qkv_width);
   add(
       P::heads, [](List&, Script s, const Slice&) { s.heads(); },
@@ -297,13 +306,14 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
       [](List&, Script s, const Slice&) { s.core_gradient(); });
   row(P::proj, "proj", slice.attention_width);
   residual(P::residual_1, "residual 1");
-  norm(P::norm_2, "norm 2");
+  slice.post_norm ? norm(P::norm_1, "norm 1") : norm(P::norm_2, "norm 2");
   column(P::fc1, "fc1", slice.fc1_width);
   add(
       P::activation, [](List&, Script s, const Slice&) { s.activation(); },
       [](List&, Script s, const Slice&) { s.activation_gradient(); });
   row(P::fc2, "fc2", slice.ffn);
   residual(P::residual_2, "residual 2");
+  if (slice.post_norm) norm(P::norm_2, "norm 2");
 }
 
 void pytorch_embedding_forward(WorkList& list, const TransformerSlice& s) {
@@ -351,6 +361,28 @@ void pytorch_logits_backward(WorkList& list, const TransformerSlice& s) {
   script.loss_gradient();
   column_backward(list, s, "logits", s.vocabulary);
   script.norm_gradient("final norm", false);
+}
+
+void pytorch_loss_forward(WorkList& list, const TransformerSlice& s) {
+  Script(list, s).loss();
+}
+
+void pytorch_loss_backward(WorkList& list, const TransformerSlice& s) {
+  Script(list, s).loss_gradient();
+}
+
+void pytorch_bias_gradient(WorkList& list, const TransformerSlice& s, const std::string& name,
+                           std::int64_t columns) {
+  Script(list, s).bias_gradient(name, columns);
+}
+
+void pytorch_norm_forward(WorkList& list, const TransformerSlice& s, const std::string& name,
+                          bool joins) {
+  Script(list, s).norm(name, joins);
+}
+
+void pytorch_norm_backward(WorkList& list, const TransformerSlice& s, const std::string& name) {
+  Script(list, s).norm_gradient(name, false);
 }
 
 Bytes pytorch_layer_transient(const TransformerSlice& s) {

@@ -129,11 +129,15 @@ const LayerWork& DataParallelWriter::layer(int place) const {
   return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
 }
 
-// A tied output matrix on the embedding's own rank is the same memory.
+// A tied matrix is one for all places of a rank that use it: the last of them counts it.
 std::int64_t DataParallelWriter::parameters_of(int place) const {
   std::int64_t parameters = layer(place).parameters;
-  if (strategy_.keeps_ends && step_.shape.stages == 1 && place == 0)
-    parameters -= layer(static_cast<int>(work_.chain.size()) - 1).tied_parameters;
+  if (!strategy_.keeps_ends || step_.shape.stages > 1) return parameters;
+  for (int later = static_cast<int>(work_.chain.size()) - 1; later > place; --later) {
+    const std::int64_t tied = layer(later).tied_parameters;
+    if (tied == 0) continue;
+    return parameters - (place == 0 ? tied : layer(place).tied_parameters);
+  }
   return parameters;
 }
 

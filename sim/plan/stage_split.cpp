@@ -10,16 +10,19 @@
 namespace trainyard {
 namespace {
 
-// counts[k] divisible places for virtual stage k; the others follow their neighbours.
+// counts[k] divisible places for virtual stage k. The others go with the first place after them,
+// those at the end with the last before.
 std::vector<ChainRange> cut_by_counts(const NetworkWork& work, const std::vector<int>& counts) {
   std::vector<ChainRange> ranges;
   int place = 0;
   const int places = static_cast<int>(work.chain.size());
+  const auto last = std::find(work.divisible.rbegin(), work.divisible.rend(), true);
+  const int after_last = static_cast<int>(work.divisible.rend() - last);
   for (std::size_t k = 0; k < counts.size(); ++k) {
     ChainRange range{place, place};
     for (int taken = 0; place < places; ++place) {
       const bool divisible = work.divisible[static_cast<std::size_t>(place)];
-      if (divisible && taken == counts[k]) break;
+      if (taken == counts[k] && (divisible || (taken > 0 && place < after_last))) break;
       taken += divisible ? 1 : 0;
     }
     range.last = k + 1 == counts.size() ? places : place;

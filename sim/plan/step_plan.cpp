@@ -61,11 +61,31 @@ class StageBuilder {
     return Bytes((layer(place).output.count() + parts - 1) / parts);
   }
 
-  // Of the layer at `place`; a tied output matrix on the embedding's own rank is the same memory.
+  // Of the layer at `place`; of a tied matrix a rank has one, whichever of its places use it.
   std::int64_t parameters_at(int place) const {
-    const bool shares_embedding = seat(step_.shape, virtual_stages(step_.shape) - 1, 0).stage ==
-                                  seat(step_.shape, 0, 0).stage;
-    return layer(place).parameters - (shares_embedding ? layer(place).tied_parameters : 0);
+    return layer(place).parameters -
+           (has_tied_matrix_before(place) ? layer(place).tied_parameters : 0);
+  }
+  bool has_tied_matrix_before(int place) const {
+    if (layer(place).tied_parameters == 0) return false;
+    for (int other = 0; other < place; ++other) {
+      const bool holds = other == 0 || layer(other).tied_parameters > 0;
+      if (holds && stage_of(other) == stage_of(place)) return true;
+    }
+    return false;
+  }
+  // Of one copy of the network.
+  int stage_of(int place) const {
+    int at = 0;
+    while (place >= step_.layers[static_cast<std::size_t>(at)].last)
+      ++at;
+    return seat(step_.shape, at, 0).stage;
+  }
+  // What earlier places pass on through a stage that begins at `place`.
+  Bytes carried_to(int place) const {
+    const bool begins = std::any_of(step_.layers.begin(), step_.layers.end(),
+                                    [&](const ChainRange& range) { return range.first == place; });
+    return begins && place > 0 ? layer(place - 1).passed_on : Bytes(0);
   }
 
   std::vector<Seat> seats() const;
@@ -153,7 +173,7 @@ void StageBuilder::send(const Seat& seat, Pass pass) {
 
 std::vector<Act> StageBuilder::forward_acts(int place) const {
   const std::string name = place_name(work_, place);
-  return {Hold{MemoryKind::activations, layer(place).activations(), name},
+  return {Hold{MemoryKind::activations, layer(place).activations() + carried_to(place), name},
           Work{layer(place).forward, name + " forward"}};
 }
 
@@ -191,7 +211,7 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
            name + " backward"});
   acts.emplace_back(Work{data_.accumulation(parameters_at(place)), name + " backward"});
   if (kind == CallKind::backward || work.restored_for_weights) acts.emplace_back(workspace);
-  acts.emplace_back(Release{MemoryKind::activations, work.activations(), name});
+  acts.emplace_back(Release{MemoryKind::activations, work.activations() + carried_to(place), name});
   return acts;
 }
 
@@ -373,6 +393,8 @@ int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan) {
 Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return {.micro_batch = recipe.micro_batch,
           .sequence_length = recipe.sequence_length,
+          .decoder_sequence_length = recipe.decoder_sequence_length,
+          .predictions = recipe.predictions,
           .tensor = plan.degrees.tensor,
           .context = plan.degrees.context,
           .context_method = plan.context_method,

@@ -48,19 +48,38 @@ bool is_half(Dtype dtype) {
   return dtype != Dtype::fp32 && dtype != Dtype::tf32;
 }
 
+// The lengths that only some networks have.
+void assemble_lengths(TrainingRecipe& recipe, const TrainingSection& section,
+                      const Network& network, Findings& findings) {
+  const bool two_stacks = std::holds_alternative<EncoderDecoder>(network);
+  if (two_stacks && !section.decoder_sequence_length)
+    findings.error("/training/decoder_sequence_length",
+                   "is required and missing for an encoder_decoder");
+  if (!two_stacks && section.decoder_sequence_length)
+    findings.error("/training/decoder_sequence_length",
+                   "only an encoder_decoder has a second sequence", "remove it");
+  if (section.predictions && !std::holds_alternative<Encoder>(network))
+    findings.error("/training/predictions_per_sequence",
+                   "only an encoder has a masked-language head", "remove it");
+  recipe.decoder_sequence_length = two_stacks ? section.decoder_sequence_length.value_or(1) : 0;
+  recipe.predictions = section.predictions.value_or(0);
+}
+
 TrainingRecipe assemble_recipe(const TrainingSection& section, const Network& network,
                                Findings& findings) {
-  const bool is_language = std::holds_alternative<Transformer>(network);
-  const bool sees_images = std::holds_alternative<Convolutional>(network);
-  const std::string family = sees_images ? "a convolutional network" : "a recommender";
   TrainingRecipe recipe;
+  const bool is_recommender = std::holds_alternative<Recommender>(network);
+  const std::string family = is_recommender ? "a recommender" : "a convolutional network";
+  const bool is_language = reads_tokens(network);
+  const bool has_attention = stack_of(network) != nullptr;
+  assemble_lengths(recipe, section, network, findings);
   recipe.global_batch = section.global_batch;
   recipe.micro_batch = section.micro_batch;
   if (is_language && !section.sequence_length)
     findings.error("/training/sequence_length", "is required and missing for a transformer");
   if (!is_language && section.sequence_length)
     findings.error("/training/sequence_length",
-                   fmt::format("{} have no sequence", sees_images ? "images" : "samples"),
+                   fmt::format("{} have no sequence", is_recommender ? "samples" : "images"),
                    "remove it");
   recipe.sequence_length = section.sequence_length.value_or(1);
   const Dtype compute = section.precision.compute;
@@ -82,11 +101,11 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const Network& ne
   recipe.fused_attention = section.fused_attention;
   recipe.fusion = section.execution;
   recipe.launch_time = section.launch_time;
-  if (!is_language && section.execution == Fusion::compiled)
+  if (!has_attention && section.execution == Fusion::compiled)
     findings.error("/training/execution",
                    fmt::format("what torch.compile makes of {} is not described", family),
                    "\"eager\" is");
-  if (!is_language && section.fused_attention)
+  if (!has_attention && section.fused_attention)
     findings.error("/training/fused_attention", fmt::format("{} has no attention", family),
                    "remove it");
   return recipe;

@@ -12,7 +12,8 @@ namespace {
 constexpr std::int64_t kSmallestImage = 32;  // networks halve it five times
 constexpr std::int64_t kUsualImage = 224;
 
-Network assemble_transformer(const ModelSection& section, Findings& findings) {
+// The stack of layers, whatever network it is part of.
+Transformer assemble_stack(const ModelSection& section, Findings& findings) {
   Transformer t = section.transformer;
   t.kv_heads = section.kv_heads.value_or(t.heads);
   if (!section.head_size && t.hidden % t.heads != 0)
@@ -22,6 +23,14 @@ Network assemble_transformer(const ModelSection& section, Findings& findings) {
   t.head_size = section.head_size.value_or(std::max<std::int64_t>(1, t.hidden / t.heads));
   t.ffn_hidden = section.ffn_hidden.value_or(4 * t.hidden);
   t.max_positions = section.max_positions.value_or(0);
+  t.vocabulary = section.vocabulary.value_or(1);
+  t.buckets = section.buckets.value_or(t.buckets);
+  const bool relative = t.positional == Positional::relative;
+  if (relative && section.kind() != NetworkKind::encoder_decoder)
+    findings.error("/model/positional", "relative positions are described for kind encoder_decoder",
+                   "learned, rope and none are available");
+  if (section.buckets && !relative)
+    findings.error("/model/position_buckets", "only relative positions have buckets", "remove it");
   if (section.moe) {
     const MoeSection& moe = *section.moe;
     t.moe.experts = moe.experts;
@@ -39,6 +48,51 @@ Network assemble_transformer(const ModelSection& section, Findings& findings) {
   if (t.latent.used() && t.biases)
     findings.error("/model/biases", "latent attention has no biases", "write \"biases\": false");
   return t;
+}
+
+Network assemble_encoder(const ModelSection& section, Transformer stack) {
+  const EncoderSection heads = section.encoder.value_or(EncoderSection{});
+  stack.causal = false;
+  stack.post_norm = heads.post_norm;
+  return Encoder{.stack = stack,
+                 .token_types = heads.token_types,
+                 .masked_lm = heads.masked_lm,
+                 .next_sentence = heads.next_sentence};
+}
+
+Network assemble_encoder_decoder(const ModelSection& section, const Transformer& stack) {
+  return EncoderDecoder{.stack = stack,
+                        .decoder_layers = section.decoder ? section.decoder->layers : stack.layers};
+}
+
+Network assemble_vision(const ModelSection& section, Transformer stack) {
+  const VisionSection vision = section.vision.value_or(VisionSection{});
+  const std::vector<std::int64_t>& size = section.input.image_size;
+  stack.causal = false;
+  VisionTransformer network{.stack = stack,
+                            .patch = vision.patch_size,
+                            .classes = vision.classes,
+                            .class_token = vision.class_token};
+  if (size.size() == 3) {
+    network.channels = size[0];
+    network.height = size[1];
+    network.width = size[2];
+  }
+  return network;
+}
+
+Network assemble_written(const ModelSection& section, Findings& findings) {
+  if (section.kind() == NetworkKind::recommender)
+    return assemble_recommender(section.recommender, findings);
+  const Transformer stack = assemble_stack(section, findings);
+  switch (section.kind()) {
+    case NetworkKind::transformer: return stack;
+    case NetworkKind::encoder: return assemble_encoder(section, stack);
+    case NetworkKind::encoder_decoder: return assemble_encoder_decoder(section, stack);
+    case NetworkKind::vision_transformer: return assemble_vision(section, stack);
+    case NetworkKind::recommender: break;
+  }
+  return stack;
 }
 
 Network assemble_built(const std::string& name, const ModelSection& section, Findings& findings) {
@@ -67,10 +121,8 @@ Network assemble_built(const std::string& name, const ModelSection& section, Fin
 }  // namespace
 
 Network assemble_network(const ModelSection& section, const std::string& name, Findings& findings) {
-  if (section.built) return assemble_built(name, section, findings);
-  if (kModelKinds[section.kind] == "recommender")
-    return assemble_recommender(section.recommender, findings);
-  return assemble_transformer(section, findings);
+  return section.built ? assemble_built(name, section, findings)
+                       : assemble_written(section, findings);
 }
 
 }  // namespace trainyard

@@ -20,9 +20,10 @@ struct Family {
   std::string_view layers, hidden, heads, ffn_hidden, positions, activation, dropout;
   std::string_view positional, norm;
   bool biases, tied;  // unless the file says otherwise
+  std::string_view kind = "transformer";
 };
 
-constexpr std::array<Family, 10> kFamilies = {{
+constexpr std::array<Family, 14> kFamilies = {{
     {"gpt2", "n_layer", "n_embd", "n_head", "n_inner", "n_positions", "activation_function",
      "resid_pdrop", "learned", "layer_norm", true, true},
     {"llama", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "",
@@ -43,6 +44,16 @@ constexpr std::array<Family, 10> kFamilies = {{
      "", "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
     {"deepseek_v3", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size",
      "", "hidden_act", "attention_dropout", "rope", "rms_norm", false, false},
+    {"bert", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size",
+     "max_position_embeddings", "hidden_act", "hidden_dropout_prob", "learned", "layer_norm", true,
+     true, "encoder"},
+    {"t5", "num_layers", "d_model", "num_heads", "d_ff", "", "", "dropout_rate", "relative",
+     "rms_norm", false, true, "encoder_decoder"},
+    {"mt5", "num_layers", "d_model", "num_heads", "d_ff", "", "", "dropout_rate", "relative",
+     "rms_norm", false, false, "encoder_decoder"},
+    {"vit", "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "",
+     "hidden_act", "hidden_dropout_prob", "learned", "layer_norm", true, true,
+     "vision_transformer"},
 }};
 
 class Importer {
@@ -54,20 +65,26 @@ class Importer {
     const Family* family = find_family();
     if (family == nullptr) return Value::null();
     model_ = Value::object();
-    set("kind", Value::of("transformer"));
+    set("kind", Value::of(family->kind));
+    const bool images = family->kind == "vision_transformer";
     copy(family->layers, "layers", true);
     copy(family->hidden, "hidden", true);
     copy(family->heads, "heads", true);
     copy("num_key_value_heads", "kv_heads", false);
     copy("head_dim", "head_dim", false);
     copy(family->ffn_hidden, "ffn_hidden", false);
-    copy("vocab_size", "vocab", true);
+    if (!images) copy("vocab_size", "vocab", true);
     copy(family->positions, "max_positions", false);
-    activation(*family);
+    if (family->kind == "encoder_decoder")
+      encoder_decoder(*family);
+    else
+      activation(*family);
+    if (family->kind == "encoder") encoder();
+    if (images) vision();
     set("positional", Value::of(family->positional));
     set("norm", Value::of(family->norm));
     flag("attention_bias", "biases", family->biases);
-    flag("tie_word_embeddings", "tied_embeddings", family->tied);
+    if (!images) flag("tie_word_embeddings", "tied_embeddings", family->tied);
     const Value* dropout = config_.find(family->dropout);
     set("dropout", Value::of(dropout != nullptr && json::find_number(*dropout).value_or(0) > 0));
     experts();
@@ -165,6 +182,61 @@ class Importer {
     put(latent, "qk_rope_head_dim", "rope_head_dim");
     put(latent, "v_head_dim", "v_head_dim");
     set("latent_attention", std::move(latent));
+  }
+
+  // BERT's class for masked tokens alone has no second head; every other one is taken to be that of
+  // pre-training.
+  void encoder() {
+    Value heads = Value::object();
+    heads.at = config_.at;
+    put(heads, "type_vocab_size", "token_types");
+    const Value* classes = config_.find("architectures");
+    if (classes != nullptr && classes->items.size() == 1 &&
+        classes->items[0].text == "BertForMaskedLM")
+      heads.set("next_sentence", Value::of(false));
+    set("encoder", std::move(heads));
+  }
+
+  void encoder_decoder(const Family& family) {
+    copy("d_kv", "head_dim", true);
+    copy("relative_attention_num_buckets", "position_buckets", false);
+    const Value* feed_forward = config_.find("feed_forward_proj");
+    const std::string_view usual = family.tied ? "relu" : "gated-gelu";
+    const std::string_view name =
+        feed_forward != nullptr ? std::string_view(feed_forward->text) : usual;
+    if (name == "relu" || name == "gated-gelu")
+      set("ffn", Value::of(name == "relu" ? "relu" : "geglu"));
+    else
+      error(feed_forward->at, "feed_forward_proj",
+            fmt::format("unknown feed-forward layer {}", json::quoted(*feed_forward)));
+    const Value* layers = config_.find("num_decoder_layers");
+    if (layers == nullptr || layers->is(Kind::null)) return;
+    Value decoder = Value::object();
+    decoder.at = layers->at;
+    decoder.set("layers", *layers);
+    set("decoder", std::move(decoder));
+  }
+
+  void vision() {
+    Value vision = Value::object();
+    vision.at = config_.at;
+    put(vision, "patch_size", "patch_size");
+    const Value* labels = config_.find("id2label");
+    if (labels != nullptr && !labels->members.empty())
+      vision.set("classes", Value::of(static_cast<std::int64_t>(labels->members.size())));
+    set("vision", std::move(vision));
+    const Value* side = config_.find("image_size");
+    if (side == nullptr) return;
+    const Value* channels = config_.find("num_channels");
+    Value size = Value::array();
+    size.at = side->at;
+    size.append(channels != nullptr ? *channels : Value::of(3));
+    size.append(*side);
+    size.append(*side);
+    Value input = Value::object();
+    input.at = side->at;
+    input.set("image_size", std::move(size));
+    set("input", std::move(input));
   }
 
   void activation(const Family& family) {

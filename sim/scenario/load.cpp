@@ -201,7 +201,7 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   sections.training.precision.gradients = scenario.recipe.gradients;
   sections.training.precision.master_weights = scenario.recipe.master_weights;
   sections.cluster.calibration = scenario.profile.empty() ? "none" : scenario.profile;
-  if (const auto* transformer = std::get_if<Transformer>(&scenario.network)) {
+  if (const Transformer* transformer = stack_of(scenario.network)) {
     sections.model.kv_heads = transformer->kv_heads;
     sections.model.head_size = transformer->head_size;
     sections.model.ffn_hidden = transformer->ffn_hidden;

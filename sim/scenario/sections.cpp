@@ -56,7 +56,11 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
   f.field("micro_batch", s.micro_batch, required, between(1, kMostBatch),
           "Sequences, images or samples per data-parallel replica and micro-batch.");
   f.field("sequence_length", s.sequence_length, between(1, kMostTokens),
-          "Tokens of a sequence. Transformers need it.");
+          "Tokens of a sequence, of an encoder-decoder the encoder's. Transformers need it.");
+  f.field("decoder_sequence_length", s.decoder_sequence_length, between(1, kMostTokens),
+          "Tokens of the decoder's sequences; an encoder-decoder needs it.");
+  f.field("predictions_per_sequence", s.predictions, between(1, kMostTokens),
+          "Masked tokens that a masked-language head sees. Default: all tokens go through it.");
   f.section("precision", s.precision, required, "Number formats.");
   f.section("optimizer", s.optimizer, required, "How parameters are updated.");
   f.name_or_section("recompute", s.recompute, kRecomputeForms, s.recompute_parts, optional,

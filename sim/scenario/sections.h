@@ -27,15 +27,42 @@ struct MoeSection {
   std::int64_t shared_experts = 0, first_dense = 0, every = 1;
 };
 
-// Families of networks that fields describe, by ModelSection::kind.
-inline constexpr std::array<std::string_view, 2> kModelKinds = {"transformer", "recommender"};
+// Families of networks that fields describe.
+enum class NetworkKind : std::uint8_t {
+  transformer,
+  encoder,
+  encoder_decoder,
+  vision_transformer,
+  recommender,
+};
+inline constexpr std::array<std::string_view, 5> kNetworkKinds = {
+    "transformer", "encoder", "encoder_decoder", "vision_transformer", "recommender"};
+
+struct EncoderSection {
+  bool post_norm = true;
+  std::int64_t token_types = 2;
+  bool masked_lm = true, next_sentence = true;
+};
+
+struct DecoderSection {
+  std::int64_t layers = 1;
+};
+
+struct VisionSection {
+  std::int64_t patch_size = 16, classes = 1000;
+  bool class_token = true;
+};
 
 struct ModelSection {
-  bool built = false;  // "preset" names a network builder: no field of a transformer is due
-  std::size_t kind = 0;
+  bool built = false;      // "preset" names a network builder: no field of a transformer is due
+  std::size_t family = 0;  // into kNetworkKinds
+  NetworkKind kind() const { return static_cast<NetworkKind>(family); }
   RecommenderSection recommender;
   Transformer transformer;
-  std::optional<std::int64_t> kv_heads, head_size, ffn_hidden, max_positions;
+  std::optional<std::int64_t> kv_heads, head_size, ffn_hidden, max_positions, vocabulary, buckets;
+  std::optional<EncoderSection> encoder;
+  std::optional<DecoderSection> decoder;
+  std::optional<VisionSection> vision;
   std::optional<MoeSection> moe;
   ImageInput input;
 };
@@ -107,7 +134,7 @@ struct RecomputeSection {
 
 struct TrainingSection {
   std::int64_t global_batch = 1, micro_batch = 1;
-  std::optional<std::int64_t> sequence_length;
+  std::optional<std::int64_t> sequence_length, decoder_sequence_length, predictions;
   PrecisionSection precision;
   OptimizerSection optimizer;
   std::string recompute = "none";  // empty: as recompute_parts says
@@ -224,6 +251,9 @@ struct ScenarioSections {
 
 void visit_fields(json::Fields& f, ModelSection& s);
 void visit_fields(json::Fields& f, ImageInput& s);
+void visit_fields(json::Fields& f, EncoderSection& s);
+void visit_fields(json::Fields& f, DecoderSection& s);
+void visit_fields(json::Fields& f, VisionSection& s);
 void visit_fields(json::Fields& f, GpuSection& s);
 void visit_fields(json::Fields& f, IntraSection& s);
 void visit_fields(json::Fields& f, NvlinkPair& s);

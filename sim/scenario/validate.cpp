@@ -107,7 +107,7 @@ void Validator::check_names() {
 
 void Validator::check_execution_of_network() {
   const Execution planned = execution(recipe_, plan_);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kPointers = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kPointers = {
       {{"", "/model"},
        {"tensor", "/parallelism/tp"},
        {"context", "/parallelism/cp"},
@@ -116,6 +116,8 @@ void Validator::check_execution_of_network() {
        {"fused_attention", "/training/fused_attention"},
        {"fusion", "/training/execution"},
        {"sequence_length", "/training/sequence_length"},
+       {"decoder_sequence_length", "/training/decoder_sequence_length"},
+       {"predictions", "/training/predictions_per_sequence"},
        {"sequence_parallel", "/parallelism/sequence_parallel"},
        {"micro_batch", "/training/micro_batch"},
        {"recompute", "/training/recompute"}}};
@@ -257,8 +259,8 @@ void Validator::check_tensor_parallel() {
         fmt::format("tp {} spans servers of {} GPUs: its collectives cross the network "
                     "in every layer",
                     degrees_.tensor, per_server));
-  const auto* transformer = std::get_if<Transformer>(&scenario_.network);
-  if (transformer == nullptr) return;
+  const Transformer* transformer = stack_of(scenario_.network);
+  if (transformer == nullptr || !reads_tokens(scenario_.network)) return;
   const std::int64_t rest = transformer->vocabulary % degrees_.tensor;
   if (rest != 0)
     findings_.warning(
@@ -354,6 +356,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
     Execution execution;
     execution.micro_batch = scenario.recipe.micro_batch;
     execution.sequence_length = scenario.recipe.sequence_length;
+    execution.decoder_sequence_length = scenario.recipe.decoder_sequence_length;
     execution.tensor = tensor;
     execution.context = wanted.context;
     execution.context_method = scenario.plan.context_method;

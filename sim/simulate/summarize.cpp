@@ -53,7 +53,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.parameters = parameter_count(job.network, job.recipe.sequence_length);
   report.global_batch = job.recipe.global_batch;
   report.sequence_length = job.recipe.sequence_length;
-  report.is_language = std::holds_alternative<Transformer>(job.network);
+  report.is_language = reads_tokens(job.network);
   report.profile = job.profile ? job.profile->name : "none (datasheet and closed forms)";
   report.fidelity = job.fidelity == Fidelity::flow ? "flow" : "closed_form";
   report.classes = static_cast<int>(step.lowered.classes.size());

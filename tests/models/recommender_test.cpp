@@ -266,10 +266,10 @@ TEST_CASE("the fullest rank's tables and their state are what a rank holds") {
 
 TEST_CASE("activations of a recommender are the inputs of its products, once each") {
   const NetworkWork work = network_work(small(), on(8));
-  CHECK(layer_of(work, "bottom MLP 1").activations == Bytes(kSamples * (13 + 32) * 2));
-  CHECK(layer_of(work, "bottom MLP 2").activations == Bytes(kSamples * 16 * 2));
-  CHECK(layer_of(work, "interaction").activations == Bytes(kSamples * (9 * 16 + 52) * 2));
-  CHECK(layer_of(work, "top MLP 2").activations == Bytes(kSamples * (2 + 4)));
+  CHECK(layer_of(work, "bottom MLP 1").activations() == Bytes(kSamples * (13 + 32) * 2));
+  CHECK(layer_of(work, "bottom MLP 2").activations() == Bytes(kSamples * 16 * 2));
+  CHECK(layer_of(work, "interaction").activations() == Bytes(kSamples * (9 * 16 + 52) * 2));
+  CHECK(layer_of(work, "top MLP 2").activations() == Bytes(kSamples * (2 + 4)));
 }
 
 // Graham's bounds: the even share and the largest part but 1/n of it; 4/3 - 1/(3n) of the best.

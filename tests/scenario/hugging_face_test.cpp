@@ -87,7 +87,9 @@ TEST_CASE("a config that is not understood is refused in its own words") {
   CHECK(test::problems(with_config(folder, R"({"model_type": "mamba"})")) ==
         "configs/net.json:1:16: error: /model_type: unknown model_type \"mamba\"; known: gpt2, "
         "llama, "
-        "mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3");
+        "mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, "
+        "bert, "
+        "t5, mt5, vit");
   std::string mixture = kLlama;
   mixture.replace(mixture.find("\"architectures\""), 15,
                   "\"num_local_experts\": 8, \"architectures\"");

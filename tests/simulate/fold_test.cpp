@@ -6,6 +6,7 @@
 #include "sim/simulate/step.h"
 #include "tests/simulate/recommender_job.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/networks.h"
 
 using namespace trainyard;
 
@@ -90,6 +91,20 @@ TEST_CASE("a symmetric job folds to one class per stage, exactly") {
   CHECK(check_fold(small_job(4, 2, 1, 8)) == 1);
   CHECK(check_fold(small_job(1, 8, 1, 4)) == 1);
   CHECK(check_fold(small_job(1, 2, 4, 8)) == 4);
+}
+
+TEST_CASE("encoders, encoder-decoders and vision transformers fold exactly") {
+  for (const Network& network : {Network(testing::small_bert(8)), Network(testing::small_t5(4, 4)),
+                                 Network(testing::small_vit(8))}) {
+    CAPTURE(network.index());
+    for (const int pipeline : {1, 2, 4}) {
+      Job job = small_job(2, 2, pipeline, 4);
+      job.network = network;
+      job.recipe.sequence_length = reads_tokens(network) ? 128 : 1;
+      if (std::holds_alternative<EncoderDecoder>(network)) job.recipe.decoder_sequence_length = 64;
+      CHECK(check_fold(job) == static_cast<std::size_t>(pipeline));
+    }
+  }
 }
 
 TEST_CASE("context parallel ranks fold exactly, whatever the method") {

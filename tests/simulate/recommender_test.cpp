@@ -200,7 +200,7 @@ TEST_CASE("a rank holds its tables, their state and what is exchanged from begin
   for (const std::int64_t bytes : resident)
     held += bytes;
   for (const LayerWork& kind : work.kinds)
-    activations += kind.activations.count();
+    activations += kind.activations().count();
   const std::int64_t peak = trace.peaks[step->lowered.classes[0].actor].peak.count();
   CHECK(peak >= held + activations);
 }

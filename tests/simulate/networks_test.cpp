@@ -1,0 +1,173 @@
+// Whole steps of encoders, encoder-decoders and vision transformers: what crosses a pipeline, what
+// a stage holds, and that every schedule and strategy gives back what it takes.
+#include "tests/support/networks.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "sim/plan/data_parallel.h"
+#include "sim/simulate/summarize.h"
+#include "tests/simulate/toy.h"
+
+using namespace trainyard;
+
+namespace {
+
+Job job(const Network& network, int tensor, int data, int pipeline, int microbatches = 4) {
+  Job result;
+  result.network = network;
+  result.cluster = toy::cluster(tensor * data * pipeline, 1);
+  result.recipe.global_batch = std::int64_t{microbatches} * data;
+  result.recipe.sequence_length = reads_tokens(network) ? 128 : 1;
+  if (std::holds_alternative<EncoderDecoder>(network)) result.recipe.decoder_sequence_length = 64;
+  result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
+  result.plan.sequence_parallel = tensor > 1;
+  result.plan.bucket_size = Bytes(1 << 20);
+  return result;
+}
+
+std::unique_ptr<Step> planned(const Job& job) {
+  return simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+}
+
+std::int64_t parameters(const Step& step) {
+  std::int64_t sum = 0;
+  for (const StageProgram& stage : step.plan.stages)
+    sum += stage.parameters;
+  return sum;
+}
+
+void check_balance(const Job& job) {
+  const auto step = simulate_step(job);
+  REQUIRE(std::holds_alternative<Trace>(step->outcome));
+  for (const MemoryPeak& peak : step->trace().peaks) {
+    CHECK(peak.at_end == peak.resident);
+    CHECK(peak.peak > peak.resident);
+  }
+  CHECK(summarize(job, *step).step_time.has_value());  // the breakdown checks itself
+}
+
+}  // namespace
+
+// Encoder layers 1 to 4, the decoder's embedding 5, decoder layers 6 to 9, logits 10.
+TEST_CASE("a pipeline cuts T5 before the decoder's embedding") {
+  const auto step = planned(job(testing::small_t5(4, 4), 1, 1, 4));
+  const std::vector<int> expected = {0, 3, 5, 8, 11};
+  REQUIRE(step->plan.layers.size() == 4);
+  for (std::size_t stage = 0; stage < 4; ++stage) {
+    CHECK(step->plan.layers[stage].first == expected[stage]);
+    CHECK(step->plan.layers[stage].last == expected[stage + 1]);
+  }
+}
+
+// Up to the decoder the encoder's states, from there on both; each tensor-parallel rank its part.
+TEST_CASE("between decoder stages T5 sends the hidden states and the encoder's output") {
+  const std::int64_t encoders = 128 * 512 * 2, decoders = 64 * 512 * 2;
+  for (const int tensor : {1, 2}) {
+    const auto step = planned(job(testing::small_t5(4, 4), tensor, 1, 4));
+    std::vector<Bytes> sizes = step->plan.messages;
+    std::sort(sizes.begin(), sizes.end());
+    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+    CHECK(sizes ==
+          std::vector<Bytes>{Bytes(encoders / tensor), Bytes((encoders + decoders) / tensor)});
+  }
+}
+
+TEST_CASE("a rank holds a tied matrix once, a pipeline as often as stages use it") {
+  const EncoderDecoder network = testing::small_t5(4, 4);
+  const std::int64_t once = parameter_count(network, 128), matrix = 8192 * 512;
+  CHECK(parameters(*planned(job(network, 1, 1, 1))) == once);
+  CHECK(parameters(*planned(job(network, 1, 1, 2))) == once + matrix);  // with the decoder
+  CHECK(parameters(*planned(job(network, 1, 1, 4))) == once + 2 * matrix);
+  EncoderDecoder untied = network;
+  untied.stack.tied_embeddings = false;
+  CHECK(parameters(*planned(job(untied, 1, 1, 1))) == once + matrix);
+  CHECK(parameters(*planned(job(untied, 1, 1, 4))) == once + 2 * matrix);
+  const Encoder bert = testing::small_bert(4);
+  CHECK(parameters(*planned(job(bert, 1, 1, 1))) == parameter_count(bert, 128));
+  CHECK(parameters(*planned(job(bert, 1, 1, 2))) == parameter_count(bert, 128) + matrix);
+}
+
+// 1F1B: stage s of p has p - s micro-batches in flight.
+TEST_CASE("a stage keeps what is passed on once per micro-batch in flight") {
+  const toy::Times times{3, 7, 0};
+  const int p = 4;
+  NetworkWork plain = toy::network(8, times), passing = plain;
+  passing.kinds[0].passed_on = Bytes(1000);
+  const auto few = toy::step(plain, "1f1b", p, 8, 1, times);
+  const auto more = toy::step(passing, "1f1b", p, 8, 1, times);
+  CHECK(few->end() == more->end());
+  for (int s = 0; s < p; ++s) {
+    const auto peak = [&](const toy::Result& result) {
+      const Trace& trace = std::get<Trace>(result.outcome);
+      return trace.peaks[ActorId(static_cast<std::uint32_t>(s))].peak.count();
+    };
+    CHECK(peak(*more) - peak(*few) == (s == 0 ? 0 : 1000 * (p - s)));
+  }
+}
+
+// P57.
+TEST_CASE("T5 gives back what it takes under every strategy of data parallelism") {
+  for (const StrategyEntry& entry : data_parallel_strategies()) {
+    for (const int pipeline : {1, 2}) {
+      if (pipeline > 1 && !entry.pipeline) continue;
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        CAPTURE(entry.name);
+        CAPTURE(pipeline);
+        CAPTURE(name(recompute));
+        Job own = job(testing::small_t5(2, 2), 1, 4, pipeline);
+        own.recipe.recompute = recompute;
+        own.plan.data_parallel.kind = entry.name;
+        own.plan.data_parallel.shard_size = 2;
+        check_balance(own);
+      }
+    }
+  }
+}
+
+TEST_CASE("encoders give back what they take under every schedule that takes them") {
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v", "chimera"}) {
+    for (const Network& network :
+         {Network(testing::small_bert(8)), Network(testing::small_t5(4, 4)),
+          Network(testing::small_vit(8))}) {
+      CAPTURE(schedule);
+      CAPTURE(network.index());
+      Job own = job(network, 2, 1, 2);
+      own.plan.schedule = schedule;
+      const bool two_chunks =
+          own.plan.schedule == "interleaved_1f1b" || own.plan.schedule == "zb_v";
+      own.plan.chunks = two_chunks ? 2 : 1;
+      check_balance(own);
+    }
+  }
+}
+
+TEST_CASE("FSDP gathers a matrix that three places of T5 use once") {
+  const EncoderDecoder network = testing::small_t5(2, 2);
+  Job own = job(network, 1, 2, 1, 1);
+  own.plan.data_parallel.kind = "fsdp";
+  own.plan.data_parallel.reshard_after_forward = false;
+  const auto step = simulate_step(own);
+  std::int64_t level = 0, peak = 0;
+  for (const MemoryChange& change : step->trace().memory) {
+    const Program& program = step->plan.stages[0].program;
+    if (change.category != static_cast<std::uint8_t>(MemoryKind::parameters) ||
+        program.labels[change.owner] != "gathered parameters")
+      continue;
+    level += change.bytes;
+    peak = std::max(peak, level);
+  }
+  CHECK(peak == 2 * parameter_count(network, 128));
+}
+
+TEST_CASE("samples are images or sequences, and only sequences have tokens") {
+  const Job vision = job(testing::small_vit(2), 1, 2, 1);
+  const Job text = job(testing::small_bert(2), 1, 2, 1);
+  const StepReport images = summarize(vision, *simulate_step(vision));
+  const StepReport sequences = summarize(text, *simulate_step(text));
+  CHECK(!images.is_language);
+  CHECK(images.tokens_per_s == 0);
+  CHECK(sequences.is_language);
+  CHECK(sequences.tokens_per_s == doctest::Approx(128 * sequences.samples_per_s));
+}
