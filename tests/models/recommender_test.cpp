@@ -185,7 +185,7 @@ TEST_CASE("columns look up as many bytes as whole tables, but more indices") {
         table_exchange(small(), on(8)).pooled);
 }
 
-TEST_CASE("one rank exchanges nothing; replicas neither") {
+TEST_CASE("one rank exchanges nothing, nor do replicas") {
   for (const LayerWork& kind : network_work(small(), on(1)).kinds) {
     CHECK(collectives(kind.forward).empty());
     CHECK(collectives(kind.backward).empty());
