@@ -167,3 +167,46 @@ TEST_CASE("explain gives every value with its origin") {
   CHECK(lines[6].pointer == "/engine/bandwidth");
   CHECK(lines[6].value == "\"50GB/s\"");
 }
+
+namespace {
+
+constexpr std::array<std::string_view, 2> kShapes = {"box", "ball"};
+struct Shape {
+  std::size_t kind = 0;
+  int edge = 0, radius = 0;
+};
+void visit_fields(json::Fields& f, Shape& s) {
+  f.alternatives({"kind", json::optional, json::anything, "Kind."}, kShapes, s.kind,
+                 [&s](json::Fields& fields) {
+                   if (s.kind == 0)
+                     fields.field("edge", s.edge, json::required, "Edge.");
+                   else
+                     fields.field("radius", s.radius, json::required, "Radius.");
+                 });
+}
+
+}  // namespace
+
+TEST_CASE("a kind that is left out is the usual one, and only it may be") {
+  const auto read_shape = [](std::string_view text, Shape& shape) {
+    std::vector<Diagnostic> diagnostics;
+    json::read_object(json::parse_text(text, "f", diagnostics), "", shape, diagnostics);
+    return diagnostics.size();
+  };
+  Shape shape;
+  CHECK(read_shape(R"({"edge": 3})", shape) == 0);
+  CHECK(shape.edge == 3);
+  CHECK(read_shape(R"({"kind": null, "edge": 4})", shape) == 0);
+  CHECK(shape.edge == 4);
+  CHECK(read_shape(R"({"kind": "ball", "radius": 5})", shape) == 0);
+  CHECK(shape.radius == 5);
+  Shape usual;
+  CHECK(read_shape(R"({"radius": 5})", usual) == 2);  // no edge, and what is a radius?
+  const json::Schema schema = json::schema_of([](json::Fields& f) {
+    Shape any;
+    visit_fields(f, any);
+  });
+  CHECK(json::to_text(schema.complete, -1) ==
+        R"({"anyOf": [{"required": ["edge"], "properties": {"kind": {"enum": ["box"]}}}, )"
+        R"({"required": ["kind", "radius"], "properties": {"kind": {"enum": ["ball"]}}}]})");
+}

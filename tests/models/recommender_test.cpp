@@ -185,7 +185,7 @@ TEST_CASE("columns look up as many bytes as whole tables, but more indices") {
         table_exchange(small(), on(8)).pooled);
 }
 
-TEST_CASE("one rank exchanges nothing; replicas neither") {
+TEST_CASE("one rank exchanges nothing, nor do replicas") {
   for (const LayerWork& kind : network_work(small(), on(1)).kinds) {
     CHECK(collectives(kind.forward).empty());
     CHECK(collectives(kind.backward).empty());
@@ -245,8 +245,10 @@ TEST_CASE("loads are traffic in even shares") {
 
 TEST_CASE("the fullest rank's tables and their state are what a rank holds") {
   Recommender n = small();
+  // The most expensive table, which is dealt first, is not the largest.
   n.tables = {{.rows = 1000, .sharding = TableSharding::table_wise},
-              {.rows = 10, .count = 3, .sharding = TableSharding::table_wise},
+              {.rows = 10, .lookups = 9, .sharding = TableSharding::table_wise},
+              {.rows = 10, .count = 2, .sharding = TableSharding::table_wise},
               {.rows = 41, .sharding = TableSharding::row_wise}};
   const Resident held = network_work(n, on(4)).kinds[0].resident;
   CHECK(held.weights == Bytes((1000 + 11) * 16 * 4));
