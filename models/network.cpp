@@ -238,6 +238,17 @@ void check(Problems& problems, const VisionTransformer& n, const Execution& e) {
                                         n.height, n.width, n.patch, n.patch)});
     return;
   }
+  const double image = static_cast<double>(n.channels) * static_cast<double>(n.height) *
+                       static_cast<double>(n.width);
+  const double batch = static_cast<double>(e.micro_batch),
+               hidden = static_cast<double>(n.stack.hidden);
+  const double classes = static_cast<double>(n.classes);
+  if (16 * std::max({batch * image, hidden * image, batch * classes, hidden * classes}) >= 0x1p62) {
+    problems.push_back({"",
+                        "the sizes of the images and of the micro-batch multiply to more than "
+                        "2^62 bytes"});
+    return;
+  }
   Problems of_stack;
   check(of_stack, n.stack, vision_execution(n, e));
   for (ExecutionProblem& problem : of_stack) {
