@@ -12,6 +12,7 @@
 //   2 m a hs/t d, keys and values 2 M kv hs/t d. The encoder's output is one tensor for all layers:
 //   whoever holds it counts it (LayerWork::passed_on).
 //   Backward, its gradients of all layers are summed one after another.
+//   In PyTorch norms, residual additions, copies and scores are those of transformer_pytorch.cpp.
 //
 // Source: Vaswani et al., Attention Is All You Need, 2017, section 3.2.3; division as in
 // Megatron-LM's ParallelAttention with AttnType.cross_attn.
@@ -68,44 +69,91 @@ std::int64_t score_elements(const TransformerSlice& s) {
   return s.tokens * s.heads * s.memory_length;
 }
 
-void transpose(WorkList& list, const TransformerSlice& s, std::string name) {
-  const Bytes moved =
-      (s.tokens * s.attention_width + s.memory_tokens * key_value_width(s)) * s.element();
-  memory_bound(list, std::move(name), MemoryOp::elementwise, moved, moved);
+bool by_hand(const TransformerSlice& s) {
+  return s.fusion == Fusion::by_hand;
 }
 
+Bytes scores(const TransformerSlice& s) {
+  return score_elements(s) * s.element();
+}
+
+Bytes score_mask(const TransformerSlice& s) {
+  return Bytes(s.dropout ? score_elements(s) : 0);
+}
+
+// Heads of a sequence next to each other: by hand in one kernel, in PyTorch a copy each.
+void arrange(WorkList& list, const TransformerSlice& s) {
+  const Bytes query = s.tokens * s.attention_width * s.element();
+  const Bytes key_value = s.memory_tokens * key_value_width(s) * s.element();
+  if (by_hand(s)) {
+    memory_bound(list, "cross-attention transpose", MemoryOp::elementwise, query + key_value,
+                 query + key_value);
+    return;
+  }
+  // Grouped keys and values are repeated on the way.
+  const Bytes repeated = s.memory_tokens * s.attention_width * s.element();
+  memory_bound(list, "cross query copy", MemoryOp::elementwise, query, query);
+  for (const char* name : {"cross key copy", "cross value copy"})
+    memory_bound(list, name, MemoryOp::elementwise, repeated, repeated);
+}
+
+// Scores, softmax, dropout and sum. In T5 and eagerly, a mask of padding is added.
 std::vector<WorkItem> core(const TransformerSlice& s) {
   WorkList list;
-  const Bytes scores = score_elements(s) * s.element();
+  const Bytes all = scores(s);
   list.kernel("cross-attention scores", scores_gemm(s));
-  memory_bound(list, "cross softmax", MemoryOp::softmax, scores, scores);
-  if (s.dropout) {
-    memory_bound(list, "cross-attention dropout", MemoryOp::dropout, scores,
-                 scores + Bytes(score_elements(s)));
+  if (s.fusion == Fusion::compiled) {
+    memory_bound(list, "cross softmax", MemoryOp::softmax, all,
+                 (s.dropout ? 2 : 1) * all + score_mask(s));
+  } else {
+    if (s.fusion == Fusion::eager)
+      memory_bound(list, "cross-attention mask", MemoryOp::elementwise, all, all);
+    memory_bound(list, "cross softmax", MemoryOp::softmax, all, all);
+    if (s.dropout)
+      memory_bound(list, "cross-attention dropout", MemoryOp::dropout, all, all + score_mask(s));
   }
   list.kernel("cross-attention context", over_memory_gemm(s));
   return list.take();
 }
 
 void core_backward(WorkList& list, const TransformerSlice& s) {
-  const Bytes scores = score_elements(s) * s.element();
+  const Bytes all = scores(s);
+  const bool compiled = s.fusion == Fusion::compiled;
+  const Bytes context = s.tokens * s.attention_width * s.element();
+  if (!by_hand(s))
+    memory_bound(list, "cross context copy backward", MemoryOp::elementwise, context, context);
   list.kernel("cross-attention probability gradient", scores_gemm(s));
   list.kernel("cross-attention value gradient", over_tokens_gemm(s));
-  if (s.dropout) {
-    memory_bound(list, "cross-attention dropout backward", MemoryOp::dropout,
-                 scores + Bytes(score_elements(s)), scores);
+  if (s.dropout && !compiled) {
+    memory_bound(list, "cross-attention dropout backward", MemoryOp::dropout, all + score_mask(s),
+                 all);
   }
-  memory_bound(list, "cross softmax backward", MemoryOp::softmax, 2 * scores, scores);
+  memory_bound(list, "cross softmax backward", MemoryOp::softmax,
+               2 * all + (compiled ? score_mask(s) : Bytes(0)), all);
+  if (s.fusion == Fusion::eager)
+    memory_bound(list, "cross-attention mask backward", MemoryOp::elementwise, all, all);
   list.kernel("cross-attention query gradient", over_memory_gemm(s));
   list.kernel("cross-attention key gradient", over_tokens_gemm(s));
-  transpose(list, s, "cross-attention transpose backward");
+}
+
+// Gradients of queries, keys and values back in the order of the projections.
+void arrange_backward(WorkList& list, const TransformerSlice& s) {
+  const Bytes query = s.tokens * s.attention_width * s.element();
+  const Bytes key_value = s.memory_tokens * key_value_width(s) * s.element();
+  if (!by_hand(s))
+    memory_bound(list, "cross key and value gradient concatenation", MemoryOp::elementwise,
+                 key_value, key_value);
+  else if (!s.fused_attention)
+    memory_bound(list, "cross-attention transpose backward", MemoryOp::elementwise,
+                 query + key_value, query + key_value);
 }
 
 }  // namespace
 
 void cross_attention_forward(WorkList& list, const TransformerSlice& s) {
   const TransformerSlice memory = of_memory(s);
-  norm_forward(list, s, "cross norm");
+  by_hand(s) ? norm_forward(list, s, "cross norm")
+             : pytorch_norm_forward(list, s, "cross norm", true);
   gather_tokens(list, s, "cross query all-gather");
   list.kernel("cross query", Gemm{s.tokens, s.attention_width, s.hidden, 1, s.gemm});
   gather_tokens(list, memory, "encoder output all-gather");
@@ -114,29 +162,42 @@ void cross_attention_forward(WorkList& list, const TransformerSlice& s) {
   if (s.fused_attention) {
     list.kernel("cross-attention", fused(s, false));
   } else {
-    transpose(list, s, "cross-attention transpose");
+    arrange(list, s);
     list.append(core(s));
+    const Bytes context = s.tokens * s.attention_width * s.element();
+    if (!by_hand(s))
+      memory_bound(list, "cross context copy", MemoryOp::elementwise, context, context);
   }
   list.kernel("cross proj", Gemm{s.tokens, s.hidden, s.attention_width, 1, s.gemm});
   reduce_partial_sums(list, s, "cross proj");
-  residual_forward(list, s, "cross residual");
+  by_hand(s) ? residual_forward(list, s, "cross residual")
+             : pytorch_residual_forward(list, s, "cross residual");
 }
 
 void cross_attention_backward(WorkList& list, const TransformerSlice& s, bool recompute_core) {
   const TransformerSlice memory = of_memory(s);
-  residual_backward(list, s, "cross residual backward");
+  const auto bias = [&](const TransformerSlice& of, const char* name, std::int64_t columns) {
+    if (!by_hand(s)) pytorch_bias_gradient(list, of, name, columns);
+  };
+  by_hand(s) ? residual_backward(list, s, "cross residual backward")
+             : pytorch_residual_backward(list, s, "cross residual");
   row_backward(list, s, "cross proj", s.attention_width);
+  bias(s, "cross proj", s.hidden);
   if (s.fused_attention) {
     list.kernel("cross-attention backward", fused(s, true));
   } else {
     if (recompute_core) list.append(recomputed(core(s)));
     core_backward(list, s);
   }
+  arrange_backward(list, s);
   column_backward(list, memory, "cross key and value", key_value_width(s));
+  bias(memory, "cross key and value", key_value_width(s));
   const Bytes states = s.memory_shard_tokens * s.hidden * s.element();
   memory_bound(list, "encoder output gradient sum", MemoryOp::elementwise, 2 * states, states);
   column_backward(list, s, "cross query", s.attention_width);
-  norm_backward(list, s, "cross norm backward");
+  bias(s, "cross query", s.attention_width);
+  by_hand(s) ? norm_backward(list, s, "cross norm backward")
+             : pytorch_norm_backward(list, s, "cross norm", true);
 }
 
 Bytes cross_attention_kept(const TransformerSlice& s) {

@@ -217,11 +217,6 @@ void check(Problems& problems, const EncoderDecoder& n, const Execution& e) {
                         "context parallelism of cross-attention is not described; tensor and "
                         "sequence parallelism divide it"});
   }
-  if (e.fusion != Fusion::by_hand) {
-    problems.push_back({"fusion",
-                        "cross-attention is described with fused kernels only; leave the execution "
-                        "\"fused\""});
-  }
 }
 
 // The length of the sequence follows from the image, so what it does not divide by is to blame.
