@@ -12,6 +12,7 @@
 //   2 m a hs/t d, keys and values 2 M kv hs/t d. The encoder's output is one tensor for all layers:
 //   whoever holds it counts it (LayerWork::passed_on).
 //   Backward, its gradients of all layers are summed one after another.
+//   In PyTorch norms, residual additions, copies and scores are those of transformer_pytorch.cpp.
 //
 // Source: Vaswani et al., Attention Is All You Need, 2017, section 3.2.3; division as in
 // Megatron-LM's ParallelAttention with AttnType.cross_attn.
@@ -68,10 +69,35 @@ std::int64_t score_elements(const TransformerSlice& s) {
   return s.tokens * s.heads * s.memory_length;
 }
 
-void transpose(WorkList& list, const TransformerSlice& s, std::string name) {
-  const Bytes moved =
-      (s.tokens * s.attention_width + s.memory_tokens * key_value_width(s)) * s.element();
-  memory_bound(list, std::move(name), MemoryOp::elementwise, moved, moved);
+bool by_hand(const TransformerSlice& s) {
+  return s.fusion == Fusion::by_hand;
+}
+
+Bytes scores(const TransformerSlice& s) {
+  return score_elements(s) * s.element();
+}
+
+Bytes score_mask(const TransformerSlice& s) {
+  return Bytes(s.dropout ? score_elements(s) : 0);
+}
+
+Bytes context(const TransformerSlice& s) {
+  return s.tokens * s.attention_width * s.element();
+}
+
+void bias_gradient(WorkList& list, const TransformerSlice& s, const char* name,
+                   std::int64_t columns) {
+  if (!by_hand(s)) pytorch_bias_gradient(list, s, name, columns);
+}
+
+void norm(WorkList& list, const TransformerSlice& s) {
+  by_hand(s) ? norm_forward(list, s, "cross norm")
+             : pytorch_norm_forward(list, s, "cross norm", true);
+}
+
+void norm_gradient(WorkList& list, const TransformerSlice& s) {
+  by_hand(s) ? norm_backward(list, s, "cross norm backward")
+             : pytorch_norm_backward(list, s, "cross norm", true);
 }
 
 void query_forward(WorkList& list, const TransformerSlice& s) {
@@ -81,6 +107,7 @@ void query_forward(WorkList& list, const TransformerSlice& s) {
 
 void query_backward(WorkList& list, const TransformerSlice& s) {
   column_backward(list, s, "cross query", s.attention_width);
+  bias_gradient(list, s, "cross query", s.attention_width);
 }
 
 void key_value_forward(WorkList& list, const TransformerSlice& s) {
@@ -91,69 +118,115 @@ void key_value_forward(WorkList& list, const TransformerSlice& s) {
 
 void key_value_backward(WorkList& list, const TransformerSlice& s) {
   column_backward(list, of_memory(s), "cross key and value", key_value_width(s));
+  bias_gradient(list, of_memory(s), "cross key and value", key_value_width(s));
   const Bytes states = s.memory_shard_tokens * s.hidden * s.element();
   memory_bound(list, "encoder output gradient sum", MemoryOp::elementwise, 2 * states, states);
 }
 
+// Heads of a sequence next to each other: by hand in one kernel, in PyTorch a copy each.
 void heads_forward(WorkList& list, const TransformerSlice& s) {
-  if (!s.fused_attention) transpose(list, s, "cross-attention transpose");
+  if (s.fused_attention) return;
+  const Bytes query = context(s);
+  const Bytes key_value = s.memory_tokens * key_value_width(s) * s.element();
+  if (by_hand(s)) {
+    memory_bound(list, "cross-attention transpose", MemoryOp::elementwise, query + key_value,
+                 query + key_value);
+    return;
+  }
+  // Grouped keys and values are repeated on the way.
+  const Bytes repeated = s.memory_tokens * s.attention_width * s.element();
+  memory_bound(list, "cross query copy", MemoryOp::elementwise, query, query);
+  for (const char* name : {"cross key copy", "cross value copy"})
+    memory_bound(list, name, MemoryOp::elementwise, repeated, repeated);
 }
 
+// Gradients of queries, keys and values back in the order of the projections.
 void heads_backward(WorkList& list, const TransformerSlice& s) {
-  if (!s.fused_attention) transpose(list, s, "cross-attention transpose backward");
+  const Bytes query = context(s);
+  const Bytes key_value = s.memory_tokens * key_value_width(s) * s.element();
+  if (!by_hand(s))
+    memory_bound(list, "cross key and value gradient concatenation", MemoryOp::elementwise,
+                 key_value, key_value);
+  else if (!s.fused_attention)
+    memory_bound(list, "cross-attention transpose backward", MemoryOp::elementwise,
+                 query + key_value, query + key_value);
 }
 
+// Scores, softmax, dropout and sum. In T5 and eagerly, a mask of padding is added.
 void core_forward(WorkList& list, const TransformerSlice& s) {
   if (s.fused_attention) return list.kernel("cross-attention", fused(s, false));
-  const Bytes scores = score_elements(s) * s.element();
+  const Bytes all = scores(s);
   list.kernel("cross-attention scores", scores_gemm(s));
-  memory_bound(list, "cross softmax", MemoryOp::softmax, scores, scores);
-  if (s.dropout) {
-    memory_bound(list, "cross-attention dropout", MemoryOp::dropout, scores,
-                 scores + Bytes(score_elements(s)));
+  if (s.fusion == Fusion::compiled) {
+    memory_bound(list, "cross softmax", MemoryOp::softmax, all,
+                 (s.dropout ? 2 : 1) * all + score_mask(s));
+  } else {
+    if (s.fusion == Fusion::eager)
+      memory_bound(list, "cross-attention mask", MemoryOp::elementwise, all, all);
+    memory_bound(list, "cross softmax", MemoryOp::softmax, all, all);
+    if (s.dropout)
+      memory_bound(list, "cross-attention dropout", MemoryOp::dropout, all, all + score_mask(s));
   }
   list.kernel("cross-attention context", over_memory_gemm(s));
 }
 
 void core_backward(WorkList& list, const TransformerSlice& s) {
   if (s.fused_attention) return list.kernel("cross-attention backward", fused(s, true));
-  const Bytes scores = score_elements(s) * s.element();
+  const Bytes all = scores(s);
+  const bool compiled = s.fusion == Fusion::compiled;
   list.kernel("cross-attention probability gradient", scores_gemm(s));
   list.kernel("cross-attention value gradient", over_tokens_gemm(s));
-  if (s.dropout) {
-    memory_bound(list, "cross-attention dropout backward", MemoryOp::dropout,
-                 scores + Bytes(score_elements(s)), scores);
+  if (s.dropout && !compiled) {
+    memory_bound(list, "cross-attention dropout backward", MemoryOp::dropout, all + score_mask(s),
+                 all);
   }
-  memory_bound(list, "cross softmax backward", MemoryOp::softmax, 2 * scores, scores);
+  memory_bound(list, "cross softmax backward", MemoryOp::softmax,
+               2 * all + (compiled ? score_mask(s) : Bytes(0)), all);
+  if (s.fusion == Fusion::eager)
+    memory_bound(list, "cross-attention mask backward", MemoryOp::elementwise, all, all);
   list.kernel("cross-attention query gradient", over_memory_gemm(s));
   list.kernel("cross-attention key gradient", over_tokens_gemm(s));
 }
 
+// The copy of the context is between attention and proj.
+void context_copy(WorkList& list, const TransformerSlice& s, const char* name) {
+  if (!by_hand(s) && !s.fused_attention)
+    memory_bound(list, name, MemoryOp::elementwise, context(s), context(s));
+}
+
 void proj_forward(WorkList& list, const TransformerSlice& s) {
+  context_copy(list, s, "cross context copy");
   list.kernel("cross proj", Gemm{s.tokens, s.hidden, s.attention_width, 1, s.gemm});
   reduce_partial_sums(list, s, "cross proj");
 }
 
 void proj_backward(WorkList& list, const TransformerSlice& s) {
   row_backward(list, s, "cross proj", s.attention_width);
+  bias_gradient(list, s, "cross proj", s.hidden);
+  context_copy(list, s, "cross context copy backward");
+}
+
+void residual(WorkList& list, const TransformerSlice& s) {
+  by_hand(s) ? residual_forward(list, s, "cross residual")
+             : pytorch_residual_forward(list, s, "cross residual");
+}
+
+void residual_gradient(WorkList& list, const TransformerSlice& s) {
+  by_hand(s) ? residual_backward(list, s, "cross residual backward")
+             : pytorch_residual_backward(list, s, "cross residual");
 }
 
 }  // namespace
 
 void add_cross_attention(LayerScript& script, const TransformerSlice& slice) {
   using P = PieceKind;
-  const auto named = [](auto work, const char* name) {
-    return [=](WorkList& list, const TransformerSlice& s) { work(list, s, name); };
-  };
-  add_piece(script, P::cross_norm, slice, named(norm_forward, "cross norm"),
-            named(norm_backward, "cross norm backward"));
+  add_piece(script, P::cross_norm, slice, norm, norm_gradient);
   add_piece(script, P::cross_query, slice, query_forward, query_backward);
   add_piece(script, P::cross_key_value, slice, key_value_forward, key_value_backward);
   add_piece(script, P::cross_heads, slice, heads_forward, heads_backward);
   add_piece(script, P::cross_core, slice, core_forward, core_backward);
   add_piece(script, P::cross_proj, slice, proj_forward, proj_backward);
-  add_piece(script, P::cross_residual, slice, named(residual_forward, "cross residual"),
-            named(residual_backward, "cross residual backward"));
+  add_piece(script, P::cross_residual, slice, residual, residual_gradient);
 }
 
 double cross_linear_flops(const TransformerSlice& s, int tensor) {

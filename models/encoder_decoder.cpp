@@ -27,6 +27,7 @@ namespace trainyard {
 Transformer encoder_stack(const EncoderDecoder& network) {
   Transformer stack = network.stack;
   stack.causal = false;
+  stack.tied_embeddings = true;  // with the decoder's
   return stack;
 }
 
@@ -63,15 +64,18 @@ LayerWork decoder_embedding(const EncoderDecoder& network, const Execution& exec
   work.output = work.output + s.hidden_states();
 
   WorkList forward, backward;
-  norm_forward(forward, s, "encoder norm");
-  if (s.dropout)
+  const bool by_hand = s.fusion == Fusion::by_hand;
+  by_hand ? norm_forward(forward, s, "encoder norm")
+          : pytorch_norm_forward(forward, s, "encoder norm", true);
+  if (s.dropout && s.fusion != Fusion::compiled)
     forward.kernel("encoder dropout", MemoryBound{MemoryOp::dropout, states, states + mask});
   forward.append(std::move(work.forward));
   backward.append(std::move(work.backward));
-  if (s.dropout)
+  if (s.dropout && s.fusion != Fusion::compiled)
     backward.kernel("encoder dropout backward",
                     MemoryBound{MemoryOp::dropout, states + mask, states});
-  norm_backward(backward, s, "encoder norm backward");
+  by_hand ? norm_backward(backward, s, "encoder norm backward")
+          : pytorch_norm_backward(backward, s, "encoder norm");
   work.forward = forward.take();
   work.backward = backward.take();
   return work;

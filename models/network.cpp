@@ -250,11 +250,6 @@ void check(Problems& problems, const EncoderDecoder& n, const Execution& e) {
                         "context parallelism of cross-attention is not described; tensor and "
                         "sequence parallelism divide it"});
   }
-  if (e.fusion != Fusion::by_hand) {
-    problems.push_back({"fusion",
-                        "cross-attention is described with fused kernels only; leave the execution "
-                        "\"fused\""});
-  }
 }
 
 // The length of the sequence follows from the image, so what it does not divide by is to blame.
@@ -269,6 +264,17 @@ void check(Problems& problems, const VisionTransformer& n, const Execution& e) {
     problems.push_back({"", fmt::format("an image of {}x{} pixels is not divisible into patches of "
                                         "{}x{}",
                                         n.height, n.width, n.patch, n.patch)});
+    return;
+  }
+  const double image = static_cast<double>(n.channels) * static_cast<double>(n.height) *
+                       static_cast<double>(n.width);
+  const double batch = static_cast<double>(e.micro_batch),
+               hidden = static_cast<double>(n.stack.hidden);
+  const double classes = static_cast<double>(n.classes);
+  if (16 * std::max({batch * image, hidden * image, batch * classes, hidden * classes}) >= 0x1p62) {
+    problems.push_back({"",
+                        "the sizes of the images and of the micro-batch multiply to more than "
+                        "2^62 bytes"});
     return;
   }
   Problems of_stack;

@@ -97,6 +97,8 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
   if (s.fusion != Fusion::by_hand) {
     WorkList forward, backward;
     pytorch_embedding_forward(forward, s);
+    position_bias_forward(forward, s);
+    position_bias_backward(backward, s);
     pytorch_embedding_backward(backward, s, network.tied_embeddings);
     work.forward = forward.take();
     work.backward = backward.take();

@@ -17,6 +17,8 @@
 //                         r w each, dropout r w mask              one w and the mask more
 //     backward            dropout r mask w; softmax 2r w;         one kernel 2r mask w
 //                         mask, scale r w each
+//   relative positions    their bias is added where scale and mask stand; its gradient: the scores'
+//                         r, the bias r w
 //   q, k, v (unfused)     a copy each, and of the context         the same
 //     backward (both)     one concatenation r w                   the same
 //   loss, per logit       to fp32 d 4, log-softmax 4 4            2 x d read (maximum, then sum)
@@ -37,6 +39,7 @@
 #include <algorithm>
 
 #include "models/attention_script.h"
+#include "models/cross_attention.h"
 #include "models/transformer.h"
 
 namespace trainyard {
@@ -199,14 +202,20 @@ void Script::heads_gradient() {
 
 void Script::core() {
   if (s_.fused_attention) return fused_attention_forward(list_, s_);
+  const Bytes bias = position_bias_bytes(s_);
   list_.kernel("attention scores", scores_gemm());
   if (eager()) {
-    pass("attention scale", MemoryOp::elementwise, scores(), scores());
-    pass("attention mask", MemoryOp::elementwise, scores(), scores());
+    if (bias.count() > 0) {
+      pass("position bias sum", MemoryOp::elementwise, scores() + bias, scores());
+    } else {
+      pass("attention scale", MemoryOp::elementwise, scores(), scores());
+      pass("attention mask", MemoryOp::elementwise, scores(), scores());
+    }
     pass("softmax", MemoryOp::softmax, scores(), scores());
     if (s_.dropout) pass("attention dropout", MemoryOp::dropout, scores(), scores() + score_mask());
   } else {
-    pass("softmax", MemoryOp::softmax, scores(), (s_.dropout ? 2 : 1) * scores() + score_mask());
+    pass("softmax", MemoryOp::softmax, scores() + bias,
+         (s_.dropout ? 2 : 1) * scores() + score_mask());
   }
   list_.kernel("attention context", context_gemm());
 }
@@ -220,7 +229,10 @@ void Script::core_gradient() {
   }
   pass("softmax backward", MemoryOp::softmax, 2 * scores() + (eager() ? Bytes(0) : score_mask()),
        scores());
-  if (eager()) {
+  const Bytes bias = position_bias_bytes(s_);
+  if (bias.count() > 0) {
+    pass("position bias gradient", MemoryOp::elementwise, scores() + bias, bias);
+  } else if (eager()) {
     pass("attention mask backward", MemoryOp::elementwise, scores(), scores());
     pass("attention scale backward", MemoryOp::elementwise, scores(), scores());
   }
@@ -306,6 +318,7 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
       [](List&, Script s, const Slice&) { s.core_gradient(); });
   row(P::proj, "proj", slice.attention_width);
   residual(P::residual_1, "residual 1");
+  if (slice.memory_length > 0) add_cross_attention(script, slice);
   slice.post_norm ? norm(P::norm_1, "norm 1") : norm(P::norm_2, "norm 2");
   column(P::fc1, "fc1", slice.fc1_width);
   add(
@@ -381,13 +394,23 @@ void pytorch_norm_forward(WorkList& list, const TransformerSlice& s, const std::
   Script(list, s).norm(name, joins);
 }
 
-void pytorch_norm_backward(WorkList& list, const TransformerSlice& s, const std::string& name) {
-  Script(list, s).norm_gradient(name, false);
+void pytorch_norm_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
+                           bool joins) {
+  Script(list, s).norm_gradient(name, joins);
+}
+
+void pytorch_residual_forward(WorkList& list, const TransformerSlice& s, const std::string& name) {
+  Script(list, s).residual(name);
+}
+
+void pytorch_residual_backward(WorkList& list, const TransformerSlice& s, const std::string& name) {
+  Script(list, s).residual_gradient(name);
 }
 
 Bytes pytorch_layer_transient(const TransformerSlice& s) {
   std::int64_t widest = s.fc1_width;
-  if (!s.fused_attention) widest = std::max(widest, s.heads * s.sequence_length);
+  if (!s.fused_attention)
+    widest = std::max(widest, s.heads * std::max(s.sequence_length, s.memory_length));
   return 2 * s.tokens * widest * s.element();
 }
 

@@ -30,7 +30,11 @@ class Ends {
  private:
   bool by_hand() const { return s_.fusion == Fusion::by_hand; }
   std::int64_t pixels() const { return n_.channels * n_.patch * n_.patch; }  // of a patch
-  std::int64_t rows() const { return s_.micro_batch * n_.patches(); }
+  // A context-parallel rank sorts and multiplies its own patches; a convolution sees whole images.
+  std::int64_t rows() const {
+    const std::int64_t all = s_.micro_batch * n_.patches();
+    return by_hand() ? (all + s_.context - 1) / s_.context : all;
+  }
   Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
   Bytes read_by_classifier() const { return s_.micro_batch * s_.hidden * s_.element(); }
@@ -97,8 +101,8 @@ LayerWork Ends::embedding() const {
                     n_.sequence_length() * s_.hidden;
   work.kept.add(Module::embedding, rows() * pixels() * s_.element() + mask());
   work.output = s_.hidden_states();
-  work.forward_model_flops =
-      Flops(2.0 * static_cast<double>(rows()) * static_cast<double>(s_.hidden * pixels()));
+  work.forward_model_flops = Flops(2.0 * static_cast<double>(s_.micro_batch * n_.patches()) *
+                                   static_cast<double>(s_.hidden * pixels()));
   WorkList forward, backward;
   patches_forward(forward);
   patches_backward(backward);

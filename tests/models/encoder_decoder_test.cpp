@@ -213,6 +213,56 @@ TEST_CASE("relative positions are looked up once per stack and added in every la
   CHECK(std::find(lines.begin(), lines.end(), "position bias sum") == lines.end());
 }
 
+TEST_CASE("PyTorch's T5 runs the same products and collectives") {
+  for (const Fusion fusion : {Fusion::eager, Fusion::compiled}) {
+    for (const bool fused : {false, true}) {
+      for (const bool sp : {false, true}) {
+        Execution execution = how(2, 32, 16, 2, sp);
+        execution.fused_attention = fused;
+        const NetworkWork by_hand = network_work(small(), execution);
+        execution.fusion = fusion;
+        const NetworkWork work = network_work(small(), execution);
+        for (std::size_t kind = 0; kind < work.kinds.size(); ++kind) {
+          CAPTURE(kind);
+          const LayerWork& ours = work.kinds[kind];
+          const LayerWork& theirs = by_hand.kinds[kind];
+          CHECK(sum_of_flops(ours.forward) == sum_of_flops(theirs.forward));
+          CHECK(sum_of_flops(ours.backward) == sum_of_flops(theirs.backward));
+          CHECK(collectives(ours.forward).size() == collectives(theirs.forward).size());
+          CHECK(collectives(ours.backward).size() == collectives(theirs.backward).size());
+          CHECK(ours.parameters == theirs.parameters);
+          CHECK(ours.output == theirs.output);
+        }
+      }
+    }
+  }
+}
+
+// Each block has a norm, and eagerly a residual addition and a sum of both branches' gradients.
+TEST_CASE("PyTorch's decoder layer has three blocks, eager ones with sums of their own") {
+  for (const Fusion fusion : {Fusion::eager, Fusion::compiled}) {
+    Execution execution = how(2, 32, 16);
+    execution.fusion = fusion;
+    const LayerWork work = network_work(small(), execution).kinds[decoder];
+    const auto count = [](const std::vector<WorkItem>& items, const std::string& part) {
+      const Script lines = script(items);
+      return std::count_if(lines.begin(), lines.end(), [&](const std::string& name) {
+        return name.find(part) != std::string::npos;
+      });
+    };
+    const bool eager = fusion == Fusion::eager;
+    CHECK(count(work.forward, "residual and") == (eager ? 0 : 3));
+    CHECK(count(work.forward, "residual") == (eager ? 6 : 3));  // dropout and addition
+    CHECK(count(work.backward, "norm 1 gradient sum") == (eager ? 1 : 0));
+    CHECK(count(work.backward, "cross norm gradient sum") == (eager ? 1 : 0));
+    CHECK(count(work.backward, "encoder output gradient sum") == 1);
+    CHECK(count(work.backward, "position bias gradient") == 1);
+    // The bias holds the causal mask.
+    CHECK(count(work.forward, "attention mask") == count(work.forward, "cross-attention mask"));
+    CHECK(count(work.forward, "cross-attention mask") == (eager ? 1 : 0));
+  }
+}
+
 TEST_CASE("both embeddings and a tied output are one matrix") {
   const std::int64_t v = 512, h = 64;
   NetworkWork work = network_work(small(), how(1, 32, 16));
@@ -237,9 +287,6 @@ TEST_CASE("an encoder-decoder says what it cannot be") {
   CHECK(member(small(), how(1, 32, 18, 4, true)) == "decoder_sequence_length");
   CHECK(member(small(), how(1, 30, 16, 4, true)) == "sequence_length");
   Execution execution = how(1, 32, 16);
-  execution.fusion = Fusion::eager;
-  CHECK(member(small(), execution) == "fusion");
-  execution = how(1, 32, 16);
   execution.context = 2;
   execution.fused_attention = true;
   CHECK(member(small(), execution) == "context");

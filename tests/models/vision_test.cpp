@@ -110,6 +110,21 @@ TEST_CASE("the ends of a vision transformer are whole on every rank") {
   }
 }
 
+TEST_CASE("context-parallel ranks divide the patches") {
+  VisionTransformer network = vit(2, 64, 8, 16);
+  network.class_token = false;
+  Execution how = images(2);
+  how.fused_attention = true;
+  const NetworkWork whole = network_work(network, how);
+  how.context = 4;
+  const NetworkWork part = network_work(network, how);
+  for (const std::size_t kind : {0, 1}) {
+    CHECK(part.kinds[kind].forward_model_flops == whole.kinds[kind].forward_model_flops);
+    CHECK(4 * sum_of_flops(part.kinds[kind].forward).count() ==
+          sum_of_flops(whole.kinds[kind].forward).count());
+  }
+}
+
 TEST_CASE("a vision transformer says what it cannot be") {
   const auto member = [](const VisionTransformer& network, const Execution& how) {
     const auto problems = check_execution(network, how);
@@ -117,6 +132,10 @@ TEST_CASE("a vision transformer says what it cannot be") {
   };
   CHECK(member(vit(1, 64, 8, 16), images(1)) == "fine");
   CHECK(member(vit(1, 64, 8, 15), images(1)) == "");
+  VisionTransformer huge = vit(1, 64, 8, 65536);
+  huge.height = huge.width = 65536;
+  CHECK(member(huge, images(1)) == "fine");
+  CHECK(member(huge, images(1'000'000'000)) == "");
   CHECK(member(vit(1, 64, 8, 16), images(1, 2, true)) == "sequence_parallel");
   const auto problems = check_execution(vit(1, 64, 8, 16), images(1, 2, true));
   CHECK(problems.front().message ==

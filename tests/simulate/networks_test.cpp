@@ -143,6 +143,20 @@ TEST_CASE("encoders give back what they take under every schedule that takes the
   }
 }
 
+TEST_CASE("encoders give back what they take as PyTorch runs them") {
+  for (const Fusion fusion : {Fusion::eager, Fusion::compiled}) {
+    for (const Network& network :
+         {Network(testing::small_bert(4)), Network(testing::small_t5(2, 2)),
+          Network(testing::small_vit(4))}) {
+      CAPTURE(network.index());
+      Job own = job(network, 2, 2, 2);
+      own.recipe.fusion = fusion;
+      own.recipe.recompute = Recompute::full;
+      check_balance(own);
+    }
+  }
+}
+
 TEST_CASE("FSDP gathers a matrix that three places of T5 use once") {
   const EncoderDecoder network = testing::small_t5(2, 2);
   Job own = job(network, 1, 2, 1, 1);
