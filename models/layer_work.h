@@ -102,6 +102,9 @@ struct LayerWork {
 
   // Kept on one rank from forward to backward, recomputation taken into account.
   Bytes activations;
+  // The same of the logits: what the loss keeps of them for its backward pass. A layer that has
+  // some uses its workspace for their gradients.
+  Bytes logits;
   // Live on one rank only during this layer's backward: what recomputation restores.
   Bytes workspace;
   // The tensor handed to the next layer, whole (before any split over the group); 0 for the last.

@@ -74,6 +74,8 @@ Json memory(const MemoryReport& report) {
         {{"name", owner.name}, {"category", name(owner.category)}, {"bytes", owner.bytes.count()}});
   return {{"fits", report.fits},
           {"peak_bytes", report.peak.count()},
+          {"reserved_bytes", report.reserved.count()},
+          {"allocated_bytes", report.allocated.count()},
           {"capacity_bytes", report.capacity.count()},
           {"peak_rank", report.peak_rank},
           {"peak_at_s", seconds(report.peak_at)},

@@ -11,6 +11,7 @@
 #include "sim/plan/acts.h"
 #include "sim/plan/data_parallel_writer.h"
 #include "sim/plan/program_builder.h"
+#include "sim/plan/step_memory.h"
 
 namespace trainyard {
 namespace {
@@ -25,6 +26,7 @@ class StageBuilder {
                const ScheduleEntry* schedule)
       : step_(step),
         work_(work),
+        recipe_(recipe),
         plan_(plan),
         messages_(messages),
         stage_(stage),
@@ -61,9 +63,8 @@ class StageBuilder {
 
   // Of the layer at `place`; a tied output matrix on the embedding's own rank is the same memory.
   std::int64_t parameters_at(int place) const {
-    const bool shares_embedding = seat(step_.shape, virtual_stages(step_.shape) - 1, 0).stage ==
-                                  seat(step_.shape, 0, 0).stage;
-    return layer(place).parameters - (shares_embedding ? layer(place).tied_parameters : 0);
+    return layer(place).parameters -
+           (ends_share_stage(step_.shape) ? layer(place).tied_parameters : 0);
   }
 
   std::vector<Seat> seats() const;
@@ -84,6 +85,7 @@ class StageBuilder {
 
   StepPlan& step_;
   const NetworkWork& work_;
+  const TrainingRecipe& recipe_;
   const ParallelPlan& plan_;
   PipelineMessages& messages_;
   int stage_;
@@ -119,6 +121,7 @@ StageParameters StageBuilder::stage_parameters() const {
     for (int place = range(seat).first; place < range(seat).last; ++place) {
       parameters.dense += parameters_at(place);
       parameters.experts += layer(place).expert_parameters;
+      parameters.fp8_copies = parameters.fp8_copies + fp8_copies(layer(place).forward, recipe_);
     }
   }
   return parameters;
@@ -150,6 +153,7 @@ void StageBuilder::send(const Seat& seat, Pass pass) {
 std::vector<Act> StageBuilder::forward_acts(int place) const {
   const std::string name = place_name(work_, place);
   return {Hold{MemoryKind::activations, layer(place).activations, name},
+          Hold{MemoryKind::logits, layer(place).logits, name},
           Work{layer(place).forward, name + " forward"}};
 }
 
@@ -159,11 +163,11 @@ std::vector<Act> StageBuilder::forward_acts(int place) const {
 std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   const LayerWork& work = layer(place);
   const std::string name = place_name(work_, place);
-  const Release workspace{MemoryKind::workspace, work.workspace, name};
+  const MemoryKind working = work.logits > Bytes(0) ? MemoryKind::logits : MemoryKind::workspace;
+  const Release workspace{working, work.workspace, name};
   const bool restores_inputs = !work.recompute.empty();
   std::vector<Act> acts;
-  if (kind != CallKind::backward_weight)
-    acts.emplace_back(Hold{MemoryKind::workspace, work.workspace, name});
+  if (kind != CallKind::backward_weight) acts.emplace_back(Hold{working, work.workspace, name});
   if (kind != CallKind::backward_input && data_.gradients_come_and_go())
     acts.emplace_back(
         Hold{MemoryKind::gradients, data_.gradient_bytes(parameters_at(place)), kGradients});
@@ -180,6 +184,7 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   acts.emplace_back(Work{data_.accumulation(parameters_at(place)), name + " backward"});
   if (kind == CallKind::backward || restores_inputs) acts.emplace_back(workspace);
   acts.emplace_back(Release{MemoryKind::activations, work.activations, name});
+  acts.emplace_back(Release{MemoryKind::logits, work.logits, name});
   return acts;
 }
 

@@ -28,6 +28,9 @@ Network assemble_network(const ModelSection& section, const std::string& name, F
 // The part of assemble() that is about experts. Requires: network, degrees and seed are set.
 void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings);
 
+// The part of assemble() that is about /training/memory.
+MemoryAllowance assemble_memory(const MemorySection& section, const GpuSpec& gpu);
+
 // Checks what no single field can know. Requires: sections that were read without an error.
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 
@@ -38,5 +41,9 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus);
 // The part of validate() that is about /parallelism/data_parallel.
 void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
                             Findings& findings);
+
+// The part of validate() that is about the types of /training/precision.
+void validate_precision(const Scenario& scenario, const PrecisionSection& section,
+                        Findings& findings);
 
 }  // namespace trainyard
