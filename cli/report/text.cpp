@@ -130,9 +130,9 @@ std::string headline(const StepReport& report, const Painter& paint) {
 std::string memory_row(const StepReport& report, const Painter& paint) {
   const MemoryReport& m = report.memory;
   const std::string verdict =
-      m.fits ? paint.good("fits")
-             : paint.bad(fmt::format("does not fit by {}",
-                                     to_text(std::max(m.peak - m.capacity, Bytes(0)))));
+      m.fits
+          ? paint.good("fits")
+          : paint.bad(fmt::format("{} too much", to_text(std::max(m.peak - m.capacity, Bytes(0)))));
   const double used = m.capacity.count() > 0 ? static_cast<double>(m.peak.count()) /
                                                    static_cast<double>(m.capacity.count())
                                              : 0;
