@@ -20,7 +20,7 @@ enum class Module : std::uint8_t {
   experts,  // of a mixture: router, routed rows, shared experts
   dropout_masks,
   embedding,
-  logits,    // input of the output matrix, logits or probabilities
+  head,      // input of the output matrix, of a classifier; the logits are a category of their own
   features,  // of a convolutional network; of a recommender's interaction
 };
 inline constexpr std::size_t kModules = 10;

@@ -242,8 +242,8 @@ LayerWork Ends::head() const {
   double products = 0;
   if (network_.masked_lm) {
     if (network_.stack.tied_embeddings) work.tied_parameters = s_.vocabulary * s_.hidden;
-    work.kept.add(Module::logits,
-                  4 * masked_states() + (by_hand() ? logits() : pytorch_logits_kept(masked_)));
+    work.kept.add(Module::head, 4 * masked_states());
+    work.logits = by_hand() ? logits() : pytorch_logits_kept(masked_);
     if (!by_hand()) work.transient = pytorch_logits_transient(masked_);
     const std::int64_t seen =
         s_.micro_batch * (picks() ? execution_.predictions : execution_.sequence_length);
@@ -251,7 +251,7 @@ LayerWork Ends::head() const {
                 static_cast<double>(s_.hidden + network_.stack.vocabulary);
   }
   if (network_.next_sentence) {
-    work.kept.add(Module::logits, 2 * first_tokens());
+    work.kept.add(Module::head, 2 * first_tokens());
     products += static_cast<double>(s_.micro_batch) * hidden * (hidden + 2);
   }
   work.forward_model_flops = Flops(2 * products);

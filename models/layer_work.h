@@ -115,6 +115,9 @@ struct LayerWork {
 
   // Kept on one rank from forward to backward, recomputation taken into account.
   Activations kept;
+  // The same of the logits: what the loss keeps of them for its backward pass. A layer that has
+  // some uses its workspace for their gradients.
+  Bytes logits;
   // What recomputation brings back, the most at a time.
   Bytes restored;
   bool restored_for_weights = false;  // weight gradients need some of that

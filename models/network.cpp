@@ -348,7 +348,7 @@ std::string_view name(Module module) {
     case Module::experts: return "experts";
     case Module::dropout_masks: return "dropout masks";
     case Module::embedding: return "embedding";
-    case Module::logits: return "logits";
+    case Module::head: return "head";
     case Module::features: return "features";
   }
   TRAINYARD_CHECK(false, "module {}", static_cast<int>(module));

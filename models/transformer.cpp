@@ -137,11 +137,14 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
 
 // The cross-entropy reads fp32 logits and writes probabilities forward, reads them and writes
 // gradients backward: 16 bytes per token and vocabulary entry of the rank.
-// Activations: the inputs of the norm and of the output matrix, and the fp32 logits; together
+// Kept: the inputs of the norm and of the output matrix, and the fp32 logits; together
 // 4 s b h / t (1 + V/h) in 16 bits with sequence parallelism or t = 1.
 // Source: Korthikanti et al. 2022, section 4.3.
 LayerWork logits_layer(const Transformer& network, const Execution& execution) {
-  const TransformerSlice s = slice(network, execution);
+  TransformerSlice s = slice(network, execution);
+  // fp8 training leaves the output matrix in 16 bits. Source: DeepSeek-AI, DeepSeek-V3, 2024,
+  // section 3.3.1; Megatron-LM, whose output layer is not one of Transformer Engine's.
+  s.gemm = s.stored;
   const bool by_hand = s.fusion == Fusion::by_hand;
   const Bytes logits = s.tokens * s.vocabulary * size_of(Dtype::fp32);
   const MemoryBound cross_entropy{MemoryOp::cross_entropy, logits, logits};
@@ -181,7 +184,8 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   work.tied_parameters = network.tied_embeddings ? matrix : 0;
   const Bytes states = s.shard_tokens * s.hidden * s.element();
   work.kept.add(Module::layer_input, states);
-  work.kept.add(Module::logits, states + (by_hand ? logits : pytorch_logits_kept(s)));
+  work.kept.add(Module::head, states);
+  work.logits = by_hand ? logits : pytorch_logits_kept(s);
   if (!by_hand) work.transient = pytorch_logits_transient(s);
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *
                                    static_cast<double>(network.vocabulary * s.hidden));

@@ -139,7 +139,8 @@ LayerWork Ends::classifier() const {
   work.name = "classifier and loss";
   work.parameters = norm_parameters(n_.stack) + (s_.hidden + 1) * n_.classes;
   work.kept.add(Module::layer_input, states());
-  work.kept.add(Module::logits, read_by_classifier() + probabilities());
+  work.kept.add(Module::head, read_by_classifier());
+  work.logits = probabilities();
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s_.micro_batch) *
                                    static_cast<double>(s_.hidden * n_.classes));
   WorkList forward, backward;

@@ -13,7 +13,8 @@
 namespace trainyard {
 
 struct GpuSpec {
-  std::string name;  // "a100-sxm4-80gb"
+  std::string name;                // "a100-sxm4-80gb"
+  std::string compute_capability;  // of CUDA, "8.0"; may be empty
   FlopsPerSecond fp32, tf32, fp16, bf16,
       fp8;  // dense datasheet peaks; 0: the chip has no such unit
   Bytes memory;

@@ -106,7 +106,8 @@ def predicted_of(result, record):
     seconds = result["step_time_s"] if result["step_time_s"] is not None else result["simulated_step_s"]
     if "no optimizer" in str(record.get("mode", "")):
         seconds -= result["breakdown_s"]["optimizer"]
-    return {"out_of_memory": not memory["fits"], "step_ms": 1000 * seconds, "memory_gib": memory["peak_bytes"] / 2**30}
+    return {"out_of_memory": not memory["fits"], "step_ms": 1000 * seconds,
+            "memory_gib": memory["allocated_bytes"] / 2**30}
 
 
 def compared(record, number, options, folder):

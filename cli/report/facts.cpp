@@ -51,9 +51,12 @@ std::string_view title(MemoryCategory category) {
     case MemoryCategory::gradients: return "Gradients";
     case MemoryCategory::optimizer_state: return "Optimizer state";
     case MemoryCategory::activations: return "Activations";
+    case MemoryCategory::logits: return "Logits";
     case MemoryCategory::communication_buffers: return "Communication buffers";
     case MemoryCategory::workspace: return "Workspace";
-    case MemoryCategory::context: return "Context";
+    case MemoryCategory::fragmentation: return "Fragmentation";
+    case MemoryCategory::nccl_buffers: return "NCCL buffers";
+    case MemoryCategory::context: return "CUDA context";
   }
   return "?";
 }

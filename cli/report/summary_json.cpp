@@ -77,6 +77,8 @@ Json memory(const MemoryReport& report) {
     activations.push_back({{"module", part.module}, {"bytes", part.bytes.count()}});
   return {{"fits", report.fits},
           {"peak_bytes", report.peak.count()},
+          {"reserved_bytes", report.reserved.count()},
+          {"allocated_bytes", report.allocated.count()},
           {"capacity_bytes", report.capacity.count()},
           {"peak_rank", report.peak_rank},
           {"peak_at_s", seconds(report.peak_at)},

@@ -129,12 +129,44 @@ std::string headline(const StepReport& report, const Painter& paint) {
 
 std::string memory_row(const StepReport& report, const Painter& paint) {
   const MemoryReport& m = report.memory;
-  const std::string verdict = m.fits ? paint.good("fits") : paint.bad("does not fit");
+  const std::string verdict =
+      m.fits
+          ? paint.good("fits")
+          : paint.bad(fmt::format("{} too much", to_text(std::max(m.peak - m.capacity, Bytes(0)))));
   const double used = m.capacity.count() > 0 ? static_cast<double>(m.peak.count()) /
                                                    static_cast<double>(m.capacity.count())
                                              : 0;
   return row("memory", fmt::format("{} of {} ({}) on rank {}: {}", to_text(m.peak),
                                    to_text(m.capacity), percent_text(used), m.peak_rank, verdict));
+}
+
+// The three sums of the peak, its categories and its largest owners.
+std::string memory_rows(const StepReport& report, const Painter& paint) {
+  const MemoryReport& m = report.memory;
+  if (m.peak <= Bytes(0)) return "";
+  constexpr std::size_t kOwnersShown = 5;
+  const auto share = [&](Bytes bytes) {
+    return static_cast<double>(bytes.count()) / static_cast<double>(m.peak.count());
+  };
+  std::string text =
+      fmt::format("\nWhat the device of rank {} holds at its peak, {} into the step\n", m.peak_rank,
+                  to_text(m.peak_at));
+  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+    if (m.by_category[i] == Bytes(0)) continue;
+    const std::string bar = paint.bar(share(m.by_category[i]), 30);
+    text += fmt::format("  {} {}{} {} {}\n", fit(title(static_cast<MemoryCategory>(i)), 26), bar,
+                        std::string(30 - std::min<std::size_t>(30, width(bar)), ' '),
+                        right(percent_text(share(m.by_category[i])), 8),
+                        right(to_text(m.by_category[i]), 9));
+  }
+  text += wrap(fmt::format("allocated {}, reserved {}, on the device {}", to_text(m.allocated),
+                           to_text(m.reserved), to_text(m.peak)),
+               2);
+  std::string owners;
+  for (std::size_t i = 0; i < std::min(kOwnersShown, m.owners.size()); ++i)
+    owners += fmt::format("{}{} ({}) {}", i == 0 ? "" : ", ", escape_control(m.owners[i].name),
+                          name(m.owners[i].category), to_text(m.owners[i].bytes));
+  return owners.empty() ? text : text + wrap("largest: " + owners, 2);
 }
 
 std::string breakdown_rows(const StepReport& report, const Painter& paint) {
@@ -228,7 +260,7 @@ std::string to_text(const StepReport& report, const TextOptions& options) {
   std::string text = paint.bold(wrap(escape_control(label_of(report)), 0));
   text += wrap(escape_control(describe(report)), 0) + "\n";
   text += headline(report, paint) + memory_row(report, paint);
-  return text + breakdown_rows(report, paint) + notes(report, paint);
+  return text + breakdown_rows(report, paint) + memory_rows(report, paint) + notes(report, paint);
 }
 
 std::string compare_text(std::string_view heading, std::span<const StepReport> reports,

@@ -13,7 +13,7 @@
 
 namespace trainyard {
 
-inline constexpr std::size_t kMaxCategories = 8;
+inline constexpr std::size_t kMaxCategories = 12;
 
 // One op as it ran: issued <= begin <= active <= end.
 struct Span {

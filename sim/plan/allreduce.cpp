@@ -10,6 +10,7 @@ DataParallelStrategy allreduce(const DataParallelOptions& options, const Trainin
   DataParallelStrategy strategy;
   strategy.reduced_as = recipe.gradients;
   strategy.each_microbatch = options.reduce_every_microbatch.value_or(false);
+  strategy.bucket_copies = !options.gradient_as_bucket_view;
   return strategy;
 }
 

@@ -52,6 +52,9 @@ struct DataParallelStrategy {
   // their shards exist from then until the optimizer step.
   bool layer_units = false;
 
+  // Buckets are memory of their own, into which gradients are copied, and back when reduced.
+  bool bucket_copies = false;
+
   // Gradients are not exchanged; after every so many steps fp32 changes of parameters are. 0: no.
   int outer_period = 0;
 

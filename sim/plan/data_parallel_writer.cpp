@@ -6,6 +6,7 @@
 
 #include "sim/base/check.h"
 #include "sim/plan/step_memory.h"
+#include "sim/plan/tied_matrix.h"
 
 namespace trainyard {
 namespace {
@@ -85,6 +86,9 @@ void DataParallelWriter::hold_states(const StageParameters& parameters, int vers
   builder_.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
   builder_.resident(MemoryKind::parameters, (versions - 1) * states.parameters,
                     "older versions of the parameters");
+  builder_.resident(MemoryKind::parameters, parameters.fp8_copies, "fp8 copies of the weights");
+  if (strategy_.bucket_copies && (exchanges_ || exchanges_experts_))
+    builder_.resident(MemoryKind::communication_buffers, states.gradients, "gradient buckets");
   if (strategy_.outer_period > 0)
     builder_.resident(MemoryKind::optimizer_state,
                       2 * (parameters.dense + parameters.experts) * size_of(Dtype::fp32),
@@ -129,16 +133,15 @@ const LayerWork& DataParallelWriter::layer(int place) const {
   return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
 }
 
-// A tied matrix is one for all places of a rank that use it: the last of them counts it.
+// A matrix that several places of the rank share is updated and reduced once, as soon as the
+// backward pass of the first of them has added its part of the gradient.
 std::int64_t DataParallelWriter::parameters_of(int place) const {
-  std::int64_t parameters = layer(place).parameters;
-  if (!strategy_.keeps_ends || step_.shape.stages > 1) return parameters;
-  for (int later = static_cast<int>(work_.chain.size()) - 1; later > place; --later) {
-    const std::int64_t tied = layer(later).tied_parameters;
-    if (tied == 0) continue;
-    return parameters - (place == 0 ? tied : layer(place).tied_parameters);
-  }
-  return parameters;
+  return layer(place).parameters - tied_with_earlier(step_, work_, place);
+}
+
+// Its gradient is there from the first part on.
+std::int64_t DataParallelWriter::gradients_from(int place) const {
+  return layer(place).parameters - tied_with_later(step_, work_, place);
 }
 
 bool DataParallelWriter::is_root(int place) const {
@@ -177,12 +180,13 @@ void DataParallelWriter::list_units(ChainRange range) {
   const int exit = forward ? range.last - 1 : range.first;
   std::int64_t root = 0;
   for (int place = range.first; place < range.last; ++place)
-    root += is_root(place) ? parameters_of(place) : 0;
+    root += is_root(place) ? gradients_from(place) : 0;
   if (root > 0) add_unit(entry, exit, root, true, "embedding and logits");
   for (int i = 0; i < range.last - range.first; ++i) {
     const int place = forward ? range.first + i : range.last - 1 - i;
     if (is_root(place)) continue;
-    add_unit(place, place, parameters_of(place), is_kept(place), place_name(work_, place));
+    // A layer that is dropped after its pass is gathered by each place that reads it.
+    add_unit(place, place, layer(place).parameters, is_kept(place), place_name(work_, place));
   }
 }
 
@@ -223,7 +227,7 @@ void DataParallelWriter::fetch_until(std::size_t end) {
 }
 
 void DataParallelWriter::fetch(Unit& unit) {
-  const Bytes each = size_of(stored_type(recipe_.compute));
+  const Bytes each = size_of(weight_type(recipe_));
   const Bytes bytes = unit.parameters * each;
   unsigned waits = (kGatherStreams | stream_bit(StreamKind::data)) & ~stream_bit(unit.stream);
   if (strategy_.limited) waits |= stream_bit(StreamKind::compute);
@@ -249,7 +253,7 @@ void DataParallelWriter::arrive(std::size_t number) {
     if (strategy_.layer_units) {
       // Out of the gathered buffer, in which the shards of a parameter lie apart, into the
       // parameters.
-      const Bytes bytes = unit.parameters * size_of(stored_type(recipe_.compute));
+      const Bytes bytes = unit.parameters * size_of(weight_type(recipe_));
       builder_.hold(MemoryKind::parameters, bytes, kGathered);
       copy("copy gathered " + unit.name, bytes, bytes, OpGroup::compute);
       builder_.release(MemoryKind::communication_buffers, bytes, kGathered);
@@ -264,7 +268,7 @@ void DataParallelWriter::before(int place) {
   for (std::size_t number = 0; number < units_.size(); ++number)
     if (units_[number].enters == place) arrive(number);
   if (!exchanges_ || !ends_backward(pass_)) return;
-  const std::int64_t parameters = parameters_of(place);
+  const std::int64_t parameters = gradients_from(place);
   if (strategy_.layer_units)
     builder_.hold(MemoryKind::gradients, parameters * size_of(stored_type(recipe_.compute)),
                   kUnreduced);
@@ -280,7 +284,7 @@ void DataParallelWriter::after(int place) {
 }
 
 void DataParallelWriter::leave(const Unit& unit) {
-  const Bytes bytes = unit.parameters * size_of(stored_type(recipe_.compute));
+  const Bytes bytes = unit.parameters * size_of(weight_type(recipe_));
   if (unit.frees) builder_.release(MemoryKind::parameters, bytes, kGathered);
   if (strategy_.layer_units && ends_backward(pass_)) reduce_unit(unit);
 }
@@ -355,6 +359,7 @@ void DataParallelWriter::reduce(const std::vector<Bytes>& buckets, CollectivePor
                    stream_bit(StreamKind::context) | stream_bit(StreamKind::expert);
   if (strategy_.gathering == Gathering::each_pass) waits |= kGatherStreams;
   for (const Bytes bytes : buckets) {
+    if (strategy_.bucket_copies) copy("copy gradients into bucket", bytes, bytes, OpGroup::compute);
     builder_.collective(StreamKind::data, port, {strategy_.reduction, bytes},
                         static_cast<StreamSet>(waits),
                         fmt::format("{} gradient bucket {}",
@@ -419,6 +424,10 @@ void DataParallelWriter::step(const StageParameters& parameters,
     reduce_all(parameters, copies);
   if (exchanges) builder_.compute_waits_for(stream_bit(StreamKind::data));
   if (strategy_.replicas > 1) builder_.compute_waits_for(stream_bit(StreamKind::replica));
+  if (strategy_.bucket_copies && exchanges) {
+    const Bytes whole = (parameters.dense + parameters.experts) * size_of(recipe_.gradients);
+    copy("copy buckets into gradients", whole, whole, OpGroup::compute);
+  }
   if (recipe_.gradient_clipping) {
     // What this rank's optimizer reads.
     DataParallelStrategy dense = strategy_, experts = expert_strategy_;
@@ -447,7 +456,7 @@ void DataParallelWriter::step(const StageParameters& parameters,
 void DataParallelWriter::meet(std::int64_t parameters, CollectivePort port) {
   const std::int64_t part = divide_up(parameters, strategy_.outer_period);
   const Bytes single = part * size_of(Dtype::fp32);
-  const Bytes weights = part * size_of(stored_type(recipe_.compute));
+  const Bytes weights = part * size_of(weight_type(recipe_));
   if (part == 0) return;
   copy("change of parameters", 2 * single, single, OpGroup::optimizer);
   builder_.collective(StreamKind::data, port, {CollectiveKind::all_reduce, single},
@@ -458,7 +467,7 @@ void DataParallelWriter::meet(std::int64_t parameters, CollectivePort port) {
 
 void DataParallelWriter::gather_updated(std::int64_t parameters, CollectivePort port) {
   GradientBuckets buckets(plan_.bucket_size, plan_.bucket_size);
-  std::vector<Bytes> sizes = buckets.add(parameters * size_of(stored_type(recipe_.compute)));
+  std::vector<Bytes> sizes = buckets.add(parameters * size_of(weight_type(recipe_)));
   for (const Bytes rest : buckets.flush())
     sizes.push_back(rest);
   for (std::size_t i = 0; i < sizes.size(); ++i)

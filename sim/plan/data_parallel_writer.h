@@ -31,6 +31,7 @@ struct PassRole {
 // Of one rank. Routed experts have replicas of their own.
 struct StageParameters {
   std::int64_t dense = 0, experts = 0;
+  Bytes fp8_copies;  // of weights
 };
 
 class DataParallelWriter {
@@ -82,6 +83,7 @@ class DataParallelWriter {
 
   const LayerWork& layer(int place) const;
   std::int64_t parameters_of(int place) const;
+  std::int64_t gradients_from(int place) const;
   bool is_root(int place) const;
   bool is_kept(int place) const;
   bool reduces_in_backward() const;

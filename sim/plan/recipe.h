@@ -17,6 +17,15 @@ namespace trainyard {
 
 enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
 
+// What a rank's device holds beside what its program asks for. The defaults are nothing; a scenario
+// has its own (docs/memory.md).
+struct MemoryAllowance {
+  Bytes context;             // of the driver, with the code of kernels and libraries
+  double fragmentation = 0;  // that the framework's allocator reserves, in parts of the allocated
+  Bytes blas_workspace;      // of the matrix library, from the framework's allocator
+  bool nccl_buffers = false;
+};
+
 struct TrainingRecipe {
   std::int64_t global_batch = 1;     // sequences or images per optimizer step, over all ranks
   std::int64_t micro_batch = 1;      // per data-parallel replica and micro-batch
@@ -24,8 +33,14 @@ struct TrainingRecipe {
   std::int64_t decoder_sequence_length = 0;  // of an encoder-decoder; else 0
   std::int64_t predictions = 0;  // tokens of a sequence that a masked-language head sees; 0: all
   Dtype compute = Dtype::bf16;
-  Dtype gradients = Dtype::bf16;  // in which gradients are kept and reduced
-  bool master_weights = true;     // fp32 copy kept by the optimizer (16-bit compute only)
+  Dtype gradients = Dtype::bf16;    // in which gradients are kept and reduced
+  bool master_weights = true;       // copy kept by the optimizer (16-bit compute and below only)
+  Dtype master_type = Dtype::fp32;  // of that copy
+  Dtype optimizer_states = Dtype::fp32;  // of the optimizer's moments
+  std::optional<Dtype> weights;          // empty: stored_type(compute) (sim/plan/step_memory.h)
+  // fp8 compute: weights of matrix multiplications are kept in fp8 too, by rows and by columns,
+  // instead of being cast in each pass.
+  bool cached_fp8_weights = false;
   Optimizer optimizer = Optimizer::adam;
   Recompute recompute = Recompute::none;
   RecomputeModules recompute_modules;  // of Recompute::modules
@@ -34,6 +49,7 @@ struct TrainingRecipe {
   Fusion fusion = Fusion::by_hand;      // by_hand: Megatron-LM; else PyTorch's kernels and memory
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
   bool gradient_clipping = false;       // by the norm of all gradients
+  MemoryAllowance memory;
 };
 
 // The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-cp-dp-pp.
@@ -69,8 +85,9 @@ struct DataParallelOptions {
   bool limit_all_gathers = true;   // false: gathers run ahead as far as the host lets them
   bool reshard_after_forward = true;
   bool all_reduce_gradients = false;
-  int steps_between = 100;            // local_sgd: from one meeting of the replicas to the next
-  std::optional<Dtype> reduce_dtype;  // empty: TrainingRecipe::gradients
+  bool gradient_as_bucket_view = true;  // false: PyTorch DDP copies gradients to buckets and back
+  int steps_between = 100;              // local_sgd: from one meeting of the replicas to the next
+  std::optional<Dtype> reduce_dtype;    // empty: TrainingRecipe::gradients
   std::optional<bool> reduce_every_microbatch;  // empty: as the strategy does
   std::optional<bool> overlap_param_gather;     // ...
 };

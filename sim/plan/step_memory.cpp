@@ -1,5 +1,8 @@
 #include "sim/plan/step_memory.h"
 
+#include <algorithm>
+#include <variant>
+
 #include "models/work_list.h"
 
 namespace trainyard {
@@ -9,7 +12,7 @@ bool has_master_copy(const TrainingRecipe& recipe) {
   return recipe.master_weights && size_of(recipe.compute) < size_of(Dtype::fp32);
 }
 
-// fp32 numbers that the optimizer itself keeps for each parameter.
+// Numbers that the optimizer itself keeps for each parameter.
 std::int64_t moments(Optimizer optimizer) {
   switch (optimizer) {
     case Optimizer::sgd: return 0;
@@ -21,21 +24,36 @@ std::int64_t moments(Optimizer optimizer) {
 
 // Bytes of one parameter in each state.
 StateBytes per_parameter(const TrainingRecipe& recipe, bool layer_units) {
-  const Bytes single = size_of(Dtype::fp32);
-  const Bytes weight = size_of(stored_type(recipe.compute));
-  const bool master = has_master_copy(recipe);
+  const Bytes weight = size_of(weight_type(recipe));
+  const Bytes states = moments(recipe.optimizer) * size_of(recipe.optimizer_states);
+  const Bytes master = has_master_copy(recipe) ? size_of(recipe.master_type) : Bytes(0);
   if (layer_units) {
-    const Bytes own = master ? single : weight;
-    return {own, own, moments(recipe.optimizer) * single};
+    const Bytes own = std::max(master, weight);
+    return {own, own, states};
   }
-  return {weight, size_of(recipe.gradients),
-          (moments(recipe.optimizer) + (master ? 1 : 0)) * single};
+  return {weight, size_of(recipe.gradients), states + master};
 }
 
 }  // namespace
 
 Dtype stored_type(Dtype compute) {
   return compute == Dtype::fp8 ? Dtype::bf16 : compute;
+}
+
+Dtype weight_type(const TrainingRecipe& recipe) {
+  if (recipe.weights) return *recipe.weights;
+  return recipe.compute == Dtype::tf32 ? Dtype::fp32 : stored_type(recipe.compute);
+}
+
+Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& recipe) {
+  if (!recipe.cached_fp8_weights) return Bytes(0);
+  std::int64_t weights = 0;
+  for (const WorkItem& item : forward) {
+    const auto* named = std::get_if<NamedKernel>(&item);
+    const Gemm* gemm = named == nullptr ? nullptr : std::get_if<Gemm>(&named->kernel);
+    if (gemm != nullptr && gemm->dtype == Dtype::fp8) weights += gemm->n * gemm->k * gemm->batch;
+  }
+  return 2 * weights * size_of(Dtype::fp8);
 }
 
 std::int64_t shard_of(std::int64_t parameters, int shards) {
@@ -79,9 +97,9 @@ std::vector<WorkItem> converting_optimizer(std::int64_t parameters, const Traini
   }
   list.kernel("optimizer step",
               MemoryBound{.op = MemoryOp::optimizer, .read = single + state, .written = state});
-  list.kernel(
-      "weights from master copy",
-      MemoryBound{.op = MemoryOp::elementwise, .read = single, .written = own * each.parameters});
+  list.kernel("weights from master copy", MemoryBound{.op = MemoryOp::elementwise,
+                                                      .read = own * size_of(recipe.master_type),
+                                                      .written = own * each.parameters});
   return list.take();
 }
 

@@ -18,6 +18,15 @@ struct StateBytes {
 // The type in which weights and gradients of `compute` are stored: fp8 training keeps bf16.
 Dtype stored_type(Dtype compute);
 
+// The type in which weights are kept and gathered; tf32 is one of matrix multiplications only.
+Dtype weight_type(const TrainingRecipe& recipe);
+
+// Bytes of the cached fp8 copies of the weights that these kernels multiply by: Transformer Engine
+// keeps one by rows for the forward pass and one by columns for the gradients of inputs, which
+// Hopper's fp8 units want transposed. 0 unless the recipe caches them.
+// Source: Transformer Engine, fp8 primer, and its weight workspaces (is_first_microbatch).
+Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& recipe);
+
 // Adding a layer's new gradients to those of earlier micro-batches (`accumulates`), or storing them
 // in another type than the weights'. By hand it is part of the weight-gradient's matrix
 // multiplication, as in Megatron-LM; PyTorch has a kernel for it.
@@ -27,7 +36,8 @@ std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingR
 std::int64_t shard_of(std::int64_t parameters, int shards);
 
 // Adam with 16-bit compute and gradients and fp32 master weights: 2 + 2 + 12 bytes a parameter;
-// with fp32 gradients 2 + 4 + 12 (Megatron-LM's 18). fp32 training keeps no master copy. Each part
+// with fp32 gradients 2 + 4 + 12 (Megatron-LM's 18), with bf16 moments besides 2 + 4 + 8
+// (DeepSeek-V3). fp32 training keeps no master copy. Each part
 // is divided by the strategy's shards; with layer units (FSDP) parameters and gradients are the
 // optimizer's own, 4 + 4 + 8 in fp32, and gradients are not there all the time.
 // Source: Rajbhandari et al., ZeRO, SC 2020, section 3.1; Zhao et al., FSDP, VLDB 2023,

@@ -12,6 +12,8 @@
 #include "sim/plan/data_parallel_writer.h"
 #include "sim/plan/program_builder.h"
 #include "sim/plan/recompute_places.h"
+#include "sim/plan/step_memory.h"
+#include "sim/plan/tied_matrix.h"
 
 namespace trainyard {
 namespace {
@@ -27,6 +29,7 @@ class StageBuilder {
       : step_(step),
         work_(placed.work),
         again_(placed.again),
+        recipe_(recipe),
         plan_(plan),
         messages_(messages),
         stage_(stage),
@@ -63,23 +66,7 @@ class StageBuilder {
 
   // Of the layer at `place`; of a tied matrix a rank has one, whichever of its places use it.
   std::int64_t parameters_at(int place) const {
-    return layer(place).parameters -
-           (has_tied_matrix_before(place) ? layer(place).tied_parameters : 0);
-  }
-  bool has_tied_matrix_before(int place) const {
-    if (layer(place).tied_parameters == 0) return false;
-    for (int other = 0; other < place; ++other) {
-      const bool holds = other == 0 || layer(other).tied_parameters > 0;
-      if (holds && stage_of(other) == stage_of(place)) return true;
-    }
-    return false;
-  }
-  // Of one copy of the network.
-  int stage_of(int place) const {
-    int at = 0;
-    while (place >= step_.layers[static_cast<std::size_t>(at)].last)
-      ++at;
-    return seat(step_.shape, at, 0).stage;
+    return layer(place).parameters - tied_with_earlier(step_, work_, place);
   }
   // What earlier places pass on through a stage that begins at `place`.
   Bytes carried_to(int place) const {
@@ -108,6 +95,7 @@ class StageBuilder {
   StepPlan& step_;
   const NetworkWork& work_;
   const std::vector<ChainRange>& again_;  // RecomputePlaces::again
+  const TrainingRecipe& recipe_;
   const ParallelPlan& plan_;
   PipelineMessages& messages_;
   int stage_;
@@ -143,6 +131,7 @@ StageParameters StageBuilder::stage_parameters() const {
     for (int place = range(seat).first; place < range(seat).last; ++place) {
       parameters.dense += parameters_at(place);
       parameters.experts += layer(place).expert_parameters;
+      parameters.fp8_copies = parameters.fp8_copies + fp8_copies(layer(place).forward, recipe_);
     }
   }
   return parameters;
@@ -174,6 +163,7 @@ void StageBuilder::send(const Seat& seat, Pass pass) {
 std::vector<Act> StageBuilder::forward_acts(int place) const {
   const std::string name = place_name(work_, place);
   return {Hold{MemoryKind::activations, layer(place).activations() + carried_to(place), name},
+          Hold{MemoryKind::logits, layer(place).logits, name},
           Work{layer(place).forward, name + " forward"}};
 }
 
@@ -185,14 +175,14 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   const std::string name = place_name(work_, place);
   const ChainRange again = again_[static_cast<std::size_t>(place)];
   const bool restored_before = again.first == again.last;  // with a later layer of its group
-  const Release workspace{MemoryKind::workspace, work.workspace(), name};
+  const MemoryKind working = work.logits > Bytes(0) ? MemoryKind::logits : MemoryKind::workspace;
+  const Release workspace{working, work.workspace(), name};
   std::vector<Act> acts;
   if (kind != CallKind::backward_weight) {
     for (int other = again.first; other + 1 < again.last; ++other)
       acts.emplace_back(
           Hold{MemoryKind::workspace, layer(other).restored, place_name(work_, other)});
-    acts.emplace_back(
-        Hold{MemoryKind::workspace, restored_before ? work.transient : work.workspace(), name});
+    acts.emplace_back(Hold{working, restored_before ? work.transient : work.workspace(), name});
   }
   if (kind != CallKind::backward_input && data_.gradients_come_and_go())
     acts.emplace_back(
@@ -212,6 +202,7 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   acts.emplace_back(Work{data_.accumulation(parameters_at(place)), name + " backward"});
   if (kind == CallKind::backward || work.restored_for_weights) acts.emplace_back(workspace);
   acts.emplace_back(Release{MemoryKind::activations, work.activations() + carried_to(place), name});
+  acts.emplace_back(Release{MemoryKind::logits, work.logits, name});
   return acts;
 }
 

@@ -64,12 +64,14 @@ enum class CollectivePort : std::uint8_t {
 };
 inline constexpr std::size_t kCollectivePorts = 9;
 
-// Categories of the memory ledger, by MemoryEffect::category.
+// Categories of the memory ledger, by MemoryEffect::category. Programs hold those that a training
+// script allocates; what its process holds besides (sim/simulate/device_memory.h) comes after them.
 enum class MemoryKind : std::uint8_t {
   parameters,
   gradients,
   optimizer_state,
   activations,
+  logits,
   communication_buffers,
   workspace,
 };

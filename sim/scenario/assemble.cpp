@@ -88,7 +88,12 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const Network& ne
                         : compute == Dtype::fp16 ? Dtype::fp16
                                                  : Dtype::bf16;
   recipe.gradients = section.precision.gradients.value_or(weights);
-  recipe.master_weights = is_half(compute) && section.precision.master_weights.value_or(true);
+  recipe.weights = section.precision.parameters;
+  recipe.optimizer_states = section.precision.optimizer_states.value_or(recipe.optimizer_states);
+  const MasterWeights master = section.precision.master_weights.value_or(MasterWeights::fp32);
+  recipe.master_weights = is_half(compute) && master != MasterWeights::none;
+  recipe.master_type = master == MasterWeights::bf16 ? Dtype::bf16 : Dtype::fp32;
+  recipe.cached_fp8_weights = section.precision.cached_fp8_weights;
   const OptimizerSection& optimizer = section.optimizer;
   if (optimizer.momentum && optimizer.type != Optimizer::sgd)
     findings.error("/training/optimizer/momentum", "only sgd has a momentum of its own",
@@ -122,6 +127,8 @@ DataParallelOptions assemble_data_parallel(const DataParallelSection& section) {
   options.overlap_param_gather = section.overlap_param_gather;
   options.all_reduce_gradients =
       section.all_reduce_gradients.value_or(options.all_reduce_gradients);
+  options.gradient_as_bucket_view =
+      section.gradient_as_bucket_view.value_or(options.gradient_as_bucket_view);
   options.steps_between = section.steps_between.value_or(options.steps_between);
   options.reduce_dtype = section.reduce_dtype;
   options.reduce_every_microbatch = section.reduce_every_microbatch;
@@ -292,6 +299,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.network = assemble_network(sections.model, scenario.network_name, findings);
   scenario.cluster = assemble_cluster(sections.cluster);
   scenario.recipe = assemble_recipe(sections.training, scenario.network, findings);
+  scenario.recipe.memory = assemble_memory(sections.training.memory, scenario.cluster.server.gpu);
   scenario.plan = assemble_plan(sections.parallelism);
   derive_data_parallel(scenario, sections.parallelism, findings);
   scenario.seed = sections.simulation.seed;

@@ -38,6 +38,9 @@ void assemble_experts(Scenario& scenario, const ParallelismSection& section, Fin
 void assemble_recompute(TrainingRecipe& recipe, const TrainingSection& section, Findings& findings);
 void validate_recompute(const Scenario& scenario, Findings& findings);
 
+// The part of assemble() that is about /training/memory.
+MemoryAllowance assemble_memory(const MemorySection& section, const GpuSpec& gpu);
+
 // Checks what no single field can know. Requires: sections that were read without an error.
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 
@@ -48,5 +51,9 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus);
 // The part of validate() that is about /parallelism/data_parallel.
 void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
                             Findings& findings);
+
+// The part of validate() that is about the types of /training/precision.
+void validate_precision(const Scenario& scenario, const PrecisionSection& section,
+                        Findings& findings);
 
 }  // namespace trainyard

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "sim/json/parse.h"
+#include "sim/plan/step_memory.h"
 #include "sim/scenario/assemble.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/sections.h"
@@ -199,7 +200,17 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   sections.parallelism.dp = scenario.plan.degrees.data;
   sections.training.sequence_length = scenario.recipe.sequence_length;
   sections.training.precision.gradients = scenario.recipe.gradients;
-  sections.training.precision.master_weights = scenario.recipe.master_weights;
+  const TrainingRecipe& recipe = scenario.recipe;
+  sections.training.precision.master_weights = !recipe.master_weights ? MasterWeights::none
+                                               : recipe.master_type == Dtype::bf16
+                                                   ? MasterWeights::bf16
+                                                   : MasterWeights::fp32;
+  sections.training.precision.parameters = weight_type(recipe);
+  sections.training.precision.optimizer_states = recipe.optimizer_states;
+  sections.training.memory = {.context = recipe.memory.context,
+                              .blas_workspace = recipe.memory.blas_workspace,
+                              .fragmentation = recipe.memory.fragmentation,
+                              .nccl_buffers = recipe.memory.nccl_buffers};
   sections.cluster.calibration = scenario.profile.empty() ? "none" : scenario.profile;
   if (const Transformer* transformer = stack_of(scenario.network)) {
     sections.model.kv_heads = transformer->kv_heads;

@@ -44,7 +44,8 @@ void visit_fields(json::Fields& f, GpuSection& s) {
   GpuSpec& gpu = s.spec;
   f.field("name", gpu.name, optional, "By which a profile recognises it.");
   f.accepted("device_names", "As drivers call it, by which a measurement finds the preset.");
-  f.accepted("compute_capability", "Of CUDA: GPUs of the same one stand in for each other.");
+  f.field("compute_capability", gpu.compute_capability, optional,
+          "Of CUDA: GPUs of the same one stand in for each other.");
   f.field("memory", gpu.memory, required, positive, "Capacity of device memory.");
   f.field("memory_bandwidth", gpu.memory_bandwidth, required, positive, "Of device memory.");
   PeakSection peak{gpu};

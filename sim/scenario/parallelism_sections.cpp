@@ -117,6 +117,9 @@ void visit_fields(json::Fields& f, DataParallelSection& s) {
           "fsdp, hsdp: false keeps layers gathered from forward to backward.");
   maybe_choice(f, "reduce_dtype", s.reduce_dtype, kGradientDtypes, Dtype::fp32,
                "fsdp, hsdp: type in which gradients are reduced. Default: precision/gradients.");
+  f.field("gradient_as_bucket_view", s.gradient_as_bucket_view, anything,
+          "allreduce: false holds buckets beside the gradients, as PyTorch DDP does unless it is "
+          "told otherwise. Default: true.");
   f.field("overlap_param_gather", s.overlap_param_gather, anything,
           "zero1, zero2, distributed_optimizer: updated parameters are gathered under the next "
           "forward pass. Default: true for distributed_optimizer.");

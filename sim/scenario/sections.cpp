@@ -25,7 +25,10 @@ constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
                                                    {"bf16", Dtype::bf16},
                                                    {"fp16", Dtype::fp16},
                                                    {"fp8", Dtype::fp8}}};
-constexpr std::array<Choice<bool>, 2> kMasterWeights = {{{"fp32", true}, {"none", false}}};
+constexpr std::array<Choice<MasterWeights>, 3> kMasterWeights = {
+    {{"fp32", MasterWeights::fp32}, {"bf16", MasterWeights::bf16}, {"none", MasterWeights::none}}};
+constexpr std::array<Choice<Dtype>, 4> kStateDtypes = {
+    {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}, {"fp8", Dtype::fp8}}};
 constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
     {{"adam", Optimizer::adam}, {"adamw", Optimizer::adam}, {"sgd", Optimizer::sgd}}};
 constexpr std::array<Choice<Fusion>, 3> kExecutions = {
@@ -37,10 +40,20 @@ constexpr std::array<Choice<Fidelity>, 2> kFidelities = {
 
 void visit_fields(json::Fields& f, PrecisionSection& s) {
   f.choice("compute", s.compute, kDtypes, required, "Type of matrix multiplications.");
+  maybe_choice(
+      f, "parameters", s.parameters, kStateDtypes, Dtype::bf16,
+      "Type in which weights are kept and gathered; fp8 with fp8 compute only. Default: that "
+      "of compute, bf16 with fp8.");
   maybe_choice(f, "gradients", s.gradients, kGradientDtypes, Dtype::bf16,
                "Type in which gradients are kept and reduced. Default: that of the weights.");
-  maybe_choice(f, "master_weights", s.master_weights, kMasterWeights, true,
-               "The optimizer's own copy of 16-bit weights.");
+  maybe_choice(f, "master_weights", s.master_weights, kMasterWeights, MasterWeights::fp32,
+               "The optimizer's own copy of narrower weights.");
+  maybe_choice(f, "optimizer_states", s.optimizer_states, kStateDtypes, Dtype::fp32,
+               "Type of the optimizer's moments; fp8: one byte, as in 8-bit Adam. Default: fp32.");
+  f.field(
+      "cached_fp8_weights", s.cached_fp8_weights, optional,
+      "fp8 compute: fp8 copies of the weights stay, by rows and by columns, instead of being cast "
+      "in each pass.");
 }
 
 void visit_fields(json::Fields& f, OptimizerSection& s) {
@@ -48,6 +61,20 @@ void visit_fields(json::Fields& f, OptimizerSection& s) {
   f.choice("type", s.type, kOptimizers, required, "How parameters are updated.");
   f.field("momentum", s.momentum, optional, "SGD keeps a momentum per parameter.");
   f.unsupported("offload", "offloading the optimizer to the host", {"false"});
+}
+
+void visit_fields(json::Fields& f, MemorySection& s) {
+  f.field("context", s.context, json::not_negative,
+          "What the driver, libraries and loaded kernels hold. Default: 512MiB.");
+  f.field("blas_workspace", s.blas_workspace, json::not_negative,
+          "Of cuBLAS, from the framework's allocator. Default: PyTorch's, 32MiB from compute "
+          "capability 9.0 on, else 8320KiB.");
+  f.field(
+      "fragmentation", s.fragmentation, between(0, 1),
+      "Reserved by the framework's allocator beyond what is allocated, in parts of that. Default: "
+      "0.02.");
+  f.field("nccl_buffers", s.nccl_buffers, optional,
+          "NCCL's own buffers of every communicator are counted.");
 }
 
 void visit_fields(json::Fields& f, TrainingSection& s) {
@@ -78,6 +105,8 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
   f.choice("embedding_optimizer", s.embedding_optimizer, kTableOptimizers,
            "How the backward pass updates the tables of a recommender. Default: "
            "row_wise_adagrad.");
+  f.section("memory", s.memory, optional,
+            "What the device holds beside what the training script allocates.");
   f.field("tokens", s.tokens, positive, "Of the whole training, to say how long it takes.");
   f.unsupported("dataset", "a data set; give /training/tokens");
   f.unsupported("input_pipeline", "an input pipeline; input is taken to be ready in time");

@@ -115,10 +115,19 @@ struct ClusterSection {
   bool calibration_of_other_gpu = false;
 };
 
+enum class MasterWeights : std::uint8_t { none, fp32, bf16 };
+
 struct PrecisionSection {
   Dtype compute = Dtype::bf16;
-  std::optional<Dtype> gradients;
-  std::optional<bool> master_weights;
+  std::optional<Dtype> parameters, gradients, optimizer_states;
+  std::optional<MasterWeights> master_weights;
+  bool cached_fp8_weights = false;
+};
+
+struct MemorySection {
+  std::optional<Bytes> context, blas_workspace;
+  std::optional<double> fragmentation;
+  bool nccl_buffers = true;
 };
 
 struct OptimizerSection {
@@ -144,6 +153,7 @@ struct TrainingSection {
   std::optional<Duration> launch_time;
   bool gradient_clipping = false;
   std::optional<TableOptimizer> embedding_optimizer;
+  MemorySection memory;
   std::optional<double> tokens;
 };
 
@@ -174,7 +184,7 @@ struct DataParallelSection {
   std::string kind = DataParallelOptions{}.kind;
   std::optional<int> shard_size, prefetch_layers, steps_between;
   std::optional<bool> limit_all_gathers, reshard_after_forward, overlap_param_gather;
-  std::optional<bool> all_reduce_gradients, reduce_every_microbatch;
+  std::optional<bool> all_reduce_gradients, reduce_every_microbatch, gradient_as_bucket_view;
   std::optional<Dtype> reduce_dtype;
   Bytes bucket_size = ParallelPlan{}.bucket_size;
   Bytes first_bucket_size = ParallelPlan{}.first_bucket_size;
@@ -266,6 +276,7 @@ void visit_fields(json::Fields& f, ClusterSection& s);
 void visit_fields(json::Fields& f, PrecisionSection& s);
 void visit_fields(json::Fields& f, OptimizerSection& s);
 void visit_fields(json::Fields& f, RecomputeSection& s);
+void visit_fields(json::Fields& f, MemorySection& s);
 void visit_fields(json::Fields& f, TrainingSection& s);
 void visit_fields(json::Fields& f, PipelineSection& s);
 void visit_fields(json::Fields& f, TensorParallelSection& s);

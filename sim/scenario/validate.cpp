@@ -39,6 +39,7 @@ class Validator {
     check_tensor_parallel();
     check_precision();
     check_plausible();
+    validate_precision(scenario_, sections_.training.precision, findings_);
     validate_data_parallel(scenario_, sections_.parallelism.data_parallel, findings_);
     validate_recompute(scenario_, findings_);
   }

@@ -29,7 +29,7 @@ std::string kinds_that_accept(std::string_view option) {
 // An option that this kind would silently ignore; a value that asks for nothing is none.
 void check_options(const StrategyEntry& strategy, const DataParallelSection& section,
                    Findings& findings) {
-  const std::array<std::pair<std::string_view, bool>, 9> given = {
+  const std::array<std::pair<std::string_view, bool>, 10> given = {
       {{"reduce_every_microbatch", section.reduce_every_microbatch.has_value()},
        {"shard_size", section.shard_size.has_value()},
        {"steps_between", section.steps_between.has_value()},
@@ -37,6 +37,7 @@ void check_options(const StrategyEntry& strategy, const DataParallelSection& sec
        {"limit_all_gathers", section.limit_all_gathers.has_value()},
        {"reshard_after_forward", section.reshard_after_forward.has_value()},
        {"reduce_dtype", section.reduce_dtype.has_value()},
+       {"gradient_as_bucket_view", !section.gradient_as_bucket_view.value_or(true)},
        {"overlap_param_gather", section.overlap_param_gather.value_or(false)},
        {"all_reduce_gradients", section.all_reduce_gradients.value_or(false)}}};
   for (const auto& [option, is_given] : given) {
@@ -47,6 +48,19 @@ void check_options(const StrategyEntry& strategy, const DataParallelSection& sec
                      fmt::format("means nothing to {}", strategy.name),
                      "it is for " + kinds_that_accept(option));
   }
+}
+
+// Of the two kinds of copies that such buckets need, those back would be due after every pass.
+void check_bucket_copies(const Scenario& scenario, const DataParallelSection& section,
+                         Findings& findings) {
+  if (section.gradient_as_bucket_view.value_or(true)) return;
+  const std::string pointer = fmt::format("{}/gradient_as_bucket_view", kSection);
+  if (section.reduce_every_microbatch.value_or(false))
+    findings.error(pointer,
+                   "buckets that are copied back after every micro-batch are not described",
+                   "remove it or reduce_every_microbatch");
+  else if (scenario.plan.degrees.replicas() == 1)
+    findings.error(pointer, "nothing is reduced: dp x cp is 1", "remove it");
 }
 
 void check_shard_size(const ParallelDegrees& degrees, const DataParallelSection& section,
@@ -109,6 +123,7 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
   TRAINYARD_CHECK(strategy != nullptr, "the reader knows the names: {}", section.kind);
   const ParallelDegrees& degrees = scenario.plan.degrees;
   check_options(*strategy, section, findings);
+  check_bucket_copies(scenario, section, findings);
   if (strategy->name == "hsdp") check_shard_size(degrees, section, findings);
   if (!strategy->pipeline && degrees.pipeline > 1)
     findings.error(fmt::format("{}/kind", kSection),

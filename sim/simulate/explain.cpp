@@ -52,20 +52,32 @@ void layers(const Job& /*job*/, const Step& step, Text out) {
 }
 
 void memory(const Job& job, const Step& step, Text out) {
-  fmt::format_to(out, "{:>5}  {:>12}  {:>10}  {:>10}  {:>11}  {:>11}  {:>10}  {:>10}\n", "stage",
-                 "parameters", "weights", "gradients", "optimizer", "activations", "workspace",
-                 "peak");
-  for (const RankClass& rank_class : step.lowered.classes) {
+  constexpr std::array<std::pair<MemoryCategory, std::string_view>, kMemoryCategories> kColumns = {
+      {{MemoryCategory::parameters, "weights"},
+       {MemoryCategory::gradients, "gradients"},
+       {MemoryCategory::optimizer_state, "optimizer"},
+       {MemoryCategory::activations, "activations"},
+       {MemoryCategory::logits, "logits"},
+       {MemoryCategory::communication_buffers, "buffers"},
+       {MemoryCategory::workspace, "workspace"},
+       {MemoryCategory::fragmentation, "fragments"},
+       {MemoryCategory::nccl_buffers, "NCCL"},
+       {MemoryCategory::context, "context"}}};
+  fmt::format_to(out, "{:>5}  {:>12}", "stage", "parameters");
+  for (const auto& [category, title] : kColumns)
+    fmt::format_to(out, "  {:>11}", title);
+  fmt::format_to(out, "  {:>9}  {:>9}  {:>9}\n", "allocated", "reserved", "device");
+  for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
+    const RankClass& rank_class = step.lowered.classes[c];
+    const DeviceMemory& device = step.devices[c];
     const MemoryPeak& peak = step.trace().peaks[rank_class.actor];
-    const auto part = [&](MemoryKind kind) {
-      return to_text(Bytes(peak.by_category[static_cast<std::size_t>(kind)]));
-    };
-    fmt::format_to(out, "{:>5}  {:>12}  {:>10}  {:>10}  {:>11}  {:>11}  {:>10}  {:>10}\n",
-                   rank_class.stage,
-                   step.plan.stages[static_cast<std::size_t>(rank_class.stage)].parameters,
-                   part(MemoryKind::parameters), part(MemoryKind::gradients),
-                   part(MemoryKind::optimizer_state), part(MemoryKind::activations),
-                   part(MemoryKind::workspace), to_text(peak.peak));
+    const auto held = device.by_category(peak.by_category);
+    fmt::format_to(out, "{:>5}  {:>12}", rank_class.stage,
+                   step.plan.stages[static_cast<std::size_t>(rank_class.stage)].parameters);
+    for (const auto& [category, title] : kColumns)
+      fmt::format_to(out, "  {:>11}", to_text(Bytes(held[static_cast<std::size_t>(category)])));
+    fmt::format_to(out, "  {:>9}  {:>9}  {:>9}\n", to_text(device.allocated(peak.peak)),
+                   to_text(device.reserved(peak.peak)), to_text(device.on_device(peak.peak)));
   }
   fmt::format_to(out, "capacity of a {}: {}\n", job.cluster.server.gpu.name,
                  to_text(job.cluster.server.gpu.memory));

@@ -33,6 +33,18 @@ Duration launch_time(const Job& job) {
   return job.profile ? to_duration(job.profile->launch) : Duration(0);
 }
 
+// What is left of each device for what its program holds.
+void limit_memory(Lowered& lowered, const std::vector<DeviceMemory>& devices) {
+  IdVector<ActorId, Actor>& actors = lowered.machine.actors;
+  if (actors.size() == lowered.class_of_rank.size()) {  // every rank is one
+    for (const ActorId actor : actors.ids())
+      actors[actor].memory_capacity = devices[lowered.class_of_rank[index(actor)]].budget();
+    return;
+  }
+  for (std::size_t c = 0; c < devices.size(); ++c)
+    actors[lowered.classes[c].actor].memory_capacity = devices[c].budget();
+}
+
 }  // namespace
 
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) {
@@ -49,15 +61,20 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   const OverlapLaw overlap =
       job.profile && job.profile->overlap ? *job.profile->overlap : OverlapLaw{};
   const auto lowered = [&](const StepPlan& plan) {
-    return lower(plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
-                 {.fidelity = job.fidelity,
-                  .fold = !options.unfold,
-                  .stragglers = job.stragglers,
-                  .expert_load = job.plan.expert_load,
-                  .rank_load = step->work.rank_load,
-                  .launch = launch_time(job),
-                  .gemm_weight = overlap.gemm,
-                  .memory_bound_weight = overlap.memory_bound});
+    Lowered result =
+        lower(plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
+              {.fidelity = job.fidelity,
+               .fold = !options.unfold,
+               .stragglers = job.stragglers,
+               .expert_load = job.plan.expert_load,
+               .rank_load = step->work.rank_load,
+               .launch = launch_time(job),
+               .gemm_weight = overlap.gemm,
+               .memory_bound_weight = overlap.memory_bound});
+    step->devices = device_memory(plan, ranks, result, job.cluster, job.recipe.memory,
+                                  job.profile ? job.profile->collective_channels : 0);
+    limit_memory(result, step->devices);
+    return result;
   };
   PipelineEstimate estimate;
   if (needs_times(job.plan)) {

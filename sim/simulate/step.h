@@ -14,6 +14,7 @@
 #include "sim/plan/rank_map.h"
 #include "sim/plan/recipe.h"
 #include "sim/plan/step_plan.h"
+#include "sim/simulate/device_memory.h"
 #include "topologies/cluster.h"
 
 namespace trainyard {
@@ -34,7 +35,8 @@ struct Step {
   NetworkWork work;
   StepPlan plan;
   Lowered lowered;
-  Outcome outcome;
+  std::vector<DeviceMemory> devices;  // by Lowered::classes
+  Outcome outcome;                    // capacities and peaks in it are of what programs hold
 
   const Trace& trace() const;  // also of an outcome that is not feasible
 };

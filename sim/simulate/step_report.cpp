@@ -26,8 +26,11 @@ std::string_view name(MemoryCategory category) {
     case MemoryCategory::gradients: return "gradients";
     case MemoryCategory::optimizer_state: return "optimizer_state";
     case MemoryCategory::activations: return "activations";
+    case MemoryCategory::logits: return "logits";
     case MemoryCategory::communication_buffers: return "communication_buffers";
     case MemoryCategory::workspace: return "workspace";
+    case MemoryCategory::fragmentation: return "fragmentation";
+    case MemoryCategory::nccl_buffers: return "nccl_buffers";
     case MemoryCategory::context: return "context";
   }
   return "?";

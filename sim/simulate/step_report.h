@@ -31,27 +31,32 @@ enum class TimeCategory : std::uint8_t {
 inline constexpr std::size_t kTimeCategories = 10;
 std::string_view name(TimeCategory category);  // as in JSON: "compute", "exposed_tp", ...
 
-// Categories of the memory ledger, in the order of MemoryEffect::category.
+// Categories of the memory ledger: those of MemoryEffect::category in their order, then what a
+// device holds besides.
 enum class MemoryCategory : std::uint8_t {
   parameters,
   gradients,
   optimizer_state,
   activations,
+  logits,
   communication_buffers,
   workspace,
+  fragmentation,
+  nccl_buffers,
   context
 };
-inline constexpr std::size_t kMemoryCategories = 7;
+inline constexpr std::size_t kMemoryCategories = 10;
 std::string_view name(MemoryCategory category);
 
 using Breakdown = std::array<Duration, kTimeCategories>;
 
 struct MemoryReport {
   bool fits = true;
-  Bytes peak, capacity;
+  Bytes peak, capacity;       // of the device
+  Bytes allocated, reserved;  // of that peak, by the framework's allocator (device_memory.h)
   int peak_rank = 0;
   Duration peak_at{};
-  std::array<Bytes, kMemoryCategories> by_category{};  // at the peak
+  std::array<Bytes, kMemoryCategories> by_category{};  // at the peak; sums to it
   struct Owner {
     MemoryCategory category;
     std::string name;

@@ -21,6 +21,7 @@ static_assert(is_same(MemoryKind::parameters, MemoryCategory::parameters));
 static_assert(is_same(MemoryKind::gradients, MemoryCategory::gradients));
 static_assert(is_same(MemoryKind::optimizer_state, MemoryCategory::optimizer_state));
 static_assert(is_same(MemoryKind::activations, MemoryCategory::activations));
+static_assert(is_same(MemoryKind::logits, MemoryCategory::logits));
 static_assert(is_same(MemoryKind::communication_buffers, MemoryCategory::communication_buffers));
 static_assert(is_same(MemoryKind::workspace, MemoryCategory::workspace));
 
@@ -180,17 +181,23 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
   MemoryReport& memory = report.memory;
   memory.capacity = job.cluster.server.gpu.memory;
   const RankClass* worst = nullptr;
-  for (const RankClass& rank_class : step.lowered.classes) {
-    if (worst == nullptr || trace.peaks[rank_class.actor].peak > memory.peak) {
-      worst = &rank_class;
-      memory.peak = trace.peaks[rank_class.actor].peak;
-    }
+  const DeviceMemory* device = nullptr;
+  for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
+    const RankClass& rank_class = step.lowered.classes[c];
+    const Bytes on_device = step.devices[c].on_device(trace.peaks[rank_class.actor].peak);
+    if (worst != nullptr && on_device <= memory.peak) continue;
+    worst = &rank_class;
+    device = &step.devices[c];
+    memory.peak = on_device;
   }
   const MemoryPeak& peak = trace.peaks[worst->actor];
+  memory.allocated = device->allocated(peak.peak);
+  memory.reserved = device->reserved(peak.peak);
   memory.peak_rank = worst->representative;
   memory.peak_at = peak.at;
+  const auto by_category = device->by_category(peak.by_category);
   for (std::size_t k = 0; k < kMemoryCategories; ++k)
-    memory.by_category[k] = Bytes(peak.by_category[k]);
+    memory.by_category[k] = Bytes(by_category[k]);
   memory.fits = memory.peak <= memory.capacity;
 
   const Program& program = step.plan.stages[static_cast<std::size_t>(worst->stage)].program;
@@ -204,6 +211,9 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
       memory.owners.push_back(
           {static_cast<MemoryCategory>(key.first), program.labels[key.second], Bytes(bytes)});
   }
+  for (const DeviceMemory::Part& part : device->parts(peak.peak))
+    if (part.bytes > Bytes(0))
+      memory.owners.push_back({part.category, std::string(part.owner), part.bytes});
   std::stable_sort(memory.owners.begin(), memory.owners.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   memory.activations = activations_by_module(step.plan, memory.owners);

@@ -37,6 +37,7 @@ class TimelineBuilder {
     timeline_.end = trace_.end;
     timeline_.ranks_total = static_cast<int>(step_.lowered.class_of_rank.size());
     for (const std::size_t c : chosen_classes(step_.lowered, ranks_shown)) {
+      device_ = &step_.devices[c];
       const RankClass& rank_class = step_.lowered.classes[c];
       timeline_.ranks_shown.push_back(rank_class.representative);
       add_lanes(rank_class);
@@ -60,6 +61,7 @@ class TimelineBuilder {
   const Step& step_;
   const Trace& trace_;
   Timeline timeline_;
+  const DeviceMemory* device_ = nullptr;  // of the class in hand
   std::map<std::string, std::uint32_t> name_index_;
   std::map<std::pair<std::uint32_t, bool>, std::uint64_t> messages_;  // so far, by channel and end
 };
@@ -147,19 +149,16 @@ void TimelineBuilder::add_memory(const RankClass& rank_class) {
   const Program& program = step_.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
   MemoryCurve curve;
   curve.rank = rank_class.representative;
-  curve.capacity = step_.lowered.machine.actors[rank_class.actor].memory_capacity;
-  MemorySample now;
+  curve.capacity = device_->capacity;
+  std::array<std::int64_t, kMaxCategories> held{};
   for (const MemoryEffect& effect : program.resident)
-    now.bytes[effect.category] += effect.bytes;
-  curve.samples.push_back(now);
+    held[effect.category] += effect.bytes;
+  curve.samples.push_back({Duration(0), device_->by_category(held)});
   for (const MemoryChange& change : trace_.memory) {
     if (change.actor != rank_class.actor) continue;
-    now.at = change.at;
-    now.bytes[change.category] += change.bytes;
-    if (curve.samples.back().at == now.at)
-      curve.samples.back() = now;
-    else
-      curve.samples.push_back(now);
+    held[change.category] += change.bytes;
+    if (curve.samples.back().at != change.at) curve.samples.push_back({change.at, {}});
+    curve.samples.back().bytes = device_->by_category(held);
   }
   timeline_.memory.push_back(std::move(curve));
 }

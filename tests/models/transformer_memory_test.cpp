@@ -78,7 +78,8 @@ TEST_CASE("embedding and logits keep the mask and 4 s b h / t (1 + V/h)") {
     const std::int64_t v = 512;
     const NetworkWork split = network_work(gpt(1, h, a, v), execution(b, s, t, true));
     CHECK(split.kinds[0].activations().count() == s * b * h / t);
-    CHECK(split.kinds[2].activations().count() == (4 * s * b * h + 4 * s * b * v) / t);
+    CHECK(split.kinds[2].activations().count() == 4 * s * b * h / t);
+    CHECK(split.kinds[2].logits.count() == 4 * s * b * v / t);
   }
 }
 

@@ -136,8 +136,8 @@ def test_errors(folder):
     """A program that predicts 3 ms, of them 1 ms optimizer, 1 GiB, and that the first scenario does not fit."""
     program = os.path.join(folder, "program")
     answer = {"status": "ok", "step_time_s": 0.003, "simulated_step_s": 0.003, "breakdown_s": {"optimizer": 0.001},
-              "memory": {"fits": True, "peak_bytes": 2**30}}
-    full = dict(answer, step_time_s=None, memory={"fits": False, "peak_bytes": 2**30})
+              "memory": {"fits": True, "allocated_bytes": 2**30}}
+    full = dict(answer, step_time_s=None, memory={"fits": False, "allocated_bytes": 2**30})
     with open(program, "w", encoding="utf-8") as stream:
         stream.write(f"#!/bin/sh\ncase $2 in *0001-*) echo '{json.dumps(full)}'; exit 1;; "
                      f"*0003-*) echo 'scenario: error: no' >&2; exit 2;; esac\necho '{json.dumps(answer)}'\n")

@@ -318,11 +318,13 @@ class Builder {
       MemoryCurve curve;
       curve.rank = rank(s);
       curve.capacity = r.memory.capacity;
-      std::array<std::int64_t, kMemoryCategories> live = {parameters, parameters, 6 * parameters, 0,
-                                                          256 * kMiB, 128 * kMiB, 800 * kMiB};
+      constexpr auto kActivations = static_cast<std::size_t>(MemoryCategory::activations);
+      std::array<std::int64_t, kMemoryCategories> live = {
+          parameters, parameters, 6 * parameters, 0,          64 * kMiB,
+          192 * kMiB, 96 * kMiB,  32 * kMiB,      288 * kMiB, 512 * kMiB};
       curve.samples.push_back({Duration{}, live});
       for (const auto& [at, sign] : stage(s).activations) {
-        live[3] += sign * shape_.activation_bytes;
+        live[kActivations] += sign * shape_.activation_bytes;
         if (at > curve.samples.back().at)
           curve.samples.push_back({at, live});
         else
@@ -336,6 +338,8 @@ class Builder {
         r.memory.peak = Bytes(total);
         r.memory.peak_at = sample.at;
         r.memory.peak_rank = curve.rank;
+        r.memory.reserved = r.memory.peak - Bytes(800 * kMiB);
+        r.memory.allocated = r.memory.reserved - Bytes(32 * kMiB);
         for (std::size_t i = 0; i < kMemoryCategories; ++i)
           r.memory.by_category[i] = Bytes(sample.bytes[i]);
       }
@@ -345,7 +349,7 @@ class Builder {
                         r.memory.by_category[3]},
                        {MemoryCategory::optimizer_state, "Adam moments and master weights",
                         r.memory.by_category[2]},
-                       {MemoryCategory::context, "CUDA context", r.memory.by_category[6]},
+                       {MemoryCategory::context, "CUDA context", Bytes(512 * kMiB)},
                        {MemoryCategory::parameters, "layers 0-2", r.memory.by_category[0]},
                        {MemoryCategory::gradients, "layers 0-2", r.memory.by_category[1]}};
     r.fits = r.memory.fits = r.memory.peak <= r.memory.capacity;

@@ -119,7 +119,9 @@ function ownersTable(v) {
   const m = v.report.memory;
   const rows = m.owners.map((o) => [o.name, memoryCategories.find((c) => c.name === o.category)?.title ?? o.category,
                                     bytesText(o.bytes), percent(part(o.bytes, m.peak_bytes))]);
-  return table(`What is live at the peak: ${bytesText(m.peak_bytes)} on rank ${m.peak_rank} at ${timeText(m.peak_at_s)}`,
+  return table(`What is live at the peak: ${bytesText(m.peak_bytes)} on the device of rank ${m.peak_rank} at ` +
+               `${timeText(m.peak_at_s)}; ${bytesText(m.reserved_bytes)} of it reserved by the allocator, ` +
+               `${bytesText(m.allocated_bytes)} allocated`,
                ["Owner", "Category", "Bytes", "of the peak"], rows, {left: 2});
 }
 function modulesTable(v) {
@@ -131,7 +133,9 @@ function modulesTable(v) {
 function categoriesTable() {
   return table("Peak by category", ["Category", ...variants.map((v) => v.label)],
       [...memoryCategories.map((c) => [c.title, ...variants.map((v) => bytesText(v.report.memory.by_category[c.name]))]),
-       Object.assign(["Peak", ...variants.map((v) => bytesText(v.report.memory.peak_bytes))], {className: "total"}),
+       Object.assign(["Peak on the device", ...variants.map((v) => bytesText(v.report.memory.peak_bytes))], {className: "total"}),
+       ["of it reserved by the allocator", ...variants.map((v) => bytesText(v.report.memory.reserved_bytes))],
+       ["of that allocated", ...variants.map((v) => bytesText(v.report.memory.allocated_bytes))],
        ["Capacity", ...variants.map((v) => bytesText(v.report.memory.capacity_bytes))]]);
 }
 

@@ -1,0 +1,42 @@
+#include "sim/plan/tied_matrix.h"
+
+#include "sim/plan/placement.h"
+
+namespace trainyard {
+namespace {
+
+std::int64_t tied_at(const NetworkWork& work, int place) {
+  const auto kind = static_cast<std::size_t>(work.chain[static_cast<std::size_t>(place)]);
+  return work.kinds[kind].tied_parameters;
+}
+
+// Of one copy of the network.
+int stage_of(const StepPlan& step, int place) {
+  int at = 0;
+  while (place >= step.layers[static_cast<std::size_t>(at)].last)
+    ++at;
+  return seat(step.shape, at, 0).stage;
+}
+
+}  // namespace
+
+std::int64_t tied_with_earlier(const StepPlan& step, const NetworkWork& work, int place) {
+  const std::int64_t tied = tied_at(work, place);
+  if (tied == 0) return 0;
+  for (int other = 0; other < place; ++other) {
+    const bool uses = other == 0 || tied_at(work, other) > 0;
+    if (uses && stage_of(step, other) == stage_of(step, place)) return tied;
+  }
+  return 0;
+}
+
+std::int64_t tied_with_later(const StepPlan& step, const NetworkWork& work, int place) {
+  if (place > 0 && tied_at(work, place) == 0) return 0;
+  for (int other = place + 1; other < static_cast<int>(work.chain.size()); ++other) {
+    const std::int64_t tied = tied_at(work, other);
+    if (tied > 0 && stage_of(step, other) == stage_of(step, place)) return tied;
+  }
+  return 0;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,17 @@
+// A matrix that several places of a network share (the embedding, tied logits): a rank that holds
+// more than one of them has it once.
+#pragma once
+
+#include <cstdint>
+
+#include "models/network.h"
+#include "sim/plan/step_plan.h"
+
+namespace trainyard {
+
+// Parameters of the matrix at `place` if an earlier place, or a later one, of the same stage uses
+// it too; else 0. Requires: step.shape and step.layers are set.
+std::int64_t tied_with_earlier(const StepPlan& step, const NetworkWork& work, int place);
+std::int64_t tied_with_later(const StepPlan& step, const NetworkWork& work, int place);
+
+}  // namespace trainyard

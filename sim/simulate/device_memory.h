@@ -1,0 +1,68 @@
+// What a rank's device holds, in three sums of which each contains the one before:
+//
+//   allocated  what the training script's tensors take, and the workspace of the matrix library:
+//              torch.cuda.max_memory_allocated
+//   reserved   and what the framework's allocator keeps beyond it: max_memory_reserved
+//   device     and the buffers of NCCL's communicators and the CUDA context, which no allocator
+//              sees: what nvidia-smi shows, and what has to fit
+//
+// Fragmentation is a share of the allocated bytes of the same instant, so that all three are
+// largest at one instant. docs/memory.md says where the default sizes come from.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/engine/trace.h"
+#include "sim/lower/lower.h"
+#include "sim/plan/rank_map.h"
+#include "sim/plan/recipe.h"
+#include "sim/plan/step_plan.h"
+#include "sim/simulate/step_report.h"
+#include "topologies/cluster.h"
+
+namespace trainyard {
+
+// Of one rank. `held` is always what its program holds, and `of` what it allocates.
+struct DeviceMemory {
+  Bytes capacity;  // 0: unlimited
+  Bytes blas_workspace, nccl_buffers, context;
+  std::int64_t fragmentation_ppm = 0;
+
+  Bytes allocated(Bytes held) const { return held + blas_workspace; }
+  Bytes fragmentation(Bytes allocated) const;
+  Bytes reserved(Bytes held) const;
+  Bytes on_device(Bytes held) const;
+
+  // The most that a program may hold so that on_device() fits; 1 byte if nothing fits, 0 if there
+  // is no limit.
+  Bytes budget() const;
+
+  // The device's categories at an instant at which the program holds `held` by its own.
+  std::array<std::int64_t, kMemoryCategories> by_category(
+      const std::array<std::int64_t, kMaxCategories>& held) const;
+
+  // What this adds to the program's own owners, in the order of the categories.
+  struct Part {
+    MemoryCategory category;
+    std::string_view owner;
+    Bytes bytes;
+  };
+  std::vector<Part> parts(Bytes held) const;
+};
+
+// By Lowered::classes. `channels`: of a collective, as NCCL's are; 0: what NCCL takes for the kind
+// of connection.
+std::vector<DeviceMemory> device_memory(const StepPlan& plan, const RankGrids& ranks,
+                                        const Lowered& lowered, const ClusterSpec& cluster,
+                                        const MemoryAllowance& allowance, int channels);
+
+// Of one rank of this class: its communicators are the groups it is in, each once however many
+// ports use it, and that of its pipeline. By Lowered::classes.
+std::vector<Bytes> nccl_buffers(const StepPlan& plan, const RankGrids& ranks,
+                                const Lowered& lowered, int gpus_per_server, int channels);
+
+}  // namespace trainyard

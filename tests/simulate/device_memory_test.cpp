@@ -1,0 +1,231 @@
+// What a device holds beside what its program allocates, and the verdict that follows.
+#include "sim/simulate/device_memory.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "sim/collective/nccl_buffers.h"
+#include "sim/simulate/summarize.h"
+#include "tests/simulate/toy.h"
+
+using namespace trainyard;
+
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+Job job(const ParallelDegrees& degrees, int gpus_per_server = 8) {
+  Transformer network;
+  network.layers = 8;
+  network.hidden = 512;
+  network.heads = network.kv_heads = 8;
+  network.head_size = 64;
+  network.ffn_hidden = 2048;
+  network.vocabulary = 8192;
+  Job result;
+  result.network = network;
+  const int gpus = std::min(gpus_per_server, degrees.world_size());
+  result.cluster = toy::cluster(gpus, degrees.world_size() / gpus);
+  result.recipe.global_batch = 8 * degrees.data;
+  result.recipe.sequence_length = 256;
+  result.recipe.memory = {.context = Bytes(512 * kMiB),
+                          .fragmentation = 0.02,
+                          .blas_workspace = Bytes(32 * kMiB),
+                          .nccl_buffers = true};
+  result.plan.degrees = degrees;
+  return result;
+}
+
+std::int64_t sum(const std::array<std::int64_t, kMemoryCategories>& bytes) {
+  std::int64_t all = 0;
+  for (const std::int64_t each : bytes)
+    all += each;
+  return all;
+}
+
+std::int64_t of(const MemoryReport& memory, MemoryCategory category) {
+  return memory.by_category[static_cast<std::size_t>(category)].count();
+}
+
+// The NCCL buffers of rank 0's class.
+Bytes buffers_of_rank_0(const Job& job) {
+  const std::unique_ptr<Step> step =
+      simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+  return step->devices[step->lowered.class_of_rank[0]].nccl_buffers;
+}
+
+}  // namespace
+
+TEST_CASE("allocated, reserved and device add up to the byte") {
+  DeviceMemory device;
+  device.blas_workspace = Bytes(7);
+  device.nccl_buffers = Bytes(100);
+  device.context = Bytes(1000);
+  device.fragmentation_ppm = 250'000;
+  CHECK(device.allocated(Bytes(1000)) == Bytes(1007));
+  CHECK(device.reserved(Bytes(1000)) == Bytes(1007 + 251));  // 251.75 rounded down
+  CHECK(device.on_device(Bytes(1000)) == Bytes(1258 + 1100));
+}
+
+TEST_CASE("the budget is the most that still fits") {
+  for (const std::int64_t ppm : {0, 1, 20'000, 333'333, 1'000'000}) {
+    for (const std::int64_t capacity : {std::int64_t{5000}, std::int64_t{123'456'789},
+                                        std::int64_t{80} << 30, std::int64_t{1} << 50}) {
+      DeviceMemory device;
+      device.capacity = Bytes(capacity);
+      device.blas_workspace = Bytes(7);
+      device.nccl_buffers = Bytes(100);
+      device.context = Bytes(1000);
+      device.fragmentation_ppm = ppm;
+      CAPTURE(ppm);
+      CAPTURE(capacity);
+      CHECK(device.on_device(device.budget()) <= device.capacity);
+      CHECK(device.on_device(device.budget() + Bytes(1)) > device.capacity);
+    }
+  }
+  DeviceMemory device;
+  CHECK(device.budget() == Bytes(0));  // no limit
+  device.capacity = Bytes(10);
+  device.context = Bytes(1000);
+  CHECK(device.budget() == Bytes(1));  // not 0, which would be no limit
+}
+
+TEST_CASE("the report's three sums differ by the allowance and by nothing else") {
+  const Job with = job({.tensor = 2, .data = 2, .pipeline = 2});
+  Job without = with;
+  without.recipe.memory = {};
+  const MemoryReport device = summarize(with, *simulate_step(with)).memory;
+  const MemoryReport plain = summarize(without, *simulate_step(without)).memory;
+  CHECK(plain.allocated == plain.peak);
+  CHECK(plain.reserved == plain.peak);
+  CHECK(device.allocated == plain.allocated + Bytes(32 * kMiB));
+  CHECK(device.reserved == device.allocated + Bytes(device.allocated.count() / 50));
+  CHECK(of(device, MemoryCategory::fragmentation) == device.allocated.count() / 50);
+  CHECK(of(device, MemoryCategory::context) == 512 * kMiB);
+  CHECK(of(device, MemoryCategory::workspace) == of(plain, MemoryCategory::workspace) + 32 * kMiB);
+  CHECK(device.peak ==
+        device.reserved + Bytes(512 * kMiB + of(device, MemoryCategory::nccl_buffers)));
+  for (const MemoryCategory same :
+       {MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::optimizer_state,
+        MemoryCategory::activations, MemoryCategory::logits, MemoryCategory::communication_buffers})
+    CHECK(of(device, same) == of(plain, same));
+}
+
+TEST_CASE("categories sum to the level at every instant, and the largest level is the peak") {
+  for (const ParallelDegrees& degrees : {ParallelDegrees{}, ParallelDegrees{.data = 4},
+                                         ParallelDegrees{.tensor = 2, .pipeline = 4}}) {
+    const Job each = job(degrees);
+    const std::unique_ptr<Step> step = simulate_step(each);
+    const StepReport report = summarize(each, *step);
+    std::int64_t most = 0;
+    for (const MemoryCurve& curve : timeline(*step, 64).memory) {
+      CHECK(curve.capacity == each.cluster.server.gpu.memory);
+      for (const MemorySample& sample : curve.samples) {
+        for (const std::int64_t bytes : sample.bytes)
+          CHECK(bytes >= 0);
+        most = std::max(most, sum(sample.bytes));
+      }
+      // P57: the step ends with what it began with.
+      const std::size_t c = step->lowered.class_of_rank[static_cast<std::size_t>(curve.rank)];
+      const MemoryPeak& peak = step->trace().peaks[step->lowered.classes[c].actor];
+      CHECK(peak.at_end == peak.resident);
+      CHECK(Bytes(sum(curve.samples.back().bytes)) == step->devices[c].on_device(peak.resident));
+    }
+    CHECK(Bytes(most) == report.memory.peak);
+    Bytes categories;
+    for (const Bytes bytes : report.memory.by_category)
+      categories = categories + bytes;
+    CHECK(categories == report.memory.peak);
+  }
+}
+
+TEST_CASE("what is live at the peak is named for a job that fits too") {
+  const Job each = job({.data = 2});
+  const MemoryReport memory = summarize(each, *simulate_step(each)).memory;
+  CHECK(memory.fits);
+  REQUIRE(memory.owners.size() > 4);
+  for (std::size_t i = 1; i < memory.owners.size(); ++i)
+    CHECK(memory.owners[i - 1].bytes >= memory.owners[i].bytes);
+  const auto named = [&](MemoryCategory category, std::string_view name) {
+    return std::any_of(memory.owners.begin(), memory.owners.end(), [&](const auto& owner) {
+      return owner.category == category && owner.name == name;
+    });
+  };
+  CHECK(named(MemoryCategory::context, "CUDA context"));
+  CHECK(named(MemoryCategory::nccl_buffers, "NCCL buffers"));
+  CHECK(named(MemoryCategory::optimizer_state, "optimizer state"));
+}
+
+// P60. One byte less than the peak of the device is too little.
+TEST_CASE("a job fits exactly while its peak on the device does") {
+  for (const bool unfold : {false, true}) {
+    Job each = job({.tensor = 2, .data = 2, .pipeline = 2});
+    const StepOptions options{.unfold = unfold, .run = true, .recorded_classes = {}};
+    const MemoryReport roomy = summarize(each, *simulate_step(each, options)).memory;
+    each.cluster.server.gpu.memory = roomy.peak;
+    std::unique_ptr<Step> step = simulate_step(each, options);
+    CHECK(std::holds_alternative<Trace>(step->outcome));
+    CHECK(summarize(each, *step).fits);
+    each.cluster.server.gpu.memory = roomy.peak - Bytes(1);
+    step = simulate_step(each, options);
+    REQUIRE(std::holds_alternative<OutOfMemory>(step->outcome));
+    const StepReport report = summarize(each, *step);
+    CHECK_FALSE(report.fits);
+    CHECK_FALSE(report.step_time.has_value());
+    CHECK(report.memory.peak == roomy.peak);
+    CHECK(report.memory.peak_rank == roomy.peak_rank);
+    CHECK(report.memory.peak_at == roomy.peak_at);
+  }
+}
+
+// P58, P59: the ratio of GPipe's activations to 1F1B's on the first stage is m / min(p, m), and
+// stretching a rank's kernels moves no peak.
+TEST_CASE("peaks follow the order of the passes and not their times") {
+  constexpr int kStages = 4, kMicrobatches = 8;
+  const auto activations = [&](const char* schedule, double slowdown) {
+    Job each = job({.pipeline = kStages});
+    each.recipe.global_batch = kMicrobatches;
+    each.plan.schedule = schedule;
+    if (slowdown != 1) each.stragglers = {{.rank = 2, .compute_slowdown = slowdown}};
+    const std::unique_ptr<Step> step = simulate_step(each);
+    const RankClass& first = step->lowered.classes[step->lowered.class_of_rank[0]];
+    const MemoryPeak& peak = step->trace().peaks[first.actor];
+    CHECK(peak.peak >= peak.resident);
+    return peak.by_category[static_cast<std::size_t>(MemoryKind::activations)];
+  };
+  CHECK(activations("gpipe", 1) * kStages == activations("1f1b", 1) * kMicrobatches);
+  for (const char* schedule : {"gpipe", "1f1b"})
+    for (const double slowdown : {0.5, 1.5, 4.0})
+      CHECK(activations(schedule, slowdown) == activations(schedule, 1));
+}
+
+// Without a profile a collective on NVSwitch has 24 channels.
+TEST_CASE("a rank has the buffers of each group it is in, and of its neighbours in the pipeline") {
+  const Bytes ring = nccl::ring(24);
+  CHECK(buffers_of_rank_0(job({})) == Bytes(0));
+  CHECK(buffers_of_rank_0(job({.tensor = 4})) == ring);
+  CHECK(buffers_of_rank_0(job({.data = 8})) == ring);
+  CHECK(buffers_of_rank_0(job({.tensor = 2, .data = 4})) == 2 * ring);
+  // Stage 0 has one neighbour on its server, or one beyond it.
+  CHECK(buffers_of_rank_0(job({.pipeline = 4})) == nccl::pairs(24, false, 1, 0));
+  CHECK(buffers_of_rank_0(job({.tensor = 8, .pipeline = 4})) == ring + nccl::pairs(24, true, 0, 1));
+  Job off = job({.tensor = 4});
+  off.recipe.memory.nccl_buffers = false;
+  CHECK(buffers_of_rank_0(off) == Bytes(0));
+}
+
+// Clipping and data parallelism on one stage: both ports join the same ranks.
+TEST_CASE("ranks that are one group on two ports share its communicator") {
+  Job clipped = job({.data = 8});
+  clipped.plan.data_parallel.kind = "zero2";
+  clipped.recipe.gradient_clipping = true;
+  CHECK(buffers_of_rank_0(clipped) == nccl::ring(24));
+}
+
+TEST_CASE("experts exchange rows with all peers of their group") {
+  Job experts = job({.data = 8});
+  std::get<Transformer>(experts.network).moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
+  experts.plan.expert = 8;
+  CHECK(buffers_of_rank_0(experts) == nccl::ring(24) + nccl::pairs(24, false, 7, 0));
+}
