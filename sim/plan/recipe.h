@@ -94,6 +94,7 @@ struct ParallelPlan {
   std::string schedule = "1f1b";  // a name of schedules() (sim/plan/schedule.h), or "custom"
   CustomSchedule custom;          // if it is
   int chunks = 1;                 // virtual stages per stage
+  int group_size = 0;             // PipelineShape::group
   LayerSplit layer_split = LayerSplit::uniform;
   std::vector<int> layers_per_chunk;  // LayerSplit::list: [chunk * stages + stage]
   bool overlap_p2p = true;  // false: the compute stream waits for its sends, as blocking calls do

@@ -384,7 +384,9 @@ PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& p
             .placement = plan.custom.placement};
   const ScheduleEntry* schedule = find_schedule(plan.schedule);
   TRAINYARD_CHECK(schedule != nullptr, "unknown schedule {}", plan.schedule);
-  return shape_of(*schedule, stages, microbatches(recipe, plan), plan.chunks);
+  PipelineShape shape = shape_of(*schedule, stages, microbatches(recipe, plan), plan.chunks);
+  shape.group = plan.group_size;
+  return shape;
 }
 
 StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan,

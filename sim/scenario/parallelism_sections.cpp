@@ -61,6 +61,8 @@ void visit_fields(json::Fields& f, PipelineSection& s) {
            "Of schedule custom: where chunks are, or copies of the network.");
   f.field("chunks_per_stage", s.chunks, between(1, 1024),
           "Virtual stages per stage. Default: as many as the schedule has by itself.");
+  f.field("group_size", s.group_size, between(1, 1 << 20),
+          "Of interleaved_1f1b: micro-batches through a chunk before the next chunk. Default: pp.");
   constexpr std::array<std::string_view, 2> kSplits = {"uniform", "balanced_with_embeddings"};
   f.numbers_or_name({"layer_split", optional, at_least(1),
                      "Layers of each virtual stage, chunk by chunk; or how to find them."},

@@ -109,7 +109,7 @@ struct TrainingSection {
 struct PipelineSection {
   std::string schedule = "1f1b";
   CustomSchedule custom;
-  std::optional<int> chunks;
+  std::optional<int> chunks, group_size;
   std::string layer_split = "uniform";
   std::vector<int> layers_per_chunk;
   bool overlap_p2p = true;
