@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "models/expert_routing.h"
 #include "models/kernel.h"
 #include "sim/base/collective_kind.h"
 #include "sim/base/units.h"
@@ -51,6 +53,9 @@ struct Execution {
   int expert = 1;         // expert-parallel degree: ranks that share a layer's experts
   int expert_tensor = 1;  // ranks that divide the columns of each expert
   double capacity = 0;    // capacity factor of an expert; 0: no token is dropped
+  // Rows that go to one server share their way to it.
+  bool hierarchical_dispatch = false;
+  std::optional<Dtype> dispatch_dtype;  // of rows on their way to experts; without: as stored
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   bool fused_attention = false;
@@ -75,6 +80,7 @@ struct GroupCollective {
   CollectiveKind kind = CollectiveKind::all_reduce;
   Bytes bytes;  // the whole buffer
   LayerGroup group = LayerGroup::tensor;
+  Routing routing{};  // of rows that share their way: the buffer has top_k rows for each token
 };
 
 // The kernels that follow wait for every collective of the group started so far.

@@ -82,9 +82,11 @@ struct ParallelPlan {
   // Expert parallelism is a second grid over the same ranks: expert_tensor x expert x replicas of
   // the experts, with the same stages. Source: Megatron-LM's parallel_state, MoE Parallel Folding,
   // 2025.
-  int expert = 1;         // ranks that share the experts of a layer
-  int expert_tensor = 1;  // ranks that divide the columns of each
-  double capacity = 0;    // capacity factor; 0: no token is dropped
+  int expert = 1;                       // ranks that share the experts of a layer
+  int expert_tensor = 1;                // ranks that divide the columns of each
+  double capacity = 0;                  // capacity factor; 0: no token is dropped
+  bool hierarchical_dispatch = false;   // Execution's
+  std::optional<Dtype> dispatch_dtype;  // ...
   // Work of the experts of each expert-parallel rank, in units of the even share; empty: all 1.
   std::vector<double> expert_load;
   int expert_replicas() const {

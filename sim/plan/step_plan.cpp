@@ -352,6 +352,8 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .expert = plan.expert,
           .expert_tensor = plan.expert_tensor,
           .capacity = plan.capacity,
+          .hierarchical_dispatch = plan.hierarchical_dispatch,
+          .dispatch_dtype = plan.dispatch_dtype,
           .sequence_parallel = plan.sequence_parallel,
           .recompute = recipe.recompute,
           .fused_attention = recipe.fused_attention,

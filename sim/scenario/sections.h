@@ -24,6 +24,8 @@ struct MoeSection {
   std::int64_t experts = 1, top_k = 1;
   std::optional<std::int64_t> expert_ffn_hidden, shared_ffn_hidden;
   std::int64_t shared_experts = 0, first_dense = 0, every = 1;
+  std::int64_t groups = 1;
+  std::optional<std::int64_t> top_groups;
 };
 
 struct ModelSection {
@@ -127,6 +129,8 @@ struct ExpertParallelSection {
   std::optional<double> capacity_factor;
   std::vector<double> load;
   double imbalance = 0;
+  bool hierarchical = false;
+  std::optional<Dtype> dispatch_dtype;
 };
 
 struct DataParallelSection {
