@@ -9,7 +9,9 @@
 //   combine         reduced and scattered in the expert-tensor group, all-to-all back, weighted sum
 //   shared experts  a dense feed-forward layer that every token visits, beside the routed ones
 //
-//   Bytes per rank and direction pass: 2 (e-1)/e q k h d for dispatch and combine together.
+//   Bytes per rank and direction pass: 2 (e-1)/e q k h d for dispatch and combine together. With
+//   hierarchical dispatch a token travels once for each rank of its experts (parts_visited), is
+//   copied there for each of them, and its results are added up there before they travel back.
 //   With a capacity factor c an expert takes c times its even share and no more: r = c q k t', the
 //   rest of the slots being padding. Without one no token is dropped.
 //   The rows of a rank whose experts are called more often than others are the plan's matter: its
@@ -33,7 +35,7 @@ class Script {
   void route_gradient();
   void travel(const std::string& what, bool away);
   void sort(const std::string& name, bool one_to_many);
-  void arrange(const std::string& name);
+  void arrange(const std::string& name, bool to_experts);
   void fc1();
   void fc1_gradient();
   void activation();
@@ -73,26 +75,31 @@ void Script::route_gradient() {
                         Gemm{experts, s_.hidden, s_.shard_tokens, 1, s_.stored});
 }
 
-// Rows are copied once for each of a token's experts, or summed over them.
+// Rows are copied once for each of a token's experts, or summed over them. Those that share their
+// way leave from where they are, and arrive added up.
 void Script::sort(const std::string& name, bool one_to_many) {
+  if (s_.routing.experts > 0) return;
   const Bytes tokens = rows(s_.shard_tokens, s_.hidden);
   const Bytes copies = rows(s_.routed_rows, s_.hidden);
   pass(name, MemoryOp::embedding, one_to_many ? tokens : copies, one_to_many ? copies : tokens);
 }
 
-// What arrives is sorted by sender; experts want it sorted by expert.
-void Script::arrange(const std::string& name) {
+// What arrives is sorted by sender; experts want it sorted by expert, and a row for each.
+void Script::arrange(const std::string& name, bool to_experts) {
   if (s_.local_experts == 1 || !s_.expert_parallel) return;
   const Bytes copies = rows(s_.expert_rows(), s_.hidden);
-  pass(name, MemoryOp::embedding, copies, copies);
+  const Bytes arriving = rows(s_.arriving_rows, s_.hidden);
+  pass(name, MemoryOp::embedding, to_experts ? arriving : copies, to_experts ? copies : arriving);
 }
 
 void Script::travel(const std::string& what, bool away) {
-  const Bytes sent = rows(s_.routed_rows, s_.hidden);
-  const Bytes gathered = rows(s_.expert_rows(), s_.hidden);
+  const Bytes row = away ? s_.dispatched_row : s_.hidden * s_.element();
+  const Bytes sent = s_.routed_rows * row;
+  const Bytes gathered = s_.arriving_rows * row;
   const auto across = [&] {
     if (!s_.expert_parallel) return;
-    list_.start(what + " all-to-all", CollectiveKind::all_to_all, sent, LayerGroup::expert);
+    list_.start(what + " all-to-all", CollectiveKind::all_to_all, sent, LayerGroup::expert,
+                s_.routing);
     list_.wait(LayerGroup::expert);
   };
   if (away) across();
@@ -155,10 +162,10 @@ void add_experts(LayerScript& script, const TransformerSlice& slice) {
       [](Script s) {
         s.sort("dispatch sort", true);
         s.travel("dispatch", true);
-        s.arrange("dispatch by expert");
+        s.arrange("dispatch by expert", true);
       },
       [](Script s) {
-        s.arrange("dispatch gradient by sender");
+        s.arrange("dispatch gradient by sender", false);
         s.travel("dispatch gradient", false);
         s.sort("dispatch sort backward", false);
       });
@@ -172,14 +179,14 @@ void add_experts(LayerScript& script, const TransformerSlice& slice) {
   add(
       PieceKind::combine,
       [](Script s) {
-        s.arrange("combine by sender");
+        s.arrange("combine by sender", false);
         s.travel("combine", false);
         s.sort("combine sum", false);
       },
       [](Script s) {
         s.sort("combine sum backward", true);
         s.travel("combine gradient", true);
-        s.arrange("combine gradient by expert");
+        s.arrange("combine gradient by expert", true);
       });
 }
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "models/activations.h"
+#include "models/expert_routing.h"
 #include "models/kernel.h"
 #include "models/recompute.h"
 #include "sim/base/collective_kind.h"
@@ -54,6 +56,9 @@ struct Execution {
   int expert_tensor = 1;  // ranks that divide the columns of each expert
   double capacity = 0;    // capacity factor of an expert; 0: no token is dropped
   int replicas = 1;       // data-parallel degree: ranks that share a recommender's tables
+  // Rows that go to one server share their way to it.
+  bool hierarchical_dispatch = false;
+  std::optional<Dtype> dispatch_dtype;  // of rows on their way to experts; without: as stored
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   RecomputeModules recompute_modules;  // of Recompute::modules
@@ -80,6 +85,7 @@ struct GroupCollective {
   CollectiveKind kind = CollectiveKind::all_reduce;
   Bytes bytes;  // the whole buffer
   LayerGroup group = LayerGroup::tensor;
+  Routing routing{};  // of rows that share their way: the buffer has top_k rows for each token
 };
 
 // The kernels that follow wait for every collective of the group started so far.

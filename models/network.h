@@ -27,6 +27,8 @@ struct Experts {
   std::int64_t shared_ffn_hidden = 0;  // of all shared experts together; every token visits them
   std::int64_t first_dense = 0;        // layers before the first mixture
   std::int64_t every = 1;              // of the layers that follow, every n-th is a mixture
+  std::int64_t groups = 1;             // of experts, of which the router chooses
+  std::int64_t top_groups = 1;         // so many before it chooses experts in them
 };
 
 // Multi-head latent attention (models/latent_attention.cpp).

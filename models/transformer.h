@@ -46,6 +46,9 @@ struct TransformerSlice {
   std::int64_t expert_ffn = 0;  // columns of each on this rank
   std::int64_t shared_ffn = 0;  // columns of the shared experts on this rank
   bool expert_parallel = false;
+  Routing routing;                 // if rows share their way to experts
+  std::int64_t arriving_rows = 0;  // at the rank of the experts, before a copy is made for each
+  Bytes dispatched_row{};          // on its way to experts
   std::int64_t expert_fc1_width() const { return fc1_width == ffn ? expert_ffn : 2 * expert_ffn; }
   // Rows that the rank's experts take in when the load is even.
   std::int64_t expert_rows() const { return routed_rows * expert_tensor; }

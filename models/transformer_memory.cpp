@@ -28,6 +28,30 @@ std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
 
 }  // namespace
 
+namespace {
+
+// Rows of fp8 carry an fp32 scale for each 128 elements. Source: DeepSeek-V3, 2024, section 3.3.2.
+Bytes row_of(std::int64_t elements, Dtype dtype) {
+  constexpr std::int64_t kElementsPerScale = 128;
+  const Bytes values = elements * size_of(dtype);
+  return dtype == Dtype::fp8 ? values + ceil_divide(elements, kElementsPerScale) * Bytes(4)
+                             : values;
+}
+
+void describe_exchange(const Transformer& network, const Execution& execution,
+                       TransformerSlice& slice) {
+  slice.dispatched_row = row_of(network.hidden, execution.dispatch_dtype.value_or(slice.stored));
+  slice.arriving_rows = slice.expert_rows();
+  if (!execution.hierarchical_dispatch || !slice.expert_parallel) return;
+  const Experts& moe = network.moe;
+  slice.routing = {moe.experts, moe.top_k, moe.groups, moe.top_groups};
+  const double each = parts_visited(slice.routing, execution.expert) * execution.expert_tensor;
+  slice.arriving_rows =
+      static_cast<std::int64_t>(std::ceil(static_cast<double>(slice.shard_tokens) * each));
+}
+
+}  // namespace
+
 TransformerSlice slice(const Transformer& network, const Execution& execution) {
   const std::int64_t t = execution.tensor;
   TransformerSlice result;
@@ -86,6 +110,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.fusion = execution.fusion;
   result.gemm = execution.compute;
   result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
+  describe_exchange(network, execution, result);
   return result;
 }
 

@@ -26,8 +26,8 @@ class WorkList {
   }
 
   void start(std::string name, CollectiveKind kind, Bytes bytes,
-             LayerGroup group = LayerGroup::tensor) {
-    items_.emplace_back(GroupCollective{std::move(name), kind, bytes, group});
+             LayerGroup group = LayerGroup::tensor, const Routing& routing = {}) {
+    items_.emplace_back(GroupCollective{std::move(name), kind, bytes, group, routing});
   }
 
   void wait(LayerGroup group = LayerGroup::tensor) { items_.emplace_back(GroupWait{group}); }

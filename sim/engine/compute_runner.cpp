@@ -48,7 +48,7 @@ void ComputeRunner::change_rate(std::uint32_t actor) {
     }
     KernelClock& clock = clocks_[stream.slot];
     if (clock.taken() == now_taken) continue;
-    if (recorder_.wants_kernels(stream.actor)) {
+    if (recorder_.wants_kernels(stream)) {
       clock.advance(kernels, queue_.now(), [&](std::uint32_t kernel, Duration begin, Duration end) {
         recorder_.kernel(stream, kernel, begin, end);
       });
@@ -63,7 +63,7 @@ void ComputeRunner::change_rate(std::uint32_t actor) {
 bool ComputeRunner::finish(std::uint32_t number, std::uint32_t version) {
   const StreamState& stream = state_.streams[number];
   if (stream.version != version) return false;
-  if (recorder_.wants_kernels(stream.actor)) {
+  if (recorder_.wants_kernels(stream)) {
     const KernelSequence kernels = state_.kernels(stream);
     KernelClock clock =
         stream.slot == kNone ? KernelClock(kernels, stream.begin, 0) : clocks_[stream.slot];

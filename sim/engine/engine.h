@@ -13,6 +13,9 @@ namespace trainyard {
 struct RunOptions {
   Record record = Record::ops;
   std::vector<bool> recorded{};  // by actor; empty: all
+  // With Record::kernels: leaves out those of ops whose host was done enqueuing when they began.
+  // Such kernels follow each other without a gap, from the op's begin to its end.
+  bool only_kernels_host_may_hold = false;
   // For every 1,024 actors begun. More at one instant are reported as a Deadlock.
   std::uint64_t max_events_per_instant = 1'000'000;
   const Sharing* sharing = nullptr;  // null: max-min

@@ -17,6 +17,7 @@ Duration issued(const RunState& state, const StreamState& stream) {
 Recorder::Recorder(const RunState& state, const RunOptions& options)
     : state_(state),
       kernels_(options.record == Record::kernels),
+      only_held_(options.only_kernels_host_may_hold),
       first_span_(state.actors.size(), kNowhere) {
   TRAINYARD_CHECK(options.recorded.empty() || options.recorded.size() == state.actors.size(),
                   "`recorded` for {} of {} actors", options.recorded.size(), state.actors.size());

@@ -13,8 +13,11 @@ class Recorder {
  public:
   Recorder(const RunState& state, const RunOptions& options);
 
-  bool wants_kernels(std::uint32_t actor) const {
-    return kernels_ && first_span_[actor] != kNowhere;
+  bool wants_kernels(const StreamState& stream) const {
+    if (!kernels_ || first_span_[stream.actor] == kNowhere) return false;
+    if (!only_held_) return true;
+    const KernelSequence kernels = state_.kernels(stream);
+    return kernels.count > 0 && kernels.issued(kernels.count - 1) > stream.begin;
   }
   void kernel(const StreamState& stream, std::uint32_t kernel, Duration begin, Duration end);
   // The head of the stream ends; it is still the head.
@@ -30,7 +33,7 @@ class Recorder {
   static constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
 
   const RunState& state_;
-  bool kernels_;
+  bool kernels_, only_held_;
   std::vector<std::size_t> first_span_;  // by actor; kNowhere: not recorded
   Trace trace_;
 };

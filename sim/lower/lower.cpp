@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "sim/base/check.h"
+#include "sim/cost/routed_exchange.h"
 #include "sim/lower/flow_paths.h"
 #include "sim/lower/group_shape.h"
 #include "sim/lower/rank_classes.h"
@@ -215,7 +216,11 @@ std::uint32_t Lowering::add_table(Connection of, const GroupShape& shape) {
   if (of.is_group) {
     const int rings = flows_ ? ring_count(shape.servers, shape.ranks_per_server) : 1;
     for (const CollectiveSpec& spec : plan_.collectives[of.which]) {
-      const MessageTerms terms = messages_.collective(spec.kind, carried(of, spec.bytes), shape);
+      const Bytes bytes = carried(of, spec.bytes);
+      const MessageTerms terms =
+          spec.routing.experts > 0
+              ? hierarchical_all_to_all(messages_, shared_rows(spec.routing, bytes, shape), shape)
+              : messages_.collective(spec.kind, bytes, shape);
       table.push_back(transfer(terms, rings));
       estimates.push_back({false, spec, shape, terms});
     }

@@ -135,7 +135,8 @@ void ProgramBuilder::work(const std::vector<WorkItem>& items, const std::string&
       segment_.push_back(kernel_index(*named));
     } else if (const auto* collective_item = std::get_if<GroupCollective>(&item)) {
       flush_segment(where, group);
-      collective(port_of(collective_item->group), {collective_item->kind, collective_item->bytes},
+      collective(port_of(collective_item->group),
+                 {collective_item->kind, collective_item->bytes, collective_item->routing},
                  fmt::format("{}: {}", where, collective_item->name));
     } else {
       flush_segment(where, group);

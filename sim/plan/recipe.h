@@ -103,9 +103,11 @@ struct ParallelPlan {
   // Expert parallelism is a second grid over the same ranks: expert_tensor x expert x replicas of
   // the experts, with the same stages. Source: Megatron-LM's parallel_state, MoE Parallel Folding,
   // 2025.
-  int expert = 1;         // ranks that share the experts of a layer
-  int expert_tensor = 1;  // ranks that divide the columns of each
-  double capacity = 0;    // capacity factor; 0: no token is dropped
+  int expert = 1;                       // ranks that share the experts of a layer
+  int expert_tensor = 1;                // ranks that divide the columns of each
+  double capacity = 0;                  // capacity factor; 0: no token is dropped
+  bool hierarchical_dispatch = false;   // Execution's
+  std::optional<Dtype> dispatch_dtype;  // ...
   // Work of the experts of each expert-parallel rank, in units of the even share; empty: all 1.
   std::vector<double> expert_load;
   int expert_replicas() const {
@@ -115,6 +117,7 @@ struct ParallelPlan {
   std::string schedule = "1f1b";  // a name of schedules() (sim/plan/schedule.h), or "custom"
   CustomSchedule custom;          // if it is
   int chunks = 1;                 // virtual stages per stage
+  int group_size = 0;             // PipelineShape::group
   LayerSplit layer_split = LayerSplit::uniform;
   std::vector<int> layers_per_chunk;  // LayerSplit::list: [chunk * stages + stage]
   bool overlap_p2p = true;  // false: the compute stream waits for its sends, as blocking calls do

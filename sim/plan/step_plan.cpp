@@ -393,6 +393,8 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .expert_tensor = plan.expert_tensor,
           .capacity = plan.capacity,
           .replicas = plan.degrees.data,
+          .hierarchical_dispatch = plan.hierarchical_dispatch,
+          .dispatch_dtype = plan.dispatch_dtype,
           .sequence_parallel = plan.sequence_parallel,
           .recompute = recipe.recompute,
           .recompute_modules = recipe.recompute_modules,
@@ -427,7 +429,9 @@ PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& p
             .placement = plan.custom.placement};
   const ScheduleEntry* schedule = find_schedule(plan.schedule);
   TRAINYARD_CHECK(schedule != nullptr, "unknown schedule {}", plan.schedule);
-  return shape_of(*schedule, stages, microbatches(recipe, plan), plan.chunks);
+  PipelineShape shape = shape_of(*schedule, stages, microbatches(recipe, plan), plan.chunks);
+  shape.group = plan.group_size;
+  return shape;
 }
 
 StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan,

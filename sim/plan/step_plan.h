@@ -78,7 +78,8 @@ enum class MemoryKind : std::uint8_t {
 
 struct CollectiveSpec {
   CollectiveKind kind = CollectiveKind::all_reduce;
-  Bytes bytes;  // the whole buffer
+  Bytes bytes;        // the whole buffer
+  Routing routing{};  // GroupCollective::routing
   friend bool operator==(const CollectiveSpec&, const CollectiveSpec&) = default;
 };
 

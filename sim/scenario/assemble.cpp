@@ -153,6 +153,7 @@ ParallelPlan assemble_plan(const ParallelismSection& section) {
   plan.chunks = section.pipeline.chunks.value_or(schedule != nullptr ? schedule->chunks
                                                  : folded            ? 2
                                                                      : 1);
+  plan.group_size = section.pipeline.group_size.value_or(0);
   plan.layers_per_chunk = section.pipeline.layers_per_chunk;
   plan.layer_split = !plan.layers_per_chunk.empty()              ? LayerSplit::list
                      : section.pipeline.layer_split == "uniform" ? LayerSplit::uniform

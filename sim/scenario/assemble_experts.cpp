@@ -54,11 +54,14 @@ void refuse_without_experts(const ParallelismSection& section, Findings& finding
   const ExpertParallelSection& how = section.expert_parallel;
   if (section.ep > 1) findings.error("/parallelism/ep", kWhy, "remove it");
   if (section.etp) findings.error("/parallelism/etp", kWhy, "remove it");
-  if (how.capacity_factor || !how.load.empty() || how.imbalance > 0)
+  if (how.capacity_factor || !how.load.empty() || how.imbalance > 0 || how.hierarchical ||
+      how.dispatch_dtype)
     findings.error("/parallelism/expert_parallel", kWhy, "remove it");
 }
 
-void refuse_what_would_be_ignored(const ExpertParallelSection& how, Findings& findings) {
+void refuse_what_would_be_ignored(const ParallelismSection& section, Dtype compute,
+                                  Findings& findings) {
+  const ExpertParallelSection& how = section.expert_parallel;
   if (!how.load.empty() && how.imbalance > 0)
     findings.error("/parallelism/expert_parallel/imbalance", "the load of each expert is given",
                    "keep one of them");
@@ -66,6 +69,20 @@ void refuse_what_would_be_ignored(const ExpertParallelSection& how, Findings& fi
     findings.error("/parallelism/expert_parallel/capacity_factor",
                    "experts of a given capacity compute all its rows, however they are called",
                    "leave it out, or the load");
+  if (how.capacity_factor && how.hierarchical)
+    findings.error("/parallelism/expert_parallel/capacity_factor",
+                   "experts of a given capacity take a row for each of their slots, so rows do not "
+                   "share their way",
+                   "leave it out, or set the dispatch to \"all_to_all\"");
+  constexpr const char* kStay = "ep is 1: rows stay on their rank";
+  if (section.ep == 1 && how.hierarchical)
+    findings.error("/parallelism/expert_parallel/dispatch", kStay, "remove it, or raise ep");
+  if (section.ep == 1 && how.dispatch_dtype)
+    findings.error("/parallelism/expert_parallel/dispatch_dtype", kStay, "remove it, or raise ep");
+  else if (how.dispatch_dtype && compute != Dtype::fp8)
+    findings.error("/parallelism/expert_parallel/dispatch_dtype",
+                   fmt::format("rows travel as experts multiply them, in {}", name(compute)),
+                   "remove it, or set precision.compute to \"fp8\"");
 }
 
 }  // namespace
@@ -81,7 +98,9 @@ void assemble_experts(Scenario& scenario, const ParallelismSection& section, Fin
     plan.expert = 1;
     return;
   }
-  refuse_what_would_be_ignored(how, findings);
+  refuse_what_would_be_ignored(section, scenario.recipe.compute, findings);
+  plan.hierarchical_dispatch = how.hierarchical;
+  plan.dispatch_dtype = how.dispatch_dtype;
   plan.expert = section.ep;
   plan.expert_tensor = section.etp.value_or(plan.degrees.tensor);
   plan.capacity = how.capacity_factor.value_or(0);

@@ -12,6 +12,29 @@ namespace {
 constexpr std::int64_t kSmallestImage = 32;  // networks halve it five times
 constexpr std::int64_t kUsualImage = 224;
 
+bool check_groups(const MoeSection& moe, Findings& findings) {
+  if (moe.experts % moe.groups != 0) {
+    findings.error("/model/moe/groups",
+                   fmt::format("{} experts in {} groups", moe.experts, moe.groups),
+                   "groups must divide experts");
+    return false;
+  }
+  const std::int64_t chosen = moe.top_groups.value_or(moe.groups);
+  const std::int64_t offered = chosen * (moe.experts / moe.groups);
+  if (chosen > moe.groups) {
+    findings.error("/model/moe/top_groups", fmt::format("{} of {} groups", chosen, moe.groups),
+                   fmt::format("the most is {}", moe.groups));
+    return false;
+  }
+  if (moe.top_k <= moe.experts && moe.top_k > offered) {
+    findings.error(
+        "/model/moe/top_groups",
+        fmt::format("experts in the chosen groups: {}, fewer than top_k ({})", offered, moe.top_k));
+    return false;
+  }
+  return true;
+}
+
 // The stack of layers, whatever network it is part of.
 Transformer assemble_stack(const ModelSection& section, Findings& findings) {
   Transformer t = section.transformer;
@@ -39,6 +62,10 @@ Transformer assemble_stack(const ModelSection& section, Findings& findings) {
     t.moe.shared_ffn_hidden = moe.shared_ffn_hidden.value_or(moe.shared_experts * t.moe.ffn_hidden);
     t.moe.first_dense = moe.first_dense;
     t.moe.every = moe.every;
+    if (check_groups(moe, findings)) {
+      t.moe.groups = moe.groups;
+      t.moe.top_groups = moe.top_groups.value_or(moe.groups);
+    }
     if (moe.top_k > moe.experts)
       findings.error("/model/moe/top_k", fmt::format("{} of {} experts", moe.top_k, moe.experts),
                      fmt::format("the most is {}", moe.experts));

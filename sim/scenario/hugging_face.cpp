@@ -165,6 +165,12 @@ class Importer {
     put(moe, "first_k_dense_replace", "first_dense");
     put(moe, "decoder_sparse_step", "every");
     put(moe, "moe_layer_freq", "every");
+    // A router that is greedy over all experts ignores its groups.
+    const Value* method = config_.find("topk_method");
+    if (method == nullptr || method->text != "greedy") {
+      put(moe, "n_group", "groups");
+      put(moe, "topk_group", "top_groups");
+    }
     if (const Value* dense = config_.find("mlp_only_layers");
         dense != nullptr && !dense->items.empty())
       error(dense->at, "mlp_only_layers",

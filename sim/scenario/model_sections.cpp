@@ -175,6 +175,10 @@ void visit_fields(json::Fields& f, MoeSection& s) {
           "Dense layers before the first one with experts.");
   f.field("every", s.every, optional, between(1, kMostLayers),
           "Of the layers that follow, each n-th has experts.");
+  f.field("groups", s.groups, optional, between(1, 1024),
+          "Equal groups of experts, of which the router chooses some for each token (n_group).");
+  f.field("top_groups", s.top_groups, between(1, 1024),
+          "Groups that a token's experts are in (topk_group). Default: all.");
 }
 
 void visit_fields(json::Fields& f, LatentAttention& s) {

@@ -42,6 +42,10 @@ constexpr std::array<Choice<Order>, 30> kRankOrders = {
      {"pp-tp-cp-dp", {kP, kT, kC, kD}}, {"pp-tp-dp-cp", {kP, kT, kD, kC}},
      {"pp-cp-tp-dp", {kP, kC, kT, kD}}, {"pp-cp-dp-tp", {kP, kC, kD, kT}},
      {"pp-dp-tp-cp", {kP, kD, kT, kC}}, {"pp-dp-cp-tp", {kP, kD, kC, kT}}}};
+constexpr std::array<Choice<bool>, 2> kDispatches = {
+    {{"all_to_all", false}, {"hierarchical", true}}};
+constexpr std::array<Choice<Dtype>, 2> kDispatchDtypes = {
+    {{"bf16", Dtype::bf16}, {"fp8", Dtype::fp8}}};
 constexpr std::array<Choice<ContextMethod>, 3> kContextMethods = {
     {{"ring", ContextMethod::ring},
      {"all_gather", ContextMethod::all_gather},
@@ -61,6 +65,8 @@ void visit_fields(json::Fields& f, PipelineSection& s) {
            "Of schedule custom: where chunks are, or copies of the network.");
   f.field("chunks_per_stage", s.chunks, between(1, 1024),
           "Virtual stages per stage. Default: as many as the schedule has by itself.");
+  f.field("group_size", s.group_size, between(1, 1 << 20),
+          "Of interleaved_1f1b: micro-batches through a chunk before the next chunk. Default: pp.");
   constexpr std::array<std::string_view, 2> kSplits = {"uniform", "balanced_with_embeddings"};
   f.numbers_or_name({"layer_split", optional, at_least(1),
                      "Layers of each virtual stage, chunk by chunk; or how to find them."},
@@ -91,6 +97,11 @@ void visit_fields(json::Fields& f, ExpertParallelSection& s) {
   f.field("imbalance", s.imbalance, optional, between(0, 0.57),
           "Standard deviation of the experts' load against its mean; drawn evenly by "
           "simulation.seed.");
+  f.choice("dispatch", s.hierarchical, kDispatches, optional,
+           "How rows travel: all_to_all (each by itself), hierarchical (once to each server, from "
+           "there once to each rank; DeepEP).");
+  maybe_choice(f, "dispatch_dtype", s.dispatch_dtype, kDispatchDtypes, Dtype::bf16,
+               "Type of rows on their way to experts of fp8 products. Default: bf16.");
 }
 
 void visit_fields(json::Fields& f, DataParallelSection& s) {

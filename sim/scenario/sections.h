@@ -25,6 +25,8 @@ struct MoeSection {
   std::int64_t experts = 1, top_k = 1;
   std::optional<std::int64_t> expert_ffn_hidden, shared_ffn_hidden;
   std::int64_t shared_experts = 0, first_dense = 0, every = 1;
+  std::int64_t groups = 1;
+  std::optional<std::int64_t> top_groups;
 };
 
 // Families of networks that fields describe.
@@ -160,7 +162,7 @@ struct TrainingSection {
 struct PipelineSection {
   std::string schedule = "1f1b";
   CustomSchedule custom;
-  std::optional<int> chunks;
+  std::optional<int> chunks, group_size;
   std::string layer_split = "uniform";
   std::vector<int> layers_per_chunk;
   bool overlap_p2p = true;
@@ -178,6 +180,8 @@ struct ExpertParallelSection {
   std::optional<double> capacity_factor;
   std::vector<double> load;
   double imbalance = 0;
+  bool hierarchical = false;
+  std::optional<Dtype> dispatch_dtype;
 };
 
 struct DataParallelSection {

@@ -183,10 +183,27 @@ void Validator::check_layers() {
   }
 }
 
+constexpr std::string_view kGrouped = "interleaved_1f1b";
+
+// The smallest group that takes the micro-batches; empty if none does.
+std::string possible_group(PipelineShape shape) {
+  for (shape.group = shape.stages; shape.group <= shape.microbatches; ++shape.group)
+    if (!interleaved_unsupported(shape))
+      return fmt::format("set parallelism.pipeline.group_size to {}", shape.group);
+  return {};
+}
+
 void Validator::check_schedule_of_pipeline() {
   if (plan_.chunks > 1 && degrees_.pipeline == 1) {
     findings_.error("/parallelism/pipeline/chunks_per_stage",
                     fmt::format("{} chunks per stage need a pipeline, pp is 1", plan_.chunks));
+    return;
+  }
+  const ScheduleEntry* schedule = find_schedule(plan_.schedule);
+  if (plan_.group_size > 0 && (schedule == nullptr || schedule->name != kGrouped)) {
+    findings_.error("/parallelism/pipeline/group_size",
+                    fmt::format("schedule {} has no groups of micro-batches", plan_.schedule),
+                    "remove it");
     return;
   }
   if (microbatches_ == 0) return;
@@ -198,11 +215,11 @@ void Validator::check_schedule_of_pipeline() {
     findings_.error("/parallelism/pipeline/slots",
                     fmt::format("schedule {} has its own order", plan_.schedule),
                     "remove them, or set the schedule to \"custom\"");
-  const ScheduleEntry* schedule = find_schedule(plan_.schedule);
   if (schedule == nullptr) return;  // the reader knows the names
   const PipelineShape shape = pipeline_shape(recipe_, plan_);
   if (const std::optional<std::string> why = schedule->unsupported(shape))
-    findings_.error("/parallelism/pipeline/schedule", *why);
+    findings_.error("/parallelism/pipeline/schedule", *why,
+                    schedule->name == kGrouped ? possible_group(shape) : "");
   else if (microbatches_ < degrees_.pipeline && schedule->name != "sequential")
     findings_.warning("/parallelism/pp", fmt::format("{} micro-batches do not fill {} stages",
                                                      microbatches_, degrees_.pipeline));

@@ -128,10 +128,16 @@ class Accountant {
     account(begin, end_, in_flight(begin, end_, ~0U, nullptr), Duration(0));
   }
 
-  // Inside an op only the host can keep the next kernel from starting.
+  // Inside an op only the host can keep the next kernel from starting. Kernels that it cannot keep
+  // are not recorded.
   void account_kernels(const Span& span) {
     const bool optimizer = static_cast<OpGroup>(op(span).group) == OpGroup::optimizer;
+    const bool recorded = next_kernel_ < kernels_.size() &&
+                          kernels_[next_kernel_].call == span.call &&
+                          kernels_[next_kernel_].op == span.op;
     Duration running{};
+    if (!recorded && program_.segments[op(span).subject].kernels > 0)
+      running = std::min(span.end, end_) - span.begin;
     while (next_kernel_ < kernels_.size() && kernels_[next_kernel_].call == span.call &&
            kernels_[next_kernel_].op == span.op) {
       running +=

@@ -90,6 +90,7 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
 
   RunOptions run_options;
   run_options.record = Record::kernels;
+  run_options.only_kernels_host_may_hold = true;
   run_options.recorded.assign(step->lowered.machine.actors.size(), false);
   for (std::size_t c = 0; c < step->lowered.classes.size(); ++c) {
     if (options.recorded_classes.empty() || options.recorded_classes[c])

@@ -1,6 +1,7 @@
 // Kernels: held up by the host, slowed down by communication, exact in both.
 #include <doctest/doctest.h>
 
+#include "tests/engine/random_machine.h"
 #include "tests/support/program_builder.h"
 
 using namespace trainyard;
@@ -16,6 +17,46 @@ RunOptions detailed() {
 }
 
 }  // namespace
+
+// The left-out ones fill their ops, so nothing is lost.
+TEST_CASE("kernels are left out of the record exactly where the host cannot hold one up") {
+  RunOptions sparse = detailed();
+  sparse.only_kernels_host_may_hold = true;
+  std::size_t left_out = 0, kept = 0;
+  for (std::uint64_t seed = 70'000; seed < 70'300; ++seed) {
+    CAPTURE(seed);
+    const auto machine = random_machine(seed, {.mistakes = false});
+    const Outcome all = run(machine->machine(), detailed());
+    const Outcome few = run(machine->machine(), sparse);
+    const auto& whole = std::get<Trace>(all);
+    const auto& part = std::get<Trace>(few);
+    CHECK(whole.spans == part.spans);
+    std::size_t next = 0;
+    for (std::size_t k = 0; k < whole.kernels.size();) {
+      const KernelSpan& first = whole.kernels[k];
+      std::size_t end = k;
+      Duration ran{};
+      for (; end < whole.kernels.size() && whole.kernels[end].actor == first.actor &&
+             whole.kernels[end].call == first.call && whole.kernels[end].op == first.op;
+           ++end)
+        ran += whole.kernels[end].end - whole.kernels[end].begin;
+      const bool recorded = next < part.kernels.size() && part.kernels[next].actor == first.actor &&
+                            part.kernels[next].call == first.call &&
+                            part.kernels[next].op == first.op;
+      if (recorded) {
+        kept += end - k;
+        next += end - k;
+      } else {
+        left_out += end - k;
+        CHECK(ran == whole.kernels[end - 1].end - first.begin);
+      }
+      k = end;
+    }
+    CHECK(next == part.kernels.size());
+  }
+  CHECK(left_out > 500);
+  CHECK(kept > 100);
+}
 
 TEST_CASE("the host issues launches one after another over all streams") {
   MachineBuilder m;

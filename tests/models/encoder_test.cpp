@@ -117,8 +117,9 @@ TEST_CASE("the heads see all tokens, or the masked ones of each sequence") {
   CHECK(gemm(some.kinds[2].forward, "logits") == Gemm{b * 20, v, h, 1, Dtype::fp16});
   CHECK(sum_of_flops(some.kinds[2].forward) == some.kinds[2].forward_model_flops);
   // Four tensors of h and fp32 logits for each token that is seen; two of the first tokens.
-  CHECK(head.activations().count() == b * s * (4 * h * 2 + v * 4) + 2 * b * h * 2);
-  CHECK(some.kinds[2].activations().count() == b * 20 * (4 * h * 2 + v * 4) + 2 * b * h * 2);
+  CHECK((head.activations() + head.logits).count() == b * s * (4 * h * 2 + v * 4) + 2 * b * h * 2);
+  CHECK((some.kinds[2].activations() + some.kinds[2].logits).count() ==
+        b * 20 * (4 * h * 2 + v * 4) + 2 * b * h * 2);
 }
 
 // Korthikanti et al. 2022, equations 1 to 4. They do not ask whether attention is masked, nor where

@@ -75,7 +75,8 @@ TEST_CASE("a layer without dropout keeps 32 s b h + 2 a s^2 b") {
   const NetworkWork work = network_work(vit(2, h, a, 16), images(b));
   CHECK(layer(work).activations().count() == 32 * s * b * h + 2 * a * s * s * b);
   CHECK(work.kinds[0].activations().count() == b * 3 * 224 * 224 * 2);
-  CHECK(work.kinds[2].activations().count() == s * b * h * 2 + b * h * 2 + b * 1000 * 4);
+  CHECK((work.kinds[2].activations() + work.kinds[2].logits).count() ==
+        s * b * h * 2 + b * h * 2 + b * 1000 * 4);
 }
 
 TEST_CASE("in PyTorch patches are a convolution") {

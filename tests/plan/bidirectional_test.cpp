@@ -82,7 +82,7 @@ TEST_CASE("DualPipeV's order is the same with chunks for directions") {
         "F0a F0b F1a F1b F2a B0b F2b+B0a F3a+B1b F3b+B1a B2b B2a I3b I3a W3b W3a");
 }
 
-// P43. FB is the time of an overlapped pair. Exact where forward and input gradient take equally
+// FB is the time of an overlapped pair. Exact where forward and input gradient take equally
 // long, the weight gradient no longer, and a pair between its backward alone and both passes one by
 // one.
 TEST_CASE("DualPipe's bubble is (p/2 - 1)(FB + B - 3W), DualPipeV's (p - 1)(FB + B - 3W)") {

@@ -83,7 +83,6 @@ std::int64_t psi() {
 
 }  // namespace
 
-// P49.
 TEST_CASE("DDP, ZeRO-1 and ZeRO-2 send 2(n-1)/n of the parameters, ZeRO-3 3(n-1)/n") {
   for (const int n : {2, 4, 8, 16}) {
     CAPTURE(n);
@@ -101,7 +100,6 @@ TEST_CASE("ZeRO-1 with all-reduced gradients sends half as much again") {
   CHECK(sent(c) * 8 == 3 * 7 * psi());
 }
 
-// P50.
 TEST_CASE("gradients of m micro-batches are reduced m times only where that is asked for") {
   constexpr int n = 4, m = 5;
   for (const char* kind : {"zero2", "zero3"}) {

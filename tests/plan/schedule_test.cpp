@@ -67,7 +67,7 @@ TEST_CASE("GPipe and 1F1B take (m + p - 1)(F + B)") {
 
 TEST_CASE("GPipe of unequal stages takes sum F + (m-1) max F + sum B + (m-1) max B") {
   SplitMix64 random(39);
-  for (int trial = 0; trial < 500; ++trial) {
+  for (int trial = 0; trial < 2000; ++trial) {
     const int p = 1 + static_cast<int>(random.below(8));
     const int m = 1 + static_cast<int>(random.below(32));
     std::vector<std::array<std::int64_t, 2>> time(static_cast<std::size_t>(p));
@@ -186,11 +186,11 @@ TEST_CASE("no schedule beats the work of a stage and the way to it") {
   }
 }
 
-// P46: not proven, so a statistic.
+// Not proven, so a statistic.
 TEST_CASE("1F1B of unequal stages takes no longer than GPipe without communication") {
   SplitMix64 random(46);
   int shorter = 0;
-  for (int trial = 0; trial < 400; ++trial) {
+  for (int trial = 0; trial < 2000; ++trial) {
     const int p = 2 + static_cast<int>(random.below(6));
     const int m = 1 + static_cast<int>(random.below(20));
     std::vector<std::array<std::int64_t, 2>> time(static_cast<std::size_t>(p));
@@ -205,41 +205,7 @@ TEST_CASE("1F1B of unequal stages takes no longer than GPipe without communicati
     CHECK(alternating <= flushing);
     shorter += alternating < flushing ? 1 : 0;
   }
-  CHECK(shorter > 100);
-}
-
-// P47.
-TEST_CASE("makespan becomes periodic in the micro-batches") {
-  SplitMix64 random(47);
-  for (const char* name : {"1f1b", "gpipe", "zb_h1", "zb_h2"}) {
-    for (int trial = 0; trial < 8; ++trial) {
-      const int p = 2 + static_cast<int>(random.below(4));
-      std::vector<std::array<std::int64_t, 4>> time(static_cast<std::size_t>(p));
-      for (auto& stage : time) {
-        for (std::int64_t& pass : stage)
-          pass = 1 + static_cast<std::int64_t>(random.below(20));
-        stage[static_cast<std::size_t>(Pass::backward)] =
-            stage[static_cast<std::size_t>(Pass::backward_input)] +
-            stage[static_cast<std::size_t>(Pass::backward_weight)];
-      }
-      const PipelineTimes times = {
-          [&](int stage, Pass pass) {
-            return time[static_cast<std::size_t>(stage)][static_cast<std::size_t>(pass)];
-          },
-          static_cast<std::int64_t>(random.below(10))};
-      std::vector<std::int64_t> takes;
-      for (int m = 1; m <= 120; ++m)
-        takes.push_back(makespan(name, {p, m}, times));
-      bool periodic = false;
-      for (std::size_t c = 1; c <= 2 * static_cast<std::size_t>(p) && !periodic; ++c) {
-        periodic = true;
-        for (std::size_t m = 60; m + c < takes.size(); ++m)
-          periodic &= takes[m + c] - takes[m] == takes.back() - takes[takes.size() - 1 - c];
-      }
-      CAPTURE(name);
-      CHECK(periodic);
-    }
-  }
+  CHECK(shorter > 500);
 }
 
 TEST_CASE("the order of 1F1B and of interleaved 1F1B, slot by slot") {

@@ -47,7 +47,7 @@ std::vector<Halves> all_times(int most) {
 
 }  // namespace
 
-// P42. The bubble is (p - 1)(F + I - W): at F = I = W a rate of (p - 1) / (3m + p - 1), which
+// The bubble is (p - 1)(F + I - W): at F = I = W a rate of (p - 1) / (3m + p - 1), which
 // papers round to a third of 1F1B's (p - 1) / (m + p - 1).
 TEST_CASE("ZB-H1 takes m(F+I+W) + (p-1)(F+I-W) if W <= min(F, I), in the memory of 1F1B") {
   for (int p = 1; p <= 6; ++p) {

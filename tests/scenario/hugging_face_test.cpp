@@ -42,6 +42,7 @@ TEST_CASE("a config of experts and latent attention becomes both") {
     "intermediate_size": 8192, "moe_intermediate_size": 1024, "num_attention_heads": 16,
     "num_key_value_heads": 16, "num_hidden_layers": 8, "vocab_size": 32000,
     "n_routed_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2,
+    "n_group": 8, "topk_group": 3,
     "first_k_dense_replace": 1, "moe_layer_freq": 1, "q_lora_rank": null, "kv_lora_rank": 512,
     "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128})"),
                     {"training.fused_attention=true", "parallelism.sequence_parallel=true"})
@@ -51,6 +52,8 @@ TEST_CASE("a config of experts and latent attention becomes both") {
   CHECK(network.moe.top_k == 6);
   CHECK(network.moe.ffn_hidden == 1024);
   CHECK(network.moe.shared_ffn_hidden == 2048);
+  CHECK(network.moe.groups == 8);
+  CHECK(network.moe.top_groups == 3);
   CHECK(!network.is_mixture(0));
   CHECK(network.is_mixture(1));
   CHECK(network.latent.key_value_rank == 512);

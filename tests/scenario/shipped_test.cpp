@@ -96,6 +96,14 @@ TEST_CASE("large shipped jobs are divided as their sources say") {
   CHECK(llama.plan.degrees.world_size() == 16384);
   CHECK(llama.plan.layer_split == LayerSplit::balanced);
   CHECK(std::get<Clos>(llama.cluster.fabric).levels.size() == 3);
+  // Grattafiori et al. 2024, table 4: both stages take 16 million tokens a step on all GPUs.
+  const Scenario longer = shipped("llama3-405b-16384xh100", "128k");
+  CHECK(longer.plan.degrees.world_size() == 16384);
+  CHECK(longer.plan.degrees.context == 16);
+  CHECK(longer.plan.degrees.data == 8);
+  CHECK(longer.plan.context_method == ContextMethod::all_gather);
+  CHECK(longer.recipe.global_batch * longer.recipe.sequence_length ==
+        llama.recipe.global_batch * llama.recipe.sequence_length);
   const Scenario resnet = shipped("resnet50-ddp-8xv100");
   CHECK(std::get<Convolutional>(resnet.network).nodes.size() > 100);
   CHECK(resnet.cluster.server.mesh.size() == 16);

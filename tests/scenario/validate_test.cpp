@@ -72,6 +72,18 @@ TEST_CASE("chunks need a pipeline and an interleaved schedule") {
       0);
 }
 
+TEST_CASE("micro-batches that stages do not divide go in a larger group, as in Megatron-LM") {
+  const std::string pipeline =
+      "parallelism.pipeline={\"schedule\": \"interleaved_1f1b\", \"chunks_per_stage\": 2";
+  const auto with = [&](const std::string& more, int batch) {
+    return said({pipeline + more + "}", "training.global_batch=" + std::to_string(batch)});
+  };
+  // Two stages, two replicas: five micro-batches.
+  CHECK(with("", 10).find("a multiple of the 2 stages, got 5") != std::string::npos);
+  CHECK(with("", 10).find("group_size to 3") != std::string::npos);
+  CHECK(with(", \"group_size\": 3", 10) == "");
+}
+
 TEST_CASE("tensor parallelism divides what it splits") {
   CHECK(said({"model.kv_heads=1"}).find("/parallelism/tp: key/value heads (1) must be divisible") ==
         0);

@@ -91,7 +91,7 @@ TEST_CASE("each kind of parallelism exposes its own communication and no other")
   CHECK(part(pipeline.breakdown, TimeCategory::exposed_dp) == Duration(0));
 }
 
-// P83: what is hidden and what is exposed of the all-reduces is all there is of them.
+// What is hidden and what is exposed of the all-reduces is all there is of them.
 TEST_CASE("without overlap the whole all-reduce is exposed") {
   Job slow = job(1, 4, 1);
   slow.plan.overlap_backward = false;
@@ -121,7 +121,6 @@ TEST_CASE("a slow host is seen as host time") {
   CHECK(sum == *report.step_time);
 }
 
-// P56.
 TEST_CASE("MFU is below one, and HFU exceeds it by what recomputation executes") {
   Job plain = job(1, 1, 1);
   const StepReport without = report_of(plain);
@@ -135,7 +134,6 @@ TEST_CASE("MFU is below one, and HFU exceeds it by what recomputation executes")
   CHECK(full.model_flops == without.model_flops);
 }
 
-// P60.
 TEST_CASE("a job that does not fit says so and keeps its peak and owners") {
   Job big = job(1, 1, 1);
   big.cluster.server.gpu.memory = Bytes(100 << 20);

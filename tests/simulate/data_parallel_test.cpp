@@ -166,7 +166,6 @@ TEST_CASE("FSDP without a reduction per micro-batch accumulates whole gradients"
   CHECK(most(*result, MemoryKind::gradients, "accumulated gradients") == 4 * kLayers * kParameters);
 }
 
-// P57.
 TEST_CASE("every strategy gives back what it takes") {
   for (const StrategyEntry& entry : data_parallel_strategies()) {
     for (const int pipeline : {1, 2, 4}) {
@@ -199,7 +198,7 @@ TEST_CASE("every strategy gives back what it takes") {
   }
 }
 
-// P59: whoever waits for whom is fixed, so a slower rank shifts the peak and does not change it.
+// Whoever waits for whom is fixed, so a slower rank shifts the peak and does not change it.
 TEST_CASE("the peak of a pipeline with a sharded optimizer does not depend on speed") {
   Job own = job("distributed_optimizer", 1, 2, 4, 8);
   const auto even = simulate_step(own);
@@ -213,7 +212,6 @@ TEST_CASE("the peak of a pipeline with a sharded optimizer does not depend on sp
   }
 }
 
-// P60.
 TEST_CASE("what does not fit replicated fits sharded") {
   Job own = job("allreduce", 1, 8, 1, 1);
   own.cluster.server.gpu.memory = Bytes(400 << 20);

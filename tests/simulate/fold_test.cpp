@@ -273,7 +273,7 @@ TEST_CASE("an oversubscribed fabric slows data parallelism down, and only under 
   CHECK(contended >= open);
 }
 
-// P65: a few picoseconds of rounding per message apart.
+// A few picoseconds of rounding per message apart.
 TEST_CASE("on an uncontended fabric closed forms and flows agree") {
   Job job = small_job(4, 1, 2, 4);
   const Duration closed = simulate_step(job)->trace().end;

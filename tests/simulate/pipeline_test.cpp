@@ -23,7 +23,7 @@ std::int64_t in_flight(const toy::Result& result, std::size_t stage) {
 
 }  // namespace
 
-// P37, P38: m useful slots and p - 1 of bubble; 1F1B keeps min(p - s, m) micro-batches, GPipe all
+// m useful slots and p - 1 of bubble; 1F1B keeps min(p - s, m) micro-batches, GPipe all
 // of them.
 TEST_CASE("GPipe and 1F1B take (m + p - 1)(F + B)") {
   const toy::Times times{3, 7, 0};
@@ -44,7 +44,6 @@ TEST_CASE("GPipe and 1F1B take (m + p - 1)(F + B)") {
   }
 }
 
-// P39 and P45.
 TEST_CASE("GPipe with unequal stages takes sum F + (m - 1) max F + sum B + (m - 1) max B") {
   SplitMix64 random(39);
   for (int i = 0; i < 100; ++i) {
@@ -71,7 +70,7 @@ TEST_CASE("GPipe with unequal stages takes sum F + (m - 1) max F + sum B + (m - 
   }
 }
 
-// P40: with a hop latency that nothing hides, 1F1B pays for every turn of its steady state.
+// With a hop latency that nothing hides, 1F1B pays for every turn of its steady state.
 TEST_CASE("a hop of latency C costs GPipe 2(p-1)C and 1F1B 2C(m + p - 3 - floor((m-2)/p))") {
   for (const std::int64_t hop : {1, 2, 5}) {
     for (int p = 2; p <= 6; ++p) {
@@ -92,7 +91,7 @@ TEST_CASE("a hop of latency C costs GPipe 2(p-1)C and 1F1B 2C(m + p - 3 - floor(
   }
 }
 
-// P41: chunk passes f, b; the bubble shrinks by v.
+// Chunk passes f, b; the bubble shrinks by v.
 TEST_CASE("interleaved 1F1B takes v m (f + b) + (p - 1)(f + b)") {
   const toy::Times times{3, 7, 0};
   for (int p = 2; p <= 5; ++p) {
@@ -123,7 +122,6 @@ TEST_CASE("plain model parallelism computes on one stage at a time") {
   }
 }
 
-// P57.
 TEST_CASE("memory returns to what it was before the step") {
   const toy::Times times{3, 7, 0};
   for (const char* schedule : {"gpipe", "1f1b", "sequential"}) {

@@ -1,0 +1,218 @@
+// Exchanges of rows with experts, and what hides them: nothing in passes by themselves, the other
+// pass in an overlapped pair.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "sim/base/random.h"
+#include "sim/simulate/summarize.h"
+#include "tests/simulate/toy.h"
+#include "tests/support/max_plus.h"
+
+using namespace trainyard;
+using namespace trainyard::testing;
+
+namespace {
+
+// A pass computes, sends rows away, computes at the experts, gets rows back, computes.
+struct Parts {
+  std::array<std::int64_t, 3> compute{};
+  std::array<std::int64_t, 2> exchange{};
+  std::int64_t alone() const {
+    return compute[0] + compute[1] + compute[2] + exchange[0] + exchange[1];
+  }
+};
+
+std::vector<WorkItem> items(const Parts& parts) {
+  std::vector<WorkItem> list;
+  for (std::size_t i = 0; i < 3; ++i) {
+    list.emplace_back(toy::kernel(parts.compute[i]));
+    if (i == 2) break;
+    list.emplace_back(GroupCollective{i == 0 ? "dispatch" : "combine", CollectiveKind::all_to_all,
+                                      Bytes(parts.exchange[i]), LayerGroup::expert});
+    list.emplace_back(GroupWait{LayerGroup::expert});
+  }
+  return list;
+}
+
+NetworkWork network(int layers, const Parts& forward, const Parts& input, std::int64_t weight) {
+  NetworkWork work = toy::network(layers, {});
+  work.kinds[0].forward = items(forward);
+  work.kinds[0].backward = items(input);
+  NamedKernel deferred = toy::kernel(weight);
+  deferred.weight_gradient = true;
+  work.kinds[0].backward.emplace_back(deferred);
+  return work;
+}
+
+// Each exchange is under way while the other pass computes until it needs one itself.
+std::int64_t together(const Parts& forward, const Parts& input, std::int64_t weight) {
+  return forward.compute[0] + std::max(input.compute[0], forward.exchange[0]) +
+         std::max(forward.compute[1], input.exchange[0]) +
+         std::max(input.compute[1], forward.exchange[1]) +
+         std::max(forward.compute[2], input.exchange[1]) + input.compute[2] + weight;
+}
+
+Parts drawn(SplitMix64& random, std::uint64_t most_computing, std::uint64_t most_exchanged) {
+  Parts parts;
+  for (std::int64_t& time : parts.compute)
+    time = 1 + static_cast<std::int64_t>(random.below(most_computing));
+  for (std::int64_t& time : parts.exchange)
+    time = 1 + static_cast<std::int64_t>(random.below(most_exchanged));
+  return parts;
+}
+
+// Two ranks per stage share the experts. Collectives take a nanosecond a byte.
+std::unique_ptr<toy::Result> step(const NetworkWork& work, ParallelPlan plan, int microbatches) {
+  TrainingRecipe recipe;
+  recipe.global_batch = 2 * std::int64_t{microbatches};
+  plan.degrees.data = plan.expert = 2;
+  auto result = std::make_unique<toy::Result>();
+  result->plan = plan_step(work, recipe, plan);
+  result->lowered =
+      lower(result->plan, rank_grids(plan), toy::cluster(2 * plan.degrees.pipeline, 1), nullptr,
+            toy::Compute(), toy::Messages(0), {});
+  result->outcome = run(result->lowered.machine);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("in a pair each pass hides the other's exchanges as far as it computes") {
+  SplitMix64 random(64);
+  int hidden = 0, exposed = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    const Parts forward = drawn(random, 20, trial % 2 == 0 ? 5 : 40);
+    const Parts input = drawn(random, 20, trial % 2 == 0 ? 5 : 40);
+    const std::int64_t weight = 1 + static_cast<std::int64_t>(random.below(10));
+    ParallelPlan plan;
+    plan.schedule = kCustomSchedule;
+    plan.custom.slots = {"F0 F1+B0 B1"};
+    const auto result = step(network(1, forward, input, weight), plan, 2);
+    const std::int64_t pair = together(forward, input, weight);
+    CHECK(result->end() ==
+          std::chrono::nanoseconds(forward.alone() + pair + input.alone() + weight));
+    std::int64_t computed = weight;
+    for (std::size_t i = 0; i < 3; ++i)
+      computed += forward.compute[i] + input.compute[i];
+    (pair == computed ? hidden : exposed) += 1;
+  }
+  CHECK(hidden > 20);
+  CHECK(exposed > 50);
+}
+
+// The step is the longest path of the order, with exchanges in F and I, and in a pair what the
+// other pass does not hide.
+TEST_CASE("steps of mixtures take the longest path of DualPipe, DualPipeV and zero bubble") {
+  SplitMix64 random(65);
+  int runs = 0;
+  for (const char* name : {"dualpipe", "dualpipe_v", "zb_h1", "zb_h2", "zb_v", "1f1b"}) {
+    const ScheduleEntry& entry = *find_schedule(name);
+    for (const int p : {2, 4}) {
+      for (int trial = 0; trial < 4; ++trial) {
+        const Parts forward = drawn(random, 20, trial < 2 ? 5 : 30);
+        const Parts input = drawn(random, 20, trial < 2 ? 5 : 30);
+        const std::int64_t weight = 1 + static_cast<std::int64_t>(random.below(20));
+        ParallelPlan plan;
+        plan.schedule = name;
+        plan.degrees.pipeline = p;
+        plan.chunks = entry.chunks;
+        const int m = 2 * p + 2;
+        const PipelineShape shape = shape_of(entry, p, m);
+        const auto result = step(network(virtual_stages(shape), forward, input, weight), plan, m);
+        const PipelineTimes times = equal_halves(forward.alone(), input.alone(), weight, 0,
+                                                 together(forward, input, weight));
+        CAPTURE(name);
+        CAPTURE(p);
+        CHECK(result->end() ==
+              std::chrono::nanoseconds(
+                  longest_path(shape, build_stages(entry, shape), times).makespan));
+        ++runs;
+      }
+    }
+  }
+  CHECK(runs == 48);
+}
+
+TEST_CASE("DualPipe exposes less of the exchanges of a mixture than 1F1B") {
+  Transformer mixture;
+  mixture.layers = 8;
+  mixture.hidden = 1024;
+  mixture.heads = mixture.kv_heads = 16;
+  mixture.head_size = 64;
+  mixture.ffn_hidden = 4096;
+  mixture.vocabulary = 4096;
+  mixture.biases = false;
+  mixture.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 4096};
+  Job job;
+  job.network = mixture;
+  job.cluster = toy::cluster(8, 1);
+  job.recipe.global_batch = 32;
+  job.recipe.sequence_length = 512;
+  job.recipe.fused_attention = true;
+  job.plan.degrees = {.data = 2, .pipeline = 4};
+  job.plan.expert = 2;
+  const auto exposed = [&](const char* schedule, int chunks) {
+    job.plan.schedule = schedule;
+    job.plan.chunks = chunks;
+    Duration sum{};
+    const StepReport report = summarize(job, *simulate_step(job));
+    for (const StepReport::RankBreakdown& rank : report.ranks)
+      sum += rank.breakdown[static_cast<std::size_t>(TimeCategory::exposed_ep)];
+    return sum;
+  };
+  const Duration plain = exposed("1f1b", 1);
+  CHECK(plain > Duration(0));
+  CHECK(2 * exposed("dualpipe", 1) < plain);
+  CHECK(2 * exposed("dualpipe_v", 2) < plain);
+}
+
+namespace {
+
+Bytes exchanged(const Step& step) {
+  const Machine& machine = step.lowered.machine;
+  const CommunicatorId exchange =
+      machine.actors[ActorId(0)].communicators[static_cast<std::size_t>(CollectivePort::expert)];
+  return step.lowered.transfers[machine.communicators[exchange].transfers][0].terms.wire_bytes;
+}
+
+}  // namespace
+
+// Eight ranks on two servers: half of the rows leave, or one for the other server.
+TEST_CASE("a step with hierarchical dispatch carries a row for each server that a token visits") {
+  Transformer mixture;
+  mixture.layers = 2;
+  mixture.hidden = 1024;
+  mixture.heads = mixture.kv_heads = 16;
+  mixture.head_size = 64;
+  mixture.ffn_hidden = 4096;
+  mixture.vocabulary = 4096;
+  mixture.biases = false;
+  mixture.moe = {.experts = 16, .top_k = 4, .ffn_hidden = 512, .groups = 2, .top_groups = 1};
+  Job job;
+  job.network = mixture;
+  job.cluster = toy::cluster(4, 2);
+  job.recipe.global_batch = 16;
+  job.recipe.sequence_length = 512;
+  job.plan.degrees = {.data = 8};
+  job.plan.expert = 8;
+  const std::int64_t rows = 512 * 4 * 1024 * 2;
+  const auto plain = simulate_step(job);
+  CHECK(exchanged(*plain).count() == rows / 2);
+  job.plan.hierarchical_dispatch = true;
+  const auto limited = simulate_step(job);
+  CHECK(exchanged(*limited).count() == rows / 4 / 2);  // one of the two servers
+  std::get<Transformer>(job.network).moe.top_groups = 2;
+  const auto free = simulate_step(job);
+  const double visited = 2 * (1 - 8.0 * 7 * 6 * 5 / (16.0 * 15 * 14 * 13));
+  CHECK(exchanged(*free).count() == doctest::Approx(rows / 4 * visited / 2).epsilon(1e-6));
+  CHECK(limited->trace().end < free->trace().end);
+  CHECK(free->trace().end < plain->trace().end);
+  for (const bool flows : {false, true}) {
+    job.fidelity = flows ? Fidelity::flow : Fidelity::closed_form;
+    const auto folded = simulate_step(job);
+    const auto unfolded = simulate_step(job, {.unfold = true, .run = true, .recorded_classes = {}});
+    CHECK(folded->trace().end == unfolded->trace().end);
+  }
+}
