@@ -58,6 +58,7 @@ struct TransformerSlice {
   Norm norm = Norm::layer_norm;
   bool dropout = false, biases = false;
   Fusion fusion = Fusion::by_hand;
+  Fusion loss = Fusion::by_hand;  // of the loss and its logits; by_hand with `fusion` only
   Dtype gemm = Dtype::bf16;
   // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.
   Dtype stored = Dtype::bf16;
