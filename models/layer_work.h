@@ -67,6 +67,7 @@ struct Execution {
   TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
   Dtype compute = Dtype::bf16;
   Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
+  std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
 };
 
 struct NamedKernel {

@@ -64,6 +64,7 @@ struct TransformerSlice {
   bool causal = true, post_norm = false;
   bool dropout = false, biases = false;
   Fusion fusion = Fusion::by_hand;
+  Fusion loss = Fusion::by_hand;  // of the loss and its logits; by_hand with `fusion` only
   Dtype gemm = Dtype::bf16;
   // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.
   Dtype stored = Dtype::bf16;

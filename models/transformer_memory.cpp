@@ -108,6 +108,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.dropout = network.dropout;
   result.biases = network.biases;
   result.fusion = execution.fusion;
+  result.loss = execution.loss.value_or(execution.fusion);
   result.gemm = execution.compute;
   result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
   describe_exchange(network, execution, result);

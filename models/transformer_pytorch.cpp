@@ -244,7 +244,8 @@ void Script::loss() {
   const std::int64_t entries = s_.tokens * s_.vocabulary;
   const Bytes logits = entries * s_.element();
   const Bytes single = entries * size_of(Dtype::fp32);
-  if (!eager()) return pass("cross-entropy", MemoryOp::cross_entropy, 2 * logits, Bytes(0));
+  if (s_.loss != Fusion::eager)
+    return pass("cross-entropy", MemoryOp::cross_entropy, 2 * logits, Bytes(0));
   if (logits != single) pass("logits to fp32", MemoryOp::elementwise, logits, single);
   pass("cross-entropy", MemoryOp::cross_entropy, single, single);
 }
@@ -253,7 +254,8 @@ void Script::loss_gradient() {
   const std::int64_t entries = s_.tokens * s_.vocabulary;
   const Bytes logits = entries * s_.element();
   const Bytes single = entries * size_of(Dtype::fp32);
-  if (!eager()) return pass("cross-entropy backward", MemoryOp::cross_entropy, logits, logits);
+  if (s_.loss != Fusion::eager)
+    return pass("cross-entropy backward", MemoryOp::cross_entropy, logits, logits);
   pass("loss gradient zeros", MemoryOp::elementwise, Bytes(0), single);
   pass("cross-entropy backward", MemoryOp::cross_entropy, 2 * single, single);
   if (logits != single) pass("logits gradient from fp32", MemoryOp::elementwise, single, logits);
@@ -415,13 +417,13 @@ Bytes pytorch_layer_transient(const TransformerSlice& s) {
 }
 
 Bytes pytorch_logits_kept(const TransformerSlice& s) {
-  const Bytes element = s.fusion == Fusion::eager ? size_of(Dtype::fp32) : s.element();
+  const Bytes element = s.loss == Fusion::eager ? size_of(Dtype::fp32) : s.element();
   return s.tokens * s.vocabulary * element;
 }
 
 // Eager: the gradients of the log-probabilities and of the fp32 logits. Compiled: of the logits.
 Bytes pytorch_logits_transient(const TransformerSlice& s) {
-  return s.fusion == Fusion::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
+  return s.loss == Fusion::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
 }
 
 }  // namespace trainyard

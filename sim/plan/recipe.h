@@ -47,6 +47,7 @@ struct TrainingRecipe {
   RecomputeLayers recompute_layers;
   bool fused_attention = false;
   Fusion fusion = Fusion::by_hand;      // by_hand: Megatron-LM; else PyTorch's kernels and memory
+  std::optional<Fusion> loss;           // of logits and loss; empty: as `fusion`
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
   bool gradient_clipping = false;       // by the norm of all gradients
   MemoryAllowance memory;

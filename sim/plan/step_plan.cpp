@@ -402,7 +402,8 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .fused_attention = recipe.fused_attention,
           .tensor_overlap = plan.tensor_overlap,
           .compute = recipe.compute,
-          .fusion = recipe.fusion};
+          .fusion = recipe.fusion,
+          .loss = recipe.loss};
 }
 
 namespace {

@@ -105,6 +105,12 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const Network& ne
   recipe.gradient_clipping = section.gradient_clipping;
   recipe.fused_attention = section.fused_attention;
   recipe.fusion = section.execution;
+  recipe.loss = section.loss;
+  if (section.loss && section.execution == Fusion::by_hand)
+    findings.error("/training/loss", "of an execution that is \"fused\", the loss is too",
+                   "remove it, or make the execution \"eager\" or \"compiled\"");
+  if (section.loss && !is_language)
+    findings.error("/training/loss", "a convolutional network has no choice of it", "remove it");
   recipe.launch_time = section.launch_time;
   if (!has_attention && section.execution == Fusion::compiled)
     findings.error("/training/execution",

@@ -33,6 +33,8 @@ constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
     {{"adam", Optimizer::adam}, {"adamw", Optimizer::adam}, {"sgd", Optimizer::sgd}}};
 constexpr std::array<Choice<Fusion>, 3> kExecutions = {
     {{"fused", Fusion::by_hand}, {"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
+constexpr std::array<Choice<Fusion>, 2> kLosses = {
+    {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
 constexpr std::array<Choice<Fidelity>, 2> kFidelities = {
     {{"closed_form", Fidelity::closed_form}, {"flow", Fidelity::flow}}};
 
@@ -98,6 +100,9 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
   f.choice("execution", s.execution, kExecutions, optional,
            "Element-wise kernels: fused by hand as in Megatron-LM, PyTorch's eager operators, or "
            "those of torch.compile.");
+  f.choice("loss", s.loss, kLosses,
+           "Kernels and memory of logits and loss where they differ from the layers': eager, as "
+           "when only layers are compiled, or compiled. Default: as execution.");
   f.field("launch_time", s.launch_time, json::not_negative,
           "Host time per kernel; 0us: a CUDA graph. Default: the profile's.");
   f.field("gradient_clipping", s.gradient_clipping, optional,
@@ -176,7 +181,8 @@ void visit_fields(json::Fields& f, SimulationSection& s) {
 void visit_fields(json::Fields& f, ReferenceSection& s) {
   f.field("label", s.label, required, "What the number is and where it stands.");
   f.field("metric", s.metric, optional,
-          "As reports name it: step_time, mfu, model_tflops_per_gpu.");
+          "As reports name it: step_time (s), mfu, model_tflops_per_gpu, allocated_memory or "
+          "reserved_memory (GiB, of the fullest GPU).");
   f.field("value", s.value, anything, "In the metric's unit.");
   f.name("status", s.status, std::array<std::string_view, 2>{"verified", "to_verify"}, optional,
          "Whether the number was checked against its source.");

@@ -152,6 +152,7 @@ struct TrainingSection {
   RecomputeSection recompute_parts;
   bool fused_attention = false;
   Fusion execution = Fusion::by_hand;
+  std::optional<Fusion> loss;
   std::optional<Duration> launch_time;
   bool gradient_clipping = false;
   std::optional<TableOptimizer> embedding_optimizer;

@@ -30,7 +30,8 @@ TEST_CASE("a layer keeps s b h (10 + 24/t + 5 a s / (h t)) with tensor paralleli
   for (const Shape& shape : kShapes) {
     const auto [h, a, b, s, t] = shape;
     const LayerWork none = work(shape, false, Recompute::none);
-    CHECK(none.activations().count() == s * b * h * 10 + s * b * h * 24 / t + 5 * a * s * s * b / t);
+    CHECK(none.activations().count() ==
+          s * b * h * 10 + s * b * h * 24 / t + 5 * a * s * s * b / t);
     CHECK(none.workspace() == Bytes(0));
   }
 }
@@ -66,7 +67,8 @@ TEST_CASE("full recomputation keeps 2 s b h, and restores the rest for one layer
     for (const bool sp : {false, true}) {
       const LayerWork full = work(shape, sp, Recompute::full);
       CHECK(full.activations().count() == (sp ? 2 * s * b * h / t : 2 * s * b * h));
-      CHECK(full.activations() + full.workspace() == work(shape, sp, Recompute::none).activations());
+      CHECK(full.activations() + full.workspace() ==
+            work(shape, sp, Recompute::none).activations());
     }
   }
 }

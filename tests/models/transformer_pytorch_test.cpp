@@ -161,6 +161,17 @@ TEST_CASE("the loss keeps log-probabilities eagerly, logits compiled") {
   CHECK(logits(Fusion::eager, Dtype::fp32).logits == Bytes(4 * kLogits));
   CHECK(logits(Fusion::eager, Dtype::fp32).activations() == Bytes(4 * kInputs));
   CHECK(logits(Fusion::eager, Dtype::fp32).workspace() == Bytes(8 * kLogits));
+  Execution apart = execution(2, 64);
+  apart.fusion = Fusion::compiled;
+  apart.loss = Fusion::eager;  // as when only layers are compiled
+  const NetworkWork mixed = network_work(kGpt, apart);
+  CHECK(mixed.kinds[2].activations() == Bytes(2 * kInputs));
+  CHECK(mixed.kinds[2].logits == Bytes(4 * kLogits));
+  CHECK(mixed.kinds[2].transient == Bytes(8 * kLogits));
+  CHECK(script(mixed.kinds[2].forward) == std::vector<std::string>{"residual and final norm",
+                                                                   "logits", "logits to fp32",
+                                                                   "cross-entropy"});
+  CHECK(script(mixed.kinds[1].forward).front() == "residual and norm 1");
   // Copies between bf16 and fp32, and the zeros of the loss's gradient.
   const auto elementwise = [&](Dtype compute) {
     const LayerWork work = logits(Fusion::eager, compute);

@@ -147,3 +147,23 @@ TEST_CASE("a job that does not fit says so and keeps its peak and owners") {
     sum = sum + bytes;
   CHECK(sum == report.memory.peak);
 }
+
+TEST_CASE("activations at the peak by module sum to their category") {
+  for (const int pipeline : {1, 4}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      Job some = job(1, 1, pipeline);
+      some.recipe.recompute = recompute;
+      if (recompute == Recompute::full)
+        some.recipe.recompute_layers = {RecomputeLayers::Method::every, 1};
+      const MemoryReport memory = report_of(some).memory;
+      Bytes sum{};
+      for (const MemoryReport::ModuleBytes& part : memory.activations) {
+        CHECK(part.bytes > Bytes(0));
+        sum = sum + part.bytes;
+      }
+      CHECK(sum == memory.by_category[static_cast<std::size_t>(MemoryCategory::activations)]);
+      // Recomputed layers keep their inputs; beside them there are embedding and loss.
+      if (recompute == Recompute::none) CHECK(memory.activations.size() >= 6);
+    }
+  }
+}

@@ -1,11 +1,17 @@
 #!/usr/bin/python3
-"""Measured steps against predicted ones.
+"""Measured steps and memory peaks against predicted ones.
 
 usage: error_table.py TRAINYARD [--json] FILE...
 
-A file is a scenario whose variants each have a reference of metric "step_time", in seconds, in their patch.
-Variants with one reference label are one row: what the source does not print was tried, and the fastest
-that fits in memory counts. Errors are predicted / measured - 1.
+A file is a scenario whose variants each have one reference in their patch, all of the same metric:
+
+  step_time         seconds. Variants with one reference label are one row: what the source does not print was
+                    tried, and the fastest that fits in memory counts.
+  allocated_memory  GiB that the training script has asked the allocator for, on the fullest GPU at its peak
+  reserved_memory   GiB that the allocator has taken from the device for that
+
+Errors are predicted / measured - 1. What a device holds beside the allocator is no part of either memory; a
+prediction that does not fit counts like any other.
 """
 
 import json
@@ -18,46 +24,69 @@ sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from errors import summary, summary_text
 
 NOTHING_FITS = 1  # the exit code of compare when a variant does not fit in memory
+GIB = 2**30
+
+
+def memory(beside):
+    """What remains of a variant's peak without these categories of the ledger."""
+    def gib(variant):
+        parts = variant["memory"]["by_category"]
+        return sum(size for category, size in parts.items() if category not in beside) / GIB
+    return gib
+
+
+# Metric -> (its value in a variant of compare's answer, unit).
+METRICS = {
+    "step_time": (lambda variant: variant["step_time_s"], "s"),
+    "allocated_memory": (memory({"context", "nccl_buffers", "fragmentation"}), "GiB"),
+    "reserved_memory": (memory({"context", "nccl_buffers"}), "GiB"),
+}
 
 
 def references(path):
-    """Variant name -> (label, seconds), as the file states them."""
+    """The file's metric, and variant name -> (label, value), as the file states them."""
     with open(path, encoding="utf-8") as stream:
         scenario = json.load(stream)
-    found, values = {}, {}
+    found, values, metrics = {}, {}, set()
     for variant in scenario["variants"]:
-        steps = [r for r in variant["with"].get("references", []) if r.get("metric") == "step_time"]
-        if len(steps) != 1:
-            sys.exit(f"{path}: variant {variant['name']} has {len(steps)} references of step_time, not one")
-        label, value = steps[0]["label"], steps[0]["value"]
+        known = [r for r in variant["with"].get("references", []) if r.get("metric") in METRICS]
+        if len(known) != 1:
+            sys.exit(f"{path}: variant {variant['name']} has {len(known)} references of {', '.join(METRICS)}, not one")
+        label, value = known[0]["label"], known[0]["value"]
+        metrics.add(known[0]["metric"])
         if values.setdefault(label, value) != value:
             sys.exit(f"{path}: \"{label}\" has two values: {values[label]} and {value}")
         found[variant["name"]] = (label, value)
-    return found
+    if len(metrics) != 1:
+        sys.exit(f"{path}: references of several metrics: {', '.join(sorted(metrics))}")
+    return metrics.pop(), found
 
 
-def predictions(trainyard, path):
-    """Variant name -> seconds, without those that do not fit."""
+def predictions(trainyard, path, metric):
+    """Variant name -> value, without those that have none."""
     done = subprocess.run([trainyard, "compare", path, "--json", "-q"], stdout=subprocess.PIPE, check=False)
     if done.returncode not in (0, NOTHING_FITS):
         sys.exit(f"{path}: {trainyard} compare ended with exit code {done.returncode}")
-    variants = json.loads(done.stdout)["variants"]
-    return {v["name"]: v["step_time_s"] for v in variants if v["step_time_s"] is not None}
+    value_of, _ = METRICS[metric]
+    values = {v["name"]: value_of(v) for v in json.loads(done.stdout)["variants"]}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def table(trainyard, path):
-    predicted = predictions(trainyard, path)
+    metric, stated = references(path)
+    predicted = predictions(trainyard, path, metric)
     rows = {}
-    for name, (label, measured) in references(path).items():
-        row = rows.setdefault(label, {"row": label, "measured_s": measured, "predicted_s": None, "variant": None})
-        seconds = predicted.get(name)
-        if seconds is not None and (row["predicted_s"] is None or seconds < row["predicted_s"]):
-            row.update(predicted_s=seconds, variant=name, error=seconds / measured - 1)
-    lost = [label for label, row in rows.items() if row["predicted_s"] is None]
+    for name, (label, measured) in stated.items():
+        row = rows.setdefault(label, {"row": label, "measured": measured, "predicted": None, "variant": None})
+        value = predicted.get(name)
+        if value is not None and (row["predicted"] is None or value < row["predicted"]):
+            row.update(predicted=value, variant=name, error=value / measured - 1)
+    lost = [label for label, row in rows.items() if row["predicted"] is None]
     if lost:
         sys.exit(f"{path}: no variant fits in memory: {', '.join(lost)}")
     return {
         "name": os.path.splitext(os.path.basename(path))[0],
+        "metric": metric,
         "rows": list(rows.values()),
         **summary([row["error"] for row in rows.values()]),
     }
@@ -65,10 +94,12 @@ def table(trainyard, path):
 
 def as_text(result):
     width = max(len(row["row"]) for row in result["rows"])
+    unit = METRICS[result["metric"]][1]
+    digits = {"s": 3}.get(unit, 1)
     lines = [result["name"], f"  {'':{width}}  measured  predicted    error"]
     for row in result["rows"]:
-        lines.append(f"  {row['row']:{width}}  {row['measured_s']:7.3f}s  {row['predicted_s']:8.3f}s"
-                     f"  {100 * row['error']:+6.1f}%")
+        measured, predicted = (f"{row[key]:.{digits}f}{unit}" for key in ("measured", "predicted"))
+        lines.append(f"  {row['row']:{width}}  {measured:>8}  {predicted:>9}  {100 * row['error']:+6.1f}%")
     lines.append("  " + summary_text(len(result["rows"]), result))
     return "\n".join(lines)
 

@@ -11,17 +11,19 @@ import tempfile
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "error_table.py")
 
 REFERENCES = {"a1": ("a", 2), "a2": ("a", 2), "a3": ("a", 2), "b": ("b", 4)}
+GIB = {"parameters": 1, "activations": 2, "fragmentation": 1, "context": 8, "nccl_buffers": 16}
+MEMORY = {"by_category": {name: gib << 30 for name, gib in GIB.items()}}
 STEPS = {"a1": 1.5, "a2": 1.0, "a3": None, "b": 5.0}
 
 
-def run(folder, references, steps):
+def run(folder, references, steps, metric="step_time", memory=None):
     """Exit code and output of the table for a program that answers `steps`."""
-    variants = [{"name": name, "with": {"references": [{"label": label, "metric": "step_time", "value": value}]}}
+    variants = [{"name": name, "with": {"references": [{"label": label, "metric": metric, "value": value}]}}
                 for name, (label, value) in references.items()]
     scenario, program = os.path.join(folder, "set.json"), os.path.join(folder, "program")
     with open(scenario, "w", encoding="utf-8") as stream:
         json.dump({"variants": variants}, stream)
-    answer = json.dumps({"variants": [{"name": n, "step_time_s": s} for n, s in steps.items()]})
+    answer = json.dumps({"variants": [{"name": n, "step_time_s": s, "memory": memory} for n, s in steps.items()]})
     with open(program, "w", encoding="utf-8") as stream:
         stream.write(f"#!/bin/sh\ncat <<'TEXT'\n{answer}\nTEXT\nexit 1\n")
     os.chmod(program, os.stat(program).st_mode | stat.S_IXUSR)
@@ -44,6 +46,13 @@ def main():
         assert code != 0 and b"no variant fits in memory: b" in output, output
         code, output = run(folder, {**REFERENCES, "a3": ("a", 3)}, STEPS)
         assert code != 0 and b"has two values" in output, output
+
+        for metric, gib in (("allocated_memory", 3), ("reserved_memory", 4)):
+            code, output = run(folder, {"m": ("m", 2)}, {"m": None}, metric, MEMORY)
+            assert code == 0, output
+            (result,) = json.loads(output)
+            found = (result["metric"], result["rows"][0]["predicted"], result["max"])
+            assert found == (metric, gib, gib / 2 - 1), result
 
 
 main()
