@@ -22,7 +22,10 @@ std::string_view name(Recompute recompute);  // "none", "selective", "full"
 //                    reduce-scatter) of the input gradient runs under the weight-gradient GEMM, the
 //                    extra all-gather of sequence parallelism under the input-gradient GEMM.
 //                    Source: Korthikanti et al. 2022, section 4.2.2; Megatron-LM tensor_parallel.
-enum class TensorOverlap : std::uint8_t { none, weight_gradient };
+//   chunked:         the same, and matrix multiplications whose input is gathered or whose output
+//                    is scattered are cut in pieces that hide the pieces of their collective, as
+//                    Transformer Engine does (models/chunked_product.cpp).
+enum class TensorOverlap : std::uint8_t { none, weight_gradient, chunked };
 
 // How attention sees tokens that other ranks of the context-parallel group hold.
 //   ring:       keys and values travel round the group, one step of attention hides one hop. Tokens
@@ -55,9 +58,17 @@ struct Execution {
   Recompute recompute = Recompute::none;
   bool fused_attention = false;
   TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
+  int tensor_chunks = 0;  // of TensorOverlap::chunked: pieces; 0: as Transformer Engine
   Dtype compute = Dtype::bf16;
   Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
 };
+
+// Pieces in which a rank's own tokens are exchanged with TensorOverlap::chunked. As Transformer
+// Engine does, gathers go round in a ring and are not cut further, scatters are cut in four.
+inline constexpr int kDefaultTensorChunks = 4;
+inline int pieces_of_rows(const Execution& execution) {
+  return execution.tensor_chunks > 0 ? execution.tensor_chunks : kDefaultTensorChunks;
+}
 
 struct NamedKernel {
   std::string name;  // "qkv", "attention scores", "fc1 weight gradient"
@@ -104,6 +115,8 @@ struct LayerWork {
   Bytes activations;
   // Live on one rank only during this layer's backward: what recomputation restores.
   Bytes workspace;
+  // Registered for communication by the layers of this kind together, as long as training lasts.
+  Bytes shared_buffers;
   // The tensor handed to the next layer, whole (before any split over the group); 0 for the last.
   Bytes output;
 

@@ -56,7 +56,9 @@ void norm_backward(WorkList& list, const TransformerSlice& s, std::string name) 
 }
 
 // Every rank looks all tokens up in its part of the vocabulary; foreign ones give zeros, and the
-// sum over the group is the embedding.
+// sum over the group is the embedding. A rank reads m h / t elements of its own rows, writes m h
+// and overwrites the foreign m h (t-1)/t with zeros: 2 m h together, whatever t is. Source:
+// Megatron-LM's VocabParallelEmbedding.
 LayerWork embedding_layer(const Transformer& network, const Execution& execution) {
   const TransformerSlice s = slice(network, execution);
   const Bytes states = s.hidden_states();
@@ -112,6 +114,9 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
 // Activations: the inputs of the norm and of the output matrix, and the fp32 logits; together
 // 4 s b h / t (1 + V/h) in 16 bits with sequence parallelism or t = 1.
 // Source: Korthikanti et al. 2022, section 4.3.
+// A split vocabulary exchanges three fp32 numbers per token: the largest logit, the logit of the
+// token that follows, the sum of exponentials. Source: Megatron-LM's VocabParallelCrossEntropy
+// (its fused variant, off by default, joins the last two in one message).
 LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   const TransformerSlice s = slice(network, execution);
   const bool by_hand = s.fusion == Fusion::by_hand;
@@ -129,7 +134,8 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   }
   if (s.tensor_parallel) {
     const Bytes scalars = s.tokens * size_of(Dtype::fp32);
-    for (const char* name : {"loss maximum all-reduce", "loss sum all-reduce"}) {
+    for (const char* name :
+         {"loss maximum all-reduce", "loss predicted logit all-reduce", "loss sum all-reduce"}) {
       forward.start(name, CollectiveKind::all_reduce, scalars);
       forward.wait();
     }

@@ -114,18 +114,17 @@ void residual_backward(WorkList& list, const TransformerSlice& s, std::string na
 // parallelism; their input's gradient stays on the rank.
 void row_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
                   std::int64_t rows) {
-  gather_tokens(list, s, name + " gradient all-gather");
-  list.kernel(name + " input gradient", Gemm{s.tokens, rows, s.hidden, 1, s.gemm});
+  gathered_product(list, s, name + " gradient all-gather", name + " input gradient",
+                   Gemm{s.tokens, rows, s.hidden, 1, s.gemm});
   list.weight_gradient(name + " weight gradient", Gemm{s.hidden, rows, s.tokens, 1, s.gemm});
 }
 
 // A feed-forward layer of this slice, from the normalised hidden states.
 void feed_forward_forward(WorkList& list, const TransformerSlice& s) {
-  gather_tokens(list, s, "fc1 all-gather");
-  list.kernel("fc1", Gemm{s.tokens, s.fc1_width, s.hidden, 1, s.gemm});
+  gathered_product(list, s, "fc1 all-gather", "fc1",
+                   Gemm{s.tokens, s.fc1_width, s.hidden, 1, s.gemm});
   activation_forward(list, s);
-  list.kernel("fc2", Gemm{s.tokens, s.hidden, s.ffn, 1, s.gemm});
-  reduce_partial_sums(list, s, "fc2");
+  reduced_product(list, s, "fc2", Gemm{s.tokens, s.hidden, s.ffn, 1, s.gemm});
 }
 
 void feed_forward_backward(WorkList& list, const TransformerSlice& s) {
@@ -164,8 +163,8 @@ void mixture_backward(WorkList& list, const TransformerSlice& s) {
 
 void projections_forward(WorkList& list, const TransformerSlice& s) {
   if (s.latent.used()) return latent_projections_forward(list, s);
-  gather_tokens(list, s, "qkv all-gather");
-  list.kernel("qkv", Gemm{s.tokens, s.qkv_width, s.hidden, 1, s.gemm});
+  gathered_product(list, s, "qkv all-gather", "qkv",
+                   Gemm{s.tokens, s.qkv_width, s.hidden, 1, s.gemm});
 }
 
 void projections_backward(WorkList& list, const TransformerSlice& s) {
@@ -178,8 +177,7 @@ std::vector<WorkItem> forward_items(const TransformerSlice& s, bool mixture) {
   norm_forward(list, s, "norm 1");
   projections_forward(list, s);
   attention_forward(list, s);
-  list.kernel("proj", Gemm{s.tokens, s.hidden, s.attention_width, 1, s.gemm});
-  reduce_partial_sums(list, s, "proj");
+  reduced_product(list, s, "proj", Gemm{s.tokens, s.hidden, s.attention_width, 1, s.gemm});
   residual_forward(list, s, "residual 1");
 
   norm_forward(list, s, "norm 2");
@@ -239,6 +237,7 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
     work.expert_parameters = routed_parameters(network, execution.expert, execution.expert_tensor);
   }
   work.output = s.hidden_states();
+  work.shared_buffers = chunked_buffers(s);
   work.forward_model_flops = Flops(linear_flops(s, network, execution.tensor, mixture) + attention);
   work.activations = kept.rest + kept.scores;
   if (selective) {

@@ -47,7 +47,9 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.tensor_parallel = t > 1;
   result.sequence_parallel = t > 1 && execution.sequence_parallel;
   result.shard_tokens = result.sequence_parallel ? result.tokens / t : result.tokens;
-  result.overlap = execution.tensor_overlap == TensorOverlap::weight_gradient;
+  result.overlap = execution.tensor_overlap != TensorOverlap::none;
+  result.tensor = t;
+  cut_products(result, execution);
   result.hidden = network.hidden;
   result.heads = network.heads / t;
   result.kv_heads = network.kv_heads / t;

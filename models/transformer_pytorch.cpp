@@ -50,7 +50,10 @@ class Script {
   void residual(const std::string& name);
   void residual_gradient(const std::string& name);
   void linear(const std::string& name, std::int64_t columns, std::int64_t rows) {
-    list_.kernel(name, Gemm{s_.tokens, columns, rows, 1, s_.gemm});
+    list_.kernel(name, product(columns, rows));
+  }
+  Gemm product(std::int64_t columns, std::int64_t rows) const {
+    return {s_.tokens, columns, rows, 1, s_.gemm};
   }
   void bias_gradient(const std::string& name, std::int64_t columns) {
     if (s_.biases) pass(name + " bias gradient", MemoryOp::elementwise, of(columns), Bytes(0));
@@ -125,8 +128,8 @@ void Script::residual_gradient(const std::string& name) {
 }
 
 void Script::row_gradient(const std::string& name, std::int64_t rows) {
-  gather_tokens(list_, s_, name + " gradient all-gather");
-  linear(name + " input gradient", rows, s_.hidden);
+  gathered_product(list_, s_, name + " gradient all-gather", name + " input gradient",
+                   product(rows, s_.hidden));
   list_.weight_gradient(name + " weight gradient", Gemm{s_.hidden, rows, s_.tokens, 1, s_.gemm});
   bias_gradient(name, s_.hidden);
 }
@@ -247,19 +250,15 @@ std::vector<WorkItem> pytorch_layer_forward(const TransformerSlice& s) {
   WorkList list;
   Script script(list, s);
   script.norm("norm 1", true);
-  gather_tokens(list, s, "qkv all-gather");
-  script.linear("qkv", s.qkv_width, s.hidden);
+  gathered_product(list, s, "qkv all-gather", "qkv", script.product(s.qkv_width, s.hidden));
   script.attention();
-  script.linear("proj", s.hidden, s.attention_width);
-  reduce_partial_sums(list, s, "proj");
+  reduced_product(list, s, "proj", script.product(s.hidden, s.attention_width));
   script.residual("residual 1");
 
   script.norm("norm 2", true);
-  gather_tokens(list, s, "fc1 all-gather");
-  script.linear("fc1", s.fc1_width, s.hidden);
+  gathered_product(list, s, "fc1 all-gather", "fc1", script.product(s.fc1_width, s.hidden));
   script.activation();
-  script.linear("fc2", s.hidden, s.ffn);
-  reduce_partial_sums(list, s, "fc2");
+  reduced_product(list, s, "fc2", script.product(s.hidden, s.ffn));
   script.residual("residual 2");
   return list.take();
 }

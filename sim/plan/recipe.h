@@ -78,6 +78,7 @@ struct ParallelPlan {
   bool sequence_parallel = false;
   ContextMethod context_method = ContextMethod::ring;
   TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
+  int tensor_chunks = 0;  // of TensorOverlap::chunked; 0: as Transformer Engine
 
   // Expert parallelism is a second grid over the same ranks: expert_tensor x expert x replicas of
   // the experts, with the same stages. Source: Megatron-LM's parallel_state, MoE Parallel Folding,

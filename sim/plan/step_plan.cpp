@@ -68,6 +68,7 @@ class StageBuilder {
 
   std::vector<Seat> seats() const;
   StageParameters stage_parameters() const;
+  Bytes shared_buffers() const;
   std::vector<Act> forward_acts(int place) const;
   std::vector<Act> backward_acts(CallKind kind, int place) const;
   std::uint32_t write_block(const BlockKey& key);
@@ -122,6 +123,14 @@ StageParameters StageBuilder::stage_parameters() const {
     }
   }
   return parameters;
+}
+
+Bytes StageBuilder::shared_buffers() const {
+  Bytes most;
+  for (const Seat& seat : seats())
+    for (int place = range(seat).first; place < range(seat).last; ++place)
+      most = std::max(most, layer(place).shared_buffers);
+  return most;
 }
 
 void StageBuilder::wait_for_sends() {
@@ -298,6 +307,8 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   const StageParameters parameters = stage_parameters();
   stage.parameters = parameters.dense + parameters.experts;
   data_.hold_states(parameters, versions_);
+  builder_.resident(MemoryKind::communication_buffers, shared_buffers(),
+                    "buffers of tensor parallelism");
 
   const std::vector<bool> completes = completing(order);
 
@@ -356,6 +367,7 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .recompute = recipe.recompute,
           .fused_attention = recipe.fused_attention,
           .tensor_overlap = plan.tensor_overlap,
+          .tensor_chunks = plan.tensor_chunks,
           .compute = recipe.compute,
           .fusion = recipe.fusion};
 }

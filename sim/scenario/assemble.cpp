@@ -114,6 +114,7 @@ ParallelPlan assemble_plan(const ParallelismSection& section) {
   plan.sequence_parallel = section.sequence_parallel;
   plan.context_method = section.context_parallel.method;
   plan.tensor_overlap = section.tensor_parallel.overlap;
+  plan.tensor_chunks = section.tensor_parallel.chunks.value_or(0);
   plan.schedule = section.pipeline.schedule;
   plan.custom = section.pipeline.custom;
   const ScheduleEntry* schedule = find_schedule(plan.schedule);

@@ -16,8 +16,10 @@ using json::optional;
 using json::positive;
 using json::required;
 
-constexpr std::array<Choice<TensorOverlap>, 2> kTensorOverlaps = {
-    {{"none", TensorOverlap::none}, {"weight_gradient", TensorOverlap::weight_gradient}}};
+constexpr std::array<Choice<TensorOverlap>, 3> kTensorOverlaps = {
+    {{"none", TensorOverlap::none},
+     {"weight_gradient", TensorOverlap::weight_gradient},
+     {"chunked", TensorOverlap::chunked}}};
 constexpr std::array<Choice<Placement>, 3> kPlacements = {
     {{"looped", Placement::looped},
      {"v", Placement::v_shaped},
@@ -70,9 +72,12 @@ void visit_fields(json::Fields& f, PipelineSection& s) {
 }
 
 void visit_fields(json::Fields& f, TensorParallelSection& s) {
-  f.not_yet({"ring", "pipelined"});
   f.choice("overlap", s.overlap, kTensorOverlaps, optional,
-           "When a collective of the backward pass is waited for.");
+           "What collectives hide behind: none; weight_gradient (backward, the GEMM that does not "
+           "need them); chunked (also their own GEMM, in pieces).");
+  f.field("chunks", s.chunks, between(1, 1024),
+          "chunked: pieces of each GEMM and of its collective. Default, as Transformer Engine: "
+          "gathers in a ring of tp pieces, scatters in 4.");
 }
 
 void visit_fields(json::Fields& f, ContextParallelSection& s) {

@@ -117,6 +117,7 @@ struct PipelineSection {
 
 struct TensorParallelSection {
   TensorOverlap overlap = TensorOverlap::weight_gradient;
+  std::optional<int> chunks;
 };
 
 struct ContextParallelSection {
