@@ -82,6 +82,12 @@ class DataParallelWriter {
 
   const LayerWork& layer(int place) const;
   std::int64_t parameters_of(int place) const;
+  bool experts_travel(const Unit& unit) const;
+  Bytes gathered_bytes(const Unit& unit) const;
+  Bytes copied_bytes(const Unit& unit) const;
+  Bytes kept_gradients(std::int64_t parameters, const DataParallelStrategy& strategy);
+  void scatter(std::int64_t parameters, const DataParallelStrategy& strategy, CollectivePort port,
+               CollectivePort across, const std::string& name);
   bool is_root(int place) const;
   bool is_kept(int place) const;
   bool reduces_in_backward() const;

@@ -93,7 +93,14 @@ Groups groups_on(const StepPlan& plan, const RankGrids& ranks, CollectivePort po
       if (plan.shard_ranks == 0) return {};
       return parts(replicas(ranks.dense), static_cast<std::size_t>(plan.shard_ranks), false);
     case CollectivePort::norm: return norm_groups(plan, ranks.dense);
+    case CollectivePort::expert_replica:
+      if (plan.shard_ranks == 0) return {};
+      return parts(groups_along(ranks.experts, Axis::data),
+                   static_cast<std::size_t>(plan.expert_shard_ranks), false);
     case CollectivePort::expert_data:
+      if (plan.shard_ranks > 0)
+        return parts(groups_along(ranks.experts, Axis::data),
+                     static_cast<std::size_t>(plan.expert_shard_ranks), true);
       return over_copies(plan, ranks.experts, groups_along(ranks.experts, Axis::data));
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
@@ -111,7 +118,8 @@ StreamKind stream_of(CollectivePort port) {
     case CollectivePort::data:
     case CollectivePort::expert_data:
     case CollectivePort::norm: return StreamKind::data;
-    case CollectivePort::replica: return StreamKind::replica;
+    case CollectivePort::replica:
+    case CollectivePort::expert_replica: return StreamKind::replica;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return StreamKind::tensor;
@@ -126,6 +134,7 @@ OpGroup group_of(CollectivePort port) {
     case CollectivePort::data:
     case CollectivePort::expert_data:
     case CollectivePort::replica:
+    case CollectivePort::expert_replica:
     case CollectivePort::norm: return OpGroup::data;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));

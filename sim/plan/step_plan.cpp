@@ -413,7 +413,10 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const 
                                                  : build_stages(*schedule, all_rounds, inputs);
   PipelineMessages messages(all_rounds, orders);
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
-  if (strategy.replicas > 1) step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
+  if (strategy.replicas > 1) {
+    step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
+    step.expert_shard_ranks = plan.expert_replicas() / strategy.replicas;
+  }
   step.norm_over_all = strategy.optimizer_shards > 1 || plan.expert > 1;
   for (int stage = 0; stage < step.shape.stages; ++stage) {
     StageBuilder builder(step, work, recipe, plan, messages, stage, schedule);

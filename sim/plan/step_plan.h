@@ -55,12 +55,13 @@ enum class CollectivePort : std::uint8_t {
   context,
   expert,
   expert_tensor,
-  data,         // the replicas, or the part of them that shares one copy of what they shard
-  expert_data,  // gradients of routed experts
-  replica,      // ranks that hold the same shard, one of each such part
-  norm,         // ranks whose gradients (or shards of them) together are the network's
+  data,            // the replicas, or the part of them that shares one copy of what they shard
+  expert_data,     // gradients of routed experts
+  replica,         // ranks that hold the same shard, one of each such part
+  expert_replica,  // the same of routed experts
+  norm,            // ranks whose gradients (or shards of them) together are the network's
 };
-inline constexpr std::size_t kCollectivePorts = 8;
+inline constexpr std::size_t kCollectivePorts = 9;
 
 // Categories of the memory ledger, by MemoryEffect::category.
 enum class MemoryKind : std::uint8_t {
@@ -119,6 +120,7 @@ struct StepPlan {
   std::array<std::vector<CollectiveSpec>, kCollectivePorts> collectives;
   std::vector<Bytes> messages;  // ... of sends and receives
   int shard_ranks = 0;          // neighbours on the data axis that share one copy; 0: all of them
+  int expert_shard_ranks = 0;   // the same of the replicas of routed experts
   bool norm_over_all = false;   // no rank holds all gradients of its place in the network
   Flops model_flops;            // of one step over all ranks, without recomputation
   Flops executed_flops;         // with it

@@ -119,7 +119,8 @@ void visit_fields(json::Fields& f, DataParallelSection& s) {
   f.field("limit_all_gathers", s.limit_all_gathers, anything,
           "zero3, fsdp, hsdp: false lets gathers run ahead of the computation without a limit.");
   f.field("reshard_after_forward", s.reshard_after_forward, anything,
-          "fsdp, hsdp: false keeps layers gathered from forward to backward.");
+          "fsdp, hsdp: false keeps layers gathered from forward to backward. Default: true without "
+          "a pipeline.");
   maybe_choice(f, "reduce_dtype", s.reduce_dtype, kGradientDtypes, Dtype::fp32,
                "fsdp, hsdp: type in which gradients are reduced. Default: precision/gradients.");
   f.field("overlap_param_gather", s.overlap_param_gather, anything,

@@ -8,6 +8,7 @@
 #include "sim/base/check.h"
 #include "sim/plan/custom_schedule.h"
 #include "sim/plan/data_parallel.h"
+#include "sim/plan/placement.h"
 #include "sim/plan/step_plan.h"
 #include "sim/scenario/assemble.h"
 
@@ -65,15 +66,19 @@ void check_shard_size(const ParallelDegrees& degrees, const DataParallelSection&
                    "use kind fsdp, or a smaller shard_size");
 }
 
-// Routed experts have replicas of their own, which some strategies do not divide among.
+// Routed experts have replicas of their own, as many in each group that shares one copy.
 void check_experts(const Scenario& scenario, Findings& findings) {
   const auto* transformer = std::get_if<Transformer>(&scenario.network);
   if (transformer == nullptr || transformer->moe.experts == 0) return;
   const DataParallelStrategy strategy = strategy_of(scenario.plan, scenario.recipe);
-  if (strategy.gradient_shards == 1 && strategy.parameter_shards == 1) return;
-  findings.error(fmt::format("{}/kind", kSection),
-                 fmt::format("{} does not divide routed experts", scenario.plan.data_parallel.kind),
-                 "allreduce, zero1 and distributed_optimizer work with them");
+  const int replicas = scenario.plan.expert_replicas();
+  if (replicas % strategy.replicas == 0) return;
+  findings.error(
+      fmt::format("{}/shard_size", kSection),
+      fmt::format("each routed expert is on {} ranks of a stage, which are not divisible "
+                  "among {} groups that hold a copy of all",
+                  replicas, strategy.replicas),
+      "raise shard_size, or lower ep");
 }
 
 // Requires: a scenario without errors so far, so that its schedule can be built.
@@ -98,7 +103,7 @@ void check_schedule(const Scenario& scenario, Findings& findings) {
     findings.error(fmt::format("{}/kind", kSection),
                    fmt::format("{} does not work with the schedule {}: {}", plan.data_parallel.kind,
                                plan.schedule, *why),
-                   "allreduce does");
+                   "allreduce and zero1 do");
 }
 
 }  // namespace
@@ -110,10 +115,6 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
   const ParallelDegrees& degrees = scenario.plan.degrees;
   check_options(*strategy, section, findings);
   if (strategy->name == "hsdp") check_shard_size(degrees, section, findings);
-  if (!strategy->pipeline && degrees.pipeline > 1)
-    findings.error(fmt::format("{}/kind", kSection),
-                   fmt::format("{} has no pipeline, pp is {}", strategy->name, degrees.pipeline),
-                   "DeepSpeed refuses it as well; fsdp, zero1 and zero2 work with one");
   if (findings.has_errors()) return;
   check_experts(scenario, findings);
   check_schedule(scenario, findings);
@@ -122,7 +123,14 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
                      fmt::format("the step carries 1/{} of a meeting of the replicas: it is an "
                                  "average over the steps between two",
                                  scenario.plan.data_parallel.steps_between));
-  if (strategy->name != "allreduce" && degrees.replicas() == 1)
+  if (degrees.pipeline > 1 && (strategy->name == "zero2" || strategy->name == "zero3"))
+    findings.warning(fmt::format("{}/kind", kSection),
+                     fmt::format("DeepSpeed refuses {} with a pipeline, as it moves the whole "
+                                 "network in every micro-batch; this is what it would take",
+                                 strategy->name),
+                     "PyTorch combines fsdp with pipelines");
+  if (strategy->name != "allreduce" &&
+      degrees.replicas() * directions(pipeline_shape(scenario.recipe, scenario.plan)) == 1)
     findings.warning(fmt::format("{}/kind", kSection),
                      fmt::format("dp is 1, so {} has nothing to divide", strategy->name));
 }
