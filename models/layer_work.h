@@ -95,6 +95,16 @@ struct GroupWait {
 
 using WorkItem = std::variant<NamedKernel, GroupCollective, GroupWait>;
 
+// Weights of a matrix product as one rank stores them: outputs x inputs. A convolution's inputs are
+// those of one output.
+struct WeightMatrix {
+  std::int64_t rows = 1, columns = 1;
+  std::int64_t count = 1;  // equal ones
+  bool routed = false;     // of routed experts
+  std::int64_t elements() const { return rows * columns * count; }
+  friend bool operator==(const WeightMatrix&, const WeightMatrix&) = default;
+};
+
 struct LayerWork {
   std::string name;  // "embedding", "transformer layer", "logits and loss", "conv2_1"
   std::vector<WorkItem> forward;
@@ -106,9 +116,12 @@ struct LayerWork {
   std::int64_t parameters = 0;  // held by one tensor-parallel rank; without routed experts
   // Of the routed experts that one rank holds. Their gradients are summed over fewer ranks.
   std::int64_t expert_parameters = 0;
-  // Of those, the copy of the embedding that tied output weights are. Where embedding and logits
-  // are on the same stage the copy does not exist; elsewhere its gradient is all-reduced with the
-  // embedding's.
+  // Of both, those that are matrices, in the order of the forward pass; the others are biases and
+  // scales.
+  std::vector<WeightMatrix> matrices;
+  // Of `parameters`, the copy of the embedding that tied output weights are. Where embedding and
+  // logits are on the same stage the copy does not exist; elsewhere its gradient is all-reduced
+  // with the embedding's.
   std::int64_t tied_parameters = 0;
 
   // Kept on one rank from forward to backward, recomputation taken into account.

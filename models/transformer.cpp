@@ -70,6 +70,7 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
   LayerWork work;
   work.name = "embedding";
   work.parameters = embedding_parameters(network, execution.tensor, execution.sequence_length);
+  work.matrices = embedding_matrices(s, work.parameters);
   work.activations = s.dropout ? mask : Bytes(0);
   work.output = states;
   if (s.fusion != Fusion::by_hand) {
@@ -156,6 +157,7 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   work.backward = backward.take();
   const std::int64_t matrix = output_matrix_parameters(network, execution.tensor);
   work.parameters = matrix + norm_parameters(network);
+  work.matrices = logits_matrices(s);
   work.tied_parameters = network.tied_embeddings ? matrix : 0;
   work.activations =
       2 * s.shard_tokens * s.hidden * s.element() + (by_hand ? logits : pytorch_logits_kept(s));

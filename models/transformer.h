@@ -124,6 +124,12 @@ struct LayerActivations {
 
 LayerActivations layer_activations(const TransformerSlice& slice, bool mixture = false);
 
+// The weights among a layer's parameters, of the two ends' too.
+std::vector<WeightMatrix> layer_matrices(const TransformerSlice& slice, bool mixture);
+std::vector<WeightMatrix> embedding_matrices(const TransformerSlice& slice,
+                                             std::int64_t parameters);
+std::vector<WeightMatrix> logits_matrices(const TransformerSlice& slice);
+
 // Trainable parameters on one of `tensor` ranks, without those of routed experts.
 std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture = false);
 std::int64_t embedding_parameters(const Transformer& network, int tensor,

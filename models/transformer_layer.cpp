@@ -236,6 +236,7 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   if (mixture) {
     work.expert_parameters = routed_parameters(network, execution.expert, execution.expert_tensor);
   }
+  work.matrices = layer_matrices(s, mixture);
   work.output = s.hidden_states();
   work.shared_buffers = chunked_buffers(s);
   work.forward_model_flops = Flops(linear_flops(s, network, execution.tensor, mixture) + attention);

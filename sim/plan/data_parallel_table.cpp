@@ -10,7 +10,7 @@ namespace trainyard {
 namespace {
 
 using Names = std::string_view;
-constexpr std::array<Names, 1> kReplicated = {"reduce_every_microbatch"};
+constexpr std::array<Names, 2> kReplicated = {"reduce_every_microbatch", "compression"};
 constexpr std::array<Names, 3> kZero1 = {"reduce_every_microbatch", "all_reduce_gradients",
                                          "overlap_param_gather"};
 constexpr std::array<Names, 2> kZero2 = {"reduce_every_microbatch", "overlap_param_gather"};

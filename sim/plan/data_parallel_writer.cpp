@@ -30,6 +30,13 @@ bool has_experts(const NetworkWork& work) {
                      [](const LayerWork& kind) { return kind.expert_parameters > 0; });
 }
 
+TensorBuckets tensor_buckets(const ParallelPlan& plan, const TrainingRecipe& recipe) {
+  const auto elements = [&](Bytes size) {
+    return std::max<std::int64_t>(1, size.count() / size_of(recipe.gradients).count());
+  };
+  return {elements(plan.first_bucket_size), elements(plan.bucket_size)};
+}
+
 StateBytes operator+(const StateBytes& a, const StateBytes& b) {
   return {a.parameters + b.parameters, a.gradients + b.gradients,
           a.optimizer_state + b.optimizer_state};
@@ -52,8 +59,11 @@ DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& 
       updates_once_(updates_once),
       // Between the forward and the backward pass of a micro-batch a stage runs others.
       whole_step_(step.shape.stages > 1),
+      compresses_(plan.data_parallel.compression.used()),
       buckets_(plan.first_bucket_size, plan.bucket_size),
-      expert_buckets_(plan.first_bucket_size, plan.bucket_size) {}
+      expert_buckets_(plan.first_bucket_size, plan.bucket_size),
+      tensors_(tensor_buckets(plan, recipe)),
+      expert_tensors_(tensors_) {}
 
 bool DataParallelWriter::gradients_come_and_go() const {
   return recipe_.fusion != Fusion::by_hand && step_.shape.microbatches == 1 && updates_once_ &&
@@ -78,6 +88,7 @@ void DataParallelWriter::hold_states(const StageParameters& parameters, int vers
   builder_.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
   builder_.resident(MemoryKind::parameters, (versions - 1) * states.parameters,
                     "older versions of the parameters");
+  builder_.resident(MemoryKind::gradients, compression_state_of(parameters), "unsent gradients");
   if (strategy_.outer_period > 0)
     builder_.resident(MemoryKind::optimizer_state,
                       2 * (parameters.dense + parameters.experts) * size_of(Dtype::fp32),
@@ -90,7 +101,8 @@ void DataParallelWriter::hold_states(const StageParameters& parameters, int vers
 bool DataParallelWriter::reduces_in_backward() const {
   return (exchanges_ || exchanges_experts_) && directions(step_.shape) == 1 &&
          strategy_.outer_period == 0 &&
-         (plan_.overlap_backward || strategy_.each_microbatch || strategy_.layer_units);
+         (plan_.overlap_backward || strategy_.each_microbatch || strategy_.layer_units ||
+          compresses_);
 }
 
 PassRole DataParallelWriter::role(const std::vector<Slot>& order, std::size_t at, bool completes) {
@@ -173,6 +185,7 @@ void DataParallelWriter::end() {
 }
 
 void DataParallelWriter::reduce_place(int place) {
+  if (compresses_) return compress_place(place);
   const Bytes each = size_of(recipe_.gradients);
   if (exchanges_) reduce(buckets_.add(parameters_of(place) * each), CollectivePort::data);
   if (exchanges_experts_)
@@ -180,6 +193,11 @@ void DataParallelWriter::reduce_place(int place) {
 }
 
 void DataParallelWriter::reduce_rest() {
+  if (compresses_) {
+    if (exchanges_) exchange(tensors_.flush(), CollectivePort::data);
+    if (exchanges_experts_) exchange(expert_tensors_.flush(), CollectivePort::expert_data);
+    return;
+  }
   if (exchanges_) reduce(buckets_.flush(), CollectivePort::data);
   if (exchanges_experts_) reduce(expert_buckets_.flush(), CollectivePort::expert_data);
 }

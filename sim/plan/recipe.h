@@ -12,6 +12,7 @@
 #include "models/layer_work.h"
 #include "sim/base/units.h"
 #include "sim/plan/custom_schedule.h"
+#include "sim/plan/gradient_compression.h"
 
 namespace trainyard {
 
@@ -69,6 +70,7 @@ struct DataParallelOptions {
   std::optional<Dtype> reduce_dtype;  // empty: TrainingRecipe::gradients
   std::optional<bool> reduce_every_microbatch;  // empty: as the strategy does
   std::optional<bool> overlap_param_gather;     // ...
+  GradientCompression compression;              // allreduce
 };
 inline constexpr int kMostPrefetchLayers = 2;
 

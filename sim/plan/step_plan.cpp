@@ -120,6 +120,8 @@ StageParameters StageBuilder::stage_parameters() const {
     for (int place = range(seat).first; place < range(seat).last; ++place) {
       parameters.dense += parameters_at(place);
       parameters.experts += layer(place).expert_parameters;
+      parameters.matrices.insert(parameters.matrices.end(), layer(place).matrices.begin(),
+                                 layer(place).matrices.end());
     }
   }
   return parameters;

@@ -102,6 +102,12 @@ DataParallelOptions assemble_data_parallel(const DataParallelSection& section, b
   options.steps_between = section.steps_between.value_or(options.steps_between);
   options.reduce_dtype = section.reduce_dtype;
   options.reduce_every_microbatch = section.reduce_every_microbatch;
+  const auto kind = std::find(kCompressionNames.begin(), kCompressionNames.end(),
+                              std::string_view(section.compression.kind));
+  options.compression = {
+      .kind = static_cast<CompressionKind>(kind - kCompressionNames.begin()),
+      .rank = section.compression.rank.value_or(GradientCompression{}.rank),
+      .density = section.compression.density.value_or(GradientCompression{}.density)};
   return options;
 }
 

@@ -98,6 +98,15 @@ void visit_fields(json::Fields& f, ExpertParallelSection& s) {
           "simulation.seed.");
 }
 
+void visit_fields(json::Fields& f, CompressionSection& s) {
+  f.name("kind", s.kind, kCompressionNames, optional,
+         "How gradients are made smaller for the exchange: a cast (fp16, bf16), 8 bits (int8, "
+         "fp8), their signs (one_bit), the largest (top_k), factors of low rank (power_sgd).");
+  f.field("rank", s.rank, between(1, 1024), "power_sgd: rank of the factors. Default: 1.");
+  f.field("density", s.density, json::Bounds{0, 1, true},
+          "top_k: part of the gradients that is sent. Default: 0.001.");
+}
+
 void visit_fields(json::Fields& f, DataParallelSection& s) {
   std::vector<std::string_view> names;
   for (const StrategyEntry& entry : data_parallel_strategies())
@@ -131,6 +140,8 @@ void visit_fields(json::Fields& f, DataParallelSection& s) {
   f.field("steps_between", s.steps_between, between(1, 1e6),
           "local_sgd: steps from one meeting of the replicas to the next; a simulated step carries "
           "that part of it. Default: 100.");
+  f.section("compression", s.compression, optional,
+            "allreduce: gradients are compressed, bucket by bucket.");
   f.unsupported("parameter_server", "a parameter server; kind allreduce is available");
 }
 

@@ -30,7 +30,7 @@ std::string kinds_that_accept(std::string_view option) {
 // An option that this kind would silently ignore; a value that asks for nothing is none.
 void check_options(const StrategyEntry& strategy, const DataParallelSection& section,
                    Findings& findings) {
-  const std::array<std::pair<std::string_view, bool>, 9> given = {
+  const std::array<std::pair<std::string_view, bool>, 10> given = {
       {{"reduce_every_microbatch", section.reduce_every_microbatch.has_value()},
        {"shard_size", section.shard_size.has_value()},
        {"steps_between", section.steps_between.has_value()},
@@ -39,6 +39,7 @@ void check_options(const StrategyEntry& strategy, const DataParallelSection& sec
        {"reshard_after_forward", section.reshard_after_forward.has_value()},
        {"reduce_dtype", section.reduce_dtype.has_value()},
        {"overlap_param_gather", section.overlap_param_gather.value_or(false)},
+       {"compression", section.compression.kind != "none"},
        {"all_reduce_gradients", section.all_reduce_gradients.value_or(false)}}};
   for (const auto& [option, is_given] : given) {
     const bool accepted = std::find(strategy.accepts.begin(), strategy.accepts.end(), option) !=
@@ -48,6 +49,23 @@ void check_options(const StrategyEntry& strategy, const DataParallelSection& sec
                      fmt::format("means nothing to {}", strategy.name),
                      "it is for " + kinds_that_accept(option));
   }
+}
+
+void check_compression(const Scenario& scenario, const CompressionSection& section,
+                       Findings& findings) {
+  const std::string pointer = fmt::format("{}/compression", kSection);
+  const CompressionKind kind = scenario.plan.data_parallel.compression.kind;
+  if (section.rank && kind != CompressionKind::power_sgd)
+    findings.error(pointer + "/rank", "only power_sgd makes factors of a rank", "remove it");
+  if (section.density && kind != CompressionKind::top_k)
+    findings.error(pointer + "/density", "only top_k sends a part of the gradients", "remove it");
+  const Dtype gradients = scenario.recipe.gradients;
+  if ((kind == CompressionKind::fp16 || kind == CompressionKind::bf16) &&
+      size_of(gradients) <= size_of(Dtype::fp16))
+    findings.error(
+        pointer + "/kind",
+        fmt::format("gradients are {} already, no larger than {}", name(gradients), section.kind),
+        "set precision/gradients to fp32, or remove it");
 }
 
 void check_shard_size(const ParallelDegrees& degrees, const DataParallelSection& section,
@@ -114,6 +132,7 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
   TRAINYARD_CHECK(strategy != nullptr, "the reader knows the names: {}", section.kind);
   const ParallelDegrees& degrees = scenario.plan.degrees;
   check_options(*strategy, section, findings);
+  check_compression(scenario, section.compression, findings);
   if (strategy->name == "hsdp") check_shard_size(degrees, section, findings);
   if (findings.has_errors()) return;
   check_experts(scenario, findings);
@@ -129,10 +148,11 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
                                  "network in every micro-batch; this is what it would take",
                                  strategy->name),
                      "PyTorch combines fsdp with pipelines");
-  if (strategy->name != "allreduce" &&
+  if ((strategy->name != "allreduce" || section.compression.kind != "none") &&
       degrees.replicas() * directions(pipeline_shape(scenario.recipe, scenario.plan)) == 1)
     findings.warning(fmt::format("{}/kind", kSection),
-                     fmt::format("dp is 1, so {} has nothing to divide", strategy->name));
+                     fmt::format("dp is 1, so {} has nothing to {}", strategy->name,
+                                 strategy->name == "allreduce" ? "exchange" : "divide"));
 }
 
 }  // namespace trainyard

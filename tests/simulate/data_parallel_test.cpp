@@ -240,6 +240,46 @@ TEST_CASE("sharded pipelines of experts give back what they take") {
   }
 }
 
+// A cast reads 4 and writes 2 bytes, and back; what follows a message is nobody's wait but the
+// last.
+TEST_CASE(
+    "compressing takes time of the backward pass, and the last bucket's way back is exposed") {
+  constexpr std::int64_t cast = 6 * kParameters, message = 2 * kParameters;
+  const toy::Times times{10, message + 1, 0};
+  Setup setup("allreduce");
+  setup.recipe.gradients = Dtype::fp32;
+  setup.plan.bucket_size = setup.plan.first_bucket_size = Bytes(4 * kParameters);
+  setup.plan.data_parallel.compression.kind = CompressionKind::bf16;
+  const std::int64_t optimizer = kLayers * kParameters * 30;  // Adam with fp32 gradients
+  CHECK(nanoseconds(*simulate(setup, times)) ==
+        kLayers * (times.forward + times.backward + cast) + message + cast + optimizer);
+  // Where the network is what takes long, each message waits for the one before and its cast.
+  setup.plan.data_parallel.compression.kind = CompressionKind::bf16;
+  CHECK(nanoseconds(*simulate(setup, {10, 1, 0})) ==
+        kLayers * times.forward + 1 + cast + kLayers * (message + cast) + optimizer);
+}
+
+TEST_CASE("compressed gradients give back what they take, in every order of passes") {
+  for (const char* schedule : {"1f1b", "zb_h1", "dualpipe"}) {
+    for (std::size_t kind = 1; kind < kCompressionNames.size(); ++kind) {
+      for (const bool overlap : {true, false}) {
+        CAPTURE(schedule);
+        CAPTURE(kCompressionNames[kind]);
+        CAPTURE(overlap);
+        Job own = job("allreduce", 1, 4, 2, 8);
+        own.recipe.gradients = Dtype::fp32;
+        own.plan.schedule = schedule;
+        own.plan.overlap_backward = overlap;
+        own.plan.data_parallel.compression.kind = static_cast<CompressionKind>(kind);
+        const auto step = simulate_step(own);
+        for (const MemoryPeak& peak : step->trace().peaks)
+          CHECK(peak.at_end == peak.resident);
+        CHECK(summarize(own, *step).step_time.has_value());
+      }
+    }
+  }
+}
+
 // P59: whoever waits for whom is fixed, so a slower rank shifts the peak and does not change it.
 TEST_CASE("the peak of a pipeline with a sharded optimizer does not depend on speed") {
   Job own = job("distributed_optimizer", 1, 2, 4, 8);
