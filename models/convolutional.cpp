@@ -223,6 +223,10 @@ LayerWork unit_work(const Graph& graph, int first, int last, bool recompute) {
   for (int i = first; i < last; ++i) {
     graph.forward(forward, i);
     work.parameters += graph.parameters(i);
+    const LayerNode& n = graph.node(i);
+    if (n.kind == LayerNode::Kind::convolution || n.kind == LayerNode::Kind::linear)
+      work.matrices.push_back(
+          {n.out_channels, graph.parameters(i) / n.out_channels - (n.bias ? 1 : 0)});
     work.forward_model_flops = work.forward_model_flops + graph.model_flops(i);
   }
   for (int i = last - 1; i >= first; --i)

@@ -131,6 +131,13 @@ LayerWork Ends::embedding() const {
   work.parameters =
       embedding_parameters(network_.stack, execution_.tensor, execution_.sequence_length) +
       network_.token_types * s_.hidden + (s_.post_norm ? norm_parameters(network_.stack) : 0);
+  const std::int64_t tables = s_.vocabulary + network_.token_types;
+  work.matrices = {{s_.vocabulary, s_.hidden}};
+  if (network_.token_types > 0) work.matrices.push_back({network_.token_types, s_.hidden});
+  if (learned()) {
+    const std::int64_t norms = s_.post_norm ? norm_parameters(network_.stack) : 0;
+    work.matrices.push_back({(work.parameters - norms) / s_.hidden - tables, s_.hidden});
+  }
   work.kept.add(Module::embedding, mask() + (s_.post_norm ? states() : Bytes(0)));
   if (!by_hand() && network_.masked_lm && network_.stack.tied_embeddings) work.transient = table();
   work.output = s_.hidden_states();
@@ -237,6 +244,11 @@ LayerWork Ends::head() const {
   work.forward = forward.take();
   work.backward = backward.take();
   work.parameters = head_parameters();
+  if (network_.masked_lm) work.matrices = {{s_.hidden, s_.hidden}, {s_.vocabulary, s_.hidden}};
+  if (network_.next_sentence) {
+    work.matrices.push_back({s_.hidden, s_.hidden});
+    work.matrices.push_back({2, s_.hidden});
+  }
   if (!s_.post_norm) work.kept.add(Module::layer_input, states());
   const double hidden = static_cast<double>(s_.hidden);
   double products = 0;

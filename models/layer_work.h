@@ -23,7 +23,10 @@ namespace trainyard {
 //                    reduce-scatter) of the input gradient runs under the weight-gradient GEMM, the
 //                    extra all-gather of sequence parallelism under the input-gradient GEMM.
 //                    Source: Korthikanti et al. 2022, section 4.2.2; Megatron-LM tensor_parallel.
-enum class TensorOverlap : std::uint8_t { none, weight_gradient };
+//   chunked:         the same, and matrix multiplications whose input is gathered or whose output
+//                    is scattered are cut in pieces that hide the pieces of their collective, as
+//                    Transformer Engine does (models/chunked_product.cpp).
+enum class TensorOverlap : std::uint8_t { none, weight_gradient, chunked };
 
 // How attention sees tokens that other ranks of the context-parallel group hold.
 //   ring:       keys and values travel round the group, one step of attention hides one hop. Tokens
@@ -65,10 +68,18 @@ struct Execution {
   RecomputeLayers recompute_layers;
   bool fused_attention = false;
   TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
+  int tensor_chunks = 0;  // of TensorOverlap::chunked: pieces; 0: as Transformer Engine
   Dtype compute = Dtype::bf16;
   Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
   std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
 };
+
+// Pieces in which a rank's own tokens are exchanged with TensorOverlap::chunked. As Transformer
+// Engine does, gathers go round in a ring and are not cut further, scatters are cut in four.
+inline constexpr int kDefaultTensorChunks = 4;
+inline int pieces_of_rows(const Execution& execution) {
+  return execution.tensor_chunks > 0 ? execution.tensor_chunks : kDefaultTensorChunks;
+}
 
 struct NamedKernel {
   std::string name;  // "qkv", "attention scores", "fc1 weight gradient"
@@ -103,6 +114,16 @@ struct Resident {
   Bytes weights, optimizer_state, buffers;
 };
 
+// Weights of a matrix product as one rank stores them: outputs x inputs. A convolution's inputs are
+// those of one output.
+struct WeightMatrix {
+  std::int64_t rows = 1, columns = 1;
+  std::int64_t count = 1;  // equal ones
+  bool routed = false;     // of routed experts
+  std::int64_t elements() const { return rows * columns * count; }
+  friend bool operator==(const WeightMatrix&, const WeightMatrix&) = default;
+};
+
 struct LayerWork {
   std::string name;  // "embedding", "transformer layer", "logits and loss", "conv2_1"
   std::vector<WorkItem> forward;
@@ -113,9 +134,12 @@ struct LayerWork {
   std::int64_t parameters = 0;  // held by one tensor-parallel rank; without routed experts
   // Of the routed experts that one rank holds. Their gradients are summed over fewer ranks.
   std::int64_t expert_parameters = 0;
-  // Of those, the copy of the embedding that tied output weights are. Where embedding and logits
-  // are on the same stage the copy does not exist; elsewhere its gradient is all-reduced with the
-  // embedding's.
+  // Of both, those that are matrices, in the order of the forward pass; the others are biases and
+  // scales.
+  std::vector<WeightMatrix> matrices;
+  // Of `parameters`, the copy of the embedding that tied output weights are. Where embedding and
+  // logits are on the same stage the copy does not exist; elsewhere its gradient is all-reduced
+  // with the embedding's.
   std::int64_t tied_parameters = 0;
 
   Resident resident;  // not among the parameters above
@@ -132,6 +156,8 @@ struct LayerWork {
   Bytes transient;
   Bytes activations() const { return kept.total(); }
   Bytes workspace() const { return restored + transient; }
+  // Registered for communication by the layers of this kind together, as long as training lasts.
+  Bytes shared_buffers;
   // The tensor handed to the next layer, whole (before any split over the group); 0 for the last.
   Bytes output;
 

@@ -160,6 +160,18 @@ void check_recompute(Problems& problems, const Transformer& n, const Execution& 
   }
 }
 
+// Each piece has as many tokens from every rank of the group.
+void check_pieces(Problems& problems, const Execution& e) {
+  if (e.tensor_overlap != TensorOverlap::chunked || !e.sequence_parallel) return;
+  const std::int64_t pieces = pieces_of_rows(e);
+  const std::int64_t tokens = e.micro_batch * e.sequence_length / e.context / e.tensor;
+  if (tokens % pieces == 0) return;
+  problems.push_back({"tensor_chunks",
+                      fmt::format("the {} tokens of a tensor-parallel rank are not divisible into "
+                                  "{} chunks",
+                                  tokens, pieces)});
+}
+
 void check(Problems& problems, const Transformer& n, const Execution& e) {
   must_be_positive(problems, "", "layers", n.layers);
   must_be_positive(problems, "", "hidden size", n.hidden);
@@ -190,6 +202,7 @@ void check(Problems& problems, const Transformer& n, const Execution& e) {
              e.context > 1 ? fmt::format("context-parallel ({}) times the ", e.context) : "",
              e.tensor)});
   }
+  check_pieces(problems, e);
   check_context(problems, n, e);
   check_experts(problems, n, e);
   if (e.fusion != Fusion::by_hand && (n.moe.experts > 0 || n.latent.used())) {
@@ -236,8 +249,8 @@ void check(Problems& problems, const EncoderDecoder& n, const Execution& e) {
   Problems of_decoder;
   check(of_decoder, decoder_stack(n), decoder_execution(e));
   for (ExecutionProblem& problem : of_decoder) {
-    if (problem.member != "sequence_length") continue;
-    problem.member = "decoder_sequence_length";
+    if (problem.member != "sequence_length" && problem.member != "tensor_chunks") continue;
+    if (problem.member == "sequence_length") problem.member = "decoder_sequence_length";
     problems.push_back(std::move(problem));
   }
   if (n.stack.positional == Positional::learned) {

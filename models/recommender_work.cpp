@@ -292,6 +292,7 @@ LayerWork mlp_layer(const Sizes& s, const std::string& name, std::int64_t in, st
   work.forward = forward.take();
   work.backward = backward.take();
   work.parameters = in * out + out;
+  work.matrices = {{out, in}};
   work.kept.add(Module::feed_forward,
                 Bytes(result + (first ? b * in * s.element : 0) + (last ? loss : 0)));
   work.output = Bytes(result);
@@ -357,6 +358,7 @@ LayerWork cross_layer(const Recommender& n, const Sizes& s, const std::string& n
   work.forward = forward.take();
   work.backward = backward.take();
   work.parameters = 2 * width * r + width;
+  work.matrices = {{r, width}, {width, r}};
   work.kept.add(Module::feed_forward, Bytes(2 * wide + narrow));  // W V x + b and x'; V x
   work.output = Bytes(wide);
   work.forward_model_flops = flops(down) + flops(up);

@@ -45,8 +45,8 @@ void column_backward(WorkList& list, const TransformerSlice& s, const std::strin
 
 void row_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
                   std::int64_t rows) {
-  gather_tokens(list, s, name + " gradient all-gather");
-  list.kernel(name + " input gradient", Gemm{s.tokens, rows, s.hidden, 1, s.gemm});
+  gathered_product(list, s, name + " gradient all-gather", name + " input gradient",
+                   Gemm{s.tokens, rows, s.hidden, 1, s.gemm});
   list.weight_gradient(name + " weight gradient", Gemm{s.hidden, rows, s.tokens, 1, s.gemm});
 }
 
@@ -79,7 +79,9 @@ void norm_backward(WorkList& list, const TransformerSlice& s, std::string name) 
 }
 
 // Every rank looks all tokens up in its part of the vocabulary; foreign ones give zeros, and the
-// sum over the group is the embedding.
+// sum over the group is the embedding. A rank reads m h / t elements of its own rows, writes m h
+// and overwrites the foreign m h (t-1)/t with zeros: 2 m h together, whatever t is. Source:
+// Megatron-LM's VocabParallelEmbedding.
 LayerWork embedding_layer(const Transformer& network, const Execution& execution) {
   const TransformerSlice s = slice(network, execution);
   const Bytes states = s.hidden_states();
@@ -91,6 +93,7 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
   LayerWork work;
   work.name = "embedding";
   work.parameters = embedding_parameters(network, execution.tensor, execution.sequence_length);
+  work.matrices = embedding_matrices(s, work.parameters);
   if (s.dropout) work.kept.add(Module::embedding, mask);
   work.kept.add(Module::embedding, position_bias_bytes(s));
   work.output = states;
@@ -140,6 +143,9 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
 // Kept: the inputs of the norm and of the output matrix, and the fp32 logits; together
 // 4 s b h / t (1 + V/h) in 16 bits with sequence parallelism or t = 1.
 // Source: Korthikanti et al. 2022, section 4.3.
+// A split vocabulary exchanges three fp32 numbers per token: the largest logit, the logit of the
+// token that follows, the sum of exponentials. Source: Megatron-LM's VocabParallelCrossEntropy
+// (its fused variant, off by default, joins the last two in one message).
 LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   TransformerSlice s = slice(network, execution);
   // fp8 training leaves the output matrix in 16 bits. Source: DeepSeek-AI, DeepSeek-V3, 2024,
@@ -160,7 +166,8 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   }
   if (s.tensor_parallel) {
     const Bytes scalars = s.tokens * size_of(Dtype::fp32);
-    for (const char* name : {"loss maximum all-reduce", "loss sum all-reduce"}) {
+    for (const char* name :
+         {"loss maximum all-reduce", "loss predicted logit all-reduce", "loss sum all-reduce"}) {
       forward.start(name, CollectiveKind::all_reduce, scalars);
       forward.wait();
     }
@@ -181,6 +188,7 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   work.backward = backward.take();
   const std::int64_t matrix = output_matrix_parameters(network, execution.tensor);
   work.parameters = matrix + norm_parameters(network);
+  work.matrices = logits_matrices(s);
   work.tied_parameters = network.tied_embeddings ? matrix : 0;
   const Bytes states = s.shard_tokens * s.hidden * s.element();
   work.kept.add(Module::layer_input, states);

@@ -57,6 +57,10 @@ struct TransformerSlice {
   }
 
   bool tensor_parallel = false, sequence_parallel = false, overlap = false;
+  std::int64_t tensor = 1;          // ranks of the group
+  std::int64_t gather_pieces = 1;   // of a matrix multiplication and the gather of its input
+  bool gathers_in_ring = false;     // these pieces are the ranks' parts, the own one first
+  std::int64_t scatter_pieces = 1;  // ... and the reduction of its output
   bool fused_attention = false;
   FeedForward feed_forward = FeedForward::gelu;
   Positional positional = Positional::learned;
@@ -80,6 +84,17 @@ TransformerSlice slice(const Transformer& network, const Execution& execution);
 // Collectives at the border of a tensor-parallel region, waited at once; nothing when t = 1.
 void gather_tokens(WorkList& list, const TransformerSlice& slice, const std::string& name);
 void reduce_partial_sums(WorkList& list, const TransformerSlice& slice, const std::string& name);
+
+// A matrix multiplication whose rows are all tokens, gathered from the group first, or whose
+// products are partial sums that the group reduces after it; in pieces with TensorOverlap::chunked.
+void gathered_product(WorkList& list, const TransformerSlice& slice, const std::string& gather,
+                      const std::string& name, const Gemm& product);
+void reduced_product(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                     const Gemm& product);
+// Sets the pieces of a slice whose other members are known.
+void cut_products(TransformerSlice& slice, const Execution& execution);
+// Of one rank, for all layers.
+Bytes chunked_buffers(const TransformerSlice& slice);
 
 // Input and weight gradient of a linear layer that is split by columns (qkv, fc1, logits), with the
 // collectives of its input and of its input's gradient.
@@ -145,6 +160,12 @@ LayerScript transformer_script(const Transformer& network, const Execution& exec
                                bool mixture = false);
 // What the backward pass needs of the forward pass, written to the pieces.
 void save_tensors(LayerScript& script, const TransformerSlice& slice);
+
+// The weights among a layer's parameters, of the two ends' too.
+std::vector<WeightMatrix> layer_matrices(const TransformerSlice& slice, bool mixture);
+std::vector<WeightMatrix> embedding_matrices(const TransformerSlice& slice,
+                                             std::int64_t parameters);
+std::vector<WeightMatrix> logits_matrices(const TransformerSlice& slice);
 
 // Trainable parameters on one of `tensor` ranks, without those of routed experts.
 std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture = false);

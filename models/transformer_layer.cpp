@@ -102,8 +102,8 @@ void activation_backward(WorkList& list, const TransformerSlice& s) {
 
 // A feed-forward layer of this slice, from the normalised hidden states.
 void fc1_forward(WorkList& list, const TransformerSlice& s) {
-  gather_tokens(list, s, "fc1 all-gather");
-  list.kernel("fc1", Gemm{s.tokens, s.fc1_width, s.hidden, 1, s.gemm});
+  gathered_product(list, s, "fc1 all-gather", "fc1",
+                   Gemm{s.tokens, s.fc1_width, s.hidden, 1, s.gemm});
 }
 
 void fc1_backward(WorkList& list, const TransformerSlice& s) {
@@ -111,8 +111,7 @@ void fc1_backward(WorkList& list, const TransformerSlice& s) {
 }
 
 void fc2_forward(WorkList& list, const TransformerSlice& s) {
-  list.kernel("fc2", Gemm{s.tokens, s.hidden, s.ffn, 1, s.gemm});
-  reduce_partial_sums(list, s, "fc2");
+  reduced_product(list, s, "fc2", Gemm{s.tokens, s.hidden, s.ffn, 1, s.gemm});
 }
 
 void fc2_backward(WorkList& list, const TransformerSlice& s) {
@@ -120,8 +119,7 @@ void fc2_backward(WorkList& list, const TransformerSlice& s) {
 }
 
 void proj_forward(WorkList& list, const TransformerSlice& s) {
-  list.kernel("proj", Gemm{s.tokens, s.hidden, s.attention_width, 1, s.gemm});
-  reduce_partial_sums(list, s, "proj");
+  reduced_product(list, s, "proj", Gemm{s.tokens, s.hidden, s.attention_width, 1, s.gemm});
 }
 
 void proj_backward(WorkList& list, const TransformerSlice& s) {
@@ -130,8 +128,8 @@ void proj_backward(WorkList& list, const TransformerSlice& s) {
 
 void qkv_forward(WorkList& list, const TransformerSlice& s) {
   if (s.latent.used()) return latent_expansion_forward(list, s);
-  gather_tokens(list, s, "qkv all-gather");
-  list.kernel("qkv", Gemm{s.tokens, s.qkv_width, s.hidden, 1, s.gemm});
+  gathered_product(list, s, "qkv all-gather", "qkv",
+                   Gemm{s.tokens, s.qkv_width, s.hidden, 1, s.gemm});
 }
 
 void qkv_backward(WorkList& list, const TransformerSlice& s) {
@@ -273,7 +271,9 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   if (mixture) {
     work.expert_parameters = routed_parameters(network, execution.expert, execution.expert_tensor);
   }
+  work.matrices = layer_matrices(s, mixture);
   work.output = s.hidden_states();
+  work.shared_buffers = chunked_buffers(s);
   if (s.fusion != Fusion::by_hand) work.transient = pytorch_layer_transient(s);
   return work;
 }

@@ -63,7 +63,9 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.tensor_parallel = t > 1;
   result.sequence_parallel = t > 1 && execution.sequence_parallel;
   result.shard_tokens = result.sequence_parallel ? result.tokens / t : result.tokens;
-  result.overlap = execution.tensor_overlap == TensorOverlap::weight_gradient;
+  result.overlap = execution.tensor_overlap != TensorOverlap::none;
+  result.tensor = t;
+  cut_products(result, execution);
   result.memory_length = execution.memory_length;
   result.memory_tokens = execution.micro_batch * execution.memory_length;
   result.memory_shard_tokens =

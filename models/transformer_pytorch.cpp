@@ -55,7 +55,10 @@ class Script {
   void residual(const std::string& name);
   void residual_gradient(const std::string& name);
   void linear(const std::string& name, std::int64_t columns, std::int64_t rows) {
-    list_.kernel(name, Gemm{s_.tokens, columns, rows, 1, s_.gemm});
+    list_.kernel(name, product(columns, rows));
+  }
+  Gemm product(std::int64_t columns, std::int64_t rows) const {
+    return {s_.tokens, columns, rows, 1, s_.gemm};
   }
   void bias_gradient(const std::string& name, std::int64_t columns) {
     if (s_.biases) pass(name + " bias gradient", MemoryOp::elementwise, of(columns), Bytes(0));
@@ -142,8 +145,8 @@ void Script::residual_gradient(const std::string& name) {
 }
 
 void Script::row_gradient(const std::string& name, std::int64_t rows) {
-  gather_tokens(list_, s_, name + " gradient all-gather");
-  linear(name + " input gradient", rows, s_.hidden);
+  gathered_product(list_, s_, name + " gradient all-gather", name + " input gradient",
+                   product(rows, s_.hidden));
   list_.weight_gradient(name + " weight gradient", Gemm{s_.hidden, rows, s_.tokens, 1, s_.gemm});
   bias_gradient(name, s_.hidden);
 }
@@ -282,8 +285,8 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
     add(
         kind,
         [=](List& list, Script s, const Slice& own) {
-          gather_tokens(list, own, std::string(name) + " all-gather");
-          s.linear(name, width, own.hidden);
+          gathered_product(list, own, std::string(name) + " all-gather", name,
+                           s.product(width, own.hidden));
         },
         [=](List& list, Script s, const Slice& own) {
           column_backward(list, own, name, width);
@@ -297,8 +300,7 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
         kind,
         [=](List& list, Script s, const Slice& own) {
           if (kind == P::proj) s.context_copy("");
-          s.linear(name, own.hidden, rows);
-          reduce_partial_sums(list, own, name);
+          reduced_product(list, own, name, s.product(own.hidden, rows));
         },
         [=](List&, Script s, const Slice&) {
           s.row_gradient(name, rows);

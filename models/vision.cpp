@@ -99,6 +99,7 @@ LayerWork Ends::embedding() const {
   work.name = "patches";
   work.parameters = s_.hidden * (pixels() + 1) + (n_.class_token ? s_.hidden : 0) +
                     n_.sequence_length() * s_.hidden;
+  work.matrices = {{s_.hidden, pixels()}, {n_.sequence_length(), s_.hidden}};
   work.kept.add(Module::embedding, rows() * pixels() * s_.element() + mask());
   work.output = s_.hidden_states();
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s_.micro_batch * n_.patches()) *
@@ -138,6 +139,7 @@ LayerWork Ends::classifier() const {
   LayerWork work;
   work.name = "classifier and loss";
   work.parameters = norm_parameters(n_.stack) + (s_.hidden + 1) * n_.classes;
+  work.matrices = {{n_.classes, s_.hidden}};
   work.kept.add(Module::layer_input, states());
   work.kept.add(Module::head, read_by_classifier());
   work.logits = probabilities();

@@ -73,7 +73,6 @@ struct StrategyEntry {
   DataParallelStrategy (*build)(const DataParallelOptions&, const TrainingRecipe&, int ranks);
   // Keys of /parallelism/data_parallel that mean something to it, beside those of the buckets.
   std::span<const std::string_view> accepts;
-  bool pipeline = true;  // works with several stages
 };
 
 // All strategies, in the order in which help lists them.

@@ -4,12 +4,14 @@
 #include "sim/base/check.h"
 #include "sim/plan/data_parallel.h"
 #include "sim/plan/placement.h"
+#include "sim/plan/step_plan.h"
 
 namespace trainyard {
 namespace {
 
 using Names = std::string_view;
-constexpr std::array<Names, 2> kReplicated = {"reduce_every_microbatch", "gradient_as_bucket_view"};
+constexpr std::array<Names, 3> kReplicated = {"reduce_every_microbatch", "gradient_as_bucket_view",
+                                              "compression"};
 constexpr std::array<Names, 3> kZero1 = {"reduce_every_microbatch", "all_reduce_gradients",
                                          "overlap_param_gather"};
 constexpr std::array<Names, 2> kZero2 = {"reduce_every_microbatch", "overlap_param_gather"};
@@ -28,7 +30,7 @@ constexpr std::array<StrategyEntry, 8> kStrategies = {{
     {"allreduce", "replicas all-reduce gradients in buckets (DDP)", allreduce, kReplicated},
     {"zero1", "optimizer states are sharded", zero1, kZero1},
     {"zero2", "gradients too", zero2, kZero2},
-    {"zero3", "parameters too", zero3, kZero3, false},
+    {"zero3", "parameters too", zero3, kZero3},
     {"fsdp", "PyTorch's fully sharded data parallelism", fsdp, kFsdp},
     {"hsdp", "fsdp in groups of shard_size, replicas across", hsdp, kHsdp},
     {"distributed_optimizer", "Megatron-LM's sharded optimizer", distributed_optimizer, kMegatron},
@@ -49,8 +51,12 @@ const StrategyEntry* find_strategy(std::string_view name) {
 
 std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
                                        const PipelineShape& shape, const StageOrders& orders) {
-  if (directions(shape) > 1 && strategy.optimizer_shards > 1)
-    return "it holds two copies of the network, which share no shards";
+  if (directions(shape) > 1 && strategy.gradient_shards > 1)
+    return "it holds two copies of the network, whose gradients meet when both are complete, so "
+           "that none can be dropped before";
+  if (directions(shape) > 1 && strategy.gathering == Gathering::first_forward)
+    return "stages that share parameters begin with different ones of them, and can gather them "
+           "in one order only before (overlap_param_gather: false)";
   if (directions(shape) > 1 && strategy.outer_period > 0)
     return "it holds two copies of the network, which cannot train apart";
   if (strategy.gradient_shards == 1 && strategy.gathering != Gathering::first_forward &&
@@ -58,19 +64,21 @@ std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
     return std::nullopt;
   for (const std::vector<Slot>& order : orders) {
     for (const Slot& slot : order) {
-      if (slot.paired) return "it overlaps a forward with a backward pass";
-      if (slot.pass == Pass::backward_input && strategy.gradient_shards > 1)
-        return "it splits the backward pass";
+      if (slot.paired)
+        return "it alternates layers of a forward and a backward pass, which would need gathers "
+               "and reductions of both at once";
     }
   }
   return std::nullopt;
 }
 
 DataParallelStrategy strategy_of(const ParallelPlan& plan, const TrainingRecipe& recipe) {
-  if (plan.degrees.replicas() == 1) return {};
+  // Two copies of the network are replicas of each other.
+  const int ranks = plan.degrees.replicas() * directions(pipeline_shape(recipe, plan));
+  if (ranks == 1) return {};
   const StrategyEntry* entry = find_strategy(plan.data_parallel.kind);
   TRAINYARD_CHECK(entry != nullptr, "unknown strategy {}", plan.data_parallel.kind);
-  return entry->build(plan.data_parallel, recipe, plan.degrees.replicas());
+  return entry->build(plan.data_parallel, recipe, ranks);
 }
 
 }  // namespace trainyard

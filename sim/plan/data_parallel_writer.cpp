@@ -5,28 +5,21 @@
 #include <algorithm>
 
 #include "sim/base/check.h"
+#include "sim/plan/data_parallel_owners.h"
 #include "sim/plan/step_memory.h"
 #include "sim/plan/tied_matrix.h"
 
 namespace trainyard {
 namespace {
 
-constexpr StreamSet kGatherStreams =
-    static_cast<StreamSet>(stream_bit(StreamKind::gather) | stream_bit(StreamKind::gather_second));
-
-// Owners in the memory ledger.
-constexpr const char* kGathered = "gathered parameters";
-constexpr const char* kUnreduced = "unreduced gradients";
-constexpr const char* kAccumulated = "accumulated gradients";
-constexpr const char* kReduceBuffer = "gradients to reduce";
-constexpr const char* kGradients = "gradients";
-
 std::int64_t divide_up(std::int64_t dividend, std::int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
 }
 
-// What is divided at all is divided among `replicas`.
+// What is divided at all is divided among `replicas`; with several copies of the shards, among
+// those of one copy.
 DataParallelStrategy among(int replicas, DataParallelStrategy strategy) {
+  replicas /= strategy.replicas;
   for (int* shards :
        {&strategy.parameter_shards, &strategy.gradient_shards, &strategy.optimizer_shards})
     *shards = *shards > 1 ? replicas : 1;
@@ -36,6 +29,13 @@ DataParallelStrategy among(int replicas, DataParallelStrategy strategy) {
 bool has_experts(const NetworkWork& work) {
   return std::any_of(work.kinds.begin(), work.kinds.end(),
                      [](const LayerWork& kind) { return kind.expert_parameters > 0; });
+}
+
+TensorBuckets tensor_buckets(const ParallelPlan& plan, const TrainingRecipe& recipe) {
+  const auto elements = [&](Bytes size) {
+    return std::max<std::int64_t>(1, size.count() / size_of(recipe.gradients).count());
+  };
+  return {elements(plan.first_bucket_size), elements(plan.bucket_size)};
 }
 
 StateBytes operator+(const StateBytes& a, const StateBytes& b) {
@@ -54,14 +54,17 @@ DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& 
       recipe_(recipe),
       plan_(plan),
       strategy_(strategy_of(plan, recipe)),
-      expert_strategy_(among(plan.expert_replicas(), strategy_)),
+      expert_strategy_(among(plan.expert_replicas() * directions(step.shape), strategy_)),
       exchanges_(plan.degrees.replicas() * directions(step.shape) > 1),
       exchanges_experts_(plan.expert_replicas() * directions(step.shape) > 1 && has_experts(work)),
       updates_once_(updates_once),
       // Between the forward and the backward pass of a micro-batch a stage runs others.
       whole_step_(step.shape.stages > 1),
+      compresses_(plan.data_parallel.compression.used()),
       buckets_(plan.first_bucket_size, plan.bucket_size),
-      expert_buckets_(plan.first_bucket_size, plan.bucket_size) {}
+      expert_buckets_(plan.first_bucket_size, plan.bucket_size),
+      tensors_(tensor_buckets(plan, recipe)),
+      expert_tensors_(tensors_) {}
 
 bool DataParallelWriter::gradients_come_and_go() const {
   return recipe_.fusion != Fusion::by_hand && step_.shape.microbatches == 1 && updates_once_ &&
@@ -89,6 +92,7 @@ void DataParallelWriter::hold_states(const StageParameters& parameters, int vers
   builder_.resident(MemoryKind::parameters, parameters.fp8_copies, "fp8 copies of the weights");
   if (strategy_.bucket_copies && (exchanges_ || exchanges_experts_))
     builder_.resident(MemoryKind::communication_buffers, states.gradients, "gradient buckets");
+  builder_.resident(MemoryKind::gradients, compression_state_of(parameters), "unsent gradients");
   if (strategy_.outer_period > 0)
     builder_.resident(MemoryKind::optimizer_state,
                       2 * (parameters.dense + parameters.experts) * size_of(Dtype::fp32),
@@ -101,7 +105,8 @@ void DataParallelWriter::hold_states(const StageParameters& parameters, int vers
 bool DataParallelWriter::reduces_in_backward() const {
   return (exchanges_ || exchanges_experts_) && directions(step_.shape) == 1 &&
          strategy_.outer_period == 0 &&
-         (plan_.overlap_backward || strategy_.each_microbatch || strategy_.layer_units);
+         (plan_.overlap_backward || strategy_.each_microbatch || strategy_.layer_units ||
+          compresses_);
 }
 
 PassRole DataParallelWriter::role(const std::vector<Slot>& order, std::size_t at, bool completes) {
@@ -144,68 +149,6 @@ std::int64_t DataParallelWriter::gradients_from(int place) const {
   return layer(place).parameters - tied_with_later(step_, work_, place);
 }
 
-bool DataParallelWriter::is_root(int place) const {
-  return strategy_.keeps_ends && !work_.divisible[static_cast<std::size_t>(place)];
-}
-
-bool DataParallelWriter::is_kept(int place) const {
-  if (strategy_.keeps_layers) return true;
-  if (!strategy_.keeps_ends || whole_step_) return false;
-  const auto after = work_.divisible.begin() + place + 1;
-  return std::find(after, work_.divisible.end(), true) == work_.divisible.end();
-}
-
-void DataParallelWriter::add_unit(int enters, int leaves, std::int64_t parameters, bool kept,
-                                  std::string name) {
-  const bool forward = pass_ == Pass::forward;
-  const bool is_end = forward ? role_.first : role_.last;
-  Unit unit{.enters = enters, .leaves = leaves, .parameters = parameters, .name = std::move(name)};
-  if (strategy_.gathering == Gathering::each_pass) {
-    unit.gathers = forward ? !kept || !whole_step_ || is_end : !kept;
-    unit.frees = forward ? !kept : !kept || !whole_step_ || is_end;
-  } else {
-    unit.gathers = true;  // list_buckets() is called for the first forward pass only
-  }
-  // Depth 2 takes turns on the two streams.
-  const bool second = strategy_.prefetch > 1 && units_.size() % 2 == 1;
-  unit.stream = second ? StreamKind::gather_second : StreamKind::gather;
-  units_.push_back(std::move(unit));
-}
-
-// In the order of the pass. The root unit is gathered before all others and is done with the last
-// of its places backward.
-void DataParallelWriter::list_units(ChainRange range) {
-  const bool forward = pass_ == Pass::forward;
-  const int entry = forward ? range.first : range.last - 1;
-  const int exit = forward ? range.last - 1 : range.first;
-  std::int64_t root = 0;
-  for (int place = range.first; place < range.last; ++place)
-    root += is_root(place) ? gradients_from(place) : 0;
-  if (root > 0) add_unit(entry, exit, root, true, "embedding and logits");
-  for (int i = 0; i < range.last - range.first; ++i) {
-    const int place = forward ? range.first + i : range.last - 1 - i;
-    if (is_root(place)) continue;
-    // A layer that is dropped after its pass is gathered by each place that reads it.
-    add_unit(place, place, layer(place).parameters, is_kept(place), place_name(work_, place));
-  }
-}
-
-// Places that fill a bucket.
-void DataParallelWriter::list_buckets(ChainRange range) {
-  int first = range.first;
-  std::int64_t parameters = 0, experts = 0;
-  for (int place = range.first; place < range.last; ++place) {
-    parameters += parameters_of(place);
-    experts += layer(place).expert_parameters;
-    const bool full = (parameters + experts) * size_of(recipe_.gradients) >= plan_.bucket_size;
-    if (parameters + experts == 0 || (!full && place + 1 < range.last)) continue;
-    add_unit(first, place, parameters, true, place_name(work_, first));
-    units_.back().experts = experts;
-    first = place + 1;
-    parameters = experts = 0;
-  }
-}
-
 void DataParallelWriter::begin(Pass pass, ChainRange range, PassRole role) {
   pass_ = pass;
   range_ = range;
@@ -221,59 +164,19 @@ void DataParallelWriter::begin(Pass pass, ChainRange range, PassRole role) {
   fetch_until(static_cast<std::size_t>(std::max(1, strategy_.prefetch)));
 }
 
-void DataParallelWriter::fetch_until(std::size_t end) {
-  for (; fetched_ < std::min(end, units_.size()); ++fetched_)
-    if (units_[fetched_].gathers) fetch(units_[fetched_]);
-}
-
-void DataParallelWriter::fetch(Unit& unit) {
-  const Bytes each = size_of(weight_type(recipe_));
-  const Bytes bytes = unit.parameters * each;
-  unsigned waits = (kGatherStreams | stream_bit(StreamKind::data)) & ~stream_bit(unit.stream);
-  if (strategy_.limited) waits |= stream_bit(StreamKind::compute);
-  builder_.collective(unit.stream, CollectivePort::data, {CollectiveKind::all_gather, bytes},
-                      static_cast<StreamSet>(waits), "gather " + unit.name);
-  if (strategy_.gathering == Gathering::each_pass) {
-    builder_.last_takes(
-        strategy_.layer_units ? MemoryKind::communication_buffers : MemoryKind::parameters, bytes,
-        kGathered);
-  } else if (exchanges_experts_ && unit.experts > 0) {
-    builder_.collective(unit.stream, CollectivePort::expert_data,
-                        {CollectiveKind::all_gather, unit.experts * each},
-                        static_cast<StreamSet>(waits), "gather experts of " + unit.name);
-  }
-}
-
-// The computation of a unit waits for its parameters, and those of the units after it are enqueued.
-void DataParallelWriter::arrive(std::size_t number) {
-  fetch_until(number + 1);
-  const Unit& unit = units_[number];
-  if (unit.gathers) {
-    builder_.compute_waits_for(stream_bit(unit.stream));
-    if (strategy_.layer_units) {
-      // Out of the gathered buffer, in which the shards of a parameter lie apart, into the
-      // parameters.
-      const Bytes bytes = unit.parameters * size_of(weight_type(recipe_));
-      builder_.hold(MemoryKind::parameters, bytes, kGathered);
-      copy("copy gathered " + unit.name, bytes, bytes, OpGroup::compute);
-      builder_.release(MemoryKind::communication_buffers, bytes, kGathered);
-    } else if (strategy_.prefetch > 0) {
-      builder_.settle_waits("wait for parameters of " + unit.name);
-    }
-  }
-  fetch_until(number + 1 + static_cast<std::size_t>(strategy_.prefetch));
-}
-
 void DataParallelWriter::before(int place) {
   for (std::size_t number = 0; number < units_.size(); ++number)
     if (units_[number].enters == place) arrive(number);
   if (!exchanges_ || !ends_backward(pass_)) return;
-  const std::int64_t parameters = gradients_from(place);
+  const std::int64_t parameters = gradients_from(place), experts = layer(place).expert_parameters;
   if (strategy_.layer_units)
-    builder_.hold(MemoryKind::gradients, parameters * size_of(stored_type(recipe_.compute)),
-                  kUnreduced);
+    builder_.hold(MemoryKind::gradients,
+                  (parameters + experts) * size_of(stored_type(recipe_.compute)), kUnreduced);
   else if (strategy_.gradient_shards > 1)
-    builder_.hold(MemoryKind::gradients, parameters * size_of(recipe_.gradients), kUnreduced);
+    builder_.hold(MemoryKind::gradients,
+                  (parameters + (expert_strategy_.gradient_shards > 1 ? experts : 0)) *
+                      size_of(recipe_.gradients),
+                  kUnreduced);
 }
 
 void DataParallelWriter::after(int place) {
@@ -283,18 +186,13 @@ void DataParallelWriter::after(int place) {
   if (strategy_.each_microbatch || role_.last) reduce_place(place);
 }
 
-void DataParallelWriter::leave(const Unit& unit) {
-  const Bytes bytes = unit.parameters * size_of(weight_type(recipe_));
-  if (unit.frees) builder_.release(MemoryKind::parameters, bytes, kGathered);
-  if (strategy_.layer_units && ends_backward(pass_)) reduce_unit(unit);
-}
-
 void DataParallelWriter::end() {
   if (strategy_.layer_units || !reduces_in_backward() || !ends_backward(pass_)) return;
   if (strategy_.each_microbatch || role_.last) reduce_rest();
 }
 
 void DataParallelWriter::reduce_place(int place) {
+  if (compresses_) return compress_place(place);
   const Bytes each = size_of(recipe_.gradients);
   if (exchanges_) reduce(buckets_.add(parameters_of(place) * each), CollectivePort::data);
   if (exchanges_experts_)
@@ -302,6 +200,11 @@ void DataParallelWriter::reduce_place(int place) {
 }
 
 void DataParallelWriter::reduce_rest() {
+  if (compresses_) {
+    if (exchanges_) exchange(tensors_.flush(), CollectivePort::data);
+    if (exchanges_experts_) exchange(expert_tensors_.flush(), CollectivePort::expert_data);
+    return;
+  }
   if (exchanges_) reduce(buckets_.flush(), CollectivePort::data);
   if (exchanges_experts_) reduce(expert_buckets_.flush(), CollectivePort::expert_data);
 }
@@ -309,48 +212,6 @@ void DataParallelWriter::reduce_rest() {
 void DataParallelWriter::copy(const std::string& what, Bytes read, Bytes written, OpGroup group) {
   builder_.work({NamedKernel{what, MemoryBound{MemoryOp::elementwise, read, written}}},
                 "data parallel", group);
-}
-
-// The gradients of a layer go, cast, into a buffer that is scattered; one such buffer is in flight
-// at a time. Where only the last micro-batch is reduced, the others add to whole gradients.
-void DataParallelWriter::reduce_unit(const Unit& unit) {
-  const Bytes produced = unit.parameters * size_of(stored_type(recipe_.compute));
-  const Bytes sent = unit.parameters * size_of(strategy_.reduced_as);
-  const bool accumulates = !strategy_.each_microbatch && step_.shape.microbatches > 1;
-  const bool reduces = strategy_.each_microbatch || !accumulates || role_.last;
-  if (!reduces) {
-    if (role_.first) builder_.hold(MemoryKind::gradients, sent, kAccumulated);
-    copy("accumulate gradients of " + unit.name, role_.first ? produced : produced + sent, sent,
-         OpGroup::compute);
-    builder_.release(MemoryKind::gradients, produced, kUnreduced);
-    return;
-  }
-  builder_.compute_waits_for(stream_bit(StreamKind::data));
-  builder_.hold(MemoryKind::communication_buffers, sent, kReduceBuffer);
-  copy("copy gradients of " + unit.name, accumulates ? produced + sent : produced, sent,
-       OpGroup::compute);
-  builder_.release(MemoryKind::gradients, produced, kUnreduced);
-  if (accumulates) builder_.release(MemoryKind::gradients, sent, kAccumulated);
-
-  builder_.collective(StreamKind::data, CollectivePort::data,
-                      {CollectiveKind::reduce_scatter, sent},
-                      static_cast<StreamSet>(stream_bit(StreamKind::compute) | kGatherStreams),
-                      "reduce-scatter gradients of " + unit.name);
-  builder_.last_gives_back(MemoryKind::communication_buffers, sent, kReduceBuffer);
-  if (!strategy_.each_microbatch || role_.first) {
-    const Bytes own = state_bytes(unit.parameters, recipe_, strategy_).gradients;
-    builder_.last_takes(MemoryKind::gradients, own, kGradients);
-    gradient_shards_held_ += own.count();
-  }
-  if (strategy_.replicas > 1) {
-    const Bytes shard(divide_up(sent.count(), strategy_.gradient_shards));
-    builder_.collective(StreamKind::replica, CollectivePort::replica,
-                        {CollectiveKind::all_reduce, shard}, stream_bit(StreamKind::data),
-                        "all-reduce gradient shards of " + unit.name);
-  }
-  if (!plan_.overlap_backward)
-    builder_.compute_waits_for(
-        static_cast<StreamSet>(stream_bit(StreamKind::data) | stream_bit(StreamKind::replica)));
 }
 
 void DataParallelWriter::reduce(const std::vector<Bytes>& buckets, CollectivePort port) {
@@ -364,7 +225,7 @@ void DataParallelWriter::reduce(const std::vector<Bytes>& buckets, CollectivePor
                         static_cast<StreamSet>(waits),
                         fmt::format("{} gradient bucket {}",
                                     scatters ? "reduce-scatter" : "all-reduce", buckets_sent_++));
-    if (strategy_.gradient_shards > 1)
+    if ((port == CollectivePort::data ? strategy_ : expert_strategy_).gradient_shards > 1)
       builder_.last_gives_back(MemoryKind::gradients, bytes, kUnreduced);
   }
   if (!buckets.empty() && !plan_.overlap_backward)

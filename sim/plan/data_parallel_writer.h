@@ -31,7 +31,8 @@ struct PassRole {
 // Of one rank. Routed experts have replicas of their own.
 struct StageParameters {
   std::int64_t dense = 0, experts = 0;
-  Bytes fp8_copies;  // of weights
+  Bytes fp8_copies;                    // of weights
+  std::vector<WeightMatrix> matrices;  // of both
 };
 
 class DataParallelWriter {
@@ -84,6 +85,12 @@ class DataParallelWriter {
   const LayerWork& layer(int place) const;
   std::int64_t parameters_of(int place) const;
   std::int64_t gradients_from(int place) const;
+  bool experts_travel(const Unit& unit) const;
+  Bytes gathered_bytes(const Unit& unit) const;
+  Bytes copied_bytes(const Unit& unit) const;
+  Bytes kept_gradients(std::int64_t parameters, const DataParallelStrategy& strategy);
+  void scatter(std::int64_t parameters, const DataParallelStrategy& strategy, CollectivePort port,
+               CollectivePort across, const std::string& name);
   bool is_root(int place) const;
   bool is_kept(int place) const;
   bool reduces_in_backward() const;
@@ -97,6 +104,10 @@ class DataParallelWriter {
   void reduce_unit(const Unit& unit);
   void reduce_place(int place);
   void reduce_rest();
+  void compress_place(int place);
+  void exchange(const std::vector<TensorBucket>& buckets, CollectivePort port);
+  int ranks_on(CollectivePort port) const;
+  Bytes compression_state_of(const StageParameters& parameters) const;
   void reduce(const std::vector<Bytes>& buckets, CollectivePort port);
   void reduce_all(const StageParameters& parameters, const std::vector<ChainRange>& copies);
   void optimize(const StageParameters& parameters);
@@ -115,7 +126,9 @@ class DataParallelWriter {
   bool exchanges_experts_ = false;
   bool updates_once_ = true;
   bool whole_step_ = false;  // kept layers stay until the step's last backward of their chunk
+  bool compresses_ = false;
   GradientBuckets buckets_, expert_buckets_;
+  TensorBuckets tensors_, expert_tensors_;  // instead of those, if gradients are compressed
   int buckets_sent_ = 0;
   std::int64_t gradient_shards_held_ = 0;  // bytes taken by the first reductions of the step
 

@@ -65,6 +65,10 @@ constexpr StreamSet kLayerStreams =
     static_cast<StreamSet>(stream_bit(StreamKind::tensor) | stream_bit(StreamKind::context) |
                            stream_bit(StreamKind::expert));
 
+bool on_compute_stream(const Op& op) {
+  return op.stream == static_cast<std::uint8_t>(StreamKind::compute);
+}
+
 StreamSet without(StreamSet streams, StreamKind stream) {
   return static_cast<StreamSet>(streams & ~stream_bit(stream));
 }
@@ -105,7 +109,7 @@ void ProgramBuilder::release(MemoryKind kind, Bytes bytes, const std::string& ow
   if (bytes == Bytes(0)) return;
   settle(owner);
   for (std::size_t i = ops_.size(); i-- > 0;) {
-    if (ops_[i].kind != OpKind::compute) continue;
+    if (!on_compute_stream(ops_[i])) continue;
     op_effects_[i].push_back(effect(kind, -bytes.count(), owner));
     return;
   }
@@ -168,6 +172,23 @@ void ProgramBuilder::flush_segment(const std::string& where, OpGroup group) {
   segment_.clear();
 }
 
+void ProgramBuilder::work_beside(StreamKind stream, const std::vector<NamedKernel>& kernels,
+                                 StreamSet waits, OpGroup group, const std::string& label) {
+  const auto subject = static_cast<std::uint32_t>(program_.segments.size());
+  const auto count = static_cast<std::uint32_t>(kernels.size());
+  program_.segments.push_back(
+      {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size()), .kernels = count});
+  for (const NamedKernel& named : kernels)
+    program_.kernels.push_back(kernel_index(named));
+  push({.kind = OpKind::compute,
+        .stream = static_cast<std::uint8_t>(stream),
+        .waits = waits,
+        .group = static_cast<std::uint8_t>(group),
+        .subject = subject,
+        .launches = count},
+       label);
+}
+
 void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
                                 const std::string& label) {
   const StreamKind stream = stream_of(port);
@@ -212,8 +233,7 @@ void ProgramBuilder::settle_waits(const std::string& label) {
 }
 
 void ProgramBuilder::settle(const std::string& label) {
-  const bool computes = std::any_of(ops_.begin(), ops_.end(),
-                                    [](const Op& op) { return op.kind == OpKind::compute; });
+  const bool computes = std::any_of(ops_.begin(), ops_.end(), on_compute_stream);
   if (computes && pending_holds_.empty()) return;
   program_.segments.push_back(
       {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size())});

@@ -47,6 +47,9 @@ class ProgramBuilder {
 
   // Kernels become segments, which end where a collective stands; `where` begins each label.
   void work(const std::vector<WorkItem>& items, const std::string& where, OpGroup group);
+  // Kernels of `group` on a stream of their own choice, after the tails of `waits`.
+  void work_beside(StreamKind stream, const std::vector<NamedKernel>& kernels, StreamSet waits,
+                   OpGroup group, const std::string& label);
   // A compute op without kernels, if the block has none yet or none that holds what hold() asked
   // for.
   void settle(const std::string& label);

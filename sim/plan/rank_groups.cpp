@@ -96,7 +96,14 @@ Groups groups_on(const StepPlan& plan, const RankGrids& ranks, CollectivePort po
     case CollectivePort::tables:
       if (plan.collectives[static_cast<std::size_t>(port)].empty()) return {};
       return groups_along(ranks.dense, Axis::data);
+    case CollectivePort::expert_replica:
+      if (plan.shard_ranks == 0) return {};
+      return parts(groups_along(ranks.experts, Axis::data),
+                   static_cast<std::size_t>(plan.expert_shard_ranks), false);
     case CollectivePort::expert_data:
+      if (plan.shard_ranks > 0)
+        return parts(groups_along(ranks.experts, Axis::data),
+                     static_cast<std::size_t>(plan.expert_shard_ranks), true);
       return over_copies(plan, ranks.experts, groups_along(ranks.experts, Axis::data));
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
@@ -115,7 +122,8 @@ StreamKind stream_of(CollectivePort port) {
     case CollectivePort::data:
     case CollectivePort::expert_data:
     case CollectivePort::norm: return StreamKind::data;
-    case CollectivePort::replica: return StreamKind::replica;
+    case CollectivePort::replica:
+    case CollectivePort::expert_replica: return StreamKind::replica;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return StreamKind::tensor;
@@ -131,6 +139,7 @@ OpGroup group_of(CollectivePort port) {
     case CollectivePort::data:
     case CollectivePort::expert_data:
     case CollectivePort::replica:
+    case CollectivePort::expert_replica:
     case CollectivePort::norm: return OpGroup::data;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));

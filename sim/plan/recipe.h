@@ -12,6 +12,7 @@
 #include "models/layer_work.h"
 #include "sim/base/units.h"
 #include "sim/plan/custom_schedule.h"
+#include "sim/plan/gradient_compression.h"
 
 namespace trainyard {
 
@@ -91,6 +92,7 @@ struct DataParallelOptions {
   std::optional<Dtype> reduce_dtype;    // empty: TrainingRecipe::gradients
   std::optional<bool> reduce_every_microbatch;  // empty: as the strategy does
   std::optional<bool> overlap_param_gather;     // ...
+  GradientCompression compression;              // allreduce
 };
 inline constexpr int kMostPrefetchLayers = 2;
 
@@ -100,6 +102,7 @@ struct ParallelPlan {
   bool sequence_parallel = false;
   ContextMethod context_method = ContextMethod::ring;
   TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
+  int tensor_chunks = 0;  // of TensorOverlap::chunked; 0: as Transformer Engine
 
   // Expert parallelism is a second grid over the same ranks: expert_tensor x expert x replicas of
   // the experts, with the same stages. Source: Megatron-LM's parallel_state, MoE Parallel Folding,

@@ -78,6 +78,7 @@ class StageBuilder {
   std::vector<Seat> seats() const;
   StageParameters stage_parameters() const;
   void hold_tables(StageProgram& stage);
+  Bytes shared_buffers() const;
   std::vector<Act> forward_acts(int place) const;
   std::vector<Act> backward_acts(CallKind kind, int place) const;
   std::uint32_t write_block(const BlockKey& key);
@@ -132,9 +133,19 @@ StageParameters StageBuilder::stage_parameters() const {
       parameters.dense += parameters_at(place);
       parameters.experts += layer(place).expert_parameters;
       parameters.fp8_copies = parameters.fp8_copies + fp8_copies(layer(place).forward, recipe_);
+      const std::vector<WeightMatrix> matrices = own_matrices(step_, work_, place);
+      parameters.matrices.insert(parameters.matrices.end(), matrices.begin(), matrices.end());
     }
   }
   return parameters;
+}
+
+Bytes StageBuilder::shared_buffers() const {
+  Bytes most;
+  for (const Seat& seat : seats())
+    for (int place = range(seat).first; place < range(seat).last; ++place)
+      most = std::max(most, layer(place).shared_buffers);
+  return most;
 }
 
 void StageBuilder::wait_for_sends() {
@@ -336,6 +347,8 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   stage.parameters = parameters.dense + parameters.experts;
   data_.hold_states(parameters, versions_);
   hold_tables(stage);
+  builder_.resident(MemoryKind::communication_buffers, shared_buffers(),
+                    "buffers of tensor parallelism");
 
   const std::vector<bool> completes = completing(order);
 
@@ -401,6 +414,7 @@ Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
           .recompute_layers = recipe.recompute_layers,
           .fused_attention = recipe.fused_attention,
           .tensor_overlap = plan.tensor_overlap,
+          .tensor_chunks = plan.tensor_chunks,
           .compute = recipe.compute,
           .fusion = recipe.fusion,
           .loss = recipe.loss};
@@ -456,7 +470,10 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const 
                                                  : build_stages(*schedule, all_rounds, inputs);
   PipelineMessages messages(all_rounds, orders);
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
-  if (strategy.replicas > 1) step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
+  if (strategy.replicas > 1) {
+    step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
+    step.expert_shard_ranks = plan.expert_replicas() / strategy.replicas;
+  }
   step.norm_over_all = strategy.optimizer_shards > 1 || plan.expert > 1;
   for (int stage = 0; stage < step.shape.stages; ++stage) {
     StageBuilder builder(step, placed, recipe, plan, messages, stage, schedule);

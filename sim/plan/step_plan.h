@@ -56,13 +56,14 @@ enum class CollectivePort : std::uint8_t {
   context,
   expert,
   expert_tensor,
-  data,         // the replicas, or the part of them that shares one copy of what they shard
-  expert_data,  // gradients of routed experts
-  replica,      // ranks that hold the same shard, one of each such part
-  norm,         // ranks whose gradients (or shards of them) together are the network's
-  tables,       // ranks that share a recommender's tables
+  data,            // the replicas, or the part of them that shares one copy of what they shard
+  expert_data,     // gradients of routed experts
+  replica,         // ranks that hold the same shard, one of each such part
+  expert_replica,  // the same of routed experts
+  norm,            // ranks whose gradients (or shards of them) together are the network's
+  tables,          // ranks that share a recommender's tables
 };
-inline constexpr std::size_t kCollectivePorts = 9;
+inline constexpr std::size_t kCollectivePorts = 10;
 
 // Categories of the memory ledger, by MemoryEffect::category. Programs hold those that a training
 // script allocates; what its process holds besides (sim/simulate/device_memory.h) comes after them.
@@ -131,6 +132,7 @@ struct StepPlan {
   std::array<std::vector<CollectiveSpec>, kCollectivePorts> collectives;
   std::vector<Bytes> messages;  // ... of sends and receives
   int shard_ranks = 0;          // neighbours on the data axis that share one copy; 0: all of them
+  int expert_shard_ranks = 0;   // the same of the replicas of routed experts
   bool norm_over_all = false;   // no rank holds all gradients of its place in the network
   Flops model_flops;            // of one step over all ranks, without recomputation
   Flops executed_flops;         // with it

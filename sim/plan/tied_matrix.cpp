@@ -1,5 +1,7 @@
 #include "sim/plan/tied_matrix.h"
 
+#include <algorithm>
+
 #include "sim/plan/placement.h"
 
 namespace trainyard {
@@ -37,6 +39,17 @@ std::int64_t tied_with_later(const StepPlan& step, const NetworkWork& work, int 
     if (tied > 0 && stage_of(step, other) == stage_of(step, place)) return tied;
   }
   return 0;
+}
+
+std::vector<WeightMatrix> own_matrices(const StepPlan& step, const NetworkWork& work, int place) {
+  const auto kind = static_cast<std::size_t>(work.chain[static_cast<std::size_t>(place)]);
+  std::vector<WeightMatrix> matrices = work.kinds[kind].matrices;
+  const std::int64_t tied = tied_with_earlier(step, work, place);
+  if (tied == 0) return matrices;
+  const auto found = std::find_if(matrices.begin(), matrices.end(),
+                                  [&](const WeightMatrix& own) { return own.elements() == tied; });
+  if (found != matrices.end()) matrices.erase(found);
+  return matrices;
 }
 
 }  // namespace trainyard

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "models/network.h"
 #include "sim/plan/step_plan.h"
@@ -13,5 +14,8 @@ namespace trainyard {
 // it too; else 0. Requires: step.shape and step.layers are set.
 std::int64_t tied_with_earlier(const StepPlan& step, const NetworkWork& work, int place);
 std::int64_t tied_with_later(const StepPlan& step, const NetworkWork& work, int place);
+
+// The matrices whose gradients `place` is the one to reduce: without one that tied_with_earlier().
+std::vector<WeightMatrix> own_matrices(const StepPlan& step, const NetworkWork& work, int place);
 
 }  // namespace trainyard

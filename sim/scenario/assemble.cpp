@@ -122,14 +122,15 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const Network& ne
   return recipe;
 }
 
-DataParallelOptions assemble_data_parallel(const DataParallelSection& section) {
+// Gathered layers stay where a pipeline would gather them again for every micro-batch, as
+// torchtitan's default is (parallelism.fsdp_reshard_after_forward).
+DataParallelOptions assemble_data_parallel(const DataParallelSection& section, bool pipeline) {
   DataParallelOptions options;
   options.kind = section.kind;
   options.shard_size = section.shard_size.value_or(options.shard_size);
   options.prefetch_layers = section.prefetch_layers.value_or(options.prefetch_layers);
   options.limit_all_gathers = section.limit_all_gathers.value_or(options.limit_all_gathers);
-  options.reshard_after_forward =
-      section.reshard_after_forward.value_or(options.reshard_after_forward);
+  options.reshard_after_forward = section.reshard_after_forward.value_or(!pipeline);
   options.overlap_param_gather = section.overlap_param_gather;
   options.all_reduce_gradients =
       section.all_reduce_gradients.value_or(options.all_reduce_gradients);
@@ -138,6 +139,12 @@ DataParallelOptions assemble_data_parallel(const DataParallelSection& section) {
   options.steps_between = section.steps_between.value_or(options.steps_between);
   options.reduce_dtype = section.reduce_dtype;
   options.reduce_every_microbatch = section.reduce_every_microbatch;
+  const auto kind = std::find(kCompressionNames.begin(), kCompressionNames.end(),
+                              std::string_view(section.compression.kind));
+  options.compression = {
+      .kind = static_cast<CompressionKind>(kind - kCompressionNames.begin()),
+      .rank = section.compression.rank.value_or(GradientCompression{}.rank),
+      .density = section.compression.density.value_or(GradientCompression{}.density)};
   return options;
 }
 
@@ -151,6 +158,7 @@ ParallelPlan assemble_plan(const ParallelismSection& section) {
   plan.sequence_parallel = section.sequence_parallel;
   plan.context_method = section.context_parallel.method;
   plan.tensor_overlap = section.tensor_parallel.overlap;
+  plan.tensor_chunks = section.tensor_parallel.chunks.value_or(0);
   plan.schedule = section.pipeline.schedule;
   plan.custom = section.pipeline.custom;
   const ScheduleEntry* schedule = find_schedule(plan.schedule);
@@ -168,7 +176,7 @@ ParallelPlan assemble_plan(const ParallelismSection& section) {
   plan.bucket_size = section.data_parallel.bucket_size;
   plan.first_bucket_size = section.data_parallel.first_bucket_size;
   plan.overlap_backward = section.data_parallel.overlap_backward;
-  plan.data_parallel = assemble_data_parallel(section.data_parallel);
+  plan.data_parallel = assemble_data_parallel(section.data_parallel, section.pp > 1);
   return plan;
 }
 

@@ -16,8 +16,10 @@ using json::optional;
 using json::positive;
 using json::required;
 
-constexpr std::array<Choice<TensorOverlap>, 2> kTensorOverlaps = {
-    {{"none", TensorOverlap::none}, {"weight_gradient", TensorOverlap::weight_gradient}}};
+constexpr std::array<Choice<TensorOverlap>, 3> kTensorOverlaps = {
+    {{"none", TensorOverlap::none},
+     {"weight_gradient", TensorOverlap::weight_gradient},
+     {"chunked", TensorOverlap::chunked}}};
 constexpr std::array<Choice<Placement>, 3> kPlacements = {
     {{"looped", Placement::looped},
      {"v", Placement::v_shaped},
@@ -76,9 +78,12 @@ void visit_fields(json::Fields& f, PipelineSection& s) {
 }
 
 void visit_fields(json::Fields& f, TensorParallelSection& s) {
-  f.not_yet({"ring", "pipelined"});
   f.choice("overlap", s.overlap, kTensorOverlaps, optional,
-           "When a collective of the backward pass is waited for.");
+           "What collectives hide behind: none; weight_gradient (backward, the GEMM that does not "
+           "need them); chunked (also their own GEMM, in pieces).");
+  f.field("chunks", s.chunks, between(1, 1024),
+          "chunked: pieces of each GEMM and of its collective. Default, as Transformer Engine: "
+          "gathers in a ring of tp pieces, scatters in 4.");
 }
 
 void visit_fields(json::Fields& f, ContextParallelSection& s) {
@@ -104,6 +109,15 @@ void visit_fields(json::Fields& f, ExpertParallelSection& s) {
                "Type of rows on their way to experts of fp8 products. Default: bf16.");
 }
 
+void visit_fields(json::Fields& f, CompressionSection& s) {
+  f.name("kind", s.kind, kCompressionNames, optional,
+         "How gradients are made smaller for the exchange: a cast (fp16, bf16), 8 bits (int8, "
+         "fp8), their signs (one_bit), the largest (top_k), factors of low rank (power_sgd).");
+  f.field("rank", s.rank, between(1, 1024), "power_sgd: rank of the factors. Default: 1.");
+  f.field("density", s.density, json::Bounds{0, 1, true},
+          "top_k: part of the gradients that is sent. Default: 0.001.");
+}
+
 void visit_fields(json::Fields& f, DataParallelSection& s) {
   std::vector<std::string_view> names;
   for (const StrategyEntry& entry : data_parallel_strategies())
@@ -125,7 +139,8 @@ void visit_fields(json::Fields& f, DataParallelSection& s) {
   f.field("limit_all_gathers", s.limit_all_gathers, anything,
           "zero3, fsdp, hsdp: false lets gathers run ahead of the computation without a limit.");
   f.field("reshard_after_forward", s.reshard_after_forward, anything,
-          "fsdp, hsdp: false keeps layers gathered from forward to backward.");
+          "fsdp, hsdp: false keeps layers gathered from forward to backward. Default: true without "
+          "a pipeline.");
   maybe_choice(f, "reduce_dtype", s.reduce_dtype, kGradientDtypes, Dtype::fp32,
                "fsdp, hsdp: type in which gradients are reduced. Default: precision/gradients.");
   f.field("gradient_as_bucket_view", s.gradient_as_bucket_view, anything,
@@ -139,6 +154,8 @@ void visit_fields(json::Fields& f, DataParallelSection& s) {
   f.field("steps_between", s.steps_between, between(1, 1e6),
           "local_sgd: steps from one meeting of the replicas to the next; a simulated step carries "
           "that part of it. Default: 100.");
+  f.section("compression", s.compression, optional,
+            "allreduce: gradients are compressed, bucket by bucket.");
   f.unsupported("parameter_server", "a parameter server; kind allreduce is available");
 }
 

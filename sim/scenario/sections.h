@@ -171,6 +171,7 @@ struct PipelineSection {
 
 struct TensorParallelSection {
   TensorOverlap overlap = TensorOverlap::weight_gradient;
+  std::optional<int> chunks;
 };
 
 struct ContextParallelSection {
@@ -185,6 +186,12 @@ struct ExpertParallelSection {
   std::optional<Dtype> dispatch_dtype;
 };
 
+struct CompressionSection {
+  std::string kind = "none";
+  std::optional<int> rank;
+  std::optional<double> density;
+};
+
 struct DataParallelSection {
   std::string kind = DataParallelOptions{}.kind;
   std::optional<int> shard_size, prefetch_layers, steps_between;
@@ -194,6 +201,7 @@ struct DataParallelSection {
   Bytes bucket_size = ParallelPlan{}.bucket_size;
   Bytes first_bucket_size = ParallelPlan{}.first_bucket_size;
   bool overlap_backward = true;
+  CompressionSection compression;
 };
 
 struct ParallelismSection {
@@ -289,6 +297,7 @@ void visit_fields(json::Fields& f, ContextParallelSection& s);
 void visit_fields(json::Fields& f, ExpertParallelSection& s);
 void visit_fields(json::Fields& f, MoeSection& s);
 void visit_fields(json::Fields& f, LatentAttention& s);
+void visit_fields(json::Fields& f, CompressionSection& s);
 void visit_fields(json::Fields& f, DataParallelSection& s);
 void visit_fields(json::Fields& f, ParallelismSection& s);
 void visit_fields(json::Fields& f, CollectiveChoice& s);

@@ -108,8 +108,9 @@ void Validator::check_names() {
 
 void Validator::check_execution_of_network() {
   const Execution planned = execution(recipe_, plan_);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kPointers = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kPointers = {
       {{"", "/model"},
+       {"tensor_chunks", "/parallelism/tensor_parallel/chunks"},
        {"tensor", "/parallelism/tp"},
        {"context", "/parallelism/cp"},
        {"expert", "/parallelism/ep"},
@@ -265,6 +266,16 @@ void Validator::check_tensor_parallel() {
         "/parallelism/sequence_parallel",
         "sequence parallelism divides what tensor parallelism leaves whole, and tp is 1",
         "raise tp or remove it");
+  if (plan_.tensor_overlap == TensorOverlap::chunked && !plan_.sequence_parallel)
+    findings_.error(
+        "/parallelism/tensor_parallel/overlap",
+        "chunked cuts all-gathers and reduce-scatters, and without sequence parallelism "
+        "there are none",
+        "set sequence_parallel, or use weight_gradient");
+  if (plan_.tensor_overlap != TensorOverlap::chunked && plan_.tensor_chunks > 0)
+    findings_.error("/parallelism/tensor_parallel/chunks",
+                    "nothing is cut in chunks unless overlap is chunked",
+                    "set overlap to \"chunked\", or remove it");
   if (degrees_.context > 1 && degrees_.tensor * degrees_.context > 2 * per_server &&
       plan_.context_method == ContextMethod::ulysses)
     findings_.warning("/parallelism/cp",

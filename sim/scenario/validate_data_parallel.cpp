@@ -8,6 +8,7 @@
 #include "sim/base/check.h"
 #include "sim/plan/custom_schedule.h"
 #include "sim/plan/data_parallel.h"
+#include "sim/plan/placement.h"
 #include "sim/plan/step_plan.h"
 #include "sim/scenario/assemble.h"
 
@@ -29,7 +30,7 @@ std::string kinds_that_accept(std::string_view option) {
 // An option that this kind would silently ignore; a value that asks for nothing is none.
 void check_options(const StrategyEntry& strategy, const DataParallelSection& section,
                    Findings& findings) {
-  const std::array<std::pair<std::string_view, bool>, 10> given = {
+  const std::array<std::pair<std::string_view, bool>, 11> given = {
       {{"reduce_every_microbatch", section.reduce_every_microbatch.has_value()},
        {"shard_size", section.shard_size.has_value()},
        {"steps_between", section.steps_between.has_value()},
@@ -39,6 +40,7 @@ void check_options(const StrategyEntry& strategy, const DataParallelSection& sec
        {"reduce_dtype", section.reduce_dtype.has_value()},
        {"gradient_as_bucket_view", !section.gradient_as_bucket_view.value_or(true)},
        {"overlap_param_gather", section.overlap_param_gather.value_or(false)},
+       {"compression", section.compression.kind != "none"},
        {"all_reduce_gradients", section.all_reduce_gradients.value_or(false)}}};
   for (const auto& [option, is_given] : given) {
     const bool accepted = std::find(strategy.accepts.begin(), strategy.accepts.end(), option) !=
@@ -63,6 +65,23 @@ void check_bucket_copies(const Scenario& scenario, const DataParallelSection& se
     findings.error(pointer, "nothing is reduced: dp x cp is 1", "remove it");
 }
 
+void check_compression(const Scenario& scenario, const CompressionSection& section,
+                       Findings& findings) {
+  const std::string pointer = fmt::format("{}/compression", kSection);
+  const CompressionKind kind = scenario.plan.data_parallel.compression.kind;
+  if (section.rank && kind != CompressionKind::power_sgd)
+    findings.error(pointer + "/rank", "only power_sgd makes factors of a rank", "remove it");
+  if (section.density && kind != CompressionKind::top_k)
+    findings.error(pointer + "/density", "only top_k sends a part of the gradients", "remove it");
+  const Dtype gradients = scenario.recipe.gradients;
+  if ((kind == CompressionKind::fp16 || kind == CompressionKind::bf16) &&
+      size_of(gradients) <= size_of(Dtype::fp16))
+    findings.error(
+        pointer + "/kind",
+        fmt::format("gradients are {} already, no larger than {}", name(gradients), section.kind),
+        "set precision/gradients to fp32, or remove it");
+}
+
 void check_shard_size(const ParallelDegrees& degrees, const DataParallelSection& section,
                       Findings& findings) {
   const std::string pointer = fmt::format("{}/shard_size", kSection);
@@ -79,15 +98,19 @@ void check_shard_size(const ParallelDegrees& degrees, const DataParallelSection&
                    "use kind fsdp, or a smaller shard_size");
 }
 
-// Routed experts have replicas of their own, which some strategies do not divide among.
+// Routed experts have replicas of their own, as many in each group that shares one copy.
 void check_experts(const Scenario& scenario, Findings& findings) {
   const auto* transformer = std::get_if<Transformer>(&scenario.network);
   if (transformer == nullptr || transformer->moe.experts == 0) return;
   const DataParallelStrategy strategy = strategy_of(scenario.plan, scenario.recipe);
-  if (strategy.gradient_shards == 1 && strategy.parameter_shards == 1) return;
-  findings.error(fmt::format("{}/kind", kSection),
-                 fmt::format("{} does not divide routed experts", scenario.plan.data_parallel.kind),
-                 "allreduce, zero1 and distributed_optimizer work with them");
+  const int replicas = scenario.plan.expert_replicas();
+  if (replicas % strategy.replicas == 0) return;
+  findings.error(
+      fmt::format("{}/shard_size", kSection),
+      fmt::format("each routed expert is on {} ranks of a stage, which are not divisible "
+                  "among {} groups that hold a copy of all",
+                  replicas, strategy.replicas),
+      "raise shard_size, or lower ep");
 }
 
 // Requires: a scenario without errors so far, so that its schedule can be built.
@@ -112,7 +135,7 @@ void check_schedule(const Scenario& scenario, Findings& findings) {
     findings.error(fmt::format("{}/kind", kSection),
                    fmt::format("{} does not work with the schedule {}: {}", plan.data_parallel.kind,
                                plan.schedule, *why),
-                   "allreduce does");
+                   "allreduce and zero1 do");
 }
 
 }  // namespace
@@ -124,11 +147,8 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
   const ParallelDegrees& degrees = scenario.plan.degrees;
   check_options(*strategy, section, findings);
   check_bucket_copies(scenario, section, findings);
+  check_compression(scenario, section.compression, findings);
   if (strategy->name == "hsdp") check_shard_size(degrees, section, findings);
-  if (!strategy->pipeline && degrees.pipeline > 1)
-    findings.error(fmt::format("{}/kind", kSection),
-                   fmt::format("{} has no pipeline, pp is {}", strategy->name, degrees.pipeline),
-                   "DeepSpeed refuses it as well; fsdp, zero1 and zero2 work with one");
   if (findings.has_errors()) return;
   check_experts(scenario, findings);
   check_schedule(scenario, findings);
@@ -137,9 +157,17 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
                      fmt::format("the step carries 1/{} of a meeting of the replicas: it is an "
                                  "average over the steps between two",
                                  scenario.plan.data_parallel.steps_between));
-  if (strategy->name != "allreduce" && degrees.replicas() == 1)
+  if (degrees.pipeline > 1 && (strategy->name == "zero2" || strategy->name == "zero3"))
     findings.warning(fmt::format("{}/kind", kSection),
-                     fmt::format("dp is 1, so {} has nothing to divide", strategy->name));
+                     fmt::format("DeepSpeed refuses {} with a pipeline, as it moves the whole "
+                                 "network in every micro-batch; this is what it would take",
+                                 strategy->name),
+                     "PyTorch combines fsdp with pipelines");
+  if ((strategy->name != "allreduce" || section.compression.kind != "none") &&
+      degrees.replicas() * directions(pipeline_shape(scenario.recipe, scenario.plan)) == 1)
+    findings.warning(fmt::format("{}/kind", kSection),
+                     fmt::format("dp is 1, so {} has nothing to {}", strategy->name,
+                                 strategy->name == "allreduce" ? "exchange" : "divide"));
 }
 
 }  // namespace trainyard

@@ -80,7 +80,7 @@ class Accountant {
       for (std::size_t i = next; i < stream.size() && stream[i]->begin < end; ++i) {
         const Span& span = *stream[i];
         if (until != nullptr && !enqueued_before(span, *until)) break;
-        if (op(span).kind == OpKind::compute) continue;
+        if (s == static_cast<std::size_t>(StreamKind::compute)) continue;
         const Duration from = std::max(begin, span.active);
         const Duration to = std::min(end, span.end);
         if (from < to)
@@ -132,6 +132,11 @@ class Accountant {
   // are not recorded.
   void account_kernels(const Span& span) {
     const bool optimizer = static_cast<OpGroup>(op(span).group) == OpGroup::optimizer;
+    // Kernels beside the compute stream are part of what it waits for.
+    while (next_kernel_ < kernels_.size() &&
+           std::pair(kernels_[next_kernel_].call, kernels_[next_kernel_].op) <
+               std::pair(span.call, span.op))
+      ++next_kernel_;
     const bool recorded = next_kernel_ < kernels_.size() &&
                           kernels_[next_kernel_].call == span.call &&
                           kernels_[next_kernel_].op == span.op;

@@ -286,7 +286,7 @@ TEST_CASE("an embedding moves its rows, its positions and its mask") {
   }
 }
 
-TEST_CASE("a split vocabulary sums embeddings, exchanges two scalars per token, sums gradients") {
+TEST_CASE("a split vocabulary sums embeddings, exchanges three numbers per token, sums gradients") {
   for (const bool sp : {false, true}) {
     const NetworkWork work = network_work(gpt(1, 64, 8, 512), execution(2, 16, 4, sp));
     const std::int64_t states = 2 * 16 * 64 * 2;
@@ -296,8 +296,8 @@ TEST_CASE("a split vocabulary sums embeddings, exchanges two scalars per token, 
     CHECK(embedding[0].bytes.count() == states);
 
     const std::vector<GroupCollective> loss = collectives(work.kinds[2].forward);
-    REQUIRE(loss.size() == (sp ? 3 : 2));
-    for (std::size_t i = loss.size() - 2; i < loss.size(); ++i) {
+    REQUIRE(loss.size() == (sp ? 4 : 3));
+    for (std::size_t i = loss.size() - 3; i < loss.size(); ++i) {
       CHECK(loss[i].kind == kReduce);
       CHECK(loss[i].bytes.count() == 2 * 16 * 4);
     }

@@ -227,25 +227,185 @@ TEST_CASE("a shard is padded so that all ranks hold as much") {
   CHECK(shard_of(10, 1) == 10);
 }
 
-TEST_CASE("routed experts are divided among their own replicas") {
+namespace {
+
+// Eight experts on four ranks, in every layer.
+Transformer mixture() {
   Transformer network = small_network();
   network.biases = false;
   network.moe.experts = 8;
   network.moe.top_k = 2;
   network.moe.ffn_hidden = 1024;
-  Case c("zero1", 4);
+  return network;
+}
+
+struct Divided {
+  StepPlan step;
+  std::int64_t dense = 0, experts = 0;
+};
+
+Divided divided(const Case& c) {
+  const NetworkWork work = network_work(mixture(), execution(c.recipe, c.plan));
+  Divided result{plan_step(work, c.recipe, c.plan)};
+  for (const int kind : work.chain)
+    result.experts += work.kinds[static_cast<std::size_t>(kind)].expert_parameters;
+  REQUIRE(result.experts > 0);
+  result.dense = result.step.stages[0].parameters - result.experts;
+  return result;
+}
+
+Case of_mixture(const char* kind, int data, int expert, int microbatches = 1) {
+  Case c(kind, data, microbatches);
+  c.plan.expert = expert;
+  return c;
+}
+
+// Bytes that one rank of any stage sends on `port`.
+std::int64_t sent_by_all(const StepPlan& plan, CollectivePort port, int ranks) {
+  std::int64_t bytes = 0;
+  for (const StageProgram& stage : plan.stages) {
+    for (const Call& call : stage.program.calls) {
+      for (const Op& op : stage.program.blocks[call.block].ops) {
+        if (op.kind != OpKind::collective || op.port != static_cast<std::uint32_t>(port)) continue;
+        const CollectiveSpec& spec = plan.collectives[op.port][op.subject];
+        bytes += wire_share(spec.kind, ranks).of(spec.bytes).count();
+      }
+    }
+  }
+  return bytes;
+}
+
+Case in_stages(const char* kind, int stages, int microbatches, const char* schedule) {
+  Case c(kind, 4, microbatches);
+  c.plan.degrees.pipeline = stages;
+  c.plan.schedule = schedule;
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("routed experts are divided among their own replicas") {
+  Case c = of_mixture("zero1", 4, 4);
   c.plan.degrees.tensor = 2;
-  c.plan.expert = 4;
   c.plan.sequence_parallel = true;
   REQUIRE(c.plan.expert_replicas() == 2);
-  const NetworkWork work = network_work(network, execution(c.recipe, c.plan));
-  std::int64_t experts = 0;
-  for (const int kind : work.chain)
-    experts += work.kinds[static_cast<std::size_t>(kind)].expert_parameters;
-  REQUIRE(experts > 0);
-  const StepPlan step = plan_step(work, c.recipe, c.plan);
-  const std::int64_t dense = step.stages[0].parameters - experts;
+  const auto [step, dense, experts] = divided(c);
   CHECK(resident(step, MemoryKind::optimizer_state) == 12 * dense / 4 + 12 * experts / 2);
   CHECK(sent(step, CollectivePort::data, 4) == 2 * 2 * dense * 3 / 4);
   CHECK(sent(step, CollectivePort::expert_data, 2) == 2 * 2 * experts / 2);
+}
+
+// P49 and P50, in each group.
+TEST_CASE("sharded experts travel in their group as the rest does in its own") {
+  constexpr int n = 8, m = 3;
+  for (const int expert : {2, 4, 8}) {
+    const int replicas = n / expert;
+    CAPTURE(expert);
+    const auto volumes = [&](const Case& c, int dense_times, int expert_times) {
+      const auto [step, dense, experts] = divided(c);
+      CHECK(sent(step, CollectivePort::data, n) * n == dense_times * (n - 1) * 2 * dense);
+      CHECK(sent(step, CollectivePort::expert_data, replicas) * replicas ==
+            expert_times * (replicas - 1) * 2 * experts);
+    };
+    volumes(of_mixture("zero2", n, expert, m), m + 1, m + 1);
+    volumes(of_mixture("zero3", n, expert, m), 3 * m, 3 * m);
+    Case kept = of_mixture("fsdp", n, expert, m);
+    kept.plan.data_parallel.reshard_after_forward = false;
+    volumes(kept, 2 * m, 2 * m);
+    // The embedding, the logits and the last layer are kept anyway.
+    const auto [step, dense, experts] = divided(of_mixture("fsdp", n, expert, m));
+    CHECK(sent(step, CollectivePort::expert_data, replicas) * replicas * kLayers ==
+          m * (3 * kLayers - 1) * (replicas - 1) * 2 * experts);
+    CHECK(sent(step, CollectivePort::data, n) < 3 * m * (n - 1) * 2 * dense / n);
+  }
+}
+
+TEST_CASE("states of experts are divided by their replicas, and whole where there is one") {
+  constexpr int n = 8;
+  for (const int expert : {2, 4, 8}) {
+    const int replicas = n / expert;
+    CAPTURE(expert);
+    {
+      const auto [step, dense, experts] = divided(of_mixture("zero2", n, expert));
+      CHECK(resident(step, MemoryKind::parameters) == 2 * (dense + experts));
+      CHECK(resident(step, MemoryKind::gradients) == 2 * dense / n + 2 * experts / replicas);
+    }
+    {
+      const auto [step, dense, experts] = divided(of_mixture("zero3", n, expert));
+      CHECK(resident(step, MemoryKind::parameters) == 2 * dense / n + 2 * experts / replicas);
+    }
+    const auto [step, dense, experts] = divided(of_mixture("fsdp", n, expert));
+    CHECK(resident(step, MemoryKind::parameters) == 4 * dense / n + 4 * experts / replicas);
+    CHECK(resident(step, MemoryKind::optimizer_state) == 8 * dense / n + 8 * experts / replicas);
+  }
+}
+
+TEST_CASE("HSDP divides experts in its groups and sums their shards across") {
+  constexpr int group = 4, n = 8;
+  for (const int expert : {1, 2, 4}) {
+    CAPTURE(expert);
+    Case c = of_mixture("hsdp", n, expert);
+    c.plan.data_parallel.shard_size = group;
+    c.plan.data_parallel.reshard_after_forward = false;
+    const auto [step, dense, experts] = divided(c);
+    const int shards = group / expert;
+    CHECK(step.expert_shard_ranks == shards);
+    CHECK(sent(step, CollectivePort::data, group) * group == 2 * (group - 1) * 2 * dense);
+    CHECK(sent(step, CollectivePort::expert_data, shards) * shards ==
+          2 * (shards - 1) * 2 * experts);
+    // Two replicas: an all-reduce sends what it reduces.
+    CHECK(sent(step, CollectivePort::replica, 2) * group == 2 * dense);
+    CHECK(sent(step, CollectivePort::expert_replica, 2) * shards == 2 * experts);
+  }
+}
+
+TEST_CASE("HSDP's groups of experts are neighbours among their replicas, and equal places") {
+  Case c = of_mixture("hsdp", 8, 2);
+  c.plan.data_parallel.shard_size = 4;
+  const StepPlan step = divided(c).step;
+  const RankGrids ranks = rank_grids(c.plan);
+  using Groups = std::vector<std::vector<Rank>>;
+  CHECK(groups_of(step, ranks, CollectivePort::expert_data) ==
+        Groups{{Rank(0), Rank(2)}, {Rank(4), Rank(6)}, {Rank(1), Rank(3)}, {Rank(5), Rank(7)}});
+  CHECK(groups_of(step, ranks, CollectivePort::expert_replica) ==
+        Groups{{Rank(0), Rank(4)}, {Rank(2), Rank(6)}, {Rank(1), Rank(5)}, {Rank(3), Rank(7)}});
+}
+
+TEST_CASE("in a pipeline every micro-batch gathers what is not kept, and is reduced") {
+  constexpr int n = 4, m = 8;
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v"}) {
+    CAPTURE(schedule);
+    const auto check = [&](Case c, int times) {
+      if (std::string_view(schedule) == "interleaved_1f1b" || std::string_view(schedule) == "zb_v")
+        c.plan.chunks = 2;
+      c.plan.layer_split = LayerSplit::balanced;
+      CHECK(sent_by_all(c.step(), CollectivePort::data, n) * n == times * (n - 1) * psi());
+    };
+    check(in_stages("zero2", 2, m, schedule), m + 1);
+    check(in_stages("zero3", 2, m, schedule), 3 * m);
+    Case kept = in_stages("fsdp", 2, m, schedule);
+    kept.plan.data_parallel.reshard_after_forward = false;
+    check(kept, 1 + m);
+    kept.plan.data_parallel.reduce_every_microbatch = false;
+    check(kept, 2);
+  }
+}
+
+// DeepSeek-V3 trains so: ZeRO-1 with DualPipe.
+TEST_CASE("two copies of the network are two replicas more among which states are divided") {
+  constexpr int n = 4, stages = 2;
+  for (const char* schedule : {"chimera", "dualpipe"}) {
+    CAPTURE(schedule);
+    for (const char* kind : {"zero1", "distributed_optimizer"}) {
+      CAPTURE(kind);
+      Case c = in_stages(kind, stages, 8, schedule);
+      c.plan.data_parallel.overlap_param_gather = false;
+      const StepPlan step = c.step();
+      // Both stages hold a part of each copy: together all of the network.
+      CHECK(resident(step, MemoryKind::parameters) == psi());
+      CHECK(resident(step, MemoryKind::optimizer_state) == 6 * psi() / (2 * n));
+      CHECK(sent(step, CollectivePort::data, 2 * n) * 2 * n == 2 * (2 * n - 1) * psi());
+      REQUIRE(groups_of(step, rank_grids(c.plan), CollectivePort::data).size() == 1);
+    }
+  }
 }

@@ -169,7 +169,6 @@ TEST_CASE("FSDP without a reduction per micro-batch accumulates whole gradients"
 TEST_CASE("every strategy gives back what it takes") {
   for (const StrategyEntry& entry : data_parallel_strategies()) {
     for (const int pipeline : {1, 2, 4}) {
-      if (pipeline > 1 && !entry.pipeline) continue;
       for (const int microbatches : {1, 4}) {
         for (const bool plain : {true, false}) {
           CAPTURE(entry.name);
@@ -193,6 +192,88 @@ TEST_CASE("every strategy gives back what it takes") {
           // The breakdown checks itself.
           CHECK(summarize(own, *step).step_time.has_value());
         }
+      }
+    }
+  }
+}
+
+// With routed experts and with every way to order passes that a strategy allows.
+TEST_CASE("sharded pipelines of experts give back what they take") {
+  struct Order {
+    const char* schedule;
+    int chunks;
+  };
+  for (const StrategyEntry& entry : data_parallel_strategies()) {
+    for (const Order& order : {Order{"gpipe", 1}, Order{"interleaved_1f1b", 2}, Order{"zb_h1", 1},
+                               Order{"zb_v", 2}, Order{"dualpipe", 1}}) {
+      for (const int expert : {1, 2, 4}) {
+        for (const bool keeps : {true, false}) {
+          Job own = job(std::string(entry.name).c_str(), 1, 4, 2, 8);
+          auto& network = std::get<Transformer>(own.network);
+          network.moe.experts = 8;
+          network.moe.top_k = 2;
+          network.moe.ffn_hidden = 512;
+          network.biases = false;
+          own.plan.expert = expert;
+          own.plan.schedule = order.schedule;
+          own.plan.chunks = order.chunks;
+          own.plan.data_parallel.reshard_after_forward = !keeps;
+          own.plan.data_parallel.reduce_every_microbatch = keeps;
+          own.plan.data_parallel.overlap_param_gather = false;
+          const DataParallelStrategy strategy = strategy_of(own.plan, own.recipe);
+          const PipelineShape shape = pipeline_shape(own.recipe, own.plan);
+          const ScheduleEntry& schedule = *find_schedule(order.schedule);
+          if (unsupported(strategy, shape, build_stages(schedule, shape))) continue;
+          if (own.plan.expert_replicas() % strategy.replicas != 0) continue;
+          CAPTURE(entry.name);
+          CAPTURE(order.schedule);
+          CAPTURE(expert);
+          CAPTURE(keeps);
+          const auto step = simulate_step(own);
+          for (const MemoryPeak& peak : step->trace().peaks)
+            CHECK(peak.at_end == peak.resident);
+          CHECK(summarize(own, *step).step_time.has_value());
+        }
+      }
+    }
+  }
+}
+
+// A cast reads 4 and writes 2 bytes, and back; what follows a message is nobody's wait but the
+// last.
+TEST_CASE(
+    "compressing takes time of the backward pass, and the last bucket's way back is exposed") {
+  constexpr std::int64_t cast = 6 * kParameters, message = 2 * kParameters;
+  const toy::Times times{10, message + 1, 0};
+  Setup setup("allreduce");
+  setup.recipe.gradients = Dtype::fp32;
+  setup.plan.bucket_size = setup.plan.first_bucket_size = Bytes(4 * kParameters);
+  setup.plan.data_parallel.compression.kind = CompressionKind::bf16;
+  const std::int64_t optimizer = kLayers * kParameters * 30;  // Adam with fp32 gradients
+  CHECK(nanoseconds(*simulate(setup, times)) ==
+        kLayers * (times.forward + times.backward + cast) + message + cast + optimizer);
+  // Where the network is what takes long, each message waits for the one before and its cast.
+  setup.plan.data_parallel.compression.kind = CompressionKind::bf16;
+  CHECK(nanoseconds(*simulate(setup, {10, 1, 0})) ==
+        kLayers * times.forward + 1 + cast + kLayers * (message + cast) + optimizer);
+}
+
+TEST_CASE("compressed gradients give back what they take, in every order of passes") {
+  for (const char* schedule : {"1f1b", "zb_h1", "dualpipe"}) {
+    for (std::size_t kind = 1; kind < kCompressionNames.size(); ++kind) {
+      for (const bool overlap : {true, false}) {
+        CAPTURE(schedule);
+        CAPTURE(kCompressionNames[kind]);
+        CAPTURE(overlap);
+        Job own = job("allreduce", 1, 4, 2, 8);
+        own.recipe.gradients = Dtype::fp32;
+        own.plan.schedule = schedule;
+        own.plan.overlap_backward = overlap;
+        own.plan.data_parallel.compression.kind = static_cast<CompressionKind>(kind);
+        const auto step = simulate_step(own);
+        for (const MemoryPeak& peak : step->trace().peaks)
+          CHECK(peak.at_end == peak.resident);
+        CHECK(summarize(own, *step).step_time.has_value());
       }
     }
   }

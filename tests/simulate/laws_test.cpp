@@ -202,7 +202,7 @@ TEST_CASE("a stage's peak is at least what it holds and its most micro-batches i
             bytes += step->work
                          .kinds[static_cast<std::size_t>(
                              step->work.chain[static_cast<std::size_t>(place)])]
-                         .activations.count();
+                         .activations().count();
           return bytes;
         };
         if (begins) live += kept(call.chunk);

@@ -1,0 +1,18 @@
+// Names and streams that the parts of DataParallelWriter share.
+#pragma once
+
+#include "sim/plan/program_builder.h"
+
+namespace trainyard {
+
+inline constexpr StreamSet kGatherStreams =
+    static_cast<StreamSet>(stream_bit(StreamKind::gather) | stream_bit(StreamKind::gather_second));
+
+// Owners in the memory ledger.
+inline constexpr const char* kGathered = "gathered parameters";
+inline constexpr const char* kUnreduced = "unreduced gradients";
+inline constexpr const char* kAccumulated = "accumulated gradients";
+inline constexpr const char* kReduceBuffer = "gradients to reduce";
+inline constexpr const char* kGradients = "gradients";
+
+}  // namespace trainyard
