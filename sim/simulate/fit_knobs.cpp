@@ -34,7 +34,7 @@ std::vector<Edits> one_edit(const char* pointer, Value value, std::string_view w
 
 // `degree` taken from the data-parallel one, twice or more as large.
 std::vector<Edits> more_ranks(const Scenario& scenario, Axis axis, const char* pointer,
-                                 std::string_view what, int most) {
+                              std::string_view what, int most) {
   const ParallelDegrees& degrees = scenario.plan.degrees;
   std::vector<Edits> changes;
   for (int factor = 2; degrees.data % factor == 0 && degrees.along(axis) * factor <= most;
@@ -59,7 +59,7 @@ void divide_layers(const Scenario& scenario, std::int64_t parts, Edits& edits) {
 std::vector<Edits> more_tensor_parallel(const Scenario& scenario) {
   std::vector<Edits> changes;
   for (Edits& edits : more_ranks(scenario, Axis::tensor, "/parallelism/tp", "tensor parallel",
-                                       scenario.cluster.server.gpus)) {
+                                 scenario.cluster.server.gpus)) {
     changes.push_back(edits);
     if (scenario.plan.sequence_parallel) continue;
     edits.push_back({"/parallelism/sequence_parallel", Value::of(true), "sequence parallelism"});
@@ -116,9 +116,8 @@ std::vector<Edits> more_sharding(const Scenario& scenario) {
     DataParallelOptions options = scenario.plan.data_parallel;
     const bool grouped = accepts("shard_size") && options.shard_size == 0;
     if (grouped) options.shard_size = in_server;
-    if (accepts("shard_size") &&
-        (options.shard_size < 2 || options.shard_size >= replicas ||
-         replicas % options.shard_size != 0))
+    if (accepts("shard_size") && (options.shard_size < 2 || options.shard_size >= replicas ||
+                                  replicas % options.shard_size != 0))
       continue;
     if (!divides_more(entry.build(options, scenario.recipe, replicas), own)) continue;
     Edits& edits = changes.emplace_back();
@@ -136,8 +135,8 @@ std::vector<Edits> more_sharding(const Scenario& scenario) {
   return changes;
 }
 
-// Schedules by the activations that the fullest stage holds, the most first; of equal rank, about as
-// many. Sources: those of the table of schedules.
+// Schedules by the activations that the fullest stage holds, the most first; of equal rank, about
+// as many. Sources: those of the table of schedules.
 struct Holding {
   std::string_view schedule;
   int rank;
@@ -168,26 +167,29 @@ std::vector<Edits> leaner_schedule(const Scenario& scenario) {
     if (!other.offered || other.rank <= held->rank) continue;
     const ScheduleEntry* entry = find_schedule(other.schedule);
     Edits& edits = changes.emplace_back();
-    edits.push_back(
-        {"/parallelism/pipeline/schedule", Value::of(other.schedule), "schedule"});
+    edits.push_back({"/parallelism/pipeline/schedule", Value::of(other.schedule), "schedule"});
     if (says(scenario, kChunks)) edits.push_back({kChunks, Value::null()});
     if (entry->chunks != scenario.plan.chunks)
-      divide_layers(scenario, std::int64_t{entry->chunks} * scenario.plan.degrees.pipeline,
-                    edits);
+      divide_layers(scenario, std::int64_t{entry->chunks} * scenario.plan.degrees.pipeline, edits);
   }
   return changes;
 }
 
-std::vector<Edits> fewer_chunks(const Scenario& scenario) {
+// Interleaved 1F1B with v chunks holds 1 + (p - 1) / (p v) of what 1F1B does.
+// Source: Korthikanti et al. 2022, section 4.2.3.
+std::vector<Edits> more_chunks(const Scenario& scenario) {
   const ScheduleEntry* own = find_schedule(scenario.plan.schedule);
   std::vector<Edits> changes;
-  // Others have as many as their placement asks for.
-  if (own == nullptr || own->placement != Placement::looped) return changes;
-  for (int chunks = scenario.plan.chunks - 1; chunks >= 2; --chunks) {
-    if (scenario.plan.chunks % chunks != 0) continue;
+  if (own == nullptr || own->name != "interleaved_1f1b" || scenario.plan.chunks == 1)
+    return changes;
+  const std::int64_t layers = divisible_layers(scenario.network);
+  const int stages = scenario.plan.degrees.pipeline;
+  for (int chunks = 2 * scenario.plan.chunks; std::int64_t{chunks} * stages <= layers;
+       chunks += scenario.plan.chunks) {
+    if (layers % (std::int64_t{chunks} * stages) != 0) continue;
     Edits& edits = changes.emplace_back();
     edits.push_back({kChunks, Value::of(chunks), "chunks per stage"});
-    divide_layers(scenario, std::int64_t{chunks} * scenario.plan.degrees.pipeline, edits);
+    divide_layers(scenario, std::int64_t{chunks} * stages, edits);
   }
   return changes;
 }
@@ -233,33 +235,32 @@ bool gathers_layers(const Scenario& scenario) {
 std::vector<Edits> reshard(const Scenario& scenario) {
   if (!gathers_layers(scenario) || scenario.plan.data_parallel.reshard_after_forward) return {};
   return one_edit("/parallelism/data_parallel/reshard_after_forward", Value::of(true),
-                     "reshard after forward");
+                  "reshard after forward");
 }
 
 std::vector<Edits> limited_gathers(const Scenario& scenario) {
   if (!gathers_layers(scenario) || scenario.plan.data_parallel.limit_all_gathers) return {};
   return one_edit("/parallelism/data_parallel/limit_all_gathers", Value::of(true),
-                     "limited gathers");
+                  "limited gathers");
 }
 
 std::vector<Edits> no_prefetch(const Scenario& scenario) {
   if (!gathers_layers(scenario) || scenario.plan.data_parallel.prefetch_layers == 0) return {};
-  return one_edit("/parallelism/data_parallel/prefetch_layers", Value::of(0),
-                     "prefetched layers");
+  return one_edit("/parallelism/data_parallel/prefetch_layers", Value::of(0), "prefetched layers");
 }
 
 constexpr std::array<FitKnob, 15> kKnobs = {{
+    {"fused attention", fused_attention},
     {"tensor parallelism", more_tensor_parallel, true},
     {"pipeline parallelism", more_stages, true},
     {"context parallelism", more_context_parallel, true},
     {"expert parallelism", more_expert_parallel, true},
     {"data parallelism", more_sharding},
     {"schedule", leaner_schedule},
-    {"chunks", fewer_chunks, true},
+    {"chunks", more_chunks, true},
     {"micro-batch", smaller_micro_batch, true},
     {"recomputation", more_recomputation, true},
     {"sequence parallelism", sequence_parallel},
-    {"fused attention", fused_attention},
     {"gradients", half_gradients},
     {"reshard after forward", reshard},
     {"limited gathers", limited_gathers},

@@ -1,7 +1,7 @@
 // What may be changed in a job so that it needs less memory: a table, one row per knob.
 //
-// Every change keeps the training: the global batch, the network and the optimizer stay, and so does
-// the number of GPUs. (Gradients in 16 bits are summed less exactly.)
+// Every change keeps the training: the global batch, the network and the optimizer stay, and so
+// does the number of GPUs. (Gradients in 16 bits are summed less exactly.)
 #pragma once
 
 #include <span>
@@ -27,7 +27,9 @@ struct FitKnob {
   // The changes to try on a scenario; none where the knob does nothing. The loader judges them:
   // what the scenario cannot take is dropped.
   std::vector<Edits> (*changes)(const Scenario&);
-  bool graded = false;  // each change goes further than the one before: the first that fits is enough
+  // Each change goes further than the one before: from the first that fits on, the next is tried
+  // only while it is faster.
+  bool graded = false;
 };
 
 // A knob comes after those that it builds on: what two of them do together is asked of the scenario

@@ -18,8 +18,9 @@ struct ChangedValue {
 
 struct WayToFit {
   std::vector<ChangedValue> changes;
-  std::vector<std::string> sets;  // values of --set that make the changes, "training.recompute=full"
-  Bytes peak;                     // of the fullest rank
+  std::vector<std::string>
+      sets;    // values of --set that make the changes, "training.recompute=full"
+  Bytes peak;  // of the fullest rank
   Duration step_time{};
 };
 

@@ -41,9 +41,8 @@ struct Candidate {
 };
 
 void set(Edits& edits, const Edit& added) {
-  const auto same =
-      std::find_if(edits.begin(), edits.end(),
-                   [&](const Edit& edit) { return edit.pointer == added.pointer; });
+  const auto same = std::find_if(edits.begin(), edits.end(),
+                                 [&](const Edit& edit) { return edit.pointer == added.pointer; });
   if (same == edits.end())
     edits.push_back(added);
   else
@@ -91,6 +90,12 @@ class Search {
     return may;
   }
 
+  // What should not fit is a surprise if it does: worth half of the events, if something is found.
+  bool may_simulate(const Candidate& candidate) {
+    if (candidate.should_fit || fastest().empty()) return may_simulate();
+    return spent_ + report_.events <= options_.most_events / 2;
+  }
+
   // Null: the scenario cannot be changed like this, or never finishes then.
   const Trial* simulate(const Trial* onto, std::size_t knob, const Edits& edits) {
     Value patch = Value::object();
@@ -105,8 +110,8 @@ class Search {
     job.plan = changed->plan;
     if (options_.progress)
       options_.progress(fmt::format("looking for ways to fit: {} simulated", trials_.size()));
-    const std::unique_ptr<Step> step = simulate_step(
-        job, {.unfold = false, .run = true, .recorded_classes = {}, .outline = true});
+    const std::unique_ptr<Step> step =
+        simulate_step(job, {.unfold = false, .run = true, .recorded_classes = {}, .outline = true});
     Trial trial;
     trial.outline = outline(job, *step);
     spent_ += trial.outline.events;
@@ -138,12 +143,15 @@ class Search {
 
   void try_singles() {
     for (std::size_t knob = 0; knob < fit_knobs().size(); ++knob) {
+      const Trial* fitting = nullptr;  // the change before, if it fits
       for (const Edits& edits : fit_knobs()[knob].changes(scenario_)) {
         if (!may_simulate()) return;
         const Trial* trial = simulate(nullptr, knob, edits);
         if (trial == nullptr) continue;
         singles_[name_of(knob, edits)] = trial;
-        if (trial->outline.fits && fit_knobs()[knob].graded) break;
+        if (!trial->outline.fits || !fit_knobs()[knob].graded) continue;
+        if (fitting != nullptr && trial->shares.time >= fitting->shares.time) break;
+        fitting = trial;
       }
     }
   }
@@ -156,7 +164,8 @@ class Search {
       if (trial.knobs.size() + 1 != size || trial.outline.fits) continue;
       for (std::size_t knob = trial.knobs.back() + 1; knob < fit_knobs().size(); ++knob)
         for (Edits& edits : fit_knobs()[knob].changes(trial.scenario))
-          consider(trial, knob, std::move(edits), candidates);
+          if (!consider(trial, knob, std::move(edits), candidates) && fit_knobs()[knob].graded)
+            break;
     }
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Candidate& a, const Candidate& b) {
@@ -166,7 +175,7 @@ class Search {
     std::size_t tried = 0;
     for (const Candidate& candidate : candidates) {
       if (!is_wanted(candidate)) continue;
-      if (tried == options_.most_combinations || !may_simulate()) return;
+      if (tried == options_.most_combinations || !may_simulate(candidate)) return;
       if (simulate(candidate.onto, candidate.knob, candidate.edits) != nullptr) ++tried;
     }
   }
@@ -175,13 +184,14 @@ class Search {
   bool is_wanted(const Candidate& candidate) const {
     const std::vector<const Trial*> found = fastest();
     if (found.size() < options_.ways) return true;
-    return candidate.should_fit && candidate.time < found[options_.ways - 1]->shares.time;
+    return candidate.time < found[options_.ways - 1]->shares.time;
   }
 
-  void consider(const Trial& onto, std::size_t knob, Edits edits,
+  // False: the change needs no other.
+  bool consider(const Trial& onto, std::size_t knob, Edits edits,
                 std::vector<Candidate>& candidates) {
     const auto alone = singles_.find(name_of(knob, edits));
-    if (alone != singles_.end() && alone->second->outline.fits) return;  // needs no other
+    if (alone != singles_.end() && alone->second->outline.fits) return false;
     Candidate candidate{&onto, knob, std::move(edits)};
     candidate.time = onto.shares.time;
     if (alone != singles_.end()) candidate.time *= alone->second->shares.time;
@@ -193,6 +203,7 @@ class Search {
     }
     candidate.should_fit = candidate.peak <= static_cast<double>(report_.memory.capacity.count());
     candidates.push_back(std::move(candidate));
+    return true;
   }
 
   // The fastest trial of each set of knobs that fits, fastest first.
@@ -234,8 +245,8 @@ class Search {
     for (const Trial* trial : fastest())
       if (found.ways.size() < options_.ways) found.ways.push_back(way(*trial));
     if (!found.ways.empty() || trials_.empty()) return found;
-    const auto least = std::min_element(
-        trials_.begin(), trials_.end(), [](const auto& a, const auto& b) {
+    const auto least =
+        std::min_element(trials_.begin(), trials_.end(), [](const auto& a, const auto& b) {
           return a->outline.memory.peak < b->outline.memory.peak;
         });
     found.closest.push_back(way(**least));
