@@ -33,6 +33,7 @@ struct RunOptions {
   std::string variant;  // empty: the scenario without a variant
   OutputOptions output;
   bool unfold = false;
+  bool no_ways_to_fit = false;  // of a step that does not fit, say no more than that
 };
 ExitCode run(const RunOptions& options, const Context& context);
 
@@ -41,6 +42,7 @@ struct CompareOptions {
   std::string baseline;  // empty: the one that the scenario names
   OutputOptions output;
   bool unfold = false;
+  bool no_ways_to_fit = false;
   int jobs = 1;
 };
 ExitCode compare(const CompareOptions& options, const Context& context);

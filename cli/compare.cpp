@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/fit_advice.h"
 #include "cli/in_order.h"
 #include "cli/report/compress.h"
 #include "cli/report/perfetto.h"
@@ -27,6 +28,8 @@ std::vector<Simulation> simulate_all(const ScenarioSet& set, const CompareOption
   console.progress(fmt::format("simulating {} variants", count));
   return in_order<Simulation>(count, options.jobs, [&](std::size_t i) {
     Simulation simulation = simulate(set.variants[i], simulate_options);
+    if (!options.no_ways_to_fit)
+      add_ways_to_fit(options.scenario, set.variants[i], false, console, simulation.report);
     console.progress(fmt::format("simulated {} of {} variants", ++done, count));
     return simulation;
   });

@@ -59,13 +59,19 @@ void add_output(CLI::App& app, OutputOptions& output) {
   app.add_flag("--force", output.force, "Write into a folder that holds other files");
 }
 
+void add_simulation(CLI::App& app, bool& unfold, bool& no_ways_to_fit) {
+  app.add_flag("--unfold", unfold, "Simulate every rank, not one of each kind");
+  app.add_flag("--no-ways-to-fit", no_ways_to_fit,
+               "Do not look for changes with which a step that is out of memory would fit");
+}
+
 void add_run(CLI::App& app, RunOptions& options) {
   CLI::App* command = app.add_subcommand("run", "Simulate one training step");
   add_scenario(*command, options.scenario);
   command->add_option("--variant", options.variant, "Simulate this variant of the scenario")
       ->type_name("NAME");
   add_output(*command, options.output);
-  command->add_flag("--unfold", options.unfold, "Simulate every rank, not one of each kind");
+  add_simulation(*command, options.unfold, options.no_ways_to_fit);
 }
 
 void add_compare(CLI::App& app, CompareOptions& options) {
@@ -75,7 +81,7 @@ void add_compare(CLI::App& app, CompareOptions& options) {
       ->add_option("--baseline", options.baseline, "The variant that the others are compared with")
       ->type_name("NAME");
   add_output(*command, options.output);
-  command->add_flag("--unfold", options.unfold, "Simulate every rank, not one of each kind");
+  add_simulation(*command, options.unfold, options.no_ways_to_fit);
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   options.jobs = static_cast<int>(std::min<unsigned>(cores, kMaxJobs));
   command

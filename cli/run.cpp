@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/fit_advice.h"
 #include "cli/report/compress.h"
 #include "cli/report/perfetto.h"
 #include "cli/report/summary.h"
@@ -50,6 +51,8 @@ ExitCode run(const RunOptions& options, const Context& context) {
   simulate_options.timeline = folder.has_value();
   console.progress("simulating " + scenario.name);
   Simulation simulation = simulate(scenario, simulate_options);
+  if (!options.no_ways_to_fit)
+    add_ways_to_fit(options.scenario, scenario, true, console, simulation.report);
   const bool is_feasible = simulation.report.step_time.has_value();
   std::string text = options.output.json
                          ? to_json(simulation.report) + "\n"

@@ -3,6 +3,7 @@
 
 #include "cli/report/facts.h"
 #include "cli/report/summary.h"
+#include "cli/report/ways_text.h"
 #include "sim/base/check.h"
 #include "sim/base/version.h"
 
@@ -136,6 +137,45 @@ Json calibration(const StepReport& report) {
           {"errors", errors},        {"rejected", made.rejected}};
 }
 
+// Both ends are JSON already.
+Json change(const ChangedValue& value) {
+  return {{"key", value.pointer},
+          {"what", value.what},
+          {"from", Json::parse(value.from)},
+          {"to", Json::parse(value.to)}};
+}
+
+Json ways(const StepReport& report, const std::vector<WayToFit>& list) {
+  Json json = Json::array();
+  for (const WayToFit& way : list) {
+    Json changes = Json::array();
+    for (const ChangedValue& value : way.changes)
+      changes.push_back(change(value));
+    const double before = seconds(report.simulated_step);
+    json.push_back({{"text", describe(way)},
+                    {"changes", std::move(changes)},
+                    {"set", way.sets},
+                    {"peak_bytes", way.peak.count()},
+                    {"saved_bytes", (report.memory.peak - way.peak).count()},
+                    {"step_time_s", seconds(way.step_time)},
+                    {"step_time_change",
+                     before > 0 ? Json(seconds(way.step_time) / before - 1) : Json(nullptr)}});
+  }
+  return json;
+}
+
+// Null where nothing was looked for: the step fits, or it was not asked for.
+void add_ways_to_fit(Json& json, const StepReport& report) {
+  const bool looked = report.ways_to_fit.has_value();
+  const WaysToFit none;
+  const WaysToFit& found = looked ? *report.ways_to_fit : none;
+  json["ways_to_fit"] = looked ? ways(report, found.ways) : Json(nullptr);
+  json["closest_to_fit"] =
+      found.closest.empty() ? Json(nullptr) : ways(report, found.closest).front();
+  json["ways_simulated"] = looked ? Json(found.simulated) : Json(nullptr);
+  json["ways_cut_short"] = looked ? Json(found.cut_short) : Json(nullptr);
+}
+
 std::string_view status(const StepReport& report) {
   if (report.deadlock) return "deadlock";
   return report.fits ? "ok" : "out_of_memory";
@@ -199,6 +239,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
                       {"microbatches", report.microbatches},
                       {"bytes_sent", report.pipeline_bytes.count()}};
   json["memory"] = memory(report.memory);
+  add_ways_to_fit(json, report);
   json["calibrated"] = is_calibrated(report);
   json["profile"] = report.profile;
   json["fidelity"] = report.fidelity;

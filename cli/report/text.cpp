@@ -9,6 +9,7 @@
 
 #include "cli/report/facts.h"
 #include "cli/report/summary.h"
+#include "cli/report/ways_text.h"
 #include "sim/base/check.h"
 #include "sim/base/text.h"
 
@@ -259,7 +260,7 @@ std::string to_text(const StepReport& report, const TextOptions& options) {
   const Painter paint(options);
   std::string text = paint.bold(wrap(escape_control(label_of(report)), 0));
   text += wrap(escape_control(describe(report)), 0) + "\n";
-  text += headline(report, paint) + memory_row(report, paint);
+  text += headline(report, paint) + memory_row(report, paint) + ways_to_fit_text(report);
   return text + breakdown_rows(report, paint) + memory_rows(report, paint) + notes(report, paint);
 }
 
@@ -281,7 +282,7 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
   for (const StepReport& report : reports) {
     if (report.step_time) continue;
     const std::string why = fmt::format("{}: {}", label_of(report), why_no_time(report));
-    text += paint.bad(wrap(escape_control(why), 0));
+    text += paint.bad(wrap(escape_control(why), 0)) + short_ways_to_fit_text(report);
   }
   const bool any_uncalibrated = !std::all_of(reports.begin(), reports.end(),
                                              [](const StepReport& r) { return is_calibrated(r); });

@@ -183,14 +183,21 @@ void Reader::finish() {
   }
 }
 
+// A key of this very section, beside another choice of its kind.
+bool Reader::is_known_here(std::string_view key) const {
+  return std::any_of(known_->begin(), known_->end(), [&](const KnownKey& known) {
+    return known.key == key && known.section == pointer_;
+  });
+}
+
 void Reader::unknown_key(const Member& member) {
   std::string hint;
   const std::vector<std::string_view> here(asked_.begin(), asked_.end());
   if (const auto near = find_nearest(member.key, here)) {
     hint = fmt::format("did you mean \"{}\"?", *near);
-  } else if (known_ != nullptr) {
+  } else if (known_ != nullptr && !is_known_here(member.key)) {
     for (const KnownKey& known : *known_) {
-      if (known.key != member.key || known.section == pointer_) continue;
+      if (known.key != member.key) continue;
       hint += fmt::format("{}{}", hint.empty() ? "it belongs under " : " or ",
                           known.section.empty() ? "the top level" : known.section);
     }

@@ -63,6 +63,7 @@ class Reader : public Fields {
   const Value* take(const FieldInfo& info);  // the value, or null with a diagnostic if one is due
   std::string pointer_to(std::string_view key) const;
   void error(const Place& at, std::string_view key, std::string message, std::string hint = {});
+  bool is_known_here(std::string_view key) const;
   void unknown_key(const Member& member);
   void unknown_name(const FieldInfo& info, const Value& value,
                     std::span<const std::string_view> names);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/json/quantity.h"
 
 namespace trainyard::json {
@@ -276,7 +278,11 @@ class KeyCollector : public Fields {
 
  private:
   bool note(std::string_view key) {
-    keys_.push_back({std::string(key), section_});
+    const auto same = [&](const KnownKey& known) {
+      return known.key == key && known.section == section_;
+    };
+    if (std::none_of(keys_.begin(), keys_.end(), same))
+      keys_.push_back({std::string(key), section_});
     return false;
   }
   std::string section_;

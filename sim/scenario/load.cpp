@@ -61,9 +61,11 @@ struct Loaded {
   std::vector<Diagnostic> diagnostics;  // errors and warnings
 };
 
-Loaded load_one(Value document, const std::string& configs) {
+// Of a document whose presets are expanded; adds to what was found in doing so.
+Loaded load_expanded(const Value& document, const std::string& configs,
+                     std::vector<Diagnostic> diagnostics) {
   Loaded out;
-  expand_presets(document, configs, out.diagnostics);
+  out.diagnostics = std::move(diagnostics);
   out.sections = read_sections(document, out.diagnostics);
   const auto spoils = [](const Diagnostic& d) { return is_error(d) && !d.harmless; };
   if (std::any_of(out.diagnostics.begin(), out.diagnostics.end(), spoils)) return out;
@@ -75,6 +77,12 @@ Loaded load_one(Value document, const std::string& configs) {
     out.diagnostics.push_back(std::move(diagnostic));
   }
   return out;
+}
+
+Loaded load_one(Value document, const std::string& configs) {
+  std::vector<Diagnostic> diagnostics;
+  expand_presets(document, configs, diagnostics);
+  return load_expanded(document, configs, std::move(diagnostics));
 }
 
 // The scenario with one variant's patch applied, or nothing with diagnostics.
@@ -177,6 +185,21 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
   out.base.warnings = std::move(base.diagnostics);
   out.baseline = base.sections.baseline;
   return out;
+}
+
+std::optional<Scenario> with_patch(const Scenario& scenario, const Value& patch) {
+  Value document = scenario.document;
+  document.erase("variants");
+  document.erase("baseline");
+  json::merge_patch(document, patch);
+  Loaded loaded = load_expanded(document, configs_folder(scenario.file), {});
+  if (std::any_of(loaded.diagnostics.begin(), loaded.diagnostics.end(), is_error))
+    return std::nullopt;
+  loaded.scenario.label = scenario.label;
+  loaded.scenario.variant = scenario.variant;
+  loaded.scenario.file = scenario.file;
+  loaded.scenario.warnings = std::move(loaded.diagnostics);
+  return std::move(loaded.scenario);
 }
 
 std::string schema_json() {

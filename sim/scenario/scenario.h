@@ -62,6 +62,11 @@ struct ScenarioSet {
 ScenarioSet load_scenario(const std::string& path, const std::vector<std::string>& sets = {});
 inline constexpr std::size_t kMostDiagnostics = 20;
 
+// The scenario with a merge patch (RFC 7396) on its document, read and checked as a file is;
+// nothing if it is wrong then. Variants are not in it. Requires: a scenario that load_scenario
+// accepted.
+std::optional<Scenario> with_patch(const Scenario& scenario, const json::Value& patch);
+
 // JSON Schema (draft-07) of scenario files, written from the tables that read them.
 std::string schema_json();
 

@@ -89,7 +89,10 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   if (!options.run) return step;
 
   RunOptions run_options;
-  run_options.record = Record::kernels;
+  const bool has_flush = step->plan.rounds.count == 1;
+  run_options.record = !options.outline ? Record::kernels
+                       : has_flush      ? Record::nothing
+                                        : Record::ops;
   run_options.only_kernels_host_may_hold = true;
   run_options.recorded.assign(step->lowered.machine.actors.size(), false);
   for (std::size_t c = 0; c < step->lowered.classes.size(); ++c) {

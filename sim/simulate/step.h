@@ -45,6 +45,7 @@ struct StepOptions {
   bool unfold = false;
   bool run = true;                     // false: stop before the engine
   std::vector<bool> recorded_classes;  // empty: all
+  bool outline = false;                // true: record no more than outline() needs
 };
 
 // Requires: a job that sim/scenario accepts. The result is movable: nothing in it points into

@@ -12,6 +12,7 @@
 #include "sim/base/basis.h"
 #include "sim/base/units.h"
 #include "sim/cost/calibration.h"
+#include "sim/simulate/way_to_fit.h"
 
 namespace trainyard {
 
@@ -127,6 +128,7 @@ struct StepReport {
   std::uint64_t events = 0, ops = 0;
   int classes = 0;
   std::vector<std::string> warnings;
+  std::optional<WaysToFit> ways_to_fit;  // empty: it fits, or they were not asked for
 };
 
 }  // namespace trainyard

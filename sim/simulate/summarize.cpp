@@ -241,9 +241,8 @@ std::string text_of(const Step& step, const Deadlock& deadlock) {
 
 }  // namespace
 
-StepReport summarize(const Job& job, const Step& step) {
+StepReport outline(const Job& job, const Step& step) {
   StepReport report;
-  describe_job(job, step, report);
   const Trace& trace = step.trace();
   report.events = trace.events;
   report.ops = trace.ops;
@@ -252,13 +251,19 @@ StepReport summarize(const Job& job, const Step& step) {
     report.deadlock = text_of(step, *deadlock);
     return report;
   }
-  const StepWindow window = window_of(step);
-  report.simulated_step = window.length();
+  report.simulated_step = window_of(step).length();
   account_memory(job, step, report);
   report.fits = report.memory.fits;
-  if (report.fits) report.step_time = window.length();
+  if (report.fits) report.step_time = report.simulated_step;
+  return report;
+}
+
+StepReport summarize(const Job& job, const Step& step) {
+  StepReport report = outline(job, step);
+  describe_job(job, step, report);
+  if (report.deadlock) return report;
   if (report.step_time && *report.step_time > Duration(0)) rate_throughput(job, step, report);
-  break_down(step, window, report);
+  break_down(step, window_of(step), report);
   count_messages(step, report);
   account_basis(job, step, report);
   return report;

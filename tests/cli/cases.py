@@ -84,6 +84,67 @@ def reports_no_memory(folder):
     require_equal(err, "", "standard error")
 
 
+def ways_of(out):
+    """The --set options of each way to fit that a text names."""
+    lines = [line.split() for line in out.splitlines() if line.strip().startswith("--set ")]
+    return [words for words in lines if words]
+
+
+@case
+def says_ways_to_fit(folder):
+    """A step that does not fit comes with ways to fit: their --set options, pasted, make it fit"""
+    for name, memory in ("pipeline", "20MiB"), ("data", "50MiB"):
+        variant, tight = ["--variant", name], ["--set", f"/cluster/node/gpu/memory={memory}"]
+        out, _ = expect(1, "run", SMALL, *variant, *tight)
+        require("Cheapest ways to fit" in out, out)
+        ways = ways_of(out)
+        require(1 <= len(ways) <= 3, out)
+        for way in ways:
+            expect(0, "run", SMALL, *variant, *tight, *way)
+    out, _ = expect(1, "run", SMALL, *variant, *tight, "--no-ways-to-fit")
+    require("ways to fit" not in out and "--set" not in out, out)
+    out, _ = expect(1, "run", SMALL, *variant, *tight, "--json")
+    result = json.loads(out)
+    require_equal([way["set"] for way in result["ways_to_fit"]],
+                  [[word for word in way if word != "--set"] for way in ways], "sets of the text and of --json")
+    step, peak = result["simulated_step_s"], result["memory"]["peak_bytes"]
+    for way in result["ways_to_fit"]:
+        done, _ = expect(0, "run", SMALL, *variant, *tight, *(x for s in way["set"] for x in ("--set", s)), "--json")
+        done = json.loads(done)
+        require_equal(done["step_time_s"], way["step_time_s"], "step time")
+        require_equal(done["memory"]["peak_bytes"], way["peak_bytes"], "peak")
+        require_equal(peak - done["memory"]["peak_bytes"], way["saved_bytes"], "saved")
+        require(abs(done["step_time_s"] / step - 1 - way["step_time_change"]) < 1e-12, way)
+    out, _ = expect(1, "run", SMALL, "--variant", "too-large", "--json")
+    result = json.loads(out)
+    require_equal(result["ways_to_fit"], [], "ways")
+    require(result["closest_to_fit"]["peak_bytes"] > result["memory"]["capacity_bytes"], out)
+
+
+@case
+def ways_to_fit_reach_variants(folder):
+    """Ways to fit of a variant reach it though its patch writes the same key, or others refuse theirs"""
+    with open(SMALL, encoding="utf-8") as file:
+        scenario = json.load(file)
+    scenario["cluster"]["node"]["gpu"]["memory"] = "50MiB"
+    for variant in scenario["variants"][:2]:
+        variant["with"].setdefault("parallelism", {})["data_parallel"] = {"kind": "allreduce"}
+        variant["with"]["training"] = {"recompute": "none", "fused_attention": False, "micro_batch": 4}
+    path = os.path.join(folder, "own.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(scenario, file)
+    out, _ = expect(1, "run", path, "--variant", "data")
+    require("--set variants.0.with." in out, out)
+    for way in ways_of(out):
+        expect(0, "run", path, "--variant", "data", *way)
+    out, _ = expect(0, "compare", path)
+    for way in ways_of(out):
+        index = int(way[1].split(".")[1])
+        name = scenario["variants"][index]["name"]
+        # Nothing makes that one fit: what comes closest is said.
+        expect(int(name == "too-large"), "run", path, "--variant", name, *way, "--no-ways-to-fit")
+
+
 @case
 def compares_with_infeasible(folder):
     """A comparison ends with 1 only if no variant is feasible"""

@@ -100,6 +100,26 @@ TEST_CASE("keys stand in a fixed order, the headline first") {
   CHECK(keys.back() == "warnings");
 }
 
+TEST_CASE("ways to fit are null where none were looked for, and values where there are some") {
+  StepReport report = fixture::four_variants()[3].report;
+  CHECK(Json::parse(to_json(report))["ways_to_fit"].is_null());
+  WaysToFit& found = report.ways_to_fit.emplace();
+  CHECK(Json::parse(to_json(report))["ways_to_fit"] == Json::array());
+  WayToFit way;
+  way.changes = {{"/parallelism/tp", "tensor parallel", "1", "2"},
+                 {"/parallelism/pipeline/chunks_per_stage", "", "2", "null"}};
+  way.sets = {"parallelism.tp=2", "parallelism.pipeline.chunks_per_stage=null"};
+  way.peak = Bytes(1 << 30);
+  way.step_time = 2 * report.simulated_step;
+  found.ways = {way};
+  const Json json = Json::parse(to_json(report))["ways_to_fit"][0];
+  CHECK(json["changes"][0]["to"] == 2);
+  CHECK(json["changes"][1]["to"].is_null());
+  CHECK(json["set"][0] == "parallelism.tp=2");
+  CHECK(json["saved_bytes"] == report.memory.peak.count() - (1 << 30));
+  CHECK(json["step_time_change"] == 1.0);
+}
+
 TEST_CASE("a variant that does not fit has no step time and no rates, but all of its memory") {
   const Json json = Json::parse(to_json(reports()[3]));
   CHECK(json["status"] == "out_of_memory");

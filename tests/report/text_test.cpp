@@ -80,6 +80,43 @@ TEST_CASE("a variant that does not fit says so with its peak and its capacity") 
   CHECK(has(all, "GPipe, micro-batch of 2: does not fit: 54.2 GiB of 40.0 GiB on rank 0"));
 }
 
+TEST_CASE("ways to fit are said with what they save, what they cost and what to paste") {
+  StepReport report = reports()[3];
+  const std::string nothing = to_text(report);
+  CHECK(!has(nothing, "ways to fit"));
+  WaysToFit& found = report.ways_to_fit.emplace();
+  found.simulated = 17;
+  const Bytes gib(std::int64_t{1} << 30);
+  WayToFit way;
+  way.changes = {{"/parallelism/tp", "tensor parallel", "1", "2"},
+                 {"/parallelism/dp", "", "4", "2"},
+                 {"/training/recompute", "recomputation", "\"none\"", "\"full\""},
+                 {"/parallelism/data_parallel/kind", "data parallelism", "\"allreduce\"",
+                  "\"distributed_optimizer\""}};
+  way.sets = {"parallelism.tp=2", "parallelism.dp=2", "training.recompute=full"};
+  way.peak = Bytes(30 * gib.count());
+  way.step_time = report.simulated_step + report.simulated_step / 4;
+  found.ways = {way};
+  const std::string text = to_text(report);
+  CHECK(has(text, "Cheapest ways to fit, of 17 simulated"));
+  CHECK(has(text, "1. tensor parallel 1 -> 2, recomputation none -> full"));
+  CHECK(has(text, "saves 24.2 GiB: 30.0 GiB of 40.0 GiB"));
+  CHECK(has(text, "(+25.0 %)"));
+  CHECK(has(text, "--set parallelism.tp=2 --set parallelism.dp=2 --set training.recompute=full\n"));
+  check_width(text);
+  const std::string all = compare_text("one", std::vector<StepReport>{report}, 0);
+  CHECK(has(all, "fits with tensor parallel 1 -> 2"));
+  check_width(all);
+
+  found.ways.clear();
+  found.closest = {way};
+  found.closest[0].peak = Bytes(44 * gib.count());
+  const std::string none = to_text(report);
+  CHECK(has(none, "Nothing that was tried fits (17 changes simulated)."));
+  CHECK(has(none, "44.0 GiB of 40.0 GiB, 4.00 GiB too much"));
+  check_width(none);
+}
+
 TEST_CASE("rows stay in the order given and the baseline has speed-up 1") {
   const std::string text = compare_text("four", reports(), 0);
   CHECK(text.find("GPipe ") < text.find("1F1B "));

@@ -103,7 +103,8 @@ TEST_CASE("Hugging Face's BERT, T5 and ViT become the networks they describe") {
   };
   const std::string bert = R"("model_type": "bert", "hidden_act": "gelu", "hidden_size": 768,
     "hidden_dropout_prob": 0.1, "intermediate_size": 3072, "max_position_embeddings": 512,
-    "num_attention_heads": 12, "num_hidden_layers": 12, "type_vocab_size": 2, "vocab_size": 30522 })";
+    "num_attention_heads": 12, "num_hidden_layers": 12, "type_vocab_size": 2,
+    "vocab_size": 30522 })";
   CHECK(count("{" + bert, kText) == 110'106'428);
   CHECK(count(R"({ "architectures": ["BertForMaskedLM"], )" + bert, kText) == 109'514'298);
   const std::string t5 = R"("d_ff": 2048, "d_kv": 64, "d_model": 768, "dropout_rate": 0.1,

@@ -57,6 +57,28 @@ function card(v) {
             memoryBar(r));
 }
 
+// What would make a variant fit that does not: the cheapest changes, or what comes closest.
+function waysBlock(v) {
+  const r = v.report, ways = r.ways_to_fit;
+  if (!ways) return null;
+  const closest = ways.length || !r.closest_to_fit ? [] : [r.closest_to_fit];
+  const signed = (f) => (f >= 0 ? "+" : "\u2212") + percent(Math.abs(f));
+  const options = (way) => el("code", {}, way.set.map((s) => "--set " + s).join(" "));
+  const rows = [...ways, ...closest].map((way) => [
+    el("span", {}, way.text.replaceAll("->", "\u2192"), el("br"), options(way)), bytesText(way.saved_bytes),
+    `${bytesText(way.peak_bytes)} of ${bytesText(r.memory.capacity_bytes)}`, timeText(way.step_time_s),
+    way.step_time_change === null ? null : signed(way.step_time_change)]);
+  const simulated = `${plural(r.ways_simulated, "change")} simulated${r.ways_cut_short ? ", less than could be" : ""}`;
+  const lead = ways.length ? `The cheapest of ${simulated}. As it is, a step would take ${timeText(r.simulated_step_s)}.` :
+      closest.length ? `Nothing that was tried fits (${simulated}). This comes closest, ` +
+          `${bytesText(closest[0].peak_bytes - r.memory.capacity_bytes)} too much:` :
+      r.ways_cut_short ? "The step is too large to be simulated again and again." : "There is nothing left to change.";
+  return el("div", {class: "panel ways"},
+      el("h3", {}, ways.length ? "Ways to fit" : "No way to fit", variants.length > 1 ? `: ${v.label}` : ""),
+      el("p", {class: "quiet"}, lead),
+      rows.length ? table("", ["Change", "Saves", "Memory", "Step", "Against as it is"], rows) : null);
+}
+
 function basisBlock(v) {
   const r = v.report;
   const kinds = Object.entries(r.basis).filter(([, share]) => share > 0);
@@ -128,6 +150,7 @@ function drawSummary() {
       el("p", {class: "sentence"}, shown.report.description ? shown.report.description.replace(/\.?$/, ". ") : "",
          variants.length > 1 ? el("b", {}, shown.label + ": ") : "", shown.sentence),
       el("div", {class: "cards" + (variants.length === 1 ? " single" : "")}, variants.map(card)),
+      variants.map(waysBlock),
       el("div", {class: "two"},
          el("div", {class: "panel"},
             el("h3", {}, variants.length > 1 ? `Largest losses of ${shown.label}` : "Largest losses"),
