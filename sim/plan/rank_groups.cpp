@@ -93,6 +93,11 @@ Groups groups_on(const StepPlan& plan, const RankGrids& ranks, CollectivePort po
       if (plan.shard_ranks == 0) return {};
       return parts(replicas(ranks.dense), static_cast<std::size_t>(plan.shard_ranks), false);
     case CollectivePort::norm: return norm_groups(plan, ranks.dense);
+    case CollectivePort::to_host:
+    case CollectivePort::to_device:
+    case CollectivePort::host_memory:
+    case CollectivePort::nvme_read:
+    case CollectivePort::nvme_write: return {};  // each rank is alone
     case CollectivePort::expert_data:
       return over_copies(plan, ranks.experts, groups_along(ranks.experts, Axis::data));
   }
@@ -112,6 +117,11 @@ StreamKind stream_of(CollectivePort port) {
     case CollectivePort::expert_data:
     case CollectivePort::norm: return StreamKind::data;
     case CollectivePort::replica: return StreamKind::replica;
+    case CollectivePort::to_host: return StreamKind::to_host;
+    case CollectivePort::to_device: return StreamKind::to_device;
+    case CollectivePort::host_memory: return StreamKind::host_optimizer;
+    case CollectivePort::nvme_read: return StreamKind::nvme_read;
+    case CollectivePort::nvme_write: return StreamKind::nvme_write;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return StreamKind::tensor;
@@ -127,6 +137,11 @@ OpGroup group_of(CollectivePort port) {
     case CollectivePort::expert_data:
     case CollectivePort::replica:
     case CollectivePort::norm: return OpGroup::data;
+    case CollectivePort::host_memory: return OpGroup::host_optimizer;
+    case CollectivePort::to_host:
+    case CollectivePort::to_device:
+    case CollectivePort::nvme_read:
+    case CollectivePort::nvme_write: return OpGroup::host_copy;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return OpGroup::tensor;

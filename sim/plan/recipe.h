@@ -12,6 +12,7 @@
 #include "models/layer_work.h"
 #include "sim/base/units.h"
 #include "sim/plan/custom_schedule.h"
+#include "sim/plan/offload_options.h"
 
 namespace trainyard {
 
@@ -30,6 +31,7 @@ struct TrainingRecipe {
   Fusion fusion = Fusion::by_hand;      // by_hand: Megatron-LM; else PyTorch's kernels and memory
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
   bool gradient_clipping = false;       // by the norm of all gradients
+  OffloadOptions offload;
 };
 
 // The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-cp-dp-pp.

@@ -18,6 +18,9 @@ struct StateBytes {
 // The type in which weights and gradients of `compute` are stored: fp8 training keeps bf16.
 Dtype stored_type(Dtype compute);
 
+// Whether the optimizer's states hold the parameters in fp32.
+bool keeps_master_copy(const TrainingRecipe& recipe);
+
 // Adding a layer's new gradients to those of earlier micro-batches (`accumulates`), or storing them
 // in another type than the weights'. By hand it is part of the weight-gradient's matrix
 // multiplication, as in Megatron-LM; PyTorch has a kernel for it.

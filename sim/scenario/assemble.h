@@ -31,6 +31,9 @@ void assemble_experts(Scenario& scenario, const ParallelismSection& section, Fin
 // Checks what no single field can know. Requires: sections that were read without an error.
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 
+// What /training/offload says.
+OffloadOptions assemble_offload(const OffloadSection& section);
+
 // The nearest valid ways to divide `gpus` GPUs, as text: "tp 8 x pp 8 x dp 16, ...". Empty: there
 // is none.
 std::string nearest_factorisations(const Scenario& scenario, int gpus);
@@ -38,5 +41,8 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus);
 // The part of validate() that is about /parallelism/data_parallel.
 void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
                             Findings& findings);
+
+// The part of validate() that is about /training/offload.
+void validate_offload(const Scenario& scenario, const OffloadSection& section, Findings& findings);
 
 }  // namespace trainyard

@@ -49,7 +49,7 @@ void visit_fields(json::Fields& f, OptimizerSection& s) {
   f.not_yet({"lamb", "lion"});
   f.choice("type", s.type, kOptimizers, required, "How parameters are updated.");
   f.field("momentum", s.momentum, optional, "SGD keeps a momentum per parameter.");
-  f.unsupported("offload", "offloading the optimizer to the host", {"false"});
+  f.unsupported("offload", "offload here; it is said under /training/offload", {"false"});
 }
 
 void visit_fields(json::Fields& f, TrainingSection& s) {
@@ -71,6 +71,7 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
           "Host time per kernel; 0us: a CUDA graph. Default: the profile's.");
   f.field("gradient_clipping", s.gradient_clipping, optional,
           "Gradients are scaled by the norm of all of them before the optimizer step.");
+  f.section("offload", s.offload, optional, "What is kept in the host's memory or on NVMe.");
   f.field("tokens", s.tokens, positive, "Of the whole training, to say how long it takes.");
   f.unsupported("dataset", "a data set; give /training/tokens");
   f.unsupported("input_pipeline", "an input pipeline; input is taken to be ready in time");

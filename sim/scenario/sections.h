@@ -54,7 +54,9 @@ struct NicSection {
 
 struct HostSection {
   BytesPerSecond pcie_bandwidth, socket_bandwidth;
-  int sockets = 1;
+  int sockets = 1, gpus_per_pcie_switch = 1;
+  Bytes memory, nvme_capacity;
+  BytesPerSecond memory_bandwidth, nvme_read_bandwidth, nvme_write_bandwidth;
 };
 
 struct ServerSection {
@@ -93,6 +95,14 @@ struct OptimizerSection {
   bool momentum = false;
 };
 
+struct OffloadSection {
+  OffloadTo optimizer = OffloadTo::none, parameters = OffloadTo::none;
+  bool activations = false;
+  std::optional<double> fraction;
+  std::optional<int> prefetch_layers;
+  std::optional<std::int64_t> tile_parameters;
+};
+
 struct TrainingSection {
   std::int64_t global_batch = 1, micro_batch = 1;
   std::optional<std::int64_t> sequence_length;
@@ -103,6 +113,7 @@ struct TrainingSection {
   Fusion execution = Fusion::by_hand;
   std::optional<Duration> launch_time;
   bool gradient_clipping = false;
+  OffloadSection offload;
   std::optional<double> tokens;
 };
 
@@ -220,6 +231,7 @@ void visit_fields(json::Fields& f, ClosLevel& s);
 void visit_fields(json::Fields& f, ClusterSection& s);
 void visit_fields(json::Fields& f, PrecisionSection& s);
 void visit_fields(json::Fields& f, OptimizerSection& s);
+void visit_fields(json::Fields& f, OffloadSection& s);
 void visit_fields(json::Fields& f, TrainingSection& s);
 void visit_fields(json::Fields& f, PipelineSection& s);
 void visit_fields(json::Fields& f, TensorParallelSection& s);

@@ -49,14 +49,16 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   const OverlapLaw overlap =
       job.profile && job.profile->overlap ? *job.profile->overlap : OverlapLaw{};
   const auto lowered = [&](const StepPlan& plan) {
-    return lower(plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
-                 {.fidelity = job.fidelity,
-                  .fold = !options.unfold,
-                  .stragglers = job.stragglers,
-                  .expert_load = job.plan.expert_load,
-                  .launch = launch_time(job),
-                  .gemm_weight = overlap.gemm,
-                  .memory_bound_weight = overlap.memory_bound});
+    return lower(
+        plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
+        {.fidelity = job.fidelity,
+         .fold = !options.unfold,
+         .stragglers = job.stragglers,
+         .expert_load = job.plan.expert_load,
+         .launch = launch_time(job),
+         .gemm_weight = overlap.gemm,
+         .memory_bound_weight = overlap.memory_bound,
+         .host_copies = job.profile ? job.profile->host_copies : std::vector<HostCopyLaw>{}});
   };
   PipelineEstimate estimate;
   if (needs_times(job.plan)) {

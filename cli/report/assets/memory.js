@@ -122,11 +122,16 @@ function ownersTable(v) {
   return table(`What is live at the peak: ${bytesText(m.peak_bytes)} on rank ${m.peak_rank} at ${timeText(m.peak_at_s)}`,
                ["Owner", "Category", "Bytes", "of the peak"], rows, {left: 2});
 }
+function hostRow(name, key) {
+  return [name, ...variants.map((v) => v.report.host_memory ? bytesText(v.report.host_memory[key]) : "-")];
+}
 function categoriesTable() {
   return table("Peak by category", ["Category", ...variants.map((v) => v.label)],
       [...memoryCategories.map((c) => [c.title, ...variants.map((v) => bytesText(v.report.memory.by_category[c.name]))]),
        Object.assign(["Peak", ...variants.map((v) => bytesText(v.report.memory.peak_bytes))], {className: "total"}),
-       ["Capacity", ...variants.map((v) => bytesText(v.report.memory.capacity_bytes))]]);
+       ["Capacity", ...variants.map((v) => bytesText(v.report.memory.capacity_bytes))],
+       ...(variants.some((v) => v.report.host_memory) ? [hostRow("Host memory of a server", "server_bytes"),
+                                                         hostRow("NVMe of a server", "server_nvme_bytes")] : [])]);
 }
 
 function drawMemory() {
