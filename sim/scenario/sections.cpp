@@ -49,7 +49,8 @@ void visit_fields(json::Fields& f, OptimizerSection& s) {
   f.not_yet({"lamb", "lion"});
   f.choice("type", s.type, kOptimizers, required, "How parameters are updated.");
   f.field("momentum", s.momentum, optional, "SGD keeps a momentum per parameter.");
-  f.unsupported("offload", "offload here; it is said under /training/offload", {"false"});
+  f.unsupported("offload", "offload as a part of the optimizer; say it under /training/offload",
+                {"false"});
 }
 
 void visit_fields(json::Fields& f, TrainingSection& s) {

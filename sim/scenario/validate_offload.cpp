@@ -134,11 +134,6 @@ void check_server(const Scenario& scenario, Findings& findings) {
 }  // namespace
 
 void validate_offload(const Scenario& scenario, const OffloadSection& section, Findings& findings) {
-  const ServerSpec& server = scenario.cluster.server;
-  if (server.gpus % server.gpus_per_pcie_switch != 0)
-    findings.error("/cluster/node/host/gpus_per_pcie_switch",
-                   fmt::format("{} GPUs are not divisible into switches of {}", server.gpus,
-                               server.gpus_per_pcie_switch));
   check_options(section, findings);
   if (findings.has_errors()) return;
   check_optimizer(scenario, findings);
