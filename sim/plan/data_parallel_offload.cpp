@@ -84,8 +84,8 @@ void DataParallelWriter::move_states(const StageParameters& parameters, StateByt
   if (!keeps_master_copy(recipe_) && offload.parameters == OffloadTo::none) {
     // What the host updates, where the states have no copy of the parameters.
     const Bytes own = updated_parameters(parameters) * size_of(stored_type(recipe_.compute));
-    (to_cpu ? host_.parameters : host_.nvme) = own;
-    host_updates_copy_ = true;
+    Bytes& copy = to_cpu ? host_.parameters : host_.nvme;
+    copy = copy + own;
   }
   const std::int64_t count = tiles(parameters);
   const Bytes streamed = nvme_read(states.optimizer_state, parameters);
@@ -94,11 +94,15 @@ void DataParallelWriter::move_states(const StageParameters& parameters, StateByt
   if (gradients_leave()) states.gradients = Bytes(0);
 }
 
-// Bytes that an update reads from NVMe.
+// Bytes that an update reads from NVMe: states, and parameters of which they hold no copy.
 Bytes DataParallelWriter::nvme_read(Bytes states, const StageParameters& parameters) const {
-  if (recipe_.offload.optimizer != OffloadTo::nvme) return Bytes(0);
-  const Bytes copy = updated_parameters(parameters) * size_of(stored_type(recipe_.compute));
-  return host_updates_copy_ ? states + copy : states;
+  const OffloadOptions& offload = recipe_.offload;
+  const bool alone = offload.parameters == OffloadTo::none;
+  const bool reads_weights = !keeps_master_copy(recipe_) &&
+                             (alone ? offload.optimizer : offload.parameters) == OffloadTo::nvme;
+  const Bytes weights = updated_parameters(parameters) * size_of(stored_type(recipe_.compute));
+  return (offload.optimizer == OffloadTo::nvme ? states : Bytes(0)) +
+         (reads_weights ? weights : Bytes(0));
 }
 
 // A reduced bucket or shard goes to the host and, behind the first micro-batch, is added to what is
@@ -147,7 +151,7 @@ void DataParallelWriter::update_on_host(const StageParameters& parameters) {
                        state_bytes(parameters.experts, recipe_, expert_strategy_).optimizer_state;
   const Bytes weights = updated_parameters(parameters) * size_of(stored_type(recipe_.compute));
   const Bytes read = nvme_read(states, parameters);
-  const bool weights_to_nvme = offload.parameters == OffloadTo::nvme;
+  const bool weights_to_nvme = offload.parameters == OffloadTo::nvme && keeps_master_copy(recipe_);
   const Bytes written = read + (weights_to_nvme ? weights : Bytes(0));
   const Bytes up = offload.parameters == OffloadTo::none ? weights : Bytes(0);
   const StreamSet compute = stream_bit(StreamKind::compute);

@@ -138,7 +138,6 @@ class DataParallelWriter {
   int buckets_sent_ = 0;
   std::int64_t gradient_shards_held_ = 0;  // bytes taken by the first reductions of the step
   HostMemory host_;
-  bool host_updates_copy_ = false;  // of the parameters, which no state holds
 
   // By pass and part of the stage: where it first and last stands in the order.
   struct Ends {

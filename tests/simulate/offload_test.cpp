@@ -195,6 +195,26 @@ TEST_CASE("offloaded parameters go up before each gather and nothing goes up aft
   CHECK(fsdp->plan.stages[0].host.memory() == Bytes((4 + 4 + 8) * kOwn));
 }
 
+// fp32 training: 8 bytes of states and 4 of parameters, which nobody else holds.
+TEST_CASE("without a master copy the host updates the parameters themselves") {
+  constexpr int kRanks = 2;
+  constexpr std::int64_t kOwn = kLayers * kParameters / kRanks;
+  Setup setup("zero3", kRanks);
+  setup.recipe.compute = setup.recipe.gradients = Dtype::fp32;
+  setup.recipe.master_weights = false;
+  setup.recipe.offload = {.optimizer = OffloadTo::nvme};
+  const auto states = simulate(setup, network({1, 2, 0}));
+  CHECK(states->plan.stages[0].host.nvme == Bytes(12 * kOwn));
+  CHECK(moved(states->plan, CollectivePort::nvme_read) == 12 * kOwn);
+  CHECK(moved(states->plan, CollectivePort::nvme_write) == 12 * kOwn);
+  CHECK(moved(states->plan, CollectivePort::to_device) == 4 * kOwn);
+  setup.recipe.offload.parameters = OffloadTo::nvme;
+  const auto both = simulate(setup, network({1, 2, 0}));
+  CHECK(both->plan.stages[0].host.nvme == Bytes(12 * kOwn));
+  CHECK(moved(both->plan, CollectivePort::nvme_read) == (12 + 2 * 4) * kOwn);
+  CHECK(moved(both->plan, CollectivePort::nvme_write) == 12 * kOwn);
+}
+
 TEST_CASE("memory of the GPU falls by exactly what is gone") {
   constexpr int kRanks = 2;
   constexpr std::int64_t kAll = kLayers * kParameters;
@@ -358,6 +378,38 @@ TEST_CASE("whatever is offloaded, all memory is given back and the breakdown sum
       }
     }
   }
+}
+
+TEST_CASE("activations come back in every schedule of whole passes") {
+  int schedules_run = 0;
+  for (const ScheduleEntry& entry : schedules()) {
+    Job own = job("allreduce", 1, 4, 8, 4);
+    own.plan.schedule = entry.name;
+    own.plan.chunks = entry.chunks;
+    const PipelineShape shape = pipeline_shape(own.recipe, own.plan);
+    if (entry.unsupported(shape)) continue;
+    const StageOrders orders = build_stages(entry, shape);
+    const bool whole = std::all_of(orders.begin(), orders.end(), [](const auto& order) {
+      return std::all_of(order.begin(), order.end(), [](const Slot& slot) {
+        return !slot.paired && (slot.pass == Pass::forward || slot.pass == Pass::backward);
+      });
+    });
+    if (!whole) continue;
+    ++schedules_run;
+    CAPTURE(entry.name);
+    const auto plain = simulate_step(own);
+    own.recipe.offload.activations = true;
+    for (const int prefetch : {0, 1}) {
+      own.recipe.offload.prefetch_layers = prefetch;
+      const auto step = simulate_step(own);
+      REQUIRE(std::holds_alternative<Trace>(step->outcome));
+      for (const MemoryPeak& peak : step->trace().peaks)
+        CHECK(peak.at_end == peak.resident);
+      CHECK(step->trace().end >= plain->trace().end);
+      CHECK(summarize(own, *step).memory.peak < summarize(own, *plain).memory.peak);
+    }
+  }
+  CHECK(schedules_run >= 7);
 }
 
 TEST_CASE("offload folds exactly and the reference engine agrees, closed form and flows") {
