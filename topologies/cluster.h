@@ -42,6 +42,11 @@ struct ServerSpec {
   BytesPerSecond pcie_bandwidth;    // GPU or NIC to its host bridge; 0: not stated, not a limit
   BytesPerSecond socket_bandwidth;  // between two host bridges; 0: not stated, not a limit
   int sockets = 1;                  // host bridges, over which GPUs and NICs are spread in order
+  int gpus_per_pcie_switch = 1;     // neighbours that share one link to their host bridge
+  Bytes host_memory;                // 0: not stated, not a limit
+  BytesPerSecond host_memory_bandwidth;  // reads and writes together; 0: not stated
+  Bytes nvme_capacity;                   // 0: not stated, not a limit
+  BytesPerSecond nvme_read_bandwidth, nvme_write_bandwidth;  // of all drives; 0: not stated
   int nics = 0;
   BytesPerSecond nic_bandwidth;
   Duration nic_latency{};     // of one NIC; a message crosses two

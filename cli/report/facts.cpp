@@ -18,8 +18,10 @@ std::string_view title(TimeCategory category) {
     case TimeCategory::exposed_ep: return "Exposed expert parallel";
     case TimeCategory::exposed_dp: return "Exposed data parallel";
     case TimeCategory::exposed_pp: return "Exposed pipeline transfers";
+    case TimeCategory::exposed_host_copy: return "Exposed host copies";
     case TimeCategory::bubble: return "Pipeline bubble";
     case TimeCategory::optimizer: return "Optimizer";
+    case TimeCategory::host_optimizer: return "Host optimizer";
     case TimeCategory::host: return "Host launch";
     case TimeCategory::input: return "Input";
   }
@@ -37,8 +39,12 @@ std::string_view meaning(TimeCategory category) {
              "kernel hides";
     case TimeCategory::exposed_dp: return "data-parallel communication that no kernel hides";
     case TimeCategory::exposed_pp: return "transfers between stages that no kernel hides";
+    case TimeCategory::exposed_host_copy:
+      return "copies between GPU, host and NVMe that no kernel hides";
     case TimeCategory::bubble: return "waiting for a rank that has not yet sent or joined";
     case TimeCategory::optimizer: return "kernels of the optimizer run";
+    case TimeCategory::host_optimizer:
+      return "the host updates optimizer states and no kernel runs";
     case TimeCategory::host: return "the host has not yet issued the next kernel";
     case TimeCategory::input: return "waiting for input data";
   }
@@ -291,9 +297,20 @@ std::vector<std::string> all_warnings(const StepReport& report) {
 
 std::string why_no_time(const StepReport& report) {
   if (report.deadlock) return "never finishes: " + *report.deadlock;
-  if (!report.fits)
+  if (!report.memory.fits)
     return fmt::format("does not fit: {} of {} on rank {}", to_text(report.memory.peak),
                        to_text(report.memory.capacity), report.memory.peak_rank);
+  if (!report.fits && report.host_memory) {
+    const HostMemoryReport& host = *report.host_memory;
+    const bool memory =
+        host.memory_capacity > Bytes(0) && host.server_memory > host.memory_capacity;
+    return fmt::format("does not fit: {} of {} of {} of a server; {}",
+                       to_text(memory ? host.server_memory : host.server_nvme),
+                       to_text(memory ? host.memory_capacity : host.nvme_capacity),
+                       memory ? "host memory" : "NVMe",
+                       memory ? "offload to NVMe, less, or over more servers"
+                              : "offload less, or over more servers");
+  }
   return "";
 }
 

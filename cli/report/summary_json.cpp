@@ -88,6 +88,29 @@ Json memory(const MemoryReport& report) {
           {"activations", std::move(activations)}};
 }
 
+// null if nothing is offloaded, and for a capacity that the scenario does not state.
+Json host_memory(const StepReport& report) {
+  if (!report.host_memory) return nullptr;
+  const HostMemoryReport& host = *report.host_memory;
+  const auto capacity = [](Bytes bytes) {
+    return bytes > Bytes(0) ? Json(bytes.count()) : Json(nullptr);
+  };
+  return {{"fits", host.fits},
+          {"rank", host.rank},
+          {"bytes", host.memory.count()},
+          {"by_category",
+           {{"parameters", host.parameters.count()},
+            {"gradients", host.gradients.count()},
+            {"optimizer_state", host.optimizer_state.count()},
+            {"activations", host.activations.count()},
+            {"buffers", host.buffers.count()}}},
+          {"nvme_bytes", host.nvme.count()},
+          {"server_bytes", host.server_memory.count()},
+          {"server_capacity_bytes", capacity(host.memory_capacity)},
+          {"server_nvme_bytes", host.server_nvme.count()},
+          {"server_nvme_capacity_bytes", capacity(host.nvme_capacity)}};
+}
+
 Json basis(const StepReport& report) {
   Json json = Json::object();
   for (const Basis b :
@@ -240,6 +263,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
                       {"bytes_sent", report.pipeline_bytes.count()}};
   json["memory"] = memory(report.memory);
   add_ways_to_fit(json, report);
+  json["host_memory"] = host_memory(report);
   json["calibrated"] = is_calibrated(report);
   json["profile"] = report.profile;
   json["fidelity"] = report.fidelity;

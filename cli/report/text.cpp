@@ -82,7 +82,7 @@ class Painter {
   std::string bad(std::string_view text) const { return paint("31", text); }
   std::string of(TimeCategory category, std::string_view text) const {
     static constexpr std::array<std::string_view, kTimeCategories> kCodes = {
-        "34", "33", "35", "36", "90", "32", "31", "31"};
+        "34", "33", "36", "36", "35", "36", "33", "90", "32", "32", "31", "31"};
     return paint(kCodes[static_cast<std::size_t>(category)], text);
   }
   // A bar of eighths of a column.
@@ -168,6 +168,24 @@ std::string memory_rows(const StepReport& report, const Painter& paint) {
     owners += fmt::format("{}{} ({}) {}", i == 0 ? "" : ", ", escape_control(m.owners[i].name),
                           name(m.owners[i].category), to_text(m.owners[i].bytes));
   return owners.empty() ? text : text + wrap("largest: " + owners, 2);
+}
+
+// Of the rank that holds most, and of its server where what it has is known.
+std::string host_memory_rows(const StepReport& report, const Painter& paint) {
+  if (!report.host_memory) return "";
+  const HostMemoryReport& m = *report.host_memory;
+  const auto of = [](Bytes used, Bytes capacity) {
+    return capacity > Bytes(0) ? fmt::format("{} of {}", to_text(used), to_text(capacity))
+                               : to_text(used);
+  };
+  const std::string verdict = m.fits ? paint.good("fits") : paint.bad("does not fit");
+  std::string text = row("host memory", fmt::format("{} of a server's, {} of rank {}: {}",
+                                                    of(m.server_memory, m.memory_capacity),
+                                                    to_text(m.memory), m.rank, verdict));
+  if (m.server_nvme > Bytes(0))
+    text += row("NVMe", fmt::format("{} of a server's, {} of rank {}",
+                                    of(m.server_nvme, m.nvme_capacity), to_text(m.nvme), m.rank));
+  return text;
 }
 
 std::string breakdown_rows(const StepReport& report, const Painter& paint) {
@@ -260,7 +278,8 @@ std::string to_text(const StepReport& report, const TextOptions& options) {
   const Painter paint(options);
   std::string text = paint.bold(wrap(escape_control(label_of(report)), 0));
   text += wrap(escape_control(describe(report)), 0) + "\n";
-  text += headline(report, paint) + memory_row(report, paint) + ways_to_fit_text(report);
+  text += headline(report, paint) + memory_row(report, paint) + host_memory_rows(report, paint) +
+          ways_to_fit_text(report);
   return text + breakdown_rows(report, paint) + memory_rows(report, paint) + notes(report, paint);
 }
 

@@ -146,8 +146,8 @@ struct PointToPointLaw {
   friend bool operator==(const PointToPointLaw&, const PointToPointLaw&) = default;
 };
 
-// T(S) = start + S / bandwidth between a GPU and its host. Nothing that is simulated copies to the
-// host yet; the profile keeps what was measured.
+// T(S) = start + S / bandwidth between a GPU and its host (sim/cost/host_copies.h). What is
+// simulated copies from and to pinned memory.
 struct HostCopyLaw {
   bool to_device = true;
   bool pinned = true;

@@ -11,7 +11,8 @@ namespace {
 void check_op(const Program& program, const Op& op) {
   const std::size_t streams = program.streams.size();
   TRAINYARD_CHECK(op.stream < streams, "op on stream {} of {}", op.stream, streams);
-  TRAINYARD_CHECK((op.waits >> streams) == 0, "op waits {:#x} on {} streams", op.waits, streams);
+  TRAINYARD_CHECK((std::uint64_t{op.waits} >> streams) == 0, "op waits {:#x} on {} streams",
+                  op.waits, streams);
   TRAINYARD_CHECK(((op.waits >> op.stream) & 1) == 0, "op waits for its own stream {}", op.stream);
   TRAINYARD_CHECK(op.kind != OpKind::compute || op.subject < program.segments.size(),
                   "op runs segment {} of {}", op.subject, program.segments.size());

@@ -14,10 +14,10 @@ namespace trainyard {
 struct CompiledOp {
   OpKind kind = OpKind::compute;
   std::uint8_t stream = 0;
-  std::uint16_t waits = 0;
   bool takes = false, releases = false;  // has memory effects at its begin, at its end
-  std::uint32_t index = 0;               // in the block
-  std::uint32_t subject = 0;             // compute: into works; else as in Op
+  std::uint32_t waits = 0;
+  std::uint32_t index = 0;    // in the block
+  std::uint32_t subject = 0;  // compute: into works; else as in Op
   std::uint32_t port = 0;
   std::uint32_t column = 0;    // of sequence_base: its kind and port
   std::uint32_t sequence = 0;  // earlier ops of the block in this column

@@ -77,17 +77,17 @@ class Engine {
   void look_at_head(std::uint32_t number) {
     StreamState& stream = state_.streams[number];
     ActorState& owner = state_.actors[stream.actor];
-    const auto bit = static_cast<std::uint16_t>(1U << (number - owner.first_stream));
+    const std::uint32_t bit = 1U << (number - owner.first_stream);
     if (stream.head.call == state_.programs[owner.program].program->calls.size()) {
       stream.state = HeadState::done;
       return;
     }
     if (!state_.waits_met(stream)) {
       stream.state = HeadState::blocked;
-      owner.blocked = static_cast<std::uint16_t>(owner.blocked | bit);
+      owner.blocked |= bit;
       return;
     }
-    owner.blocked = static_cast<std::uint16_t>(owner.blocked & ~bit);
+    owner.blocked &= ~bit;
     stream.state = HeadState::due;
     const Duration at = std::max(queue_.now(), issued(state_, stream));
     queue_.push({at, number, 0, Phase::start, kBegin});
@@ -118,9 +118,9 @@ class Engine {
     stream.slot = kNone;
     if (++stream.head.at == stream.head.last)
       stream.head = state_.programs[owner.program].seek(op.stream, stream.head.call + 1);
-    const auto bit = static_cast<std::uint16_t>(1U << op.stream);
+    const std::uint32_t bit = 1U << op.stream;
     look_at_head(number);
-    for (unsigned blocked = owner.blocked & ~unsigned{bit}; blocked != 0; blocked &= blocked - 1) {
+    for (std::uint32_t blocked = owner.blocked & ~bit; blocked != 0; blocked &= blocked - 1) {
       const std::uint32_t other =
           owner.first_stream + static_cast<std::uint32_t>(std::countr_zero(blocked));
       if ((state_.op(state_.streams[other]).waits & bit) != 0) look_at_head(other);

@@ -27,7 +27,7 @@ enum class OpKind : std::uint8_t {
   receive,     // ends when the matching send has arrived
 };
 
-inline constexpr int kMaxStreams = 16;
+inline constexpr int kMaxStreams = 32;
 
 // Kernels that run back to back with nothing else between them: one event in the engine, single
 // kernels in a detailed trace.
@@ -46,8 +46,8 @@ struct MemoryEffect {
 struct Op {
   OpKind kind = OpKind::compute;
   std::uint8_t stream = 0;  // < kMaxStreams
-  std::uint16_t waits = 0;  // bit s: every op enqueued on stream s before this one must have ended
   std::uint8_t group = 0;   // the program's owner's word for what it belongs to (tp, dp, ...)
+  std::uint32_t waits = 0;  // bit s: every op enqueued on stream s before this one must have ended
   std::uint32_t subject = 0;  // compute: into segments; else: into its communicator's transfers
   std::uint32_t port = 0;   // collective: into Actor::communicators; send, receive: Actor::channels
   std::uint32_t label = 0;  // into labels

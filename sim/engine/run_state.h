@@ -37,7 +37,7 @@ struct ActorState {
   std::uint32_t program = 0;  // into RunState::programs
   std::uint32_t times = 0;    // into RunState::work_times
   std::int64_t taken = 0;     // units that transfers in flight hold
-  std::uint16_t blocked = 0;  // bit s: stream s is blocked
+  std::uint32_t blocked = 0;  // bit s: stream s is blocked
   bool rate_changed = false;  // it is in the list of those to reconsider
   Duration finished{};
 };

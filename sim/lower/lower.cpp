@@ -11,6 +11,7 @@
 #include "sim/cost/routed_exchange.h"
 #include "sim/lower/flow_paths.h"
 #include "sim/lower/group_shape.h"
+#include "sim/lower/host_links.h"
 #include "sim/lower/rank_classes.h"
 
 namespace trainyard {
@@ -55,7 +56,8 @@ class Lowering {
         messages_(messages),
         options_(options),
         flows_(options.fidelity == Fidelity::flow),
-        group_shapes_(cluster, flows_) {
+        group_shapes_(cluster, flows_),
+        host_links_(cluster, flows_ ? topology : nullptr) {
     TRAINYARD_CHECK(!flows_ || topology != nullptr, "flows need a topology");
   }
 
@@ -66,6 +68,8 @@ class Lowering {
       add_groups(static_cast<CollectivePort>(port));
     for (const ChannelPort send : kSendPorts)
       add_messages(send);
+    for (std::size_t transfer = 0; transfer < kHostPorts.size(); ++transfer)
+      add_host_transfers(static_cast<HostTransfer>(transfer));
     colour_links();
     classes_ = refine(structure_);
     result_.class_of_rank = classes_.of_rank;
@@ -87,12 +91,14 @@ class Lowering {
   void colour_links();
   void add_groups(CollectivePort port);
   void add_messages(ChannelPort send);
+  void add_host_transfers(HostTransfer transfer);
   std::uint32_t shape_index(Connection of, const GroupShape& shape);
   std::uint32_t add_table(Connection of, const GroupShape& shape);
   Bytes carried(Connection of, Bytes bytes) const;
   Transfer transfer(const MessageTerms& terms, int rings) const;
   void make_actors();
   void make_classes();
+  double capacity(std::size_t number) const;
   void make_links();
   void make_connections();
   std::vector<Path> folded_paths(const RankStructure::Edge& edge) const;
@@ -107,6 +113,8 @@ class Lowering {
   const LowerOptions& options_;
   bool flows_;
   GroupShapes group_shapes_;
+  HostLinks host_links_;
+  bool uses_host_ = false;
 
   RankStructure structure_;
   std::vector<EdgeInfo> edges_;
@@ -179,6 +187,11 @@ void Lowering::colour_links() {
     structure_.link_colour.push_back(
         colours.try_emplace(link.bandwidth.count(), next).first->second);
   }
+  if (!uses_host_) return;
+  for (const double capacity : host_links_.capacities()) {
+    const auto next = static_cast<std::uint32_t>(colours.size());
+    structure_.link_colour.push_back(colours.try_emplace(capacity, next).first->second);
+  }
 }
 
 std::uint32_t Lowering::shape_index(Connection of, const GroupShape& shape) {
@@ -222,13 +235,13 @@ std::uint32_t Lowering::add_table(Connection of, const GroupShape& shape) {
               ? hierarchical_all_to_all(messages_, shared_rows(spec.routing, bytes, shape), shape)
               : messages_.collective(spec.kind, bytes, shape);
       table.push_back(transfer(terms, rings));
-      estimates.push_back({false, spec, shape, terms});
+      estimates.push_back({false, std::nullopt, spec, shape, terms});
     }
   } else {
     for (const Bytes bytes : plan_.messages) {
       const MessageTerms terms = messages_.point_to_point(bytes, shape);
       table.push_back(transfer(terms, 1));
-      estimates.push_back({true, {CollectiveKind::broadcast, bytes}, shape, terms});
+      estimates.push_back({true, std::nullopt, {CollectiveKind::broadcast, bytes}, shape, terms});
     }
   }
   result_.machine.transfers.push_back(std::move(table));
@@ -285,6 +298,35 @@ void Lowering::add_messages(ChannelPort send) {
   }
 }
 
+// Every rank is a group of its own.
+void Lowering::add_host_transfers(HostTransfer transfer_kind) {
+  const CollectivePort port = kHostPorts[static_cast<std::size_t>(transfer_kind)];
+  const std::vector<CollectiveSpec>& specs = plan_.collectives[static_cast<std::size_t>(port)];
+  if (specs.empty()) return;
+  uses_host_ = true;
+  std::vector<Transfer> table;
+  std::vector<TransferEstimate> estimates;
+  for (const CollectiveSpec& spec : specs) {
+    const MessageTerms terms = host_transfer_terms(
+        transfer_kind, spec.bytes, host_links_.offered(transfer_kind), options_.host_copies);
+    table.push_back(transfer(terms, 1));
+    estimates.push_back({false, transfer_kind, spec, {}, terms});
+  }
+  result_.machine.transfers.push_back(std::move(table));
+  result_.transfers.push_back(std::move(estimates));
+  const auto label = static_cast<std::uint32_t>(result_.machine.transfers.size() - 1);
+  for (int r = 0; r < ranks_.world_size(); ++r) {
+    const auto rank = static_cast<std::uint32_t>(r);
+    RankStructure::Edge edge{.label = label, .members = {rank}, .paths = {}};
+    if (flows_) {
+      edge.paths.push_back(static_cast<std::uint32_t>(structure_.paths.size()));
+      structure_.paths.push_back({rank, rank, host_links_.path(transfer_kind, r)});
+    }
+    structure_.edges.push_back(std::move(edge));
+    edges_.push_back({connection(port), label});
+  }
+}
+
 void Lowering::make_actors() {
   std::map<Pace, const KernelTimes*> times;
   for (int r = 0; r < ranks_.world_size(); ++r) {
@@ -328,6 +370,15 @@ void Lowering::make_classes() {
   }
 }
 
+// Of the topology's links, and of those behind them.
+double Lowering::capacity(std::size_t number) const {
+  if (number >= topology_->links().size())
+    return host_links_.capacities()[number - topology_->links().size()];
+  const Link& link = topology_->links()[static_cast<LinkId>(number)];
+  const double share = link.kind == LinkKind::network ? cluster_.server.nic_efficiency : 1;
+  return link.bandwidth.count() * share;
+}
+
 // One link stands for its class; crossings_ says how many paths of each class use it.
 void Lowering::make_links() {
   if (!flows_) return;
@@ -338,11 +389,8 @@ void Lowering::make_links() {
     if (seen[link_class]) continue;
     seen[link_class] = true;
     is_first[l] = true;
-    const Link& link = topology_->links()[static_cast<LinkId>(l)];
-    const double share = link.kind == LinkKind::network ? cluster_.server.nic_efficiency : 1;
     TRAINYARD_CHECK(link_class == result_.machine.link_capacity.size(), "classes are in order");
-    result_.machine.link_capacity.push_back(
-        static_cast<std::int64_t>(link.bandwidth.count() * share));
+    result_.machine.link_capacity.push_back(static_cast<std::int64_t>(capacity(l)));
   }
   for (std::size_t p = 0; p < structure_.paths.size(); ++p) {
     for (const std::uint32_t link : structure_.paths[p].links) {

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "sim/cost/cost.h"
+#include "sim/cost/host_copies.h"
 #include "sim/engine/machine.h"
 #include "sim/plan/rank_map.h"
 #include "sim/plan/recipe.h"
@@ -24,6 +26,7 @@ struct LowerOptions {
   Duration launch{};                // host time per kernel launch
   // How much kernels mind multiprocessors that communication holds; 1: in proportion.
   double gemm_weight = 1, memory_bound_weight = 1;
+  std::vector<HostCopyLaw> host_copies;  // of the profile
 };
 
 // Ranks that behave alike.
@@ -39,7 +42,8 @@ struct RankClass {
 // A message or collective as it was estimated, for the report.
 struct TransferEstimate {
   bool point_to_point = false;
-  CollectiveSpec spec;  // kind is meaningless for a message
+  std::optional<HostTransfer> host;  // of one rank alone
+  CollectiveSpec spec;               // kind is meaningless for a message and for those
   GroupShape shape;
   MessageTerms terms;
 };

@@ -113,7 +113,9 @@ void DataParallelWriter::fetch(Unit& unit) {
           strategy_.layer_units ? MemoryKind::communication_buffers : MemoryKind::parameters,
           parameters * each, kGathered);
   };
+  waits |= fetch_shard(unit);
   gather(CollectivePort::data, unit.parameters, "gather ");
+  if (each_pass) leave_shard(unit);
   const bool moves = each_pass ? experts_travel(unit) : exchanges_experts_ && unit.experts > 0;
   if (moves) gather(CollectivePort::expert_data, unit.experts, "gather experts of ");
 }
@@ -177,14 +179,22 @@ void DataParallelWriter::reduce_unit(const Unit& unit) {
   if (unit.experts > 0 && exchanges_experts_)
     scatter(unit.experts, expert_strategy_, CollectivePort::expert_data,
             CollectivePort::expert_replica, "experts of " + unit.name);
+  if (offloads())
+    copy_gradients(state_bytes(unit.parameters, recipe_, strategy_).gradients +
+                       state_bytes(unit.experts, recipe_, expert_strategy_).gradients,
+                   stream_bit(StreamKind::compute) | stream_bit(StreamKind::data) |
+                       stream_bit(StreamKind::replica),
+                   "gradients of " + unit.name);
   if (!plan_.overlap_backward)
     builder_.compute_waits_for(
         static_cast<StreamSet>(stream_bit(StreamKind::data) | stream_bit(StreamKind::replica)));
 }
 
-// Of the gradients that stay until the step, what a reduction in this pass is the first to need.
+// Of the gradients that stay until the step, what a reduction in this pass is the first to need;
+// all that it makes if they leave for the host.
 Bytes DataParallelWriter::kept_gradients(std::int64_t parameters,
                                          const DataParallelStrategy& strategy) {
+  if (offloads()) return state_bytes(parameters, recipe_, strategy).gradients;
   if (strategy_.each_microbatch && !role_.first) return Bytes(0);
   const Bytes own = state_bytes(parameters, recipe_, strategy).gradients;
   gradient_shards_held_ += own.count();

@@ -81,8 +81,9 @@ std::vector<WorkItem> DataParallelWriter::accumulation(std::int64_t parameters) 
 }
 
 void DataParallelWriter::hold_states(const StageParameters& parameters, int versions) {
-  const StateBytes states = state_bytes(parameters.dense, recipe_, strategy_) +
-                            state_bytes(parameters.experts, recipe_, expert_strategy_);
+  StateBytes states = state_bytes(parameters.dense, recipe_, strategy_) +
+                      state_bytes(parameters.experts, recipe_, expert_strategy_);
+  move_states(parameters, states);
   builder_.resident(MemoryKind::parameters, states.parameters, "parameters");
   if (!strategy_.layer_units && !gradients_come_and_go())
     builder_.resident(MemoryKind::gradients, states.gradients, kGradients);
@@ -103,7 +104,7 @@ void DataParallelWriter::hold_states(const StageParameters& parameters, int vers
 // finish at different times on the ranks that share gradients: they are reduced after the last
 // backward, in an order on which all agree.
 bool DataParallelWriter::reduces_in_backward() const {
-  return (exchanges_ || exchanges_experts_) && directions(step_.shape) == 1 &&
+  return (exchanges_ || exchanges_experts_ || offloads()) && directions(step_.shape) == 1 &&
          strategy_.outer_period == 0 &&
          (plan_.overlap_backward || strategy_.each_microbatch || strategy_.layer_units ||
           compresses_);
@@ -129,7 +130,7 @@ PassRole DataParallelWriter::role(const std::vector<Slot>& order, std::size_t at
     role.first = at == ends.first && (keeps || strategy_.gathering == Gathering::first_forward);
     return role;
   }
-  role.first = at == ends.first && strategy_.layer_units;
+  role.first = at == ends.first && (strategy_.layer_units || accumulates_on_host());
   role.last = completes && (keeps || (reduces_in_backward() && !strategy_.each_microbatch));
   return role;
 }
@@ -154,7 +155,7 @@ void DataParallelWriter::begin(Pass pass, ChainRange range, PassRole role) {
   range_ = range;
   role_ = role;
   units_.clear();
-  fetched_ = 0;
+  fetched_ = read_ = 0;
   if (!exchanges_) return;
   if (strategy_.gathering == Gathering::each_pass)
     list_units(range);
@@ -194,8 +195,9 @@ void DataParallelWriter::end() {
 void DataParallelWriter::reduce_place(int place) {
   if (compresses_) return compress_place(place);
   const Bytes each = size_of(recipe_.gradients);
-  if (exchanges_) reduce(buckets_.add(parameters_of(place) * each), CollectivePort::data);
-  if (exchanges_experts_)
+  if (exchanges_ || offloads())
+    reduce(buckets_.add(parameters_of(place) * each), CollectivePort::data);
+  if (exchanges_experts_ || offloads())
     reduce(expert_buckets_.add(layer(place).expert_parameters * each), CollectivePort::expert_data);
 }
 
@@ -205,8 +207,9 @@ void DataParallelWriter::reduce_rest() {
     if (exchanges_experts_) exchange(expert_tensors_.flush(), CollectivePort::expert_data);
     return;
   }
-  if (exchanges_) reduce(buckets_.flush(), CollectivePort::data);
-  if (exchanges_experts_) reduce(expert_buckets_.flush(), CollectivePort::expert_data);
+  if (exchanges_ || offloads()) reduce(buckets_.flush(), CollectivePort::data);
+  if (exchanges_experts_ || offloads())
+    reduce(expert_buckets_.flush(), CollectivePort::expert_data);
 }
 
 void DataParallelWriter::copy(const std::string& what, Bytes read, Bytes written, OpGroup group) {
@@ -216,35 +219,49 @@ void DataParallelWriter::copy(const std::string& what, Bytes read, Bytes written
 
 void DataParallelWriter::reduce(const std::vector<Bytes>& buckets, CollectivePort port) {
   const bool scatters = strategy_.reduction == CollectiveKind::reduce_scatter;
+  const bool dense = port == CollectivePort::data;
+  const bool exchanges = dense ? exchanges_ : exchanges_experts_;
+  const int shards = (dense ? strategy_ : expert_strategy_).optimizer_shards;
   unsigned waits = stream_bit(StreamKind::compute) | stream_bit(StreamKind::tensor) |
                    stream_bit(StreamKind::context) | stream_bit(StreamKind::expert);
   if (strategy_.gathering == Gathering::each_pass) waits |= kGatherStreams;
   for (const Bytes bytes : buckets) {
-    if (strategy_.bucket_copies) copy("copy gradients into bucket", bytes, bytes, OpGroup::compute);
-    builder_.collective(StreamKind::data, port, {strategy_.reduction, bytes},
-                        static_cast<StreamSet>(waits),
-                        fmt::format("{} gradient bucket {}",
-                                    scatters ? "reduce-scatter" : "all-reduce", buckets_sent_++));
-    if ((port == CollectivePort::data ? strategy_ : expert_strategy_).gradient_shards > 1)
-      builder_.last_gives_back(MemoryKind::gradients, bytes, kUnreduced);
+    const std::string name = fmt::format("gradient bucket {}", buckets_sent_++);
+    const Bytes own(divide_up(bytes.count(), shards));
+    if (exchanges) {
+      if (strategy_.bucket_copies)
+        copy("copy gradients into bucket", bytes, bytes, OpGroup::compute);
+      builder_.collective(StreamKind::data, port, {strategy_.reduction, bytes},
+                          static_cast<StreamSet>(waits),
+                          (scatters ? "reduce-scatter " : "all-reduce ") + name);
+      if ((dense ? strategy_ : expert_strategy_).gradient_shards > 1)
+        builder_.last_gives_back(MemoryKind::gradients, bytes, kUnreduced);
+      take_leaving_gradients(own);
+    }
+    if (offloads()) copy_gradients(own, exchanges ? stream_bit(StreamKind::data) : waits, name);
   }
-  if (!buckets.empty() && !plan_.overlap_backward)
+  if (exchanges && !buckets.empty() && !plan_.overlap_backward)
     builder_.compute_waits_for(stream_bit(StreamKind::data));
 }
 
 // Every rank sums the squares of its own gradients; the sum over all is one number. Source:
 // Megatron and PyTorch's clip_grad_norm_ both scale in a second pass.
 void DataParallelWriter::clip(Bytes gradients) {
+  if (offloads()) return clip_on_host(gradients);
   copy("gradient norm", gradients, Bytes(0), OpGroup::optimizer);
-  const int others = plan_.degrees.tensor * plan_.degrees.pipeline *
-                     (step_.norm_over_all ? plan_.degrees.replicas() : 1);
-  if (others > 1) {
+  if (norm_ranks() > 1) {
     builder_.collective(StreamKind::data, CollectivePort::norm,
                         {CollectiveKind::all_reduce, size_of(Dtype::fp32)},
                         stream_bit(StreamKind::compute), "all-reduce gradient norm");
     builder_.compute_waits_for(stream_bit(StreamKind::data));
   }
   copy("clip gradients", gradients, gradients, OpGroup::optimizer);
+}
+
+// That have parts of the gradients.
+int DataParallelWriter::norm_ranks() const {
+  return plan_.degrees.tensor * plan_.degrees.pipeline *
+         (step_.norm_over_all ? plan_.degrees.replicas() : 1);
 }
 
 void DataParallelWriter::reduce_all(const StageParameters& parameters,
@@ -256,13 +273,14 @@ void DataParallelWriter::reduce_all(const StageParameters& parameters,
   }
   if (!copies.empty()) return;
   const Bytes each = size_of(recipe_.gradients);
-  if (exchanges_) reduce(buckets_.add(parameters.dense * each), CollectivePort::data);
-  if (exchanges_experts_)
+  if (exchanges_ || offloads()) reduce(buckets_.add(parameters.dense * each), CollectivePort::data);
+  if (exchanges_experts_ || offloads())
     reduce(expert_buckets_.add(parameters.experts * each), CollectivePort::expert_data);
   reduce_rest();
 }
 
 void DataParallelWriter::optimize(const StageParameters& parameters) {
+  if (offloads()) return update_on_host(parameters);
   if (converts_for_optimizer(recipe_, strategy_)) {
     const Bytes workspace = optimizer_workspace(parameters.dense, recipe_, strategy_);
     builder_.hold(MemoryKind::workspace, workspace, "optimizer");
@@ -281,7 +299,7 @@ void DataParallelWriter::optimize(const StageParameters& parameters) {
 void DataParallelWriter::step(const StageParameters& parameters,
                               const std::vector<ChainRange>& copies) {
   const bool exchanges = exchanges_ || exchanges_experts_;
-  if (exchanges && !reduces_in_backward() && strategy_.outer_period == 0)
+  if ((exchanges || offloads()) && !reduces_in_backward() && strategy_.outer_period == 0)
     reduce_all(parameters, copies);
   if (exchanges) builder_.compute_waits_for(stream_bit(StreamKind::data));
   if (strategy_.replicas > 1) builder_.compute_waits_for(stream_bit(StreamKind::replica));
@@ -289,15 +307,7 @@ void DataParallelWriter::step(const StageParameters& parameters,
     const Bytes whole = (parameters.dense + parameters.experts) * size_of(recipe_.gradients);
     copy("copy buckets into gradients", whole, whole, OpGroup::compute);
   }
-  if (recipe_.gradient_clipping) {
-    // What this rank's optimizer reads.
-    DataParallelStrategy dense = strategy_, experts = expert_strategy_;
-    dense.gradient_shards = strategy_.optimizer_shards;
-    experts.gradient_shards = expert_strategy_.optimizer_shards;
-    clip((state_bytes(parameters.dense, recipe_, dense) +
-          state_bytes(parameters.experts, recipe_, experts))
-             .gradients);
-  }
+  if (recipe_.gradient_clipping) clip(updated_gradients(parameters));
   optimize(parameters);
   if (gradients_come_and_go())
     builder_.release(MemoryKind::gradients, gradient_bytes(parameters.dense), kGradients);

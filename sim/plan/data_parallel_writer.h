@@ -18,6 +18,7 @@
 #include "sim/plan/program_builder.h"
 #include "sim/plan/schedule.h"
 #include "sim/plan/stage_split.h"
+#include "sim/plan/step_memory.h"
 #include "sim/plan/step_plan.h"
 
 namespace trainyard {
@@ -72,6 +73,9 @@ class DataParallelWriter {
   // copies of the network, in the order in which they are reduced.
   void step(const StageParameters& parameters, const std::vector<ChainRange>& copies = {});
 
+  // What leaves the GPU; activations, which others write, are not in it.
+  const HostMemory& host() const { return host_; }
+
  private:
   // Places that are gathered and, with layer units, reduced together.
   struct Unit {
@@ -115,6 +119,23 @@ class DataParallelWriter {
   void clip(Bytes gradients);
   void gather_updated(std::int64_t parameters, CollectivePort port);
   void copy(const std::string& what, Bytes read, Bytes written, OpGroup group);
+  int norm_ranks() const;
+
+  // Of what is offloaded: data_parallel_offload.cpp.
+  bool offloads() const;
+  bool gradients_leave() const;
+  bool accumulates_on_host() const;
+  Bytes updated_gradients(const StageParameters& parameters) const;
+  std::int64_t updated_parameters(const StageParameters& parameters) const;
+  std::int64_t tiles(const StageParameters& parameters) const;
+  Bytes nvme_read(Bytes states, const StageParameters& parameters) const;
+  void move_states(const StageParameters& parameters, StateBytes& states);
+  void take_leaving_gradients(Bytes own);
+  void copy_gradients(Bytes own, StreamSet waits, const std::string& name);
+  void clip_on_host(Bytes gradients);
+  void update_on_host(const StageParameters& parameters);
+  StreamSet fetch_shard(const Unit& unit);
+  void leave_shard(const Unit& unit);
 
   ProgramBuilder& builder_;
   const StepPlan& step_;
@@ -131,6 +152,7 @@ class DataParallelWriter {
   TensorBuckets tensors_, expert_tensors_;  // instead of those, if gradients are compressed
   int buckets_sent_ = 0;
   std::int64_t gradient_shards_held_ = 0;  // bytes taken by the first reductions of the step
+  HostMemory host_;
 
   // By pass and part of the stage: where it first and last stands in the order.
   struct Ends {
@@ -144,6 +166,7 @@ class DataParallelWriter {
   PassRole role_;
   std::vector<Unit> units_;
   std::size_t fetched_ = 0;  // units whose gather is enqueued, if they have one
+  std::size_t read_ = 0;     // units whose shard is read from NVMe, if it is there
 };
 
 }  // namespace trainyard

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "sim/base/check.h"
 
@@ -24,7 +25,12 @@ constexpr std::array<std::string_view, kStreams> kStreamNames = {"compute",
                                                                  "receive backward up",
                                                                  "gather parameters",
                                                                  "gather parameters 2",
-                                                                 "across replicas"};
+                                                                 "across replicas",
+                                                                 "host optimizer",
+                                                                 "copy to host",
+                                                                 "copy to device",
+                                                                 "NVMe read",
+                                                                 "NVMe write"};
 
 // The index of `item` in `table`, added if it is new. Tables hold a few dozen items.
 template <class T>
@@ -59,11 +65,6 @@ CollectivePort port_of(LayerGroup group) {
   }
   return CollectivePort::tensor;
 }
-
-// The streams on which the groups of a layer talk: what follows from a layer waits for them.
-constexpr StreamSet kLayerStreams =
-    static_cast<StreamSet>(stream_bit(StreamKind::tensor) | stream_bit(StreamKind::context) |
-                           stream_bit(StreamKind::expert));
 
 bool on_compute_stream(const Op& op) {
   return op.stream == static_cast<std::uint8_t>(StreamKind::compute);
@@ -161,8 +162,8 @@ void ProgramBuilder::flush_segment(const std::string& where, OpGroup group) {
                                 : fmt::format("{}: {} .. {}", where, segment_first_, segment_last_);
   push({.kind = OpKind::compute,
         .stream = static_cast<std::uint8_t>(StreamKind::compute),
-        .waits = pending_waits_,
         .group = static_cast<std::uint8_t>(group),
+        .waits = pending_waits_,
         .subject = subject,
         .launches = static_cast<std::uint32_t>(segment_.size())},
        label);
@@ -182,8 +183,8 @@ void ProgramBuilder::work_beside(StreamKind stream, const std::vector<NamedKerne
     program_.kernels.push_back(kernel_index(named));
   push({.kind = OpKind::compute,
         .stream = static_cast<std::uint8_t>(stream),
-        .waits = waits,
         .group = static_cast<std::uint8_t>(group),
+        .waits = waits,
         .subject = subject,
         .launches = count},
        label);
@@ -203,12 +204,38 @@ void ProgramBuilder::collective(StreamKind stream, CollectivePort port, const Co
                                 StreamSet waits, const std::string& label) {
   push({.kind = OpKind::collective,
         .stream = static_cast<std::uint8_t>(stream),
-        .waits = waits,
         .group = static_cast<std::uint8_t>(group_of(port)),
+        .waits = waits,
         .subject = index_in(plan_.collectives[static_cast<std::size_t>(port)], spec),
         .port = static_cast<std::uint32_t>(port),
         .launches = 1},
        label);
+}
+
+void ProgramBuilder::host_transfer(CollectivePort port, Bytes bytes, StreamSet waits,
+                                   const std::string& label) {
+  const StreamKind stream = stream_of(port);
+  collective(stream, port, {CollectiveKind::broadcast, bytes}, without(waits, stream), label);
+}
+
+void ProgramBuilder::mark(StreamKind stream, StreamSet waits, const std::string& label) {
+  program_.segments.push_back(
+      {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size())});
+  push({.kind = OpKind::compute,
+        .stream = static_cast<std::uint8_t>(stream),
+        .group = static_cast<std::uint8_t>(OpGroup::compute),
+        .waits = waits,
+        .subject = static_cast<std::uint32_t>(program_.segments.size() - 1)},
+       label);
+}
+
+Program ProgramBuilder::finish() {
+  StreamSet used = stream_bit(StreamKind::compute);
+  for (const Block& block : program_.blocks)
+    for (const Op& op : block.ops)
+      used |= op.waits | 1U << op.stream;
+  program_.streams.resize(static_cast<std::size_t>(std::bit_width(used)));
+  return std::move(program_);
 }
 
 // A wait holds for what its stream has taken in so far. If a collective follows before any kernel,
@@ -221,28 +248,14 @@ void ProgramBuilder::mark_pending_wait() {
 
 void ProgramBuilder::settle_waits(const std::string& label) {
   if (pending_waits_ == 0) return;
-  program_.segments.push_back(
-      {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size())});
-  push({.kind = OpKind::compute,
-        .stream = static_cast<std::uint8_t>(StreamKind::compute),
-        .waits = pending_waits_,
-        .group = static_cast<std::uint8_t>(OpGroup::compute),
-        .subject = static_cast<std::uint32_t>(program_.segments.size() - 1)},
-       label);
+  mark(StreamKind::compute, pending_waits_, label);
   pending_waits_ = 0;
 }
 
 void ProgramBuilder::settle(const std::string& label) {
   const bool computes = std::any_of(ops_.begin(), ops_.end(), on_compute_stream);
   if (computes && pending_holds_.empty()) return;
-  program_.segments.push_back(
-      {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size())});
-  push({.kind = OpKind::compute,
-        .stream = static_cast<std::uint8_t>(StreamKind::compute),
-        .waits = pending_waits_,
-        .group = static_cast<std::uint8_t>(OpGroup::compute),
-        .subject = static_cast<std::uint32_t>(program_.segments.size() - 1)},
-       label);
+  mark(StreamKind::compute, pending_waits_, label);
   op_effects_.back() = std::move(pending_holds_);
   pending_holds_.clear();
   pending_waits_ = 0;
@@ -251,8 +264,8 @@ void ProgramBuilder::settle(const std::string& label) {
 void ProgramBuilder::send(ChannelPort port, Bytes bytes, const std::string& label) {
   push({.kind = OpKind::send,
         .stream = static_cast<std::uint8_t>(stream_of(port)),
-        .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) | kLayerStreams),
         .group = static_cast<std::uint8_t>(OpGroup::pipeline),
+        .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) | kLayerStreams),
         .subject = index_in(plan_.messages, bytes),
         .port = static_cast<std::uint32_t>(port),
         .launches = 1},

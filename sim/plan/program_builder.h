@@ -14,11 +14,16 @@
 namespace trainyard {
 
 // A set of streams: bit s for stream s.
-using StreamSet = std::uint16_t;
+using StreamSet = std::uint32_t;
 
 constexpr StreamSet stream_bit(StreamKind stream) {
   return static_cast<StreamSet>(1U << static_cast<unsigned>(stream));
 }
+
+// The streams on which the groups of a layer talk: what follows from a layer waits for them.
+inline constexpr StreamSet kLayerStreams = stream_bit(StreamKind::tensor) |
+                                           stream_bit(StreamKind::context) |
+                                           stream_bit(StreamKind::expert);
 
 class ProgramBuilder {
  public:
@@ -57,11 +62,16 @@ class ProgramBuilder {
   // A collective on a stream of its own choice, after the tails of `waits`.
   void collective(StreamKind stream, CollectivePort port, const CollectiveSpec& spec,
                   StreamSet waits, const std::string& label);
+  // A transfer of this rank alone on a port of kHostPorts, after the tails of `waits`.
+  void host_transfer(CollectivePort port, Bytes bytes, StreamSet waits, const std::string& label);
+  // An op without work: what `stream` is given from here on comes after the tails of `waits`.
+  void mark(StreamKind stream, StreamSet waits, const std::string& label);
   void send(ChannelPort port, Bytes bytes, const std::string& label);
   void receive(ChannelPort port, Bytes bytes, const std::string& label);
 
   void call(std::uint32_t block, std::uint32_t tag);
-  Program finish() { return std::move(program_); }
+  // Streams behind the last one that is used or waited for are left out.
+  Program finish();
 
  private:
   void mark_pending_wait();

@@ -100,6 +100,11 @@ Groups groups_on(const StepPlan& plan, const RankGrids& ranks, CollectivePort po
       if (plan.shard_ranks == 0) return {};
       return parts(groups_along(ranks.experts, Axis::data),
                    static_cast<std::size_t>(plan.expert_shard_ranks), false);
+    case CollectivePort::to_host:
+    case CollectivePort::to_device:
+    case CollectivePort::host_memory:
+    case CollectivePort::nvme_read:
+    case CollectivePort::nvme_write: return {};  // each rank is alone
     case CollectivePort::expert_data:
       if (plan.shard_ranks > 0)
         return parts(groups_along(ranks.experts, Axis::data),
@@ -124,6 +129,11 @@ StreamKind stream_of(CollectivePort port) {
     case CollectivePort::norm: return StreamKind::data;
     case CollectivePort::replica:
     case CollectivePort::expert_replica: return StreamKind::replica;
+    case CollectivePort::to_host: return StreamKind::to_host;
+    case CollectivePort::to_device: return StreamKind::to_device;
+    case CollectivePort::host_memory: return StreamKind::host_optimizer;
+    case CollectivePort::nvme_read: return StreamKind::nvme_read;
+    case CollectivePort::nvme_write: return StreamKind::nvme_write;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return StreamKind::tensor;
@@ -141,6 +151,11 @@ OpGroup group_of(CollectivePort port) {
     case CollectivePort::replica:
     case CollectivePort::expert_replica:
     case CollectivePort::norm: return OpGroup::data;
+    case CollectivePort::host_memory: return OpGroup::host_optimizer;
+    case CollectivePort::to_host:
+    case CollectivePort::to_device:
+    case CollectivePort::nvme_read:
+    case CollectivePort::nvme_write: return OpGroup::host_copy;
   }
   TRAINYARD_CHECK(false, "collective port {}", static_cast<int>(port));
   return OpGroup::tensor;

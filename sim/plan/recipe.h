@@ -13,6 +13,7 @@
 #include "sim/base/units.h"
 #include "sim/plan/custom_schedule.h"
 #include "sim/plan/gradient_compression.h"
+#include "sim/plan/offload_options.h"
 
 namespace trainyard {
 
@@ -52,6 +53,7 @@ struct TrainingRecipe {
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
   bool gradient_clipping = false;       // by the norm of all gradients
   MemoryAllowance memory;
+  OffloadOptions offload;
 };
 
 // The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-cp-dp-pp.

@@ -8,10 +8,6 @@
 namespace trainyard {
 namespace {
 
-bool has_master_copy(const TrainingRecipe& recipe) {
-  return recipe.master_weights && size_of(recipe.compute) < size_of(Dtype::fp32);
-}
-
 // Numbers that the optimizer itself keeps for each parameter.
 std::int64_t moments(Optimizer optimizer) {
   switch (optimizer) {
@@ -26,7 +22,7 @@ std::int64_t moments(Optimizer optimizer) {
 StateBytes per_parameter(const TrainingRecipe& recipe, bool layer_units) {
   const Bytes weight = size_of(weight_type(recipe));
   const Bytes states = moments(recipe.optimizer) * size_of(recipe.optimizer_states);
-  const Bytes master = has_master_copy(recipe) ? size_of(recipe.master_type) : Bytes(0);
+  const Bytes master = keeps_master_copy(recipe) ? size_of(recipe.master_type) : Bytes(0);
   if (layer_units) {
     const Bytes own = std::max(master, weight);
     return {own, own, states};
@@ -35,6 +31,10 @@ StateBytes per_parameter(const TrainingRecipe& recipe, bool layer_units) {
 }
 
 }  // namespace
+
+bool keeps_master_copy(const TrainingRecipe& recipe) {
+  return recipe.master_weights && size_of(recipe.compute) < size_of(Dtype::fp32);
+}
 
 Dtype stored_type(Dtype compute) {
   return compute == Dtype::fp8 ? Dtype::bf16 : compute;
@@ -72,7 +72,7 @@ MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& reci
                              const DataParallelStrategy& strategy) {
   const StateBytes each = per_parameter(recipe, strategy.layer_units);
   const std::int64_t own = shard_of(parameters, strategy.optimizer_shards);
-  const bool reads_master = has_master_copy(recipe) && !strategy.layer_units;
+  const bool reads_master = keeps_master_copy(recipe) && !strategy.layer_units;
   return {.op = MemoryOp::optimizer,
           .read = own * (each.gradients + each.optimizer_state +
                          (reads_master ? Bytes(0) : each.parameters)),
@@ -80,7 +80,7 @@ MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& reci
 }
 
 bool converts_for_optimizer(const TrainingRecipe& recipe, const DataParallelStrategy& strategy) {
-  return recipe.fusion != Fusion::by_hand && has_master_copy(recipe) && !strategy.layer_units;
+  return recipe.fusion != Fusion::by_hand && keeps_master_copy(recipe) && !strategy.layer_units;
 }
 
 std::vector<WorkItem> converting_optimizer(std::int64_t parameters, const TrainingRecipe& recipe,

@@ -27,6 +27,9 @@ Dtype weight_type(const TrainingRecipe& recipe);
 // Source: Transformer Engine, fp8 primer, and its weight workspaces (is_first_microbatch).
 Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& recipe);
 
+// Whether the optimizer's states hold a copy of the parameters.
+bool keeps_master_copy(const TrainingRecipe& recipe);
+
 // Adding a layer's new gradients to those of earlier micro-batches (`accumulates`), or storing them
 // in another type than the weights'. By hand it is part of the weight-gradient's matrix
 // multiplication, as in Megatron-LM; PyTorch has a kernel for it.

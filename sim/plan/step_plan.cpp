@@ -8,6 +8,7 @@
 #include <string>
 
 #include "sim/base/check.h"
+#include "sim/plan/activation_offload.h"
 #include "sim/plan/acts.h"
 #include "sim/plan/data_parallel_writer.h"
 #include "sim/plan/program_builder.h"
@@ -36,7 +37,8 @@ class StageBuilder {
         updates_(schedule == nullptr ? Updates::after_all : schedule->updates),
         versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
         builder_(step),
-        data_(builder_, step, work_, recipe, plan, updates_ == Updates::after_all) {}
+        data_(builder_, step, work_, recipe, plan, updates_ == Updates::after_all),
+        offload_(builder_, work_, recipe.offload) {}
 
   StageProgram build(const std::vector<Slot>& order);
 
@@ -47,6 +49,8 @@ class StageBuilder {
     Seat seat = {}, backward_seat = {};  // the second of a pair
     PassRole role = {}, backward_role = {};
     std::vector<PipelineMessage> receives = {};
+    bool fetched = false;                 // its first offloaded activations, by the pass before
+    std::optional<Seat> then_fetch = {};  // the first ones of the backward pass after it
     auto operator<=>(const BlockKey&) const = default;
   };
 
@@ -91,6 +95,10 @@ class StageBuilder {
   void update(StageProgram& stage, const StageParameters& parameters);
   std::vector<bool> completing(const std::vector<Slot>& order) const;
   std::vector<ChainRange> copies() const;
+  std::optional<Seat> fetches_for(const std::vector<Slot>& order, std::size_t at) const;
+  std::optional<ChainRange> range(const std::optional<Seat>& seat) const {
+    return seat ? std::optional(range(*seat)) : std::nullopt;
+  }
   void wait_for_sends();
 
   StepPlan& step_;
@@ -104,6 +112,7 @@ class StageBuilder {
   int versions_;  // of the weights
   ProgramBuilder builder_;
   DataParallelWriter data_;
+  ActivationOffload offload_;
   std::optional<std::uint32_t> step_block_;
 };
 
@@ -219,10 +228,13 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
 
 void StageBuilder::write_forward(const BlockKey& key) {
   data_.begin(Pass::forward, range(key.seat), key.role);
+  offload_.begin_forward(range(key.seat), range(key.then_fetch));
   for (int place = range(key.seat).first; place < range(key.seat).last; ++place) {
     data_.before(place);
+    offload_.before(place);
     write(builder_, forward_acts(place));
     data_.after(place);
+    offload_.after(place);
   }
   data_.end();
   send(key.seat, Pass::forward);
@@ -236,8 +248,10 @@ Pass backward_pass(CallKind kind) {
 
 void StageBuilder::write_backward(const BlockKey& key) {
   data_.begin(backward_pass(key.kind), range(key.seat), key.role);
+  offload_.begin_backward(range(key.seat), key.fetched, range(key.then_fetch));
   for (int place = range(key.seat).last - 1; place >= range(key.seat).first; --place) {
     data_.before(place);
+    offload_.before(place);
     write(builder_, backward_acts(key.kind, place));
     data_.after(place);
   }
@@ -321,6 +335,17 @@ std::vector<bool> StageBuilder::completing(const std::vector<Slot>& order) const
   return completes;
 }
 
+// The pass after `at`, if that one's first activations may be fetched already: a backward pass
+// whose own forward is not the pass at `at`.
+std::optional<Seat> StageBuilder::fetches_for(const std::vector<Slot>& order,
+                                              std::size_t at) const {
+  if (!offload_.fetches_ahead() || at + 1 >= order.size()) return std::nullopt;
+  const Slot &now = order[at], &next = order[at + 1];
+  const bool own = now.microbatch == next.microbatch && seat_of(now) == seat_of(next);
+  if (next.pass == Pass::forward || own) return std::nullopt;
+  return seat_of(next);
+}
+
 void StageBuilder::update(StageProgram& stage, const StageParameters& parameters) {
   if (!step_block_) step_block_ = step_block(parameters);
   builder_.call(*step_block_, 0);
@@ -349,6 +374,7 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   hold_tables(stage);
   builder_.resident(MemoryKind::communication_buffers, shared_buffers(),
                     "buffers of tensor parallelism");
+  Bytes on_host, most_on_host;
 
   const std::vector<bool> completes = completing(order);
 
@@ -362,6 +388,11 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
     CallInfo info{
         .kind = key.kind, .microbatch = slot.microbatch, .chunk = part(step_.shape, slot)};
     messages_.receive(stage_, slot, key.receives);
+    key.fetched = i > 0 && slot.pass != Pass::forward && fetches_for(order, i - 1).has_value();
+    key.then_fetch = fetches_for(order, i);
+    const Bytes moved = offload_.moved(range(key.seat));
+    on_host = slot.pass == Pass::forward ? on_host + moved : on_host - moved;
+    most_on_host = std::max(most_on_host, on_host);
     if (slot.paired) {
       const Slot& backward = order[++i];
       key.backward_seat = seat_of(backward);
@@ -385,6 +416,8 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
     stage.round_calls.push_back(stage.calls.size());
   }
   stage.program = builder_.finish();
+  stage.host = data_.host();
+  stage.host.activations = most_on_host;
   return stage;
 }
 

@@ -44,11 +44,28 @@ enum class StreamKind : std::uint8_t {
   gather,
   gather_second,
   replica,
+  // Of what is offloaded (offload_options.h): work of the host on its own memory, copies over PCIe
+  // in each direction, and transfers between host memory and NVMe.
+  host_optimizer,
+  to_host,
+  to_device,
+  nvme_read,
+  nvme_write,
 };
-inline constexpr int kStreams = 16;
+inline constexpr int kStreams = 21;
 
 // What an op belongs to, by Op::group.
-enum class OpGroup : std::uint8_t { compute, optimizer, tensor, context, expert, data, pipeline };
+enum class OpGroup : std::uint8_t {
+  compute,
+  optimizer,
+  tensor,
+  context,
+  expert,
+  data,
+  pipeline,
+  host_optimizer,
+  host_copy,
+};
 
 // Op::port of collectives; that of sends and receives is a ChannelPort.
 enum class CollectivePort : std::uint8_t {
@@ -62,8 +79,18 @@ enum class CollectivePort : std::uint8_t {
   expert_replica,  // the same of routed experts
   norm,            // ranks whose gradients (or shards of them) together are the network's
   tables,          // ranks that share a recommender's tables
+  // Of one rank alone, by what it moves: between the memories of GPU and host, within the host's
+  // memory (each byte read or written), and between that and NVMe.
+  to_host,
+  to_device,
+  host_memory,
+  nvme_read,
+  nvme_write,
 };
-inline constexpr std::size_t kCollectivePorts = 10;
+inline constexpr std::size_t kCollectivePorts = 15;
+inline constexpr std::array<CollectivePort, 5> kHostPorts = {
+    CollectivePort::to_host, CollectivePort::to_device, CollectivePort::host_memory,
+    CollectivePort::nvme_read, CollectivePort::nvme_write};
 
 // Categories of the memory ledger, by MemoryEffect::category. Programs hold those that a training
 // script allocates; what its process holds besides (sim/simulate/device_memory.h) comes after them.
@@ -78,9 +105,9 @@ enum class MemoryKind : std::uint8_t {
 };
 
 struct CollectiveSpec {
-  CollectiveKind kind = CollectiveKind::all_reduce;
-  Bytes bytes;        // the whole buffer
-  Routing routing{};  // GroupCollective::routing
+  CollectiveKind kind = CollectiveKind::all_reduce;  // means nothing on kHostPorts
+  Bytes bytes;                                       // the whole buffer
+  Routing routing{};                                 // GroupCollective::routing
   friend bool operator==(const CollectiveSpec&, const CollectiveSpec&) = default;
 };
 
@@ -106,6 +133,7 @@ struct StageProgram {
   std::vector<CallInfo> calls;           // by Program::calls
   std::vector<std::size_t> round_calls;  // by round: how many calls are done when it is
   std::int64_t parameters = 0;           // held by one rank of the stage
+  HostMemory host;                       // of one rank
 };
 
 // Steps that programs hold one after another without a flush, and which of them is what a step

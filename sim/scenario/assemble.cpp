@@ -29,6 +29,12 @@ ClusterSpec assemble_cluster(const ClusterSection& section) {
   server.pcie_bandwidth = node.host.pcie_bandwidth;
   server.socket_bandwidth = node.host.socket_bandwidth;
   server.sockets = node.host.sockets;
+  server.gpus_per_pcie_switch = node.host.gpus_per_pcie_switch;
+  server.host_memory = node.host.memory;
+  server.host_memory_bandwidth = node.host.memory_bandwidth;
+  server.nvme_capacity = node.host.nvme_capacity;
+  server.nvme_read_bandwidth = node.host.nvme_read_bandwidth;
+  server.nvme_write_bandwidth = node.host.nvme_write_bandwidth;
   server.nics = node.nics;
   server.nic_bandwidth = node.nic.bandwidth;
   server.nic_latency = node.nic.latency;
@@ -103,6 +109,7 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const Network& ne
                          : optimizer.type;
   assemble_recompute(recipe, section, findings);
   recipe.gradient_clipping = section.gradient_clipping;
+  recipe.offload = assemble_offload(section.offload);
   recipe.fused_attention = section.fused_attention;
   recipe.fusion = section.execution;
   recipe.loss = section.loss;

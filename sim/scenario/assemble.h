@@ -44,6 +44,9 @@ MemoryAllowance assemble_memory(const MemorySection& section, const GpuSpec& gpu
 // Checks what no single field can know. Requires: sections that were read without an error.
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 
+// What /training/offload says.
+OffloadOptions assemble_offload(const OffloadSection& section);
+
 // The nearest valid ways to divide `gpus` GPUs, as text: "tp 8 x pp 8 x dp 16, ...". Empty: there
 // is none.
 std::string nearest_factorisations(const Scenario& scenario, int gpus);
@@ -55,5 +58,8 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
 // The part of validate() that is about the types of /training/precision.
 void validate_precision(const Scenario& scenario, const PrecisionSection& section,
                         Findings& findings);
+
+// The part of validate() that is about /training/offload.
+void validate_offload(const Scenario& scenario, const OffloadSection& section, Findings& findings);
 
 }  // namespace trainyard

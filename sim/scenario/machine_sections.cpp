@@ -80,8 +80,16 @@ void visit_fields(json::Fields& f, HostSection& s) {
   f.field("pcie_bandwidth", s.pcie_bandwidth, optional, positive, "GPU or NIC to its host bridge.");
   f.field("socket_bandwidth", s.socket_bandwidth, optional, positive, "Between two sockets.");
   f.field("sockets", s.sockets, optional, between(1, 64), "Processors.");
-  f.unsupported("memory_bandwidth", "work in host memory");
-  f.unsupported("memory", "data in host memory");
+  f.field("gpus_per_pcie_switch", s.gpus_per_pcie_switch, optional, between(1, 4096),
+          "Neighbouring GPUs that share one link of pcie_bandwidth to the host.");
+  f.field("memory", s.memory, optional, positive, "Of the server; what is offloaded must fit.");
+  f.field("memory_bandwidth", s.memory_bandwidth, optional, positive,
+          "Of the host's memory, reads and writes together, over all sockets.");
+  f.field("nvme_capacity", s.nvme_capacity, optional, positive, "Of all drives of the server.");
+  f.field("nvme_read_bandwidth", s.nvme_read_bandwidth, optional, positive,
+          "Of all drives together.");
+  f.field("nvme_write_bandwidth", s.nvme_write_bandwidth, optional, positive,
+          "Of all drives together.");
 }
 
 void visit_fields(json::Fields& f, ServerSection& s) {

@@ -62,7 +62,8 @@ void visit_fields(json::Fields& f, OptimizerSection& s) {
   f.not_yet({"lamb", "lion"});
   f.choice("type", s.type, kOptimizers, required, "How parameters are updated.");
   f.field("momentum", s.momentum, optional, "SGD keeps a momentum per parameter.");
-  f.unsupported("offload", "offloading the optimizer to the host", {"false"});
+  f.unsupported("offload", "offload as a part of the optimizer; say it under /training/offload",
+                {"false"});
 }
 
 void visit_fields(json::Fields& f, MemorySection& s) {
@@ -112,6 +113,7 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
            "row_wise_adagrad.");
   f.section("memory", s.memory, optional,
             "What the device holds beside what the training script allocates.");
+  f.section("offload", s.offload, optional, "What is kept in the host's memory or on NVMe.");
   f.field("tokens", s.tokens, positive, "Of the whole training, to say how long it takes.");
   f.unsupported("dataset", "a data set; give /training/tokens");
   f.unsupported("input_pipeline", "an input pipeline; input is taken to be ready in time");

@@ -89,7 +89,9 @@ struct NicSection {
 
 struct HostSection {
   BytesPerSecond pcie_bandwidth, socket_bandwidth;
-  int sockets = 1;
+  int sockets = 1, gpus_per_pcie_switch = 1;
+  Bytes memory, nvme_capacity;
+  BytesPerSecond memory_bandwidth, nvme_read_bandwidth, nvme_write_bandwidth;
 };
 
 struct ServerSection {
@@ -143,6 +145,14 @@ struct RecomputeSection {
   std::optional<int> layers;
 };
 
+struct OffloadSection {
+  OffloadTo optimizer = OffloadTo::none, parameters = OffloadTo::none;
+  bool activations = false;
+  std::optional<double> fraction;
+  std::optional<int> prefetch_layers;
+  std::optional<std::int64_t> tile_parameters;
+};
+
 struct TrainingSection {
   std::int64_t global_batch = 1, micro_batch = 1;
   std::optional<std::int64_t> sequence_length, decoder_sequence_length, predictions;
@@ -157,6 +167,7 @@ struct TrainingSection {
   bool gradient_clipping = false;
   std::optional<TableOptimizer> embedding_optimizer;
   MemorySection memory;
+  OffloadSection offload;
   std::optional<double> tokens;
 };
 
@@ -290,6 +301,7 @@ void visit_fields(json::Fields& f, PrecisionSection& s);
 void visit_fields(json::Fields& f, OptimizerSection& s);
 void visit_fields(json::Fields& f, RecomputeSection& s);
 void visit_fields(json::Fields& f, MemorySection& s);
+void visit_fields(json::Fields& f, OffloadSection& s);
 void visit_fields(json::Fields& f, TrainingSection& s);
 void visit_fields(json::Fields& f, PipelineSection& s);
 void visit_fields(json::Fields& f, TensorParallelSection& s);

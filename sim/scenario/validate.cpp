@@ -42,6 +42,7 @@ class Validator {
     validate_precision(scenario_, sections_.training.precision, findings_);
     validate_data_parallel(scenario_, sections_.parallelism.data_parallel, findings_);
     validate_recompute(scenario_, findings_);
+    validate_offload(scenario_, sections_.training.offload, findings_);
   }
 
  private:
@@ -339,6 +340,9 @@ void Validator::check_plausible() {
   plausible("/cluster/node/nic/bandwidth", server.nic_bandwidth, 1e8, 4e11);
   plausible("/cluster/node/nic/latency", server.nic_latency);
   plausible("/cluster/node/host/pcie_bandwidth", server.pcie_bandwidth, 1e9, 5e11);
+  plausible("/cluster/node/host/memory_bandwidth", server.host_memory_bandwidth, 1e10, 1e13);
+  plausible("/cluster/node/host/nvme_read_bandwidth", server.nvme_read_bandwidth, 1e8, 1e12);
+  plausible("/cluster/node/host/nvme_write_bandwidth", server.nvme_write_bandwidth, 1e8, 1e12);
   plausible("/cluster/node/gpu/memory_bandwidth", server.gpu.memory_bandwidth, 5e10, 5e13);
   constexpr std::array<std::pair<std::string_view, double>, 4> kBothDirections = {
       {{"v100", 300e9}, {"a100", 600e9}, {"h100", 900e9}, {"b200", 1800e9}}};

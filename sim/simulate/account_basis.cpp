@@ -38,6 +38,7 @@ std::string name_of(const Kernel& kernel) {
 
 std::string name_of(const TransferEstimate& estimate) {
   const GroupShape& shape = estimate.shape;
+  if (estimate.host) return std::string(name(*estimate.host));
   if (estimate.point_to_point)
     return fmt::format("message {}", shape.servers == 1 ? "inside a server" : "between servers");
   return fmt::format("{}, {} ranks on {} server{}", name(estimate.spec.kind), shape.ranks,
@@ -128,7 +129,13 @@ void note_transfer(const Profile* profile, const TransferEstimate& estimate, Not
   Provenance from;
   from.source = "closed form of ring and tree on datasheet bandwidths";
   std::string what;
-  if (estimate.point_to_point) {
+  if (estimate.host) {
+    what = name_of(estimate);
+    from.source = "datasheet bandwidth";
+    const HostCopyLaw* law =
+        profile != nullptr ? host_copy_law(*estimate.host, profile->host_copies) : nullptr;
+    if (law != nullptr) from = law->from;
+  } else if (estimate.point_to_point) {
     what = name_of(estimate);
     if (profile != nullptr) {
       for (const PointToPointLaw& law : profile->point_to_point)

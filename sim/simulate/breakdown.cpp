@@ -21,6 +21,8 @@ TimeCategory exposed_by(OpGroup group) {
     case OpGroup::expert: return TimeCategory::exposed_ep;
     case OpGroup::data: return TimeCategory::exposed_dp;
     case OpGroup::pipeline: return TimeCategory::exposed_pp;
+    case OpGroup::host_optimizer: return TimeCategory::host_optimizer;
+    case OpGroup::host_copy: return TimeCategory::exposed_host_copy;
     case OpGroup::compute:
     case OpGroup::optimizer: break;
   }
@@ -30,6 +32,10 @@ TimeCategory exposed_by(OpGroup group) {
 
 constexpr unsigned kGathers =
     stream_bit(StreamKind::gather) | stream_bit(StreamKind::gather_second);
+
+constexpr unsigned kHostCopies =
+    stream_bit(StreamKind::to_host) | stream_bit(StreamKind::to_device) |
+    stream_bit(StreamKind::nvme_read) | stream_bit(StreamKind::nvme_write);
 
 class Accountant {
  public:
@@ -118,8 +124,11 @@ class Accountant {
     const Duration end = std::min(next.begin, end_);
     if (begin == end) return;
     unsigned waits = op(next).waits;
-    // Gathers stand in line with the reductions of the same group.
-    if ((waits & kGathers) != 0) waits |= kGathers | stream_bit(StreamKind::data);
+    // Gathers stand in line with the reductions of the same group, and wait for shards on their way
+    // to the device; what is copied there may have to be copied from there first.
+    if ((waits & kGathers) != 0)
+      waits |= kGathers | stream_bit(StreamKind::data) | stream_bit(StreamKind::to_device);
+    if ((waits & kHostCopies) != 0) waits |= kHostCopies;
     account(begin, end, in_flight(begin, end, waits, &next), next.issued);
   }
 

@@ -101,7 +101,8 @@ void transfers(const Job& /*job*/, const Step& step, Text out) {
       if (estimate.terms.wire_bytes > Bytes(0))
         time += estimate.terms.wire_bytes / estimate.terms.bandwidth;
       const std::string what =
-          estimate.point_to_point
+          estimate.host ? std::string(name(*estimate.host))
+          : estimate.point_to_point
               ? "message"
               : fmt::format("{} of {} ranks", name(estimate.spec.kind), estimate.shape.ranks);
       fmt::format_to(out, "{:>10}  {:>10}  {:<12}  {:>7}  {}\n", to_text(to_duration(time)),

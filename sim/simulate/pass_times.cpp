@@ -14,6 +14,12 @@ Duration alone(const Transfer& transfer) {
          to_duration(transfer.bytes / BytesPerSecond(static_cast<double>(transfer.rate)));
 }
 
+// Else it goes on beside the passes.
+bool belongs_to_layer(CollectivePort port) {
+  const OpGroup group = group_of(port);
+  return group == OpGroup::tensor || group == OpGroup::context || group == OpGroup::expert;
+}
+
 // One pass of a stage: its ops by themselves.
 struct BlockSums {
   Duration work{}, sends{};
@@ -79,7 +85,7 @@ class Estimator {
         const Channel& channel = lowered_.machine.channels[actor.channels[op.port]];
         sums.sends += alone(lowered_.machine.transfers[channel.transfers][op.subject]);
       } else if (op.kind == OpKind::collective &&
-                 group_of(static_cast<CollectivePort>(op.port)) != OpGroup::data) {
+                 belongs_to_layer(static_cast<CollectivePort>(op.port))) {
         const Communicator& group = lowered_.machine.communicators[actor.communicators[op.port]];
         sums.work += alone(lowered_.machine.transfers[group.transfers][op.subject]);
       }

@@ -70,7 +70,8 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
                .rank_load = step->work.rank_load,
                .launch = launch_time(job),
                .gemm_weight = overlap.gemm,
-               .memory_bound_weight = overlap.memory_bound});
+               .memory_bound_weight = overlap.memory_bound,
+               .host_copies = job.profile ? job.profile->host_copies : std::vector<HostCopyLaw>{}});
     step->devices = device_memory(plan, ranks, result, job.cluster, job.recipe.memory,
                                   job.profile ? job.profile->collective_channels : 0);
     limit_memory(result, step->devices);

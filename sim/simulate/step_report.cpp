@@ -12,8 +12,10 @@ std::string_view name(TimeCategory category) {
     case TimeCategory::exposed_ep: return "exposed_ep";
     case TimeCategory::exposed_dp: return "exposed_dp";
     case TimeCategory::exposed_pp: return "exposed_pp";
+    case TimeCategory::exposed_host_copy: return "exposed_host_copy";
     case TimeCategory::bubble: return "bubble";
     case TimeCategory::optimizer: return "optimizer";
+    case TimeCategory::host_optimizer: return "host_optimizer";
     case TimeCategory::host: return "host";
     case TimeCategory::input: return "input";
   }
@@ -47,6 +49,7 @@ std::string_view name(SliceKind kind) {
     case SliceKind::expert: return "expert";
     case SliceKind::data: return "data";
     case SliceKind::pipeline: return "pipeline";
+    case SliceKind::host_copy: return "host_copy";
     case SliceKind::other: return "other";
   }
   return "?";

@@ -24,12 +24,14 @@ enum class TimeCategory : std::uint8_t {
   exposed_ep,
   exposed_dp,
   exposed_pp,
-  bubble,     // waits for another rank that has not yet sent or joined
-  optimizer,  // optimizer kernels run
-  host,       // the next kernel is not yet issued by the host
-  input,      // waits for input
+  exposed_host_copy,  // the same of copies from and to the host, and of NVMe
+  bubble,             // waits for another rank that has not yet sent or joined
+  optimizer,          // optimizer kernels run
+  host_optimizer,     // the host updates what is offloaded, and no kernel runs
+  host,               // the next kernel is not yet issued by the host
+  input,              // waits for input
 };
-inline constexpr std::size_t kTimeCategories = 10;
+inline constexpr std::size_t kTimeCategories = 12;
 std::string_view name(TimeCategory category);  // as in JSON: "compute", "exposed_tp", ...
 
 // Categories of the memory ledger: those of MemoryEffect::category in their order, then what a
@@ -50,6 +52,16 @@ inline constexpr std::size_t kMemoryCategories = 10;
 std::string_view name(MemoryCategory category);
 
 using Breakdown = std::array<Duration, kTimeCategories>;
+
+// What one rank holds outside its GPU, and all ranks of the server that holds most.
+struct HostMemoryReport {
+  bool fits = true;
+  Bytes parameters, gradients, optimizer_state, activations, buffers;  // of `rank`
+  Bytes memory, nvme;                                                  // of `rank`
+  int rank = 0;                                                        // that holds most
+  Bytes server_memory, server_nvme;
+  Bytes memory_capacity, nvme_capacity;  // of a server; 0: not stated
+};
 
 struct MemoryReport {
   bool fits = true;
@@ -120,6 +132,7 @@ struct StepReport {
   double bubble_fraction = 0;  // idle share of the compute streams, over all ranks
   Bytes pipeline_bytes;        // that stages send each other, over all ranks
   MemoryReport memory;
+  std::optional<HostMemoryReport> host_memory;  // if something is offloaded
   std::vector<BasisShare> basis;
   std::vector<SourceNote> sources;
   std::vector<Extrapolation> extrapolated;  // largest first

@@ -224,6 +224,39 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
   if (memory.owners.size() > 12) memory.owners.resize(12);
 }
 
+// All ranks of a server are counted, whichever stages they are on.
+void account_host_memory(const Job& job, const Step& step, StepReport& report) {
+  if (!job.recipe.offload.any()) return;
+  HostMemoryReport& host = report.host_memory.emplace();
+  const ServerSpec& server = job.cluster.server;
+  host.memory_capacity = server.host_memory;
+  host.nvme_capacity = server.nvme_capacity;
+  Bytes memory, nvme;  // of the present server
+  for (std::size_t rank = 0; rank < step.lowered.class_of_rank.size(); ++rank) {
+    if (rank % static_cast<std::size_t>(server.gpus) == 0) memory = nvme = Bytes(0);
+    const RankClass& own = step.lowered.classes[step.lowered.class_of_rank[rank]];
+    const HostMemory& held = step.plan.stages[static_cast<std::size_t>(own.stage)].host;
+    memory = memory + held.memory();
+    nvme = nvme + held.nvme;
+    host.server_memory = std::max(host.server_memory, memory);
+    host.server_nvme = std::max(host.server_nvme, nvme);
+    if (rank > 0 && held.memory() <= host.memory) continue;
+    host.rank = static_cast<int>(rank);
+    host.memory = held.memory();
+    host.nvme = held.nvme;
+    host.parameters = held.parameters;
+    host.gradients = held.gradients;
+    host.optimizer_state = held.optimizer_state;
+    host.activations = held.activations;
+    host.buffers = held.buffers;
+  }
+  const auto fits = [](Bytes used, Bytes capacity) {
+    return capacity == Bytes(0) || used <= capacity;
+  };
+  host.fits =
+      fits(host.server_memory, host.memory_capacity) && fits(host.server_nvme, host.nvme_capacity);
+}
+
 std::string text_of(const Step& step, const Deadlock& deadlock) {
   std::string text = fmt::format("deadlock at {}: ", to_text(deadlock.at));
   const std::size_t shown = std::min<std::size_t>(deadlock.waiting.size(), 4);
@@ -253,7 +286,8 @@ StepReport outline(const Job& job, const Step& step) {
   }
   report.simulated_step = window_of(step).length();
   account_memory(job, step, report);
-  report.fits = report.memory.fits;
+  account_host_memory(job, step, report);
+  report.fits = report.memory.fits && (!report.host_memory || report.host_memory->fits);
   if (report.fits) report.step_time = report.simulated_step;
   return report;
 }

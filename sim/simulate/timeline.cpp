@@ -82,6 +82,8 @@ SliceKind TimelineBuilder::kind_of(const Op& op, const CallInfo& call,
     case OpGroup::expert: return SliceKind::expert;
     case OpGroup::data: return SliceKind::data;
     case OpGroup::pipeline: return SliceKind::pipeline;
+    case OpGroup::host_optimizer: return SliceKind::optimizer;
+    case OpGroup::host_copy: return SliceKind::host_copy;
     case OpGroup::compute: break;
   }
   if (label.find("recompute") != std::string::npos) return SliceKind::recompute;
@@ -126,7 +128,7 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
 void TimelineBuilder::add_lanes(const RankClass& rank_class) {
   const Program& program = step_.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
   std::array<Lane, kStreams> lanes;
-  for (std::size_t s = 0; s < lanes.size(); ++s) {
+  for (std::size_t s = 0; s < program.streams.size(); ++s) {
     lanes[s].rank = rank_class.representative;
     lanes[s].stage = rank_class.stage;
     lanes[s].stream = program.streams[s];

@@ -23,9 +23,10 @@ enum class SliceKind : std::uint8_t {
   expert,
   data,
   pipeline,  // communication by group
+  host_copy,
   other,
 };
-inline constexpr std::size_t kSliceKinds = 10;
+inline constexpr std::size_t kSliceKinds = 11;
 std::string_view name(SliceKind kind);
 
 struct Slice {

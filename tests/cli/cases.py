@@ -195,6 +195,33 @@ def refuses_bad_files(folder):
 
 
 @case
+def offloads(folder):
+    """Offload makes a network fit whose states do not, at the prices of docs/offload.md"""
+    scenario = os.path.join(os.path.dirname(os.path.dirname(HERE)), "configs", "scenarios", "offload-one-server.json")
+    out, _ = expect(0, "compare", scenario, "--json", cwd=folder)
+    of = {v["name"]: v for v in json.loads(out)["variants"]}
+    require_equal([n for n, v in of.items() if v["step_time_s"] is None], ["none", "keep-activations"], "no room")
+    step = {n: v["step_time_s"] for n, v in of.items() if v["step_time_s"] is not None}
+    require(step["optimizer-cpu"] < step["optimizer-nvme"] < step["all-states-nvme"], step)
+    require(step["optimizer-cpu"] < 1.1 * of["none"]["simulated_step_s"], step)
+    require_equal(step["layer-inputs-cpu"], step["optimizer-cpu"], "copies of layers' inputs are hidden")
+    require(step["activations-cpu"] > step["optimizer-cpu"], "computing again is faster than moving")
+    parameters = of["none"]["parameters"]
+    update = of["optimizer-cpu"]["breakdown_s"]["host_optimizer"]
+    require(abs(update / (28 * parameters / 409.6e9) - 1) < 0.01, f"the host's update takes {update} s")
+    host = of["optimizer-cpu"]["host_memory"]
+    require(abs(host["server_bytes"] / (14 * parameters) - 1) < 0.01, host)
+    gone = of["optimizer-cpu"]["memory"]["peak_bytes"] - of["all-states-cpu"]["memory"]["peak_bytes"]
+    require(abs(gone / (2 * parameters / 8) - 1) < 0.05, f"parameters of {gone} bytes left the GPU")
+    for variant in of.values():
+        total = sum(variant["breakdown_s"].values())
+        require(abs(total - variant["simulated_step_s"]) < 1e-9 * total, variant["name"])
+    out, _ = expect(1, "run", scenario, "--variant", "optimizer-cpu", "--set", "/cluster/node/host/memory=200GiB",
+                    cwd=folder)
+    require("288 GiB of 200 GiB of host memory" in out, out)
+
+
+@case
 def checks(folder):
     """check prints OK for every good file and goes on after a bad one"""
     out, err = expect(3, "check", SMALL, "absent.json", SMALL)

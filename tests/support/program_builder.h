@@ -25,11 +25,11 @@
 namespace trainyard::testing {
 
 // The wait mask of these streams.
-inline std::uint16_t waits(std::initializer_list<int> streams) {
+inline std::uint32_t waits(std::initializer_list<int> streams) {
   unsigned mask = 0;
   for (int stream : streams)
     mask |= 1U << stream;
-  return static_cast<std::uint16_t>(mask);
+  return mask;
 }
 
 class ProgramBuilder {
@@ -43,11 +43,11 @@ class ProgramBuilder {
 
   // One kernel of its own.
   ProgramBuilder& compute(const std::string& label, int stream, Duration time,
-                          std::uint16_t mask = 0) {
+                          std::uint32_t mask = 0) {
     return kernels(label, stream, {time}, mask);
   }
   ProgramBuilder& kernels(const std::string& label, int stream, std::vector<Duration> times,
-                          std::uint16_t mask = 0) {
+                          std::uint32_t mask = 0) {
     program_.segments.push_back({static_cast<std::uint32_t>(program_.kernels.size()),
                                  static_cast<std::uint32_t>(times.size())});
     for (Duration time : times) {
@@ -58,19 +58,19 @@ class ProgramBuilder {
   }
   // Runs the segment of an earlier compute op again.
   ProgramBuilder& again(const std::string& label, int stream, std::uint32_t segment,
-                        std::uint16_t mask = 0) {
+                        std::uint32_t mask = 0) {
     return add(OpKind::compute, label, stream, segment, 0, mask);
   }
   ProgramBuilder& collective(const std::string& label, int stream, std::uint32_t port,
-                             std::uint32_t transfer, std::uint16_t mask = 0) {
+                             std::uint32_t transfer, std::uint32_t mask = 0) {
     return add(OpKind::collective, label, stream, transfer, port, mask);
   }
   ProgramBuilder& send(const std::string& label, int stream, std::uint32_t port,
-                       std::uint32_t transfer, std::uint16_t mask = 0) {
+                       std::uint32_t transfer, std::uint32_t mask = 0) {
     return add(OpKind::send, label, stream, transfer, port, mask);
   }
   ProgramBuilder& receive(const std::string& label, int stream, std::uint32_t port,
-                          std::uint32_t transfer, std::uint16_t mask = 0) {
+                          std::uint32_t transfer, std::uint32_t mask = 0) {
     return add(OpKind::receive, label, stream, transfer, port, mask);
   }
 
@@ -113,7 +113,7 @@ class ProgramBuilder {
  private:
   Op& last() { return program_.blocks.back().ops.back(); }
   ProgramBuilder& add(OpKind kind, const std::string& label, int stream, std::size_t subject,
-                      std::uint32_t port, std::uint16_t mask) {
+                      std::uint32_t port, std::uint32_t mask) {
     Op op;
     op.kind = kind;
     op.stream = static_cast<std::uint8_t>(stream);

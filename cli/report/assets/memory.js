@@ -130,13 +130,19 @@ function modulesTable(v) {
   return rows.length ? folded("Activations at the peak by module",
       table("All layers and micro-batches in flight", ["Module", "Bytes", "of the peak"], rows)) : null;
 }
+
+function hostRow(name, key) {
+  return [name, ...variants.map((v) => v.report.host_memory ? bytesText(v.report.host_memory[key]) : "-")];
+}
 function categoriesTable() {
   return table("Peak by category", ["Category", ...variants.map((v) => v.label)],
       [...memoryCategories.map((c) => [c.title, ...variants.map((v) => bytesText(v.report.memory.by_category[c.name]))]),
        Object.assign(["Peak on the device", ...variants.map((v) => bytesText(v.report.memory.peak_bytes))], {className: "total"}),
        ["of it reserved by the allocator", ...variants.map((v) => bytesText(v.report.memory.reserved_bytes))],
        ["of that allocated", ...variants.map((v) => bytesText(v.report.memory.allocated_bytes))],
-       ["Capacity", ...variants.map((v) => bytesText(v.report.memory.capacity_bytes))]]);
+       ["Capacity", ...variants.map((v) => bytesText(v.report.memory.capacity_bytes))],
+       ...(variants.some((v) => v.report.host_memory) ? [hostRow("Host memory of a server", "server_bytes"),
+                                                         hostRow("NVMe of a server", "server_nvme_bytes")] : [])]);
 }
 
 function drawMemory() {

@@ -1,0 +1,41 @@
+// What the ranks of a server share on their way to the memory of the host and to NVMe.
+//
+// In closed form all ranks of a server move at once, so each has its even part; with flows each is
+// offered all of it and shares the links themselves: its own PCIe cable, which its NIC's messages
+// cross too; the uplink of a PCIe switch with several GPUs, in each direction; the host's memory;
+// NVMe, in each direction. The last three are no links of the topology and follow them by number.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/cost/host_copies.h"
+#include "topologies/topology.h"
+
+namespace trainyard {
+
+class HostLinks {
+ public:
+  // `topology`: null without flows. The cluster must outlive this.
+  HostLinks(const ClusterSpec& cluster, const Topology* topology);
+
+  // The bandwidth that one rank counts on. Requires: stated in the cluster.
+  BytesPerSecond offered(HostTransfer transfer) const;
+
+  // Capacities of the links behind those of the topology, in bytes per second.
+  const std::vector<double>& capacities() const { return capacities_; }
+  // The links that a rank's transfer crosses. Requires: flows.
+  std::vector<std::uint32_t> path(HostTransfer transfer, int rank) const;
+
+ private:
+  int switches() const;  // of a server, if they are shared
+
+  const ClusterSpec& cluster_;
+  bool flows_;
+  std::uint32_t first_ = 0;               // number of the first link behind the topology's
+  std::vector<std::uint32_t> up_, down_;  // cables by GPU
+  std::vector<double> capacities_;
+};
+
+}  // namespace trainyard
