@@ -36,7 +36,7 @@ TEST_CASE("a sample is one line of JSON, whatever is in its words") {
         "\"causal\":false,\"list\":[1,2]}\n");
 }
 
-TEST_CASE("numbers are written shortest and read back equal; those without value are left out") {
+TEST_CASE("numbers are written shortest and read back equal, those without value are left out") {
   for (const double value : {0.1, 1.0 / 3, 1e-9, 123456789.125, 5e-324, 1.7976931348623157e308,
                              4.35, 2e22, 16777217.0, 0.30000000000000004}) {
     CAPTURE(value);

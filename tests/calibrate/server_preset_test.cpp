@@ -148,7 +148,7 @@ TEST_CASE("an architecture that nobody knows has no preset") {
   CHECK_FALSE(gpu_preset(gpu).has_value());
 }
 
-TEST_CASE("the last whole machine line counts; other lines and broken ones do not matter") {
+TEST_CASE("the last whole machine line counts, other lines and broken ones do not matter") {
   const std::string text = machine_line(gpu_line("First", kA100), 1, 0) +
                            R"({"kind":"launch","what":"machine","time_us":1})" + "\n" +
                            machine_line(gpu_line("Second", kA100), 2, 0) +

@@ -84,6 +84,11 @@ def reports_no_memory(folder):
     require_equal(err, "", "standard error")
 
 
+# So that a GPU of some MiB holds a network of that size.
+TENSORS_ONLY = ["--set=training.memory.context=0B", "--set=training.memory.blas_workspace=0B",
+                "--set=training.memory.fragmentation=0", "--set=training.memory.nccl_buffers=false"]
+
+
 def ways_of(out):
     """The --set options of each way to fit that a text names."""
     lines = [line.split() for line in out.splitlines() if line.strip().startswith("--set ")]
@@ -94,7 +99,7 @@ def ways_of(out):
 def says_ways_to_fit(folder):
     """A step that does not fit comes with ways to fit: their --set options, pasted, make it fit"""
     for name, memory in ("pipeline", "20MiB"), ("data", "50MiB"):
-        variant, tight = ["--variant", name], ["--set", f"/cluster/node/gpu/memory={memory}"]
+        variant, tight = ["--variant", name], [f"--set=/cluster/node/gpu/memory={memory}", *TENSORS_ONLY]
         out, _ = expect(1, "run", SMALL, *variant, *tight)
         require("Cheapest ways to fit" in out, out)
         ways = ways_of(out)
@@ -127,6 +132,8 @@ def ways_to_fit_reach_variants(folder):
     with open(SMALL, encoding="utf-8") as file:
         scenario = json.load(file)
     scenario["cluster"]["node"]["gpu"]["memory"] = "50MiB"
+    scenario["training"]["memory"] = {"context": "0B", "blas_workspace": "0B", "fragmentation": 0,
+                                      "nccl_buffers": False}
     for variant in scenario["variants"][:2]:
         variant["with"].setdefault("parallelism", {})["data_parallel"] = {"kind": "allreduce"}
         variant["with"]["training"] = {"recompute": "none", "fused_attention": False, "micro_batch": 4}

@@ -1,0 +1,323 @@
+#include "sim/plan/stage_builder.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+
+#include "sim/base/check.h"
+#include "sim/plan/step_memory.h"
+
+namespace trainyard {
+namespace {
+
+constexpr const char* kGradients = "gradients";
+
+CallKind call_kind(const Slot& slot) {
+  if (slot.paired) return CallKind::pair;
+  switch (slot.pass) {
+    case Pass::forward: return CallKind::forward;
+    case Pass::backward: return CallKind::backward;
+    case Pass::backward_input: return CallKind::backward_input;
+    case Pass::backward_weight: return CallKind::backward_weight;
+  }
+  return CallKind::forward;
+}
+
+Pass backward_pass(CallKind kind) {
+  return kind == CallKind::backward         ? Pass::backward
+         : kind == CallKind::backward_input ? Pass::backward_input
+                                            : Pass::backward_weight;
+}
+
+}  // namespace
+
+std::vector<Seat> StageBuilder::seats() const {
+  std::vector<Seat> all;
+  for (std::uint8_t direction = 0; direction < directions(step_.shape); ++direction)
+    for (int chunk = 0; chunk < step_.shape.chunks; ++chunk)
+      all.push_back({stage_, chunk, direction});
+  return all;
+}
+
+StageParameters StageBuilder::stage_parameters() const {
+  StageParameters parameters;
+  for (const Seat& seat : seats()) {
+    for (int place = range(seat).first; place < range(seat).last; ++place) {
+      parameters.dense += parameters_at(place);
+      parameters.experts += layer(place).expert_parameters;
+      parameters.fp8_copies = parameters.fp8_copies + fp8_copies(layer(place).forward, recipe_);
+      const std::vector<WeightMatrix> matrices = own_matrices(step_, work_, place);
+      parameters.matrices.insert(parameters.matrices.end(), matrices.begin(), matrices.end());
+    }
+  }
+  return parameters;
+}
+
+Bytes StageBuilder::shared_buffers() const {
+  Bytes most;
+  for (const Seat& seat : seats())
+    for (int place = range(seat).first; place < range(seat).last; ++place)
+      most = std::max(most, layer(place).shared_buffers);
+  return most;
+}
+
+void StageBuilder::wait_for_sends() {
+  if (plan_.overlap_p2p || step_.shape.stages == 1) return;
+  for (const StreamKind sends : {StreamKind::send_forward, StreamKind::send_backward})
+    builder_.compute_waits_for(stream_bit(sends));
+  if (step_.shape.placement == Placement::looped) return;
+  for (const StreamKind sends : {StreamKind::send_forward_up, StreamKind::send_backward_up})
+    builder_.compute_waits_for(stream_bit(sends));
+}
+
+void StageBuilder::receive(const PipelineMessage& message) {
+  const bool activations =
+      message.port == ChannelPort::from_previous || message.port == ChannelPort::up_from_next;
+  builder_.receive(message.port, message_bytes(message),
+                   activations ? "receive activations" : "receive gradients");
+}
+
+void StageBuilder::send(const Seat& seat, Pass pass) {
+  const auto message = messages_.sent(stage_, {pass, 0, seat.chunk, seat.direction});
+  if (!message) return;
+  builder_.send(message->port, message_bytes(*message),
+                pass == Pass::forward ? "send activations" : "send gradients");
+}
+
+std::vector<Act> StageBuilder::forward_acts(int place) const {
+  const std::string name = place_name(work_, place);
+  return {Hold{MemoryKind::activations, layer(place).activations() + carried_to(place), name},
+          Hold{MemoryKind::logits, layer(place).logits, name},
+          Work{layer(place).forward, name + " forward"}};
+}
+
+// Weight gradients need the inputs of matrix multiplications: activations stay until they are done,
+// and so does what recomputation has restored of them. Attention's scores only the gradients of
+// inputs need.
+std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
+  const LayerWork& work = layer(place);
+  const std::string name = place_name(work_, place);
+  const ChainRange again = again_[static_cast<std::size_t>(place)];
+  const bool restored_before = again.first == again.last;  // with a later layer of its group
+  const MemoryKind working = work.logits > Bytes(0) ? MemoryKind::logits : MemoryKind::workspace;
+  const Release workspace{working, work.workspace(), name};
+  std::vector<Act> acts;
+  if (kind != CallKind::backward_weight) {
+    for (int other = again.first; other + 1 < again.last; ++other)
+      acts.emplace_back(
+          Hold{MemoryKind::workspace, layer(other).restored, place_name(work_, other)});
+    acts.emplace_back(Hold{working, restored_before ? work.transient : work.workspace(), name});
+  }
+  if (kind != CallKind::backward_input && data_.gradients_come_and_go())
+    acts.emplace_back(
+        Hold{MemoryKind::gradients, data_.gradient_bytes(parameters_at(place)), kGradients});
+  if (kind != CallKind::backward_weight) {
+    for (int other = again.first; other < again.last; ++other)
+      acts.emplace_back(Work{layer(other).recompute, place_name(work_, other) + " recompute"});
+  }
+  if (kind == CallKind::backward_input) {
+    acts.emplace_back(Work{input_half(work.backward), name + " backward"});
+    if (!work.restored_for_weights) acts.emplace_back(workspace);
+    return acts;
+  }
+  acts.emplace_back(
+      Work{kind == CallKind::backward_weight ? weight_half(work.backward) : work.backward,
+           name + " backward"});
+  acts.emplace_back(Work{data_.accumulation(parameters_at(place)), name + " backward"});
+  if (kind == CallKind::backward || work.restored_for_weights) acts.emplace_back(workspace);
+  acts.emplace_back(Release{MemoryKind::activations, work.activations() + carried_to(place), name});
+  acts.emplace_back(Release{MemoryKind::logits, work.logits, name});
+  return acts;
+}
+
+void StageBuilder::write_forward(const BlockKey& key) {
+  data_.begin(Pass::forward, range(key.seat), key.role);
+  offload_.begin_forward(range(key.seat), range(key.then_fetch));
+  for (int place = range(key.seat).first; place < range(key.seat).last; ++place) {
+    data_.before(place);
+    offload_.before(place);
+    write(builder_, forward_acts(place));
+    data_.after(place);
+    offload_.after(place);
+  }
+  data_.end();
+  send(key.seat, Pass::forward);
+}
+
+void StageBuilder::write_backward(const BlockKey& key) {
+  data_.begin(backward_pass(key.kind), range(key.seat), key.role);
+  offload_.begin_backward(range(key.seat), key.fetched, range(key.then_fetch));
+  for (int place = range(key.seat).last - 1; place >= range(key.seat).first; --place) {
+    data_.before(place);
+    offload_.before(place);
+    write(builder_, backward_acts(key.kind, place));
+    data_.after(place);
+  }
+  if (key.kind == CallKind::backward_input) builder_.settle("input gradients");
+  data_.end();
+  if (key.kind != CallKind::backward_weight) send(key.seat, Pass::backward);
+}
+
+void StageBuilder::write_pair(const BlockKey& key) {
+  std::vector<Act> first, second;
+  const auto append = [](std::vector<Act>& acts, const std::vector<Act>& more) {
+    acts.insert(acts.end(), more.begin(), more.end());
+  };
+  const ChainRange forward = range(key.seat), backward = range(key.backward_seat);
+  for (int place = forward.first; place < forward.last; ++place)
+    append(first, forward_acts(place));
+  for (int place = backward.last - 1; place >= backward.first; --place)
+    append(second, backward_acts(CallKind::backward, place));
+  write_overlapped(builder_, first, second);
+  data_.begin(Pass::backward, backward, key.backward_role);
+  for (int place = backward.last - 1; place >= backward.first; --place)
+    data_.after(place);
+  data_.end();
+  send(key.seat, Pass::forward);
+  send(key.backward_seat, Pass::backward);
+}
+
+std::uint32_t StageBuilder::write_block(const BlockKey& key) {
+  builder_.begin_block();
+  wait_for_sends();
+  for (const PipelineMessage& message : key.receives)
+    receive(message);
+  switch (key.kind) {
+    case CallKind::forward: write_forward(key); break;
+    case CallKind::backward:
+    case CallKind::backward_input:
+    case CallKind::backward_weight: write_backward(key); break;
+    case CallKind::pair: write_pair(key); break;
+    case CallKind::step: TRAINYARD_CHECK(false, "a step has no slot");
+  }
+  return builder_.end_block();
+}
+
+// Where the stage has a part of each copy of the network: in the order of their virtual stages,
+// which the ranks that share gradients (stage s and its mirror image) have in common. Else nothing.
+std::vector<ChainRange> StageBuilder::copies() const {
+  std::vector<ChainRange> ranges;
+  if (directions(step_.shape) == 1) return ranges;
+  std::vector<Seat> own = seats();
+  std::sort(own.begin(), own.end(), [&](const Seat& a, const Seat& b) {
+    return virtual_stage(step_.shape, a) < virtual_stage(step_.shape, b);
+  });
+  for (const Seat& seat : own)
+    ranges.push_back(range(seat));
+  return ranges;
+}
+
+std::uint32_t StageBuilder::step_block(const StageParameters& parameters) {
+  builder_.begin_block();
+  wait_for_sends();
+  data_.step(parameters, copies());
+  return builder_.end_block();
+}
+
+// Of each slot, whether the gradients of its part are complete after it and may be reduced.
+std::vector<bool> StageBuilder::completing(const std::vector<Slot>& order) const {
+  std::vector<bool> completes(order.size(), false);
+  if (updates_ != Updates::after_all) {
+    for (std::size_t i = 0; i < order.size(); ++i)
+      completes[i] = ends_backward(order[i].pass) &&
+                     (updates_ == Updates::every_microbatch ||
+                      (order[i].microbatch + 1) % step_.shape.microbatches == 0);
+    return completes;
+  }
+  std::vector<bool> seen(static_cast<std::size_t>(parts(step_.shape)), false);
+  for (std::size_t i = order.size(); i-- > 0;) {
+    const auto at = static_cast<std::size_t>(part(step_.shape, order[i]));
+    if (!ends_backward(order[i].pass) || seen[at]) continue;
+    completes[i] = seen[at] = true;
+  }
+  return completes;
+}
+
+// The pass after `at`, if that one's first activations may be fetched already: a backward pass
+// whose own forward is not the pass at `at`.
+std::optional<Seat> StageBuilder::fetches_for(const std::vector<Slot>& order,
+                                              std::size_t at) const {
+  if (!offload_.fetches_ahead() || at + 1 >= order.size()) return std::nullopt;
+  const Slot &now = order[at], &next = order[at + 1];
+  const bool own = now.microbatch == next.microbatch && seat_of(now) == seat_of(next);
+  if (next.pass == Pass::forward || own) return std::nullopt;
+  return seat_of(next);
+}
+
+void StageBuilder::update(StageProgram& stage, const StageParameters& parameters) {
+  if (!step_block_) step_block_ = step_block(parameters);
+  builder_.call(*step_block_, 0);
+  stage.calls.push_back({.kind = CallKind::step});
+}
+
+void StageBuilder::hold_tables(StageProgram& stage) {
+  for (const Seat& seat : seats()) {
+    for (int place = range(seat).first; place < range(seat).last; ++place) {
+      const Resident& tables = layer(place).resident;
+      builder_.resident(MemoryKind::parameters, tables.weights, layer(place).name);
+      builder_.resident(MemoryKind::optimizer_state, tables.optimizer_state,
+                        "state of " + layer(place).name);
+      builder_.resident(MemoryKind::communication_buffers, tables.buffers,
+                        "exchange of " + layer(place).name);
+      stage.parameters += tables.parameters;
+    }
+  }
+}
+
+StageProgram StageBuilder::build(const std::vector<Slot>& order) {
+  StageProgram stage;
+  const StageParameters parameters = stage_parameters();
+  stage.parameters = parameters.dense + parameters.experts;
+  data_.hold_states(parameters, versions_);
+  hold_tables(stage);
+  builder_.resident(MemoryKind::communication_buffers, shared_buffers(),
+                    "buffers of tensor parallelism");
+  Bytes on_host, most_on_host;
+
+  const std::vector<bool> completes = completing(order);
+
+  // Blocks are written when they are first called, so that buckets are numbered in the order in
+  // which they leave.
+  std::map<BlockKey, std::uint32_t> blocks;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const Slot& slot = order[i];
+    BlockKey key{
+        .kind = call_kind(slot), .seat = seat_of(slot), .role = data_.role(order, i, completes[i])};
+    CallInfo info{
+        .kind = key.kind, .microbatch = slot.microbatch, .chunk = part(step_.shape, slot)};
+    messages_.receive(stage_, slot, key.receives);
+    key.fetched = i > 0 && slot.pass != Pass::forward && fetches_for(order, i - 1).has_value();
+    key.then_fetch = fetches_for(order, i);
+    const Bytes moved = offload_.moved(range(key.seat));
+    on_host = slot.pass == Pass::forward ? on_host + moved : on_host - moved;
+    most_on_host = std::max(most_on_host, on_host);
+    if (slot.paired) {
+      const Slot& backward = order[++i];
+      key.backward_seat = seat_of(backward);
+      key.backward_role = data_.role(order, i, completes[i]);
+      messages_.receive(stage_, backward, key.receives);
+      info.backward_microbatch = backward.microbatch;
+      info.backward_chunk = part(step_.shape, backward);
+    }
+    // `i` is now the slot whose backward ends with this call, if one does.
+    auto block = blocks.find(key);
+    if (block == blocks.end()) block = blocks.emplace(key, write_block(key)).first;
+    builder_.call(block->second, static_cast<std::uint32_t>(slot.microbatch));
+    stage.calls.push_back(info);
+    if (updates_ == Updates::after_all || !completes[i]) continue;
+    update(stage, parameters);
+    if ((slot.microbatch + 1) % step_.shape.microbatches == 0)
+      stage.round_calls.push_back(stage.calls.size());
+  }
+  if (updates_ == Updates::after_all) {
+    update(stage, parameters);
+    stage.round_calls.push_back(stage.calls.size());
+  }
+  stage.program = builder_.finish();
+  stage.host = data_.host();
+  stage.host.activations = most_on_host;
+  return stage;
+}
+
+}  // namespace trainyard

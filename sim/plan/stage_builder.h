@@ -1,0 +1,113 @@
+// Builds the program of one stage, block by block: the schedule's passes with the layers' work,
+// what data parallelism and offload put around it, messages, memory. Private to the room.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "sim/plan/activation_offload.h"
+#include "sim/plan/acts.h"
+#include "sim/plan/data_parallel_writer.h"
+#include "sim/plan/program_builder.h"
+#include "sim/plan/recompute_places.h"
+#include "sim/plan/step_plan.h"
+#include "sim/plan/tied_matrix.h"
+
+namespace trainyard {
+
+class StageBuilder {
+ public:
+  StageBuilder(StepPlan& step, const RecomputePlaces& placed, const TrainingRecipe& recipe,
+               const ParallelPlan& plan, PipelineMessages& messages, int stage,
+               const ScheduleEntry* schedule)
+      : step_(step),
+        work_(placed.work),
+        again_(placed.again),
+        recipe_(recipe),
+        plan_(plan),
+        messages_(messages),
+        stage_(stage),
+        updates_(schedule == nullptr ? Updates::after_all : schedule->updates),
+        versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
+        builder_(step),
+        data_(builder_, step, work_, recipe, plan, updates_ == Updates::after_all),
+        offload_(builder_, work_, recipe.offload) {}
+
+  StageProgram build(const std::vector<Slot>& order);
+
+ private:
+  // Passes that run the same block: of the same part of the stage, with the same messages before.
+  struct BlockKey {
+    CallKind kind = CallKind::forward;
+    Seat seat = {}, backward_seat = {};  // the second of a pair
+    PassRole role = {}, backward_role = {};
+    std::vector<PipelineMessage> receives = {};
+    bool fetched = false;                 // its first offloaded activations, by the pass before
+    std::optional<Seat> then_fetch = {};  // the first ones of the backward pass after it
+    auto operator<=>(const BlockKey&) const = default;
+  };
+
+  const LayerWork& layer(int place) const {
+    return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
+  }
+  ChainRange range(const Seat& seat) const {
+    return step_.layers[static_cast<std::size_t>(virtual_stage(step_.shape, seat))];
+  }
+  Seat seat_of(const Slot& slot) const { return {stage_, slot.chunk, slot.direction}; }
+  // What crosses a boundary of virtual stages. Each tensor-parallel rank sends its part of it.
+  Bytes message_bytes(const PipelineMessage& message) const {
+    const int place = step_.layers[static_cast<std::size_t>(message.boundary)].last - 1;
+    const std::int64_t parts = plan_.degrees.tensor;
+    return Bytes((layer(place).output.count() + parts - 1) / parts);
+  }
+
+  // Of the layer at `place`; of a tied matrix a rank has one, whichever of its places use it.
+  std::int64_t parameters_at(int place) const {
+    return layer(place).parameters - tied_with_earlier(step_, work_, place);
+  }
+  // What earlier places pass on through a stage that begins at `place`.
+  Bytes carried_to(int place) const {
+    const bool begins = std::any_of(step_.layers.begin(), step_.layers.end(),
+                                    [&](const ChainRange& range) { return range.first == place; });
+    return begins && place > 0 ? layer(place - 1).passed_on : Bytes(0);
+  }
+
+  std::vector<Seat> seats() const;
+  StageParameters stage_parameters() const;
+  void hold_tables(StageProgram& stage);
+  Bytes shared_buffers() const;
+  std::vector<Act> forward_acts(int place) const;
+  std::vector<Act> backward_acts(CallKind kind, int place) const;
+  std::uint32_t write_block(const BlockKey& key);
+  void write_forward(const BlockKey& key);
+  void write_backward(const BlockKey& key);
+  void write_pair(const BlockKey& key);
+  void receive(const PipelineMessage& message);
+  void send(const Seat& seat, Pass pass);
+  std::uint32_t step_block(const StageParameters& parameters);
+  void update(StageProgram& stage, const StageParameters& parameters);
+  std::vector<bool> completing(const std::vector<Slot>& order) const;
+  std::vector<ChainRange> copies() const;
+  std::optional<Seat> fetches_for(const std::vector<Slot>& order, std::size_t at) const;
+  std::optional<ChainRange> range(const std::optional<Seat>& seat) const {
+    return seat ? std::optional(range(*seat)) : std::nullopt;
+  }
+  void wait_for_sends();
+
+  StepPlan& step_;
+  const NetworkWork& work_;
+  const std::vector<ChainRange>& again_;  // RecomputePlaces::again
+  const TrainingRecipe& recipe_;
+  const ParallelPlan& plan_;
+  PipelineMessages& messages_;
+  int stage_;
+  Updates updates_;
+  int versions_;  // of the weights
+  ProgramBuilder builder_;
+  DataParallelWriter data_;
+  ActivationOffload offload_;
+  std::optional<std::uint32_t> step_block_;
+};
+
+}  // namespace trainyard
