@@ -202,10 +202,14 @@ std::vector<Edits> smaller_micro_batch(const Scenario& scenario) {
 }
 
 std::vector<Edits> more_recomputation(const Scenario& scenario) {
+  const TrainingRecipe& recipe = scenario.recipe;
   std::vector<Edits> changes;
-  for (const Recompute more : {Recompute::selective, Recompute::full})
-    if (more > scenario.recipe.recompute)
-      changes.push_back({{"/training/recompute", Value::of(name(more)), "recomputation"}});
+  const auto add = [&](Recompute more) {
+    changes.push_back({{"/training/recompute", Value::of(name(more)), "recomputation"}});
+  };
+  if (recipe.recompute == Recompute::none) add(Recompute::selective);
+  const bool all_layers = recipe.recompute_layers.method == RecomputeLayers::Method::all;
+  if (recipe.recompute != Recompute::full || !all_layers) add(Recompute::full);
   return changes;
 }
 
@@ -215,7 +219,7 @@ std::vector<Edits> sequence_parallel(const Scenario& scenario) {
 }
 
 std::vector<Edits> fused_attention(const Scenario& scenario) {
-  if (scenario.recipe.fused_attention || transformer_of(scenario) == nullptr) return {};
+  if (scenario.recipe.fused_attention || stack_of(scenario.network) == nullptr) return {};
   return one_edit("/training/fused_attention", Value::of(true), "fused attention");
 }
 
@@ -249,7 +253,23 @@ std::vector<Edits> no_prefetch(const Scenario& scenario) {
   return one_edit("/parallelism/data_parallel/prefetch_layers", Value::of(0), "prefetched layers");
 }
 
-constexpr std::array<FitKnob, 15> kKnobs = {{
+// What FSDP updates is where its shards are, so that both go.
+std::vector<Edits> offload_optimizer(const Scenario& scenario) {
+  if (scenario.recipe.offload.optimizer != OffloadTo::none) return {};
+  std::vector<Edits> changes =
+      one_edit("/training/offload/optimizer", Value::of("cpu"), "optimizer on the host");
+  if (strategy_of(scenario.plan, scenario.recipe).layer_units)
+    changes[0].push_back(
+        {"/training/offload/parameters", Value::of("cpu"), "parameters on the host"});
+  return changes;
+}
+
+std::vector<Edits> offload_activations(const Scenario& scenario) {
+  if (scenario.recipe.offload.activations) return {};
+  return one_edit("/training/offload/activations", Value::of("cpu"), "activations on the host");
+}
+
+constexpr std::array<FitKnob, 17> kKnobs = {{
     {"fused attention", fused_attention},
     {"tensor parallelism", more_tensor_parallel, true},
     {"pipeline parallelism", more_stages, true},
@@ -265,6 +285,8 @@ constexpr std::array<FitKnob, 15> kKnobs = {{
     {"reshard after forward", reshard},
     {"limited gathers", limited_gathers},
     {"prefetching", no_prefetch},
+    {"optimizer offload", offload_optimizer},
+    {"activation offload", offload_activations},
 }};
 
 }  // namespace

@@ -257,8 +257,12 @@ TEST_CASE("every knob saves memory somewhere") {
   const test::Folder folder("ways");
   const std::string path = folder.write("tight.json", kJob);
   const std::string plain = "parallelism.pipeline.schedule=1f1b";
+  const std::string host =
+      "cluster.node.host={\"pcie_bandwidth\": \"20GB/s\", \"memory_bandwidth\": \"100GB/s\"}";
   const std::map<std::string, std::vector<std::string>> jobs = {
       {"schedule", {}},
+      {"optimizer offload", {plain, host}},
+      {"activation offload", {plain, host}},
       {"context parallelism", {plain, "training.fused_attention=true"}},
       {"expert parallelism",
        {"model.moe={\"experts\": 8, \"top_k\": 2}", "model.biases=false", "parallelism.pp=1",
