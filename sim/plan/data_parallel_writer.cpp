@@ -184,6 +184,9 @@ void DataParallelWriter::after(int place) {
   for (const Unit& unit : units_)
     if (unit.leaves == place) leave(unit);
   if (strategy_.layer_units || !reduces_in_backward() || !ends_backward(pass_)) return;
+  // A layer may have no kernel in this half of its backward pass, as an embedding has none in that
+  // for the weights.
+  if (strategy_.gradient_shards > 1) builder_.settle(kUnreduced);
   if (strategy_.each_microbatch || role_.last) reduce_place(place);
 }
 

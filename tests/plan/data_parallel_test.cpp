@@ -391,6 +391,25 @@ TEST_CASE("in a pipeline every micro-batch gathers what is not kept, and is redu
   }
 }
 
+// An embedding without dropout keeps nothing and has no kernel in the half for weights.
+TEST_CASE("a layer without kernels in its half for weights is reduced after it") {
+  constexpr int n = 4, m = 8;
+  Transformer network = small_network();
+  network.dropout = false;
+  for (const char* schedule : {"1f1b", "zb_h1", "zb_v"}) {
+    CAPTURE(schedule);
+    for (const auto& [kind, times] : {std::pair{"zero2", m + 1}, std::pair{"zero3", 3 * m}}) {
+      CAPTURE(kind);
+      Case c = in_stages(kind, 2, m, schedule);
+      c.plan.chunks = std::string_view(schedule) == "zb_v" ? 2 : 1;
+      c.plan.layer_split = LayerSplit::balanced;
+      const StepPlan step =
+          plan_step(network_work(network, execution(c.recipe, c.plan)), c.recipe, c.plan);
+      CHECK(sent_by_all(step, CollectivePort::data, n) * n == times * (n - 1) * psi());
+    }
+  }
+}
+
 // DeepSeek-V3 trains so: ZeRO-1 with DualPipe.
 TEST_CASE("two copies of the network are two replicas more among which states are divided") {
   constexpr int n = 4, stages = 2;
