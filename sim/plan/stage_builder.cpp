@@ -12,6 +12,7 @@ namespace trainyard {
 namespace {
 
 constexpr const char* kGradients = "gradients";
+constexpr const char* kCarried = "encoder output";
 
 CallKind call_kind(const Slot& slot) {
   if (slot.paired) return CallKind::pair;
@@ -87,7 +88,8 @@ void StageBuilder::send(const Seat& seat, Pass pass) {
 
 std::vector<Act> StageBuilder::forward_acts(int place) const {
   const std::string name = place_name(work_, place);
-  return {Hold{MemoryKind::activations, layer(place).activations() + carried_to(place), name},
+  return {Hold{MemoryKind::activations, layer(place).activations(), name},
+          Hold{MemoryKind::activations, carried_to(place), kCarried},
           Hold{MemoryKind::logits, layer(place).logits, name},
           Work{layer(place).forward, name + " forward"}};
 }
@@ -126,7 +128,8 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
            name + " backward"});
   acts.emplace_back(Work{data_.accumulation(parameters_at(place)), name + " backward"});
   if (kind == CallKind::backward || work.restored_for_weights) acts.emplace_back(workspace);
-  acts.emplace_back(Release{MemoryKind::activations, work.activations() + carried_to(place), name});
+  acts.emplace_back(Release{MemoryKind::activations, work.activations(), name});
+  acts.emplace_back(Release{MemoryKind::activations, carried_to(place), kCarried});
   acts.emplace_back(Release{MemoryKind::logits, work.logits, name});
   return acts;
 }

@@ -107,6 +107,22 @@ TEST_CASE("a stage keeps what is passed on once per micro-batch in flight") {
   }
 }
 
+TEST_CASE("activations by module sum to their category, the encoder's output at its own name") {
+  // The last stage, with the logits of long targets, is the fullest; one micro-batch is in flight.
+  Job own = job(testing::small_t5(2, 6), 1, 1, 2);
+  own.recipe.decoder_sequence_length = 1024;
+  const auto step = simulate_step(own);
+  const MemoryReport memory = summarize(own, *step).memory;
+  REQUIRE(memory.peak_rank == 1);
+  Bytes sum, carried;
+  for (const MemoryReport::ModuleBytes& module : memory.activations) {
+    sum = sum + module.bytes;
+    if (module.module == "encoder output") carried = module.bytes;
+  }
+  CHECK(sum == memory.by_category[static_cast<std::size_t>(MemoryCategory::activations)]);
+  CHECK(carried == Bytes(128 * 512 * 2));
+}
+
 // Every allocation has its end.
 TEST_CASE("T5 gives back what it takes under every strategy of data parallelism") {
   for (const StrategyEntry& entry : data_parallel_strategies()) {
