@@ -92,7 +92,8 @@ void check_parameters(const Scenario& scenario, Findings& findings) {
   const auto* network = std::get_if<Transformer>(&scenario.network);
   if (network != nullptr && network->moe.experts > 0)
     findings.error(kParameters, "shards of routed experts are gathered in groups of their own",
-                   "offload the optimizer only");
+                   strategy.layer_units ? "use zero3 and offload the optimizer only"
+                                        : "offload the optimizer only");
 }
 
 // Requires: a scenario without errors so far, so that its schedule can be built.
