@@ -219,10 +219,11 @@ std::string notes(const StepReport& report, const Painter& paint) {
 
 struct Table {
   std::vector<std::vector<std::string>> rows;  // the first is the header; the first column is text
+  std::vector<std::string> names;  // shorter, by row: in place of a first column that does not fit
 };
 
 // Columns as wide as their widest cell; the first is cut so that the row fits the screen.
-std::string lay_out(const Table& table) {
+std::string lay_out(Table table) {
   std::vector<std::size_t> widths(table.rows[0].size());
   for (const auto& cells : table.rows)
     for (std::size_t c = 0; c < cells.size(); ++c)
@@ -230,7 +231,11 @@ std::string lay_out(const Table& table) {
   std::size_t rest = 0;
   for (std::size_t c = 1; c < widths.size(); ++c)
     rest += widths[c] + 2;
-  widths[0] = std::min(widths[0], kColumns > rest + 12 ? kColumns - rest : 12);
+  const std::size_t space = kColumns > rest + 12 ? kColumns - rest : 12;
+  if (widths[0] > space)
+    for (std::size_t r = 0; r < table.names.size(); ++r)
+      table.rows[r][0] = table.names[r];
+  widths[0] = std::min(widths[0], space);
   std::string text;
   for (const auto& cells : table.rows) {
     text += fit(cells[0], widths[0]);
@@ -294,8 +299,11 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
   Table table;
   table.rows.push_back({"variant", "step", "speed-up", language ? "tokens/s" : "samples/s", "MFU",
                         "idle", "p2p", "memory"});
-  for (const StepReport& report : reports)
+  table.names.push_back(table.rows[0][0]);
+  for (const StepReport& report : reports) {
     table.rows.push_back(table_row(report, base));
+    table.names.push_back(escape_control(report.name));
+  }
   std::string text = paint.bold(wrap(escape_control(heading), 0)) + "\n" + lay_out(table) + "\n";
   text += wrap(fmt::format("Speed-up over {}.", escape_control(base.name)), 0);
   for (const StepReport& report : reports) {

@@ -50,7 +50,7 @@ void check_optimizer(const Scenario& scenario, Findings& findings) {
     findings.error(kOptimizer, fmt::format("{} does not offload to NVMe", kind),
                    "use \"cpu\", or zero3 as ZeRO-Infinity does");
   if (plan.data_parallel.compression.kind != CompressionKind::none)
-    findings.error(kOptimizer, "gradients are compressed against what the GPU keeps of them",
+    findings.error(kOptimizer, "what of compressed gradients goes to the host is not described",
                    "remove /parallelism/data_parallel/compression, or keep the optimizer there");
   if (strategy.bucket_copies)
     findings.error(kOptimizer, "the host reads buckets, which then are the gradients",

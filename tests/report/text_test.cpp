@@ -118,10 +118,27 @@ TEST_CASE("ways to fit are said with what they save, what they cost and what to 
 }
 
 TEST_CASE("rows stay in the order given and the baseline has speed-up 1") {
-  const std::string text = compare_text("four", reports(), 0);
+  std::vector<StepReport> list = reports();
+  const std::vector<std::string> labels = {"all", "GPipe", "1F1B", "1F1B, tp 2"};
+  REQUIRE(list.size() == labels.size());
+  for (std::size_t i = 0; i < list.size(); ++i)
+    list[i].label = labels[i];
+  const std::string text = compare_text("four", list, 0);
   CHECK(text.find("GPipe ") < text.find("1F1B "));
   CHECK(text.find("1F1B ") < text.find("1F1B, tp 2"));
   CHECK(has(text, "1.00x"));
+}
+
+// Cut labels could be the same.
+TEST_CASE("names stand where labels do not fit") {
+  std::vector<StepReport> list = reports();
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    list[i].name = "variant-" + std::to_string(i);
+    list[i].label = "A long label of which only the end, " + std::to_string(i) + ", is its own";
+  }
+  const std::string text = compare_text("four", list, 0);
+  CHECK(text.find("variant-0 ") < text.find("variant-1 "));
+  CHECK(text.find("variant-1 ") < text.find("variant-2 "));
 }
 
 TEST_CASE("uncalibrated numbers are called so") {
