@@ -313,7 +313,6 @@ TEST_CASE("routed experts are divided among their own replicas") {
   CHECK(sent(step, CollectivePort::expert_data, 2) == 2 * 2 * experts / 2);
 }
 
-// P49 and P50, in each group.
 TEST_CASE("sharded experts travel in their group as the rest does in its own") {
   constexpr int n = 8, m = 3;
   for (const int expert : {2, 4, 8}) {
