@@ -249,7 +249,12 @@ void check(Problems& problems, const EncoderDecoder& n, const Execution& e) {
   Problems of_decoder;
   check(of_decoder, decoder_stack(n), decoder_execution(e));
   for (ExecutionProblem& problem : of_decoder) {
-    if (problem.member != "sequence_length" && problem.member != "tensor_chunks") continue;
+    const bool known = std::any_of(
+        problems.begin(), problems.end(),
+        [&](const ExecutionProblem& other) { return other.message == problem.message; });
+    const bool too_large = problem.member.empty() && !known;
+    if (problem.member != "sequence_length" && problem.member != "tensor_chunks" && !too_large)
+      continue;
     if (problem.member == "sequence_length") problem.member = "decoder_sequence_length";
     problems.push_back(std::move(problem));
   }

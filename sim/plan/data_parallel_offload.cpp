@@ -11,13 +11,13 @@
 // SC 2021, sections 5 and 6; PyTorch, torch.distributed.fsdp CPUOffloadPolicy.
 #include <algorithm>
 
+#include "sim/plan/data_parallel_owners.h"
 #include "sim/plan/data_parallel_writer.h"
 #include "sim/plan/step_memory.h"
 
 namespace trainyard {
 namespace {
 
-constexpr const char* kLeaving = "gradients on their way to the host";
 constexpr const char* kFetched = "fetched shards of parameters";
 constexpr StreamSet kOffloadStreams =
     stream_bit(StreamKind::host_optimizer) | stream_bit(StreamKind::to_host) |
@@ -106,14 +106,12 @@ Bytes DataParallelWriter::nvme_read(Bytes states, const StageParameters& paramet
 }
 
 // A reduced bucket or shard goes to the host and, behind the first micro-batch, is added to what is
-// there: each byte is read twice and written once.
-void DataParallelWriter::copy_gradients(Bytes own, StreamSet waits, const std::string& name) {
+// there: each byte is read twice and written once. `kind` and `owner`: as what the GPU has had it.
+void DataParallelWriter::copy_gradients(Bytes own, StreamSet waits, const std::string& name,
+                                        MemoryKind kind, const char* owner) {
   if (own == Bytes(0)) return;
   builder_.host_transfer(CollectivePort::to_host, own, waits, "copy " + name + " to the host");
-  if (gradients_leave())
-    builder_.last_gives_back(
-        strategy_.layer_units ? MemoryKind::gradients : MemoryKind::communication_buffers, own,
-        strategy_.layer_units ? "gradients" : kLeaving);
+  if (gradients_leave()) builder_.last_gives_back(kind, own, owner);
   if (!accumulates_on_host() || role_.first) return;
   builder_.host_transfer(CollectivePort::host_memory, 3 * own, stream_bit(StreamKind::to_host),
                          "add " + name + " on the host");

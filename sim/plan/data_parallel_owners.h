@@ -14,5 +14,6 @@ inline constexpr const char* kUnreduced = "unreduced gradients";
 inline constexpr const char* kAccumulated = "accumulated gradients";
 inline constexpr const char* kReduceBuffer = "gradients to reduce";
 inline constexpr const char* kGradients = "gradients";
+inline constexpr const char* kLeaving = "gradients on their way to the host";
 
 }  // namespace trainyard

@@ -184,7 +184,7 @@ void DataParallelWriter::reduce_unit(const Unit& unit) {
                        state_bytes(unit.experts, recipe_, expert_strategy_).gradients,
                    stream_bit(StreamKind::compute) | stream_bit(StreamKind::data) |
                        stream_bit(StreamKind::replica),
-                   "gradients of " + unit.name);
+                   "gradients of " + unit.name, MemoryKind::gradients, kGradients);
   if (!plan_.overlap_backward)
     builder_.compute_waits_for(
         static_cast<StreamSet>(stream_bit(StreamKind::data) | stream_bit(StreamKind::replica)));

@@ -174,10 +174,11 @@ void DataParallelWriter::before(int place) {
     builder_.hold(MemoryKind::gradients,
                   (parameters + experts) * size_of(stored_type(recipe_.compute)), kUnreduced);
   else if (strategy_.gradient_shards > 1)
-    builder_.hold(MemoryKind::gradients,
-                  (parameters + (expert_strategy_.gradient_shards > 1 ? experts : 0)) *
-                      size_of(recipe_.gradients),
-                  kUnreduced);
+    builder_.hold(
+        MemoryKind::gradients,
+        (parameters + (expert_strategy_.gradient_shards > 1 || gradients_leave() ? experts : 0)) *
+            size_of(recipe_.gradients),
+        kUnreduced);
 }
 
 void DataParallelWriter::after(int place) {
@@ -241,7 +242,12 @@ void DataParallelWriter::reduce(const std::vector<Bytes>& buckets, CollectivePor
         builder_.last_gives_back(MemoryKind::gradients, bytes, kUnreduced);
       take_leaving_gradients(own);
     }
-    if (offloads()) copy_gradients(own, exchanges ? stream_bit(StreamKind::data) : waits, name);
+    if (!offloads()) continue;
+    if (exchanges)
+      copy_gradients(own, stream_bit(StreamKind::data), name, MemoryKind::communication_buffers,
+                     kLeaving);
+    else
+      copy_gradients(own, waits, name, MemoryKind::gradients, kUnreduced);
   }
   if (exchanges && !buckets.empty() && !plan_.overlap_backward)
     builder_.compute_waits_for(stream_bit(StreamKind::data));

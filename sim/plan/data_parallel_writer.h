@@ -131,7 +131,8 @@ class DataParallelWriter {
   Bytes nvme_read(Bytes states, const StageParameters& parameters) const;
   void move_states(const StageParameters& parameters, StateBytes& states);
   void take_leaving_gradients(Bytes own);
-  void copy_gradients(Bytes own, StreamSet waits, const std::string& name);
+  void copy_gradients(Bytes own, StreamSet waits, const std::string& name, MemoryKind kind,
+                      const char* owner);
   void clip_on_host(Bytes gradients);
   void update_on_host(const StageParameters& parameters);
   StreamSet fetch_shard(const Unit& unit);

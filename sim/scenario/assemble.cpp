@@ -117,7 +117,8 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const Network& ne
     findings.error("/training/loss", "of an execution that is \"fused\", the loss is too",
                    "remove it, or make the execution \"eager\" or \"compiled\"");
   if (section.loss && !is_language)
-    findings.error("/training/loss", "a convolutional network has no choice of it", "remove it");
+    findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
+                   "remove it");
   recipe.launch_time = section.launch_time;
   if (!has_attention && section.execution == Fusion::compiled)
     findings.error("/training/execution",

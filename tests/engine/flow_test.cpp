@@ -206,7 +206,7 @@ class NotingSharing final : public Sharing {
 
 }  // namespace
 
-// P15, P16 (Little's law), P85.
+// Little's law.
 TEST_CASE(
     "links carry the bytes of the flows that cross them, and flows last as long as they are") {
   SplitMix64 random(15);
@@ -276,7 +276,7 @@ TEST_CASE(
   }
 }
 
-// P22: what leaves and comes back within an instant was never away.
+// What leaves and comes back within an instant was never away.
 TEST_CASE("a flow cut in two at an instant changes nothing for the others") {
   const auto end_of_other = [](bool cut) {
     MachineBuilder m;

@@ -157,7 +157,7 @@ TEST_CASE("disjoint parts, links in series and wide links change no rate") {
     const std::vector<std::int64_t> rates = one.solve();
     const auto links = static_cast<std::uint32_t>(one.capacity.size());
 
-    Network with_other = one;  // P19
+    Network with_other = one;
     with_other.capacity.push_back(10);
     with_other.paths.push_back({{LinkId{links}}});
     with_other.limits.push_back(1000);
@@ -166,14 +166,14 @@ TEST_CASE("disjoint parts, links in series and wide links change no rate") {
     more.pop_back();
     CHECK(more == rates);
 
-    Network in_series = one;  // P20: the first link twice
+    Network in_series = one;  // the first link twice
     in_series.capacity.push_back(one.capacity[LinkId{0}]);
     for (Path& path : in_series.paths)
       for (std::size_t i = 0, n = path.size(); i < n; ++i)
         if (path[i].link == LinkId{0}) path.push_back({LinkId{links}, path[i].count});
     CHECK(in_series.solve() == rates);
 
-    Network with_wide = one;  // P21
+    Network with_wide = one;
     with_wide.capacity.push_back(kFast);
     for (Path& path : with_wide.paths)
       path.push_back({LinkId{links}});

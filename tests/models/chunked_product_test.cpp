@@ -89,7 +89,6 @@ TEST_CASE("backward, proj and fc2 are cut, qkv and fc1 hide their collectives wh
   }
 }
 
-// P51.
 TEST_CASE("in pieces a layer sends the same bytes and executes the same FLOPs") {
   for (const Transformer& network : kNetworks) {
     for (const Fusion fusion : {Fusion::by_hand, Fusion::eager, Fusion::compiled}) {

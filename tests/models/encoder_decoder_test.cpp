@@ -286,6 +286,8 @@ TEST_CASE("an encoder-decoder says what it cannot be") {
   CHECK(member(small(), how(1, 32, 0)) == "decoder_sequence_length");
   CHECK(member(small(), how(1, 32, 18, 4, true)) == "decoder_sequence_length");
   CHECK(member(small(), how(1, 30, 16, 4, true)) == "sequence_length");
+  // Scores of the decoder alone that cannot be counted.
+  CHECK(member(small(), how(1000, 2, 100'000'000)) == "");
   Execution execution = how(1, 32, 16);
   execution.context = 2;
   execution.fused_attention = true;

@@ -201,7 +201,6 @@ TEST_CASE("operators: outputs of reduce-scatters are kept") {
   CHECK(std::count(lines.begin(), lines.end(), "recompute proj") == 0);
 }
 
-// P52.
 TEST_CASE("FLOPs: none < each form < full, which is 4/3 of none") {
   const Transformer network = gpt(1, kH, kA, 1000);
   Execution how = execution(kB, kS, kT, true);

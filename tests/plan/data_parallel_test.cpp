@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+
 #include "sim/collective/share.h"
 #include "sim/plan/step_memory.h"
 #include "sim/plan/step_plan.h"
@@ -63,6 +65,22 @@ std::int64_t resident(const StepPlan& plan, MemoryKind kind) {
   for (const MemoryEffect& effect : plan.stages[0].program.resident)
     bytes += effect.category == static_cast<std::uint8_t>(kind) ? effect.bytes : 0;
   return bytes;
+}
+
+// Each category ends with what it began with, in every stage.
+bool all_is_given_back(const StepPlan& plan) {
+  for (const StageProgram& stage : plan.stages) {
+    std::map<std::uint8_t, std::int64_t> held;
+    for (const Call& call : stage.program.calls)
+      for (const Op& op : stage.program.blocks[call.block].ops)
+        for (std::uint32_t i = 0; i < op.effects; ++i) {
+          const MemoryEffect& effect = stage.program.effects[op.first_effect + i];
+          held[effect.category] += effect.bytes;
+        }
+    for (const auto& [category, bytes] : held)
+      if (bytes != 0) return false;
+  }
+  return true;
 }
 
 struct Held {
@@ -295,7 +313,6 @@ TEST_CASE("routed experts are divided among their own replicas") {
   CHECK(sent(step, CollectivePort::expert_data, 2) == 2 * 2 * experts / 2);
 }
 
-// P49 and P50, in each group.
 TEST_CASE("sharded experts travel in their group as the rest does in its own") {
   constexpr int n = 8, m = 3;
   for (const int expert : {2, 4, 8}) {
@@ -337,6 +354,28 @@ TEST_CASE("states of experts are divided by their replicas, and whole where ther
     const auto [step, dense, experts] = divided(of_mixture("fsdp", n, expert));
     CHECK(resident(step, MemoryKind::parameters) == 4 * dense / n + 4 * experts / replicas);
     CHECK(resident(step, MemoryKind::optimizer_state) == 8 * dense / n + 8 * experts / replicas);
+  }
+}
+
+TEST_CASE("gradients of experts that one rank has alone leave for the host like all others") {
+  constexpr int n = 4, m = 3;
+  for (const char* kind : {"zero2", "zero3"}) {
+    for (const int expert : {1, 2, 4}) {
+      CAPTURE(kind);
+      CAPTURE(expert);
+      Case c = of_mixture(kind, n, expert, m);
+      c.recipe.offload.optimizer = OffloadTo::cpu;
+      const auto [step, dense, experts] = divided(c);
+      CHECK(all_is_given_back(step));
+      CHECK(resident(step, MemoryKind::gradients) == 0);
+      std::int64_t left = 0;
+      for (const Call& call : step.stages[0].program.calls)
+        for (const Op& op : step.stages[0].program.blocks[call.block].ops)
+          if (op.kind == OpKind::collective &&
+              op.port == static_cast<std::uint32_t>(CollectivePort::to_host))
+            left += step.collectives[op.port][op.subject].bytes.count();
+      CHECK(left == m * 2 * (dense / n + experts * expert / n));
+    }
   }
 }
 

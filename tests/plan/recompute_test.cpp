@@ -115,7 +115,7 @@ TEST_CASE("a stage of mixed layers keeps, per micro-batch in flight, the sum of 
       const Peaks peaks = replay(step, stage);
       CHECK(peaks.most.at(MemoryKind::activations) == in_flight * (none + full + ends));
       CHECK(peaks.most.at(MemoryKind::workspace) == none - full);
-      CHECK(peaks.left == 0);  // P57
+      CHECK(peaks.left == 0);
     }
   }
 }
@@ -155,7 +155,6 @@ TEST_CASE("uniform groups run again in one go, before the backward pass of their
         Bytes(0));
 }
 
-// P52 for some of the layers.
 TEST_CASE("executed FLOPs count the layers that run again") {
   const auto flops = [](Method method, int layers) {
     return Case(2, 1, method, layers).step().executed_flops.count();

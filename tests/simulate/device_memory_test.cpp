@@ -126,7 +126,7 @@ TEST_CASE("categories sum to the level at every instant, and the largest level i
           CHECK(bytes >= 0);
         most = std::max(most, sum(sample.bytes));
       }
-      // P57: the step ends with what it began with.
+      // The step ends with what it began with.
       const std::size_t c = step->lowered.class_of_rank[static_cast<std::size_t>(curve.rank)];
       const MemoryPeak& peak = step->trace().peaks[step->lowered.classes[c].actor];
       CHECK(peak.at_end == peak.resident);
@@ -157,7 +157,7 @@ TEST_CASE("what is live at the peak is named for a job that fits too") {
   CHECK(named(MemoryCategory::optimizer_state, "optimizer state"));
 }
 
-// P60. One byte less than the peak of the device is too little.
+// One byte less than the peak of the device is too little.
 TEST_CASE("a job fits exactly while its peak on the device does") {
   for (const bool unfold : {false, true}) {
     Job each = job({.tensor = 2, .data = 2, .pipeline = 2});
@@ -179,7 +179,7 @@ TEST_CASE("a job fits exactly while its peak on the device does") {
   }
 }
 
-// P58, P59: the ratio of GPipe's activations to 1F1B's on the first stage is m / min(p, m), and
+// The ratio of GPipe's activations to 1F1B's on the first stage is m / min(p, m), and
 // stretching a rank's kernels moves no peak.
 TEST_CASE("peaks follow the order of the passes and not their times") {
   constexpr int kStages = 4, kMicrobatches = 8;

@@ -127,7 +127,7 @@ TEST_CASE("a step takes at least its kernels, at most those and all that travels
   }
 }
 
-// As P54 of expert parallelism: 2 (n-1)/n x what the samples of a rank have, in each direction
+// As with expert parallelism: 2 (n-1)/n x what the samples of a rank have, in each direction
 // once.
 TEST_CASE("an all-to-all carries (n-1)/n of the embeddings of a rank's samples each way") {
   const Job job = recommender_job(4, 4, TableSharding::table_wise);
