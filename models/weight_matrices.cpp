@@ -44,6 +44,7 @@ std::vector<WeightMatrix> layer_matrices(const TransformerSlice& s, bool mixture
 // Learned positions are what is left beside the rows of the vocabulary.
 std::vector<WeightMatrix> embedding_matrices(const TransformerSlice& s, std::int64_t parameters) {
   std::vector<WeightMatrix> found = {{s.vocabulary, s.hidden}};
+  if (s.positional != Positional::learned) return found;
   const std::int64_t positions = parameters / s.hidden - s.vocabulary;
   if (positions > 0) found.push_back({positions, s.hidden});
   return found;

@@ -49,6 +49,9 @@ void check_optimizer(const Scenario& scenario, Findings& findings) {
   if (strategy.layer_units && scenario.recipe.offload.optimizer == OffloadTo::nvme)
     findings.error(kOptimizer, fmt::format("{} does not offload to NVMe", kind),
                    "use \"cpu\", or zero3 as ZeRO-Infinity does");
+  if (std::holds_alternative<Recommender>(scenario.network))
+    findings.error(kOptimizer, "the backward pass updates tables where they are, on the GPU",
+                   "remove it; /parallelism/embedding_parallel divides tables");
   if (plan.data_parallel.compression.kind != CompressionKind::none)
     findings.error(kOptimizer, "what of compressed gradients goes to the host is not described",
                    "remove /parallelism/data_parallel/compression, or keep the optimizer there");
