@@ -274,15 +274,8 @@ LayerWork Ends::head() const {
 
 NetworkWork encoder_work(const Encoder& network, const Execution& execution) {
   const Ends ends(network, execution);
-  NetworkWork work;
-  work.kinds = {ends.embedding(), transformer_layer(network.stack, execution), ends.head()};
-  const auto layers = static_cast<std::size_t>(network.stack.layers);
-  work.chain.assign(layers + 2, 1);
-  work.chain.front() = 0;
-  work.chain.back() = 2;
-  work.divisible.assign(layers + 2, true);
-  work.divisible.front() = work.divisible.back() = false;
-  return work;
+  return stack_work(ends.embedding(), transformer_layer(network.stack, execution), ends.head(),
+                    network.stack.layers);
 }
 
 // One rank alone holds all; of a tied output matrix no more than the embedding.

@@ -2,6 +2,8 @@
 // chain.
 #include "models/transformer.h"
 
+#include <utility>
+
 namespace trainyard {
 
 void gather_tokens(WorkList& list, const TransformerSlice& s, const std::string& name) {
@@ -200,22 +202,25 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   return work;
 }
 
-NetworkWork transformer_work(const Transformer& network, const Execution& execution) {
+NetworkWork stack_work(LayerWork first, LayerWork layer, LayerWork last, std::int64_t layers) {
   NetworkWork work;
-  work.kinds = {embedding_layer(network, execution), transformer_layer(network, execution),
-                logits_layer(network, execution)};
-  const auto layers = static_cast<std::size_t>(network.layers);
-  work.chain.assign(layers + 2, 1);
+  work.kinds = {std::move(first), std::move(layer), std::move(last)};
+  work.chain.assign(static_cast<std::size_t>(layers) + 2, 1);
   work.chain.front() = 0;
   work.chain.back() = 2;
-  if (network.moe.experts > 0) {
-    work.kinds.push_back(transformer_layer(network, execution, true));
-    for (std::size_t layer = 0; layer < layers; ++layer)
-      if (network.is_mixture(static_cast<std::int64_t>(layer))) work.chain[layer + 1] = 3;
-  }
-  work.divisible.assign(layers + 2, true);
-  work.divisible.front() = false;
-  work.divisible.back() = false;
+  work.divisible.assign(work.chain.size(), true);
+  work.divisible.front() = work.divisible.back() = false;
+  return work;
+}
+
+NetworkWork transformer_work(const Transformer& network, const Execution& execution) {
+  NetworkWork work =
+      stack_work(embedding_layer(network, execution), transformer_layer(network, execution),
+                 logits_layer(network, execution), network.layers);
+  if (network.moe.experts == 0) return work;
+  work.kinds.push_back(transformer_layer(network, execution, true));
+  for (std::int64_t layer = 0; layer < network.layers; ++layer)
+    if (network.is_mixture(layer)) work.chain[static_cast<std::size_t>(layer) + 1] = 3;
   return work;
 }
 

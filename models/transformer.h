@@ -174,6 +174,9 @@ std::int64_t embedding_parameters(const Transformer& network, int tensor,
 std::int64_t output_matrix_parameters(const Transformer& network, int tensor);
 std::int64_t norm_parameters(const Transformer& network);
 
+// The chain of a stack: `first`, as many times `layer` as there are layers, `last`; a layer split
+// counts the layers only.
+NetworkWork stack_work(LayerWork first, LayerWork layer, LayerWork last, std::int64_t layers);
 NetworkWork transformer_work(const Transformer& network, const Execution& execution);
 std::int64_t transformer_parameters(const Transformer& network, std::int64_t sequence_length);
 

@@ -164,15 +164,8 @@ Execution vision_execution(const VisionTransformer& network, const Execution& ex
 NetworkWork vision_work(const VisionTransformer& network, const Execution& execution) {
   const Execution patches = vision_execution(network, execution);
   const Ends ends(network, patches);
-  NetworkWork work;
-  work.kinds = {ends.embedding(), transformer_layer(network.stack, patches), ends.classifier()};
-  const auto layers = static_cast<std::size_t>(network.stack.layers);
-  work.chain.assign(layers + 2, 1);
-  work.chain.front() = 0;
-  work.chain.back() = 2;
-  work.divisible.assign(layers + 2, true);
-  work.divisible.front() = work.divisible.back() = false;
-  return work;
+  return stack_work(ends.embedding(), transformer_layer(network.stack, patches), ends.classifier(),
+                    network.stack.layers);
 }
 
 std::int64_t vision_parameters(const VisionTransformer& network) {

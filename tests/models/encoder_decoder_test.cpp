@@ -42,16 +42,6 @@ Execution how(std::int64_t micro_batch, std::int64_t encoder, std::int64_t decod
   return result;
 }
 
-const Gemm& gemm(const std::vector<WorkItem>& items, const std::string& name) {
-  for (const WorkItem& item : items) {
-    const auto* kernel = std::get_if<NamedKernel>(&item);
-    if (kernel && kernel->name == name) return std::get<Gemm>(kernel->kernel);
-  }
-  FAIL("no kernel named " << name);
-  static const Gemm none;
-  return none;
-}
-
 std::vector<GroupCollective> named(const std::vector<WorkItem>& items, const std::string& part) {
   std::vector<GroupCollective> found = collectives(items);
   found.erase(std::remove_if(found.begin(), found.end(),

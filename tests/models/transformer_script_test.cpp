@@ -11,16 +11,6 @@ namespace {
 
 using Script = std::vector<std::string>;
 
-const Gemm& gemm(const std::vector<WorkItem>& items, const std::string& name) {
-  for (const WorkItem& item : items) {
-    const auto* kernel = std::get_if<NamedKernel>(&item);
-    if (kernel && kernel->name == name) return std::get<Gemm>(kernel->kernel);
-  }
-  FAIL("no kernel named " << name);
-  static const Gemm none;
-  return none;
-}
-
 int count(const std::vector<GroupCollective>& found, CollectiveKind kind) {
   int number = 0;
   for (const GroupCollective& collective : found) {

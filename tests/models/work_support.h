@@ -1,37 +1,15 @@
-// Networks and sums that the tests of models share.
+// Executions and sums that the tests of models share.
 #pragma once
+
+#include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
 #include "models/network.h"
+#include "tests/support/networks.h"
 
 namespace trainyard {
-
-// A GPT as Megatron-LM trains it: learned positions, biases, dropout, tied embeddings.
-inline Transformer gpt(std::int64_t layers, std::int64_t hidden, std::int64_t heads,
-                       std::int64_t vocabulary) {
-  Transformer network;
-  network.layers = layers;
-  network.hidden = hidden;
-  network.heads = network.kv_heads = heads;
-  network.head_size = hidden / heads;
-  network.ffn_hidden = 4 * hidden;
-  network.vocabulary = vocabulary;
-  return network;
-}
-
-inline Transformer llama(std::int64_t layers, std::int64_t hidden, std::int64_t heads,
-                         std::int64_t kv_heads, std::int64_t ffn_hidden, std::int64_t vocabulary) {
-  Transformer network = gpt(layers, hidden, heads, vocabulary);
-  network.kv_heads = kv_heads;
-  network.ffn_hidden = ffn_hidden;
-  network.feed_forward = FeedForward::swiglu;
-  network.positional = Positional::rope;
-  network.norm = Norm::rms_norm;
-  network.biases = network.dropout = network.tied_embeddings = false;
-  return network;
-}
 
 inline Execution execution(std::int64_t micro_batch, std::int64_t sequence_length, int tensor = 1,
                            bool sequence_parallel = false, Recompute recompute = Recompute::none) {
@@ -55,6 +33,17 @@ inline Flops sum_of_flops(const std::vector<WorkItem>& items) {
     if (const auto* kernel = std::get_if<NamedKernel>(&item)) sum = sum + flops(kernel->kernel);
   }
   return sum;
+}
+
+// The matrix multiplication of that name; fails without one.
+inline const Gemm& gemm(const std::vector<WorkItem>& items, const std::string& name) {
+  for (const WorkItem& item : items) {
+    const auto* kernel = std::get_if<NamedKernel>(&item);
+    if (kernel && kernel->name == name) return std::get<Gemm>(kernel->kernel);
+  }
+  FAIL("no kernel named " << name);
+  static const Gemm none;
+  return none;
 }
 
 // The collectives in the order in which they start.
