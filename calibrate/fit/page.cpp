@@ -197,7 +197,7 @@ std::string constants_table(const Profile& profile) {
     rows += fmt::format(R"(<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>)", for_html(law),
                         for_html(constants), for_html(from.residual));
   };
-  const auto us = [](Seconds s) { return s.count() > 0 ? time_text(fit::microseconds(s)) : "0"; };
+  const auto us = [](Seconds s) { return s.count() > 0 ? time_text(microseconds(s)) : "0"; };
   for (const GemmLaw& l : profile.gemm)
     row(fmt::format("gemm {}", name(l.dtype)),
         fmt::format("t0 {}, {:.3g} of the peak, {:.3g} of the bandwidth, p {:.3g}{}, {} residuals",

@@ -65,11 +65,6 @@ struct OverlapCase {
   double load_alone_us = 0, load_us = 0;  // 0: not measured
 };
 
-// Samples, records and pages count in microseconds, laws in seconds.
-inline double microseconds(Seconds time) {
-  return time.count() * 1e6;
-}
-
 struct Sample {
   std::variant<GemmCase, MemoryCase, AttentionCase, ConvolutionCase, LaunchCase, CopyCase, PeerCase,
                CollectiveCase, OverlapCase>

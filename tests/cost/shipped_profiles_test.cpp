@@ -34,10 +34,6 @@ bool between(double low, double value, double high) {
   return low <= value && value <= high;
 }
 
-double microseconds(Seconds time) {
-  return time.count() * 1e6;
-}
-
 void check_kernels(const Profile& profile) {
   CHECK_FALSE(profile.gemm.empty());
   for (const GemmLaw& law : profile.gemm) {

@@ -20,7 +20,7 @@ double number(const test::Fields& line, const char* key) {
 // No chip to date does more than 8192 operations per clock and multiprocessor on 16-bit operands.
 double most_flops(const DeviceInfo& device) {
   const double clock_mhz = device.clock_mhz > 0 ? device.clock_mhz : 3000;
-  return 8192.0 * device.multiprocessors * clock_mhz * 1e6;
+  return 8192.0 * device.multiprocessors * clock_mhz * double{std::mega::num};
 }
 
 }  // namespace
