@@ -34,11 +34,6 @@ inline int virtual_stage(const PipelineShape& shape, int stage, const Slot& slot
 // The inverse. Requires: 0 <= virtual_stage < virtual_stages(shape).
 Seat seat(const PipelineShape& shape, int virtual_stage, std::uint8_t direction);
 
-// Whether the network's first and last virtual stage are of one stage.
-inline bool ends_share_stage(const PipelineShape& shape) {
-  return seat(shape, 0, 0).stage == seat(shape, virtual_stages(shape) - 1, 0).stage;
-}
-
 // From a virtual stage to the one after it; gradients go the opposite way.
 // Requires: it is not the last.
 Hop hop_forward(const PipelineShape& shape, int virtual_stage, std::uint8_t direction);

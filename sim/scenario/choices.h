@@ -1,4 +1,4 @@
-// Words that several tables of the scenario offer.
+// Words and limits that several tables of the scenario share.
 #pragma once
 
 #include <array>
@@ -9,6 +9,12 @@
 #include "sim/json/schema.h"
 
 namespace trainyard {
+
+// Upper ends that keep every product of sizes within 64 bits; no network comes near.
+inline constexpr double kMostLayers = 1e5;
+inline constexpr double kMostWidth = 1e7;
+inline constexpr double kMostTokens = 1e8;
+inline constexpr double kMostBatch = 1e9;
 
 inline constexpr std::array<json::Choice<Dtype>, 3> kGradientDtypes = {
     {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}}};

@@ -1,5 +1,6 @@
 // What is trained: the tables of /model.
 #include "sim/json/schema.h"
+#include "sim/scenario/choices.h"
 #include "sim/scenario/sections.h"
 
 namespace trainyard {
@@ -10,11 +11,6 @@ using json::between;
 using json::Choice;
 using json::optional;
 using json::required;
-
-// Upper ends that keep every product of sizes within 64 bits; no network comes near.
-constexpr double kMostLayers = 1e5;
-constexpr double kMostWidth = 1e7;
-constexpr double kMostTokens = 1e8;
 
 constexpr std::array<Choice<FeedForward>, 4> kFeedForwards = {{{"gelu", FeedForward::gelu},
                                                                {"relu", FeedForward::relu},

@@ -15,8 +15,7 @@ using json::required;
 // Upper ends that keep sizes within 64 bits; their products are checked with the network.
 constexpr double kMostRows = 1e12;
 constexpr double kMostTables = 1e5;
-constexpr double kMostWidth = 1e7;
-constexpr double kMostLayers = 1e3;
+constexpr double kMostMlpLayers = 1e3;
 
 constexpr std::array<Choice<Interaction>, 3> kInteractions = {
     {{"dot", Interaction::dot}, {"cat", Interaction::cat}, {"dcn", Interaction::dcn}}};
@@ -49,7 +48,7 @@ void visit_fields(json::Fields& f, RecommenderSection& s) {
   f.choice("interaction", s.interaction, kInteractions, optional,
            "How vectors meet: dot (products of all pairs), cat (side by side), dcn (side by side "
            "through cross layers).");
-  f.field("cross_layers", s.cross_layers, between(1, kMostLayers), "dcn: cross layers.");
+  f.field("cross_layers", s.cross_layers, between(1, kMostMlpLayers), "dcn: cross layers.");
   f.field("cross_rank", s.cross_rank, between(1, kMostWidth), "dcn: rank of their weights.");
   f.choice("table_dtype", s.table_dtype, kGradientDtypes, optional, "Type of the tables.");
 }

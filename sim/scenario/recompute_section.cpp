@@ -16,7 +16,7 @@ using json::Choice;
 using Method = RecomputeLayers::Method;
 
 constexpr const char* kPointer = "/training/recompute";
-constexpr double kMostLayers = 1e6;
+constexpr double kMostCounted = 1e6;
 
 constexpr std::array<Recompute, 4> kForms = {Recompute::none, Recompute::selective, Recompute::full,
                                              Recompute::operators};
@@ -50,7 +50,7 @@ void visit_fields(json::Fields& f, RecomputeSection& s) {
   f.choice("method", s.method, kMethods,
            "Which layers of each virtual stage: block (the first ones), every (each n-th), or "
            "uniform (all, n together, of which only the first one's input is kept).");
-  f.field("layers", s.layers, json::between(1, kMostLayers), "Of the method.");
+  f.field("layers", s.layers, json::between(1, kMostCounted), "Of the method.");
 }
 
 void assemble_recompute(TrainingRecipe& recipe, const TrainingSection& section,

@@ -16,10 +16,6 @@ using json::optional;
 using json::positive;
 using json::required;
 
-// Upper ends that keep every product of sizes within 64 bits; no network comes near.
-constexpr double kMostTokens = 1e8;
-constexpr double kMostBatch = 1e9;
-
 constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
                                                    {"tf32", Dtype::tf32},
                                                    {"bf16", Dtype::bf16},
