@@ -8,6 +8,7 @@
 #include "sim/collective/share.h"
 #include "sim/plan/step_memory.h"
 #include "sim/plan/step_plan.h"
+#include "tests/support/networks.h"
 
 using namespace trainyard;
 
@@ -17,13 +18,7 @@ constexpr int kLayers = 6;
 
 // Every size is divisible by the groups below.
 Transformer small_network() {
-  Transformer network;
-  network.layers = kLayers;
-  network.hidden = 1024;
-  network.heads = network.kv_heads = 16;
-  network.head_size = 64;
-  network.ffn_hidden = 4096;
-  network.vocabulary = 32000;
+  Transformer network = gpt(kLayers, 1024, 16, 32000);
   network.positional = Positional::rope;
   network.tied_embeddings = false;
   return network;

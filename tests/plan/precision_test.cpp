@@ -3,6 +3,7 @@
 
 #include "sim/plan/step_memory.h"
 #include "sim/plan/step_plan.h"
+#include "tests/support/networks.h"
 
 using namespace trainyard;
 
@@ -84,13 +85,7 @@ TEST_CASE("what is kept less wide is read and written less by the optimizer") {
 // One by rows and one by columns of each weight that fp8 units multiply by: of a GPT layer 12 h^2,
 // of the logits' matrix and the router none.
 TEST_CASE("cached fp8 weights are two bytes for each weight of a layer's matrices") {
-  Transformer network;
-  network.layers = 3;
-  network.hidden = 64;
-  network.heads = network.kv_heads = 4;
-  network.head_size = 16;
-  network.ffn_hidden = 256;
-  network.vocabulary = 1000;
+  Transformer network = gpt(3, 64, 4, 1000);
   TrainingRecipe types = recipe({.compute = kQuarter});
   types.sequence_length = 32;
   ParallelPlan plan;

@@ -6,6 +6,7 @@
 #include "models/transformer.h"
 #include "sim/collective/share.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/networks.h"
 
 using namespace trainyard;
 
@@ -104,13 +105,7 @@ std::int64_t product_time(int pieces, std::int64_t per_row, std::int64_t hidden,
 }
 
 Transformer small() {
-  Transformer network;
-  network.layers = 2;
-  network.hidden = 256;
-  network.heads = network.kv_heads = 8;
-  network.head_size = 32;
-  network.ffn_hidden = 1024;
-  network.vocabulary = 512;
+  Transformer network = gpt(2, 256, 8, 512);
   network.tied_embeddings = false;
   return network;
 }

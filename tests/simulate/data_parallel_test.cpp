@@ -7,6 +7,7 @@
 
 #include "sim/simulate/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/networks.h"
 
 using namespace trainyard;
 
@@ -67,13 +68,7 @@ std::int64_t most(const toy::Result& result, MemoryKind kind, std::string_view o
 }
 
 Job job(const char* kind, int tensor, int data, int pipeline, int microbatches) {
-  Transformer network;
-  network.layers = 8;
-  network.hidden = 512;
-  network.heads = network.kv_heads = 8;
-  network.head_size = 64;
-  network.ffn_hidden = 2048;
-  network.vocabulary = 8192;
+  Transformer network = gpt(8, 512, 8, 8192);
   network.tied_embeddings = false;
   Job result;
   result.network = network;

@@ -8,6 +8,7 @@
 #include "sim/collective/nccl_buffers.h"
 #include "sim/simulate/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/networks.h"
 
 using namespace trainyard;
 
@@ -16,13 +17,7 @@ namespace {
 constexpr std::int64_t kMiB = 1 << 20;
 
 Job job(const ParallelDegrees& degrees, int gpus_per_server = 8) {
-  Transformer network;
-  network.layers = 8;
-  network.hidden = 512;
-  network.heads = network.kv_heads = 8;
-  network.head_size = 64;
-  network.ffn_hidden = 2048;
-  network.vocabulary = 8192;
+  Transformer network = gpt(8, 512, 8, 8192);
   Job result;
   result.network = network;
   const int gpus = std::min(gpus_per_server, degrees.world_size());

@@ -9,6 +9,7 @@
 #include "sim/simulate/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/max_plus.h"
+#include "tests/support/networks.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;
@@ -136,13 +137,7 @@ TEST_CASE("steps of mixtures take the longest path of DualPipe, DualPipeV and ze
 }
 
 TEST_CASE("DualPipe exposes less of the exchanges of a mixture than 1F1B") {
-  Transformer mixture;
-  mixture.layers = 8;
-  mixture.hidden = 1024;
-  mixture.heads = mixture.kv_heads = 16;
-  mixture.head_size = 64;
-  mixture.ffn_hidden = 4096;
-  mixture.vocabulary = 4096;
+  Transformer mixture = gpt(8, 1024, 16, 4096);
   mixture.biases = false;
   mixture.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 4096};
   Job job;
@@ -181,13 +176,7 @@ Bytes exchanged(const Step& step) {
 
 // Eight ranks on two servers: half of the rows leave, or one for the other server.
 TEST_CASE("a step with hierarchical dispatch carries a row for each server that a token visits") {
-  Transformer mixture;
-  mixture.layers = 2;
-  mixture.hidden = 1024;
-  mixture.heads = mixture.kv_heads = 16;
-  mixture.head_size = 64;
-  mixture.ffn_hidden = 4096;
-  mixture.vocabulary = 4096;
+  Transformer mixture = gpt(2, 1024, 16, 4096);
   mixture.biases = false;
   mixture.moe = {.experts = 16, .top_k = 4, .ffn_hidden = 512, .groups = 2, .top_groups = 1};
   Job job;

@@ -13,13 +13,7 @@ using namespace trainyard;
 namespace {
 
 Job small_job(int tensor, int data, int pipeline, int gpus_per_server) {
-  Transformer network;
-  network.layers = 8;
-  network.hidden = 1024;
-  network.heads = network.kv_heads = 16;
-  network.head_size = 64;
-  network.ffn_hidden = 4096;
-  network.vocabulary = 32000;
+  Transformer network = gpt(8, 1024, 16, 32000);
   Job job;
   job.network = network;
   job.cluster = toy::cluster(gpus_per_server, tensor * data * pipeline / gpus_per_server);

@@ -7,6 +7,7 @@
 #include "sim/base/random.h"
 #include "sim/simulate/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/networks.h"
 
 using namespace trainyard;
 
@@ -15,18 +16,7 @@ namespace {
 constexpr int kLayers = 12;
 
 Transformer network() {
-  Transformer network;
-  network.layers = kLayers;
-  network.hidden = 512;
-  network.heads = network.kv_heads = 8;
-  network.head_size = 64;
-  network.ffn_hidden = 1536;
-  network.vocabulary = 4096;
-  network.feed_forward = FeedForward::swiglu;
-  network.positional = Positional::rope;
-  network.norm = Norm::rms_norm;
-  network.biases = network.dropout = network.tied_embeddings = false;
-  return network;
+  return llama(kLayers, 512, 8, 8, 1536, 4096);
 }
 
 Transformer mixture() {
@@ -202,7 +192,8 @@ TEST_CASE("a stage's peak is at least what it holds and its most micro-batches i
             bytes += step->work
                          .kinds[static_cast<std::size_t>(
                              step->work.chain[static_cast<std::size_t>(place)])]
-                         .activations().count();
+                         .activations()
+                         .count();
           return bytes;
         };
         if (begins) live += kept(call.chunk);

@@ -9,6 +9,7 @@
 #include "sim/plan/data_parallel.h"
 #include "sim/simulate/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/networks.h"
 
 namespace toy {
 
@@ -90,13 +91,7 @@ inline std::int64_t most(const toy::Result& result, MemoryKind kind) {
 
 inline Job offload_job(const char* kind, int data, int pipeline, int microbatches,
                        int gpus_per_server) {
-  Transformer network;
-  network.layers = 8;
-  network.hidden = 512;
-  network.heads = network.kv_heads = 8;
-  network.head_size = 64;
-  network.ffn_hidden = 2048;
-  network.vocabulary = 8192;
+  Transformer network = gpt(8, 512, 8, 8192);
   network.tied_embeddings = false;
   Job result;
   result.network = network;

@@ -5,6 +5,7 @@
 
 #include "sim/simulate/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/networks.h"
 
 using namespace trainyard;
 
@@ -12,13 +13,7 @@ namespace {
 
 // Four data-parallel ranks whose all-reduces hide behind the backward pass.
 Job job(const Profile& profile) {
-  Transformer network;
-  network.layers = 4;
-  network.hidden = 512;
-  network.heads = network.kv_heads = 8;
-  network.head_size = 64;
-  network.ffn_hidden = 2048;
-  network.vocabulary = 8192;
+  Transformer network = gpt(4, 512, 8, 8192);
   Job result;
   result.network = network;
   result.cluster = toy::cluster(4, 1);

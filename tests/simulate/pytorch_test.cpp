@@ -3,19 +3,14 @@
 
 #include "sim/simulate/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/networks.h"
 
 using namespace trainyard;
 
 namespace {
 
 Job job(Fusion fusion, int microbatches) {
-  Transformer network;
-  network.layers = 4;
-  network.hidden = 256;
-  network.heads = network.kv_heads = 4;
-  network.head_size = 64;
-  network.ffn_hidden = 1024;
-  network.vocabulary = 512;
+  Transformer network = gpt(4, 256, 4, 512);
   network.dropout = false;
   Job result;
   result.network = network;

@@ -1,24 +1,42 @@
-// Small networks of the families that have encoders, for tests of whole steps.
+// Small networks for tests.
 #pragma once
 
 #include "models/network.h"
 
-namespace trainyard::testing {
+namespace trainyard {
 
-inline Transformer small_stack(std::int64_t layers) {
-  Transformer stack;
-  stack.layers = layers;
-  stack.hidden = 512;
-  stack.heads = stack.kv_heads = 8;
-  stack.head_size = 64;
-  stack.ffn_hidden = 2048;
-  stack.vocabulary = 8192;
-  return stack;
+// A GPT as Megatron-LM trains it: learned positions, biases, dropout, tied embeddings.
+inline Transformer gpt(std::int64_t layers, std::int64_t hidden, std::int64_t heads,
+                       std::int64_t vocabulary) {
+  Transformer network;
+  network.layers = layers;
+  network.hidden = hidden;
+  network.heads = network.kv_heads = heads;
+  network.head_size = hidden / heads;
+  network.ffn_hidden = 4 * hidden;
+  network.vocabulary = vocabulary;
+  return network;
 }
+
+inline Transformer llama(std::int64_t layers, std::int64_t hidden, std::int64_t heads,
+                         std::int64_t kv_heads, std::int64_t ffn_hidden, std::int64_t vocabulary) {
+  Transformer network = gpt(layers, hidden, heads, vocabulary);
+  network.kv_heads = kv_heads;
+  network.ffn_hidden = ffn_hidden;
+  network.feed_forward = FeedForward::swiglu;
+  network.positional = Positional::rope;
+  network.norm = Norm::rms_norm;
+  network.biases = network.dropout = network.tied_embeddings = false;
+  return network;
+}
+
+}  // namespace trainyard
+
+namespace trainyard::testing {
 
 inline Encoder small_bert(std::int64_t layers) {
   Encoder network;
-  network.stack = small_stack(layers);
+  network.stack = gpt(layers, 512, 8, 8192);
   network.stack.causal = false;
   network.stack.post_norm = true;
   return network;
@@ -26,7 +44,7 @@ inline Encoder small_bert(std::int64_t layers) {
 
 inline EncoderDecoder small_t5(std::int64_t encoder, std::int64_t decoder) {
   EncoderDecoder network;
-  network.stack = small_stack(encoder);
+  network.stack = gpt(encoder, 512, 8, 8192);
   network.stack.positional = Positional::relative;
   network.stack.norm = Norm::rms_norm;
   network.stack.biases = false;
@@ -36,7 +54,7 @@ inline EncoderDecoder small_t5(std::int64_t encoder, std::int64_t decoder) {
 
 inline VisionTransformer small_vit(std::int64_t layers) {
   VisionTransformer network;
-  network.stack = small_stack(layers);
+  network.stack = gpt(layers, 512, 8, 8192);
   network.stack.vocabulary = 1;
   network.stack.causal = false;
   network.height = network.width = 64;
