@@ -11,9 +11,9 @@
 #include "cli/in_order.h"
 #include "cli/report/compress.h"
 #include "cli/report/perfetto.h"
-#include "cli/report/summary.h"
 #include "cli/report/text.h"
 #include "cli/results.h"
+#include "sim/simulate/report/summary.h"
 
 namespace trainyard::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
 #include "sim/scenario/scenario.h"
-#include "sim/scenario/sections.h"
+#include "sim/scenario/topics/sections.h"
 
 namespace trainyard::cli {
 namespace {

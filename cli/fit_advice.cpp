@@ -6,7 +6,7 @@
 
 #include "cli/results.h"
 #include "sim/json/parse.h"
-#include "sim/simulate/ways_to_fit.h"
+#include "sim/search/ways_to_fit.h"
 
 namespace trainyard::cli {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "cli/commands.h"
 #include "sim/scenario/scenario.h"
-#include "sim/simulate/step_report.h"
+#include "sim/simulate/report/step_report.h"
 
 namespace trainyard::cli {
 

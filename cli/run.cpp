@@ -7,9 +7,9 @@
 #include "cli/fit_advice.h"
 #include "cli/report/compress.h"
 #include "cli/report/perfetto.h"
-#include "cli/report/summary.h"
 #include "cli/report/text.h"
 #include "cli/results.h"
+#include "sim/simulate/report/summary.h"
 
 namespace trainyard::cli {
 namespace {

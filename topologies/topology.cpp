@@ -7,9 +7,9 @@
 #include "sim/base/check.h"
 #include "sim/base/random.h"
 #include "sim/base/text.h"
-#include "topologies/check.h"
+#include "topologies/cluster_check.h"
 #include "topologies/fabric.h"
-#include "topologies/placement.h"
+#include "topologies/group_placement.h"
 #include "topologies/server_board.h"
 
 namespace trainyard {

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "models/kernel.h"
+#include "models/layer/kernel.h"
 #include "sim/base/diagnostic.h"
 
 namespace trainyard::fit {

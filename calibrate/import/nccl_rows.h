@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/import/notes.h"
+#include "calibrate/import/line_diagnostics.h"
 
 namespace trainyard::imports {
 

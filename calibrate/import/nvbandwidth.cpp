@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "calibrate/import/notes.h"
+#include "calibrate/import/line_diagnostics.h"
 #include "sim/json/parse.h"
 
 namespace trainyard {

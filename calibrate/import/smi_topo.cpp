@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "calibrate/import/notes.h"
+#include "calibrate/import/line_diagnostics.h"
 
 namespace trainyard {
 namespace imports {

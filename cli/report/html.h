@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/simulate/step_report.h"
-#include "sim/simulate/timeline.h"
+#include "sim/simulate/report/step_report.h"
+#include "sim/simulate/report/timeline.h"
 
 namespace trainyard {
 

@@ -2,12 +2,12 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/report/assets.h"
-#include "cli/report/columns.h"
 #include "cli/report/compress.h"
-#include "cli/report/facts.h"
 #include "cli/report/html.h"
-#include "cli/report/summary.h"
+#include "cli/report/packed_lanes.h"
 #include "sim/base/check.h"
+#include "sim/simulate/report/findings.h"
+#include "sim/simulate/report/summary.h"
 
 namespace trainyard {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "sim/simulate/timeline.h"
+#include "sim/simulate/report/timeline.h"
 
 namespace trainyard {
 

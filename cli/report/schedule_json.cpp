@@ -1,8 +1,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/report/schedule_view.h"
-#include "sim/plan/custom_schedule.h"
-#include "sim/plan/placement.h"
+#include "sim/schedule/chunk_placement.h"
+#include "sim/schedule/custom_schedule.h"
 
 namespace trainyard {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "sim/plan/placement.h"
+#include "sim/schedule/chunk_placement.h"
 
 namespace trainyard {
 namespace {

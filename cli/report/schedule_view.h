@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/plan/order_run.h"
-#include "sim/plan/schedule.h"
+#include "sim/schedule/order_timing.h"
+#include "sim/schedule/schedule.h"
 
 namespace trainyard {
 

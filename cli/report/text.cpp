@@ -7,11 +7,11 @@
 #include <cmath>
 #include <vector>
 
-#include "cli/report/facts.h"
-#include "cli/report/summary.h"
-#include "cli/report/ways_text.h"
 #include "sim/base/check.h"
 #include "sim/base/text.h"
+#include "sim/simulate/report/findings.h"
+#include "sim/simulate/report/summary.h"
+#include "sim/simulate/report/ways_text.h"
 
 namespace trainyard {
 namespace {

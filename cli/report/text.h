@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "sim/simulate/step_report.h"
+#include "sim/simulate/report/step_report.h"
 
 namespace trainyard {
 

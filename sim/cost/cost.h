@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "models/kernel.h"
+#include "models/layer/kernel.h"
 #include "sim/base/basis.h"
 #include "sim/base/collective_kind.h"
 #include "sim/base/units.h"

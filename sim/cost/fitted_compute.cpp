@@ -17,9 +17,9 @@
 #include <variant>
 
 #include "sim/base/check.h"
-#include "sim/cost/laws.h"
+#include "sim/cost/compute_laws.h"
+#include "sim/cost/extrapolation.h"
 #include "sim/cost/profile.h"
-#include "sim/cost/reach.h"
 #include "sim/cost/residuals.h"
 
 namespace trainyard {

@@ -23,8 +23,8 @@
 
 #include "sim/base/check.h"
 #include "sim/cost/closed_form.h"
+#include "sim/cost/extrapolation.h"
 #include "sim/cost/profile.h"
-#include "sim/cost/reach.h"
 
 namespace trainyard {
 namespace {

@@ -1,4 +1,4 @@
-#include "sim/cost/laws.h"
+#include "sim/cost/compute_laws.h"
 #include "sim/cost/profile.h"
 
 namespace trainyard {

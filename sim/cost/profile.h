@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/kernel.h"
+#include "models/layer/kernel.h"
 #include "sim/cost/calibration.h"
 #include "sim/cost/cost.h"
 

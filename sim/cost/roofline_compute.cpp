@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "sim/base/check.h"
-#include "sim/cost/laws.h"
+#include "sim/cost/compute_laws.h"
 #include "sim/cost/profile.h"
 
 namespace trainyard {

@@ -1,5 +1,5 @@
 // S bytes of rows on a rank, k per token; n ranks on N servers, g per server; V servers and R ranks
-// visited by a token (models/expert_routing.h).
+// visited by a token (models/layer/expert_routing.h).
 //
 //   between  (N-1)/N S V/k   over a rank's NICs        sent: rows for other servers
 //   inside   (g-1)/g S R/k   over a rank's NVLinks     sent: own rows, and those passed on

@@ -1,7 +1,7 @@
 // The all-to-all of rows for experts when rows that share a server share their way to it.
 #pragma once
 
-#include "models/expert_routing.h"
+#include "models/layer/expert_routing.h"
 #include "sim/cost/cost.h"
 
 namespace trainyard {

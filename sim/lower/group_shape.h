@@ -7,7 +7,7 @@
 
 #include "sim/base/ids.h"
 #include "sim/cost/cost.h"
-#include "topologies/placement.h"
+#include "topologies/group_placement.h"
 #include "topologies/topology.h"
 
 namespace trainyard {

@@ -10,9 +10,9 @@
 #include "sim/cost/cost.h"
 #include "sim/cost/host_copies.h"
 #include "sim/engine/machine.h"
-#include "sim/plan/rank_map.h"
-#include "sim/plan/recipe.h"
 #include "sim/plan/step_plan.h"
+#include "sim/recipe/rank_map.h"
+#include "sim/recipe/recipe.h"
 #include "topologies/topology.h"
 
 namespace trainyard {

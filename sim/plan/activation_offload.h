@@ -14,10 +14,10 @@
 #include <optional>
 #include <vector>
 
-#include "models/network.h"
-#include "sim/plan/offload_options.h"
+#include "models/families/network.h"
 #include "sim/plan/program_builder.h"
 #include "sim/plan/stage_split.h"
+#include "sim/recipe/offload_options.h"
 
 namespace trainyard {
 

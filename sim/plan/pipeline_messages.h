@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "sim/plan/placement.h"
-#include "sim/plan/schedule.h"
+#include "sim/schedule/chunk_placement.h"
+#include "sim/schedule/schedule.h"
 
 namespace trainyard {
 

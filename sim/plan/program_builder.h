@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "models/layer_work.h"
+#include "models/layer/layer_work.h"
 #include "sim/engine/program.h"
 #include "sim/plan/step_plan.h"
 

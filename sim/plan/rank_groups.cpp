@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "sim/base/check.h"
-#include "sim/plan/placement.h"
 #include "sim/plan/step_plan.h"
+#include "sim/schedule/chunk_placement.h"
 
 namespace trainyard {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "models/network.h"
+#include "models/families/network.h"
 #include "sim/plan/stage_split.h"
 
 namespace trainyard {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "models/network.h"
-#include "sim/plan/recipe.h"
-#include "sim/plan/schedule.h"
+#include "models/families/network.h"
+#include "sim/recipe/recipe.h"
+#include "sim/schedule/schedule.h"
 
 namespace trainyard {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "models/work_list.h"
+#include "models/layer/work_list.h"
 
 namespace trainyard {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/layer_work.h"
+#include "models/layer/layer_work.h"
 #include "sim/base/units.h"
-#include "sim/plan/data_parallel.h"
-#include "sim/plan/recipe.h"
+#include "sim/plan/replicas/data_parallel.h"
+#include "sim/recipe/recipe.h"
 
 namespace trainyard {
 

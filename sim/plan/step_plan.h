@@ -12,13 +12,13 @@
 #include <string_view>
 #include <vector>
 
-#include "models/network.h"
+#include "models/families/network.h"
 #include "sim/engine/program.h"
 #include "sim/plan/pipeline_messages.h"
-#include "sim/plan/rank_map.h"
-#include "sim/plan/recipe.h"
-#include "sim/plan/schedule.h"
 #include "sim/plan/stage_split.h"
+#include "sim/recipe/rank_map.h"
+#include "sim/recipe/recipe.h"
+#include "sim/schedule/schedule.h"
 
 namespace trainyard {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/network.h"
+#include "models/families/network.h"
 #include "sim/plan/step_plan.h"
 
 namespace trainyard {

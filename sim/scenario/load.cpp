@@ -6,10 +6,10 @@
 
 #include "sim/json/parse.h"
 #include "sim/plan/step_memory.h"
-#include "sim/scenario/assemble.h"
 #include "sim/scenario/scenario.h"
-#include "sim/scenario/sections.h"
 #include "sim/scenario/sources.h"
+#include "sim/scenario/topics/assemble.h"
+#include "sim/scenario/topics/sections.h"
 
 namespace trainyard {
 namespace {

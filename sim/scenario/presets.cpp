@@ -8,8 +8,8 @@
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
 #include "sim/scenario/scenario.h"
-#include "sim/scenario/sections.h"
 #include "sim/scenario/sources.h"
+#include "sim/scenario/topics/sections.h"
 
 namespace trainyard {
 namespace {

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "models/network.h"
+#include "models/families/network.h"
 #include "sim/base/diagnostic.h"
 #include "sim/json/schema.h"
 #include "sim/json/value.h"
-#include "sim/plan/recipe.h"
+#include "sim/recipe/recipe.h"
 #include "topologies/cluster.h"
 
 namespace trainyard {

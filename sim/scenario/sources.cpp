@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "models/network.h"
+#include "models/families/network.h"
 #include "sim/base/text.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"

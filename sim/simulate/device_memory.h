@@ -18,10 +18,10 @@
 #include "sim/base/units.h"
 #include "sim/engine/trace.h"
 #include "sim/lower/lower.h"
-#include "sim/plan/rank_map.h"
-#include "sim/plan/recipe.h"
 #include "sim/plan/step_plan.h"
-#include "sim/simulate/step_report.h"
+#include "sim/recipe/rank_map.h"
+#include "sim/recipe/recipe.h"
+#include "sim/simulate/report/step_report.h"
 #include "topologies/cluster.h"
 
 namespace trainyard {

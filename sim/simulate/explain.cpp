@@ -7,9 +7,9 @@
 
 #include "sim/base/check.h"
 #include "sim/base/text.h"
-#include "sim/plan/placement.h"
+#include "sim/schedule/chunk_placement.h"
+#include "sim/simulate/report/summarize.h"
 #include "sim/simulate/simulate.h"
-#include "sim/simulate/summarize.h"
 
 namespace trainyard {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/check.h"
-#include "sim/plan/placement.h"
+#include "sim/schedule/chunk_placement.h"
 
 namespace trainyard {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "sim/lower/lower.h"
-#include "sim/plan/schedule.h"
 #include "sim/plan/step_plan.h"
+#include "sim/schedule/schedule.h"
 
 namespace trainyard {
 

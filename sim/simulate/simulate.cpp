@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/diagnostic.h"
-#include "sim/simulate/summarize.h"
+#include "sim/simulate/report/summarize.h"
 
 namespace trainyard {
 

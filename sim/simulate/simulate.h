@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "sim/scenario/scenario.h"
+#include "sim/simulate/report/step_report.h"
+#include "sim/simulate/report/timeline.h"
 #include "sim/simulate/step.h"
-#include "sim/simulate/step_report.h"
-#include "sim/simulate/timeline.h"
 
 namespace trainyard {
 

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "models/network.h"
+#include "models/families/network.h"
 #include "sim/cost/profile.h"
 #include "sim/engine/engine.h"
 #include "sim/lower/lower.h"
-#include "sim/plan/rank_map.h"
-#include "sim/plan/recipe.h"
 #include "sim/plan/step_plan.h"
+#include "sim/recipe/rank_map.h"
+#include "sim/recipe/recipe.h"
 #include "sim/simulate/device_memory.h"
 #include "topologies/cluster.h"
 

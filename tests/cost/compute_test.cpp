@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "sim/cost/laws.h"
+#include "sim/cost/compute_laws.h"
 #include "sim/cost/profile.h"
 
 using namespace trainyard;

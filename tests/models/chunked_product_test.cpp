@@ -1,7 +1,7 @@
 // Tensor-parallel products in pieces: what is enqueued, and that nothing is lost by cutting.
 #include <doctest/doctest.h>
 
-#include "models/transformer.h"
+#include "models/transformer/transformer.h"
 #include "sim/collective/share.h"
 #include "tests/models/work_support.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "models/network.h"
+#include "models/families/network.h"
 #include "tests/models/work_support.h"
 
 using namespace trainyard;

@@ -1,5 +1,5 @@
 // ResNet-50 and VGG-16 against published counts, and layer graphs against their own sums.
-#include "models/convolutional.h"
+#include "models/convolutional/convolutional.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // How many servers and ranks a token visits, against counting every choice, and what travels.
-#include "models/expert_routing.h"
+#include "models/layer/expert_routing.h"
 
 #include <doctest/doctest.h>
 

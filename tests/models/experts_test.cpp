@@ -1,7 +1,7 @@
 // Mixtures of experts and latent attention: sizes of published networks, volumes, work.
 #include <doctest/doctest.h>
 
-#include "models/network.h"
+#include "models/families/network.h"
 #include "tests/models/work_support.h"
 
 using namespace trainyard;

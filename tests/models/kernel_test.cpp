@@ -1,4 +1,4 @@
-#include "models/kernel.h"
+#include "models/layer/kernel.h"
 
 #include <doctest/doctest.h>
 

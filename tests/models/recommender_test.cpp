@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "models/recommender_work.h"
+#include "models/recommender/recommender_work.h"
 #include "sim/base/random.h"
 #include "tests/models/work_support.h"
 

@@ -1,5 +1,5 @@
 // Bytes kept and kernels run again by each form of recomputation, against closed forms; s, b, h, a,
-// t as in models/transformer.h.
+// t as in models/transformer/transformer.h.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What PyTorch runs and keeps, against the table in models/transformer_pytorch.cpp.
+// What PyTorch runs and keeps, against the table in models/transformer/transformer_pytorch.cpp.
 #include <doctest/doctest.h>
 
 #include <initializer_list>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/network.h"
+#include "models/families/network.h"
 #include "tests/support/networks.h"
 
 namespace trainyard {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "sim/plan/order_run.h"
+#include "sim/schedule/order_timing.h"
 #include "tests/support/max_plus.h"
 
 using namespace trainyard;

@@ -1,10 +1,10 @@
-// Compressed gradients against the sums of sim/plan/gradient_compression.h.
+// Compressed gradients against the sums of sim/recipe/gradient_compression.h.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
 #include "sim/collective/share.h"
-#include "sim/plan/data_parallel.h"
+#include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_plan.h"
 
 using namespace trainyard;

@@ -1,5 +1,5 @@
 // What strategies of data parallelism send and hold, against the sums in the papers, in integers.
-#include "sim/plan/data_parallel.h"
+#include "sim/plan/replicas/data_parallel.h"
 
 #include <doctest/doctest.h>
 

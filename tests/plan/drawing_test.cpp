@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "sim/plan/placement.h"
+#include "sim/schedule/chunk_placement.h"
 #include "tests/support/golden.h"
 #include "tests/support/max_plus.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/plan/schedule.h"
+#include "sim/schedule/schedule.h"
 #include "tests/support/max_plus.h"
 
 using namespace trainyard;

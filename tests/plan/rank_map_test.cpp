@@ -1,4 +1,4 @@
-#include "sim/plan/rank_map.h"
+#include "sim/recipe/rank_map.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "sim/plan/schedule.h"
+#include "sim/schedule/schedule.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -8,9 +8,9 @@
 #include "cli/report/compress.h"
 #include "cli/report/html.h"
 #include "cli/report/perfetto.h"
-#include "cli/report/summary.h"
 #include "cli/report/text.h"
 #include "fixture.h"
+#include "sim/simulate/report/summary.h"
 
 namespace {
 

@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/report/columns.h"
-#include "cli/report/summary.h"
+#include "cli/report/packed_lanes.h"
 #include "fixture.h"
+#include "sim/simulate/report/summary.h"
 
 using namespace trainyard;
 using Json = nlohmann::ordered_json;

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sim/plan/custom_schedule.h"
+#include "sim/schedule/custom_schedule.h"
 
 using namespace trainyard;
 

@@ -1,4 +1,4 @@
-#include "cli/report/summary.h"
+#include "sim/simulate/report/summary.h"
 
 #include <doctest/doctest.h>
 

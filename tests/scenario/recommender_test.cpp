@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "models/table_plan.h"
+#include "models/recommender/table_plan.h"
 #include "sim/plan/step_plan.h"
 #include "tests/scenario/temporary.h"
 

@@ -1,7 +1,7 @@
 // Every picosecond of a step has one category, decided from the trace.
 #include <doctest/doctest.h>
 
-#include "sim/simulate/summarize.h"
+#include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
 

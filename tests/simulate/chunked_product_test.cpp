@@ -1,9 +1,9 @@
-// Products in pieces against the sums of models/chunked_product.cpp, to the picosecond.
+// Products in pieces against the sums of models/transformer/chunked_product.cpp, to the picosecond.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
-#include "models/transformer.h"
+#include "models/transformer/transformer.h"
 #include "sim/collective/share.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"

@@ -1,11 +1,11 @@
 // Sharded data parallelism in time and memory, through programs, lowering and engine.
-#include "sim/plan/data_parallel.h"
+#include "sim/plan/replicas/data_parallel.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
-#include "sim/simulate/summarize.h"
+#include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "sim/collective/nccl_buffers.h"
-#include "sim/simulate/summarize.h"
+#include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
 

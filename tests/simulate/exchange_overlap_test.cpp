@@ -6,7 +6,7 @@
 #include <array>
 
 #include "sim/base/random.h"
-#include "sim/simulate/summarize.h"
+#include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/max_plus.h"
 #include "tests/support/networks.h"

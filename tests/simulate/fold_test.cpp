@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "sim/engine/engine.h"
-#include "sim/simulate/actor_spans.h"
+#include "sim/simulate/report/actor_spans.h"
 #include "sim/simulate/step.h"
 #include "tests/simulate/recommender_job.h"
 #include "tests/simulate/toy.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "sim/base/random.h"
-#include "sim/simulate/summarize.h"
+#include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
 

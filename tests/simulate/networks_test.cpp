@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "sim/plan/data_parallel.h"
-#include "sim/simulate/summarize.h"
+#include "sim/plan/replicas/data_parallel.h"
+#include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 
 using namespace trainyard;

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/plan/data_parallel.h"
-#include "sim/simulate/summarize.h"
+#include "sim/plan/replicas/data_parallel.h"
+#include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "sim/simulate/summarize.h"
+#include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
 

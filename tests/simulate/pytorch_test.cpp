@@ -1,7 +1,7 @@
 // A step as PyTorch runs it on one GPU: gradients that come and go, and a host that launches.
 #include <doctest/doctest.h>
 
-#include "sim/simulate/summarize.h"
+#include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "models/recommender_work.h"
+#include "models/recommender/recommender_work.h"
 #include "sim/simulate/step.h"
 #include "tests/simulate/recommender_job.h"
 #include "tests/simulate/toy.h"

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "sim/base/random.h"
-#include "sim/plan/custom_schedule.h"
+#include "sim/schedule/custom_schedule.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/max_plus.h"
 

@@ -1,4 +1,4 @@
-#include "sim/simulate/ways_to_fit.h"
+#include "sim/search/ways_to_fit.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "sim/simulate/fit_knobs.h"
+#include "sim/search/fit_knobs.h"
 #include "sim/simulate/simulate.h"
 #include "tests/scenario/temporary.h"
 

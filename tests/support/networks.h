@@ -1,7 +1,7 @@
 // Small networks for tests.
 #pragma once
 
-#include "models/network.h"
+#include "models/families/network.h"
 
 namespace trainyard {
 

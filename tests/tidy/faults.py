@@ -22,7 +22,7 @@ GOOD = {
 
 ENGINE = "sim/engine/engine.cpp"
 FAULTS = [
-    (rules.layers, {ENGINE: '#include "models/kernel.h"\n'}, "engine.cpp:1: sim/engine may not include"),
+    (rules.layers, {ENGINE: '#include "models/layer/kernel.h"\n'}, "engine.cpp:1: sim/engine may not include"),
     (rules.layers, {"plots/a.cpp": "\n"}, "no row"),
     (rules.layers_are_acyclic, {"tests/tidy/layers.txt": "sim/base : sim/base\n"}, "includes itself"),
     (rules.private_headers, {ENGINE: "#include <boost/graph/graph_traits.hpp>\n"}, "Boost stays inside"),

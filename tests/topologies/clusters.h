@@ -6,7 +6,7 @@
 #include <queue>
 #include <vector>
 
-#include "topologies/check.h"
+#include "topologies/cluster_check.h"
 #include "topologies/topology.h"
 
 namespace trainyard::test {

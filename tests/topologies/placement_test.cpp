@@ -1,8 +1,7 @@
-#include "topologies/placement.h"
-
 #include <doctest/doctest.h>
 
 #include "tests/topologies/clusters.h"
+#include "topologies/group_placement.h"
 
 using namespace trainyard;
 using namespace trainyard::test;

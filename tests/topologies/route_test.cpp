@@ -4,7 +4,7 @@
 
 #include "sim/base/hash.h"
 #include "tests/topologies/clusters.h"
-#include "topologies/placement.h"
+#include "topologies/group_placement.h"
 
 using namespace trainyard;
 using namespace trainyard::test;

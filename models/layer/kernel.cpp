@@ -1,0 +1,163 @@
+#include "models/layer/kernel.h"
+
+#include <fmt/format.h>
+
+#include "sim/base/check.h"
+#include "sim/base/text.h"
+
+namespace trainyard {
+namespace {
+
+// FLOPs are doubles: a product of integers in them is exact below 2^53 and never overflows.
+double real(std::int64_t count) {
+  return static_cast<double>(count);
+}
+
+Flops flops_of(const Gemm& gemm) {
+  return Flops(2 * real(gemm.batch) * real(gemm.m) * real(gemm.n) * real(gemm.k));
+}
+
+// Two matrix products forward; backward five of that size, because the scores are computed again.
+// A causal mask leaves half of them.
+// Source: Dao, FlashAttention-2, 2023, section 4.1.
+Flops flops_of(const Attention& attention) {
+  const double scores = real(attention.batch) * real(attention.heads) *
+                        real(attention.query_length) * real(attention.key_length);
+  const double products = attention.backward ? 5 : 2;
+  const double share = attention.causal ? 0.5 : 1;
+  return Flops(share * products * 2 * scores * real(attention.head_size));
+}
+
+// All three passes multiply the same pairs, only sum over different ones.
+Flops flops_of(const Convolution& conv) {
+  const double outputs =
+      real(conv.batch) * real(conv.out_height) * real(conv.out_width) * real(conv.out_channels);
+  const double window =
+      real(conv.in_channels / conv.groups) * real(conv.kernel_height) * real(conv.kernel_width);
+  return Flops(2 * outputs * window);
+}
+
+Flops flops_of(const MemoryBound&) {
+  return Flops(0);
+}
+
+Bytes traffic_of(const Gemm& gemm) {
+  const std::int64_t elements = gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n;
+  return gemm.batch * elements * size_of(gemm.dtype);
+}
+
+// Forward: Q, K, V in, O out. Backward: Q, K, V, O, dO in, dQ, dK, dV out. Both: one fp32 softmax
+// statistic per head and query.
+Bytes traffic_of(const Attention& attention) {
+  const std::int64_t queries = attention.batch * attention.heads * attention.query_length;
+  const std::int64_t keys = attention.batch * attention.kv_heads * attention.key_length;
+  const std::int64_t tensors = attention.backward ? 4 : 2;
+  return tensors * (queries + keys) * attention.head_size * size_of(attention.dtype) +
+         queries * size_of(Dtype::fp32);
+}
+
+// Input, filter and output (or their gradients) once each, in every pass.
+Bytes traffic_of(const Convolution& conv) {
+  const std::int64_t input = conv.batch * conv.in_channels * conv.in_height * conv.in_width;
+  const std::int64_t output = conv.batch * conv.out_channels * conv.out_height * conv.out_width;
+  const std::int64_t filter =
+      conv.out_channels * (conv.in_channels / conv.groups) * conv.kernel_height * conv.kernel_width;
+  return (input + output + filter) * size_of(conv.dtype);
+}
+
+Bytes traffic_of(const MemoryBound& memory) {
+  return memory.read + memory.written;
+}
+
+std::string_view name(ConvolutionPass pass) {
+  switch (pass) {
+    case ConvolutionPass::forward: return "forward";
+    case ConvolutionPass::data_gradient: return "data gradient";
+    case ConvolutionPass::weight_gradient: return "weight gradient";
+  }
+  TRAINYARD_CHECK(false, "convolution pass {}", static_cast<int>(pass));
+  return "?";
+}
+
+std::string text_of(const Gemm& gemm) {
+  const std::string batch = gemm.batch == 1 ? "" : fmt::format("{} of ", gemm.batch);
+  return fmt::format("gemm {} {}{}x{}x{}", name(gemm.dtype), batch, gemm.m, gemm.n, gemm.k);
+}
+
+std::string text_of(const Attention& attention) {
+  return fmt::format("{}attention{} {} {}x{}/{} heads {}x{}x{}", attention.causal ? "causal " : "",
+                     attention.backward ? " backward" : "", name(attention.dtype), attention.batch,
+                     attention.heads, attention.kv_heads, attention.query_length,
+                     attention.key_length, attention.head_size);
+}
+
+std::string text_of(const Convolution& conv) {
+  return fmt::format("convolution {} {} {}x{}x{}x{} by {}x{} to {}x{}x{}", name(conv.pass),
+                     name(conv.dtype), conv.batch, conv.in_channels, conv.in_height, conv.in_width,
+                     conv.kernel_height, conv.kernel_width, conv.out_channels, conv.out_height,
+                     conv.out_width);
+}
+
+std::string text_of(const MemoryBound& memory) {
+  return fmt::format("{} reading {}, writing {}", name(memory.op), to_text(memory.read),
+                     to_text(memory.written));
+}
+
+}  // namespace
+
+std::string_view name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32: return "fp32";
+    case Dtype::tf32: return "tf32";
+    case Dtype::bf16: return "bf16";
+    case Dtype::fp16: return "fp16";
+    case Dtype::fp8: return "fp8";
+  }
+  TRAINYARD_CHECK(false, "dtype {}", static_cast<int>(dtype));
+  return "?";
+}
+
+Bytes size_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32:
+    case Dtype::tf32: return Bytes(4);
+    case Dtype::bf16:
+    case Dtype::fp16: return Bytes(2);
+    case Dtype::fp8: return Bytes(1);
+  }
+  TRAINYARD_CHECK(false, "dtype {}", static_cast<int>(dtype));
+  return Bytes(0);
+}
+
+std::string_view name(MemoryOp op) {
+  switch (op) {
+    case MemoryOp::elementwise: return "elementwise";
+    case MemoryOp::dropout: return "dropout";
+    case MemoryOp::activation: return "activation";
+    case MemoryOp::layer_norm: return "layer_norm";
+    case MemoryOp::rms_norm: return "rms_norm";
+    case MemoryOp::batch_norm: return "batch_norm";
+    case MemoryOp::softmax: return "softmax";
+    case MemoryOp::rope: return "rope";
+    case MemoryOp::pooling: return "pooling";
+    case MemoryOp::embedding: return "embedding";
+    case MemoryOp::cross_entropy: return "cross_entropy";
+    case MemoryOp::optimizer: return "optimizer";
+  }
+  TRAINYARD_CHECK(false, "memory-bound operation {}", static_cast<int>(op));
+  return "?";
+}
+
+Flops flops(const Kernel& kernel) {
+  return std::visit([](const auto& k) { return flops_of(k); }, kernel);
+}
+
+Bytes memory_traffic(const Kernel& kernel) {
+  return std::visit([](const auto& k) { return traffic_of(k); }, kernel);
+}
+
+std::string to_text(const Kernel& kernel) {
+  return std::visit([](const auto& k) { return text_of(k); }, kernel);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,49 @@
+// Writes down work items in the order in which they are enqueued.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/layer/layer_work.h"
+
+namespace trainyard {
+
+class WorkList {
+ public:
+  void kernel(std::string name, Kernel kernel) {
+    items_.emplace_back(NamedKernel{std::move(name), kernel, false, false});
+  }
+
+  void weight_gradient(std::string name, Kernel kernel) {
+    items_.emplace_back(NamedKernel{std::move(name), kernel, true, false});
+  }
+
+  // Of routed experts, or of tables that are dealt to ranks.
+  void routed_kernel(std::string name, Kernel kernel, bool weight_gradient = false) {
+    items_.emplace_back(NamedKernel{std::move(name), kernel, weight_gradient, true});
+  }
+
+  void start(std::string name, CollectiveKind kind, Bytes bytes,
+             LayerGroup group = LayerGroup::tensor, const Routing& routing = {}) {
+    items_.emplace_back(GroupCollective{std::move(name), kind, bytes, group, routing});
+  }
+
+  void wait(LayerGroup group = LayerGroup::tensor) { items_.emplace_back(GroupWait{group}); }
+
+  void append(std::vector<WorkItem> items) {
+    for (WorkItem& item : items)
+      items_.push_back(std::move(item));
+  }
+
+  std::vector<WorkItem> take() { return std::move(items_); }
+
+ private:
+  std::vector<WorkItem> items_;
+};
+
+// The same work again, every name with "recompute " in front.
+std::vector<WorkItem> recomputed(std::vector<WorkItem> items);
+
+}  // namespace trainyard

@@ -1,0 +1,22 @@
+// Attention as a script: projections of latent attention, fused kernels, and the exchange of keys
+// and values where a context-parallel group divides the sequence. Private to the room.
+#pragma once
+
+#include "models/transformer/transformer.h"
+
+namespace trainyard {
+
+// Queries, keys and values of latent attention, from the normalised hidden states: to the narrow
+// states, and from them.
+void latent_compression_forward(WorkList& list, const TransformerSlice& slice);
+void latent_compression_backward(WorkList& list, const TransformerSlice& slice);
+void latent_expansion_forward(WorkList& list, const TransformerSlice& slice);
+void latent_expansion_backward(WorkList& list, const TransformerSlice& slice);
+std::int64_t latent_kept_per_token(const LatentAttention& latent);
+std::int64_t latent_parameters(const Transformer& network, int tensor);
+double latent_products(const Transformer& network);
+
+void fused_attention_forward(WorkList& list, const TransformerSlice& slice);
+void fused_attention_backward(WorkList& list, const TransformerSlice& slice);
+
+}  // namespace trainyard

@@ -1,0 +1,12 @@
+// Encoders with the heads of their pre-training (BERT). Layers are those of transformer.h, without
+// a causal mask.
+#pragma once
+
+#include "models/families/network.h"
+
+namespace trainyard {
+
+NetworkWork encoder_work(const Encoder& network, const Execution& execution);
+std::int64_t encoder_parameters(const Encoder& network, std::int64_t sequence_length);
+
+}  // namespace trainyard

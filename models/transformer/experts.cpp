@@ -1,0 +1,213 @@
+// A mixture of experts on one rank. q tokens of the rank (those outside the tensor-parallel
+// regions), k experts for each, E experts dealt to e ranks; t' ranks of an expert-tensor group
+// divide each expert's columns.
+//
+//   router          q x E product, softmax and top-k
+//   dispatch        rows sorted by expert, all-to-all of q k rows to the ranks of their experts,
+//                   gathered in the expert-tensor group
+//   experts         two products per expert: r = q k t' rows in all when the load is even
+//   combine         reduced and scattered in the expert-tensor group, all-to-all back, weighted sum
+//   shared experts  a dense feed-forward layer that every token visits, beside the routed ones
+//
+//   Bytes per rank and direction pass: 2 (e-1)/e q k h d for dispatch and combine together. With
+//   hierarchical dispatch a token travels once for each rank of its experts (parts_visited), is
+//   copied there for each of them, and its results are added up there before they travel back.
+//   With a capacity factor c an expert takes c times its even share and no more: r = c q k t', the
+//   rest of the slots being padding. Without one no token is dropped.
+//   The rows of a rank whose experts are called more often than others are the plan's matter: its
+//   kernels here are those of even load.
+// Source: Lepikhin et al., GShard, 2020; Fedus et al., Switch Transformers, 2021, section 2.2
+// (capacity); Megatron-LM's MoELayer with the all-to-all dispatcher; DeepSeek-V3, 2024 (shared).
+#include "models/transformer/experts.h"
+
+namespace trainyard {
+namespace {
+
+std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
+  return (dividend + divisor - 1) / divisor;
+}
+
+class Script {
+ public:
+  Script(WorkList& list, const TransformerSlice& slice) : list_(list), s_(slice) {}
+
+  void route();
+  void route_gradient();
+  void travel(const std::string& what, bool away);
+  void sort(const std::string& name, bool one_to_many);
+  void arrange(const std::string& name, bool to_experts);
+  void fc1();
+  void fc1_gradient();
+  void activation();
+  void activation_gradient();
+  void fc2();
+  void fc2_gradient();
+
+ private:
+  Bytes rows(std::int64_t count, std::int64_t width) const { return count * width * s_.element(); }
+  void pass(std::string name, MemoryOp op, Bytes read, Bytes written) {
+    list_.kernel(std::move(name), MemoryBound{op, read, written});
+  }
+  Gemm grouped(std::int64_t n, std::int64_t k) const {
+    return {s_.rows_per_expert(), n, k, s_.local_experts, s_.gemm, true};
+  }
+  Gemm grouped_weights(std::int64_t m, std::int64_t n) const {
+    return {m, n, s_.rows_per_expert(), s_.local_experts, s_.gemm, true};
+  }
+
+  WorkList& list_;
+  const TransformerSlice& s_;
+};
+
+void Script::route() {
+  const std::int64_t experts = s_.moe.experts;
+  list_.kernel("router", Gemm{s_.shard_tokens, experts, s_.hidden, 1, s_.stored});
+  const Bytes scores = s_.shard_tokens * experts * size_of(Dtype::fp32);
+  pass("router softmax and top-k", MemoryOp::softmax, scores, scores);
+}
+
+void Script::route_gradient() {
+  const std::int64_t experts = s_.moe.experts;
+  const Bytes scores = s_.shard_tokens * experts * size_of(Dtype::fp32);
+  pass("router softmax backward", MemoryOp::softmax, 2 * scores, scores);
+  list_.kernel("router input gradient", Gemm{s_.shard_tokens, s_.hidden, experts, 1, s_.stored});
+  list_.weight_gradient("router weight gradient",
+                        Gemm{experts, s_.hidden, s_.shard_tokens, 1, s_.stored});
+}
+
+// Rows are copied once for each of a token's experts, or summed over them. Those that share their
+// way leave from where they are, and arrive added up.
+void Script::sort(const std::string& name, bool one_to_many) {
+  if (s_.routing.experts > 0) return;
+  const Bytes tokens = rows(s_.shard_tokens, s_.hidden);
+  const Bytes copies = rows(s_.routed_rows, s_.hidden);
+  pass(name, MemoryOp::embedding, one_to_many ? tokens : copies, one_to_many ? copies : tokens);
+}
+
+// What arrives is sorted by sender; experts want it sorted by expert, and a row for each.
+void Script::arrange(const std::string& name, bool to_experts) {
+  if (s_.local_experts == 1 || !s_.expert_parallel) return;
+  const Bytes copies = rows(s_.expert_rows(), s_.hidden);
+  const Bytes arriving = rows(s_.arriving_rows, s_.hidden);
+  pass(name, MemoryOp::embedding, to_experts ? arriving : copies, to_experts ? copies : arriving);
+}
+
+void Script::travel(const std::string& what, bool away) {
+  const Bytes row = away ? s_.dispatched_row : s_.hidden * s_.element();
+  const Bytes sent = s_.routed_rows * row;
+  const Bytes gathered = s_.arriving_rows * row;
+  const auto across = [&] {
+    if (!s_.expert_parallel) return;
+    list_.start(what + " all-to-all", CollectiveKind::all_to_all, sent, LayerGroup::expert,
+                s_.routing);
+    list_.wait(LayerGroup::expert);
+  };
+  if (away) across();
+  if (s_.expert_tensor > 1) {
+    list_.start(what + (away ? " all-gather" : " reduce-scatter"),
+                away ? CollectiveKind::all_gather : CollectiveKind::reduce_scatter, gathered,
+                LayerGroup::expert_tensor);
+    list_.wait(LayerGroup::expert_tensor);
+  }
+  if (!away) across();
+}
+
+void Script::fc1() {
+  list_.routed_kernel("experts fc1", grouped(s_.expert_fc1_width(), s_.hidden));
+}
+
+void Script::activation() {
+  list_.routed_kernel(
+      "experts activation",
+      MemoryBound{MemoryOp::activation, rows(s_.expert_rows(), s_.expert_fc1_width()),
+                  rows(s_.expert_rows(), s_.expert_ffn)});
+}
+
+void Script::fc2() {
+  list_.routed_kernel("experts fc2", grouped(s_.hidden, s_.expert_ffn));
+}
+
+void Script::fc2_gradient() {
+  list_.routed_kernel("experts fc2 input gradient", grouped(s_.expert_ffn, s_.hidden));
+  list_.routed_kernel("experts fc2 weight gradient", grouped_weights(s_.hidden, s_.expert_ffn),
+                      true);
+}
+
+void Script::activation_gradient() {
+  const Bytes input = rows(s_.expert_rows(), s_.expert_fc1_width());
+  list_.routed_kernel(
+      "experts activation backward",
+      MemoryBound{MemoryOp::activation, rows(s_.expert_rows(), s_.expert_ffn) + input, input});
+}
+
+void Script::fc1_gradient() {
+  const std::int64_t width = s_.expert_fc1_width();
+  list_.routed_kernel("experts fc1 input gradient", grouped(s_.hidden, width));
+  list_.routed_kernel("experts fc1 weight gradient", grouped_weights(width, s_.hidden), true);
+}
+
+}  // namespace
+
+void add_experts(LayerScript& script, const TransformerSlice& slice) {
+  const auto add = [&](PieceKind kind, auto forward, auto backward) {
+    add_piece(
+        script, kind, slice,
+        [&](WorkList& list, const TransformerSlice& s) { forward(Script(list, s)); },
+        [&](WorkList& list, const TransformerSlice& s) { backward(Script(list, s)); });
+  };
+  add(
+      PieceKind::router, [](Script s) { s.route(); }, [](Script s) { s.route_gradient(); });
+  add(
+      PieceKind::dispatch,
+      [](Script s) {
+        s.sort("dispatch sort", true);
+        s.travel("dispatch", true);
+        s.arrange("dispatch by expert", true);
+      },
+      [](Script s) {
+        s.arrange("dispatch gradient by sender", false);
+        s.travel("dispatch gradient", false);
+        s.sort("dispatch sort backward", false);
+      });
+  add(
+      PieceKind::experts_fc1, [](Script s) { s.fc1(); }, [](Script s) { s.fc1_gradient(); });
+  add(
+      PieceKind::experts_activation, [](Script s) { s.activation(); },
+      [](Script s) { s.activation_gradient(); });
+  add(
+      PieceKind::experts_fc2, [](Script s) { s.fc2(); }, [](Script s) { s.fc2_gradient(); });
+  add(
+      PieceKind::combine,
+      [](Script s) {
+        s.arrange("combine by sender", false);
+        s.travel("combine", false);
+        s.sort("combine sum", false);
+      },
+      [](Script s) {
+        s.sort("combine sum backward", true);
+        s.travel("combine gradient", true);
+        s.arrange("combine gradient by expert", true);
+      });
+}
+
+std::int64_t routed_parameters(const Transformer& network, int expert, int expert_tensor) {
+  const std::int64_t columns = network.gated() ? 3 : 2;
+  const std::int64_t experts = ceil_divide(network.moe.experts, expert);
+  return experts * columns * network.hidden * (network.moe.ffn_hidden / expert_tensor);
+}
+
+std::int64_t unrouted_parameters(const Transformer& network, int tensor) {
+  const std::int64_t columns = network.gated() ? 3 : 2;
+  return network.moe.experts * network.hidden +
+         columns * network.hidden * (network.moe.shared_ffn_hidden / tensor);
+}
+
+double experts_products(const Transformer& network) {
+  const std::int64_t columns = network.gated() ? 3 : 2;
+  const std::int64_t width =
+      network.moe.top_k * network.moe.ffn_hidden + network.moe.shared_ffn_hidden;
+  return static_cast<double>(network.hidden) *
+         static_cast<double>(network.moe.experts + columns * width);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,227 @@
+// Tensor-parallel borders, the two ends of a transformer (embedding; logits and loss), and the
+// chain.
+#include "models/transformer/transformer.h"
+
+#include <utility>
+
+namespace trainyard {
+
+void gather_tokens(WorkList& list, const TransformerSlice& s, const std::string& name) {
+  if (!s.sequence_parallel) return;
+  list.start(name, CollectiveKind::all_gather, s.hidden_states());
+  list.wait();
+}
+
+void reduce_partial_sums(WorkList& list, const TransformerSlice& s, const std::string& name) {
+  if (!s.tensor_parallel) return;
+  if (s.sequence_parallel) {
+    list.start(name + " reduce-scatter", CollectiveKind::reduce_scatter, s.hidden_states());
+  } else {
+    list.start(name + " all-reduce", CollectiveKind::all_reduce, s.hidden_states());
+  }
+  list.wait();
+}
+
+// With sequence parallelism only a shard of the input was kept, so it is gathered again for the
+// weight gradient. Both collectives have a matrix multiplication to hide behind. Source:
+// Korthikanti et al. 2022, section 4.2.2; the backward pass of Megatron-LM's
+// LinearWithGradAccumulationAndAsyncCommunication.
+void column_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
+                     std::int64_t columns) {
+  const Bytes bytes = s.hidden_states();
+  if (s.sequence_parallel) {
+    list.start(name + " input all-gather", CollectiveKind::all_gather, bytes);
+    if (!s.overlap) list.wait();
+  }
+  list.kernel(name + " input gradient", Gemm{s.tokens, s.hidden, columns, 1, s.gemm});
+  if (s.sequence_parallel && s.overlap) list.wait();
+  if (s.sequence_parallel) {
+    list.start(name + " input gradient reduce-scatter", CollectiveKind::reduce_scatter, bytes);
+  } else if (s.tensor_parallel) {
+    list.start(name + " input gradient all-reduce", CollectiveKind::all_reduce, bytes);
+  }
+  if (s.tensor_parallel && !s.overlap) list.wait();
+  list.weight_gradient(name + " weight gradient", Gemm{columns, s.hidden, s.tokens, 1, s.gemm});
+  if (s.tensor_parallel && s.overlap) list.wait();
+}
+
+void row_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
+                  std::int64_t rows) {
+  gathered_product(list, s, name + " gradient all-gather", name + " input gradient",
+                   Gemm{s.tokens, rows, s.hidden, 1, s.gemm});
+  list.weight_gradient(name + " weight gradient", Gemm{s.hidden, rows, s.tokens, 1, s.gemm});
+}
+
+void residual_forward(WorkList& list, const TransformerSlice& s, std::string name) {
+  const std::int64_t elements = s.shard_tokens * s.hidden;
+  const Bytes states = elements * s.element();
+  const Bytes mask(s.dropout ? elements : 0);
+  list.kernel(std::move(name), MemoryBound{s.dropout ? MemoryOp::dropout : MemoryOp::elementwise,
+                                           2 * states, states + mask});
+}
+
+void residual_backward(WorkList& list, const TransformerSlice& s, std::string name) {
+  const std::int64_t elements = s.shard_tokens * s.hidden;
+  const Bytes states = elements * s.element();
+  const Bytes mask(s.dropout ? elements : 0);
+  list.kernel(std::move(name), MemoryBound{s.dropout ? MemoryOp::dropout : MemoryOp::elementwise,
+                                           states + mask, states});
+}
+
+void norm_forward(WorkList& list, const TransformerSlice& s, std::string name) {
+  const Bytes states = s.shard_tokens * s.hidden * s.element();
+  const MemoryOp op = s.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
+  list.kernel(std::move(name), MemoryBound{op, states, states});
+}
+
+void norm_backward(WorkList& list, const TransformerSlice& s, std::string name) {
+  const Bytes states = s.shard_tokens * s.hidden * s.element();
+  const MemoryOp op = s.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
+  list.kernel(std::move(name), MemoryBound{op, 2 * states, states});
+}
+
+// Every rank looks all tokens up in its part of the vocabulary; foreign ones give zeros, and the
+// sum over the group is the embedding. A rank reads m h / t elements of its own rows, writes m h
+// and overwrites the foreign m h (t-1)/t with zeros: 2 m h together, whatever t is. Source:
+// Megatron-LM's VocabParallelEmbedding.
+LayerWork embedding_layer(const Transformer& network, const Execution& execution) {
+  const TransformerSlice s = slice(network, execution);
+  const Bytes states = s.hidden_states();
+  const std::int64_t elements = s.shard_tokens * s.hidden;
+  const Bytes shard = elements * s.element();
+  const Bytes mask(elements);
+  const bool positions = s.positional == Positional::learned;
+
+  LayerWork work;
+  work.name = "embedding";
+  work.parameters = embedding_parameters(network, execution.tensor, execution.sequence_length);
+  work.matrices = embedding_matrices(s, work.parameters);
+  if (s.dropout) work.kept.add(Module::embedding, mask);
+  work.kept.add(Module::embedding, position_bias_bytes(s));
+  work.output = states;
+  if (s.fusion != Fusion::by_hand) {
+    WorkList forward, backward;
+    pytorch_embedding_forward(forward, s);
+    position_bias_forward(forward, s);
+    position_bias_backward(backward, s);
+    pytorch_embedding_backward(backward, s, network.tied_embeddings);
+    work.forward = forward.take();
+    work.backward = backward.take();
+    if (network.tied_embeddings) work.transient = s.vocabulary * s.hidden * s.element();
+    return work;
+  }
+
+  WorkList forward;
+  forward.kernel("embedding", MemoryBound{MemoryOp::embedding, states, states});
+  reduce_partial_sums(forward, s, "embedding");
+  if (positions) {
+    forward.kernel("positions", MemoryBound{MemoryOp::elementwise, 2 * shard, shard});
+  }
+  if (s.dropout) {
+    forward.kernel("embedding dropout", MemoryBound{MemoryOp::dropout, shard, shard + mask});
+  }
+  position_bias_forward(forward, s);
+
+  WorkList backward;
+  position_bias_backward(backward, s);
+  if (s.dropout) {
+    backward.kernel("embedding dropout backward",
+                    MemoryBound{MemoryOp::dropout, shard + mask, shard});
+  }
+  // Scatter-add: reads the gradient and the rows it is added to.
+  if (positions) {
+    backward.kernel("positions backward", MemoryBound{MemoryOp::embedding, 2 * shard, shard});
+  }
+  gather_tokens(backward, s, "embedding gradient all-gather");
+  backward.kernel("embedding backward", MemoryBound{MemoryOp::embedding, 2 * states, states});
+
+  work.forward = forward.take();
+  work.backward = backward.take();
+  return work;
+}
+
+// The cross-entropy reads fp32 logits and writes probabilities forward, reads them and writes
+// gradients backward: 16 bytes per token and vocabulary entry of the rank.
+// Kept: the inputs of the norm and of the output matrix, and the fp32 logits; together
+// 4 s b h / t (1 + V/h) in 16 bits with sequence parallelism or t = 1.
+// Source: Korthikanti et al. 2022, section 4.3.
+// A split vocabulary exchanges three fp32 numbers per token: the largest logit, the logit of the
+// token that follows, the sum of exponentials. Source: Megatron-LM's VocabParallelCrossEntropy
+// (its fused variant, off by default, joins the last two in one message).
+LayerWork logits_layer(const Transformer& network, const Execution& execution) {
+  TransformerSlice s = slice(network, execution);
+  // fp8 training leaves the output matrix in 16 bits. Source: DeepSeek-AI, DeepSeek-V3, 2024,
+  // section 3.3.1; Megatron-LM, whose output layer is not one of Transformer Engine's.
+  s.gemm = s.stored;
+  const bool by_hand = s.fusion == Fusion::by_hand;
+  const Bytes logits = s.tokens * s.vocabulary * size_of(Dtype::fp32);
+  const MemoryBound cross_entropy{MemoryOp::cross_entropy, logits, logits};
+
+  WorkList forward;
+  if (by_hand) {
+    norm_forward(forward, s, "final norm");
+    gather_tokens(forward, s, "logits all-gather");
+    forward.kernel("logits", Gemm{s.tokens, s.vocabulary, s.hidden, 1, s.gemm});
+    forward.kernel("cross-entropy", cross_entropy);
+  } else {
+    pytorch_logits_forward(forward, s);
+  }
+  if (s.tensor_parallel) {
+    const Bytes scalars = s.tokens * size_of(Dtype::fp32);
+    for (const char* name :
+         {"loss maximum all-reduce", "loss predicted logit all-reduce", "loss sum all-reduce"}) {
+      forward.start(name, CollectiveKind::all_reduce, scalars);
+      forward.wait();
+    }
+  }
+
+  WorkList backward;
+  if (by_hand) {
+    backward.kernel("cross-entropy backward", cross_entropy);
+    column_backward(backward, s, "logits", s.vocabulary);
+    norm_backward(backward, s, "final norm backward");
+  } else {
+    pytorch_logits_backward(backward, s);
+  }
+
+  LayerWork work;
+  work.name = "logits and loss";
+  work.forward = forward.take();
+  work.backward = backward.take();
+  const std::int64_t matrix = output_matrix_parameters(network, execution.tensor);
+  work.parameters = matrix + norm_parameters(network);
+  work.matrices = logits_matrices(s);
+  work.tied_parameters = network.tied_embeddings ? matrix : 0;
+  const Bytes states = s.shard_tokens * s.hidden * s.element();
+  work.kept.add(Module::layer_input, states);
+  work.kept.add(Module::head, states);
+  work.logits = by_hand ? logits : pytorch_logits_kept(s);
+  if (!by_hand) work.transient = pytorch_logits_transient(s);
+  work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *
+                                   static_cast<double>(network.vocabulary * s.hidden));
+  return work;
+}
+
+NetworkWork stack_work(LayerWork first, LayerWork layer, LayerWork last, std::int64_t layers) {
+  NetworkWork work;
+  work.kinds = {std::move(first), std::move(layer), std::move(last)};
+  work.chain.assign(static_cast<std::size_t>(layers) + 2, 1);
+  work.chain.front() = 0;
+  work.chain.back() = 2;
+  work.divisible.assign(work.chain.size(), true);
+  work.divisible.front() = work.divisible.back() = false;
+  return work;
+}
+
+NetworkWork transformer_work(const Transformer& network, const Execution& execution) {
+  NetworkWork work =
+      stack_work(embedding_layer(network, execution), transformer_layer(network, execution),
+                 logits_layer(network, execution), network.layers);
+  if (network.moe.experts == 0) return work;
+  work.kinds.push_back(transformer_layer(network, execution, true));
+  for (std::int64_t layer = 0; layer < network.layers; ++layer)
+    if (network.is_mixture(layer)) work.chain[static_cast<std::size_t>(layer) + 1] = 3;
+  return work;
+}
+
+}  // namespace trainyard

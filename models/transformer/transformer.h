@@ -1,0 +1,183 @@
+// A transformer cut for one tensor-parallel rank. Symbols follow Korthikanti et al. 2022: s
+// sequence length, b micro-batch, h hidden size, a attention heads, t tensor-parallel degree; m = s
+// b tokens.
+//
+// Tensor parallelism splits the attention heads, the feed-forward columns and the vocabulary.
+// Norms, dropout and residual additions see all m tokens, or m/t of them with sequence parallelism.
+// Source: Shoeybi et al., Megatron-LM, 2019; Korthikanti et al., Reducing Activation Recomputation
+// in Large Transformer Models, 2022.
+#pragma once
+
+#include <cstdint>
+
+#include "models/families/network.h"
+#include "models/layer/layer_script.h"
+#include "models/layer/work_list.h"
+
+namespace trainyard {
+
+// What one rank of the tensor-parallel group computes and keeps, as dimensions.
+struct TransformerSlice {
+  std::int64_t tokens = 0;        // m, of the micro-batch; a part of them with context parallelism
+  std::int64_t shard_tokens = 0;  // tokens seen outside the tensor-parallel regions
+  std::int64_t sequence_length = 0, micro_batch = 0;  // of whole sequences
+  std::int64_t context = 1;                           // parts of a sequence
+  ContextMethod context_method = ContextMethod::ring;
+  std::int64_t hidden = 0;           // h, never split
+  std::int64_t heads = 0;            // a/t
+  std::int64_t kv_heads = 0;         // of this rank
+  std::int64_t head_size = 0;        // latent attention: the mean of queries' and values'
+  std::int64_t qkv_width = 0;        // columns of the fused query, key and value projection
+  std::int64_t attention_width = 0;  // a hs / t
+  std::int64_t ffn = 0;              // f/t
+  std::int64_t fc1_width = 0;        // f/t, twice that with a gate
+  std::int64_t vocabulary = 0;       // rows of the embedding, rounded up
+  // What cross-attention reads, all and outside the tensor-parallel regions; 0: there is none.
+  std::int64_t memory_length = 0, memory_tokens = 0, memory_shard_tokens = 0;
+  LatentAttention latent;
+  std::int64_t compressed_width() const {
+    return latent.query_rank + latent.key_value_rank + latent.rope_size;
+  }
+
+  Experts moe;
+  std::int64_t routed_rows = 0;    // rows that the rank sends to experts: its tokens, k times
+  std::int64_t local_experts = 0;  // that the rank holds, or a part of
+  std::int64_t expert_tensor = 1;
+  std::int64_t expert_ffn = 0;  // columns of each on this rank
+  std::int64_t shared_ffn = 0;  // columns of the shared experts on this rank
+  bool expert_parallel = false;
+  Routing routing;                 // if rows share their way to experts
+  std::int64_t arriving_rows = 0;  // at the rank of the experts, before a copy is made for each
+  Bytes dispatched_row{};          // on its way to experts
+  std::int64_t expert_fc1_width() const { return fc1_width == ffn ? expert_ffn : 2 * expert_ffn; }
+  // Rows that the rank's experts take in when the load is even.
+  std::int64_t expert_rows() const { return routed_rows * expert_tensor; }
+  std::int64_t rows_per_expert() const {
+    return (expert_rows() + local_experts - 1) / local_experts;
+  }
+
+  bool tensor_parallel = false, sequence_parallel = false, overlap = false;
+  std::int64_t tensor = 1;          // ranks of the group
+  std::int64_t gather_pieces = 1;   // of a matrix multiplication and the gather of its input
+  bool gathers_in_ring = false;     // these pieces are the ranks' parts, the own one first
+  std::int64_t scatter_pieces = 1;  // ... and the reduction of its output
+  bool fused_attention = false;
+  FeedForward feed_forward = FeedForward::gelu;
+  Positional positional = Positional::learned;
+  Norm norm = Norm::layer_norm;
+  bool causal = true, post_norm = false;
+  bool dropout = false, biases = false;
+  Fusion fusion = Fusion::by_hand;
+  Fusion loss = Fusion::by_hand;  // of the loss and its logits; by_hand with `fusion` only
+  Dtype gemm = Dtype::bf16;
+  // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.
+  Dtype stored = Dtype::bf16;
+
+  Bytes element() const { return size_of(stored); }
+  // The hidden states of all tokens: what a layer hands on and a tensor-parallel collective
+  // carries.
+  Bytes hidden_states() const { return tokens * hidden * element(); }
+};
+
+TransformerSlice slice(const Transformer& network, const Execution& execution);
+
+// Collectives at the border of a tensor-parallel region, waited at once; nothing when t = 1.
+void gather_tokens(WorkList& list, const TransformerSlice& slice, const std::string& name);
+void reduce_partial_sums(WorkList& list, const TransformerSlice& slice, const std::string& name);
+
+// A matrix multiplication whose rows are all tokens, gathered from the group first, or whose
+// products are partial sums that the group reduces after it; in pieces with TensorOverlap::chunked.
+void gathered_product(WorkList& list, const TransformerSlice& slice, const std::string& gather,
+                      const std::string& name, const Gemm& product);
+void reduced_product(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                     const Gemm& product);
+// Sets the pieces of a slice whose other members are known.
+void cut_products(TransformerSlice& slice, const Execution& execution);
+// Of one rank, for all layers.
+Bytes chunked_buffers(const TransformerSlice& slice);
+
+// Input and weight gradient of a linear layer that is split by columns (qkv, fc1, logits), with the
+// collectives of its input and of its input's gradient.
+void column_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                     std::int64_t columns);
+
+// Gradients of a linear layer that is split by rows (proj, fc2): its output's gradient arrives
+// whole, or is gathered first with sequence parallelism; its input's stays on the rank.
+void row_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                  std::int64_t rows);
+
+void residual_forward(WorkList& list, const TransformerSlice& slice, std::string name);
+void residual_backward(WorkList& list, const TransformerSlice& slice, std::string name);
+
+// The bias of relative positions, of one stack: looked up for all pairs of tokens, and its
+// gradient. Nothing with other positions.
+void position_bias_forward(WorkList& list, const TransformerSlice& slice);
+void position_bias_backward(WorkList& list, const TransformerSlice& slice);
+Bytes position_bias_bytes(const TransformerSlice& slice);
+std::int64_t position_bias_parameters(const Transformer& network, int tensor);
+
+void norm_forward(WorkList& list, const TransformerSlice& slice, std::string name);
+void norm_backward(WorkList& list, const TransformerSlice& slice, std::string name);
+
+// The same as PyTorch runs it, without Megatron-LM's fused kernels: a layer, and the two ends.
+void add_pytorch(LayerScript& script, const TransformerSlice& slice);
+void pytorch_embedding_forward(WorkList& list, const TransformerSlice& slice);
+void pytorch_embedding_backward(WorkList& list, const TransformerSlice& slice, bool tied);
+void pytorch_logits_forward(WorkList& list, const TransformerSlice& slice);
+void pytorch_logits_backward(WorkList& list, const TransformerSlice& slice);
+
+// The loss over the logits of this rank, and what the gradient of a bias of `columns` reads.
+void pytorch_loss_forward(WorkList& list, const TransformerSlice& slice);
+void pytorch_loss_backward(WorkList& list, const TransformerSlice& slice);
+void pytorch_bias_gradient(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                           std::int64_t columns);
+// A norm, and backward with the gradients of its parameters. `joins`: a residual addition stands
+// before it.
+void pytorch_norm_forward(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                          bool joins);
+void pytorch_norm_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                           bool joins = false);
+// Dropout and residual addition, where they are kernels of their own.
+void pytorch_residual_forward(WorkList& list, const TransformerSlice& slice,
+                              const std::string& name);
+void pytorch_residual_backward(WorkList& list, const TransformerSlice& slice,
+                               const std::string& name);
+
+// Gradients that live beside the kept activations while one operator runs backward.
+Bytes pytorch_layer_transient(const TransformerSlice& slice);
+// Of the loss: what is kept of the logits, and what its backward pass needs besides.
+Bytes pytorch_logits_kept(const TransformerSlice& slice);
+Bytes pytorch_logits_transient(const TransformerSlice& slice);
+
+// A layer with a dense feed-forward half, or with a mixture of experts.
+LayerWork transformer_layer(const Transformer& network, const Execution& execution,
+                            bool mixture = false);
+LayerWork embedding_layer(const Transformer& network, const Execution& execution);
+LayerWork logits_layer(const Transformer& network, const Execution& execution);
+
+// Its pieces, tensors included.
+LayerScript transformer_script(const Transformer& network, const Execution& execution,
+                               bool mixture = false);
+// What the backward pass needs of the forward pass, written to the pieces.
+void save_tensors(LayerScript& script, const TransformerSlice& slice);
+
+// The weights among a layer's parameters, of the two ends' too.
+std::vector<WeightMatrix> layer_matrices(const TransformerSlice& slice, bool mixture);
+std::vector<WeightMatrix> embedding_matrices(const TransformerSlice& slice,
+                                             std::int64_t parameters);
+std::vector<WeightMatrix> logits_matrices(const TransformerSlice& slice);
+
+// Trainable parameters on one of `tensor` ranks, without those of routed experts.
+std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture = false);
+std::int64_t embedding_parameters(const Transformer& network, int tensor,
+                                  std::int64_t sequence_length);
+std::int64_t output_matrix_parameters(const Transformer& network, int tensor);
+std::int64_t norm_parameters(const Transformer& network);
+
+// The chain of a stack: `first`, as many times `layer` as there are layers, `last`; a layer split
+// counts the layers only.
+NetworkWork stack_work(LayerWork first, LayerWork layer, LayerWork last, std::int64_t layers);
+NetworkWork transformer_work(const Transformer& network, const Execution& execution);
+std::int64_t transformer_parameters(const Transformer& network, std::int64_t sequence_length);
+
+}  // namespace trainyard

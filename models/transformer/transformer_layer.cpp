@@ -1,0 +1,281 @@
+// One transformer layer: norm, attention, residual, norm, feed-forward, residual.
+//
+// Byte counts of memory-bound kernels are those of fused element-wise kernels as Megatron-LM runs
+// them; biases are part of the matrix multiplications or of the kernel that follows.
+#include "models/layer/layer_script.h"
+#include "models/transformer/attention_script.h"
+#include "models/transformer/cross_attention.h"
+#include "models/transformer/experts.h"
+#include "models/transformer/transformer.h"
+
+namespace trainyard {
+namespace {
+
+void memory_bound(WorkList& list, std::string name, MemoryOp op, Bytes read, Bytes written) {
+  list.kernel(std::move(name), MemoryBound{op, read, written});
+}
+
+// Grouped keys and values are repeated for every head, so the batch counts heads.
+Kernel scores_gemm(const TransformerSlice& s) {
+  const std::int64_t length = s.sequence_length;
+  return Gemm{length, length, s.head_size, s.micro_batch * s.heads, s.stored};
+}
+
+Kernel context_gemm(const TransformerSlice& s) {
+  const std::int64_t length = s.sequence_length;
+  return Gemm{length, s.head_size, length, s.micro_batch * s.heads, s.stored};
+}
+
+std::int64_t score_elements(const TransformerSlice& s) {
+  return s.tokens * s.heads * s.sequence_length;
+}
+
+void transpose(WorkList& list, const TransformerSlice& s, std::string name) {
+  const Bytes qkv = s.tokens * s.qkv_width * s.element();
+  memory_bound(list, std::move(name), MemoryOp::elementwise, qkv, qkv);
+}
+
+void rope(WorkList& list, const TransformerSlice& s, std::string name) {
+  if (s.positional != Positional::rope) return;
+  const Bytes rotated = s.tokens * (s.heads + s.kv_heads) * s.head_size * s.element();
+  memory_bound(list, std::move(name), MemoryOp::rope, rotated, rotated);
+}
+
+void attention_core(WorkList& list, const TransformerSlice& s) {
+  const Bytes scores = score_elements(s) * s.element();
+  list.kernel("attention scores", scores_gemm(s));
+  if (s.positional == Positional::relative) {
+    memory_bound(list, "position bias sum", MemoryOp::elementwise, scores + position_bias_bytes(s),
+                 scores);
+  }
+  memory_bound(list, "softmax", MemoryOp::softmax, scores, scores);
+  if (s.dropout) {
+    memory_bound(list, "attention dropout", MemoryOp::dropout, scores,
+                 scores + Bytes(score_elements(s)));
+  }
+  list.kernel("attention context", context_gemm(s));
+}
+
+void heads_forward(WorkList& list, const TransformerSlice& s) {
+  rope(list, s, "rope");
+  if (!s.fused_attention) transpose(list, s, "attention transpose");
+}
+
+void heads_backward(WorkList& list, const TransformerSlice& s) {
+  if (!s.fused_attention) transpose(list, s, "attention transpose backward");
+  rope(list, s, "rope backward");
+}
+
+void core_forward(WorkList& list, const TransformerSlice& s) {
+  s.fused_attention ? fused_attention_forward(list, s) : attention_core(list, s);
+}
+
+void core_backward(WorkList& list, const TransformerSlice& s) {
+  if (s.fused_attention) return fused_attention_backward(list, s);
+  const Bytes scores = score_elements(s) * s.element();
+  list.kernel("attention probability gradient", scores_gemm(s));
+  list.kernel("attention value gradient", context_gemm(s));
+  if (s.dropout) {
+    memory_bound(list, "attention dropout backward", MemoryOp::dropout,
+                 scores + Bytes(score_elements(s)), scores);
+  }
+  memory_bound(list, "softmax backward", MemoryOp::softmax, 2 * scores, scores);
+  if (s.positional == Positional::relative) {
+    // Summed over the sequences, and with what the other layers have added.
+    const Bytes bias = position_bias_bytes(s);
+    memory_bound(list, "position bias gradient", MemoryOp::elementwise, scores + bias, bias);
+  }
+  list.kernel("attention query gradient", context_gemm(s));
+  list.kernel("attention key gradient", context_gemm(s));
+}
+
+void activation_forward(WorkList& list, const TransformerSlice& s) {
+  memory_bound(list, "activation", MemoryOp::activation, s.tokens * s.fc1_width * s.element(),
+               s.tokens * s.ffn * s.element());
+}
+
+void activation_backward(WorkList& list, const TransformerSlice& s) {
+  const Bytes input = s.tokens * s.fc1_width * s.element();
+  const Bytes gradient = s.tokens * s.ffn * s.element();
+  memory_bound(list, "activation backward", MemoryOp::activation, gradient + input, input);
+}
+
+// A feed-forward layer of this slice, from the normalised hidden states.
+void fc1_forward(WorkList& list, const TransformerSlice& s) {
+  gathered_product(list, s, "fc1 all-gather", "fc1",
+                   Gemm{s.tokens, s.fc1_width, s.hidden, 1, s.gemm});
+}
+
+void fc1_backward(WorkList& list, const TransformerSlice& s) {
+  column_backward(list, s, "fc1", s.fc1_width);
+}
+
+void fc2_forward(WorkList& list, const TransformerSlice& s) {
+  reduced_product(list, s, "fc2", Gemm{s.tokens, s.hidden, s.ffn, 1, s.gemm});
+}
+
+void fc2_backward(WorkList& list, const TransformerSlice& s) {
+  row_backward(list, s, "fc2", s.ffn);
+}
+
+void proj_forward(WorkList& list, const TransformerSlice& s) {
+  reduced_product(list, s, "proj", Gemm{s.tokens, s.hidden, s.attention_width, 1, s.gemm});
+}
+
+void proj_backward(WorkList& list, const TransformerSlice& s) {
+  row_backward(list, s, "proj", s.attention_width);
+}
+
+void qkv_forward(WorkList& list, const TransformerSlice& s) {
+  if (s.latent.used()) return latent_expansion_forward(list, s);
+  gathered_product(list, s, "qkv all-gather", "qkv",
+                   Gemm{s.tokens, s.qkv_width, s.hidden, 1, s.gemm});
+}
+
+void qkv_backward(WorkList& list, const TransformerSlice& s) {
+  if (s.latent.used()) return latent_expansion_backward(list, s);
+  column_backward(list, s, "qkv", s.qkv_width);
+}
+
+// The shared experts: a feed-forward layer of another width.
+TransformerSlice shared_experts(const TransformerSlice& s) {
+  TransformerSlice shared = s;
+  shared.ffn = s.shared_ffn;
+  shared.fc1_width = s.fc1_width == s.ffn ? s.shared_ffn : 2 * s.shared_ffn;
+  return shared;
+}
+
+void shared_sum(WorkList& list, const TransformerSlice& s, std::string name) {
+  const Bytes states = s.shard_tokens * s.hidden * s.element();
+  memory_bound(list, std::move(name), MemoryOp::elementwise, 2 * states, states);
+}
+
+void add_dense(LayerScript& script, const TransformerSlice& s, bool shared) {
+  using P = PieceKind;
+  add_piece(script, shared ? P::shared_fc1 : P::fc1, s, fc1_forward, fc1_backward);
+  add_piece(script, shared ? P::shared_activation : P::activation, s, activation_forward,
+            activation_backward);
+  add_piece(script, shared ? P::shared_fc2 : P::fc2, s, fc2_forward, fc2_backward);
+}
+
+void add_mixture(LayerScript& script, const TransformerSlice& s) {
+  add_experts(script, s);
+  if (s.shared_ffn == 0) return;
+  add_dense(script, shared_experts(s), true);
+  add_piece(
+      script, PieceKind::shared_sum, s,
+      [](WorkList& list, const TransformerSlice& own) {
+        shared_sum(list, own, "shared and routed sum");
+      },
+      [](WorkList& list, const TransformerSlice& own) {
+        shared_sum(list, own, "shared and routed gradient sum");
+      });
+}
+
+// Backward, routed experts come first, then shared ones, then the sum of both gradients.
+void order_mixture(LayerScript& script) {
+  const auto at = [&](PieceKind kind) {
+    std::size_t i = 0;
+    while (i < script.pieces.size() && script.pieces[i].kind != kind)
+      ++i;
+    return i;
+  };
+  if (at(PieceKind::shared_sum) == script.pieces.size()) return;
+  const auto down = [&](std::size_t from, std::size_t to) {
+    for (std::size_t i = from + 1; i-- > to;)
+      script.backward_order.push_back(i);
+  };
+  down(script.pieces.size() - 1, at(PieceKind::residual_2));
+  down(at(PieceKind::combine), at(PieceKind::router));
+  down(at(PieceKind::shared_fc2), at(PieceKind::shared_fc1));
+  script.backward_order.push_back(at(PieceKind::shared_sum));
+  down(at(PieceKind::norm_2), 0);
+}
+
+void add_by_hand(LayerScript& script, const TransformerSlice& s, bool mixture) {
+  using P = PieceKind;
+  const auto named = [](auto work, const char* name) {
+    return [=](WorkList& list, const TransformerSlice& own) { work(list, own, name); };
+  };
+  const auto norm_1 = [&] {
+    add_piece(script, P::norm_1, s, named(norm_forward, "norm 1"),
+              named(norm_backward, "norm 1 backward"));
+  };
+  const auto norm_2 = [&] {
+    add_piece(script, P::norm_2, s, named(norm_forward, "norm 2"),
+              named(norm_backward, "norm 2 backward"));
+  };
+  if (!s.post_norm) norm_1();
+  if (s.latent.used())
+    add_piece(script, P::compress, s, latent_compression_forward, latent_compression_backward);
+  add_piece(script, P::qkv, s, qkv_forward, qkv_backward);
+  add_piece(script, P::heads, s, heads_forward, heads_backward);
+  add_piece(script, P::core, s, core_forward, core_backward);
+  add_piece(script, P::proj, s, proj_forward, proj_backward);
+  add_piece(script, P::residual_1, s, named(residual_forward, "residual 1"),
+            named(residual_backward, "residual 1 backward"));
+  if (s.post_norm) norm_1();
+  if (s.memory_length > 0) add_cross_attention(script, s);
+  if (!s.post_norm) norm_2();
+  mixture ? add_mixture(script, s) : add_dense(script, s, false);
+  add_piece(script, P::residual_2, s, named(residual_forward, "residual 2"),
+            named(residual_backward, "residual 2 backward"));
+  if (s.post_norm) norm_2();
+  if (mixture) order_mixture(script);
+}
+
+// The scores of all heads and tokens, twice: Q K^T and P V, no part left out for the causal mask.
+Flops attention_flops(const TransformerSlice& s, int tensor, std::int64_t keys) {
+  return Flops(4.0 * static_cast<double>(s.context * s.tokens * keys) *
+               static_cast<double>(tensor * s.heads * s.head_size));
+}
+
+double linear_flops(const TransformerSlice& s, const Transformer& network, int tensor,
+                    bool mixture) {
+  const double hidden = static_cast<double>(s.hidden);
+  const double attention =
+      s.latent.used() ? latent_products(network)
+                      : static_cast<double>(tensor * (s.qkv_width + s.attention_width)) * hidden;
+  const double feed_forward = mixture
+                                  ? experts_products(network)
+                                  : static_cast<double>(tensor * (s.fc1_width + s.ffn)) * hidden;
+  return 2.0 * static_cast<double>(s.context * s.tokens) * (attention + feed_forward) +
+         cross_linear_flops(s, tensor);
+}
+
+}  // namespace
+
+LayerScript transformer_script(const Transformer& network, const Execution& execution,
+                               bool mixture) {
+  const TransformerSlice s = slice(network, execution);
+  LayerScript script;
+  script.ranks = static_cast<double>(execution.tensor) * execution.context;
+  script.eager = s.fusion == Fusion::eager;
+  script.attention = attention_flops(s, execution.tensor, s.sequence_length);
+  script.cross_attention = attention_flops(s, execution.tensor, s.memory_length);
+  script.model_flops = Flops(linear_flops(s, network, execution.tensor, mixture)) +
+                       script.attention + script.cross_attention;
+  s.fusion == Fusion::by_hand ? add_by_hand(script, s, mixture) : add_pytorch(script, s);
+  save_tensors(script, s);
+  return script;
+}
+
+LayerWork transformer_layer(const Transformer& network, const Execution& execution, bool mixture) {
+  const TransformerSlice s = slice(network, execution);
+  LayerWork work;
+  work.name = mixture ? "layer of experts" : "transformer layer";
+  play(transformer_script(network, execution, mixture), execution.recompute,
+       execution.recompute_modules, work);
+  work.parameters = layer_parameters(network, execution.tensor, mixture);
+  if (s.memory_length > 0) work.parameters += cross_attention_parameters(network, execution.tensor);
+  if (mixture) {
+    work.expert_parameters = routed_parameters(network, execution.expert, execution.expert_tensor);
+  }
+  work.matrices = layer_matrices(s, mixture);
+  work.output = s.hidden_states();
+  work.shared_buffers = chunked_buffers(s);
+  if (s.fusion != Fusion::by_hand) work.transient = pytorch_layer_transient(s);
+  return work;
+}
+
+}  // namespace trainyard

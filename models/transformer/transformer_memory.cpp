@@ -1,0 +1,333 @@
+// Parameters and activations of a transformer on one tensor-parallel rank.
+//
+//   GPT, 16 bits, unfused attention with dropout, per layer (exactly; tested as integers):
+//     t only         s b h (10 + 24/t + 5 a s / (h t))
+//     t and sequence s b h (34 + 5 a s / h) / t
+//     selective      the same without 5 a s / h;  full: 2 s b h
+//   Parameters of GPT with biases and learned positions, without the 2 h of the final norm:
+//     12 l h^2 (1 + 13 / (12 h) + (V + s) / (12 l h))
+//
+// Source: Korthikanti et al. 2022, equations 1 to 6; Narayanan et al., Efficient Large-Scale
+// Language Model Training on GPU Clusters Using Megatron-LM, SC 2021, equation 2.
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "models/layer/layer_script.h"
+#include "models/transformer/attention_script.h"
+#include "models/transformer/cross_attention.h"
+#include "models/transformer/experts.h"
+#include "models/transformer/transformer.h"
+
+namespace trainyard {
+namespace {
+
+std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
+  return (dividend + divisor - 1) / divisor;
+}
+
+}  // namespace
+
+namespace {
+
+// Rows of fp8 carry an fp32 scale for each 128 elements. Source: DeepSeek-V3, 2024, section 3.3.2.
+Bytes row_of(std::int64_t elements, Dtype dtype) {
+  constexpr std::int64_t kElementsPerScale = 128;
+  const Bytes values = elements * size_of(dtype);
+  return dtype == Dtype::fp8 ? values + ceil_divide(elements, kElementsPerScale) * Bytes(4)
+                             : values;
+}
+
+void describe_exchange(const Transformer& network, const Execution& execution,
+                       TransformerSlice& slice) {
+  slice.dispatched_row = row_of(network.hidden, execution.dispatch_dtype.value_or(slice.stored));
+  slice.arriving_rows = slice.expert_rows();
+  if (!execution.hierarchical_dispatch || !slice.expert_parallel) return;
+  const Experts& moe = network.moe;
+  slice.routing = {moe.experts, moe.top_k, moe.groups, moe.top_groups};
+  const double each = parts_visited(slice.routing, execution.expert) * execution.expert_tensor;
+  slice.arriving_rows =
+      static_cast<std::int64_t>(std::ceil(static_cast<double>(slice.shard_tokens) * each));
+}
+
+}  // namespace
+
+TransformerSlice slice(const Transformer& network, const Execution& execution) {
+  const std::int64_t t = execution.tensor;
+  TransformerSlice result;
+  result.sequence_length = execution.sequence_length;
+  result.micro_batch = execution.micro_batch;
+  result.context = execution.context;
+  result.context_method = execution.context_method;
+  result.tokens = execution.micro_batch * execution.sequence_length / execution.context;
+  result.tensor_parallel = t > 1;
+  result.sequence_parallel = t > 1 && execution.sequence_parallel;
+  result.shard_tokens = result.sequence_parallel ? result.tokens / t : result.tokens;
+  result.overlap = execution.tensor_overlap != TensorOverlap::none;
+  result.tensor = t;
+  cut_products(result, execution);
+  result.memory_length = execution.memory_length;
+  result.memory_tokens = execution.micro_batch * execution.memory_length;
+  result.memory_shard_tokens =
+      result.sequence_parallel ? result.memory_tokens / t : result.memory_tokens;
+  result.hidden = network.hidden;
+  result.heads = network.heads / t;
+  result.kv_heads = network.kv_heads / t;
+  result.head_size = network.head_size;
+  result.qkv_width = (result.heads + 2 * result.kv_heads) * network.head_size;
+  result.attention_width = result.heads * network.head_size;
+  result.ffn = network.ffn_hidden / t;
+  result.fc1_width = network.gated() ? 2 * result.ffn : result.ffn;
+  if (network.latent.used()) {
+    const LatentAttention& l = network.latent;
+    result.latent = l;
+    result.kv_heads = result.heads;
+    result.head_size = (l.query_key_size() + l.value_size) / 2;
+    result.qkv_width = result.heads * (2 * l.query_key_size() + l.value_size);
+    result.attention_width = result.heads * l.value_size;
+  }
+  result.moe = network.moe;
+  if (network.moe.experts > 0) {
+    const std::int64_t even = result.shard_tokens * network.moe.top_k;
+    // Whole rows: a factor of 1.25 is taken as the next whole number of them.
+    result.routed_rows =
+        execution.capacity > 0
+            ? static_cast<std::int64_t>(std::ceil(execution.capacity * static_cast<double>(even)))
+            : even;
+    result.local_experts = network.moe.experts / execution.expert;
+    result.expert_tensor = execution.expert_tensor;
+    result.expert_ffn = network.moe.ffn_hidden / execution.expert_tensor;
+    result.shared_ffn = network.moe.shared_ffn_hidden / t;
+    result.expert_parallel = execution.expert > 1;
+  }
+  result.vocabulary = ceil_divide(network.vocabulary, t);
+  result.fused_attention = execution.fused_attention;
+  result.feed_forward = network.feed_forward;
+  result.positional = network.positional;
+  result.norm = network.norm;
+  result.causal = network.causal;
+  result.post_norm = network.post_norm;
+  result.dropout = network.dropout;
+  result.biases = network.biases;
+  result.fusion = execution.fusion;
+  result.loss = execution.loss.value_or(execution.fusion);
+  result.gemm = execution.compute;
+  result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
+  describe_exchange(network, execution, result);
+  return result;
+}
+
+// Term by term, d bytes per element, m tokens, q of them outside the tensor-parallel regions:
+//   inputs of both norms                    2 q h d
+//   inputs of qkv and fc1 (norm outputs)    2 q h d
+//   two dropout masks                       2 q h         with dropout, a byte each
+//   query, key, value                       m (a + 2 kv) hs / t d
+//   attention output = input of proj        m a hs / t d
+//   activation inputs and input of fc2      m f / t d x (GELU 2, ReLU 1, SwiGLU and GeGLU 3)
+//   unfused: softmax output                 m s a / t d
+//            its mask and dropped-out copy  m s a / t (1 + d)   with dropout
+//   fused:   softmax statistics             m a / t 4
+//   mixture: router's scores                q E 4
+//            rows at the experts            r h d, r f1 d, r f d: inputs of fc1, activation, fc2
+//            experts' outputs               q k h d, for the gradient of their weights in the sum
+//            shared experts                 as a feed-forward layer of their width
+// Statistics of the norms (8 bytes per token) are left out, as in the source.
+namespace {
+
+class Tensors {
+ public:
+  Tensors(LayerScript& script, const TransformerSlice& slice) : script_(script), s_(slice) {}
+
+  void attention();
+  void cross_attention();
+  void feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t width, Module module);
+  void experts();
+  // Its sum is kept for the norm that reads it, if that is one of the layer.
+  void residual(PieceKind kind, std::optional<PieceKind> next_norm);
+  void reductions();
+  Piece* find(PieceKind kind);
+  Bytes outside() const { return s_.shard_tokens * s_.hidden * s_.element(); }
+  void save(PieceKind kind, SavedTensor tensor) {
+    if (tensor.bytes > Bytes(0)) find(kind)->saved.push_back(tensor);
+  }
+
+ private:
+  Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
+  // Of attention to `keys` tokens; fused: the statistics of the softmax.
+  Bytes scores(std::int64_t keys) const;
+
+  LayerScript& script_;
+  const TransformerSlice& s_;
+};
+
+Piece* Tensors::find(PieceKind kind) {
+  for (Piece& piece : script_.pieces)
+    if (piece.kind == kind) return &piece;
+  return nullptr;
+}
+
+Bytes Tensors::scores(std::int64_t keys) const {
+  const std::int64_t rows = s_.tokens * s_.heads;
+  if (s_.fused_attention) return rows * size_of(Dtype::fp32);
+  const Bytes probabilities = rows * keys * s_.element();
+  return s_.dropout ? 2 * probabilities + Bytes(rows * keys) : probabilities;
+}
+
+void Tensors::attention() {
+  using P = PieceKind;
+  const P reads_norm = s_.latent.used() ? P::compress : P::qkv;
+  if (!s_.post_norm) save(P::norm_1, {Module::attention, outside(), reads_norm, true});
+  if (s_.latent.used()) {
+    const Bytes narrow = s_.shard_tokens * latent_kept_per_token(s_.latent) * s_.element();
+    save(P::compress, {Module::attention, narrow, P::qkv, true});
+  }
+  // Where nothing happens between the projection and attention, its output is what attention needs.
+  save(find(P::heads)->forward.empty() ? P::qkv : P::heads,
+       {Module::attention, of(s_.qkv_width), P::core});
+  const Bytes inner = scores(s_.sequence_length);
+  save(P::core, {Module::attention_scores, inner, P::core});
+  save(P::core, {Module::attention, of(s_.attention_width), P::proj, true});
+  if (s_.fused_attention) find(P::core)->fused_output = of(s_.attention_width) + inner;
+  for (const std::int64_t heads : {s_.heads, s_.kv_heads, s_.kv_heads})
+    find(P::qkv)->products.push_back({heads * s_.head_size, of(heads * s_.head_size)});
+  find(P::proj)->products.push_back({s_.hidden, of(s_.hidden)});
+  for (const P kind : {P::qkv, P::core, P::proj})
+    find(kind)->module = Module::attention;
+}
+
+void Tensors::cross_attention() {
+  using P = PieceKind;
+  constexpr Module module = Module::attention;
+  const std::int64_t key_value = 2 * s_.kv_heads * s_.head_size;
+  const Bytes keys_and_values = s_.memory_tokens * key_value * s_.element();
+  const Bytes queries = of(s_.attention_width), inner = scores(s_.memory_length);
+  const bool laid_out = !find(P::cross_heads)->forward.empty();
+  save(P::cross_norm, {module, outside(), P::cross_query, true});
+  save(laid_out ? P::cross_heads : P::cross_query, {module, queries, P::cross_core});
+  save(laid_out ? P::cross_heads : P::cross_key_value, {module, keys_and_values, P::cross_core});
+  save(P::cross_core, {Module::attention_scores, inner, P::cross_core});
+  save(P::cross_core, {module, queries, P::cross_proj, true});
+  if (s_.fused_attention) find(P::cross_core)->fused_output = queries + inner;
+  find(P::cross_query)->products.push_back({s_.attention_width, queries});
+  find(P::cross_key_value)->products.push_back({key_value, keys_and_values});
+  find(P::cross_proj)->products.push_back({s_.hidden, of(s_.hidden)});
+  for (const P kind : {P::cross_query, P::cross_key_value, P::cross_core, P::cross_proj})
+    find(kind)->module = module;
+}
+
+// Eager gates keep the activated half beside both halves and their product; fused ones compute it
+// again. The gradient of ReLU needs only the sign of its output, which fc2 keeps anyway.
+void Tensors::feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t width,
+                           Module module) {
+  const auto [fc1, activation, fc2] = kinds;
+  const bool gated = s_.fc1_width != s_.ffn;
+  const int halves = gated ? 2 : 1;
+  if (s_.feed_forward != FeedForward::relu) save(fc1, {module, of(halves * width), activation});
+  if (gated && s_.fusion == Fusion::eager) save(activation, {module, of(width), activation});
+  save(activation, {module, of(width), fc2, true});
+  for (int half = 0; half < halves; ++half)
+    find(fc1)->products.push_back({width, of(width)});
+  find(fc2)->products.push_back({s_.hidden, of(s_.hidden)});
+  for (const PieceKind kind : kinds)
+    find(kind)->module = module;
+}
+
+void Tensors::experts() {
+  using P = PieceKind;
+  constexpr Module module = Module::experts;
+  const auto rows = [&](std::int64_t width) { return s_.expert_rows() * width * s_.element(); };
+  save(P::router, {module, s_.shard_tokens * s_.moe.experts * size_of(Dtype::fp32), P::combine});
+  save(P::dispatch, {module, rows(s_.hidden), P::experts_fc1, true});
+  save(P::experts_fc1, {module, rows(s_.expert_fc1_width()), P::experts_activation});
+  save(P::experts_activation, {module, rows(s_.expert_ffn), P::experts_fc2, true});
+  save(P::combine, {module, s_.routed_rows * s_.hidden * s_.element(), P::combine});
+}
+
+void Tensors::residual(PieceKind kind, std::optional<PieceKind> next_norm) {
+  if (s_.dropout) save(kind, {Module::dropout_masks, Bytes(s_.shard_tokens * s_.hidden), kind});
+  if (next_norm) save(kind, {Module::norms, outside(), *next_norm});
+}
+
+void Tensors::reductions() {
+  if (!s_.sequence_parallel) return;
+  for (const PieceKind kind : {PieceKind::proj, PieceKind::cross_proj, PieceKind::fc2})
+    if (Piece* piece = find(kind)) piece->scattered = outside();
+}
+
+}  // namespace
+
+void save_tensors(LayerScript& script, const TransformerSlice& s) {
+  using P = PieceKind;
+  Tensors tensors(script, s);
+  script.input = {Module::layer_input, tensors.outside(), s.post_norm ? P::qkv : P::norm_1,
+                  s.post_norm};
+  tensors.attention();
+  const bool cross = s.memory_length > 0;
+  tensors.residual(P::residual_1, s.post_norm ? P::norm_1 : cross ? P::cross_norm : P::norm_2);
+  if (cross) {
+    tensors.cross_attention();
+    tensors.residual(P::cross_residual, P::norm_2);
+  }
+  const bool mixture = tensors.find(P::router) != nullptr;
+  tensors.save(s.post_norm ? P::norm_1 : P::norm_2,
+               {mixture ? Module::experts : Module::feed_forward, tensors.outside(),
+                mixture ? P::combine : P::fc1, true});
+  if (mixture) {
+    tensors.experts();
+    if (s.shared_ffn > 0) {
+      tensors.feed_forward({P::shared_fc1, P::shared_activation, P::shared_fc2}, s.shared_ffn,
+                           Module::experts);
+    }
+  } else {
+    tensors.feed_forward({P::fc1, P::activation, P::fc2}, s.ffn, Module::feed_forward);
+  }
+  tensors.residual(P::residual_2, s.post_norm ? std::optional<PieceKind>(P::norm_2) : std::nullopt);
+  tensors.reductions();
+}
+
+std::int64_t norm_parameters(const Transformer& network) {
+  return network.norm == Norm::layer_norm ? 2 * network.hidden : network.hidden;
+}
+
+// Biases of proj and fc2 are added after the sum over the group, so every rank holds them whole.
+std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture) {
+  const std::int64_t h = network.hidden;
+  const std::int64_t heads = (network.heads + 2 * network.kv_heads) / tensor;
+  const std::int64_t ffn = network.ffn_hidden / tensor;
+  const std::int64_t bias = network.biases ? 1 : 0;
+  const std::int64_t qkv = heads * network.head_size * (h + bias);
+  const std::int64_t proj = network.heads / tensor * network.head_size * h + bias * h;
+  const std::int64_t attention =
+      network.latent.used() ? latent_parameters(network, tensor) : qkv + proj;
+  const std::int64_t fc1 = (network.gated() ? 2 : 1) * ffn * (h + bias);
+  const std::int64_t fc2 = ffn * h + bias * h;
+  const std::int64_t feed_forward = mixture ? unrouted_parameters(network, tensor) : fc1 + fc2;
+  return attention + feed_forward + 2 * norm_parameters(network);
+}
+
+std::int64_t output_matrix_parameters(const Transformer& network, int tensor) {
+  return ceil_divide(network.vocabulary, tensor) * network.hidden;
+}
+
+std::int64_t embedding_parameters(const Transformer& network, int tensor,
+                                  std::int64_t sequence_length) {
+  const std::int64_t rows = network.max_positions > 0 ? network.max_positions : sequence_length;
+  const std::int64_t positions =
+      network.positional == Positional::learned ? rows * network.hidden : 0;
+  return output_matrix_parameters(network, tensor) + positions +
+         position_bias_parameters(network, tensor);
+}
+
+std::int64_t transformer_parameters(const Transformer& network, std::int64_t sequence_length) {
+  const std::int64_t output = network.tied_embeddings ? 0 : output_matrix_parameters(network, 1);
+  std::int64_t layers = 0;
+  for (std::int64_t layer = 0; layer < network.layers; ++layer) {
+    const bool mixture = network.is_mixture(layer);
+    layers +=
+        layer_parameters(network, 1, mixture) + (mixture ? routed_parameters(network, 1, 1) : 0);
+  }
+  return embedding_parameters(network, 1, sequence_length) + layers + norm_parameters(network) +
+         output;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,431 @@
+// A transformer as PyTorch runs it, eagerly or compiled, where that differs from Megatron-LM's
+// fused kernels (transformer_layer.cpp). Matrix multiplications, fused attention and collectives
+// are the same. Symbols as in transformer.h; d bytes per element; "r" read, "w" written.
+//
+//                         eager                                   compiled
+//   residual and norm     dropout r w mask; add 2r w; norm r w    one kernel 2r 2w mask
+//     backward            norm 2r w, its parameters 2r,           one kernel 3r w (dropout: mask,
+//                         sum of both branches 2r w,              one w more), parameters 2r
+//                         dropout r mask w
+//   norms after the additions (BERT): the same kernels, the sum of both branches before the norm's
+//   bias gradient         r of the output's gradient              the same
+//   GELU, ReLU            r w; backward 2r w                      the same
+//   gate (SwiGLU, GeGLU)  r w, 2r w; backward 3 x (2r w)          2r w; backward 3r 2w
+//   rope, of q and of k   rotate half .5r .5w, r w; 2 x (r w);    one kernel r w of both
+//                         add 2r w
+//   unfused scores        scale, mask (torch.where), softmax      one kernel r w; with dropout
+//                         r w each, dropout r w mask              one w and the mask more
+//     backward            dropout r mask w; softmax 2r w;         one kernel 2r mask w
+//                         mask, scale r w each
+//   relative positions    their bias is added where scale and mask stand; its gradient: the scores'
+//                         r, the bias r w
+//   q, k, v (unfused)     a copy each, and of the context         the same
+//     backward (both)     one concatenation r w                   the same
+//   loss, per logit       to fp32 d 4, log-softmax 4 4            2 x d read (maximum, then sum)
+//     backward            4 (zeros), 4 4+4, to 16 bits 4 d        d d
+//   embedding             gradient zeroed, then added to;         the same
+//                         tied: a sum of both gradients
+//
+// Kept between the passes: what Korthikanti et al. count (transformer_memory.cpp), as autograd
+// saves the inputs of norms, linear layers and activations, the output of the softmax and masks
+// of one byte. The loss keeps log-probabilities in fp32 (eager) or the logits themselves
+// (compiled). While one operator runs backward, the gradients of its output and input exist too.
+//
+// Source: PyTorch 2.x, torch/csrc/autograd and tools/autograd/derivatives.yaml: which operators
+// there are and what each saves; with saved_tensors_hooks a GPT layer keeps these tensors and the
+// statistics of its norms. What torch.compile fuses is read off its rule, that element-wise
+// operators and reductions over one iteration space are one kernel; Ansel et al., PyTorch 2,
+// ASPLOS 2024, section 4. Eager RMSNorm is taken to be one kernel, as it is since PyTorch 2.9.
+#include <algorithm>
+
+#include "models/transformer/attention_script.h"
+#include "models/transformer/cross_attention.h"
+#include "models/transformer/transformer.h"
+
+namespace trainyard {
+namespace {
+
+class Script {
+ public:
+  Script(WorkList& list, const TransformerSlice& slice) : list_(list), s_(slice) {}
+
+  void norm(const std::string& name, bool joins);
+  void norm_gradient(const std::string& name, bool joins);
+  void gradient_sum(const std::string& name);
+  void residual(const std::string& name);
+  void residual_gradient(const std::string& name);
+  void linear(const std::string& name, std::int64_t columns, std::int64_t rows) {
+    list_.kernel(name, product(columns, rows));
+  }
+  Gemm product(std::int64_t columns, std::int64_t rows) const {
+    return {s_.tokens, columns, rows, 1, s_.gemm};
+  }
+  void bias_gradient(const std::string& name, std::int64_t columns) {
+    if (s_.biases) pass(name + " bias gradient", MemoryOp::elementwise, of(columns), Bytes(0));
+  }
+  // proj and fc2, split by rows.
+  void row_gradient(const std::string& name, std::int64_t rows);
+  void activation();
+  void activation_gradient();
+  void rope(const std::string& suffix);
+  void heads();
+  void heads_gradient();
+  void core();
+  void core_gradient();
+  void context_copy(const std::string& suffix) {
+    if (s_.fused_attention) return;
+    pass("context copy" + suffix, MemoryOp::elementwise, of(s_.attention_width),
+         of(s_.attention_width));
+  }
+  void loss();
+  void loss_gradient();
+
+  void pass(std::string name, MemoryOp op, Bytes read, Bytes written) {
+    list_.kernel(std::move(name), MemoryBound{op, read, written});
+  }
+
+ private:
+  bool eager() const { return s_.fusion == Fusion::eager; }
+  Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
+  Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
+  Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
+  std::int64_t score_count() const { return s_.tokens * s_.heads * s_.sequence_length; }
+  Bytes scores() const { return score_count() * s_.element(); }
+  Bytes score_mask() const { return Bytes(s_.dropout ? score_count() : 0); }
+  MemoryOp norm_op() const {
+    return s_.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
+  }
+  bool gated() const { return s_.fc1_width != s_.ffn; }
+  Kernel scores_gemm() const {
+    const std::int64_t length = s_.sequence_length;
+    return Gemm{length, length, s_.head_size, s_.micro_batch * s_.heads, s_.stored};
+  }
+  Kernel context_gemm() const {
+    const std::int64_t length = s_.sequence_length;
+    return Gemm{length, s_.head_size, length, s_.micro_batch * s_.heads, s_.stored};
+  }
+
+  WorkList& list_;
+  const TransformerSlice& s_;
+};
+
+// `joins`: the residual addition before the norm is part of its kernel. Only the embedding's
+// output has none, and its addition of positions takes that place.
+void Script::norm(const std::string& name, bool joins) {
+  if (eager() || !joins) return pass(name, norm_op(), states(), states());
+  pass("residual and " + name, norm_op(), 2 * states(), 2 * states() + mask());
+}
+
+void Script::norm_gradient(const std::string& name, bool joins) {
+  if (eager() || !joins) {
+    pass(name + " backward", norm_op(), 2 * states(), states());
+  } else {
+    pass("residual and " + name + " backward", norm_op(), 3 * states() + mask(),
+         (s_.dropout ? 2 : 1) * states());
+  }
+  pass(name + " parameter gradients", norm_op(), 2 * states(), Bytes(0));
+  if (joins && !s_.post_norm) gradient_sum(name);
+}
+
+// Of a residual addition and the branch beside it: behind the norm of the branch, or where norms
+// stand after the additions, behind its first linear layer.
+void Script::gradient_sum(const std::string& name) {
+  if (eager()) pass(name + " gradient sum", MemoryOp::elementwise, 2 * states(), states());
+}
+
+void Script::residual(const std::string& name) {
+  if (!eager()) return;
+  if (s_.dropout) pass(name + " dropout", MemoryOp::dropout, states(), states() + mask());
+  pass(name, MemoryOp::elementwise, 2 * states(), states());
+}
+
+void Script::residual_gradient(const std::string& name) {
+  if (eager() && s_.dropout)
+    pass(name + " dropout backward", MemoryOp::dropout, states() + mask(), states());
+}
+
+void Script::row_gradient(const std::string& name, std::int64_t rows) {
+  gathered_product(list_, s_, name + " gradient all-gather", name + " input gradient",
+                   product(rows, s_.hidden));
+  list_.weight_gradient(name + " weight gradient", Gemm{s_.hidden, rows, s_.tokens, 1, s_.gemm});
+  bias_gradient(name, s_.hidden);
+}
+
+void Script::activation() {
+  const Bytes half = of(s_.ffn);
+  if (gated() && eager()) {
+    pass("activation", MemoryOp::activation, half, half);
+    pass("gate", MemoryOp::elementwise, 2 * half, half);
+  } else {
+    pass("activation", MemoryOp::activation, of(s_.fc1_width), half);
+  }
+}
+
+void Script::activation_gradient() {
+  const Bytes half = of(s_.ffn);
+  if (gated() && eager()) {
+    pass("gate backward", MemoryOp::elementwise, 2 * half, half);
+    pass("gate backward of the activation", MemoryOp::elementwise, 2 * half, half);
+    pass("activation backward", MemoryOp::activation, 2 * half, half);
+  } else {
+    pass("activation backward", MemoryOp::activation, half + of(s_.fc1_width), of(s_.fc1_width));
+  }
+}
+
+void Script::rope(const std::string& suffix) {
+  if (s_.positional != Positional::rope) return;
+  if (!eager()) {
+    const Bytes both = of((s_.heads + s_.kv_heads) * s_.head_size);
+    return pass("rope" + suffix, MemoryOp::rope, both, both);
+  }
+  for (const std::int64_t heads : {s_.heads, s_.kv_heads}) {
+    const Bytes whole = of(heads * s_.head_size);
+    const Bytes half = of(heads * s_.head_size / 2);
+    pass("rope" + suffix + " negated half", MemoryOp::rope, half, half);
+    pass("rope" + suffix + " halves exchanged", MemoryOp::rope, whole, whole);
+    pass("rope" + suffix + " times cosine", MemoryOp::rope, whole, whole);
+    pass("rope" + suffix + " times sine", MemoryOp::rope, whole, whole);
+    pass("rope" + suffix + " sum", MemoryOp::rope, 2 * whole, whole);
+  }
+}
+
+// Batched multiplication wants the heads of a sequence contiguous; grouped keys and values are
+// repeated on the way.
+void Script::heads() {
+  rope("");
+  if (s_.fused_attention) return;
+  for (const char* name : {"query copy", "key copy", "value copy"})
+    pass(name, MemoryOp::elementwise, of(s_.attention_width), of(s_.attention_width));
+}
+
+void Script::heads_gradient() {
+  rope(" backward");
+  pass("qkv gradient concatenation", MemoryOp::elementwise, of(s_.qkv_width), of(s_.qkv_width));
+}
+
+void Script::core() {
+  if (s_.fused_attention) return fused_attention_forward(list_, s_);
+  const Bytes bias = position_bias_bytes(s_);
+  list_.kernel("attention scores", scores_gemm());
+  if (eager()) {
+    if (bias.count() > 0) {
+      pass("position bias sum", MemoryOp::elementwise, scores() + bias, scores());
+    } else {
+      pass("attention scale", MemoryOp::elementwise, scores(), scores());
+      pass("attention mask", MemoryOp::elementwise, scores(), scores());
+    }
+    pass("softmax", MemoryOp::softmax, scores(), scores());
+    if (s_.dropout) pass("attention dropout", MemoryOp::dropout, scores(), scores() + score_mask());
+  } else {
+    pass("softmax", MemoryOp::softmax, scores() + bias,
+         (s_.dropout ? 2 : 1) * scores() + score_mask());
+  }
+  list_.kernel("attention context", context_gemm());
+}
+
+void Script::core_gradient() {
+  if (s_.fused_attention) return fused_attention_backward(list_, s_);
+  list_.kernel("attention probability gradient", scores_gemm());
+  list_.kernel("attention value gradient", context_gemm());
+  if (eager() && s_.dropout) {
+    pass("attention dropout backward", MemoryOp::dropout, scores() + score_mask(), scores());
+  }
+  pass("softmax backward", MemoryOp::softmax, 2 * scores() + (eager() ? Bytes(0) : score_mask()),
+       scores());
+  const Bytes bias = position_bias_bytes(s_);
+  if (bias.count() > 0) {
+    pass("position bias gradient", MemoryOp::elementwise, scores() + bias, bias);
+  } else if (eager()) {
+    pass("attention mask backward", MemoryOp::elementwise, scores(), scores());
+    pass("attention scale backward", MemoryOp::elementwise, scores(), scores());
+  }
+  list_.kernel("attention query gradient", context_gemm());
+  list_.kernel("attention key gradient", context_gemm());
+}
+
+void Script::loss() {
+  const std::int64_t entries = s_.tokens * s_.vocabulary;
+  const Bytes logits = entries * s_.element();
+  const Bytes single = entries * size_of(Dtype::fp32);
+  if (s_.loss != Fusion::eager)
+    return pass("cross-entropy", MemoryOp::cross_entropy, 2 * logits, Bytes(0));
+  if (logits != single) pass("logits to fp32", MemoryOp::elementwise, logits, single);
+  pass("cross-entropy", MemoryOp::cross_entropy, single, single);
+}
+
+void Script::loss_gradient() {
+  const std::int64_t entries = s_.tokens * s_.vocabulary;
+  const Bytes logits = entries * s_.element();
+  const Bytes single = entries * size_of(Dtype::fp32);
+  if (s_.loss != Fusion::eager)
+    return pass("cross-entropy backward", MemoryOp::cross_entropy, logits, logits);
+  pass("loss gradient zeros", MemoryOp::elementwise, Bytes(0), single);
+  pass("cross-entropy backward", MemoryOp::cross_entropy, 2 * single, single);
+  if (logits != single) pass("logits gradient from fp32", MemoryOp::elementwise, single, logits);
+}
+
+}  // namespace
+
+void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
+  using P = PieceKind;
+  const auto add = [&](P kind, auto forward, auto backward) {
+    add_piece(
+        script, kind, slice,
+        [&](WorkList& list, const TransformerSlice& s) { forward(list, Script(list, s), s); },
+        [&](WorkList& list, const TransformerSlice& s) { backward(list, Script(list, s), s); });
+  };
+  using List = WorkList;
+  using Slice = TransformerSlice;
+  const auto norm = [&](P kind, const char* name) {
+    add(
+        kind, [=](List&, Script s, const Slice&) { s.norm(name, true); },
+        [=](List&, Script s, const Slice&) { s.norm_gradient(name, true); });
+  };
+  const auto column = [&](P kind, const char* name, std::int64_t width) {
+    add(
+        kind,
+        [=](List& list, Script s, const Slice& own) {
+          gathered_product(list, own, std::string(name) + " all-gather", name,
+                           s.product(width, own.hidden));
+        },
+        [=](List& list, Script s, const Slice& own) {
+          column_backward(list, own, name, width);
+          s.bias_gradient(name, width);
+          if (own.post_norm) s.gradient_sum(kind == P::qkv ? "residual 1" : "residual 2");
+        });
+  };
+  // The copy of the context is between attention and proj.
+  const auto row = [&](P kind, const char* name, std::int64_t rows) {
+    add(
+        kind,
+        [=](List& list, Script s, const Slice& own) {
+          if (kind == P::proj) s.context_copy("");
+          reduced_product(list, own, name, s.product(own.hidden, rows));
+        },
+        [=](List&, Script s, const Slice&) {
+          s.row_gradient(name, rows);
+          if (kind == P::proj) s.context_copy(" backward");
+        });
+  };
+  const auto residual = [&](P kind, const char* name) {
+    add(
+        kind, [=](List&, Script s, const Slice&) { s.residual(name); },
+        [=](List&, Script s, const Slice&) { s.residual_gradient(name); });
+  };
+  if (!slice.post_norm) norm(P::norm_1, "norm 1");
+  column(P::qkv, "qkv", slice.qkv_width);
+  add(
+      P::heads, [](List&, Script s, const Slice&) { s.heads(); },
+      [](List&, Script s, const Slice&) { s.heads_gradient(); });
+  add(
+      P::core, [](List&, Script s, const Slice&) { s.core(); },
+      [](List&, Script s, const Slice&) { s.core_gradient(); });
+  row(P::proj, "proj", slice.attention_width);
+  residual(P::residual_1, "residual 1");
+  if (slice.memory_length > 0) add_cross_attention(script, slice);
+  slice.post_norm ? norm(P::norm_1, "norm 1") : norm(P::norm_2, "norm 2");
+  column(P::fc1, "fc1", slice.fc1_width);
+  add(
+      P::activation, [](List&, Script s, const Slice&) { s.activation(); },
+      [](List&, Script s, const Slice&) { s.activation_gradient(); });
+  row(P::fc2, "fc2", slice.ffn);
+  residual(P::residual_2, "residual 2");
+  if (slice.post_norm) norm(P::norm_2, "norm 2");
+}
+
+void pytorch_embedding_forward(WorkList& list, const TransformerSlice& s) {
+  const Bytes states = s.hidden_states();
+  const std::int64_t elements = s.shard_tokens * s.hidden;
+  const Bytes shard = elements * s.element();
+  Script script(list, s);
+  script.pass("embedding", MemoryOp::embedding, states, states);
+  reduce_partial_sums(list, s, "embedding");
+  if (s.fusion == Fusion::compiled) return;  // the rest is part of the first norm
+  if (s.positional == Positional::learned)
+    script.pass("positions", MemoryOp::elementwise, shard, shard);
+  if (s.dropout)
+    script.pass("embedding dropout", MemoryOp::dropout, shard, shard + Bytes(elements));
+}
+
+void pytorch_embedding_backward(WorkList& list, const TransformerSlice& s, bool tied) {
+  const Bytes states = s.hidden_states();
+  const std::int64_t elements = s.shard_tokens * s.hidden;
+  const Bytes shard = elements * s.element();
+  const Bytes table = s.vocabulary * s.hidden * s.element();
+  Script script(list, s);
+  if (s.dropout && s.fusion == Fusion::eager) {
+    script.pass("embedding dropout backward", MemoryOp::dropout, shard + Bytes(elements), shard);
+  }
+  if (s.positional == Positional::learned)
+    script.pass("positions backward", MemoryOp::elementwise, shard, Bytes(0));
+  gather_tokens(list, s, "embedding gradient all-gather");
+  script.pass("embedding gradient zeros", MemoryOp::elementwise, Bytes(0), table);
+  script.pass("embedding backward", MemoryOp::embedding, 2 * states, states);
+  if (tied) script.pass("tied gradient sum", MemoryOp::elementwise, 2 * table, table);
+}
+
+void pytorch_logits_forward(WorkList& list, const TransformerSlice& s) {
+  Script script(list, s);
+  script.norm("final norm", true);
+  gather_tokens(list, s, "logits all-gather");
+  script.linear("logits", s.vocabulary, s.hidden);
+  script.loss();
+}
+
+// Nothing but the norm reads the last layer's output, so no gradients meet there.
+void pytorch_logits_backward(WorkList& list, const TransformerSlice& s) {
+  Script script(list, s);
+  script.loss_gradient();
+  column_backward(list, s, "logits", s.vocabulary);
+  script.norm_gradient("final norm", false);
+}
+
+void pytorch_loss_forward(WorkList& list, const TransformerSlice& s) {
+  Script(list, s).loss();
+}
+
+void pytorch_loss_backward(WorkList& list, const TransformerSlice& s) {
+  Script(list, s).loss_gradient();
+}
+
+void pytorch_bias_gradient(WorkList& list, const TransformerSlice& s, const std::string& name,
+                           std::int64_t columns) {
+  Script(list, s).bias_gradient(name, columns);
+}
+
+void pytorch_norm_forward(WorkList& list, const TransformerSlice& s, const std::string& name,
+                          bool joins) {
+  Script(list, s).norm(name, joins);
+}
+
+void pytorch_norm_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
+                           bool joins) {
+  Script(list, s).norm_gradient(name, joins);
+}
+
+void pytorch_residual_forward(WorkList& list, const TransformerSlice& s, const std::string& name) {
+  Script(list, s).residual(name);
+}
+
+void pytorch_residual_backward(WorkList& list, const TransformerSlice& s, const std::string& name) {
+  Script(list, s).residual_gradient(name);
+}
+
+Bytes pytorch_layer_transient(const TransformerSlice& s) {
+  std::int64_t widest = s.fc1_width;
+  if (!s.fused_attention)
+    widest = std::max(widest, s.heads * std::max(s.sequence_length, s.memory_length));
+  return 2 * s.tokens * widest * s.element();
+}
+
+Bytes pytorch_logits_kept(const TransformerSlice& s) {
+  const Bytes element = s.loss == Fusion::eager ? size_of(Dtype::fp32) : s.element();
+  return s.tokens * s.vocabulary * element;
+}
+
+// Eager: the gradients of the log-probabilities and of the fp32 logits. Compiled: of the logits.
+Bytes pytorch_logits_transient(const TransformerSlice& s) {
+  return s.loss == Fusion::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
+}
+
+}  // namespace trainyard

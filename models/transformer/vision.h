@@ -1,0 +1,14 @@
+// Vision transformers: an encoder of image patches with a classifier.
+#pragma once
+
+#include "models/families/network.h"
+
+namespace trainyard {
+
+NetworkWork vision_work(const VisionTransformer& network, const Execution& execution);
+std::int64_t vision_parameters(const VisionTransformer& network);
+
+// Patches take the place of tokens.
+Execution vision_execution(const VisionTransformer& network, const Execution& execution);
+
+}  // namespace trainyard

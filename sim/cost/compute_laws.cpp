@@ -1,0 +1,103 @@
+#include "sim/cost/compute_laws.h"
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "sim/base/check.h"
+#include "sim/base/power.h"
+
+namespace trainyard {
+namespace {
+
+// Below this the smaller demand adds less than 1e-15 of the larger at any p >= 1.
+constexpr double kNegligible = 1e-15;
+
+FlopsPerSecond peak_of(const MachinePeaks& peaks, Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32: return peaks.fp32;
+    case Dtype::tf32: return peaks.tf32;
+    case Dtype::bf16: return peaks.bf16;
+    case Dtype::fp16: return peaks.fp16;
+    case Dtype::fp8: return peaks.fp8;
+  }
+  return {};
+}
+
+}  // namespace
+
+Seconds p_norm(Demand demand, double p) {
+  const double low = std::min(demand.compute, demand.memory).count();
+  const double high = std::max(demand.compute, demand.memory).count();
+  TRAINYARD_CHECK(low >= 0, "a demand of {} s", low);
+  TRAINYARD_CHECK(p >= 1 && p <= 8, "p-norm with p = {}", p);
+  if (low <= high * kNegligible) return Seconds(high);
+  return Seconds(high * power(1 + power(low / high, p), 1 / p));
+}
+
+double wave_factor(const GemmWaves& waves, const Gemm& gemm) {
+  constexpr std::array<std::array<std::int64_t, 2>, 10> kTiles = {{{256, 128},
+                                                                   {128, 256},
+                                                                   {128, 128},
+                                                                   {256, 64},
+                                                                   {64, 256},
+                                                                   {128, 64},
+                                                                   {64, 128},
+                                                                   {64, 64},
+                                                                   {64, 32},
+                                                                   {32, 64}}};
+  const auto loads = [&waves](double rows, double columns) {
+    return 1 + waves.small_tile * 64 * (1 / rows + 1 / columns);
+  };
+  const double work =
+      static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.batch);
+  double best = 0;
+  for (const auto& [rows, columns] : kTiles) {
+    const auto tiles = static_cast<double>((gemm.m + rows - 1) / rows) *
+                       static_cast<double>((gemm.n + columns - 1) / columns) *
+                       static_cast<double>(gemm.batch);
+    const double share = tiles / waves.multiprocessors;
+    const double started =
+        waves.partial * std::ceil(share) + (1 - waves.partial) * std::max(share, 1.0);
+    const double executed = started * waves.multiprocessors * static_cast<double>(rows * columns);
+    const double factor = executed / work *
+                          loads(static_cast<double>(rows), static_cast<double>(columns)) /
+                          loads(256, 128);
+    if (best == 0 || factor < best) best = factor;
+  }
+  return best;
+}
+
+Dtype unit_for(const MachinePeaks& peaks, Dtype dtype) {
+  // Wider and wider from the asked type on; fp8 tries both 16-bit types.
+  constexpr std::array kWider = {Dtype::fp8, Dtype::fp16, Dtype::bf16, Dtype::tf32, Dtype::fp32};
+  if (peak_of(peaks, dtype).count() > 0) return dtype;
+  for (auto wider = std::find(kWider.begin(), kWider.end(), dtype); wider != kWider.end();
+       ++wider) {
+    const bool other_half = dtype == Dtype::fp16 && *wider == Dtype::bf16;
+    if (!other_half && peak_of(peaks, *wider).count() > 0) return *wider;
+  }
+  TRAINYARD_CHECK(false, "this GPU has no unit for {}", name(dtype));
+}
+
+FlopsPerSecond peak(const MachinePeaks& peaks, Dtype dtype) {
+  return peak_of(peaks, unit_for(peaks, dtype));
+}
+
+double l2_share(Bytes moved, Bytes l2, double l2_speedup) {
+  if (l2.count() <= 0 || moved >= 2 * l2) return 1;
+  const double inside = 1 / l2_speedup;
+  if (moved <= l2) return inside;
+  const double along = static_cast<double>((moved - l2).count()) / static_cast<double>(l2.count());
+  return inside + along * (1 - inside);
+}
+
+Convolution padded(const Convolution& convolution) {
+  Convolution wide = convolution;
+  if (convolution.groups > 1 || size_of(convolution.dtype) > Bytes(2)) return wide;
+  wide.in_channels = (convolution.in_channels + 7) / 8 * 8;
+  wide.out_channels = (convolution.out_channels + 7) / 8 * 8;
+  return wide;
+}
+
+}  // namespace trainyard

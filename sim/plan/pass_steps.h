@@ -1,0 +1,43 @@
+// What a pass does, piece by piece, before it is written into a program; and how two passes are
+// written as one when they overlap.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "models/layer/layer_work.h"
+#include "sim/plan/program_builder.h"
+#include "sim/plan/step_plan.h"
+
+namespace trainyard {
+
+struct Hold {
+  MemoryKind kind;
+  Bytes bytes;
+  std::string owner;
+};
+struct Release {
+  MemoryKind kind;
+  Bytes bytes;
+  std::string owner;
+};
+struct Work {
+  std::vector<WorkItem> items;
+  std::string where;
+};
+using Act = std::variant<Hold, Release, Work>;
+
+void write(ProgramBuilder& builder, const std::vector<Act>& acts);
+
+// Two passes by turns: while a collective of one is in flight the other computes, so that each
+// hides the other's communication. Without collectives they simply follow each other. Source:
+// DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, 3.2.1 (overlapped forward and backward).
+void write_overlapped(ProgramBuilder& builder, const std::vector<Act>& first,
+                      const std::vector<Act>& second);
+
+// The halves of a backward: all but the weight gradients that may be deferred, and those.
+std::vector<WorkItem> input_half(const std::vector<WorkItem>& backward);
+std::vector<WorkItem> weight_half(const std::vector<WorkItem>& backward);
+
+}  // namespace trainyard

@@ -1,0 +1,17 @@
+// Every rank has everything and all-reduces gradients: PyTorch's DistributedDataParallel, in which
+// `each_microbatch` is training without no_sync(). Source: Li et al., PyTorch Distributed, VLDB
+// 2020.
+#include "sim/plan/replicas/data_parallel.h"
+
+namespace trainyard {
+
+DataParallelStrategy allreduce(const DataParallelOptions& options, const TrainingRecipe& recipe,
+                               int /*ranks*/) {
+  DataParallelStrategy strategy;
+  strategy.reduced_as = recipe.gradients;
+  strategy.each_microbatch = options.reduce_every_microbatch.value_or(false);
+  strategy.bucket_copies = !options.gradient_as_bucket_view;
+  return strategy;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,101 @@
+// Strategies of data parallelism: what the replicas divide among them, and which collectives put it
+// together again.
+//
+// A strategy is a pure function from what a scenario says to a DataParallelStrategy, a value that
+// one writer (data_parallel_writer.h) turns into ops and memory. Psi parameters, n ranks that share
+// a copy; bytes of one ring per rank and step, in parameter-sized elements, and states per
+// parameter with 16-bit parameters and gradients and fp32 Adam:
+//
+//   allreduce              2 (n-1)/n Psi     16
+//   zero1                  2 (n-1)/n Psi     4 + 12/n    all_reduce: 3 (n-1)/n Psi
+//   zero2                  2 (n-1)/n Psi     2 + 14/n    reducing m micro-batches: (m+1) (n-1)/n
+//   zero3                  3 (n-1)/n Psi     16/n
+//   fsdp                   as zero3 but for layers kept between forward and backward
+//   hsdp                   as fsdp in n ranks, and an all-reduce of Psi/n over the replicas
+//   distributed_optimizer  as zero1, gathered under the next forward; with fp32 gradients 6 + 12/n
+//   local_sgd              2 (n-1)/n Psi / H in fp32, 16 + 8: the last common parameters, outer
+//   momentum
+//
+// Source: Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch FSDP, VLDB 2023; Megatron-LM's
+// distributed optimizer. docs/data-parallel.md has the equations and their tests.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "sim/base/collective_kind.h"
+#include "sim/recipe/recipe.h"
+#include "sim/schedule/schedule.h"
+
+namespace trainyard {
+
+enum class Gathering : std::uint8_t {
+  none,           // every rank has the parameters
+  after_step,     // updated shards, when the optimizer is done
+  first_forward,  // the same, layer by layer under the first forward pass
+  each_pass,      // before a layer's forward and again before its backward
+};
+
+struct DataParallelStrategy {
+  // Ranks that share one copy; 1: every rank has it.
+  int parameter_shards = 1, gradient_shards = 1, optimizer_shards = 1;
+  int replicas = 1;  // of the ranks that share; > 1: their gradient shards are all-reduced
+
+  CollectiveKind reduction = CollectiveKind::all_reduce;
+  Dtype reduced_as = Dtype::bf16;
+  bool each_microbatch = false;  // reduced in every backward pass, not only in the step's last
+  // FSDP. The sharded parameters are the optimizer's own; what is gathered is a copy in the compute
+  // type. Gradients are reduced a layer at a time instead of in buckets, through a buffer, and
+  // their shards exist from then until the optimizer step.
+  bool layer_units = false;
+
+  // Buckets are memory of their own, into which gradients are copied, and back when reduced.
+  bool bucket_copies = false;
+
+  // Gradients are not exchanged; after every so many steps fp32 changes of parameters are. 0: no.
+  int outer_period = 0;
+
+  Gathering gathering = Gathering::none;
+  int prefetch = 0;     // layers gathered ahead
+  bool limited = true;  // a layer's gather waits for the computation `prefetch` layers before it
+  bool keeps_layers = false;  // between forward and backward
+  bool keeps_ends = false;    // embedding and logits are one unit, kept; so is the last layer
+};
+
+struct StrategyEntry {
+  std::string_view name;  // as written in a scenario
+  std::string_view summary;
+  // For `ranks` that hold the same part of the network (ParallelDegrees::replicas). Requires: a
+  // shard size that divides them.
+  DataParallelStrategy (*build)(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+  // Keys of /parallelism/data_parallel that mean something to it, beside those of the buckets.
+  std::span<const std::string_view> accepts;
+};
+
+// All strategies, in the order in which help lists them.
+std::span<const StrategyEntry> data_parallel_strategies();
+// nullptr if there is none of that name.
+const StrategyEntry* find_strategy(std::string_view name);
+
+// The plan's own; with one replica nothing is divided or exchanged. Requires: a known name.
+DataParallelStrategy strategy_of(const ParallelPlan& plan, const TrainingRecipe& recipe);
+
+// Why the strategy cannot be combined with these passes, in words; nullopt if it can.
+std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
+                                       const PipelineShape& shape, const StageOrders& orders);
+
+// The pure functions behind the table.
+DataParallelStrategy allreduce(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy zero1(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy zero2(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy zero3(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy fsdp(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy hsdp(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy local_sgd(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+DataParallelStrategy distributed_optimizer(const DataParallelOptions&, const TrainingRecipe&,
+                                           int ranks);
+
+}  // namespace trainyard

@@ -1,0 +1,25 @@
+// Megatron-LM's distributed optimizer: ZeRO-1 on whole gradient buffers, which are reduce-scattered
+// during the last backward pass (overlap_grad_reduce); updated parameters are gathered under the
+// first forward pass of the next step (overlap_param_gather), or at once. A step in the middle of
+// training begins with the gathers of the one before it. Source: Megatron-LM,
+// docs/source/api-guide/dist_optimizer.md: 6 + 12/d bytes per parameter with 16-bit parameters and
+// fp32 gradients.
+#include "sim/plan/replicas/data_parallel.h"
+
+namespace trainyard {
+
+DataParallelStrategy distributed_optimizer(const DataParallelOptions& options,
+                                           const TrainingRecipe& recipe, int ranks) {
+  DataParallelStrategy strategy;
+  strategy.optimizer_shards = ranks;
+  strategy.reduction = CollectiveKind::reduce_scatter;
+  strategy.reduced_as = recipe.gradients;
+  strategy.gathering = options.overlap_param_gather.value_or(true) ? Gathering::first_forward
+                                                                   : Gathering::after_step;
+  // Nothing is allocated, so nothing limits how early a bucket is gathered.
+  strategy.prefetch = 1;
+  strategy.limited = false;
+  return strategy;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,17 @@
+// Replicas train apart for H steps and then meet: the sum of their changes is one step of an outer
+// optimizer with momentum (DiLoCo; plain averaging is its special case). A step carries one H-th of
+// what the meeting costs, so that it stands for H steps of training. Source: Stich, Local SGD, ICLR
+// 2019; Douillard et al., DiLoCo, 2023, algorithm 1.
+#include "sim/plan/replicas/data_parallel.h"
+
+namespace trainyard {
+
+DataParallelStrategy local_sgd(const DataParallelOptions& options, const TrainingRecipe& recipe,
+                               int /*ranks*/) {
+  DataParallelStrategy strategy;
+  strategy.reduced_as = recipe.gradients;
+  strategy.outer_period = options.steps_between;
+  return strategy;
+}
+
+}  // namespace trainyard

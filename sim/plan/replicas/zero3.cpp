@@ -1,0 +1,18 @@
+// Parameters are divided as well: each layer is gathered before its forward and again before its
+// backward, and dropped after. Layers, embedding and logits are units of their own, none is kept.
+// Source: Rajbhandari et al. 2020, sections 5.3 and 7.2.2.
+#include "sim/plan/replicas/data_parallel.h"
+
+namespace trainyard {
+
+DataParallelStrategy zero3(const DataParallelOptions& options, const TrainingRecipe& recipe,
+                           int ranks) {
+  DataParallelStrategy strategy = zero2(options, recipe, ranks);
+  strategy.parameter_shards = ranks;
+  strategy.gathering = Gathering::each_pass;
+  strategy.prefetch = options.prefetch_layers;
+  strategy.limited = options.limit_all_gathers;
+  return strategy;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,148 @@
+// How a network is trained and how the work is divided: what a scenario says under /training and
+// /parallelism, as plain values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/layer/kernel.h"
+#include "models/layer/layer_work.h"
+#include "sim/base/units.h"
+#include "sim/recipe/gradient_compression.h"
+#include "sim/recipe/offload_options.h"
+#include "sim/schedule/custom_schedule.h"
+
+namespace trainyard {
+
+enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
+
+// What a rank's device holds beside what its program asks for. The defaults are nothing; a scenario
+// has its own (docs/memory.md).
+struct MemoryAllowance {
+  Bytes context;             // of the driver, with the code of kernels and libraries
+  double fragmentation = 0;  // that the framework's allocator reserves, in parts of the allocated
+  Bytes blas_workspace;      // of the matrix library, from the framework's allocator
+  bool nccl_buffers = false;
+};
+
+struct TrainingRecipe {
+  std::int64_t global_batch = 1;     // sequences or images per optimizer step, over all ranks
+  std::int64_t micro_batch = 1;      // per data-parallel replica and micro-batch
+  std::int64_t sequence_length = 1;  // tokens; 1 for images
+  std::int64_t decoder_sequence_length = 0;  // of an encoder-decoder; else 0
+  std::int64_t predictions = 0;  // tokens of a sequence that a masked-language head sees; 0: all
+  Dtype compute = Dtype::bf16;
+  Dtype gradients = Dtype::bf16;    // in which gradients are kept and reduced
+  bool master_weights = true;       // copy kept by the optimizer (16-bit compute and below only)
+  Dtype master_type = Dtype::fp32;  // of that copy
+  Dtype optimizer_states = Dtype::fp32;  // of the optimizer's moments
+  std::optional<Dtype> weights;          // empty: stored_type(compute) (sim/plan/step_memory.h)
+  // fp8 compute: weights of matrix multiplications are kept in fp8 too, by rows and by columns,
+  // instead of being cast in each pass.
+  bool cached_fp8_weights = false;
+  Optimizer optimizer = Optimizer::adam;
+  Recompute recompute = Recompute::none;
+  RecomputeModules recompute_modules;  // of Recompute::modules
+  RecomputeLayers recompute_layers;
+  bool fused_attention = false;
+  Fusion fusion = Fusion::by_hand;      // by_hand: Megatron-LM; else PyTorch's kernels and memory
+  std::optional<Fusion> loss;           // of logits and loss; empty: as `fusion`
+  std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
+  bool gradient_clipping = false;       // by the norm of all gradients
+  MemoryAllowance memory;
+  OffloadOptions offload;
+};
+
+// The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-cp-dp-pp.
+enum class Axis : std::uint8_t { tensor, context, data, pipeline };
+inline constexpr std::size_t kAxes = 4;
+
+struct ParallelDegrees {
+  int tensor = 1, context = 1, data = 1, pipeline = 1;
+  int world_size() const { return tensor * context * data * pipeline; }
+  // Ranks that hold the same part of the network, and see other sequences or other parts of them.
+  int replicas() const { return context * data; }
+  int along(Axis axis) const {
+    switch (axis) {
+      case Axis::tensor: return tensor;
+      case Axis::context: return context;
+      case Axis::data: return data;
+      case Axis::pipeline: return pipeline;
+    }
+    return 1;
+  }
+};
+
+// How layers are dealt to the stages: evenly by count, evenly by forward FLOPs (embedding and
+// logits count), or as a list of one number per stage and chunk, in forward order (chunk-major).
+enum class LayerSplit : std::uint8_t { uniform, balanced, list };
+
+// What a scenario says under /parallelism/data_parallel beside the buckets. Which strategy reads
+// which: StrategyEntry::accepts (sim/plan/replicas/data_parallel.h).
+struct DataParallelOptions {
+  std::string kind = "allreduce";  // a name of data_parallel_strategies()
+  int shard_size = 0;              // ranks that share one copy
+  int prefetch_layers = 1;         // layers gathered ahead of the one that computes
+  bool limit_all_gathers = true;   // false: gathers run ahead as far as the host lets them
+  bool reshard_after_forward = true;
+  bool all_reduce_gradients = false;
+  bool gradient_as_bucket_view = true;  // false: PyTorch DDP copies gradients to buckets and back
+  int steps_between = 100;              // local_sgd: from one meeting of the replicas to the next
+  std::optional<Dtype> reduce_dtype;    // empty: TrainingRecipe::gradients
+  std::optional<bool> reduce_every_microbatch;  // empty: as the strategy does
+  std::optional<bool> overlap_param_gather;     // ...
+  GradientCompression compression;              // allreduce
+};
+inline constexpr int kMostPrefetchLayers = 2;
+
+struct ParallelPlan {
+  ParallelDegrees degrees;
+  std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
+  bool sequence_parallel = false;
+  ContextMethod context_method = ContextMethod::ring;
+  TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
+  int tensor_chunks = 0;  // of TensorOverlap::chunked; 0: as Transformer Engine
+
+  // Expert parallelism is a second grid over the same ranks: expert_tensor x expert x replicas of
+  // the experts, with the same stages. Source: Megatron-LM's parallel_state, MoE Parallel Folding,
+  // 2025.
+  int expert = 1;                       // ranks that share the experts of a layer
+  int expert_tensor = 1;                // ranks that divide the columns of each
+  double capacity = 0;                  // capacity factor; 0: no token is dropped
+  bool hierarchical_dispatch = false;   // Execution's
+  std::optional<Dtype> dispatch_dtype;  // ...
+  // Work of the experts of each expert-parallel rank, in units of the even share; empty: all 1.
+  std::vector<double> expert_load;
+  int expert_replicas() const {
+    return degrees.tensor * degrees.context * degrees.data / (expert * expert_tensor);
+  }
+
+  std::string schedule = "1f1b";  // a name of schedules() (sim/schedule/schedule.h), or "custom"
+  CustomSchedule custom;          // if it is
+  int chunks = 1;                 // virtual stages per stage
+  int group_size = 0;             // PipelineShape::group
+  LayerSplit layer_split = LayerSplit::uniform;
+  std::vector<int> layers_per_chunk;  // LayerSplit::list: [chunk * stages + stage]
+  bool overlap_p2p = true;  // false: the compute stream waits for its sends, as blocking calls do
+
+  Bytes bucket_size = Bytes(std::int64_t{25} << 20);       // of gradients reduced together
+  Bytes first_bucket_size = Bytes(std::int64_t{1} << 20);  // PyTorch DDP starts with a small one
+  bool overlap_backward = true;  // buckets are reduced while backward goes on
+  DataParallelOptions data_parallel;
+};
+
+// Slows the kernels of one rank: duration x factor, factor = numerator / denominator > 0.
+struct Straggler {
+  int rank = 0;
+  double compute_slowdown = 1;
+};
+
+enum class Fidelity : std::uint8_t {
+  closed_form,  // the law of each message; exact where no link is shared
+  flow,         // max-min fair flows on the topology's links
+};
+
+}  // namespace trainyard

@@ -1,0 +1,65 @@
+// Sections as written -> Scenario as simulated.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/topics/sections.h"
+
+namespace trainyard {
+
+// Collects what is wrong across fields; the reader of the file adds the positions.
+struct Findings {
+  std::vector<Diagnostic> found;
+  void error(std::string pointer, std::string message, std::string hint = {});
+  void warning(std::string pointer, std::string message, std::string hint = {});
+  bool has_errors() const;
+};
+
+// Fills defaults that depend on other fields and derives what is not said (dp, the profile).
+// `document` is the tree that the sections were read from.
+Scenario assemble(const ScenarioSections& sections, const json::Value& document,
+                  const std::string& configs, Findings& findings);
+
+// The part of assemble() that is about /model; `name` is its preset's or file's.
+Network assemble_network(const ModelSection& section, const std::string& name, Findings& findings);
+
+// Its part for a recommender; how tables are divided is assemble_tables()'s.
+Network assemble_recommender(const RecommenderSection& section, Findings& findings);
+
+// The part of assemble() that is about tables. Requires: network and degrees are set.
+void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings);
+
+// The part of assemble() that is about experts. Requires: network, degrees and seed are set.
+void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings);
+
+// The parts of assemble() and validate() that are about /training/recompute.
+void assemble_recompute(TrainingRecipe& recipe, const TrainingSection& section, Findings& findings);
+void validate_recompute(const Scenario& scenario, Findings& findings);
+
+// The part of assemble() that is about /training/memory.
+MemoryAllowance assemble_memory(const MemorySection& section, const GpuSpec& gpu);
+
+// Checks what no single field can know. Requires: sections that were read without an error.
+void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
+
+// What /training/offload says.
+OffloadOptions assemble_offload(const OffloadSection& section);
+
+// The nearest valid ways to divide `gpus` GPUs, as text: "tp 8 x pp 8 x dp 16, ...". Empty: there
+// is none.
+std::string nearest_factorisations(const Scenario& scenario, int gpus);
+
+// The part of validate() that is about /parallelism/data_parallel.
+void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
+                            Findings& findings);
+
+// The part of validate() that is about the types of /training/precision.
+void validate_precision(const Scenario& scenario, const PrecisionSection& section,
+                        Findings& findings);
+
+// The part of validate() that is about /training/offload.
+void validate_offload(const Scenario& scenario, const OffloadSection& section, Findings& findings);
+
+}  // namespace trainyard

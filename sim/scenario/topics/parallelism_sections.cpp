@@ -1,0 +1,187 @@
+// How the work is divided: the tables of /parallelism.
+#include "sim/json/schema.h"
+#include "sim/plan/replicas/data_parallel.h"
+#include "sim/scenario/topics/sections.h"
+#include "sim/scenario/topics/word_lists.h"
+#include "sim/schedule/schedule.h"
+
+namespace trainyard {
+namespace {
+
+using json::anything;
+using json::at_least;
+using json::between;
+using json::Choice;
+using json::optional;
+using json::positive;
+using json::required;
+
+constexpr std::array<Choice<TensorOverlap>, 3> kTensorOverlaps = {
+    {{"none", TensorOverlap::none},
+     {"weight_gradient", TensorOverlap::weight_gradient},
+     {"chunked", TensorOverlap::chunked}}};
+constexpr std::array<Choice<Placement>, 3> kPlacements = {
+    {{"looped", Placement::looped},
+     {"v", Placement::v_shaped},
+     {"bidirectional", Placement::bidirectional}}};
+
+using Order = std::array<Axis, kAxes>;
+constexpr Axis kT = Axis::tensor, kC = Axis::context, kD = Axis::data, kP = Axis::pipeline;
+// Without cp it follows tp.
+constexpr std::array<Choice<Order>, 30> kRankOrders = {
+    {{"tp-dp-pp", {kT, kC, kD, kP}},    {"tp-pp-dp", {kT, kC, kP, kD}},
+     {"dp-tp-pp", {kD, kT, kC, kP}},    {"dp-pp-tp", {kD, kP, kT, kC}},
+     {"pp-tp-dp", {kP, kT, kC, kD}},    {"pp-dp-tp", {kP, kD, kT, kC}},
+     {"tp-cp-dp-pp", {kT, kC, kD, kP}}, {"tp-cp-pp-dp", {kT, kC, kP, kD}},
+     {"tp-dp-cp-pp", {kT, kD, kC, kP}}, {"tp-dp-pp-cp", {kT, kD, kP, kC}},
+     {"tp-pp-cp-dp", {kT, kP, kC, kD}}, {"tp-pp-dp-cp", {kT, kP, kD, kC}},
+     {"cp-tp-dp-pp", {kC, kT, kD, kP}}, {"cp-tp-pp-dp", {kC, kT, kP, kD}},
+     {"cp-dp-tp-pp", {kC, kD, kT, kP}}, {"cp-dp-pp-tp", {kC, kD, kP, kT}},
+     {"cp-pp-tp-dp", {kC, kP, kT, kD}}, {"cp-pp-dp-tp", {kC, kP, kD, kT}},
+     {"dp-tp-cp-pp", {kD, kT, kC, kP}}, {"dp-tp-pp-cp", {kD, kT, kP, kC}},
+     {"dp-cp-tp-pp", {kD, kC, kT, kP}}, {"dp-cp-pp-tp", {kD, kC, kP, kT}},
+     {"dp-pp-tp-cp", {kD, kP, kT, kC}}, {"dp-pp-cp-tp", {kD, kP, kC, kT}},
+     {"pp-tp-cp-dp", {kP, kT, kC, kD}}, {"pp-tp-dp-cp", {kP, kT, kD, kC}},
+     {"pp-cp-tp-dp", {kP, kC, kT, kD}}, {"pp-cp-dp-tp", {kP, kC, kD, kT}},
+     {"pp-dp-tp-cp", {kP, kD, kT, kC}}, {"pp-dp-cp-tp", {kP, kD, kC, kT}}}};
+constexpr std::array<Choice<bool>, 2> kDispatches = {
+    {{"all_to_all", false}, {"hierarchical", true}}};
+constexpr std::array<Choice<Dtype>, 2> kDispatchDtypes = {
+    {{"bf16", Dtype::bf16}, {"fp8", Dtype::fp8}}};
+constexpr std::array<Choice<ContextMethod>, 3> kContextMethods = {
+    {{"ring", ContextMethod::ring},
+     {"all_gather", ContextMethod::all_gather},
+     {"ulysses", ContextMethod::ulysses}}};
+
+}  // namespace
+
+void visit_fields(json::Fields& f, PipelineSection& s) {
+  std::vector<std::string_view> names;
+  for (const ScheduleEntry& entry : schedules())
+    names.push_back(entry.name);
+  names.push_back(kCustomSchedule);
+  f.name("schedule", s.schedule, names, optional, "Order of forward and backward passes.");
+  f.list("slots", s.custom.slots, optional, anything,
+         "Of schedule custom: for each stage its passes in order, as \"F0 F1 B0 B1\".");
+  f.choice("placement", s.custom.placement, kPlacements, optional,
+           "Of schedule custom: where chunks are, or copies of the network.");
+  f.field("chunks_per_stage", s.chunks, between(1, 1024),
+          "Virtual stages per stage. Default: as many as the schedule has by itself.");
+  f.field("group_size", s.group_size, between(1, 1 << 20),
+          "Of interleaved_1f1b: micro-batches through a chunk before the next chunk. Default: pp.");
+  constexpr std::array<std::string_view, 2> kSplits = {"uniform", "balanced_with_embeddings"};
+  f.numbers_or_name({"layer_split", optional, at_least(1),
+                     "Layers of each virtual stage, chunk by chunk; or how to find them."},
+                    kSplits, s.layer_split, s.layers_per_chunk);
+  f.field("overlap_p2p", s.overlap_p2p, optional,
+          "Computing goes on while activations are sent; false: as blocking calls do.");
+}
+
+void visit_fields(json::Fields& f, TensorParallelSection& s) {
+  f.choice("overlap", s.overlap, kTensorOverlaps, optional,
+           "What collectives hide behind: none; weight_gradient (backward, the GEMM that does not "
+           "need them); chunked (also their own GEMM, in pieces).");
+  f.field("chunks", s.chunks, between(1, 1024),
+          "chunked: pieces of each GEMM and of its collective. Default, as Transformer Engine: "
+          "gathers in a ring of tp pieces, scatters in 4.");
+}
+
+void visit_fields(json::Fields& f, ContextParallelSection& s) {
+  f.choice(
+      "method", s.method, kContextMethods, optional,
+      "How attention sees tokens of other ranks: ring (hop by hop under attention), all_gather "
+      "(keys and values first), ulysses (all-to-all over heads).");
+}
+
+void visit_fields(json::Fields& f, ExpertParallelSection& s) {
+  f.field(
+      "capacity_factor", s.capacity_factor, json::Bounds{0, 1024, true},
+      "Rows an expert takes, in even shares; the rest are dropped. Default: no row is dropped.");
+  f.list("load", s.load, optional, json::Bounds{0, 1e6, false},
+         "Rows of each expert against the others, one number per expert.");
+  f.field("imbalance", s.imbalance, optional, between(0, 0.57),
+          "Standard deviation of the experts' load against its mean; drawn evenly by "
+          "simulation.seed.");
+  f.choice("dispatch", s.hierarchical, kDispatches, optional,
+           "How rows travel: all_to_all (each by itself), hierarchical (once to each server, from "
+           "there once to each rank; DeepEP).");
+  maybe_choice(f, "dispatch_dtype", s.dispatch_dtype, kDispatchDtypes, Dtype::bf16,
+               "Type of rows on their way to experts of fp8 products. Default: bf16.");
+}
+
+void visit_fields(json::Fields& f, CompressionSection& s) {
+  f.name("kind", s.kind, kCompressionNames, optional,
+         "How gradients are made smaller for the exchange: a cast (fp16, bf16), 8 bits (int8, "
+         "fp8), their signs (one_bit), the largest (top_k), factors of low rank (power_sgd).");
+  f.field("rank", s.rank, between(1, 1024), "power_sgd: rank of the factors. Default: 1.");
+  f.field("density", s.density, json::Bounds{0, 1, true},
+          "top_k: part of the gradients that is sent. Default: 0.001.");
+}
+
+void visit_fields(json::Fields& f, DataParallelSection& s) {
+  std::vector<std::string_view> names;
+  for (const StrategyEntry& entry : data_parallel_strategies())
+    names.push_back(entry.name);
+  f.not_yet({"parameter_server"});
+  f.name("kind", s.kind, names, optional, "What replicas divide and how they exchange gradients.");
+  f.field("bucket_size", s.bucket_size, optional, positive, "Gradients reduced together.");
+  f.field("first_bucket_size", s.first_bucket_size, optional, positive,
+          "The first bucket, small so that communication starts early.");
+  f.field("overlap_backward", s.overlap_backward, optional,
+          "Buckets are reduced while the backward pass goes on.");
+  f.field("reduce_every_microbatch", s.reduce_every_microbatch, anything,
+          "Gradients are reduced after every micro-batch, not only the last. Default: true for "
+          "zero2, zero3, fsdp and hsdp.");
+  f.field("shard_size", s.shard_size, between(2, 1 << 20),
+          "hsdp: neighbouring ranks that share one copy.");
+  f.field("prefetch_layers", s.prefetch_layers, between(0, kMostPrefetchLayers),
+          "zero3, fsdp, hsdp: layers gathered ahead of the one that computes. Default: 1.");
+  f.field("limit_all_gathers", s.limit_all_gathers, anything,
+          "zero3, fsdp, hsdp: false lets gathers run ahead of the computation without a limit.");
+  f.field("reshard_after_forward", s.reshard_after_forward, anything,
+          "fsdp, hsdp: false keeps layers gathered from forward to backward. Default: true without "
+          "a pipeline.");
+  maybe_choice(f, "reduce_dtype", s.reduce_dtype, kGradientDtypes, Dtype::fp32,
+               "fsdp, hsdp: type in which gradients are reduced. Default: precision/gradients.");
+  f.field("gradient_as_bucket_view", s.gradient_as_bucket_view, anything,
+          "allreduce: false holds buckets beside the gradients, as PyTorch DDP does unless it is "
+          "told otherwise. Default: true.");
+  f.field("overlap_param_gather", s.overlap_param_gather, anything,
+          "zero1, zero2, distributed_optimizer: updated parameters are gathered under the next "
+          "forward pass. Default: true for distributed_optimizer.");
+  f.field("all_reduce_gradients", s.all_reduce_gradients, anything,
+          "zero1: whole gradients are all-reduced, as DeepSpeed once did.");
+  f.field("steps_between", s.steps_between, between(1, 1e6),
+          "local_sgd: steps from one meeting of the replicas to the next; a simulated step carries "
+          "that part of it. Default: 100.");
+  f.section("compression", s.compression, optional,
+            "allreduce: gradients are compressed, bucket by bucket.");
+  f.unsupported("parameter_server", "a parameter server; kind allreduce is available");
+}
+
+void visit_fields(json::Fields& f, ParallelismSection& s) {
+  f.field("tp", s.tp, optional, between(1, 1 << 20), "Tensor-parallel degree.");
+  f.field("pp", s.pp, optional, between(1, 1 << 20), "Pipeline-parallel degree.");
+  f.field("dp", s.dp, between(1, 1 << 20),
+          "Data-parallel degree. Default: the GPUs that tp, cp and pp leave.");
+  f.field("cp", s.cp, optional, between(1, 1 << 20),
+          "Context-parallel degree: parts into which every sequence is divided.");
+  f.field(
+      "ep", s.ep, optional, between(1, 1 << 20),
+      "Expert-parallel degree: ranks, of those of tp, cp and dp, that share a layer's experts.");
+  f.field("etp", s.etp, between(1, 1 << 20),
+          "Expert-tensor-parallel degree: ranks that divide each expert. Default: tp.");
+  f.choice("rank_order", s.rank_order, kRankOrders, optional,
+           "Axes of a rank's place, fastest first: neighbours differ in the first.");
+  f.field("sequence_parallel", s.sequence_parallel, optional,
+          "Norms and dropout are split along the sequence in the tensor-parallel group.");
+  f.section("pipeline", s.pipeline, optional, "Pipeline parallelism.");
+  f.section("tensor_parallel", s.tensor_parallel, optional, "Tensor parallelism.");
+  f.section("context_parallel", s.context_parallel, optional, "Context parallelism.");
+  f.section("expert_parallel", s.expert_parallel, optional, "Expert parallelism.");
+  f.section("embedding_parallel", s.embedding_parallel,
+            "How the tables of a recommender are divided among all ranks.");
+  f.section("data_parallel", s.data_parallel, optional, "Data parallelism.");
+}
+
+}  // namespace trainyard

@@ -1,0 +1,329 @@
+// The sections of a scenario file as structs, one visit_fields table each (json/fields.h). What a
+// file says, before it is checked and turned into a Scenario.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/families/network.h"
+#include "sim/json/fields.h"
+#include "sim/json/reader.h"
+#include "sim/recipe/recipe.h"
+#include "sim/scenario/topics/recommender_sections.h"
+#include "topologies/cluster.h"
+
+namespace trainyard {
+
+struct ImageInput {
+  std::vector<std::int64_t> image_size;  // channels, height, width
+};
+
+struct MoeSection {
+  std::int64_t experts = 1, top_k = 1;
+  std::optional<std::int64_t> expert_ffn_hidden, shared_ffn_hidden;
+  std::int64_t shared_experts = 0, first_dense = 0, every = 1;
+  std::int64_t groups = 1;
+  std::optional<std::int64_t> top_groups;
+};
+
+// Families of networks that fields describe.
+enum class NetworkKind : std::uint8_t {
+  transformer,
+  encoder,
+  encoder_decoder,
+  vision_transformer,
+  recommender,
+};
+inline constexpr std::array<std::string_view, 5> kNetworkKinds = {
+    "transformer", "encoder", "encoder_decoder", "vision_transformer", "recommender"};
+
+struct EncoderSection {
+  bool post_norm = true;
+  std::int64_t token_types = 2;
+  bool masked_lm = true, next_sentence = true;
+};
+
+struct DecoderSection {
+  std::int64_t layers = 1;
+};
+
+struct VisionSection {
+  std::int64_t patch_size = 16, classes = 1000;
+  bool class_token = true;
+};
+
+struct ModelSection {
+  bool built = false;      // "preset" names a network builder: no field of a transformer is due
+  std::size_t family = 0;  // into kNetworkKinds
+  NetworkKind kind() const { return static_cast<NetworkKind>(family); }
+  RecommenderSection recommender;
+  Transformer transformer;
+  std::optional<std::int64_t> kv_heads, head_size, ffn_hidden, max_positions, vocabulary, buckets;
+  std::optional<EncoderSection> encoder;
+  std::optional<DecoderSection> decoder;
+  std::optional<VisionSection> vision;
+  std::optional<MoeSection> moe;
+  ImageInput input;
+};
+
+struct GpuSection {
+  GpuSpec spec;
+};
+
+struct IntraSection {
+  IntraKind kind = IntraKind::nvswitch;
+  BytesPerSecond bandwidth;
+  Duration latency{};
+  std::vector<NvlinkPair> mesh;
+};
+
+struct NicSection {
+  BytesPerSecond bandwidth;
+  Duration latency{};
+  bool rail_per_gpu = true;
+  double efficiency = 1;
+};
+
+struct HostSection {
+  BytesPerSecond pcie_bandwidth, socket_bandwidth;
+  int sockets = 1, gpus_per_pcie_switch = 1;
+  Bytes memory, nvme_capacity;
+  BytesPerSecond memory_bandwidth, nvme_read_bandwidth, nvme_write_bandwidth;
+};
+
+struct ServerSection {
+  std::string name;
+  GpuSection gpu;
+  int gpus = 1;
+  IntraSection intra;
+  int nics = 0;
+  NicSection nic;
+  HostSection host;
+};
+
+struct FabricSection {
+  std::size_t kind = 0;  // of kFabricKinds
+  SingleSwitch single_switch;
+  FatTree fat_tree;
+  Clos clos;
+};
+
+struct ClusterSection {
+  int nodes = 1;
+  ServerSection node;
+  FabricSection fabric;
+  std::string calibration;
+  bool calibration_of_other_gpu = false;
+};
+
+enum class MasterWeights : std::uint8_t { none, fp32, bf16 };
+
+struct PrecisionSection {
+  Dtype compute = Dtype::bf16;
+  std::optional<Dtype> parameters, gradients, optimizer_states;
+  std::optional<MasterWeights> master_weights;
+  bool cached_fp8_weights = false;
+};
+
+struct MemorySection {
+  std::optional<Bytes> context, blas_workspace;
+  std::optional<double> fragmentation;
+  bool nccl_buffers = true;
+};
+
+struct OptimizerSection {
+  Optimizer type = Optimizer::adam;
+  bool momentum = false;
+};
+
+struct RecomputeSection {
+  std::vector<RecomputeModule> modules;
+  std::optional<RecomputeLayers::Method> method;
+  std::optional<int> layers;
+};
+
+struct OffloadSection {
+  OffloadTo optimizer = OffloadTo::none, parameters = OffloadTo::none;
+  bool activations = false;
+  std::optional<double> fraction;
+  std::optional<int> prefetch_layers;
+  std::optional<std::int64_t> tile_parameters;
+};
+
+struct TrainingSection {
+  std::int64_t global_batch = 1, micro_batch = 1;
+  std::optional<std::int64_t> sequence_length, decoder_sequence_length, predictions;
+  PrecisionSection precision;
+  OptimizerSection optimizer;
+  std::string recompute = "none";  // empty: as recompute_parts says
+  RecomputeSection recompute_parts;
+  bool fused_attention = false;
+  Fusion execution = Fusion::by_hand;
+  std::optional<Fusion> loss;
+  std::optional<Duration> launch_time;
+  bool gradient_clipping = false;
+  std::optional<TableOptimizer> embedding_optimizer;
+  MemorySection memory;
+  OffloadSection offload;
+  std::optional<double> tokens;
+};
+
+struct PipelineSection {
+  std::string schedule = "1f1b";
+  CustomSchedule custom;
+  std::optional<int> chunks, group_size;
+  std::string layer_split = "uniform";
+  std::vector<int> layers_per_chunk;
+  bool overlap_p2p = true;
+};
+
+struct TensorParallelSection {
+  TensorOverlap overlap = TensorOverlap::weight_gradient;
+  std::optional<int> chunks;
+};
+
+struct ContextParallelSection {
+  ContextMethod method = ContextMethod::ring;
+};
+
+struct ExpertParallelSection {
+  std::optional<double> capacity_factor;
+  std::vector<double> load;
+  double imbalance = 0;
+  bool hierarchical = false;
+  std::optional<Dtype> dispatch_dtype;
+};
+
+struct CompressionSection {
+  std::string kind = "none";
+  std::optional<int> rank;
+  std::optional<double> density;
+};
+
+struct DataParallelSection {
+  std::string kind = DataParallelOptions{}.kind;
+  std::optional<int> shard_size, prefetch_layers, steps_between;
+  std::optional<bool> limit_all_gathers, reshard_after_forward, overlap_param_gather;
+  std::optional<bool> all_reduce_gradients, reduce_every_microbatch, gradient_as_bucket_view;
+  std::optional<Dtype> reduce_dtype;
+  Bytes bucket_size = ParallelPlan{}.bucket_size;
+  Bytes first_bucket_size = ParallelPlan{}.first_bucket_size;
+  bool overlap_backward = true;
+  CompressionSection compression;
+};
+
+struct ParallelismSection {
+  int tp = 1, cp = 1, pp = 1, ep = 1;
+  std::optional<int> dp, etp;
+  std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
+  bool sequence_parallel = false;
+  PipelineSection pipeline;
+  TensorParallelSection tensor_parallel;
+  ContextParallelSection context_parallel;
+  ExpertParallelSection expert_parallel;
+  std::optional<EmbeddingParallelSection> embedding_parallel;
+  DataParallelSection data_parallel;
+};
+
+struct CollectiveChoice {
+  std::string algorithm = "auto", protocol = "auto";
+};
+struct CollectivesSection {
+  std::string library = "nccl";
+  CollectiveChoice all_reduce, all_gather, reduce_scatter, p2p;
+};
+
+struct StragglerSelect {
+  std::optional<int> rank, node;
+};
+struct StragglerSection {
+  StragglerSelect select;
+  double compute_slowdown = 1;
+  std::string reason;
+};
+struct PerturbationsSection {
+  std::vector<StragglerSection> stragglers;
+};
+
+struct SimulationSection {
+  Fidelity fidelity = Fidelity::closed_form;
+  std::uint64_t seed = 0;
+  bool exploit_symmetry = true;
+};
+
+struct ReferenceSection {
+  std::string label, metric, status;
+  std::optional<double> value;
+};
+
+struct VariantSection {
+  std::string name, label;
+};
+
+struct OutputsSection {
+  std::string directory;
+};
+
+struct ScenarioSections {
+  int version = 1;
+  std::string name, label, description;
+  std::vector<ReferenceSection> references;
+  ModelSection model;
+  ClusterSection cluster;
+  TrainingSection training;
+  ParallelismSection parallelism;
+  CollectivesSection collectives;
+  PerturbationsSection perturbations;
+  SimulationSection simulation;
+  std::string baseline;
+  std::vector<VariantSection> variants;
+  OutputsSection outputs;
+};
+
+void visit_fields(json::Fields& f, ModelSection& s);
+void visit_fields(json::Fields& f, ImageInput& s);
+void visit_fields(json::Fields& f, EncoderSection& s);
+void visit_fields(json::Fields& f, DecoderSection& s);
+void visit_fields(json::Fields& f, VisionSection& s);
+void visit_fields(json::Fields& f, GpuSection& s);
+void visit_fields(json::Fields& f, IntraSection& s);
+void visit_fields(json::Fields& f, NvlinkPair& s);
+void visit_fields(json::Fields& f, NicSection& s);
+void visit_fields(json::Fields& f, HostSection& s);
+void visit_fields(json::Fields& f, ServerSection& s);
+void visit_fields(json::Fields& f, FabricSection& s);
+void visit_fields(json::Fields& f, ClosLevel& s);
+void visit_fields(json::Fields& f, ClusterSection& s);
+void visit_fields(json::Fields& f, PrecisionSection& s);
+void visit_fields(json::Fields& f, OptimizerSection& s);
+void visit_fields(json::Fields& f, RecomputeSection& s);
+void visit_fields(json::Fields& f, MemorySection& s);
+void visit_fields(json::Fields& f, OffloadSection& s);
+void visit_fields(json::Fields& f, TrainingSection& s);
+void visit_fields(json::Fields& f, PipelineSection& s);
+void visit_fields(json::Fields& f, TensorParallelSection& s);
+void visit_fields(json::Fields& f, ContextParallelSection& s);
+void visit_fields(json::Fields& f, ExpertParallelSection& s);
+void visit_fields(json::Fields& f, MoeSection& s);
+void visit_fields(json::Fields& f, LatentAttention& s);
+void visit_fields(json::Fields& f, CompressionSection& s);
+void visit_fields(json::Fields& f, DataParallelSection& s);
+void visit_fields(json::Fields& f, ParallelismSection& s);
+void visit_fields(json::Fields& f, CollectiveChoice& s);
+void visit_fields(json::Fields& f, CollectivesSection& s);
+void visit_fields(json::Fields& f, StragglerSelect& s);
+void visit_fields(json::Fields& f, StragglerSection& s);
+void visit_fields(json::Fields& f, PerturbationsSection& s);
+void visit_fields(json::Fields& f, SimulationSection& s);
+void visit_fields(json::Fields& f, ReferenceSection& s);
+void visit_fields(json::Fields& f, VariantSection& s);
+void visit_fields(json::Fields& f, OutputsSection& s);
+void visit_fields(json::Fields& f, ScenarioSections& s);
+
+// Every key of the format, for "belongs under".
+json::KeyIndex scenario_keys();
+
+}  // namespace trainyard

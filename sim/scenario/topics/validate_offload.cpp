@@ -1,0 +1,165 @@
+// What is offloaded against the strategy of data parallelism, the schedule and the server.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "sim/plan/replicas/data_parallel.h"
+#include "sim/plan/step_plan.h"
+#include "sim/scenario/topics/assemble.h"
+#include "sim/schedule/custom_schedule.h"
+#include "sim/schedule/schedule.h"
+#include "topologies/server_board.h"
+
+namespace trainyard {
+namespace {
+
+constexpr const char* kOptimizer = "/training/offload/optimizer";
+constexpr const char* kParameters = "/training/offload/parameters";
+constexpr const char* kActivations = "/training/offload/activations";
+
+// Options of what is not offloaded.
+void check_options(const OffloadSection& section, Findings& findings) {
+  const auto means_nothing = [&](const char* key, const char* pointer) {
+    findings.error(fmt::format("/training/offload/{}", key),
+                   fmt::format("means nothing, as {} is \"none\"", pointer), "remove it");
+  };
+  if (!section.activations && section.fraction) means_nothing("fraction", kActivations);
+  if (!section.activations && section.prefetch_layers)
+    means_nothing("prefetch_layers", kActivations);
+  if (section.optimizer == OffloadTo::none && section.tile_parameters)
+    means_nothing("tile_parameters", kOptimizer);
+}
+
+void check_optimizer(const Scenario& scenario, Findings& findings) {
+  const ParallelPlan& plan = scenario.plan;
+  if (scenario.recipe.offload.optimizer == OffloadTo::none) return;
+  const DataParallelStrategy strategy = strategy_of(plan, scenario.recipe);
+  const std::string& kind = plan.data_parallel.kind;
+  if (strategy.outer_period > 0)
+    findings.error(kOptimizer, fmt::format("{} keeps a second optimizer on the GPU", kind),
+                   "use another kind of data parallelism");
+  if (strategy.layer_units && scenario.recipe.offload.parameters == OffloadTo::none)
+    findings.error(kOptimizer,
+                   fmt::format("{} updates the shards of its parameters where they are, which is "
+                               "the GPU",
+                               kind),
+                   "set /training/offload/parameters to \"cpu\" as well, as PyTorch's "
+                   "CPUOffloadPolicy does, or use zero3");
+  if (strategy.layer_units && scenario.recipe.offload.optimizer == OffloadTo::nvme)
+    findings.error(kOptimizer, fmt::format("{} does not offload to NVMe", kind),
+                   "use \"cpu\", or zero3 as ZeRO-Infinity does");
+  if (std::holds_alternative<Recommender>(scenario.network))
+    findings.error(kOptimizer, "the backward pass updates tables where they are, on the GPU",
+                   "remove it; /parallelism/embedding_parallel divides tables");
+  if (plan.data_parallel.compression.kind != CompressionKind::none)
+    findings.error(kOptimizer, "what of compressed gradients goes to the host is not described",
+                   "remove /parallelism/data_parallel/compression, or keep the optimizer there");
+  if (strategy.bucket_copies)
+    findings.error(kOptimizer, "the host reads buckets, which then are the gradients",
+                   "remove /parallelism/data_parallel/gradient_as_bucket_view");
+  const ScheduleEntry* schedule = find_schedule(plan.schedule);
+  if (schedule != nullptr && schedule->updates != Updates::after_all)
+    findings.error(kOptimizer,
+                   fmt::format("the schedule {} updates weights while micro-batches are under way",
+                               plan.schedule),
+                   "use one that updates them after all, such as 1f1b");
+}
+
+void check_parameters(const Scenario& scenario, Findings& findings) {
+  const OffloadOptions& offload = scenario.recipe.offload;
+  if (offload.parameters == OffloadTo::none) return;
+  const DataParallelStrategy strategy = strategy_of(scenario.plan, scenario.recipe);
+  if (strategy.gathering != Gathering::each_pass) {
+    const bool alone = scenario.plan.degrees.replicas() == 1;
+    findings.error(kParameters,
+                   alone ? "there is one replica, whose parameters are gathered by nobody"
+                         : fmt::format("{} keeps all parameters on every GPU",
+                                       scenario.plan.data_parallel.kind),
+                   alone ? "raise dp and use zero3, fsdp or hsdp, or offload the optimizer only"
+                         : "use zero3, fsdp or hsdp");
+    return;
+  }
+  if (offload.optimizer == OffloadTo::none)
+    findings.error(kParameters, "the optimizer on the GPU would need them there",
+                   "set /training/offload/optimizer to \"cpu\" or \"nvme\" as well");
+  if (strategy.layer_units && offload.parameters == OffloadTo::nvme)
+    findings.error(kParameters,
+                   fmt::format("{} does not offload to NVMe", scenario.plan.data_parallel.kind),
+                   "use \"cpu\", or zero3 as ZeRO-Infinity does");
+  if (strategy.keeps_layers)
+    findings.error("/parallelism/data_parallel/reshard_after_forward",
+                   "false, the default with pp above 1, keeps on the GPU the parameters that are "
+                   "offloaded",
+                   "set it to true");
+  const auto* network = std::get_if<Transformer>(&scenario.network);
+  if (network != nullptr && network->moe.experts > 0)
+    findings.error(kParameters, "shards of routed experts are gathered in groups of their own",
+                   strategy.layer_units ? "use zero3 and offload the optimizer only"
+                                        : "offload the optimizer only");
+}
+
+// Requires: a scenario without errors so far, so that its schedule can be built.
+void check_activations(const Scenario& scenario, Findings& findings) {
+  if (!scenario.recipe.offload.activations) return;
+  const ParallelPlan& plan = scenario.plan;
+  const ScheduleEntry* entry = find_schedule(plan.schedule);
+  const PipelineShape shape = pipeline_shape(scenario.recipe, plan);
+  const StageOrders orders = plan.schedule == kCustomSchedule ? custom_orders(plan.custom, shape)
+                                                              : build_stages(*entry, shape);
+  const auto any = [&](auto is) {
+    return std::any_of(orders.begin(), orders.end(), [&](const std::vector<Slot>& order) {
+      return std::any_of(order.begin(), order.end(), is);
+    });
+  };
+  const RecomputeLayers& groups = scenario.recipe.recompute_layers;
+  if (groups.method == RecomputeLayers::Method::uniform && groups.layers > 1)
+    findings.error(kActivations, "a group of layers that runs again needs its first layer's input",
+                   "use groups of one layer, or the method \"block\"");
+  const bool splits = any([](const Slot& slot) { return slot.pass == Pass::backward_input; });
+  const bool pairs = any([](const Slot& slot) { return slot.paired; });
+  if (!splits && !pairs) return;
+  findings.error(kActivations,
+                 fmt::format("the schedule {} {}", plan.schedule,
+                             splits ? "splits the backward pass, and both halves need activations"
+                                    : "overlaps a forward with a backward pass"),
+                 "use one that runs whole passes, such as 1f1b");
+}
+
+void check_server(const Scenario& scenario, Findings& findings) {
+  const OffloadOptions& offload = scenario.recipe.offload;
+  const ServerSpec& server = scenario.cluster.server;
+  const auto needs = [&](const char* key, bool is_given, const char* what) {
+    if (is_given) return;
+    findings.error(fmt::format("/cluster/node/host/{}", key),
+                   fmt::format("is required and missing: {}", what),
+                   "state it, as the servers of configs/servers do");
+  };
+  if (!offload.any()) return;
+  needs("pcie_bandwidth",
+        peer_pcie_bandwidth(server).count() > 0 &&
+            (server.pcie_bandwidth.count() > 0 || server.intra == IntraKind::pcie ||
+             server.intra == IntraKind::none),
+        "what is offloaded crosses PCIe");
+  if (offload.optimizer != OffloadTo::none || scenario.fidelity == Fidelity::flow)
+    needs("memory_bandwidth", server.host_memory_bandwidth.count() > 0,
+          "the host's update and copies run at it");
+  if (offload.optimizer != OffloadTo::nvme && offload.parameters != OffloadTo::nvme) return;
+  needs("nvme_read_bandwidth", server.nvme_read_bandwidth.count() > 0,
+        "what is offloaded is on NVMe");
+  needs("nvme_write_bandwidth", server.nvme_write_bandwidth.count() > 0,
+        "what is offloaded is on NVMe");
+}
+
+}  // namespace
+
+void validate_offload(const Scenario& scenario, const OffloadSection& section, Findings& findings) {
+  check_options(section, findings);
+  if (findings.has_errors()) return;
+  check_optimizer(scenario, findings);
+  check_parameters(scenario, findings);
+  check_server(scenario, findings);
+  check_activations(scenario, findings);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,34 @@
+// Words and limits that several tables of the scenario share.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "models/layer/kernel.h"
+#include "sim/json/schema.h"
+
+namespace trainyard {
+
+// Upper ends that keep every product of sizes within 64 bits; no network comes near.
+inline constexpr double kMostLayers = 1e5;
+inline constexpr double kMostWidth = 1e7;
+inline constexpr double kMostTokens = 1e8;
+inline constexpr double kMostBatch = 1e9;
+
+inline constexpr std::array<json::Choice<Dtype>, 3> kGradientDtypes = {
+    {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}}};
+
+// Forms of /training/recompute that are a word, as name(Recompute) spells them.
+inline constexpr std::array<std::string_view, 4> kRecomputeForms = {"none", "selective", "full",
+                                                                    "selective_op"};
+
+// A choice that may be absent.
+template <class E, class List>
+void maybe_choice(json::Fields& f, std::string_view key, std::optional<E>& value, const List& list,
+                  E otherwise, std::string_view about) {
+  E given = value.value_or(otherwise);
+  if (f.choice(key, given, list, json::optional, about)) value = given;
+}
+
+}  // namespace trainyard

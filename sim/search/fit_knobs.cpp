@@ -1,0 +1,298 @@
+#include "sim/search/fit_knobs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "sim/plan/replicas/data_parallel.h"
+#include "sim/schedule/schedule.h"
+
+namespace trainyard {
+namespace {
+
+using json::Value;
+
+constexpr const char* kSplit = "/parallelism/pipeline/layer_split";
+constexpr const char* kChunks = "/parallelism/pipeline/chunks_per_stage";
+constexpr const char* kDataParallel = "/parallelism/data_parallel";
+
+bool says(const Scenario& scenario, const std::string& pointer) {
+  return json::find(scenario.document, pointer) != nullptr;
+}
+
+const Transformer* transformer_of(const Scenario& scenario) {
+  return std::get_if<Transformer>(&scenario.network);
+}
+
+std::vector<Edits> one_edit(const char* pointer, Value value, std::string_view what) {
+  std::vector<Edits> changes(1);
+  changes[0].push_back({pointer, std::move(value), what});
+  return changes;
+}
+
+// `degree` taken from the data-parallel one, twice or more as large.
+std::vector<Edits> more_ranks(const Scenario& scenario, Axis axis, const char* pointer,
+                              std::string_view what, int most) {
+  const ParallelDegrees& degrees = scenario.plan.degrees;
+  std::vector<Edits> changes;
+  for (int factor = 2; degrees.data % factor == 0 && degrees.along(axis) * factor <= most;
+       factor *= 2) {
+    Edits& edits = changes.emplace_back();
+    edits.push_back({pointer, Value::of(degrees.along(axis) * factor), what});
+    if (says(scenario, "/parallelism/dp"))
+      edits.push_back({"/parallelism/dp", Value::of(degrees.data / factor)});
+  }
+  return changes;
+}
+
+// Adds what keeps the layers divisible when there are `parts` of them in the pipeline.
+void divide_layers(const Scenario& scenario, std::int64_t parts, Edits& edits) {
+  const LayerSplit split = scenario.plan.layer_split;
+  const bool uneven = divisible_layers(scenario.network) % parts != 0;
+  if (split == LayerSplit::list || (split == LayerSplit::uniform && uneven))
+    edits.push_back({kSplit, Value::of("balanced_with_embeddings")});
+}
+
+// Inside a server; then also with sequence parallelism, which divides what is left whole.
+std::vector<Edits> more_tensor_parallel(const Scenario& scenario) {
+  std::vector<Edits> changes;
+  for (Edits& edits : more_ranks(scenario, Axis::tensor, "/parallelism/tp", "tensor parallel",
+                                 scenario.cluster.server.gpus)) {
+    changes.push_back(edits);
+    if (scenario.plan.sequence_parallel) continue;
+    edits.push_back({"/parallelism/sequence_parallel", Value::of(true), "sequence parallelism"});
+    changes.push_back(std::move(edits));
+  }
+  return changes;
+}
+
+std::vector<Edits> more_stages(const Scenario& scenario) {
+  const int layers = static_cast<int>(divisible_layers(scenario.network));
+  std::vector<Edits> changes =
+      more_ranks(scenario, Axis::pipeline, "/parallelism/pp", "pipeline stages", layers);
+  std::int64_t stages = scenario.plan.degrees.pipeline;
+  for (Edits& edits : changes)
+    divide_layers(scenario, (stages *= 2) * scenario.plan.chunks, edits);
+  return changes;
+}
+
+std::vector<Edits> more_context_parallel(const Scenario& scenario) {
+  if (transformer_of(scenario) == nullptr) return {};
+  constexpr int kMost = 16;
+  return more_ranks(scenario, Axis::context, "/parallelism/cp", "context parallel", kMost);
+}
+
+std::vector<Edits> more_expert_parallel(const Scenario& scenario) {
+  const Transformer* transformer = transformer_of(scenario);
+  std::vector<Edits> changes;
+  if (transformer == nullptr) return changes;
+  for (std::int64_t ep = std::int64_t{2} * scenario.plan.expert; ep <= transformer->moe.experts;
+       ep *= 2)
+    changes.push_back({{"/parallelism/ep", Value::of(ep), "expert parallel"}});
+  return changes;
+}
+
+bool divides_more(const DataParallelStrategy& a, const DataParallelStrategy& b) {
+  return a.outer_period == b.outer_period && a.parameter_shards >= b.parameter_shards &&
+         a.gradient_shards >= b.gradient_shards && a.optimizer_shards >= b.optimizer_shards &&
+         (a.parameter_shards > b.parameter_shards || a.gradient_shards > b.gradient_shards ||
+          a.optimizer_shards > b.optimizer_shards);
+}
+
+// Strategies that divide more among the replicas than the job's own; its options that mean nothing
+// to them go.
+std::vector<Edits> more_sharding(const Scenario& scenario) {
+  const int replicas = scenario.plan.degrees.replicas();
+  if (replicas == 1) return {};
+  const DataParallelStrategy own = strategy_of(scenario.plan, scenario.recipe);
+  const int in_server = scenario.cluster.server.gpus / scenario.plan.degrees.tensor;
+  std::vector<Edits> changes;
+  for (const StrategyEntry& entry : data_parallel_strategies()) {
+    const auto accepts = [&](std::string_view key) {
+      return std::find(entry.accepts.begin(), entry.accepts.end(), key) != entry.accepts.end();
+    };
+    DataParallelOptions options = scenario.plan.data_parallel;
+    const bool grouped = accepts("shard_size") && options.shard_size == 0;
+    if (grouped) options.shard_size = in_server;
+    if (accepts("shard_size") && (options.shard_size < 2 || options.shard_size >= replicas ||
+                                  replicas % options.shard_size != 0))
+      continue;
+    if (!divides_more(entry.build(options, scenario.recipe, replicas), own)) continue;
+    Edits& edits = changes.emplace_back();
+    edits.push_back(
+        {fmt::format("{}/kind", kDataParallel), Value::of(entry.name), "data parallelism"});
+    if (grouped)
+      edits.push_back({fmt::format("{}/shard_size", kDataParallel), Value::of(in_server)});
+    for (const StrategyEntry& other : data_parallel_strategies()) {
+      for (const std::string_view key : other.accepts) {
+        const std::string pointer = fmt::format("{}/{}", kDataParallel, key);
+        if (!accepts(key) && says(scenario, pointer)) edits.push_back({pointer, Value::null()});
+      }
+    }
+  }
+  return changes;
+}
+
+// Schedules by the activations that the fullest stage holds, the most first; of equal rank, about
+// as many. Sources: those of the table of schedules.
+struct Holding {
+  std::string_view schedule;
+  int rank;
+  bool offered;  // as a way to hold less
+};
+constexpr std::array<Holding, 13> kHoldings = {{{"gpipe", 0, false},
+                                                {"breadth_first", 0, false},
+                                                {"zb_h2", 1, false},
+                                                {"zb_auto", 1, false},
+                                                {"interleaved_1f1b", 1, false},
+                                                {"chimera", 1, false},
+                                                {"dualpipe", 1, false},
+                                                {"dualpipe_v", 1, false},
+                                                {"1f1b", 2, true},
+                                                {"zb_h1", 2, true},
+                                                {"zb_v", 2, true},
+                                                {"v_half", 3, true},
+                                                {"v_min", 4, true}}};
+
+std::vector<Edits> leaner_schedule(const Scenario& scenario) {
+  const ScheduleEntry* own = find_schedule(scenario.plan.schedule);
+  if (own == nullptr || scenario.plan.degrees.pipeline == 1) return {};
+  const auto* held = std::find_if(kHoldings.begin(), kHoldings.end(),
+                                  [&](const Holding& h) { return h.schedule == own->name; });
+  std::vector<Edits> changes;
+  if (held == kHoldings.end()) return changes;
+  for (const Holding& other : kHoldings) {
+    if (!other.offered || other.rank <= held->rank) continue;
+    const ScheduleEntry* entry = find_schedule(other.schedule);
+    Edits& edits = changes.emplace_back();
+    edits.push_back({"/parallelism/pipeline/schedule", Value::of(other.schedule), "schedule"});
+    if (says(scenario, kChunks)) edits.push_back({kChunks, Value::null()});
+    if (entry->chunks != scenario.plan.chunks)
+      divide_layers(scenario, std::int64_t{entry->chunks} * scenario.plan.degrees.pipeline, edits);
+  }
+  return changes;
+}
+
+// Interleaved 1F1B with v chunks holds 1 + (p - 1) / (p v) of what 1F1B does.
+// Source: Korthikanti et al. 2022, section 4.2.3.
+std::vector<Edits> more_chunks(const Scenario& scenario) {
+  const ScheduleEntry* own = find_schedule(scenario.plan.schedule);
+  std::vector<Edits> changes;
+  if (own == nullptr || own->name != "interleaved_1f1b" || scenario.plan.chunks == 1)
+    return changes;
+  const std::int64_t layers = divisible_layers(scenario.network);
+  const int stages = scenario.plan.degrees.pipeline;
+  for (int chunks = 2 * scenario.plan.chunks; std::int64_t{chunks} * stages <= layers;
+       chunks += scenario.plan.chunks) {
+    if (layers % (std::int64_t{chunks} * stages) != 0) continue;
+    Edits& edits = changes.emplace_back();
+    edits.push_back({kChunks, Value::of(chunks), "chunks per stage"});
+    divide_layers(scenario, std::int64_t{chunks} * stages, edits);
+  }
+  return changes;
+}
+
+std::vector<Edits> smaller_micro_batch(const Scenario& scenario) {
+  std::vector<Edits> changes;
+  for (std::int64_t size = scenario.recipe.micro_batch / 2; size >= 1; size /= 2)
+    changes.push_back({{"/training/micro_batch", Value::of(size), "micro-batch"}});
+  return changes;
+}
+
+std::vector<Edits> more_recomputation(const Scenario& scenario) {
+  const TrainingRecipe& recipe = scenario.recipe;
+  std::vector<Edits> changes;
+  const auto add = [&](Recompute more) {
+    changes.push_back({{"/training/recompute", Value::of(name(more)), "recomputation"}});
+  };
+  if (recipe.recompute == Recompute::none) add(Recompute::selective);
+  const bool all_layers = recipe.recompute_layers.method == RecomputeLayers::Method::all;
+  if (recipe.recompute != Recompute::full || !all_layers) add(Recompute::full);
+  return changes;
+}
+
+std::vector<Edits> sequence_parallel(const Scenario& scenario) {
+  if (scenario.plan.sequence_parallel || scenario.plan.degrees.tensor == 1) return {};
+  return one_edit("/parallelism/sequence_parallel", Value::of(true), "sequence parallelism");
+}
+
+std::vector<Edits> fused_attention(const Scenario& scenario) {
+  if (scenario.recipe.fused_attention || stack_of(scenario.network) == nullptr) return {};
+  return one_edit("/training/fused_attention", Value::of(true), "fused attention");
+}
+
+std::vector<Edits> half_gradients(const Scenario& scenario) {
+  const Dtype compute = scenario.recipe.compute;
+  if (scenario.recipe.gradients != Dtype::fp32 || compute == Dtype::fp32 || compute == Dtype::tf32)
+    return {};
+  const Dtype half = compute == Dtype::fp16 ? Dtype::fp16 : Dtype::bf16;
+  return one_edit("/training/precision/gradients", Value::of(name(half)), "gradients");
+}
+
+// Layers gathered one by one exist in strategies that shard parameters.
+bool gathers_layers(const Scenario& scenario) {
+  return strategy_of(scenario.plan, scenario.recipe).gathering == Gathering::each_pass;
+}
+
+std::vector<Edits> reshard(const Scenario& scenario) {
+  if (!gathers_layers(scenario) || scenario.plan.data_parallel.reshard_after_forward) return {};
+  return one_edit("/parallelism/data_parallel/reshard_after_forward", Value::of(true),
+                  "reshard after forward");
+}
+
+std::vector<Edits> limited_gathers(const Scenario& scenario) {
+  if (!gathers_layers(scenario) || scenario.plan.data_parallel.limit_all_gathers) return {};
+  return one_edit("/parallelism/data_parallel/limit_all_gathers", Value::of(true),
+                  "limited gathers");
+}
+
+std::vector<Edits> no_prefetch(const Scenario& scenario) {
+  if (!gathers_layers(scenario) || scenario.plan.data_parallel.prefetch_layers == 0) return {};
+  return one_edit("/parallelism/data_parallel/prefetch_layers", Value::of(0), "prefetched layers");
+}
+
+// What FSDP updates is where its shards are, so that both go.
+std::vector<Edits> offload_optimizer(const Scenario& scenario) {
+  if (scenario.recipe.offload.optimizer != OffloadTo::none) return {};
+  std::vector<Edits> changes =
+      one_edit("/training/offload/optimizer", Value::of("cpu"), "optimizer on the host");
+  if (strategy_of(scenario.plan, scenario.recipe).layer_units)
+    changes[0].push_back(
+        {"/training/offload/parameters", Value::of("cpu"), "parameters on the host"});
+  return changes;
+}
+
+std::vector<Edits> offload_activations(const Scenario& scenario) {
+  if (scenario.recipe.offload.activations) return {};
+  return one_edit("/training/offload/activations", Value::of("cpu"), "activations on the host");
+}
+
+constexpr std::array<FitKnob, 17> kKnobs = {{
+    {"fused attention", fused_attention},
+    {"tensor parallelism", more_tensor_parallel, true},
+    {"pipeline parallelism", more_stages, true},
+    {"context parallelism", more_context_parallel, true},
+    {"expert parallelism", more_expert_parallel, true},
+    {"data parallelism", more_sharding},
+    {"schedule", leaner_schedule},
+    {"chunks", more_chunks, true},
+    {"micro-batch", smaller_micro_batch, true},
+    {"recomputation", more_recomputation, true},
+    {"sequence parallelism", sequence_parallel},
+    {"gradients", half_gradients},
+    {"reshard after forward", reshard},
+    {"limited gathers", limited_gathers},
+    {"prefetching", no_prefetch},
+    {"optimizer offload", offload_optimizer},
+    {"activation offload", offload_activations},
+}};
+
+}  // namespace
+
+std::span<const FitKnob> fit_knobs() {
+  return kKnobs;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,202 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "sim/simulate/report/actor_spans.h"
+
+namespace trainyard {
+namespace {
+
+using Totals = std::array<double, 4>;  // seconds by Basis
+
+double& at(Totals& totals, Basis basis) {
+  return totals[static_cast<std::size_t>(basis)];
+}
+
+// Predicted seconds, and those of them that lie beyond what a law was fitted on.
+struct Account {
+  Totals totals{};
+  std::map<std::pair<std::string, std::string>, double> beyond;  // by what, why
+
+  template <class What>
+  void add(double seconds, Basis basis, const std::string& why, const What& what) {
+    at(totals, basis) += seconds;
+    if (basis == Basis::extrapolated && seconds > 0) beyond[{what(), why}] += seconds;
+  }
+};
+
+// Kernels that share a law and a reason are told apart only by a size that the reason does not
+// name.
+std::string name_of(const Kernel& kernel) {
+  if (const auto* memory = std::get_if<MemoryBound>(&kernel)) return std::string(name(memory->op));
+  if (const auto* convolution = std::get_if<Convolution>(&kernel))
+    return fmt::format("convolution {}", name(convolution->dtype));
+  return to_text(kernel);
+}
+
+std::string name_of(const TransferEstimate& estimate) {
+  const GroupShape& shape = estimate.shape;
+  if (estimate.host) return std::string(name(*estimate.host));
+  if (estimate.point_to_point)
+    return fmt::format("message {}", shape.servers == 1 ? "inside a server" : "between servers");
+  return fmt::format("{}, {} ranks on {} server{}", name(estimate.spec.kind), shape.ranks,
+                     shape.servers, shape.servers == 1 ? "" : "s");
+}
+
+std::vector<std::uint64_t> calls_of_blocks(const Program& program) {
+  std::vector<std::uint64_t> calls(program.blocks.size(), 0);
+  for (const Call& call : program.calls)
+    ++calls[call.block];
+  return calls;
+}
+
+// Seconds of each kernel and of each transfer over one run of the stage's program, by basis.
+void add_program(const Step& step, const RankClass& rank_class, const Program& program,
+                 Account& account) {
+  const Lowered& lowered = step.lowered;
+  const Actor& actor = lowered.machine.actors[rank_class.actor];
+  const std::vector<std::uint64_t> calls = calls_of_blocks(program);
+  for (std::size_t b = 0; b < program.blocks.size(); ++b) {
+    const double times = static_cast<double>(calls[b]) * rank_class.ranks;
+    for (const Op& op : program.blocks[b].ops) {
+      if (op.kind == OpKind::compute) {
+        const Segment& segment = program.segments[op.subject];
+        for (std::uint32_t k = 0; k < segment.kernels; ++k) {
+          const std::uint32_t kernel = program.kernels[segment.first_kernel + k];
+          const Estimate& estimate = lowered.kernels[kernel];
+          const double load = step.plan.routed[kernel] ? rank_class.expert_load : 1;
+          account.add(times * estimate.time.count() * rank_class.slowdown * load, estimate.basis,
+                      estimate.reach, [&] { return name_of(step.plan.kernels[kernel]); });
+        }
+        continue;
+      }
+      if (op.kind == OpKind::receive) continue;
+      const std::uint32_t table =
+          op.kind == OpKind::collective
+              ? lowered.machine.communicators[actor.communicators[op.port]].transfers
+              : lowered.machine.channels[actor.channels[op.port]].transfers;
+      const TransferEstimate& estimate = lowered.transfers[table][op.subject];
+      const MessageTerms& terms = estimate.terms;
+      double seconds = terms.latency.count();
+      if (terms.wire_bytes > Bytes(0)) seconds += (terms.wire_bytes / terms.bandwidth).count();
+      account.add(times * seconds, terms.basis, terms.reach, [&] { return name_of(estimate); });
+    }
+  }
+}
+
+class Notes {
+ public:
+  void add(const std::string& what, const Provenance& from, Basis basis) {
+    if (!seen_.emplace(what, true).second) return;
+    notes_.push_back({what, from.source, from.machine, from.residual, basis});
+  }
+  std::vector<SourceNote> take() { return std::move(notes_); }
+
+ private:
+  std::map<std::string, bool> seen_;
+  std::vector<SourceNote> notes_;
+};
+
+void note_kernel(const Profile& profile, const Kernel& kernel, const Estimate& estimate,
+                 Notes& notes) {
+  Provenance none;
+  none.source = "datasheet roofline";
+  if (const auto* gemm = std::get_if<Gemm>(&kernel)) {
+    const GemmLaw* used = profile.gemm.empty() ? nullptr : &profile.gemm.front();
+    for (const GemmLaw& law : profile.gemm)
+      if (law.dtype == gemm->dtype) used = &law;
+    notes.add(fmt::format("GEMM {}", name(gemm->dtype)), used != nullptr ? used->from : none,
+              estimate.basis);
+  } else if (const auto* memory = std::get_if<MemoryBound>(&kernel)) {
+    const MemoryLaw* used = profile.memory.empty() ? nullptr : &profile.memory.front();
+    for (const MemoryLaw& law : profile.memory)
+      if (law.op == memory->op) used = &law;
+    notes.add(fmt::format("memory-bound: {}", name(memory->op)),
+              used != nullptr ? used->from : none, estimate.basis);
+  } else if (std::holds_alternative<Attention>(kernel)) {
+    notes.add("fused attention", profile.attention.empty() ? none : profile.attention.front().from,
+              estimate.basis);
+  } else {
+    notes.add("convolution", profile.convolution.empty() ? none : profile.convolution.front().from,
+              estimate.basis);
+  }
+}
+
+void note_transfer(const Profile* profile, const TransferEstimate& estimate, Notes& notes) {
+  const GroupShape& shape = estimate.shape;
+  Provenance from;
+  from.source = "closed form of ring and tree on datasheet bandwidths";
+  std::string what;
+  if (estimate.host) {
+    what = name_of(estimate);
+    from.source = "datasheet bandwidth";
+    const HostCopyLaw* law =
+        profile != nullptr ? host_copy_law(*estimate.host, profile->host_copies) : nullptr;
+    if (law != nullptr) from = law->from;
+  } else if (estimate.point_to_point) {
+    what = name_of(estimate);
+    if (profile != nullptr) {
+      for (const PointToPointLaw& law : profile->point_to_point)
+        if (law.same_server == (shape.servers == 1)) from = law.from;
+    }
+  } else {
+    what = name_of(estimate);
+    // Between servers the closed form adds to what a law says of one server.
+    const CollectiveLaw* law = nullptr;
+    if (profile != nullptr) {
+      for (const CollectiveLaw& candidate : profile->collectives) {
+        if (law == nullptr || candidate.servers == shape.servers) law = &candidate;
+      }
+    }
+    if (law != nullptr) {
+      from = law->from;
+      if (law->servers != shape.servers) from.source += "; closed form between servers";
+    }
+  }
+  notes.add(what, from, estimate.terms.basis);
+}
+
+void note_extrapolations(const Account& account, double sum, StepReport& report) {
+  for (const auto& [key, seconds] : account.beyond)
+    report.extrapolated.push_back({key.first, key.second, seconds / sum});
+  std::stable_sort(
+      report.extrapolated.begin(), report.extrapolated.end(),
+      [](const Extrapolation& a, const Extrapolation& b) { return a.fraction > b.fraction; });
+}
+
+}  // namespace
+
+void account_basis(const Job& job, const Step& step, StepReport& report) {
+  Account account;
+  for (const RankClass& rank_class : step.lowered.classes) {
+    const StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+    add_program(step, rank_class, stage.program, account);
+  }
+  const Totals& totals = account.totals;
+  double sum = 0;
+  for (const double seconds : totals)
+    sum += seconds;
+  for (std::size_t b = 0; b < totals.size(); ++b) {
+    if (totals[b] > 0) report.basis.push_back({static_cast<Basis>(b), totals[b] / sum});
+  }
+
+  note_extrapolations(account, sum, report);
+  if (job.profile) report.calibration = job.profile->calibration;
+
+  Notes notes;
+  const Profile none;
+  const Profile& profile = job.profile ? *job.profile : none;
+  for (std::size_t k = 0; k < step.plan.kernels.size(); ++k)
+    note_kernel(profile, step.plan.kernels[k], step.lowered.kernels[k], notes);
+  for (const std::vector<TransferEstimate>& table : step.lowered.transfers) {
+    for (const TransferEstimate& estimate : table)
+      note_transfer(job.profile ? &*job.profile : nullptr, estimate, notes);
+  }
+  if (job.profile && !job.recipe.launch_time && job.profile->launch.count() > 0)
+    notes.add("kernel launch", job.profile->launch_from, job.profile->launch_from.basis);
+  report.sources = notes.take();
+}
+
+}  // namespace trainyard

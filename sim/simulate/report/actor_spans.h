@@ -1,0 +1,39 @@
+// The parts of a trace that belong to one actor.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "sim/engine/trace.h"
+#include "sim/simulate/report/step_report.h"
+#include "sim/simulate/step.h"
+
+namespace trainyard {
+
+namespace detail {
+template <class Record>
+std::span<const Record> of_actor(const std::vector<Record>& records, ActorId actor) {
+  const auto [first, last] =
+      std::equal_range(records.begin(), records.end(), Record{.actor = actor},
+                       [](const Record& a, const Record& b) { return a.actor < b.actor; });
+  return {first, last};
+}
+}  // namespace detail
+
+// Requires: a trace sorted by actor, as the engine gives it. O(log).
+inline std::span<const Span> spans_of(const Trace& trace, ActorId actor) {
+  return detail::of_actor(trace.spans, actor);
+}
+inline std::span<const KernelSpan> kernels_of(const Trace& trace, ActorId actor) {
+  return detail::of_actor(trace.kernels, actor);
+}
+
+// The changes of an actor's memory from the start of the step until its peak is first reached.
+// Together with the program's resident memory they are what is live at the peak.
+std::vector<MemoryChange> changes_to_peak(const Trace& trace, ActorId actor);
+
+// Adds the shares of predicted time by basis and the notes of their sources.
+void account_basis(const Job& job, const Step& step, StepReport& report);
+
+}  // namespace trainyard

@@ -1,0 +1,317 @@
+#include "sim/simulate/report/findings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "sim/base/text.h"
+
+namespace trainyard {
+
+std::string_view title(TimeCategory category) {
+  switch (category) {
+    case TimeCategory::compute: return "Compute";
+    case TimeCategory::exposed_tp: return "Exposed tensor parallel";
+    case TimeCategory::exposed_cp: return "Exposed context parallel";
+    case TimeCategory::exposed_ep: return "Exposed expert parallel";
+    case TimeCategory::exposed_dp: return "Exposed data parallel";
+    case TimeCategory::exposed_pp: return "Exposed pipeline transfers";
+    case TimeCategory::exposed_host_copy: return "Exposed host copies";
+    case TimeCategory::bubble: return "Pipeline bubble";
+    case TimeCategory::optimizer: return "Optimizer";
+    case TimeCategory::host_optimizer: return "Host optimizer";
+    case TimeCategory::host: return "Host launch";
+    case TimeCategory::input: return "Input";
+  }
+  return "?";
+}
+
+std::string_view meaning(TimeCategory category) {
+  switch (category) {
+    case TimeCategory::compute: return "kernels of the forward and backward pass run";
+    case TimeCategory::exposed_tp: return "tensor-parallel communication that no kernel hides";
+    case TimeCategory::exposed_cp:
+      return "exchange of keys and values between parts of a sequence that no kernel hides";
+    case TimeCategory::exposed_ep:
+      return "rows on their way to experts and back, or embeddings to their samples, that no "
+             "kernel hides";
+    case TimeCategory::exposed_dp: return "data-parallel communication that no kernel hides";
+    case TimeCategory::exposed_pp: return "transfers between stages that no kernel hides";
+    case TimeCategory::exposed_host_copy:
+      return "copies between GPU, host and NVMe that no kernel hides";
+    case TimeCategory::bubble: return "waiting for a rank that has not yet sent or joined";
+    case TimeCategory::optimizer: return "kernels of the optimizer run";
+    case TimeCategory::host_optimizer:
+      return "the host updates optimizer states and no kernel runs";
+    case TimeCategory::host: return "the host has not yet issued the next kernel";
+    case TimeCategory::input: return "waiting for input data";
+  }
+  return "?";
+}
+
+std::string_view title(MemoryCategory category) {
+  switch (category) {
+    case MemoryCategory::parameters: return "Parameters";
+    case MemoryCategory::gradients: return "Gradients";
+    case MemoryCategory::optimizer_state: return "Optimizer state";
+    case MemoryCategory::activations: return "Activations";
+    case MemoryCategory::logits: return "Logits";
+    case MemoryCategory::communication_buffers: return "Communication buffers";
+    case MemoryCategory::workspace: return "Workspace";
+    case MemoryCategory::fragmentation: return "Fragmentation";
+    case MemoryCategory::nccl_buffers: return "NCCL buffers";
+    case MemoryCategory::context: return "CUDA context";
+  }
+  return "?";
+}
+
+const std::string& label_of(const StepReport& report) {
+  return report.label.empty() ? report.name : report.label;
+}
+
+double seconds(Duration duration) {
+  return Seconds(duration).count();
+}
+
+std::string count_text(double count) {
+  static constexpr std::array<std::pair<double, std::string_view>, 4> kUnits = {
+      {{1e12, " T"}, {1e9, " B"}, {1e6, " M"}, {1e4, " k"}}};
+  const auto digits = [](double value) { return value >= 100 ? 0 : value >= 10 ? 1 : 2; };
+  for (const auto& [scale, unit] : kUnits) {
+    if (count < scale) continue;
+    const double value = unit == " k" ? count / 1e3 : count / scale;
+    return fmt::format("{:.{}f}{}", value, digits(value), unit);
+  }
+  if (count == std::floor(count)) return fmt::format("{:.0f}", count);
+  return fmt::format("{:.{}f}", count, digits(count));
+}
+
+std::string percent_text(double fraction) {
+  return fmt::format("{:.1f} %", fraction * 100);
+}
+
+std::string describe(const StepReport& report) {
+  std::string text;
+  if (report.parameters > 0)
+    text += fmt::format("{} parameters on ", count_text(static_cast<double>(report.parameters)));
+  text += fmt::format("{} GPU{}", report.world_size, report.world_size == 1 ? "" : "s");
+  if (!report.gpu.empty()) text += fmt::format(" ({})", report.gpu);
+  if (!report.server.empty())
+    text += fmt::format(" in {} server{} ({})", report.servers, report.servers == 1 ? "" : "s",
+                        report.server);
+  const std::string context =
+      report.context > 1 ? fmt::format(" x context {}", report.context) : "";
+  const std::string experts =
+      report.expert > 1 ? fmt::format(", experts on {} ranks each", report.expert) : "";
+  text += fmt::format(": tensor {}{} x pipeline {} x data {}{}", report.tensor, context,
+                      report.pipeline, report.data, experts);
+  if (report.pipeline > 1) {
+    text += fmt::format(", schedule {}", report.schedule);
+    if (report.chunks > 1) text += fmt::format(" with {} chunks per stage", report.chunks);
+  }
+  text +=
+      fmt::format(", {} micro-batch{}", report.microbatches, report.microbatches == 1 ? "" : "es");
+  if (report.global_batch > 0) {
+    text += fmt::format(", global batch {} sample{}", report.global_batch,
+                        report.global_batch == 1 ? "" : "s");
+    if (report.is_language && report.sequence_length > 0)
+      text += fmt::format(" of {} tokens", report.sequence_length);
+  }
+  return text + ".";
+}
+
+double ideal_bubble(const StepReport& report) {
+  if (report.stages <= 1 || report.microbatches < 1) return 0;
+  const std::string& s = report.schedule;
+  // Zero-bubble and asynchronous schedules fill the flush or have none; "sequential" overlaps
+  // nothing.
+  const bool flushes = s == "gpipe" || s == "1f1b" || s == "interleaved_1f1b";
+  return flushes ? (report.stages - 1.0) / (1.0 * report.microbatches * std::max(report.chunks, 1))
+                 : 0;
+}
+
+namespace {
+
+// What the numbers of this report add to the meaning of a category.
+std::string detail(const StepReport& report, TimeCategory category) {
+  if (category == TimeCategory::bubble && report.stages > 1) {
+    std::string text =
+        fmt::format("; {} stages share {} micro-batches", report.stages, report.microbatches);
+    if (const double ideal = ideal_bubble(report); ideal > 0)
+      text += fmt::format(" (equal passes would idle {} of the ideal time)", percent_text(ideal));
+    return text;
+  }
+  if (category == TimeCategory::exposed_tp && report.tensor > 1)
+    return fmt::format("; {} ranks share every layer", report.tensor);
+  if (category == TimeCategory::exposed_cp && report.context > 1)
+    return fmt::format("; {} ranks share every sequence", report.context);
+  if (category == TimeCategory::exposed_ep && report.expert > 1)
+    return fmt::format("; {} ranks share the experts of a layer", report.expert);
+  if (const int sharers = report.data * report.context;
+      category == TimeCategory::exposed_dp && sharers > 1)
+    return fmt::format("; {} ranks reduce the same gradients", sharers);
+  return "";
+}
+
+}  // namespace
+
+std::vector<Finding> findings(const StepReport& report, std::size_t count) {
+  std::vector<Finding> found;
+  const double step = seconds(report.simulated_step);
+  if (step <= 0) return found;
+  for (std::size_t i = 0; i < kTimeCategories; ++i) {
+    const auto category = static_cast<TimeCategory>(i);
+    const double share = seconds(report.breakdown[i]) / step;
+    if (category == TimeCategory::compute || share < 0.005) continue;
+    found.push_back(
+        {category, report.breakdown[i], share,
+         fmt::format("{}: {} of the step ({}), {}{}.", title(category), percent_text(share),
+                     to_text(report.breakdown[i]), meaning(category), detail(report, category))});
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Finding& a, const Finding& b) { return a.time > b.time; });
+  if (found.size() > count) found.resize(count);
+  return found;
+}
+
+bool is_calibrated(const StepReport& report) {
+  return std::any_of(report.basis.begin(), report.basis.end(), [](const BasisShare& share) {
+    return share.basis != Basis::analytic && share.fraction > 0;
+  });
+}
+
+namespace {
+
+// What a row of errors is of, in one word: dozens of rows would say less than five kinds.
+std::string kind_of(const HeldOutError& error) {
+  constexpr std::array kKernels = {"gemm", "attention", "convolution", "memory", "overlap", "copy"};
+  const std::string first = error.what.substr(0, error.what.find_first_of(" ,"));
+  return std::find(kKernels.begin(), kKernels.end(), first) != kKernels.end() ? first : "messages";
+}
+
+// "held-out error 4.9 % (gemm 6.1 %, memory 2.0 %)": means over the cases of the totals, by kind in
+// file order.
+std::string describe_errors(const Calibration& calibration) {
+  struct Sum {
+    std::string kind;
+    double error = 0, cases = 0;
+  };
+  std::vector<Sum> kinds;
+  Sum all;
+  for (const HeldOutError& error : calibration.errors) {
+    if (error.size != "all" || error.held_out == 0) continue;
+    const std::string kind = kind_of(error);
+    auto at =
+        std::find_if(kinds.begin(), kinds.end(), [&](const Sum& sum) { return sum.kind == kind; });
+    if (at == kinds.end()) at = kinds.insert(at, {kind, 0, 0});
+    for (Sum* sum : {&*at, &all}) {
+      sum->error += error.mape * error.held_out;
+      sum->cases += error.held_out;
+    }
+  }
+  if (kinds.empty()) return "no sample was held out";
+  std::string text;
+  for (const Sum& sum : kinds)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", sum.kind,
+                        percent_text(sum.error / sum.cases));
+  return fmt::format("held-out error {} ({})", percent_text(all.error / all.cases), text);
+}
+
+}  // namespace
+
+std::string describe_basis(const StepReport& report) {
+  const std::string profile =
+      report.profile.empty() ? "" : fmt::format(" (profile {})", report.profile);
+  if (!is_calibrated(report))
+    return "uncalibrated: every time is derived from datasheets, none from a measurement" + profile;
+  std::string text;
+  for (const BasisShare& share : report.basis) {
+    if (share.fraction <= 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", percent_text(share.fraction),
+                        name(share.basis));
+  }
+  text = fmt::format("of the predicted time {}{}", text, profile);
+  if (report.calibration)
+    text += fmt::format("; calibrated on {}, {}: {}", report.calibration->machine,
+                        // the day is enough
+                        report.calibration->date.substr(0, report.calibration->date.find('T')),
+                        describe_errors(*report.calibration));
+  return text;
+}
+
+namespace {
+
+// Parts that are extrapolated for the same reason.
+struct SameReason {
+  std::string why;
+  std::vector<std::string> what;  // largest first
+  double share = 0;
+};
+
+std::vector<SameReason> by_reason(const StepReport& report) {
+  std::vector<SameReason> reasons;
+  for (const Extrapolation& part : report.extrapolated) {
+    auto at = std::find_if(reasons.begin(), reasons.end(),
+                           [&](const SameReason& reason) { return reason.why == part.why; });
+    if (at == reasons.end()) at = reasons.insert(at, {part.why, {}, 0});
+    at->what.push_back(part.what);
+    at->share += part.fraction;
+  }
+  std::stable_sort(reasons.begin(), reasons.end(),
+                   [](const SameReason& a, const SameReason& b) { return a.share > b.share; });
+  return reasons;
+}
+
+}  // namespace
+
+std::string describe_extrapolation(const StepReport& report, std::size_t count) {
+  if (report.extrapolated.empty()) return "";
+  const std::vector<SameReason> reasons = by_reason(report);
+  double share = 0;
+  for (const SameReason& reason : reasons)
+    share += reason.share;
+  std::string text = fmt::format("{} of the predicted time is extrapolated", percent_text(share));
+  for (std::size_t i = 0; i < reasons.size() && i < count; ++i) {
+    const auto& [why, what, part] = reasons[i];
+    const std::size_t named = std::min(what.size(), count);
+    text += fmt::format("{}{}", i == 0 ? ": " : "; ",
+                        fmt::join(what.begin(), what.begin() + static_cast<long>(named), ", "));
+    if (named < what.size()) text += fmt::format(" and {} more", what.size() - named);
+    text += fmt::format(": {} ({})", why, percent_text(part));
+  }
+  if (reasons.size() > count)
+    text += fmt::format("; and {} more reason{}", reasons.size() - count,
+                        reasons.size() == count + 1 ? "" : "s");
+  return text;
+}
+
+std::vector<std::string> all_warnings(const StepReport& report) {
+  std::vector<std::string> warnings;
+  if (std::string text = describe_extrapolation(report); !text.empty())
+    warnings.push_back(std::move(text));
+  warnings.insert(warnings.end(), report.warnings.begin(), report.warnings.end());
+  return warnings;
+}
+
+std::string why_no_time(const StepReport& report) {
+  if (report.deadlock) return "never finishes: " + *report.deadlock;
+  if (!report.memory.fits)
+    return fmt::format("does not fit: {} of {} on rank {}", to_text(report.memory.peak),
+                       to_text(report.memory.capacity), report.memory.peak_rank);
+  if (!report.fits && report.host_memory) {
+    const HostMemoryReport& host = *report.host_memory;
+    const bool memory =
+        host.memory_capacity > Bytes(0) && host.server_memory > host.memory_capacity;
+    return fmt::format("does not fit: {} of {} of {} of a server; {}",
+                       to_text(memory ? host.server_memory : host.server_nvme),
+                       to_text(memory ? host.memory_capacity : host.nvme_capacity),
+                       memory ? "host memory" : "NVMe",
+                       memory ? "offload to NVMe, less, or over more servers"
+                              : "offload less, or over more servers");
+  }
+  return "";
+}
+
+}  // namespace trainyard

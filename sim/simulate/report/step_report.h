@@ -1,0 +1,147 @@
+// What a user wants to know of a simulated step, as plain values: the writers of cli/report turn it
+// into text, JSON, Perfetto tracks and HTML. Definitions: docs/results.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/basis.h"
+#include "sim/base/units.h"
+#include "sim/cost/calibration.h"
+#include "sim/simulate/report/way_to_fit.h"
+
+namespace trainyard {
+
+// Every picosecond of the step of the rank with the longest step belongs to exactly one of these.
+enum class TimeCategory : std::uint8_t {
+  compute,     // a kernel runs on the compute stream
+  exposed_tp,  // the compute stream waits for a transfer of its own that is in flight, by its group
+  exposed_cp,
+  exposed_ep,
+  exposed_dp,
+  exposed_pp,
+  exposed_host_copy,  // the same of copies from and to the host, and of NVMe
+  bubble,             // waits for another rank that has not yet sent or joined
+  optimizer,          // optimizer kernels run
+  host_optimizer,     // the host updates what is offloaded, and no kernel runs
+  host,               // the next kernel is not yet issued by the host
+  input,              // waits for input
+};
+inline constexpr std::size_t kTimeCategories = 12;
+std::string_view name(TimeCategory category);  // as in JSON: "compute", "exposed_tp", ...
+
+// Categories of the memory ledger: those of MemoryEffect::category in their order, then what a
+// device holds besides.
+enum class MemoryCategory : std::uint8_t {
+  parameters,
+  gradients,
+  optimizer_state,
+  activations,
+  logits,
+  communication_buffers,
+  workspace,
+  fragmentation,
+  nccl_buffers,
+  context
+};
+inline constexpr std::size_t kMemoryCategories = 10;
+std::string_view name(MemoryCategory category);
+
+using Breakdown = std::array<Duration, kTimeCategories>;
+
+// What one rank holds outside its GPU, and all ranks of the server that holds most.
+struct HostMemoryReport {
+  bool fits = true;
+  Bytes parameters, gradients, optimizer_state, activations, buffers;  // of `rank`
+  Bytes memory, nvme;                                                  // of `rank`
+  int rank = 0;                                                        // that holds most
+  Bytes server_memory, server_nvme;
+  Bytes memory_capacity, nvme_capacity;  // of a server; 0: not stated
+};
+
+struct MemoryReport {
+  bool fits = true;
+  Bytes peak, capacity;       // of the device
+  Bytes allocated, reserved;  // of that peak, by the framework's allocator (device_memory.h)
+  int peak_rank = 0;
+  Duration peak_at{};
+  std::array<Bytes, kMemoryCategories> by_category{};  // at the peak; sums to it
+  struct Owner {
+    MemoryCategory category;
+    std::string name;
+    Bytes bytes;
+  };
+  std::vector<Owner> owners;  // largest first, at the peak; at most 12
+  // Activations at the peak by module, of all layers and micro-batches; largest first.
+  struct ModuleBytes {
+    std::string module;  // as models name it: "attention scores"
+    Bytes bytes;
+  };
+  std::vector<ModuleBytes> activations;
+};
+
+// Share of the step's predicted kernel and message time by the basis of its estimate.
+struct BasisShare {
+  Basis basis;
+  double fraction = 0;
+};
+
+struct SourceNote {
+  std::string what;  // "GEMM fp16", "all-reduce, 8 ranks"
+  std::string source, machine, residual;
+  Basis basis;
+};
+
+// What is predicted beyond what a law was fitted on, and how.
+struct Extrapolation {
+  std::string what;     // "gemm bf16 8192x128256x16384", "all-reduce of 2 GiB, 8 ranks"
+  std::string why;      // "n is beyond the 65536 fitted"
+  double fraction = 0;  // of the predicted time
+};
+
+struct StepReport {
+  std::string name, label, description;
+  int world_size = 0;
+  int tensor = 1, context = 1, expert = 1, data = 1, pipeline = 1;
+  std::string schedule;
+  int stages = 1, chunks = 1, microbatches = 1;
+  std::string gpu, server;
+  int servers = 1;
+  std::int64_t parameters = 0;  // of the whole network
+  std::int64_t global_batch = 0, sequence_length = 0;
+  bool is_language = true;  // tokens mean something
+
+  bool fits = true;
+  std::optional<std::string> deadlock;  // text; then no time is known
+  std::optional<Duration> step_time;    // empty if it does not fit or never finishes
+  Duration simulated_step{};            // what it would take with enough memory
+  double samples_per_s = 0, tokens_per_s = 0, tokens_per_s_per_gpu = 0;
+  double model_flops = 0;  // per step
+  double model_tflops_per_gpu = 0, mfu = 0, hfu = 0;
+  Breakdown breakdown{};  // of `slowest_rank`; sums to simulated_step
+  int slowest_rank = 0;
+  struct RankBreakdown {
+    int rank = 0, count = 1, stage = 0;  // representative, ranks it stands for
+    Breakdown breakdown{};               // sums to simulated_step: idle after its end is bubble
+  };
+  std::vector<RankBreakdown> ranks;
+  double bubble_fraction = 0;  // idle share of the compute streams, over all ranks
+  Bytes pipeline_bytes;        // that stages send each other, over all ranks
+  MemoryReport memory;
+  std::optional<HostMemoryReport> host_memory;  // if something is offloaded
+  std::vector<BasisShare> basis;
+  std::vector<SourceNote> sources;
+  std::vector<Extrapolation> extrapolated;  // largest first
+  std::optional<Calibration> calibration;   // of the profile, if `trainyard fit` made it
+  std::string profile, fidelity;
+  std::uint64_t events = 0, ops = 0;
+  int classes = 0;
+  std::vector<std::string> warnings;
+  std::optional<WaysToFit> ways_to_fit;  // empty: it fits, or they were not asked for
+};
+
+}  // namespace trainyard

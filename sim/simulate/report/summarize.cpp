@@ -1,0 +1,306 @@
+#include "sim/simulate/report/summarize.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "sim/base/check.h"
+#include "sim/base/text.h"
+#include "sim/simulate/report/actor_spans.h"
+#include "sim/simulate/report/breakdown.h"
+
+namespace trainyard {
+namespace {
+
+// The report's categories are the plan's, in the same order, and one that only reports know.
+constexpr bool is_same(MemoryKind kind, MemoryCategory category) {
+  return static_cast<int>(kind) == static_cast<int>(category);
+}
+static_assert(is_same(MemoryKind::parameters, MemoryCategory::parameters));
+static_assert(is_same(MemoryKind::gradients, MemoryCategory::gradients));
+static_assert(is_same(MemoryKind::optimizer_state, MemoryCategory::optimizer_state));
+static_assert(is_same(MemoryKind::activations, MemoryCategory::activations));
+static_assert(is_same(MemoryKind::logits, MemoryCategory::logits));
+static_assert(is_same(MemoryKind::communication_buffers, MemoryCategory::communication_buffers));
+static_assert(is_same(MemoryKind::workspace, MemoryCategory::workspace));
+
+FlopsPerSecond peak_of(const GpuSpec& gpu, Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32: return gpu.fp32;
+    case Dtype::tf32: return gpu.tf32;
+    case Dtype::fp16: return gpu.fp16;
+    case Dtype::bf16: return gpu.bf16;
+    case Dtype::fp8: return gpu.fp8;
+  }
+  return gpu.fp32;
+}
+
+void describe_job(const Job& job, const Step& step, StepReport& report) {
+  const ParallelDegrees& degrees = job.plan.degrees;
+  report.world_size = degrees.world_size();
+  report.tensor = degrees.tensor;
+  report.context = degrees.context;
+  report.expert = job.plan.expert;
+  report.data = degrees.data;
+  report.pipeline = degrees.pipeline;
+  report.schedule = job.plan.schedule;
+  report.stages = step.plan.shape.stages;
+  report.chunks = step.plan.shape.chunks;
+  report.microbatches = step.plan.shape.microbatches;
+  report.gpu = job.cluster.server.gpu.name;
+  report.server = job.cluster.server.name;
+  report.servers = job.cluster.servers;
+  report.parameters = parameter_count(job.network, job.recipe.sequence_length);
+  report.global_batch = job.recipe.global_batch;
+  report.sequence_length = job.recipe.sequence_length;
+  report.is_language = reads_tokens(job.network);
+  report.profile = job.profile ? job.profile->name : "none (datasheet and closed forms)";
+  report.fidelity = job.fidelity == Fidelity::flow ? "flow" : "closed_form";
+  report.classes = static_cast<int>(step.lowered.classes.size());
+}
+
+void rate_throughput(const Job& job, const Step& step, StepReport& report) {
+  const double seconds = Seconds(*report.step_time).count();
+  const double gpus = report.world_size;
+  const double peak = peak_of(job.cluster.server.gpu, job.recipe.compute).count();
+  report.model_flops = step.plan.model_flops.count();
+  report.samples_per_s = static_cast<double>(job.recipe.global_batch) / seconds;
+  if (report.is_language) {
+    report.tokens_per_s = report.samples_per_s * static_cast<double>(job.recipe.sequence_length);
+    report.tokens_per_s_per_gpu = report.tokens_per_s / gpus;
+  }
+  report.model_tflops_per_gpu = report.model_flops / seconds / gpus / 1e12;
+  if (peak > 0) {
+    report.mfu = report.model_flops / (seconds * gpus * peak);
+    report.hfu = step.plan.executed_flops.count() / (seconds * gpus * peak);
+  }
+}
+
+// What a step takes of the trace: all of it, or without a flush one round.
+struct StepWindow {
+  Duration begin{}, end{};
+  Duration length() const { return end - begin; }
+};
+
+// When the last rank has done the calls of a round.
+Duration round_end(const Step& step, std::size_t round) {
+  Duration end{};
+  for (const RankClass& rank_class : step.lowered.classes) {
+    const StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+    for (const Span& span : spans_of(step.trace(), rank_class.actor))
+      if (span.call < stage.round_calls[round]) end = std::max(end, span.end);
+  }
+  return end;
+}
+
+StepWindow window_of(const Step& step) {
+  if (step.plan.rounds.count == 1) return {Duration(0), step.trace().end};
+  const auto measured = static_cast<std::size_t>(step.plan.rounds.measured);
+  return {round_end(step, measured - 1), round_end(step, measured)};
+}
+
+Breakdown breakdown_of(const Step& step, const RankClass& rank_class, const StepWindow& window) {
+  const StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+  const auto until = [&](Duration end) {
+    return breakdown(stage, spans_of(step.trace(), rank_class.actor),
+                     kernels_of(step.trace(), rank_class.actor), end);
+  };
+  Breakdown parts = until(window.end);
+  if (window.begin == Duration(0)) return parts;
+  const Breakdown before = until(window.begin);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    parts[i] -= before[i];
+  return parts;
+}
+
+void break_down(const Step& step, const StepWindow& window, StepReport& report) {
+  const Trace& trace = step.trace();
+  const Lowered& lowered = step.lowered;
+  std::size_t slowest = 0;
+  for (std::size_t c = 1; c < lowered.classes.size(); ++c) {
+    if (trace.finished[lowered.classes[c].actor] > trace.finished[lowered.classes[slowest].actor])
+      slowest = c;
+  }
+  double idle = 0;
+  for (std::size_t c = 0; c < lowered.classes.size(); ++c) {
+    const RankClass& rank_class = lowered.classes[c];
+    const Breakdown parts = breakdown_of(step, rank_class, window);
+    report.ranks.push_back({rank_class.representative, rank_class.ranks, rank_class.stage, parts});
+    const Duration busy = parts[static_cast<std::size_t>(TimeCategory::compute)] +
+                          parts[static_cast<std::size_t>(TimeCategory::optimizer)];
+    idle += rank_class.ranks * Seconds(window.length() - busy).count();
+    if (c == slowest) {
+      report.breakdown = parts;
+      report.slowest_rank = rank_class.representative;
+    }
+  }
+  if (window.length() > Duration(0))
+    report.bubble_fraction = idle / (report.world_size * Seconds(window.length()).count());
+}
+
+void count_messages(const Step& step, StepReport& report) {
+  std::int64_t bytes = 0;
+  for (const RankClass& rank_class : step.lowered.classes) {
+    const Program& program = step.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
+    std::vector<std::int64_t> sent;  // by block
+    for (const Block& block : program.blocks) {
+      sent.push_back(0);
+      for (const Op& op : block.ops)
+        if (op.kind == OpKind::send) sent.back() += step.plan.messages[op.subject].count();
+    }
+    for (const Call& call : program.calls)
+      bytes += rank_class.ranks * sent[call.block];
+  }
+  report.pipeline_bytes = Bytes(bytes / step.plan.rounds.count);
+}
+
+// A layer's activations come and go whole, so those of one owner are a number of micro-batches.
+// What no layer owns stands under its own name.
+std::vector<MemoryReport::ModuleBytes> activations_by_module(
+    const StepPlan& plan, const std::vector<MemoryReport::Owner>& owners) {
+  std::map<std::string, std::int64_t> sums;
+  for (const MemoryReport::Owner& owner : owners) {
+    if (owner.category != MemoryCategory::activations) continue;
+    const auto place = std::find_if(plan.kept.begin(), plan.kept.end(),
+                                    [&](const auto& at) { return at.owner == owner.name; });
+    if (place == plan.kept.end()) {
+      sums[owner.name] += owner.bytes.count();
+      continue;
+    }
+    const std::int64_t copies = owner.bytes.count() / place->kept.total().count();
+    for (const Kept& kept : place->kept.by_module())
+      sums[std::string(name(kept.module))] += copies * kept.bytes.count();
+  }
+  std::vector<MemoryReport::ModuleBytes> modules;
+  for (const auto& [module, bytes] : sums)
+    modules.push_back({module, Bytes(bytes)});
+  std::stable_sort(modules.begin(), modules.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return modules;
+}
+
+void account_memory(const Job& job, const Step& step, StepReport& report) {
+  const Trace& trace = step.trace();
+  MemoryReport& memory = report.memory;
+  memory.capacity = job.cluster.server.gpu.memory;
+  const RankClass* worst = nullptr;
+  const DeviceMemory* device = nullptr;
+  for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
+    const RankClass& rank_class = step.lowered.classes[c];
+    const Bytes on_device = step.devices[c].on_device(trace.peaks[rank_class.actor].peak);
+    if (worst != nullptr && on_device <= memory.peak) continue;
+    worst = &rank_class;
+    device = &step.devices[c];
+    memory.peak = on_device;
+  }
+  const MemoryPeak& peak = trace.peaks[worst->actor];
+  memory.allocated = device->allocated(peak.peak);
+  memory.reserved = device->reserved(peak.peak);
+  memory.peak_rank = worst->representative;
+  memory.peak_at = peak.at;
+  const auto by_category = device->by_category(peak.by_category);
+  for (std::size_t k = 0; k < kMemoryCategories; ++k)
+    memory.by_category[k] = Bytes(by_category[k]);
+  memory.fits = memory.peak <= memory.capacity;
+
+  const Program& program = step.plan.stages[static_cast<std::size_t>(worst->stage)].program;
+  std::map<std::pair<std::uint8_t, std::uint32_t>, std::int64_t> live;
+  for (const MemoryEffect& effect : program.resident)
+    live[{effect.category, effect.owner}] += effect.bytes;
+  for (const MemoryChange& change : changes_to_peak(trace, worst->actor))
+    live[{change.category, change.owner}] += change.bytes;
+  for (const auto& [key, bytes] : live) {
+    if (bytes > 0)
+      memory.owners.push_back(
+          {static_cast<MemoryCategory>(key.first), program.labels[key.second], Bytes(bytes)});
+  }
+  for (const DeviceMemory::Part& part : device->parts(peak.peak))
+    if (part.bytes > Bytes(0))
+      memory.owners.push_back({part.category, std::string(part.owner), part.bytes});
+  std::stable_sort(memory.owners.begin(), memory.owners.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  memory.activations = activations_by_module(step.plan, memory.owners);
+  if (memory.owners.size() > 12) memory.owners.resize(12);
+}
+
+// All ranks of a server are counted, whichever stages they are on.
+void account_host_memory(const Job& job, const Step& step, StepReport& report) {
+  if (!job.recipe.offload.any()) return;
+  HostMemoryReport& host = report.host_memory.emplace();
+  const ServerSpec& server = job.cluster.server;
+  host.memory_capacity = server.host_memory;
+  host.nvme_capacity = server.nvme_capacity;
+  Bytes memory, nvme;  // of the present server
+  for (std::size_t rank = 0; rank < step.lowered.class_of_rank.size(); ++rank) {
+    if (rank % static_cast<std::size_t>(server.gpus) == 0) memory = nvme = Bytes(0);
+    const RankClass& own = step.lowered.classes[step.lowered.class_of_rank[rank]];
+    const HostMemory& held = step.plan.stages[static_cast<std::size_t>(own.stage)].host;
+    memory = memory + held.memory();
+    nvme = nvme + held.nvme;
+    host.server_memory = std::max(host.server_memory, memory);
+    host.server_nvme = std::max(host.server_nvme, nvme);
+    if (rank > 0 && held.memory() <= host.memory) continue;
+    host.rank = static_cast<int>(rank);
+    host.memory = held.memory();
+    host.nvme = held.nvme;
+    host.parameters = held.parameters;
+    host.gradients = held.gradients;
+    host.optimizer_state = held.optimizer_state;
+    host.activations = held.activations;
+    host.buffers = held.buffers;
+  }
+  const auto fits = [](Bytes used, Bytes capacity) {
+    return capacity == Bytes(0) || used <= capacity;
+  };
+  host.fits =
+      fits(host.server_memory, host.memory_capacity) && fits(host.server_nvme, host.nvme_capacity);
+}
+
+std::string text_of(const Step& step, const Deadlock& deadlock) {
+  std::string text = fmt::format("deadlock at {}: ", to_text(deadlock.at));
+  const std::size_t shown = std::min<std::size_t>(deadlock.waiting.size(), 4);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const Waiting& waiting = deadlock.waiting[i];
+    const Actor& actor = step.lowered.machine.actors[waiting.actor];
+    const Op& op = actor.program->blocks[actor.program->calls[waiting.call].block].ops[waiting.op];
+    text += fmt::format("{}actor {} '{}' {}", i == 0 ? "" : "; ", index(waiting.actor),
+                        actor.program->labels[op.label], waiting.why);
+  }
+  if (deadlock.waiting.size() > shown)
+    text += fmt::format("; and {} more", deadlock.waiting.size() - shown);
+  return text;
+}
+
+}  // namespace
+
+StepReport outline(const Job& job, const Step& step) {
+  StepReport report;
+  const Trace& trace = step.trace();
+  report.events = trace.events;
+  report.ops = trace.ops;
+  if (const auto* deadlock = std::get_if<Deadlock>(&step.outcome)) {
+    report.fits = false;
+    report.deadlock = text_of(step, *deadlock);
+    return report;
+  }
+  report.simulated_step = window_of(step).length();
+  account_memory(job, step, report);
+  account_host_memory(job, step, report);
+  report.fits = report.memory.fits && (!report.host_memory || report.host_memory->fits);
+  if (report.fits) report.step_time = report.simulated_step;
+  return report;
+}
+
+StepReport summarize(const Job& job, const Step& step) {
+  StepReport report = outline(job, step);
+  describe_job(job, step, report);
+  if (report.deadlock) return report;
+  if (report.step_time && *report.step_time > Duration(0)) rate_throughput(job, step, report);
+  break_down(step, window_of(step), report);
+  count_messages(step, report);
+  account_basis(job, step, report);
+  return report;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,20 @@
+// Step -> StepReport and Timeline: pure functions of what was simulated.
+#pragma once
+
+#include "sim/simulate/report/step_report.h"
+#include "sim/simulate/report/timeline.h"
+#include "sim/simulate/step.h"
+
+namespace trainyard {
+
+// Everything but the names that only a scenario knows (name, label, description, warnings).
+StepReport summarize(const Job& job, const Step& step);
+
+// Of that only whether it finishes and fits, how long it takes, and the peak of its memory (without
+// owners where nothing was recorded).
+StepReport outline(const Job& job, const Step& step);
+
+// Lanes of at most `ranks_shown` classes, spread over the stages, and their memory.
+Timeline timeline(const Step& step, int ranks_shown);
+
+}  // namespace trainyard

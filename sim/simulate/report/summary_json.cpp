@@ -1,0 +1,325 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "sim/base/check.h"
+#include "sim/base/version.h"
+#include "sim/simulate/report/findings.h"
+#include "sim/simulate/report/summary.h"
+#include "sim/simulate/report/ways_text.h"
+
+namespace trainyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// More ranks than this are summed up by minimum, median and maximum only.
+constexpr std::size_t kRanksListed = 64;
+
+// Throws nothing for text that is not UTF-8: the file stays readable, the bytes are replaced.
+std::string dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+Json breakdown(const Breakdown& times) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < kTimeCategories; ++i)
+    json[std::string(name(static_cast<TimeCategory>(i)))] = seconds(times[i]);
+  return json;
+}
+
+// Minimum, median and maximum over all ranks, each category by itself.
+Json spread(const std::vector<StepReport::RankBreakdown>& ranks) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < kTimeCategories; ++i) {
+    std::vector<std::pair<Duration, std::int64_t>> times;
+    std::int64_t total = 0;
+    for (const StepReport::RankBreakdown& rank : ranks) {
+      times.emplace_back(rank.breakdown[i], rank.count);
+      total += rank.count;
+    }
+    if (times.empty()) continue;
+    std::sort(times.begin(), times.end());
+    Duration median = times.front().first;
+    std::int64_t below = 0;
+    for (const auto& [time, count] : times) {
+      median = time;
+      below += count;
+      if (2 * below >= total) break;
+    }
+    json[std::string(name(static_cast<TimeCategory>(i)))] = {{"min", seconds(times.front().first)},
+                                                             {"median", seconds(median)},
+                                                             {"max", seconds(times.back().first)}};
+  }
+  return json;
+}
+
+Json ranks(const StepReport& report) {
+  Json list = Json::array();
+  for (const StepReport::RankBreakdown& rank : report.ranks) {
+    if (list.size() == kRanksListed) break;
+    list.push_back({{"rank", rank.rank},
+                    {"count", rank.count},
+                    {"stage", rank.stage},
+                    {"breakdown_s", breakdown(rank.breakdown)}});
+  }
+  return list;
+}
+
+Json memory(const MemoryReport& report) {
+  Json categories = Json::object();
+  for (std::size_t i = 0; i < kMemoryCategories; ++i)
+    categories[std::string(name(static_cast<MemoryCategory>(i)))] = report.by_category[i].count();
+  Json owners = Json::array();
+  for (const MemoryReport::Owner& owner : report.owners)
+    owners.push_back(
+        {{"name", owner.name}, {"category", name(owner.category)}, {"bytes", owner.bytes.count()}});
+  Json activations = Json::array();
+  for (const MemoryReport::ModuleBytes& part : report.activations)
+    activations.push_back({{"module", part.module}, {"bytes", part.bytes.count()}});
+  return {{"fits", report.fits},
+          {"peak_bytes", report.peak.count()},
+          {"reserved_bytes", report.reserved.count()},
+          {"allocated_bytes", report.allocated.count()},
+          {"capacity_bytes", report.capacity.count()},
+          {"peak_rank", report.peak_rank},
+          {"peak_at_s", seconds(report.peak_at)},
+          {"by_category", std::move(categories)},
+          {"owners", std::move(owners)},
+          {"activations", std::move(activations)}};
+}
+
+// null if nothing is offloaded, and for a capacity that the scenario does not state.
+Json host_memory(const StepReport& report) {
+  if (!report.host_memory) return nullptr;
+  const HostMemoryReport& host = *report.host_memory;
+  const auto capacity = [](Bytes bytes) {
+    return bytes > Bytes(0) ? Json(bytes.count()) : Json(nullptr);
+  };
+  return {{"fits", host.fits},
+          {"rank", host.rank},
+          {"bytes", host.memory.count()},
+          {"by_category",
+           {{"parameters", host.parameters.count()},
+            {"gradients", host.gradients.count()},
+            {"optimizer_state", host.optimizer_state.count()},
+            {"activations", host.activations.count()},
+            {"buffers", host.buffers.count()}}},
+          {"nvme_bytes", host.nvme.count()},
+          {"server_bytes", host.server_memory.count()},
+          {"server_capacity_bytes", capacity(host.memory_capacity)},
+          {"server_nvme_bytes", host.server_nvme.count()},
+          {"server_nvme_capacity_bytes", capacity(host.nvme_capacity)}};
+}
+
+Json basis(const StepReport& report) {
+  Json json = Json::object();
+  for (const Basis b :
+       {Basis::measured, Basis::interpolated, Basis::extrapolated, Basis::analytic}) {
+    double fraction = 0;
+    for (const BasisShare& share : report.basis)
+      if (share.basis == b) fraction += share.fraction;
+    json[std::string(name(b))] = fraction;
+  }
+  return json;
+}
+
+Json sources(const StepReport& report) {
+  Json list = Json::array();
+  for (const SourceNote& note : report.sources)
+    list.push_back({{"what", note.what},
+                    {"basis", name(note.basis)},
+                    {"source", note.source},
+                    {"machine", note.machine},
+                    {"residual", note.residual}});
+  return list;
+}
+
+Json extrapolated(const StepReport& report) {
+  Json list = Json::array();
+  for (const Extrapolation& part : report.extrapolated)
+    list.push_back({{"what", part.what}, {"why", part.why}, {"share", part.fraction}});
+  return list;
+}
+
+// How the profile was made; null if it is not a fit of samples.
+Json calibration(const StepReport& report) {
+  if (!report.calibration) return nullptr;
+  const Calibration& made = *report.calibration;
+  Json errors = Json::array();
+  for (const HeldOutError& error : made.errors)
+    errors.push_back({{"what", error.what},
+                      {"size", error.size},
+                      {"fitted", error.fitted},
+                      {"held_out", error.held_out},
+                      {"rejected", error.rejected},
+                      {"mape", error.mape},
+                      {"median", error.median},
+                      {"worst", error.worst}});
+  return {{"program", made.program}, {"machine", made.machine},  {"date", made.date},
+          {"driver", made.driver},   {"cuda", made.cuda},        {"samples", made.samples},
+          {"errors", errors},        {"rejected", made.rejected}};
+}
+
+// Both ends are JSON already.
+Json change(const ChangedValue& value) {
+  return {{"key", value.pointer},
+          {"what", value.what},
+          {"from", Json::parse(value.from)},
+          {"to", Json::parse(value.to)}};
+}
+
+Json ways(const StepReport& report, const std::vector<WayToFit>& list) {
+  Json json = Json::array();
+  for (const WayToFit& way : list) {
+    Json changes = Json::array();
+    for (const ChangedValue& value : way.changes)
+      changes.push_back(change(value));
+    const double before = seconds(report.simulated_step);
+    json.push_back({{"text", describe(way)},
+                    {"changes", std::move(changes)},
+                    {"set", way.sets},
+                    {"peak_bytes", way.peak.count()},
+                    {"saved_bytes", (report.memory.peak - way.peak).count()},
+                    {"step_time_s", seconds(way.step_time)},
+                    {"step_time_change",
+                     before > 0 ? Json(seconds(way.step_time) / before - 1) : Json(nullptr)}});
+  }
+  return json;
+}
+
+// Null where nothing was looked for: the step fits, or it was not asked for.
+void add_ways_to_fit(Json& json, const StepReport& report) {
+  const bool looked = report.ways_to_fit.has_value();
+  const WaysToFit none;
+  const WaysToFit& found = looked ? *report.ways_to_fit : none;
+  json["ways_to_fit"] = looked ? ways(report, found.ways) : Json(nullptr);
+  json["closest_to_fit"] =
+      found.closest.empty() ? Json(nullptr) : ways(report, found.closest).front();
+  json["ways_simulated"] = looked ? Json(found.simulated) : Json(nullptr);
+  json["ways_cut_short"] = looked ? Json(found.cut_short) : Json(nullptr);
+}
+
+std::string_view status(const StepReport& report) {
+  if (report.deadlock) return "deadlock";
+  return report.fits ? "ok" : "out_of_memory";
+}
+
+// A rate of a step that cannot run is not a number to be ranked.
+Json if_runs(const StepReport& report, double value) {
+  return report.step_time ? Json(value) : Json(nullptr);
+}
+
+void add_scenario(Json& json, const StepReport& report) {
+  json["name"] = report.name;
+  json["label"] = label_of(report);
+  json["description"] = report.description;
+  json["status"] = status(report);
+  json["reason"] = report.step_time ? Json(nullptr) : Json(why_no_time(report));
+  json["world_size"] = report.world_size;
+  json["gpu"] = report.gpu;
+  json["server"] = report.server;
+  json["servers"] = report.servers;
+  json["parallelism"] = {{"tp", report.tensor},
+                         {"cp", report.context},
+                         {"ep", report.expert},
+                         {"dp", report.data},
+                         {"pp", report.pipeline}};
+  json["parameters"] = report.parameters;
+  json["global_batch"] = report.global_batch;
+  json["sequence_length"] = report.is_language ? Json(report.sequence_length) : Json(nullptr);
+}
+
+void add_rates(Json& json, const StepReport& report) {
+  json["step_time_s"] = report.step_time ? Json(seconds(*report.step_time)) : Json(nullptr);
+  json["samples_per_s"] = if_runs(report, report.samples_per_s);
+  json["tokens_per_s"] = report.is_language ? if_runs(report, report.tokens_per_s) : Json(nullptr);
+  json["tokens_per_s_per_gpu"] =
+      report.is_language ? if_runs(report, report.tokens_per_s_per_gpu) : Json(nullptr);
+  json["model_flops"] = report.model_flops;
+  json["model_tflops_per_gpu"] = if_runs(report, report.model_tflops_per_gpu);
+  json["mfu"] = if_runs(report, report.mfu);
+  json["hfu"] = if_runs(report, report.hfu);
+}
+
+Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
+  Json json = Json::object();
+  add_scenario(json, report);
+  add_rates(json, report);
+  if (baseline) {
+    const std::optional<double> factor = speedup(report, *baseline);
+    json["baseline"] = baseline->name;
+    json["speedup"] = factor ? Json(*factor) : Json(nullptr);
+  }
+  json["simulated_step_s"] = seconds(report.simulated_step);
+  json["slowest_rank"] = report.slowest_rank;
+  json["breakdown_s"] = breakdown(report.breakdown);
+  json["breakdown_over_ranks_s"] = spread(report.ranks);
+  json["ranks"] = ranks(report);
+  json["pipeline"] = {{"bubble_fraction", report.bubble_fraction},
+                      {"schedule", report.schedule},
+                      {"stages", report.stages},
+                      {"chunks", report.chunks},
+                      {"microbatches", report.microbatches},
+                      {"bytes_sent", report.pipeline_bytes.count()}};
+  json["memory"] = memory(report.memory);
+  add_ways_to_fit(json, report);
+  json["host_memory"] = host_memory(report);
+  json["calibrated"] = is_calibrated(report);
+  json["profile"] = report.profile;
+  json["fidelity"] = report.fidelity;
+  json["basis"] = basis(report);
+  json["sources"] = sources(report);
+  json["extrapolated"] = extrapolated(report);
+  json["calibration"] = calibration(report);
+  json["findings"] = Json::array();
+  for (const Finding& finding : findings(report))
+    json["findings"].push_back({{"category", name(finding.category)},
+                                {"share", finding.share},
+                                {"time_s", seconds(finding.time)},
+                                {"text", finding.text}});
+  json["engine"] = {{"events", report.events},
+                    {"ops", report.ops},
+                    {"ranks", report.world_size},
+                    {"classes", report.classes}};
+  json["warnings"] = all_warnings(report);
+  return json;
+}
+
+// The first key of every result; it tells a result from other files.
+Json head() {
+  return {{"trainyard", kVersion}};
+}
+
+}  // namespace
+
+Baseline baseline_of(const StepReport& report) {
+  return {label_of(report), report.step_time};
+}
+
+std::optional<double> speedup(const StepReport& report, const Baseline& baseline) {
+  if (!report.step_time || !baseline.step_time || report.step_time->count() == 0)
+    return std::nullopt;
+  return seconds(*baseline.step_time) / seconds(*report.step_time);
+}
+
+std::string to_json(const StepReport& report, const std::optional<Baseline>& baseline, int indent) {
+  Json json = head();
+  json.update(object(report, baseline));
+  return dump(json, indent);
+}
+
+std::string compare_json(std::string_view title, std::span<const StepReport> reports,
+                         std::size_t baseline, int indent) {
+  TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline,
+                  reports.size());
+  const Baseline base = baseline_of(reports[baseline]);
+  Json json = head();
+  json["name"] = title;
+  json["baseline"] = base.name;
+  json["variants"] = Json::array();
+  for (const StepReport& report : reports)
+    json["variants"].push_back(object(report, base));
+  return dump(json, indent);
+}
+
+}  // namespace trainyard

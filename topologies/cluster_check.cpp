@@ -1,0 +1,269 @@
+#include "topologies/cluster_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "sim/base/text.h"
+#include "topologies/fabric.h"
+#include "topologies/server_board.h"
+
+namespace trainyard {
+namespace {
+
+// Limits that keep every number of the graph in range and a slip of the keyboard from filling
+// memory.
+constexpr int kServerGpus = 576;
+constexpr int kServerNics = 1024;
+constexpr int kSockets = 16;
+constexpr int kMeshGpus = 8;  // the ring search is exhaustive
+constexpr int kMeshLinks = 64;
+constexpr int kRadix = 4096;
+constexpr std::int64_t kGpus = std::int64_t{1} << 20;
+constexpr std::int64_t kNics = std::int64_t{1} << 22;
+constexpr std::int64_t kLinks = std::int64_t{1} << 24;
+constexpr Duration kLatency = std::chrono::seconds(1);
+
+class Checker {
+ public:
+  explicit Checker(const ClusterSpec& cluster) : cluster_(cluster), server_(cluster.server) {}
+
+  std::vector<Diagnostic> run() {
+    check_counts();
+    check_intra();
+    check_host();
+    check_nics();
+    std::visit([this](const auto& fabric) { check_fabric(fabric); }, cluster_.fabric);
+    if (found_.empty()) check_graph();
+    return std::move(found_);
+  }
+
+ private:
+  void error(const std::string& pointer, std::string message, std::string hint = {}) {
+    Diagnostic& diagnostic = found_.emplace_back();
+    diagnostic.pointer = "/cluster" + pointer;
+    diagnostic.message = std::move(message);
+    diagnostic.hint = std::move(hint);
+  }
+  bool in_range(const std::string& pointer, int value, int least, int most) {
+    if (least <= value && value <= most) return true;
+    error(pointer, fmt::format("expected {} to {}, got {}", least, most, value));
+    return false;
+  }
+  void positive(const std::string& pointer, BytesPerSecond bandwidth) {
+    if (!(bandwidth.count() > 0) || !std::isfinite(bandwidth.count()))
+      error(pointer,
+            fmt::format("expected a positive bandwidth, got {} B/s", shortest(bandwidth.count())));
+  }
+  void positive_if_stated(const std::string& pointer, BytesPerSecond bandwidth) {
+    if (bandwidth.count() != 0) positive(pointer, bandwidth);
+  }
+  void latency(const std::string& pointer, Duration value) {
+    if (value < Duration{0} || value > kLatency)
+      error(pointer, fmt::format("expected a latency of 0 to 1 s, got {} ps", value.count()));
+  }
+  void oversubscription(const std::string& pointer, double value) {
+    if (!(value >= 1) || !std::isfinite(value))
+      error(pointer,
+            fmt::format("expected at least 1 (down : up capacity), got {}", shortest(value)));
+  }
+
+  void check_counts();
+  void check_intra();
+  void check_mesh();
+  void check_host();
+  void check_nics();
+  void check_fabric(const SingleSwitch& fabric) {
+    latency("/fabric/switch_latency", fabric.switch_latency);
+  }
+  void check_fabric(const FatTree& tree);
+  void check_fabric(const Clos& clos);
+  void check_clos_level(const Clos& clos, std::size_t l);
+  void check_graph();
+  void check_connected(const ServerBoard& board);
+  void check_size(const ServerBoard& board);
+  bool uses_fabric() const { return cluster_.servers > 1; }
+  bool joins_by_pcie() const {
+    return server_.intra == IntraKind::pcie || server_.intra == IntraKind::none;
+  }
+
+  const ClusterSpec& cluster_;
+  const ServerSpec& server_;
+  std::vector<Diagnostic> found_;
+};
+
+void Checker::check_counts() {
+  const bool fits = in_range("/node/gpus", server_.gpus, 1, kServerGpus);
+  if (cluster_.servers < 1)
+    error("/nodes", fmt::format("expected at least 1 server, got {}", cluster_.servers));
+  else if (fits && std::int64_t{cluster_.servers} * server_.gpus > kGpus)
+    error("/nodes", fmt::format("{} servers of {} GPUs are more than {} GPUs", cluster_.servers,
+                                server_.gpus, kGpus));
+}
+
+void Checker::check_intra() {
+  latency("/node/intra/latency", server_.intra_latency);
+  if (server_.intra == IntraKind::nvlink_mesh) check_mesh();
+  if (server_.intra != IntraKind::nvlink_mesh && !server_.mesh.empty())
+    error("/node/intra/mesh", "only an nvlink_mesh has GPU pairs");
+  if (joins_by_pcie())
+    positive_if_stated("/node/intra/bandwidth_per_gpu", server_.intra_bandwidth);
+  else if (server_.gpus > 1)
+    positive("/node/intra/bandwidth_per_gpu", server_.intra_bandwidth);
+}
+
+void Checker::check_mesh() {
+  if (server_.gpus > kMeshGpus)
+    error("/node/gpus",
+          fmt::format("an nvlink_mesh holds at most {} GPUs, got {}", kMeshGpus, server_.gpus));
+  std::vector<std::pair<int, int>> seen;
+  for (std::size_t i = 0; i < server_.mesh.size(); ++i) {
+    const NvlinkPair& pair = server_.mesh[i];
+    const std::string pointer = fmt::format("/node/intra/mesh/{}", i);
+    in_range(pointer + "/links", pair.links, 1, kMeshLinks);
+    for (const int gpu : {pair.a, pair.b})
+      if (gpu < 0 || gpu >= server_.gpus)
+        error(pointer, fmt::format("GPU {} does not exist, the server has GPUs 0 to {}", gpu,
+                                   server_.gpus - 1));
+    if (pair.a == pair.b) error(pointer, fmt::format("GPU {} is linked to itself", pair.a));
+    const auto key = std::minmax(pair.a, pair.b);
+    if (std::find(seen.begin(), seen.end(), std::pair<int, int>(key)) != seen.end())
+      error(pointer, fmt::format("the pair {}-{} is listed twice", key.first, key.second),
+            "say how many links it has in 'links'");
+    seen.emplace_back(key);
+  }
+}
+
+void Checker::check_host() {
+  in_range("/node/host/sockets", server_.sockets, 1, kSockets);
+  positive_if_stated("/node/host/pcie_bandwidth", server_.pcie_bandwidth);
+  positive_if_stated("/node/host/socket_bandwidth", server_.socket_bandwidth);
+}
+
+void Checker::check_nics() {
+  in_range("/node/nics", server_.nics, 0, kServerNics);
+  if (found_.empty() && std::int64_t{cluster_.servers} * server_.nics > kNics)
+    error("/node/nics", fmt::format("{} servers of {} NICs are more than {} NICs", cluster_.servers,
+                                    server_.nics, kNics));
+  if (uses_fabric() && server_.nics == 0)
+    error("/node/nics",
+          fmt::format("{} servers without NICs cannot reach each other", cluster_.servers));
+  if (server_.nics > 0) positive("/node/nic/bandwidth", server_.nic_bandwidth);
+  latency("/node/nic/latency", server_.nic_latency);
+  if (!(server_.nic_efficiency > 0 && server_.nic_efficiency <= 1))
+    error("/node/nic/efficiency",
+          fmt::format("expected above 0 and at most 1, got {}", shortest(server_.nic_efficiency)));
+}
+
+void Checker::check_fabric(const FatTree& tree) {
+  latency("/fabric/switch_latency", tree.switch_latency);
+  const bool tiers = in_range("/fabric/tiers", tree.tiers, 2, 3);
+  const bool radix = in_range("/fabric/radix", tree.radix, 2, kRadix);
+  const std::size_t before = found_.size();
+  for (std::size_t i = 0; i < tree.oversubscription.size(); ++i) {
+    const std::string pointer = fmt::format("/fabric/oversubscription/{}", i);
+    const double value = tree.oversubscription[i];
+    oversubscription(pointer, value);
+    if (tiers && value != 1 && i + 1 >= static_cast<std::size_t>(tree.tiers))
+      error(pointer, "the top tier has no uplinks to oversubscribe",
+            fmt::format("give {} numbers, one per tier below the top", tree.tiers - 1));
+  }
+  if (!tiers || !radix || found_.size() > before || !uses_fabric() || server_.nics < 1) return;
+  const std::int64_t nics = std::int64_t{cluster_.servers} * server_.nics;
+  const std::int64_t reach = fat_tree_capacity(tree);
+  if (reach >= nics) return;
+  FatTree larger = tree;
+  while (larger.radix < kRadix && fat_tree_capacity(larger) < nics)
+    ++larger.radix;
+  const std::string cure = fat_tree_capacity(larger) >= nics
+                               ? fmt::format("radix {} is the smallest that does", larger.radix)
+                               : "no radix does";
+  error("/fabric/radix",
+        fmt::format("{} tiers of {}-port switches reach {} NICs, the cluster has {}", tree.tiers,
+                    tree.radix, reach, nics),
+        tree.tiers == 2 ? cure + "; or use 3 tiers" : cure);
+}
+
+void Checker::check_fabric(const Clos& clos) {
+  if (clos.levels.empty()) {
+    error("/fabric/levels", "expected at least one level");
+    return;
+  }
+  for (std::size_t l = 0; l < clos.levels.size(); ++l)
+    check_clos_level(clos, l);
+  const std::int64_t gpus = std::int64_t{cluster_.servers} * server_.gpus;
+  const ClosLevel& top = clos.levels.back();
+  if (uses_fabric() && top.gpus < gpus)
+    error(fmt::format("/fabric/levels/{}/gpus", clos.levels.size() - 1),
+          fmt::format("the top level joins {} GPUs, the cluster has {}", top.gpus, gpus));
+}
+
+void Checker::check_clos_level(const Clos& clos, std::size_t l) {
+  const ClosLevel& level = clos.levels[l];
+  const std::string pointer = fmt::format("/fabric/levels/{}", l);
+  latency(pointer + "/latency", level.latency);
+  oversubscription(pointer + "/oversubscription", level.oversubscription);
+  if (l == 0 && level.oversubscription > 1)
+    error(pointer + "/oversubscription",
+          "a level's oversubscription is that of the links into it from below, and below the first "
+          "level are the NICs' own ports",
+          "give it to the next level");
+  if (level.gpus < 1) {
+    error(pointer + "/gpus", fmt::format("expected at least 1, got {}", level.gpus));
+    return;
+  }
+  const int part = l == 0 ? server_.gpus : clos.levels[l - 1].gpus;
+  const bool top = l + 1 == clos.levels.size();
+  if (part < 1 || !uses_fabric()) return;
+  if (level.gpus < part)
+    error(pointer + "/gpus", fmt::format("{} GPUs are fewer than the {} of {}", level.gpus, part,
+                                         l == 0 ? "one server" : "the level below"));
+  else if (level.gpus % part != 0 && (l == 0 || !top))
+    error(pointer + "/gpus", fmt::format("{} GPUs are no multiple of the {} of {}", level.gpus,
+                                         part, l == 0 ? "one server" : "the level below"));
+}
+
+void Checker::check_graph() {
+  const ServerBoard board(server_);
+  check_connected(board);
+  check_size(board);
+}
+
+// A GPU must reach every other of its server. It reaches the NICs whenever there are any, for PCIe
+// that is not stated takes its bandwidth from them.
+void Checker::check_connected(const ServerBoard& board) {
+  std::string first, second;
+  int lost = 0;
+  for (int g = 0; g < server_.gpus; ++g) {
+    const bool joined = board.reaches(board.gpu(0), board.gpu(g));
+    std::string& part = joined ? first : second;
+    part += (part.empty() ? "" : ", ") + std::to_string(g);
+    if (!joined && lost == 0) lost = g;
+  }
+  if (lost > 0)
+    error(server_.intra == IntraKind::nvlink_mesh ? "/node/intra/mesh" : "/node/intra/kind",
+          fmt::format("no link joins GPUs {} with GPUs {}; 0 and {} have no route", first, second,
+                      lost),
+          "state /cluster/node/host/pcie_bandwidth to join them through the host");
+}
+
+void Checker::check_size(const ServerBoard& board) {
+  const std::int64_t per_server = static_cast<std::int64_t>(board.links().size()) +
+                                  (uses_fabric() ? 2 * std::int64_t{server_.nics} : 0);
+  std::int64_t links = per_server * cluster_.servers;
+  for (const FabricLayer& layer : build_fabric(cluster_, 0, 0).layers)
+    links += 2 * std::int64_t{layer.groups} * layer.planes * layer.uplinks();
+  if (links > kLinks)
+    error("", fmt::format("the cluster has {} links, more than {}", links, kLinks));
+}
+
+}  // namespace
+
+std::vector<Diagnostic> check(const ClusterSpec& cluster) {
+  return Checker(cluster).run();
+}
+
+}  // namespace trainyard

@@ -1,0 +1,124 @@
+#include "topologies/group_placement.h"
+
+#include <algorithm>
+
+#include "sim/base/check.h"
+#include "topologies/fabric.h"
+#include "topologies/rings.h"
+#include "topologies/server_board.h"
+
+namespace trainyard {
+namespace {
+
+// Of a ring whose hops are relayed by another GPU. Source: the ratio measured on five GPUs of a
+// DGX-1V, docs/topologies.md.
+constexpr double kRelayed = 0.83;
+
+// Peer-to-peer copies through an Intel host bridge reach 5/6 of a PCIe slot.
+// Source: NCCL, src/graph/topo.cc and topo.h (INTEL_P2P_OVERHEAD).
+constexpr double kAcrossHostBridge = 5.0 / 6.0;
+
+BytesPerSecond pcie_ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus) {
+  const BytesPerSecond slot = peer_pcie_bandwidth(server);
+  const bool one_socket = std::all_of(gpus.begin(), gpus.end(), [&](int gpu) {
+    return socket_of(gpu, server.gpus, server.sockets) ==
+           socket_of(gpus.front(), server.gpus, server.sockets);
+  });
+  const BytesPerSecond peer =
+      one_socket ? slot : std::min(kAcrossHostBridge * slot, socket_bandwidth(server));
+  return server.intra == IntraKind::none ? peer / 2.0 : peer;
+}
+
+BytesPerSecond mesh_ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus) {
+  const RingPacking packing = pack_rings(server.mesh, gpus);
+  const double share = packing.relays > 0 ? kRelayed : 1;
+  const BytesPerSecond nvlink = packing.rings * share * server.intra_bandwidth;
+  return packing.rings > 0 && packing.relays == 0
+             ? nvlink
+             : std::max(nvlink, pcie_ring_bandwidth(server, gpus));
+}
+
+}  // namespace
+
+BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus) {
+  TRAINYARD_CHECK(gpus.size() >= 2, "a ring of {} GPUs", gpus.size());
+  for (const int gpu : gpus)
+    TRAINYARD_CHECK(0 <= gpu && gpu < server.gpus, "GPU {} of {}", gpu, server.gpus);
+  switch (server.intra) {
+    case IntraKind::nvswitch: return server.intra_bandwidth;
+    case IntraKind::nvlink_mesh: return mesh_ring_bandwidth(server, gpus);
+    case IntraKind::pcie:
+    case IntraKind::none: return pcie_ring_bandwidth(server, gpus);
+  }
+  TRAINYARD_CHECK(false, "intra kind {}", static_cast<int>(server.intra));
+}
+
+GroupPlacement place(const ClusterSpec& cluster, std::span<const int> gpus) {
+  GroupPlacement placement;
+  if (gpus.empty()) return placement;
+  const int per_server = cluster.server.gpus;
+  std::vector<int> sorted(gpus.begin(), gpus.end());
+  if (!std::is_sorted(sorted.begin(), sorted.end())) std::sort(sorted.begin(), sorted.end());
+  TRAINYARD_CHECK(sorted.front() >= 0 && sorted.back() < cluster.servers * per_server,
+                  "GPUs {} .. {} of {} servers", sorted.front(), sorted.back(), cluster.servers);
+  // One server after another, each compared with the first.
+  std::size_t first_size = 0;
+  for (std::size_t begin = 0; begin < sorted.size();) {
+    const int server = sorted[begin] / per_server;
+    std::size_t end = begin;
+    while (end < sorted.size() && sorted[end] / per_server == server)
+      ++end;
+    const std::size_t size = end - begin;
+    if (placement.servers == 0) first_size = size;
+    ++placement.servers;
+    placement.gpus_per_server = std::max(placement.gpus_per_server, static_cast<int>(size));
+    placement.even = placement.even && size == first_size;
+    for (std::size_t i = 0; placement.even && placement.same_local && i < size; ++i)
+      placement.same_local = sorted[begin + i] % per_server == sorted[i] % per_server;
+    if (server == gpus.front() / per_server)
+      for (std::size_t i = begin; i < end; ++i)
+        placement.local.push_back(sorted[i] % per_server);
+    begin = end;
+  }
+  placement.same_local = placement.same_local && placement.even;
+  return placement;
+}
+
+BytesPerSecond server_nic_bandwidth(const ServerSpec& server) {
+  return server.nics * server.nic_efficiency * server.nic_bandwidth;
+}
+
+int nic_of(const ServerSpec& server, int local_gpu) {
+  TRAINYARD_CHECK(server.nics > 0 && 0 <= local_gpu && local_gpu < server.gpus, "GPU {}, {} NICs",
+                  local_gpu, server.nics);
+  const bool nearest = server.rail_per_gpu || server.nics > server.gpus;
+  return nearest ? local_gpu * server.nics / server.gpus : local_gpu % server.nics;
+}
+
+int nics_of(const ServerSpec& server, int local_gpu) {
+  if (server.nics <= server.gpus) return 1;
+  return (local_gpu + 1) * server.nics / server.gpus - local_gpu * server.nics / server.gpus;
+}
+
+Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b) {
+  const ServerSpec& server = cluster.server;
+  const int gpus = cluster.servers * server.gpus;
+  TRAINYARD_CHECK(gpu_a != gpu_b && 0 <= gpu_a && gpu_a < gpus && 0 <= gpu_b && gpu_b < gpus,
+                  "from GPU {} to GPU {} of {}", gpu_a, gpu_b, gpus);
+  const int a = gpu_a / server.gpus, b = gpu_b / server.gpus;
+  const bool over_pcie = server.intra == IntraKind::pcie || server.intra == IntraKind::none;
+  if (a == b) {
+    if (server.intra != IntraKind::nvlink_mesh) return server.intra_latency;
+    std::vector<LinkId> unused;
+    return ServerBoard(server).append_route(gpu_a % server.gpus, gpu_b % server.gpus, 0, unused);
+  }
+  const Fabric fabric = build_fabric(cluster, 0, 0);
+  const auto leaf = [&](int gpu) {
+    return (gpu / server.gpus * server.nics + nic_of(server, gpu % server.gpus)) /
+           fabric.nics_per_leaf;
+  };
+  return (over_pcie ? server.intra_latency : Duration{0}) + 2 * server.nic_latency +
+         fabric.layers.front().latency + route_latency(fabric, leaf(gpu_a), leaf(gpu_b));
+}
+
+}  // namespace trainyard
