@@ -14,19 +14,19 @@ namespace {
 
 // What a run would refuse besides: a profile that is wrong, or of another GPU. Variants mostly
 // share their profile; its mistakes are said once.
-void check_profiles(const ScenarioSet& set) {
+void check_profiles(const scenario::ScenarioSet& set) {
   std::vector<Diagnostic> mistakes;
   std::set<std::string> said;
-  const auto check = [&](const Scenario& scenario) {
+  const auto check = [&](const scenario::Scenario& scenario) {
     try {
-      job_of(scenario);
+      simulate::job_of(scenario);
     } catch (const ScenarioError& error) {
       for (const Diagnostic& mistake : error.diagnostics())
         if (said.insert(to_text(mistake)).second) mistakes.push_back(mistake);
     }
   };
   if (set.variants.empty()) check(set.base);
-  for (const Scenario& scenario : set.variants)
+  for (const scenario::Scenario& scenario : set.variants)
     check(scenario);
   if (!mistakes.empty()) throw ScenarioError(std::move(mistakes));
 }
@@ -38,9 +38,9 @@ ExitCode check(const CheckOptions& options, const Context& context) {
   ExitCode code = ExitCode::done;
   for (const std::string& path : options.paths) {
     try {
-      const ScenarioSet set = load_scenario(path, options.sets);
-      std::vector<const Scenario*> scenarios = {&set.base};
-      for (const Scenario& scenario : set.variants)
+      const scenario::ScenarioSet set = scenario::load_scenario(path, options.sets);
+      std::vector<const scenario::Scenario*> scenarios = {&set.base};
+      for (const scenario::Scenario& scenario : set.variants)
         scenarios.push_back(&scenario);
       check_profiles(set);
       print_warnings(scenarios, context.console);

@@ -18,16 +18,17 @@
 namespace trainyard::cli {
 namespace {
 
-std::vector<Simulation> simulate_all(const ScenarioSet& set, const CompareOptions& options,
-                                     bool with_timeline, Console& console) {
-  SimulateOptions simulate_options;
+std::vector<simulate::Simulation> simulate_all(const scenario::ScenarioSet& set,
+                                               const CompareOptions& options, bool with_timeline,
+                                               Console& console) {
+  simulate::SimulateOptions simulate_options;
   simulate_options.unfold = options.unfold;
   simulate_options.timeline = with_timeline;
   std::atomic<std::size_t> done = 0;
   const std::size_t count = set.variants.size();
   console.progress(fmt::format("simulating {} variants", count));
-  return in_order<Simulation>(count, options.jobs, [&](std::size_t i) {
-    Simulation simulation = simulate(set.variants[i], simulate_options);
+  return in_order<simulate::Simulation>(count, options.jobs, [&](std::size_t i) {
+    simulate::Simulation simulation = simulate::simulate(set.variants[i], simulate_options);
     if (!options.no_ways_to_fit)
       add_ways_to_fit(options.scenario, set.variants[i], false, console, simulation.report);
     console.progress(fmt::format("simulated {} of {} variants", ++done, count));
@@ -35,27 +36,27 @@ std::vector<Simulation> simulate_all(const ScenarioSet& set, const CompareOption
   });
 }
 
-std::vector<std::string> input_files(const ScenarioSet& set) {
+std::vector<std::string> input_files(const scenario::ScenarioSet& set) {
   std::set<std::string> files;
-  for (const Scenario& scenario : set.variants)
+  for (const scenario::Scenario& scenario : set.variants)
     for (const std::string& file : cli::input_files(scenario))
       files.insert(file);
   return {files.begin(), files.end()};
 }
 
-std::vector<OutputFile> files_of(const CompareOptions& options, const ScenarioSet& set,
-                                 std::vector<Simulation> simulations, std::string summary,
+std::vector<OutputFile> files_of(const CompareOptions& options, const scenario::ScenarioSet& set,
+                                 std::vector<simulate::Simulation> simulations, std::string summary,
                                  std::size_t baseline) {
   std::vector<OutputFile> files;
-  std::vector<ReportVariant> variants;
-  std::vector<NamedTimeline> timelines;
+  std::vector<report::ReportVariant> variants;
+  std::vector<report::NamedTimeline> timelines;
   files.push_back({"summary.json", std::move(summary)});
   for (std::size_t i = 0; i < simulations.size(); ++i)
     variants.push_back(report_variant(set.variants[i], std::move(simulations[i])));
   for (std::size_t i = 0; i < variants.size(); ++i)
     timelines.push_back({set.variants[i].variant, &variants[i].timeline});
-  files.push_back({"trace.pftrace.gz", gzip(perfetto_trace(timelines, set.base.name))});
-  HtmlOptions html;
+  files.push_back({"trace.pftrace.gz", report::gzip(perfetto_trace(timelines, set.base.name))});
+  report::HtmlOptions html;
   html.command = command_text("compare", options.scenario, "--baseline", options.baseline);
   files.push_back({"report.html", html_report(set.base.name, variants, baseline, html)});
   return files;
@@ -65,27 +66,30 @@ std::vector<OutputFile> files_of(const CompareOptions& options, const ScenarioSe
 
 ExitCode compare(const CompareOptions& options, const Context& context) {
   Console& console = context.console;
-  const ScenarioSet set = load_scenario(options.scenario.path, options.scenario.sets);
+  const scenario::ScenarioSet set =
+      scenario::load_scenario(options.scenario.path, options.scenario.sets);
   if (set.variants.empty())
     throw UsageError(fmt::format("{} has no variants to compare; use run", set.base.file));
   const std::string& named = options.baseline.empty() ? set.baseline : options.baseline;
   const std::size_t baseline = named.empty() ? 0 : variant_index(set, named);
-  std::vector<const Scenario*> scenarios;
-  for (const Scenario& scenario : set.variants)
+  std::vector<const scenario::Scenario*> scenarios;
+  for (const scenario::Scenario& scenario : set.variants)
     scenarios.push_back(&scenario);
   print_warnings(scenarios, console);
   std::optional<OutputFolder> folder;
   const std::string path = folder_path(options.output, set.base);
   if (!path.empty()) folder.emplace(path, options.output.force, context.interrupts);
 
-  std::vector<Simulation> simulations = simulate_all(set, options, folder.has_value(), console);
-  std::vector<StepReport> reports;
-  for (const Simulation& simulation : simulations)
+  std::vector<simulate::Simulation> simulations =
+      simulate_all(set, options, folder.has_value(), console);
+  std::vector<simulate::StepReport> reports;
+  for (const simulate::Simulation& simulation : simulations)
     reports.push_back(simulation.report);
   const std::string summary = compare_json(set.base.name, reports, baseline) + "\n";
-  std::string text = options.output.json ? summary
-                                         : compare_text(set.base.name, reports, baseline,
-                                                        {.colour = console.color_results()});
+  std::string text = options.output.json
+                         ? summary
+                         : report::compare_text(set.base.name, reports, baseline,
+                                                {.colour = console.color_results()});
   if (folder) {
     console.progress("writing " + folder->path());
     folder->write(files_of(options, set, std::move(simulations), summary, baseline),
@@ -95,7 +99,7 @@ ExitCode compare(const CompareOptions& options, const Context& context) {
   console.result(text);
   const bool any_feasible =
       std::any_of(reports.begin(), reports.end(),
-                  [](const StepReport& report) { return report.step_time.has_value(); });
+                  [](const simulate::StepReport& report) { return report.step_time.has_value(); });
   return any_feasible ? ExitCode::done : ExitCode::infeasible;
 }
 

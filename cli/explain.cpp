@@ -24,7 +24,7 @@ std::string origin(const Position& at) {
 }
 
 // One line per value: pointer, value, where it was written.
-std::string values_text(const Scenario& scenario) {
+std::string values_text(const scenario::Scenario& scenario) {
   const std::vector<json::Explained> values = explain(scenario);
   std::size_t pointers = 0, texts = 0;
   for (const json::Explained& value : values) {
@@ -38,22 +38,23 @@ std::string values_text(const Scenario& scenario) {
   return text;
 }
 
-std::string stage_text(const Scenario& scenario, std::string_view stage) {
-  return stage == "scenario" ? values_text(scenario) : explain_stage(scenario, stage);
+std::string stage_text(const scenario::Scenario& scenario, std::string_view stage) {
+  return stage == "scenario" ? values_text(scenario) : simulate::explain_stage(scenario, stage);
 }
 
 }  // namespace
 
 std::vector<std::string> explain_stages() {
   std::vector<std::string> names = {"scenario"};
-  for (const ExplainStage& stage : kExplainStages)
+  for (const simulate::ExplainStage& stage : simulate::kExplainStages)
     names.emplace_back(stage.name);
   return names;
 }
 
 ExitCode explain(const ExplainOptions& options, const Context& context) {
-  const ScenarioSet set = load_scenario(options.scenario.path, options.scenario.sets);
-  const Scenario& scenario =
+  const scenario::ScenarioSet set =
+      scenario::load_scenario(options.scenario.path, options.scenario.sets);
+  const scenario::Scenario& scenario =
       options.variant.empty() ? set.base : set.variants[variant_index(set, options.variant)];
   print_warnings({&scenario}, context.console);
   if (!options.stage.empty()) {

@@ -18,22 +18,22 @@ namespace fs = std::filesystem;
 
 // Of a shipped profile, or empty.
 std::string path_of(const std::string& name) {
-  const fs::path path = fs::path(configs_folder(".")) / "profiles" / (name + ".json");
+  const fs::path path = fs::path(scenario::configs_folder(".")) / "profiles" / (name + ".json");
   std::error_code code;
   return fs::is_regular_file(path, code) ? path.string() : "";
 }
 
 // How far apart two GPUs are: the ratio of their memory bandwidths, in which siblings differ most.
-double apart(const FitGpu& a, const FitGpu& b) {
+double apart(const fit::FitGpu& a, const fit::FitGpu& b) {
   const double x = a.peaks.memory_bandwidth.count(), y = b.peaks.memory_bandwidth.count();
   return std::max(x, y) / std::min(x, y);
 }
 
 // Of the GPUs of this capability that have a profile, the nearest.
-std::string sibling(const FitGpu& gpu, const std::string& capability) {
+std::string sibling(const fit::FitGpu& gpu, const std::string& capability) {
   std::string best;
   double least = 0;
-  for (const FitGpu& other : gpus_of_capability(capability)) {
+  for (const fit::FitGpu& other : gpus_of_capability(capability)) {
     const std::string path = path_of(other.name);
     if (path.empty() || (!best.empty() && apart(gpu, other) >= least)) continue;
     best = path;
@@ -44,8 +44,8 @@ std::string sibling(const FitGpu& gpu, const std::string& capability) {
 
 }  // namespace
 
-std::optional<Profile> find_base(const std::string& wanted, const FitGpu& gpu,
-                                 const std::string& measured) {
+std::optional<cost::Profile> find_base(const std::string& wanted, const fit::FitGpu& gpu,
+                                       const std::string& measured) {
   if (wanted == "none") return std::nullopt;
   if (wanted == "auto") {
     std::string path = path_of(gpu.name);
@@ -54,7 +54,7 @@ std::optional<Profile> find_base(const std::string& wanted, const FitGpu& gpu,
       path = sibling(gpu, known.empty() ? measured : known);
     }
     if (path.empty()) return std::nullopt;
-    return read_profile(path);
+    return cost::read_profile(path);
   }
   const std::string shipped = wanted.find('/') == std::string::npos ? path_of(wanted) : "";
   std::error_code code;
@@ -62,7 +62,7 @@ std::optional<Profile> find_base(const std::string& wanted, const FitGpu& gpu,
     throw UsageError(fmt::format(
         "no profile '{}'; --base takes auto, none, a name of configs/profiles or a path",
         escape_control(wanted)));
-  return read_profile(shipped.empty() ? wanted : shipped);
+  return cost::read_profile(shipped.empty() ? wanted : shipped);
 }
 
 }  // namespace trainyard::cli

@@ -12,7 +12,7 @@ namespace trainyard::cli {
 // to it of the same compute capability; else a name of configs/profiles or a path. `measured` is
 // the capability that the samples say, for a GPU without a preset; may be empty. Throws UsageError
 // if there is no such profile, and ScenarioError if it is wrong.
-std::optional<Profile> find_base(const std::string& wanted, const FitGpu& gpu,
-                                 const std::string& measured);
+std::optional<cost::Profile> find_base(const std::string& wanted, const fit::FitGpu& gpu,
+                                       const std::string& measured);
 
 }  // namespace trainyard::cli

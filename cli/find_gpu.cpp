@@ -14,22 +14,22 @@
 namespace trainyard::cli {
 namespace {
 
-std::vector<Preset> gpu_presets() {
-  std::vector<Preset> gpus;
-  for (Preset& preset : list_presets(configs_folder(".")))
+std::vector<scenario::Preset> gpu_presets() {
+  std::vector<scenario::Preset> gpus;
+  for (scenario::Preset& preset : scenario::list_presets(scenario::configs_folder(".")))
     if (preset.kind == "gpu") gpus.push_back(std::move(preset));
   return gpus;
 }
 
-std::string capability_of(const Preset& preset) {
+std::string capability_of(const scenario::Preset& preset) {
   std::vector<Diagnostic> ignored;  // a broken preset is reported when it is used
   const json::Value document = json::parse_file(preset.path, ignored);
   const json::Value* value = document.find("compute_capability");
   return value != nullptr && value->is(json::Kind::string) ? value->text : "";
 }
 
-FitGpu fit_gpu(const GpuSpec& spec) {
-  FitGpu gpu;
+fit::FitGpu fit_gpu(const topologies::GpuSpec& spec) {
+  fit::FitGpu gpu;
   gpu.name = spec.name;
   gpu.peaks = {spec.fp32, spec.tf32, spec.fp16, spec.bf16, spec.fp8, spec.memory_bandwidth,
                spec.l2};
@@ -37,10 +37,10 @@ FitGpu fit_gpu(const GpuSpec& spec) {
   return gpu;
 }
 
-FitGpu read(const Preset& preset) {
+fit::FitGpu read(const scenario::Preset& preset) {
   std::vector<Diagnostic> diagnostics;
   const json::Value document = json::parse_file(preset.path, diagnostics);
-  GpuSection section;
+  scenario::GpuSection section;
   if (diagnostics.empty()) json::read_object(document, "", section, diagnostics);
   for (const Diagnostic& diagnostic : diagnostics)
     if (diagnostic.severity == Severity::error) throw ScenarioError(std::move(diagnostics));
@@ -50,10 +50,10 @@ FitGpu read(const Preset& preset) {
 
 }  // namespace
 
-std::optional<FitGpu> find_gpu_preset(const std::string& name) {
-  const std::vector<Preset> gpus = gpu_presets();
+std::optional<fit::FitGpu> find_gpu_preset(const std::string& name) {
+  const std::vector<scenario::Preset> gpus = gpu_presets();
   std::vector<std::string_view> known;
-  for (const Preset& preset : gpus) {
+  for (const scenario::Preset& preset : gpus) {
     if (preset.name == name) return read(preset);
     known.push_back(preset.name);
   }
@@ -61,21 +61,22 @@ std::optional<FitGpu> find_gpu_preset(const std::string& name) {
                                escape_control(fmt::format("{}", fmt::join(known, ", ")))));
 }
 
-std::optional<FitGpu> find_gpu_of_device(const std::string& device) {
-  const std::optional<GpuSpec> spec = gpu_of_device(configs_folder("."), device);
+std::optional<fit::FitGpu> find_gpu_of_device(const std::string& device) {
+  const std::optional<topologies::GpuSpec> spec =
+      scenario::gpu_of_device(scenario::configs_folder("."), device);
   if (!spec || spec->name.empty()) return std::nullopt;
   return fit_gpu(*spec);
 }
 
-std::vector<FitGpu> gpus_of_capability(const std::string& capability) {
-  std::vector<FitGpu> found;
-  for (const Preset& preset : gpu_presets())
+std::vector<fit::FitGpu> gpus_of_capability(const std::string& capability) {
+  std::vector<fit::FitGpu> found;
+  for (const scenario::Preset& preset : gpu_presets())
     if (!capability.empty() && capability_of(preset) == capability) found.push_back(read(preset));
   return found;
 }
 
 std::string capability_of_preset(const std::string& name) {
-  for (const Preset& preset : gpu_presets())
+  for (const scenario::Preset& preset : gpu_presets())
     if (preset.name == name) return capability_of(preset);
   return "";
 }

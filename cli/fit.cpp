@@ -51,10 +51,10 @@ void refuse_to_overwrite(const Target& target) {
 ExitCode fit(const FitCommandOptions& options, const Context& context) {
   const Target target = target_of(options.output);
   if (!options.force) refuse_to_overwrite(target);
-  FitOptions fit_options;
+  fit::FitOptions fit_options;
   fit_options.name = options.name;
   fit_options.attention = options.attention;
-  const std::optional<MeasuredMachine> machine = read_machine(options.samples);
+  const std::optional<fit::MeasuredMachine> machine = read_machine(options.samples);
   std::string shipped_gpu;
   fit_options.find_gpu = [&](const std::string& device) {
     const auto by_name = find_gpu_of_device(device);
@@ -67,24 +67,24 @@ ExitCode fit(const FitCommandOptions& options, const Context& context) {
                       escape_control(device), by_name->name, shipped->name));
     return shipped ? shipped : gpu_of_machine(machine);
   };
-  fit_options.find_base = [&](const FitGpu& gpu) {
+  fit_options.find_base = [&](const fit::FitGpu& gpu) {
     return find_base(options.base.profile, gpu, capability_of_machine(machine));
   };
   if (options.base.channels >= 0) fit_options.channels = options.base.channels;
   if (options.base.point_to_point_channels >= 0)
     fit_options.point_to_point_channels = options.base.point_to_point_channels;
   context.console.progress("fitting");
-  const FitResult result = fit_samples(options.samples, fit_options);
+  const fit::FitResult result = fit::fit_samples(options.samples, fit_options);
   context.console.end_progress();
   context.console.diagnostics(result.warnings);
   // The folder may hold other things: every profile lives beside others.
   OutputFolder folder(target.folder, true, context.interrupts);
   std::vector<OutputFile> files = {{target.profile, profile_json(result.profile)},
-                                   {target.page, calibration_html(result)}};
+                                   {target.page, fit::calibration_html(result)}};
   const std::string server = server_file(machine, target.name, shipped_gpu);
   if (!server.empty()) files.push_back({target.server, server});
   folder.write(files, options.samples);
-  std::string text = options.json ? fit_json(result) : fit_text(result);
+  std::string text = options.json ? fit::fit_json(result) : fit::fit_text(result);
   const auto in_folder = [&](const std::string& name) {
     return escape_control((fs::path(target.folder) / name).lexically_normal().string());
   };

@@ -13,17 +13,18 @@ namespace {
 
 // Whether the file with these --set has the values in the scenario that is meant.
 bool reaches(const ScenarioOptions& options, const std::vector<std::string>& sets,
-             const std::string& variant, const WayToFit& way) {
+             const std::string& variant, const simulate::WayToFit& way) {
   std::vector<std::string> all = options.sets;
   all.insert(all.end(), sets.begin(), sets.end());
   try {
-    const ScenarioSet set = load_scenario(options.path, all);
-    const Scenario& scenario =
+    const scenario::ScenarioSet set = scenario::load_scenario(options.path, all);
+    const scenario::Scenario& scenario =
         variant.empty() ? set.base : set.variants[variant_index(set, variant)];
-    return std::all_of(way.changes.begin(), way.changes.end(), [&](const ChangedValue& change) {
-      const json::Value* value = json::find(scenario.document, change.pointer);
-      return (value != nullptr ? json::to_text(*value, -1) : "null") == change.to;
-    });
+    return std::all_of(
+        way.changes.begin(), way.changes.end(), [&](const simulate::ChangedValue& change) {
+          const json::Value* value = json::find(scenario.document, change.pointer);
+          return (value != nullptr ? json::to_text(*value, -1) : "null") == change.to;
+        });
   } catch (const ScenarioError&) {
     return false;  // another variant cannot take them
   }
@@ -31,8 +32,9 @@ bool reaches(const ScenarioOptions& options, const std::vector<std::string>& set
 
 // A variant's patch comes after --set and may write the same key, and what one variant can take may
 // be wrong for another: then the patch itself is set, or the variants are left out.
-std::vector<std::string> sets_that_reach(const ScenarioOptions& options, const Scenario& scenario,
-                                         bool alone, const WayToFit& way) {
+std::vector<std::string> sets_that_reach(const ScenarioOptions& options,
+                                         const scenario::Scenario& scenario, bool alone,
+                                         const simulate::WayToFit& way) {
   if (alone && reaches(options, way.sets, scenario.variant, way)) return way.sets;
   std::vector<std::string> sets;
   if (scenario.variant.empty()) {
@@ -41,7 +43,7 @@ std::vector<std::string> sets_that_reach(const ScenarioOptions& options, const S
     return sets;
   }
   const std::size_t index =
-      variant_index(load_scenario(options.path, options.sets), scenario.variant);
+      variant_index(scenario::load_scenario(options.path, options.sets), scenario.variant);
   for (const std::string& set : way.sets)
     sets.push_back(fmt::format("variants.{}.with.{}", index, set));
   return sets;
@@ -49,14 +51,15 @@ std::vector<std::string> sets_that_reach(const ScenarioOptions& options, const S
 
 }  // namespace
 
-void add_ways_to_fit(const ScenarioOptions& options, const Scenario& scenario, bool alone,
-                     Console& console, StepReport& report) {
+void add_ways_to_fit(const ScenarioOptions& options, const scenario::Scenario& scenario, bool alone,
+                     Console& console, simulate::StepReport& report) {
   if (report.fits || report.deadlock) return;
-  WaysToFitOptions search;
+  search::WaysToFitOptions search;
   search.progress = [&](const std::string& text) { console.progress(text); };
   report.ways_to_fit = ways_to_fit(scenario, report, search);
-  for (std::vector<WayToFit>* ways : {&report.ways_to_fit->ways, &report.ways_to_fit->closest})
-    for (WayToFit& way : *ways)
+  for (std::vector<simulate::WayToFit>* ways :
+       {&report.ways_to_fit->ways, &report.ways_to_fit->closest})
+    for (simulate::WayToFit& way : *ways)
       way.sets = sets_that_reach(options, scenario, alone, way);
 }
 

@@ -40,19 +40,19 @@ std::string content(const std::string& path) {
   return text;
 }
 
-Imported import_text(const ImportCommandOptions& options, const std::string& text) {
-  ImportOptions given;
+imports::Imported import_text(const ImportCommandOptions& options, const std::string& text) {
+  imports::ImportOptions given;
   given.collective = options.collective;
   given.ranks = options.ranks;
   given.servers = options.servers;
   given.gpu = options.gpu;
-  if (options.format == "nccl-tests") return import_nccl_tests(text, options.path, given);
-  if (options.format == "smi-topo") return import_smi_topo(text, options.path, given);
+  if (options.format == "nccl-tests") return imports::import_nccl_tests(text, options.path, given);
+  if (options.format == "smi-topo") return imports::import_smi_topo(text, options.path, given);
   const json::Parsed<Bytes> buffer = json::parse_bytes(options.buffer);
   if (!buffer.ok()) throw UsageError("--buffer: " + buffer.problem);
   if (buffer.value.count() <= 0) throw UsageError("--buffer: must be more than nothing");
   given.buffer = buffer.value;
-  return import_nvbandwidth(text, options.path, given);
+  return imports::import_nvbandwidth(text, options.path, given);
 }
 
 void write(const ImportCommandOptions& options, const std::string& text, const Context& context) {
@@ -76,10 +76,10 @@ std::vector<std::string> import_collectives() {
 }
 
 ExitCode import_log(const ImportCommandOptions& options, const Context& context) {
-  Imported imported = import_text(options, content(options.path));
+  imports::Imported imported = import_text(options, content(options.path));
   if (!imported.ok()) throw ScenarioError(std::move(imported.diagnostics));
   context.console.diagnostics(imported.diagnostics);
-  const std::string text = samples_text(imported.samples);
+  const std::string text = imports::samples_text(imported.samples);
   if (options.output.empty()) {
     context.console.result(text);
     return ExitCode::done;

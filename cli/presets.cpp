@@ -11,14 +11,14 @@
 namespace trainyard::cli {
 namespace {
 
-std::string list_text(const std::vector<Preset>& presets) {
+std::string list_text(const std::vector<scenario::Preset>& presets) {
   std::size_t kinds = 0, names = 0;
-  for (const Preset& preset : presets) {
+  for (const scenario::Preset& preset : presets) {
     kinds = std::max(kinds, preset.kind.size());
     names = std::max(names, preset.name.size());
   }
   std::string text;
-  for (const Preset& preset : presets) {
+  for (const scenario::Preset& preset : presets) {
     std::string line =
         fmt::format("{:<{}}  {:<{}}  {}", preset.kind, kinds, escape_control(preset.name), names,
                     escape_control(preset.description));
@@ -29,23 +29,25 @@ std::string list_text(const std::vector<Preset>& presets) {
 }
 
 // A name may stand for presets of several kinds; "gpu/a100" names one.
-std::vector<Preset> named(const std::vector<Preset>& presets, const std::string& name) {
-  std::vector<Preset> found;
-  for (const Preset& preset : presets)
+std::vector<scenario::Preset> named(const std::vector<scenario::Preset>& presets,
+                                    const std::string& name) {
+  std::vector<scenario::Preset> found;
+  for (const scenario::Preset& preset : presets)
     if (preset.name == name || preset.kind + "/" + preset.name == name) found.push_back(preset);
   return found;
 }
 
-[[noreturn]] void fail_unknown(const std::vector<Preset>& presets, const std::string& name) {
+[[noreturn]] void fail_unknown(const std::vector<scenario::Preset>& presets,
+                               const std::string& name) {
   std::vector<std::string_view> known;
-  for (const Preset& preset : presets)
+  for (const scenario::Preset& preset : presets)
     known.push_back(preset.name);
   const std::vector<std::string_view> near = nearest(name, known, 3);
   throw UsageError(fmt::format("no preset is called '{}'; the nearest are {}", escape_control(name),
                                escape_control(fmt::format("{}", fmt::join(near, ", ")))));
 }
 
-std::string content(const Preset& preset) {
+std::string content(const scenario::Preset& preset) {
   if (preset.path.empty())
     return fmt::format("{} {}: {}\n", preset.kind, preset.name, preset.description);
   std::ifstream file(preset.path, std::ios::binary);
@@ -57,12 +59,12 @@ std::string content(const Preset& preset) {
 }  // namespace
 
 ExitCode presets(const PresetsOptions& options, const Context& context) {
-  const std::vector<Preset> all = list_presets(configs_folder("."));
+  const std::vector<scenario::Preset> all = scenario::list_presets(scenario::configs_folder("."));
   if (options.show.empty()) {
     context.console.result(list_text(all));
     return ExitCode::done;
   }
-  const std::vector<Preset> found = named(all, options.show);
+  const std::vector<scenario::Preset> found = named(all, options.show);
   if (found.empty()) fail_unknown(all, options.show);
   if (found.size() > 1)
     throw UsageError(fmt::format("'{}' is a {} and a {}; write {}/{}", options.show, found[0].kind,

@@ -48,8 +48,9 @@ std::string command_text(std::string_view command, const ScenarioOptions& option
 }
 
 // A report may be given to others: it does not tell where its maker keeps files.
-ReportVariant report_variant(const Scenario& scenario, Simulation simulation) {
-  ReportVariant variant;
+report::ReportVariant report_variant(const scenario::Scenario& scenario,
+                                     simulate::Simulation simulation) {
+  report::ReportVariant variant;
   variant.label = scenario.variant.empty() ? scenario.name : scenario.variant;
   if (!scenario.label.empty()) variant.label = scenario.label;
   for (const json::Explained& value : explain(scenario)) {
@@ -64,14 +65,14 @@ ReportVariant report_variant(const Scenario& scenario, Simulation simulation) {
   return variant;
 }
 
-std::vector<std::string> input_files(const Scenario& scenario) {
+std::vector<std::string> input_files(const scenario::Scenario& scenario) {
   std::set<std::string> files = {scenario.file};
   if (!scenario.profile.empty()) files.insert(scenario.profile);
   collect_files(scenario.document, files);
   return {files.begin(), files.end()};
 }
 
-std::string folder_path(const OutputOptions& options, const Scenario& scenario) {
+std::string folder_path(const OutputOptions& options, const scenario::Scenario& scenario) {
   if (!options.folder.empty() || scenario.output_directory.empty()) return options.folder;
   const std::filesystem::path path(scenario.output_directory);
   if (path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end())
@@ -85,16 +86,16 @@ std::string folder_path(const OutputOptions& options, const Scenario& scenario) 
   throw ScenarioError({problem});
 }
 
-void print_warnings(const std::vector<const Scenario*>& scenarios, Console& console) {
+void print_warnings(const std::vector<const scenario::Scenario*>& scenarios, Console& console) {
   std::set<std::string> seen;
   std::vector<Diagnostic> list;
-  for (const Scenario* scenario : scenarios)
+  for (const scenario::Scenario* scenario : scenarios)
     for (const Diagnostic& warning : scenario->warnings)
       if (seen.insert(to_text(warning)).second) list.push_back(warning);
   console.diagnostics(list);
 }
 
-std::size_t variant_index(const ScenarioSet& set, const std::string& name) {
+std::size_t variant_index(const scenario::ScenarioSet& set, const std::string& name) {
   std::vector<std::string_view> known;
   for (std::size_t i = 0; i < set.variants.size(); ++i) {
     if (set.variants[i].variant == name) return i;

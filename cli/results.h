@@ -19,20 +19,21 @@ std::string command_text(std::string_view command, const ScenarioOptions& option
                          const std::string& choice_option, const std::string& choice);
 
 // A simulation with the settings that led to it.
-ReportVariant report_variant(const Scenario& scenario, Simulation simulation);
+report::ReportVariant report_variant(const scenario::Scenario& scenario,
+                                     simulate::Simulation simulation);
 
 // Files that the scenario was read from: itself, what it extends, presets, the profile.
-std::vector<std::string> input_files(const Scenario& scenario);
+std::vector<std::string> input_files(const scenario::Scenario& scenario);
 
 // Where the files go: -o, else what the scenario says, else empty. A scenario names a folder below
 // the working folder only; throws ScenarioError otherwise.
-std::string folder_path(const OutputOptions& options, const Scenario& scenario);
+std::string folder_path(const OutputOptions& options, const scenario::Scenario& scenario);
 
 // Warnings of the scenarios, each once.
-void print_warnings(const std::vector<const Scenario*>& scenarios, Console& console);
+void print_warnings(const std::vector<const scenario::Scenario*>& scenarios, Console& console);
 
 // "four-strategies has no variant 'fspd'; did you mean 'fsdp'?" as UsageError, or the variant's
 // index.
-std::size_t variant_index(const ScenarioSet& set, const std::string& name);
+std::size_t variant_index(const scenario::ScenarioSet& set, const std::string& name);
 
 }  // namespace trainyard::cli

@@ -14,7 +14,8 @@
 namespace trainyard::cli {
 namespace {
 
-const Scenario& chosen(const ScenarioSet& set, const std::string& variant, Console& console) {
+const scenario::Scenario& chosen(const scenario::ScenarioSet& set, const std::string& variant,
+                                 Console& console) {
   if (!variant.empty()) return set.variants[variant_index(set, variant)];
   if (!set.variants.empty())
     console.note(
@@ -24,13 +25,14 @@ const Scenario& chosen(const ScenarioSet& set, const std::string& variant, Conso
   return set.base;
 }
 
-std::vector<OutputFile> files_of(const RunOptions& options, ReportVariant variant) {
-  HtmlOptions html;
+std::vector<OutputFile> files_of(const RunOptions& options, report::ReportVariant variant) {
+  report::HtmlOptions html;
   html.command = command_text("run", options.scenario, "--variant", options.variant);
   const std::string title = variant.report.name;
   std::vector<OutputFile> files;
   files.push_back({"summary.json", to_json(variant.report) + "\n"});
-  files.push_back({"trace.pftrace.gz", gzip(perfetto_trace(variant.timeline, title))});
+  files.push_back(
+      {"trace.pftrace.gz", report::gzip(report::perfetto_trace(variant.timeline, title))});
   files.push_back({"report.html", html_report(title, {&variant, 1}, 0, html)});
   return files;
 }
@@ -39,24 +41,25 @@ std::vector<OutputFile> files_of(const RunOptions& options, ReportVariant varian
 
 ExitCode run(const RunOptions& options, const Context& context) {
   Console& console = context.console;
-  const ScenarioSet set = load_scenario(options.scenario.path, options.scenario.sets);
-  const Scenario& scenario = chosen(set, options.variant, console);
+  const scenario::ScenarioSet set =
+      scenario::load_scenario(options.scenario.path, options.scenario.sets);
+  const scenario::Scenario& scenario = chosen(set, options.variant, console);
   print_warnings({&scenario}, console);
   std::optional<OutputFolder> folder;
   const std::string path = folder_path(options.output, set.base);
   if (!path.empty()) folder.emplace(path, options.output.force, context.interrupts);
 
-  SimulateOptions simulate_options;
+  simulate::SimulateOptions simulate_options;
   simulate_options.unfold = options.unfold;
   simulate_options.timeline = folder.has_value();
   console.progress("simulating " + scenario.name);
-  Simulation simulation = simulate(scenario, simulate_options);
+  simulate::Simulation simulation = simulate::simulate(scenario, simulate_options);
   if (!options.no_ways_to_fit)
     add_ways_to_fit(options.scenario, scenario, true, console, simulation.report);
   const bool is_feasible = simulation.report.step_time.has_value();
   std::string text = options.output.json
                          ? to_json(simulation.report) + "\n"
-                         : to_text(simulation.report, {.colour = console.color_results()});
+                         : report::to_text(simulation.report, {.colour = console.color_results()});
   if (folder) {
     console.progress("writing " + folder->path());
     folder->write(files_of(options, report_variant(scenario, std::move(simulation))),

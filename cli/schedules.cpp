@@ -10,10 +10,10 @@
 namespace trainyard::cli {
 namespace {
 
-const ScheduleEntry& named(const std::string& name) {
-  if (const ScheduleEntry* entry = find_schedule(name)) return *entry;
+const schedule::ScheduleEntry& named(const std::string& name) {
+  if (const schedule::ScheduleEntry* entry = schedule::find_schedule(name)) return *entry;
   std::vector<std::string_view> known;
-  for (const ScheduleEntry& entry : trainyard::schedules())
+  for (const schedule::ScheduleEntry& entry : schedule::schedules())
     known.push_back(entry.name);
   throw UsageError(fmt::format("no schedule is called '{}'; the nearest are {}",
                                escape_control(name), fmt::join(nearest(name, known, 3), ", ")));
@@ -30,19 +30,20 @@ void write_file(const std::string& path, std::string content, Interrupts& interr
 
 ExitCode schedules(const SchedulesOptions& options, const Context& context) {
   if (options.show.empty()) {
-    context.console.result(list_text(trainyard::schedules()));
+    context.console.result(report::list_text(schedule::schedules()));
     return ExitCode::done;
   }
-  const ScheduleEntry& entry = named(options.show);
-  const PipelineShape shape = shape_of(entry, options.stages, options.microbatches, options.chunks);
+  const schedule::ScheduleEntry& entry = named(options.show);
+  const schedule::PipelineShape shape =
+      shape_of(entry, options.stages, options.microbatches, options.chunks);
   if (const auto why = entry.unsupported(shape)) throw UsageError(*why);
-  const PassTimes times{.forward = Duration(options.forward),
-                        .backward_input = Duration(options.backward_input),
-                        .backward_weight = Duration(options.backward_weight),
-                        .communication = Duration(options.communication)};
-  const ScheduleView view =
-      view_schedule(entry, shape, times,
-                    options.most_in_flight == 0 ? kNoMemoryLimit : Bytes(options.most_in_flight));
+  const schedule::PassTimes times{.forward = Duration(options.forward),
+                                  .backward_input = Duration(options.backward_input),
+                                  .backward_weight = Duration(options.backward_weight),
+                                  .communication = Duration(options.communication)};
+  const report::ScheduleView view = report::view_schedule(
+      entry, shape, times,
+      options.most_in_flight == 0 ? schedule::kNoMemoryLimit : Bytes(options.most_in_flight));
   if (!options.svg.empty()) {
     write_file(options.svg, to_svg(view), context.interrupts);
     context.console.note("wrote " + escape_control(options.svg));

@@ -4,7 +4,7 @@
 namespace trainyard::cli {
 
 ExitCode schema(const Context& context) {
-  context.console.result(schema_json());
+  context.console.result(scenario::schema_json());
   return ExitCode::done;
 }
 

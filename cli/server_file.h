@@ -12,17 +12,17 @@ namespace trainyard::cli {
 
 // Of the last of the files that has a machine line. Files that cannot be read are passed over: the
 // fit reports them.
-std::optional<MeasuredMachine> read_machine(const std::vector<std::string>& samples);
+std::optional<fit::MeasuredMachine> read_machine(const std::vector<std::string>& samples);
 
 // A GPU that no preset describes, by its architecture. Nothing if that is unknown too.
-std::optional<FitGpu> gpu_of_machine(const std::optional<MeasuredMachine>& machine);
+std::optional<fit::FitGpu> gpu_of_machine(const std::optional<fit::MeasuredMachine>& machine);
 
 // Compute capability of its GPUs, "9.0"; empty if it is not said.
-std::string capability_of_machine(const std::optional<MeasuredMachine>& machine);
+std::string capability_of_machine(const std::optional<fit::MeasuredMachine>& machine);
 
 // A file of configs/servers, named `name`; empty if the machine's links are not known.
 // `shipped_gpu` is empty for a GPU of gpu_of_machine.
-std::string server_file(const std::optional<MeasuredMachine>& machine, const std::string& name,
+std::string server_file(const std::optional<fit::MeasuredMachine>& machine, const std::string& name,
                         const std::string& shipped_gpu);
 
 }  // namespace trainyard::cli

@@ -10,7 +10,7 @@
 
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 
 struct GpuSpec {
   std::string name;                // "a100-sxm4-80gb"
@@ -85,4 +85,4 @@ struct ClusterSpec {
   FabricSpec fabric = SingleSwitch{};
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

@@ -11,7 +11,7 @@
 #include "topologies/fabric.h"
 #include "topologies/server_board.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 namespace {
 
 // Limits that keep every number of the graph in range and a slip of the keyboard from filling
@@ -266,4 +266,4 @@ std::vector<Diagnostic> check(const ClusterSpec& cluster) {
   return Checker(cluster).run();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

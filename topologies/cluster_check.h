@@ -6,10 +6,10 @@
 #include "sim/base/diagnostic.h"
 #include "topologies/cluster.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 
 // Every problem found, with pointers as a scenario spells them ("/cluster/fabric/radix"); positions
 // are empty, the reader of the file fills them in. No error found: Topology(cluster) can be built.
 std::vector<Diagnostic> check(const ClusterSpec& cluster);
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

@@ -3,7 +3,7 @@
 #include "sim/base/text.h"
 #include "topologies/topology.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 
 std::string to_dot(const Topology& topology) {
   std::string text = "digraph cluster {\n";
@@ -21,4 +21,4 @@ std::string to_dot(const Topology& topology) {
   return text + "}\n";
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

@@ -5,7 +5,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 namespace {
 
 // floor() that forgives the last bits of a quotient such as 42 / 2.1.
@@ -195,4 +195,4 @@ Duration route_latency(const Fabric& fabric, int from_leaf, int to_leaf) {
   return latency;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

@@ -21,7 +21,7 @@
 #include "sim/base/random.h"
 #include "topologies/topology.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 
 struct FabricLayer {
   NodeKind kind = NodeKind::leaf;
@@ -71,4 +71,4 @@ void append_route(const Fabric& fabric, int from_leaf, int to_leaf, SplitMix64& 
 // The latency of that route, the first leaf's own not counted. Every choice of links has the same.
 Duration route_latency(const Fabric& fabric, int from_leaf, int to_leaf);
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

@@ -7,7 +7,7 @@
 #include "topologies/rings.h"
 #include "topologies/server_board.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 namespace {
 
 // Of a ring whose hops are relayed by another GPU. Source: the ratio measured on five GPUs of a
@@ -121,4 +121,4 @@ Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b) {
          fabric.layers.front().latency + route_latency(fabric, leaf(gpu_a), leaf(gpu_b));
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

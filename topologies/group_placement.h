@@ -6,7 +6,7 @@
 
 #include "topologies/topology.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 
 struct GroupPlacement {
   int servers = 0;          // that hold at least one GPU of the group
@@ -33,4 +33,4 @@ int nics_of(const ServerSpec& server, int local_gpu);
 // routing of its board. Requires: gpu_a != gpu_b, both of the cluster.
 Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b);
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

@@ -7,7 +7,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 namespace {
 
 constexpr int kGpus = 8;
@@ -247,4 +247,4 @@ RingPacking pack_rings(std::span<const NvlinkPair> mesh, std::span<const int> gp
   return {};
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

@@ -14,7 +14,7 @@
 
 #include "topologies/cluster.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 
 struct RingPacking {
   int rings = 0;      // 0: the links do not join the GPUs
@@ -25,4 +25,4 @@ struct RingPacking {
 // Requires: 2 to 8 distinct GPUs, pairs of `mesh` within 0 .. their largest, each pair once.
 RingPacking pack_rings(std::span<const NvlinkPair> mesh, std::span<const int> gpus);
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

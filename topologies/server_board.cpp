@@ -6,7 +6,8 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
+
 namespace {
 
 using Weight = std::uint64_t;
@@ -153,4 +154,4 @@ Duration ServerBoard::append_route(int from, int to, std::uint32_t first,
   return latency;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

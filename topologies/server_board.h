@@ -8,7 +8,7 @@
 #include "sim/base/ids.h"
 #include "topologies/topology.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 
 // The PCIe bandwidth of a GPU or NIC as the graph uses it: as stated; else that of the slots which
 // join the GPUs; else all NICs of the server together, which never limits; 0: no PCIe in the graph.
@@ -67,4 +67,4 @@ class ServerBoard {
   int first_nic_ = 0;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

@@ -12,7 +12,7 @@
 #include "topologies/group_placement.h"
 #include "topologies/server_board.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 
 struct Topology::State {
   explicit State(const ClusterSpec& spec) : cluster(spec), board(spec.server) {
@@ -196,4 +196,4 @@ std::pair<LinkId, LinkId> Topology::nic_links(int server, int nic) const {
   return {state_->nic_link(server, nic, false), state_->nic_link(server, nic, true)};
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

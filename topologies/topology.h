@@ -15,7 +15,7 @@
 #include "sim/base/units.h"
 #include "topologies/cluster.h"
 
-namespace trainyard {
+namespace trainyard::topologies {
 
 enum class NodeKind : std::uint8_t { gpu, nvswitch, host_bridge, nic, leaf, spine, core };
 enum class LinkKind : std::uint8_t { nvlink, pcie, socket, network };
@@ -90,4 +90,4 @@ BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& 
 // The graph for Graphviz: one directed edge per link, labelled with its bandwidth and latency.
 std::string to_dot(const Topology& topology);
 
-}  // namespace trainyard
+}  // namespace trainyard::topologies

@@ -15,10 +15,10 @@ constexpr std::string_view kMark = "profile ";
 
 class Carrier {
  public:
-  Carrier(const Fitting& f, const Profile& base)
+  Carrier(const Fitting& f, const cost::Profile& base)
       : f_(f), base_(base), other_gpu_(base.gpu != f.gpu.name) {}
 
-  Provenance marked(Provenance from) const {
+  cost::Provenance marked(cost::Provenance from) const {
     // What the base itself has from another profile says so already.
     if (!from.source.starts_with(kMark))
       from.source =
@@ -27,7 +27,7 @@ class Carrier {
     return from;
   }
 
-  void note(std::string what, const Provenance& from) const {
+  void note(std::string what, const cost::Provenance& from) const {
     f_.result.carried.push_back({std::move(what), from});
   }
 
@@ -48,48 +48,54 @@ class Carrier {
 
  private:
   const Fitting& f_;
-  const Profile& base_;
+  const cost::Profile& base_;
   bool other_gpu_;
 };
 
 // Both 16-bit types run on the same units.
-bool same_unit(Dtype a, Dtype b) {
-  const auto half = [](Dtype d) { return d == Dtype::fp16 || d == Dtype::bf16; };
+bool same_unit(models::Dtype a, models::Dtype b) {
+  const auto half = [](models::Dtype d) {
+    return d == models::Dtype::fp16 || d == models::Dtype::bf16;
+  };
   return a == b || (half(a) && half(b));
 }
 
-void carry_kernels(const Carrier& carrier, const Profile& base, Profile& own) {
+void carry_kernels(const Carrier& carrier, const cost::Profile& base, cost::Profile& own) {
   carrier.laws(
       base.gemm, own.gemm,
-      [](const GemmLaw& a, const GemmLaw& b) { return same_unit(a.dtype, b.dtype); },
-      [](const GemmLaw& l) { return fmt::format("gemm {}", name(l.dtype)); });
+      [](const cost::GemmLaw& a, const cost::GemmLaw& b) { return same_unit(a.dtype, b.dtype); },
+      [](const cost::GemmLaw& l) { return fmt::format("gemm {}", name(l.dtype)); });
   if (own.batched_gemm_from.source.empty() && !base.batched_gemm_from.source.empty()) {
     own.batched_gemm_efficiency = base.batched_gemm_efficiency;
     own.batched_gemm_from = carrier.marked(base.batched_gemm_from);
     carrier.note("batched gemm", own.batched_gemm_from);
   }
   carrier.laws(
-      base.attention, own.attention, [](const AttentionLaw&, const AttentionLaw&) { return true; },
-      [](const AttentionLaw& l) {
+      base.attention, own.attention,
+      [](const cost::AttentionLaw&, const cost::AttentionLaw&) { return true; },
+      [](const cost::AttentionLaw& l) {
         return fmt::format("attention{}{}", l.dtype ? " " : "", l.dtype ? name(*l.dtype) : "");
       });
   carrier.laws(
       base.convolution, own.convolution,
-      [](const ConvolutionLaw& a, const ConvolutionLaw& b) { return same_unit(a.dtype, b.dtype); },
-      [](const ConvolutionLaw& l) { return fmt::format("convolution {}", name(l.dtype)); });
+      [](const cost::ConvolutionLaw& a, const cost::ConvolutionLaw& b) {
+        return same_unit(a.dtype, b.dtype);
+      },
+      [](const cost::ConvolutionLaw& l) { return fmt::format("convolution {}", name(l.dtype)); });
   carrier.laws(
-      base.memory, own.memory, [](const MemoryLaw& a, const MemoryLaw& b) { return a.op == b.op; },
-      [](const MemoryLaw& l) { return "memory " + spelled(l.op); });
+      base.memory, own.memory,
+      [](const cost::MemoryLaw& a, const cost::MemoryLaw& b) { return a.op == b.op; },
+      [](const cost::MemoryLaw& l) { return "memory " + spelled(l.op); });
 }
 
-void carry_messages(const Carrier& carrier, const Profile& base, Profile& own) {
+void carry_messages(const Carrier& carrier, const cost::Profile& base, cost::Profile& own) {
   // A law of another group size here knows more of these links than one of theirs.
   carrier.laws(
       base.collectives, own.collectives,
-      [](const CollectiveLaw& a, const CollectiveLaw& b) {
+      [](const cost::CollectiveLaw& a, const cost::CollectiveLaw& b) {
         return a.kind == b.kind && a.servers == b.servers;
       },
-      [](const CollectiveLaw& l) { return title(name(l.kind), l.ranks, l.servers); });
+      [](const cost::CollectiveLaw& l) { return title(name(l.kind), l.ranks, l.servers); });
   if (!own.collective_start && base.collective_start) {
     own.collective_start = base.collective_start;
     own.collective_start->from = carrier.marked(base.collective_start->from);
@@ -97,24 +103,24 @@ void carry_messages(const Carrier& carrier, const Profile& base, Profile& own) {
   }
   carrier.laws(
       base.point_to_point, own.point_to_point,
-      [](const PointToPointLaw& a, const PointToPointLaw& b) {
+      [](const cost::PointToPointLaw& a, const cost::PointToPointLaw& b) {
         return a.same_server == b.same_server;
       },
-      [](const PointToPointLaw& l) {
+      [](const cost::PointToPointLaw& l) {
         return fmt::format("send and receive, {}", l.same_server ? "one server" : "two servers");
       });
   carrier.laws(
       base.host_copies, own.host_copies,
-      [](const HostCopyLaw& a, const HostCopyLaw& b) {
+      [](const cost::HostCopyLaw& a, const cost::HostCopyLaw& b) {
         return a.to_device == b.to_device && a.pinned == b.pinned;
       },
-      [](const HostCopyLaw& l) {
+      [](const cost::HostCopyLaw& l) {
         return fmt::format("copy {} {}", l.to_device ? "h2d" : "d2h",
                            l.pinned ? "pinned" : "pageable");
       });
 }
 
-void carry_rest(const Carrier& carrier, const Profile& base, Profile& own) {
+void carry_rest(const Carrier& carrier, const cost::Profile& base, cost::Profile& own) {
   if (!base.channels_from.source.empty()) {
     own.collective_channels = base.collective_channels;
     own.point_to_point_channels = base.point_to_point_channels;
@@ -140,12 +146,12 @@ void carry_rest(const Carrier& carrier, const Profile& base, Profile& own) {
 void set_channels(const Fitting& f) {
   const FitOptions& options = f.options;
   if (!options.channels && !options.point_to_point_channels) return;
-  Profile& own = f.profile();
-  const Provenance before = own.channels_from;
+  cost::Profile& own = f.profile();
+  const cost::Provenance before = own.channels_from;
   own.collective_channels = options.channels.value_or(own.collective_channels);
   own.point_to_point_channels =
       options.point_to_point_channels.value_or(own.point_to_point_channels);
-  Provenance& from = own.channels_from;
+  cost::Provenance& from = own.channels_from;
   from.source = "Given to trainyard fit by hand";
   const bool one = !options.channels || !options.point_to_point_channels;
   if (one)
@@ -166,7 +172,7 @@ void set_channels(const Fitting& f) {
                      from});
 }
 
-void name_missing(const Profile& own, std::vector<std::string>& missing) {
+void name_missing(const cost::Profile& own, std::vector<std::string>& missing) {
   const auto add = [&missing](bool absent, std::string_view what) {
     if (absent) missing.emplace_back(what);
   };
@@ -177,9 +183,9 @@ void name_missing(const Profile& own, std::vector<std::string>& missing) {
   add(own.convolution.empty(), gemm ? "convolutions: priced as matrix products"
                                     : "convolutions: priced by the datasheet's rates");
   std::string ops;
-  for (const MemoryOp op : kMemoryOps)
+  for (const models::MemoryOp op : kMemoryOps)
     if (std::none_of(own.memory.begin(), own.memory.end(),
-                     [op](const MemoryLaw& law) { return law.op == op; }))
+                     [op](const cost::MemoryLaw& law) { return law.op == op; }))
       ops += (ops.empty() ? "" : ", ") + spelled(op);
   if (!ops.empty())
     missing.push_back("memory-bound kernels, priced by the datasheet's bandwidth: " + ops);
@@ -192,13 +198,13 @@ void name_missing(const Profile& own, std::vector<std::string>& missing) {
 
 }  // namespace
 
-std::string origin(const Provenance& from) {
+std::string origin(const cost::Provenance& from) {
   if (!from.source.starts_with(kMark)) return from.source;
   return "from " + from.source.substr(0, from.source.find(':'));
 }
 
 void carry_over(const Fitting& f) {
-  std::optional<Profile> base;
+  std::optional<cost::Profile> base;
   if (f.options.find_base) base = f.options.find_base(f.gpu);
   if (base) {
     if (base->gpu != f.gpu.name) *base = for_other_gpu(std::move(*base));

@@ -11,7 +11,7 @@
 #include "sim/base/text.h"
 #include "sim/base/version.h"
 
-namespace trainyard {
+namespace trainyard::fit {
 namespace {
 
 [[noreturn]] void refuse(const Position& at, std::string message, std::string hint) {
@@ -48,8 +48,8 @@ const fit::Machine& latest(const std::vector<fit::Machine>& machines) {
                            });
 }
 
-Calibration calibration_of(const FitResult& result, const fit::Machine& machine) {
-  Calibration calibration;
+cost::Calibration calibration_of(const FitResult& result, const fit::Machine& machine) {
+  cost::Calibration calibration;
   calibration.program = "trainyard " + std::string(kVersion);
   if (!machine.probe.empty()) calibration.program += ", measured by " + machine.probe;
   calibration.machine = fmt::format("{} x {}", machine.gpus.size(), result.device);
@@ -105,4 +105,4 @@ FitResult fit_samples(const std::vector<std::string>& paths, const FitOptions& o
   return result;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::fit

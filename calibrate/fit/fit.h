@@ -12,12 +12,12 @@
 #include "sim/base/diagnostic.h"
 #include "sim/cost/profile.h"
 
-namespace trainyard {
+namespace trainyard::fit {
 
 // What the datasheet says of the GPU that was measured.
 struct FitGpu {
   std::string name;  // of the preset
-  MachinePeaks peaks;
+  cost::MachinePeaks peaks;
   int multiprocessors = 0;
 };
 
@@ -29,7 +29,7 @@ struct FitOptions {
   std::string attention;  // "cudnn" or "tiled"; empty: cudnn where both were measured
   // The profile that gives what the samples cannot: of this GPU, or of one like it. Without: what
   // was not measured stays absent.
-  std::function<std::optional<Profile>(const FitGpu&)> find_base;
+  std::function<std::optional<cost::Profile>(const FitGpu&)> find_base;
   // Multiprocessors that a collective and a send hold, which nobody can measure from outside.
   std::optional<int> channels, point_to_point_channels;
 };
@@ -54,11 +54,11 @@ struct FitRecord {
 // A law of the profile that the samples did not give.
 struct CarriedLaw {
   std::string what;  // "all-reduce on 8 ranks, 1 server"
-  Provenance from;
+  cost::Provenance from;
 };
 
 struct FitResult {
-  Profile profile;
+  cost::Profile profile;
   std::string base;                  // the name of the profile that others are from; empty: none
   std::vector<CarriedLaw> carried;   // from it, or given by the user
   std::vector<std::string> missing;  // what neither samples nor the base say, and what it means
@@ -81,4 +81,4 @@ std::string calibration_html(const FitResult& result);
 std::string fit_text(const FitResult& result);
 std::string fit_json(const FitResult& result);
 
-}  // namespace trainyard
+}  // namespace trainyard::fit

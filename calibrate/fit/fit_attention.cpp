@@ -15,15 +15,15 @@ namespace {
 constexpr std::size_t kFewestLengths = 3;  // for two constants
 constexpr double kLengthDistance = 0.1;    // in ln of length and of FLOPs: dealt together
 
-using Kind = std::tuple<Dtype, std::int64_t, bool>;  // type, head size, causal
+using Kind = std::tuple<models::Dtype, std::int64_t, bool>;  // type, head size, causal
 
-Kind kind_of(const Attention& a) {
+Kind kind_of(const models::Attention& a) {
   return {a.dtype, a.head_size, a.causal};
 }
 
 void describe(const Sample& sample, FitRecord& record) {
   const AttentionCase& c = as<AttentionCase>(sample);
-  const Attention& a = c.shape;
+  const models::Attention& a = c.shape;
   record.group = fmt::format("attention {} {} {} {}", name(a.dtype), a.head_size,
                              a.causal ? "causal" : "full", a.backward ? "backward" : "forward");
   record.size_name = "flops";
@@ -51,10 +51,10 @@ struct Pass {
 };
 
 // One pass of one kind: start-up and share. Empty if nothing was measured.
-void fit_pass(const Fitting& f, AttentionLaw& law, bool backward, Pass& pass) {
+void fit_pass(const Fitting& f, cost::AttentionLaw& law, bool backward, Pass& pass) {
   if (pass.task.samples.empty()) return;
   for (const Sample* sample : pass.task.samples) {
-    const Attention& a = as<AttentionCase>(*sample).shape;
+    const models::Attention& a = as<AttentionCase>(*sample).shape;
     pass.task.places.push_back(
         {std::log(static_cast<double>(a.query_length)), std::log(flops(a).count())});
   }
@@ -64,12 +64,12 @@ void fit_pass(const Fitting& f, AttentionLaw& law, bool backward, Pass& pass) {
   }
   pass.task.distance = kLengthDistance;
   pass.task.constants = {start_up(8e-6), logarithmic(0.001, 1, 0.5)};
-  const auto set = [backward](AttentionLaw& to, const Constants& values) {
+  const auto set = [backward](cost::AttentionLaw& to, const Constants& values) {
     (backward ? to.backward_fixed : to.forward_fixed) = Seconds(values[0]);
     (backward ? to.backward : to.forward) = values[1];
   };
   pass.task.predict = [&](const Constants& values, const std::vector<std::size_t>& which) {
-    Profile laws;
+    cost::Profile laws;
     laws.gemm = f.profile().gemm;
     laws.attention = {law};
     set(laws.attention.front(), values);
@@ -99,7 +99,7 @@ void fit_kind(const Fitting& f, const Kind& kind) {
     return kind_of(c.shape) == kind && c.implementation != used;
   }),
            fmt::format("{} is used", used), describe);
-  AttentionLaw law;
+  cost::AttentionLaw law;
   std::tie(law.dtype, law.head_size, law.causal) = kind;
   Pass forward, backward;
   forward.task.samples = of_kind(false);
@@ -111,7 +111,7 @@ void fit_kind(const Fitting& f, const Kind& kind) {
   if (backward.task.samples.empty()) law.backward = law.forward;
   if (forward.task.samples.empty()) law.forward = law.backward;
 
-  Profile laws;
+  cost::Profile laws;
   laws.gemm = f.profile().gemm;
   laws.attention = {law};
   const auto cost = fitted_compute_cost(laws, f.gpu.peaks);

@@ -26,10 +26,10 @@ void describe(const Sample& sample, FitRecord& record) {
 }
 
 // The simulator's own latency of a collective without a law: links of no cost.
-double seconds(const CollectiveStart& law, const CollectiveCase& c) {
-  Profile alone;
+double seconds(const cost::CollectiveStart& law, const CollectiveCase& c) {
+  cost::Profile alone;
   alone.collective_start = law;
-  GroupShape shape;
+  cost::GroupShape shape;
   shape.ranks = shape.ranks_per_server = c.ranks;
   shape.intra_bandwidth = BytesPerSecond(1e18);
   return fitted_message_cost(alone)
@@ -37,8 +37,8 @@ double seconds(const CollectiveStart& law, const CollectiveCase& c) {
       .latency.count();
 }
 
-CollectiveStart law_of(const Constants& values) {
-  CollectiveStart law;
+cost::CollectiveStart law_of(const Constants& values) {
+  cost::CollectiveStart law;
   law.start = Seconds(values[0]);
   law.per_step = Seconds(values[1]);
   return law;
@@ -83,7 +83,7 @@ void fit_collective_start(const Fitting& f) {
     return all_seconds;
   };
   const LawFit fit = fit_law(task);
-  CollectiveStart law = law_of(fit.values);
+  cost::CollectiveStart law = law_of(fit.values);
   const std::size_t first = f.result.records.size();
   f.records(
       task, fit,

@@ -13,16 +13,16 @@ namespace {
 
 constexpr double kShapeDistance = 0.1;  // in the ln of channels, image and kernel: dealt together
 
-Coordinates place_of(const Convolution& c) {
+Coordinates place_of(const models::Convolution& c) {
   const auto ln = [](std::int64_t size) { return std::log(static_cast<double>(size)); };
   return {ln(c.in_channels), ln(c.out_channels), ln(c.out_height), ln(c.kernel_height)};
 }
 
 void describe(const Sample& sample, FitRecord& record) {
-  const Convolution& c = as<ConvolutionCase>(sample).shape;
-  const char* pass = c.pass == ConvolutionPass::forward         ? "forward"
-                     : c.pass == ConvolutionPass::data_gradient ? "data gradient"
-                                                                : "weight gradient";
+  const models::Convolution& c = as<ConvolutionCase>(sample).shape;
+  const char* pass = c.pass == models::ConvolutionPass::forward         ? "forward"
+                     : c.pass == models::ConvolutionPass::data_gradient ? "data gradient"
+                                                                        : "weight gradient";
   record.group = fmt::format("convolution {} {}", name(c.dtype), pass);
   record.size_name = "flops";
   record.size = flops(c).count();
@@ -32,8 +32,9 @@ void describe(const Sample& sample, FitRecord& record) {
   if (c.groups > 1) record.shape += fmt::format(" in {} groups", c.groups);
 }
 
-ConvolutionLaw law_of(Dtype dtype, const std::vector<bool>& used, const Constants& values) {
-  ConvolutionLaw law;
+cost::ConvolutionLaw law_of(models::Dtype dtype, const std::vector<bool>& used,
+                            const Constants& values) {
+  cost::ConvolutionLaw law;
   law.dtype = dtype;
   double* const factors[] = {&law.efficiency, &law.kernel_3x3, &law.few_channels,
                              &law.data_gradient, &law.weight_gradient};
@@ -47,11 +48,11 @@ ConvolutionLaw law_of(Dtype dtype, const std::vector<bool>& used, const Constant
 std::vector<bool> told_apart(const std::vector<const Sample*>& samples) {
   std::vector<int> with(5, 0);
   for (const Sample* sample : samples) {
-    const Convolution& c = as<ConvolutionCase>(*sample).shape;
+    const models::Convolution& c = as<ConvolutionCase>(*sample).shape;
     with[1] += c.kernel_height == 3 && c.kernel_width == 3 ? 1 : 0;
     with[2] += c.in_channels / c.groups < 16 ? 1 : 0;
-    with[3] += c.pass == ConvolutionPass::data_gradient ? 1 : 0;
-    with[4] += c.pass == ConvolutionPass::weight_gradient ? 1 : 0;
+    with[3] += c.pass == models::ConvolutionPass::data_gradient ? 1 : 0;
+    with[4] += c.pass == models::ConvolutionPass::weight_gradient ? 1 : 0;
   }
   std::vector<bool> used;
   for (const int count : with)
@@ -60,22 +61,22 @@ std::vector<bool> told_apart(const std::vector<const Sample*>& samples) {
   return used;
 }
 
-std::unique_ptr<ComputeCost> cost_of(const Fitting& f, const ConvolutionLaw& law) {
-  Profile laws;
+std::unique_ptr<cost::ComputeCost> cost_of(const Fitting& f, const cost::ConvolutionLaw& law) {
+  cost::Profile laws;
   laws.gemm = f.profile().gemm;
   laws.convolution = {law};
   return fitted_compute_cost(laws, f.gpu.peaks);
 }
 
 // The measured shapes; of equal ones (another stride with the same images) the geometric mean.
-std::vector<ConvolutionResidual> residuals(const Fitting& f, const ConvolutionLaw& law,
-                                           const LawTask& task,
-                                           const std::vector<std::size_t>& which) {
+std::vector<cost::ConvolutionResidual> residuals(const Fitting& f, const cost::ConvolutionLaw& law,
+                                                 const LawTask& task,
+                                                 const std::vector<std::size_t>& which) {
   const auto cost = cost_of(f, law);
-  std::vector<ConvolutionResidual> table;
+  std::vector<cost::ConvolutionResidual> table;
   std::vector<std::vector<double>> logarithms;
   for (const std::size_t i : which) {
-    const Convolution shape = as<ConvolutionCase>(*task.samples[i]).shape;
+    const models::Convolution shape = as<ConvolutionCase>(*task.samples[i]).shape;
     const double factor = task.samples[i]->time_us * 1e-6 / cost->time(shape).time.count();
     std::size_t at = 0;
     while (at < table.size() && !(table[at].shape == shape))
@@ -94,12 +95,12 @@ std::vector<ConvolutionResidual> residuals(const Fitting& f, const ConvolutionLa
   }
   table.erase(
       std::remove_if(table.begin(), table.end(),
-                     [](const ConvolutionResidual& row) { return !in_a_table(row.factor); }),
+                     [](const cost::ConvolutionResidual& row) { return !in_a_table(row.factor); }),
       table.end());
   return table;
 }
 
-void fit_dtype(const Fitting& f, Dtype dtype) {
+void fit_dtype(const Fitting& f, models::Dtype dtype) {
   LawTask task;
   task.samples = f.choose<ConvolutionCase>(
       [dtype](const ConvolutionCase& c) { return c.shape.dtype == dtype; });
@@ -110,7 +111,7 @@ void fit_dtype(const Fitting& f, Dtype dtype) {
   const std::vector<bool> used = told_apart(task.samples);
   for (const bool use : used)
     if (use) task.constants.push_back(logarithmic(0.01, 4, 0.8));
-  const auto times = [&](const ComputeCost& cost, const std::vector<std::size_t>& which) {
+  const auto times = [&](const cost::ComputeCost& cost, const std::vector<std::size_t>& which) {
     std::vector<double> seconds;
     for (const std::size_t i : which)
       seconds.push_back(cost.time(as<ConvolutionCase>(*task.samples[i]).shape).time.count());
@@ -121,7 +122,7 @@ void fit_dtype(const Fitting& f, Dtype dtype) {
   };
   if (!f.enough(task.samples, task.samples.size(), task.constants.size() + 2, describe)) return;
   const LawFit fit = fit_law(task);
-  ConvolutionLaw law = law_of(dtype, used, fit.values);
+  cost::ConvolutionLaw law = law_of(dtype, used, fit.values);
   law.residuals = residuals(f, law, task, fit.with(SampleFate::fitted));
   const auto cost = cost_of(f, law);
   const std::size_t first = f.result.records.size();
@@ -154,7 +155,8 @@ void fit_convolution(const Fitting& fitting) {
     fitting.unused(all, "no GEMM law", describe);
     return;
   }
-  for (const Dtype dtype : {Dtype::fp32, Dtype::tf32, Dtype::bf16, Dtype::fp16, Dtype::fp8})
+  for (const models::Dtype dtype : {models::Dtype::fp32, models::Dtype::tf32, models::Dtype::bf16,
+                                    models::Dtype::fp16, models::Dtype::fp8})
     fit_dtype(fitting, dtype);
 }
 

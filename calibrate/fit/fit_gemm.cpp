@@ -22,7 +22,7 @@ constexpr double kFamilyDistance = 0.15;
 constexpr std::size_t kFewestShapes = 8;
 constexpr std::size_t kFewestBatches = 3;
 
-Coordinates family(const Gemm& shape) {
+Coordinates family(const models::Gemm& shape) {
   return {std::log(static_cast<double>(shape.n)), std::log(static_cast<double>(shape.k))};
 }
 
@@ -30,7 +30,7 @@ LawTask task_of(std::vector<const Sample*> samples) {
   LawTask task;
   task.samples = std::move(samples);
   for (const Sample* sample : task.samples) {
-    const Gemm& shape = as<GemmCase>(*sample).shape;
+    const models::Gemm& shape = as<GemmCase>(*sample).shape;
     task.places.push_back(family(shape));
     if (shape.batch == 1) task.inner.push_back(std::log(static_cast<double>(shape.m)));
   }
@@ -38,7 +38,7 @@ LawTask task_of(std::vector<const Sample*> samples) {
   return task;
 }
 
-std::vector<double> times(const ComputeCost& cost, const std::vector<const Sample*>& samples,
+std::vector<double> times(const cost::ComputeCost& cost, const std::vector<const Sample*>& samples,
                           const std::vector<std::size_t>& which) {
   std::vector<double> seconds;
   for (const std::size_t i : which)
@@ -47,38 +47,38 @@ std::vector<double> times(const ComputeCost& cost, const std::vector<const Sampl
 }
 
 // Four constants, or six with waves.
-GemmLaw law_of(const FitGpu& gpu, Dtype dtype, const Constants& values) {
-  GemmLaw law;
+cost::GemmLaw law_of(const FitGpu& gpu, models::Dtype dtype, const Constants& values) {
+  cost::GemmLaw law;
   law.dtype = dtype;
   law.fixed = Seconds(values[0]);
   law.compute_efficiency = values[1];
   law.memory_efficiency = values[2];
   law.exponent = values[3];
-  if (values.size() > 4) law.waves = GemmWaves{gpu.multiprocessors, values[4], values[5]};
+  if (values.size() > 4) law.waves = cost::GemmWaves{gpu.multiprocessors, values[4], values[5]};
   return law;
 }
 
-void widen(SizeRange& range, std::int64_t size) {
+void widen(cost::SizeRange& range, std::int64_t size) {
   range.least = range.least == 0 ? size : std::min(range.least, size);
   range.most = std::max(range.most, size);
 }
 
 // Measured over law of the given samples, layouts of a shape joined by their geometric mean.
-std::vector<GemmResidual> residuals(const FitGpu& gpu, const GemmLaw& law,
-                                    const std::vector<const Sample*>& samples,
-                                    const std::vector<std::size_t>& which) {
-  Profile alone;
+std::vector<cost::GemmResidual> residuals(const FitGpu& gpu, const cost::GemmLaw& law,
+                                          const std::vector<const Sample*>& samples,
+                                          const std::vector<std::size_t>& which) {
+  cost::Profile alone;
   alone.gemm = {law};
   alone.gemm.front().residuals.clear();
   const auto cost = fitted_compute_cost(alone, gpu.peaks);
   using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
   std::map<Shape, std::vector<double>> logarithms;
   for (const std::size_t i : which) {
-    const Gemm& s = as<GemmCase>(*samples[i]).shape;
+    const models::Gemm& s = as<GemmCase>(*samples[i]).shape;
     logarithms[{s.n, s.k, s.m}].push_back(
         std::log(samples[i]->time_us * 1e-6 / cost->time(s).time.count()));
   }
-  std::vector<GemmResidual> table;
+  std::vector<cost::GemmResidual> table;
   for (const auto& [shape, values] : logarithms) {
     double sum = 0;
     for (const double value : values)
@@ -90,9 +90,10 @@ std::vector<GemmResidual> residuals(const FitGpu& gpu, const GemmLaw& law,
   return table;
 }
 
-double mean_error(const FitGpu& gpu, const GemmLaw& law, const std::vector<const Sample*>& samples,
+double mean_error(const FitGpu& gpu, const cost::GemmLaw& law,
+                  const std::vector<const Sample*>& samples,
                   const std::vector<std::size_t>& which) {
-  Profile alone;
+  cost::Profile alone;
   alone.gemm = {law};
   const std::vector<double> seconds = times(*fitted_compute_cost(alone, gpu.peaks), samples, which);
   double sum = 0;
@@ -103,14 +104,15 @@ double mean_error(const FitGpu& gpu, const GemmLaw& law, const std::vector<const
 
 // Does a table of some clusters' residuals improve the law on other clusters? Asked of the fitted
 // cases only: the held-out ones judge the answer.
-bool table_helps(const FitGpu& gpu, const GemmLaw& law, const LawTask& task, const LawFit& fit) {
+bool table_helps(const FitGpu& gpu, const cost::GemmLaw& law, const LawTask& task,
+                 const LawFit& fit) {
   constexpr int kFolds = 4;
   double alone = 0, corrected = 0;
   for (int fold = 0; fold < kFolds; ++fold) {
     std::vector<std::size_t> inside, outside;
     for (const std::size_t i : fit.with(SampleFate::fitted))
       (fit.split.cluster[i] % kFolds == fold ? outside : inside).push_back(i);
-    GemmLaw with_table = law;
+    cost::GemmLaw with_table = law;
     with_table.residuals = residuals(gpu, law, task.samples, inside);
     alone += mean_error(gpu, law, task.samples, outside);
     corrected += mean_error(gpu, with_table, task.samples, outside);
@@ -128,7 +130,7 @@ void describe(const Sample& sample, FitRecord& record) {
   if (!c.layout.empty()) record.shape += " " + c.layout;
 }
 
-std::string samples_text(const LawTask& task, const LawFit& fit, const GemmLaw& law) {
+std::string samples_text(const LawTask& task, const LawFit& fit, const cost::GemmLaw& law) {
   std::string text = fmt::format(
       "{} GEMMs in {} clusters of (n, k) further than {:.3g} in ln n or ln k apart; {} "
       "fitted, {} held out with their (n, k), {} with another m of a fitted one",
@@ -146,10 +148,10 @@ std::string samples_text(const LawTask& task, const LawFit& fit, const GemmLaw& 
 constexpr double kGain = 0.97;
 constexpr std::size_t kFewestForWaves = 40;
 
-std::pair<LawFit, GemmLaw> best_law(const Fitting& f, Dtype dtype, LawTask& task) {
+std::pair<LawFit, cost::GemmLaw> best_law(const Fitting& f, models::Dtype dtype, LawTask& task) {
   task.predict = [&f, dtype, &task](const Constants& values,
                                     const std::vector<std::size_t>& which) {
-    Profile alone;
+    cost::Profile alone;
     alone.gemm = {law_of(f.gpu, dtype, values)};
     return times(*fitted_compute_cost(alone, f.gpu.peaks), task.samples, which);
   };
@@ -170,7 +172,7 @@ std::pair<LawFit, GemmLaw> best_law(const Fitting& f, Dtype dtype, LawTask& task
   return {fit, law_of(f.gpu, dtype, fit.values)};
 }
 
-void fit_dtype(const Fitting& f, Dtype dtype) {
+void fit_dtype(const Fitting& f, models::Dtype dtype) {
   LawTask task = task_of(f.choose<GemmCase>(
       [dtype](const GemmCase& c) { return c.shape.dtype == dtype && c.shape.batch == 1; }));
   if (task.samples.empty()) return;
@@ -179,9 +181,9 @@ void fit_dtype(const Fitting& f, Dtype dtype) {
     shapes[i].push_back(task.inner[i]);
   if (!f.enough(task.samples, distinct(shapes), kFewestShapes, describe)) return;
   const auto [fit, law_alone] = best_law(f, dtype, task);
-  GemmLaw law = law_alone;
+  cost::GemmLaw law = law_alone;
   for (const std::size_t i : fit.with(SampleFate::fitted)) {
-    const Gemm& shape = as<GemmCase>(*task.samples[i]).shape;
+    const models::Gemm& shape = as<GemmCase>(*task.samples[i]).shape;
     widen(law.m, shape.m), widen(law.n, shape.n), widen(law.k, shape.k);
   }
   if (table_helps(f.gpu, law, task, fit))
@@ -189,7 +191,7 @@ void fit_dtype(const Fitting& f, Dtype dtype) {
   if (fit.refused_outliers)
     f.warn(fmt::format("the {} GEMMs do not follow the law; see their residuals", name(dtype)));
 
-  Profile alone;
+  cost::Profile alone;
   alone.gemm = {law};
   const auto cost = fitted_compute_cost(alone, f.gpu.peaks);
   const std::size_t first = f.result.records.size();
@@ -203,11 +205,11 @@ void fit_dtype(const Fitting& f, Dtype dtype) {
 
 void fit_batches(const Fitting& f) {
   LawTask task = task_of(f.choose<GemmCase>([&f](const GemmCase& c) {
-    const auto own = [&c](const GemmLaw& law) { return law.dtype == c.shape.dtype; };
+    const auto own = [&c](const cost::GemmLaw& law) { return law.dtype == c.shape.dtype; };
     return c.shape.batch > 1 && std::any_of(f.profile().gemm.begin(), f.profile().gemm.end(), own);
   }));
   f.unused(f.choose<GemmCase>([&f](const GemmCase& c) {
-    const auto own = [&c](const GemmLaw& law) { return law.dtype == c.shape.dtype; };
+    const auto own = [&c](const cost::GemmLaw& law) { return law.dtype == c.shape.dtype; };
     return c.shape.batch > 1 && std::none_of(f.profile().gemm.begin(), f.profile().gemm.end(), own);
   }),
            "no law of single GEMMs of this type", describe);
@@ -215,7 +217,7 @@ void fit_batches(const Fitting& f) {
       !f.enough(task.samples, task.samples.size(), kFewestBatches, describe))
     return;
   task.constants = {logarithmic(0.01, 1, 0.7)};
-  Profile laws;
+  cost::Profile laws;
   laws.gemm = f.profile().gemm;
   const auto cost_at = [&](double efficiency) {
     laws.batched_gemm_efficiency = efficiency;
@@ -239,7 +241,8 @@ void fit_batches(const Fitting& f) {
 }  // namespace
 
 void fit_gemm(const Fitting& fitting) {
-  for (const Dtype dtype : {Dtype::fp32, Dtype::tf32, Dtype::bf16, Dtype::fp16, Dtype::fp8})
+  for (const models::Dtype dtype : {models::Dtype::fp32, models::Dtype::tf32, models::Dtype::bf16,
+                                    models::Dtype::fp16, models::Dtype::fp8})
     fit_dtype(fitting, dtype);
   fit_batches(fitting);
 }

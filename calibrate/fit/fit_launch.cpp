@@ -64,7 +64,7 @@ void fit_launch(const Fitting& f) {
     const auto* c = std::get_if<LaunchCase>(&sample.of);
     if (c == nullptr) continue;
     const Seconds time = rounded(sample.time_us);
-    LaunchDetails& details = f.profile().launch_details;
+    cost::LaunchDetails& details = f.profile().launch_details;
     bool used = true;
     if (c->what == "kernel") {
       f.profile().launch = time;
@@ -104,7 +104,7 @@ void fit_overlap(const Fitting& f) {
       f.choose<OverlapCase>([](const OverlapCase&) { return true; });
   if (all.empty()) return;
   const std::size_t first = f.result.records.size();
-  OverlapLaw law;
+  cost::OverlapLaw law;
   const std::optional<double> gemm = fit_weight(f, "gemm"), memory = fit_weight(f, "memory");
   if (!gemm && !memory) return;
   // A victim that was not measured loses what is held.

@@ -26,19 +26,19 @@ Bytes moved(const MemoryCase& c) {
 
 // With the L2 for warm cases, without for cold ones.
 struct TwoCosts {
-  std::unique_ptr<ComputeCost> warm, cold;
+  std::unique_ptr<cost::ComputeCost> warm, cold;
 
-  TwoCosts(const FitGpu& gpu, const MemoryLaw& law) {
-    Profile alone;
+  TwoCosts(const FitGpu& gpu, const cost::MemoryLaw& law) {
+    cost::Profile alone;
     alone.memory = {law};
-    MachinePeaks no_l2 = gpu.peaks;
+    cost::MachinePeaks no_l2 = gpu.peaks;
     no_l2.l2 = Bytes(0);
     warm = fitted_compute_cost(alone, gpu.peaks);
     cold = fitted_compute_cost(alone, no_l2);
   }
   double seconds(const Sample& sample) const {
     const MemoryCase& c = as<MemoryCase>(sample);
-    return (c.warm ? warm : cold)->time(MemoryBound{c.op, c.read, c.written}).time.count();
+    return (c.warm ? warm : cold)->time(models::MemoryBound{c.op, c.read, c.written}).time.count();
   }
 };
 
@@ -53,8 +53,8 @@ void describe(const Sample& sample, FitRecord& record) {
   if (c.rows > 0) record.shape = fmt::format("{}x{} {}", c.rows, c.columns, c.dtype);
 }
 
-MemoryLaw law_of(MemoryOp op, const Constants& values) {
-  MemoryLaw law;
+cost::MemoryLaw law_of(models::MemoryOp op, const Constants& values) {
+  cost::MemoryLaw law;
   law.op = op;
   law.fixed = Seconds(values[0]);
   law.efficiency = values[1];
@@ -74,7 +74,7 @@ bool shows_l2(const FitGpu& gpu, const std::vector<const Sample*>& samples) {
   return inside >= 2;
 }
 
-void fit_op(const Fitting& f, MemoryOp op) {
+void fit_op(const Fitting& f, models::MemoryOp op) {
   LawTask task;
   task.samples = f.choose<MemoryCase>([op](const MemoryCase& c) { return c.op == op; });
   if (task.samples.empty()) return;
@@ -93,7 +93,7 @@ void fit_op(const Fitting& f, MemoryOp op) {
     return seconds;
   };
   const LawFit fit = fit_law(task);
-  MemoryLaw law = law_of(op, fit.values);
+  cost::MemoryLaw law = law_of(op, fit.values);
   for (const std::size_t i : fit.with(SampleFate::fitted)) {
     const Bytes bytes = moved(as<MemoryCase>(*task.samples[i]));
     law.least = law.least.count() == 0 ? bytes : std::min(law.least, bytes);
@@ -116,22 +116,22 @@ void fit_op(const Fitting& f, MemoryOp op) {
 
 }  // namespace
 
-std::string spelled(MemoryOp op) {
+std::string spelled(models::MemoryOp op) {
   std::string text(name(op));
   std::replace(text.begin(), text.end(), '_', '-');
   return text;
 }
 
 void fit_memory(const Fitting& fitting) {
-  for (const MemoryOp op : kMemoryOps)
+  for (const models::MemoryOp op : kMemoryOps)
     fit_op(fitting, op);
   // What was measured cold only gains from the L2 what the others do.
   std::vector<double> gains;
-  for (const MemoryLaw& law : fitting.profile().memory)
+  for (const cost::MemoryLaw& law : fitting.profile().memory)
     if (law.l2_speedup > 1) gains.push_back(law.l2_speedup);
   if (gains.empty()) return;
   const double gain = six_digits(median(gains));
-  for (MemoryLaw& law : fitting.profile().memory) {
+  for (cost::MemoryLaw& law : fitting.profile().memory) {
     if (law.l2_speedup > 1 || law.from.samples.find("none with") == std::string::npos) continue;
     law.l2_speedup = gain;
     law.from.samples +=

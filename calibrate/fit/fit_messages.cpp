@@ -72,7 +72,7 @@ std::pair<Bytes, Bytes> range(const LawTask& task, const LawFit& fit) {
 struct Fitted {
   LawFit fit;
   Bytes least, most;
-  Provenance from;
+  cost::Provenance from;
 };
 
 // A law of messages with its records; nothing, with a warning, if there are too few samples.
@@ -160,7 +160,7 @@ void fit_collectives(const Fitting& f) {
     if (!fitted) continue;
     const CollectiveCase& c = as<CollectiveCase>(*samples.front());
     const Constants& values = fitted->fit.values;
-    CollectiveLaw law;
+    cost::CollectiveLaw law;
     law.kind = *kind_of(c.collective);
     law.ranks = c.ranks;
     law.servers = c.servers;
@@ -209,7 +209,7 @@ void fit_point_to_point(const Fitting& f) {
           "shared links: no law of one message", describe);
     const auto fitted = fit_messages(f, chosen, false, describe);
     if (!fitted) continue;
-    PointToPointLaw law;
+    cost::PointToPointLaw law;
     law.same_server = same_server;
     law.start = Seconds(fitted->fit.values[0]);
     law.bandwidth = BytesPerSecond(fitted->fit.values[1]);
@@ -232,7 +232,7 @@ void fit_copies(const Fitting& f) {
       }),
                                        false, describe);
       if (!fitted) continue;
-      HostCopyLaw law;
+      cost::HostCopyLaw law;
       law.to_device = direction == "h2d";
       law.pinned = pinned;
       law.start = Seconds(fitted->fit.values[0]);

@@ -38,10 +38,10 @@ int count(const std::vector<const FitRecord*>& records, SampleFate fate) {
 }
 
 // On the cases held out by `judges`, or on the fitted ones where none were.
-HeldOutError error_of(const std::string& what, const std::string& size,
-                      const std::vector<const FitRecord*>& records,
-                      SampleFate judges = SampleFate::held_out) {
-  HeldOutError row;
+cost::HeldOutError error_of(const std::string& what, const std::string& size,
+                            const std::vector<const FitRecord*>& records,
+                            SampleFate judges = SampleFate::held_out) {
+  cost::HeldOutError row;
   row.what = what;
   row.size = size;
   row.fitted = count(records, SampleFate::fitted);
@@ -56,7 +56,7 @@ HeldOutError error_of(const std::string& what, const std::string& size,
 }
 
 void add_classes(const std::string& group, const std::vector<const FitRecord*>& records,
-                 std::vector<HeldOutError>& rows) {
+                 std::vector<cost::HeldOutError>& rows) {
   for (const SizeClasses& classes : kClasses) {
     if (records.front()->size_name != classes.size_name) continue;
     std::array<std::vector<const FitRecord*>, 4> members;
@@ -132,17 +132,17 @@ std::size_t distinct(std::vector<Coordinates> places) {
   return static_cast<std::size_t>(std::unique(places.begin(), places.end()) - places.begin());
 }
 
-Provenance Fitting::provenance(const std::string& what, std::size_t first_record) const {
+cost::Provenance Fitting::provenance(const std::string& what, std::size_t first_record) const {
   std::vector<const FitRecord*> own;
   for (std::size_t i = first_record; i < result.records.size(); ++i)
     own.push_back(&result.records[i]);
-  const HeldOutError error = error_of("", "all", own);
-  Provenance from;
+  const cost::HeldOutError error = error_of("", "all", own);
+  cost::Provenance from;
   from.source = "trainyard calibrate";
   from.machine = result.device;
   from.date = machine.date.empty() ? "not said" : machine.date;
   from.samples = what;
-  const auto text = [](const HeldOutError& e, const std::string& cases) {
+  const auto text = [](const cost::HeldOutError& e, const std::string& cases) {
     return fmt::format("MAPE {:.1f} % on {}, median {:.1f} %, worst {:.0f} %", 100 * e.mape, cases,
                        100 * e.median, 100 * e.worst);
   };
@@ -152,7 +152,7 @@ Provenance Fitting::provenance(const std::string& what, std::size_t first_record
     from.residual =
         text(error, fmt::format("the {} fitted cases", error.fitted)) + "; too few to hold any out";
   }
-  const HeldOutError sizes = error_of("", "", own, SampleFate::held_out_size);
+  const cost::HeldOutError sizes = error_of("", "", own, SampleFate::held_out_size);
   if (sizes.held_out > 0)
     from.residual +=
         fmt::format("; MAPE {:.1f} % on {} other sizes of fitted families, median {:.1f} %",
@@ -161,11 +161,11 @@ Provenance Fitting::provenance(const std::string& what, std::size_t first_record
   return from;
 }
 
-std::vector<HeldOutError> errors_by_group(const std::vector<FitRecord>& records) {
+std::vector<cost::HeldOutError> errors_by_group(const std::vector<FitRecord>& records) {
   std::map<std::string, std::vector<const FitRecord*>> groups;
   for (const FitRecord& r : records)
     if (r.fate != SampleFate::unused) groups[r.group].push_back(&r);
-  std::vector<HeldOutError> rows;
+  std::vector<cost::HeldOutError> rows;
   for (const auto& [group, members] : groups) {
     rows.push_back(error_of(group, "all", members));
     if (count(members, SampleFate::held_out_size) > 0)

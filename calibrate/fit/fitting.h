@@ -22,7 +22,7 @@ struct Fitting {
   const Machine& machine;
   FitResult& result;
 
-  Profile& profile() const { return result.profile; }
+  cost::Profile& profile() const { return result.profile; }
 
   // The samples of one kind that `wanted` accepts, in the order of their keys.
   template <class Case, class Wanted>
@@ -52,7 +52,7 @@ struct Fitting {
               const std::function<void(const Sample&, FitRecord&)>& describe) const;
 
   // Of a law whose records are all those from `first_record` on.
-  Provenance provenance(const std::string& samples, std::size_t first_record) const;
+  cost::Provenance provenance(const std::string& samples, std::size_t first_record) const;
 };
 
 template <class Case>
@@ -76,13 +76,14 @@ void fit_overlap(const Fitting& fitting);
 void carry_over(const Fitting& fitting);
 
 inline constexpr std::array kMemoryOps = {
-    MemoryOp::elementwise, MemoryOp::dropout,    MemoryOp::activation,    MemoryOp::layer_norm,
-    MemoryOp::rms_norm,    MemoryOp::batch_norm, MemoryOp::softmax,       MemoryOp::rope,
-    MemoryOp::pooling,     MemoryOp::embedding,  MemoryOp::cross_entropy, MemoryOp::optimizer};
+    models::MemoryOp::elementwise, models::MemoryOp::dropout,       models::MemoryOp::activation,
+    models::MemoryOp::layer_norm,  models::MemoryOp::rms_norm,      models::MemoryOp::batch_norm,
+    models::MemoryOp::softmax,     models::MemoryOp::rope,          models::MemoryOp::pooling,
+    models::MemoryOp::embedding,   models::MemoryOp::cross_entropy, models::MemoryOp::optimizer};
 
 // As tables and the page name a law of messages.
 std::string title(std::string_view collective, int ranks, int servers);
-std::string spelled(MemoryOp op);
+std::string spelled(models::MemoryOp op);
 // Nothing for send and receive.
 std::optional<CollectiveKind> kind_of(const std::string& collective);
 // Among ranks that are none: its bandwidth means nothing.
@@ -93,7 +94,7 @@ constexpr bool in_a_table(double factor) {
   return factor >= 0.1 && factor <= 10;
 }
 // "from profile h100-sxm5-80gb, made on h100-sxm5-80gb", or what the user gave.
-std::string origin(const Provenance& from);
+std::string origin(const cost::Provenance& from);
 // Different cases among points of the same number of coordinates.
 std::size_t distinct(std::vector<Coordinates> places);
 
@@ -101,6 +102,6 @@ std::size_t distinct(std::vector<Coordinates> places);
 inline constexpr const char* kOtherSizes = "m not fitted of an (n, k) that was";
 
 // Errors of the records by group, all sizes and classes of size.
-std::vector<HeldOutError> errors_by_group(const std::vector<FitRecord>& records);
+std::vector<cost::HeldOutError> errors_by_group(const std::vector<FitRecord>& records);
 
 }  // namespace trainyard::fit

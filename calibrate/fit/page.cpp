@@ -10,11 +10,8 @@
 #include "calibrate/fit/page_charts.h"
 #include "calibrate/fit/page_style.h"
 
-namespace trainyard {
+namespace trainyard::fit {
 namespace {
-
-using fit::for_html;
-using fit::time_text;
 
 // The panels of the page, in their order, and the first words of the groups that they show.
 struct Panel {
@@ -61,14 +58,14 @@ std::string_view judgement(double mape) {
 }
 
 // The error of a whole panel: held-out cases, or fitted ones where none are held out.
-fit::Errors panel_errors(const std::vector<const FitRecord*>& records, bool& held_out) {
+Errors panel_errors(const std::vector<const FitRecord*>& records, bool& held_out) {
   std::vector<double> of_fit, of_rest;
   for (const FitRecord* r : records) {
     if (r->fate == SampleFate::fitted) of_fit.push_back(r->fitted_us / r->measured_us - 1);
     if (r->fate == SampleFate::held_out) of_rest.push_back(r->fitted_us / r->measured_us - 1);
   }
   held_out = !of_rest.empty();
-  return fit::errors_of(held_out ? of_rest : of_fit);
+  return errors_of(held_out ? of_rest : of_fit);
 }
 
 std::string cards(const FitResult& result) {
@@ -77,7 +74,7 @@ std::string cards(const FitResult& result) {
     const std::vector<const FitRecord*> records = records_of(result, panel);
     if (records.empty() || panel.title == "Launch") continue;
     bool held_out = false;
-    const fit::Errors e = panel_errors(records, held_out);
+    const Errors e = panel_errors(records, held_out);
     html += fmt::format(R"(<div class="card"><h3>{}</h3><div class="big {}">{:.1f} %</div>)"
                         "<small>mean error on {} {} cases<br>median {:.1f}&nbsp;%, worst "
                         "{:.0f}&nbsp;%</small></div>",
@@ -103,8 +100,8 @@ std::string figures(const FitResult& result) {
   for (const Panel& panel : panels()) {
     const std::vector<const FitRecord*> records = records_of(result, panel);
     if (records.size() < 2 || panel.title == "Launch") continue;
-    const std::string scatter = fit::scatter_chart(records);
-    const std::string residual = fit::residual_chart(records);
+    const std::string scatter = scatter_chart(records);
+    const std::string residual = residual_chart(records);
     if (scatter.empty()) continue;
     html += fmt::format(R"(<div class="panel"><h3>{}</h3><p class="quiet">{}</p><div class="two">)",
                         panel.title, panel.about);
@@ -118,7 +115,7 @@ std::string figures(const FitResult& result) {
   return html;
 }
 
-std::string error_row(const HeldOutError& e) {
+std::string error_row(const cost::HeldOutError& e) {
   const bool whole = e.size == "all";
   return fmt::format(
       R"(<tr class="{}"><th scope="row">{}</th><td class="number">{}</td><td )"
@@ -133,7 +130,7 @@ std::string error_row(const HeldOutError& e) {
 
 std::string error_table(const FitResult& result) {
   std::string rows;
-  for (const HeldOutError& e : result.profile.calibration->errors)
+  for (const cost::HeldOutError& e : result.profile.calibration->errors)
     if (!e.what.starts_with("launch")) rows += error_row(e);
   return R"(<div class="scroll"><table><thead><tr><th>What</th><th class="number">fitted</th>)"
          R"(<th class="number">held out</th><th class="number">rejected</th><th )"
@@ -176,7 +173,7 @@ std::string carried_table(const FitResult& result) {
   std::string rows;
   for (const CarriedLaw& law : result.carried)
     rows += fmt::format(R"(<tr><th scope="row">{}</th><td>{}</td><td>{}</td><td>{}</td></tr>)",
-                        for_html(law.what), for_html(fit::origin(law.from)), name(law.from.basis),
+                        for_html(law.what), for_html(origin(law.from)), name(law.from.basis),
                         for_html(law.from.residual));
   std::string html;
   if (!rows.empty())
@@ -190,15 +187,15 @@ std::string carried_table(const FitResult& result) {
   return html;
 }
 
-std::string constants_table(const Profile& profile) {
+std::string constants_table(const cost::Profile& profile) {
   std::string rows;
   const auto row = [&rows](const std::string& law, const std::string& constants,
-                           const Provenance& from) {
+                           const cost::Provenance& from) {
     rows += fmt::format(R"(<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>)", for_html(law),
                         for_html(constants), for_html(from.residual));
   };
   const auto us = [](Seconds s) { return s.count() > 0 ? time_text(microseconds(s)) : "0"; };
-  for (const GemmLaw& l : profile.gemm)
+  for (const cost::GemmLaw& l : profile.gemm)
     row(fmt::format("gemm {}", name(l.dtype)),
         fmt::format("t0 {}, {:.3g} of the peak, {:.3g} of the bandwidth, p {:.3g}{}, {} residuals",
                     us(l.fixed), l.compute_efficiency, l.memory_efficiency, l.exponent,
@@ -210,11 +207,11 @@ std::string constants_table(const Profile& profile) {
   if (!profile.batched_gemm_from.source.empty())
     row("batched gemm", fmt::format("{:.3g} of the single one", profile.batched_gemm_efficiency),
         profile.batched_gemm_from);
-  for (const AttentionLaw& l : profile.attention)
+  for (const cost::AttentionLaw& l : profile.attention)
     row(fmt::format("attention {} {} {}", l.dtype ? name(*l.dtype) : "", l.head_size,
                     l.causal.value_or(false) ? "causal" : "full"),
         fmt::format("forward {:.3g}, backward {:.3g} of the peak", l.forward, l.backward), l.from);
-  for (const ConvolutionLaw& l : profile.convolution)
+  for (const cost::ConvolutionLaw& l : profile.convolution)
     row(fmt::format("convolution {}", name(l.dtype)),
         fmt::format(
             "{:.3g} of the GEMM law, 3x3 {:.3g}, few channels {:.3g}, data gradient {:.3g}, "
@@ -222,12 +219,12 @@ std::string constants_table(const Profile& profile) {
             l.efficiency, l.kernel_3x3, l.few_channels, l.data_gradient, l.weight_gradient,
             l.residuals.size()),
         l.from);
-  for (const MemoryLaw& l : profile.memory)
+  for (const cost::MemoryLaw& l : profile.memory)
     row(fmt::format("memory {}", name(l.op)),
         fmt::format("{} + {:.3g} of the bandwidth, in the L2 {:.3g} times that", us(l.fixed),
                     l.efficiency, l.l2_speedup),
         l.from);
-  for (const CollectiveLaw& l : profile.collectives)
+  for (const cost::CollectiveLaw& l : profile.collectives)
     row(fmt::format("{} on {} ranks, {} servers", name(l.kind), l.ranks, l.servers),
         fmt::format("{} + S / {:.4g} GB/s + {} sqrt(S / MB)", us(l.start),
                     l.bandwidth.count() / 1e9, us(l.per_sqrt_MB)),
@@ -237,10 +234,10 @@ std::string constants_table(const Profile& profile) {
         fmt::format("{} + {} per step of a ring", us(profile.collective_start->start),
                     us(profile.collective_start->per_step)),
         profile.collective_start->from);
-  for (const PointToPointLaw& l : profile.point_to_point)
+  for (const cost::PointToPointLaw& l : profile.point_to_point)
     row(fmt::format("send and receive, {}", l.same_server ? "one server" : "two servers"),
         fmt::format("{} + S / {:.4g} GB/s", us(l.start), l.bandwidth.count() / 1e9), l.from);
-  for (const HostCopyLaw& l : profile.host_copies)
+  for (const cost::HostCopyLaw& l : profile.host_copies)
     row(fmt::format("copy {} {}", l.to_device ? "to the device" : "to the host",
                     l.pinned ? "pinned" : "pageable"),
         fmt::format("{} + S / {:.4g} GB/s", us(l.start), l.bandwidth.count() / 1e9), l.from);
@@ -283,7 +280,7 @@ std::string section(std::string_view title, const std::string& inside) {
 }  // namespace
 
 std::string calibration_html(const FitResult& result) {
-  const Calibration& calibration = *result.profile.calibration;
+  const cost::Calibration& calibration = *result.profile.calibration;
   const std::string title = for_html(result.profile.name);
   std::string html = fmt::format(
       R"(<!doctype html>
@@ -297,7 +294,7 @@ std::string calibration_html(const FitResult& result) {
 <p class="quiet">{} cases measured on {}, {}, by {}. Errors are those of the simulator's
 own laws on cases that no constant was fitted to.</p></header>
 <main class="wide">)",
-      title, fit::kPageStyle, title, calibration.samples, for_html(calibration.machine),
+      title, kPageStyle, title, calibration.samples, for_html(calibration.machine),
       for_html(calibration.date), for_html(calibration.program));
   html += section("How well it predicts", cards(result));
   html += section("Measured against fitted", legend() + figures(result));
@@ -313,7 +310,7 @@ own laws on cases that no constant was fitted to.</p></header>
           "more than {:.0f} %, or, among the fitted, if it is further than {:.0f} scaled median "
           "deviations and {:.0f} % from the law. Held-out cases are not rejected for "
           "their error.</p>",
-          100 * fit::kMostSpread, fit::kOutlierMads, 50.0) +
+          100 * kMostSpread, kOutlierMads, 50.0) +
           rejected_table(result) + unused_text(result));
   if (const std::string carried = carried_table(result); !carried.empty())
     html += section("Not measured here", carried);
@@ -327,4 +324,4 @@ own laws on cases that no constant was fitted to.</p></header>
   return html;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::fit

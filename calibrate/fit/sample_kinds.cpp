@@ -14,13 +14,14 @@ using Line = SampleLine;
 
 constexpr std::string_view kWarm = "-warm";
 
-Dtype read_dtype(Line& line) {
-  constexpr std::array kAll = {Dtype::fp32, Dtype::tf32, Dtype::bf16, Dtype::fp16, Dtype::fp8};
+models::Dtype read_dtype(Line& line) {
+  constexpr std::array kAll = {models::Dtype::fp32, models::Dtype::tf32, models::Dtype::bf16,
+                               models::Dtype::fp16, models::Dtype::fp8};
   const std::string word =
       line.word("dtype", {"fp32", "tf32", "bf16", "fp16", "fp8"}, Line::required);
-  for (const Dtype dtype : kAll)
+  for (const models::Dtype dtype : kAll)
     if (name(dtype) == word) return dtype;
-  return Dtype::fp32;
+  return models::Dtype::fp32;
 }
 
 Bytes read_bytes(Line& line, std::string_view key, std::int64_t least = 1) {
@@ -56,10 +57,11 @@ GemmCase read_gemm(Line& line) {
 }
 
 MemoryCase read_memory(Line& line) {
-  constexpr std::array kOps = {MemoryOp::elementwise, MemoryOp::dropout,       MemoryOp::activation,
-                               MemoryOp::layer_norm,  MemoryOp::rms_norm,      MemoryOp::batch_norm,
-                               MemoryOp::softmax,     MemoryOp::rope,          MemoryOp::pooling,
-                               MemoryOp::embedding,   MemoryOp::cross_entropy, MemoryOp::optimizer};
+  constexpr std::array kOps = {
+      models::MemoryOp::elementwise, models::MemoryOp::dropout,       models::MemoryOp::activation,
+      models::MemoryOp::layer_norm,  models::MemoryOp::rms_norm,      models::MemoryOp::batch_norm,
+      models::MemoryOp::softmax,     models::MemoryOp::rope,          models::MemoryOp::pooling,
+      models::MemoryOp::embedding,   models::MemoryOp::cross_entropy, models::MemoryOp::optimizer};
   MemoryCase c;
   std::string op =
       line.word("op",
@@ -67,7 +69,7 @@ MemoryCase read_memory(Line& line) {
                  "softmax", "rope", "pooling", "embedding", "cross-entropy", "optimizer"},
                 Line::required);
   std::replace(op.begin(), op.end(), '-', '_');
-  for (const MemoryOp known : kOps)
+  for (const models::MemoryOp known : kOps)
     if (name(known) == op) c.op = known;
   c.variant = line.text("variant", Line::optional);
   if (c.variant.ends_with(kWarm)) {
@@ -107,11 +109,11 @@ AttentionCase read_attention(Line& line) {
 
 ConvolutionCase read_convolution(Line& line) {
   ConvolutionCase c;
-  Convolution& s = c.shape;
+  models::Convolution& s = c.shape;
   const std::string pass =
       line.word("pass", {"forward", "data_gradient", "weight_gradient"}, Line::required);
-  if (pass == "data_gradient") s.pass = ConvolutionPass::data_gradient;
-  if (pass == "weight_gradient") s.pass = ConvolutionPass::weight_gradient;
+  if (pass == "data_gradient") s.pass = models::ConvolutionPass::data_gradient;
+  if (pass == "weight_gradient") s.pass = models::ConvolutionPass::weight_gradient;
   s.dtype = read_dtype(line);
   s.batch = read_size(line, "batch");
   s.in_channels = read_size(line, "in_channels");
@@ -200,14 +202,14 @@ std::string key_of(const MemoryCase& c) {
                      c.warm ? 1 : 0, c.read.count(), c.written.count(), c.dtype, c.rows, c.columns);
 }
 std::string key_of(const AttentionCase& c) {
-  const Attention& s = c.shape;
+  const models::Attention& s = c.shape;
   return fmt::format("attention {} {} {:06} {} {} {:010} {:010} {:010} {:06} {:06}",
                      c.implementation, name(s.dtype), s.head_size, s.causal ? 1 : 0,
                      s.backward ? 1 : 0, s.query_length, s.key_length, s.batch, s.heads,
                      s.kv_heads);
 }
 std::string key_of(const ConvolutionCase& c) {
-  const Convolution& s = c.shape;
+  const models::Convolution& s = c.shape;
   return fmt::format(
       "convolution {} {} {:06} {:06} {:06} {:06} {:06} {:06} {:03} {:03} {:06} {:03} {:010}",
       name(s.dtype), static_cast<int>(s.pass), s.in_channels, s.out_channels, s.in_height,

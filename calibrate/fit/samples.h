@@ -18,11 +18,11 @@ struct Machine {
 };
 
 struct GemmCase {
-  Gemm shape;
+  models::Gemm shape;
   std::string layout;
 };
 struct MemoryCase {
-  MemoryOp op = MemoryOp::elementwise;
+  models::MemoryOp op = models::MemoryOp::elementwise;
   std::string variant;  // without "-warm"
   bool warm = false;    // the operands were in the L2, if they fit
   std::string dtype;
@@ -30,11 +30,11 @@ struct MemoryCase {
   Bytes read, written;
 };
 struct AttentionCase {
-  Attention shape;
+  models::Attention shape;
   std::string implementation;
 };
 struct ConvolutionCase {
-  Convolution shape;
+  models::Convolution shape;
   std::int64_t stride = 1;
   std::string network;
 };

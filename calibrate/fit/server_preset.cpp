@@ -7,7 +7,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::fit {
 namespace {
 
 // Dense multiply-adds count two. Per clock and multiprocessor, with sums in fp32: NVIDIA's
@@ -156,4 +156,4 @@ ServerPreset server_preset(const MeasuredMachine& machine, std::string name,
   return preset;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::fit

@@ -9,7 +9,7 @@
 
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::fit {
 
 struct MeasuredGpu {
   std::string name;          // as the driver says it
@@ -73,4 +73,4 @@ ServerPreset server_preset(const MeasuredMachine& machine, std::string name,
 
 std::string server_preset_json(const ServerPreset& preset);  // a file of configs/servers
 
-}  // namespace trainyard
+}  // namespace trainyard::fit

@@ -3,7 +3,7 @@
 #include "calibrate/fit/server_preset.h"
 #include "sim/json/quantity.h"
 
-namespace trainyard {
+namespace trainyard::fit {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -126,4 +126,4 @@ std::string server_preset_json(const ServerPreset& preset) {
   return object.dump(2) + "\n";
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::fit

@@ -9,7 +9,7 @@
 #include "sim/base/units.h"
 #include "sim/json/value.h"
 
-namespace trainyard {
+namespace trainyard::imports {
 
 // What the user adds where a log does not say it. Where it does, both must agree.
 struct ImportOptions {
@@ -40,4 +40,4 @@ Imported import_smi_topo(std::string_view text, const std::string& file,
 // One line per sample.
 std::string samples_text(const std::vector<json::Value>& samples);
 
-}  // namespace trainyard
+}  // namespace trainyard::imports

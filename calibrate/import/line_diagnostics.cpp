@@ -8,7 +8,7 @@
 
 #include "sim/base/text.h"
 
-namespace trainyard {
+namespace trainyard::imports {
 
 bool Imported::ok() const {
   return std::none_of(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& diagnostic) {
@@ -23,7 +23,6 @@ std::string samples_text(const std::vector<json::Value>& samples) {
   return text;
 }
 
-namespace imports {
 namespace {
 
 constexpr std::size_t kShown = 40;
@@ -171,5 +170,4 @@ json::Value machine_sample(std::string_view probe, const std::vector<std::string
   return machine;
 }
 
-}  // namespace imports
-}  // namespace trainyard
+}  // namespace trainyard::imports

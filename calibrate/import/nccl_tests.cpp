@@ -9,8 +9,7 @@
 #include "calibrate/import/nccl_json.h"
 #include "calibrate/import/nccl_rows.h"
 
-namespace trainyard {
-namespace imports {
+namespace trainyard::imports {
 namespace {
 
 bool is_digits(std::string_view text) {
@@ -254,20 +253,19 @@ class NcclLog {
 };
 
 }  // namespace
-}  // namespace imports
 
 Imported import_nccl_tests(std::string_view text, const std::string& file,
                            const ImportOptions& options) {
   Imported imported;
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && text[first] == '{') {
-    imports::read_nccl_json(text, file, options, imported);
+    read_nccl_json(text, file, options, imported);
     return imported;
   }
-  imports::Notes notes(file, imported);
-  imports::NcclLog(options, notes).read(text);
+  Notes notes(file, imported);
+  NcclLog(options, notes).read(text);
   notes.require_samples("rows of nccl-tests");
   return imported;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::imports

@@ -7,8 +7,7 @@
 #include "calibrate/import/line_diagnostics.h"
 #include "sim/json/parse.h"
 
-namespace trainyard {
-namespace imports {
+namespace trainyard::imports {
 namespace {
 
 enum class Meaning {
@@ -145,12 +144,11 @@ class BandwidthFile {
 };
 
 }  // namespace
-}  // namespace imports
 
 Imported import_nvbandwidth(std::string_view text, const std::string& file,
                             const ImportOptions& options) {
   Imported imported;
-  imports::Notes notes(file, imported);
+  Notes notes(file, imported);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || text[first] != '{') {
     notes.error(1, "the file is no JSON object", "write it with nvbandwidth --json");
@@ -158,9 +156,9 @@ Imported import_nvbandwidth(std::string_view text, const std::string& file,
   }
   const json::Value root = json::parse_text(text, file, imported.diagnostics);
   if (!imported.ok()) return imported;
-  imports::BandwidthFile(options, notes).read(root);
+  BandwidthFile(options, notes).read(root);
   notes.require_samples("testcase of nvbandwidth");
   return imported;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::imports

@@ -6,8 +6,7 @@
 
 #include "calibrate/import/line_diagnostics.h"
 
-namespace trainyard {
-namespace imports {
+namespace trainyard::imports {
 namespace {
 
 constexpr std::array<std::string_view, 5> kPaths = {"PIX", "PXB", "PHB", "NODE", "SYS"};
@@ -138,14 +137,13 @@ class Topology {
 };
 
 }  // namespace
-}  // namespace imports
 
 Imported import_smi_topo(std::string_view text, const std::string& file,
                          const ImportOptions& options) {
   Imported imported;
-  imports::Notes notes(file, imported);
-  imports::Topology(notes).read(text, options.gpu);
+  Notes notes(file, imported);
+  Topology(notes).read(text, options.gpu);
   return imported;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::imports

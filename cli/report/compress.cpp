@@ -7,7 +7,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::report {
 namespace {
 
 constexpr int kRaw = -MAX_WBITS;
@@ -71,4 +71,4 @@ std::string base64(std::string_view bytes) {
   return out;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::report

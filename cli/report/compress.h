@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace trainyard {
+namespace trainyard::report {
 
 // A .gz member without name or time (RFC 1952), operating system "unknown".
 std::string gzip(std::string_view bytes);
@@ -14,4 +14,4 @@ std::string deflate_raw(std::string_view bytes);
 
 std::string base64(std::string_view bytes);
 
-}  // namespace trainyard
+}  // namespace trainyard::report

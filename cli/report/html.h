@@ -10,7 +10,7 @@
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/report/timeline.h"
 
-namespace trainyard {
+namespace trainyard::report {
 
 // One resolved value of the scenario, as `explain` prints it.
 struct Setting {
@@ -19,8 +19,8 @@ struct Setting {
 };
 
 struct ReportVariant {
-  StepReport report;
-  Timeline timeline;              // empty: the variant has no lanes on the page
+  simulate::StepReport report;
+  simulate::Timeline timeline;    // empty: the variant has no lanes on the page
   std::string label;              // empty: the report's label, else its name
   std::vector<Setting> settings;  // may be empty; the page then shows no differences
 };
@@ -35,4 +35,4 @@ struct HtmlOptions {
 std::string html_report(std::string_view title, std::span<const ReportVariant> variants,
                         std::size_t baseline, const HtmlOptions& options = {});
 
-}  // namespace trainyard
+}  // namespace trainyard::report

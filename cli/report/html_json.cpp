@@ -9,7 +9,7 @@
 #include "sim/simulate/report/findings.h"
 #include "sim/simulate/report/summary.h"
 
-namespace trainyard {
+namespace trainyard::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -56,7 +56,7 @@ std::vector<std::size_t> shares(std::span<const ReportVariant> variants, std::si
   std::vector<std::size_t> sizes;
   for (const ReportVariant& variant : variants) {
     std::size_t slices = 0;
-    for (const Lane& lane : variant.timeline.lanes)
+    for (const simulate::Lane& lane : variant.timeline.lanes)
       slices += lane.slices.size();
     sizes.push_back(slices);
   }
@@ -74,17 +74,17 @@ std::vector<std::size_t> shares(std::span<const ReportVariant> variants, std::si
 }
 
 // What the columns of pack() mean: the words for their indices.
-Json timeline_json(const Timeline& timeline, std::size_t cap) {
+Json timeline_json(const simulate::Timeline& timeline, std::size_t cap) {
   const Selection selection = select(timeline, cap);
   const auto shown = [&](int rank) {
     return std::binary_search(selection.ranks.begin(), selection.ranks.end(), rank);
   };
   Json lanes = Json::array();
-  for (const Lane& lane : timeline.lanes)
+  for (const simulate::Lane& lane : timeline.lanes)
     if (shown(lane.rank))
       lanes.push_back({{"rank", lane.rank}, {"stage", lane.stage}, {"stream", lane.stream}});
   Json curves = Json::array();
-  for (const MemoryCurve& curve : timeline.memory)
+  for (const simulate::MemoryCurve& curve : timeline.memory)
     if (shown(curve.rank))
       curves.push_back({{"rank", curve.rank}, {"capacity", curve.capacity.count()}});
   return {{"end_ps", timeline.end.count()},
@@ -105,8 +105,9 @@ Json words(std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto category = static_cast<Category>(i);
     Json entry = {{"name", name(category)}};
-    if constexpr (!std::is_same_v<Category, SliceKind>) entry["title"] = title(category);
-    if constexpr (std::is_same_v<Category, TimeCategory>) entry["meaning"] = meaning(category);
+    if constexpr (!std::is_same_v<Category, simulate::SliceKind>) entry["title"] = title(category);
+    if constexpr (std::is_same_v<Category, simulate::TimeCategory>)
+      entry["meaning"] = meaning(category);
     list.push_back(std::move(entry));
   }
   return list;
@@ -124,9 +125,9 @@ std::string page_json(std::string_view title, std::span<const ReportVariant> var
   Json page = {{"title", title},
                {"baseline", baseline},
                {"command", options.command},
-               {"time_categories", words<TimeCategory>(kTimeCategories)},
-               {"memory_categories", words<MemoryCategory>(kMemoryCategories)},
-               {"slice_kinds", words<SliceKind>(kSliceKinds)},
+               {"time_categories", words<simulate::TimeCategory>(simulate::kTimeCategories)},
+               {"memory_categories", words<simulate::MemoryCategory>(simulate::kMemoryCategories)},
+               {"slice_kinds", words<simulate::SliceKind>(simulate::kSliceKinds)},
                {"variants", Json::array()}};
   const std::vector<std::size_t> room = shares(variants, options.slice_cap);
   for (std::size_t i = 0; i < variants.size(); ++i)
@@ -161,7 +162,7 @@ std::string html_report(std::string_view title, std::span<const ReportVariant> v
                         std::size_t baseline, const HtmlOptions& options) {
   TRAINYARD_CHECK(baseline < variants.size(), "baseline {} of {} variants", baseline,
                   variants.size());
-  std::vector<StepReport> reports;
+  std::vector<simulate::StepReport> reports;
   for (const ReportVariant& variant : variants) {
     reports.push_back(variant.report);
     if (!variant.label.empty()) reports.back().label = variant.label;
@@ -176,4 +177,4 @@ std::string html_report(std::string_view title, std::span<const ReportVariant> v
   return fill(assets::page, values);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::report

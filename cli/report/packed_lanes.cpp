@@ -7,7 +7,12 @@
 #include "cli/report/protobuf.h"
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::report {
+
+using simulate::Lane;
+using simulate::Slice;
+using simulate::Timeline;
+
 namespace {
 
 struct RankSize {
@@ -81,15 +86,15 @@ void pack_lane(ProtoWriter& out, const Lane& lane, std::size_t count, FlowNumber
   });
 }
 
-void pack_curve(ProtoWriter& out, const MemoryCurve& curve) {
+void pack_curve(ProtoWriter& out, const simulate::MemoryCurve& curve) {
   out.varint(curve.samples.size());
   Duration previous{};
-  for (const MemorySample& sample : curve.samples) {
+  for (const simulate::MemorySample& sample : curve.samples) {
     out.varint(static_cast<std::uint64_t>((sample.at - previous).count()));
     previous = sample.at;
   }
-  for (std::size_t i = 0; i < kMemoryCategories; ++i)
-    for (const MemorySample& sample : curve.samples)
+  for (std::size_t i = 0; i < simulate::kMemoryCategories; ++i)
+    for (const simulate::MemorySample& sample : curve.samples)
       out.varint(static_cast<std::uint64_t>(std::max<std::int64_t>(sample.bytes[i], 0)));
 }
 
@@ -130,9 +135,9 @@ std::string pack(const Timeline& timeline, const Selection& selection) {
   FlowNumbers flows;
   for (const Lane& lane : timeline.lanes)
     if (is_selected(selection, lane.rank)) pack_lane(out, lane, kept(lane, selection), flows);
-  for (const MemoryCurve& curve : timeline.memory)
+  for (const simulate::MemoryCurve& curve : timeline.memory)
     if (is_selected(selection, curve.rank)) pack_curve(out, curve);
   return out.data();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::report

@@ -8,7 +8,7 @@
 
 #include "sim/simulate/report/timeline.h"
 
-namespace trainyard {
+namespace trainyard::report {
 
 // What of a timeline goes on the page.
 struct Selection {
@@ -20,12 +20,12 @@ struct Selection {
 
 // Whole ranks while they fit under the cap, stages first, so that every stage is seen before a
 // second rank of any. If not even one rank fits, its slices up to an instant.
-Selection select(const Timeline& timeline, std::size_t cap);
+Selection select(const simulate::Timeline& timeline, std::size_t cap);
 
 // One stream of LEB128 numbers. For each lane of the selection, in order: the count of slices, then
 // the columns gap since the previous end, duration, wait before moving, name, kind, micro-batch +
 // 1, chunk, bytes, peer + 1, flow. For each curve of a selected rank: the count of samples, then
 // the columns step in time and bytes of each category.
-std::string pack(const Timeline& timeline, const Selection& selection);
+std::string pack(const simulate::Timeline& timeline, const Selection& selection);
 
-}  // namespace trainyard
+}  // namespace trainyard::report

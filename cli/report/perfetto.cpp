@@ -11,7 +11,14 @@
 #include "cli/report/protobuf.h"
 #include "sim/base/hash.h"
 
-namespace trainyard {
+namespace trainyard::report {
+
+using simulate::Lane;
+using simulate::MemoryCurve;
+using simulate::MemorySample;
+using simulate::Slice;
+using simulate::Timeline;
+
 namespace {
 
 namespace packet {
@@ -270,8 +277,8 @@ class TraceWriter {
       }
     };
     add_curve("memory", total);
-    for (std::size_t i = 0; i < kMemoryCategories; ++i)
-      add_curve(fmt::format("memory: {}", name(static_cast<MemoryCategory>(i))),
+    for (std::size_t i = 0; i < simulate::kMemoryCategories; ++i)
+      add_curve(fmt::format("memory: {}", name(static_cast<simulate::MemoryCategory>(i))),
                 [i](const MemorySample& sample) { return sample.bytes[i]; });
   }
 
@@ -300,4 +307,4 @@ std::string perfetto_trace(std::span<const NamedTimeline> variants, std::string_
   return trace;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::report

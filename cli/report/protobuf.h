@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace trainyard {
+namespace trainyard::report {
 
 class ProtoWriter {
  public:
@@ -40,4 +40,4 @@ class ProtoWriter {
   std::string out_;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::report

@@ -4,7 +4,7 @@
 #include "sim/schedule/chunk_placement.h"
 #include "sim/schedule/custom_schedule.h"
 
-namespace trainyard {
+namespace trainyard::report {
 
 std::string to_json(const ScheduleView& view) {
   using Json = nlohmann::ordered_json;
@@ -35,4 +35,4 @@ std::string to_json(const ScheduleView& view) {
   return json.dump(1);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::report

@@ -6,7 +6,13 @@
 
 #include "sim/schedule/chunk_placement.h"
 
-namespace trainyard {
+namespace trainyard::report {
+
+using schedule::Pass;
+using schedule::PassTimes;
+using schedule::ScheduleEntry;
+using schedule::Slot;
+
 namespace {
 
 // Wider drawings are left to a picture.
@@ -49,7 +55,7 @@ std::string time_text(const ScheduleView& view) {
 
 }  // namespace
 
-ScheduleView view_schedule(const ScheduleEntry& entry, const PipelineShape& shape,
+ScheduleView view_schedule(const ScheduleEntry& entry, const schedule::PipelineShape& shape,
                            const PassTimes& times, Bytes most_in_flight) {
   ScheduleView view;
   view.entry = &entry;
@@ -218,4 +224,4 @@ std::string to_svg(const ScheduleView& view) {
   return Svg(view).draw();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::report

@@ -13,7 +13,11 @@
 #include "sim/simulate/report/summary.h"
 #include "sim/simulate/report/ways_text.h"
 
-namespace trainyard {
+namespace trainyard::report {
+
+using simulate::StepReport;
+using trainyard::to_text;
+
 namespace {
 
 constexpr std::size_t kColumns = 80;
@@ -80,8 +84,8 @@ class Painter {
   std::string faint(std::string_view text) const { return paint("2", text); }
   std::string good(std::string_view text) const { return paint("32", text); }
   std::string bad(std::string_view text) const { return paint("31", text); }
-  std::string of(TimeCategory category, std::string_view text) const {
-    static constexpr std::array<std::string_view, kTimeCategories> kCodes = {
+  std::string of(simulate::TimeCategory category, std::string_view text) const {
+    static constexpr std::array<std::string_view, simulate::kTimeCategories> kCodes = {
         "34", "33", "36", "36", "35", "36", "33", "90", "32", "32", "31", "31"};
     return paint(kCodes[static_cast<std::size_t>(category)], text);
   }
@@ -117,19 +121,20 @@ std::string headline(const StepReport& report, const Painter& paint) {
     return text;
   }
   text += row("step time", paint.bold(to_text(*report.step_time)));
-  std::string rate = fmt::format("{} samples/s", count_text(report.samples_per_s));
+  std::string rate = fmt::format("{} samples/s", simulate::count_text(report.samples_per_s));
   if (report.is_language)
-    rate += fmt::format(", {} tokens/s ({} per GPU)", count_text(report.tokens_per_s),
-                        count_text(report.tokens_per_s_per_gpu));
+    rate += fmt::format(", {} tokens/s ({} per GPU)", simulate::count_text(report.tokens_per_s),
+                        simulate::count_text(report.tokens_per_s_per_gpu));
   text += row("throughput", rate);
   text +=
-      row("MFU", fmt::format("{} (HFU {}), {} model TFLOP/s per GPU", percent_text(report.mfu),
-                             percent_text(report.hfu), count_text(report.model_tflops_per_gpu)));
+      row("MFU", fmt::format("{} (HFU {}), {} model TFLOP/s per GPU",
+                             simulate::percent_text(report.mfu), simulate::percent_text(report.hfu),
+                             simulate::count_text(report.model_tflops_per_gpu)));
   return text;
 }
 
 std::string memory_row(const StepReport& report, const Painter& paint) {
-  const MemoryReport& m = report.memory;
+  const simulate::MemoryReport& m = report.memory;
   const std::string verdict =
       m.fits
           ? paint.good("fits")
@@ -137,13 +142,14 @@ std::string memory_row(const StepReport& report, const Painter& paint) {
   const double used = m.capacity.count() > 0 ? static_cast<double>(m.peak.count()) /
                                                    static_cast<double>(m.capacity.count())
                                              : 0;
-  return row("memory", fmt::format("{} of {} ({}) on rank {}: {}", to_text(m.peak),
-                                   to_text(m.capacity), percent_text(used), m.peak_rank, verdict));
+  return row("memory",
+             fmt::format("{} of {} ({}) on rank {}: {}", to_text(m.peak), to_text(m.capacity),
+                         simulate::percent_text(used), m.peak_rank, verdict));
 }
 
 // The three sums of the peak, its categories and its largest owners.
 std::string memory_rows(const StepReport& report, const Painter& paint) {
-  const MemoryReport& m = report.memory;
+  const simulate::MemoryReport& m = report.memory;
   if (m.peak <= Bytes(0)) return "";
   constexpr std::size_t kOwnersShown = 5;
   const auto share = [&](Bytes bytes) {
@@ -152,13 +158,14 @@ std::string memory_rows(const StepReport& report, const Painter& paint) {
   std::string text =
       fmt::format("\nWhat the device of rank {} holds at its peak, {} into the step\n", m.peak_rank,
                   to_text(m.peak_at));
-  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+  for (std::size_t i = 0; i < simulate::kMemoryCategories; ++i) {
     if (m.by_category[i] == Bytes(0)) continue;
     const std::string bar = paint.bar(share(m.by_category[i]), 30);
-    text += fmt::format("  {} {}{} {} {}\n", fit(title(static_cast<MemoryCategory>(i)), 26), bar,
-                        std::string(30 - std::min<std::size_t>(30, width(bar)), ' '),
-                        right(percent_text(share(m.by_category[i])), 8),
-                        right(to_text(m.by_category[i]), 9));
+    text +=
+        fmt::format("  {} {}{} {} {}\n", fit(title(static_cast<simulate::MemoryCategory>(i)), 26),
+                    bar, std::string(30 - std::min<std::size_t>(30, width(bar)), ' '),
+                    right(simulate::percent_text(share(m.by_category[i])), 8),
+                    right(to_text(m.by_category[i]), 9));
   }
   text += wrap(fmt::format("allocated {}, reserved {}, on the device {}", to_text(m.allocated),
                            to_text(m.reserved), to_text(m.peak)),
@@ -173,7 +180,7 @@ std::string memory_rows(const StepReport& report, const Painter& paint) {
 // Of the rank that holds most, and of its server where what it has is known.
 std::string host_memory_rows(const StepReport& report, const Painter& paint) {
   if (!report.host_memory) return "";
-  const HostMemoryReport& m = *report.host_memory;
+  const simulate::HostMemoryReport& m = *report.host_memory;
   const auto of = [](Bytes used, Bytes capacity) {
     return capacity > Bytes(0) ? fmt::format("{} of {}", to_text(used), to_text(capacity))
                                : to_text(used);
@@ -189,17 +196,18 @@ std::string host_memory_rows(const StepReport& report, const Painter& paint) {
 }
 
 std::string breakdown_rows(const StepReport& report, const Painter& paint) {
-  const double step = seconds(report.simulated_step);
+  const double step = simulate::seconds(report.simulated_step);
   if (step <= 0) return "";
   std::string text = fmt::format("\nWhere the step of rank {} goes\n", report.slowest_rank);
-  for (std::size_t i = 0; i < kTimeCategories; ++i) {
-    const auto category = static_cast<TimeCategory>(i);
+  for (std::size_t i = 0; i < simulate::kTimeCategories; ++i) {
+    const auto category = static_cast<simulate::TimeCategory>(i);
     if (report.breakdown[i] == Duration{}) continue;
-    const double share = seconds(report.breakdown[i]) / step;
+    const double share = simulate::seconds(report.breakdown[i]) / step;
     const std::string bar = paint.bar(share, 30);
     text += fmt::format("  {} {}{} {} {}\n", fit(title(category), 26), paint.of(category, bar),
                         std::string(30 - std::min<std::size_t>(30, width(bar)), ' '),
-                        right(percent_text(share), 8), right(to_text(report.breakdown[i]), 9));
+                        right(simulate::percent_text(share), 8),
+                        right(to_text(report.breakdown[i]), 9));
   }
   return text;
 }
@@ -250,31 +258,33 @@ std::string lay_out(Table table) {
 std::string extrapolated_row(std::span<const StepReport> reports) {
   std::vector<double> shares;
   for (const StepReport& report : reports)
-    for (const BasisShare& share : report.basis)
+    for (const simulate::BasisShare& share : report.basis)
       if (share.basis == Basis::extrapolated && share.fraction > 0)
         shares.push_back(share.fraction);
   if (shares.empty()) return "";
-  const std::string most = percent_text(*std::max_element(shares.begin(), shares.end()));
+  const std::string most = simulate::percent_text(*std::max_element(shares.begin(), shares.end()));
   return note("Extrapolated",
               fmt::format("up to {} of a variant's predicted time; 'run --variant NAME' says which "
                           "parts and why",
                           most));
 }
 
-std::vector<std::string> table_row(const StepReport& report, const Baseline& base) {
+std::vector<std::string> table_row(const StepReport& report, const simulate::Baseline& base) {
   const bool runs = report.step_time.has_value();
   const std::optional<double> factor = speedup(report, base);
   const std::string memory =
       fmt::format("{}{}", to_text(report.memory.peak), report.memory.fits ? "" : " !");
   const std::string none = report.deadlock ? "stuck" : "OOM";
-  return {escape_control(label_of(report)),
-          runs ? to_text(*report.step_time) : none,
-          factor ? fmt::format("{:.2f}x", *factor) : "-",
-          runs ? count_text(report.is_language ? report.tokens_per_s : report.samples_per_s) : "-",
-          runs ? percent_text(report.mfu) : "-",
-          percent_text(report.bubble_fraction),
-          report.pipeline > 1 ? to_text(report.pipeline_bytes) : "-",
-          memory};
+  return {
+      escape_control(label_of(report)),
+      runs ? to_text(*report.step_time) : none,
+      factor ? fmt::format("{:.2f}x", *factor) : "-",
+      runs ? simulate::count_text(report.is_language ? report.tokens_per_s : report.samples_per_s)
+           : "-",
+      runs ? simulate::percent_text(report.mfu) : "-",
+      simulate::percent_text(report.bubble_fraction),
+      report.pipeline > 1 ? to_text(report.pipeline_bytes) : "-",
+      memory};
 }
 
 }  // namespace
@@ -293,7 +303,7 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
   TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline,
                   reports.size());
   const Painter paint(options);
-  const Baseline base = baseline_of(reports[baseline]);
+  const simulate::Baseline base = baseline_of(reports[baseline]);
   const bool language = std::all_of(reports.begin(), reports.end(),
                                     [](const StepReport& r) { return r.is_language; });
   Table table;
@@ -322,4 +332,4 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
   return text + extrapolated_row(reports);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::report

@@ -7,7 +7,7 @@
 
 #include "sim/simulate/report/step_report.h"
 
-namespace trainyard {
+namespace trainyard::report {
 
 struct TextOptions {
   bool colour = false;  // ANSI colours; the caller knows whether a terminal reads it
@@ -15,11 +15,11 @@ struct TextOptions {
 };
 
 // One screen: step time, throughput, MFU, memory, where the time goes, what the numbers rest on.
-std::string to_text(const StepReport& report, const TextOptions& options = {});
+std::string to_text(const simulate::StepReport& report, const TextOptions& options = {});
 
 // One row per variant in the order given, with the speed-up over the baseline.
 // Requires: baseline < reports.size().
-std::string compare_text(std::string_view title, std::span<const StepReport> reports,
+std::string compare_text(std::string_view title, std::span<const simulate::StepReport> reports,
                          std::size_t baseline, const TextOptions& options = {});
 
-}  // namespace trainyard
+}  // namespace trainyard::report

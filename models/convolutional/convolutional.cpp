@@ -22,7 +22,7 @@
 #include "models/layer/work_list.h"
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 using Kind = LayerNode::Kind;
@@ -290,4 +290,4 @@ std::int64_t convolutional_parameters(const Convolutional& network) {
   return parameters;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

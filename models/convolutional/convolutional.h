@@ -7,7 +7,7 @@
 
 #include "models/families/network.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 // One LayerWork per unit of the graph.
 NetworkWork convolutional_work(const Convolutional& network, const Execution& execution);
@@ -53,4 +53,4 @@ class GraphBuilder {
   Convolutional network_;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::models

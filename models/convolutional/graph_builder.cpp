@@ -3,7 +3,7 @@
 #include "models/convolutional/convolutional.h"
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 std::int64_t reduced(std::int64_t size, const GraphBuilder::Window& window) {
@@ -110,4 +110,4 @@ int GraphBuilder::append(LayerNode node) {
   return static_cast<int>(network_.nodes.size()) - 1;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

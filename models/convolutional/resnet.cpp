@@ -7,7 +7,7 @@
 
 #include "models/convolutional/convolutional.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 int normalized(GraphBuilder& graph, int input, const std::string& name, std::int64_t channels,
@@ -56,4 +56,4 @@ Convolutional resnet50(std::int64_t height, std::int64_t width) {
   return graph.take();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

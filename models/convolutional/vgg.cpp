@@ -9,7 +9,7 @@
 
 #include "models/convolutional/convolutional.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 Convolutional vgg16(std::int64_t height, std::int64_t width) {
   struct Group {
@@ -42,4 +42,4 @@ Convolutional vgg16(std::int64_t height, std::int64_t width) {
   return graph.take();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

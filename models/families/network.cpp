@@ -14,7 +14,7 @@
 #include "models/transformer/vision.h"
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 using Problems = std::vector<ExecutionProblem>;
@@ -472,4 +472,4 @@ std::int64_t chain_length(const Network& network) {
   return static_cast<std::int64_t>(divisible_units(std::get<Convolutional>(network)).size());
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

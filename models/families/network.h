@@ -10,7 +10,7 @@
 #include "models/layer/layer_work.h"
 #include "models/recommender/recommender.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 enum class FeedForward : std::uint8_t { gelu, relu, swiglu, geglu };
 //   relative: a bias per head and distance is added to the scores; distances share `buckets` rows.
@@ -193,4 +193,4 @@ inline constexpr std::array<NetworkBuilder, 2> kNetworkBuilders = {{
     {"vgg16", vgg16},
 }};
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -8,7 +8,7 @@
 
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 // A part of a layer that holds activations, as reports name it.
 enum class Module : std::uint8_t {
@@ -62,4 +62,4 @@ class Activations {
   std::vector<Kept> kept_;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::models

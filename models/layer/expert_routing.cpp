@@ -20,7 +20,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 // C(all - taken, k) / C(all, k): none of k different ones is among `taken`.
@@ -82,4 +82,4 @@ double parts_visited(const Routing& routing, std::int64_t parts) {
   return visited;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace trainyard {
+namespace trainyard::models {
 
 // Rows whose copies share their way: a token is sent once to each server that holds any of its
 // experts, and from there once to each rank that does.
@@ -20,4 +20,4 @@ struct Routing {
 // Requires: groups divide experts, 1 <= top_k <= top_groups experts / groups, parts >= 1.
 double parts_visited(const Routing& routing, std::int64_t parts);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -5,7 +5,7 @@
 #include "sim/base/check.h"
 #include "sim/base/text.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 // FLOPs are doubles: a product of integers in them is exact below 2^53 and never overflows.
@@ -160,4 +160,4 @@ std::string to_text(const Kernel& kernel) {
   return std::visit([](const auto& k) { return text_of(k); }, kernel);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

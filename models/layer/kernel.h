@@ -9,7 +9,7 @@
 
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 enum class Dtype : std::uint8_t { fp32, tf32, bf16, fp16, fp8 };
 
@@ -82,4 +82,4 @@ Bytes memory_traffic(const Kernel& kernel);
 // "gemm fp16 2048x9600x25600", for reports and diagnostics.
 std::string to_text(const Kernel& kernel);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -8,7 +8,7 @@
 #include "models/layer/work_list.h"
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 // Pieces [first, last] run again before the backward pass of `before`.
@@ -273,4 +273,4 @@ void play(const LayerScript& script, Recompute recompute, const RecomputeModules
   Player(script, work).play_all(recompute, modules);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

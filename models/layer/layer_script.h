@@ -15,7 +15,7 @@
 #include "models/layer/layer_work.h"
 #include "models/layer/work_list.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 enum class PieceKind : std::uint8_t {
   norm_1,
@@ -105,4 +105,4 @@ void play(const LayerScript& script, Recompute recompute, const RecomputeModules
 // The regions that `modules` name exist in the script.
 bool has_module(const LayerScript& script, RecomputeModule module);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -15,7 +15,7 @@
 #include "sim/base/collective_kind.h"
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 // When a tensor-parallel collective of the backward pass is waited for.
 //   none:            at once (every collective is exposed).
@@ -173,4 +173,4 @@ struct LayerWork {
   Flops recompute_model_flops;  // of those, what recomputation executes again
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::models

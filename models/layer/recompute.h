@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace trainyard {
+namespace trainyard::models {
 
 // Inside a layer.
 //   selective: the scores of unfused attention. Source: Korthikanti et al. 2022, section 5.
@@ -56,4 +56,4 @@ struct RecomputeLayers {
   friend bool operator==(const RecomputeLayers&, const RecomputeLayers&) = default;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::models

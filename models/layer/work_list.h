@@ -8,7 +8,7 @@
 
 #include "models/layer/layer_work.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 class WorkList {
  public:
@@ -46,4 +46,4 @@ class WorkList {
 // The same work again, every name with "recompute " in front.
 std::vector<WorkItem> recomputed(std::vector<WorkItem> items);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

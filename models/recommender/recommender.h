@@ -9,7 +9,7 @@
 
 #include "models/layer/kernel.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 // How a table is divided among the ranks that see different samples.
 //   table_wise:    one rank has all of it.
@@ -66,4 +66,4 @@ struct Recommender {
   }
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -6,7 +6,7 @@
 
 #include "models/recommender/recommender_work.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 using Problems = std::vector<ExecutionProblem>;
@@ -112,4 +112,4 @@ std::vector<ExecutionProblem> check_recommender(const Recommender& n, const Exec
   return problems;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -21,7 +21,7 @@
 
 #include "models/layer/work_list.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 double real(std::int64_t count) {
@@ -441,4 +441,4 @@ std::int64_t recommender_parameters(const Recommender& network) {
   return sum + network.cross_layers * (2 * width * network.cross_rank + width);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -4,7 +4,7 @@
 #include "models/families/network.h"
 #include "models/recommender/table_plan.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 // What goes round among n ranks, b samples each, and the whole buffer of each collective:
 //
@@ -33,4 +33,4 @@ std::int64_t recommender_places(const Recommender& network);
 std::vector<ExecutionProblem> check_recommender(const Recommender& network,
                                                 const Execution& execution);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -6,7 +6,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 // A part of one table that one rank holds.
@@ -147,4 +147,4 @@ TablePlan table_plan(const Recommender& network, int ranks, std::int64_t samples
   return plan;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

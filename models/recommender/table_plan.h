@@ -7,7 +7,7 @@
 
 #include "models/recommender/recommender.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 // Of one rank; samples are those of one of them, over all tables dealt to it as wholes or columns.
 struct RankTables {
@@ -57,4 +57,4 @@ TablePlan table_plan(const Recommender& network, int ranks, std::int64_t samples
 // The greatest divisor of `columns` that is at most `ranks`.
 int most_column_shards(std::int64_t columns, int ranks);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

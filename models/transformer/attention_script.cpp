@@ -14,7 +14,7 @@
 //   ContextMethod.
 #include "models/transformer/attention_script.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 Attention whole(const TransformerSlice& s, bool backward) {
@@ -142,4 +142,4 @@ void fused_attention_backward(WorkList& list, const TransformerSlice& s) {
     list.kernel("attention backward", whole(s, true));
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

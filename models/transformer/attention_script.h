@@ -4,7 +4,7 @@
 
 #include "models/transformer/transformer.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 // Queries, keys and values of latent attention, from the normalised hidden states: to the narrow
 // states, and from them.
@@ -19,4 +19,4 @@ double latent_products(const Transformer& network);
 void fused_attention_forward(WorkList& list, const TransformerSlice& slice);
 void fused_attention_backward(WorkList& list, const TransformerSlice& slice);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -19,7 +19,7 @@
 
 #include "models/transformer/transformer.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 // Piece number `piece`, from 0, of what has `size` in all.
@@ -104,4 +104,4 @@ Bytes chunked_buffers(const TransformerSlice& s) {
   return s.gather_pieces > 1 || s.scatter_pieces > 1 ? 10 * s.hidden_states() : Bytes(0);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -20,7 +20,7 @@
 
 #include <utility>
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 void memory_bound(WorkList& list, std::string name, MemoryOp op, Bytes read, Bytes written) {
@@ -246,4 +246,4 @@ std::int64_t cross_attention_parameters(const Transformer& network, int tensor) 
   return columns * (h + bias) + rows * h + bias * h + norm_parameters(network);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -4,7 +4,7 @@
 
 #include "models/transformer/transformer.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 // Appends its pieces; what they keep is save_tensors'. Requires: slice.memory_length > 0.
 void add_cross_attention(LayerScript& script, const TransformerSlice& slice);
@@ -15,4 +15,4 @@ double cross_linear_flops(const TransformerSlice& slice, int tensor);
 // On one of `tensor` ranks, with the norm before it.
 std::int64_t cross_attention_parameters(const Transformer& network, int tensor);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -20,7 +20,7 @@
 
 #include "models/transformer/transformer.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
@@ -288,4 +288,4 @@ std::int64_t encoder_parameters(const Encoder& network, std::int64_t sequence_le
          network.stack.layers * layer_parameters(network.stack, 1);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

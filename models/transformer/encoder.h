@@ -4,9 +4,9 @@
 
 #include "models/families/network.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 NetworkWork encoder_work(const Encoder& network, const Execution& execution);
 std::int64_t encoder_parameters(const Encoder& network, std::int64_t sequence_length);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -22,7 +22,7 @@
 
 #include "models/transformer/transformer.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 Transformer encoder_stack(const EncoderDecoder& network) {
   Transformer stack = network.stack;
@@ -133,4 +133,4 @@ std::int64_t encoder_decoder_parameters(const EncoderDecoder& network) {
   return sum;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

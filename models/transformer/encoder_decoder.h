@@ -4,7 +4,7 @@
 
 #include "models/families/network.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 // The encoder's output travels with the hidden states from the decoder's embedding to its last
 // layer, and its gradient back (LayerWork::output, passed_on).
@@ -16,4 +16,4 @@ Transformer encoder_stack(const EncoderDecoder& network);
 Transformer decoder_stack(const EncoderDecoder& network);
 Execution decoder_execution(const Execution& execution);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -20,7 +20,7 @@
 // (capacity); Megatron-LM's MoELayer with the all-to-all dispatcher; DeepSeek-V3, 2024 (shared).
 #include "models/transformer/experts.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
@@ -210,4 +210,4 @@ double experts_products(const Transformer& network) {
          static_cast<double>(network.moe.experts + columns * width);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

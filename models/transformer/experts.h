@@ -4,7 +4,7 @@
 #include "models/layer/layer_script.h"
 #include "models/transformer/transformer.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 // The pieces from the router to the weighted sum; shared experts are the caller's.
 void add_experts(LayerScript& script, const TransformerSlice& slice);
@@ -16,4 +16,4 @@ std::int64_t unrouted_parameters(const Transformer& network, int tensor);
 // Products of one token with the weights that it meets, over all ranks.
 double experts_products(const Transformer& network);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

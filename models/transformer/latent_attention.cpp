@@ -11,7 +11,7 @@
 // Source: DeepSeek-AI, DeepSeek-V2, 2024, section 2.1; Megatron-LM's MLASelfAttention.
 #include "models/transformer/attention_script.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 Bytes compressed_bytes(const TransformerSlice& s, std::int64_t tokens) {
@@ -107,4 +107,4 @@ double latent_products(const Transformer& network) {
   return static_cast<double>(latent_parameters(network, 1) - l.query_rank - l.key_value_rank);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -4,7 +4,7 @@
 // across all layers").
 #include "models/transformer/transformer.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 Bytes position_bias_bytes(const TransformerSlice& s) {
   if (s.positional != Positional::relative) return Bytes(0);
@@ -29,4 +29,4 @@ std::int64_t position_bias_parameters(const Transformer& network, int tensor) {
   return network.buckets * network.heads / tensor;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace trainyard {
+namespace trainyard::models {
 
 void gather_tokens(WorkList& list, const TransformerSlice& s, const std::string& name) {
   if (!s.sequence_parallel) return;
@@ -224,4 +224,4 @@ NetworkWork transformer_work(const Transformer& network, const Execution& execut
   return work;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -14,7 +14,7 @@
 #include "models/layer/layer_script.h"
 #include "models/layer/work_list.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 // What one rank of the tensor-parallel group computes and keeps, as dimensions.
 struct TransformerSlice {
@@ -180,4 +180,4 @@ NetworkWork stack_work(LayerWork first, LayerWork layer, LayerWork last, std::in
 NetworkWork transformer_work(const Transformer& network, const Execution& execution);
 std::int64_t transformer_parameters(const Transformer& network, std::int64_t sequence_length);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -8,7 +8,7 @@
 #include "models/transformer/experts.h"
 #include "models/transformer/transformer.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 void memory_bound(WorkList& list, std::string name, MemoryOp op, Bytes read, Bytes written) {
@@ -278,4 +278,4 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   return work;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

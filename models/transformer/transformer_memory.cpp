@@ -19,7 +19,7 @@
 #include "models/transformer/experts.h"
 #include "models/transformer/transformer.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
@@ -330,4 +330,4 @@ std::int64_t transformer_parameters(const Transformer& network, std::int64_t seq
          output;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -42,7 +42,7 @@
 #include "models/transformer/cross_attention.h"
 #include "models/transformer/transformer.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 class Script {
@@ -428,4 +428,4 @@ Bytes pytorch_logits_transient(const TransformerSlice& s) {
   return s.loss == Fusion::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -16,7 +16,7 @@
 
 #include "models/transformer/transformer.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 class Ends {
@@ -174,4 +174,4 @@ std::int64_t vision_parameters(const VisionTransformer& network) {
          network.stack.layers * layer_parameters(network.stack, 1);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

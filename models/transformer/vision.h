@@ -3,7 +3,7 @@
 
 #include "models/families/network.h"
 
-namespace trainyard {
+namespace trainyard::models {
 
 NetworkWork vision_work(const VisionTransformer& network, const Execution& execution);
 std::int64_t vision_parameters(const VisionTransformer& network);
@@ -11,4 +11,4 @@ std::int64_t vision_parameters(const VisionTransformer& network);
 // Patches take the place of tokens.
 Execution vision_execution(const VisionTransformer& network, const Execution& execution);
 
-}  // namespace trainyard
+}  // namespace trainyard::models

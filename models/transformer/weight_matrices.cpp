@@ -2,7 +2,7 @@
 // work on matrices need to know beside their number.
 #include "models/transformer/transformer.h"
 
-namespace trainyard {
+namespace trainyard::models {
 namespace {
 
 void attention(std::vector<WeightMatrix>& found, const TransformerSlice& s) {
@@ -54,4 +54,4 @@ std::vector<WeightMatrix> logits_matrices(const TransformerSlice& s) {
   return {{s.vocabulary, s.hidden}};
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

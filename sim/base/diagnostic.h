@@ -21,7 +21,7 @@ struct Diagnostic {
   Position at;
   std::string pointer;  // RFC 6901, e.g. "/parallelism/tp"; empty for the file itself
   std::string message;
-  std::string hint;  // the cure, e.g. "did you mean 'bucket_size'?"; may be empty
+  std::string hint;       // the cure, e.g. "did you mean 'bucket_size'?"; may be empty
   bool harmless = false;  // all values were read all the same (an unknown key): go on looking
 };
 

@@ -15,7 +15,7 @@
 #include "sim/base/collective_kind.h"
 #include "sim/collective/share.h"
 
-namespace trainyard {
+namespace trainyard::collective {
 
 // One shard on its way. Messages of one round between the same two ranks travel as one; a rank
 // enters a round when it has ended its sends and receives of the rounds before. In each round a
@@ -61,4 +61,4 @@ AlgorithmEntry double_tree_algorithm();
 AlgorithmEntry halving_doubling_algorithm();
 AlgorithmEntry pairwise_algorithm();
 
-}  // namespace trainyard
+}  // namespace trainyard::collective

@@ -3,7 +3,7 @@
 
 #include "sim/collective/algorithm.h"
 
-namespace trainyard {
+namespace trainyard::collective {
 namespace {
 
 bool same_name(std::string_view a, std::string_view b) {
@@ -34,4 +34,4 @@ int rounds(std::span<const Message> messages) {
   return count;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::collective

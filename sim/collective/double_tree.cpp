@@ -15,7 +15,7 @@
 
 #include "sim/collective/algorithm.h"
 
-namespace trainyard {
+namespace trainyard::collective {
 namespace {
 
 bool supports(CollectiveKind kind, int n) {
@@ -155,4 +155,4 @@ AlgorithmEntry double_tree_algorithm() {
           latency_steps};
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::collective

@@ -10,7 +10,7 @@
 
 #include "sim/collective/algorithm.h"
 
-namespace trainyard {
+namespace trainyard::collective {
 namespace {
 
 bool supports(CollectiveKind kind, int n) {
@@ -85,4 +85,4 @@ AlgorithmEntry halving_doubling_algorithm() {
           latency_steps};
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::collective

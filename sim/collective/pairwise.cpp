@@ -7,7 +7,7 @@
 // MPICH, IJHPCA 2005, section 4.4 (pairwise exchange, long messages).
 #include "sim/collective/algorithm.h"
 
-namespace trainyard {
+namespace trainyard::collective {
 namespace {
 
 bool supports(CollectiveKind kind, int n) {
@@ -49,4 +49,4 @@ AlgorithmEntry pairwise_algorithm() {
           latency_steps};
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::collective

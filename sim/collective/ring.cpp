@@ -11,7 +11,7 @@
 // JPDC 2009, section 3.
 #include "sim/collective/algorithm.h"
 
-namespace trainyard {
+namespace trainyard::collective {
 namespace {
 
 bool supports(CollectiveKind kind, int n) {
@@ -82,4 +82,4 @@ AlgorithmEntry ring_algorithm() {
           latency_steps};
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::collective

@@ -5,7 +5,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::collective {
 
 Share::Share(std::int64_t numerator, std::int64_t denominator) {
   TRAINYARD_CHECK(numerator >= 0 && denominator > 0, "share {} / {}", numerator, denominator);
@@ -48,4 +48,4 @@ double bus_factor(CollectiveKind kind, int group_size) {
   return wire_share(kind, group_size).value();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::collective

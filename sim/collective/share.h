@@ -6,7 +6,7 @@
 #include "sim/base/collective_kind.h"
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::collective {
 
 // numerator / denominator of the buffer S, in lowest terms.
 class Share {
@@ -41,4 +41,4 @@ Share wire_share(CollectiveKind kind, int group_size);
 // Source: nccl-tests, doc/PERFORMANCE.md.
 double bus_factor(CollectiveKind kind, int group_size);
 
-}  // namespace trainyard
+}  // namespace trainyard::collective

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace trainyard {
+namespace trainyard::cost {
 
 // Error of a fit on samples that it did not see, as shares: 0.061 is 6.1 %.
 struct HeldOutError {
@@ -26,4 +26,4 @@ struct Calibration {
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

@@ -24,7 +24,7 @@
 #include "sim/base/check.h"
 #include "sim/cost/profile.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 namespace {
 
 Seconds hops(std::int64_t count, Duration each) {
@@ -183,4 +183,4 @@ std::unique_ptr<MessageCost> closed_form_message_cost() {
   return std::make_unique<ClosedFormMessages>();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

@@ -6,7 +6,7 @@
 
 #include "sim/cost/cost.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 // Bytes over an edge as an exact fraction of the buffer.
 struct Share {
@@ -53,4 +53,4 @@ MessageTerms over_servers(CollectiveKind kind, Bytes bytes, const GroupShape& sh
 // alpha + S / B between two ranks.
 MessageTerms between_two(Bytes bytes, const GroupShape& shape);
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

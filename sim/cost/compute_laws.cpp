@@ -7,7 +7,11 @@
 #include "sim/base/check.h"
 #include "sim/base/power.h"
 
-namespace trainyard {
+namespace trainyard::cost {
+
+using models::Convolution;
+using models::Dtype;
+
 namespace {
 
 // Below this the smaller demand adds less than 1e-15 of the larger at any p >= 1.
@@ -35,7 +39,7 @@ Seconds p_norm(Demand demand, double p) {
   return Seconds(high * power(1 + power(low / high, p), 1 / p));
 }
 
-double wave_factor(const GemmWaves& waves, const Gemm& gemm) {
+double wave_factor(const GemmWaves& waves, const models::Gemm& gemm) {
   constexpr std::array<std::array<std::int64_t, 2>, 10> kTiles = {{{256, 128},
                                                                    {128, 256},
                                                                    {128, 128},
@@ -100,4 +104,4 @@ Convolution padded(const Convolution& convolution) {
   return wide;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

@@ -8,7 +8,7 @@
 #include "sim/base/units.h"
 #include "sim/cost/profile.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 // A kernel's demand on the two resources of a roofline, after efficiencies.
 struct Demand {
@@ -22,14 +22,14 @@ Seconds p_norm(Demand demand, double p);
 
 // What tiles and waves make of X: at least 1, and 1 for a product of many full waves of the largest
 // tile. Of the tiles that libraries have, the best is taken. Requires: sizes positive.
-double wave_factor(const GemmWaves& waves, const Gemm& gemm);
+double wave_factor(const GemmWaves& waves, const models::Gemm& gemm);
 
 // The type whose unit runs a kernel of `dtype`: its own, or the next wider one that the chip has
 // (fp8 on 16 bits, those on tf32 or fp32). Requires: a peak of one of them.
-Dtype unit_for(const MachinePeaks& peaks, Dtype dtype);
+models::Dtype unit_for(const MachinePeaks& peaks, models::Dtype dtype);
 
 // Dense peak of the unit that runs a kernel of this type.
-FlopsPerSecond peak(const MachinePeaks& peaks, Dtype dtype);
+FlopsPerSecond peak(const MachinePeaks& peaks, models::Dtype dtype);
 
 // 1 / l2_speedup for what fits into the L2, 1 from twice its size, linear in between, so that time
 // stays continuous and monotone in the bytes.
@@ -37,11 +37,11 @@ double l2_share(Bytes moved, Bytes l2, double l2_speedup);
 
 // The convolution that tensor cores execute: in 16-bit types and narrower, channels are filled up
 // to multiples of 8 (ungrouped convolutions only).
-Convolution padded(const Convolution& convolution);
+models::Convolution padded(const models::Convolution& convolution);
 
 // The less trustworthy of two.
 constexpr Basis weaker(Basis a, Basis b) {
   return std::max(a, b);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

@@ -9,7 +9,7 @@
 #include "sim/base/collective_kind.h"
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 struct Estimate {
   Seconds time{};
@@ -21,7 +21,7 @@ class ComputeCost {
  public:
   virtual ~ComputeCost() = default;
   // Time of one kernel alone on one GPU, from its start to its end (launch from the host excluded).
-  virtual Estimate time(const Kernel& kernel) const = 0;
+  virtual Estimate time(const models::Kernel& kernel) const = 0;
 };
 
 // The ranks of a collective, as far as its time depends on them.
@@ -57,4 +57,4 @@ class MessageCost {
   virtual MessageTerms point_to_point(Bytes bytes, const GroupShape& shape) const = 0;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

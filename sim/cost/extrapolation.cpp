@@ -4,7 +4,7 @@
 
 #include "sim/base/text.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 void Reach::beyond(std::string reason) {
   basis = weaker(basis, Basis::extrapolated);
@@ -33,4 +33,4 @@ Reach reach_of(const Provenance& from) {
   return {from.basis, fmt::format("constants of another machine ({})", from.machine)};
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

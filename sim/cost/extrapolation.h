@@ -8,7 +8,7 @@
 #include "sim/cost/compute_laws.h"
 #include "sim/cost/profile.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 struct Reach {
   Basis basis = Basis::analytic;
@@ -26,4 +26,4 @@ struct Reach {
 // Inside everything that the law was fitted on.
 Reach reach_of(const Provenance& from);
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

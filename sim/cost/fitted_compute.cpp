@@ -22,7 +22,13 @@
 #include "sim/cost/profile.h"
 #include "sim/cost/residuals.h"
 
-namespace trainyard {
+namespace trainyard::cost {
+
+using models::Attention;
+using models::Convolution;
+using models::ConvolutionPass;
+using models::Dtype;
+
 namespace {
 
 bool is_half(Dtype dtype) {
@@ -74,15 +80,15 @@ class FittedCompute final : public ComputeCost {
       residuals_.emplace_back(law.residuals);
   }
 
-  Estimate time(const Kernel& kernel) const override {
+  Estimate time(const models::Kernel& kernel) const override {
     return std::visit([this](const auto& k) { return time_of(k); }, kernel);
   }
 
  private:
-  Estimate time_of(const Gemm& gemm) const;
+  Estimate time_of(const models::Gemm& gemm) const;
   Estimate time_of(const Attention& attention) const;
   Estimate time_of(const Convolution& convolution) const;
-  Estimate time_of(const MemoryBound& kernel) const;
+  Estimate time_of(const models::MemoryBound& kernel) const;
 
   // The GEMM law at an efficiency of its own choice.
   Seconds law_time(const GemmLaw& law, Dtype dtype, double efficiency, Flops work,
@@ -101,7 +107,7 @@ class FittedCompute final : public ComputeCost {
   std::vector<GemmResiduals> residuals_;  // by Profile::gemm
 };
 
-Estimate FittedCompute::time_of(const Gemm& gemm) const {
+Estimate FittedCompute::time_of(const models::Gemm& gemm) const {
   Chosen<GemmLaw> chosen = choose(profile_.gemm, gemm.dtype, peaks_);
   const GemmLaw* law = chosen.law;
   if (!law) return roofline_->time(gemm);
@@ -207,12 +213,12 @@ Estimate FittedCompute::time_of(const Convolution& convolution) const {
   return {known->factor * time, reach.basis, reach.why};
 }
 
-Estimate FittedCompute::time_of(const MemoryBound& kernel) const {
+Estimate FittedCompute::time_of(const models::MemoryBound& kernel) const {
   const MemoryLaw* own = nullptr;
   const MemoryLaw* elementwise = nullptr;
   for (const MemoryLaw& law : profile_.memory) {
     if (law.op == kernel.op) own = &law;
-    if (law.op == MemoryOp::elementwise) elementwise = &law;
+    if (law.op == models::MemoryOp::elementwise) elementwise = &law;
   }
   const MemoryLaw* law = own ? own : elementwise;
   if (!law) return roofline_->time(kernel);
@@ -234,4 +240,4 @@ std::unique_ptr<ComputeCost> fitted_compute_cost(const Profile& profile,
   return std::make_unique<FittedCompute>(profile, peaks);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

@@ -4,7 +4,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 std::string_view name(HostTransfer transfer) {
   switch (transfer) {
@@ -42,4 +42,4 @@ MessageTerms host_transfer_terms(HostTransfer transfer, Bytes bytes, BytesPerSec
   return terms;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

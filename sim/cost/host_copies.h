@@ -14,7 +14,7 @@
 #include "sim/cost/cost.h"
 #include "sim/cost/profile.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 enum class HostTransfer : std::uint8_t { to_host, to_device, host_memory, nvme_read, nvme_write };
 std::string_view name(HostTransfer transfer);  // "copy to the host"
@@ -26,4 +26,4 @@ const HostCopyLaw* host_copy_law(HostTransfer transfer, std::span<const HostCopy
 MessageTerms host_transfer_terms(HostTransfer transfer, Bytes bytes, BytesPerSecond offered,
                                  std::span<const HostCopyLaw> laws);
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

@@ -26,7 +26,7 @@
 #include "sim/cost/extrapolation.h"
 #include "sim/cost/profile.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 namespace {
 
 // What the sizes of a law add to terms that follow it to the letter.
@@ -197,4 +197,4 @@ std::unique_ptr<MessageCost> fitted_message_cost(const Profile& profile) {
   return std::make_unique<FittedMessages>(profile);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

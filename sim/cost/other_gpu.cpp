@@ -1,7 +1,7 @@
 #include "sim/cost/compute_laws.h"
 #include "sim/cost/profile.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 namespace {
 
 void weaken(Provenance& from) {
@@ -36,4 +36,4 @@ Profile for_other_gpu(Profile profile) {
   return profile;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

@@ -12,7 +12,7 @@
 #include "sim/cost/calibration.h"
 #include "sim/cost/cost.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 // Where a group of constants comes from, shown in the report.
 struct Provenance {
@@ -52,7 +52,7 @@ struct GemmWaves {
 // peak and bandwidth; times the residual of the shape where one is measured, or of its neighbours.
 // Source: docs/cost-gemm.md.
 struct GemmLaw {
-  Dtype dtype = Dtype::fp16;
+  models::Dtype dtype = models::Dtype::fp16;
   Seconds fixed{};                 // t0
   double compute_efficiency = 1;   // e
   double memory_efficiency = 1;    // u
@@ -68,7 +68,7 @@ struct GemmLaw {
 // is twice as large or more does not, and between the two the gain fades linearly. Source:
 // docs/cost-memory-bound.md.
 struct MemoryLaw {
-  MemoryOp op = MemoryOp::elementwise;
+  models::MemoryOp op = models::MemoryOp::elementwise;
   Seconds fixed{};
   double efficiency = 1;
   double l2_speedup = 1;
@@ -80,7 +80,7 @@ struct MemoryLaw {
 // Fused attention reaches these shares of the dense peak: T = fixed + flops / (share P). A law may
 // be of one type, head size or masking only. Source: docs/cost-attention.md.
 struct AttentionLaw {
-  std::optional<Dtype> dtype;
+  std::optional<models::Dtype> dtype;
   std::int64_t head_size = 0;                            // 0: any
   std::optional<bool> causal;                            // without: both
   std::optional<Seconds> forward_fixed, backward_fixed;  // without: t0 of the GEMM law
@@ -93,7 +93,7 @@ struct AttentionLaw {
 
 // One measured convolution: what was measured over what the law says.
 struct ConvolutionResidual {
-  Convolution shape;  // dtype: that of its law
+  models::Convolution shape;  // dtype: that of its law
   double factor = 1;
   friend bool operator==(const ConvolutionResidual&, const ConvolutionResidual&) = default;
 };
@@ -101,7 +101,7 @@ struct ConvolutionResidual {
 // Factors on the compute efficiency of the GEMM law of the same type, multiplied where they apply;
 // the table corrects the shapes of known networks. Source: docs/cost-convolution.md.
 struct ConvolutionLaw {
-  Dtype dtype = Dtype::fp16;
+  models::Dtype dtype = models::Dtype::fp16;
   double efficiency = 1;    // every convolution
   double kernel_3x3 = 1;    // above 1 where the library has a better algorithm for it
   double few_channels = 1;  // fewer than 16 input channels (of one group)
@@ -225,4 +225,4 @@ std::unique_ptr<ComputeCost> roofline_compute_cost(const MachinePeaks& peaks);
 std::unique_ptr<MessageCost> fitted_message_cost(const Profile& profile);
 std::unique_ptr<MessageCost> closed_form_message_cost();
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

@@ -10,7 +10,7 @@
 #include "sim/json/reader.h"
 #include "sim/json/writer.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 // Sections of the file whose fields lie flat in a Profile.
 namespace {
@@ -182,4 +182,4 @@ std::string profile_json(const Profile& profile) {
   return json::to_text(value) + "\n";
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

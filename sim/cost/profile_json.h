@@ -4,7 +4,7 @@
 #include "sim/cost/profile.h"
 #include "sim/json/fields.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 void visit_fields(json::Fields& f, Profile& profile);
 
@@ -25,4 +25,4 @@ void visit_fields(json::Fields& f, OverlapLaw& law);
 void visit_fields(json::Fields& f, HeldOutError& error);
 void visit_fields(json::Fields& f, Calibration& calibration);
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

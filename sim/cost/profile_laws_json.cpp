@@ -4,7 +4,12 @@
 
 #include "sim/cost/profile_json.h"
 
-namespace trainyard {
+namespace trainyard::cost {
+
+using models::ConvolutionPass;
+using models::Dtype;
+using models::MemoryOp;
+
 namespace {
 
 using json::Choice;
@@ -88,7 +93,7 @@ void visit_fields(json::Fields& f, GemmResidual& row) {
 }
 
 void visit_fields(json::Fields& f, ConvolutionResidual& row) {
-  Convolution& c = row.shape;
+  models::Convolution& c = row.shape;
   const json::Bounds size = json::at_least(1);
   f.choice("pass", c.pass, kPasses, json::required, "Which of the three products.");
   f.field("batch", c.batch, json::required, size, "Images.");
@@ -255,4 +260,4 @@ void visit_fields(json::Fields& f, Calibration& calibration) {
          "What could not be fitted, and why.");
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

@@ -5,7 +5,7 @@
 
 #include "sim/base/power.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 namespace {
 
 // Neighbours that are heard, and the distance (in doublings of a size) at which none is any more.
@@ -26,7 +26,7 @@ GemmResiduals::GemmResiduals(const std::vector<GemmResidual>& rows) {
         .push_back({logs(row.m, row.n, row.k, row.batch), row.factor});
 }
 
-Residual GemmResiduals::at(const Gemm& gemm) const {
+Residual GemmResiduals::at(const models::Gemm& gemm) const {
   const std::vector<Row>& rows = gemm.batch > 1 ? batched_ : single_;
   if (rows.empty()) return {};
   const std::array<double, 4> here = logs(gemm.m, gemm.n, gemm.k, gemm.batch);
@@ -65,11 +65,11 @@ Residual GemmResiduals::between(const std::vector<Near>& near) {
 }
 
 std::optional<BatchResidual> find_residual(const std::vector<ConvolutionResidual>& rows,
-                                           const Convolution& convolution) {
+                                           const models::Convolution& convolution) {
   const ConvolutionResidual* below = nullptr;  // the largest batch up to this one
   const ConvolutionResidual* above = nullptr;
   for (const ConvolutionResidual& row : rows) {
-    Convolution shape = row.shape;
+    models::Convolution shape = row.shape;
     shape.batch = convolution.batch;
     shape.dtype = convolution.dtype;
     if (!(shape == convolution)) continue;
@@ -86,4 +86,4 @@ std::optional<BatchResidual> find_residual(const std::vector<ConvolutionResidual
   return BatchResidual{below->factor + along * (above->factor - below->factor), false, false};
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

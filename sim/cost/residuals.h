@@ -8,7 +8,7 @@
 
 #include "sim/cost/profile.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 // A factor on the time of a law, and whether this very shape was measured.
 struct Residual {
@@ -26,7 +26,7 @@ class GemmResiduals {
   explicit GemmResiduals(const std::vector<GemmResidual>& rows);
 
   // O(rows): about 10 us for 2,000 rows.
-  Residual at(const Gemm& gemm) const;
+  Residual at(const models::Gemm& gemm) const;
 
  private:
   struct Row {
@@ -50,6 +50,6 @@ struct BatchResidual {
   bool exact = false, outside = false;
 };
 std::optional<BatchResidual> find_residual(const std::vector<ConvolutionResidual>& rows,
-                                           const Convolution& convolution);
+                                           const models::Convolution& convolution);
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

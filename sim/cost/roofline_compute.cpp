@@ -10,7 +10,7 @@
 #include "sim/cost/compute_laws.h"
 #include "sim/cost/profile.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 namespace {
 
 template <class... Fs>
@@ -26,10 +26,10 @@ class RooflineCompute final : public ComputeCost {
     TRAINYARD_CHECK(peaks.memory_bandwidth.count() > 0, "a GPU without memory bandwidth");
   }
 
-  Estimate time(const Kernel& kernel) const override {
+  Estimate time(const models::Kernel& kernel) const override {
     const Seconds memory = memory_traffic(kernel) / peaks_.memory_bandwidth;
     const Seconds compute =
-        std::visit(Overloaded{[](const MemoryBound&) { return Seconds{}; },
+        std::visit(Overloaded{[](const models::MemoryBound&) { return Seconds{}; },
                               [&](const auto& k) { return flops(kernel) / peak(peaks_, k.dtype); }},
                    kernel);
     return {std::max(compute, memory), Basis::analytic};
@@ -45,4 +45,4 @@ std::unique_ptr<ComputeCost> roofline_compute_cost(const MachinePeaks& peaks) {
   return std::make_unique<RooflineCompute>(peaks);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

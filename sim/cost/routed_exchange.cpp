@@ -17,7 +17,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 namespace {
 
 Bytes scaled(Bytes bytes, double factor) {
@@ -30,7 +30,7 @@ Seconds linear(const MessageTerms& terms) {
 
 }  // namespace
 
-SharedRows shared_rows(const Routing& routing, Bytes rows, const GroupShape& shape) {
+SharedRows shared_rows(const models::Routing& routing, Bytes rows, const GroupShape& shape) {
   TRAINYARD_CHECK(routing.experts > 0, "rows without experts");
   const auto top_k = static_cast<double>(routing.top_k);
   return {scaled(rows, parts_visited(routing, shape.servers) / top_k),
@@ -61,4 +61,4 @@ MessageTerms hierarchical_all_to_all(const MessageCost& messages, const SharedRo
   return terms;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

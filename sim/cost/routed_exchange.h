@@ -4,7 +4,7 @@
 #include "models/layer/expert_routing.h"
 #include "sim/cost/cost.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 // What a rank's rows are when every token has one per server, and one per rank, that it goes to.
 struct SharedRows {
@@ -14,7 +14,7 @@ struct SharedRows {
 
 // Of `rows` bytes, top_k rows for each token. Experts are dealt to the group's ranks in order, and
 // the ranks of a server are neighbours. Requires: routing.experts > 0.
-SharedRows shared_rows(const Routing& routing, Bytes rows, const GroupShape& shape);
+SharedRows shared_rows(const models::Routing& routing, Bytes rows, const GroupShape& shape);
 
 // Rows cross the network once per server, to the rank with the sender's place there, which passes
 // them on inside: an all-to-all of `between` over the servers and one of `inside` in each, at the
@@ -24,4 +24,4 @@ SharedRows shared_rows(const Routing& routing, Bytes rows, const GroupShape& sha
 MessageTerms hierarchical_all_to_all(const MessageCost& messages, const SharedRows& rows,
                                      const GroupShape& shape);
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

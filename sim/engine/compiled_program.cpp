@@ -5,7 +5,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 namespace {
 
 void check_op(const Program& program, const Op& op) {
@@ -178,4 +178,4 @@ std::vector<WorkTime> CompiledProgram::work_times(const KernelTimes& times, Dura
   return result;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

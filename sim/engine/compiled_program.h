@@ -9,7 +9,7 @@
 #include "sim/engine/machine.h"
 #include "sim/engine/program.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 struct CompiledOp {
   OpKind kind = OpKind::compute;
@@ -90,4 +90,4 @@ inline std::uint32_t column_of(OpKind kind, std::uint32_t port) {
   return port * 3 + (kind == OpKind::collective ? 0U : kind == OpKind::send ? 1U : 2U);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

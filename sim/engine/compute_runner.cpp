@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trainyard {
+namespace trainyard::engine {
 namespace {
 
 constexpr auto kIgnore = [](std::uint32_t, Duration, Duration) {};
@@ -85,4 +85,4 @@ std::uint32_t ComputeRunner::new_clock() {
   return clock;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -8,7 +8,7 @@
 #include "sim/engine/recorder.h"
 #include "sim/engine/run_state.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 class ComputeRunner {
  public:
@@ -38,4 +38,4 @@ class ComputeRunner {
   std::vector<std::uint32_t> free_clocks_;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace trainyard {
+namespace trainyard::engine {
 namespace {
 
 class Explainer {
@@ -241,4 +241,4 @@ Deadlock explain_deadlock(const RunState& state, Duration now) {
   return Explainer(state).explain(now);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -12,7 +12,7 @@
 #include "sim/engine/recorder.h"
 #include "sim/engine/run_state.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 namespace {
 
 // What an event is about; by phase as the queue orders them.
@@ -339,4 +339,4 @@ Outcome run(const Machine& machine, const RunOptions& options) {
   return Engine(machine, options).run();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -8,7 +8,7 @@
 #include "sim/engine/sharing.h"
 #include "sim/engine/trace.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 struct RunOptions {
   Record record = Record::ops;
@@ -28,4 +28,4 @@ struct RunOptions {
 // flight), unless ops are recorded.
 Outcome run(const Machine& machine, const RunOptions& options = {});
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

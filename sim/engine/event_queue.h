@@ -18,7 +18,7 @@
 #include "sim/base/check.h"
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 // What happens first among events of one instant. All that ends ends and all that can begin begins
 // before bandwidth is divided, so the network is solved once per instant.
@@ -105,4 +105,4 @@ class EventQueue {
   Duration now_{};
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trainyard {
+namespace trainyard::engine {
 
 void FlowNetwork::add(std::uint32_t owner, const Path& path, Bytes bytes, std::int64_t limit,
                       Duration now) {
@@ -58,4 +58,4 @@ bool FlowNetwork::finish(std::uint32_t flow, std::uint32_t version, std::uint32_
   return true;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -12,7 +12,7 @@
 #include "sim/engine/kernel_clock.h"
 #include "sim/engine/sharing.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 inline constexpr std::int64_t kPicosecondsPerSecond = 1'000'000'000'000;
 
@@ -54,4 +54,4 @@ class FlowNetwork {
   bool changed_ = false;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trainyard {
+namespace trainyard::engine {
 
 void KernelClock::enter(const KernelSequence& sequence, std::uint32_t kernel, Duration free) {
   kernel_ = kernel;
@@ -12,4 +12,4 @@ void KernelClock::enter(const KernelSequence& sequence, std::uint32_t kernel, Du
   left_ = Int128{sequence.length(kernel).count()} * (kFullWeight * sequence.units);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -12,7 +12,7 @@
 #include "sim/engine/compiled_program.h"
 #include "sim/engine/machine.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 using Int128 = __int128;
 
@@ -94,4 +94,4 @@ class KernelClock {
   std::int64_t taken_ = 0;    // units that do not advance it
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -8,7 +8,7 @@
 #include "sim/base/units.h"
 #include "sim/engine/program.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 enum class ActorId : std::uint32_t {};
 enum class CommunicatorId : std::uint32_t {};
@@ -77,4 +77,4 @@ struct Machine {
   IdVector<LinkId, std::int64_t> link_capacity;  // bytes per second; empty without flows
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -4,7 +4,7 @@
 #include "sim/base/check.h"
 #include "sim/engine/sharing.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 namespace {
 
 constexpr std::uint32_t kUnused = std::numeric_limits<std::uint32_t>::max();
@@ -161,4 +161,4 @@ void MaxMinSharing::rates(const IdVector<LinkId, std::int64_t>& capacity,
   Filling(capacity, flows, rates).run();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

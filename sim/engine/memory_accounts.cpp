@@ -6,7 +6,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 MemoryAccounts::MemoryAccounts(const RunState& state)
     : state_(state),
@@ -125,4 +125,4 @@ std::vector<MemoryChange> MemoryAccounts::owners_of_peak(ActorId actor) const {
   return owners;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -13,7 +13,7 @@
 #include "sim/engine/run_state.h"
 #include "sim/engine/trace.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 class MemoryAccounts {
  public:
@@ -51,4 +51,4 @@ class MemoryAccounts {
   std::vector<bool> peak_running_;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

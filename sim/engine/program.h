@@ -18,7 +18,7 @@
 
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 enum class OpKind : std::uint8_t {
   compute,     // kernels of a segment, one after another
@@ -76,4 +76,4 @@ struct Program {
   std::vector<Call> calls;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

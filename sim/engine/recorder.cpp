@@ -6,7 +6,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 Duration issued(const RunState& state, const StreamState& stream) {
   const CompiledOp& op = state.op(stream);
@@ -114,4 +114,4 @@ Trace Recorder::take(std::uint64_t events) {
   return std::move(trace_);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -7,7 +7,7 @@
 #include "sim/engine/run_state.h"
 #include "sim/engine/trace.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 class Recorder {
  public:
@@ -41,4 +41,4 @@ class Recorder {
 // When the host had enqueued the op's first launch.
 Duration issued(const RunState& state, const StreamState& stream);
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

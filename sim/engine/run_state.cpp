@@ -5,7 +5,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 namespace {
 
 // Every port names an edge that has the actor at the right end.
@@ -182,4 +182,4 @@ void RunState::remove(std::uint32_t exchange) {
   free_exchanges.push_back(exchange);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

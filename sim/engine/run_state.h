@@ -10,7 +10,7 @@
 #include "sim/engine/engine.h"
 #include "sim/engine/kernel_clock.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
@@ -104,4 +104,4 @@ struct RunState {
   void remove(std::uint32_t exchange);
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

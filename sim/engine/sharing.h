@@ -11,7 +11,7 @@
 #include "sim/base/ids.h"
 #include "sim/engine/machine.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 struct Flow {
   std::span<const PathLink> path;  // the flow takes rate * count of each link
@@ -41,4 +41,4 @@ class MaxMinSharing final : public Sharing {
              std::vector<std::int64_t>& rates) const override;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -11,7 +11,7 @@
 #include "sim/base/units.h"
 #include "sim/engine/machine.h"
 
-namespace trainyard {
+namespace trainyard::engine {
 
 inline constexpr std::size_t kMaxCategories = 12;
 
@@ -89,4 +89,4 @@ using Outcome = std::variant<Trace, OutOfMemory, Deadlock>;
 
 enum class Record : std::uint8_t { nothing, ops, kernels };
 
-}  // namespace trainyard
+}  // namespace trainyard::engine

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trainyard {
+namespace trainyard::lower {
 
 int ring_count(int servers, int ranks_per_server) {
   return servers == 1 ? 1 : ranks_per_server;
@@ -36,7 +36,7 @@ std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_
   return edges;
 }
 
-std::uint32_t add_path(const Topology& topology, int from_gpu, int to_gpu,
+std::uint32_t add_path(const topologies::Topology& topology, int from_gpu, int to_gpu,
                        RankStructure& structure) {
   RankStructure::Path path;
   path.source = static_cast<std::uint32_t>(from_gpu);
@@ -47,4 +47,4 @@ std::uint32_t add_path(const Topology& topology, int from_gpu, int to_gpu,
   return static_cast<std::uint32_t>(structure.paths.size() - 1);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::lower

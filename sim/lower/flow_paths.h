@@ -8,7 +8,7 @@
 #include "sim/lower/rank_classes.h"
 #include "topologies/topology.h"
 
-namespace trainyard {
+namespace trainyard::lower {
 
 // How many rings a collective splits its bytes over: one inside a server; across servers one for
 // every rank that the group has on a server, each entering and leaving at another rank so that all
@@ -19,7 +19,7 @@ int ring_count(int servers, int ranks_per_server);
 std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_per_server);
 
 // Adds the route between two GPUs to the structure's paths and returns its index.
-std::uint32_t add_path(const Topology& topology, int from_gpu, int to_gpu,
+std::uint32_t add_path(const topologies::Topology& topology, int from_gpu, int to_gpu,
                        RankStructure& structure);
 
-}  // namespace trainyard
+}  // namespace trainyard::lower

@@ -4,9 +4,11 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::lower {
 
-GroupShapes::GroupShapes(const ClusterSpec& cluster, bool flows)
+using cost::GroupShape;
+
+GroupShapes::GroupShapes(const topologies::ClusterSpec& cluster, bool flows)
     : cluster_(cluster), flows_(flows) {
   if (cluster.servers > 1)
     furthest_ = inter_latency(cluster, 0, (cluster.servers - 1) * cluster.server.gpus);
@@ -26,8 +28,8 @@ BytesPerSecond GroupShapes::ring(const std::vector<int>& local) {
 
 GroupShape GroupShapes::of_group(std::span<const int> gpus) {
   TRAINYARD_CHECK(gpus.size() >= 2, "a group of {}", gpus.size());
-  const GroupPlacement placement = place(cluster_, gpus);
-  const ServerSpec& server = cluster_.server;
+  const topologies::GroupPlacement placement = place(cluster_, gpus);
+  const topologies::ServerSpec& server = cluster_.server;
   GroupShape shape;
   shape.ranks = static_cast<int>(gpus.size());
   shape.servers = placement.servers;
@@ -54,7 +56,7 @@ GroupShape GroupShapes::of_group(std::span<const int> gpus) {
 }
 
 GroupShape GroupShapes::of_pair(int from, int to, int crossing) {
-  const ServerSpec& server = cluster_.server;
+  const topologies::ServerSpec& server = cluster_.server;
   GroupShape shape;
   shape.ranks = 2;
   if (from / server.gpus == to / server.gpus) {
@@ -76,4 +78,4 @@ GroupShape GroupShapes::of_pair(int from, int to, int crossing) {
   return shape;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::lower

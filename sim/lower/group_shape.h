@@ -10,7 +10,7 @@
 #include "topologies/group_placement.h"
 #include "topologies/topology.h"
 
-namespace trainyard {
+namespace trainyard::lower {
 
 // Rank r is GPU r of the cluster, as torchrun numbers them.
 class GroupShapes {
@@ -19,23 +19,23 @@ class GroupShapes {
   // without, its part of them while all groups of its kind communicate at once, and the latency
   // between the two servers furthest apart: a group's slowest hop sets its pace, and ranks whose
   // groups differ only in the switches they cross stay alike.
-  GroupShapes(const ClusterSpec& cluster, bool flows);
+  GroupShapes(const topologies::ClusterSpec& cluster, bool flows);
 
   // Of a collective's group. Requires: at least two ranks.
-  GroupShape of_group(std::span<const int> gpus);
+  cost::GroupShape of_group(std::span<const int> gpus);
 
   // Of a message between two ranks; `crossing` ranks of the sender's server send to another one at
   // the same time.
-  GroupShape of_pair(int from, int to, int crossing);
+  cost::GroupShape of_pair(int from, int to, int crossing);
 
  private:
   BytesPerSecond ring(const std::vector<int>& local);
   Duration latency_between(int gpu_a, int gpu_b) const;
 
-  const ClusterSpec& cluster_;
+  const topologies::ClusterSpec& cluster_;
   bool flows_;
   Duration furthest_{};
   std::map<std::vector<int>, BytesPerSecond> ring_;  // the exact packing of a mesh is a search
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::lower

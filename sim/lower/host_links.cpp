@@ -5,7 +5,11 @@
 #include "sim/base/check.h"
 #include "topologies/server_board.h"
 
-namespace trainyard {
+namespace trainyard::lower {
+
+using cost::HostTransfer;
+using topologies::ServerSpec;
+
 namespace {
 
 BytesPerSecond whole(const ServerSpec& server, HostTransfer transfer) {
@@ -21,21 +25,21 @@ BytesPerSecond whole(const ServerSpec& server, HostTransfer transfer) {
 
 }  // namespace
 
-HostLinks::HostLinks(const ClusterSpec& cluster, const Topology* topology)
+HostLinks::HostLinks(const topologies::ClusterSpec& cluster, const topologies::Topology* topology)
     : cluster_(cluster), flows_(topology != nullptr) {
   if (!flows_) return;
   const auto gpus = static_cast<std::size_t>(topology->gpus());
   up_.resize(gpus);
   down_.resize(gpus);
   for (std::size_t l = 0; l < topology->links().size(); ++l) {
-    const Link& link = topology->links()[static_cast<LinkId>(l)];
-    if (link.kind != LinkKind::pcie) continue;
-    const Node &from = topology->nodes()[link.from], &to = topology->nodes()[link.to];
-    const auto gpu = [&](const Node& node) {
+    const topologies::Link& link = topology->links()[static_cast<LinkId>(l)];
+    if (link.kind != topologies::LinkKind::pcie) continue;
+    const topologies::Node &from = topology->nodes()[link.from], &to = topology->nodes()[link.to];
+    const auto gpu = [&](const topologies::Node& node) {
       return static_cast<std::size_t>(node.server * cluster.server.gpus + node.local);
     };
-    if (from.kind == NodeKind::gpu) up_[gpu(from)] = static_cast<std::uint32_t>(l);
-    if (to.kind == NodeKind::gpu) down_[gpu(to)] = static_cast<std::uint32_t>(l);
+    if (from.kind == topologies::NodeKind::gpu) up_[gpu(from)] = static_cast<std::uint32_t>(l);
+    if (to.kind == topologies::NodeKind::gpu) down_[gpu(to)] = static_cast<std::uint32_t>(l);
   }
   first_ = static_cast<std::uint32_t>(topology->links().size());
   const ServerSpec& server = cluster.server;
@@ -81,4 +85,4 @@ std::vector<std::uint32_t> HostLinks::path(HostTransfer transfer, int rank) cons
   return links;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::lower

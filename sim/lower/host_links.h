@@ -13,29 +13,29 @@
 #include "sim/cost/host_copies.h"
 #include "topologies/topology.h"
 
-namespace trainyard {
+namespace trainyard::lower {
 
 class HostLinks {
  public:
   // `topology`: null without flows. The cluster must outlive this.
-  HostLinks(const ClusterSpec& cluster, const Topology* topology);
+  HostLinks(const topologies::ClusterSpec& cluster, const topologies::Topology* topology);
 
   // The bandwidth that one rank counts on. Requires: stated in the cluster.
-  BytesPerSecond offered(HostTransfer transfer) const;
+  BytesPerSecond offered(cost::HostTransfer transfer) const;
 
   // Capacities of the links behind those of the topology, in bytes per second.
   const std::vector<double>& capacities() const { return capacities_; }
   // The links that a rank's transfer crosses. Requires: flows.
-  std::vector<std::uint32_t> path(HostTransfer transfer, int rank) const;
+  std::vector<std::uint32_t> path(cost::HostTransfer transfer, int rank) const;
 
  private:
   int switches() const;  // of a server, if they are shared
 
-  const ClusterSpec& cluster_;
+  const topologies::ClusterSpec& cluster_;
   bool flows_;
   std::uint32_t first_ = 0;               // number of the first link behind the topology's
   std::vector<std::uint32_t> up_, down_;  // cables by GPU
   std::vector<double> capacities_;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::lower

@@ -14,7 +14,25 @@
 #include "sim/lower/host_links.h"
 #include "sim/lower/rank_classes.h"
 
-namespace trainyard {
+namespace trainyard::lower {
+
+using cost::ComputeCost;
+using cost::GroupShape;
+using cost::HostTransfer;
+using cost::MessageCost;
+using cost::MessageTerms;
+using engine::ActorId;
+using engine::KernelTimes;
+using engine::Transfer;
+using plan::ChannelPort;
+using plan::CollectivePort;
+using plan::CollectiveSpec;
+using plan::StepPlan;
+using recipe::Axis;
+using recipe::RankGrids;
+using topologies::ClusterSpec;
+using topologies::Topology;
+
 namespace {
 
 // What an edge of the rank structure carries: the collectives of a port, or the messages that one
@@ -55,7 +73,7 @@ class Lowering {
         compute_(compute),
         messages_(messages),
         options_(options),
-        flows_(options.fidelity == Fidelity::flow),
+        flows_(options.fidelity == recipe::Fidelity::flow),
         group_shapes_(cluster, flows_),
         host_links_(cluster, flows_ ? topology : nullptr) {
     TRAINYARD_CHECK(!flows_ || topology != nullptr, "flows need a topology");
@@ -64,11 +82,11 @@ class Lowering {
   Lowered run() {
     estimate_kernels();
     colour_ranks();
-    for (std::size_t port = 0; port < kCollectivePorts; ++port)
+    for (std::size_t port = 0; port < plan::kCollectivePorts; ++port)
       add_groups(static_cast<CollectivePort>(port));
-    for (const ChannelPort send : kSendPorts)
+    for (const ChannelPort send : plan::kSendPorts)
       add_messages(send);
-    for (std::size_t transfer = 0; transfer < kHostPorts.size(); ++transfer)
+    for (std::size_t transfer = 0; transfer < plan::kHostPorts.size(); ++transfer)
       add_host_transfers(static_cast<HostTransfer>(transfer));
     colour_links();
     classes_ = refine(structure_);
@@ -101,11 +119,11 @@ class Lowering {
   double capacity(std::size_t number) const;
   void make_links();
   void make_connections();
-  std::vector<Path> folded_paths(const RankStructure::Edge& edge) const;
+  std::vector<engine::Path> folded_paths(const RankStructure::Edge& edge) const;
 
   const StepPlan& plan_;
   const RankGrids& grids_;
-  const RankMap& ranks_;
+  const recipe::RankMap& ranks_;
   const ClusterSpec& cluster_;
   const Topology* topology_;
   const ComputeCost& compute_;
@@ -134,7 +152,7 @@ class Lowering {
 };
 
 void Lowering::estimate_kernels() {
-  for (const Kernel& kernel : plan_.kernels)
+  for (const models::Kernel& kernel : plan_.kernels)
     result_.kernels.push_back(compute_.time(kernel));
 }
 
@@ -142,18 +160,18 @@ void Lowering::estimate_kernels() {
 std::vector<std::uint16_t> Lowering::weights() const {
   if (options_.gemm_weight == 1 && options_.memory_bound_weight == 1) return {};
   std::vector<std::uint16_t> weights;
-  for (const Kernel& kernel : plan_.kernels) {
-    const bool memory_bound = std::holds_alternative<MemoryBound>(kernel);
+  for (const models::Kernel& kernel : plan_.kernels) {
+    const bool memory_bound = std::holds_alternative<models::MemoryBound>(kernel);
     const double weight = memory_bound ? options_.memory_bound_weight : options_.gemm_weight;
     TRAINYARD_CHECK(weight >= 0 && weight <= 8, "a kernel of weight {}", weight);
-    weights.push_back(static_cast<std::uint16_t>(weight * kFullWeight + 0.5));
+    weights.push_back(static_cast<std::uint16_t>(weight * engine::kFullWeight + 0.5));
   }
   return weights;
 }
 
 void Lowering::colour_ranks() {
   pace_.assign(static_cast<std::size_t>(ranks_.world_size()), {});
-  for (const Straggler& straggler : options_.stragglers)
+  for (const recipe::Straggler& straggler : options_.stragglers)
     pace_[static_cast<std::size_t>(straggler.rank)].slowdown *= straggler.compute_slowdown;
   if (!options_.expert_load.empty()) {
     for (int r = 0; r < ranks_.world_size(); ++r) {
@@ -182,7 +200,7 @@ void Lowering::colour_ranks() {
 void Lowering::colour_links() {
   if (!flows_) return;
   std::map<double, std::uint32_t> colours;
-  for (const Link& link : topology_->links()) {
+  for (const topologies::Link& link : topology_->links()) {
     const auto next = static_cast<std::uint32_t>(colours.size());
     structure_.link_colour.push_back(
         colours.try_emplace(link.bandwidth.count(), next).first->second);
@@ -300,7 +318,7 @@ void Lowering::add_messages(ChannelPort send) {
 
 // Every rank is a group of its own.
 void Lowering::add_host_transfers(HostTransfer transfer_kind) {
-  const CollectivePort port = kHostPorts[static_cast<std::size_t>(transfer_kind)];
+  const CollectivePort port = plan::kHostPorts[static_cast<std::size_t>(transfer_kind)];
   const std::vector<CollectiveSpec>& specs = plan_.collectives[static_cast<std::size_t>(port)];
   if (specs.empty()) return;
   uses_host_ = true;
@@ -344,11 +362,11 @@ void Lowering::make_actors() {
       own = table.get();
       result_.times.push_back(std::move(table));
     }
-    Actor actor;
+    engine::Actor actor;
     actor.program = &plan_.stages[static_cast<std::size_t>(stage_of(r))].program;
     actor.times = own;
-    actor.communicators.assign(kCollectivePorts, kNoCommunicator);
-    actor.channels.assign(kChannelPorts, kNoChannel);
+    actor.communicators.assign(plan::kCollectivePorts, engine::kNoCommunicator);
+    actor.channels.assign(plan::kChannelPorts, engine::kNoChannel);
     actor.launch = options_.launch;
     actor.units = cluster_.server.gpu.multiprocessors;
     actor.memory_capacity = cluster_.server.gpu.memory;
@@ -374,8 +392,9 @@ void Lowering::make_classes() {
 double Lowering::capacity(std::size_t number) const {
   if (number >= topology_->links().size())
     return host_links_.capacities()[number - topology_->links().size()];
-  const Link& link = topology_->links()[static_cast<LinkId>(number)];
-  const double share = link.kind == LinkKind::network ? cluster_.server.nic_efficiency : 1;
+  const topologies::Link& link = topology_->links()[static_cast<LinkId>(number)];
+  const double share =
+      link.kind == topologies::LinkKind::network ? cluster_.server.nic_efficiency : 1;
   return link.bandwidth.count() * share;
 }
 
@@ -400,14 +419,14 @@ void Lowering::make_links() {
 }
 
 // One path for each class of an edge's paths.
-std::vector<Path> Lowering::folded_paths(const RankStructure::Edge& edge) const {
-  std::vector<Path> paths;
+std::vector<engine::Path> Lowering::folded_paths(const RankStructure::Edge& edge) const {
+  std::vector<engine::Path> paths;
   std::vector<std::uint32_t> done;
   for (const std::uint32_t p : edge.paths) {
     const std::uint32_t path_class = classes_.of_path[p];
     if (std::find(done.begin(), done.end(), path_class) != done.end()) continue;
     done.push_back(path_class);
-    Path path;
+    engine::Path path;
     std::vector<std::uint32_t> links;
     for (const std::uint32_t link : structure_.paths[p].links)
       links.push_back(classes_.of_link[link]);
@@ -421,7 +440,7 @@ std::vector<Path> Lowering::folded_paths(const RankStructure::Edge& edge) const 
 }
 
 void Lowering::make_connections() {
-  Machine& machine = result_.machine;
+  engine::Machine& machine = result_.machine;
   std::vector<bool> seen(classes_.edges, false);
   for (std::size_t e = 0; e < structure_.edges.size(); ++e) {
     if (seen[classes_.of_edge[e]]) continue;
@@ -434,18 +453,18 @@ void Lowering::make_connections() {
     if (info.connection.is_group) {
       std::sort(members.begin(), members.end());
       members.erase(std::unique(members.begin(), members.end()), members.end());
-      const CommunicatorId id =
+      const engine::CommunicatorId id =
           machine.communicators.push_back({members, info.shape, folded_paths(edge)});
       for (const ActorId member : members)
         machine.actors[member].communicators[info.connection.which] = id;
       continue;
     }
     const auto send = static_cast<ChannelPort>(info.connection.which);
-    const std::vector<Path> paths = folded_paths(edge);
-    const ChannelId id = machine.channels.push_back(
-        {members[0], members[1], info.shape, paths.empty() ? Path{} : paths[0]});
+    const std::vector<engine::Path> paths = folded_paths(edge);
+    const engine::ChannelId id = machine.channels.push_back(
+        {members[0], members[1], info.shape, paths.empty() ? engine::Path{} : paths[0]});
     machine.actors[members[0]].channels[static_cast<std::size_t>(send)] = id;
-    machine.actors[members[1]].channels[static_cast<std::size_t>(receiving_end(send))] = id;
+    machine.actors[members[1]].channels[static_cast<std::size_t>(plan::receiving_end(send))] = id;
   }
 }
 
@@ -457,4 +476,4 @@ Lowered lower(const StepPlan& plan, const RankGrids& ranks, const ClusterSpec& c
   return Lowering(plan, ranks, cluster, topology, compute, messages, options).run();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::lower

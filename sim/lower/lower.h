@@ -15,18 +15,18 @@
 #include "sim/recipe/recipe.h"
 #include "topologies/topology.h"
 
-namespace trainyard {
+namespace trainyard::lower {
 
 struct LowerOptions {
-  Fidelity fidelity = Fidelity::closed_form;
+  recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   bool fold = true;
-  std::vector<Straggler> stragglers;
+  std::vector<recipe::Straggler> stragglers;
   std::vector<double> expert_load;  // ParallelPlan::expert_load
   std::vector<double> rank_load;    // NetworkWork::rank_load
   Duration launch{};                // host time per kernel launch
   // How much kernels mind multiprocessors that communication holds; 1: in proportion.
   double gemm_weight = 1, memory_bound_weight = 1;
-  std::vector<HostCopyLaw> host_copies;  // of the profile
+  std::vector<cost::HostCopyLaw> host_copies;  // of the profile
 };
 
 // Ranks that behave alike.
@@ -35,32 +35,33 @@ struct RankClass {
   int ranks = 0;           // how many there are
   int stage = 0;
   double slowdown = 1;
-  double expert_load = 1;  // work of its experts or tables, in units of the even share
-  ActorId actor{};         // that simulates the representative
+  double expert_load = 1;   // work of its experts or tables, in units of the even share
+  engine::ActorId actor{};  // that simulates the representative
 };
 
 // A message or collective as it was estimated, for the report.
 struct TransferEstimate {
   bool point_to_point = false;
-  std::optional<HostTransfer> host;  // of one rank alone
-  CollectiveSpec spec;               // kind is meaningless for a message and for those
-  GroupShape shape;
-  MessageTerms terms;
+  std::optional<cost::HostTransfer> host;  // of one rank alone
+  plan::CollectiveSpec spec;               // kind is meaningless for a message and for those
+  cost::GroupShape shape;
+  cost::MessageTerms terms;
 };
 
 struct Lowered {
-  Machine machine;
-  std::vector<std::unique_ptr<KernelTimes>> times;  // owned here, pointed to by the actors
-  std::vector<RankClass> classes;                   // also when every rank is an actor
+  engine::Machine machine;
+  std::vector<std::unique_ptr<engine::KernelTimes>> times;  // owned here, pointed to by the actors
+  std::vector<RankClass> classes;                           // also when every rank is an actor
   std::vector<std::uint32_t> class_of_rank;
-  std::vector<Estimate> kernels;                         // by StepPlan::kernels, without slow-down
+  std::vector<cost::Estimate> kernels;                   // by StepPlan::kernels, without slow-down
   std::vector<std::vector<TransferEstimate>> transfers;  // like Machine::transfers
 };
 
 // `topology` is used with Fidelity::flow only and may be null otherwise. The plan must outlive the
 // result. Requires: ranks.world_size() GPUs in the cluster.
-Lowered lower(const StepPlan& plan, const RankGrids& ranks, const ClusterSpec& cluster,
-              const Topology* topology, const ComputeCost& compute, const MessageCost& messages,
+Lowered lower(const plan::StepPlan& plan, const recipe::RankGrids& ranks,
+              const topologies::ClusterSpec& cluster, const topologies::Topology* topology,
+              const cost::ComputeCost& compute, const cost::MessageCost& messages,
               const LowerOptions& options);
 
-}  // namespace trainyard
+}  // namespace trainyard::lower

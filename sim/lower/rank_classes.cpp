@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-namespace trainyard {
+namespace trainyard::lower {
 namespace {
 
 using Colours = std::vector<std::uint32_t>;
@@ -213,4 +213,4 @@ RankClasses unfolded(const RankStructure& structure) {
   return classes;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::lower

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace trainyard {
+namespace trainyard::lower {
 
 // What ranks have in common. Indices are dense; colours are too.
 struct RankStructure {
@@ -47,4 +47,4 @@ RankClasses refine(const RankStructure& structure);
 // Every rank, edge, path and link in a class of its own.
 RankClasses unfolded(const RankStructure& structure);
 
-}  // namespace trainyard
+}  // namespace trainyard::lower

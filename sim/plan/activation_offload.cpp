@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trainyard {
+namespace trainyard::plan {
 
 Bytes ActivationOffload::bytes(int place) const {
   const int kind = work_.chain[static_cast<std::size_t>(place)];
@@ -106,4 +106,4 @@ void ActivationOffload::fetch_next() {
   fetch(next.back(), waits);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -19,12 +19,13 @@
 #include "sim/plan/stage_split.h"
 #include "sim/recipe/offload_options.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 class ActivationOffload {
  public:
   // All references must outlive it.
-  ActivationOffload(ProgramBuilder& builder, const NetworkWork& work, const OffloadOptions& options)
+  ActivationOffload(ProgramBuilder& builder, const models::NetworkWork& work,
+                    const recipe::OffloadOptions& options)
       : builder_(builder), work_(work), options_(options) {}
 
   bool used() const { return options_.activations; }
@@ -52,8 +53,8 @@ class ActivationOffload {
   Bytes bytes(int place) const;
 
   ProgramBuilder& builder_;
-  const NetworkWork& work_;
-  const OffloadOptions& options_;
+  const models::NetworkWork& work_;
+  const recipe::OffloadOptions& options_;
 
   // Of the open block.
   bool forward_ = true;
@@ -63,4 +64,4 @@ class ActivationOffload {
   bool copied_ = false;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

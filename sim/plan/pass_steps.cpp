@@ -2,7 +2,11 @@
 
 #include <utility>
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using models::NamedKernel;
+using models::WorkItem;
+
 namespace {
 
 void write(ProgramBuilder& builder, const Act& act) {
@@ -53,9 +57,11 @@ class Turn {
       : builder_(builder), pieces_(cut(acts)) {}
 
   bool done() const { return next_ == pieces_.size(); }
-  bool at_wait() const { return !done() && begins_with<GroupWait>(pieces_[next_]); }
+  bool at_wait() const { return !done() && begins_with<models::GroupWait>(pieces_[next_]); }
   void step() { write(builder_, pieces_[next_++]); }
-  bool at_collective() const { return !done() && begins_with<GroupCollective>(pieces_[next_]); }
+  bool at_collective() const {
+    return !done() && begins_with<models::GroupCollective>(pieces_[next_]);
+  }
 
  private:
   ProgramBuilder& builder_;
@@ -105,4 +111,4 @@ std::vector<WorkItem> weight_half(const std::vector<WorkItem>& backward) {
   return items;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -10,7 +10,7 @@
 #include "sim/plan/program_builder.h"
 #include "sim/plan/step_plan.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 struct Hold {
   MemoryKind kind;
@@ -23,7 +23,7 @@ struct Release {
   std::string owner;
 };
 struct Work {
-  std::vector<WorkItem> items;
+  std::vector<models::WorkItem> items;
   std::string where;
 };
 using Act = std::variant<Hold, Release, Work>;
@@ -37,7 +37,7 @@ void write_overlapped(ProgramBuilder& builder, const std::vector<Act>& first,
                       const std::vector<Act>& second);
 
 // The halves of a backward: all but the weight gradients that may be deferred, and those.
-std::vector<WorkItem> input_half(const std::vector<WorkItem>& backward);
-std::vector<WorkItem> weight_half(const std::vector<WorkItem>& backward);
+std::vector<models::WorkItem> input_half(const std::vector<models::WorkItem>& backward);
+std::vector<models::WorkItem> weight_half(const std::vector<models::WorkItem>& backward);
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -2,7 +2,13 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using schedule::Hop;
+using schedule::Pass;
+using schedule::PipelineShape;
+using schedule::Slot;
+
 namespace {
 
 ChannelPort send_port(bool gradient, Hop hop) {
@@ -114,4 +120,4 @@ void PipelineMessages::receive(int stage, const Slot& slot,
     messages.push_back({receiving_end(send), channels_[at][taken_[at]]});
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -11,7 +11,7 @@
 #include "sim/schedule/chunk_placement.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 // Op::port of sends and receives. Under looped placement activations only go down the stages and
 // gradients only up; a chunk or a copy that goes up the stages has ports of its own.
@@ -33,7 +33,7 @@ inline constexpr std::array<ChannelPort, 4> kSendPorts = {
 ChannelPort receiving_end(ChannelPort send);
 
 // The stage at the other end of a port of kSendPorts; nullopt if no pass of `stage` sends there.
-std::optional<int> receiver(const PipelineShape& shape, ChannelPort send, int stage);
+std::optional<int> receiver(const schedule::PipelineShape& shape, ChannelPort send, int stage);
 
 struct PipelineMessage {
   ChannelPort port = ChannelPort::to_next;
@@ -48,24 +48,25 @@ struct PipelineMessage {
 class PipelineMessages {
  public:
   // Requires: check_schedule() is nullopt. Both must outlive this.
-  PipelineMessages(const PipelineShape& shape, std::span<const std::vector<Slot>> stages);
+  PipelineMessages(const schedule::PipelineShape& shape,
+                   std::span<const std::vector<schedule::Slot>> stages);
 
   // What a pass sends when it has run.
-  std::optional<PipelineMessage> sent(int stage, const Slot& slot) const;
+  std::optional<PipelineMessage> sent(int stage, const schedule::Slot& slot) const;
   // Appends what a pass has to receive before it runs. Call it once for each pass of a stage, in
   // order.
-  void receive(int stage, const Slot& slot, std::vector<PipelineMessage>& messages);
+  void receive(int stage, const schedule::Slot& slot, std::vector<PipelineMessage>& messages);
 
  private:
   using Channel = std::vector<int>;  // the boundaries that its messages cross
   std::size_t channel_index(int stage, ChannelPort send) const;
-  std::uint32_t& number(bool gradient, const Slot& slot, int boundary);
-  void enumerate(int stage, const Slot& slot);
+  std::uint32_t& number(bool gradient, const schedule::Slot& slot, int boundary);
+  void enumerate(int stage, const schedule::Slot& slot);
 
-  const PipelineShape& shape_;
+  const schedule::PipelineShape& shape_;
   std::vector<Channel> channels_;       // by stage and port of the sender
   std::vector<std::size_t> taken_;      // of each channel, so far
   std::vector<std::uint32_t> numbers_;  // of each message in its channel
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

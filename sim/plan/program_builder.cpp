@@ -7,7 +7,13 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using engine::Op;
+using engine::OpKind;
+using models::LayerGroup;
+using models::NamedKernel;
+
 namespace {
 
 constexpr std::array<std::string_view, kStreams> kStreamNames = {"compute",
@@ -98,7 +104,8 @@ std::uint32_t ProgramBuilder::end_block() {
   return static_cast<std::uint32_t>(program_.blocks.size() - 1);
 }
 
-MemoryEffect ProgramBuilder::effect(MemoryKind kind, std::int64_t bytes, const std::string& owner) {
+engine::MemoryEffect ProgramBuilder::effect(MemoryKind kind, std::int64_t bytes,
+                                            const std::string& owner) {
   return {.bytes = bytes, .owner = label_index(owner), .category = static_cast<std::uint8_t>(kind)};
 }
 
@@ -131,21 +138,21 @@ void ProgramBuilder::last_gives_back(MemoryKind kind, Bytes bytes, const std::st
   if (bytes > Bytes(0)) op_effects_.back().push_back(effect(kind, -bytes.count(), owner));
 }
 
-void ProgramBuilder::work(const std::vector<WorkItem>& items, const std::string& where,
+void ProgramBuilder::work(const std::vector<models::WorkItem>& items, const std::string& where,
                           OpGroup group) {
-  for (const WorkItem& item : items) {
+  for (const models::WorkItem& item : items) {
     if (const auto* named = std::get_if<NamedKernel>(&item)) {
       if (segment_.empty()) segment_first_ = named->name;
       segment_last_ = named->name;
       segment_.push_back(kernel_index(*named));
-    } else if (const auto* collective_item = std::get_if<GroupCollective>(&item)) {
+    } else if (const auto* collective_item = std::get_if<models::GroupCollective>(&item)) {
       flush_segment(where, group);
       collective(port_of(collective_item->group),
                  {collective_item->kind, collective_item->bytes, collective_item->routing},
                  fmt::format("{}: {}", where, collective_item->name));
     } else {
       flush_segment(where, group);
-      compute_waits_for(stream_bit(stream_of(port_of(std::get<GroupWait>(item).group))));
+      compute_waits_for(stream_bit(stream_of(port_of(std::get<models::GroupWait>(item).group))));
     }
   }
   flush_segment(where, group);
@@ -229,9 +236,9 @@ void ProgramBuilder::mark(StreamKind stream, StreamSet waits, const std::string&
        label);
 }
 
-Program ProgramBuilder::finish() {
+engine::Program ProgramBuilder::finish() {
   StreamSet used = stream_bit(StreamKind::compute);
-  for (const Block& block : program_.blocks)
+  for (const engine::Block& block : program_.blocks)
     for (const Op& op : block.ops)
       used |= op.waits | 1U << op.stream;
   program_.streams.resize(static_cast<std::size_t>(std::bit_width(used)));
@@ -313,4 +320,4 @@ std::uint32_t ProgramBuilder::kernel_index(const NamedKernel& named) {
   return static_cast<std::uint32_t>(plan_.kernels.size() - 1);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

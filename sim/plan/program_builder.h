@@ -11,7 +11,7 @@
 #include "sim/engine/program.h"
 #include "sim/plan/step_plan.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 // A set of streams: bit s for stream s.
 using StreamSet = std::uint32_t;
@@ -51,10 +51,10 @@ class ProgramBuilder {
   void last_gives_back(MemoryKind kind, Bytes bytes, const std::string& owner);
 
   // Kernels become segments, which end where a collective stands; `where` begins each label.
-  void work(const std::vector<WorkItem>& items, const std::string& where, OpGroup group);
+  void work(const std::vector<models::WorkItem>& items, const std::string& where, OpGroup group);
   // Kernels of `group` on a stream of their own choice, after the tails of `waits`.
-  void work_beside(StreamKind stream, const std::vector<NamedKernel>& kernels, StreamSet waits,
-                   OpGroup group, const std::string& label);
+  void work_beside(StreamKind stream, const std::vector<models::NamedKernel>& kernels,
+                   StreamSet waits, OpGroup group, const std::string& label);
   // A compute op without kernels, if the block has none yet or none that holds what hold() asked
   // for.
   void settle(const std::string& label);
@@ -71,26 +71,26 @@ class ProgramBuilder {
 
   void call(std::uint32_t block, std::uint32_t tag);
   // Streams behind the last one that is used or waited for are left out.
-  Program finish();
+  engine::Program finish();
 
  private:
   void mark_pending_wait();
   void flush_segment(const std::string& where, OpGroup group);
-  Op& push(Op op, const std::string& label);
+  engine::Op& push(engine::Op op, const std::string& label);
   std::uint32_t label_index(const std::string& label);
-  std::uint32_t kernel_index(const NamedKernel& named);
-  MemoryEffect effect(MemoryKind kind, std::int64_t bytes, const std::string& owner);
+  std::uint32_t kernel_index(const models::NamedKernel& named);
+  engine::MemoryEffect effect(MemoryKind kind, std::int64_t bytes, const std::string& owner);
 
   StepPlan& plan_;
-  Program program_;
+  engine::Program program_;
   std::map<std::string, std::uint32_t> label_index_;
-  std::vector<Op> ops_;
-  std::vector<std::vector<MemoryEffect>>
+  std::vector<engine::Op> ops_;
+  std::vector<std::vector<engine::MemoryEffect>>
       op_effects_;  // of ops_, written to the program at end_block
-  std::vector<MemoryEffect> pending_holds_;
+  std::vector<engine::MemoryEffect> pending_holds_;
   StreamSet pending_waits_ = 0;
   std::vector<std::uint32_t> segment_;  // kernels not yet in an op
   std::string segment_first_, segment_last_;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -5,7 +5,11 @@
 #include "sim/plan/step_plan.h"
 #include "sim/schedule/chunk_placement.h"
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using recipe::Axis;
+using recipe::RankMap;
+
 namespace {
 
 using Groups = std::vector<std::vector<Rank>>;
@@ -80,7 +84,7 @@ Groups norm_groups(const StepPlan& plan, const RankMap& ranks) {
   return groups;
 }
 
-Groups groups_on(const StepPlan& plan, const RankGrids& ranks, CollectivePort port) {
+Groups groups_on(const StepPlan& plan, const recipe::RankGrids& ranks, CollectivePort port) {
   switch (port) {
     case CollectivePort::tensor: return groups_along(ranks.dense, Axis::tensor);
     case CollectivePort::context: return groups_along(ranks.dense, Axis::context);
@@ -161,7 +165,7 @@ OpGroup group_of(CollectivePort port) {
   return OpGroup::tensor;
 }
 
-std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankGrids& ranks,
+std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const recipe::RankGrids& ranks,
                                          CollectivePort port) {
   Groups groups = groups_on(plan, ranks, port);
   // All groups of a port are of one size.
@@ -169,4 +173,4 @@ std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankGrids& 
   return groups;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

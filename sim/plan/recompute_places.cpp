@@ -5,10 +5,10 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 namespace {
 
-using Method = RecomputeLayers::Method;
+using Method = models::RecomputeLayers::Method;
 
 class Dealer {
  public:
@@ -30,11 +30,11 @@ class Dealer {
 
  private:
   void give_up_input(int place) {
-    NetworkWork& work = placed_.work;
+    models::NetworkWork& work = placed_.work;
     int& kind = work.chain[static_cast<std::size_t>(place)];
     const auto [inner, is_new] = inner_.try_emplace(kind, static_cast<int>(work.kinds.size()));
     if (is_new) {
-      LayerWork layer = work.kinds[static_cast<std::size_t>(kind)];
+      models::LayerWork layer = work.kinds[static_cast<std::size_t>(kind)];
       layer.restored = layer.restored + layer.kept.total();
       layer.kept = {};
       work.kinds.push_back(std::move(layer));
@@ -48,8 +48,9 @@ class Dealer {
 
 }  // namespace
 
-RecomputePlaces place_recompute(const NetworkWork& work, const std::vector<ChainRange>& ranges,
-                                const RecomputeLayers& layers) {
+RecomputePlaces place_recompute(const models::NetworkWork& work,
+                                const std::vector<ChainRange>& ranges,
+                                const models::RecomputeLayers& layers) {
   RecomputePlaces placed{work, {}};
   for (int place = 0; place < static_cast<int>(work.chain.size()); ++place)
     placed.again.push_back({place, place + 1});
@@ -74,4 +75,4 @@ RecomputePlaces place_recompute(const NetworkWork& work, const std::vector<Chain
   return placed;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

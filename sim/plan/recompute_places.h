@@ -6,16 +6,17 @@
 #include "models/families/network.h"
 #include "sim/plan/stage_split.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 struct RecomputePlaces {
-  NetworkWork work;  // its chain says which layers recompute
+  models::NetworkWork work;  // its chain says which layers recompute
   // By place: those whose recomputation runs just before its backward pass; itself, as a rule.
   std::vector<ChainRange> again;
 };
 
 // `ranges`: by virtual stage. Requires: `work` has plain kinds unless the method is `all`.
-RecomputePlaces place_recompute(const NetworkWork& work, const std::vector<ChainRange>& ranges,
-                                const RecomputeLayers& layers);
+RecomputePlaces place_recompute(const models::NetworkWork& work,
+                                const std::vector<ChainRange>& ranges,
+                                const models::RecomputeLayers& layers);
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

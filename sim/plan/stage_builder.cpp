@@ -8,7 +8,13 @@
 #include "sim/base/check.h"
 #include "sim/plan/step_memory.h"
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using schedule::Pass;
+using schedule::Seat;
+using schedule::Slot;
+using schedule::Updates;
+
 namespace {
 
 constexpr const char* kGradients = "gradients";
@@ -48,7 +54,7 @@ StageParameters StageBuilder::stage_parameters() const {
       parameters.dense += parameters_at(place);
       parameters.experts += layer(place).expert_parameters;
       parameters.fp8_copies = parameters.fp8_copies + fp8_copies(layer(place).forward, recipe_);
-      const std::vector<WeightMatrix> matrices = own_matrices(step_, work_, place);
+      const std::vector<models::WeightMatrix> matrices = own_matrices(step_, work_, place);
       parameters.matrices.insert(parameters.matrices.end(), matrices.begin(), matrices.end());
     }
   }
@@ -67,7 +73,7 @@ void StageBuilder::wait_for_sends() {
   if (plan_.overlap_p2p || step_.shape.stages == 1) return;
   for (const StreamKind sends : {StreamKind::send_forward, StreamKind::send_backward})
     builder_.compute_waits_for(stream_bit(sends));
-  if (step_.shape.placement == Placement::looped) return;
+  if (step_.shape.placement == schedule::Placement::looped) return;
   for (const StreamKind sends : {StreamKind::send_forward_up, StreamKind::send_backward_up})
     builder_.compute_waits_for(stream_bit(sends));
 }
@@ -98,7 +104,7 @@ std::vector<Act> StageBuilder::forward_acts(int place) const {
 // and so does what recomputation has restored of them. Attention's scores only the gradients of
 // inputs need.
 std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
-  const LayerWork& work = layer(place);
+  const models::LayerWork& work = layer(place);
   const std::string name = place_name(work_, place);
   const ChainRange again = again_[static_cast<std::size_t>(place)];
   const bool restored_before = again.first == again.last;  // with a later layer of its group
@@ -257,7 +263,7 @@ void StageBuilder::update(StageProgram& stage, const StageParameters& parameters
 void StageBuilder::hold_tables(StageProgram& stage) {
   for (const Seat& seat : seats()) {
     for (int place = range(seat).first; place < range(seat).last; ++place) {
-      const Resident& tables = layer(place).resident;
+      const models::Resident& tables = layer(place).resident;
       builder_.resident(MemoryKind::parameters, tables.weights, layer(place).name);
       builder_.resident(MemoryKind::optimizer_state, tables.optimizer_state,
                         "state of " + layer(place).name);
@@ -323,4 +329,4 @@ StageProgram StageBuilder::build(const std::vector<Slot>& order) {
   return stage;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -14,13 +14,13 @@
 #include "sim/plan/step_plan.h"
 #include "sim/plan/tied_matrix.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 class StageBuilder {
  public:
-  StageBuilder(StepPlan& step, const RecomputePlaces& placed, const TrainingRecipe& recipe,
-               const ParallelPlan& plan, PipelineMessages& messages, int stage,
-               const ScheduleEntry* schedule)
+  StageBuilder(StepPlan& step, const RecomputePlaces& placed, const recipe::TrainingRecipe& recipe,
+               const recipe::ParallelPlan& plan, PipelineMessages& messages, int stage,
+               const schedule::ScheduleEntry* schedule)
       : step_(step),
         work_(placed.work),
         again_(placed.again),
@@ -28,33 +28,35 @@ class StageBuilder {
         plan_(plan),
         messages_(messages),
         stage_(stage),
-        updates_(schedule == nullptr ? Updates::after_all : schedule->updates),
+        updates_(schedule == nullptr ? schedule::Updates::after_all : schedule->updates),
         versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
         builder_(step),
-        data_(builder_, step, work_, recipe, plan, updates_ == Updates::after_all),
+        data_(builder_, step, work_, recipe, plan, updates_ == schedule::Updates::after_all),
         offload_(builder_, work_, recipe.offload) {}
 
-  StageProgram build(const std::vector<Slot>& order);
+  StageProgram build(const std::vector<schedule::Slot>& order);
 
  private:
   // Passes that run the same block: of the same part of the stage, with the same messages before.
   struct BlockKey {
     CallKind kind = CallKind::forward;
-    Seat seat = {}, backward_seat = {};  // the second of a pair
+    schedule::Seat seat = {}, backward_seat = {};  // the second of a pair
     PassRole role = {}, backward_role = {};
     std::vector<PipelineMessage> receives = {};
-    bool fetched = false;                 // its first offloaded activations, by the pass before
-    std::optional<Seat> then_fetch = {};  // the first ones of the backward pass after it
+    bool fetched = false;  // its first offloaded activations, by the pass before
+    std::optional<schedule::Seat> then_fetch = {};  // the first ones of the backward pass after it
     auto operator<=>(const BlockKey&) const = default;
   };
 
-  const LayerWork& layer(int place) const {
+  const models::LayerWork& layer(int place) const {
     return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
   }
-  ChainRange range(const Seat& seat) const {
+  ChainRange range(const schedule::Seat& seat) const {
     return step_.layers[static_cast<std::size_t>(virtual_stage(step_.shape, seat))];
   }
-  Seat seat_of(const Slot& slot) const { return {stage_, slot.chunk, slot.direction}; }
+  schedule::Seat seat_of(const schedule::Slot& slot) const {
+    return {stage_, slot.chunk, slot.direction};
+  }
   // What crosses a boundary of virtual stages. Each tensor-parallel rank sends its part of it.
   Bytes message_bytes(const PipelineMessage& message) const {
     const int place = step_.layers[static_cast<std::size_t>(message.boundary)].last - 1;
@@ -73,7 +75,7 @@ class StageBuilder {
     return begins && place > 0 ? layer(place - 1).passed_on : Bytes(0);
   }
 
-  std::vector<Seat> seats() const;
+  std::vector<schedule::Seat> seats() const;
   StageParameters stage_parameters() const;
   void hold_tables(StageProgram& stage);
   Bytes shared_buffers() const;
@@ -84,25 +86,26 @@ class StageBuilder {
   void write_backward(const BlockKey& key);
   void write_pair(const BlockKey& key);
   void receive(const PipelineMessage& message);
-  void send(const Seat& seat, Pass pass);
+  void send(const schedule::Seat& seat, schedule::Pass pass);
   std::uint32_t step_block(const StageParameters& parameters);
   void update(StageProgram& stage, const StageParameters& parameters);
-  std::vector<bool> completing(const std::vector<Slot>& order) const;
+  std::vector<bool> completing(const std::vector<schedule::Slot>& order) const;
   std::vector<ChainRange> copies() const;
-  std::optional<Seat> fetches_for(const std::vector<Slot>& order, std::size_t at) const;
-  std::optional<ChainRange> range(const std::optional<Seat>& seat) const {
+  std::optional<schedule::Seat> fetches_for(const std::vector<schedule::Slot>& order,
+                                            std::size_t at) const;
+  std::optional<ChainRange> range(const std::optional<schedule::Seat>& seat) const {
     return seat ? std::optional(range(*seat)) : std::nullopt;
   }
   void wait_for_sends();
 
   StepPlan& step_;
-  const NetworkWork& work_;
+  const models::NetworkWork& work_;
   const std::vector<ChainRange>& again_;  // RecomputePlaces::again
-  const TrainingRecipe& recipe_;
-  const ParallelPlan& plan_;
+  const recipe::TrainingRecipe& recipe_;
+  const recipe::ParallelPlan& plan_;
   PipelineMessages& messages_;
   int stage_;
-  Updates updates_;
+  schedule::Updates updates_;
   int versions_;  // of the weights
   ProgramBuilder builder_;
   DataParallelWriter data_;
@@ -110,4 +113,4 @@ class StageBuilder {
   std::optional<std::uint32_t> step_block_;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

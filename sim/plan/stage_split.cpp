@@ -7,7 +7,11 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using models::NetworkWork;
+using recipe::LayerSplit;
+
 namespace {
 
 // counts[k] divisible places for virtual stage k. The others go with the first place after them,
@@ -39,7 +43,7 @@ std::vector<ChainRange> cut_balanced(const NetworkWork& work, int parts) {
   std::vector<double> prefix(static_cast<std::size_t>(places) + 1, 0);
   for (int i = 0; i < places; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    const LayerWork& layer = work.kinds[static_cast<std::size_t>(work.chain[at])];
+    const models::LayerWork& layer = work.kinds[static_cast<std::size_t>(work.chain[at])];
     prefix[at + 1] = prefix[at] + layer.forward_model_flops.count();
   }
   const auto weight = [&](int first, int last) {
@@ -80,7 +84,7 @@ std::vector<ChainRange> cut_balanced(const NetworkWork& work, int parts) {
 
 }  // namespace
 
-std::vector<ChainRange> split_layers(const NetworkWork& work, const PipelineShape& shape,
+std::vector<ChainRange> split_layers(const NetworkWork& work, const schedule::PipelineShape& shape,
                                      LayerSplit split, const std::vector<int>& layers_per_chunk) {
   const int parts = shape.stages * shape.chunks;
   if (split == LayerSplit::balanced) {
@@ -117,4 +121,4 @@ std::string place_name(const NetworkWork& work, int place) {
   return fmt::format("layer {}", before);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -8,7 +8,7 @@
 #include "sim/recipe/recipe.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 // Places [first, last) of NetworkWork::chain.
 struct ChainRange {
@@ -26,11 +26,12 @@ struct ChainRange {
 //   list:     layers_per_chunk says how many divisible places each virtual stage gets.
 // Requires: at least as many divisible places as virtual stages (balanced: places); a list of
 // stages * chunks entries that sum to the divisible places.
-std::vector<ChainRange> split_layers(const NetworkWork& work, const PipelineShape& shape,
-                                     LayerSplit split, const std::vector<int>& layers_per_chunk);
+std::vector<ChainRange> split_layers(const models::NetworkWork& work,
+                                     const schedule::PipelineShape& shape, recipe::LayerSplit split,
+                                     const std::vector<int>& layers_per_chunk);
 
 // What reports call a place of the chain: its layer's name, or "layer 5" where several places have
 // the same kind of layer.
-std::string place_name(const NetworkWork& work, int place);
+std::string place_name(const models::NetworkWork& work, int place);
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

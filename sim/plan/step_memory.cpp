@@ -5,7 +5,15 @@
 
 #include "models/layer/work_list.h"
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using models::Dtype;
+using models::MemoryBound;
+using models::MemoryOp;
+using models::WorkItem;
+using recipe::Optimizer;
+using recipe::TrainingRecipe;
+
 namespace {
 
 // Numbers that the optimizer itself keeps for each parameter.
@@ -49,8 +57,9 @@ Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& rec
   if (!recipe.cached_fp8_weights) return Bytes(0);
   std::int64_t weights = 0;
   for (const WorkItem& item : forward) {
-    const auto* named = std::get_if<NamedKernel>(&item);
-    const Gemm* gemm = named == nullptr ? nullptr : std::get_if<Gemm>(&named->kernel);
+    const auto* named = std::get_if<models::NamedKernel>(&item);
+    const models::Gemm* gemm =
+        named == nullptr ? nullptr : std::get_if<models::Gemm>(&named->kernel);
     if (gemm != nullptr && gemm->dtype == Dtype::fp8) weights += gemm->n * gemm->k * gemm->batch;
   }
   return 2 * weights * size_of(Dtype::fp8);
@@ -80,7 +89,8 @@ MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& reci
 }
 
 bool converts_for_optimizer(const TrainingRecipe& recipe, const DataParallelStrategy& strategy) {
-  return recipe.fusion != Fusion::by_hand && keeps_master_copy(recipe) && !strategy.layer_units;
+  return recipe.fusion != models::Fusion::by_hand && keeps_master_copy(recipe) &&
+         !strategy.layer_units;
 }
 
 std::vector<WorkItem> converting_optimizer(std::int64_t parameters, const TrainingRecipe& recipe,
@@ -89,7 +99,7 @@ std::vector<WorkItem> converting_optimizer(std::int64_t parameters, const Traini
   const std::int64_t own = shard_of(parameters, strategy.optimizer_shards);
   const Bytes single = own * size_of(Dtype::fp32);
   const Bytes state = own * each.optimizer_state;
-  WorkList list;
+  models::WorkList list;
   if (each.gradients != size_of(Dtype::fp32)) {
     list.kernel(
         "gradients to fp32",
@@ -114,8 +124,9 @@ std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingR
                                         bool accumulates) {
   const Bytes produced = parameters * size_of(stored_type(recipe.compute));
   const Bytes kept = parameters * size_of(recipe.gradients);
-  WorkList list;
-  if (recipe.fusion != Fusion::by_hand && parameters > 0 && (accumulates || produced != kept)) {
+  models::WorkList list;
+  if (recipe.fusion != models::Fusion::by_hand && parameters > 0 &&
+      (accumulates || produced != kept)) {
     list.kernel("gradient accumulation",
                 MemoryBound{.op = MemoryOp::elementwise,
                             .read = produced + (accumulates ? kept : Bytes(0)),
@@ -124,4 +135,4 @@ std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingR
   return list.take();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -9,32 +9,34 @@
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/recipe/recipe.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 struct StateBytes {
   Bytes parameters, gradients, optimizer_state;
 };
 
 // The type in which weights and gradients of `compute` are stored: fp8 training keeps bf16.
-Dtype stored_type(Dtype compute);
+models::Dtype stored_type(models::Dtype compute);
 
 // The type in which weights are kept and gathered; tf32 is one of matrix multiplications only.
-Dtype weight_type(const TrainingRecipe& recipe);
+models::Dtype weight_type(const recipe::TrainingRecipe& recipe);
 
 // Bytes of the cached fp8 copies of the weights that these kernels multiply by: Transformer Engine
 // keeps one by rows for the forward pass and one by columns for the gradients of inputs, which
 // Hopper's fp8 units want transposed. 0 unless the recipe caches them.
 // Source: Transformer Engine, fp8 primer, and its weight workspaces (is_first_microbatch).
-Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& recipe);
+Bytes fp8_copies(const std::vector<models::WorkItem>& forward,
+                 const recipe::TrainingRecipe& recipe);
 
 // Whether the optimizer's states hold a copy of the parameters.
-bool keeps_master_copy(const TrainingRecipe& recipe);
+bool keeps_master_copy(const recipe::TrainingRecipe& recipe);
 
 // Adding a layer's new gradients to those of earlier micro-batches (`accumulates`), or storing them
 // in another type than the weights'. By hand it is part of the weight-gradient's matrix
 // multiplication, as in Megatron-LM; PyTorch has a kernel for it.
-std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingRecipe& recipe,
-                                        bool accumulates);
+std::vector<models::WorkItem> accumulation_work(std::int64_t parameters,
+                                                const recipe::TrainingRecipe& recipe,
+                                                bool accumulates);
 // One rank's part of `parameters`, padded so that all parts are equal.
 std::int64_t shard_of(std::int64_t parameters, int shards);
 
@@ -45,25 +47,27 @@ std::int64_t shard_of(std::int64_t parameters, int shards);
 // optimizer's own, 4 + 4 + 8 in fp32, and gradients are not there all the time.
 // Source: Rajbhandari et al., ZeRO, SC 2020, section 3.1; Zhao et al., FSDP, VLDB 2023,
 // section 4.4.
-StateBytes state_bytes(std::int64_t parameters, const TrainingRecipe& recipe,
+StateBytes state_bytes(std::int64_t parameters, const recipe::TrainingRecipe& recipe,
                        const DataParallelStrategy& strategy);
 
 // The optimizer's kernel: every state of this rank is read and written once, in one fused pass.
-MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& recipe,
-                             const DataParallelStrategy& strategy);
+models::MemoryBound optimizer_kernel(std::int64_t parameters, const recipe::TrainingRecipe& recipe,
+                                     const DataParallelStrategy& strategy);
 
 // Whether the optimizer runs in more kernels than that one: PyTorch's fused optimizers want weights
 // and gradients of one type, so beside a master copy the gradients are converted to fp32 before and
 // the weights from it after.
 // Source: torch.optim.AdamW(fused=True), which takes tensors of one dtype per call.
-bool converts_for_optimizer(const TrainingRecipe& recipe, const DataParallelStrategy& strategy);
+bool converts_for_optimizer(const recipe::TrainingRecipe& recipe,
+                            const DataParallelStrategy& strategy);
 
 // Those kernels. Requires: converts_for_optimizer().
-std::vector<WorkItem> converting_optimizer(std::int64_t parameters, const TrainingRecipe& recipe,
-                                           const DataParallelStrategy& strategy);
+std::vector<models::WorkItem> converting_optimizer(std::int64_t parameters,
+                                                   const recipe::TrainingRecipe& recipe,
+                                                   const DataParallelStrategy& strategy);
 
 // fp32 copies of the gradients that live during that conversion and the step; else nothing.
-Bytes optimizer_workspace(std::int64_t parameters, const TrainingRecipe& recipe,
+Bytes optimizer_workspace(std::int64_t parameters, const recipe::TrainingRecipe& recipe,
                           const DataParallelStrategy& strategy);
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -9,13 +9,18 @@
 #include "sim/base/check.h"
 #include "sim/plan/stage_builder.h"
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using recipe::ParallelPlan;
+using recipe::TrainingRecipe;
+using schedule::PipelineShape;
+using schedule::ScheduleEntry;
 
 int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return static_cast<int>(recipe.global_batch / (plan.degrees.data * recipe.micro_batch));
 }
 
-Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
+models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return {.micro_batch = recipe.micro_batch,
           .sequence_length = recipe.sequence_length,
           .decoder_sequence_length = recipe.decoder_sequence_length,
@@ -46,7 +51,7 @@ namespace {
 // Without a flush a step is one round of many: static orders become periodic, and four times the
 // stages is well beyond that; after it come rounds enough that all stages are still at work.
 Rounds rounds(const ScheduleEntry* schedule, const PipelineShape& shape) {
-  if (schedule == nullptr || schedule->updates == Updates::after_all) return {};
+  if (schedule == nullptr || schedule->updates == schedule::Updates::after_all) return {};
   const auto that_hold = [&](int microbatches) {
     return (microbatches + shape.microbatches - 1) / shape.microbatches;
   };
@@ -58,20 +63,20 @@ Rounds rounds(const ScheduleEntry* schedule, const PipelineShape& shape) {
 
 PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   const int stages = plan.degrees.pipeline;
-  if (plan.schedule == kCustomSchedule)
+  if (plan.schedule == schedule::kCustomSchedule)
     return {.stages = stages,
             .microbatches = microbatches(recipe, plan),
             .chunks = plan.chunks,
             .placement = plan.custom.placement};
-  const ScheduleEntry* schedule = find_schedule(plan.schedule);
+  const ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
   TRAINYARD_CHECK(schedule != nullptr, "unknown schedule {}", plan.schedule);
   PipelineShape shape = shape_of(*schedule, stages, microbatches(recipe, plan), plan.chunks);
   shape.group = plan.group_size;
   return shape;
 }
 
-StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan,
-                   const ScheduleInputs& inputs) {
+StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe,
+                   const ParallelPlan& plan, const schedule::ScheduleInputs& inputs) {
   StepPlan step;
   step.shape = pipeline_shape(recipe, plan);
   step.layers = split_layers(work, step.shape, plan.layer_split, plan.layers_per_chunk);
@@ -83,12 +88,13 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const 
         {place_name(placed.work, place), placed.work.kinds[static_cast<std::size_t>(kind)].kept});
   }
 
-  const ScheduleEntry* schedule = find_schedule(plan.schedule);
+  const ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
   step.rounds = rounds(schedule, step.shape);
   PipelineShape all_rounds = step.shape;
   all_rounds.microbatches *= step.rounds.count;
-  const StageOrders orders = schedule == nullptr ? custom_orders(plan.custom, step.shape)
-                                                 : build_stages(*schedule, all_rounds, inputs);
+  const schedule::StageOrders orders = schedule == nullptr
+                                           ? custom_orders(plan.custom, step.shape)
+                                           : build_stages(*schedule, all_rounds, inputs);
   PipelineMessages messages(all_rounds, orders);
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
   if (strategy.replicas > 1) {
@@ -103,7 +109,7 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const 
 
   Flops forward, recomputed;
   for (const int kind : placed.work.chain) {
-    const LayerWork& layer = placed.work.kinds[static_cast<std::size_t>(kind)];
+    const models::LayerWork& layer = placed.work.kinds[static_cast<std::size_t>(kind)];
     forward = forward + layer.forward_model_flops;
     recomputed = recomputed + layer.recompute_model_flops;
   }
@@ -113,4 +119,4 @@ StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const 
   return step;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

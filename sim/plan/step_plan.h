@@ -20,7 +20,7 @@
 #include "sim/recipe/recipe.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 // The streams of a rank, by Op::stream. Each direction of the pipeline has its own, as messages to
 // different peers do not wait for each other.
@@ -107,7 +107,7 @@ enum class MemoryKind : std::uint8_t {
 struct CollectiveSpec {
   CollectiveKind kind = CollectiveKind::all_reduce;  // means nothing on kHostPorts
   Bytes bytes;                                       // the whole buffer
-  Routing routing{};                                 // GroupCollective::routing
+  models::Routing routing{};                         // GroupCollective::routing
   friend bool operator==(const CollectiveSpec&, const CollectiveSpec&) = default;
 };
 
@@ -129,11 +129,11 @@ struct CallInfo {
 };
 
 struct StageProgram {
-  Program program;
+  engine::Program program;
   std::vector<CallInfo> calls;           // by Program::calls
   std::vector<std::size_t> round_calls;  // by round: how many calls are done when it is
   std::int64_t parameters = 0;           // held by one rank of the stage
-  HostMemory host;                       // of one rank
+  recipe::HostMemory host;               // of one rank
 };
 
 // Steps that programs hold one after another without a flush, and which of them is what a step
@@ -145,17 +145,17 @@ struct Rounds {
 // What a place of the chain keeps of one micro-batch; `owner` as MemoryEffect::owner names it.
 struct KeptByPlace {
   std::string owner;
-  Activations kept;
+  models::Activations kept;
 };
 
 struct StepPlan {
-  PipelineShape shape;
+  schedule::PipelineShape shape;
   Rounds rounds;
   std::vector<ChainRange> layers;  // by virtual stage
   std::vector<KeptByPlace> kept;   // by place of the chain
   std::vector<StageProgram> stages;
-  std::vector<Kernel> kernels;  // by Program::kernels
-  std::vector<bool> routed;     // of those, which work follows the load of a rank's experts
+  std::vector<models::Kernel> kernels;  // by Program::kernels
+  std::vector<bool> routed;             // of those, which work follows the load of a rank's experts
   // By CollectivePort, then by Op::subject of the collectives on that port.
   std::array<std::vector<CollectiveSpec>, kCollectivePorts> collectives;
   std::vector<Bytes> messages;  // ... of sends and receives
@@ -174,22 +174,23 @@ OpGroup group_of(CollectivePort port);
 // rank alone, and for ports that few plans use if this one does not. Gradients are summed over the
 // data-parallel and the context-parallel ranks: both have seen other tokens with the same
 // parameters; and over both copies of the network, if there are two.
-std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const RankGrids& ranks,
+std::vector<std::vector<Rank>> groups_of(const StepPlan& plan, const recipe::RankGrids& ranks,
                                          CollectivePort port);
 
 // Micro-batches per replica and step: global_batch / (data * micro_batch).
-int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan);
+int microbatches(const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan);
 
 // How each layer of the plan is executed.
-Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan);
+models::Execution execution(const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan);
 
 // Requires: degrees that divide what they must (sim/scenario validates), a known schedule that
 // supports the shape. `work` is network_work(network, execution(recipe, plan)). Schedules that need
 // times find them in `inputs`.
-StepPlan plan_step(const NetworkWork& work, const TrainingRecipe& recipe, const ParallelPlan& plan,
-                   const ScheduleInputs& inputs = {});
+StepPlan plan_step(const models::NetworkWork& work, const recipe::TrainingRecipe& recipe,
+                   const recipe::ParallelPlan& plan, const schedule::ScheduleInputs& inputs = {});
 
 // The shape of a plan's pipeline. Requires: a known schedule.
-PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan);
+schedule::PipelineShape pipeline_shape(const recipe::TrainingRecipe& recipe,
+                                       const recipe::ParallelPlan& plan);
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

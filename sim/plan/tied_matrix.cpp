@@ -4,7 +4,11 @@
 
 #include "sim/schedule/chunk_placement.h"
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using models::NetworkWork;
+using models::WeightMatrix;
+
 namespace {
 
 std::int64_t tied_at(const NetworkWork& work, int place) {
@@ -52,4 +56,4 @@ std::vector<WeightMatrix> own_matrices(const StepPlan& step, const NetworkWork& 
   return matrices;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -8,14 +8,15 @@
 #include "models/families/network.h"
 #include "sim/plan/step_plan.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 // Parameters of the matrix at `place` if an earlier place, or a later one, of the same stage uses
 // it too; else 0. Requires: step.shape and step.layers are set.
-std::int64_t tied_with_earlier(const StepPlan& step, const NetworkWork& work, int place);
-std::int64_t tied_with_later(const StepPlan& step, const NetworkWork& work, int place);
+std::int64_t tied_with_earlier(const StepPlan& step, const models::NetworkWork& work, int place);
+std::int64_t tied_with_later(const StepPlan& step, const models::NetworkWork& work, int place);
 
 // The matrices whose gradients `place` is the one to reduce: without one that tied_with_earlier().
-std::vector<WeightMatrix> own_matrices(const StepPlan& step, const NetworkWork& work, int place);
+std::vector<models::WeightMatrix> own_matrices(const StepPlan& step,
+                                               const models::NetworkWork& work, int place);
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -5,7 +5,13 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::recipe {
+
+using models::Dtype;
+using models::Gemm;
+using models::NamedKernel;
+using models::WeightMatrix;
+
 namespace {
 
 constexpr std::int64_t kBlock = 2048;  // elements with one scale
@@ -15,7 +21,7 @@ std::int64_t divide_up(std::int64_t dividend, std::int64_t divisor) {
 }
 
 NamedKernel pass(std::string name, Bytes read, Bytes written) {
-  return {std::move(name), MemoryBound{MemoryOp::elementwise, read, written}};
+  return {std::move(name), models::MemoryBound{models::MemoryOp::elementwise, read, written}};
 }
 
 // A bucket of one exchange, and the sizes that recur.
@@ -203,4 +209,4 @@ Bytes compression_state(const GradientCompression& compression, std::int64_t ele
   return (elements + factors) * each;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::recipe

@@ -31,7 +31,7 @@
 #include "models/layer/layer_work.h"
 #include "sim/base/collective_kind.h"
 
-namespace trainyard {
+namespace trainyard::recipe {
 
 enum class CompressionKind : std::uint8_t {
   none,
@@ -56,7 +56,7 @@ struct GradientCompression {
 // Whole tensors that are compressed and exchanged together.
 struct TensorBucket {
   std::int64_t elements = 0;
-  std::vector<WeightMatrix> matrices;
+  std::vector<models::WeightMatrix> matrices;
 };
 
 // Tensors are added until a bucket is full. Source: PyTorch, compute_bucket_assignment_by_size.
@@ -66,11 +66,13 @@ class TensorBuckets {
   TensorBuckets(std::int64_t first_size, std::int64_t size) : size_(size), next_size_(first_size) {}
 
   // Gradients of a layer, last matrix first; `elements` counts its matrices too.
-  std::vector<TensorBucket> add(const std::vector<WeightMatrix>& matrices, std::int64_t elements);
+  std::vector<TensorBucket> add(const std::vector<models::WeightMatrix>& matrices,
+                                std::int64_t elements);
   std::vector<TensorBucket> flush();
 
  private:
-  void put(std::vector<TensorBucket>& full, std::int64_t elements, const WeightMatrix* matrix);
+  void put(std::vector<TensorBucket>& full, std::int64_t elements,
+           const models::WeightMatrix* matrix);
 
   std::int64_t size_, next_size_;
   TensorBucket open_;
@@ -80,22 +82,24 @@ class TensorBuckets {
 struct CompressedMessage {
   CollectiveKind kind = CollectiveKind::all_reduce;
   Bytes bytes;
-  std::vector<NamedKernel> kernels;
+  std::vector<models::NamedKernel> kernels;
 };
 
 struct CompressedExchange {
-  std::vector<NamedKernel> compress;
+  std::vector<models::NamedKernel> compress;
   std::vector<CompressedMessage> messages;
   Bytes buffers;  // from the first kernel to the last
 };
 
 // Requires: used(), ranks > 1.
 CompressedExchange compressed_exchange(const GradientCompression& compression,
-                                       const TensorBucket& bucket, Dtype gradients, int ranks);
+                                       const TensorBucket& bucket, models::Dtype gradients,
+                                       int ranks);
 
 // Kept from step to step: what has not been sent, and the factors of power_sgd. `elements` counts
 // `matrices` too.
 Bytes compression_state(const GradientCompression& compression, std::int64_t elements,
-                        const std::vector<WeightMatrix>& matrices, Dtype gradients, int ranks);
+                        const std::vector<models::WeightMatrix>& matrices, models::Dtype gradients,
+                        int ranks);
 
-}  // namespace trainyard
+}  // namespace trainyard::recipe

@@ -7,7 +7,7 @@
 
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::recipe {
 
 enum class OffloadTo : std::uint8_t { none, cpu, nvme };
 
@@ -37,4 +37,4 @@ struct HostMemory {
   Bytes memory() const { return parameters + gradients + optimizer_state + activations + buffers; }
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::recipe

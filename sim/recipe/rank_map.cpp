@@ -5,7 +5,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::recipe {
 namespace {
 
 constexpr std::array<std::string_view, kAxes> kAxisWords = {"tp", "cp", "dp", "pp"};  // by Axis
@@ -131,4 +131,4 @@ Rank RankMap::first_of_group(int number, Axis axis) const {
   return static_cast<Rank>(low + high * stride(axis) * size(axis));
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::recipe

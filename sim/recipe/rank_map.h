@@ -10,7 +10,7 @@
 #include "sim/base/ids.h"
 #include "sim/recipe/recipe.h"
 
-namespace trainyard {
+namespace trainyard::recipe {
 
 using RankOrder = std::array<Axis, kAxes>;  // fastest axis first, each axis once
 
@@ -74,4 +74,4 @@ struct RankGrids {
 };
 RankGrids rank_grids(const ParallelPlan& plan);
 
-}  // namespace trainyard
+}  // namespace trainyard::recipe

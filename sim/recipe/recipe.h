@@ -15,7 +15,7 @@
 #include "sim/recipe/offload_options.h"
 #include "sim/schedule/custom_schedule.h"
 
-namespace trainyard {
+namespace trainyard::recipe {
 
 enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
 
@@ -34,22 +34,23 @@ struct TrainingRecipe {
   std::int64_t sequence_length = 1;  // tokens; 1 for images
   std::int64_t decoder_sequence_length = 0;  // of an encoder-decoder; else 0
   std::int64_t predictions = 0;  // tokens of a sequence that a masked-language head sees; 0: all
-  Dtype compute = Dtype::bf16;
-  Dtype gradients = Dtype::bf16;    // in which gradients are kept and reduced
-  bool master_weights = true;       // copy kept by the optimizer (16-bit compute and below only)
-  Dtype master_type = Dtype::fp32;  // of that copy
-  Dtype optimizer_states = Dtype::fp32;  // of the optimizer's moments
-  std::optional<Dtype> weights;          // empty: stored_type(compute) (sim/plan/step_memory.h)
+  models::Dtype compute = models::Dtype::bf16;
+  models::Dtype gradients = models::Dtype::bf16;  // in which gradients are kept and reduced
+  bool master_weights = true;  // copy kept by the optimizer (16-bit compute and below only)
+  models::Dtype master_type = models::Dtype::fp32;       // of that copy
+  models::Dtype optimizer_states = models::Dtype::fp32;  // of the optimizer's moments
+  std::optional<models::Dtype> weights;  // empty: stored_type(compute) (sim/plan/step_memory.h)
   // fp8 compute: weights of matrix multiplications are kept in fp8 too, by rows and by columns,
   // instead of being cast in each pass.
   bool cached_fp8_weights = false;
   Optimizer optimizer = Optimizer::adam;
-  Recompute recompute = Recompute::none;
-  RecomputeModules recompute_modules;  // of Recompute::modules
-  RecomputeLayers recompute_layers;
+  models::Recompute recompute = models::Recompute::none;
+  models::RecomputeModules recompute_modules;  // of Recompute::modules
+  models::RecomputeLayers recompute_layers;
   bool fused_attention = false;
-  Fusion fusion = Fusion::by_hand;      // by_hand: Megatron-LM; else PyTorch's kernels and memory
-  std::optional<Fusion> loss;           // of logits and loss; empty: as `fusion`
+  models::Fusion fusion =
+      models::Fusion::by_hand;          // by_hand: Megatron-LM; else PyTorch's kernels and memory
+  std::optional<models::Fusion> loss;   // of logits and loss; empty: as `fusion`
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
   bool gradient_clipping = false;       // by the norm of all gradients
   MemoryAllowance memory;
@@ -91,7 +92,7 @@ struct DataParallelOptions {
   bool all_reduce_gradients = false;
   bool gradient_as_bucket_view = true;  // false: PyTorch DDP copies gradients to buckets and back
   int steps_between = 100;              // local_sgd: from one meeting of the replicas to the next
-  std::optional<Dtype> reduce_dtype;    // empty: TrainingRecipe::gradients
+  std::optional<models::Dtype> reduce_dtype;    // empty: TrainingRecipe::gradients
   std::optional<bool> reduce_every_microbatch;  // empty: as the strategy does
   std::optional<bool> overlap_param_gather;     // ...
   GradientCompression compression;              // allreduce
@@ -102,28 +103,28 @@ struct ParallelPlan {
   ParallelDegrees degrees;
   std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
   bool sequence_parallel = false;
-  ContextMethod context_method = ContextMethod::ring;
-  TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
+  models::ContextMethod context_method = models::ContextMethod::ring;
+  models::TensorOverlap tensor_overlap = models::TensorOverlap::weight_gradient;
   int tensor_chunks = 0;  // of TensorOverlap::chunked; 0: as Transformer Engine
 
   // Expert parallelism is a second grid over the same ranks: expert_tensor x expert x replicas of
   // the experts, with the same stages. Source: Megatron-LM's parallel_state, MoE Parallel Folding,
   // 2025.
-  int expert = 1;                       // ranks that share the experts of a layer
-  int expert_tensor = 1;                // ranks that divide the columns of each
-  double capacity = 0;                  // capacity factor; 0: no token is dropped
-  bool hierarchical_dispatch = false;   // Execution's
-  std::optional<Dtype> dispatch_dtype;  // ...
+  int expert = 1;                               // ranks that share the experts of a layer
+  int expert_tensor = 1;                        // ranks that divide the columns of each
+  double capacity = 0;                          // capacity factor; 0: no token is dropped
+  bool hierarchical_dispatch = false;           // Execution's
+  std::optional<models::Dtype> dispatch_dtype;  // ...
   // Work of the experts of each expert-parallel rank, in units of the even share; empty: all 1.
   std::vector<double> expert_load;
   int expert_replicas() const {
     return degrees.tensor * degrees.context * degrees.data / (expert * expert_tensor);
   }
 
-  std::string schedule = "1f1b";  // a name of schedules() (sim/schedule/schedule.h), or "custom"
-  CustomSchedule custom;          // if it is
-  int chunks = 1;                 // virtual stages per stage
-  int group_size = 0;             // PipelineShape::group
+  std::string schedule = "1f1b";    // a name of schedules() (sim/schedule/schedule.h), or "custom"
+  schedule::CustomSchedule custom;  // if it is
+  int chunks = 1;                   // virtual stages per stage
+  int group_size = 0;               // PipelineShape::group
   LayerSplit layer_split = LayerSplit::uniform;
   std::vector<int> layers_per_chunk;  // LayerSplit::list: [chunk * stages + stage]
   bool overlap_p2p = true;  // false: the compute stream waits for its sends, as blocking calls do
@@ -145,4 +146,4 @@ enum class Fidelity : std::uint8_t {
   flow,         // max-min fair flows on the topology's links
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::recipe

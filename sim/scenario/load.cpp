@@ -11,7 +11,7 @@
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/sections.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
 namespace {
 
 using json::Kind;
@@ -43,8 +43,9 @@ bool is_error(const Diagnostic& diagnostic) {
 bool names_builder(const Value& document) {
   const Value* preset = json::find(document, "/model/preset");
   return preset != nullptr && preset->is(Kind::string) &&
-         std::any_of(kNetworkBuilders.begin(), kNetworkBuilders.end(),
-                     [&](const NetworkBuilder& builder) { return builder.name == preset->text; });
+         std::any_of(
+             models::kNetworkBuilders.begin(), models::kNetworkBuilders.end(),
+             [&](const models::NetworkBuilder& builder) { return builder.name == preset->text; });
 }
 
 ScenarioSections read_sections(const Value& document, std::vector<Diagnostic>& diagnostics) {
@@ -223,19 +224,19 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   sections.parallelism.dp = scenario.plan.degrees.data;
   sections.training.sequence_length = scenario.recipe.sequence_length;
   sections.training.precision.gradients = scenario.recipe.gradients;
-  const TrainingRecipe& recipe = scenario.recipe;
+  const recipe::TrainingRecipe& recipe = scenario.recipe;
   sections.training.precision.master_weights = !recipe.master_weights ? MasterWeights::none
-                                               : recipe.master_type == Dtype::bf16
+                                               : recipe.master_type == models::Dtype::bf16
                                                    ? MasterWeights::bf16
                                                    : MasterWeights::fp32;
-  sections.training.precision.parameters = weight_type(recipe);
+  sections.training.precision.parameters = plan::weight_type(recipe);
   sections.training.precision.optimizer_states = recipe.optimizer_states;
   sections.training.memory = {.context = recipe.memory.context,
                               .blas_workspace = recipe.memory.blas_workspace,
                               .fragmentation = recipe.memory.fragmentation,
                               .nccl_buffers = recipe.memory.nccl_buffers};
   sections.cluster.calibration = scenario.profile.empty() ? "none" : scenario.profile;
-  if (const Transformer* transformer = stack_of(scenario.network)) {
+  if (const models::Transformer* transformer = stack_of(scenario.network)) {
     sections.model.kv_heads = transformer->kv_heads;
     sections.model.head_size = transformer->head_size;
     sections.model.ffn_hidden = transformer->ffn_hidden;
@@ -243,4 +244,4 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   return json::explain(scenario.document, [&](json::Fields& f) { visit_fields(f, sections); });
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

@@ -11,7 +11,7 @@
 #include "sim/scenario/sources.h"
 #include "sim/scenario/topics/sections.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
 namespace {
 
 namespace fs = std::filesystem;
@@ -63,7 +63,8 @@ std::string shipped_configs() {
   return fs::is_directory(source, code) ? spelled(source) : "";
 }
 
-std::optional<GpuSpec> gpu_of_device(const std::string& configs, const std::string& device_name) {
+std::optional<topologies::GpuSpec> gpu_of_device(const std::string& configs,
+                                                 const std::string& device_name) {
   for (const std::string& name : preset_names(configs, "gpus")) {
     std::vector<Diagnostic> ignored;  // a broken preset is reported when it is used
     const json::Value preset = json::parse_file(preset_path(configs, "gpus", name), ignored);
@@ -79,7 +80,7 @@ std::optional<GpuSpec> gpu_of_device(const std::string& configs, const std::stri
 
 std::vector<Preset> list_presets(const std::string& configs) {
   std::vector<Preset> presets;
-  for (const NetworkBuilder& builder : kNetworkBuilders)
+  for (const models::NetworkBuilder& builder : models::kNetworkBuilders)
     presets.push_back(
         {"model", std::string(builder.name), "", "convolutional network, built by code"});
   constexpr std::array<const char*, 4> kFolders = {"models", "gpus", "servers", "clusters"};
@@ -95,4 +96,4 @@ std::vector<Preset> list_presets(const std::string& configs) {
   return presets;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

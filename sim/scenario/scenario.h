@@ -17,7 +17,7 @@
 #include "sim/recipe/recipe.h"
 #include "topologies/cluster.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
 
 // A published number to compare with, shown beside the prediction.
 struct Reference {
@@ -31,15 +31,15 @@ struct Scenario {
   std::string variant;                   // empty for the base
   std::string file;                      // the scenario's path as given
 
-  Network network;
+  models::Network network;
   std::string network_name;  // preset or file; may be empty
-  ClusterSpec cluster;
+  topologies::ClusterSpec cluster;
   std::string profile;  // path of the profile file; empty: datasheets and closed forms
   bool profile_of_other_gpu = false;  // a profile of another GPU is accepted, as extrapolated
-  TrainingRecipe recipe;
-  ParallelPlan plan;
-  std::vector<Straggler> stragglers;  // one per slow rank, by rank
-  Fidelity fidelity = Fidelity::closed_form;
+  recipe::TrainingRecipe recipe;
+  recipe::ParallelPlan plan;
+  std::vector<recipe::Straggler> stragglers;  // one per slow rank, by rank
+  recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   std::uint64_t seed = 0;
   bool exploit_symmetry = true;
   std::optional<double> tokens;  // of the whole training, for the time it takes
@@ -85,11 +85,12 @@ std::vector<Preset> list_presets(const std::string& configs);
 
 // The GPU preset of a configs folder that lists this name of a device, as the driver says it
 // ("NVIDIA H200"). Throws ScenarioError if that preset is wrong.
-std::optional<GpuSpec> gpu_of_device(const std::string& configs, const std::string& device_name);
+std::optional<topologies::GpuSpec> gpu_of_device(const std::string& configs,
+                                                 const std::string& device_name);
 
 // The folder that holds models/, gpus/, servers/, clusters/ and profiles/: $TRAINYARD_CONFIGS, else
 // the nearest configs/ upwards from `from` (a file or a folder), else the one of the source tree.
 // Empty: none.
 std::string configs_folder(const std::string& from);
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

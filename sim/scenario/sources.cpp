@@ -11,7 +11,10 @@
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using models::kNetworkBuilders;
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -140,14 +143,14 @@ std::string_view singular(std::string_view folder) {
 
 bool is_builder(std::string_view name) {
   return std::any_of(kNetworkBuilders.begin(), kNetworkBuilders.end(),
-                     [&](const NetworkBuilder& builder) { return builder.name == name; });
+                     [&](const models::NetworkBuilder& builder) { return builder.name == name; });
 }
 
 void unknown_preset(const Value& name, const std::string& pointer, std::string_view folder,
                     const std::string& configs, std::vector<Diagnostic>& diagnostics) {
   std::vector<std::string> known = preset_names(configs, std::string(folder));
   if (folder == "models") {
-    for (const NetworkBuilder& builder : kNetworkBuilders)
+    for (const models::NetworkBuilder& builder : kNetworkBuilders)
       known.emplace_back(builder.name);
   }
   std::string hint = configs.empty() ? "no configs folder was found; set TRAINYARD_CONFIGS" : "";
@@ -330,4 +333,4 @@ void expand_presets(Value& scenario, const std::string& configs,
          diagnostics);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

@@ -8,7 +8,7 @@
 #include "sim/base/diagnostic.h"
 #include "sim/json/value.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
 
 // Reads a scenario file with everything it extends merged below it. Null after an error.
 json::Value read_with_bases(const std::string& path, std::vector<Diagnostic>& diagnostics);
@@ -43,4 +43,4 @@ std::string preset_path(const std::string& configs, const std::string& folder,
 std::vector<std::string> preset_names(const std::string& configs, const std::string& folder);
 bool is_file(const std::string& path);
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

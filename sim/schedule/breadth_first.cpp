@@ -8,7 +8,7 @@
 // Source: Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023, 4.
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 
 std::vector<Slot> breadth_first(const PipelineShape& shape, int /*stage*/) {
   std::vector<Slot> slots;
@@ -21,4 +21,4 @@ std::vector<Slot> breadth_first(const PipelineShape& shape, int /*stage*/) {
   return slots;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

@@ -19,7 +19,7 @@
 
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 
 std::vector<Slot> chimera(const PipelineShape& shape, int stage) {
   const int p = shape.stages;
@@ -53,4 +53,4 @@ std::optional<std::string> chimera_unsupported(const PipelineShape& shape) {
   return std::nullopt;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

@@ -2,7 +2,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 
 std::string_view name(Placement placement) {
   switch (placement) {
@@ -78,4 +78,4 @@ Hop opposite(Hop hop) {
   return Hop::stay;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

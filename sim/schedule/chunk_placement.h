@@ -6,7 +6,7 @@
 
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 
 // A part of a stage: one chunk of one copy of the network.
 struct Seat {
@@ -39,4 +39,4 @@ Seat seat(const PipelineShape& shape, int virtual_stage, std::uint8_t direction)
 Hop hop_forward(const PipelineShape& shape, int virtual_stage, std::uint8_t direction);
 Hop opposite(Hop hop);
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

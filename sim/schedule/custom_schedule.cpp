@@ -8,7 +8,7 @@
 #include "sim/base/text.h"
 #include "sim/schedule/chunk_placement.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 namespace {
 
 std::optional<Pass> pass_of(char word) {
@@ -100,4 +100,4 @@ StageOrders custom_orders(const CustomSchedule& custom, const PipelineShape& sha
   return orders;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

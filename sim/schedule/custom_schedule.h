@@ -13,7 +13,7 @@
 
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 
 // The name in a scenario of a schedule that is given in full.
 inline constexpr std::string_view kCustomSchedule = "custom";
@@ -34,4 +34,4 @@ std::string slot_text(const Slot& slot, const PipelineShape& shape);
 // All stages. Requires: every stage's words can be parsed.
 StageOrders custom_orders(const CustomSchedule& custom, const PipelineShape& shape);
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

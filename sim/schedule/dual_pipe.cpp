@@ -27,7 +27,7 @@
 
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 namespace {
 
 // One direction of one rank: which part of the stage, and which micro-batches are next.
@@ -149,4 +149,4 @@ std::optional<std::string> dual_pipe_v_unsupported(const PipelineShape& shape) {
   return std::nullopt;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

@@ -8,7 +8,7 @@
 // Source: Huang et al., GPipe: Efficient Training of Giant Neural Networks, NeurIPS 2019, 2.3.
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 
 std::vector<Slot> gpipe(const PipelineShape& shape, int /*stage*/) {
   std::vector<Slot> slots;
@@ -19,4 +19,4 @@ std::vector<Slot> gpipe(const PipelineShape& shape, int /*stage*/) {
   return slots;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

@@ -16,7 +16,7 @@
 
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 namespace {
 
 int group_size(const PipelineShape& shape) {
@@ -90,4 +90,4 @@ std::optional<std::string> interleaved_unsupported(const PipelineShape& shape) {
       group, p, m, rest);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

@@ -14,7 +14,7 @@
 
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 
 std::vector<Slot> one_f_one_b(const PipelineShape& shape, int stage) {
   const int m = shape.microbatches;
@@ -31,4 +31,4 @@ std::vector<Slot> one_f_one_b(const PipelineShape& shape, int stage) {
   return slots;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

@@ -8,7 +8,7 @@
 #include "sim/base/check.h"
 #include "sim/schedule/chunk_placement.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 namespace {
 
 constexpr Duration kNotYet{-1};
@@ -249,4 +249,4 @@ std::string describe(const PipelineShape& shape, const Slot& slot) {
   return text;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

@@ -9,7 +9,7 @@
 
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 
 struct OrderRun {
   // By stage and position; passes that never run are missing at the end.
@@ -43,4 +43,4 @@ Duration busy(const PipelineShape& shape, std::span<const std::vector<Slot>> sta
 // "F4", "F4 of chunk 2", "B0 of copy 1".
 std::string describe(const PipelineShape& shape, const Slot& slot);
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

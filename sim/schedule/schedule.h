@@ -17,7 +17,7 @@
 
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 
 // `backward` is the whole of it; its halves (gradients of the input and of the weights) are for
 // schedules that separate them. In zero-bubble papers "B" is the input half only.
@@ -165,4 +165,4 @@ std::optional<std::string> check_schedule(const PipelineShape& shape,
 std::string draw(const PipelineShape& shape, std::span<const std::vector<Slot>> stages,
                  const PassTimes& times = kDrawingTimes);
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

@@ -7,7 +7,7 @@
 #include "sim/schedule/order_timing.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 namespace {
 
 // How often each pass of one stage occurs, by micro-batch and chunk.
@@ -115,4 +115,4 @@ std::optional<std::string> check_schedule(const PipelineShape& shape,
   return run_orders(shape, stages, uniform_times(shape, kDrawingTimes)).deadlock;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

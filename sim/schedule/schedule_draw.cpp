@@ -7,7 +7,7 @@
 #include "sim/schedule/order_timing.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 char letter(Pass pass) {
   switch (pass) {
     case Pass::forward: return 'F';
@@ -45,4 +45,4 @@ std::string draw(const PipelineShape& shape, std::span<const std::vector<Slot>> 
   return drawing;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

@@ -6,7 +6,7 @@
 #include "sim/base/check.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 namespace {
 
 std::optional<std::string> impossible(const PipelineShape& shape) {
@@ -211,4 +211,4 @@ StageOrders build_stages(const ScheduleEntry& entry, const PipelineShape& shape,
   return entry.build(shape, inputs);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

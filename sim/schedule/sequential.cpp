@@ -7,7 +7,7 @@
 // previous one, and that backward is the last pass of the previous one anywhere.
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 
 std::vector<Slot> sequential(const PipelineShape& shape, int /*stage*/) {
   std::vector<Slot> slots;
@@ -18,4 +18,4 @@ std::vector<Slot> sequential(const PipelineShape& shape, int /*stage*/) {
   return slots;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

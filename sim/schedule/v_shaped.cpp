@@ -29,7 +29,7 @@
 #include "sim/schedule/chunk_placement.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 namespace {
 
 constexpr int kPasses = 6;  // of a micro-batch on one stage
@@ -196,4 +196,4 @@ std::optional<std::string> two_chunks(const PipelineShape& shape) {
   return fmt::format("a V has 2 chunks per stage, got {}", shape.chunks);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

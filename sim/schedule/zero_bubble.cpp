@@ -18,7 +18,7 @@
 
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 namespace {
 
 // `warmup` forwards before the first backward; `behind` input gradients whose weight gradients
@@ -48,4 +48,4 @@ std::vector<Slot> zero_bubble_h2(const PipelineShape& shape, int stage) {
   return deferring(shape.microbatches, 2 * (shape.stages - stage - 1), 2 * stage);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

@@ -20,7 +20,7 @@
 #include "sim/schedule/order_timing.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::schedule {
 namespace {
 
 enum class Lead : std::uint8_t { as_h1, between, as_h2, as_memory_allows };
@@ -197,4 +197,4 @@ StageOrders zero_bubble_auto(const PipelineShape& shape, const ScheduleInputs& g
   return best;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::schedule

@@ -9,7 +9,17 @@
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::search {
+
+using models::Dtype;
+using models::Recompute;
+using models::Transformer;
+using plan::DataParallelStrategy;
+using recipe::Axis;
+using recipe::LayerSplit;
+using scenario::Scenario;
+using schedule::ScheduleEntry;
+
 namespace {
 
 using json::Value;
@@ -35,7 +45,7 @@ std::vector<Edits> one_edit(const char* pointer, Value value, std::string_view w
 // `degree` taken from the data-parallel one, twice or more as large.
 std::vector<Edits> more_ranks(const Scenario& scenario, Axis axis, const char* pointer,
                               std::string_view what, int most) {
-  const ParallelDegrees& degrees = scenario.plan.degrees;
+  const recipe::ParallelDegrees& degrees = scenario.plan.degrees;
   std::vector<Edits> changes;
   for (int factor = 2; degrees.data % factor == 0 && degrees.along(axis) * factor <= most;
        factor *= 2) {
@@ -106,14 +116,14 @@ bool divides_more(const DataParallelStrategy& a, const DataParallelStrategy& b) 
 std::vector<Edits> more_sharding(const Scenario& scenario) {
   const int replicas = scenario.plan.degrees.replicas();
   if (replicas == 1) return {};
-  const DataParallelStrategy own = strategy_of(scenario.plan, scenario.recipe);
+  const DataParallelStrategy own = plan::strategy_of(scenario.plan, scenario.recipe);
   const int in_server = scenario.cluster.server.gpus / scenario.plan.degrees.tensor;
   std::vector<Edits> changes;
-  for (const StrategyEntry& entry : data_parallel_strategies()) {
+  for (const plan::StrategyEntry& entry : plan::data_parallel_strategies()) {
     const auto accepts = [&](std::string_view key) {
       return std::find(entry.accepts.begin(), entry.accepts.end(), key) != entry.accepts.end();
     };
-    DataParallelOptions options = scenario.plan.data_parallel;
+    recipe::DataParallelOptions options = scenario.plan.data_parallel;
     const bool grouped = accepts("shard_size") && options.shard_size == 0;
     if (grouped) options.shard_size = in_server;
     if (accepts("shard_size") && (options.shard_size < 2 || options.shard_size >= replicas ||
@@ -125,7 +135,7 @@ std::vector<Edits> more_sharding(const Scenario& scenario) {
         {fmt::format("{}/kind", kDataParallel), Value::of(entry.name), "data parallelism"});
     if (grouped)
       edits.push_back({fmt::format("{}/shard_size", kDataParallel), Value::of(in_server)});
-    for (const StrategyEntry& other : data_parallel_strategies()) {
+    for (const plan::StrategyEntry& other : plan::data_parallel_strategies()) {
       for (const std::string_view key : other.accepts) {
         const std::string pointer = fmt::format("{}/{}", kDataParallel, key);
         if (!accepts(key) && says(scenario, pointer)) edits.push_back({pointer, Value::null()});
@@ -157,7 +167,7 @@ constexpr std::array<Holding, 13> kHoldings = {{{"gpipe", 0, false},
                                                 {"v_min", 4, true}}};
 
 std::vector<Edits> leaner_schedule(const Scenario& scenario) {
-  const ScheduleEntry* own = find_schedule(scenario.plan.schedule);
+  const ScheduleEntry* own = schedule::find_schedule(scenario.plan.schedule);
   if (own == nullptr || scenario.plan.degrees.pipeline == 1) return {};
   const auto* held = std::find_if(kHoldings.begin(), kHoldings.end(),
                                   [&](const Holding& h) { return h.schedule == own->name; });
@@ -165,7 +175,7 @@ std::vector<Edits> leaner_schedule(const Scenario& scenario) {
   if (held == kHoldings.end()) return changes;
   for (const Holding& other : kHoldings) {
     if (!other.offered || other.rank <= held->rank) continue;
-    const ScheduleEntry* entry = find_schedule(other.schedule);
+    const ScheduleEntry* entry = schedule::find_schedule(other.schedule);
     Edits& edits = changes.emplace_back();
     edits.push_back({"/parallelism/pipeline/schedule", Value::of(other.schedule), "schedule"});
     if (says(scenario, kChunks)) edits.push_back({kChunks, Value::null()});
@@ -178,7 +188,7 @@ std::vector<Edits> leaner_schedule(const Scenario& scenario) {
 // Interleaved 1F1B with v chunks holds 1 + (p - 1) / (p v) of what 1F1B does.
 // Source: Korthikanti et al. 2022, section 4.2.3.
 std::vector<Edits> more_chunks(const Scenario& scenario) {
-  const ScheduleEntry* own = find_schedule(scenario.plan.schedule);
+  const ScheduleEntry* own = schedule::find_schedule(scenario.plan.schedule);
   std::vector<Edits> changes;
   if (own == nullptr || own->name != "interleaved_1f1b" || scenario.plan.chunks == 1)
     return changes;
@@ -202,13 +212,13 @@ std::vector<Edits> smaller_micro_batch(const Scenario& scenario) {
 }
 
 std::vector<Edits> more_recomputation(const Scenario& scenario) {
-  const TrainingRecipe& recipe = scenario.recipe;
+  const recipe::TrainingRecipe& recipe = scenario.recipe;
   std::vector<Edits> changes;
   const auto add = [&](Recompute more) {
     changes.push_back({{"/training/recompute", Value::of(name(more)), "recomputation"}});
   };
   if (recipe.recompute == Recompute::none) add(Recompute::selective);
-  const bool all_layers = recipe.recompute_layers.method == RecomputeLayers::Method::all;
+  const bool all_layers = recipe.recompute_layers.method == models::RecomputeLayers::Method::all;
   if (recipe.recompute != Recompute::full || !all_layers) add(Recompute::full);
   return changes;
 }
@@ -233,7 +243,7 @@ std::vector<Edits> half_gradients(const Scenario& scenario) {
 
 // Layers gathered one by one exist in strategies that shard parameters.
 bool gathers_layers(const Scenario& scenario) {
-  return strategy_of(scenario.plan, scenario.recipe).gathering == Gathering::each_pass;
+  return plan::strategy_of(scenario.plan, scenario.recipe).gathering == plan::Gathering::each_pass;
 }
 
 std::vector<Edits> reshard(const Scenario& scenario) {
@@ -255,10 +265,10 @@ std::vector<Edits> no_prefetch(const Scenario& scenario) {
 
 // What FSDP updates is where its shards are, so that both go.
 std::vector<Edits> offload_optimizer(const Scenario& scenario) {
-  if (scenario.recipe.offload.optimizer != OffloadTo::none) return {};
+  if (scenario.recipe.offload.optimizer != recipe::OffloadTo::none) return {};
   std::vector<Edits> changes =
       one_edit("/training/offload/optimizer", Value::of("cpu"), "optimizer on the host");
-  if (strategy_of(scenario.plan, scenario.recipe).layer_units)
+  if (plan::strategy_of(scenario.plan, scenario.recipe).layer_units)
     changes[0].push_back(
         {"/training/offload/parameters", Value::of("cpu"), "parameters on the host"});
   return changes;
@@ -295,4 +305,4 @@ std::span<const FitKnob> fit_knobs() {
   return kKnobs;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::search

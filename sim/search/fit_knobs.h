@@ -12,7 +12,7 @@
 #include "sim/json/value.h"
 #include "sim/scenario/scenario.h"
 
-namespace trainyard {
+namespace trainyard::search {
 
 // One value that a change writes into the scenario's document.
 struct Edit {
@@ -26,7 +26,7 @@ struct FitKnob {
   std::string_view name;
   // The changes to try on a scenario; none where the knob does nothing. The loader judges them:
   // what the scenario cannot take is dropped.
-  std::vector<Edits> (*changes)(const Scenario&);
+  std::vector<Edits> (*changes)(const scenario::Scenario&);
   // Each change goes further than the one before: from the first that fits on, the next is tried
   // only while it is faster.
   bool graded = false;
@@ -36,4 +36,4 @@ struct FitKnob {
 // that the first has changed.
 std::span<const FitKnob> fit_knobs();
 
-}  // namespace trainyard
+}  // namespace trainyard::search

@@ -11,7 +11,13 @@
 #include "sim/simulate/report/summarize.h"
 #include "sim/simulate/simulate.h"
 
-namespace trainyard {
+namespace trainyard::search {
+
+using scenario::Scenario;
+using simulate::kMemoryCategories;
+using simulate::StepReport;
+using simulate::WaysToFit;
+
 namespace {
 
 using json::Value;
@@ -71,7 +77,7 @@ std::string set_text(const Edit& edit) {
 class Search {
  public:
   Search(const Scenario& scenario, const StepReport& report, const WaysToFitOptions& options)
-      : scenario_(scenario), report_(report), options_(options), job_(job_of(scenario)) {
+      : scenario_(scenario), report_(report), options_(options), job_(simulate::job_of(scenario)) {
     for (const json::Explained& value : explain(scenario))
       said_[value.pointer] = value.value;
   }
@@ -104,13 +110,13 @@ class Search {
     std::optional<Scenario> changed =
         with_patch(onto != nullptr ? onto->scenario : scenario_, patch);
     if (!changed) return nullptr;
-    Job job = job_;
+    simulate::Job job = job_;
     job.network = changed->network;
     job.recipe = changed->recipe;
     job.plan = changed->plan;
     if (options_.progress)
       options_.progress(fmt::format("looking for ways to fit: {} simulated", trials_.size()));
-    const std::unique_ptr<Step> step =
+    const std::unique_ptr<simulate::Step> step =
         simulate_step(job, {.unfold = false, .run = true, .recorded_classes = {}, .outline = true});
     Trial trial;
     trial.outline = outline(job, *step);
@@ -224,8 +230,8 @@ class Search {
     return kept;
   }
 
-  WayToFit way(const Trial& trial) const {
-    WayToFit way;
+  simulate::WayToFit way(const Trial& trial) const {
+    simulate::WayToFit way;
     way.peak = trial.outline.memory.peak;
     way.step_time = trial.outline.simulated_step;
     for (const Edit& edit : trial.edits) {
@@ -256,7 +262,7 @@ class Search {
   const Scenario& scenario_;
   const StepReport& report_;
   const WaysToFitOptions& options_;
-  Job job_;
+  simulate::Job job_;
   std::map<std::string, std::string> said_;  // by pointer
   std::vector<std::unique_ptr<Trial>> trials_;
   std::map<std::string, const Trial*> singles_;  // by name_of
@@ -272,4 +278,4 @@ WaysToFit ways_to_fit(const Scenario& scenario, const StepReport& report,
   return Search(scenario, report, options).run();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::search

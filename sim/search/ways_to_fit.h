@@ -15,7 +15,7 @@
 #include "sim/scenario/scenario.h"
 #include "sim/simulate/report/step_report.h"
 
-namespace trainyard {
+namespace trainyard::search {
 
 struct WaysToFitOptions {
   std::size_t ways = 3;                         // kinds that are wanted
@@ -25,7 +25,8 @@ struct WaysToFitOptions {
 };
 
 // Requires: `report` is of this scenario, which does not fit and finishes.
-WaysToFit ways_to_fit(const Scenario& scenario, const StepReport& report,
-                      const WaysToFitOptions& options = {});
+simulate::WaysToFit ways_to_fit(const scenario::Scenario& scenario,
+                                const simulate::StepReport& report,
+                                const WaysToFitOptions& options = {});
 
-}  // namespace trainyard
+}  // namespace trainyard::search

@@ -7,7 +7,13 @@
 #include "sim/collective/nccl_buffers.h"
 #include "sim/plan/pipeline_messages.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
+
+using plan::StepPlan;
+using recipe::Axis;
+using recipe::RankGrids;
+using topologies::IntraKind;
+
 namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
@@ -29,9 +35,9 @@ struct Traffic {
   bool rings = false, pairs = false;
 };
 
-Traffic traffic(const std::vector<CollectiveSpec>& collectives) {
+Traffic traffic(const std::vector<plan::CollectiveSpec>& collectives) {
   Traffic found;
-  for (const CollectiveSpec& spec : collectives) {
+  for (const plan::CollectiveSpec& spec : collectives) {
     const bool pairs =
         spec.kind == CollectiveKind::all_to_all || spec.kind == CollectiveKind::shift;
     (pairs ? found.pairs : found.rings) = true;
@@ -51,10 +57,10 @@ class Communicators {
     for (std::size_t i = 0; i < representatives.size(); ++i)
       place[static_cast<std::size_t>(representatives[i])] = static_cast<int>(i);
     groups_.assign(representatives.size(), {});
-    for (std::size_t port = 0; port < kCollectivePorts; ++port) {
+    for (std::size_t port = 0; port < plan::kCollectivePorts; ++port) {
       if (plan_.collectives[port].empty()) continue;
       const Traffic sent = traffic(plan_.collectives[port]);
-      for (const auto& group : groups_of(plan_, ranks_, static_cast<CollectivePort>(port)))
+      for (const auto& group : groups_of(plan_, ranks_, static_cast<plan::CollectivePort>(port)))
         for (const Rank member : group)
           if (const int at = place[index(member)]; at >= 0)
             add(groups_[static_cast<std::size_t>(at)], group, sent);
@@ -105,7 +111,7 @@ class Communicators {
   Bytes of_pipeline(Rank rank) const {
     if (plan_.shape.stages == 1) return Bytes(0);
     std::vector<Rank> peers;
-    for (const ChannelPort port : kSendPorts)
+    for (const plan::ChannelPort port : plan::kSendPorts)
       if (const auto stage =
               receiver(plan_.shape, port, ranks_.dense.coordinate(rank, Axis::pipeline)))
         peers.push_back(ranks_.dense.peer(rank, Axis::pipeline, *stage));
@@ -149,7 +155,7 @@ Bytes DeviceMemory::budget() const {
 }
 
 std::array<std::int64_t, kMemoryCategories> DeviceMemory::by_category(
-    const std::array<std::int64_t, kMaxCategories>& held) const {
+    const std::array<std::int64_t, engine::kMaxCategories>& held) const {
   std::array<std::int64_t, kMemoryCategories> bytes{};
   std::int64_t sum = 0;
   for (std::size_t k = 0; k < kMemoryCategories; ++k) {
@@ -169,17 +175,18 @@ std::vector<DeviceMemory::Part> DeviceMemory::parts(Bytes held) const {
 }
 
 std::vector<Bytes> nccl_buffers(const StepPlan& plan, const RankGrids& ranks,
-                                const Lowered& lowered, int gpus_per_server, int channels) {
+                                const lower::Lowered& lowered, int gpus_per_server, int channels) {
   std::vector<int> representatives;
-  for (const RankClass& rank_class : lowered.classes)
+  for (const lower::RankClass& rank_class : lowered.classes)
     representatives.push_back(rank_class.representative);
   return Communicators(plan, ranks, gpus_per_server, channels).of(representatives);
 }
 
 std::vector<DeviceMemory> device_memory(const StepPlan& plan, const RankGrids& ranks,
-                                        const Lowered& lowered, const ClusterSpec& cluster,
-                                        const MemoryAllowance& allowance, int channels) {
-  const ServerSpec& server = cluster.server;
+                                        const lower::Lowered& lowered,
+                                        const topologies::ClusterSpec& cluster,
+                                        const recipe::MemoryAllowance& allowance, int channels) {
+  const topologies::ServerSpec& server = cluster.server;
   DeviceMemory common;
   common.capacity = server.gpu.memory;
   common.blas_workspace = allowance.blas_workspace;
@@ -194,4 +201,4 @@ std::vector<DeviceMemory> device_memory(const StepPlan& plan, const RankGrids& r
   return devices;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

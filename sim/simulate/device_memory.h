@@ -24,7 +24,7 @@
 #include "sim/simulate/report/step_report.h"
 #include "topologies/cluster.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 // Of one rank. `held` is always what its program holds, and `of` what it allocates.
 struct DeviceMemory {
@@ -43,7 +43,7 @@ struct DeviceMemory {
 
   // The device's categories at an instant at which the program holds `held` by its own.
   std::array<std::int64_t, kMemoryCategories> by_category(
-      const std::array<std::int64_t, kMaxCategories>& held) const;
+      const std::array<std::int64_t, engine::kMaxCategories>& held) const;
 
   // What this adds to the program's own owners, in the order of the categories.
   struct Part {
@@ -56,13 +56,14 @@ struct DeviceMemory {
 
 // By Lowered::classes. `channels`: of a collective, as NCCL's are; 0: what NCCL takes for the kind
 // of connection.
-std::vector<DeviceMemory> device_memory(const StepPlan& plan, const RankGrids& ranks,
-                                        const Lowered& lowered, const ClusterSpec& cluster,
-                                        const MemoryAllowance& allowance, int channels);
+std::vector<DeviceMemory> device_memory(const plan::StepPlan& plan, const recipe::RankGrids& ranks,
+                                        const lower::Lowered& lowered,
+                                        const topologies::ClusterSpec& cluster,
+                                        const recipe::MemoryAllowance& allowance, int channels);
 
 // Of one rank of this class: its communicators are the groups it is in, each once however many
 // ports use it, and that of its pipeline. By Lowered::classes.
-std::vector<Bytes> nccl_buffers(const StepPlan& plan, const RankGrids& ranks,
-                                const Lowered& lowered, int gpus_per_server, int channels);
+std::vector<Bytes> nccl_buffers(const plan::StepPlan& plan, const recipe::RankGrids& ranks,
+                                const lower::Lowered& lowered, int gpus_per_server, int channels);
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -11,7 +11,7 @@
 #include "sim/simulate/report/summarize.h"
 #include "sim/simulate/simulate.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 namespace {
 
 using Text = std::back_insert_iterator<std::string>;
@@ -19,12 +19,12 @@ using Text = std::back_insert_iterator<std::string>;
 constexpr int kRanksShown = 32;
 
 void ranks(const Job& job, const Step& /*step*/, Text out) {
-  const RankMap map(job.plan.degrees, job.plan.rank_order);
+  const recipe::RankMap map(job.plan.degrees, job.plan.rank_order);
   fmt::format_to(out, "{:>6}  {:>6}  {:>4}  {:>4}  {:>4}  {:>4}  {:>4}\n", "rank", "server", "GPU",
                  "tp", "cp", "dp", "pp");
   const int shown = std::min(map.world_size(), kRanksShown);
   for (int r = 0; r < shown; ++r) {
-    const RankCoordinates at = map.coordinates(Rank(static_cast<std::uint32_t>(r)));
+    const recipe::RankCoordinates at = map.coordinates(Rank(static_cast<std::uint32_t>(r)));
     fmt::format_to(out, "{:>6}  {:>6}  {:>4}  {:>4}  {:>4}  {:>4}  {:>4}\n", r,
                    r / job.cluster.server.gpus, r % job.cluster.server.gpus, at.tensor, at.context,
                    at.data, at.pipeline);
@@ -36,16 +36,16 @@ void ranks(const Job& job, const Step& /*step*/, Text out) {
 
 void layers(const Job& /*job*/, const Step& step, Text out) {
   fmt::format_to(out, "{:>5}  {:>5}  {:>6}  {}\n", "stage", "chunk", "places", "from .. to");
-  const PipelineShape& shape = step.plan.shape;
+  const schedule::PipelineShape& shape = step.plan.shape;
   for (int stage = 0; stage < shape.stages; ++stage) {
     for (std::uint8_t direction = 0; direction < directions(shape); ++direction) {
       for (int chunk = 0; chunk < shape.chunks; ++chunk) {
-        const Seat seat{stage, chunk, direction};
-        const ChainRange range =
+        const schedule::Seat seat{stage, chunk, direction};
+        const plan::ChainRange range =
             step.plan.layers[static_cast<std::size_t>(virtual_stage(shape, seat))];
         fmt::format_to(out, "{:>5}  {:>5}  {:>6}  {} .. {}\n", stage, part(shape, seat),
-                       range.last - range.first, place_name(step.work, range.first),
-                       place_name(step.work, range.last - 1));
+                       range.last - range.first, plan::place_name(step.work, range.first),
+                       plan::place_name(step.work, range.last - 1));
       }
     }
   }
@@ -68,9 +68,9 @@ void memory(const Job& job, const Step& step, Text out) {
     fmt::format_to(out, "  {:>11}", title);
   fmt::format_to(out, "  {:>9}  {:>9}  {:>9}\n", "allocated", "reserved", "device");
   for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
-    const RankClass& rank_class = step.lowered.classes[c];
+    const lower::RankClass& rank_class = step.lowered.classes[c];
     const DeviceMemory& device = step.devices[c];
-    const MemoryPeak& peak = step.trace().peaks[rank_class.actor];
+    const engine::MemoryPeak& peak = step.trace().peaks[rank_class.actor];
     const auto held = device.by_category(peak.by_category);
     fmt::format_to(out, "{:>5}  {:>12}", rank_class.stage,
                    step.plan.stages[static_cast<std::size_t>(rank_class.stage)].parameters);
@@ -86,7 +86,7 @@ void memory(const Job& job, const Step& step, Text out) {
 void kernels(const Job& /*job*/, const Step& step, Text out) {
   fmt::format_to(out, "{:>10}  {:<12}  {}\n", "time", "basis", "kernel");
   for (std::size_t k = 0; k < step.plan.kernels.size(); ++k) {
-    const Estimate& estimate = step.lowered.kernels[k];
+    const cost::Estimate& estimate = step.lowered.kernels[k];
     fmt::format_to(out, "{:>10}  {:<12}  {}\n", to_text(to_duration(estimate.time)),
                    name(estimate.basis), to_text(step.plan.kernels[k]));
   }
@@ -95,8 +95,8 @@ void kernels(const Job& /*job*/, const Step& step, Text out) {
 void transfers(const Job& /*job*/, const Step& step, Text out) {
   fmt::format_to(out, "{:>10}  {:>10}  {:<12}  {:>7}  {}\n", "time", "bytes", "basis", "servers",
                  "what");
-  for (const std::vector<TransferEstimate>& table : step.lowered.transfers) {
-    for (const TransferEstimate& estimate : table) {
+  for (const std::vector<lower::TransferEstimate>& table : step.lowered.transfers) {
+    for (const lower::TransferEstimate& estimate : table) {
       Seconds time = estimate.terms.latency;
       if (estimate.terms.wire_bytes > Bytes(0))
         time += estimate.terms.wire_bytes / estimate.terms.bandwidth;
@@ -116,10 +116,11 @@ void classes(const Job& /*job*/, const Step& step, Text out) {
   fmt::format_to(out, "{:>5}  {:>6}  {:>6}  {:>5}  {:>8}  {:>8}  {:>8}\n", "class", "rank", "ranks",
                  "stage", "slowdown", "calls", "ops");
   for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
-    const RankClass& rank_class = step.lowered.classes[c];
-    const Program& program = step.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
+    const lower::RankClass& rank_class = step.lowered.classes[c];
+    const engine::Program& program =
+        step.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
     std::size_t ops = 0;
-    for (const Call& call : program.calls)
+    for (const engine::Call& call : program.calls)
       ops += program.blocks[call.block].ops.size();
     fmt::format_to(out, "{:>5}  {:>6}  {:>6}  {:>5}  {:>8}  {:>8}  {:>8}\n", c,
                    rank_class.representative, rank_class.ranks, rank_class.stage,
@@ -142,7 +143,7 @@ constexpr std::array<Writer, kExplainStages.size()> kWriters = {{
 
 }  // namespace
 
-std::string explain_stage(const Scenario& scenario, std::string_view stage) {
+std::string explain_stage(const scenario::Scenario& scenario, std::string_view stage) {
   const Job job = job_of(scenario);
   const auto step =
       simulate_step(job, {.unfold = false, .run = stage == "memory", .recorded_classes = {}});
@@ -156,4 +157,4 @@ std::string explain_stage(const Scenario& scenario, std::string_view stage) {
   return text;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -7,7 +7,7 @@
 
 #include "sim/scenario/scenario.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 struct ExplainStage {
   std::string_view name;
@@ -24,6 +24,6 @@ inline constexpr std::array<ExplainStage, 6> kExplainStages = {{
 
 // Requires: a name of kExplainStages. Ends with a newline. Simulates the step where the stage needs
 // it.
-std::string explain_stage(const Scenario& scenario, std::string_view stage);
+std::string explain_stage(const scenario::Scenario& scenario, std::string_view stage);
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

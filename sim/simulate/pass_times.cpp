@@ -5,17 +5,25 @@
 #include "sim/base/check.h"
 #include "sim/schedule/chunk_placement.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
+
+using engine::Actor;
+using engine::OpKind;
+using lower::Lowered;
+using plan::CallKind;
+using plan::OpGroup;
+using plan::StepPlan;
+
 namespace {
 
-Duration alone(const Transfer& transfer) {
+Duration alone(const engine::Transfer& transfer) {
   if (transfer.bytes == Bytes(0)) return transfer.latency;
   return transfer.latency +
          to_duration(transfer.bytes / BytesPerSecond(static_cast<double>(transfer.rate)));
 }
 
 // Else it goes on beside the passes.
-bool belongs_to_layer(CollectivePort port) {
+bool belongs_to_layer(plan::CollectivePort port) {
   const OpGroup group = group_of(port);
   return group == OpGroup::tensor || group == OpGroup::context || group == OpGroup::expert;
 }
@@ -32,12 +40,12 @@ class Estimator {
 
   PipelineEstimate run() const {
     PipelineEstimate estimate;
-    estimate.memory_limit = kNoMemoryLimit;
+    estimate.memory_limit = schedule::kNoMemoryLimit;
     Bytes least{};
     for (int stage = 0; stage < plan_.shape.stages; ++stage) {
       const Actor& actor = actor_of(stage);
       Bytes resident{}, one_of_each{};
-      for (const MemoryEffect& effect : actor.program->resident)
+      for (const engine::MemoryEffect& effect : actor.program->resident)
         resident = resident + Bytes(effect.bytes);
       for (int at = 0; at < parts(plan_.shape); ++at) {
         estimate.times.push_back(times_of(stage, at));
@@ -53,15 +61,15 @@ class Estimator {
 
  private:
   const Actor& actor_of(int stage) const {
-    for (const RankClass& each : lowered_.classes)
+    for (const lower::RankClass& each : lowered_.classes)
       if (each.stage == stage) return lowered_.machine.actors[each.actor];
     TRAINYARD_CHECK(false, "no rank is on stage {}", stage);
-    return lowered_.machine.actors[ActorId(0)];
+    return lowered_.machine.actors[engine::ActorId(0)];
   }
 
   // The block of the first call of a kind on a part.
-  const Block& block_of(int stage, CallKind kind, int at) const {
-    const StageProgram& program = plan_.stages[static_cast<std::size_t>(stage)];
+  const engine::Block& block_of(int stage, CallKind kind, int at) const {
+    const plan::StageProgram& program = plan_.stages[static_cast<std::size_t>(stage)];
     for (std::size_t c = 0; c < program.calls.size(); ++c) {
       if (program.calls[c].kind == kind && program.calls[c].chunk == at)
         return program.program.blocks[program.program.calls[c].block];
@@ -72,28 +80,29 @@ class Estimator {
 
   BlockSums sums(int stage, CallKind kind, int at) const {
     const Actor& actor = actor_of(stage);
-    const Program& program = *actor.program;
+    const engine::Program& program = *actor.program;
     BlockSums sums;
-    for (const Op& op : block_of(stage, kind, at).ops) {
+    for (const engine::Op& op : block_of(stage, kind, at).ops) {
       for (std::uint32_t e = 0; e < op.effects; ++e)
         sums.taken = sums.taken + Bytes(program.effects[op.first_effect + e].bytes);
       if (op.kind == OpKind::compute) {
-        const Segment& segment = program.segments[op.subject];
+        const engine::Segment& segment = program.segments[op.subject];
         for (std::uint32_t k = 0; k < segment.kernels; ++k)
           sums.work += actor.times->kernel[program.kernels[segment.first_kernel + k]];
       } else if (op.kind == OpKind::send) {
-        const Channel& channel = lowered_.machine.channels[actor.channels[op.port]];
+        const engine::Channel& channel = lowered_.machine.channels[actor.channels[op.port]];
         sums.sends += alone(lowered_.machine.transfers[channel.transfers][op.subject]);
       } else if (op.kind == OpKind::collective &&
-                 belongs_to_layer(static_cast<CollectivePort>(op.port))) {
-        const Communicator& group = lowered_.machine.communicators[actor.communicators[op.port]];
+                 belongs_to_layer(static_cast<plan::CollectivePort>(op.port))) {
+        const engine::Communicator& group =
+            lowered_.machine.communicators[actor.communicators[op.port]];
         sums.work += alone(lowered_.machine.transfers[group.transfers][op.subject]);
       }
     }
     return sums;
   }
 
-  PassTimes times_of(int stage, int at) const {
+  schedule::PassTimes times_of(int stage, int at) const {
     const BlockSums forward = sums(stage, CallKind::forward, at);
     const BlockSums input = sums(stage, CallKind::backward_input, at);
     const BlockSums weight = sums(stage, CallKind::backward_weight, at);
@@ -114,4 +123,4 @@ PipelineEstimate estimate_passes(const StepPlan& plan, const Lowered& lowered) {
   return Estimator(plan, lowered).run();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -7,17 +7,17 @@
 #include "sim/plan/step_plan.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 struct PipelineEstimate {
-  std::vector<PassTimes> times;  // by stage and part
+  std::vector<schedule::PassTimes> times;  // by stage and part
   // What is left of a stage's memory for activations; never less than those of one micro-batch, so
   // that there is an order to simulate, whether it fits or not.
-  Bytes memory_limit = kNoMemoryLimit;
+  Bytes memory_limit = schedule::kNoMemoryLimit;
 };
 
 // Kernels and tensor-parallel collectives one after another, and the sends by themselves.
 // Requires: a plan whose backwards are split.
-PipelineEstimate estimate_passes(const StepPlan& plan, const Lowered& lowered);
+PipelineEstimate estimate_passes(const plan::StepPlan& plan, const lower::Lowered& lowered);
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

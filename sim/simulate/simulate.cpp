@@ -5,9 +5,9 @@
 #include "sim/base/diagnostic.h"
 #include "sim/simulate/report/summarize.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
-Job job_of(const Scenario& scenario) {
+Job job_of(const scenario::Scenario& scenario) {
   Job job;
   job.network = scenario.network;
   job.cluster = scenario.cluster;
@@ -16,7 +16,7 @@ Job job_of(const Scenario& scenario) {
   job.stragglers = scenario.stragglers;
   job.fidelity = scenario.fidelity;
   if (scenario.profile.empty()) return job;
-  job.profile = read_profile(scenario.profile);
+  job.profile = cost::read_profile(scenario.profile);
   const std::string& gpu = job.cluster.server.gpu.name;
   if (job.profile->gpu == gpu) return job;
   if (!scenario.profile_of_other_gpu) {
@@ -37,7 +37,7 @@ Job job_of(const Scenario& scenario) {
   return job;
 }
 
-Simulation simulate(const Scenario& scenario, const SimulateOptions& options) {
+Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& options) {
   const Job job = job_of(scenario);
   const std::unique_ptr<Step> step =
       simulate_step(job, {.unfold = options.unfold || !scenario.exploit_symmetry,
@@ -56,4 +56,4 @@ Simulation simulate(const Scenario& scenario, const SimulateOptions& options) {
   return simulation;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -10,7 +10,7 @@
 #include "sim/simulate/report/timeline.h"
 #include "sim/simulate/step.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 struct SimulateOptions {
   bool unfold = false;      // simulate every rank instead of one per class
@@ -25,9 +25,9 @@ struct Simulation {
 
 // The job that a scenario describes, its profile read. Throws ScenarioError if that file is wrong
 // or was made on another GPU.
-Job job_of(const Scenario& scenario);
+Job job_of(const scenario::Scenario& scenario);
 
 // Requires: a scenario that load_scenario accepted. Throws what job_of throws.
-Simulation simulate(const Scenario& scenario, const SimulateOptions& options = {});
+Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& options = {});
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -3,15 +3,17 @@
 #include "sim/simulate/pass_times.h"
 #include "topologies/topology.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
-const Trace& Step::trace() const {
-  if (const auto* memory = std::get_if<OutOfMemory>(&outcome)) return memory->trace;
-  if (const auto* deadlock = std::get_if<Deadlock>(&outcome)) return deadlock->trace;
-  return std::get<Trace>(outcome);
+using engine::Record;
+
+const engine::Trace& Step::trace() const {
+  if (const auto* memory = std::get_if<engine::OutOfMemory>(&outcome)) return memory->trace;
+  if (const auto* deadlock = std::get_if<engine::Deadlock>(&outcome)) return deadlock->trace;
+  return std::get<engine::Trace>(outcome);
 }
 
-MachinePeaks peaks(const GpuSpec& gpu) {
+cost::MachinePeaks peaks(const topologies::GpuSpec& gpu) {
   return {.fp32 = gpu.fp32,
           .tf32 = gpu.tf32,
           .fp16 = gpu.fp16,
@@ -23,8 +25,8 @@ MachinePeaks peaks(const GpuSpec& gpu) {
 
 namespace {
 
-bool needs_times(const ParallelPlan& plan) {
-  const ScheduleEntry* schedule = find_schedule(plan.schedule);
+bool needs_times(const recipe::ParallelPlan& plan) {
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
   return schedule != nullptr && schedule->needs_times;
 }
 
@@ -34,10 +36,10 @@ Duration launch_time(const Job& job) {
 }
 
 // What is left of each device for what its program holds.
-void limit_memory(Lowered& lowered, const std::vector<DeviceMemory>& devices) {
-  IdVector<ActorId, Actor>& actors = lowered.machine.actors;
+void limit_memory(lower::Lowered& lowered, const std::vector<DeviceMemory>& devices) {
+  IdVector<engine::ActorId, engine::Actor>& actors = lowered.machine.actors;
   if (actors.size() == lowered.class_of_rank.size()) {  // every rank is one
-    for (const ActorId actor : actors.ids())
+    for (const engine::ActorId actor : actors.ids())
       actors[actor].memory_capacity = devices[lowered.class_of_rank[index(actor)]].budget();
     return;
   }
@@ -49,29 +51,29 @@ void limit_memory(Lowered& lowered, const std::vector<DeviceMemory>& devices) {
 
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) {
   auto step = std::make_unique<Step>();
-  step->work = network_work(job.network, execution(job.recipe, job.plan));
-  const MachinePeaks gpu = peaks(job.cluster.server.gpu);
-  const std::unique_ptr<ComputeCost> compute =
+  step->work = network_work(job.network, plan::execution(job.recipe, job.plan));
+  const cost::MachinePeaks gpu = peaks(job.cluster.server.gpu);
+  const std::unique_ptr<cost::ComputeCost> compute =
       job.profile ? fitted_compute_cost(*job.profile, gpu) : roofline_compute_cost(gpu);
-  const std::unique_ptr<MessageCost> messages =
-      job.profile ? fitted_message_cost(*job.profile) : closed_form_message_cost();
-  std::optional<Topology> topology;
-  if (job.fidelity == Fidelity::flow) topology.emplace(job.cluster);
-  const RankGrids ranks = rank_grids(job.plan);
-  const OverlapLaw overlap =
-      job.profile && job.profile->overlap ? *job.profile->overlap : OverlapLaw{};
-  const auto lowered = [&](const StepPlan& plan) {
-    Lowered result =
-        lower(plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
-              {.fidelity = job.fidelity,
-               .fold = !options.unfold,
-               .stragglers = job.stragglers,
-               .expert_load = job.plan.expert_load,
-               .rank_load = step->work.rank_load,
-               .launch = launch_time(job),
-               .gemm_weight = overlap.gemm,
-               .memory_bound_weight = overlap.memory_bound,
-               .host_copies = job.profile ? job.profile->host_copies : std::vector<HostCopyLaw>{}});
+  const std::unique_ptr<cost::MessageCost> messages =
+      job.profile ? fitted_message_cost(*job.profile) : cost::closed_form_message_cost();
+  std::optional<topologies::Topology> topology;
+  if (job.fidelity == recipe::Fidelity::flow) topology.emplace(job.cluster);
+  const recipe::RankGrids ranks = rank_grids(job.plan);
+  const cost::OverlapLaw overlap =
+      job.profile && job.profile->overlap ? *job.profile->overlap : cost::OverlapLaw{};
+  const auto lowered = [&](const plan::StepPlan& plan) {
+    lower::Lowered result = lower::lower(
+        plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
+        {.fidelity = job.fidelity,
+         .fold = !options.unfold,
+         .stragglers = job.stragglers,
+         .expert_load = job.plan.expert_load,
+         .rank_load = step->work.rank_load,
+         .launch = launch_time(job),
+         .gemm_weight = overlap.gemm,
+         .memory_bound_weight = overlap.memory_bound,
+         .host_copies = job.profile ? job.profile->host_copies : std::vector<cost::HostCopyLaw>{}});
     step->devices = device_memory(plan, ranks, result, job.cluster, job.recipe.memory,
                                   job.profile ? job.profile->collective_channels : 0);
     limit_memory(result, step->devices);
@@ -80,16 +82,17 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   PipelineEstimate estimate;
   if (needs_times(job.plan)) {
     // Any schedule with a backward in halves has the passes to be estimated.
-    ParallelPlan trial = job.plan;
+    recipe::ParallelPlan trial = job.plan;
     trial.schedule = "zb_h1";
-    const StepPlan plan = plan_step(step->work, job.recipe, trial);
+    const plan::StepPlan plan = plan::plan_step(step->work, job.recipe, trial);
     estimate = estimate_passes(plan, lowered(plan));
   }
-  step->plan = plan_step(step->work, job.recipe, job.plan, {estimate.times, estimate.memory_limit});
+  step->plan =
+      plan::plan_step(step->work, job.recipe, job.plan, {estimate.times, estimate.memory_limit});
   step->lowered = lowered(step->plan);
   if (!options.run) return step;
 
-  RunOptions run_options;
+  engine::RunOptions run_options;
   const bool has_flush = step->plan.rounds.count == 1;
   run_options.record = !options.outline ? Record::kernels
                        : has_flush      ? Record::nothing
@@ -104,4 +107,4 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   return step;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -17,28 +17,28 @@
 #include "sim/simulate/device_memory.h"
 #include "topologies/cluster.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 // A job as plain values: what a scenario says, without its file.
 struct Job {
-  Network network;
-  ClusterSpec cluster;
-  TrainingRecipe recipe;
-  ParallelPlan plan;
-  std::optional<Profile> profile;  // none: datasheet and closed forms
-  std::vector<Straggler> stragglers;
-  Fidelity fidelity = Fidelity::closed_form;
+  models::Network network;
+  topologies::ClusterSpec cluster;
+  recipe::TrainingRecipe recipe;
+  recipe::ParallelPlan plan;
+  std::optional<cost::Profile> profile;  // none: datasheet and closed forms
+  std::vector<recipe::Straggler> stragglers;
+  recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   std::vector<std::string> warnings;  // what the report must say of these values
 };
 
 struct Step {
-  NetworkWork work;
-  StepPlan plan;
-  Lowered lowered;
+  models::NetworkWork work;
+  plan::StepPlan plan;
+  lower::Lowered lowered;
   std::vector<DeviceMemory> devices;  // by Lowered::classes
-  Outcome outcome;                    // capacities and peaks in it are of what programs hold
+  engine::Outcome outcome;            // capacities and peaks in it are of what programs hold
 
-  const Trace& trace() const;  // also of an outcome that is not feasible
+  const engine::Trace& trace() const;  // also of an outcome that is not feasible
 };
 
 struct StepOptions {
@@ -52,6 +52,6 @@ struct StepOptions {
 // `job`.
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options = {});
 
-MachinePeaks peaks(const GpuSpec& gpu);
+cost::MachinePeaks peaks(const topologies::GpuSpec& gpu);
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "tests/support/rooms.h"
+
 using namespace trainyard;
 
 TEST_CASE("a slip of the keyboard is suggested, a different word is not") {

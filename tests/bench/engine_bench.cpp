@@ -5,6 +5,7 @@
 #include "sim/engine/engine.h"
 #include "sim/engine/event_queue.h"
 #include "sim/engine/sharing.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "calibrate/probe/attention_backward.cuh"
 #include "tests/calibrate/close.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard {
 

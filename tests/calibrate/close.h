@@ -8,6 +8,7 @@
 
 #include "tests/calibrate/reference.h"
 #include "tests/calibrate/values.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard {
 

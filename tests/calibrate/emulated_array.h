@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/calibrate/emulated_cuda.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard {
 

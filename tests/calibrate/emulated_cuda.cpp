@@ -7,6 +7,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "tests/support/rooms.h"
+
 namespace emulated {
 
 namespace {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tests/calibrate/synthetic.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::test;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tests/calibrate/synthetic.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::test;

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/calibrate/synthetic.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::test;

@@ -6,6 +6,7 @@
 #include "calibrate/fit/holdout.h"
 #include "calibrate/fit/least_squares.h"
 #include "tests/calibrate/synthetic.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::test;

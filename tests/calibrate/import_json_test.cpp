@@ -4,6 +4,7 @@
 #include <string>
 
 #include "calibrate/import/import.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard {
 namespace {

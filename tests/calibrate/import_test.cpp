@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sim/base/random.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard {
 namespace {

@@ -9,6 +9,7 @@
 #include "calibrate/probe/rows.cuh"
 #include "calibrate/probe/tokens.cuh"
 #include "tests/calibrate/close.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard {
 

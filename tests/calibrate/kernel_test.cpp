@@ -3,6 +3,7 @@
 // The order matters: the kernels need the words of the first.
 #include "tests/calibrate/attention_checks.h"
 #include "tests/calibrate/kernel_checks.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard {
 namespace {

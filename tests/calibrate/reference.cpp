@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/support/rooms.h"
+
 namespace trainyard::reference {
 
 namespace {

@@ -7,6 +7,7 @@
 
 #include "calibrate/probe/element_math.h"
 #include "tests/calibrate/values.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard {
 namespace {

@@ -103,6 +103,7 @@ bool wait_for_flag(std::uint64_t* flag, unsigned long long deadline, Ready ready
 #include "calibrate/probe/ring_kernel.cuh"
 #include "sim/base/random.h"
 #include "tests/calibrate/collective_reference.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard::probe {
 namespace {

@@ -13,6 +13,7 @@
 #include "calibrate/probe/ring_schedule.h"
 #include "sim/base/random.h"
 #include "tests/calibrate/collective_reference.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard::probe {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "calibrate/probe/host.h"
 #include "tests/scenario/temporary.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::probe;

@@ -12,6 +12,7 @@
 
 #include "calibrate/fit/fit.h"
 #include "sim/base/random.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard::test {
 

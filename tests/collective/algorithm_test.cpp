@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/collective/kinds.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "sim/collective/algorithm.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard::testing {
 

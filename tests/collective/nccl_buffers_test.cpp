@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/rooms.h"
+
 using namespace trainyard;
 
 // 8*512*8*16 + 120*640*8*8 + 4 MiB = 9,633,792 bytes, in fragments of 2 MiB; both sizes stand in

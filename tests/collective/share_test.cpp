@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/rooms.h"
+
 using namespace trainyard;
 using namespace trainyard::literals;
 

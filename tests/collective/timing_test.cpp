@@ -9,6 +9,7 @@
 #include "sim/base/random.h"
 #include "sim/collective/algorithm.h"
 #include "tests/collective/kinds.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;

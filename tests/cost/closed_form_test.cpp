@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "sim/cost/profile.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::literals;

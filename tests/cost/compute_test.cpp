@@ -4,6 +4,7 @@
 
 #include "sim/cost/compute_laws.h"
 #include "sim/cost/profile.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::literals;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "sim/cost/profile.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::literals;

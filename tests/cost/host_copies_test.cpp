@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "tests/support/rooms.h"
+
 using namespace trainyard;
 
 TEST_CASE("pinned copies follow their own law up to what the link offers") {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/cost/profile.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::literals;

@@ -6,6 +6,7 @@
 #include "sim/cost/profile_json.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::literals;
@@ -47,7 +48,7 @@ std::string gemm(const std::string& dtype, const std::string& exponent = "1.5") 
          exponent + ", " + kFrom + "}";
 }
 
-std::string collective(const std::string& kind, const std::string& more = "") {
+std::string cost_of(const std::string& kind, const std::string& more = "") {
   return R"({"kind": ")" + kind + R"(", "ranks": 8, "servers": 1, "start": "43us",
              "bandwidth": "143GB/s", "per_sqrt_MB": "25.8us", )" +
          more + kFrom + "}";
@@ -63,7 +64,7 @@ TEST_CASE("a profile of every kind of law is read") {
            "few_channels": 0.2, "data_gradient": 0.8, "weight_gradient": 0.9, )" +
       kFrom +
       R"(}], "memory": [{"op": "rms-norm", "fixed": "2us", "efficiency": 0.4, "l2_speedup": 2, )" +
-      kFrom + R"(}], "collectives": [)" + collective("all-gather") +
+      kFrom + R"(}], "collectives": [)" + cost_of("all-gather") +
       R"(], "point_to_point": [{"same_server": false, "start": "20.2us", "bandwidth": "36GB/s", )" +
       kFrom + R"(}], "channels": {"collective": 24, "point_to_point": 2, )" + kFrom +
       R"(}, "launch": {"time": "5.9us", )" + kFrom + "}");
@@ -113,18 +114,18 @@ TEST_CASE("numbers out of their range, wrong units and wrong names are refused")
   CHECK(mentions(read(R"("launch": {"time": 5, )" + kFrom + "}"), "/launch/time"));
   CHECK(mentions(read(R"("launch": {"time": "-5us", )" + kFrom + "}"), "/launch/time"));
   CHECK(mentions(read(R"("lauch": {})"), "/lauch: unknown key"));
-  CHECK(mentions(read(R"("collectives": [)" + collective("all-reduced") + "]"),
-                 "/collectives/0/kind"));
+  CHECK(
+      mentions(read(R"("collectives": [)" + cost_of("all-reduced") + "]"), "/collectives/0/kind"));
 }
 
 TEST_CASE("two laws for one case and an in-switch gather are refused") {
   CHECK(mentions(read(R"("gemm": [)" + gemm("fp16") + "," + gemm("fp16") + "]"),
                  "/gemm: laws 0 and 1 are for the same case"));
   CHECK(read(R"("gemm": [)" + gemm("fp16") + "," + gemm("bf16") + "]").problems.empty());
-  CHECK(mentions(
-      read(R"("collectives": [)" + collective("all-gather", R"("in_switch": true, )") + "]"),
-      "/collectives/0/in_switch"));
-  CHECK(read(R"("collectives": [)" + collective("all-reduce", R"("in_switch": true, )") + "]")
+  CHECK(
+      mentions(read(R"("collectives": [)" + cost_of("all-gather", R"("in_switch": true, )") + "]"),
+               "/collectives/0/in_switch"));
+  CHECK(read(R"("collectives": [)" + cost_of("all-reduce", R"("in_switch": true, )") + "]")
             .problems.empty());
 }
 
@@ -142,7 +143,7 @@ TEST_CASE("ranges the wrong way round and two residuals of one shape are refused
   CHECK(mentions(read(with(R"("residuals": [)" + row + ", " + row + "], ")),
                  "/gemm: law 0 has two residuals of 1x2x3, batch 1"));
   CHECK(mentions(read(R"("collectives": [)" +
-                      collective("all-gather", R"("least": "2MB", "most": "1MB", )") + "]"),
+                      cost_of("all-gather", R"("least": "2MB", "most": "1MB", )") + "]"),
                  "/collectives/0/least"));
 }
 

@@ -8,6 +8,7 @@
 #include "sim/cost/profile_json.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -6,6 +6,7 @@
 
 #include "sim/base/random.h"
 #include "sim/cost/residuals.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "sim/cost/profile.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

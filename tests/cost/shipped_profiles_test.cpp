@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/cost/profile.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -3,6 +3,7 @@
 
 #include "tests/engine/random_machine.h"
 #include "tests/support/program_builder.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;

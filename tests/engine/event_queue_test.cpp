@@ -13,6 +13,7 @@
 
 #include "sim/base/random.h"
 #include "tests/support/print.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

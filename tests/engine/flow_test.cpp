@@ -4,6 +4,7 @@
 
 #include "sim/base/random.h"
 #include "tests/support/program_builder.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;

@@ -5,6 +5,7 @@
 #include "sim/base/random.h"
 #include "sim/engine/sharing.h"
 #include "tests/support/reference_engine.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/program_builder.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;

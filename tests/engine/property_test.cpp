@@ -7,6 +7,7 @@
 #include "sim/base/hash.h"
 #include "sim/base/random.h"
 #include "tests/engine/random_machine.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;

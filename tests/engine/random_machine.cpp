@@ -4,6 +4,7 @@
 #include <array>
 
 #include "sim/base/random.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard::testing {
 namespace {

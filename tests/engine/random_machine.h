@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "tests/support/program_builder.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard::testing {
 

@@ -4,6 +4,7 @@
 #include "sim/engine/engine.h"
 #include "tests/engine/random_machine.h"
 #include "tests/support/reference_engine.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;

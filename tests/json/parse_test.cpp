@@ -6,6 +6,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/rooms.h"
+
 using namespace trainyard;
 using json::Kind;
 using json::Value;

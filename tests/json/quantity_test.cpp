@@ -4,6 +4,8 @@
 
 #include <clocale>
 
+#include "tests/support/rooms.h"
+
 using namespace trainyard;
 using namespace trainyard::json;
 

@@ -6,6 +6,7 @@
 
 #include "sim/json/parse.h"
 #include "sim/json/schema.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "sim/json/parse.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using json::Value;

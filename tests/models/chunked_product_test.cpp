@@ -4,6 +4,7 @@
 #include "models/transformer/transformer.h"
 #include "sim/collective/share.h"
 #include "tests/models/work_support.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/models/work_support.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

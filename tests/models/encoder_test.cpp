@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/models/work_support.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 
@@ -30,10 +31,6 @@ const NamedKernel& kernel(const std::vector<WorkItem>& items, const std::string&
   FAIL("no kernel named " << name);
   static const NamedKernel none;
   return none;
-}
-
-const Gemm& gemm(const std::vector<WorkItem>& items, const std::string& name) {
-  return std::get<Gemm>(kernel(items, name).kernel);
 }
 
 bool has(const std::vector<WorkItem>& items, const std::string& name) {

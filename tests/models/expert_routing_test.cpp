@@ -9,6 +9,7 @@
 
 #include "sim/base/random.h"
 #include "tests/models/work_support.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

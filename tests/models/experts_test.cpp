@@ -3,6 +3,7 @@
 
 #include "models/families/network.h"
 #include "tests/models/work_support.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

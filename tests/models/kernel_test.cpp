@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/rooms.h"
+
 using namespace trainyard;
 
 TEST_CASE("a matrix multiplication does 2 m n k and touches three matrices") {

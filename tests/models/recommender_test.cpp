@@ -7,6 +7,7 @@
 #include "models/recommender/recommender_work.h"
 #include "sim/base/random.h"
 #include "tests/models/work_support.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/models/work_support.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/models/work_support.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

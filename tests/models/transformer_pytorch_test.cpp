@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "tests/models/work_support.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

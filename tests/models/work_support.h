@@ -8,6 +8,7 @@
 
 #include "models/families/network.h"
 #include "tests/support/networks.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard {
 

@@ -7,6 +7,7 @@
 
 #include "sim/schedule/order_timing.h"
 #include "tests/support/max_plus.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;

@@ -6,6 +6,7 @@
 #include "sim/collective/share.h"
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_plan.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

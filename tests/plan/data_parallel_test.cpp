@@ -9,6 +9,7 @@
 #include "sim/plan/step_memory.h"
 #include "sim/plan/step_plan.h"
 #include "tests/support/networks.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -7,6 +7,7 @@
 #include "sim/schedule/chunk_placement.h"
 #include "tests/support/golden.h"
 #include "tests/support/max_plus.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;

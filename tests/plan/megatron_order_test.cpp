@@ -9,6 +9,7 @@
 
 #include "sim/schedule/schedule.h"
 #include "tests/support/max_plus.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;

@@ -4,6 +4,7 @@
 #include "sim/plan/step_memory.h"
 #include "sim/plan/step_plan.h"
 #include "tests/support/networks.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 
@@ -17,7 +18,7 @@ struct Types {
   Optimizer optimizer = Optimizer::adam;
 };
 
-TrainingRecipe recipe(const Types& types) {
+TrainingRecipe mixed_recipe(const Types& types) {
   TrainingRecipe result;
   result.compute = types.compute;
   result.gradients = types.gradients;
@@ -38,7 +39,7 @@ struct Each {
 Each bytes(const Types& types, bool layer_units = false) {
   DataParallelStrategy strategy;
   strategy.layer_units = layer_units;
-  const StateBytes states = state_bytes(1000, recipe(types), strategy);
+  const StateBytes states = state_bytes(1000, mixed_recipe(types), strategy);
   return {states.parameters.count(), states.gradients.count(), states.optimizer_state.count()};
 }
 
@@ -76,8 +77,8 @@ TEST_CASE("FSDP's sharded parameters are the master copy, and its moments have t
 
 TEST_CASE("what is kept less wide is read and written less by the optimizer") {
   const DataParallelStrategy whole;
-  const MemoryBound wide = optimizer_kernel(1000, recipe({}), whole);
-  const MemoryBound narrow = optimizer_kernel(1000, recipe({.moments = kHalf}), whole);
+  const MemoryBound wide = optimizer_kernel(1000, mixed_recipe({}), whole);
+  const MemoryBound narrow = optimizer_kernel(1000, mixed_recipe({.moments = kHalf}), whole);
   CHECK(wide.read - narrow.read == Bytes(4000));
   CHECK(wide.written - narrow.written == Bytes(4000));
 }
@@ -86,7 +87,7 @@ TEST_CASE("what is kept less wide is read and written less by the optimizer") {
 // of the logits' matrix and the router none.
 TEST_CASE("cached fp8 weights are two bytes for each weight of a layer's matrices") {
   Transformer network = gpt(3, 64, 4, 1000);
-  TrainingRecipe types = recipe({.compute = kQuarter});
+  TrainingRecipe types = mixed_recipe({.compute = kQuarter});
   types.sequence_length = 32;
   ParallelPlan plan;
   const auto cached = [&] {
@@ -112,7 +113,7 @@ TEST_CASE("fp8 training multiplies logits, router and attention in 16 bits") {
   network.ffn_hidden = 256;
   network.vocabulary = 1000;
   network.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 32};
-  TrainingRecipe types = recipe({.compute = kQuarter});
+  TrainingRecipe types = mixed_recipe({.compute = kQuarter});
   types.sequence_length = 32;
   for (const Fusion fusion : {Fusion::by_hand, Fusion::eager}) {
     Execution how = execution(types, {});

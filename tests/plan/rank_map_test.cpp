@@ -6,6 +6,7 @@
 #include <set>
 
 #include "sim/base/random.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

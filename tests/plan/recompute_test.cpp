@@ -9,6 +9,7 @@
 #include "sim/plan/recompute_places.h"
 #include "sim/plan/step_plan.h"
 #include "tests/models/work_support.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

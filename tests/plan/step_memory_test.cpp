@@ -3,11 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/rooms.h"
+
 using namespace trainyard;
 
 namespace {
 
-TrainingRecipe recipe(Dtype compute, Dtype gradients, bool master, Fusion fusion) {
+TrainingRecipe small_recipe(Dtype compute, Dtype gradients, bool master, Fusion fusion) {
   TrainingRecipe result;
   result.compute = compute;
   result.gradients = gradients;
@@ -40,33 +42,33 @@ constexpr Dtype kHalf = Dtype::bf16, kSingle = Dtype::fp32;
 }  // namespace
 
 TEST_CASE("by hand, Adam is one pass over all states") {
-  CHECK(moved(optimizer_work(1000, recipe(kHalf, kHalf, true, Fusion::by_hand))) ==
+  CHECK(moved(optimizer_work(1000, small_recipe(kHalf, kHalf, true, Fusion::by_hand))) ==
         Moved{{14, 14}});
-  CHECK(moved(optimizer_work(1000, recipe(kSingle, kSingle, false, Fusion::by_hand))) ==
+  CHECK(moved(optimizer_work(1000, small_recipe(kSingle, kSingle, false, Fusion::by_hand))) ==
         Moved{{16, 12}});
 }
 
 TEST_CASE("PyTorch's fused Adam converts gradients before it and weights after it") {
   for (const Fusion fusion : {Fusion::eager, Fusion::compiled}) {
-    const TrainingRecipe half = recipe(kHalf, kHalf, true, fusion);
+    const TrainingRecipe half = small_recipe(kHalf, kHalf, true, fusion);
     CHECK(moved(optimizer_work(1000, half)) == Moved{{2, 4}, {16, 12}, {4, 2}});
     CHECK(optimizer_workspace(1000, half, kWhole) == Bytes(4000));
-    const TrainingRecipe main_gradients = recipe(kHalf, kSingle, true, fusion);
+    const TrainingRecipe main_gradients = small_recipe(kHalf, kSingle, true, fusion);
     CHECK(moved(optimizer_work(1000, main_gradients)) == Moved{{16, 12}, {4, 2}});
     CHECK(optimizer_workspace(1000, main_gradients, kWhole) == Bytes(0));
-    const TrainingRecipe single = recipe(kSingle, kSingle, false, fusion);
+    const TrainingRecipe single = small_recipe(kSingle, kSingle, false, fusion);
     CHECK(moved(optimizer_work(1000, single)) == Moved{{16, 12}});
     CHECK(optimizer_workspace(1000, single, kWhole) == Bytes(0));
   }
 }
 
 TEST_CASE("gradients are added by a kernel where they were kept or change their type") {
-  const TrainingRecipe half = recipe(kHalf, kHalf, true, Fusion::eager);
+  const TrainingRecipe half = small_recipe(kHalf, kHalf, true, Fusion::eager);
   CHECK(accumulation_work(1000, half, false).empty());
   CHECK(moved(accumulation_work(1000, half, true)) == Moved{{4, 2}});
-  const TrainingRecipe wide = recipe(kHalf, kSingle, true, Fusion::eager);
+  const TrainingRecipe wide = small_recipe(kHalf, kSingle, true, Fusion::eager);
   CHECK(moved(accumulation_work(1000, wide, false)) == Moved{{2, 4}});
   CHECK(moved(accumulation_work(1000, wide, true)) == Moved{{6, 4}});
   CHECK(accumulation_work(0, half, true).empty());
-  CHECK(accumulation_work(1000, recipe(kHalf, kSingle, true, Fusion::by_hand), true).empty());
+  CHECK(accumulation_work(1000, small_recipe(kHalf, kSingle, true, Fusion::by_hand), true).empty());
 }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "sim/plan/step_plan.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "tests/support/rooms.h"
+
 using namespace trainyard;
 
 namespace {

@@ -7,6 +7,7 @@
 
 #include "fixture.h"
 #include "sim/simulate/report/timeline.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/report/html.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard::fixture {
 

@@ -11,6 +11,7 @@
 #include "cli/report/text.h"
 #include "fixture.h"
 #include "sim/simulate/report/summary.h"
+#include "tests/support/rooms.h"
 
 namespace {
 

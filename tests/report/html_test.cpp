@@ -7,6 +7,7 @@
 #include "cli/report/packed_lanes.h"
 #include "fixture.h"
 #include "sim/simulate/report/summary.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using Json = nlohmann::ordered_json;

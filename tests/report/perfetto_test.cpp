@@ -5,6 +5,7 @@
 #include "cli/report/compress.h"
 #include "cli/report/protobuf.h"
 #include "fixture.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

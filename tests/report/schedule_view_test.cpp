@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/schedule/custom_schedule.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

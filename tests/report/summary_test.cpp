@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fixture.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using Json = nlohmann::ordered_json;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "fixture.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

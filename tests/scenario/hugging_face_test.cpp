@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/scenario/temporary.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -5,6 +5,7 @@
 
 #include "sim/base/random.h"
 #include "tests/scenario/temporary.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

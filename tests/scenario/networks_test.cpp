@@ -2,14 +2,15 @@
 #include <doctest/doctest.h>
 
 #include "tests/scenario/temporary.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 
 namespace {
 
 // A scenario of 8 GPUs with this model and these fields of /training.
-std::string scenario(const test::Folder& folder, const std::string& model,
-                     const std::string& lengths) {
+std::string scenario_of(const test::Folder& folder, const std::string& model,
+                        const std::string& lengths) {
   return folder.write("s.json", R"({ "version": 1, "name": "small", "model": )" + model +
                                     R"(, "cluster": { "nodes": 1, "node": "dgx-a100-80gb" },
     "training": { )" + lengths +
@@ -23,7 +24,7 @@ constexpr const char* kTwo = R"("sequence_length": 512, "decoder_sequence_length
 
 std::int64_t parameters(const std::string& model, const std::string& lengths) {
   test::Folder folder("networks");
-  const Scenario s = load_scenario(scenario(folder, model, lengths)).base;
+  const Scenario s = load_scenario(scenario_of(folder, model, lengths)).base;
   return parameter_count(s.network, s.recipe.sequence_length);
 }
 
@@ -34,7 +35,7 @@ std::int64_t preset(const std::string& name, const std::string& lengths) {
 std::string with_config(const test::Folder& folder, const std::string& config,
                         const std::string& lengths) {
   folder.write("configs/net.json", config);
-  return scenario(folder, R"({ "hf_config": "configs/net.json" })", lengths);
+  return scenario_of(folder, R"({ "hf_config": "configs/net.json" })", lengths);
 }
 
 }  // namespace
@@ -61,10 +62,11 @@ TEST_CASE("presets have the parameters of their checkpoints") {
 TEST_CASE("fields of the sections reach the network") {
   test::Folder folder("networks");
   const Scenario bert =
-      load_scenario(scenario(folder, R"({ "kind": "encoder", "layers": 4, "hidden": 512, "heads": 8,
+      load_scenario(scenario_of(folder,
+                                R"({ "kind": "encoder", "layers": 4, "hidden": 512, "heads": 8,
         "vocab": 30522, "encoder": { "norm_position": "pre", "token_types": 0,
         "next_sentence": false } })",
-                             R"("sequence_length": 128, "predictions_per_sequence": 20,)"))
+                                R"("sequence_length": 128, "predictions_per_sequence": 20,)"))
           .base;
   const auto& encoder = std::get<Encoder>(bert.network);
   CHECK(!encoder.stack.post_norm);
@@ -74,9 +76,9 @@ TEST_CASE("fields of the sections reach the network") {
   CHECK(!encoder.next_sentence);
   CHECK(bert.recipe.predictions == 20);
 
-  const Scenario t5 = load_scenario(scenario(folder, R"({ "preset": "t5-base",
+  const Scenario t5 = load_scenario(scenario_of(folder, R"({ "preset": "t5-base",
         "decoder": { "layers": 3 }, "position_buckets": 64 })",
-                                             kTwo))
+                                                kTwo))
                           .base;
   const auto& two = std::get<EncoderDecoder>(t5.network);
   CHECK(two.stack.layers == 12);
@@ -84,10 +86,10 @@ TEST_CASE("fields of the sections reach the network") {
   CHECK(two.stack.buckets == 64);
   CHECK(t5.recipe.decoder_sequence_length == 128);
 
-  const Scenario vit = load_scenario(scenario(folder, R"({ "preset": "vit-b-16",
+  const Scenario vit = load_scenario(scenario_of(folder, R"({ "preset": "vit-b-16",
         "input": { "image_size": [1, 32, 64] },
         "vision": { "patch_size": 8, "classes": 10, "class_token": false } })",
-                                              ""))
+                                                 ""))
                            .base;
   const auto& vision = std::get<VisionTransformer>(vit.network);
   CHECK(vision.channels == 1);

@@ -4,6 +4,7 @@
 
 #include "sim/scenario/scenario.h"
 #include "tests/scenario/temporary.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

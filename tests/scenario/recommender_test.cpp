@@ -6,6 +6,7 @@
 #include "models/recommender/table_plan.h"
 #include "sim/plan/step_plan.h"
 #include "tests/scenario/temporary.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

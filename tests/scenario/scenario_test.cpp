@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/scenario/temporary.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

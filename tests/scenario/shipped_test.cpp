@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tests/scenario/temporary.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 namespace fs = std::filesystem;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/scenario/scenario.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard::test {
 

@@ -6,6 +6,7 @@
 
 #include "tests/scenario/temporary.h"
 #include "tests/support/golden.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 namespace fs = std::filesystem;

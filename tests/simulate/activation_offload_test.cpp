@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/simulate/offload_toy.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace toy;
@@ -10,12 +11,12 @@ TEST_CASE("activations go down and come up once in every micro-batch") {
   for (const int microbatches : {1, 4}) {
     OffloadSetup setup("allreduce", 1, microbatches);
     setup.recipe.offload.activations = true;
-    const auto all = simulate(setup, offload_network({1, 2, 0}));
+    const auto all = simulated(setup, offload_network({1, 2, 0}));
     CHECK(moved(all->plan, CollectivePort::to_host) == microbatches * kLayers * kActivations);
     CHECK(moved(all->plan, CollectivePort::to_device) == microbatches * kLayers * kActivations);
     CHECK(all->plan.stages[0].host.activations == Bytes(kLayers * kActivations));
     setup.recipe.offload.fraction = 0.5;
-    const auto half = simulate(setup, offload_network({1, 2, 0}));
+    const auto half = simulated(setup, offload_network({1, 2, 0}));
     CHECK(moved(half->plan, CollectivePort::to_host) == microbatches * kLayers * kActivations / 2);
   }
 }
@@ -25,10 +26,10 @@ TEST_CASE("activation offload over a fast link takes no time") {
   for (const int prefetch : {0, 1}) {
     OffloadSetup setup("allreduce", 1, 3);
     setup.set_links(4e18);
-    const std::int64_t plain = nanoseconds(*simulate(setup, offload_network(times)));
+    const std::int64_t plain = nanoseconds(*simulated(setup, offload_network(times)));
     setup.recipe.offload.activations = true;
     setup.recipe.offload.prefetch_layers = prefetch;
-    CHECK(nanoseconds(*simulate(setup, offload_network(times))) == plain);
+    CHECK(nanoseconds(*simulated(setup, offload_network(times))) == plain);
   }
 }
 
@@ -39,7 +40,7 @@ TEST_CASE("activation offload is hidden but for the last copy down and the first
     OffloadSetup setup("allreduce", 1, kMicrobatches);
     setup.recipe.offload.activations = true;
     setup.recipe.offload.prefetch_layers = prefetch;
-    return nanoseconds(*simulate(setup, offload_network(times, layers))) - layers * kStep;
+    return nanoseconds(*simulated(setup, offload_network(times, layers))) - layers * kStep;
   };
   const toy::Times fast{kCopy + 1, kCopy + 2, 0}, slow{kCopy / 7, kCopy / 5, 0};
   for (const int layers : {1, 2, kLayers}) {
@@ -63,7 +64,7 @@ TEST_CASE("with n layers of prefetch n + 1 layers of activations are on the GPU"
       OffloadSetup setup("allreduce", 1, 2);
       setup.recipe.offload.activations = true;
       setup.recipe.offload.prefetch_layers = prefetch;
-      const auto result = simulate(setup, offload_network({10 * speed, 20 * speed, 0}));
+      const auto result = simulated(setup, offload_network({10 * speed, 20 * speed, 0}));
       CHECK(most(*result, MemoryKind::activations) == (prefetch + 1) * kActivations);
     }
   }
@@ -77,7 +78,7 @@ TEST_CASE("pipelines hold one layer more and hide the first fetch of a pass") {
     setup.cluster = toy::cluster(2, 1);
     setup.set_links(1e9);
     setup.recipe.offload.activations = offloads;
-    return simulate(setup, offload_network(times));
+    return simulated(setup, offload_network(times));
   };
   const auto offloaded = result(true), plain = result(false);
   CHECK(most(*offloaded, MemoryKind::activations) <= 3 * kActivations);
@@ -127,7 +128,7 @@ TEST_CASE("no activations are fetched before they have been copied out") {
     setup.cluster = toy::cluster(3, 1);
     setup.set_links(bandwidth);
     setup.recipe.offload.activations = true;
-    const auto result = simulate(setup, offload_network({kActivations, kActivations, 0}, 3));
+    const auto result = simulated(setup, offload_network({kActivations, kActivations, 0}, 3));
     const Trace& trace = std::get<Trace>(result->outcome);
     for (std::uint32_t stage = 0; stage < 3; ++stage) {
       const Program& program = result->plan.stages[stage].program;

@@ -7,6 +7,7 @@
 #include "sim/collective/share.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 
@@ -63,8 +64,8 @@ Duration end_of(const NetworkWork& work, const ComputeCost& compute) {
   plan.degrees.tensor = kRanks;
   plan.sequence_parallel = true;
   const StepPlan step = plan_step(work, recipe, plan);
-  const Lowered lowered =
-      lower(step, rank_grids(plan), toy::cluster(kRanks, 1), nullptr, compute, SentBytes(), {});
+  const Lowered lowered = lower::lower(step, rank_grids(plan), toy::cluster(kRanks, 1), nullptr,
+                                       compute, SentBytes(), {});
   return std::get<Trace>(run(lowered.machine)).end;
 }
 

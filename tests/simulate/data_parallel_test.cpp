@@ -8,6 +8,7 @@
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 
@@ -36,11 +37,11 @@ struct Setup {
   }
 };
 
-std::unique_ptr<toy::Result> simulate(const Setup& setup, const toy::Times& times) {
+std::unique_ptr<toy::Result> simulated(const Setup& setup, const toy::Times& times) {
   auto result = std::make_unique<toy::Result>();
   result->plan = plan_step(sharded_network(times), setup.recipe, setup.plan);
-  result->lowered = lower(result->plan, rank_grids(setup.plan), toy::cluster(kRanks, 1), nullptr,
-                          toy::Compute(), toy::Messages(0), {});
+  result->lowered = lower::lower(result->plan, rank_grids(setup.plan), toy::cluster(kRanks, 1),
+                                 nullptr, toy::Compute(), toy::Messages(0), {});
   RunOptions options;
   options.record = Record::ops;
   options.recorded.assign(result->lowered.machine.actors.size(), true);
@@ -90,15 +91,15 @@ TEST_CASE("ZeRO-3 hides all gathers but two and all reductions but one") {
   const toy::Times times{kGather + 1, kGather + kReduce + 1, 0};
   const std::int64_t compute = kLayers * (times.forward + times.backward);
   Setup setup("zero3");
-  CHECK(nanoseconds(*simulate(setup, times)) == 2 * kGather + compute + kReduce + kStep / kRanks);
+  CHECK(nanoseconds(*simulated(setup, times)) == 2 * kGather + compute + kReduce + kStep / kRanks);
   setup.plan.data_parallel.prefetch_layers = 0;
-  CHECK(nanoseconds(*simulate(setup, times)) ==
+  CHECK(nanoseconds(*simulated(setup, times)) ==
         kLayers * (2 * kGather + kReduce) + compute + kStep / kRanks);
 }
 
 TEST_CASE("ZeRO-3 with short layers takes as long as its communication") {
   const toy::Times times{kGather / 4, kGather / 4, 0};
-  const auto result = simulate(Setup("zero3"), times);
+  const auto result = simulated(Setup("zero3"), times);
   // Backward, the gather of the next layer stands before the reduction of this one.
   CHECK(nanoseconds(*result) == kLayers * (2 * kGather + kReduce) + times.forward + kStep / kRanks);
 }
@@ -106,13 +107,13 @@ TEST_CASE("ZeRO-3 with short layers takes as long as its communication") {
 TEST_CASE("parameters are gathered after the step, or under the next forward pass") {
   const toy::Times times{kGather + 1, kReduce + 1, 0};
   const std::int64_t compute = kLayers * (times.forward + times.backward);
-  CHECK(nanoseconds(*simulate(Setup("zero1"), times)) ==
+  CHECK(nanoseconds(*simulated(Setup("zero1"), times)) ==
         compute + kReduce + kStep / kRanks + kLayers * kGather);
-  CHECK(nanoseconds(*simulate(Setup("distributed_optimizer"), times)) ==
+  CHECK(nanoseconds(*simulated(Setup("distributed_optimizer"), times)) ==
         kGather + compute + kReduce + kStep / kRanks);
   Setup late("distributed_optimizer");
   late.plan.data_parallel.overlap_param_gather = false;
-  CHECK(nanoseconds(*simulate(late, times)) ==
+  CHECK(nanoseconds(*simulated(late, times)) ==
         compute + kReduce + kStep / kRanks + kLayers * kGather);
 }
 
@@ -122,34 +123,34 @@ TEST_CASE("prefetching d layers holds d + 1 gathered layers, and no limit lets a
     CAPTURE(depth);
     Setup setup("zero3");
     setup.plan.data_parallel.prefetch_layers = depth;
-    const auto result = simulate(setup, times);
+    const auto result = simulated(setup, times);
     CHECK(most(*result, MemoryKind::parameters, "gathered parameters") == (depth + 1) * kGather);
   }
   Setup setup("zero3");
   setup.plan.data_parallel.limit_all_gathers = false;
-  const std::int64_t unlimited = most(*simulate(setup, {100 * kGather, 100 * kGather, 0}),
+  const std::int64_t unlimited = most(*simulated(setup, {100 * kGather, 100 * kGather, 0}),
                                       MemoryKind::parameters, "gathered parameters");
   // Those of the forward pass, and gathers of the backward pass before its first reduction.
   CHECK(unlimited >= kLayers * kGather);
 }
 
 TEST_CASE("ZeRO-2 holds unreduced gradients of the layer in work and of the bucket in flight") {
-  const auto result = simulate(Setup("zero2"), {1, kReduce + 1, 0});
+  const auto result = simulated(Setup("zero2"), {1, kReduce + 1, 0});
   CHECK(most(*result, MemoryKind::gradients, "unreduced gradients") == 2 * kReduce);
   // With a slow network whole gradients pile up.
-  const auto slow = simulate(Setup("zero2"), {1, 1, 0});
+  const auto slow = simulated(Setup("zero2"), {1, 1, 0});
   CHECK(most(*slow, MemoryKind::gradients, "unreduced gradients") == kLayers * kReduce);
 }
 
 TEST_CASE("FSDP reduces through one buffer at a time and keeps shards until the step") {
   Setup setup("fsdp", 3);
   setup.plan.data_parallel.reduce_dtype = Dtype::fp32;
-  const auto result = simulate(setup, {1, 1, 0});
+  const auto result = simulated(setup, {1, 1, 0});
   CHECK(most(*result, MemoryKind::communication_buffers, "gradients to reduce") == 4 * kParameters);
   CHECK(most(*result, MemoryKind::gradients, "gradients") == 4 * kLayers * kParameters / kRanks);
   // Kept from forward to backward, a layer is gathered once.
   setup.plan.data_parallel.reshard_after_forward = false;
-  const auto kept = simulate(setup, {1, 1, 0});
+  const auto kept = simulated(setup, {1, 1, 0});
   CHECK(most(*kept, MemoryKind::parameters, "gathered parameters") == kLayers * kGather);
 }
 
@@ -157,7 +158,7 @@ TEST_CASE("FSDP without a reduction per micro-batch accumulates whole gradients"
   Setup setup("fsdp", 3);
   setup.plan.data_parallel.reduce_every_microbatch = false;
   setup.plan.data_parallel.reduce_dtype = Dtype::fp32;
-  const auto result = simulate(setup, {1, 1, 0});
+  const auto result = simulated(setup, {1, 1, 0});
   CHECK(most(*result, MemoryKind::gradients, "accumulated gradients") == 4 * kLayers * kParameters);
 }
 
@@ -245,11 +246,11 @@ TEST_CASE(
   setup.plan.bucket_size = setup.plan.first_bucket_size = Bytes(4 * kParameters);
   setup.plan.data_parallel.compression.kind = CompressionKind::bf16;
   const std::int64_t optimizer = kLayers * kParameters * 30;  // Adam with fp32 gradients
-  CHECK(nanoseconds(*simulate(setup, times)) ==
+  CHECK(nanoseconds(*simulated(setup, times)) ==
         kLayers * (times.forward + times.backward + cast) + message + cast + optimizer);
   // Where the network is what takes long, each message waits for the one before and its cast.
   setup.plan.data_parallel.compression.kind = CompressionKind::bf16;
-  CHECK(nanoseconds(*simulate(setup, {10, 1, 0})) ==
+  CHECK(nanoseconds(*simulated(setup, {10, 1, 0})) ==
         kLayers * times.forward + 1 + cast + kLayers * (message + cast) + optimizer);
 }
 

@@ -10,6 +10,7 @@
 #include "tests/simulate/toy.h"
 #include "tests/support/max_plus.h"
 #include "tests/support/networks.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;
@@ -72,8 +73,8 @@ std::unique_ptr<toy::Result> step(const NetworkWork& work, ParallelPlan plan, in
   auto result = std::make_unique<toy::Result>();
   result->plan = plan_step(work, recipe, plan);
   result->lowered =
-      lower(result->plan, rank_grids(plan), toy::cluster(2 * plan.degrees.pipeline, 1), nullptr,
-            toy::Compute(), toy::Messages(0), {});
+      lower::lower(result->plan, rank_grids(plan), toy::cluster(2 * plan.degrees.pipeline, 1),
+                   nullptr, toy::Compute(), toy::Messages(0), {});
   result->outcome = run(result->lowered.machine);
   return result;
 }

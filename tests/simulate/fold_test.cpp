@@ -7,6 +7,7 @@
 #include "tests/simulate/recommender_job.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -8,6 +8,7 @@
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

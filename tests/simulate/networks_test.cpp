@@ -9,6 +9,7 @@
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 

@@ -4,6 +4,7 @@
 
 #include "tests/simulate/offload_toy.h"
 #include "tests/support/reference_engine.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace toy;
@@ -17,7 +18,7 @@ TEST_CASE("the optimizer on the host costs 2 bytes a parameter down, 2 up and 28
       CAPTURE(kind);
       OffloadSetup setup(kind, ranks);
       setup.recipe.offload.optimizer = OffloadTo::cpu;
-      const auto result = simulate(setup, offload_network({1, 2, 0}));
+      const auto result = simulated(setup, offload_network({1, 2, 0}));
       const std::int64_t own = std::string_view(kind) == "allreduce" ? kAll : kAll / ranks;
       CHECK(moved(result->plan, CollectivePort::to_host) == 2 * own);
       CHECK(moved(result->plan, CollectivePort::to_device) == 2 * own);
@@ -35,12 +36,12 @@ TEST_CASE("gradients of every micro-batch are added on the host where shards are
   constexpr std::int64_t kOwn = kLayers * kParameters / kRanks;
   OffloadSetup setup("zero2", kRanks, kMicrobatches);
   setup.recipe.offload.optimizer = OffloadTo::cpu;
-  const auto result = simulate(setup, offload_network({1, 2, 0}));
+  const auto result = simulated(setup, offload_network({1, 2, 0}));
   CHECK(moved(result->plan, CollectivePort::to_host) == kMicrobatches * 2 * kOwn);
   CHECK(moved(result->plan, CollectivePort::host_memory) ==
         (28 + 3 * 2 * (kMicrobatches - 1)) * kOwn);
   setup.plan.data_parallel.kind = "zero1";  // accumulates whole gradients on the GPU
-  CHECK(moved(simulate(setup, offload_network({1, 2, 0}))->plan, CollectivePort::to_host) ==
+  CHECK(moved(simulated(setup, offload_network({1, 2, 0}))->plan, CollectivePort::to_host) ==
         2 * kOwn);
 }
 
@@ -49,10 +50,10 @@ TEST_CASE("offloaded parameters go up before each gather and nothing goes up aft
   constexpr std::int64_t kOwn = kLayers * kParameters / kRanks;
   OffloadSetup setup("zero3", kRanks, kMicrobatches);
   setup.recipe.offload = {.optimizer = OffloadTo::cpu, .parameters = OffloadTo::cpu};
-  CHECK(moved(simulate(setup, offload_network({1, 2, 0}))->plan, CollectivePort::to_device) ==
+  CHECK(moved(simulated(setup, offload_network({1, 2, 0}))->plan, CollectivePort::to_device) ==
         kMicrobatches * 2 * 2 * kOwn);
   setup.recipe.offload = {.optimizer = OffloadTo::nvme, .parameters = OffloadTo::nvme};
-  const auto nvme = simulate(setup, offload_network({1, 2, 0}));
+  const auto nvme = simulated(setup, offload_network({1, 2, 0}));
   CHECK(moved(nvme->plan, CollectivePort::nvme_read) == (12 + kMicrobatches * 2 * 2) * kOwn);
   CHECK(moved(nvme->plan, CollectivePort::nvme_write) == (12 + 2) * kOwn);
   CHECK(nvme->plan.stages[0].host.nvme == Bytes((12 + 2) * kOwn));
@@ -60,7 +61,7 @@ TEST_CASE("offloaded parameters go up before each gather and nothing goes up aft
   setup.plan.data_parallel.kind = "fsdp";
   setup.plan.data_parallel.reshard_after_forward = true;
   setup.recipe.offload = {.optimizer = OffloadTo::cpu, .parameters = OffloadTo::cpu};
-  const auto fsdp = simulate(setup, offload_network({1, 2, 0}));
+  const auto fsdp = simulated(setup, offload_network({1, 2, 0}));
   CHECK(moved(fsdp->plan, CollectivePort::to_host) == kMicrobatches * 4 * kOwn);
   CHECK(fsdp->plan.stages[0].host.memory() == Bytes((4 + 4 + 8) * kOwn));
 }
@@ -73,13 +74,13 @@ TEST_CASE("without a master copy the host updates the parameters themselves") {
   setup.recipe.compute = setup.recipe.gradients = Dtype::fp32;
   setup.recipe.master_weights = false;
   setup.recipe.offload = {.optimizer = OffloadTo::nvme};
-  const auto states = simulate(setup, offload_network({1, 2, 0}));
+  const auto states = simulated(setup, offload_network({1, 2, 0}));
   CHECK(states->plan.stages[0].host.nvme == Bytes(12 * kOwn));
   CHECK(moved(states->plan, CollectivePort::nvme_read) == 12 * kOwn);
   CHECK(moved(states->plan, CollectivePort::nvme_write) == 12 * kOwn);
   CHECK(moved(states->plan, CollectivePort::to_device) == 4 * kOwn);
   setup.recipe.offload.parameters = OffloadTo::nvme;
-  const auto both = simulate(setup, offload_network({1, 2, 0}));
+  const auto both = simulated(setup, offload_network({1, 2, 0}));
   CHECK(both->plan.stages[0].host.nvme == Bytes(12 * kOwn));
   CHECK(moved(both->plan, CollectivePort::nvme_read) == (12 + 2 * 4) * kOwn);
   CHECK(moved(both->plan, CollectivePort::nvme_write) == 12 * kOwn);
@@ -91,7 +92,7 @@ TEST_CASE("memory of the GPU falls by exactly what is gone") {
   const auto resident = [&](const char* kind, OffloadOptions offload) {
     OffloadSetup setup(kind, kRanks);
     setup.recipe.offload = offload;
-    return peak(*simulate(setup, offload_network({1, 2, 0}))).resident.count();
+    return peak(*simulated(setup, offload_network({1, 2, 0}))).resident.count();
   };
   const OffloadOptions states{.optimizer = OffloadTo::cpu};
   const OffloadOptions both{.optimizer = OffloadTo::cpu, .parameters = OffloadTo::cpu};
@@ -112,28 +113,28 @@ TEST_CASE("the host's update takes as long as its slowest part, beside the first
   setup.recipe.offload = {.optimizer = OffloadTo::cpu, .tile_parameters = kTile};
   const NetworkWork work = offload_network(times);
   const std::int64_t passes = kLayers * (times.forward + times.backward) + 2 * kParameters;
-  CHECK(nanoseconds(*simulate(setup, work)) == passes + kTiles * 28 * kTile + 2 * kTile);
+  CHECK(nanoseconds(*simulated(setup, work)) == passes + kTiles * 28 * kTile + 2 * kTile);
   // PCIe twenty times slower: the copies up stand in line.
   setup.cluster.server.pcie_bandwidth = BytesPerSecond(5e7);
   setup.recipe.offload.tile_parameters = kTile;
   const std::int64_t slow = kLayers * times.forward + times.backward +
                             std::max(kLayers * std::int64_t{20} * 2 * kParameters,
                                      (kLayers - 1) * times.backward + 40 * kParameters);
-  CHECK(nanoseconds(*simulate(setup, work)) == slow + 28 * kTile + kTiles * 20 * 2 * kTile);
+  CHECK(nanoseconds(*simulated(setup, work)) == slow + 28 * kTile + kTiles * 20 * 2 * kTile);
   setup.set_links(1e9);
   setup.recipe.offload.optimizer = OffloadTo::nvme;
   setup.cluster.server.nvme_write_bandwidth = BytesPerSecond(2.5e8);
   // Reading begins with the end of the passes; 48 a parameter written are more than 28 updated.
   const std::int64_t begin = passes - 2 * kParameters;
-  CHECK(nanoseconds(*simulate(setup, work)) ==
+  CHECK(nanoseconds(*simulated(setup, work)) ==
         begin + 12 * kTile + 28 * kTile + kTiles * 48 * kTile);
-  CHECK(moved(simulate(setup, work)->plan, CollectivePort::nvme_read) == 12 * kTiles * kTile);
-  CHECK(moved(simulate(setup, work)->plan, CollectivePort::nvme_write) == 12 * kTiles * kTile);
+  CHECK(moved(simulated(setup, work)->plan, CollectivePort::nvme_read) == 12 * kTiles * kTile);
+  CHECK(moved(simulated(setup, work)->plan, CollectivePort::nvme_write) == 12 * kTiles * kTile);
   // Reading at a quarter of that: 48 a parameter read.
   std::swap(setup.cluster.server.nvme_read_bandwidth, setup.cluster.server.nvme_write_bandwidth);
-  CHECK(nanoseconds(*simulate(setup, work)) ==
+  CHECK(nanoseconds(*simulated(setup, work)) ==
         begin + kTiles * 48 * kTile + 28 * kTile + 12 * kTile);
-  const HostMemory host = simulate(setup, work)->plan.stages[0].host;
+  const HostMemory host = simulated(setup, work)->plan.stages[0].host;
   CHECK(host.nvme == Bytes(12 * kTiles * kTile));
   CHECK(host.buffers == Bytes(3 * 12 * kTile));
 }

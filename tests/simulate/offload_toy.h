@@ -48,11 +48,11 @@ struct OffloadSetup {
   }
 };
 
-inline std::unique_ptr<toy::Result> simulate(const OffloadSetup& setup, const NetworkWork& work) {
+inline std::unique_ptr<toy::Result> simulated(const OffloadSetup& setup, const NetworkWork& work) {
   auto result = std::make_unique<toy::Result>();
   result->plan = plan_step(work, setup.recipe, setup.plan);
-  result->lowered = lower(result->plan, rank_grids(setup.plan), setup.cluster, nullptr,
-                          toy::Compute(), toy::Messages(0), {});
+  result->lowered = lower::lower(result->plan, rank_grids(setup.plan), setup.cluster, nullptr,
+                                 toy::Compute(), toy::Messages(0), {});
   result->outcome = run(result->lowered.machine, {.record = Record::kernels});
   return result;
 }

@@ -5,6 +5,7 @@
 
 #include "sim/base/random.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace std::chrono_literals;

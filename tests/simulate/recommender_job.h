@@ -3,6 +3,7 @@
 
 #include "sim/simulate/step.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard {
 

@@ -7,6 +7,7 @@
 #include "sim/simulate/step.h"
 #include "tests/simulate/recommender_job.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 
@@ -39,8 +40,8 @@ std::unique_ptr<ToyStep> toy_step(const Job& job, const NetworkWork& work) {
   step->plan = plan_step(work, job.recipe, job.plan);
   LowerOptions options;
   options.rank_load = work.rank_load;
-  step->lowered = lower(step->plan, rank_grids(job.plan), job.cluster, nullptr, toy::Compute(),
-                        toy::Messages(0), options);
+  step->lowered = lower::lower(step->plan, rank_grids(job.plan), job.cluster, nullptr,
+                               toy::Compute(), toy::Messages(0), options);
   step->outcome = run(step->lowered.machine);
   return step;
 }

@@ -5,6 +5,7 @@
 #include "sim/schedule/custom_schedule.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/max_plus.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 using namespace trainyard::testing;
@@ -116,8 +117,8 @@ TEST_CASE("a receiver may use messages in another order than they are sent") {
   const toy::Times times{10, 20, 3};
   toy::Result result;
   result.plan = plan_step(toy::network(2, times), recipe, plan);
-  result.lowered = lower(result.plan, rank_grids(plan), toy::cluster(2, 1), nullptr, toy::Compute(),
-                         toy::Messages(times.hop), {});
+  result.lowered = lower::lower(result.plan, rank_grids(plan), toy::cluster(2, 1), nullptr,
+                                toy::Compute(), toy::Messages(times.hop), {});
   result.outcome = run(result.lowered.machine);
   const PipelineShape shape = pipeline_shape(recipe, plan);
   CHECK(result.end() ==

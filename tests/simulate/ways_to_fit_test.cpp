@@ -10,6 +10,7 @@
 #include "sim/search/fit_knobs.h"
 #include "sim/simulate/simulate.h"
 #include "tests/scenario/temporary.h"
+#include "tests/support/rooms.h"
 
 using namespace trainyard;
 
@@ -29,13 +30,13 @@ constexpr const char* kJob = R"({
 })";
 
 StepReport report_of(const std::string& path, const std::vector<std::string>& sets) {
-  return simulate(load_scenario(path, sets).base, {.timeline = false}).report;
+  return simulate::simulate(load_scenario(path, sets).base, {.timeline = false}).report;
 }
 
 WaysToFit ways_of(const std::string& path, const std::vector<std::string>& sets,
                   const WaysToFitOptions& options = {}) {
   const Scenario scenario = load_scenario(path, sets).base;
-  const StepReport report = simulate(scenario, {.timeline = false}).report;
+  const StepReport report = simulate::simulate(scenario, {.timeline = false}).report;
   REQUIRE_FALSE(report.fits);
   return ways_to_fit(scenario, report, options);
 }

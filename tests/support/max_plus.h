@@ -17,6 +17,7 @@
 
 #include "sim/schedule/chunk_placement.h"
 #include "sim/schedule/schedule.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard::testing {
 

@@ -25,8 +25,8 @@ struct StringMaker<trainyard::Quantity<Tag, Rep>> {
 };
 
 template <>
-struct StringMaker<trainyard::ActorId> {
-  static String convert(trainyard::ActorId value) {
+struct StringMaker<trainyard::engine::ActorId> {
+  static String convert(trainyard::engine::ActorId value) {
     return fmt::format("actor {}", trainyard::index(value)).c_str();
   }
 };
@@ -39,8 +39,8 @@ struct StringMaker<trainyard::Rank> {
 };
 
 template <>
-struct StringMaker<trainyard::Span> {
-  static String convert(const trainyard::Span& span) {
+struct StringMaker<trainyard::engine::Span> {
+  static String convert(const trainyard::engine::Span& span) {
     return fmt::format("actor {} call {} op {}: issued {} begin {} active {} end {}",
                        trainyard::index(span.actor), span.call, span.op, span.issued.count(),
                        span.begin.count(), span.active.count(), span.end.count())
@@ -49,8 +49,8 @@ struct StringMaker<trainyard::Span> {
 };
 
 template <>
-struct StringMaker<trainyard::KernelSpan> {
-  static String convert(const trainyard::KernelSpan& span) {
+struct StringMaker<trainyard::engine::KernelSpan> {
+  static String convert(const trainyard::engine::KernelSpan& span) {
     return fmt::format("actor {} call {} op {} kernel {}: {} to {}", trainyard::index(span.actor),
                        span.call, span.op, span.kernel, span.begin.count(), span.end.count())
         .c_str();

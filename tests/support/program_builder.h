@@ -21,6 +21,7 @@
 
 #include "sim/engine/engine.h"
 #include "tests/support/print.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard::testing {
 

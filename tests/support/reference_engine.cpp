@@ -5,6 +5,8 @@
 #include <optional>
 #include <tuple>
 
+#include "tests/support/rooms.h"
+
 namespace trainyard::testing {
 namespace {
 

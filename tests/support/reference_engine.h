@@ -7,6 +7,7 @@
 
 #include "sim/engine/machine.h"
 #include "sim/engine/trace.h"
+#include "tests/support/rooms.h"
 
 namespace trainyard::testing {
 

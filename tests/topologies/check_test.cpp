@@ -3,6 +3,7 @@
 #include <functional>
 #include <limits>
 
+#include "tests/support/rooms.h"
 #include "tests/topologies/clusters.h"
 #include "topologies/fabric.h"
 

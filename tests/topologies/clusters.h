@@ -6,6 +6,7 @@
 #include <queue>
 #include <vector>
 
+#include "tests/support/rooms.h"
 #include "topologies/cluster_check.h"
 #include "topologies/topology.h"
 

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "tests/support/rooms.h"
 #include "tests/topologies/clusters.h"
 
 using namespace trainyard;

@@ -2,6 +2,7 @@
 // way.
 #include <limits>
 
+#include "tests/support/rooms.h"
 #include "tests/topologies/clusters.h"
 
 namespace trainyard::test {

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "tests/support/rooms.h"
 #include "tests/topologies/clusters.h"
 #include "topologies/group_placement.h"
 

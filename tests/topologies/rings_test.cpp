@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "sim/base/random.h"
+#include "tests/support/rooms.h"
 #include "tests/topologies/clusters.h"
 
 using namespace trainyard;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "sim/base/hash.h"
+#include "tests/support/rooms.h"
 #include "tests/topologies/clusters.h"
 #include "topologies/group_placement.h"
 

@@ -3,10 +3,10 @@
 // 2020.
 #include "sim/plan/replicas/data_parallel.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
-DataParallelStrategy allreduce(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                               int /*ranks*/) {
+DataParallelStrategy allreduce(const recipe::DataParallelOptions& options,
+                               const recipe::TrainingRecipe& recipe, int /*ranks*/) {
   DataParallelStrategy strategy;
   strategy.reduced_as = recipe.gradients;
   strategy.each_microbatch = options.reduce_every_microbatch.value_or(false);
@@ -14,4 +14,4 @@ DataParallelStrategy allreduce(const DataParallelOptions& options, const Trainin
   return strategy;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

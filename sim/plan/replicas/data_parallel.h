@@ -30,7 +30,7 @@
 #include "sim/recipe/recipe.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 enum class Gathering : std::uint8_t {
   none,           // every rank has the parameters
@@ -45,7 +45,7 @@ struct DataParallelStrategy {
   int replicas = 1;  // of the ranks that share; > 1: their gradient shards are all-reduced
 
   CollectiveKind reduction = CollectiveKind::all_reduce;
-  Dtype reduced_as = Dtype::bf16;
+  models::Dtype reduced_as = models::Dtype::bf16;
   bool each_microbatch = false;  // reduced in every backward pass, not only in the step's last
   // FSDP. The sharded parameters are the optimizer's own; what is gathered is a copy in the compute
   // type. Gradients are reduced a layer at a time instead of in buckets, through a buffer, and
@@ -70,7 +70,8 @@ struct StrategyEntry {
   std::string_view summary;
   // For `ranks` that hold the same part of the network (ParallelDegrees::replicas). Requires: a
   // shard size that divides them.
-  DataParallelStrategy (*build)(const DataParallelOptions&, const TrainingRecipe&, int ranks);
+  DataParallelStrategy (*build)(const recipe::DataParallelOptions&, const recipe::TrainingRecipe&,
+                                int ranks);
   // Keys of /parallelism/data_parallel that mean something to it, beside those of the buckets.
   std::span<const std::string_view> accepts;
 };
@@ -81,21 +82,30 @@ std::span<const StrategyEntry> data_parallel_strategies();
 const StrategyEntry* find_strategy(std::string_view name);
 
 // The plan's own; with one replica nothing is divided or exchanged. Requires: a known name.
-DataParallelStrategy strategy_of(const ParallelPlan& plan, const TrainingRecipe& recipe);
+DataParallelStrategy strategy_of(const recipe::ParallelPlan& plan,
+                                 const recipe::TrainingRecipe& recipe);
 
 // Why the strategy cannot be combined with these passes, in words; nullopt if it can.
 std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
-                                       const PipelineShape& shape, const StageOrders& orders);
+                                       const schedule::PipelineShape& shape,
+                                       const schedule::StageOrders& orders);
 
 // The pure functions behind the table.
-DataParallelStrategy allreduce(const DataParallelOptions&, const TrainingRecipe&, int ranks);
-DataParallelStrategy zero1(const DataParallelOptions&, const TrainingRecipe&, int ranks);
-DataParallelStrategy zero2(const DataParallelOptions&, const TrainingRecipe&, int ranks);
-DataParallelStrategy zero3(const DataParallelOptions&, const TrainingRecipe&, int ranks);
-DataParallelStrategy fsdp(const DataParallelOptions&, const TrainingRecipe&, int ranks);
-DataParallelStrategy hsdp(const DataParallelOptions&, const TrainingRecipe&, int ranks);
-DataParallelStrategy local_sgd(const DataParallelOptions&, const TrainingRecipe&, int ranks);
-DataParallelStrategy distributed_optimizer(const DataParallelOptions&, const TrainingRecipe&,
-                                           int ranks);
+DataParallelStrategy allreduce(const recipe::DataParallelOptions&, const recipe::TrainingRecipe&,
+                               int ranks);
+DataParallelStrategy zero1(const recipe::DataParallelOptions&, const recipe::TrainingRecipe&,
+                           int ranks);
+DataParallelStrategy zero2(const recipe::DataParallelOptions&, const recipe::TrainingRecipe&,
+                           int ranks);
+DataParallelStrategy zero3(const recipe::DataParallelOptions&, const recipe::TrainingRecipe&,
+                           int ranks);
+DataParallelStrategy fsdp(const recipe::DataParallelOptions&, const recipe::TrainingRecipe&,
+                          int ranks);
+DataParallelStrategy hsdp(const recipe::DataParallelOptions&, const recipe::TrainingRecipe&,
+                          int ranks);
+DataParallelStrategy local_sgd(const recipe::DataParallelOptions&, const recipe::TrainingRecipe&,
+                               int ranks);
+DataParallelStrategy distributed_optimizer(const recipe::DataParallelOptions&,
+                                           const recipe::TrainingRecipe&, int ranks);
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

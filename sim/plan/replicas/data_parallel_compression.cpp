@@ -10,7 +10,10 @@
 #include "sim/plan/tied_matrix.h"
 #include "sim/schedule/chunk_placement.h"
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using models::WeightMatrix;
+
 namespace {
 
 constexpr const char* kCompressed = "compressed gradients";
@@ -30,7 +33,7 @@ int DataParallelWriter::ranks_on(CollectivePort port) const {
 }
 
 Bytes DataParallelWriter::compression_state_of(const StageParameters& parameters) const {
-  const GradientCompression& compression = plan_.data_parallel.compression;
+  const recipe::GradientCompression& compression = plan_.data_parallel.compression;
   Bytes state;
   if (exchanges_)
     state = state + compression_state(compression, parameters.dense, of(parameters.matrices, false),
@@ -51,18 +54,19 @@ void DataParallelWriter::compress_place(int place) {
              CollectivePort::expert_data);
 }
 
-void DataParallelWriter::exchange(const std::vector<TensorBucket>& buckets, CollectivePort port) {
+void DataParallelWriter::exchange(const std::vector<recipe::TensorBucket>& buckets,
+                                  CollectivePort port) {
   const StreamSet before =
       static_cast<StreamSet>(stream_bit(StreamKind::compute) | stream_bit(StreamKind::tensor) |
                              stream_bit(StreamKind::context) | stream_bit(StreamKind::expert));
-  for (const TensorBucket& bucket : buckets) {
-    const CompressedExchange exchange = compressed_exchange(plan_.data_parallel.compression, bucket,
-                                                            recipe_.gradients, ranks_on(port));
+  for (const recipe::TensorBucket& bucket : buckets) {
+    const recipe::CompressedExchange exchange = compressed_exchange(
+        plan_.data_parallel.compression, bucket, recipe_.gradients, ranks_on(port));
     const std::string name = fmt::format("gradient bucket {}", buckets_sent_++);
     builder_.hold(MemoryKind::communication_buffers, exchange.buffers, kCompressed);
     builder_.work({exchange.compress.begin(), exchange.compress.end()}, "compress " + name,
                   OpGroup::compute);
-    for (const CompressedMessage& message : exchange.messages) {
+    for (const recipe::CompressedMessage& message : exchange.messages) {
       builder_.collective(StreamKind::data, port, {message.kind, message.bytes}, before,
                           "exchange compressed " + name);
       if (!message.kernels.empty())
@@ -75,4 +79,4 @@ void DataParallelWriter::exchange(const std::vector<TensorBucket>& buckets, Coll
     builder_.compute_waits_for(stream_bit(StreamKind::data));
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

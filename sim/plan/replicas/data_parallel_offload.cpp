@@ -15,7 +15,11 @@
 #include "sim/plan/replicas/data_parallel_writer.h"
 #include "sim/plan/step_memory.h"
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using recipe::OffloadOptions;
+using recipe::OffloadTo;
+
 namespace {
 
 constexpr const char* kFetched = "fetched shards of parameters";
@@ -128,7 +132,7 @@ void DataParallelWriter::clip_on_host(Bytes gradients) {
   StreamSet waits = stream_bit(StreamKind::to_host);
   if (norm_ranks() > 1) {
     builder_.collective(StreamKind::data, CollectivePort::norm,
-                        {CollectiveKind::all_reduce, size_of(Dtype::fp32)},
+                        {CollectiveKind::all_reduce, size_of(models::Dtype::fp32)},
                         stream_bit(StreamKind::compute) | stream_bit(StreamKind::host_optimizer),
                         "all-reduce gradient norm");
     waits |= stream_bit(StreamKind::data);
@@ -142,8 +146,9 @@ void DataParallelWriter::clip_on_host(Bytes gradients) {
 // own update only.
 void DataParallelWriter::update_on_host(const StageParameters& parameters) {
   const OffloadOptions& offload = recipe_.offload;
-  const MemoryBound dense = optimizer_kernel(parameters.dense, recipe_, strategy_);
-  const MemoryBound experts = optimizer_kernel(parameters.experts, recipe_, expert_strategy_);
+  const models::MemoryBound dense = optimizer_kernel(parameters.dense, recipe_, strategy_);
+  const models::MemoryBound experts =
+      optimizer_kernel(parameters.experts, recipe_, expert_strategy_);
   const Bytes touched = dense.read + dense.written + experts.read + experts.written;
   const Bytes states = state_bytes(parameters.dense, recipe_, strategy_).optimizer_state +
                        state_bytes(parameters.experts, recipe_, expert_strategy_).optimizer_state;
@@ -222,4 +227,4 @@ void DataParallelWriter::leave_shard(const Unit& unit) {
                            state_bytes(unit.parameters, recipe_, strategy_).parameters, kFetched);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

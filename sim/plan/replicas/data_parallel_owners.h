@@ -3,7 +3,7 @@
 
 #include "sim/plan/program_builder.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 inline constexpr StreamSet kGatherStreams =
     static_cast<StreamSet>(stream_bit(StreamKind::gather) | stream_bit(StreamKind::gather_second));
@@ -16,4 +16,4 @@ inline constexpr const char* kReduceBuffer = "gradients to reduce";
 inline constexpr const char* kGradients = "gradients";
 inline constexpr const char* kLeaving = "gradients on their way to the host";
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -6,7 +6,7 @@
 #include "sim/plan/step_plan.h"
 #include "sim/schedule/chunk_placement.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 namespace {
 
 using Names = std::string_view;
@@ -50,7 +50,8 @@ const StrategyEntry* find_strategy(std::string_view name) {
 }
 
 std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
-                                       const PipelineShape& shape, const StageOrders& orders) {
+                                       const schedule::PipelineShape& shape,
+                                       const schedule::StageOrders& orders) {
   if (directions(shape) > 1 && strategy.gradient_shards > 1)
     return "it holds two copies of the network, whose gradients meet when both are complete, so "
            "that none can be dropped before";
@@ -62,8 +63,8 @@ std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
   if (strategy.gradient_shards == 1 && strategy.gathering != Gathering::first_forward &&
       strategy.parameter_shards == 1)
     return std::nullopt;
-  for (const std::vector<Slot>& order : orders) {
-    for (const Slot& slot : order) {
+  for (const std::vector<schedule::Slot>& order : orders) {
+    for (const schedule::Slot& slot : order) {
       if (slot.paired)
         return "it alternates layers of a forward and a backward pass, which would need gathers "
                "and reductions of both at once";
@@ -72,7 +73,8 @@ std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
   return std::nullopt;
 }
 
-DataParallelStrategy strategy_of(const ParallelPlan& plan, const TrainingRecipe& recipe) {
+DataParallelStrategy strategy_of(const recipe::ParallelPlan& plan,
+                                 const recipe::TrainingRecipe& recipe) {
   // Two copies of the network are replicas of each other.
   const int ranks = plan.degrees.replicas() * directions(pipeline_shape(recipe, plan));
   if (ranks == 1) return {};
@@ -81,4 +83,4 @@ DataParallelStrategy strategy_of(const ParallelPlan& plan, const TrainingRecipe&
   return entry->build(plan.data_parallel, recipe, ranks);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -9,7 +9,9 @@
 #include "sim/plan/replicas/data_parallel_writer.h"
 #include "sim/plan/step_memory.h"
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using schedule::Pass;
 
 bool DataParallelWriter::is_root(int place) const {
   return strategy_.keeps_ends && !work_.divisible[static_cast<std::size_t>(place)];
@@ -224,4 +226,4 @@ void DataParallelWriter::scatter(std::int64_t parameters, const DataParallelStra
   builder_.last_takes(MemoryKind::gradients, kept_gradients(parameters, strategy), kGradients);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

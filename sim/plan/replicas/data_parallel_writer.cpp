@@ -9,7 +9,12 @@
 #include "sim/plan/step_memory.h"
 #include "sim/plan/tied_matrix.h"
 
-namespace trainyard {
+namespace trainyard::plan {
+
+using models::Dtype;
+using models::MemoryBound;
+using schedule::Pass;
+
 namespace {
 
 std::int64_t divide_up(std::int64_t dividend, std::int64_t divisor) {
@@ -26,12 +31,13 @@ DataParallelStrategy among(int replicas, DataParallelStrategy strategy) {
   return strategy;
 }
 
-bool has_experts(const NetworkWork& work) {
+bool has_experts(const models::NetworkWork& work) {
   return std::any_of(work.kinds.begin(), work.kinds.end(),
-                     [](const LayerWork& kind) { return kind.expert_parameters > 0; });
+                     [](const models::LayerWork& kind) { return kind.expert_parameters > 0; });
 }
 
-TensorBuckets tensor_buckets(const ParallelPlan& plan, const TrainingRecipe& recipe) {
+recipe::TensorBuckets tensor_buckets(const recipe::ParallelPlan& plan,
+                                     const recipe::TrainingRecipe& recipe) {
   const auto elements = [&](Bytes size) {
     return std::max<std::int64_t>(1, size.count() / size_of(recipe.gradients).count());
   };
@@ -46,8 +52,9 @@ StateBytes operator+(const StateBytes& a, const StateBytes& b) {
 }  // namespace
 
 DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& step,
-                                       const NetworkWork& work, const TrainingRecipe& recipe,
-                                       const ParallelPlan& plan, bool updates_once)
+                                       const models::NetworkWork& work,
+                                       const recipe::TrainingRecipe& recipe,
+                                       const recipe::ParallelPlan& plan, bool updates_once)
     : builder_(builder),
       step_(step),
       work_(work),
@@ -67,15 +74,15 @@ DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& 
       expert_tensors_(tensors_) {}
 
 bool DataParallelWriter::gradients_come_and_go() const {
-  return recipe_.fusion != Fusion::by_hand && step_.shape.microbatches == 1 && updates_once_ &&
-         !exchanges_ && !exchanges_experts_;
+  return recipe_.fusion != models::Fusion::by_hand && step_.shape.microbatches == 1 &&
+         updates_once_ && !exchanges_ && !exchanges_experts_;
 }
 
 Bytes DataParallelWriter::gradient_bytes(std::int64_t parameters) const {
   return state_bytes(parameters, recipe_, strategy_).gradients;
 }
 
-std::vector<WorkItem> DataParallelWriter::accumulation(std::int64_t parameters) const {
+std::vector<models::WorkItem> DataParallelWriter::accumulation(std::int64_t parameters) const {
   if (strategy_.layer_units) return {};
   return accumulation_work(parameters, recipe_, step_.shape.microbatches > 1);
 }
@@ -110,7 +117,8 @@ bool DataParallelWriter::reduces_in_backward() const {
           compresses_);
 }
 
-PassRole DataParallelWriter::role(const std::vector<Slot>& order, std::size_t at, bool completes) {
+PassRole DataParallelWriter::role(const std::vector<schedule::Slot>& order, std::size_t at,
+                                  bool completes) {
   if (ends_[0].empty()) {
     for (std::vector<Ends>& ends : ends_)
       ends.assign(static_cast<std::size_t>(parts(step_.shape)), {order.size(), 0});
@@ -135,7 +143,7 @@ PassRole DataParallelWriter::role(const std::vector<Slot>& order, std::size_t at
   return role;
 }
 
-const LayerWork& DataParallelWriter::layer(int place) const {
+const models::LayerWork& DataParallelWriter::layer(int place) const {
   return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
 }
 
@@ -217,8 +225,9 @@ void DataParallelWriter::reduce_rest() {
 }
 
 void DataParallelWriter::copy(const std::string& what, Bytes read, Bytes written, OpGroup group) {
-  builder_.work({NamedKernel{what, MemoryBound{MemoryOp::elementwise, read, written}}},
-                "data parallel", group);
+  builder_.work(
+      {models::NamedKernel{what, MemoryBound{models::MemoryOp::elementwise, read, written}}},
+      "data parallel", group);
 }
 
 void DataParallelWriter::reduce(const std::vector<Bytes>& buckets, CollectivePort port) {
@@ -302,7 +311,7 @@ void DataParallelWriter::optimize(const StageParameters& parameters) {
   const MemoryBound experts = optimizer_kernel(parameters.experts, recipe_, expert_strategy_);
   kernel.read = kernel.read + experts.read;
   kernel.written = kernel.written + experts.written;
-  builder_.work({NamedKernel{"optimizer step", kernel}}, "optimizer", OpGroup::optimizer);
+  builder_.work({models::NamedKernel{"optimizer step", kernel}}, "optimizer", OpGroup::optimizer);
 }
 
 void DataParallelWriter::step(const StageParameters& parameters,
@@ -358,4 +367,4 @@ void DataParallelWriter::gather_updated(std::int64_t parameters, CollectivePort 
                     i));
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

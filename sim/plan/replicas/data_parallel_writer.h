@@ -21,7 +21,7 @@
 #include "sim/plan/step_plan.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 // What sets a pass apart from the others of its chunk. Passes of equal roles run the same block.
 struct PassRole {
@@ -32,16 +32,17 @@ struct PassRole {
 // Of one rank. Routed experts have replicas of their own.
 struct StageParameters {
   std::int64_t dense = 0, experts = 0;
-  Bytes fp8_copies;                    // of weights
-  std::vector<WeightMatrix> matrices;  // of both
+  Bytes fp8_copies;                            // of weights
+  std::vector<models::WeightMatrix> matrices;  // of both
 };
 
 class DataParallelWriter {
  public:
   // All references must outlive the writer. Requires: `step.shape` and `step.layers` are set.
   // `updates_once`: the parameters change after all passes of the step and not between them.
-  DataParallelWriter(ProgramBuilder& builder, const StepPlan& step, const NetworkWork& work,
-                     const TrainingRecipe& recipe, const ParallelPlan& plan, bool updates_once);
+  DataParallelWriter(ProgramBuilder& builder, const StepPlan& step, const models::NetworkWork& work,
+                     const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan,
+                     bool updates_once);
 
   // PyTorch frees gradients after the step (zero_grad's set_to_none) and allocates them layer by
   // layer in the backward pass. With more micro-batches they stay from the first one on, and DDP's
@@ -53,18 +54,18 @@ class DataParallelWriter {
 
   // Adding new gradients to those of earlier micro-batches, where that is a kernel and not part of
   // this strategy's reductions.
-  std::vector<WorkItem> accumulation(std::int64_t parameters) const;
+  std::vector<models::WorkItem> accumulation(std::int64_t parameters) const;
 
   // `versions`: of the weights, where a pipeline without flushes keeps older ones.
   void hold_states(const StageParameters& parameters, int versions);
 
   // The role of pass `at` of a stage's order, as far as this strategy cares. `completes`: the
   // gradients of its part are complete after it.
-  PassRole role(const std::vector<Slot>& order, std::size_t at, bool completes);
+  PassRole role(const std::vector<schedule::Slot>& order, std::size_t at, bool completes);
 
   // Around the work of a block: begin() after begin_block(), then before() and after() each place
   // in the order of the pass, end() after the last.
-  void begin(Pass pass, ChainRange range, PassRole role);
+  void begin(schedule::Pass pass, ChainRange range, PassRole role);
   void before(int place);
   void after(int place);
   void end();
@@ -74,7 +75,7 @@ class DataParallelWriter {
   void step(const StageParameters& parameters, const std::vector<ChainRange>& copies = {});
 
   // What leaves the GPU; activations, which others write, are not in it.
-  const HostMemory& host() const { return host_; }
+  const recipe::HostMemory& host() const { return host_; }
 
  private:
   // Places that are gathered and, with layer units, reduced together.
@@ -86,7 +87,7 @@ class DataParallelWriter {
     std::string name;
   };
 
-  const LayerWork& layer(int place) const;
+  const models::LayerWork& layer(int place) const;
   std::int64_t parameters_of(int place) const;
   std::int64_t gradients_from(int place) const;
   bool experts_travel(const Unit& unit) const;
@@ -109,7 +110,7 @@ class DataParallelWriter {
   void reduce_place(int place);
   void reduce_rest();
   void compress_place(int place);
-  void exchange(const std::vector<TensorBucket>& buckets, CollectivePort port);
+  void exchange(const std::vector<recipe::TensorBucket>& buckets, CollectivePort port);
   int ranks_on(CollectivePort port) const;
   Bytes compression_state_of(const StageParameters& parameters) const;
   void reduce(const std::vector<Bytes>& buckets, CollectivePort port);
@@ -140,9 +141,9 @@ class DataParallelWriter {
 
   ProgramBuilder& builder_;
   const StepPlan& step_;
-  const NetworkWork& work_;
-  const TrainingRecipe& recipe_;
-  const ParallelPlan& plan_;
+  const models::NetworkWork& work_;
+  const recipe::TrainingRecipe& recipe_;
+  const recipe::ParallelPlan& plan_;
   DataParallelStrategy strategy_, expert_strategy_;
   bool exchanges_ = false;  // there are other replicas
   bool exchanges_experts_ = false;
@@ -150,10 +151,10 @@ class DataParallelWriter {
   bool whole_step_ = false;  // kept layers stay until the step's last backward of their chunk
   bool compresses_ = false;
   GradientBuckets buckets_, expert_buckets_;
-  TensorBuckets tensors_, expert_tensors_;  // instead of those, if gradients are compressed
+  recipe::TensorBuckets tensors_, expert_tensors_;  // instead of those, if gradients are compressed
   int buckets_sent_ = 0;
   std::int64_t gradient_shards_held_ = 0;  // bytes taken by the first reductions of the step
-  HostMemory host_;
+  recipe::HostMemory host_;
 
   // By pass and part of the stage: where it first and last stands in the order.
   struct Ends {
@@ -162,7 +163,7 @@ class DataParallelWriter {
   std::array<std::vector<Ends>, 2> ends_;  // forward; backward
 
   // Of the open block.
-  Pass pass_ = Pass::forward;
+  schedule::Pass pass_ = schedule::Pass::forward;
   ChainRange range_;
   PassRole role_;
   std::vector<Unit> units_;
@@ -170,4 +171,4 @@ class DataParallelWriter {
   std::size_t read_ = 0;     // units whose shard is read from NVMe, if it is there
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -6,10 +6,10 @@
 // fp32 gradients.
 #include "sim/plan/replicas/data_parallel.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
-DataParallelStrategy distributed_optimizer(const DataParallelOptions& options,
-                                           const TrainingRecipe& recipe, int ranks) {
+DataParallelStrategy distributed_optimizer(const recipe::DataParallelOptions& options,
+                                           const recipe::TrainingRecipe& recipe, int ranks) {
   DataParallelStrategy strategy;
   strategy.optimizer_shards = ranks;
   strategy.reduction = CollectiveKind::reduce_scatter;
@@ -22,4 +22,4 @@ DataParallelStrategy distributed_optimizer(const DataParallelOptions& options,
   return strategy;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -5,10 +5,10 @@
 // fully_shard.
 #include "sim/plan/replicas/data_parallel.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
-DataParallelStrategy fsdp(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                          int ranks) {
+DataParallelStrategy fsdp(const recipe::DataParallelOptions& options,
+                          const recipe::TrainingRecipe& recipe, int ranks) {
   DataParallelStrategy strategy;
   strategy.parameter_shards = strategy.gradient_shards = strategy.optimizer_shards = ranks;
   strategy.reduction = CollectiveKind::reduce_scatter;
@@ -23,4 +23,4 @@ DataParallelStrategy fsdp(const DataParallelOptions& options, const TrainingReci
   return strategy;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

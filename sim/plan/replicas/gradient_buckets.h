@@ -6,7 +6,7 @@
 
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
 // Full buckets leave as soon as they are full; what is left leaves with flush().
 // Source: Li et al., PyTorch Distributed, VLDB 2020, section 3.2.3 (the first bucket is smaller so
@@ -39,4 +39,4 @@ class GradientBuckets {
   Bytes size_, next_size_, waiting_;
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -3,13 +3,13 @@
 // (hybrid sharding).
 #include "sim/plan/replicas/data_parallel.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
-DataParallelStrategy hsdp(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                          int ranks) {
+DataParallelStrategy hsdp(const recipe::DataParallelOptions& options,
+                          const recipe::TrainingRecipe& recipe, int ranks) {
   DataParallelStrategy strategy = fsdp(options, recipe, options.shard_size);
   strategy.replicas = ranks / options.shard_size;
   return strategy;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -4,14 +4,14 @@
 // 2019; Douillard et al., DiLoCo, 2023, algorithm 1.
 #include "sim/plan/replicas/data_parallel.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
-DataParallelStrategy local_sgd(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                               int /*ranks*/) {
+DataParallelStrategy local_sgd(const recipe::DataParallelOptions& options,
+                               const recipe::TrainingRecipe& recipe, int /*ranks*/) {
   DataParallelStrategy strategy;
   strategy.reduced_as = recipe.gradients;
   strategy.outer_period = options.steps_between;
   return strategy;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -4,10 +4,10 @@
 // sections 5.1 and 7.2; DeepSpeed, "ZeRO stage 1 with reduced communication".
 #include "sim/plan/replicas/data_parallel.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
-DataParallelStrategy zero1(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                           int ranks) {
+DataParallelStrategy zero1(const recipe::DataParallelOptions& options,
+                           const recipe::TrainingRecipe& recipe, int ranks) {
   DataParallelStrategy strategy = allreduce(options, recipe, ranks);
   strategy.optimizer_shards = ranks;
   strategy.reduction =
@@ -19,4 +19,4 @@ DataParallelStrategy zero1(const DataParallelOptions& options, const TrainingRec
   return strategy;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

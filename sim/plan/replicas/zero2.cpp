@@ -4,14 +4,14 @@
 // reduces at each gradient accumulation boundary of stage 2 and 3.
 #include "sim/plan/replicas/data_parallel.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
-DataParallelStrategy zero2(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                           int ranks) {
+DataParallelStrategy zero2(const recipe::DataParallelOptions& options,
+                           const recipe::TrainingRecipe& recipe, int ranks) {
   DataParallelStrategy strategy = zero1(options, recipe, ranks);
   strategy.each_microbatch = options.reduce_every_microbatch.value_or(true);
   if (strategy.each_microbatch) strategy.gradient_shards = ranks;
   return strategy;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

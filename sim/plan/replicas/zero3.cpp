@@ -3,10 +3,10 @@
 // Source: Rajbhandari et al. 2020, sections 5.3 and 7.2.2.
 #include "sim/plan/replicas/data_parallel.h"
 
-namespace trainyard {
+namespace trainyard::plan {
 
-DataParallelStrategy zero3(const DataParallelOptions& options, const TrainingRecipe& recipe,
-                           int ranks) {
+DataParallelStrategy zero3(const recipe::DataParallelOptions& options,
+                           const recipe::TrainingRecipe& recipe, int ranks) {
   DataParallelStrategy strategy = zero2(options, recipe, ranks);
   strategy.parameter_shards = ranks;
   strategy.gathering = Gathering::each_pass;
@@ -15,4 +15,4 @@ DataParallelStrategy zero3(const DataParallelOptions& options, const TrainingRec
   return strategy;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::plan

@@ -11,13 +11,21 @@
 #include "sim/schedule/custom_schedule.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using models::Dtype;
+using recipe::kCompressionNames;
+using recipe::LayerSplit;
+using recipe::Optimizer;
+using recipe::Straggler;
+using recipe::TrainingRecipe;
+
 namespace {
 
-ClusterSpec assemble_cluster(const ClusterSection& section) {
-  ClusterSpec cluster;
+topologies::ClusterSpec assemble_cluster(const ClusterSection& section) {
+  topologies::ClusterSpec cluster;
   cluster.servers = section.nodes;
-  ServerSpec& server = cluster.server;
+  topologies::ServerSpec& server = cluster.server;
   const ServerSection& node = section.node;
   server.name = node.name;
   server.gpu = node.gpu.spec;
@@ -56,25 +64,25 @@ bool is_half(Dtype dtype) {
 
 // The lengths that only some networks have.
 void assemble_lengths(TrainingRecipe& recipe, const TrainingSection& section,
-                      const Network& network, Findings& findings) {
-  const bool two_stacks = std::holds_alternative<EncoderDecoder>(network);
+                      const models::Network& network, Findings& findings) {
+  const bool two_stacks = std::holds_alternative<models::EncoderDecoder>(network);
   if (two_stacks && !section.decoder_sequence_length)
     findings.error("/training/decoder_sequence_length",
                    "is required and missing for an encoder_decoder");
   if (!two_stacks && section.decoder_sequence_length)
     findings.error("/training/decoder_sequence_length",
                    "only an encoder_decoder has a second sequence", "remove it");
-  if (section.predictions && !std::holds_alternative<Encoder>(network))
+  if (section.predictions && !std::holds_alternative<models::Encoder>(network))
     findings.error("/training/predictions_per_sequence",
                    "only an encoder has a masked-language head", "remove it");
   recipe.decoder_sequence_length = two_stacks ? section.decoder_sequence_length.value_or(1) : 0;
   recipe.predictions = section.predictions.value_or(0);
 }
 
-TrainingRecipe assemble_recipe(const TrainingSection& section, const Network& network,
+TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Network& network,
                                Findings& findings) {
   TrainingRecipe recipe;
-  const bool is_recommender = std::holds_alternative<Recommender>(network);
+  const bool is_recommender = std::holds_alternative<models::Recommender>(network);
   const std::string family = is_recommender ? "a recommender" : "a convolutional network";
   const bool is_language = reads_tokens(network);
   const bool has_attention = stack_of(network) != nullptr;
@@ -113,14 +121,14 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const Network& ne
   recipe.fused_attention = section.fused_attention;
   recipe.fusion = section.execution;
   recipe.loss = section.loss;
-  if (section.loss && section.execution == Fusion::by_hand)
+  if (section.loss && section.execution == models::Fusion::by_hand)
     findings.error("/training/loss", "of an execution that is \"fused\", the loss is too",
                    "remove it, or make the execution \"eager\" or \"compiled\"");
   if (section.loss && !is_language)
     findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
                    "remove it");
   recipe.launch_time = section.launch_time;
-  if (!has_attention && section.execution == Fusion::compiled)
+  if (!has_attention && section.execution == models::Fusion::compiled)
     findings.error("/training/execution",
                    fmt::format("what torch.compile makes of {} is not described", family),
                    "\"eager\" is");
@@ -132,8 +140,9 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const Network& ne
 
 // Gathered layers stay where a pipeline would gather them again for every micro-batch, as
 // torchtitan's default is (parallelism.fsdp_reshard_after_forward).
-DataParallelOptions assemble_data_parallel(const DataParallelSection& section, bool pipeline) {
-  DataParallelOptions options;
+recipe::DataParallelOptions assemble_data_parallel(const DataParallelSection& section,
+                                                   bool pipeline) {
+  recipe::DataParallelOptions options;
   options.kind = section.kind;
   options.shard_size = section.shard_size.value_or(options.shard_size);
   options.prefetch_layers = section.prefetch_layers.value_or(options.prefetch_layers);
@@ -150,14 +159,14 @@ DataParallelOptions assemble_data_parallel(const DataParallelSection& section, b
   const auto kind = std::find(kCompressionNames.begin(), kCompressionNames.end(),
                               std::string_view(section.compression.kind));
   options.compression = {
-      .kind = static_cast<CompressionKind>(kind - kCompressionNames.begin()),
-      .rank = section.compression.rank.value_or(GradientCompression{}.rank),
-      .density = section.compression.density.value_or(GradientCompression{}.density)};
+      .kind = static_cast<recipe::CompressionKind>(kind - kCompressionNames.begin()),
+      .rank = section.compression.rank.value_or(recipe::GradientCompression{}.rank),
+      .density = section.compression.density.value_or(recipe::GradientCompression{}.density)};
   return options;
 }
 
-ParallelPlan assemble_plan(const ParallelismSection& section) {
-  ParallelPlan plan;
+recipe::ParallelPlan assemble_plan(const ParallelismSection& section) {
+  recipe::ParallelPlan plan;
   plan.degrees = {.tensor = section.tp,
                   .context = section.cp,
                   .data = section.dp.value_or(1),
@@ -169,9 +178,9 @@ ParallelPlan assemble_plan(const ParallelismSection& section) {
   plan.tensor_chunks = section.tensor_parallel.chunks.value_or(0);
   plan.schedule = section.pipeline.schedule;
   plan.custom = section.pipeline.custom;
-  const ScheduleEntry* schedule = find_schedule(plan.schedule);
-  const bool folded =
-      plan.schedule == kCustomSchedule && plan.custom.placement == Placement::v_shaped;
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
+  const bool folded = plan.schedule == schedule::kCustomSchedule &&
+                      plan.custom.placement == schedule::Placement::v_shaped;
   plan.chunks = section.pipeline.chunks.value_or(schedule != nullptr ? schedule->chunks
                                                  : folded            ? 2
                                                                      : 1);
@@ -198,7 +207,7 @@ void derive_data_parallel(Scenario& scenario, const ParallelismSection& section,
                                scenario.cluster.servers, scenario.cluster.server.gpus, kMostGpus));
     return;
   }
-  ParallelDegrees& degrees = scenario.plan.degrees;
+  recipe::ParallelDegrees& degrees = scenario.plan.degrees;
   const std::int64_t model = std::int64_t{degrees.tensor} * degrees.context * degrees.pipeline;
   if (!section.dp && gpus % model == 0) {
     degrees.data = static_cast<int>(gpus / model);
@@ -341,4 +350,4 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   return scenario;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

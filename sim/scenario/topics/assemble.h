@@ -7,7 +7,7 @@
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/topics/sections.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
 
 // Collects what is wrong across fields; the reader of the file adds the positions.
 struct Findings {
@@ -23,10 +23,11 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
                   const std::string& configs, Findings& findings);
 
 // The part of assemble() that is about /model; `name` is its preset's or file's.
-Network assemble_network(const ModelSection& section, const std::string& name, Findings& findings);
+models::Network assemble_network(const ModelSection& section, const std::string& name,
+                                 Findings& findings);
 
 // Its part for a recommender; how tables are divided is assemble_tables()'s.
-Network assemble_recommender(const RecommenderSection& section, Findings& findings);
+models::Network assemble_recommender(const RecommenderSection& section, Findings& findings);
 
 // The part of assemble() that is about tables. Requires: network and degrees are set.
 void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings);
@@ -35,17 +36,19 @@ void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findi
 void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings);
 
 // The parts of assemble() and validate() that are about /training/recompute.
-void assemble_recompute(TrainingRecipe& recipe, const TrainingSection& section, Findings& findings);
+void assemble_recompute(recipe::TrainingRecipe& recipe, const TrainingSection& section,
+                        Findings& findings);
 void validate_recompute(const Scenario& scenario, Findings& findings);
 
 // The part of assemble() that is about /training/memory.
-MemoryAllowance assemble_memory(const MemorySection& section, const GpuSpec& gpu);
+recipe::MemoryAllowance assemble_memory(const MemorySection& section,
+                                        const topologies::GpuSpec& gpu);
 
 // Checks what no single field can know. Requires: sections that were read without an error.
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 
 // What /training/offload says.
-OffloadOptions assemble_offload(const OffloadSection& section);
+recipe::OffloadOptions assemble_offload(const OffloadSection& section);
 
 // The nearest valid ways to divide `gpus` GPUs, as text: "tp 8 x pp 8 x dp 16, ...". Empty: there
 // is none.
@@ -62,4 +65,4 @@ void validate_precision(const Scenario& scenario, const PrecisionSection& sectio
 // The part of validate() that is about /training/offload.
 void validate_offload(const Scenario& scenario, const OffloadSection& section, Findings& findings);
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

@@ -6,7 +6,10 @@
 #include "sim/base/random.h"
 #include "sim/scenario/topics/assemble.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using recipe::Axis;
+
 namespace {
 
 // In [0, 1), a multiple of 2^-53.
@@ -27,7 +30,7 @@ std::vector<double> expert_loads(const ExpertParallelSection& section, std::int6
 }
 
 // Ranks between neighbouring stages, in the dense grid and in that of the experts.
-std::pair<std::int64_t, std::int64_t> ranks_before_stages(const ParallelPlan& plan) {
+std::pair<std::int64_t, std::int64_t> ranks_before_stages(const recipe::ParallelPlan& plan) {
   std::int64_t dense = 1, routed = 1;
   for (const Axis axis : plan.rank_order) {
     if (axis == Axis::pipeline) break;
@@ -59,7 +62,7 @@ void refuse_without_experts(const ParallelismSection& section, Findings& finding
     findings.error("/parallelism/expert_parallel", kWhy, "remove it");
 }
 
-void refuse_what_would_be_ignored(const ParallelismSection& section, Dtype compute,
+void refuse_what_would_be_ignored(const ParallelismSection& section, models::Dtype compute,
                                   Findings& findings) {
   const ExpertParallelSection& how = section.expert_parallel;
   if (!how.load.empty() && how.imbalance > 0)
@@ -79,7 +82,7 @@ void refuse_what_would_be_ignored(const ParallelismSection& section, Dtype compu
     findings.error("/parallelism/expert_parallel/dispatch", kStay, "remove it, or raise ep");
   if (section.ep == 1 && how.dispatch_dtype)
     findings.error("/parallelism/expert_parallel/dispatch_dtype", kStay, "remove it, or raise ep");
-  else if (how.dispatch_dtype && compute != Dtype::fp8)
+  else if (how.dispatch_dtype && compute != models::Dtype::fp8)
     findings.error("/parallelism/expert_parallel/dispatch_dtype",
                    fmt::format("rows travel as experts multiply them, in {}", name(compute)),
                    "remove it, or set precision.compute to \"fp8\"");
@@ -88,9 +91,9 @@ void refuse_what_would_be_ignored(const ParallelismSection& section, Dtype compu
 }  // namespace
 
 void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings) {
-  ParallelPlan& plan = scenario.plan;
+  recipe::ParallelPlan& plan = scenario.plan;
   const ExpertParallelSection& how = section.expert_parallel;
-  const auto* transformer = std::get_if<Transformer>(&scenario.network);
+  const auto* transformer = std::get_if<models::Transformer>(&scenario.network);
   const std::int64_t experts = transformer != nullptr ? transformer->moe.experts : 0;
   if (experts == 0) {
     refuse_without_experts(section, findings);
@@ -152,4 +155,4 @@ void assemble_experts(Scenario& scenario, const ParallelismSection& section, Fin
   }
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

@@ -4,7 +4,7 @@
 
 #include "sim/scenario/topics/assemble.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
 namespace {
 
 using namespace literals;
@@ -14,7 +14,7 @@ constexpr double kFragmentation = 0.02;
 
 // PyTorch's CUBLAS_WORKSPACE_CONFIG: ":4096:2:16:8" in KiB, from Hopper on 32 MiB.
 // Source: aten/src/ATen/cuda/CublasHandlePool.cpp; NVIDIA cuBLAS documentation, cublasSetWorkspace.
-Bytes blas_workspace(const GpuSpec& gpu) {
+Bytes blas_workspace(const topologies::GpuSpec& gpu) {
   constexpr int kHopper = 9;
   const std::string& capability = gpu.compute_capability;
   int major = 0;
@@ -24,11 +24,12 @@ Bytes blas_workspace(const GpuSpec& gpu) {
 
 }  // namespace
 
-MemoryAllowance assemble_memory(const MemorySection& section, const GpuSpec& gpu) {
+recipe::MemoryAllowance assemble_memory(const MemorySection& section,
+                                        const topologies::GpuSpec& gpu) {
   return {.context = section.context.value_or(kContext),
           .fragmentation = section.fragmentation.value_or(kFragmentation),
           .blas_workspace = section.blas_workspace.value_or(blas_workspace(gpu)),
           .nccl_buffers = section.nccl_buffers};
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

@@ -6,7 +6,11 @@
 #include "sim/base/check.h"
 #include "sim/scenario/topics/assemble.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using models::Network;
+using models::Transformer;
+
 namespace {
 
 constexpr std::int64_t kSmallestImage = 32;  // networks halve it five times
@@ -48,7 +52,7 @@ Transformer assemble_stack(const ModelSection& section, Findings& findings) {
   t.max_positions = section.max_positions.value_or(0);
   t.vocabulary = section.vocabulary.value_or(1);
   t.buckets = section.buckets.value_or(t.buckets);
-  const bool relative = t.positional == Positional::relative;
+  const bool relative = t.positional == models::Positional::relative;
   if (relative && section.kind() != NetworkKind::encoder_decoder)
     findings.error("/model/positional", "relative positions are described for kind encoder_decoder",
                    "learned, rope and none are available");
@@ -81,25 +85,25 @@ Network assemble_encoder(const ModelSection& section, Transformer stack) {
   const EncoderSection heads = section.encoder.value_or(EncoderSection{});
   stack.causal = false;
   stack.post_norm = heads.post_norm;
-  return Encoder{.stack = stack,
-                 .token_types = heads.token_types,
-                 .masked_lm = heads.masked_lm,
-                 .next_sentence = heads.next_sentence};
+  return models::Encoder{.stack = stack,
+                         .token_types = heads.token_types,
+                         .masked_lm = heads.masked_lm,
+                         .next_sentence = heads.next_sentence};
 }
 
 Network assemble_encoder_decoder(const ModelSection& section, const Transformer& stack) {
-  return EncoderDecoder{.stack = stack,
-                        .decoder_layers = section.decoder ? section.decoder->layers : stack.layers};
+  return models::EncoderDecoder{
+      .stack = stack, .decoder_layers = section.decoder ? section.decoder->layers : stack.layers};
 }
 
 Network assemble_vision(const ModelSection& section, Transformer stack) {
   const VisionSection vision = section.vision.value_or(VisionSection{});
   const std::vector<std::int64_t>& size = section.input.image_size;
   stack.causal = false;
-  VisionTransformer network{.stack = stack,
-                            .patch = vision.patch_size,
-                            .classes = vision.classes,
-                            .class_token = vision.class_token};
+  models::VisionTransformer network{.stack = stack,
+                                    .patch = vision.patch_size,
+                                    .classes = vision.classes,
+                                    .class_token = vision.class_token};
   if (size.size() == 3) {
     network.channels = size[0];
     network.height = size[1];
@@ -138,7 +142,7 @@ Network assemble_built(const std::string& name, const ModelSection& section, Fin
                                kSmallestImage, height, width));
     height = width = kUsualImage;
   }
-  for (const NetworkBuilder& builder : kNetworkBuilders) {
+  for (const models::NetworkBuilder& builder : models::kNetworkBuilders) {
     if (builder.name == name) return builder.build(height, width);
   }
   TRAINYARD_CHECK(false, "no builder of that name: {}", name);
@@ -152,4 +156,4 @@ Network assemble_network(const ModelSection& section, const std::string& name, F
                        : assemble_written(section, findings);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

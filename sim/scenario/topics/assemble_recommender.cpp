@@ -8,7 +8,12 @@
 #include "sim/base/text.h"
 #include "sim/scenario/topics/assemble.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using models::Recommender;
+using models::TableGroup;
+using models::TableSharding;
+
 namespace {
 
 constexpr const char* kSharding = "/parallelism/embedding_parallel";
@@ -89,7 +94,7 @@ void divide_columns(Recommender& network, const EmbeddingParallelSection& how, i
       findings.error(pointer,
                      fmt::format("{} columns on {} ranks cannot be {} parts", columns, ranks,
                                  *how.column_shards),
-                     fmt::format("the most is {}", most_column_shards(columns, ranks)));
+                     fmt::format("the most is {}", models::most_column_shards(columns, ranks)));
       return;
     }
     group.column_shards = *how.column_shards;
@@ -109,7 +114,7 @@ void refuse_on_one_rank(const Recommender& network, const EmbeddingParallelSecti
       });
   if (divides)
     findings.error(kSharding, "one GPU holds all tables whole", "auto or table_wise says so");
-  if (how.index_exchange != IndexExchange::pipelined)
+  if (how.index_exchange != models::IndexExchange::pipelined)
     findings.error(fmt::format("{}/index_exchange", kSharding),
                    "on one GPU indices are where they are needed", "remove it");
 }
@@ -124,14 +129,14 @@ void refuse_for_replicas(const Recommender& network, const ScenarioSections& sec
   if (sections.training.embedding_optimizer)
     findings.error("/training/embedding_optimizer",
                    "all tables are replicas, which /training/optimizer updates", "remove it");
-  if (how.index_exchange != IndexExchange::pipelined)
+  if (how.index_exchange != models::IndexExchange::pipelined)
     findings.error(fmt::format("{}/index_exchange", kSharding),
                    "all tables are replicas: indices are where they are needed", "remove it");
 }
 
 }  // namespace
 
-Network assemble_recommender(const RecommenderSection& section, Findings& findings) {
+models::Network assemble_recommender(const RecommenderSection& section, Findings& findings) {
   Recommender network;
   network.dense_features = section.dense_features;
   network.dimension = section.dimension;
@@ -149,9 +154,9 @@ Network assemble_recommender(const RecommenderSection& section, Findings& findin
   for (const auto& [key, given] : {std::pair{"cross_layers", section.cross_layers.has_value()},
                                    std::pair{"cross_rank", section.cross_rank.has_value()}}) {
     const std::string pointer = fmt::format("/model/{}", key);
-    if (section.interaction == Interaction::dcn && !given)
+    if (section.interaction == models::Interaction::dcn && !given)
       findings.error(pointer, "is required and missing for interaction dcn");
-    if (section.interaction != Interaction::dcn && given)
+    if (section.interaction != models::Interaction::dcn && given)
       findings.error(pointer, "only interaction dcn has cross layers", "remove it");
   }
   return network;
@@ -165,7 +170,7 @@ void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findi
       sections.parallelism.embedding_parallel.value_or(EmbeddingParallelSection{});
   const int ranks = scenario.plan.degrees.data;
   network->optimizer =
-      sections.training.embedding_optimizer.value_or(TableOptimizer::row_wise_adagrad);
+      sections.training.embedding_optimizer.value_or(models::TableOptimizer::row_wise_adagrad);
   network->index_exchange = how.index_exchange;
   choose_groups(*network, how, findings);
   divide_columns(*network, how, ranks, findings);
@@ -173,4 +178,4 @@ void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findi
   refuse_for_replicas(*network, sections, how, findings);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

@@ -8,7 +8,7 @@
 #include "sim/json/reader.h"
 #include "sim/scenario/sources.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
 namespace {
 
 using json::Kind;
@@ -277,4 +277,4 @@ Value from_hugging_face(const Value& config, std::vector<Diagnostic>& diagnostic
   return Importer(config, diagnostics).run();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

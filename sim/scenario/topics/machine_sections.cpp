@@ -1,7 +1,10 @@
 // Where a job runs: the tables of /cluster.
 #include "sim/scenario/topics/sections.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using topologies::IntraKind;
+
 namespace {
 
 using json::at_least;
@@ -20,7 +23,7 @@ constexpr std::array<Choice<bool>, 2> kRails = {{{"gpu", true}, {"none", false}}
 constexpr std::array<std::string_view, 3> kFabricKinds = {"single_switch", "fat_tree", "clos"};
 
 struct PeakSection {
-  GpuSpec& spec;
+  topologies::GpuSpec& spec;
 };
 void visit_fields(json::Fields& f, PeakSection& s) {
   constexpr std::string_view kAbout = "Dense datasheet peak; absent: the chip has no such unit.";
@@ -41,7 +44,7 @@ void describe_preset(json::Fields& f) {
 void visit_fields(json::Fields& f, GpuSection& s) {
   f.source("preset", "A file of configs/gpus; fields beside it replace its own.");
   describe_preset(f);
-  GpuSpec& gpu = s.spec;
+  topologies::GpuSpec& gpu = s.spec;
   f.field("name", gpu.name, optional, "By which a profile recognises it.");
   f.accepted("device_names", "As drivers call it, by which a measurement finds the preset.");
   f.field("compute_capability", gpu.compute_capability, optional,
@@ -53,12 +56,6 @@ void visit_fields(json::Fields& f, GpuSection& s) {
   f.field("l2", gpu.l2, optional, not_negative, "Capacity of the second-level cache.");
   f.field("multiprocessors", gpu.multiprocessors, optional, between(1, 1e5),
           "Streaming multiprocessors.");
-}
-
-void visit_fields(json::Fields& f, NvlinkPair& s) {
-  f.field("a", s.a, required, at_least(0), "GPU of the server.");
-  f.field("b", s.b, required, at_least(0), "GPU of the server.");
-  f.field("links", s.links, optional, at_least(1), "Parallel links.");
 }
 
 void visit_fields(json::Fields& f, IntraSection& s) {
@@ -105,14 +102,6 @@ void visit_fields(json::Fields& f, ServerSection& s) {
   f.unsupported("nccl_xml", "a server from NCCL's topology dump; describe it");
 }
 
-void visit_fields(json::Fields& f, ClosLevel& s) {
-  f.field("name", s.name, required, "rack, pod, spine, ...");
-  f.field("gpus", s.gpus, required, between(1, 1 << 24),
-          "Under one group of switches of this level.");
-  f.field("oversubscription", s.oversubscription, optional, at_least(1), "Down to up capacity.");
-  f.field("latency", s.latency, optional, "Of one switch.");
-}
-
 void visit_fields(json::Fields& f, FabricSection& s) {
   f.alternatives(
       {"kind", required, json::anything, "Network between servers."}, kFabricKinds, s.kind,
@@ -148,4 +137,23 @@ void visit_fields(json::Fields& f, ClusterSection& s) {
           "Accept a profile that was made on another GPU; every estimate is then extrapolated.");
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario
+
+namespace trainyard::topologies {
+
+void visit_fields(json::Fields& f, NvlinkPair& s) {
+  f.field("a", s.a, json::required, json::at_least(0), "GPU of the server.");
+  f.field("b", s.b, json::required, json::at_least(0), "GPU of the server.");
+  f.field("links", s.links, json::optional, json::at_least(1), "Parallel links.");
+}
+
+void visit_fields(json::Fields& f, ClosLevel& s) {
+  f.field("name", s.name, json::required, "rack, pod, spine, ...");
+  f.field("gpus", s.gpus, json::required, json::between(1, 1 << 24),
+          "Under one group of switches of this level.");
+  f.field("oversubscription", s.oversubscription, json::optional, json::at_least(1),
+          "Down to up capacity.");
+  f.field("latency", s.latency, json::optional, "Of one switch.");
+}
+
+}  // namespace trainyard::topologies

@@ -3,7 +3,12 @@
 #include "sim/scenario/topics/sections.h"
 #include "sim/scenario/topics/word_lists.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using models::FeedForward;
+using models::Norm;
+using models::Positional;
+
 namespace {
 
 using json::anything;
@@ -113,7 +118,7 @@ bool visit_common(json::Fields& f, ModelSection& s) {
 }
 
 void visit_transformer(json::Fields& f, ModelSection& s, bool has_input) {
-  Transformer& t = s.transformer;
+  models::Transformer& t = s.transformer;
   f.field("layers", t.layers, required, between(1, kMostLayers), "Transformer layers.");
   f.field("hidden", t.hidden, required, between(1, kMostWidth), "Width of the residual stream.");
   f.field("heads", t.heads, required, between(1, kMostWidth), "Attention heads.");
@@ -177,16 +182,21 @@ void visit_fields(json::Fields& f, MoeSection& s) {
           "Groups that a token's experts are in (topk_group). Default: all.");
 }
 
+}  // namespace trainyard::scenario
+
+namespace trainyard::models {
+
 void visit_fields(json::Fields& f, LatentAttention& s) {
-  f.field("kv_rank", s.key_value_rank, required, between(1, kMostWidth),
+  f.field("kv_rank", s.key_value_rank, json::required, json::between(1, scenario::kMostWidth),
           "Width of the compressed keys and values.");
-  f.field("q_rank", s.query_rank, optional, between(0, kMostWidth),
+  f.field("q_rank", s.query_rank, json::optional, json::between(0, scenario::kMostWidth),
           "Width of the compressed queries; 0: they are projected from the hidden states.");
-  f.field("nope_head_dim", s.nope_size, required, between(1, kMostWidth),
+  f.field("nope_head_dim", s.nope_size, json::required, json::between(1, scenario::kMostWidth),
           "Part of a query's and key's head without positions.");
-  f.field("rope_head_dim", s.rope_size, required, between(1, kMostWidth),
+  f.field("rope_head_dim", s.rope_size, json::required, json::between(1, scenario::kMostWidth),
           "Part of a head that is rotated; one key of it serves all heads.");
-  f.field("v_head_dim", s.value_size, required, between(1, kMostWidth), "Head of the values.");
+  f.field("v_head_dim", s.value_size, json::required, json::between(1, scenario::kMostWidth),
+          "Head of the values.");
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::models

@@ -3,7 +3,10 @@
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/sections.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using recipe::OffloadTo;
+
 namespace {
 
 using json::between;
@@ -26,14 +29,14 @@ void visit_fields(json::Fields& f, OffloadSection& s) {
            "Where activations wait for their backward pass.");
   f.field("fraction", s.fraction, json::ratio,
           "Of the layers of a stage, its first ones, whose activations go. Default: 1.");
-  f.field("prefetch_layers", s.prefetch_layers, between(0, kMostActivationPrefetch),
+  f.field("prefetch_layers", s.prefetch_layers, between(0, recipe::kMostActivationPrefetch),
           "Layers whose activations are on their way beside the one that computes. Default: 1.");
   f.field("tile_parameters", s.tile_parameters, between(1, 1e12),
           "Parameters that the host updates at a time. Default: 134217728 (DeepSpeed).");
 }
 
-OffloadOptions assemble_offload(const OffloadSection& section) {
-  OffloadOptions options;
+recipe::OffloadOptions assemble_offload(const OffloadSection& section) {
+  recipe::OffloadOptions options;
   options.optimizer = section.optimizer;
   options.parameters = section.parameters;
   options.activations = section.activations;
@@ -43,4 +46,4 @@ OffloadOptions assemble_offload(const OffloadSection& section) {
   return options;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

@@ -5,7 +5,14 @@
 #include "sim/scenario/topics/word_lists.h"
 #include "sim/schedule/schedule.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using models::ContextMethod;
+using models::Dtype;
+using models::TensorOverlap;
+using recipe::Axis;
+using schedule::Placement;
+
 namespace {
 
 using json::anything;
@@ -25,7 +32,7 @@ constexpr std::array<Choice<Placement>, 3> kPlacements = {
      {"v", Placement::v_shaped},
      {"bidirectional", Placement::bidirectional}}};
 
-using Order = std::array<Axis, kAxes>;
+using Order = std::array<Axis, recipe::kAxes>;
 constexpr Axis kT = Axis::tensor, kC = Axis::context, kD = Axis::data, kP = Axis::pipeline;
 // Without cp it follows tp.
 constexpr std::array<Choice<Order>, 30> kRankOrders = {
@@ -57,9 +64,9 @@ constexpr std::array<Choice<ContextMethod>, 3> kContextMethods = {
 
 void visit_fields(json::Fields& f, PipelineSection& s) {
   std::vector<std::string_view> names;
-  for (const ScheduleEntry& entry : schedules())
+  for (const schedule::ScheduleEntry& entry : schedule::schedules())
     names.push_back(entry.name);
-  names.push_back(kCustomSchedule);
+  names.push_back(schedule::kCustomSchedule);
   f.name("schedule", s.schedule, names, optional, "Order of forward and backward passes.");
   f.list("slots", s.custom.slots, optional, anything,
          "Of schedule custom: for each stage its passes in order, as \"F0 F1 B0 B1\".");
@@ -110,7 +117,7 @@ void visit_fields(json::Fields& f, ExpertParallelSection& s) {
 }
 
 void visit_fields(json::Fields& f, CompressionSection& s) {
-  f.name("kind", s.kind, kCompressionNames, optional,
+  f.name("kind", s.kind, recipe::kCompressionNames, optional,
          "How gradients are made smaller for the exchange: a cast (fp16, bf16), 8 bits (int8, "
          "fp8), their signs (one_bit), the largest (top_k), factors of low rank (power_sgd).");
   f.field("rank", s.rank, between(1, 1024), "power_sgd: rank of the factors. Default: 1.");
@@ -120,7 +127,7 @@ void visit_fields(json::Fields& f, CompressionSection& s) {
 
 void visit_fields(json::Fields& f, DataParallelSection& s) {
   std::vector<std::string_view> names;
-  for (const StrategyEntry& entry : data_parallel_strategies())
+  for (const plan::StrategyEntry& entry : plan::data_parallel_strategies())
     names.push_back(entry.name);
   f.not_yet({"parameter_server"});
   f.name("kind", s.kind, names, optional, "What replicas divide and how they exchange gradients.");
@@ -134,7 +141,7 @@ void visit_fields(json::Fields& f, DataParallelSection& s) {
           "zero2, zero3, fsdp and hsdp.");
   f.field("shard_size", s.shard_size, between(2, 1 << 20),
           "hsdp: neighbouring ranks that share one copy.");
-  f.field("prefetch_layers", s.prefetch_layers, between(0, kMostPrefetchLayers),
+  f.field("prefetch_layers", s.prefetch_layers, between(0, recipe::kMostPrefetchLayers),
           "zero3, fsdp, hsdp: layers gathered ahead of the one that computes. Default: 1.");
   f.field("limit_all_gathers", s.limit_all_gathers, anything,
           "zero3, fsdp, hsdp: false lets gathers run ahead of the computation without a limit.");
@@ -184,4 +191,4 @@ void visit_fields(json::Fields& f, ParallelismSection& s) {
   f.section("data_parallel", s.data_parallel, optional, "Data parallelism.");
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

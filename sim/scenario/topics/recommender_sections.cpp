@@ -3,7 +3,11 @@
 
 #include "sim/scenario/topics/word_lists.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using models::IndexExchange;
+using models::Interaction;
+
 namespace {
 
 using json::anything;
@@ -66,4 +70,4 @@ void visit_fields(json::Fields& f, EmbeddingParallelSection& s) {
            "exposed (before the lookups), none (each rank reads those of its tables).");
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

@@ -9,11 +9,15 @@
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/word_lists.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using models::Recompute;
+using models::RecomputeModule;
+
 namespace {
 
 using json::Choice;
-using Method = RecomputeLayers::Method;
+using Method = models::RecomputeLayers::Method;
 
 constexpr const char* kPointer = "/training/recompute";
 constexpr double kMostCounted = 1e6;
@@ -32,9 +36,9 @@ constexpr std::array<Choice<Method>, 3> kMethods = {
     {{"block", Method::block}, {"uniform", Method::uniform}, {"every", Method::every}}};
 
 // Layers of the largest virtual stage that a split counts.
-int most_layers(const NetworkWork& work, const std::vector<ChainRange>& ranges) {
+int most_layers(const models::NetworkWork& work, const std::vector<plan::ChainRange>& ranges) {
   int most = 0;
-  for (const ChainRange& range : ranges) {
+  for (const plan::ChainRange& range : ranges) {
     const auto first = work.divisible.begin();
     most =
         std::max(most, static_cast<int>(std::count(first + range.first, first + range.last, true)));
@@ -53,7 +57,7 @@ void visit_fields(json::Fields& f, RecomputeSection& s) {
   f.field("layers", s.layers, json::between(1, kMostCounted), "Of the method.");
 }
 
-void assemble_recompute(TrainingRecipe& recipe, const TrainingSection& section,
+void assemble_recompute(recipe::TrainingRecipe& recipe, const TrainingSection& section,
                         Findings& findings) {
   for (const Recompute form : kForms)
     if (name(form) == section.recompute) recipe.recompute = form;
@@ -76,24 +80,24 @@ void assemble_recompute(TrainingRecipe& recipe, const TrainingSection& section,
 }
 
 void validate_recompute(const Scenario& scenario, Findings& findings) {
-  const RecomputeLayers& layers = scenario.recipe.recompute_layers;
+  const models::RecomputeLayers& layers = scenario.recipe.recompute_layers;
   if (layers.method == Method::all || findings.has_errors()) return;
   const std::string pointer = std::string(kPointer) + "/layers";
   if (layers.method == Method::uniform && layers.layers > 1) {
     if (scenario.recipe.recompute == Recompute::modules)
       findings.error(pointer, "groups of layers run again as a whole, not module by module",
                      "drop \"modules\", or take method block or every");
-    if (strategy_of(scenario.plan, scenario.recipe).gathering == Gathering::each_pass)
+    if (plan::strategy_of(scenario.plan, scenario.recipe).gathering == plan::Gathering::each_pass)
       findings.error(pointer,
                      "a group of layers that runs again would need the gathered parameters of all "
                      "of them at once",
                      "1 layer, or method block or every");
   }
-  const NetworkWork work =
-      network_work(scenario.network, execution(scenario.recipe, scenario.plan));
-  const int most =
-      most_layers(work, split_layers(work, pipeline_shape(scenario.recipe, scenario.plan),
-                                     scenario.plan.layer_split, scenario.plan.layers_per_chunk));
+  const models::NetworkWork work =
+      network_work(scenario.network, plan::execution(scenario.recipe, scenario.plan));
+  const int most = most_layers(
+      work, plan::split_layers(work, plan::pipeline_shape(scenario.recipe, scenario.plan),
+                               scenario.plan.layer_split, scenario.plan.layers_per_chunk));
   if (layers.layers > most)
     findings.error(
         pointer,
@@ -101,4 +105,4 @@ void validate_recompute(const Scenario& scenario, Findings& findings) {
         "block and uniform: at most that many; \"full\" is all of them");
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

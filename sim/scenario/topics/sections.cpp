@@ -5,7 +5,13 @@
 #include "sim/json/schema.h"
 #include "sim/scenario/topics/word_lists.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using models::Dtype;
+using models::Fusion;
+using recipe::Fidelity;
+using recipe::Optimizer;
+
 namespace {
 
 using json::anything;
@@ -227,4 +233,4 @@ json::KeyIndex scenario_keys() {
   });
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

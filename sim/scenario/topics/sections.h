@@ -15,7 +15,7 @@
 #include "sim/scenario/topics/recommender_sections.h"
 #include "topologies/cluster.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
 
 struct ImageInput {
   std::vector<std::int64_t> image_size;  // channels, height, width
@@ -60,7 +60,7 @@ struct ModelSection {
   std::size_t family = 0;  // into kNetworkKinds
   NetworkKind kind() const { return static_cast<NetworkKind>(family); }
   RecommenderSection recommender;
-  Transformer transformer;
+  models::Transformer transformer;
   std::optional<std::int64_t> kv_heads, head_size, ffn_hidden, max_positions, vocabulary, buckets;
   std::optional<EncoderSection> encoder;
   std::optional<DecoderSection> decoder;
@@ -70,14 +70,14 @@ struct ModelSection {
 };
 
 struct GpuSection {
-  GpuSpec spec;
+  topologies::GpuSpec spec;
 };
 
 struct IntraSection {
-  IntraKind kind = IntraKind::nvswitch;
+  topologies::IntraKind kind = topologies::IntraKind::nvswitch;
   BytesPerSecond bandwidth;
   Duration latency{};
-  std::vector<NvlinkPair> mesh;
+  std::vector<topologies::NvlinkPair> mesh;
 };
 
 struct NicSection {
@@ -106,9 +106,9 @@ struct ServerSection {
 
 struct FabricSection {
   std::size_t kind = 0;  // of kFabricKinds
-  SingleSwitch single_switch;
-  FatTree fat_tree;
-  Clos clos;
+  topologies::SingleSwitch single_switch;
+  topologies::FatTree fat_tree;
+  topologies::Clos clos;
 };
 
 struct ClusterSection {
@@ -122,8 +122,8 @@ struct ClusterSection {
 enum class MasterWeights : std::uint8_t { none, fp32, bf16 };
 
 struct PrecisionSection {
-  Dtype compute = Dtype::bf16;
-  std::optional<Dtype> parameters, gradients, optimizer_states;
+  models::Dtype compute = models::Dtype::bf16;
+  std::optional<models::Dtype> parameters, gradients, optimizer_states;
   std::optional<MasterWeights> master_weights;
   bool cached_fp8_weights = false;
 };
@@ -135,18 +135,18 @@ struct MemorySection {
 };
 
 struct OptimizerSection {
-  Optimizer type = Optimizer::adam;
+  recipe::Optimizer type = recipe::Optimizer::adam;
   bool momentum = false;
 };
 
 struct RecomputeSection {
-  std::vector<RecomputeModule> modules;
-  std::optional<RecomputeLayers::Method> method;
+  std::vector<models::RecomputeModule> modules;
+  std::optional<models::RecomputeLayers::Method> method;
   std::optional<int> layers;
 };
 
 struct OffloadSection {
-  OffloadTo optimizer = OffloadTo::none, parameters = OffloadTo::none;
+  recipe::OffloadTo optimizer = recipe::OffloadTo::none, parameters = recipe::OffloadTo::none;
   bool activations = false;
   std::optional<double> fraction;
   std::optional<int> prefetch_layers;
@@ -161,11 +161,11 @@ struct TrainingSection {
   std::string recompute = "none";  // empty: as recompute_parts says
   RecomputeSection recompute_parts;
   bool fused_attention = false;
-  Fusion execution = Fusion::by_hand;
-  std::optional<Fusion> loss;
+  models::Fusion execution = models::Fusion::by_hand;
+  std::optional<models::Fusion> loss;
   std::optional<Duration> launch_time;
   bool gradient_clipping = false;
-  std::optional<TableOptimizer> embedding_optimizer;
+  std::optional<models::TableOptimizer> embedding_optimizer;
   MemorySection memory;
   OffloadSection offload;
   std::optional<double> tokens;
@@ -173,7 +173,7 @@ struct TrainingSection {
 
 struct PipelineSection {
   std::string schedule = "1f1b";
-  CustomSchedule custom;
+  schedule::CustomSchedule custom;
   std::optional<int> chunks, group_size;
   std::string layer_split = "uniform";
   std::vector<int> layers_per_chunk;
@@ -181,12 +181,12 @@ struct PipelineSection {
 };
 
 struct TensorParallelSection {
-  TensorOverlap overlap = TensorOverlap::weight_gradient;
+  models::TensorOverlap overlap = models::TensorOverlap::weight_gradient;
   std::optional<int> chunks;
 };
 
 struct ContextParallelSection {
-  ContextMethod method = ContextMethod::ring;
+  models::ContextMethod method = models::ContextMethod::ring;
 };
 
 struct ExpertParallelSection {
@@ -194,7 +194,7 @@ struct ExpertParallelSection {
   std::vector<double> load;
   double imbalance = 0;
   bool hierarchical = false;
-  std::optional<Dtype> dispatch_dtype;
+  std::optional<models::Dtype> dispatch_dtype;
 };
 
 struct CompressionSection {
@@ -204,13 +204,13 @@ struct CompressionSection {
 };
 
 struct DataParallelSection {
-  std::string kind = DataParallelOptions{}.kind;
+  std::string kind = recipe::DataParallelOptions{}.kind;
   std::optional<int> shard_size, prefetch_layers, steps_between;
   std::optional<bool> limit_all_gathers, reshard_after_forward, overlap_param_gather;
   std::optional<bool> all_reduce_gradients, reduce_every_microbatch, gradient_as_bucket_view;
-  std::optional<Dtype> reduce_dtype;
-  Bytes bucket_size = ParallelPlan{}.bucket_size;
-  Bytes first_bucket_size = ParallelPlan{}.first_bucket_size;
+  std::optional<models::Dtype> reduce_dtype;
+  Bytes bucket_size = recipe::ParallelPlan{}.bucket_size;
+  Bytes first_bucket_size = recipe::ParallelPlan{}.first_bucket_size;
   bool overlap_backward = true;
   CompressionSection compression;
 };
@@ -218,7 +218,8 @@ struct DataParallelSection {
 struct ParallelismSection {
   int tp = 1, cp = 1, pp = 1, ep = 1;
   std::optional<int> dp, etp;
-  std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
+  std::array<recipe::Axis, recipe::kAxes> rank_order = {recipe::Axis::tensor, recipe::Axis::context,
+                                                        recipe::Axis::data, recipe::Axis::pipeline};
   bool sequence_parallel = false;
   PipelineSection pipeline;
   TensorParallelSection tensor_parallel;
@@ -249,7 +250,7 @@ struct PerturbationsSection {
 };
 
 struct SimulationSection {
-  Fidelity fidelity = Fidelity::closed_form;
+  recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   std::uint64_t seed = 0;
   bool exploit_symmetry = true;
 };
@@ -290,12 +291,10 @@ void visit_fields(json::Fields& f, DecoderSection& s);
 void visit_fields(json::Fields& f, VisionSection& s);
 void visit_fields(json::Fields& f, GpuSection& s);
 void visit_fields(json::Fields& f, IntraSection& s);
-void visit_fields(json::Fields& f, NvlinkPair& s);
 void visit_fields(json::Fields& f, NicSection& s);
 void visit_fields(json::Fields& f, HostSection& s);
 void visit_fields(json::Fields& f, ServerSection& s);
 void visit_fields(json::Fields& f, FabricSection& s);
-void visit_fields(json::Fields& f, ClosLevel& s);
 void visit_fields(json::Fields& f, ClusterSection& s);
 void visit_fields(json::Fields& f, PrecisionSection& s);
 void visit_fields(json::Fields& f, OptimizerSection& s);
@@ -308,7 +307,6 @@ void visit_fields(json::Fields& f, TensorParallelSection& s);
 void visit_fields(json::Fields& f, ContextParallelSection& s);
 void visit_fields(json::Fields& f, ExpertParallelSection& s);
 void visit_fields(json::Fields& f, MoeSection& s);
-void visit_fields(json::Fields& f, LatentAttention& s);
 void visit_fields(json::Fields& f, CompressionSection& s);
 void visit_fields(json::Fields& f, DataParallelSection& s);
 void visit_fields(json::Fields& f, ParallelismSection& s);
@@ -326,4 +324,15 @@ void visit_fields(json::Fields& f, ScenarioSections& s);
 // Every key of the format, for "belongs under".
 json::KeyIndex scenario_keys();
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario
+
+// Tables of values that other rooms own stand in the rooms' namespaces, where the reader of fields
+// looks for them.
+namespace trainyard::topologies {
+void visit_fields(json::Fields& f, NvlinkPair& s);
+void visit_fields(json::Fields& f, ClosLevel& s);
+}  // namespace trainyard::topologies
+
+namespace trainyard::models {
+void visit_fields(json::Fields& f, LatentAttention& s);
+}  // namespace trainyard::models

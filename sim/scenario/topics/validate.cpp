@@ -15,7 +15,13 @@
 #include "sim/schedule/schedule.h"
 #include "topologies/cluster_check.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using models::Dtype;
+using recipe::LayerSplit;
+using recipe::ParallelDegrees;
+using schedule::PipelineShape;
+
 namespace {
 
 class Validator {
@@ -59,8 +65,8 @@ class Validator {
   void plausible(const char* pointer, Duration value);
 
   const Scenario& scenario_;
-  const TrainingRecipe& recipe_;
-  const ParallelPlan& plan_;
+  const recipe::TrainingRecipe& recipe_;
+  const recipe::ParallelPlan& plan_;
   const ParallelDegrees& degrees_;
   const ScenarioSections& sections_;
   Findings& findings_;
@@ -108,7 +114,7 @@ void Validator::check_names() {
 }
 
 void Validator::check_execution_of_network() {
-  const Execution planned = execution(recipe_, plan_);
+  const models::Execution planned = plan::execution(recipe_, plan_);
   constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kPointers = {
       {{"", "/model"},
        {"tensor_chunks", "/parallelism/tensor_parallel/chunks"},
@@ -124,7 +130,7 @@ void Validator::check_execution_of_network() {
        {"sequence_parallel", "/parallelism/sequence_parallel"},
        {"micro_batch", "/training/micro_batch"},
        {"recompute", "/training/recompute"}}};
-  for (const ExecutionProblem& problem : check_execution(scenario_.network, planned)) {
+  for (const models::ExecutionProblem& problem : check_execution(scenario_.network, planned)) {
     std::string_view pointer = "/model";
     for (const auto& [member, at] : kPointers) {
       if (member == problem.member) pointer = at;
@@ -201,7 +207,7 @@ void Validator::check_schedule_of_pipeline() {
                     fmt::format("{} chunks per stage need a pipeline, pp is 1", plan_.chunks));
     return;
   }
-  const ScheduleEntry* schedule = find_schedule(plan_.schedule);
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan_.schedule);
   if (plan_.group_size > 0 && (schedule == nullptr || schedule->name != kGrouped)) {
     findings_.error("/parallelism/pipeline/group_size",
                     fmt::format("schedule {} has no groups of micro-batches", plan_.schedule),
@@ -209,7 +215,7 @@ void Validator::check_schedule_of_pipeline() {
     return;
   }
   if (microbatches_ == 0) return;
-  if (plan_.schedule == kCustomSchedule) {
+  if (plan_.schedule == schedule::kCustomSchedule) {
     check_custom_schedule();
     return;
   }
@@ -218,7 +224,7 @@ void Validator::check_schedule_of_pipeline() {
                     fmt::format("schedule {} has its own order", plan_.schedule),
                     "remove them, or set the schedule to \"custom\"");
   if (schedule == nullptr) return;  // the reader knows the names
-  const PipelineShape shape = pipeline_shape(recipe_, plan_);
+  const PipelineShape shape = plan::pipeline_shape(recipe_, plan_);
   if (const std::optional<std::string> why = schedule->unsupported(shape))
     findings_.error("/parallelism/pipeline/schedule", *why,
                     schedule->name == kGrouped ? possible_group(shape) : "");
@@ -229,24 +235,25 @@ void Validator::check_schedule_of_pipeline() {
 
 void Validator::check_custom_schedule() {
   const std::string pointer = "/parallelism/pipeline/slots";
-  const PipelineShape shape = pipeline_shape(recipe_, plan_);
+  const PipelineShape shape = plan::pipeline_shape(recipe_, plan_);
   const std::vector<std::string>& slots = plan_.custom.slots;
   if (static_cast<int>(slots.size()) != shape.stages) {
     findings_.error(pointer,
                     fmt::format("{} stages have slots, pp is {}", slots.size(), shape.stages));
     return;
   }
-  if (shape.placement == Placement::v_shaped && shape.chunks != 2) {
+  if (shape.placement == schedule::Placement::v_shaped && shape.chunks != 2) {
     findings_.error("/parallelism/pipeline/chunks_per_stage",
                     fmt::format("a V has 2 chunks per stage, got {}", shape.chunks));
     return;
   }
-  if (shape.placement == Placement::bidirectional && (shape.chunks != 1 || shape.stages % 2 != 0)) {
+  if (shape.placement == schedule::Placement::bidirectional &&
+      (shape.chunks != 1 || shape.stages % 2 != 0)) {
     findings_.error("/parallelism/pipeline/placement",
                     "two copies need an even number of stages with 1 chunk each");
     return;
   }
-  StageOrders orders;
+  schedule::StageOrders orders;
   bool parsed = true;
   for (std::size_t stage = 0; stage < slots.size(); ++stage) {
     std::optional<std::string> problem;
@@ -267,18 +274,18 @@ void Validator::check_tensor_parallel() {
         "/parallelism/sequence_parallel",
         "sequence parallelism divides what tensor parallelism leaves whole, and tp is 1",
         "raise tp or remove it");
-  if (plan_.tensor_overlap == TensorOverlap::chunked && !plan_.sequence_parallel)
+  if (plan_.tensor_overlap == models::TensorOverlap::chunked && !plan_.sequence_parallel)
     findings_.error(
         "/parallelism/tensor_parallel/overlap",
         "chunked cuts all-gathers and reduce-scatters, and without sequence parallelism "
         "there are none",
         "set sequence_parallel, or use weight_gradient");
-  if (plan_.tensor_overlap != TensorOverlap::chunked && plan_.tensor_chunks > 0)
+  if (plan_.tensor_overlap != models::TensorOverlap::chunked && plan_.tensor_chunks > 0)
     findings_.error("/parallelism/tensor_parallel/chunks",
                     "nothing is cut in chunks unless overlap is chunked",
                     "set overlap to \"chunked\", or remove it");
   if (degrees_.context > 1 && degrees_.tensor * degrees_.context > 2 * per_server &&
-      plan_.context_method == ContextMethod::ulysses)
+      plan_.context_method == models::ContextMethod::ulysses)
     findings_.warning("/parallelism/cp",
                       fmt::format("tp {} x cp {} spans servers of {} GPUs: ulysses exchanges all "
                                   "heads across the network in every layer",
@@ -289,7 +296,7 @@ void Validator::check_tensor_parallel() {
         fmt::format("tp {} spans servers of {} GPUs: its collectives cross the network "
                     "in every layer",
                     degrees_.tensor, per_server));
-  const Transformer* transformer = stack_of(scenario_.network);
+  const models::Transformer* transformer = stack_of(scenario_.network);
   if (transformer == nullptr || !reads_tokens(scenario_.network)) return;
   const std::int64_t rest = transformer->vocabulary % degrees_.tensor;
   if (rest != 0)
@@ -300,7 +307,7 @@ void Validator::check_tensor_parallel() {
 }
 
 void Validator::check_precision() {
-  const GpuSpec& gpu = scenario_.cluster.server.gpu;
+  const topologies::GpuSpec& gpu = scenario_.cluster.server.gpu;
   const std::array<std::pair<Dtype, FlopsPerSecond>, 5> peaks = {{{Dtype::fp32, gpu.fp32},
                                                                   {Dtype::tf32, gpu.tf32},
                                                                   {Dtype::fp16, gpu.fp16},
@@ -334,7 +341,7 @@ void Validator::plausible(const char* pointer, Duration value) {
 
 // Magnitudes that no machine has: a slip of a unit.
 void Validator::check_plausible() {
-  const ServerSpec& server = scenario_.cluster.server;
+  const topologies::ServerSpec& server = scenario_.cluster.server;
   plausible("/cluster/node/intra/bandwidth_per_gpu", server.intra_bandwidth, 1e9, 4e12);
   plausible("/cluster/node/intra/latency", server.intra_latency);
   plausible("/cluster/node/nic/bandwidth", server.nic_bandwidth, 1e8, 4e11);
@@ -347,7 +354,7 @@ void Validator::check_plausible() {
   constexpr std::array<std::pair<std::string_view, double>, 4> kBothDirections = {
       {{"v100", 300e9}, {"a100", 600e9}, {"h100", 900e9}, {"b200", 1800e9}}};
   for (const auto& [chip, both] : kBothDirections) {
-    if (server.intra != IntraKind::nvswitch || server.intra_bandwidth.count() != both ||
+    if (server.intra != topologies::IntraKind::nvswitch || server.intra_bandwidth.count() != both ||
         server.gpu.name.find(chip) == std::string::npos)
       continue;
     findings_.warning(
@@ -386,7 +393,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
   if (gpus % wanted.context != 0) return {};
   const int divided = gpus / wanted.context;  // cp stays as it is
   for (const int tensor : divisors(divided)) {
-    Execution execution;
+    models::Execution execution;
     execution.micro_batch = scenario.recipe.micro_batch;
     execution.sequence_length = scenario.recipe.sequence_length;
     execution.decoder_sequence_length = scenario.recipe.decoder_sequence_length;
@@ -401,7 +408,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
       const int data = divided / tensor / pipeline;
       const std::int64_t parts = std::int64_t{pipeline} * scenario.plan.chunks;
       // A recommender has no pipeline.
-      if (std::holds_alternative<Recommender>(scenario.network) && pipeline > 1) continue;
+      if (std::holds_alternative<models::Recommender>(scenario.network) && pipeline > 1) continue;
       if (parts > parts_most || parts_most % parts != 0 ||
           scenario.recipe.global_batch % (scenario.recipe.micro_batch * data) != 0)
         continue;
@@ -428,4 +435,4 @@ void validate(const Scenario& scenario, const ScenarioSections& sections, Findin
   Validator(scenario, sections, findings).run();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

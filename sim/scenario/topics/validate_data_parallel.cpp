@@ -12,14 +12,18 @@
 #include "sim/schedule/chunk_placement.h"
 #include "sim/schedule/custom_schedule.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using plan::StrategyEntry;
+using recipe::CompressionKind;
+
 namespace {
 
 constexpr const char* kSection = "/parallelism/data_parallel";
 
 std::string kinds_that_accept(std::string_view option) {
   std::string kinds;
-  for (const StrategyEntry& entry : data_parallel_strategies()) {
+  for (const StrategyEntry& entry : plan::data_parallel_strategies()) {
     if (std::find(entry.accepts.begin(), entry.accepts.end(), option) == entry.accepts.end())
       continue;
     kinds += fmt::format("{}{}", kinds.empty() ? "" : ", ", entry.name);
@@ -73,16 +77,16 @@ void check_compression(const Scenario& scenario, const CompressionSection& secti
     findings.error(pointer + "/rank", "only power_sgd makes factors of a rank", "remove it");
   if (section.density && kind != CompressionKind::top_k)
     findings.error(pointer + "/density", "only top_k sends a part of the gradients", "remove it");
-  const Dtype gradients = scenario.recipe.gradients;
+  const models::Dtype gradients = scenario.recipe.gradients;
   if ((kind == CompressionKind::fp16 || kind == CompressionKind::bf16) &&
-      size_of(gradients) <= size_of(Dtype::fp16))
+      size_of(gradients) <= size_of(models::Dtype::fp16))
     findings.error(
         pointer + "/kind",
         fmt::format("gradients are {} already, no larger than {}", name(gradients), section.kind),
         "set precision/gradients to fp32, or remove it");
 }
 
-void check_shard_size(const ParallelDegrees& degrees, const DataParallelSection& section,
+void check_shard_size(const recipe::ParallelDegrees& degrees, const DataParallelSection& section,
                       Findings& findings) {
   const std::string pointer = fmt::format("{}/shard_size", kSection);
   if (!section.shard_size) {
@@ -100,9 +104,9 @@ void check_shard_size(const ParallelDegrees& degrees, const DataParallelSection&
 
 // Routed experts have replicas of their own, as many in each group that shares one copy.
 void check_experts(const Scenario& scenario, Findings& findings) {
-  const auto* transformer = std::get_if<Transformer>(&scenario.network);
+  const auto* transformer = std::get_if<models::Transformer>(&scenario.network);
   if (transformer == nullptr || transformer->moe.experts == 0) return;
-  const DataParallelStrategy strategy = strategy_of(scenario.plan, scenario.recipe);
+  const plan::DataParallelStrategy strategy = plan::strategy_of(scenario.plan, scenario.recipe);
   const int replicas = scenario.plan.expert_replicas();
   if (replicas % strategy.replicas == 0) return;
   findings.error(
@@ -115,12 +119,12 @@ void check_experts(const Scenario& scenario, Findings& findings) {
 
 // Requires: a scenario without errors so far, so that its schedule can be built.
 void check_schedule(const Scenario& scenario, Findings& findings) {
-  const ParallelPlan& plan = scenario.plan;
-  const DataParallelStrategy strategy = strategy_of(plan, scenario.recipe);
+  const recipe::ParallelPlan& plan = scenario.plan;
+  const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
   if (plan.degrees.pipeline == 1 || (strategy.optimizer_shards == 1 && strategy.outer_period == 0))
     return;
-  const ScheduleEntry* entry = find_schedule(plan.schedule);
-  if (entry != nullptr && entry->updates != Updates::after_all) {
+  const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.schedule);
+  if (entry != nullptr && entry->updates != schedule::Updates::after_all) {
     findings.error(fmt::format("{}/kind", kSection),
                    fmt::format("{} does not work with the schedule {}: it updates weights while "
                                "micro-batches are under way",
@@ -128,9 +132,10 @@ void check_schedule(const Scenario& scenario, Findings& findings) {
                    "allreduce does");
     return;
   }
-  const PipelineShape shape = pipeline_shape(scenario.recipe, plan);
-  const StageOrders orders = plan.schedule == kCustomSchedule ? custom_orders(plan.custom, shape)
-                                                              : build_stages(*entry, shape);
+  const schedule::PipelineShape shape = plan::pipeline_shape(scenario.recipe, plan);
+  const schedule::StageOrders orders = plan.schedule == schedule::kCustomSchedule
+                                           ? custom_orders(plan.custom, shape)
+                                           : build_stages(*entry, shape);
   if (const std::optional<std::string> why = unsupported(strategy, shape, orders))
     findings.error(fmt::format("{}/kind", kSection),
                    fmt::format("{} does not work with the schedule {}: {}", plan.data_parallel.kind,
@@ -142,9 +147,9 @@ void check_schedule(const Scenario& scenario, Findings& findings) {
 
 void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
                             Findings& findings) {
-  const StrategyEntry* strategy = find_strategy(section.kind);
+  const StrategyEntry* strategy = plan::find_strategy(section.kind);
   TRAINYARD_CHECK(strategy != nullptr, "the reader knows the names: {}", section.kind);
-  const ParallelDegrees& degrees = scenario.plan.degrees;
+  const recipe::ParallelDegrees& degrees = scenario.plan.degrees;
   check_options(*strategy, section, findings);
   check_bucket_copies(scenario, section, findings);
   check_compression(scenario, section.compression, findings);
@@ -164,10 +169,12 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
                                  strategy->name),
                      "PyTorch combines fsdp with pipelines");
   if ((strategy->name != "allreduce" || section.compression.kind != "none") &&
-      degrees.replicas() * directions(pipeline_shape(scenario.recipe, scenario.plan)) == 1)
+      degrees.replicas() *
+              schedule::directions(plan::pipeline_shape(scenario.recipe, scenario.plan)) ==
+          1)
     findings.warning(fmt::format("{}/kind", kSection),
                      fmt::format("dp is 1, so {} has nothing to {}", strategy->name,
                                  strategy->name == "allreduce" ? "exchange" : "divide"));
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

@@ -11,7 +11,11 @@
 #include "sim/schedule/schedule.h"
 #include "topologies/server_board.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using recipe::OffloadTo;
+using schedule::Slot;
+
 namespace {
 
 constexpr const char* kOptimizer = "/training/offload/optimizer";
@@ -32,9 +36,9 @@ void check_options(const OffloadSection& section, Findings& findings) {
 }
 
 void check_optimizer(const Scenario& scenario, Findings& findings) {
-  const ParallelPlan& plan = scenario.plan;
+  const recipe::ParallelPlan& plan = scenario.plan;
   if (scenario.recipe.offload.optimizer == OffloadTo::none) return;
-  const DataParallelStrategy strategy = strategy_of(plan, scenario.recipe);
+  const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
   const std::string& kind = plan.data_parallel.kind;
   if (strategy.outer_period > 0)
     findings.error(kOptimizer, fmt::format("{} keeps a second optimizer on the GPU", kind),
@@ -49,17 +53,17 @@ void check_optimizer(const Scenario& scenario, Findings& findings) {
   if (strategy.layer_units && scenario.recipe.offload.optimizer == OffloadTo::nvme)
     findings.error(kOptimizer, fmt::format("{} does not offload to NVMe", kind),
                    "use \"cpu\", or zero3 as ZeRO-Infinity does");
-  if (std::holds_alternative<Recommender>(scenario.network))
+  if (std::holds_alternative<models::Recommender>(scenario.network))
     findings.error(kOptimizer, "the backward pass updates tables where they are, on the GPU",
                    "remove it; /parallelism/embedding_parallel divides tables");
-  if (plan.data_parallel.compression.kind != CompressionKind::none)
+  if (plan.data_parallel.compression.kind != recipe::CompressionKind::none)
     findings.error(kOptimizer, "what of compressed gradients goes to the host is not described",
                    "remove /parallelism/data_parallel/compression, or keep the optimizer there");
   if (strategy.bucket_copies)
     findings.error(kOptimizer, "the host reads buckets, which then are the gradients",
                    "remove /parallelism/data_parallel/gradient_as_bucket_view");
-  const ScheduleEntry* schedule = find_schedule(plan.schedule);
-  if (schedule != nullptr && schedule->updates != Updates::after_all)
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
+  if (schedule != nullptr && schedule->updates != schedule::Updates::after_all)
     findings.error(kOptimizer,
                    fmt::format("the schedule {} updates weights while micro-batches are under way",
                                plan.schedule),
@@ -67,10 +71,10 @@ void check_optimizer(const Scenario& scenario, Findings& findings) {
 }
 
 void check_parameters(const Scenario& scenario, Findings& findings) {
-  const OffloadOptions& offload = scenario.recipe.offload;
+  const recipe::OffloadOptions& offload = scenario.recipe.offload;
   if (offload.parameters == OffloadTo::none) return;
-  const DataParallelStrategy strategy = strategy_of(scenario.plan, scenario.recipe);
-  if (strategy.gathering != Gathering::each_pass) {
+  const plan::DataParallelStrategy strategy = plan::strategy_of(scenario.plan, scenario.recipe);
+  if (strategy.gathering != plan::Gathering::each_pass) {
     const bool alone = scenario.plan.degrees.replicas() == 1;
     findings.error(kParameters,
                    alone ? "there is one replica, whose parameters are gathered by nobody"
@@ -92,7 +96,7 @@ void check_parameters(const Scenario& scenario, Findings& findings) {
                    "false, the default with pp above 1, keeps on the GPU the parameters that are "
                    "offloaded",
                    "set it to true");
-  const auto* network = std::get_if<Transformer>(&scenario.network);
+  const auto* network = std::get_if<models::Transformer>(&scenario.network);
   if (network != nullptr && network->moe.experts > 0)
     findings.error(kParameters, "shards of routed experts are gathered in groups of their own",
                    strategy.layer_units ? "use zero3 and offload the optimizer only"
@@ -102,21 +106,23 @@ void check_parameters(const Scenario& scenario, Findings& findings) {
 // Requires: a scenario without errors so far, so that its schedule can be built.
 void check_activations(const Scenario& scenario, Findings& findings) {
   if (!scenario.recipe.offload.activations) return;
-  const ParallelPlan& plan = scenario.plan;
-  const ScheduleEntry* entry = find_schedule(plan.schedule);
-  const PipelineShape shape = pipeline_shape(scenario.recipe, plan);
-  const StageOrders orders = plan.schedule == kCustomSchedule ? custom_orders(plan.custom, shape)
-                                                              : build_stages(*entry, shape);
+  const recipe::ParallelPlan& plan = scenario.plan;
+  const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.schedule);
+  const schedule::PipelineShape shape = plan::pipeline_shape(scenario.recipe, plan);
+  const schedule::StageOrders orders = plan.schedule == schedule::kCustomSchedule
+                                           ? custom_orders(plan.custom, shape)
+                                           : build_stages(*entry, shape);
   const auto any = [&](auto is) {
     return std::any_of(orders.begin(), orders.end(), [&](const std::vector<Slot>& order) {
       return std::any_of(order.begin(), order.end(), is);
     });
   };
-  const RecomputeLayers& groups = scenario.recipe.recompute_layers;
-  if (groups.method == RecomputeLayers::Method::uniform && groups.layers > 1)
+  const models::RecomputeLayers& groups = scenario.recipe.recompute_layers;
+  if (groups.method == models::RecomputeLayers::Method::uniform && groups.layers > 1)
     findings.error(kActivations, "a group of layers that runs again needs its first layer's input",
                    "use groups of one layer, or the method \"block\"");
-  const bool splits = any([](const Slot& slot) { return slot.pass == Pass::backward_input; });
+  const bool splits =
+      any([](const Slot& slot) { return slot.pass == schedule::Pass::backward_input; });
   const bool pairs = any([](const Slot& slot) { return slot.paired; });
   if (!splits && !pairs) return;
   findings.error(kActivations,
@@ -127,8 +133,8 @@ void check_activations(const Scenario& scenario, Findings& findings) {
 }
 
 void check_server(const Scenario& scenario, Findings& findings) {
-  const OffloadOptions& offload = scenario.recipe.offload;
-  const ServerSpec& server = scenario.cluster.server;
+  const recipe::OffloadOptions& offload = scenario.recipe.offload;
+  const topologies::ServerSpec& server = scenario.cluster.server;
   const auto needs = [&](const char* key, bool is_given, const char* what) {
     if (is_given) return;
     findings.error(fmt::format("/cluster/node/host/{}", key),
@@ -138,10 +144,10 @@ void check_server(const Scenario& scenario, Findings& findings) {
   if (!offload.any()) return;
   needs("pcie_bandwidth",
         peer_pcie_bandwidth(server).count() > 0 &&
-            (server.pcie_bandwidth.count() > 0 || server.intra == IntraKind::pcie ||
-             server.intra == IntraKind::none),
+            (server.pcie_bandwidth.count() > 0 || server.intra == topologies::IntraKind::pcie ||
+             server.intra == topologies::IntraKind::none),
         "what is offloaded crosses PCIe");
-  if (offload.optimizer != OffloadTo::none || scenario.fidelity == Fidelity::flow)
+  if (offload.optimizer != OffloadTo::none || scenario.fidelity == recipe::Fidelity::flow)
     needs("memory_bandwidth", server.host_memory_bandwidth.count() > 0,
           "the host's update and copies run at it");
   if (offload.optimizer != OffloadTo::nvme && offload.parameters != OffloadTo::nvme) return;
@@ -162,4 +168,4 @@ void validate_offload(const Scenario& scenario, const OffloadSection& section, F
   check_activations(scenario, findings);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

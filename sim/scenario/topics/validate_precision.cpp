@@ -5,7 +5,11 @@
 #include "sim/plan/step_memory.h"
 #include "sim/scenario/topics/assemble.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
+
+using models::Dtype;
+using recipe::TrainingRecipe;
+
 namespace {
 
 constexpr const char* kSection = "/training/precision";
@@ -15,7 +19,7 @@ void check_parameters(const TrainingRecipe& recipe, Findings& findings) {
   const std::string pointer = fmt::format("{}/parameters", kSection);
   TrainingRecipe plain = recipe;
   plain.weights.reset();
-  const Dtype natural = weight_type(plain);
+  const Dtype natural = plan::weight_type(plain);
   if (*recipe.weights != Dtype::fp8) {
     if (*recipe.weights != natural)
       findings.error(pointer,
@@ -37,10 +41,10 @@ void check_parameters(const TrainingRecipe& recipe, Findings& findings) {
 
 void check_master(const TrainingRecipe& recipe, Findings& findings) {
   if (!recipe.master_weights || recipe.master_type != Dtype::bf16) return;
-  if (size_of(weight_type(recipe)) < size_of(recipe.master_type)) return;
+  if (models::size_of(plan::weight_type(recipe)) < size_of(recipe.master_type)) return;
   findings.error(fmt::format("{}/master_weights", kSection),
                  fmt::format("a copy in bf16 is no better than the {} weights themselves",
-                             name(weight_type(recipe))),
+                             name(plan::weight_type(recipe))),
                  "\"fp32\", or \"none\"");
 }
 
@@ -51,7 +55,7 @@ void check_cached_weights(const TrainingRecipe& recipe, Findings& findings) {
     findings.error(pointer,
                    fmt::format("compute is {}: no weight is cast to fp8", name(recipe.compute)),
                    "remove it");
-  else if (weight_type(recipe) == Dtype::fp8)
+  else if (plan::weight_type(recipe) == Dtype::fp8)
     findings.error(pointer, "the parameters are kept in fp8 already", "remove it");
 }
 
@@ -63,9 +67,9 @@ void validate_precision(const Scenario& scenario, const PrecisionSection& sectio
   check_parameters(recipe, findings);
   check_master(recipe, findings);
   check_cached_weights(recipe, findings);
-  if (section.optimizer_states && recipe.optimizer == Optimizer::sgd)
+  if (section.optimizer_states && recipe.optimizer == recipe::Optimizer::sgd)
     findings.error(fmt::format("{}/optimizer_states", kSection),
                    "sgd without momentum keeps no state per parameter", "remove it");
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

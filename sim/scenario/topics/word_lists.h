@@ -8,7 +8,7 @@
 #include "models/layer/kernel.h"
 #include "sim/json/schema.h"
 
-namespace trainyard {
+namespace trainyard::scenario {
 
 // Upper ends that keep every product of sizes within 64 bits; no network comes near.
 inline constexpr double kMostLayers = 1e5;
@@ -16,8 +16,8 @@ inline constexpr double kMostWidth = 1e7;
 inline constexpr double kMostTokens = 1e8;
 inline constexpr double kMostBatch = 1e9;
 
-inline constexpr std::array<json::Choice<Dtype>, 3> kGradientDtypes = {
-    {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}}};
+inline constexpr std::array<json::Choice<models::Dtype>, 3> kGradientDtypes = {
+    {{"fp32", models::Dtype::fp32}, {"bf16", models::Dtype::bf16}, {"fp16", models::Dtype::fp16}}};
 
 // Forms of /training/recompute that are a word, as name(Recompute) spells them.
 inline constexpr std::array<std::string_view, 4> kRecomputeForms = {"none", "selective", "full",
@@ -31,4 +31,4 @@ void maybe_choice(json::Fields& f, std::string_view key, std::optional<E>& value
   if (f.choice(key, given, list, json::optional, about)) value = given;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::scenario

@@ -6,7 +6,13 @@
 
 #include "sim/simulate/report/actor_spans.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
+
+using cost::Profile;
+using cost::Provenance;
+using engine::OpKind;
+using lower::TransferEstimate;
+
 namespace {
 
 using Totals = std::array<double, 4>;  // seconds by Basis
@@ -29,15 +35,16 @@ struct Account {
 
 // Kernels that share a law and a reason are told apart only by a size that the reason does not
 // name.
-std::string name_of(const Kernel& kernel) {
-  if (const auto* memory = std::get_if<MemoryBound>(&kernel)) return std::string(name(memory->op));
-  if (const auto* convolution = std::get_if<Convolution>(&kernel))
+std::string name_of(const models::Kernel& kernel) {
+  if (const auto* memory = std::get_if<models::MemoryBound>(&kernel))
+    return std::string(name(memory->op));
+  if (const auto* convolution = std::get_if<models::Convolution>(&kernel))
     return fmt::format("convolution {}", name(convolution->dtype));
   return to_text(kernel);
 }
 
 std::string name_of(const TransferEstimate& estimate) {
-  const GroupShape& shape = estimate.shape;
+  const cost::GroupShape& shape = estimate.shape;
   if (estimate.host) return std::string(name(*estimate.host));
   if (estimate.point_to_point)
     return fmt::format("message {}", shape.servers == 1 ? "inside a server" : "between servers");
@@ -45,27 +52,27 @@ std::string name_of(const TransferEstimate& estimate) {
                      shape.servers, shape.servers == 1 ? "" : "s");
 }
 
-std::vector<std::uint64_t> calls_of_blocks(const Program& program) {
+std::vector<std::uint64_t> calls_of_blocks(const engine::Program& program) {
   std::vector<std::uint64_t> calls(program.blocks.size(), 0);
-  for (const Call& call : program.calls)
+  for (const engine::Call& call : program.calls)
     ++calls[call.block];
   return calls;
 }
 
 // Seconds of each kernel and of each transfer over one run of the stage's program, by basis.
-void add_program(const Step& step, const RankClass& rank_class, const Program& program,
-                 Account& account) {
-  const Lowered& lowered = step.lowered;
-  const Actor& actor = lowered.machine.actors[rank_class.actor];
+void add_program(const Step& step, const lower::RankClass& rank_class,
+                 const engine::Program& program, Account& account) {
+  const lower::Lowered& lowered = step.lowered;
+  const engine::Actor& actor = lowered.machine.actors[rank_class.actor];
   const std::vector<std::uint64_t> calls = calls_of_blocks(program);
   for (std::size_t b = 0; b < program.blocks.size(); ++b) {
     const double times = static_cast<double>(calls[b]) * rank_class.ranks;
-    for (const Op& op : program.blocks[b].ops) {
+    for (const engine::Op& op : program.blocks[b].ops) {
       if (op.kind == OpKind::compute) {
-        const Segment& segment = program.segments[op.subject];
+        const engine::Segment& segment = program.segments[op.subject];
         for (std::uint32_t k = 0; k < segment.kernels; ++k) {
           const std::uint32_t kernel = program.kernels[segment.first_kernel + k];
-          const Estimate& estimate = lowered.kernels[kernel];
+          const cost::Estimate& estimate = lowered.kernels[kernel];
           const double load = step.plan.routed[kernel] ? rank_class.expert_load : 1;
           account.add(times * estimate.time.count() * rank_class.slowdown * load, estimate.basis,
                       estimate.reach, [&] { return name_of(step.plan.kernels[kernel]); });
@@ -78,7 +85,7 @@ void add_program(const Step& step, const RankClass& rank_class, const Program& p
               ? lowered.machine.communicators[actor.communicators[op.port]].transfers
               : lowered.machine.channels[actor.channels[op.port]].transfers;
       const TransferEstimate& estimate = lowered.transfers[table][op.subject];
-      const MessageTerms& terms = estimate.terms;
+      const cost::MessageTerms& terms = estimate.terms;
       double seconds = terms.latency.count();
       if (terms.wire_bytes > Bytes(0)) seconds += (terms.wire_bytes / terms.bandwidth).count();
       account.add(times * seconds, terms.basis, terms.reach, [&] { return name_of(estimate); });
@@ -99,23 +106,23 @@ class Notes {
   std::vector<SourceNote> notes_;
 };
 
-void note_kernel(const Profile& profile, const Kernel& kernel, const Estimate& estimate,
-                 Notes& notes) {
+void note_kernel(const Profile& profile, const models::Kernel& kernel,
+                 const cost::Estimate& estimate, Notes& notes) {
   Provenance none;
   none.source = "datasheet roofline";
-  if (const auto* gemm = std::get_if<Gemm>(&kernel)) {
-    const GemmLaw* used = profile.gemm.empty() ? nullptr : &profile.gemm.front();
-    for (const GemmLaw& law : profile.gemm)
+  if (const auto* gemm = std::get_if<models::Gemm>(&kernel)) {
+    const cost::GemmLaw* used = profile.gemm.empty() ? nullptr : &profile.gemm.front();
+    for (const cost::GemmLaw& law : profile.gemm)
       if (law.dtype == gemm->dtype) used = &law;
     notes.add(fmt::format("GEMM {}", name(gemm->dtype)), used != nullptr ? used->from : none,
               estimate.basis);
-  } else if (const auto* memory = std::get_if<MemoryBound>(&kernel)) {
-    const MemoryLaw* used = profile.memory.empty() ? nullptr : &profile.memory.front();
-    for (const MemoryLaw& law : profile.memory)
+  } else if (const auto* memory = std::get_if<models::MemoryBound>(&kernel)) {
+    const cost::MemoryLaw* used = profile.memory.empty() ? nullptr : &profile.memory.front();
+    for (const cost::MemoryLaw& law : profile.memory)
       if (law.op == memory->op) used = &law;
     notes.add(fmt::format("memory-bound: {}", name(memory->op)),
               used != nullptr ? used->from : none, estimate.basis);
-  } else if (std::holds_alternative<Attention>(kernel)) {
+  } else if (std::holds_alternative<models::Attention>(kernel)) {
     notes.add("fused attention", profile.attention.empty() ? none : profile.attention.front().from,
               estimate.basis);
   } else {
@@ -125,28 +132,28 @@ void note_kernel(const Profile& profile, const Kernel& kernel, const Estimate& e
 }
 
 void note_transfer(const Profile* profile, const TransferEstimate& estimate, Notes& notes) {
-  const GroupShape& shape = estimate.shape;
+  const cost::GroupShape& shape = estimate.shape;
   Provenance from;
   from.source = "closed form of ring and tree on datasheet bandwidths";
   std::string what;
   if (estimate.host) {
     what = name_of(estimate);
     from.source = "datasheet bandwidth";
-    const HostCopyLaw* law =
+    const cost::HostCopyLaw* law =
         profile != nullptr ? host_copy_law(*estimate.host, profile->host_copies) : nullptr;
     if (law != nullptr) from = law->from;
   } else if (estimate.point_to_point) {
     what = name_of(estimate);
     if (profile != nullptr) {
-      for (const PointToPointLaw& law : profile->point_to_point)
+      for (const cost::PointToPointLaw& law : profile->point_to_point)
         if (law.same_server == (shape.servers == 1)) from = law.from;
     }
   } else {
     what = name_of(estimate);
     // Between servers the closed form adds to what a law says of one server.
-    const CollectiveLaw* law = nullptr;
+    const cost::CollectiveLaw* law = nullptr;
     if (profile != nullptr) {
-      for (const CollectiveLaw& candidate : profile->collectives) {
+      for (const cost::CollectiveLaw& candidate : profile->collectives) {
         if (law == nullptr || candidate.servers == shape.servers) law = &candidate;
       }
     }
@@ -170,8 +177,8 @@ void note_extrapolations(const Account& account, double sum, StepReport& report)
 
 void account_basis(const Job& job, const Step& step, StepReport& report) {
   Account account;
-  for (const RankClass& rank_class : step.lowered.classes) {
-    const StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+  for (const lower::RankClass& rank_class : step.lowered.classes) {
+    const plan::StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
     add_program(step, rank_class, stage.program, account);
   }
   const Totals& totals = account.totals;
@@ -199,4 +206,4 @@ void account_basis(const Job& job, const Step& step, StepReport& report) {
   report.sources = notes.take();
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -1,9 +1,11 @@
 #include "sim/simulate/report/actor_spans.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
-std::vector<MemoryChange> changes_to_peak(const Trace& trace, ActorId actor) {
-  const MemoryPeak& peak = trace.peaks[actor];
+using engine::MemoryChange;
+
+std::vector<MemoryChange> changes_to_peak(const engine::Trace& trace, engine::ActorId actor) {
+  const engine::MemoryPeak& peak = trace.peaks[actor];
   std::int64_t level = peak.resident.count();
   std::vector<MemoryChange> changes;
   for (const MemoryChange& change : trace.memory) {
@@ -15,4 +17,4 @@ std::vector<MemoryChange> changes_to_peak(const Trace& trace, ActorId actor) {
   return changes;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

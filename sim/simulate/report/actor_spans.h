@@ -9,11 +9,11 @@
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/step.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 namespace detail {
 template <class Record>
-std::span<const Record> of_actor(const std::vector<Record>& records, ActorId actor) {
+std::span<const Record> of_actor(const std::vector<Record>& records, engine::ActorId actor) {
   const auto [first, last] =
       std::equal_range(records.begin(), records.end(), Record{.actor = actor},
                        [](const Record& a, const Record& b) { return a.actor < b.actor; });
@@ -22,18 +22,20 @@ std::span<const Record> of_actor(const std::vector<Record>& records, ActorId act
 }  // namespace detail
 
 // Requires: a trace sorted by actor, as the engine gives it. O(log).
-inline std::span<const Span> spans_of(const Trace& trace, ActorId actor) {
+inline std::span<const engine::Span> spans_of(const engine::Trace& trace, engine::ActorId actor) {
   return detail::of_actor(trace.spans, actor);
 }
-inline std::span<const KernelSpan> kernels_of(const Trace& trace, ActorId actor) {
+inline std::span<const engine::KernelSpan> kernels_of(const engine::Trace& trace,
+                                                      engine::ActorId actor) {
   return detail::of_actor(trace.kernels, actor);
 }
 
 // The changes of an actor's memory from the start of the step until its peak is first reached.
 // Together with the program's resident memory they are what is live at the peak.
-std::vector<MemoryChange> changes_to_peak(const Trace& trace, ActorId actor);
+std::vector<engine::MemoryChange> changes_to_peak(const engine::Trace& trace,
+                                                  engine::ActorId actor);
 
 // Adds the shares of predicted time by basis and the notes of their sources.
 void account_basis(const Job& job, const Step& step, StepReport& report);
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

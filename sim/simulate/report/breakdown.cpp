@@ -7,7 +7,13 @@
 #include "sim/base/check.h"
 #include "sim/plan/program_builder.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
+
+using engine::KernelSpan;
+using engine::Span;
+using plan::OpGroup;
+using plan::StreamKind;
+
 namespace {
 
 Duration& at(Breakdown& breakdown, TimeCategory category) {
@@ -39,7 +45,7 @@ constexpr unsigned kHostCopies =
 
 class Accountant {
  public:
-  Accountant(const StageProgram& stage, std::span<const Span> spans,
+  Accountant(const plan::StageProgram& stage, std::span<const Span> spans,
              std::span<const KernelSpan> kernels, Duration end)
       : program_(stage.program), kernels_(kernels), end_(end) {
     for (const Span& span : spans)
@@ -66,7 +72,7 @@ class Accountant {
     TimeCategory category;
   };
 
-  const Op& op(const Span& span) const {
+  const engine::Op& op(const Span& span) const {
     return program_.blocks[program_.calls[span.call].block].ops[span.op];
   }
   static bool enqueued_before(const Span& a, const Span& b) {
@@ -162,18 +168,18 @@ class Accountant {
     at(result_, TimeCategory::host) += std::min(span.end, end_) - span.begin - running;
   }
 
-  const Program& program_;
+  const engine::Program& program_;
   std::span<const KernelSpan> kernels_;
   Duration end_;
-  std::array<std::vector<const Span*>, kMaxStreams> streams_;
-  std::array<std::size_t, kMaxStreams> next_{};
+  std::array<std::vector<const Span*>, engine::kMaxStreams> streams_;
+  std::array<std::size_t, engine::kMaxStreams> next_{};
   std::size_t next_kernel_ = 0;
   Breakdown result_{};
 };
 
 }  // namespace
 
-Breakdown breakdown(const StageProgram& stage, std::span<const Span> spans,
+Breakdown breakdown(const plan::StageProgram& stage, std::span<const Span> spans,
                     std::span<const KernelSpan> kernels, Duration end) {
   const Breakdown result = Accountant(stage, spans, kernels, end).run();
   Duration sum{};
@@ -183,4 +189,4 @@ Breakdown breakdown(const StageProgram& stage, std::span<const Span> spans,
   return result;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -8,7 +8,7 @@
 
 #include "sim/base/text.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 std::string_view title(TimeCategory category) {
   switch (category) {
@@ -185,7 +185,7 @@ bool is_calibrated(const StepReport& report) {
 namespace {
 
 // What a row of errors is of, in one word: dozens of rows would say less than five kinds.
-std::string kind_of(const HeldOutError& error) {
+std::string kind_of(const cost::HeldOutError& error) {
   constexpr std::array kKernels = {"gemm", "attention", "convolution", "memory", "overlap", "copy"};
   const std::string first = error.what.substr(0, error.what.find_first_of(" ,"));
   return std::find(kKernels.begin(), kKernels.end(), first) != kKernels.end() ? first : "messages";
@@ -193,14 +193,14 @@ std::string kind_of(const HeldOutError& error) {
 
 // "held-out error 4.9 % (gemm 6.1 %, memory 2.0 %)": means over the cases of the totals, by kind in
 // file order.
-std::string describe_errors(const Calibration& calibration) {
+std::string describe_errors(const cost::Calibration& calibration) {
   struct Sum {
     std::string kind;
     double error = 0, cases = 0;
   };
   std::vector<Sum> kinds;
   Sum all;
-  for (const HeldOutError& error : calibration.errors) {
+  for (const cost::HeldOutError& error : calibration.errors) {
     if (error.size != "all" || error.held_out == 0) continue;
     const std::string kind = kind_of(error);
     auto at =
@@ -314,4 +314,4 @@ std::string why_no_time(const StepReport& report) {
   return "";
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -8,7 +8,7 @@
 
 #include "sim/simulate/report/step_report.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 // A part of the step that is not computation, with its share of the (simulated) step.
 struct Finding {
@@ -62,4 +62,4 @@ std::string percent_text(double fraction);
 
 double seconds(Duration duration);
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

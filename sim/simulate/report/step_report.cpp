@@ -2,7 +2,7 @@
 
 #include "sim/simulate/report/timeline.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 std::string_view name(TimeCategory category) {
   switch (category) {
@@ -55,4 +55,4 @@ std::string_view name(SliceKind kind) {
   return "?";
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

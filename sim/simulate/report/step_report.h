@@ -14,7 +14,7 @@
 #include "sim/cost/calibration.h"
 #include "sim/simulate/report/way_to_fit.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 // Every picosecond of the step of the rank with the longest step belongs to exactly one of these.
 enum class TimeCategory : std::uint8_t {
@@ -135,8 +135,8 @@ struct StepReport {
   std::optional<HostMemoryReport> host_memory;  // if something is offloaded
   std::vector<BasisShare> basis;
   std::vector<SourceNote> sources;
-  std::vector<Extrapolation> extrapolated;  // largest first
-  std::optional<Calibration> calibration;   // of the profile, if `trainyard fit` made it
+  std::vector<Extrapolation> extrapolated;       // largest first
+  std::optional<cost::Calibration> calibration;  // of the profile, if `trainyard fit` made it
   std::string profile, fidelity;
   std::uint64_t events = 0, ops = 0;
   int classes = 0;
@@ -144,4 +144,4 @@ struct StepReport {
   std::optional<WaysToFit> ways_to_fit;  // empty: it fits, or they were not asked for
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -10,7 +10,13 @@
 #include "sim/simulate/report/actor_spans.h"
 #include "sim/simulate/report/breakdown.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
+
+using engine::Trace;
+using lower::RankClass;
+using models::Dtype;
+using plan::MemoryKind;
+
 namespace {
 
 // The report's categories are the plan's, in the same order, and one that only reports know.
@@ -25,7 +31,7 @@ static_assert(is_same(MemoryKind::logits, MemoryCategory::logits));
 static_assert(is_same(MemoryKind::communication_buffers, MemoryCategory::communication_buffers));
 static_assert(is_same(MemoryKind::workspace, MemoryCategory::workspace));
 
-FlopsPerSecond peak_of(const GpuSpec& gpu, Dtype dtype) {
+FlopsPerSecond peak_of(const topologies::GpuSpec& gpu, Dtype dtype) {
   switch (dtype) {
     case Dtype::fp32: return gpu.fp32;
     case Dtype::tf32: return gpu.tf32;
@@ -37,7 +43,7 @@ FlopsPerSecond peak_of(const GpuSpec& gpu, Dtype dtype) {
 }
 
 void describe_job(const Job& job, const Step& step, StepReport& report) {
-  const ParallelDegrees& degrees = job.plan.degrees;
+  const recipe::ParallelDegrees& degrees = job.plan.degrees;
   report.world_size = degrees.world_size();
   report.tensor = degrees.tensor;
   report.context = degrees.context;
@@ -56,7 +62,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.sequence_length = job.recipe.sequence_length;
   report.is_language = reads_tokens(job.network);
   report.profile = job.profile ? job.profile->name : "none (datasheet and closed forms)";
-  report.fidelity = job.fidelity == Fidelity::flow ? "flow" : "closed_form";
+  report.fidelity = job.fidelity == recipe::Fidelity::flow ? "flow" : "closed_form";
   report.classes = static_cast<int>(step.lowered.classes.size());
 }
 
@@ -87,8 +93,8 @@ struct StepWindow {
 Duration round_end(const Step& step, std::size_t round) {
   Duration end{};
   for (const RankClass& rank_class : step.lowered.classes) {
-    const StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
-    for (const Span& span : spans_of(step.trace(), rank_class.actor))
+    const plan::StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+    for (const engine::Span& span : spans_of(step.trace(), rank_class.actor))
       if (span.call < stage.round_calls[round]) end = std::max(end, span.end);
   }
   return end;
@@ -101,7 +107,7 @@ StepWindow window_of(const Step& step) {
 }
 
 Breakdown breakdown_of(const Step& step, const RankClass& rank_class, const StepWindow& window) {
-  const StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+  const plan::StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
   const auto until = [&](Duration end) {
     return breakdown(stage, spans_of(step.trace(), rank_class.actor),
                      kernels_of(step.trace(), rank_class.actor), end);
@@ -116,7 +122,7 @@ Breakdown breakdown_of(const Step& step, const RankClass& rank_class, const Step
 
 void break_down(const Step& step, const StepWindow& window, StepReport& report) {
   const Trace& trace = step.trace();
-  const Lowered& lowered = step.lowered;
+  const lower::Lowered& lowered = step.lowered;
   std::size_t slowest = 0;
   for (std::size_t c = 1; c < lowered.classes.size(); ++c) {
     if (trace.finished[lowered.classes[c].actor] > trace.finished[lowered.classes[slowest].actor])
@@ -142,14 +148,15 @@ void break_down(const Step& step, const StepWindow& window, StepReport& report) 
 void count_messages(const Step& step, StepReport& report) {
   std::int64_t bytes = 0;
   for (const RankClass& rank_class : step.lowered.classes) {
-    const Program& program = step.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
+    const engine::Program& program =
+        step.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
     std::vector<std::int64_t> sent;  // by block
-    for (const Block& block : program.blocks) {
+    for (const engine::Block& block : program.blocks) {
       sent.push_back(0);
-      for (const Op& op : block.ops)
-        if (op.kind == OpKind::send) sent.back() += step.plan.messages[op.subject].count();
+      for (const engine::Op& op : block.ops)
+        if (op.kind == engine::OpKind::send) sent.back() += step.plan.messages[op.subject].count();
     }
-    for (const Call& call : program.calls)
+    for (const engine::Call& call : program.calls)
       bytes += rank_class.ranks * sent[call.block];
   }
   report.pipeline_bytes = Bytes(bytes / step.plan.rounds.count);
@@ -158,7 +165,7 @@ void count_messages(const Step& step, StepReport& report) {
 // A layer's activations come and go whole, so those of one owner are a number of micro-batches.
 // What no layer owns stands under its own name.
 std::vector<MemoryReport::ModuleBytes> activations_by_module(
-    const StepPlan& plan, const std::vector<MemoryReport::Owner>& owners) {
+    const plan::StepPlan& plan, const std::vector<MemoryReport::Owner>& owners) {
   std::map<std::string, std::int64_t> sums;
   for (const MemoryReport::Owner& owner : owners) {
     if (owner.category != MemoryCategory::activations) continue;
@@ -169,7 +176,7 @@ std::vector<MemoryReport::ModuleBytes> activations_by_module(
       continue;
     }
     const std::int64_t copies = owner.bytes.count() / place->kept.total().count();
-    for (const Kept& kept : place->kept.by_module())
+    for (const models::Kept& kept : place->kept.by_module())
       sums[std::string(name(kept.module))] += copies * kept.bytes.count();
   }
   std::vector<MemoryReport::ModuleBytes> modules;
@@ -194,7 +201,7 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
     device = &step.devices[c];
     memory.peak = on_device;
   }
-  const MemoryPeak& peak = trace.peaks[worst->actor];
+  const engine::MemoryPeak& peak = trace.peaks[worst->actor];
   memory.allocated = device->allocated(peak.peak);
   memory.reserved = device->reserved(peak.peak);
   memory.peak_rank = worst->representative;
@@ -204,11 +211,11 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
     memory.by_category[k] = Bytes(by_category[k]);
   memory.fits = memory.peak <= memory.capacity;
 
-  const Program& program = step.plan.stages[static_cast<std::size_t>(worst->stage)].program;
+  const engine::Program& program = step.plan.stages[static_cast<std::size_t>(worst->stage)].program;
   std::map<std::pair<std::uint8_t, std::uint32_t>, std::int64_t> live;
-  for (const MemoryEffect& effect : program.resident)
+  for (const engine::MemoryEffect& effect : program.resident)
     live[{effect.category, effect.owner}] += effect.bytes;
-  for (const MemoryChange& change : changes_to_peak(trace, worst->actor))
+  for (const engine::MemoryChange& change : changes_to_peak(trace, worst->actor))
     live[{change.category, change.owner}] += change.bytes;
   for (const auto& [key, bytes] : live) {
     if (bytes > 0)
@@ -228,14 +235,14 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
 void account_host_memory(const Job& job, const Step& step, StepReport& report) {
   if (!job.recipe.offload.any()) return;
   HostMemoryReport& host = report.host_memory.emplace();
-  const ServerSpec& server = job.cluster.server;
+  const topologies::ServerSpec& server = job.cluster.server;
   host.memory_capacity = server.host_memory;
   host.nvme_capacity = server.nvme_capacity;
   Bytes memory, nvme;  // of the present server
   for (std::size_t rank = 0; rank < step.lowered.class_of_rank.size(); ++rank) {
     if (rank % static_cast<std::size_t>(server.gpus) == 0) memory = nvme = Bytes(0);
     const RankClass& own = step.lowered.classes[step.lowered.class_of_rank[rank]];
-    const HostMemory& held = step.plan.stages[static_cast<std::size_t>(own.stage)].host;
+    const recipe::HostMemory& held = step.plan.stages[static_cast<std::size_t>(own.stage)].host;
     memory = memory + held.memory();
     nvme = nvme + held.nvme;
     host.server_memory = std::max(host.server_memory, memory);
@@ -257,13 +264,14 @@ void account_host_memory(const Job& job, const Step& step, StepReport& report) {
       fits(host.server_memory, host.memory_capacity) && fits(host.server_nvme, host.nvme_capacity);
 }
 
-std::string text_of(const Step& step, const Deadlock& deadlock) {
+std::string text_of(const Step& step, const engine::Deadlock& deadlock) {
   std::string text = fmt::format("deadlock at {}: ", to_text(deadlock.at));
   const std::size_t shown = std::min<std::size_t>(deadlock.waiting.size(), 4);
   for (std::size_t i = 0; i < shown; ++i) {
-    const Waiting& waiting = deadlock.waiting[i];
-    const Actor& actor = step.lowered.machine.actors[waiting.actor];
-    const Op& op = actor.program->blocks[actor.program->calls[waiting.call].block].ops[waiting.op];
+    const engine::Waiting& waiting = deadlock.waiting[i];
+    const engine::Actor& actor = step.lowered.machine.actors[waiting.actor];
+    const engine::Op& op =
+        actor.program->blocks[actor.program->calls[waiting.call].block].ops[waiting.op];
     text += fmt::format("{}actor {} '{}' {}", i == 0 ? "" : "; ", index(waiting.actor),
                         actor.program->labels[op.label], waiting.why);
   }
@@ -279,7 +287,7 @@ StepReport outline(const Job& job, const Step& step) {
   const Trace& trace = step.trace();
   report.events = trace.events;
   report.ops = trace.ops;
-  if (const auto* deadlock = std::get_if<Deadlock>(&step.outcome)) {
+  if (const auto* deadlock = std::get_if<engine::Deadlock>(&step.outcome)) {
     report.fits = false;
     report.deadlock = text_of(step, *deadlock);
     return report;
@@ -303,4 +311,4 @@ StepReport summarize(const Job& job, const Step& step) {
   return report;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -5,7 +5,7 @@
 #include "sim/simulate/report/timeline.h"
 #include "sim/simulate/step.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 // Everything but the names that only a scenario knows (name, label, description, warnings).
 StepReport summarize(const Job& job, const Step& step);
@@ -17,4 +17,4 @@ StepReport outline(const Job& job, const Step& step);
 // Lanes of at most `ranks_shown` classes, spread over the stages, and their memory.
 Timeline timeline(const Step& step, int ranks_shown);
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -10,7 +10,7 @@
 
 #include "sim/simulate/report/step_report.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 // What a variant is compared with.
 struct Baseline {
@@ -32,4 +32,4 @@ std::string to_json(const StepReport& report, const std::optional<Baseline>& bas
 std::string compare_json(std::string_view name, std::span<const StepReport> reports,
                          std::size_t baseline, int indent = 2);
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -7,7 +7,7 @@
 #include "sim/simulate/report/summary.h"
 #include "sim/simulate/report/ways_text.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -144,9 +144,9 @@ Json extrapolated(const StepReport& report) {
 // How the profile was made; null if it is not a fit of samples.
 Json calibration(const StepReport& report) {
   if (!report.calibration) return nullptr;
-  const Calibration& made = *report.calibration;
+  const cost::Calibration& made = *report.calibration;
   Json errors = Json::array();
-  for (const HeldOutError& error : made.errors)
+  for (const cost::HeldOutError& error : made.errors)
     errors.push_back({{"what", error.what},
                       {"size", error.size},
                       {"fitted", error.fitted},
@@ -322,4 +322,4 @@ std::string compare_json(std::string_view title, std::span<const StepReport> rep
   return dump(json, indent);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

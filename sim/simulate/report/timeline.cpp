@@ -8,11 +8,21 @@
 #include "sim/simulate/report/actor_spans.h"
 #include "sim/simulate/report/summarize.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
+
+using engine::Op;
+using engine::OpKind;
+using engine::Program;
+using engine::Span;
+using lower::RankClass;
+using plan::CallInfo;
+using plan::CallKind;
+using plan::OpGroup;
+
 namespace {
 
 // At most `limit` classes: the first of every stage, then the others in turn.
-std::vector<std::size_t> chosen_classes(const Lowered& lowered, int limit) {
+std::vector<std::size_t> chosen_classes(const lower::Lowered& lowered, int limit) {
   std::map<int, std::vector<std::size_t>> by_stage;
   for (std::size_t c = 0; c < lowered.classes.size(); ++c)
     by_stage[lowered.classes[c].stage].push_back(c);
@@ -59,7 +69,7 @@ class TimelineBuilder {
   SliceKind kind_of(const Op& op, const CallInfo& call, const std::string& label) const;
 
   const Step& step_;
-  const Trace& trace_;
+  const engine::Trace& trace_;
   Timeline timeline_;
   const DeviceMemory* device_ = nullptr;  // of the class in hand
   std::map<std::string, std::uint32_t> name_index_;
@@ -91,7 +101,7 @@ SliceKind TimelineBuilder::kind_of(const Op& op, const CallInfo& call,
 }
 
 Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
-  const StageProgram& stage = step_.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+  const plan::StageProgram& stage = step_.plan.stages[static_cast<std::size_t>(rank_class.stage)];
   const Program& program = stage.program;
   const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
   const CallInfo& call = stage.calls[span.call];
@@ -107,14 +117,14 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
     slice.microbatch = call.backward_microbatch;
     slice.chunk = call.backward_chunk;
   }
-  const Machine& machine = step_.lowered.machine;
-  const Actor& actor = machine.actors[rank_class.actor];
+  const engine::Machine& machine = step_.lowered.machine;
+  const engine::Actor& actor = machine.actors[rank_class.actor];
   if (op.kind == OpKind::collective) {
     slice.bytes = step_.plan.collectives[op.port][op.subject].bytes.count();
   } else if (op.kind != OpKind::compute) {
     const bool receives = op.kind == OpKind::receive;
-    const ChannelId channel = actor.channels[op.port];
-    const ActorId other =
+    const engine::ChannelId channel = actor.channels[op.port];
+    const engine::ActorId other =
         receives ? machine.channels[channel].source : machine.channels[channel].destination;
     slice.bytes = step_.plan.messages[op.subject].count();
     for (const RankClass& peer : step_.lowered.classes)
@@ -127,7 +137,7 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
 
 void TimelineBuilder::add_lanes(const RankClass& rank_class) {
   const Program& program = step_.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
-  std::array<Lane, kStreams> lanes;
+  std::array<Lane, plan::kStreams> lanes;
   for (std::size_t s = 0; s < program.streams.size(); ++s) {
     lanes[s].rank = rank_class.representative;
     lanes[s].stage = rank_class.stage;
@@ -152,11 +162,11 @@ void TimelineBuilder::add_memory(const RankClass& rank_class) {
   MemoryCurve curve;
   curve.rank = rank_class.representative;
   curve.capacity = device_->capacity;
-  std::array<std::int64_t, kMaxCategories> held{};
-  for (const MemoryEffect& effect : program.resident)
+  std::array<std::int64_t, engine::kMaxCategories> held{};
+  for (const engine::MemoryEffect& effect : program.resident)
     held[effect.category] += effect.bytes;
   curve.samples.push_back({Duration(0), device_->by_category(held)});
-  for (const MemoryChange& change : trace_.memory) {
+  for (const engine::MemoryChange& change : trace_.memory) {
     if (change.actor != rank_class.actor) continue;
     held[change.category] += change.bytes;
     if (curve.samples.back().at != change.at) curve.samples.push_back({change.at, {}});
@@ -171,4 +181,4 @@ Timeline timeline(const Step& step, int ranks_shown) {
   return TimelineBuilder(step).build(ranks_shown);
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

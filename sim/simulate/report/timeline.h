@@ -10,7 +10,7 @@
 #include "sim/base/units.h"
 #include "sim/simulate/report/step_report.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 // What a slice is coloured by.
 enum class SliceKind : std::uint8_t {
@@ -68,4 +68,4 @@ struct Timeline {
   int ranks_total = 0;  // of which lanes show representatives
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -7,7 +7,7 @@
 
 #include "sim/base/units.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 // A value of the scenario that changes, as JSON.
 struct ChangedValue {
@@ -31,4 +31,4 @@ struct WaysToFit {
   bool cut_short = false;  // the job is so large that less was tried than could be
 };
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -5,7 +5,7 @@
 #include "sim/base/text.h"
 #include "sim/simulate/report/findings.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 namespace {
 
 // A word without its quotes; numbers and true as they are.
@@ -117,4 +117,4 @@ std::string short_ways_to_fit_text(const StepReport& report) {
   return text;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate

@@ -5,7 +5,7 @@
 
 #include "sim/simulate/report/step_report.h"
 
-namespace trainyard {
+namespace trainyard::simulate {
 
 // "recomputation none -> full, micro-batch 4 -> 2": what is changed, in words.
 std::string describe(const WayToFit& way);
@@ -17,4 +17,4 @@ std::string ways_to_fit_text(const StepReport& report);
 // The same with two lines for each way and no heading, indented, for a list of variants.
 std::string short_ways_to_fit_text(const StepReport& report);
 
-}  // namespace trainyard
+}  // namespace trainyard::simulate
