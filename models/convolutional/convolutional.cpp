@@ -19,6 +19,7 @@
 
 #include <algorithm>
 
+#include "models/families/execution_check.h"
 #include "models/layer/work_list.h"
 #include "sim/base/check.h"
 
@@ -288,6 +289,23 @@ std::int64_t convolutional_parameters(const Convolutional& network) {
   for (int i = 0; i < graph.size(); ++i)
     parameters += graph.parameters(i);
   return parameters;
+}
+
+void check_convolutional(Problems& problems, const Convolutional&, const Execution& e) {
+  if (e.tensor > 1) {
+    problems.push_back({"tensor", "convolutional networks have no tensor parallelism"});
+  }
+  if (e.context > 1) {
+    problems.push_back({"context", "convolutional networks have no sequence to divide"});
+  }
+  if (e.sequence_parallel) {
+    problems.push_back({"sequence_parallel", "convolutional networks have no sequence to divide"});
+  }
+  if (e.recompute != Recompute::none && e.recompute != Recompute::full) {
+    problems.push_back({"recompute",
+                        "that recomputation is of a transformer's modules; convolutional networks "
+                        "have \"none\", \"full\", and methods of whole layers"});
+  }
 }
 
 }  // namespace trainyard::models

@@ -13,6 +13,8 @@ namespace trainyard::models {
 NetworkWork convolutional_work(const Convolutional& network, const Execution& execution);
 
 std::int64_t convolutional_parameters(const Convolutional& network);
+void check_convolutional(std::vector<ExecutionProblem>& problems, const Convolutional& network,
+                         const Execution& execution);
 
 // Units that a layer split counts: all but the first (stem) and the last (classifier and loss),
 // unless there is nothing else.

@@ -18,6 +18,9 @@
 // Megatron-LM, BertLMHead; division of the embedding and the logits as in transformer.h.
 #include "models/transformer/encoder.h"
 
+#include <fmt/format.h>
+
+#include "models/families/execution_check.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -286,6 +289,19 @@ std::int64_t encoder_parameters(const Encoder& network, std::int64_t sequence_le
   const LayerWork head = ends.head();
   return ends.embedding().parameters + head.parameters - head.tied_parameters +
          network.stack.layers * layer_parameters(network.stack, 1);
+}
+
+void check_encoder(Problems& problems, const Encoder& n, const Execution& e) {
+  check_plain(problems, n.stack);
+  check_stack(problems, n.stack, e);
+  if (!n.masked_lm && !n.next_sentence)
+    problems.push_back({"", "the encoder has no head: no loss"});
+  if (e.predictions > e.sequence_length) {
+    problems.push_back({"predictions", fmt::format("{} predictions of a sequence of {} tokens",
+                                                   e.predictions, e.sequence_length)});
+  }
+  if (e.predictions > 0 && !n.masked_lm)
+    problems.push_back({"predictions", "there is no masked-language head"});
 }
 
 }  // namespace trainyard::models

@@ -8,5 +8,7 @@ namespace trainyard::models {
 
 NetworkWork encoder_work(const Encoder& network, const Execution& execution);
 std::int64_t encoder_parameters(const Encoder& network, std::int64_t sequence_length);
+void check_encoder(std::vector<ExecutionProblem>& problems, const Encoder& network,
+                   const Execution& execution);
 
 }  // namespace trainyard::models

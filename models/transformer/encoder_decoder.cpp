@@ -20,6 +20,11 @@
 // layers do.
 #include "models/transformer/encoder_decoder.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/families/execution_check.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -131,6 +136,38 @@ std::int64_t encoder_decoder_parameters(const EncoderDecoder& network) {
     sum += layer.parameters - layer.tied_parameters;
   }
   return sum;
+}
+
+void check_encoder_decoder(Problems& problems, const EncoderDecoder& n, const Execution& e) {
+  check_plain(problems, n.stack);
+  must_be_positive(problems, "", "decoder layers", n.decoder_layers);
+  must_be_positive(problems, "decoder_sequence_length", "the decoder's sequence length",
+                   e.decoder_sequence_length);
+  if (!problems.empty()) return;
+  check_stack(problems, encoder_stack(n), e);
+  // The decoder's own are those of its length; all others are the encoder's too.
+  Problems of_decoder;
+  check_stack(of_decoder, decoder_stack(n), decoder_execution(e));
+  for (ExecutionProblem& problem : of_decoder) {
+    const bool known = std::any_of(
+        problems.begin(), problems.end(),
+        [&](const ExecutionProblem& other) { return other.message == problem.message; });
+    const bool too_large = problem.member.empty() && !known;
+    if (problem.member != "sequence_length" && problem.member != "tensor_chunks" && !too_large)
+      continue;
+    if (problem.member == "sequence_length") problem.member = "decoder_sequence_length";
+    problems.push_back(std::move(problem));
+  }
+  if (n.stack.positional == Positional::learned) {
+    problems.push_back({"",
+                        "learned positions are described for stacks with one embedding; an "
+                        "encoder-decoder has \"relative\", \"rope\" and \"none\""});
+  }
+  if (e.context > 1) {
+    problems.push_back({"context",
+                        "context parallelism of cross-attention is not described; tensor and "
+                        "sequence parallelism divide it"});
+  }
 }
 
 }  // namespace trainyard::models

@@ -180,4 +180,9 @@ NetworkWork stack_work(LayerWork first, LayerWork layer, LayerWork last, std::in
 NetworkWork transformer_work(const Transformer& network, const Execution& execution);
 std::int64_t transformer_parameters(const Transformer& network, std::int64_t sequence_length);
 
+// Why layers cannot be executed so, and why a stack that is no decoder cannot be one.
+void check_stack(std::vector<ExecutionProblem>& problems, const Transformer& network,
+                 const Execution& execution);
+void check_plain(std::vector<ExecutionProblem>& problems, const Transformer& stack);
+
 }  // namespace trainyard::models

@@ -14,6 +14,11 @@
 // transformers, modeling_vit.py.
 #include "models/transformer/vision.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/families/execution_check.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -172,6 +177,43 @@ std::int64_t vision_parameters(const VisionTransformer& network) {
   const Ends ends(network, vision_execution(network, {}));
   return ends.embedding().parameters + ends.classifier().parameters +
          network.stack.layers * layer_parameters(network.stack, 1);
+}
+
+// The length of the sequence follows from the image, so what it does not divide by is to blame.
+void check_vision(Problems& problems, const VisionTransformer& n, const Execution& e) {
+  check_plain(problems, n.stack);
+  must_be_positive(problems, "", "channels", n.channels);
+  must_be_positive(problems, "", "patch size", n.patch);
+  must_be_positive(problems, "", "classes", n.classes);
+  if (!problems.empty()) return;
+  if (n.height < n.patch || n.width < n.patch || n.height % n.patch != 0 ||
+      n.width % n.patch != 0) {
+    problems.push_back({"", fmt::format("an image of {}x{} pixels is not divisible into patches of "
+                                        "{}x{}",
+                                        n.height, n.width, n.patch, n.patch)});
+    return;
+  }
+  const double image = static_cast<double>(n.channels) * static_cast<double>(n.height) *
+                       static_cast<double>(n.width);
+  const double batch = static_cast<double>(e.micro_batch),
+               hidden = static_cast<double>(n.stack.hidden);
+  const double classes = static_cast<double>(n.classes);
+  if (16 * std::max({batch * image, hidden * image, batch * classes, hidden * classes}) >= 0x1p62) {
+    problems.push_back({"",
+                        "the sizes of the images and of the micro-batch multiply to more than "
+                        "2^62 bytes"});
+    return;
+  }
+  Problems of_stack;
+  check_stack(of_stack, n.stack, vision_execution(n, e));
+  for (ExecutionProblem& problem : of_stack) {
+    if (problem.member == "sequence_length") {
+      problem.member = e.context > 1 ? "context" : "sequence_parallel";
+      problem.message += fmt::format("; it is {} patches{}", n.patches(),
+                                     n.class_token ? " and a class token" : "");
+    }
+    problems.push_back(std::move(problem));
+  }
 }
 
 }  // namespace trainyard::models
