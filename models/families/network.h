@@ -1,136 +1,17 @@
 // Networks: what is trained. A network is a chain of layers; pipeline stages cut the chain.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "models/convolutional/layer_graph.h"
 #include "models/layer/layer_work.h"
 #include "models/recommender/recommender.h"
+#include "models/transformer/networks.h"
 
 namespace trainyard::models {
-
-enum class FeedForward : std::uint8_t { gelu, relu, swiglu, geglu };
-//   relative: a bias per head and distance is added to the scores; distances share `buckets` rows.
-//             Source: Raffel et al., T5, JMLR 2020, section 2.1.
-enum class Positional : std::uint8_t { learned, rope, none, relative };
-enum class Norm : std::uint8_t { layer_norm, rms_norm };
-
-// A mixture of experts in place of the feed-forward layer. Source: Fedus et al., Switch
-// Transformers, 2021; DeepSeek-AI, DeepSeekMoE, 2024 (shared experts).
-struct Experts {
-  std::int64_t experts = 0;            // routed ones; 0: every layer is dense
-  std::int64_t top_k = 1;              // of them, for each token
-  std::int64_t ffn_hidden = 1;         // of one routed expert
-  std::int64_t shared_ffn_hidden = 0;  // of all shared experts together; every token visits them
-  std::int64_t first_dense = 0;        // layers before the first mixture
-  std::int64_t every = 1;              // of the layers that follow, every n-th is a mixture
-  std::int64_t groups = 1;             // of experts, of which the router chooses
-  std::int64_t top_groups = 1;         // so many before it chooses experts in them
-};
-
-// Multi-head latent attention (models/transformer/latent_attention.cpp).
-struct LatentAttention {
-  std::int64_t key_value_rank = 0;  // 0: plain projections of queries, keys and values
-  std::int64_t query_rank = 0;      // 0: queries are projected from the hidden states
-  std::int64_t nope_size = 0;       // of a query's or key's head, without and with position
-  std::int64_t rope_size = 0;
-  std::int64_t value_size = 0;
-  bool used() const { return key_value_rank > 0; }
-  std::int64_t query_key_size() const { return nope_size + rope_size; }
-};
-
-// A stack of transformer layers, dense or mixtures of experts. By itself it is a decoder of the GPT
-// or Llama kind; the networks below are made of such stacks.
-struct Transformer {
-  std::int64_t layers = 1;
-  std::int64_t hidden = 1;
-  std::int64_t heads = 1;
-  std::int64_t kv_heads = 1;   // < heads: grouped-query attention
-  std::int64_t head_size = 1;  // hidden / heads unless the network says otherwise
-  std::int64_t ffn_hidden = 1;
-  std::int64_t vocabulary = 1;
-  std::int64_t max_positions = 0;  // rows of a learned position table; 0: the sequence length
-  FeedForward feed_forward = FeedForward::gelu;
-  Positional positional = Positional::learned;
-  Norm norm = Norm::layer_norm;
-  bool biases = true;
-  bool dropout = true;
-  bool tied_embeddings = true;
-  bool causal = true;         // false: every token sees the whole of its sequence
-  bool post_norm = false;     // norms stand after the residual additions, and none after the stack
-  std::int64_t buckets = 32;  // of relative positions
-  Experts moe;
-  LatentAttention latent;
-
-  bool gated() const {
-    return feed_forward == FeedForward::swiglu || feed_forward == FeedForward::geglu;
-  }
-  // Whether layer number `layer`, from 0, is a mixture of experts.
-  bool is_mixture(std::int64_t layer) const {
-    return moe.experts > 0 && layer >= moe.first_dense &&
-           (layer - moe.first_dense + 1) % moe.every == 0;
-  }
-};
-
-// An encoder with the heads of its pre-training. Source: Devlin et al., BERT, NAACL 2019; counts
-// and heads as in Hugging Face's BertForPreTraining.
-struct Encoder {
-  Transformer stack;             // not causal; with post_norm its embedding is normalised too
-  std::int64_t token_types = 2;  // rows of a second embedding; 0: there is none
-  bool masked_lm = true;         // dense, GELU, norm, and logits with a bias
-  bool next_sentence = true;     // a dense layer and tanh on each first token, then two classes
-};
-
-// An encoder, and a decoder whose layers attend to the encoder's output between self-attention and
-// feed-forward. Both embed with one matrix. Source: Raffel et al., T5, JMLR 2020.
-struct EncoderDecoder {
-  Transformer stack;  // of both; its `layers` are the encoder's, `tied_embeddings` the output's
-  std::int64_t decoder_layers = 1;
-};
-
-// An encoder of image patches with a classifier. Source: Dosovitskiy et al., An Image is Worth
-// 16x16 Words, ICLR 2021.
-struct VisionTransformer {
-  Transformer stack;  // not causal; it has no vocabulary
-  std::int64_t channels = 3, height = 224, width = 224;
-  std::int64_t patch = 16;  // pixels of a side
-  std::int64_t classes = 1000;
-  bool class_token = true;  // read by the classifier; without: the mean of all patches is
-  std::int64_t patches() const { return (height / patch) * (width / patch); }
-  std::int64_t sequence_length() const { return patches() + (class_token ? 1 : 0); }
-};
-
-// One operation of a convolutional network's layer graph. `inputs` are indices of earlier nodes
-// (-1: the network's input), so the graph is acyclic by construction; residual adds have two.
-struct LayerNode {
-  enum class Kind : std::uint8_t {
-    convolution,
-    batch_norm,
-    relu,
-    max_pool,
-    average_pool,
-    add,
-    linear,
-    softmax_loss
-  };
-  std::string name;
-  Kind kind = Kind::convolution;
-  std::vector<int> inputs;
-  std::int64_t out_channels = 0, out_height = 1, out_width = 1;
-  std::int64_t kernel = 1, stride = 1;
-  bool bias = false;
-  int unit = 0;  // nodes of one unit (a residual block) stay on one pipeline stage
-};
-
-struct Convolutional {
-  std::string name;
-  std::int64_t in_channels = 3, in_height = 224, in_width = 224;
-  std::vector<LayerNode> nodes;  // in topological order; units are contiguous and count from 0
-  std::vector<std::string> unit_names;  // "stem", "conv2 block 1", ... by unit
-};
 
 using Network = std::variant<Transformer, Convolutional, Encoder, EncoderDecoder, VisionTransformer,
                              Recommender>;
@@ -174,23 +55,5 @@ std::int64_t divisible_layers(const Network& network);
 
 // All places of NetworkWork::chain: those, and embedding, logits, stem, classifier.
 std::int64_t chain_length(const Network& network);
-
-// What a Hugging Face config.json says of a network; throws ScenarioError with positions otherwise.
-// (models/hugging_face_json.cpp in sim/scenario reads it, so that models stays free of JSON.)
-
-// Layer graphs of He et al. 2016 (v1.5: stride in the 3x3) and Simonyan & Zisserman 2015.
-// Requires: height and width of at least 32.
-Convolutional resnet50(std::int64_t height, std::int64_t width);
-Convolutional vgg16(std::int64_t height, std::int64_t width);
-
-// Names for `"preset"` of networks that are built by code rather than by numbers in a file.
-struct NetworkBuilder {
-  std::string_view name;
-  Convolutional (*build)(std::int64_t height, std::int64_t width);
-};
-inline constexpr std::array<NetworkBuilder, 2> kNetworkBuilders = {{
-    {"resnet50", resnet50},
-    {"vgg16", vgg16},
-}};
 
 }  // namespace trainyard::models
