@@ -308,4 +308,22 @@ void check_convolutional(Problems& problems, const Convolutional&, const Executi
   }
 }
 
+const Family<Convolutional>& row_of(const Convolutional*) {
+  static const Family<Convolutional> row = {
+      .name = "convolutional",
+      .words = "a convolutional network",
+      .sample = Sample::image,
+      .check = check_convolutional,
+      .work = convolutional_work,
+      .parameters = [](const Convolutional& n,
+                       std::int64_t) { return convolutional_parameters(n); },
+      .chain =
+          [](const Convolutional& n) {
+            const std::vector<bool> divisible = divisible_units(n);
+            return ChainLength{static_cast<std::int64_t>(divisible.size()),
+                               std::count(divisible.begin(), divisible.end(), true)};
+          }};
+  return row;
+}
+
 }  // namespace trainyard::models

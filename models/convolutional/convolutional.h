@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/convolutional/layer_graph.h"
 #include "models/families/network.h"
 
 namespace trainyard::models {
@@ -13,7 +14,7 @@ namespace trainyard::models {
 NetworkWork convolutional_work(const Convolutional& network, const Execution& execution);
 
 std::int64_t convolutional_parameters(const Convolutional& network);
-void check_convolutional(std::vector<ExecutionProblem>& problems, const Convolutional& network,
+void check_convolutional(Problems& problems, const Convolutional& network,
                          const Execution& execution);
 
 // Units that a layer split counts: all but the first (stem) and the last (classifier and loss),

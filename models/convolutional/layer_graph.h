@@ -9,6 +9,9 @@
 
 namespace trainyard::models {
 
+template <class N>
+struct Family;
+
 // One operation of a convolutional network's layer graph. `inputs` are indices of earlier nodes
 // (-1: the network's input), so the graph is acyclic by construction; residual adds have two.
 struct LayerNode {
@@ -37,6 +40,8 @@ struct Convolutional {
   std::vector<LayerNode> nodes;  // in topological order; units are contiguous and count from 0
   std::vector<std::string> unit_names;  // "stem", "conv2 block 1", ... by unit
 };
+
+const Family<Convolutional>& row_of(const Convolutional*);
 
 // Layer graphs of He et al. 2016 (v1.5: stride in the 3x3) and Simonyan & Zisserman 2015.
 // Requires: height and width of at least 32.

@@ -2,13 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "models/families/network.h"
 
 namespace trainyard::models {
-
-using Problems = std::vector<ExecutionProblem>;
 
 void must_be_positive(Problems& problems, const char* member, const char* what, std::int64_t value);
 

@@ -11,6 +11,9 @@
 
 namespace trainyard::models {
 
+template <class N>
+struct Family;
+
 // How a table is divided among the ranks that see different samples.
 //   table_wise:    one rank has all of it.
 //   column_wise:   parts of its columns are tables of their own.
@@ -65,5 +68,7 @@ struct Recommender {
     return group.dimension > 0 ? group.dimension : dimension;
   }
 };
+
+const Family<Recommender>& row_of(const Recommender*);
 
 }  // namespace trainyard::models

@@ -9,8 +9,6 @@
 namespace trainyard::models {
 namespace {
 
-using Problems = std::vector<ExecutionProblem>;
-
 constexpr std::int64_t kMostShards = std::int64_t{1} << 20;
 
 double real(std::int64_t count) {
@@ -84,8 +82,7 @@ void must_be_countable(Problems& problems, const Recommender& n, const Execution
 
 }  // namespace
 
-std::vector<ExecutionProblem> check_recommender(const Recommender& n, const Execution& e) {
-  Problems problems;
+void check_recommender(Problems& problems, const Recommender& n, const Execution& e) {
   check_division(problems, e);
   const auto positive = [](const std::vector<std::int64_t>& widths) {
     return !widths.empty() &&
@@ -95,7 +92,7 @@ std::vector<ExecutionProblem> check_recommender(const Recommender& n, const Exec
     problems.push_back({"",
                         "a recommender needs dense features, a dimension, and a bottom and a top "
                         "MLP of positive widths"});
-    return problems;
+    return;
   }
   if (n.tables.empty()) problems.push_back({"", "a recommender needs tables"});
   if (n.interaction == Interaction::dot && n.bottom_mlp.back() != n.dimension)
@@ -109,7 +106,22 @@ std::vector<ExecutionProblem> check_recommender(const Recommender& n, const Exec
   for (std::size_t g = 0; g < n.tables.size(); ++g)
     check_group(problems, n, n.tables[g], g, e);
   if (problems.empty()) must_be_countable(problems, n, e);
-  return problems;
+}
+
+const Family<Recommender>& row_of(const Recommender*) {
+  static const Family<Recommender> row = {
+      .name = "recommender",
+      .words = "a recommender",
+      .sample = Sample::numbers,
+      .pipeline = false,
+      .check = check_recommender,
+      .work = recommender_work,
+      .parameters = [](const Recommender& n, std::int64_t) { return recommender_parameters(n); },
+      .chain =
+          [](const Recommender& n) {
+            return ChainLength{recommender_places(n), recommender_places(n)};
+          }};
+  return row;
 }
 
 }  // namespace trainyard::models

@@ -30,7 +30,6 @@ std::int64_t interaction_width(const Recommender& network);
 // Places of the chain: tables, bottom MLP, interaction, cross layers, top MLP.
 std::int64_t recommender_places(const Recommender& network);
 
-std::vector<ExecutionProblem> check_recommender(const Recommender& network,
-                                                const Execution& execution);
+void check_recommender(Problems& problems, const Recommender& network, const Execution& execution);
 
 }  // namespace trainyard::models

@@ -304,4 +304,19 @@ void check_encoder(Problems& problems, const Encoder& n, const Execution& e) {
     problems.push_back({"predictions", "there is no masked-language head"});
 }
 
+const Family<Encoder>& row_of(const Encoder*) {
+  static const Family<Encoder> row = {.name = "encoder",
+                                      .words = "an encoder",
+                                      .sample = Sample::tokens,
+                                      .check = check_encoder,
+                                      .work = encoder_work,
+                                      .parameters = encoder_parameters,
+                                      .chain =
+                                          [](const Encoder& n) {
+                                            return ChainLength{n.stack.layers + 2, n.stack.layers};
+                                          },
+                                      .stack = [](const Encoder& n) { return &n.stack; }};
+  return row;
+}
+
 }  // namespace trainyard::models

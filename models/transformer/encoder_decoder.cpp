@@ -170,4 +170,22 @@ void check_encoder_decoder(Problems& problems, const EncoderDecoder& n, const Ex
   }
 }
 
+const Family<EncoderDecoder>& row_of(const EncoderDecoder*) {
+  static const Family<EncoderDecoder> row = {
+      .name = "encoder_decoder",
+      .words = "an encoder-decoder",
+      .sample = Sample::tokens,
+      .check = check_encoder_decoder,
+      .work = encoder_decoder_work,
+      .parameters = [](const EncoderDecoder& n,
+                       std::int64_t) { return encoder_decoder_parameters(n); },
+      .chain =
+          [](const EncoderDecoder& n) {
+            const std::int64_t layers = n.stack.layers + n.decoder_layers;
+            return ChainLength{layers + 3, layers};
+          },
+      .stack = [](const EncoderDecoder& n) { return &n.stack; }};
+  return row;
+}
+
 }  // namespace trainyard::models

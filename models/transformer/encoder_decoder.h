@@ -3,6 +3,7 @@
 #pragma once
 
 #include "models/families/network.h"
+#include "models/transformer/networks.h"
 
 namespace trainyard::models {
 
@@ -10,7 +11,7 @@ namespace trainyard::models {
 // layer, and its gradient back (LayerWork::output, passed_on).
 NetworkWork encoder_decoder_work(const EncoderDecoder& network, const Execution& execution);
 std::int64_t encoder_decoder_parameters(const EncoderDecoder& network);
-void check_encoder_decoder(std::vector<ExecutionProblem>& problems, const EncoderDecoder& network,
+void check_encoder_decoder(Problems& problems, const EncoderDecoder& network,
                            const Execution& execution);
 
 // One of its two stacks, and how it is executed.

@@ -5,6 +5,9 @@
 
 namespace trainyard::models {
 
+template <class N>
+struct Family;
+
 enum class FeedForward : std::uint8_t { gelu, relu, swiglu, geglu };
 //   relative: a bias per head and distance is added to the scores; distances share `buckets` rows.
 //             Source: Raffel et al., T5, JMLR 2020, section 2.1.
@@ -95,5 +98,10 @@ struct VisionTransformer {
   std::int64_t patches() const { return (height / patch) * (width / patch); }
   std::int64_t sequence_length() const { return patches() + (class_token ? 1 : 0); }
 };
+
+const Family<Transformer>& row_of(const Transformer*);
+const Family<Encoder>& row_of(const Encoder*);
+const Family<EncoderDecoder>& row_of(const EncoderDecoder*);
+const Family<VisionTransformer>& row_of(const VisionTransformer*);
 
 }  // namespace trainyard::models

@@ -13,6 +13,7 @@
 #include "models/families/network.h"
 #include "models/layer/layer_script.h"
 #include "models/layer/work_list.h"
+#include "models/transformer/networks.h"
 
 namespace trainyard::models {
 
@@ -181,8 +182,7 @@ NetworkWork transformer_work(const Transformer& network, const Execution& execut
 std::int64_t transformer_parameters(const Transformer& network, std::int64_t sequence_length);
 
 // Why layers cannot be executed so, and why a stack that is no decoder cannot be one.
-void check_stack(std::vector<ExecutionProblem>& problems, const Transformer& network,
-                 const Execution& execution);
-void check_plain(std::vector<ExecutionProblem>& problems, const Transformer& stack);
+void check_stack(Problems& problems, const Transformer& network, const Execution& execution);
+void check_plain(Problems& problems, const Transformer& stack);
 
 }  // namespace trainyard::models

@@ -204,4 +204,19 @@ void check_plain(Problems& problems, const Transformer& stack) {
     problems.push_back({"", "experts and latent attention are described for decoders only"});
 }
 
+const Family<Transformer>& row_of(const Transformer*) {
+  static const Family<Transformer> row = {.name = "transformer",
+                                          .words = "a transformer",
+                                          .sample = Sample::tokens,
+                                          .check = check_stack,
+                                          .work = transformer_work,
+                                          .parameters = transformer_parameters,
+                                          .chain =
+                                              [](const Transformer& n) {
+                                                return ChainLength{n.layers + 2, n.layers};
+                                              },
+                                          .stack = [](const Transformer& n) { return &n; }};
+  return row;
+}
+
 }  // namespace trainyard::models

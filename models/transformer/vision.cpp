@@ -216,4 +216,20 @@ void check_vision(Problems& problems, const VisionTransformer& n, const Executio
   }
 }
 
+const Family<VisionTransformer>& row_of(const VisionTransformer*) {
+  static const Family<VisionTransformer> row = {
+      .name = "vision_transformer",
+      .words = "a vision transformer",
+      .sample = Sample::image,
+      .check = check_vision,
+      .work = vision_work,
+      .parameters = [](const VisionTransformer& n, std::int64_t) { return vision_parameters(n); },
+      .chain =
+          [](const VisionTransformer& n) {
+            return ChainLength{n.stack.layers + 2, n.stack.layers};
+          },
+      .stack = [](const VisionTransformer& n) { return &n.stack; }};
+  return row;
+}
+
 }  // namespace trainyard::models

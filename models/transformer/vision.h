@@ -2,13 +2,13 @@
 #pragma once
 
 #include "models/families/network.h"
+#include "models/transformer/networks.h"
 
 namespace trainyard::models {
 
 NetworkWork vision_work(const VisionTransformer& network, const Execution& execution);
 std::int64_t vision_parameters(const VisionTransformer& network);
-void check_vision(std::vector<ExecutionProblem>& problems, const VisionTransformer& network,
-                  const Execution& execution);
+void check_vision(Problems& problems, const VisionTransformer& network, const Execution& execution);
 
 // Patches take the place of tokens.
 Execution vision_execution(const VisionTransformer& network, const Execution& execution);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "models/convolutional/layer_graph.h"
 #include "sim/json/parse.h"
 #include "sim/plan/step_memory.h"
 #include "sim/scenario/scenario.h"

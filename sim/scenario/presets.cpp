@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "models/convolutional/layer_graph.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
 #include "sim/scenario/scenario.h"

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "models/convolutional/layer_graph.h"
 #include "models/families/network.h"
 #include "sim/base/text.h"
 #include "sim/json/parse.h"

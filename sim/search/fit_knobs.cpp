@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "models/transformer/networks.h"
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/schedule/schedule.h"
 
@@ -33,7 +34,7 @@ bool says(const Scenario& scenario, const std::string& pointer) {
 }
 
 const Transformer* transformer_of(const Scenario& scenario) {
-  return std::get_if<Transformer>(&scenario.network);
+  return scenario.network.find<Transformer>();
 }
 
 std::vector<Edits> one_edit(const char* pointer, Value value, std::string_view what) {

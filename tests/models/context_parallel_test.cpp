@@ -5,6 +5,7 @@
 #include <array>
 
 #include "models/families/network.h"
+#include "models/transformer/networks.h"
 #include "tests/models/work_support.h"
 #include "tests/support/rooms.h"
 

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "models/families/network.h"
+#include "models/transformer/networks.h"
 #include "tests/models/work_support.h"
 #include "tests/support/rooms.h"
 

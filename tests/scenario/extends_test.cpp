@@ -18,7 +18,7 @@ TEST_CASE("bases are merged in order, and the file itself last") {
           "training": {"micro_batch": 4}})");
   const Scenario s = load_scenario(path).base;
   CHECK(s.name == "mine");
-  CHECK(std::get<Transformer>(s.network).layers == 16);
+  CHECK(s.network.as<Transformer>().layers == 16);
   CHECK(s.recipe.micro_batch == 4);
   CHECK(s.recipe.global_batch == 64);
 }

@@ -48,7 +48,7 @@ TEST_CASE("a config of experts and latent attention becomes both") {
     "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128})"),
                     {"training.fused_attention=true", "parallelism.sequence_parallel=true"})
           .base;
-  const auto& network = std::get<Transformer>(s.network);
+  const auto& network = s.network.as<Transformer>();
   CHECK(network.moe.experts == 64);
   CHECK(network.moe.top_k == 6);
   CHECK(network.moe.ffn_hidden == 1024);
@@ -66,7 +66,7 @@ TEST_CASE("a config of experts and latent attention becomes both") {
 TEST_CASE("a Hugging Face config becomes the network it describes") {
   test::Folder folder("hf");
   const Scenario s = load_scenario(with_config(folder, kLlama)).base;
-  const auto& network = std::get<Transformer>(s.network);
+  const auto& network = s.network.as<Transformer>();
   CHECK(network.kv_heads == 8);
   CHECK(network.feed_forward == FeedForward::swiglu);
   CHECK(network.norm == Norm::rms_norm);

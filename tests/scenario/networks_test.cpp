@@ -68,7 +68,7 @@ TEST_CASE("fields of the sections reach the network") {
         "next_sentence": false } })",
                                 R"("sequence_length": 128, "predictions_per_sequence": 20,)"))
           .base;
-  const auto& encoder = std::get<Encoder>(bert.network);
+  const auto& encoder = bert.network.as<Encoder>();
   CHECK(!encoder.stack.post_norm);
   CHECK(!encoder.stack.causal);
   CHECK(encoder.token_types == 0);
@@ -80,7 +80,7 @@ TEST_CASE("fields of the sections reach the network") {
         "decoder": { "layers": 3 }, "position_buckets": 64 })",
                                                 kTwo))
                           .base;
-  const auto& two = std::get<EncoderDecoder>(t5.network);
+  const auto& two = t5.network.as<EncoderDecoder>();
   CHECK(two.stack.layers == 12);
   CHECK(two.decoder_layers == 3);
   CHECK(two.stack.buckets == 64);
@@ -91,7 +91,7 @@ TEST_CASE("fields of the sections reach the network") {
         "vision": { "patch_size": 8, "classes": 10, "class_token": false } })",
                                                  ""))
                            .base;
-  const auto& vision = std::get<VisionTransformer>(vit.network);
+  const auto& vision = vit.network.as<VisionTransformer>();
   CHECK(vision.channels == 1);
   CHECK(vision.sequence_length() == 32);
   CHECK(vision.classes == 10);

@@ -47,7 +47,7 @@ TEST_CASE("a project's own configs folder holds what it adds, the shipped one th
       "precision": {"compute": "bf16"}, "optimizer": {"type": "adam"}}})");
   const ScenarioSet set = load_scenario(path);
   CHECK(set.base.cluster.server.gpu.name == "a100-sxm4-80gb");
-  CHECK(std::get<Transformer>(set.base.network).layers == 2);
+  CHECK(set.base.network.as<Transformer>().layers == 2);
   CHECK_FALSE(set.base.profile.empty());
 }
 

@@ -24,7 +24,7 @@ Scenario variant(const std::string& name) {
 }
 
 Recommender recommender(const Scenario& scenario) {
-  return std::get<Recommender>(scenario.network);
+  return scenario.network.as<Recommender>();
 }
 
 }  // namespace

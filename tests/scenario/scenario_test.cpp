@@ -24,7 +24,7 @@ const json::Explained& line(const std::vector<json::Explained>& lines, const std
 TEST_CASE("a small scenario is read into plain values, defaults derived") {
   test::Folder folder("small");
   const Scenario s = load_scenario(folder.write("s.json", test::kSmall)).base;
-  const auto& network = std::get<Transformer>(s.network);
+  const auto& network = s.network.as<Transformer>();
   CHECK(network.kv_heads == 16);
   CHECK(network.head_size == 64);
   CHECK(network.ffn_hidden == 4096);

@@ -73,8 +73,8 @@ TEST_CASE("each kind of parallelism exposes its own communication and no other")
   CHECK(part(context.breakdown, TimeCategory::exposed_dp) > Duration(0));
   CHECK(part(tensor.breakdown, TimeCategory::exposed_cp) == Duration(0));
   Job routed = job(1, 4, 1);
-  std::get<Transformer>(routed.network).biases = false;
-  std::get<Transformer>(routed.network).moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
+  routed.network.change<Transformer>().biases = false;
+  routed.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
   routed.plan.expert = 4;
   const StepReport experts = report_of(routed);
   CHECK(part(experts.breakdown, TimeCategory::exposed_ep) > Duration(0));

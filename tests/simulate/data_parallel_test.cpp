@@ -205,7 +205,7 @@ TEST_CASE("sharded pipelines of experts give back what they take") {
       for (const int expert : {1, 2, 4}) {
         for (const bool keeps : {true, false}) {
           Job own = job(std::string(entry.name).c_str(), 1, 4, 2, 8);
-          auto& network = std::get<Transformer>(own.network);
+          auto& network = own.network.change<Transformer>();
           network.moe.experts = 8;
           network.moe.top_k = 2;
           network.moe.ffn_hidden = 512;

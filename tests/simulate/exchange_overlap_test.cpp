@@ -193,7 +193,7 @@ TEST_CASE("a step with hierarchical dispatch carries a row for each server that 
   job.plan.hierarchical_dispatch = true;
   const auto limited = simulate_step(job);
   CHECK(exchanged(*limited).count() == rows / 4 / 2);  // one of the two servers
-  std::get<Transformer>(job.network).moe.top_groups = 2;
+  job.network.change<Transformer>().moe.top_groups = 2;
   const auto free = simulate_step(job);
   const double visited = 2 * (1 - 8.0 * 7 * 6 * 5 / (16.0 * 15 * 14 * 13));
   CHECK(exchanged(*free).count() == doctest::Approx(rows / 4 * visited / 2).epsilon(1e-6));

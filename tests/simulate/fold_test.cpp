@@ -96,7 +96,7 @@ TEST_CASE("encoders, encoder-decoders and vision transformers fold exactly") {
       Job job = small_job(2, 2, pipeline, 4);
       job.network = network;
       job.recipe.sequence_length = reads_tokens(network) ? 128 : 1;
-      if (std::holds_alternative<EncoderDecoder>(network)) job.recipe.decoder_sequence_length = 64;
+      if (network.is<EncoderDecoder>()) job.recipe.decoder_sequence_length = 64;
       CHECK(check_fold(job) == static_cast<std::size_t>(pipeline));
     }
   }
@@ -119,8 +119,8 @@ TEST_CASE("context parallel ranks fold exactly, whatever the method") {
 TEST_CASE("expert parallel ranks fold exactly, one class for each load") {
   Job job = small_job(2, 4, 2, 8);
   job.cluster = toy::cluster(8, 2);
-  std::get<Transformer>(job.network).biases = false;
-  std::get<Transformer>(job.network).moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
+  job.network.change<Transformer>().biases = false;
+  job.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
   job.plan.expert = 4;
   job.plan.expert_tensor = 1;
   CHECK(check_fold(job) == 2);
@@ -139,8 +139,8 @@ TEST_CASE("expert parallel ranks fold exactly, one class for each load") {
 
 TEST_CASE("experts take as long as their load says, and no other kernel does") {
   Job job = small_job(1, 4, 1, 4);
-  std::get<Transformer>(job.network).biases = false;
-  std::get<Transformer>(job.network).moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
+  job.network.change<Transformer>().biases = false;
+  job.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
   job.plan.expert = 4;
   const auto even = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
   job.plan.expert_load = {1.5, 1, 0.75, 0.75};

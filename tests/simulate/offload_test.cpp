@@ -181,7 +181,7 @@ TEST_CASE("offload folds exactly and the reference engine agrees, closed form an
       CAPTURE(static_cast<int>(fidelity));
       Job own = offload_job(kind, 4, 1, 2, 2);
       own.fidelity = fidelity;
-      std::get<Transformer>(own.network).layers = 3;
+      own.network.change<Transformer>().layers = 3;
       own.recipe.offload = {.optimizer = OffloadTo::cpu, .activations = true};
       if (shards_parameters(kind)) own.recipe.offload.parameters = OffloadTo::cpu;
       const auto folded = simulate_step(own),

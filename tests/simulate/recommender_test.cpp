@@ -74,7 +74,7 @@ TEST_CASE("a step is its kernels in line, the bottom MLP beside the exchange bot
   for (const std::int64_t bottom : {8, 4096}) {
     CAPTURE(bottom);
     Job job = recommender_job(4, 16, TableSharding::table_wise);
-    auto& network = std::get<Recommender>(job.network);
+    auto& network = job.network.change<Recommender>();
     network.index_exchange = IndexExchange::none;
     network.bottom_mlp = {bottom, network.dimension};
     job.plan.overlap_backward = false;
@@ -132,7 +132,7 @@ TEST_CASE("a step takes at least its kernels, at most those and all that travels
 // once.
 TEST_CASE("an all-to-all carries (n-1)/n of the embeddings of a rank's samples each way") {
   const Job job = recommender_job(4, 4, TableSharding::table_wise);
-  const auto& network = std::get<Recommender>(job.network);
+  const auto& network = job.network.as<Recommender>();
   const auto step = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
   const std::int64_t samples = job.recipe.micro_batch, tables = 4;
   const std::int64_t embeddings = samples * tables * network.dimension * 2;
@@ -143,7 +143,7 @@ TEST_CASE("an all-to-all carries (n-1)/n of the embeddings of a rank's samples e
 
 TEST_CASE("row-wise tables reduce sums of all samples and gather their gradients") {
   const Job job = recommender_job(4, 4, TableSharding::row_wise);
-  const auto& network = std::get<Recommender>(job.network);
+  const auto& network = job.network.as<Recommender>();
   const auto step = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
   const std::int64_t sums = 4 * job.recipe.micro_batch * 4 * network.dimension * 2;
   CHECK(on_the_wire(*step, CollectiveKind::reduce_scatter) == Bytes(3 * sums / 4));
@@ -169,7 +169,7 @@ TEST_CASE("a rank with two tables looks up twice as long as one with one") {
   }
   CHECK(routed == 2);
   // The rank with one table waits for the other.
-  job.network = std::get<Recommender>(recommender_job(4, 4, TableSharding::table_wise).network);
+  job.network = recommender_job(4, 4, TableSharding::table_wise).network.as<Recommender>();
   const auto even = simulate_step(job);
   CHECK(even->lowered.classes.size() == 1);
   CHECK(std::get<Trace>(step->outcome).end > std::get<Trace>(even->outcome).end);
@@ -177,7 +177,7 @@ TEST_CASE("a rank with two tables looks up twice as long as one with one") {
 
 TEST_CASE("a rank holds its tables, their state and what is exchanged from begin to end") {
   const Job job = recommender_job(4, 4, TableSharding::table_wise);
-  const auto& network = std::get<Recommender>(job.network);
+  const auto& network = job.network.as<Recommender>();
   const NetworkWork work = work_of(job);
   const auto step = simulate_step(job);
   const Program& program = step->plan.stages[0].program;
@@ -208,7 +208,7 @@ TEST_CASE("a rank holds its tables, their state and what is exchanged from begin
 
 TEST_CASE("tables that do not fit are out of memory, divided by rows they fit") {
   Job job = recommender_job(4, 1, TableSharding::table_wise);
-  auto& network = std::get<Recommender>(job.network);
+  auto& network = job.network.change<Recommender>();
   network.tables[0].rows = 1 << 20;
   job.cluster.server.gpu.memory = Bytes(std::int64_t{network.dimension} * (1 << 20) * 4);
   CHECK(std::holds_alternative<OutOfMemory>(simulate_step(job)->outcome));

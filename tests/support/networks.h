@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/families/network.h"
+#include "models/transformer/networks.h"
 #include "tests/support/rooms.h"
 
 namespace trainyard {

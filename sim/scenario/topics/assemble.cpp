@@ -65,14 +65,14 @@ bool is_half(Dtype dtype) {
 // The lengths that only some networks have.
 void assemble_lengths(TrainingRecipe& recipe, const TrainingSection& section,
                       const models::Network& network, Findings& findings) {
-  const bool two_stacks = std::holds_alternative<models::EncoderDecoder>(network);
+  const bool two_stacks = network.is<models::EncoderDecoder>();
   if (two_stacks && !section.decoder_sequence_length)
     findings.error("/training/decoder_sequence_length",
                    "is required and missing for an encoder_decoder");
   if (!two_stacks && section.decoder_sequence_length)
     findings.error("/training/decoder_sequence_length",
                    "only an encoder_decoder has a second sequence", "remove it");
-  if (section.predictions && !std::holds_alternative<models::Encoder>(network))
+  if (section.predictions && !network.is<models::Encoder>())
     findings.error("/training/predictions_per_sequence",
                    "only an encoder has a masked-language head", "remove it");
   recipe.decoder_sequence_length = two_stacks ? section.decoder_sequence_length.value_or(1) : 0;
@@ -82,8 +82,6 @@ void assemble_lengths(TrainingRecipe& recipe, const TrainingSection& section,
 TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Network& network,
                                Findings& findings) {
   TrainingRecipe recipe;
-  const bool is_recommender = std::holds_alternative<models::Recommender>(network);
-  const std::string family = is_recommender ? "a recommender" : "a convolutional network";
   const bool is_language = reads_tokens(network);
   const bool has_attention = stack_of(network) != nullptr;
   assemble_lengths(recipe, section, network, findings);
@@ -93,7 +91,8 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Net
     findings.error("/training/sequence_length", "is required and missing for a transformer");
   if (!is_language && section.sequence_length)
     findings.error("/training/sequence_length",
-                   fmt::format("{} have no sequence", is_recommender ? "samples" : "images"),
+                   fmt::format("{} have no sequence",
+                               network.sample() == models::Sample::image ? "images" : "samples"),
                    "remove it");
   recipe.sequence_length = section.sequence_length.value_or(1);
   const Dtype compute = section.precision.compute;
@@ -130,10 +129,10 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Net
   recipe.launch_time = section.launch_time;
   if (!has_attention && section.execution == models::Fusion::compiled)
     findings.error("/training/execution",
-                   fmt::format("what torch.compile makes of {} is not described", family),
+                   fmt::format("what torch.compile makes of {} is not described", network.words()),
                    "\"eager\" is");
   if (!has_attention && section.fused_attention)
-    findings.error("/training/fused_attention", fmt::format("{} has no attention", family),
+    findings.error("/training/fused_attention", fmt::format("{} has no attention", network.words()),
                    "remove it");
   return recipe;
 }

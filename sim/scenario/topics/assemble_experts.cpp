@@ -93,7 +93,7 @@ void refuse_what_would_be_ignored(const ParallelismSection& section, models::Dty
 void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings) {
   recipe::ParallelPlan& plan = scenario.plan;
   const ExpertParallelSection& how = section.expert_parallel;
-  const auto* transformer = std::get_if<models::Transformer>(&scenario.network);
+  const auto* transformer = scenario.network.find<models::Transformer>();
   const std::int64_t experts = transformer != nullptr ? transformer->moe.experts : 0;
   if (experts == 0) {
     refuse_without_experts(section, findings);

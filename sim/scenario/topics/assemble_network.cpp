@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "models/convolutional/layer_graph.h"
 #include "sim/base/check.h"
 #include "sim/scenario/topics/assemble.h"
 

@@ -163,19 +163,19 @@ models::Network assemble_recommender(const RecommenderSection& section, Findings
 }
 
 void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings) {
-  auto* network = std::get_if<Recommender>(&scenario.network);
-  if (network == nullptr) return refuse_without_tables(sections, findings);
+  if (!scenario.network.is<Recommender>()) return refuse_without_tables(sections, findings);
+  auto& network = scenario.network.change<Recommender>();
   refuse_other_ways(sections, findings);
   const EmbeddingParallelSection how =
       sections.parallelism.embedding_parallel.value_or(EmbeddingParallelSection{});
   const int ranks = scenario.plan.degrees.data;
-  network->optimizer =
+  network.optimizer =
       sections.training.embedding_optimizer.value_or(models::TableOptimizer::row_wise_adagrad);
-  network->index_exchange = how.index_exchange;
-  choose_groups(*network, how, findings);
-  divide_columns(*network, how, ranks, findings);
-  refuse_on_one_rank(*network, how, ranks, findings);
-  refuse_for_replicas(*network, sections, how, findings);
+  network.index_exchange = how.index_exchange;
+  choose_groups(network, how, findings);
+  divide_columns(network, how, ranks, findings);
+  refuse_on_one_rank(network, how, ranks, findings);
+  refuse_for_replicas(network, sections, how, findings);
 }
 
 }  // namespace trainyard::scenario

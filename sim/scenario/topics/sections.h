@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/families/network.h"
+#include "models/transformer/networks.h"
 #include "sim/json/fields.h"
 #include "sim/json/reader.h"
 #include "sim/recipe/recipe.h"

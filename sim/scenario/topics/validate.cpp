@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "models/families/network.h"
+#include "models/transformer/networks.h"
 #include "sim/base/text.h"
 #include "sim/json/quantity.h"
 #include "sim/plan/step_plan.h"
@@ -407,8 +408,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
     for (const int pipeline : divisors(divided / tensor)) {
       const int data = divided / tensor / pipeline;
       const std::int64_t parts = std::int64_t{pipeline} * scenario.plan.chunks;
-      // A recommender has no pipeline.
-      if (std::holds_alternative<models::Recommender>(scenario.network) && pipeline > 1) continue;
+      if (!scenario.network.pipeline() && pipeline > 1) continue;
       if (parts > parts_most || parts_most % parts != 0 ||
           scenario.recipe.global_batch % (scenario.recipe.micro_batch * data) != 0)
         continue;

@@ -104,7 +104,7 @@ void check_shard_size(const recipe::ParallelDegrees& degrees, const DataParallel
 
 // Routed experts have replicas of their own, as many in each group that shares one copy.
 void check_experts(const Scenario& scenario, Findings& findings) {
-  const auto* transformer = std::get_if<models::Transformer>(&scenario.network);
+  const auto* transformer = scenario.network.find<models::Transformer>();
   if (transformer == nullptr || transformer->moe.experts == 0) return;
   const plan::DataParallelStrategy strategy = plan::strategy_of(scenario.plan, scenario.recipe);
   const int replicas = scenario.plan.expert_replicas();

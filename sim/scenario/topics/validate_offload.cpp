@@ -53,7 +53,7 @@ void check_optimizer(const Scenario& scenario, Findings& findings) {
   if (strategy.layer_units && scenario.recipe.offload.optimizer == OffloadTo::nvme)
     findings.error(kOptimizer, fmt::format("{} does not offload to NVMe", kind),
                    "use \"cpu\", or zero3 as ZeRO-Infinity does");
-  if (std::holds_alternative<models::Recommender>(scenario.network))
+  if (scenario.network.is<models::Recommender>())
     findings.error(kOptimizer, "the backward pass updates tables where they are, on the GPU",
                    "remove it; /parallelism/embedding_parallel divides tables");
   if (plan.data_parallel.compression.kind != recipe::CompressionKind::none)
@@ -96,7 +96,7 @@ void check_parameters(const Scenario& scenario, Findings& findings) {
                    "false, the default with pp above 1, keeps on the GPU the parameters that are "
                    "offloaded",
                    "set it to true");
-  const auto* network = std::get_if<models::Transformer>(&scenario.network);
+  const auto* network = scenario.network.find<models::Transformer>();
   if (network != nullptr && network->moe.experts > 0)
     findings.error(kParameters, "shards of routed experts are gathered in groups of their own",
                    strategy.layer_units ? "use zero3 and offload the optimizer only"
