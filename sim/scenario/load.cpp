@@ -237,11 +237,8 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
                               .fragmentation = recipe.memory.fragmentation,
                               .nccl_buffers = recipe.memory.nccl_buffers};
   sections.cluster.calibration = scenario.profile.empty() ? "none" : scenario.profile;
-  if (const models::Transformer* transformer = stack_of(scenario.network)) {
-    sections.model.kv_heads = transformer->kv_heads;
-    sections.model.head_size = transformer->head_size;
-    sections.model.ffn_hidden = transformer->ffn_hidden;
-  }
+  for (const std::unique_ptr<ModelFamily>& family : sections.model.families)
+    family->fill_from(scenario.network);
   return json::explain(scenario.document, [&](json::Fields& f) { visit_fields(f, sections); });
 }
 

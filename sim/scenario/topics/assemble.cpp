@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "models/transformer/networks.h"
 #include "sim/base/check.h"
 #include "sim/base/text.h"
 #include "sim/scenario/sources.h"

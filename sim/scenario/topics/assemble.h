@@ -22,13 +22,6 @@ struct Findings {
 Scenario assemble(const ScenarioSections& sections, const json::Value& document,
                   const std::string& configs, Findings& findings);
 
-// The part of assemble() that is about /model; `name` is its preset's or file's.
-models::Network assemble_network(const ModelSection& section, const std::string& name,
-                                 Findings& findings);
-
-// Its part for a recommender; how tables are divided is assemble_tables()'s.
-models::Network assemble_recommender(const RecommenderSection& section, Findings& findings);
-
 // The part of assemble() that is about tables. Requires: network and degrees are set.
 void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 

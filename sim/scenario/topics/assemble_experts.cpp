@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "models/transformer/networks.h"
 #include "sim/base/random.h"
 #include "sim/scenario/topics/assemble.h"
 

@@ -7,6 +7,7 @@
 #include "models/recommender/table_plan.h"
 #include "sim/base/text.h"
 #include "sim/scenario/topics/assemble.h"
+#include "sim/scenario/topics/model_family.h"
 
 namespace trainyard::scenario {
 
@@ -134,8 +135,6 @@ void refuse_for_replicas(const Recommender& network, const ScenarioSections& sec
                    "all tables are replicas: indices are where they are needed", "remove it");
 }
 
-}  // namespace
-
 models::Network assemble_recommender(const RecommenderSection& section, Findings& findings) {
   Recommender network;
   network.dense_features = section.dense_features;
@@ -160,6 +159,28 @@ models::Network assemble_recommender(const RecommenderSection& section, Findings
       findings.error(pointer, "only interaction dcn has cross layers", "remove it");
   }
   return network;
+}
+
+class RecommenderFamily final : public ModelFamily {
+ public:
+  void visit(json::Fields& f) override {
+    ImageInput none;
+    if (visit_image_input(f, none))
+      f.problem("input", "only networks of images have an input size");
+    visit_fields(f, section_);
+  }
+  models::Network assemble(Findings& findings) const override {
+    return assemble_recommender(section_, findings);
+  }
+
+ private:
+  RecommenderSection section_;
+};
+
+}  // namespace
+
+std::unique_ptr<ModelFamily> recommender_family() {
+  return std::make_unique<RecommenderFamily>();
 }
 
 void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings) {

@@ -8,67 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "models/families/network.h"
-#include "models/transformer/networks.h"
 #include "sim/json/fields.h"
 #include "sim/json/reader.h"
 #include "sim/recipe/recipe.h"
+#include "sim/scenario/topics/model_family.h"
 #include "sim/scenario/topics/recommender_sections.h"
 #include "topologies/cluster.h"
 
 namespace trainyard::scenario {
-
-struct ImageInput {
-  std::vector<std::int64_t> image_size;  // channels, height, width
-};
-
-struct MoeSection {
-  std::int64_t experts = 1, top_k = 1;
-  std::optional<std::int64_t> expert_ffn_hidden, shared_ffn_hidden;
-  std::int64_t shared_experts = 0, first_dense = 0, every = 1;
-  std::int64_t groups = 1;
-  std::optional<std::int64_t> top_groups;
-};
-
-// Families of networks that fields describe.
-enum class NetworkKind : std::uint8_t {
-  transformer,
-  encoder,
-  encoder_decoder,
-  vision_transformer,
-  recommender,
-};
-inline constexpr std::array<std::string_view, 5> kNetworkKinds = {
-    "transformer", "encoder", "encoder_decoder", "vision_transformer", "recommender"};
-
-struct EncoderSection {
-  bool post_norm = true;
-  std::int64_t token_types = 2;
-  bool masked_lm = true, next_sentence = true;
-};
-
-struct DecoderSection {
-  std::int64_t layers = 1;
-};
-
-struct VisionSection {
-  std::int64_t patch_size = 16, classes = 1000;
-  bool class_token = true;
-};
-
-struct ModelSection {
-  bool built = false;      // "preset" names a network builder: no field of a transformer is due
-  std::size_t family = 0;  // into kNetworkKinds
-  NetworkKind kind() const { return static_cast<NetworkKind>(family); }
-  RecommenderSection recommender;
-  models::Transformer transformer;
-  std::optional<std::int64_t> kv_heads, head_size, ffn_hidden, max_positions, vocabulary, buckets;
-  std::optional<EncoderSection> encoder;
-  std::optional<DecoderSection> decoder;
-  std::optional<VisionSection> vision;
-  std::optional<MoeSection> moe;
-  ImageInput input;
-};
 
 struct GpuSection {
   topologies::GpuSpec spec;
@@ -285,11 +232,6 @@ struct ScenarioSections {
   OutputsSection outputs;
 };
 
-void visit_fields(json::Fields& f, ModelSection& s);
-void visit_fields(json::Fields& f, ImageInput& s);
-void visit_fields(json::Fields& f, EncoderSection& s);
-void visit_fields(json::Fields& f, DecoderSection& s);
-void visit_fields(json::Fields& f, VisionSection& s);
 void visit_fields(json::Fields& f, GpuSection& s);
 void visit_fields(json::Fields& f, IntraSection& s);
 void visit_fields(json::Fields& f, NicSection& s);
@@ -307,7 +249,6 @@ void visit_fields(json::Fields& f, PipelineSection& s);
 void visit_fields(json::Fields& f, TensorParallelSection& s);
 void visit_fields(json::Fields& f, ContextParallelSection& s);
 void visit_fields(json::Fields& f, ExpertParallelSection& s);
-void visit_fields(json::Fields& f, MoeSection& s);
 void visit_fields(json::Fields& f, CompressionSection& s);
 void visit_fields(json::Fields& f, DataParallelSection& s);
 void visit_fields(json::Fields& f, ParallelismSection& s);
@@ -333,7 +274,3 @@ namespace trainyard::topologies {
 void visit_fields(json::Fields& f, NvlinkPair& s);
 void visit_fields(json::Fields& f, ClosLevel& s);
 }  // namespace trainyard::topologies
-
-namespace trainyard::models {
-void visit_fields(json::Fields& f, LatentAttention& s);
-}  // namespace trainyard::models

@@ -5,6 +5,7 @@
 #include <array>
 #include <string>
 
+#include "models/transformer/networks.h"
 #include "sim/base/check.h"
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_plan.h"

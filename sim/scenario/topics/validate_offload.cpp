@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "models/transformer/networks.h"
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_plan.h"
 #include "sim/scenario/topics/assemble.h"

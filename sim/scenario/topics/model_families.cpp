@@ -1,0 +1,113 @@
+// The families of networks that a scenario can describe, and /model as a whole.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "models/convolutional/layer_graph.h"
+#include "models/recommender/recommender.h"
+#include "models/transformer/networks.h"
+#include "sim/base/check.h"
+#include "sim/scenario/topics/assemble.h"
+#include "sim/scenario/topics/model_family.h"
+
+namespace trainyard::scenario {
+
+using models::Network;
+
+// Each stands with the fields of its family.
+std::unique_ptr<ModelFamily> transformer_family();
+std::unique_ptr<ModelFamily> encoder_family();
+std::unique_ptr<ModelFamily> encoder_decoder_family();
+std::unique_ptr<ModelFamily> vision_transformer_family();
+std::unique_ptr<ModelFamily> recommender_family();
+
+std::span<const ModelFamilyRow> model_families() {
+  static const std::array<ModelFamilyRow, 5> rows = {
+      {{models::family<models::Transformer>().name, transformer_family},
+       {models::family<models::Encoder>().name, encoder_family},
+       {models::family<models::EncoderDecoder>().name, encoder_decoder_family},
+       {models::family<models::VisionTransformer>().name, vision_transformer_family},
+       {models::family<models::Recommender>().name, recommender_family}}};
+  return rows;
+}
+
+namespace {
+
+constexpr std::int64_t kSmallestImage = 32;  // networks halve it five times
+constexpr std::int64_t kUsualImage = 224;
+
+// What networks of all families may say.
+void visit_common(json::Fields& f) {
+  f.source("preset", "A file of configs/models, or a network built by code (resnet50, vgg16).");
+  f.source("hf_config", "Path of a Hugging Face config.json, relative to this file.");
+  f.accepted("description", "For people.");
+  f.accepted("source", "Where the numbers come from.");
+}
+
+Network assemble_built(const std::string& name, const ModelSection& section, Findings& findings) {
+  std::int64_t height = kUsualImage, width = kUsualImage;
+  const std::vector<std::int64_t>& size = section.built_input.image_size;
+  if (size.size() == 3) {
+    if (size[0] != 3)
+      findings.error("/model/input/image_size",
+                     fmt::format("{} reads images of 3 channels, got {}", name, size[0]));
+    height = size[1];
+    width = size[2];
+  }
+  if (height < kSmallestImage || width < kSmallestImage) {
+    findings.error("/model/input/image_size",
+                   fmt::format("{} needs at least {}x{} pixels, got {}x{}", name, kSmallestImage,
+                               kSmallestImage, height, width));
+    height = width = kUsualImage;
+  }
+  for (const models::NetworkBuilder& builder : models::kNetworkBuilders) {
+    if (builder.name == name) return builder.build(height, width);
+  }
+  TRAINYARD_CHECK(false, "no builder of that name: {}", name);
+  return {};
+}
+
+}  // namespace
+
+ModelSection::ModelSection() {
+  for (const ModelFamilyRow& row : model_families())
+    families.push_back(row.make());
+}
+
+void visit_fields(json::Fields& f, ImageInput& s) {
+  f.list("image_size", s.image_size, json::required, json::between(1, 65536),
+         "Channels, height, width.");
+  if (!s.image_size.empty() && s.image_size.size() != 3)
+    f.problem("image_size", "expected three numbers: channels, height, width");
+}
+
+bool visit_image_input(json::Fields& f, ImageInput& input) {
+  return f.section("input", input, json::optional, "What a network of images sees.");
+}
+
+void visit_fields(json::Fields& f, ModelSection& s) {
+  if (s.built) {
+    visit_common(f);
+    visit_image_input(f, s.built_input);
+    return;
+  }
+  std::vector<std::string_view> names;
+  for (const ModelFamilyRow& row : model_families())
+    names.push_back(row.name);
+  f.not_yet({"layers"});
+  f.alternatives({"kind", json::optional, json::anything,
+                  "Family of the network; transformer is a decoder alone, of the GPT or Llama "
+                  "kind."},
+                 names, s.family, [&s](json::Fields& fields) {
+                   visit_common(fields);
+                   s.families[s.family]->visit(fields);
+                 });
+}
+
+Network assemble_network(const ModelSection& section, const std::string& name, Findings& findings) {
+  return section.built ? assemble_built(name, section, findings)
+                       : section.families[section.family]->assemble(findings);
+}
+
+}  // namespace trainyard::scenario
