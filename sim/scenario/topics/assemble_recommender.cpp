@@ -169,7 +169,7 @@ class RecommenderFamily final : public ModelFamily {
       f.problem("input", "only networks of images have an input size");
     visit_fields(f, section_);
   }
-  models::Network assemble(Findings& findings) const override {
+  models::Network assemble(const json::Value&, Findings& findings) const override {
     return assemble_recommender(section_, findings);
   }
 

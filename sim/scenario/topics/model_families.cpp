@@ -105,9 +105,11 @@ void visit_fields(json::Fields& f, ModelSection& s) {
                  });
 }
 
-Network assemble_network(const ModelSection& section, const std::string& name, Findings& findings) {
-  return section.built ? assemble_built(name, section, findings)
-                       : section.families[section.family]->assemble(findings);
+Network assemble_network(const ModelSection& section, const std::string& name,
+                         const json::Value& document, Findings& findings) {
+  return section.built
+             ? assemble_built(name, section, findings)
+             : section.families[section.family]->assemble(*document.find("model"), findings);
 }
 
 }  // namespace trainyard::scenario

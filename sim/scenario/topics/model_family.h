@@ -11,6 +11,7 @@
 
 #include "models/families/network.h"
 #include "sim/json/fields.h"
+#include "sim/json/value.h"
 
 namespace trainyard::scenario {
 
@@ -22,8 +23,8 @@ class ModelFamily {
   virtual ~ModelFamily() = default;
   // All but those that every family has; see visit_image_input.
   virtual void visit(json::Fields& f) = 0;
-  // Requires: the fields were read without an error.
-  virtual models::Network assemble(Findings& findings) const = 0;
+  // Requires: the fields were read without an error, from `model`.
+  virtual models::Network assemble(const json::Value& model, Findings& findings) const = 0;
   // Fills in what the network has that no field said, for `explain`.
   virtual void fill_from(const models::Network&) {}
 };
@@ -53,8 +54,8 @@ struct ModelSection {
 };
 void visit_fields(json::Fields& f, ModelSection& s);
 
-// The network; `name` is its preset's or file's.
+// The network; `name` is its preset's or file's, `document` what the section was read from.
 models::Network assemble_network(const ModelSection& section, const std::string& name,
-                                 Findings& findings);
+                                 const json::Value& document, Findings& findings);
 
 }  // namespace trainyard::scenario

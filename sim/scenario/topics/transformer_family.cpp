@@ -296,7 +296,7 @@ class StackFamily final : public ModelFamily {
     visit_transformer(f, section_, visit_image_input(f, section_.input));
   }
 
-  Network assemble(Findings& findings) const override {
+  Network assemble(const json::Value&, Findings& findings) const override {
     const Transformer stack = assemble_stack(section_, findings);
     switch (section_.kind) {
       case StackKind::decoder: return stack;
