@@ -57,7 +57,7 @@ struct FieldInfo {
   Need need = Need::required;
   Bounds bounds;
   std::string_view about;  // one sentence for the schema and `explain`
-  bool one_too = false;    // of an array: its only object may stand without the brackets
+  bool one_too = false;    // of an array: its only item may stand without the brackets
 };
 
 // A value of the struct, by type.
@@ -209,6 +209,35 @@ class Fields {
         });
   }
 
+  // Numbers of which a single one may stand without the brackets.
+  template <class T>
+  bool list_or_one(std::string_view key, std::vector<T>& value, Need need, Bounds bounds,
+                   std::string_view about) {
+    return array(
+        {key, need, anything, about, true}, value.size(),
+        [&value](std::size_t size) { value.resize(size); },
+        [&value, bounds](Fields& f, std::string_view at, std::size_t i) {
+          f.field(at, value[i], Need::required, bounds, "");
+        });
+  }
+
+  // An object whose keys are names that the file chooses. Items have a `name`, and
+  // visit_named(Fields&, key, item) names what stands under it.
+  template <class T>
+  bool named(std::string_view key, std::vector<T>& value, std::string_view about) {
+    std::vector<std::string> names;
+    for (const T& item : value)
+      names.push_back(item.name);
+    return members(
+        {key, Need::optional, anything, about}, names,
+        [&value](const std::vector<std::string>& found) {
+          value.resize(found.size());
+          for (std::size_t i = 0; i < found.size(); ++i)
+            value[i].name = found[i];
+        },
+        [&value](Fields& f, std::string_view at, std::size_t i) { visit_named(f, at, value[i]); });
+  }
+
   // An object whose `key` says which of several sets of fields it has; where it may be absent,
   // that which is chosen before.
   virtual void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
@@ -254,6 +283,10 @@ class Fields {
   virtual bool array(const FieldInfo& info, std::size_t size,
                      const std::function<void(std::size_t)>& resize,
                      const std::function<void(Fields&, std::string_view, std::size_t)>& visit) = 0;
+  virtual bool members(
+      const FieldInfo& info, const std::vector<std::string>& names,
+      const std::function<void(const std::vector<std::string>&)>& rename,
+      const std::function<void(Fields&, std::string_view, std::size_t)>& visit) = 0;
 };
 
 }  // namespace trainyard::json

@@ -360,7 +360,7 @@ bool Reader::array(const FieldInfo& info, std::size_t,
                    const std::function<void(Fields&, std::string_view, std::size_t)>& visit) {
   const Value* value = take(info);
   if (value == nullptr) return false;
-  if (info.one_too && value->is(Kind::object)) {
+  if (info.one_too && (value->is(Kind::object) || value->is(Kind::number))) {
     resize(1);
     Reader here(object_, pointer_, diagnostics_, known_);
     visit(here, info.key, 0);
@@ -374,6 +374,25 @@ bool Reader::array(const FieldInfo& info, std::size_t,
   Reader child(*value, pointer_to(info.key), diagnostics_, known_);
   for (std::size_t i = 0; i < value->items.size(); ++i)
     visit(child, std::to_string(i), i);
+  return true;
+}
+
+bool Reader::members(const FieldInfo& info, const std::vector<std::string>&,
+                     const std::function<void(const std::vector<std::string>&)>& rename,
+                     const std::function<void(Fields&, std::string_view, std::size_t)>& visit) {
+  const Value* value = take(info);
+  if (value == nullptr) return false;
+  if (!value->is(Kind::object)) {
+    error(value->at, info.key, fmt::format("expected an object, got {}", quoted(*value)));
+    return false;
+  }
+  std::vector<std::string> names;
+  for (const Member& member : value->members)
+    names.push_back(member.key);
+  rename(names);
+  Reader child(*value, pointer_to(info.key), diagnostics_, known_);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    visit(child, names[i], i);
   return true;
 }
 

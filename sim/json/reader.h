@@ -58,6 +58,9 @@ class Reader : public Fields {
   bool array(const FieldInfo& info, std::size_t size,
              const std::function<void(std::size_t)>& resize,
              const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override;
+  bool members(const FieldInfo& info, const std::vector<std::string>& names,
+               const std::function<void(const std::vector<std::string>&)>& rename,
+               const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override;
 
  private:
   const Value* take(const FieldInfo& info);  // the value, or null with a diagnostic if one is due

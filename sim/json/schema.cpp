@@ -191,6 +191,19 @@ class SchemaWriter : public Fields {
         info.one_too ? one_of("anyOf", std::move(schema), std::move(single)) : std::move(schema));
     return false;
   }
+  bool members(const FieldInfo& info, const std::vector<std::string>&,
+               const std::function<void(const std::vector<std::string>&)>& rename,
+               const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
+    rename({"item"});
+    SchemaWriter child;
+    visit(child, "item", 0);
+    Value schema = Value::object();
+    schema.set("type", Value::of("object"));
+    schema.set("additionalProperties", std::move(child.properties_.members.front().value));
+    rename({});
+    add(info, std::move(schema));
+    return false;
+  }
 
  private:
   void add(const FieldInfo& info, Value schema) {
@@ -275,6 +288,11 @@ class KeyCollector : public Fields {
              const std::function<void(Fields&, std::string_view, std::size_t)>&) override {
     return note(info.key);  // keys of items are not offered to other sections
   }
+  bool members(const FieldInfo& info, const std::vector<std::string>&,
+               const std::function<void(const std::vector<std::string>&)>&,
+               const std::function<void(Fields&, std::string_view, std::size_t)>&) override {
+    return note(info.key);
+  }
 
  private:
   bool note(std::string_view key) {
@@ -349,6 +367,14 @@ class Explainer : public Fields {
     Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
     for (std::size_t i = 0; i < size; ++i)
       visit(child, std::to_string(i), i);
+    return false;
+  }
+  bool members(const FieldInfo& info, const std::vector<std::string>& names,
+               const std::function<void(const std::vector<std::string>&)>&,
+               const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
+    Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      visit(child, names[i], i);
     return false;
   }
 

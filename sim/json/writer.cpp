@@ -66,6 +66,15 @@ class Writer : public Fields {
     }
     return put(info, std::move(list));
   }
+  bool members(const FieldInfo& info, const std::vector<std::string>& names,
+               const std::function<void(const std::vector<std::string>&)>&,
+               const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
+    if (names.empty()) return false;
+    Writer inside;
+    for (std::size_t i = 0; i < names.size(); ++i)
+      visit(inside, names[i], i);
+    return put(info, std::move(inside.object_));
+  }
 
  private:
   bool put(const FieldInfo& info, Value value) {
