@@ -41,6 +41,10 @@ Flops flops_of(const MemoryBound&) {
   return Flops(0);
 }
 
+Flops flops_of(const Timed&) {
+  return Flops(0);
+}
+
 Bytes traffic_of(const Gemm& gemm) {
   const std::int64_t elements = gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n;
   return gemm.batch * elements * size_of(gemm.dtype);
@@ -69,6 +73,10 @@ Bytes traffic_of(const MemoryBound& memory) {
   return memory.read + memory.written;
 }
 
+Bytes traffic_of(const Timed&) {
+  return Bytes(0);
+}
+
 std::string_view name(ConvolutionPass pass) {
   switch (pass) {
     case ConvolutionPass::forward: return "forward";
@@ -92,15 +100,20 @@ std::string text_of(const Attention& attention) {
 }
 
 std::string text_of(const Convolution& conv) {
-  return fmt::format("convolution {} {} {}x{}x{}x{} by {}x{} to {}x{}x{}", name(conv.pass),
+  const std::string groups = conv.groups == 1 ? "" : fmt::format(" in {} groups", conv.groups);
+  return fmt::format("convolution {} {} {}x{}x{}x{} by {}x{} to {}x{}x{}{}", name(conv.pass),
                      name(conv.dtype), conv.batch, conv.in_channels, conv.in_height, conv.in_width,
                      conv.kernel_height, conv.kernel_width, conv.out_channels, conv.out_height,
-                     conv.out_width);
+                     conv.out_width, groups);
 }
 
 std::string text_of(const MemoryBound& memory) {
   return fmt::format("{} reading {}, writing {}", name(memory.op), to_text(memory.read),
                      to_text(memory.written));
+}
+
+std::string text_of(const Timed& timed) {
+  return fmt::format("given time of {}", trainyard::to_text(to_duration(timed.time)));
 }
 
 }  // namespace

@@ -70,10 +70,17 @@ struct MemoryBound {
   friend bool operator==(const MemoryBound&, const MemoryBound&) = default;
 };
 
-using Kernel = std::variant<Gemm, Attention, Convolution, MemoryBound>;
+// What takes as long as somebody says who timed it; nothing else is known of it.
+struct Timed {
+  Seconds time{};
+  friend bool operator==(const Timed&, const Timed&) = default;
+};
 
-// What the kernel executes. Multiply-adds count as two, memory-bound kernels count none; causal
-// fused attention does half of the scores, its backward pass five products where forward does two.
+using Kernel = std::variant<Gemm, Attention, Convolution, MemoryBound, Timed>;
+
+// What the kernel executes. Multiply-adds count as two, memory-bound and timed kernels count none;
+// causal fused attention does half of the scores, its backward pass five products where forward
+// does two.
 Flops flops(const Kernel& kernel);
 
 // Bytes that must cross HBM once: operands in, results out.

@@ -89,6 +89,7 @@ class FittedCompute final : public ComputeCost {
   Estimate time_of(const Attention& attention) const;
   Estimate time_of(const Convolution& convolution) const;
   Estimate time_of(const models::MemoryBound& kernel) const;
+  Estimate time_of(const models::Timed& kernel) const { return roofline_->time(kernel); }
 
   // The GEMM law at an efficiency of its own choice.
   Seconds law_time(const GemmLaw& law, Dtype dtype, double efficiency, Flops work,

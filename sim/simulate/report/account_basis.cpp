@@ -122,6 +122,10 @@ void note_kernel(const Profile& profile, const models::Kernel& kernel,
       if (law.op == memory->op) used = &law;
     notes.add(fmt::format("memory-bound: {}", name(memory->op)),
               used != nullptr ? used->from : none, estimate.basis);
+  } else if (std::holds_alternative<models::Timed>(kernel)) {
+    Provenance given;
+    given.source = "the scenario";
+    notes.add("given times", given, estimate.basis);
   } else if (std::holds_alternative<models::Attention>(kernel)) {
     notes.add("fused attention", profile.attention.empty() ? none : profile.attention.front().from,
               estimate.basis);
