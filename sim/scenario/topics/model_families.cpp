@@ -5,6 +5,7 @@
 #include <array>
 
 #include "models/convolutional/layer_graph.h"
+#include "models/layers/layer_table.h"
 #include "models/recommender/recommender.h"
 #include "models/transformer/networks.h"
 #include "sim/base/check.h"
@@ -21,14 +22,16 @@ std::unique_ptr<ModelFamily> encoder_family();
 std::unique_ptr<ModelFamily> encoder_decoder_family();
 std::unique_ptr<ModelFamily> vision_transformer_family();
 std::unique_ptr<ModelFamily> recommender_family();
+std::unique_ptr<ModelFamily> layers_family();
 
 std::span<const ModelFamilyRow> model_families() {
-  static const std::array<ModelFamilyRow, 5> rows = {
+  static const std::array<ModelFamilyRow, 6> rows = {
       {{models::family<models::Transformer>().name, transformer_family},
        {models::family<models::Encoder>().name, encoder_family},
        {models::family<models::EncoderDecoder>().name, encoder_decoder_family},
        {models::family<models::VisionTransformer>().name, vision_transformer_family},
-       {models::family<models::Recommender>().name, recommender_family}}};
+       {models::family<models::Recommender>().name, recommender_family},
+       {models::family<models::LayerNetwork>().name, layers_family}}};
   return rows;
 }
 
@@ -95,7 +98,6 @@ void visit_fields(json::Fields& f, ModelSection& s) {
   std::vector<std::string_view> names;
   for (const ModelFamilyRow& row : model_families())
     names.push_back(row.name);
-  f.not_yet({"layers"});
   f.alternatives({"kind", json::optional, json::anything,
                   "Family of the network; transformer is a decoder alone, of the GPT or Llama "
                   "kind."},

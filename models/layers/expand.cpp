@@ -1,0 +1,496 @@
+// Kernels and memory of a table of layers, by docs/layers.md: kernels forward in file order and
+// backward in reverse, what PyTorch keeps between the passes, what crosses a cut.
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "models/layer/work_list.h"
+#include "models/layers/layer_table.h"
+
+namespace trainyard::models {
+namespace {
+
+using Op = TableOp;
+
+constexpr std::int64_t kIndexBytes = 8;
+constexpr std::int64_t kMaskBytes = 1;
+
+// What an activation keeps for its backward pass. Source: PyTorch, derivatives.yaml.
+enum class Keeps : std::uint8_t { nothing, input, output, output_in_place };
+
+constexpr std::array kKeepOutput = {Op::relu, Op::sigmoid, Op::tanh};
+constexpr std::array kKeepOutputInPlace = {Op::leaky_relu, Op::elu};
+constexpr std::array kKeepInput = {Op::gelu,        Op::silu, Op::relu6,   Op::hardswish,
+                                   Op::hardsigmoid, Op::mish, Op::softplus};
+// They read all inputs, write their output, and that is all.
+constexpr std::array kElementwise = {Op::add,   Op::mul,   Op::elementwise, Op::function,
+                                     Op::scale, Op::shift, Op::concat,      Op::copy,
+                                     Op::pad,   Op::reduce};
+
+template <class List>
+bool is_in(const List& list, Op op) {
+  return std::find(list.begin(), list.end(), op) != list.end();
+}
+
+Keeps activation_keeps(Op op) {
+  return is_in(kKeepOutput, op)          ? Keeps::output
+         : is_in(kKeepOutputInPlace, op) ? Keeps::output_in_place
+         : is_in(kKeepInput, op)         ? Keeps::input
+                                         : Keeps::nothing;
+}
+
+bool is_activation(Op op) {
+  return activation_keeps(op) != Keeps::nothing;
+}
+
+bool is_product(Op op) {
+  return op == Op::linear || op == Op::gemm;
+}
+
+bool is_norm(Op op) {
+  return op == Op::batch_norm || op == Op::group_norm || op == Op::layer_norm;
+}
+
+class Expansion {
+ public:
+  Expansion(const LayerNetwork& network, const Execution& execution)
+      : network_(network), batch_(execution.micro_batch), dtype_(execution.compute) {
+    // Only matrix multiplications exist in 8 bits.
+    if (dtype_ == Dtype::fp8) dtype_ = Dtype::bf16;
+    last_reader_.assign(network.operations.size(), -1);
+    first_reader_.assign(network.operations.size(), -1);
+    for (std::size_t i = 0; i < network.operations.size(); ++i) {
+      const LayerOperation& reader = network.operations[i];
+      for (const LayerTensor& tensor : reader.inputs) {
+        if (tensor.maker < 0) continue;
+        const auto maker = static_cast<std::size_t>(tensor.maker);
+        last_reader_[maker] = static_cast<int>(i);
+        if (first_reader_[maker] < 0 && network.operations[maker].layer != reader.layer)
+          first_reader_[maker] = reader.layer;
+      }
+    }
+  }
+
+  LayerWork layer(int index, bool recompute) const;
+
+ private:
+  std::int64_t samples(const LayerTensor& t) const { return t.fixed ? 1 : batch_; }
+  std::int64_t elements(const LayerTensor& t) const { return t.count * samples(t); }
+  Bytes bytes(const LayerTensor& t) const { return elements(t) * size_of(dtype_); }
+  Bytes bytes(const std::vector<LayerTensor>& tensors) const {
+    Bytes sum;
+    for (const LayerTensor& tensor : tensors)
+      sum = sum + bytes(tensor);
+    return sum;
+  }
+  Bytes one_of_each_sample() const { return batch_ * size_of(dtype_); }
+  Bytes indices(const LayerOperation& o) const { return Bytes(kIndexBytes * elements(o.output)); }
+  Bytes mask(const LayerOperation& o) const { return Bytes(kMaskBytes * elements(o.output)); }
+  Bytes probabilities(const LayerOperation& o) const {
+    return elements(o.output) * size_of(Dtype::fp32);
+  }
+
+  Gemm product(const LayerOperation& o) const {
+    const TableRow& row = o.row;
+    if (row.op == Op::gemm) return gemm(*row.m * batch_, *row.n, *row.k);
+    return gemm(elements(o.inputs.front()) / *row.in, *row.out, *row.in);
+  }
+  std::int64_t products(const LayerOperation& o) const {
+    return o.row.count.value_or(1) * samples(o.output);
+  }
+  Gemm gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) const {
+    return {.m = m, .n = n, .k = k, .batch = count, .dtype = dtype_};
+  }
+  Kernel convolution(const LayerOperation& o, ConvolutionPass pass) const;
+  Kernel attention(const LayerOperation& o, bool backward) const;
+  Kernel traffic(const LayerOperation& o, const TableTraffic& moved) const;
+  Kernel timed(const LayerOperation& o, Duration time) const {
+    return Timed{Seconds(time) *
+                 (static_cast<double>(batch_) / static_cast<double>(*o.row.micro_batch))};
+  }
+
+  void forward(WorkList& list, const LayerOperation& o) const;
+  void forward_passes(WorkList& list, const LayerOperation& o) const;
+  void backward(WorkList& list, const LayerOperation& o, int index) const;
+  void backward_of_weights(WorkList& list, const LayerOperation& o) const;
+  void backward_of_norm(WorkList& list, const LayerOperation& o) const;
+  void backward_of_inputs(WorkList& list, const LayerOperation& o) const;
+  void backward_of_one(WorkList& list, const LayerOperation& o) const;
+  void gradient_sums(WorkList& list, const LayerOperation& o, int index) const;
+
+  struct Kept {
+    std::vector<LayerTensor> tensors;
+    Bytes other;
+  };
+  Kept kept(const LayerOperation& o) const;
+  Kept kept_of_memory(const LayerOperation& o) const;
+  bool is_weight(const LayerTensor& t) const {
+    if (t.maker < 0) return false;
+    const Op op = network_.operations[static_cast<std::size_t>(t.maker)].row.op;
+    return op == Op::parameter || op == Op::buffer;
+  }
+  void remember(LayerWork& work, int layer, bool recompute) const;
+  void cut_behind(LayerWork& work, int layer) const;
+
+  const LayerNetwork& network_;
+  std::int64_t batch_;
+  Dtype dtype_;
+  std::vector<int> last_reader_;   // by operation that makes a tensor: an operation, or -1
+  std::vector<int> first_reader_;  // ... : another layer, or -1
+};
+
+Kernel Expansion::convolution(const LayerOperation& o, ConvolutionPass pass) const {
+  const std::vector<std::int64_t>* in = &o.inputs.front().shape;
+  const std::vector<std::int64_t>* out = &o.output.shape;
+  // The convolution from its output to its input, whose data gradient it is.
+  if (o.row.op == Op::conv_transpose) {
+    std::swap(in, out);
+    if (pass != ConvolutionPass::weight_gradient)
+      pass = pass == ConvolutionPass::forward ? ConvolutionPass::data_gradient
+                                              : ConvolutionPass::forward;
+  }
+  return Convolution{.batch = batch_,
+                     .in_channels = (*in)[0],
+                     .out_channels = (*out)[0],
+                     .in_height = (*in)[1],
+                     .in_width = (*in)[2],
+                     .out_height = (*out)[1],
+                     .out_width = (*out)[2],
+                     .kernel_height = o.row.kernel.front(),
+                     .kernel_width = o.row.kernel.back(),
+                     .groups = o.groups,
+                     .pass = pass,
+                     .dtype = dtype_};
+}
+
+Kernel Expansion::attention(const LayerOperation& o, bool backward) const {
+  const TableRow& row = o.row;
+  return Attention{.batch = batch_,
+                   .heads = *row.heads,
+                   .kv_heads = row.kv_heads.value_or(*row.heads),
+                   .query_length = *row.query,
+                   .key_length = *row.key,
+                   .head_size = *row.head,
+                   .causal = row.causal.value_or(false),
+                   .backward = backward,
+                   .dtype = dtype_};
+}
+
+Kernel Expansion::traffic(const LayerOperation& o, const TableTraffic& moved) const {
+  const Bytes each = samples(o.output) * size_of(dtype_);
+  return MemoryBound{o.row.as.value_or(MemoryOp::elementwise), moved.read * each,
+                     moved.written * each};
+}
+
+void Expansion::forward(WorkList& list, const LayerOperation& o) const {
+  const TableRow& row = o.row;
+  if (is_convolution(row.op)) return list.kernel(o.name, convolution(o, ConvolutionPass::forward));
+  if (is_product(row.op)) return list.kernel(o.name, product(o));
+  switch (row.op) {
+    case Op::matmul: return list.kernel(o.name, gemm(*row.m, *row.n, *row.k, products(o)));
+    case Op::attention: return list.kernel(o.name, attention(o, false));
+    case Op::memory: return list.kernel(o.name, traffic(o, *row.forward));
+    case Op::time: return list.kernel(o.name, timed(o, *row.forward_time));
+    default: return forward_passes(list, o);
+  }
+}
+
+// Kernels that only move memory.
+void Expansion::forward_passes(WorkList& list, const LayerOperation& o) const {
+  const Bytes in = bytes(o.inputs), out = bytes(o.output), each = one_of_each_sample();
+  const auto moves = [&](MemoryOp op, Bytes read, Bytes written, const char* what = "") {
+    list.kernel(o.name + what, MemoryBound{op, read, written});
+  };
+  const Op op = o.row.op;
+  if (is_activation(op)) {
+    if (activation_keeps(op) == Keeps::input && o.row.in_place.value_or(false))
+      moves(MemoryOp::elementwise, in, out, " copy");
+    return moves(MemoryOp::activation, in, out);
+  }
+  if (is_in(kElementwise, op)) return moves(MemoryOp::elementwise, in, out);
+  switch (op) {
+    case Op::batch_norm:
+    case Op::group_norm: return moves(MemoryOp::batch_norm, 2 * in, out);
+    case Op::layer_norm: return moves(MemoryOp::layer_norm, in, out);
+    case Op::max_pool: return moves(MemoryOp::pooling, in, out + indices(o));
+    case Op::avg_pool:
+    case Op::resize: return moves(MemoryOp::pooling, in, out);
+    case Op::softmax: return moves(MemoryOp::softmax, in, out);
+    case Op::dropout: return moves(MemoryOp::dropout, in, out + mask(o));
+    case Op::stochastic_depth:
+      moves(MemoryOp::elementwise, Bytes(0), each, " numbers");
+      moves(MemoryOp::elementwise, each, each, " factors");
+      return moves(MemoryOp::elementwise, in + each, out);
+    case Op::constant: return moves(MemoryOp::elementwise, Bytes(0), out);
+    case Op::embedding:
+    case Op::gather: return moves(MemoryOp::embedding, out, out);
+    case Op::loss: return moves(MemoryOp::cross_entropy, probabilities(o), probabilities(o));
+    default: return;  // views, slices, parameters
+  }
+}
+
+void Expansion::backward(WorkList& list, const LayerOperation& o, int index) const {
+  if (!o.output.gradient) return;
+  const TableRow& row = o.row;
+  const std::string name = o.name + " backward";
+  if (is_convolution(row.op) || is_product(row.op)) {
+    backward_of_weights(list, o);
+  } else if (is_norm(row.op)) {
+    backward_of_norm(list, o);
+  } else if (row.op == Op::loss) {
+    list.kernel(name, MemoryBound{MemoryOp::cross_entropy, probabilities(o), probabilities(o)});
+  } else if (row.op == Op::attention) {
+    list.kernel(name, attention(o, true));
+  } else if (row.op == Op::memory) {
+    if (row.backward) list.kernel(name, traffic(o, *row.backward));
+  } else if (row.op == Op::time) {
+    if (row.backward_time) list.kernel(name, timed(o, *row.backward_time));
+  } else if (row.op == Op::embedding) {
+    const Bytes out = bytes(o.output);
+    list.kernel(o.name + " gradient zeros", MemoryBound{MemoryOp::elementwise, Bytes(0),
+                                                        *row.rows * *row.width * size_of(dtype_)});
+    list.kernel(name, MemoryBound{MemoryOp::embedding, 2 * out, out});
+  } else if (row.op == Op::matmul) {
+    const std::int64_t m = *row.m, n = *row.n, k = *row.k;
+    if (o.inputs[0].gradient) list.kernel(o.name + " left gradient", gemm(m, k, n, products(o)));
+    if (o.inputs[1].gradient) list.kernel(o.name + " right gradient", gemm(k, n, m, products(o)));
+  } else {
+    backward_of_inputs(list, o);
+  }
+  gradient_sums(list, o, index);
+}
+
+void Expansion::backward_of_weights(WorkList& list, const LayerOperation& o) const {
+  const bool wanted = o.inputs.front().gradient;
+  if (is_product(o.row.op)) {
+    const Gemm p = product(o);
+    if (wanted) list.kernel(o.name + " input gradient", gemm(p.m, p.k, p.n));
+    list.weight_gradient(o.name + " weight gradient", gemm(p.n, p.k, p.m));
+    return;
+  }
+  if (wanted)
+    list.kernel(o.name + " data gradient", convolution(o, ConvolutionPass::data_gradient));
+  list.weight_gradient(o.name + " weight gradient",
+                       convolution(o, ConvolutionPass::weight_gradient));
+}
+
+void Expansion::backward_of_norm(WorkList& list, const LayerOperation& o) const {
+  const Bytes in = bytes(o.inputs.front());
+  const bool wanted = o.inputs.front().gradient;
+  const std::string name = o.name + " backward";
+  if (o.row.op != Op::layer_norm) {
+    list.kernel(name, wanted ? MemoryBound{MemoryOp::batch_norm, 4 * in, in}
+                             : MemoryBound{MemoryOp::batch_norm, 2 * in, Bytes(0)});
+    return;
+  }
+  if (wanted) list.kernel(name, MemoryBound{MemoryOp::layer_norm, 2 * in, in});
+  if (o.row.affine.value_or(true))
+    list.kernel(o.name + " weight gradient", MemoryBound{MemoryOp::layer_norm, 2 * in, Bytes(0)});
+}
+
+void Expansion::backward_of_inputs(WorkList& list, const LayerOperation& o) const {
+  const Bytes out = bytes(o.output);
+  const auto moves = [&](Bytes read, Bytes written, const char* what) {
+    list.kernel(o.name + what, MemoryBound{MemoryOp::elementwise, read, written});
+  };
+  const auto sum_over_copies = [&](const LayerTensor& input) {
+    if (elements(input) < elements(o.output)) moves(out, bytes(input), " sum over copies");
+  };
+  if (o.row.op != Op::add && o.row.op != Op::mul && o.row.op != Op::elementwise) {
+    const bool wanted = std::any_of(o.inputs.begin(), o.inputs.end(),
+                                    [](const LayerTensor& t) { return t.gradient; });
+    if (wanted) backward_of_one(list, o);
+    return;
+  }
+  for (const LayerTensor& input : o.inputs) {
+    if (!input.gradient) continue;
+    if (o.row.op == Op::mul)
+      moves(out + bytes(o.inputs) - bytes(input), out, " backward");
+    else if (o.row.op == Op::elementwise)
+      moves(out, out, " backward");
+    sum_over_copies(input);
+  }
+}
+
+void Expansion::backward_of_one(WorkList& list, const LayerOperation& o) const {
+  const Bytes in = bytes(o.inputs.front()), out = bytes(o.output);
+  const auto moves = [&](MemoryOp op, Bytes read, Bytes written, const char* what = " backward") {
+    list.kernel(o.name + what, MemoryBound{op, read, written});
+  };
+  if (is_activation(o.row.op)) return moves(MemoryOp::activation, 2 * out, in);
+  switch (o.row.op) {
+    case Op::max_pool: return moves(MemoryOp::pooling, out + indices(o), in);
+    case Op::avg_pool:
+    case Op::resize: return moves(MemoryOp::pooling, out, in);
+    case Op::softmax: return moves(MemoryOp::softmax, 2 * out, in);
+    case Op::dropout: return moves(MemoryOp::dropout, out + mask(o), in);
+    case Op::stochastic_depth: return moves(MemoryOp::elementwise, out + one_of_each_sample(), in);
+    case Op::function: return moves(MemoryOp::elementwise, out + in, in);
+    case Op::scale:
+    case Op::copy:
+    case Op::pad:
+    case Op::reduce: return moves(MemoryOp::elementwise, out, in);
+    case Op::part: return moves(MemoryOp::elementwise, out, out);
+    case Op::slice:
+      moves(MemoryOp::elementwise, Bytes(0), in, " gradient zeros");
+      return moves(MemoryOp::elementwise, out, out);
+    case Op::gather:
+      moves(MemoryOp::elementwise, Bytes(0), in, " gradient zeros");
+      return moves(MemoryOp::embedding, 2 * out, out);
+    default: return;  // shifts and joins hand gradients on
+  }
+}
+
+// Behind the first gradient that reaches a tensor, each further one is added to it.
+void Expansion::gradient_sums(WorkList& list, const LayerOperation& o, int index) const {
+  if (o.row.op == Op::part) return;
+  for (const LayerTensor& input : o.inputs) {
+    if (input.maker < 0 || !input.gradient ||
+        last_reader_[static_cast<std::size_t>(input.maker)] <= index)
+      continue;
+    list.kernel(o.name + " gradient sum",
+                MemoryBound{MemoryOp::elementwise, 2 * bytes(input), bytes(input)});
+  }
+}
+
+Expansion::Kept Expansion::kept(const LayerOperation& o) const {
+  if (!o.output.gradient) return {};
+  const Op op = o.row.op;
+  if (is_convolution(op) || is_product(op) || is_norm(op) || op == Op::function)
+    return {o.inputs, {}};
+  if (is_activation(op)) {
+    const bool in_place = o.row.in_place.value_or(false);
+    const Keeps keeps = activation_keeps(op);
+    if (keeps == Keeps::output || (keeps == Keeps::output_in_place && in_place))
+      return {{o.output}, {}};
+    if (in_place) return {{}, bytes(o.output)};
+    return {o.inputs, {}};
+  }
+  if (op != Op::matmul && op != Op::mul) return kept_of_memory(o);
+  Kept result;
+  for (std::size_t i = 0; i < o.inputs.size(); ++i) {
+    bool partner = false;
+    for (std::size_t k = 0; k < o.inputs.size(); ++k)
+      partner = partner || (k != i && o.inputs[k].gradient);
+    if (partner) result.tensors.push_back(o.inputs[i]);
+  }
+  return result;
+}
+
+Expansion::Kept Expansion::kept_of_memory(const LayerOperation& o) const {
+  const TableRow& row = o.row;
+  switch (row.op) {
+    case Op::attention: {
+      std::vector<LayerTensor> tensors = o.inputs;
+      tensors.push_back(o.output);
+      return {tensors, batch_ * *row.heads * *row.query * size_of(Dtype::fp32)};
+    }
+    case Op::softmax: return {{o.output}, {}};
+    case Op::max_pool: return {o.inputs, indices(o)};
+    case Op::avg_pool:
+      if (row.to == std::vector<std::int64_t>{1, 1} || row.to == std::vector<std::int64_t>{1})
+        return {};
+      return {o.inputs, {}};
+    case Op::dropout: return {{}, mask(o)};
+    case Op::stochastic_depth: return {{}, one_of_each_sample()};
+    case Op::loss: return {{}, probabilities(o)};
+    case Op::memory:
+    case Op::time: return {{}, row.keeps.value_or(0) * (samples(o.output) * size_of(dtype_))};
+    default: return {};
+  }
+}
+
+// Each tensor counts once: where another layer reads it first, else where it is made.
+void Expansion::remember(LayerWork& work, int layer, bool recompute) const {
+  std::map<int, LayerTensor> kept_tensors, read;
+  Bytes input, rest;
+  int input_reader = -1;  // the first layer that reads the network's input
+  for (const LayerOperation& o : network_.operations) {
+    const Kept own = kept(o);
+    if (o.layer == layer) rest = rest + own.other;
+    for (const LayerTensor& tensor : own.tensors)
+      kept_tensors[tensor.maker] = tensor;
+    for (const LayerTensor& tensor : o.inputs) {
+      if (tensor.maker < 0 && input_reader < 0) input_reader = o.layer;
+      if (o.layer == layer) read[tensor.maker] = tensor;
+    }
+  }
+  const auto first_reader = [&](int maker) {
+    return maker < 0 ? input_reader : first_reader_[static_cast<std::size_t>(maker)];
+  };
+  for (const auto& [maker, tensor] : recompute ? read : kept_tensors)
+    if (!is_weight(tensor) && first_reader(maker) == layer) input = input + bytes(tensor);
+  for (const auto& [maker, tensor] : kept_tensors) {
+    if (maker < 0 || is_weight(tensor) || first_reader(maker) >= 0) continue;
+    if (network_.operations[static_cast<std::size_t>(maker)].layer == layer)
+      rest = rest + bytes(tensor);
+  }
+  work.kept.add(Module::layer_input, input);
+  if (recompute)
+    work.restored = rest;
+  else
+    work.kept.add(Module::features, rest);
+}
+
+// Every tensor that was made up to here and is read behind. One that was read before as well is
+// held by the stage behind the cut too.
+void Expansion::cut_behind(LayerWork& work, int layer) const {
+  for (std::size_t i = 0; i < network_.operations.size(); ++i) {
+    const LayerOperation& maker = network_.operations[i];
+    if (maker.layer > layer || last_reader_[i] < 0) continue;
+    if (network_.operations[static_cast<std::size_t>(last_reader_[i])].layer <= layer) continue;
+    work.output = work.output + bytes(maker.output);
+    if (first_reader_[i] <= layer) work.passed_on = work.passed_on + bytes(maker.output);
+  }
+}
+
+LayerWork Expansion::layer(int index, bool recompute) const {
+  LayerWork work;
+  WorkList forwards, backwards;
+  const std::vector<LayerOperation>& all = network_.operations;
+  const auto begins = [&](const LayerOperation& o) { return o.layer >= index; };
+  const auto first =
+      static_cast<std::size_t>(std::find_if(all.begin(), all.end(), begins) - all.begin());
+  std::size_t last = first;
+  for (; last < all.size() && all[last].layer == index; ++last) {
+    const LayerOperation& o = all[last];
+    forward(forwards, o);
+    work.parameters += o.parameters;
+    if (o.matrix) work.matrices.push_back(*o.matrix);
+    const auto made = static_cast<double>(samples(o.output)) * static_cast<double>(o.multiply_adds);
+    work.forward_model_flops = work.forward_model_flops + Flops(2 * made);
+  }
+  for (std::size_t i = last; i-- > first;)
+    backward(backwards, all[i], static_cast<int>(i));
+  work.name = network_.layers[static_cast<std::size_t>(index)];
+  work.forward = forwards.take();
+  work.backward = backwards.take();
+  remember(work, index, recompute);
+  cut_behind(work, index);
+  if (recompute) {
+    work.restored_for_weights = true;
+    work.recompute = recomputed(work.forward);
+    work.recompute_model_flops = work.forward_model_flops;
+  }
+  return work;
+}
+
+}  // namespace
+
+NetworkWork expand(const LayerNetwork& network, const Execution& execution) {
+  const Expansion expansion(network, execution);
+  const int layers = static_cast<int>(network.layers.size());
+  NetworkWork work;
+  work.divisible.assign(network.layers.size(), true);
+  // As stem and classifier the ends go with what stands beside them.
+  if (layers > 2) work.divisible.front() = work.divisible.back() = false;
+  for (int layer = 0; layer < layers; ++layer) {
+    // The backward pass of the last layer follows its forward pass at once.
+    const bool recompute = execution.recompute == Recompute::full && layer + 1 < layers;
+    work.kinds.push_back(expansion.layer(layer, recompute));
+    work.chain.push_back(layer);
+  }
+  return work;
+}
+
+}  // namespace trainyard::models
