@@ -260,7 +260,7 @@ class Fields {
   // A key that is meant for others ("$schema") or was used before reading ("preset").
   virtual void accepted(std::string_view key, std::string_view about) = 0;
 
-  // A key that names a file or a builder which holds the other fields, so that none of them is
+  // A key that names a file which holds the other fields, so that none of them is
   // required beside it. Expanded before reading.
   virtual void source(std::string_view key, std::string_view about) = 0;
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <tuple>
 
-#include "models/convolutional/layer_graph.h"
 #include "sim/json/parse.h"
 #include "sim/plan/step_memory.h"
 #include "sim/scenario/scenario.h"
@@ -40,19 +39,9 @@ bool is_error(const Diagnostic& diagnostic) {
   return diagnostic.severity == Severity::error;
 }
 
-// Whether /model names a network that is built by code.
-bool names_builder(const Value& document) {
-  const Value* preset = json::find(document, "/model/preset");
-  return preset != nullptr && preset->is(Kind::string) &&
-         std::any_of(
-             models::kNetworkBuilders.begin(), models::kNetworkBuilders.end(),
-             [&](const models::NetworkBuilder& builder) { return builder.name == preset->text; });
-}
-
 ScenarioSections read_sections(const Value& document, std::vector<Diagnostic>& diagnostics) {
   static const json::KeyIndex known = scenario_keys();
   ScenarioSections sections;
-  sections.model.built = names_builder(document);
   json::read_object(document, "", sections, diagnostics, &known);
   return sections;
 }

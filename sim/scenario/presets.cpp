@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <system_error>
 
-#include "models/convolutional/layer_graph.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
 #include "sim/scenario/scenario.h"
@@ -81,9 +80,6 @@ std::optional<topologies::GpuSpec> gpu_of_device(const std::string& configs,
 
 std::vector<Preset> list_presets(const std::string& configs) {
   std::vector<Preset> presets;
-  for (const models::NetworkBuilder& builder : models::kNetworkBuilders)
-    presets.push_back(
-        {"model", std::string(builder.name), "", "convolutional network, built by code"});
   constexpr std::array<const char*, 4> kFolders = {"models", "gpus", "servers", "clusters"};
   for (const std::string folder : kFolders) {
     for (const std::string& name : preset_names(configs, folder)) {

@@ -76,11 +76,11 @@ std::vector<json::Explained> explain(const Scenario& scenario);
 struct Preset {
   std::string kind;  // "model", "gpu", "server", "cluster"
   std::string name;
-  std::string path;  // empty: built by code
+  std::string path;
   std::string description;
 };
 
-// All presets of a configs folder and of the network builders, by kind and name.
+// All presets of a configs folder, by kind and name.
 std::vector<Preset> list_presets(const std::string& configs);
 
 // The GPU preset of a configs folder that lists this name of a device, as the driver says it

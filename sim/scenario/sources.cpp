@@ -6,15 +6,11 @@
 #include <filesystem>
 #include <system_error>
 
-#include "models/convolutional/layer_graph.h"
-#include "models/families/network.h"
 #include "sim/base/text.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
 
 namespace trainyard::scenario {
-
-using models::kNetworkBuilders;
 
 namespace {
 
@@ -142,18 +138,9 @@ std::string_view singular(std::string_view folder) {
   return folder.substr(0, folder.size() - 1);
 }
 
-bool is_builder(std::string_view name) {
-  return std::any_of(kNetworkBuilders.begin(), kNetworkBuilders.end(),
-                     [&](const models::NetworkBuilder& builder) { return builder.name == name; });
-}
-
 void unknown_preset(const Value& name, const std::string& pointer, std::string_view folder,
                     const std::string& configs, std::vector<Diagnostic>& diagnostics) {
-  std::vector<std::string> known = preset_names(configs, std::string(folder));
-  if (folder == "models") {
-    for (const models::NetworkBuilder& builder : kNetworkBuilders)
-      known.emplace_back(builder.name);
-  }
+  const std::vector<std::string> known = preset_names(configs, std::string(folder));
   std::string hint = configs.empty() ? "no configs folder was found; set TRAINYARD_CONFIGS" : "";
   const std::vector<std::string_view> views(known.begin(), known.end());
   for (const std::string_view near : nearest(name.text, views, 3))
@@ -174,7 +161,6 @@ void expand(Value* section, const std::string& pointer, const std::string& folde
     section->refused = true;
     return;
   }
-  if (folder == "models" && is_builder(preset->text)) return;
   const std::string path = preset_path(configs, folder, preset->text);
   const bool plain = preset->text.find_first_of("/\\") == std::string::npos;
   if (configs.empty() || !plain || !is_file(path)) {

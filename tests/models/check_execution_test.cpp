@@ -24,7 +24,6 @@ using Members = std::vector<std::string>;
 TEST_CASE("what divides is accepted") {
   CHECK(check_execution(gpt(96, 12288, 96, 50257), execution(1, 2048, 8, true)).empty());
   CHECK(check_execution(llama(126, 16384, 128, 8, 53248, 128256), execution(1, 8192, 8)).empty());
-  CHECK(check_execution(resnet50(224, 224), execution(256, 1)).empty());
 }
 
 TEST_CASE("a problem names the member to change and both numbers") {
@@ -44,8 +43,6 @@ TEST_CASE("what cannot be cut is refused, all reasons at once") {
   CHECK(members(gpt(2, 64, 8, 100), execution(0, 16)) == Members{"micro_batch"});
   CHECK(members(gpt(2, 64, 8, 100), execution(1, 0)) == Members{"sequence_length"});
   CHECK(members(gpt(2, 64, 8, 100), execution(0, 16, 0)) == Members{"micro_batch", "tensor"});
-  CHECK(members(resnet50(64, 64), execution(1, 1, 2, true, Recompute::selective)) ==
-        Members{"tensor", "sequence_parallel", "recompute"});
   Transformer network = gpt(2, 64, 8, 100);
   network.max_positions = 8;
   CHECK(members(network, execution(1, 16)) == Members{"sequence_length"});

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "models/layers/layer_table.h"
 #include "tests/scenario/temporary.h"
 #include "tests/support/rooms.h"
 
@@ -106,7 +107,7 @@ TEST_CASE("large shipped jobs are divided as their sources say") {
   CHECK(longer.recipe.global_batch * longer.recipe.sequence_length ==
         llama.recipe.global_batch * llama.recipe.sequence_length);
   const Scenario resnet = shipped("resnet50-ddp-8xv100");
-  CHECK(resnet.network.as<Convolutional>().nodes.size() > 100);
+  CHECK(resnet.network.as<LayerNetwork>().operations.size() > 100);
   CHECK(resnet.cluster.server.mesh.size() == 16);
   CHECK(fs::path(resnet.profile).filename() == "v100-sxm2-16gb.json");
 }

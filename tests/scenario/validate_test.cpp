@@ -132,12 +132,12 @@ TEST_CASE("magnitudes that no machine has are a warning") {
         "/cluster/node/nic/latency: a latency of 20.0 ms is implausible");
 }
 
-TEST_CASE("convolutional networks are refused what they do not have") {
+TEST_CASE("tables of layers are refused what they do not have") {
   const std::string resnet = "model={\"preset\": \"resnet50\"}";
   CHECK(said({resnet, "parallelism.tp=1"}) ==
-        "/training/sequence_length: images have no sequence; remove it");
+        "/training/sequence_length: samples have no sequence; remove it");
   CHECK(said({resnet, "training.sequence_length=null"})
-            .find("/parallelism/tp: convolutional networks") == 0);
+            .find("/parallelism/tp: the rows of a table are whole layers") == 0);
   CHECK(said({resnet, "training.sequence_length=null", "parallelism.tp=1",
               "parallelism.pipeline.layer_split=[8,8]"}) == "");
 }

@@ -328,7 +328,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.label = sections.label.empty() ? sections.name : sections.label;
   scenario.description = sections.description;
   scenario.network_name = network_name(document);
-  scenario.network = assemble_network(sections.model, scenario.network_name, document, findings);
+  scenario.network = assemble_network(sections.model, document, findings);
   scenario.cluster = assemble_cluster(sections.cluster);
   scenario.recipe = assemble_recipe(sections.training, scenario.network, findings);
   scenario.recipe.memory = assemble_memory(sections.training.memory, scenario.cluster.server.gpu);

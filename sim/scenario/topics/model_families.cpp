@@ -1,20 +1,13 @@
 // The families of networks that a scenario can describe, and /model as a whole.
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <array>
 
-#include "models/convolutional/layer_graph.h"
 #include "models/layers/layer_table.h"
 #include "models/recommender/recommender.h"
 #include "models/transformer/networks.h"
-#include "sim/base/check.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/model_family.h"
 
 namespace trainyard::scenario {
-
-using models::Network;
 
 // Each stands with the fields of its family.
 std::unique_ptr<ModelFamily> transformer_family();
@@ -37,38 +30,12 @@ std::span<const ModelFamilyRow> model_families() {
 
 namespace {
 
-constexpr std::int64_t kSmallestImage = 32;  // networks halve it five times
-constexpr std::int64_t kUsualImage = 224;
-
 // What networks of all families may say.
 void visit_common(json::Fields& f) {
-  f.source("preset", "A file of configs/models, or a network built by code (resnet50, vgg16).");
+  f.source("preset", "A file of configs/models.");
   f.source("hf_config", "Path of a Hugging Face config.json, relative to this file.");
   f.accepted("description", "For people.");
   f.accepted("source", "Where the numbers come from.");
-}
-
-Network assemble_built(const std::string& name, const ModelSection& section, Findings& findings) {
-  std::int64_t height = kUsualImage, width = kUsualImage;
-  const std::vector<std::int64_t>& size = section.built_input.image_size;
-  if (size.size() == 3) {
-    if (size[0] != 3)
-      findings.error("/model/input/image_size",
-                     fmt::format("{} reads images of 3 channels, got {}", name, size[0]));
-    height = size[1];
-    width = size[2];
-  }
-  if (height < kSmallestImage || width < kSmallestImage) {
-    findings.error("/model/input/image_size",
-                   fmt::format("{} needs at least {}x{} pixels, got {}x{}", name, kSmallestImage,
-                               kSmallestImage, height, width));
-    height = width = kUsualImage;
-  }
-  for (const models::NetworkBuilder& builder : models::kNetworkBuilders) {
-    if (builder.name == name) return builder.build(height, width);
-  }
-  TRAINYARD_CHECK(false, "no builder of that name: {}", name);
-  return {};
 }
 
 }  // namespace
@@ -90,11 +57,6 @@ bool visit_image_input(json::Fields& f, ImageInput& input) {
 }
 
 void visit_fields(json::Fields& f, ModelSection& s) {
-  if (s.built) {
-    visit_common(f);
-    visit_image_input(f, s.built_input);
-    return;
-  }
   std::vector<std::string_view> names;
   for (const ModelFamilyRow& row : model_families())
     names.push_back(row.name);
@@ -107,11 +69,9 @@ void visit_fields(json::Fields& f, ModelSection& s) {
                  });
 }
 
-Network assemble_network(const ModelSection& section, const std::string& name,
-                         const json::Value& document, Findings& findings) {
-  return section.built
-             ? assemble_built(name, section, findings)
-             : section.families[section.family]->assemble(*document.find("model"), findings);
+models::Network assemble_network(const ModelSection& section, const json::Value& document,
+                                 Findings& findings) {
+  return section.families[section.family]->assemble(*document.find("model"), findings);
 }
 
 }  // namespace trainyard::scenario

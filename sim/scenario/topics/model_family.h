@@ -47,15 +47,13 @@ bool visit_image_input(json::Fields& f, ImageInput& input);
 
 struct ModelSection {
   ModelSection();
-  bool built = false;      // "preset" names a network builder: no field of a family is due
-  std::size_t family = 0;  // into model_families()
+  std::size_t family = 0;                              // into model_families()
   std::vector<std::unique_ptr<ModelFamily>> families;  // by row
-  ImageInput built_input;
 };
 void visit_fields(json::Fields& f, ModelSection& s);
 
-// The network; `name` is its preset's or file's, `document` what the section was read from.
-models::Network assemble_network(const ModelSection& section, const std::string& name,
-                                 const json::Value& document, Findings& findings);
+// The network; `document` is what the section was read from.
+models::Network assemble_network(const ModelSection& section, const json::Value& document,
+                                 Findings& findings);
 
 }  // namespace trainyard::scenario

@@ -1,16 +1,38 @@
-// ResNet-50 and VGG-16 against published counts, and layer graphs against their own sums.
-#include "models/convolutional/convolutional.h"
+// ResNet-50 and VGG-16 as captured: published counts, and layers against their own sums.
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
+#include "models/layers/layer_table.h"
 #include "tests/models/work_support.h"
+#include "tests/scenario/temporary.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
 
 namespace {
+
+constexpr std::array<const char*, 2> kNames = {"resnet50", "vgg16"};
+
+Network captured(const std::string& name, int height = 224, int width = 224) {
+  test::Folder folder("captured");
+  const std::string image = fmt::format("[3, {}, {}]", height, width);
+  return load_scenario(folder.write("s.json", R"({ "version": 1, "name": "s", "model": {
+    "preset": ")" + name + R"(", "input": { "image_size": )" +
+                                                  image + R"( } },
+    "cluster": { "nodes": 1, "node": "dgx-a100-80gb" },
+    "training": { "global_batch": 64, "micro_batch": 1,
+      "precision": { "compute": "bf16" }, "optimizer": { "type": "adam" } } })"))
+      .base.network;
+}
+
+Network resnet50(int height, int width) {
+  return captured("resnet50", height, width);
+}
+Network vgg16(int height, int width) {
+  return captured("vgg16", height, width);
+}
 
 Execution images(std::int64_t batch, Recompute recompute = Recompute::none) {
   return execution(batch, 1, 1, false, recompute);
@@ -43,13 +65,12 @@ TEST_CASE("ResNet-50 and VGG-16 have their published parameters") {
 }
 
 TEST_CASE("parameters of the units add up to the network") {
-  for (const NetworkBuilder& builder : kNetworkBuilders) {
-    const Convolutional network = builder.build(224, 224);
+  for (const char* name : kNames) {
+    const Network network = captured(name);
     std::int64_t sum = 0;
     for (const LayerWork& kind : network_work(network, images(1)).kinds)
       sum += kind.parameters;
     CHECK(sum == parameter_count(network, 1));
-    CHECK(network.name == builder.name);
   }
 }
 
@@ -66,19 +87,19 @@ TEST_CASE("work grows with the batch and, in convolutions, with the image") {
   const NetworkWork eight = network_work(resnet50(224, 224), images(8));
   CHECK(forward_flops(eight) == 8.0 * forward_flops(one));
   const NetworkWork large = network_work(resnet50(448, 448), images(1));
-  const LayerWork& block = unit(one, "conv3 block 2");
-  CHECK(unit(large, "conv3 block 2").forward_model_flops == 4.0 * block.forward_model_flops);
-  CHECK(unit(eight, "conv3 block 2").activations() == 8 * block.activations());
+  const LayerWork& block = unit(one, "layer2.1");
+  CHECK(unit(large, "layer2.1").forward_model_flops == 4.0 * block.forward_model_flops);
+  CHECK(unit(eight, "layer2.1").activations() == 8 * block.activations());
 }
 
 TEST_CASE("ResNet-50 is a stem, sixteen blocks and a classifier") {
-  const Convolutional network = resnet50(224, 224);
+  const Network network = resnet50(224, 224);
   const NetworkWork work = network_work(network, images(2));
   CHECK(work.kinds.size() == 18);
-  CHECK(work.kinds.front().name == "stem");
-  CHECK(work.kinds[1].name == "conv2 block 1");
-  CHECK(work.kinds[16].name == "conv5 block 3");
-  CHECK(work.kinds.back().name == "classifier");
+  CHECK(work.kinds.front().name == "conv1");
+  CHECK(work.kinds[1].name == "layer1.0");
+  CHECK(work.kinds[16].name == "layer4.2");
+  CHECK(work.kinds.back().name == "fc");
   CHECK(divisible_layers(network) == 16);
   CHECK_FALSE(work.divisible.front());
   CHECK_FALSE(work.divisible.back());
@@ -87,8 +108,8 @@ TEST_CASE("ResNet-50 is a stem, sixteen blocks and a classifier") {
 
 // Backward is twice forward, except that nobody needs the gradient of the images.
 TEST_CASE("only the first convolution has no data gradient") {
-  for (const NetworkBuilder& builder : kNetworkBuilders) {
-    const NetworkWork work = network_work(builder.build(224, 224), images(2));
+  for (const char* name : kNames) {
+    const NetworkWork work = network_work(captured(name), images(2));
     for (std::size_t i = 0; i < work.kinds.size(); ++i) {
       const LayerWork& kind = work.kinds[i];
       CHECK(sum_of_flops(kind.forward) == kind.forward_model_flops);
@@ -99,13 +120,13 @@ TEST_CASE("only the first convolution has no data gradient") {
 
 TEST_CASE("a residual block hands on the sum of two gradients") {
   const NetworkWork work = network_work(resnet50(224, 224), images(2));
-  // conv a is the first of the two readers of a block's input, so its gradient comes last.
-  for (const char* name : {"conv2 block 1", "conv2 block 2"}) {
+  // conv1 is the first of the two readers of a block's input, so its gradient comes last.
+  for (const char* name : {"layer1.0", "layer1.1"}) {
     const LayerWork& block = unit(work, name);
-    CHECK(enqueues(block.backward, std::string(name) + " conv a gradient sum"));
-    CHECK_FALSE(enqueues(block.backward, std::string(name) + " conv b gradient sum"));
+    CHECK(enqueues(block.backward, std::string(name) + " conv1 gradient sum"));
+    CHECK_FALSE(enqueues(block.backward, std::string(name) + " conv2 gradient sum"));
     CHECK(bytes_of(block.backward, MemoryOp::elementwise) ==
-          3 * 2 * 2 * 56 * 56 * (name == std::string("conv2 block 1") ? 64 : 256));
+          3 * 2 * 2 * 56 * 56 * (name == std::string("layer1.0") ? 64 : 256));
   }
 }
 
@@ -114,20 +135,20 @@ TEST_CASE("a residual block hands on the sum of two gradients") {
 TEST_CASE("a residual block keeps each tensor that its gradients need, once") {
   const std::int64_t pixels = 2 * 56 * 56;
   const NetworkWork work = network_work(resnet50(224, 224), images(2));
-  const LayerWork& block = unit(work, "conv2 block 2");
+  const LayerWork& block = unit(work, "layer1.1");
   CHECK(block.activations().count() == 2 * pixels * (256 + 4 * 64 + 256));
   CHECK(block.output.count() == 2 * pixels * 256);
   // The projection's batch norm keeps its input too.
-  CHECK(unit(work, "conv2 block 1").activations().count() == 2 * pixels * (64 + 4 * 64 + 2 * 256));
+  CHECK(unit(work, "layer1.0").activations().count() == 2 * pixels * (64 + 4 * 64 + 2 * 256));
   // Images, input and output of the ReLU, indices of the pool.
   const std::int64_t half = 2 * 64 * 112 * 112;
-  CHECK(unit(work, "stem").activations().count() ==
+  CHECK(unit(work, "conv1").activations().count() ==
         2 * (2 * 3 * 224 * 224 + 2 * half) + 8 * pixels * 64);
 }
 
 TEST_CASE("batch norm reads twice and writes once forward, four times and once backward") {
   const NetworkWork work = network_work(resnet50(224, 224), images(2));
-  const LayerWork& block = unit(work, "conv2 block 2");
+  const LayerWork& block = unit(work, "layer1.1");
   const std::int64_t tensor = 2 * (2 * 56 * 56) * (64 + 64 + 256);
   CHECK(bytes_of(block.forward, MemoryOp::batch_norm) == 3 * tensor);
   CHECK(bytes_of(block.backward, MemoryOp::batch_norm) == 5 * tensor);
@@ -135,11 +156,11 @@ TEST_CASE("batch norm reads twice and writes once forward, four times and once b
 
 TEST_CASE("ReLU and pools move each tensor once, with the indices of maxima") {
   const NetworkWork work = network_work(resnet50(224, 224), images(2));
-  const LayerWork& block = unit(work, "conv2 block 2");
+  const LayerWork& block = unit(work, "layer1.1");
   const std::int64_t rectified = 2 * (2 * 56 * 56) * (64 + 64 + 256);
   CHECK(bytes_of(block.forward, MemoryOp::activation) == 2 * rectified);
   CHECK(bytes_of(block.backward, MemoryOp::activation) == 3 * rectified);
-  const LayerWork& stem = unit(work, "stem");
+  const LayerWork& stem = unit(work, "conv1");
   const std::int64_t pooled = 2 * 64 * 56 * 56;
   CHECK(bytes_of(stem.forward, MemoryOp::pooling) == 2 * 4 * pooled + (2 + 8) * pooled);
   CHECK(bytes_of(stem.backward, MemoryOp::pooling) == 2 * 4 * pooled + (2 + 8) * pooled);
@@ -153,9 +174,9 @@ TEST_CASE("the classifier keeps its input, the pooled features and fp32 probabil
 }
 
 TEST_CASE("full recomputation keeps the inputs of units and runs all but the last again") {
-  for (const NetworkBuilder& builder : kNetworkBuilders) {
-    const NetworkWork none = network_work(builder.build(224, 224), images(2));
-    const NetworkWork full = network_work(builder.build(224, 224), images(2, Recompute::full));
+  for (const char* name : kNames) {
+    const NetworkWork none = network_work(captured(name), images(2));
+    const NetworkWork full = network_work(captured(name), images(2, Recompute::full));
     Bytes handed_on(2 * 2 * 3 * 224 * 224);
     for (std::size_t i = 0; i + 1 < full.kinds.size(); ++i) {
       const LayerWork& kind = full.kinds[i];
@@ -173,7 +194,23 @@ TEST_CASE("full recomputation keeps the inputs of units and runs all but the las
 
 TEST_CASE("VGG-16 pools other images to 7x7, so its classifier stays the same") {
   CHECK(parameter_count(vgg16(320, 256), 1) == parameter_count(vgg16(224, 224), 1));
-  const NetworkWork work = network_work(vgg16(320, 256), images(1));
-  CHECK(enqueues(unit(work, "fc6").forward, "average pool"));
-  CHECK_FALSE(enqueues(network_work(vgg16(224, 224), images(1)).kinds[13].forward, "average pool"));
+}
+
+// Biases, and scales and shifts of batch norms.
+TEST_CASE("what is no matrix is a vector of its layer") {
+  for (const char* name : kNames) {
+    const Network network = captured(name);
+    std::int64_t rest = 0, vectors = 0;
+    for (const LayerWork& layer : network_work(network, images(1)).kinds) {
+      rest += layer.parameters;
+      for (const WeightMatrix& matrix : layer.matrices)
+        rest -= matrix.elements();
+    }
+    for (const LayerOperation& operation : network.as<LayerNetwork>().operations) {
+      const std::int64_t channels = operation.output.shape.front();
+      vectors += operation.row.bias.value_or(false) ? channels : 0;
+      vectors += operation.row.op == TableOp::batch_norm ? 2 * channels : 0;
+    }
+    CHECK(rest == vectors);
+  }
 }
