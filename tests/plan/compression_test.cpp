@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "models/transformer/networks.h"
 #include "sim/collective/share.h"
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_plan.h"

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "models/transformer/networks.h"
 #include "sim/plan/step_plan.h"
 #include "tests/support/rooms.h"
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "models/recommender/recommender.h"
+#include "models/transformer/networks.h"
 #include "sim/scenario/scenario.h"
 #include "tests/support/rooms.h"
 

@@ -1,6 +1,7 @@
 // A small recommender on one toy server.
 #pragma once
 
+#include "models/recommender/recommender.h"
 #include "sim/simulate/step.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/rooms.h"
