@@ -91,7 +91,7 @@ TEST_CASE("a symmetric job folds to one class per stage, exactly") {
 TEST_CASE("encoders, encoder-decoders and vision transformers fold exactly") {
   for (const Network& network : {Network(testing::small_bert(8)), Network(testing::small_t5(4, 4)),
                                  Network(testing::small_vit(8))}) {
-    CAPTURE(network.index());
+    CAPTURE(network.words());
     for (const int pipeline : {1, 2, 4}) {
       Job job = small_job(2, 2, pipeline, 4);
       job.network = network;

@@ -148,7 +148,7 @@ TEST_CASE("encoders give back what they take under every schedule that takes the
          {Network(testing::small_bert(8)), Network(testing::small_t5(4, 4)),
           Network(testing::small_vit(8))}) {
       CAPTURE(schedule);
-      CAPTURE(network.index());
+      CAPTURE(network.words());
       Job own = job(network, 2, 1, 2);
       own.plan.schedule = schedule;
       const bool two_chunks =
@@ -164,7 +164,7 @@ TEST_CASE("encoders give back what they take as PyTorch runs them") {
     for (const Network& network :
          {Network(testing::small_bert(4)), Network(testing::small_t5(2, 2)),
           Network(testing::small_vit(4))}) {
-      CAPTURE(network.index());
+      CAPTURE(network.words());
       Job own = job(network, 2, 2, 2);
       own.recipe.fusion = fusion;
       own.recipe.recompute = Recompute::full;
