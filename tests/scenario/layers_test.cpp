@@ -1,8 +1,10 @@
 // /model of kind layers: the shipped tables, their totals and their input.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "models/layers/layer_table.h"
 #include "tests/scenario/temporary.h"
+#include "tests/support/golden.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -23,6 +25,23 @@ LayerNetwork network(const std::string& model) {
 
 LayerNetwork shipped(const std::string& name) {
   return network(R"({ "preset": ")" + name + "\" }");
+}
+
+std::string text_of(const Kernel& kernel) {
+  const auto* memory = std::get_if<MemoryBound>(&kernel);
+  if (memory == nullptr) return to_text(kernel);
+  return fmt::format("{} reading {} B, writing {} B", name(memory->op), memory->read.count(),
+                     memory->written.count());
+}
+
+std::string text_of(const char* pass, const LayerWork& layer, const std::vector<WorkItem>& items) {
+  std::string text;
+  for (const WorkItem& item : items) {
+    const auto& kernel = std::get<NamedKernel>(item);
+    text +=
+        fmt::format("{} | {} | {} | {}\n", pass, layer.name, kernel.name, text_of(kernel.kernel));
+  }
+  return text;
 }
 
 }  // namespace
@@ -89,4 +108,24 @@ TEST_CASE("windows are one number or two, and rows have the defaults of their op
   CHECK(found.operations[0].output.shape == std::vector<std::int64_t>{4, 8, 6});
   CHECK(found.operations[1].name == "a conv 2");
   CHECK(found.operations[2].output.shape == std::vector<std::int64_t>{4, 4, 3});
+}
+
+// tests/capture/expansion_test.py holds the same text against the format's own expansion.
+TEST_CASE("each operation has the kernels, and keeps the bytes, of docs/layers.md") {
+  const std::string file =
+      fmt::format("{}/tests/scenario/tables/every-operation.json", TRAINYARD_SOURCE_DIR);
+  Execution how;
+  how.micro_batch = 4;
+  how.compute = Dtype::fp16;
+  const NetworkWork work = network_work(load_scenario(file).base.network, how);
+  std::string text;
+  for (const LayerWork& layer : work.kinds)
+    text += text_of("forward", layer, layer.forward);
+  for (std::size_t i = work.kinds.size(); i-- > 0;)
+    text += text_of("backward", work.kinds[i], work.kinds[i].backward);
+  for (const LayerWork& layer : work.kinds)
+    text += fmt::format("keeps | {} | {} | {}\n", layer.name,
+                        layer.kept.of(Module::layer_input).count(),
+                        layer.kept.of(Module::features).count());
+  CHECK(text == testing::golden("layers-kernels.txt", text));
 }
