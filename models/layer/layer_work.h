@@ -70,7 +70,7 @@ struct Execution {
   TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
   int tensor_chunks = 0;  // of TensorOverlap::chunked: pieces; 0: as Transformer Engine
   Dtype compute = Dtype::bf16;
-  Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
+  Fusion fusion = Fusion::by_hand;  // those of a table of layers are eager ones either way
   std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
 };
 

@@ -364,7 +364,13 @@ class Explainer : public Fields {
   }
   bool array(const FieldInfo& info, std::size_t size, const std::function<void(std::size_t)>&,
              const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
-    Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
+    const std::string pointer = pointer_ + "/" + escape_pointer(info.key);
+    const Value* written = find(document_, pointer);
+    if (info.one_too && size == 1 && written != nullptr && !written->is(Kind::array)) {
+      visit(*this, info.key, 0);
+      return false;
+    }
+    Explainer child(document_, pointer, lines_);
     for (std::size_t i = 0; i < size; ++i)
       visit(child, std::to_string(i), i);
     return false;

@@ -142,6 +142,14 @@ class RowKeys {
  public:
   RowKeys(json::Fields& f, TableRow& row, bool known) : f_(f), row_(row), known_(known) {}
 
+  void traffic(std::string_view key, std::optional<TableTraffic>& moved) {
+    constexpr const char* kAbout = "What memory moves, {read, write}; of op time, a time.";
+    // A row that nobody read, as the schema's, may be of any operation.
+    if (!row_.name.empty() && need(key) == optional)
+      return note(key, f_.section(key, moved, kAbout));
+    TableTraffic given = moved.value_or(TableTraffic{});
+    if (f_.section_or_name(key, given, need(key), kAbout)) moved = given;
+  }
   json::Need need(std::string_view key) const {
     return known_ && has_word(row_of(row_.op).required, key) ? required : optional;
   }
@@ -229,13 +237,8 @@ void visit_costs(json::Fields& f, RowKeys& keys, TableRow& s) {
     keys.field("forward", s.forward_time, json::not_negative, "Time with `micro_batch` samples.");
     keys.field("backward", s.backward_time, json::not_negative, "The same of the backward pass.");
   } else {
-    for (auto& [key, moved] : {std::pair{"forward", &s.forward}, {"backward", &s.backward}}) {
-      TableTraffic given = moved->value_or(TableTraffic{});
-      const bool has = f.section_or_name(key, given, keys.need(key),
-                                         "What memory moves, {read, write}; of op time, a time.");
-      if (has) *moved = given;
-      keys.note(key, has);
-    }
+    keys.traffic("forward", s.forward);
+    keys.traffic("backward", s.backward);
   }
   keys.field("micro_batch", s.micro_batch, between(1, scenario::kMostBatch),
              "Samples with which times were taken.");
