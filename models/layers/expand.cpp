@@ -12,9 +12,6 @@ namespace {
 
 using Op = TableOp;
 
-constexpr std::int64_t kIndexBytes = 8;
-constexpr std::int64_t kMaskBytes = 1;
-
 // What an activation keeps for its backward pass. Source: PyTorch, derivatives.yaml.
 enum class Keeps : std::uint8_t { nothing, input, output, output_in_place };
 
@@ -51,12 +48,13 @@ bool is_norm(Op op) {
   return op == Op::batch_norm || op == Op::group_norm || op == Op::layer_norm;
 }
 
-class Expansion {
+class Expansion : private BatchSizes {
  public:
   Expansion(const LayerNetwork& network, const Execution& execution)
-      : network_(network), batch_(execution.micro_batch), dtype_(execution.compute) {
-    // Only matrix multiplications exist in 8 bits.
-    if (dtype_ == Dtype::fp8) dtype_ = Dtype::bf16;
+      : BatchSizes(execution.micro_batch,
+                   // Only matrix multiplications exist in 8 bits.
+                   execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute),
+        network_(network) {
     last_reader_.assign(network.operations.size(), -1);
     first_reader_.assign(network.operations.size(), -1);
     for (std::size_t i = 0; i < network.operations.size(); ++i) {
@@ -74,22 +72,6 @@ class Expansion {
   LayerWork layer(int index, bool recompute) const;
 
  private:
-  std::int64_t samples(const LayerTensor& t) const { return t.fixed ? 1 : batch_; }
-  std::int64_t elements(const LayerTensor& t) const { return t.count * samples(t); }
-  Bytes bytes(const LayerTensor& t) const { return elements(t) * size_of(dtype_); }
-  Bytes bytes(const std::vector<LayerTensor>& tensors) const {
-    Bytes sum;
-    for (const LayerTensor& tensor : tensors)
-      sum = sum + bytes(tensor);
-    return sum;
-  }
-  Bytes one_of_each_sample() const { return batch_ * size_of(dtype_); }
-  Bytes indices(const LayerOperation& o) const { return Bytes(kIndexBytes * elements(o.output)); }
-  Bytes mask(const LayerOperation& o) const { return Bytes(kMaskBytes * elements(o.output)); }
-  Bytes probabilities(const LayerOperation& o) const {
-    return elements(o.output) * size_of(Dtype::fp32);
-  }
-
   Gemm product(const LayerOperation& o) const {
     const TableRow& row = o.row;
     if (row.op == Op::gemm) return gemm(*row.m * batch_, *row.n, *row.k);
@@ -133,8 +115,6 @@ class Expansion {
   void cut_behind(LayerWork& work, int layer) const;
 
   const LayerNetwork& network_;
-  std::int64_t batch_;
-  Dtype dtype_;
   std::vector<int> last_reader_;   // by operation that makes a tensor: an operation, or -1
   std::vector<int> first_reader_;  // ... : another layer, or -1
 };

@@ -131,6 +131,33 @@ struct LayerOperation {
   std::optional<WeightMatrix> matrix;  // among the parameters
 };
 
+// Sizes of tensors in a micro-batch.
+class BatchSizes {
+ public:
+  BatchSizes(std::int64_t batch, Dtype dtype) : batch_(batch), dtype_(dtype) {}
+
+  std::int64_t samples(const LayerTensor& t) const { return t.fixed ? 1 : batch_; }
+  std::int64_t elements(const LayerTensor& t) const { return t.count * samples(t); }
+  Bytes bytes(const LayerTensor& t) const { return elements(t) * size_of(dtype_); }
+  Bytes bytes(const std::vector<LayerTensor>& tensors) const {
+    Bytes sum;
+    for (const LayerTensor& tensor : tensors)
+      sum = sum + bytes(tensor);
+    return sum;
+  }
+  Bytes one_of_each_sample() const { return batch_ * size_of(dtype_); }
+  // Beside an output: indices of maxima, the mask of a dropout, fp32 probabilities.
+  Bytes indices(const LayerOperation& o) const { return Bytes(8 * elements(o.output)); }
+  Bytes mask(const LayerOperation& o) const { return Bytes(elements(o.output)); }
+  Bytes probabilities(const LayerOperation& o) const {
+    return elements(o.output) * size_of(Dtype::fp32);
+  }
+
+ protected:
+  std::int64_t batch_;
+  Dtype dtype_;
+};
+
 struct LayerNetwork {
   std::vector<std::string> layers;
   std::vector<LayerOperation> operations;  // in forward order; layers are contiguous
