@@ -1,5 +1,5 @@
-"""The program expands a table as docs/layers.md says: its kernels of each operation, held in a golden text, are those of
-calibrate/capture/expansion.py."""
+"""The program expands a table as docs/layers.md says: its kernels of each operation, held in a golden text, are
+those of calibrate/capture/expansion.py."""
 
 import json
 import os
