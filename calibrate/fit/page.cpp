@@ -187,14 +187,33 @@ std::string carried_table(const FitResult& result) {
   return html;
 }
 
-std::string constants_table(const cost::Profile& profile) {
-  std::string rows;
-  const auto row = [&rows](const std::string& law, const std::string& constants,
-                           const cost::Provenance& from) {
-    rows += fmt::format(R"(<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>)", for_html(law),
-                        for_html(constants), for_html(from.residual));
-  };
-  const auto us = [](Seconds s) { return s.count() > 0 ? time_text(microseconds(s)) : "0"; };
+// The rows of the table of constants: a law, its constants, its error.
+class ConstantsTable {
+ public:
+  explicit ConstantsTable(const cost::Profile& profile) {
+    add_kernels(profile);
+    add_transfers(profile);
+    add_machine(profile);
+  }
+
+  const std::string& rows() const { return rows_; }
+
+ private:
+  void add_kernels(const cost::Profile& profile);
+  void add_transfers(const cost::Profile& profile);
+  void add_machine(const cost::Profile& profile);
+
+  void row(const std::string& law, const std::string& constants, const cost::Provenance& from) {
+    rows_ += fmt::format(R"(<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>)", for_html(law),
+                         for_html(constants), for_html(from.residual));
+  }
+
+  static std::string us(Seconds s) { return s.count() > 0 ? time_text(microseconds(s)) : "0"; }
+
+  std::string rows_;
+};
+
+void ConstantsTable::add_kernels(const cost::Profile& profile) {
   for (const cost::GemmLaw& l : profile.gemm)
     row(fmt::format("gemm {}", name(l.dtype)),
         fmt::format("t0 {}, {:.3g} of the peak, {:.3g} of the bandwidth, p {:.3g}{}, {} residuals",
@@ -224,6 +243,9 @@ std::string constants_table(const cost::Profile& profile) {
         fmt::format("{} + {:.3g} of the bandwidth, in the L2 {:.3g} times that", us(l.fixed),
                     l.efficiency, l.l2_speedup),
         l.from);
+}
+
+void ConstantsTable::add_transfers(const cost::Profile& profile) {
   for (const cost::CollectiveLaw& l : profile.collectives)
     row(fmt::format("{} on {} ranks, {} servers", name(l.kind), l.ranks, l.servers),
         fmt::format("{} + S / {:.4g} GB/s + {} sqrt(S / MB)", us(l.start),
@@ -241,6 +263,9 @@ std::string constants_table(const cost::Profile& profile) {
     row(fmt::format("copy {} {}", l.to_device ? "to the device" : "to the host",
                     l.pinned ? "pinned" : "pageable"),
         fmt::format("{} + S / {:.4g} GB/s", us(l.start), l.bandwidth.count() / 1e9), l.from);
+}
+
+void ConstantsTable::add_machine(const cost::Profile& profile) {
   if (profile.launch.count() > 0)
     row("launch", us(profile.launch) + " of host time per kernel", profile.launch_from);
   if (!profile.channels_from.source.empty())
@@ -254,9 +279,12 @@ std::string constants_table(const cost::Profile& profile) {
                     profile.overlap->gemm, profile.overlap->memory_bound,
                     profile.overlap->communication),
         profile.overlap->from);
+}
+
+std::string constants_table(const cost::Profile& profile) {
   return R"(<div class="scroll"><table><thead><tr><th>Law</th><th>constants</th>)"
          "<th>error</th></tr></thead><tbody>" +
-         rows + "</tbody></table></div>";
+         ConstantsTable(profile).rows() + "</tbody></table></div>";
 }
 
 std::string machine_list(const FitResult& result) {

@@ -146,6 +146,22 @@ __device__ __forceinline__ void add_product(float (&c)[kHead / 8][4],
   }
 }
 
+// s[16 x 64] += q[16 x head] times the 64 rows of the tile, along the head.
+template <typename T, int kHead>
+__device__ __forceinline__ void add_scores(float (&s)[8][4],
+                                           const std::uint32_t (&q)[kHead / 16][4], const T* tile) {
+#pragma unroll
+  for (int k = 0; k < kHead / 16; ++k) {
+#pragma unroll
+    for (int n = 0; n < 8; n += 2) {
+      std::uint32_t b[4];
+      load_b_rows(b, tile + n * 8 * kTileStride<kHead> + k * 16, kTileStride<kHead>);
+      multiply_add(s[n], q[k], b[0], b[1], T{});
+      multiply_add(s[n + 1], q[k], b[2], b[3], T{});
+    }
+  }
+}
+
 // Scores of 64 more keys: maxima and sums of the lane's two rows go on, the scores become
 // probabilities relative to the maxima (in powers of 2), and what was summed before shrinks.
 template <int kHead>
@@ -234,16 +250,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionF
     start_tile<T, kHead>(v_tile, values + std::int64_t{j} * kTile * kHead);
     close_copies();
     float s[8][4] = {};
-#pragma unroll
-    for (int k = 0; k < kHead / 16; ++k) {
-#pragma unroll
-      for (int n = 0; n < 8; n += 2) {
-        std::uint32_t b[4];
-        load_b_rows(b, k_tile + n * 8 * kTileStride<kHead> + k * 16, kTileStride<kHead>);
-        multiply_add(s[n], q[k], b[0], b[1], T{});
-        multiply_add(s[n + 1], q[k], b[2], b[3], T{});
-      }
-    }
+    add_scores<T, kHead>(s, q, k_tile);
     finish_copies<0>();
     __syncthreads();  // values have come, and nobody reads these keys any more
     if (j + 1 < tiles) start_tile<T, kHead>(k_tile, keys + std::int64_t{j + 1} * kTile * kHead);
