@@ -192,6 +192,41 @@ def size(files):
                 begin = None
 
 
+SCOPE = re.compile(
+    r"\bnamespace\s*(?P<space>[\w:]*)\s*\{"
+    r"|\b(?:class|struct|enum(?:\s+class)?)\s+(?P<type>\w+)\s*(?:final\s*)?(?::(?!:)[^;{()]*)?\{"
+    r"|\busing\s+(?P<alias>\w+)\s*=|\{|(?P<close>\})")
+
+
+def types(text):
+    """(namespaces and classes around it, name, line, body) of every type. The scopes are None where a
+    namespace without a name or a function is around it; an alias has no body."""
+    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", code_only(text), flags=re.M)
+    stack = []  # (what was opened, or None; where it is a type: its name and where its body begins)
+    for match in SCOPE.finditer(code):
+        around = [scope for scope, _, _ in stack]
+        around = tuple(around) if all(around) else None
+        if match["alias"]:
+            yield around, match["alias"], line_of(code, match.start()), ""
+        elif not match["close"]:
+            stack.append((match["space"] or match["type"], match["type"], match))
+        elif stack:
+            _, name, opened = stack.pop()
+            if name:
+                around = around[:-1] if around else None
+                yield around, name, line_of(code, opened.start()), code[opened.end():match.start()]
+
+
+def types_once(files):
+    """No two files define a type of one name in one namespace."""
+    seen = {}
+    for path, text in code_files(files):
+        for around, name, line, _ in types(text):
+            full = "::".join((*around, name)) if around is not None else None
+            if full and seen.setdefault(full, path) != path:
+                yield f"{path}:{line}: {full} is defined in {seen[full]} too"
+
+
 def built(files):
     """Every source is named in a CMakeLists.txt, every header is included."""
     included = {header for _, text in code_files(files, False) for _, _, header in includes(text)}
@@ -257,4 +292,4 @@ def scenarios(files):
 
 
 RULES = [layers, layers_are_acyclic, private_headers, engine_vocabulary, exact_arithmetic, silence, width, size,
-         built, headers_once, provenance, words, scenarios]
+         types_once, built, headers_once, provenance, words, scenarios]
