@@ -23,17 +23,13 @@
 namespace trainyard::models {
 namespace {
 
-std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
-  return (dividend + divisor - 1) / divisor;
-}
-
 // The rank's part of the tokens that the masked-language head sees.
 TransformerSlice masked_tokens(const TransformerSlice& s, const Execution& execution) {
   TransformerSlice masked = s;
   if (execution.predictions == 0) return masked;
-  masked.tokens = ceil_divide(s.micro_batch * execution.predictions, s.context);
+  masked.tokens = divide_up(s.micro_batch * execution.predictions, s.context);
   masked.shard_tokens =
-      s.sequence_parallel ? ceil_divide(masked.tokens, execution.tensor) : masked.tokens;
+      s.sequence_parallel ? divide_up(masked.tokens, execution.tensor) : masked.tokens;
   return masked;
 }
 

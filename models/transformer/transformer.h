@@ -13,6 +13,7 @@
 #include "models/families/network.h"
 #include "models/layer/layer_script.h"
 #include "models/layer/work_list.h"
+#include "sim/base/divide.h"
 
 namespace trainyard::models {
 
@@ -52,9 +53,7 @@ struct TransformerSlice {
   std::int64_t expert_fc1_width() const { return fc1_width == ffn ? expert_ffn : 2 * expert_ffn; }
   // Rows that the rank's experts take in when the load is even.
   std::int64_t expert_rows() const { return routed_rows * expert_tensor; }
-  std::int64_t rows_per_expert() const {
-    return (expert_rows() + local_experts - 1) / local_experts;
-  }
+  std::int64_t rows_per_expert() const { return divide_up(expert_rows(), local_experts); }
 
   bool tensor_parallel = false, sequence_parallel = false, overlap = false;
   std::int64_t tensor = 1;          // ranks of the group

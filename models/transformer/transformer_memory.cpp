@@ -22,20 +22,11 @@
 namespace trainyard::models {
 namespace {
 
-std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
-  return (dividend + divisor - 1) / divisor;
-}
-
-}  // namespace
-
-namespace {
-
 // Rows of fp8 carry an fp32 scale for each 128 elements. Source: DeepSeek-V3, 2024, section 3.3.2.
 Bytes row_of(std::int64_t elements, Dtype dtype) {
   constexpr std::int64_t kElementsPerScale = 128;
   const Bytes values = elements * size_of(dtype);
-  return dtype == Dtype::fp8 ? values + ceil_divide(elements, kElementsPerScale) * Bytes(4)
-                             : values;
+  return dtype == Dtype::fp8 ? values + divide_up(elements, kElementsPerScale) * Bytes(4) : values;
 }
 
 void describe_exchange(const Transformer& network, const Execution& execution,
@@ -100,7 +91,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
     result.shared_ffn = network.moe.shared_ffn_hidden / t;
     result.expert_parallel = execution.expert > 1;
   }
-  result.vocabulary = ceil_divide(network.vocabulary, t);
+  result.vocabulary = divide_up(network.vocabulary, t);
   result.fused_attention = execution.fused_attention;
   result.feed_forward = network.feed_forward;
   result.positional = network.positional;
@@ -306,7 +297,7 @@ std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixtu
 }
 
 std::int64_t output_matrix_parameters(const Transformer& network, int tensor) {
-  return ceil_divide(network.vocabulary, tensor) * network.hidden;
+  return divide_up(network.vocabulary, tensor) * network.hidden;
 }
 
 std::int64_t embedding_parameters(const Transformer& network, int tensor,

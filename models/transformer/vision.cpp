@@ -33,7 +33,7 @@ class Ends {
   // A context-parallel rank sorts and multiplies its own patches; a convolution sees whole images.
   std::int64_t rows() const {
     const std::int64_t all = s_.micro_batch * n_.patches();
-    return by_hand() ? (all + s_.context - 1) / s_.context : all;
+    return by_hand() ? divide_up(all, s_.context) : all;
   }
   Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }

@@ -22,6 +22,7 @@
 #include <algorithm>
 
 #include "sim/base/check.h"
+#include "sim/base/divide.h"
 #include "sim/cost/profile.h"
 
 namespace trainyard::cost {
@@ -116,7 +117,7 @@ MessageTerms make_terms(Seconds latency, double per_byte, Share share, Bytes byt
   MessageTerms terms;
   terms.latency = latency;
   terms.basis = basis;
-  terms.wire_bytes = Bytes((bytes.count() * share.over + share.under - 1) / share.under);
+  terms.wire_bytes = Bytes(divide_up(bytes.count() * share.over, share.under));
   // The rate at which the (rounded up) wire bytes take exactly the linear time.
   const double wire = static_cast<double>(terms.wire_bytes.count());
   const double linear = per_byte * static_cast<double>(bytes.count());

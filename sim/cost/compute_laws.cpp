@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "sim/base/check.h"
+#include "sim/base/divide.h"
 #include "sim/base/power.h"
 
 namespace trainyard::cost {
@@ -57,8 +58,8 @@ double wave_factor(const GemmWaves& waves, const models::Gemm& gemm) {
       static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.batch);
   double best = 0;
   for (const auto& [rows, columns] : kTiles) {
-    const auto tiles = static_cast<double>((gemm.m + rows - 1) / rows) *
-                       static_cast<double>((gemm.n + columns - 1) / columns) *
+    const auto tiles = static_cast<double>(divide_up(gemm.m, rows)) *
+                       static_cast<double>(divide_up(gemm.n, columns)) *
                        static_cast<double>(gemm.batch);
     const double share = tiles / waves.multiprocessors;
     const double started =

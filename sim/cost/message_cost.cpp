@@ -22,6 +22,7 @@
 #include <cstdlib>
 
 #include "sim/base/check.h"
+#include "sim/base/divide.h"
 #include "sim/cost/closed_form.h"
 #include "sim/cost/extrapolation.h"
 #include "sim/cost/profile.h"
@@ -187,7 +188,7 @@ MessageTerms FittedMessages::collective_alone(CollectiveKind kind, Bytes bytes,
 
 // One step round a ring is as slow as its slowest message.
 MessageTerms FittedMessages::shift(Bytes bytes, const GroupShape& shape) const {
-  const Bytes own((bytes.count() + shape.ranks - 1) / shape.ranks);
+  const Bytes own(divide_up(bytes.count(), shape.ranks));
   return point_to_point(own, shape);
 }
 

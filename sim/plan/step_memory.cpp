@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "models/layer/work_list.h"
+#include "sim/base/divide.h"
 
 namespace trainyard::plan {
 
@@ -66,7 +67,7 @@ Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& rec
 }
 
 std::int64_t shard_of(std::int64_t parameters, int shards) {
-  return (parameters + shards - 1) / shards;
+  return divide_up(parameters, shards);
 }
 
 StateBytes state_bytes(std::int64_t parameters, const TrainingRecipe& recipe,
