@@ -105,7 +105,8 @@ Json words(std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto category = static_cast<Category>(i);
     Json entry = {{"name", name(category)}};
-    if constexpr (!std::is_same_v<Category, simulate::SliceKind>) entry["title"] = title(category);
+    if constexpr (!std::is_same_v<Category, simulate::SliceKind>)
+      entry["title"] = simulate::title(category);
     if constexpr (std::is_same_v<Category, simulate::TimeCategory>)
       entry["meaning"] = meaning(category);
     list.push_back(std::move(entry));
@@ -126,7 +127,7 @@ std::string page_json(std::string_view title, std::span<const ReportVariant> var
                {"baseline", baseline},
                {"command", options.command},
                {"time_categories", words<simulate::TimeCategory>(simulate::kTimeCategories)},
-               {"memory_categories", words<simulate::MemoryCategory>(simulate::kMemoryCategories)},
+               {"memory_categories", words<plan::MemoryKind>(plan::kMemoryKinds)},
                {"slice_kinds", words<simulate::SliceKind>(simulate::kSliceKinds)},
                {"variants", Json::array()}};
   const std::vector<std::size_t> room = shares(variants, options.slice_cap);

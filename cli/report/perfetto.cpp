@@ -277,8 +277,8 @@ class TraceWriter {
       }
     };
     add_curve("memory", total);
-    for (std::size_t i = 0; i < simulate::kMemoryCategories; ++i)
-      add_curve(fmt::format("memory: {}", name(static_cast<simulate::MemoryCategory>(i))),
+    for (std::size_t i = 0; i < plan::kMemoryKinds; ++i)
+      add_curve(fmt::format("memory: {}", name(static_cast<plan::MemoryKind>(i))),
                 [i](const MemorySample& sample) { return sample.bytes[i]; });
   }
 

@@ -14,6 +14,7 @@
 
 #include "models/families/network.h"
 #include "sim/engine/program.h"
+#include "sim/plan/memory_kind.h"
 #include "sim/plan/pipeline_messages.h"
 #include "sim/plan/stage_split.h"
 #include "sim/recipe/rank_map.h"
@@ -91,18 +92,6 @@ inline constexpr std::size_t kCollectivePorts = 15;
 inline constexpr std::array<CollectivePort, 5> kHostPorts = {
     CollectivePort::to_host, CollectivePort::to_device, CollectivePort::host_memory,
     CollectivePort::nvme_read, CollectivePort::nvme_write};
-
-// Categories of the memory ledger, by MemoryEffect::category. Programs hold those that a training
-// script allocates; what its process holds besides (sim/simulate/device_memory.h) comes after them.
-enum class MemoryKind : std::uint8_t {
-  parameters,
-  gradients,
-  optimizer_state,
-  activations,
-  logits,
-  communication_buffers,
-  workspace,
-};
 
 struct CollectiveSpec {
   CollectiveKind kind = CollectiveKind::all_reduce;  // means nothing on kHostPorts

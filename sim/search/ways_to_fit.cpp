@@ -13,8 +13,8 @@
 
 namespace trainyard::search {
 
+using plan::kMemoryKinds;
 using scenario::Scenario;
-using simulate::kMemoryCategories;
 using simulate::StepReport;
 using simulate::WaysToFit;
 
@@ -24,7 +24,7 @@ using json::Value;
 
 // Memory by category and time against those of the job as it is.
 struct Shares {
-  std::array<double, kMemoryCategories> memory;
+  std::array<double, kMemoryKinds> memory;
   double time = 1;
 };
 
@@ -138,7 +138,7 @@ class Search {
 
   Shares shares_of(const StepReport& outline) const {
     Shares shares;
-    for (std::size_t c = 0; c < kMemoryCategories; ++c) {
+    for (std::size_t c = 0; c < kMemoryKinds; ++c) {
       const auto before = static_cast<double>(report_.memory.by_category[c].count());
       const auto after = static_cast<double>(outline.memory.by_category[c].count());
       shares.memory[c] = before > 0 ? after / before : 1;
@@ -201,7 +201,7 @@ class Search {
     Candidate candidate{&onto, knob, std::move(edits)};
     candidate.time = onto.shares.time;
     if (alone != singles_.end()) candidate.time *= alone->second->shares.time;
-    for (std::size_t c = 0; c < kMemoryCategories; ++c) {
+    for (std::size_t c = 0; c < kMemoryKinds; ++c) {
       double bytes = static_cast<double>(report_.memory.by_category[c].count());
       bytes *= onto.shares.memory[c];
       if (alone != singles_.end()) bytes *= alone->second->shares.memory[c];

@@ -9,6 +9,8 @@
 
 namespace trainyard::simulate {
 
+using plan::kMemoryKinds;
+using plan::MemoryKind;
 using plan::StepPlan;
 using recipe::Axis;
 using recipe::RankGrids;
@@ -154,11 +156,11 @@ Bytes DeviceMemory::budget() const {
   return std::max(Bytes(most) - blas_workspace, Bytes(1));
 }
 
-std::array<std::int64_t, kMemoryCategories> DeviceMemory::by_category(
+std::array<std::int64_t, kMemoryKinds> DeviceMemory::by_category(
     const std::array<std::int64_t, engine::kMaxCategories>& held) const {
-  std::array<std::int64_t, kMemoryCategories> bytes{};
+  std::array<std::int64_t, kMemoryKinds> bytes{};
   std::int64_t sum = 0;
-  for (std::size_t k = 0; k < kMemoryCategories; ++k) {
+  for (std::size_t k = 0; k < kMemoryKinds; ++k) {
     bytes[k] = held[k];
     sum += held[k];
   }
@@ -168,10 +170,10 @@ std::array<std::int64_t, kMemoryCategories> DeviceMemory::by_category(
 }
 
 std::vector<DeviceMemory::Part> DeviceMemory::parts(Bytes held) const {
-  return {{MemoryCategory::workspace, "cuBLAS workspace", blas_workspace},
-          {MemoryCategory::fragmentation, "fragmentation", fragmentation(allocated(held))},
-          {MemoryCategory::nccl_buffers, "NCCL buffers", nccl_buffers},
-          {MemoryCategory::context, "CUDA context", context}};
+  return {{MemoryKind::workspace, "cuBLAS workspace", blas_workspace},
+          {MemoryKind::fragmentation, "fragmentation", fragmentation(allocated(held))},
+          {MemoryKind::nccl_buffers, "NCCL buffers", nccl_buffers},
+          {MemoryKind::context, "CUDA context", context}};
 }
 
 std::vector<Bytes> nccl_buffers(const StepPlan& plan, const RankGrids& ranks,

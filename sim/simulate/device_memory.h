@@ -42,12 +42,12 @@ struct DeviceMemory {
   Bytes budget() const;
 
   // The device's categories at an instant at which the program holds `held` by its own.
-  std::array<std::int64_t, kMemoryCategories> by_category(
+  std::array<std::int64_t, plan::kMemoryKinds> by_category(
       const std::array<std::int64_t, engine::kMaxCategories>& held) const;
 
   // What this adds to the program's own owners, in the order of the categories.
   struct Part {
-    MemoryCategory category;
+    plan::MemoryKind category;
     std::string_view owner;
     Bytes bytes;
   };

@@ -12,6 +12,10 @@
 #include "sim/simulate/simulate.h"
 
 namespace trainyard::simulate {
+
+using plan::kMemoryKinds;
+using plan::MemoryKind;
+
 namespace {
 
 using Text = std::back_insert_iterator<std::string>;
@@ -52,17 +56,17 @@ void layers(const Job& /*job*/, const Step& step, Text out) {
 }
 
 void memory(const Job& job, const Step& step, Text out) {
-  constexpr std::array<std::pair<MemoryCategory, std::string_view>, kMemoryCategories> kColumns = {
-      {{MemoryCategory::parameters, "weights"},
-       {MemoryCategory::gradients, "gradients"},
-       {MemoryCategory::optimizer_state, "optimizer"},
-       {MemoryCategory::activations, "activations"},
-       {MemoryCategory::logits, "logits"},
-       {MemoryCategory::communication_buffers, "buffers"},
-       {MemoryCategory::workspace, "workspace"},
-       {MemoryCategory::fragmentation, "fragments"},
-       {MemoryCategory::nccl_buffers, "NCCL"},
-       {MemoryCategory::context, "context"}}};
+  constexpr std::array<std::pair<MemoryKind, std::string_view>, kMemoryKinds> kColumns = {
+      {{MemoryKind::parameters, "weights"},
+       {MemoryKind::gradients, "gradients"},
+       {MemoryKind::optimizer_state, "optimizer"},
+       {MemoryKind::activations, "activations"},
+       {MemoryKind::logits, "logits"},
+       {MemoryKind::communication_buffers, "buffers"},
+       {MemoryKind::workspace, "workspace"},
+       {MemoryKind::fragmentation, "fragments"},
+       {MemoryKind::nccl_buffers, "NCCL"},
+       {MemoryKind::context, "context"}}};
   fmt::format_to(out, "{:>5}  {:>12}", "stage", "parameters");
   for (const auto& [category, title] : kColumns)
     fmt::format_to(out, "  {:>11}", title);

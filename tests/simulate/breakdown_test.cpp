@@ -157,7 +157,7 @@ TEST_CASE("activations at the peak by module sum to their category") {
         CHECK(part.bytes > Bytes(0));
         sum = sum + part.bytes;
       }
-      CHECK(sum == memory.by_category[static_cast<std::size_t>(MemoryCategory::activations)]);
+      CHECK(sum == memory.by_category[static_cast<std::size_t>(MemoryKind::activations)]);
       // Recomputed layers keep their inputs; beside them there are embedding and loss.
       if (recompute == Recompute::none) CHECK(memory.activations.size() >= 6);
     }

@@ -120,7 +120,7 @@ TEST_CASE("activations by module sum to their category, the encoder's output at 
     sum = sum + module.bytes;
     if (module.module == "encoder output") carried = module.bytes;
   }
-  CHECK(sum == memory.by_category[static_cast<std::size_t>(MemoryCategory::activations)]);
+  CHECK(sum == memory.by_category[static_cast<std::size_t>(MemoryKind::activations)]);
   CHECK(carried == Bytes(128 * 512 * 2));
 }
 

@@ -10,6 +10,8 @@
 
 namespace trainyard::simulate {
 
+using plan::MemoryKind;
+
 std::string_view title(TimeCategory category) {
   switch (category) {
     case TimeCategory::compute: return "Compute";
@@ -51,18 +53,18 @@ std::string_view meaning(TimeCategory category) {
   return "?";
 }
 
-std::string_view title(MemoryCategory category) {
+std::string_view title(MemoryKind category) {
   switch (category) {
-    case MemoryCategory::parameters: return "Parameters";
-    case MemoryCategory::gradients: return "Gradients";
-    case MemoryCategory::optimizer_state: return "Optimizer state";
-    case MemoryCategory::activations: return "Activations";
-    case MemoryCategory::logits: return "Logits";
-    case MemoryCategory::communication_buffers: return "Communication buffers";
-    case MemoryCategory::workspace: return "Workspace";
-    case MemoryCategory::fragmentation: return "Fragmentation";
-    case MemoryCategory::nccl_buffers: return "NCCL buffers";
-    case MemoryCategory::context: return "CUDA context";
+    case MemoryKind::parameters: return "Parameters";
+    case MemoryKind::gradients: return "Gradients";
+    case MemoryKind::optimizer_state: return "Optimizer state";
+    case MemoryKind::activations: return "Activations";
+    case MemoryKind::logits: return "Logits";
+    case MemoryKind::communication_buffers: return "Communication buffers";
+    case MemoryKind::workspace: return "Workspace";
+    case MemoryKind::fragmentation: return "Fragmentation";
+    case MemoryKind::nccl_buffers: return "NCCL buffers";
+    case MemoryKind::context: return "CUDA context";
   }
   return "?";
 }

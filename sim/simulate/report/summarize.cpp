@@ -15,21 +15,10 @@ namespace trainyard::simulate {
 using engine::Trace;
 using lower::RankClass;
 using models::Dtype;
+using plan::kMemoryKinds;
 using plan::MemoryKind;
 
 namespace {
-
-// The report's categories are the plan's, in the same order, and one that only reports know.
-constexpr bool is_same(MemoryKind kind, MemoryCategory category) {
-  return static_cast<int>(kind) == static_cast<int>(category);
-}
-static_assert(is_same(MemoryKind::parameters, MemoryCategory::parameters));
-static_assert(is_same(MemoryKind::gradients, MemoryCategory::gradients));
-static_assert(is_same(MemoryKind::optimizer_state, MemoryCategory::optimizer_state));
-static_assert(is_same(MemoryKind::activations, MemoryCategory::activations));
-static_assert(is_same(MemoryKind::logits, MemoryCategory::logits));
-static_assert(is_same(MemoryKind::communication_buffers, MemoryCategory::communication_buffers));
-static_assert(is_same(MemoryKind::workspace, MemoryCategory::workspace));
 
 FlopsPerSecond peak_of(const topologies::GpuSpec& gpu, Dtype dtype) {
   switch (dtype) {
@@ -168,7 +157,7 @@ std::vector<MemoryReport::ModuleBytes> activations_by_module(
     const plan::StepPlan& plan, const std::vector<MemoryReport::Owner>& owners) {
   std::map<std::string, std::int64_t> sums;
   for (const MemoryReport::Owner& owner : owners) {
-    if (owner.category != MemoryCategory::activations) continue;
+    if (owner.category != MemoryKind::activations) continue;
     const auto place = std::find_if(plan.kept.begin(), plan.kept.end(),
                                     [&](const auto& at) { return at.owner == owner.name; });
     if (place == plan.kept.end()) {
@@ -207,7 +196,7 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
   memory.peak_rank = worst->representative;
   memory.peak_at = peak.at;
   const auto by_category = device->by_category(peak.by_category);
-  for (std::size_t k = 0; k < kMemoryCategories; ++k)
+  for (std::size_t k = 0; k < kMemoryKinds; ++k)
     memory.by_category[k] = Bytes(by_category[k]);
   memory.fits = memory.peak <= memory.capacity;
 
@@ -220,7 +209,7 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
   for (const auto& [key, bytes] : live) {
     if (bytes > 0)
       memory.owners.push_back(
-          {static_cast<MemoryCategory>(key.first), program.labels[key.second], Bytes(bytes)});
+          {static_cast<MemoryKind>(key.first), program.labels[key.second], Bytes(bytes)});
   }
   for (const DeviceMemory::Part& part : device->parts(peak.peak))
     if (part.bytes > Bytes(0))
