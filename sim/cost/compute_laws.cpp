@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "models/layer/peak.h"
 #include "sim/base/check.h"
 #include "sim/base/divide.h"
 #include "sim/base/power.h"
@@ -12,22 +13,12 @@ namespace trainyard::cost {
 
 using models::Convolution;
 using models::Dtype;
+using models::peak_of;
 
 namespace {
 
 // Below this the smaller demand adds less than 1e-15 of the larger at any p >= 1.
 constexpr double kNegligible = 1e-15;
-
-FlopsPerSecond peak_of(const MachinePeaks& peaks, Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp32: return peaks.fp32;
-    case Dtype::tf32: return peaks.tf32;
-    case Dtype::bf16: return peaks.bf16;
-    case Dtype::fp16: return peaks.fp16;
-    case Dtype::fp8: return peaks.fp8;
-  }
-  return {};
-}
 
 }  // namespace
 

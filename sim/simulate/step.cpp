@@ -1,5 +1,6 @@
 #include "sim/simulate/step.h"
 
+#include "models/layer/peak.h"
 #include "sim/simulate/pass_times.h"
 #include "topologies/topology.h"
 
@@ -14,13 +15,12 @@ const engine::Trace& Step::trace() const {
 }
 
 cost::MachinePeaks peaks(const topologies::GpuSpec& gpu) {
-  return {.fp32 = gpu.fp32,
-          .tf32 = gpu.tf32,
-          .fp16 = gpu.fp16,
-          .bf16 = gpu.bf16,
-          .fp8 = gpu.fp8,
-          .memory_bandwidth = gpu.memory_bandwidth,
-          .l2 = gpu.l2};
+  cost::MachinePeaks peaks;
+  peaks.memory_bandwidth = gpu.memory_bandwidth;
+  peaks.l2 = gpu.l2;
+  for (const models::Dtype dtype : models::kDtypes)
+    models::peak_of(peaks, dtype) = models::peak_of(gpu, dtype);
+  return peaks;
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "models/families/network.h"
+#include "models/layer/peak.h"
 #include "sim/base/text.h"
 #include "sim/json/quantity.h"
 #include "sim/plan/step_plan.h"
@@ -308,14 +309,9 @@ void Validator::check_tensor_parallel() {
 
 void Validator::check_precision() {
   const topologies::GpuSpec& gpu = scenario_.cluster.server.gpu;
-  const std::array<std::pair<Dtype, FlopsPerSecond>, 5> peaks = {{{Dtype::fp32, gpu.fp32},
-                                                                  {Dtype::tf32, gpu.tf32},
-                                                                  {Dtype::fp16, gpu.fp16},
-                                                                  {Dtype::bf16, gpu.bf16},
-                                                                  {Dtype::fp8, gpu.fp8}}};
   std::string has;
-  for (const auto& [dtype, peak] : peaks) {
-    if (peak.count() <= 0) continue;
+  for (const Dtype dtype : models::kDtypes) {
+    if (models::peak_of(gpu, dtype).count() <= 0) continue;
     if (dtype == recipe_.compute) return;
     has += fmt::format("{}{}", has.empty() ? "it has " : ", ", name(dtype));
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "models/layer/peak.h"
 #include "sim/base/check.h"
 #include "sim/base/text.h"
 #include "sim/simulate/report/actor_spans.h"
@@ -14,22 +15,10 @@ namespace trainyard::simulate {
 
 using engine::Trace;
 using lower::RankClass;
-using models::Dtype;
 using plan::kMemoryKinds;
 using plan::MemoryKind;
 
 namespace {
-
-FlopsPerSecond peak_of(const topologies::GpuSpec& gpu, Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp32: return gpu.fp32;
-    case Dtype::tf32: return gpu.tf32;
-    case Dtype::fp16: return gpu.fp16;
-    case Dtype::bf16: return gpu.bf16;
-    case Dtype::fp8: return gpu.fp8;
-  }
-  return gpu.fp32;
-}
 
 void describe_job(const Job& job, const Step& step, StepReport& report) {
   const recipe::ParallelDegrees& degrees = job.plan.degrees;
@@ -58,7 +47,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
 void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   const double seconds = Seconds(*report.step_time).count();
   const double gpus = report.world_size;
-  const double peak = peak_of(job.cluster.server.gpu, job.recipe.compute).count();
+  const double peak = models::peak_of(job.cluster.server.gpu, job.recipe.compute).count();
   report.model_flops = step.plan.model_flops.count();
   report.samples_per_s = static_cast<double>(job.recipe.global_batch) / seconds;
   if (report.is_language) {
