@@ -18,6 +18,7 @@ using plan::DataParallelStrategy;
 using recipe::Axis;
 using recipe::LayerSplit;
 using scenario::Scenario;
+using schedule::Holding;
 using schedule::ScheduleEntry;
 
 namespace {
@@ -145,42 +146,18 @@ std::vector<Edits> more_sharding(const Scenario& scenario) {
   return changes;
 }
 
-// Schedules by the activations that the fullest stage holds, the most first; of equal rank, about
-// as many. Sources: those of the table of schedules.
-struct Holding {
-  std::string_view schedule;
-  int rank;
-  bool offered;  // as a way to hold less
-};
-constexpr std::array<Holding, 13> kHoldings = {{{"gpipe", 0, false},
-                                                {"breadth_first", 0, false},
-                                                {"zb_h2", 1, false},
-                                                {"zb_auto", 1, false},
-                                                {"interleaved_1f1b", 1, false},
-                                                {"chimera", 1, false},
-                                                {"dualpipe", 1, false},
-                                                {"dualpipe_v", 1, false},
-                                                {"1f1b", 2, true},
-                                                {"zb_h1", 2, true},
-                                                {"zb_v", 2, true},
-                                                {"v_half", 3, true},
-                                                {"v_min", 4, true}}};
-
 std::vector<Edits> leaner_schedule(const Scenario& scenario) {
   const ScheduleEntry* own = schedule::find_schedule(scenario.plan.schedule);
   if (own == nullptr || scenario.plan.degrees.pipeline == 1) return {};
-  const auto* held = std::find_if(kHoldings.begin(), kHoldings.end(),
-                                  [&](const Holding& h) { return h.schedule == own->name; });
   std::vector<Edits> changes;
-  if (held == kHoldings.end()) return changes;
-  for (const Holding& other : kHoldings) {
-    if (!other.offered || other.rank <= held->rank) continue;
-    const ScheduleEntry* entry = schedule::find_schedule(other.schedule);
+  if (own->holding == Holding::unranked) return changes;
+  for (const ScheduleEntry& other : schedule::schedules()) {
+    if (other.holding < Holding::as_1f1b || other.holding <= own->holding) continue;
     Edits& edits = changes.emplace_back();
-    edits.push_back({"/parallelism/pipeline/schedule", Value::of(other.schedule), "schedule"});
+    edits.push_back({"/parallelism/pipeline/schedule", Value::of(other.name), "schedule"});
     if (says(scenario, kChunks)) edits.push_back({kChunks, Value::null()});
-    if (entry->chunks != scenario.plan.chunks)
-      divide_layers(scenario, std::int64_t{entry->chunks} * scenario.plan.degrees.pipeline, edits);
+    if (other.chunks != scenario.plan.chunks)
+      divide_layers(scenario, std::int64_t{other.chunks} * scenario.plan.degrees.pipeline, edits);
   }
   return changes;
 }
@@ -190,8 +167,7 @@ std::vector<Edits> leaner_schedule(const Scenario& scenario) {
 std::vector<Edits> more_chunks(const Scenario& scenario) {
   const ScheduleEntry* own = schedule::find_schedule(scenario.plan.schedule);
   std::vector<Edits> changes;
-  if (own == nullptr || own->name != "interleaved_1f1b" || scenario.plan.chunks == 1)
-    return changes;
+  if (own == nullptr || !own->grouped || scenario.plan.chunks == 1) return changes;
   const std::int64_t layers = divisible_layers(scenario.network);
   const int stages = scenario.plan.degrees.pipeline;
   for (int chunks = 2 * scenario.plan.chunks; std::int64_t{chunks} * stages <= layers;

@@ -25,9 +25,10 @@ cost::MachinePeaks peaks(const topologies::GpuSpec& gpu) {
 
 namespace {
 
-bool needs_times(const recipe::ParallelPlan& plan) {
+// The schedule with whose passes that of the plan is estimated; empty: it needs no times.
+std::string_view times_from(const recipe::ParallelPlan& plan) {
   const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
-  return schedule != nullptr && schedule->needs_times;
+  return schedule != nullptr ? schedule->times_from : std::string_view();
 }
 
 Duration launch_time(const Job& job) {
@@ -80,10 +81,9 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
     return result;
   };
   PipelineEstimate estimate;
-  if (needs_times(job.plan)) {
-    // Any schedule with a backward in halves has the passes to be estimated.
+  if (const std::string_view other = times_from(job.plan); !other.empty()) {
     recipe::ParallelPlan trial = job.plan;
-    trial.schedule = "zb_h1";
+    trial.schedule = other;
     const plan::StepPlan plan = plan::plan_step(step->work, job.recipe, trial);
     estimate = estimate_passes(plan, lowered(plan));
   }

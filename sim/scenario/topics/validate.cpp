@@ -192,8 +192,6 @@ void Validator::check_layers() {
   }
 }
 
-constexpr std::string_view kGrouped = "interleaved_1f1b";
-
 // The smallest group that takes the micro-batches; empty if none does.
 std::string possible_group(PipelineShape shape) {
   for (shape.group = shape.stages; shape.group <= shape.microbatches; ++shape.group)
@@ -209,7 +207,7 @@ void Validator::check_schedule_of_pipeline() {
     return;
   }
   const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan_.schedule);
-  if (plan_.group_size > 0 && (schedule == nullptr || schedule->name != kGrouped)) {
+  if (plan_.group_size > 0 && (schedule == nullptr || !schedule->grouped)) {
     findings_.error("/parallelism/pipeline/group_size",
                     fmt::format("schedule {} has no groups of micro-batches", plan_.schedule),
                     "remove it");
@@ -228,8 +226,8 @@ void Validator::check_schedule_of_pipeline() {
   const PipelineShape shape = plan::pipeline_shape(recipe_, plan_);
   if (const std::optional<std::string> why = schedule->unsupported(shape))
     findings_.error("/parallelism/pipeline/schedule", *why,
-                    schedule->name == kGrouped ? possible_group(shape) : "");
-  else if (microbatches_ < degrees_.pipeline && schedule->name != "sequential")
+                    schedule->grouped ? possible_group(shape) : "");
+  else if (microbatches_ < degrees_.pipeline && !schedule->one_at_a_time)
     findings_.warning("/parallelism/pp", fmt::format("{} micro-batches do not fill {} stages",
                                                      microbatches_, degrees_.pipeline));
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "sim/base/text.h"
+#include "sim/schedule/schedule.h"
 
 namespace trainyard::simulate {
 
@@ -126,12 +127,9 @@ std::string describe(const StepReport& report) {
 
 double ideal_bubble(const StepReport& report) {
   if (report.stages <= 1 || report.microbatches < 1) return 0;
-  const std::string& s = report.schedule;
-  // Zero-bubble and asynchronous schedules fill the flush or have none; "sequential" overlaps
-  // nothing.
-  const bool flushes = s == "gpipe" || s == "1f1b" || s == "interleaved_1f1b";
-  return flushes ? (report.stages - 1.0) / (1.0 * report.microbatches * std::max(report.chunks, 1))
-                 : 0;
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(report.schedule);
+  if (schedule == nullptr || !schedule->fills_and_drains) return 0;
+  return (report.stages - 1.0) / (1.0 * report.microbatches * std::max(report.chunks, 1));
 }
 
 namespace {
