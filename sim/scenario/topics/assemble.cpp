@@ -8,7 +8,6 @@
 #include "sim/base/check.h"
 #include "sim/base/text.h"
 #include "sim/scenario/sources.h"
-#include "sim/schedule/custom_schedule.h"
 #include "sim/schedule/schedule.h"
 
 namespace trainyard::scenario {
@@ -179,8 +178,7 @@ recipe::ParallelPlan assemble_plan(const ParallelismSection& section) {
   plan.schedule = section.pipeline.schedule;
   plan.custom = section.pipeline.custom;
   const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
-  const bool folded = plan.schedule == schedule::kCustomSchedule &&
-                      plan.custom.placement == schedule::Placement::v_shaped;
+  const bool folded = plan.custom.placement == schedule::Placement::v_shaped;
   plan.chunks = section.pipeline.chunks.value_or(schedule != nullptr ? schedule->chunks
                                                  : folded            ? 2
                                                                      : 1);

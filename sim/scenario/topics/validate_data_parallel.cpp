@@ -8,9 +8,9 @@
 #include "sim/base/check.h"
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_plan.h"
+#include "sim/recipe/stage_orders.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/schedule/chunk_placement.h"
-#include "sim/schedule/custom_schedule.h"
 
 namespace trainyard::scenario {
 
@@ -133,9 +133,7 @@ void check_schedule(const Scenario& scenario, Findings& findings) {
     return;
   }
   const schedule::PipelineShape shape = plan::pipeline_shape(scenario.recipe, plan);
-  const schedule::StageOrders orders = plan.schedule == schedule::kCustomSchedule
-                                           ? custom_orders(plan.custom, shape)
-                                           : build_stages(*entry, shape);
+  const schedule::StageOrders orders = stage_orders(plan, shape);
   if (const std::optional<std::string> why = unsupported(strategy, shape, orders))
     findings.error(fmt::format("{}/kind", kSection),
                    fmt::format("{} does not work with the schedule {}: {}", plan.data_parallel.kind,

@@ -6,8 +6,8 @@
 
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_plan.h"
+#include "sim/recipe/stage_orders.h"
 #include "sim/scenario/topics/assemble.h"
-#include "sim/schedule/custom_schedule.h"
 #include "sim/schedule/schedule.h"
 #include "topologies/server_board.h"
 
@@ -107,11 +107,8 @@ void check_parameters(const Scenario& scenario, Findings& findings) {
 void check_activations(const Scenario& scenario, Findings& findings) {
   if (!scenario.recipe.offload.activations) return;
   const recipe::ParallelPlan& plan = scenario.plan;
-  const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.schedule);
   const schedule::PipelineShape shape = plan::pipeline_shape(scenario.recipe, plan);
-  const schedule::StageOrders orders = plan.schedule == schedule::kCustomSchedule
-                                           ? custom_orders(plan.custom, shape)
-                                           : build_stages(*entry, shape);
+  const schedule::StageOrders orders = stage_orders(plan, shape);
   const auto any = [&](auto is) {
     return std::any_of(orders.begin(), orders.end(), [&](const std::vector<Slot>& order) {
       return std::any_of(order.begin(), order.end(), is);
