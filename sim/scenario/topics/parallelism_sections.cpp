@@ -1,6 +1,10 @@
 // How the work is divided: the tables of /parallelism.
+#include <algorithm>
+#include <numeric>
+
 #include "sim/json/schema.h"
 #include "sim/plan/replicas/data_parallel.h"
+#include "sim/recipe/rank_map.h"
 #include "sim/scenario/topics/sections.h"
 #include "sim/scenario/topics/word_lists.h"
 #include "sim/schedule/schedule.h"
@@ -10,7 +14,6 @@ namespace trainyard::scenario {
 using models::ContextMethod;
 using models::Dtype;
 using models::TensorOverlap;
-using recipe::Axis;
 using schedule::Placement;
 
 namespace {
@@ -32,25 +35,6 @@ constexpr std::array<Choice<Placement>, 3> kPlacements = {
      {"v", Placement::v_shaped},
      {"bidirectional", Placement::bidirectional}}};
 
-using Order = std::array<Axis, recipe::kAxes>;
-constexpr Axis kT = Axis::tensor, kC = Axis::context, kD = Axis::data, kP = Axis::pipeline;
-// Without cp it follows tp.
-constexpr std::array<Choice<Order>, 30> kRankOrders = {
-    {{"tp-dp-pp", {kT, kC, kD, kP}},    {"tp-pp-dp", {kT, kC, kP, kD}},
-     {"dp-tp-pp", {kD, kT, kC, kP}},    {"dp-pp-tp", {kD, kP, kT, kC}},
-     {"pp-tp-dp", {kP, kT, kC, kD}},    {"pp-dp-tp", {kP, kD, kT, kC}},
-     {"tp-cp-dp-pp", {kT, kC, kD, kP}}, {"tp-cp-pp-dp", {kT, kC, kP, kD}},
-     {"tp-dp-cp-pp", {kT, kD, kC, kP}}, {"tp-dp-pp-cp", {kT, kD, kP, kC}},
-     {"tp-pp-cp-dp", {kT, kP, kC, kD}}, {"tp-pp-dp-cp", {kT, kP, kD, kC}},
-     {"cp-tp-dp-pp", {kC, kT, kD, kP}}, {"cp-tp-pp-dp", {kC, kT, kP, kD}},
-     {"cp-dp-tp-pp", {kC, kD, kT, kP}}, {"cp-dp-pp-tp", {kC, kD, kP, kT}},
-     {"cp-pp-tp-dp", {kC, kP, kT, kD}}, {"cp-pp-dp-tp", {kC, kP, kD, kT}},
-     {"dp-tp-cp-pp", {kD, kT, kC, kP}}, {"dp-tp-pp-cp", {kD, kT, kP, kC}},
-     {"dp-cp-tp-pp", {kD, kC, kT, kP}}, {"dp-cp-pp-tp", {kD, kC, kP, kT}},
-     {"dp-pp-tp-cp", {kD, kP, kT, kC}}, {"dp-pp-cp-tp", {kD, kP, kC, kT}},
-     {"pp-tp-cp-dp", {kP, kT, kC, kD}}, {"pp-tp-dp-cp", {kP, kT, kD, kC}},
-     {"pp-cp-tp-dp", {kP, kC, kT, kD}}, {"pp-cp-dp-tp", {kP, kC, kD, kT}},
-     {"pp-dp-tp-cp", {kP, kD, kT, kC}}, {"pp-dp-cp-tp", {kP, kD, kC, kT}}}};
 constexpr std::array<Choice<bool>, 2> kDispatches = {
     {{"all_to_all", false}, {"hierarchical", true}}};
 constexpr std::array<Choice<Dtype>, 2> kDispatchDtypes = {
@@ -59,6 +43,30 @@ constexpr std::array<Choice<ContextMethod>, 3> kContextMethods = {
     {{"ring", ContextMethod::ring},
      {"all_gather", ContextMethod::all_gather},
      {"ulysses", ContextMethod::ulysses}}};
+
+// All permutations, those without cp first.
+std::vector<std::string> rank_order_names() {
+  std::vector<std::string> names;
+  for (std::vector<std::string_view> words :
+       {std::vector<std::string_view>{"tp", "dp", "pp"}, {"tp", "cp", "dp", "pp"}}) {
+    std::vector<std::size_t> order(words.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    do {
+      std::string& name = names.emplace_back();
+      for (const std::size_t at : order)
+        name.append(name.empty() ? "" : "-").append(words[at]);
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
+  return names;
+}
+
+std::array<Choice<recipe::RankOrder>, 30> rank_orders() {
+  static const std::vector<std::string> names = rank_order_names();
+  std::array<Choice<recipe::RankOrder>, 30> orders;
+  for (std::size_t i = 0; i < orders.size(); ++i)
+    orders[i] = {names[i], *recipe::parse_rank_order(names[i])};
+  return orders;
+}
 
 }  // namespace
 
@@ -178,7 +186,7 @@ void visit_fields(json::Fields& f, ParallelismSection& s) {
       "Expert-parallel degree: ranks, of those of tp, cp and dp, that share a layer's experts.");
   f.field("etp", s.etp, between(1, 1 << 20),
           "Expert-tensor-parallel degree: ranks that divide each expert. Default: tp.");
-  f.choice("rank_order", s.rank_order, kRankOrders, optional,
+  f.choice("rank_order", s.rank_order, rank_orders(), optional,
            "Axes of a rank's place, fastest first: neighbours differ in the first.");
   f.field("sequence_parallel", s.sequence_parallel, optional,
           "Norms and dropout are split along the sequence in the tensor-parallel group.");
