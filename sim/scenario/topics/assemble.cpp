@@ -48,9 +48,9 @@ topologies::ClusterSpec assemble_cluster(const ClusterSection& section) {
   server.rail_per_gpu = node.nic.rail_per_gpu;
   server.nic_efficiency = node.nic.efficiency;
   const FabricSection& fabric = section.fabric;
-  if (fabric.kind == 1)
+  if (fabric.kind == FabricSection::kFatTree)
     cluster.fabric = fabric.fat_tree;
-  else if (fabric.kind == 2)
+  else if (fabric.kind == FabricSection::kClos)
     cluster.fabric = fabric.clos;
   else
     cluster.fabric = fabric.single_switch;

@@ -106,9 +106,9 @@ void visit_fields(json::Fields& f, FabricSection& s) {
   f.alternatives(
       {"kind", required, json::anything, "Network between servers."}, kFabricKinds, s.kind,
       [&s](json::Fields& fields) {
-        if (s.kind == 2) {
+        if (s.kind == FabricSection::kClos) {
           fields.sections("levels", s.clos.levels, required, "From the servers upwards.");
-        } else if (s.kind == 1) {
+        } else if (s.kind == FabricSection::kFatTree) {
           fields.field("tiers", s.fat_tree.tiers, optional, between(2, 3), "Layers of switches.");
           fields.field("radix", s.fat_tree.radix, optional, between(2, 4096), "Ports of a switch.");
           fields.list("oversubscription", s.fat_tree.oversubscription, optional, at_least(1),

@@ -105,7 +105,8 @@ struct ServerSection {
 };
 
 struct FabricSection {
-  std::size_t kind = 0;  // of kFabricKinds
+  enum Kind : std::size_t { kSingleSwitch, kFatTree, kClos };
+  std::size_t kind = kSingleSwitch;
   topologies::SingleSwitch single_switch;
   topologies::FatTree fat_tree;
   topologies::Clos clos;
