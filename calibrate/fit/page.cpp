@@ -9,6 +9,7 @@
 #include "calibrate/fit/fitting.h"
 #include "calibrate/fit/page_charts.h"
 #include "calibrate/fit/page_style.h"
+#include "sim/base/html.h"
 
 namespace trainyard::fit {
 namespace {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "sim/base/html.h"
 #include "sim/base/text.h"
 
 namespace trainyard::fit {
@@ -109,20 +110,6 @@ std::string framed(const std::string& inside, std::string_view label) {
 }
 
 }  // namespace
-
-std::string for_html(std::string_view text) {
-  std::string out;
-  for (const char c : escape_control(text)) {
-    switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
 
 std::string_view fate_class(SampleFate fate) {
   switch (fate) {

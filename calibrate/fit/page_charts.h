@@ -9,8 +9,6 @@
 
 namespace trainyard::fit {
 
-std::string for_html(std::string_view text);  // escaped, control bytes too
-
 // "fitted", "held-out", "rejected", "unused": class of a point, and word of the legend.
 std::string_view fate_class(SampleFate fate);
 

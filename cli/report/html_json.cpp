@@ -6,6 +6,7 @@
 #include "cli/report/html.h"
 #include "cli/report/packed_lanes.h"
 #include "sim/base/check.h"
+#include "sim/base/html.h"
 #include "sim/simulate/report/findings.h"
 #include "sim/simulate/report/summary.h"
 
@@ -33,20 +34,6 @@ std::string for_script(std::string_view json) {
       out += "\\u2029", i += 2;
     else
       out += json[i];
-  }
-  return out;
-}
-
-std::string for_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
   }
   return out;
 }
