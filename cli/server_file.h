@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "calibrate/fit/fit.h"
-#include "calibrate/fit/server_preset.h"
+#include "calibrate/fit/samples/server_preset.h"
 
 namespace trainyard::cli {
 

@@ -1,4 +1,4 @@
-#include "calibrate/fit/samples.h"
+#include "calibrate/fit/samples/samples.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include <set>
 #include <system_error>
 
-#include "calibrate/fit/sample_kinds.h"
+#include "calibrate/fit/samples/sample_kinds.h"
 #include "calibrate/fit/statistics.h"
 #include "sim/base/text.h"
 #include "sim/json/parse.h"

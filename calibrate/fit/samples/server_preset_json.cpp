@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "calibrate/fit/server_preset.h"
+#include "calibrate/fit/samples/server_preset.h"
 #include "sim/json/quantity.h"
 
 namespace trainyard::fit {

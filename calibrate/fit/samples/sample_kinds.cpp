@@ -1,4 +1,4 @@
-#include "calibrate/fit/sample_kinds.h"
+#include "calibrate/fit/samples/sample_kinds.h"
 
 #include <fmt/format.h>
 

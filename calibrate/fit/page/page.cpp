@@ -7,8 +7,8 @@
 #include <map>
 
 #include "calibrate/fit/fitting.h"
-#include "calibrate/fit/page_charts.h"
-#include "calibrate/fit/page_style.h"
+#include "calibrate/fit/page/page_charts.h"
+#include "calibrate/fit/page/page_style.h"
 #include "sim/base/html.h"
 
 namespace trainyard::fit {

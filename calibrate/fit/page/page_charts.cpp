@@ -1,4 +1,4 @@
-#include "calibrate/fit/page_charts.h"
+#include "calibrate/fit/page/page_charts.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "calibrate/fit/sample_line.h"
+#include "calibrate/fit/samples/sample_line.h"
 
 #include <fmt/format.h>
 

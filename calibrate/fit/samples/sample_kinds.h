@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "calibrate/fit/sample_line.h"
-#include "calibrate/fit/samples.h"
+#include "calibrate/fit/samples/sample_line.h"
+#include "calibrate/fit/samples/samples.h"
 
 namespace trainyard::fit {
 
