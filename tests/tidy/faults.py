@@ -47,6 +47,7 @@ FAULTS = [
     (rules.size, {ENGINE: "void f() {\n" + "  g();\n" * 70 + "}\n"}, "a function of 71 lines"),
     (rules.types_once, {ENGINE: "namespace a::b {\nstruct Work final : Base {\n  int i = f({});\n};\n}\n",
                         "cli/a.cpp": "namespace a {\nnamespace b {\nusing Work = int;\n}\n}\n"}, "a::b::Work"),
+    (rules.small_folders, {f"sim/base/{i}.h": "" for i in range(26)}, "sim/base: 26 sources"),
     (rules.built, {"sim/engine/forgotten.cpp": "\n"}, "forgotten.cpp: is in no"),
     (rules.built, {"sim/engine/forgotten.h": "// It.\n#pragma once\n"}, "nobody includes it"),
     (rules.headers_once, {"sim/engine/a.h": "// It.\n"}, "pragma"),

@@ -43,6 +43,7 @@ WIDTH = 100
 FILE_LINES = 500
 FUNCTION_LINES = 70
 TEST_LINES = 75  # of a function
+FOLDER_SOURCES = 25
 
 
 def code_only(text):
@@ -227,6 +228,17 @@ def types_once(files):
                 yield f"{path}:{line}: {full} is defined in {seen[full]} too"
 
 
+def small_folders(files):
+    """No folder has more than 25 sources."""
+    counts = {}
+    for path, _ in code_files(files):
+        folder = posixpath.dirname(path)
+        counts[folder] = counts.get(folder, 0) + 1
+    for folder, count in counts.items():
+        if count > FOLDER_SOURCES:
+            yield f"{folder}: {count} sources"
+
+
 def built(files):
     """Every source is named in a CMakeLists.txt, every header is included."""
     included = {header for _, text in code_files(files, False) for _, _, header in includes(text)}
@@ -292,4 +304,4 @@ def scenarios(files):
 
 
 RULES = [layers, layers_are_acyclic, private_headers, engine_vocabulary, exact_arithmetic, silence, width, size,
-         types_once, built, headers_once, provenance, words, scenarios]
+         types_once, small_folders, built, headers_once, provenance, words, scenarios]

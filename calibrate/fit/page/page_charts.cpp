@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "sim/base/html.h"
-#include "sim/base/text.h"
 
 namespace trainyard::fit {
 namespace {
