@@ -1,5 +1,5 @@
 // What no single field can know: degrees against GPUs, layers against stages, batches against
-// replicas, formats against the chip. Bad inputs 51-75.
+// replicas, formats against the chip.
 #include <fmt/format.h>
 
 #include <algorithm>
