@@ -20,6 +20,8 @@
 
 #include <utility>
 
+#include "models/transformer/pytorch_script.h"
+
 namespace trainyard::models {
 namespace {
 
@@ -87,17 +89,17 @@ Bytes context(const TransformerSlice& s) {
 
 void bias_gradient(WorkList& list, const TransformerSlice& s, const char* name,
                    std::int64_t columns) {
-  if (!by_hand(s)) pytorch_bias_gradient(list, s, name, columns);
+  if (!by_hand(s)) PytorchScript(list, s).bias_gradient(name, columns);
 }
 
 void norm(WorkList& list, const TransformerSlice& s) {
   by_hand(s) ? norm_forward(list, s, "cross norm")
-             : pytorch_norm_forward(list, s, "cross norm", true);
+             : PytorchScript(list, s).norm("cross norm", true);
 }
 
 void norm_gradient(WorkList& list, const TransformerSlice& s) {
   by_hand(s) ? norm_backward(list, s, "cross norm backward")
-             : pytorch_norm_backward(list, s, "cross norm", true);
+             : PytorchScript(list, s).norm_gradient("cross norm", true);
 }
 
 void query_forward(WorkList& list, const TransformerSlice& s) {
@@ -208,12 +210,12 @@ void proj_backward(WorkList& list, const TransformerSlice& s) {
 
 void residual(WorkList& list, const TransformerSlice& s) {
   by_hand(s) ? residual_forward(list, s, "cross residual")
-             : pytorch_residual_forward(list, s, "cross residual");
+             : PytorchScript(list, s).residual("cross residual");
 }
 
 void residual_gradient(WorkList& list, const TransformerSlice& s) {
   by_hand(s) ? residual_backward(list, s, "cross residual backward")
-             : pytorch_residual_backward(list, s, "cross residual");
+             : PytorchScript(list, s).residual_gradient("cross residual");
 }
 
 }  // namespace

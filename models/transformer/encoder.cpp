@@ -18,6 +18,7 @@
 // Megatron-LM, BertLMHead; division of the embedding and the logits as in transformer.h.
 #include "models/transformer/encoder.h"
 
+#include "models/transformer/pytorch_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -59,7 +60,8 @@ class Ends {
     list.kernel(std::move(name), MemoryBound{op, read, written});
   }
   void norm_gradient(WorkList& list, const TransformerSlice& s, const std::string& name) const {
-    by_hand() ? norm_backward(list, s, name + " backward") : pytorch_norm_backward(list, s, name);
+    by_hand() ? norm_backward(list, s, name + " backward")
+              : PytorchScript(list, s).norm_gradient(name, false);
   }
 
   void sum_embeddings(WorkList& list) const;
@@ -158,7 +160,7 @@ void Ends::masked_forward(WorkList& list) const {
   if (by_hand())
     memory(list, "cross-entropy", MemoryOp::cross_entropy, logits(), logits());
   else
-    pytorch_loss_forward(list, masked_);
+    PytorchScript(list, masked_).loss();
   if (!s_.tensor_parallel) return;
   for (const char* name : {"loss maximum all-reduce", "loss sum all-reduce"}) {
     list.start(name, CollectiveKind::all_reduce, masked_.tokens * size_of(Dtype::fp32));
@@ -170,9 +172,9 @@ void Ends::masked_backward(WorkList& list) const {
   if (by_hand())
     memory(list, "cross-entropy backward", MemoryOp::cross_entropy, logits(), logits());
   else
-    pytorch_loss_backward(list, masked_);
+    PytorchScript(list, masked_).loss_gradient();
   column_backward(list, masked_, "logits", s_.vocabulary);
-  if (!by_hand()) pytorch_bias_gradient(list, masked_, "logits", s_.vocabulary);
+  if (!by_hand()) PytorchScript(list, masked_).bias_gradient("logits", s_.vocabulary);
   norm_gradient(list, masked_, "transform norm");
   memory(list, "transform activation backward", MemoryOp::activation, 2 * masked_states(),
          masked_states());
@@ -224,7 +226,7 @@ LayerWork Ends::head() const {
   WorkList forward, backward;
   if (!s_.post_norm)
     by_hand() ? norm_forward(forward, s_, "final norm")
-              : pytorch_norm_forward(forward, s_, "final norm", true);
+              : PytorchScript(forward, s_).norm("final norm", true);
   if (network_.masked_lm) {
     masked_forward(forward);
     masked_backward(backward);

@@ -20,6 +20,7 @@
 // layers do.
 #include "models/transformer/encoder_decoder.h"
 
+#include "models/transformer/pytorch_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -66,7 +67,7 @@ LayerWork decoder_embedding(const EncoderDecoder& network, const Execution& exec
   WorkList forward, backward;
   const bool by_hand = s.fusion == Fusion::by_hand;
   by_hand ? norm_forward(forward, s, "encoder norm")
-          : pytorch_norm_forward(forward, s, "encoder norm", true);
+          : PytorchScript(forward, s).norm("encoder norm", true);
   if (s.dropout && s.fusion != Fusion::compiled)
     forward.kernel("encoder dropout", MemoryBound{MemoryOp::dropout, states, states + mask});
   forward.append(std::move(work.forward));
@@ -75,7 +76,7 @@ LayerWork decoder_embedding(const EncoderDecoder& network, const Execution& exec
     backward.kernel("encoder dropout backward",
                     MemoryBound{MemoryOp::dropout, states + mask, states});
   by_hand ? norm_backward(backward, s, "encoder norm backward")
-          : pytorch_norm_backward(backward, s, "encoder norm");
+          : PytorchScript(backward, s).norm_gradient("encoder norm", false);
   work.forward = forward.take();
   work.backward = backward.take();
   return work;

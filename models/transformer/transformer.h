@@ -125,23 +125,6 @@ void pytorch_embedding_backward(WorkList& list, const TransformerSlice& slice, b
 void pytorch_logits_forward(WorkList& list, const TransformerSlice& slice);
 void pytorch_logits_backward(WorkList& list, const TransformerSlice& slice);
 
-// The loss over the logits of this rank, and what the gradient of a bias of `columns` reads.
-void pytorch_loss_forward(WorkList& list, const TransformerSlice& slice);
-void pytorch_loss_backward(WorkList& list, const TransformerSlice& slice);
-void pytorch_bias_gradient(WorkList& list, const TransformerSlice& slice, const std::string& name,
-                           std::int64_t columns);
-// A norm, and backward with the gradients of its parameters. `joins`: a residual addition stands
-// before it.
-void pytorch_norm_forward(WorkList& list, const TransformerSlice& slice, const std::string& name,
-                          bool joins);
-void pytorch_norm_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
-                           bool joins = false);
-// Dropout and residual addition, where they are kernels of their own.
-void pytorch_residual_forward(WorkList& list, const TransformerSlice& slice,
-                              const std::string& name);
-void pytorch_residual_backward(WorkList& list, const TransformerSlice& slice,
-                               const std::string& name);
-
 // Gradients that live beside the kept activations while one operator runs backward.
 Bytes pytorch_layer_transient(const TransformerSlice& slice);
 // Of the loss: what is kept of the logits, and what its backward pass needs besides.

@@ -14,6 +14,7 @@
 // transformers, modeling_vit.py.
 #include "models/transformer/vision.h"
 
+#include "models/transformer/pytorch_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -114,7 +115,7 @@ LayerWork Ends::embedding() const {
 
 void Ends::classifier_forward(WorkList& list) const {
   by_hand() ? norm_forward(list, s_, "final norm")
-            : pytorch_norm_forward(list, s_, "final norm", true);
+            : PytorchScript(list, s_).norm("final norm", true);
   gather_tokens(list, s_, "classifier all-gather");
   if (!n_.class_token)
     memory(list, "mean of the patches", MemoryOp::elementwise, s_.hidden_states(),
@@ -132,7 +133,7 @@ void Ends::classifier_backward(WorkList& list) const {
   memory(list, n_.class_token ? "class token backward" : "mean of the patches backward",
          MemoryOp::elementwise, read_by_classifier(), states());
   by_hand() ? norm_backward(list, s_, "final norm backward")
-            : pytorch_norm_backward(list, s_, "final norm");
+            : PytorchScript(list, s_).norm_gradient("final norm", false);
 }
 
 LayerWork Ends::classifier() const {
