@@ -10,8 +10,8 @@
 
 namespace trainyard::cli {
 
-// Of the last of the files that has a machine line. Files that cannot be read are passed over: the
-// fit reports them.
+// The machine of the last file that has a machine line. Files that cannot be read are passed over:
+// the fit reports them.
 std::optional<fit::MeasuredMachine> read_machine(const std::vector<std::string>& samples);
 
 // A GPU that no preset describes, by its architecture. Nothing if that is unknown too.

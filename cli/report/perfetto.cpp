@@ -54,7 +54,8 @@ struct Timed {
 
 class TraceWriter {
  public:
-  // Of the variant of that index among several; its processes carry `variant`'s name if it has one.
+  // Writes the variant of that index among several; its processes carry `variant`'s name if it has
+  // one.
   TraceWriter(const Timeline& timeline, int index, std::string_view variant)
       : timeline_(timeline), index_(index), variant_(variant) {}
 

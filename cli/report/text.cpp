@@ -177,7 +177,7 @@ std::string memory_rows(const StepReport& report, const Painter& paint) {
   return owners.empty() ? text : text + wrap("largest: " + owners, 2);
 }
 
-// Of the rank that holds most, and of its server where what it has is known.
+// What the rank that holds most has in host memory, and its server where that is known.
 std::string host_memory_rows(const StepReport& report, const Painter& paint) {
   if (!report.host_memory) return "";
   const simulate::HostMemoryReport& m = *report.host_memory;

@@ -132,13 +132,13 @@ struct LayerWork {
   std::vector<WorkItem> recompute;
   std::vector<WorkItem> backward;
   std::int64_t parameters = 0;  // held by one tensor-parallel rank; without routed experts
-  // Of the routed experts that one rank holds. Their gradients are summed over fewer ranks.
+  // Those of the routed experts that one rank holds. Their gradients are summed over fewer ranks.
   std::int64_t expert_parameters = 0;
-  // Of both, those that are matrices, in the order of the forward pass; the others are biases and
+  // Those of both that are matrices, in the order of the forward pass; the others are biases and
   // scales.
   std::vector<WeightMatrix> matrices;
-  // Of `parameters`, the copy of the embedding that tied output weights are. Where embedding and
-  // logits are on the same stage the copy does not exist; elsewhere its gradient is all-reduced
+  // The part of `parameters` that is a copy of the embedding: tied output weights. Where embedding
+  // and logits are on the same stage the copy does not exist; elsewhere its gradient is all-reduced
   // with the embedding's.
   std::int64_t tied_parameters = 0;
 
@@ -146,7 +146,7 @@ struct LayerWork {
 
   // Kept on one rank from forward to backward, recomputation taken into account.
   Activations kept;
-  // The same of the logits: what the loss keeps of them for its backward pass. A layer that has
+  // What the loss keeps of the logits for its backward pass. A layer that has
   // some uses its workspace for their gradients.
   Bytes logits;
   // What recomputation brings back, the most at a time.
@@ -161,8 +161,8 @@ struct LayerWork {
   // The tensor handed to the next layer, whole (before any split over the group); 0 for the last.
   Bytes output;
 
-  // Of `output`, what every later layer reads too (an encoder's output on its way through the
-  // decoder), as one rank keeps it. A stage that begins after this layer holds it once, from
+  // The part of `output` that every later layer reads too (an encoder's output on its way through
+  // the decoder), as one rank keeps it. A stage that begins after this layer holds it once, from
   // forward to backward; so do the activations of the layer that made it.
   Bytes passed_on;
 

@@ -92,7 +92,7 @@ void reduced_product(WorkList& list, const TransformerSlice& slice, const std::s
                      const Gemm& product);
 // Sets the pieces of a slice whose other members are known.
 void cut_products(TransformerSlice& slice, const Execution& execution);
-// Of one rank, for all layers.
+// The buffers of one rank, which all layers share.
 Bytes chunked_buffers(const TransformerSlice& slice);
 
 // Input and weight gradient of a linear layer that is split by columns (qkv, fc1, logits), with the
@@ -127,7 +127,7 @@ void pytorch_logits_backward(WorkList& list, const TransformerSlice& slice);
 
 // Gradients that live beside the kept activations while one operator runs backward.
 Bytes pytorch_layer_transient(const TransformerSlice& slice);
-// Of the loss: what is kept of the logits, and what its backward pass needs besides.
+// What the loss keeps of the logits, and what its backward pass needs besides.
 Bytes pytorch_logits_kept(const TransformerSlice& slice);
 Bytes pytorch_logits_transient(const TransformerSlice& slice);
 

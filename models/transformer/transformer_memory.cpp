@@ -144,7 +144,7 @@ class Tensors {
 
  private:
   Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
-  // Of attention to `keys` tokens; fused: the statistics of the softmax.
+  // What attention to `keys` tokens keeps; fused: the statistics of the softmax.
   Bytes scores(std::int64_t keys) const;
 
   LayerScript& script_;

@@ -129,7 +129,8 @@ void Ends::classifier_backward(WorkList& list) const {
   list.kernel("classifier input gradient", Gemm{s_.micro_batch, s_.hidden, n_.classes, 1, s_.gemm});
   list.weight_gradient("classifier weight gradient",
                        Gemm{n_.classes, s_.hidden, s_.micro_batch, 1, s_.gemm});
-  // To all tokens: zeros for those that the classifier did not read, or the same for all.
+  // All tokens get a gradient: zeros for those that the classifier did not read, or the same for
+  // all.
   memory(list, n_.class_token ? "class token backward" : "mean of the patches backward",
          MemoryOp::elementwise, read_by_classifier(), states());
   by_hand() ? norm_backward(list, s_, "final norm backward")

@@ -62,7 +62,7 @@ struct Loaded {
   std::vector<Diagnostic> diagnostics;  // errors and warnings
 };
 
-// Of a document whose presets are expanded; adds to what was found in doing so.
+// Loads a document whose presets are expanded, and adds to what was found in doing so.
 Loaded load_expanded(const Value& document, const std::string& configs,
                      std::vector<Diagnostic> diagnostics) {
   Loaded out;

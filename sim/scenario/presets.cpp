@@ -23,8 +23,8 @@ std::string description_of(const std::string& path) {
   return description != nullptr ? description->text : "";
 }
 
-// As seen from the working directory where that is shorter, so that results and messages do not
-// depend on where a checkout stands.
+// The folder as seen from the working directory where that is shorter, so that results and messages
+// do not depend on where a checkout stands.
 std::string spelled(const fs::path& folder) {
   std::error_code code;
   const fs::path near =

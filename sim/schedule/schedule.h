@@ -157,7 +157,8 @@ std::vector<Slot> dual_pipe_v(const PipelineShape& shape, int stage);
 StageOrders zero_bubble_v(const PipelineShape& shape, const ScheduleInputs& inputs);
 StageOrders v_half(const PipelineShape& shape, const ScheduleInputs& inputs);
 StageOrders v_min(const PipelineShape& shape, const ScheduleInputs& inputs);
-// Without times: those of a drawing. Requires: the limit is at least one micro-batch's activations.
+// Where no times are given it takes those of a drawing. Requires: the limit is at least one
+// micro-batch's activations.
 StageOrders zero_bubble_auto(const PipelineShape& shape, const ScheduleInputs& inputs);
 // What their shapes must be beyond the number of chunks.
 std::optional<std::string> chimera_unsupported(const PipelineShape& shape);

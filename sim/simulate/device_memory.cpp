@@ -53,7 +53,7 @@ class Communicators {
   Communicators(const StepPlan& plan, const RankGrids& ranks, int gpus_per_server, int channels)
       : plan_(plan), ranks_(ranks), gpus_(gpus_per_server), channels_(channels) {}
 
-  // By the order of `representatives`.
+  // Bytes in the order of `representatives`.
   std::vector<Bytes> of(const std::vector<int>& representatives) {
     std::vector<int> place(static_cast<std::size_t>(ranks_.dense.world_size()), -1);
     for (std::size_t i = 0; i < representatives.size(); ++i)
@@ -147,7 +147,7 @@ Bytes DeviceMemory::on_device(Bytes held) const {
 
 Bytes DeviceMemory::budget() const {
   if (capacity == Bytes(0)) return Bytes(0);
-  // From a little below to the exact one: fragmentation is rounded down.
+  // The search goes from a little below to the exact budget, as fragmentation is rounded down.
   const std::int64_t room = (capacity - nccl_buffers - context).count();
   const std::int64_t whole = kMillion + fragmentation_ppm;
   std::int64_t most = room / whole * kMillion + room % whole * kMillion / whole;

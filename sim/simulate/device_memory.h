@@ -26,7 +26,8 @@
 
 namespace trainyard::simulate {
 
-// Of one rank. `held` is always what its program holds, and `of` what it allocates.
+// The memory of one rank's device. `held` is always what its program holds, and `of` what it
+// allocates.
 struct DeviceMemory {
   Bytes capacity;  // 0: unlimited
   Bytes blas_workspace, nccl_buffers, context;
@@ -54,15 +55,15 @@ struct DeviceMemory {
   std::vector<Part> parts(Bytes held) const;
 };
 
-// By Lowered::classes. `channels`: of a collective, as NCCL's are; 0: what NCCL takes for the kind
-// of connection.
+// Devices by Lowered::classes. `channels`: those of a collective, as NCCL's are; 0: what NCCL takes
+// for the kind of connection.
 std::vector<DeviceMemory> device_memory(const plan::StepPlan& plan, const recipe::RankGrids& ranks,
                                         const lower::Lowered& lowered,
                                         const topologies::ClusterSpec& cluster,
                                         const recipe::MemoryAllowance& allowance, int channels);
 
-// Of one rank of this class: its communicators are the groups it is in, each once however many
-// ports use it, and that of its pipeline. By Lowered::classes.
+// NCCL's buffers on one rank of each of Lowered::classes: its communicators are the groups it is
+// in, each once however many ports use it, and that of its pipeline.
 std::vector<Bytes> nccl_buffers(const plan::StepPlan& plan, const recipe::RankGrids& ranks,
                                 const lower::Lowered& lowered, int gpus_per_server, int channels);
 

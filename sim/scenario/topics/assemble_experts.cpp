@@ -12,7 +12,7 @@ using recipe::Axis;
 
 namespace {
 
-// In [0, 1), a multiple of 2^-53.
+// A number in [0, 1), a multiple of 2^-53.
 double uniform(SplitMix64& random) {
   return static_cast<double>(random.next() >> 11) * 0x1p-53;
 }

@@ -56,7 +56,7 @@ void check_options(const StrategyEntry& strategy, const DataParallelSection& sec
   }
 }
 
-// Of the two kinds of copies that such buckets need, those back would be due after every pass.
+// Such buckets need copies there and back, and those back would be due after every pass.
 void check_bucket_copies(const Scenario& scenario, const DataParallelSection& section,
                          Findings& findings) {
   if (section.gradient_as_bucket_view.value_or(true)) return;
