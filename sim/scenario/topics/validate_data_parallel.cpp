@@ -21,11 +21,15 @@ namespace {
 
 constexpr const char* kSection = "/parallelism/data_parallel";
 
+bool accepts(const StrategyEntry& strategy, std::string_view option) {
+  return std::find(strategy.accepts.begin(), strategy.accepts.end(), option) !=
+         strategy.accepts.end();
+}
+
 std::string kinds_that_accept(std::string_view option) {
   std::string kinds;
   for (const StrategyEntry& entry : plan::data_parallel_strategies()) {
-    if (std::find(entry.accepts.begin(), entry.accepts.end(), option) == entry.accepts.end())
-      continue;
+    if (!accepts(entry, option)) continue;
     kinds += fmt::format("{}{}", kinds.empty() ? "" : ", ", entry.name);
   }
   return kinds;
@@ -47,9 +51,7 @@ void check_options(const StrategyEntry& strategy, const DataParallelSection& sec
        {"compression", section.compression.kind != "none"},
        {"all_reduce_gradients", section.all_reduce_gradients.value_or(false)}}};
   for (const auto& [option, is_given] : given) {
-    const bool accepted = std::find(strategy.accepts.begin(), strategy.accepts.end(), option) !=
-                          strategy.accepts.end();
-    if (is_given && !accepted)
+    if (is_given && !accepts(strategy, option))
       findings.error(fmt::format("{}/{}", kSection, option),
                      fmt::format("means nothing to {}", strategy.name),
                      "it is for " + kinds_that_accept(option));
@@ -151,11 +153,11 @@ void validate_data_parallel(const Scenario& scenario, const DataParallelSection&
   check_options(*strategy, section, findings);
   check_bucket_copies(scenario, section, findings);
   check_compression(scenario, section.compression, findings);
-  if (strategy->name == "hsdp") check_shard_size(degrees, section, findings);
+  if (accepts(*strategy, "shard_size")) check_shard_size(degrees, section, findings);
   if (findings.has_errors()) return;
   check_experts(scenario, findings);
   check_schedule(scenario, findings);
-  if (scenario.plan.data_parallel.kind == "local_sgd")
+  if (accepts(*strategy, "steps_between"))
     findings.warning(fmt::format("{}/kind", kSection),
                      fmt::format("the step carries 1/{} of a meeting of the replicas: it is an "
                                  "average over the steps between two",
