@@ -48,6 +48,9 @@ FAULTS = [
     (rules.types_once, {ENGINE: "namespace a::b {\nstruct Work final : Base {\n  int i = f({});\n};\n}\n",
                         "cli/a.cpp": "namespace a {\nnamespace b {\nusing Work = int;\n}\n}\n"}, "a::b::Work"),
     (rules.small_folders, {f"sim/base/{i}.h": "" for i in range(26)}, "sim/base: 26 sources"),
+    (rules.few_methods, {ENGINE: "class God {\n public:\n  God();\n  virtual ~God() = default;\n  int x = f(1);\n"
+                                 + "".join(f"  void do{i}(int i = g({{i}})) const {{ h(); }}\n" for i in range(25))
+                                 + "  bool operator==(const God&) const = default;\n};\n"}, "God has 26 methods"),
     (rules.built, {"sim/engine/forgotten.cpp": "\n"}, "forgotten.cpp: is in no"),
     (rules.built, {"sim/engine/forgotten.h": "// It.\n#pragma once\n"}, "nobody includes it"),
     (rules.headers_once, {"sim/engine/a.h": "// It.\n"}, "pragma"),

@@ -43,6 +43,7 @@ WIDTH = 100
 FILE_LINES = 500
 FUNCTION_LINES = 70
 TEST_LINES = 75  # of a function
+METHODS = 25
 FOLDER_SOURCES = 25
 
 
@@ -239,6 +240,43 @@ def small_folders(files):
             yield f"{folder}: {count} sources"
 
 
+METHOD = re.compile(r"(?P<name>~?\b\w+|\boperator[^\w\s(]+)\s*\((?!\*)")
+
+
+def methods(name, body):
+    """The names of the methods that the body of a class declares. Constructors are none; overloads share one."""
+    names = set()
+    flat, depth = "", 0
+    for character in body:
+        depth -= character == "}"
+        if depth == 0:
+            flat += ";" if character in "{}" else character
+        depth += character == "{"
+    for declaration in flat.split(";"):
+        # Types' own parentheses stand in angle brackets: std::function<void(int)>.
+        previous = None
+        while previous != declaration:
+            previous, declaration = declaration, re.sub(r"<[^<>=]*>", "", declaration)
+        declaration = re.sub(r"\b(?:public|private|protected)\s*:|\bdecltype\([^()]*\)|\balignas\([^()]*\)",
+                             "", declaration)
+        match = METHOD.search(declaration)
+        if match is None or re.match(r"\s*(?:friend|using|static_assert|enum)\b", declaration):
+            continue
+        is_value = "=" in declaration[: match.start()]
+        if not is_value and match["name"].lstrip("~") != name:
+            names.add(match["name"])
+    return names
+
+
+def few_methods(files):
+    """No class has more than 25 methods."""
+    for path, text in code_files(files):
+        for _, name, line, body in types(text):
+            count = len(methods(name, body))
+            if count > METHODS:
+                yield f"{path}:{line}: {name} has {count} methods"
+
+
 def built(files):
     """Every source is named in a CMakeLists.txt, every header is included."""
     included = {header for _, text in code_files(files, False) for _, _, header in includes(text)}
@@ -304,4 +342,4 @@ def scenarios(files):
 
 
 RULES = [layers, layers_are_acyclic, private_headers, engine_vocabulary, exact_arithmetic, silence, width, size,
-         types_once, small_folders, built, headers_once, provenance, words, scenarios]
+         types_once, few_methods, small_folders, built, headers_once, provenance, words, scenarios]
