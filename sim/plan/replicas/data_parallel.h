@@ -2,7 +2,7 @@
 // together again.
 //
 // A strategy is a pure function from what a scenario says to a DataParallelStrategy, a value that
-// one writer (data_parallel_writer.h) turns into ops and memory. Psi parameters, n ranks that share
+// one writer (stage_replicas.h) turns into ops and memory. Psi parameters, n ranks that share
 // a copy; bytes of one ring per rank and step, in parameter-sized elements, and states per
 // parameter with 16-bit parameters and gradients and fp32 Adam:
 //

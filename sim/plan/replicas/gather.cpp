@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "sim/plan/replicas/data_parallel_owners.h"
-#include "sim/plan/replicas/data_parallel_writer.h"
+#include "sim/plan/replicas/owners.h"
+#include "sim/plan/replicas/stage_replicas.h"
 #include "sim/plan/step_memory.h"
 
 namespace trainyard::plan {

@@ -122,7 +122,7 @@ class DataParallelWriter {
   void copy(const std::string& what, Bytes read, Bytes written, OpGroup group);
   int norm_ranks() const;
 
-  // Of what is offloaded: data_parallel_offload.cpp.
+  // Of what is offloaded: host_optimizer.cpp.
   bool offloads() const;
   bool gradients_leave() const;
   bool accumulates_on_host() const;

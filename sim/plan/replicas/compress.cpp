@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "sim/plan/replicas/data_parallel_writer.h"
+#include "sim/plan/replicas/stage_replicas.h"
 #include "sim/plan/tied_matrix.h"
 #include "sim/schedule/chunk_placement.h"
 

@@ -11,8 +11,8 @@
 // SC 2021, sections 5 and 6; PyTorch, torch.distributed.fsdp CPUOffloadPolicy.
 #include <algorithm>
 
-#include "sim/plan/replicas/data_parallel_owners.h"
-#include "sim/plan/replicas/data_parallel_writer.h"
+#include "sim/plan/replicas/owners.h"
+#include "sim/plan/replicas/stage_replicas.h"
 #include "sim/plan/step_memory.h"
 
 namespace trainyard::plan {

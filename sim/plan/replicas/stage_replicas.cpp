@@ -1,11 +1,11 @@
-#include "sim/plan/replicas/data_parallel_writer.h"
+#include "sim/plan/replicas/stage_replicas.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "sim/base/check.h"
-#include "sim/plan/replicas/data_parallel_owners.h"
+#include "sim/plan/replicas/owners.h"
 #include "sim/plan/step_memory.h"
 #include "sim/plan/tied_matrix.h"
 
