@@ -21,10 +21,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/base/collective_kind.h"
 #include "sim/recipe/recipe.h"
@@ -38,6 +41,11 @@ enum class Gathering : std::uint8_t {
   first_forward,  // the same, layer by layer under the first forward pass
   each_pass,      // before a layer's forward and again before its backward
 };
+
+struct ReplicaContext;
+class ReplicaPart;
+// Makes a part for one stage, whose context outlives it.
+using PartMaker = std::function<std::unique_ptr<ReplicaPart>(ReplicaContext&)>;
 
 struct DataParallelStrategy {
   // Ranks that share one copy; 1: every rank has it.
@@ -63,6 +71,9 @@ struct DataParallelStrategy {
   bool limited = true;  // a layer's gather waits for the computation `prefetch` layers before it
   bool keeps_layers = false;  // between forward and backward
   bool keeps_ends = false;    // embedding and logits are one unit, kept; so is the last layer
+
+  // In the order in which they act at each door.
+  std::vector<PartMaker> parts = {};
 };
 
 struct StrategyEntry {
