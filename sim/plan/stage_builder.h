@@ -108,7 +108,7 @@ class StageBuilder {
   schedule::Updates updates_;
   int versions_;  // of the weights
   ProgramBuilder builder_;
-  DataParallelWriter data_;
+  StageReplicas data_;
   ActivationOffload offload_;
   std::optional<std::uint32_t> step_block_;
 };

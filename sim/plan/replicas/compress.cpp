@@ -1,82 +1,107 @@
-// The part of DataParallelWriter that exchanges compressed gradients: a bucket is compressed on the
-// compute stream when it is full; its messages and what is computed between and after them follow
-// each other on the data-parallel stream.
+// Exchanges compressed gradients: a bucket is compressed on the compute stream when it is full; its
+// messages and what is computed between and after them follow each other on the data-parallel
+// stream.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 
-#include "sim/plan/replicas/stage_replicas.h"
+#include "sim/base/check.h"
+#include "sim/plan/replicas/parts.h"
+#include "sim/plan/replicas/reduce_by_place.h"
 #include "sim/plan/tied_matrix.h"
-#include "sim/schedule/chunk_placement.h"
 
 namespace trainyard::plan {
 
-using models::WeightMatrix;
+using recipe::TensorBucket;
+using recipe::TensorBuckets;
 
 namespace {
 
 constexpr const char* kCompressed = "compressed gradients";
 
-std::vector<WeightMatrix> of(const std::vector<WeightMatrix>& matrices, bool routed) {
-  std::vector<WeightMatrix> found;
-  std::copy_if(matrices.begin(), matrices.end(), std::back_inserter(found),
-               [&](const WeightMatrix& matrix) { return matrix.routed == routed; });
-  return found;
+TensorBuckets tensor_buckets(const ReplicaContext& context) {
+  const auto elements = [&](Bytes size) {
+    return std::max<std::int64_t>(1, size.count() / size_of(context.recipe.gradients).count());
+  };
+  return {elements(context.plan.first_bucket_size), elements(context.plan.bucket_size)};
+}
+
+class CompressedExchange : public ReduceByPlace {
+ public:
+  explicit CompressedExchange(ReplicaContext& context)
+      : ReduceByPlace(context, true),
+        context_(context),
+        compression_(context.plan.data_parallel.compression),
+        buckets_{tensor_buckets(context), tensor_buckets(context)} {}
+
+  void hold(const StageParameters& stage, const StateBytes& /*states*/) override {
+    Bytes unsent;
+    for (const ReplicaGroup& group : context_.groups)
+      if (group.exchanges)
+        unsent =
+            unsent + compression_state(compression_, group.parameters(stage),
+                                       group.matrices(stage.matrices), gradients(), group.ranks);
+    context_.builder.resident(MemoryKind::gradients, unsent, "unsent gradients");
+  }
+
+ private:
+  void reduce_place(int place) override {
+    const std::vector<models::WeightMatrix> matrices =
+        own_matrices(context_.step, context_.work, place);
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      const ReplicaGroup& group = context_.groups[i];
+      if (group.exchanges)
+        exchange(buckets_[i].add(group.matrices(matrices), context_.updated_at(group, place)),
+                 group);
+    }
+  }
+
+  void reduce_stage(const StageParameters& /*stage*/) override {
+    TRAINYARD_CHECK(!context_.exchanges(), "compressed gradients leave in the backward pass");
+  }
+
+  void reduce_rest() override {
+    for (std::size_t i = 0; i < buckets_.size(); ++i)
+      if (context_.groups[i].exchanges) exchange(buckets_[i].flush(), context_.groups[i]);
+  }
+
+  models::Dtype gradients() const { return context_.recipe.gradients; }
+  void exchange(const std::vector<TensorBucket>& buckets, const ReplicaGroup& group);
+
+  ReplicaContext& context_;
+  const recipe::GradientCompression& compression_;
+  std::array<TensorBuckets, 2> buckets_;
+  int sent_ = 0;  // buckets, which labels number
+};
+
+void CompressedExchange::exchange(const std::vector<TensorBucket>& buckets,
+                                  const ReplicaGroup& group) {
+  ProgramBuilder& builder = context_.builder;
+  for (const TensorBucket& bucket : buckets) {
+    const recipe::CompressedExchange exchange =
+        compressed_exchange(compression_, bucket, gradients(), group.ranks);
+    const std::string name = fmt::format("gradient bucket {}", sent_++);
+    builder.hold(MemoryKind::communication_buffers, exchange.buffers, kCompressed);
+    builder.work({exchange.compress.begin(), exchange.compress.end()}, "compress " + name,
+                 OpGroup::compute);
+    for (const recipe::CompressedMessage& message : exchange.messages) {
+      builder.collective(StreamKind::data, group.port, {message.kind, message.bytes},
+                         stream_bit(StreamKind::compute) | kLayerStreams,
+                         "exchange compressed " + name);
+      if (!message.kernels.empty())
+        builder.work_beside(StreamKind::data, message.kernels, 0, OpGroup::data,
+                            fmt::format("{} of {}", message.kernels.back().name, name));
+    }
+    builder.last_gives_back(MemoryKind::communication_buffers, exchange.buffers, kCompressed);
+  }
+  if (!buckets.empty() && !context_.plan.overlap_backward)
+    builder.compute_waits_for(stream_bit(StreamKind::data));
 }
 
 }  // namespace
 
-int DataParallelWriter::ranks_on(CollectivePort port) const {
-  return directions(step_.shape) *
-         (port == CollectivePort::data ? plan_.degrees.replicas() : plan_.expert_replicas());
-}
-
-Bytes DataParallelWriter::compression_state_of(const StageParameters& parameters) const {
-  const recipe::GradientCompression& compression = plan_.data_parallel.compression;
-  Bytes state;
-  if (exchanges_)
-    state = state + compression_state(compression, parameters.dense, of(parameters.matrices, false),
-                                      recipe_.gradients, ranks_on(CollectivePort::data));
-  if (exchanges_experts_)
-    state =
-        state + compression_state(compression, parameters.experts, of(parameters.matrices, true),
-                                  recipe_.gradients, ranks_on(CollectivePort::expert_data));
-  return state;
-}
-
-void DataParallelWriter::compress_place(int place) {
-  const std::vector<WeightMatrix> matrices = own_matrices(step_, work_, place);
-  if (exchanges_)
-    exchange(tensors_.add(of(matrices, false), parameters_of(place)), CollectivePort::data);
-  if (exchanges_experts_)
-    exchange(expert_tensors_.add(of(matrices, true), layer(place).expert_parameters),
-             CollectivePort::expert_data);
-}
-
-void DataParallelWriter::exchange(const std::vector<recipe::TensorBucket>& buckets,
-                                  CollectivePort port) {
-  const StreamSet before =
-      static_cast<StreamSet>(stream_bit(StreamKind::compute) | stream_bit(StreamKind::tensor) |
-                             stream_bit(StreamKind::context) | stream_bit(StreamKind::expert));
-  for (const recipe::TensorBucket& bucket : buckets) {
-    const recipe::CompressedExchange exchange = compressed_exchange(
-        plan_.data_parallel.compression, bucket, recipe_.gradients, ranks_on(port));
-    const std::string name = fmt::format("gradient bucket {}", buckets_sent_++);
-    builder_.hold(MemoryKind::communication_buffers, exchange.buffers, kCompressed);
-    builder_.work({exchange.compress.begin(), exchange.compress.end()}, "compress " + name,
-                  OpGroup::compute);
-    for (const recipe::CompressedMessage& message : exchange.messages) {
-      builder_.collective(StreamKind::data, port, {message.kind, message.bytes}, before,
-                          "exchange compressed " + name);
-      if (!message.kernels.empty())
-        builder_.work_beside(StreamKind::data, message.kernels, 0, OpGroup::data,
-                             fmt::format("{} of {}", message.kernels.back().name, name));
-    }
-    builder_.last_gives_back(MemoryKind::communication_buffers, exchange.buffers, kCompressed);
-  }
-  if (!buckets.empty() && !plan_.overlap_backward)
-    builder_.compute_waits_for(stream_bit(StreamKind::data));
+PartMaker exchange_compressed() {
+  return [](ReplicaContext& context) { return std::make_unique<CompressedExchange>(context); };
 }
 
 }  // namespace trainyard::plan

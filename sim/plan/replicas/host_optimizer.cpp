@@ -1,19 +1,8 @@
-// What DataParallelWriter writes when the host keeps and updates optimizer states: gradients on
-// their way down, the update tile by tile, parameters on their way up, and shards of parameters
-// that live on the host. Psi parameters of one rank, 16-bit, Adam:
-//
-//   down  2 Psi/n with gradients that n ranks divide, in the backward pass as they are reduced
-//   host  28 Psi/n bytes read and written: gradients, three fp32 states twice, 16-bit parameters
-//   up    2 Psi/n after each tile's update; with parameters offloaded 2 Psi/n before each gather
-//   NVMe  12 Psi/n read before and written after, three tiles in flight
-//
-// Source: Ren et al., ZeRO-Offload, ATC 2021, sections 3 and 5; Rajbhandari et al., ZeRO-Infinity,
-// SC 2021, sections 5 and 6; PyTorch, torch.distributed.fsdp CPUOffloadPolicy.
+#include "sim/plan/replicas/host_optimizer.h"
+
 #include <algorithm>
 
 #include "sim/plan/replicas/owners.h"
-#include "sim/plan/replicas/stage_replicas.h"
-#include "sim/plan/step_memory.h"
 
 namespace trainyard::plan {
 
@@ -22,14 +11,13 @@ using recipe::OffloadTo;
 
 namespace {
 
-constexpr const char* kFetched = "fetched shards of parameters";
 constexpr StreamSet kOffloadStreams =
     stream_bit(StreamKind::host_optimizer) | stream_bit(StreamKind::to_host) |
     stream_bit(StreamKind::to_device) | stream_bit(StreamKind::nvme_read) |
     stream_bit(StreamKind::nvme_write);
 constexpr std::int64_t kTilesInFlight = 3;  // one is read, one updated, one written
 
-// Of `whole`, part `at` of `parts`.
+// Part `at` of `parts` of `whole`.
 Bytes part_of(Bytes whole, std::int64_t at, std::int64_t parts) {
   const auto until = [&](std::int64_t end) {
     return whole.count() / parts * end + whole.count() % parts * end / parts;
@@ -37,194 +25,161 @@ Bytes part_of(Bytes whole, std::int64_t at, std::int64_t parts) {
   return Bytes(until(at + 1) - until(at));
 }
 
-// The strategy as far as gradients are what the optimizer of this rank reads.
-DataParallelStrategy as_updated(DataParallelStrategy strategy) {
-  strategy.gradient_shards = strategy.optimizer_shards;
-  return strategy;
-}
-
 }  // namespace
 
-bool DataParallelWriter::offloads() const {
-  return recipe_.offload.optimizer != OffloadTo::none;
+Bytes updated_gradients(const ReplicaContext& context, const StageParameters& parameters) {
+  Bytes sum;
+  for (const ReplicaGroup& group : context.groups) {
+    DataParallelStrategy as_updated = group.strategy;
+    as_updated.gradient_shards = as_updated.optimizer_shards;
+    sum = sum + state_bytes(group.parameters(parameters), context.recipe, as_updated).gradients;
+  }
+  return sum;
 }
 
-// Whole gradients stay where they are accumulated; shards go as soon as they are reduced.
-bool DataParallelWriter::gradients_leave() const {
-  return offloads() && (strategy_.gradient_shards > 1 || strategy_.layer_units);
+bool HostOptimizer::used() const {
+  return context_.recipe.offload.optimizer != OffloadTo::none;
 }
 
-bool DataParallelWriter::accumulates_on_host() const {
-  return gradients_leave() && strategy_.each_microbatch && step_.shape.microbatches > 1;
+bool HostOptimizer::gradients_leave() const {
+  const DataParallelStrategy& strategy = context_.strategy();
+  return used() && (strategy.gradient_shards > 1 || strategy.layer_units);
 }
 
-Bytes DataParallelWriter::updated_gradients(const StageParameters& parameters) const {
-  return state_bytes(parameters.dense, recipe_, as_updated(strategy_)).gradients +
-         state_bytes(parameters.experts, recipe_, as_updated(expert_strategy_)).gradients;
+bool HostOptimizer::accumulates() const {
+  return gradients_leave() && context_.strategy().each_microbatch && context_.accumulates();
 }
 
-std::int64_t DataParallelWriter::updated_parameters(const StageParameters& parameters) const {
-  return shard_of(parameters.dense, strategy_.optimizer_shards) +
-         shard_of(parameters.experts, expert_strategy_.optimizer_shards);
+std::int64_t HostOptimizer::updated_parameters(const StageParameters& parameters) const {
+  std::int64_t sum = 0;
+  for (const ReplicaGroup& group : context_.groups)
+    sum += shard_of(group.parameters(parameters), group.strategy.optimizer_shards);
+  return sum;
 }
 
-std::int64_t DataParallelWriter::tiles(const StageParameters& parameters) const {
-  const std::int64_t tile = recipe_.offload.tile_parameters;
+std::int64_t HostOptimizer::tiles(const StageParameters& parameters) const {
+  const std::int64_t tile = context_.recipe.offload.tile_parameters;
   return std::max<std::int64_t>(1, (updated_parameters(parameters) + tile - 1) / tile);
 }
 
-// Takes from the resident states what the host or NVMe holds.
-void DataParallelWriter::move_states(const StageParameters& parameters, StateBytes& states) {
-  const OffloadOptions& offload = recipe_.offload;
+void HostOptimizer::move_states(const StageParameters& parameters, StateBytes& states) {
+  const OffloadOptions& offload = context_.recipe.offload;
+  recipe::HostMemory& host = context_.host;
   if (offload.parameters != OffloadTo::none) {
-    (offload.parameters == OffloadTo::cpu ? host_.parameters : host_.nvme) = states.parameters;
+    (offload.parameters == OffloadTo::cpu ? host.parameters : host.nvme) = states.parameters;
     states.parameters = Bytes(0);
   }
-  if (!offloads()) return;
+  if (!used()) return;
   const bool to_cpu = offload.optimizer == OffloadTo::cpu;
-  Bytes& kept = to_cpu ? host_.optimizer_state : host_.nvme;
+  Bytes& kept = to_cpu ? host.optimizer_state : host.nvme;
   kept = kept + states.optimizer_state;
-  host_.gradients = updated_gradients(parameters);
-  if (!keeps_master_copy(recipe_) && offload.parameters == OffloadTo::none) {
+  host.gradients = updated_gradients(context_, parameters);
+  if (!keeps_master_copy(context_.recipe) && offload.parameters == OffloadTo::none) {
     // What the host updates, where the states have no copy of the parameters.
-    const Bytes own = updated_parameters(parameters) * size_of(weight_type(recipe_));
-    Bytes& copy = to_cpu ? host_.parameters : host_.nvme;
+    const Bytes own = updated_parameters(parameters) * size_of(weight_type(context_.recipe));
+    Bytes& copy = to_cpu ? host.parameters : host.nvme;
     copy = copy + own;
   }
   const std::int64_t count = tiles(parameters);
   const Bytes streamed = nvme_read(states.optimizer_state, parameters);
-  host_.buffers = host_.buffers + std::min(count, kTilesInFlight) * part_of(streamed, 0, count);
+  host.buffers = host.buffers + std::min(count, kTilesInFlight) * part_of(streamed, 0, count);
   states.optimizer_state = Bytes(0);
   if (gradients_leave()) states.gradients = Bytes(0);
 }
 
-// Bytes that an update reads from NVMe: states, and parameters of which they hold no copy.
-Bytes DataParallelWriter::nvme_read(Bytes states, const StageParameters& parameters) const {
-  const OffloadOptions& offload = recipe_.offload;
+Bytes HostOptimizer::nvme_read(Bytes states, const StageParameters& parameters) const {
+  const OffloadOptions& offload = context_.recipe.offload;
   const bool alone = offload.parameters == OffloadTo::none;
-  const bool reads_weights = !keeps_master_copy(recipe_) &&
+  const bool reads_weights = !keeps_master_copy(context_.recipe) &&
                              (alone ? offload.optimizer : offload.parameters) == OffloadTo::nvme;
-  const Bytes weights = updated_parameters(parameters) * size_of(weight_type(recipe_));
+  const Bytes weights = updated_parameters(parameters) * size_of(weight_type(context_.recipe));
   return (offload.optimizer == OffloadTo::nvme ? states : Bytes(0)) +
          (reads_weights ? weights : Bytes(0));
 }
 
-// A reduced bucket or shard goes to the host and, behind the first micro-batch, is added to what is
-// there: each byte is read twice and written once. `kind` and `owner`: as what the GPU has had it.
-void DataParallelWriter::copy_gradients(Bytes own, StreamSet waits, const std::string& name,
-                                        MemoryKind kind, const char* owner) {
+void HostOptimizer::copy_gradients(Bytes own, StreamSet waits, const std::string& name,
+                                   MemoryKind kind, const char* owner) {
   if (own == Bytes(0)) return;
-  builder_.host_transfer(CollectivePort::to_host, own, waits, "copy " + name + " to the host");
-  if (gradients_leave()) builder_.last_gives_back(kind, own, owner);
-  if (!accumulates_on_host() || role_.first) return;
-  builder_.host_transfer(CollectivePort::host_memory, 3 * own, stream_bit(StreamKind::to_host),
-                         "add " + name + " on the host");
+  ProgramBuilder& builder = context_.builder;
+  builder.host_transfer(CollectivePort::to_host, own, waits, "copy " + name + " to the host");
+  if (gradients_leave()) builder.last_gives_back(kind, own, owner);
+  if (!accumulates() || context_.role.first) return;
+  builder.host_transfer(CollectivePort::host_memory, 3 * own, stream_bit(StreamKind::to_host),
+                        "add " + name + " on the host");
 }
 
-void DataParallelWriter::take_leaving_gradients(Bytes own) {
-  if (gradients_leave()) builder_.last_takes(MemoryKind::communication_buffers, own, kLeaving);
+void HostOptimizer::take_leaving_gradients(Bytes own) {
+  if (gradients_leave())
+    context_.builder.last_takes(MemoryKind::communication_buffers, own, kLeaving);
 }
 
-// Squares are summed where the gradients are.
-void DataParallelWriter::clip_on_host(Bytes gradients) {
-  builder_.host_transfer(CollectivePort::host_memory, gradients, stream_bit(StreamKind::to_host),
-                         "gradient norm on the host");
+void HostOptimizer::sum_squares(Bytes gradients) {
+  context_.builder.host_transfer(CollectivePort::host_memory, gradients,
+                                 stream_bit(StreamKind::to_host), "gradient norm on the host");
+}
+
+void HostOptimizer::scale(Bytes gradients, bool waits_for_ranks) {
   StreamSet waits = stream_bit(StreamKind::to_host);
-  if (norm_ranks() > 1) {
-    builder_.collective(StreamKind::data, CollectivePort::norm,
-                        {CollectiveKind::all_reduce, size_of(models::Dtype::fp32)},
-                        stream_bit(StreamKind::compute) | stream_bit(StreamKind::host_optimizer),
-                        "all-reduce gradient norm");
-    waits |= stream_bit(StreamKind::data);
-  }
-  builder_.host_transfer(CollectivePort::host_memory, 2 * gradients, waits,
-                         "clip gradients on the host");
+  if (waits_for_ranks) waits |= stream_bit(StreamKind::data);
+  context_.builder.host_transfer(CollectivePort::host_memory, 2 * gradients, waits,
+                                 "clip gradients on the host");
 }
 
-// Tile by tile; each order of enqueuing says what may overlap. A tile is read while the one before
-// it is updated and the one before that is written: a mark lets the write of a tile wait for its
-// own update only.
-void DataParallelWriter::update_on_host(const StageParameters& parameters) {
-  const OffloadOptions& offload = recipe_.offload;
-  const models::MemoryBound dense = optimizer_kernel(parameters.dense, recipe_, strategy_);
-  const models::MemoryBound experts =
-      optimizer_kernel(parameters.experts, recipe_, expert_strategy_);
-  const Bytes touched = dense.read + dense.written + experts.read + experts.written;
-  const Bytes states = state_bytes(parameters.dense, recipe_, strategy_).optimizer_state +
-                       state_bytes(parameters.experts, recipe_, expert_strategy_).optimizer_state;
-  const Bytes weights = updated_parameters(parameters) * size_of(weight_type(recipe_));
-  const Bytes read = nvme_read(states, parameters);
-  const bool weights_to_nvme = offload.parameters == OffloadTo::nvme && keeps_master_copy(recipe_);
-  const Bytes written = read + (weights_to_nvme ? weights : Bytes(0));
-  const Bytes up = offload.parameters == OffloadTo::none ? weights : Bytes(0);
+HostOptimizer::Traffic HostOptimizer::traffic(const StageParameters& parameters) const {
+  const recipe::TrainingRecipe& recipe = context_.recipe;
+  Traffic traffic;
+  Bytes states;
+  for (const ReplicaGroup& group : context_.groups) {
+    const std::int64_t own = group.parameters(parameters);
+    const models::MemoryBound kernel = optimizer_kernel(own, recipe, group.strategy);
+    traffic.touched = traffic.touched + kernel.read + kernel.written;
+    states = states + state_bytes(own, recipe, group.strategy).optimizer_state;
+  }
+  const OffloadTo to = recipe.offload.parameters;
+  const Bytes weights = updated_parameters(parameters) * size_of(weight_type(recipe));
+  const bool weights_to_nvme = to == OffloadTo::nvme && keeps_master_copy(recipe);
+  traffic.read = nvme_read(states, parameters);
+  traffic.written = traffic.read + (weights_to_nvme ? weights : Bytes(0));
+  traffic.up = to == OffloadTo::none ? weights : Bytes(0);
+  return traffic;
+}
+
+// Each order of enqueuing says what may overlap. A tile is read while the one before it is updated
+// and the one before that is written: a mark lets the write of a tile wait for its own update only.
+void HostOptimizer::update(const StageParameters& parameters) {
+  const Traffic whole = traffic(parameters);
   const StreamSet compute = stream_bit(StreamKind::compute);
   const StreamSet host = stream_bit(StreamKind::host_optimizer);
+  ProgramBuilder& builder = context_.builder;
 
   const std::int64_t count = tiles(parameters);
-  const auto move = [&](CollectivePort port, Bytes whole, std::int64_t at, StreamSet waits,
+  const auto move = [&](CollectivePort port, Bytes all, std::int64_t at, StreamSet waits,
                         const char* what) {
-    const Bytes bytes = part_of(whole, at, count);
+    const Bytes bytes = part_of(all, at, count);
     if (bytes > Bytes(0))
-      builder_.host_transfer(port, bytes, waits, what + (" tile " + std::to_string(at)));
+      builder.host_transfer(port, bytes, waits, what + (" tile " + std::to_string(at)));
   };
   const auto read_tile = [&](std::int64_t at, StreamSet waits) {
-    move(CollectivePort::nvme_read, read, at, waits, "read states of");
+    move(CollectivePort::nvme_read, whole.read, at, waits, "read states of");
   };
   const auto write_tile = [&](std::int64_t at) {
-    move(CollectivePort::nvme_write, written, at, host, "write states of");
+    move(CollectivePort::nvme_write, whole.written, at, host, "write states of");
   };
   read_tile(0, compute);
   for (std::int64_t at = 0; at < count; ++at) {
-    if (read > Bytes(0)) {
-      builder_.mark(StreamKind::host_optimizer, stream_bit(StreamKind::nvme_read),
-                    "wait for states");
+    if (whole.read > Bytes(0)) {
+      builder.mark(StreamKind::host_optimizer, stream_bit(StreamKind::nvme_read),
+                   "wait for states");
       if (at + 1 < count) read_tile(at + 1, compute | stream_bit(StreamKind::nvme_write));
     }
     if (at > 0) write_tile(at - 1);
-    move(CollectivePort::host_memory, touched, at, compute | stream_bit(StreamKind::to_host),
+    move(CollectivePort::host_memory, whole.touched, at, compute | stream_bit(StreamKind::to_host),
          "update");
-    move(CollectivePort::to_device, up, at, host, "copy parameters of");
+    move(CollectivePort::to_device, whole.up, at, host, "copy parameters of");
   }
   write_tile(count - 1);
-  builder_.compute_waits_for(kOffloadStreams);
-  builder_.settle_waits("wait for the host's update");
-}
-
-// The shard of a unit is copied up right before its gather; from NVMe it is read while the unit
-// before it is fetched.
-StreamSet DataParallelWriter::fetch_shard(const Unit& unit) {
-  if (recipe_.offload.parameters == OffloadTo::none) return 0;
-  const StreamSet limit = strategy_.limited ? stream_bit(StreamKind::compute) : 0;
-  const auto shard = [&](const Unit& of) {
-    return state_bytes(of.parameters, recipe_, strategy_).parameters;
-  };
-  const auto at = static_cast<std::size_t>(&unit - units_.data());
-  StreamSet waits = limit;
-  const bool from_nvme = recipe_.offload.parameters == OffloadTo::nvme;
-  const auto read = [&](std::size_t number) {
-    while (number < units_.size() && !units_[number].gathers)
-      ++number;
-    if (number >= units_.size() || number < read_) return;
-    builder_.host_transfer(CollectivePort::nvme_read, shard(units_[number]), limit,
-                           "read shard of " + units_[number].name);
-    read_ = number + 1;
-  };
-  if (from_nvme) {
-    read(at);
-    waits |= stream_bit(StreamKind::nvme_read);
-    host_.buffers = std::max(host_.buffers, 2 * shard(unit));
-  }
-  builder_.host_transfer(CollectivePort::to_device, shard(unit), waits,
-                         "fetch shard of " + unit.name);
-  builder_.last_takes(MemoryKind::communication_buffers, shard(unit), kFetched);
-  if (from_nvme) read(at + 1);
-  return stream_bit(StreamKind::to_device);
-}
-
-void DataParallelWriter::leave_shard(const Unit& unit) {
-  if (recipe_.offload.parameters == OffloadTo::none) return;
-  builder_.last_gives_back(MemoryKind::communication_buffers,
-                           state_bytes(unit.parameters, recipe_, strategy_).parameters, kFetched);
+  builder.compute_waits_for(kOffloadStreams);
+  builder.settle_waits("wait for the host's update");
 }
 
 }  // namespace trainyard::plan
