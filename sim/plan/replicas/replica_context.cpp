@@ -32,7 +32,7 @@ bool has_experts(const NetworkWork& work) {
 std::array<ReplicaGroup, 2> both_groups(const StepPlan& step, const NetworkWork& work,
                                         const recipe::TrainingRecipe& recipe,
                                         const ParallelPlan& plan) {
-  ReplicaGroup dense;
+  ReplicaGroup dense{.port = CollectivePort::data, .across = CollectivePort::replica};
   dense.strategy = strategy_of(plan, recipe);
   dense.ranks = plan.degrees.replicas() * directions(step.shape);
   dense.exchanges = dense.ranks > 1;

@@ -38,7 +38,7 @@ struct ReplicaGroup {
   int ranks = 1;
   bool exchanges = false;  // there are other replicas
   // Among the ranks that share one copy, and across such copies.
-  CollectivePort port = CollectivePort::data, across = CollectivePort::replica;
+  CollectivePort port = {}, across = {};
 
   std::int64_t parameters(const StageParameters& stage) const {
     return experts ? stage.experts : stage.dense;
