@@ -1,7 +1,7 @@
 // Every rank has everything and all-reduces gradients: PyTorch's DistributedDataParallel, in which
 // `each_microbatch` is training without no_sync(). Source: Li et al., PyTorch Distributed, VLDB
 // 2020.
-#include "sim/plan/replicas/parts.h"
+#include "sim/plan/replicas/parts/parts.h"
 
 namespace trainyard::plan {
 

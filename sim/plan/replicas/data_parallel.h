@@ -2,8 +2,8 @@
 // together again.
 //
 // A strategy is a pure function from what a scenario says to a DataParallelStrategy: what is
-// divided among whom, and the parts (parts.h) that write its ops and memory. Psi parameters, n
-// ranks that share a copy; bytes of one ring per rank and step, in parameter-sized elements, and
+// divided among whom, and the parts (parts/parts.h) that write its ops and memory. Psi parameters,
+// n ranks that share a copy; bytes of one ring per rank and step, in parameter-sized elements, and
 // states per parameter with 16-bit parameters and gradients and fp32 Adam:
 //
 //   allreduce              2 (n-1)/n Psi     16

@@ -3,9 +3,9 @@
 // the forward to the end of the backward pass. The last layer stays too, as its backward follows at
 // once. Source: Zhao et al., PyTorch FSDP, VLDB 2023, sections 3 and 4; torch.distributed.fsdp's
 // fully_shard.
-#include "sim/plan/replicas/gather.h"
-#include "sim/plan/replicas/parts.h"
-#include "sim/plan/replicas/reduce_units.h"
+#include "sim/plan/replicas/parts/gather.h"
+#include "sim/plan/replicas/parts/parts.h"
+#include "sim/plan/replicas/parts/reduce_units.h"
 
 namespace trainyard::plan {
 namespace {

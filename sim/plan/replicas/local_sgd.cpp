@@ -2,7 +2,7 @@
 // optimizer with momentum (DiLoCo; plain averaging is its special case). A step carries one H-th of
 // what the meeting costs, so that it stands for H steps of training. Source: Stich, Local SGD, ICLR
 // 2019; Douillard et al., DiLoCo, 2023, algorithm 1.
-#include "sim/plan/replicas/parts.h"
+#include "sim/plan/replicas/parts/parts.h"
 #include "sim/plan/replicas/replica_part.h"
 
 namespace trainyard::plan {

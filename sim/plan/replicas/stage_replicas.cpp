@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "sim/plan/replicas/host_optimizer.h"
-#include "sim/plan/replicas/owners.h"
+#include "sim/plan/replicas/parts/host_optimizer.h"
+#include "sim/plan/replicas/parts/owners.h"
 
 namespace trainyard::plan {
 

@@ -2,7 +2,7 @@
 // parameters are gathered. DeepSpeed's first implementation all-reduced whole gradients instead,
 // half as many bytes again; `all_reduce_gradients` is that. Source: Rajbhandari et al. 2020,
 // sections 5.1 and 7.2; DeepSpeed, "ZeRO stage 1 with reduced communication".
-#include "sim/plan/replicas/parts.h"
+#include "sim/plan/replicas/parts/parts.h"
 
 namespace trainyard::plan {
 

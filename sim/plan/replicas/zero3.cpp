@@ -1,7 +1,7 @@
 // Parameters are divided as well: each layer is gathered before its forward and again before its
 // backward, and dropped after. Layers, embedding and logits are units of their own, none is kept.
 // Source: Rajbhandari et al. 2020, sections 5.3 and 7.2.2.
-#include "sim/plan/replicas/parts.h"
+#include "sim/plan/replicas/parts/parts.h"
 
 namespace trainyard::plan {
 

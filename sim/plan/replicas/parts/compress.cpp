@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "sim/base/check.h"
-#include "sim/plan/replicas/parts.h"
-#include "sim/plan/replicas/reduce_by_place.h"
+#include "sim/plan/replicas/parts/parts.h"
+#include "sim/plan/replicas/parts/reduce_by_place.h"
 #include "sim/plan/tied_matrix.h"
 
 namespace trainyard::plan {

@@ -1,6 +1,6 @@
-#include "sim/plan/replicas/reduce_by_place.h"
+#include "sim/plan/replicas/parts/reduce_by_place.h"
 
-#include "sim/plan/replicas/owners.h"
+#include "sim/plan/replicas/parts/owners.h"
 
 namespace trainyard::plan {
 

@@ -1,4 +1,4 @@
-#include "sim/plan/replicas/host_shards.h"
+#include "sim/plan/replicas/parts/host_shards.h"
 
 #include <algorithm>
 

@@ -1,9 +1,9 @@
-#include "sim/plan/replicas/gather.h"
+#include "sim/plan/replicas/parts/gather.h"
 
 #include <algorithm>
 
-#include "sim/plan/replicas/owners.h"
-#include "sim/plan/replicas/parts.h"
+#include "sim/plan/replicas/parts/owners.h"
+#include "sim/plan/replicas/parts/parts.h"
 
 namespace trainyard::plan {
 

@@ -1,4 +1,4 @@
-#include "sim/plan/replicas/gather_units.h"
+#include "sim/plan/replicas/parts/gather_units.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "sim/plan/replicas/gradient_buckets.h"
-#include "sim/plan/replicas/parts.h"
+#include "sim/plan/replicas/parts/gradient_buckets.h"
+#include "sim/plan/replicas/parts/parts.h"
 #include "sim/plan/replicas/replica_part.h"
 
 namespace trainyard::plan {

@@ -1,6 +1,6 @@
-#include "sim/plan/replicas/host_optimizer.h"
-#include "sim/plan/replicas/owners.h"
-#include "sim/plan/replicas/parts.h"
+#include "sim/plan/replicas/parts/host_optimizer.h"
+#include "sim/plan/replicas/parts/owners.h"
+#include "sim/plan/replicas/parts/parts.h"
 #include "sim/plan/replicas/replica_part.h"
 
 namespace trainyard::plan {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "sim/plan/replicas/gather_units.h"
-#include "sim/plan/replicas/host_shards.h"
+#include "sim/plan/replicas/parts/gather_units.h"
+#include "sim/plan/replicas/parts/host_shards.h"
 #include "sim/plan/replicas/replica_part.h"
 
 namespace trainyard::plan {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "sim/plan/replicas/gather_units.h"
+#include "sim/plan/replicas/parts/gather_units.h"
 
 namespace trainyard::plan {
 

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
-#include "sim/plan/replicas/gradient_buckets.h"
-#include "sim/plan/replicas/owners.h"
-#include "sim/plan/replicas/parts.h"
-#include "sim/plan/replicas/reduce_by_place.h"
+#include "sim/plan/replicas/parts/gradient_buckets.h"
+#include "sim/plan/replicas/parts/owners.h"
+#include "sim/plan/replicas/parts/parts.h"
+#include "sim/plan/replicas/parts/reduce_by_place.h"
 
 namespace trainyard::plan {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/plan/replicas/parts.h"
+#include "sim/plan/replicas/parts/parts.h"
 #include "sim/plan/replicas/replica_context.h"
 
 namespace trainyard::plan {

@@ -2,7 +2,7 @@
 // them a rank holds until then.
 #pragma once
 
-#include "sim/plan/replicas/host_optimizer.h"
+#include "sim/plan/replicas/parts/host_optimizer.h"
 #include "sim/plan/replicas/replica_part.h"
 
 namespace trainyard::plan {

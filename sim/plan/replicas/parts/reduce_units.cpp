@@ -1,6 +1,6 @@
-#include "sim/plan/replicas/reduce_units.h"
+#include "sim/plan/replicas/parts/reduce_units.h"
 
-#include "sim/plan/replicas/owners.h"
+#include "sim/plan/replicas/parts/owners.h"
 
 namespace trainyard::plan {
 

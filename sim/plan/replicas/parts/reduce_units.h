@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "sim/plan/replicas/gather_units.h"
-#include "sim/plan/replicas/host_optimizer.h"
+#include "sim/plan/replicas/parts/gather_units.h"
+#include "sim/plan/replicas/parts/host_optimizer.h"
 
 namespace trainyard::plan {
 

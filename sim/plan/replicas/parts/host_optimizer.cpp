@@ -1,8 +1,8 @@
-#include "sim/plan/replicas/host_optimizer.h"
+#include "sim/plan/replicas/parts/host_optimizer.h"
 
 #include <algorithm>
 
-#include "sim/plan/replicas/owners.h"
+#include "sim/plan/replicas/parts/owners.h"
 
 namespace trainyard::plan {
 
