@@ -10,7 +10,7 @@
 #include "sim/plan/pass_steps.h"
 #include "sim/plan/program_builder.h"
 #include "sim/plan/recompute_places.h"
-#include "sim/plan/replicas/data_parallel_writer.h"
+#include "sim/plan/replicas/stage_replicas.h"
 #include "sim/plan/step_plan.h"
 #include "sim/plan/tied_matrix.h"
 
@@ -108,7 +108,7 @@ class StageBuilder {
   schedule::Updates updates_;
   int versions_;  // of the weights
   ProgramBuilder builder_;
-  DataParallelWriter data_;
+  StageReplicas data_;
   ActivationOffload offload_;
   std::optional<std::uint32_t> step_block_;
 };

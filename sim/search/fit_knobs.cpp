@@ -106,7 +106,7 @@ std::vector<Edits> more_expert_parallel(const Scenario& scenario) {
 }
 
 bool divides_more(const DataParallelStrategy& a, const DataParallelStrategy& b) {
-  return a.outer_period == b.outer_period && a.parameter_shards >= b.parameter_shards &&
+  return a.trains_apart == b.trains_apart && a.parameter_shards >= b.parameter_shards &&
          a.gradient_shards >= b.gradient_shards && a.optimizer_shards >= b.optimizer_shards &&
          (a.parameter_shards > b.parameter_shards || a.gradient_shards > b.gradient_shards ||
           a.optimizer_shards > b.optimizer_shards);

@@ -123,7 +123,7 @@ void check_experts(const Scenario& scenario, Findings& findings) {
 void check_schedule(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelPlan& plan = scenario.plan;
   const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
-  if (plan.degrees.pipeline == 1 || (strategy.optimizer_shards == 1 && strategy.outer_period == 0))
+  if (plan.degrees.pipeline == 1 || (strategy.optimizer_shards == 1 && !strategy.trains_apart))
     return;
   const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.schedule);
   if (entry != nullptr && entry->updates != schedule::Updates::after_all) {

@@ -40,7 +40,7 @@ void check_optimizer(const Scenario& scenario, Findings& findings) {
   if (scenario.recipe.offload.optimizer == OffloadTo::none) return;
   const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
   const std::string& kind = plan.data_parallel.kind;
-  if (strategy.outer_period > 0)
+  if (strategy.trains_apart)
     findings.error(kOptimizer, fmt::format("{} keeps a second optimizer on the GPU", kind),
                    "use another kind of data parallelism");
   if (strategy.layer_units && scenario.recipe.offload.parameters == OffloadTo::none)
@@ -59,7 +59,7 @@ void check_optimizer(const Scenario& scenario, Findings& findings) {
   if (plan.data_parallel.compression.kind != recipe::CompressionKind::none)
     findings.error(kOptimizer, "what of compressed gradients goes to the host is not described",
                    "remove /parallelism/data_parallel/compression, or keep the optimizer there");
-  if (strategy.bucket_copies)
+  if (!plan.data_parallel.gradient_as_bucket_view)
     findings.error(kOptimizer, "the host reads buckets, which then are the gradients",
                    "remove /parallelism/data_parallel/gradient_as_bucket_view");
   const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
@@ -91,7 +91,7 @@ void check_parameters(const Scenario& scenario, Findings& findings) {
     findings.error(kParameters,
                    fmt::format("{} does not offload to NVMe", scenario.plan.data_parallel.kind),
                    "use \"cpu\", or zero3 as ZeRO-Infinity does");
-  if (strategy.keeps_layers)
+  if (strategy.layer_units && !scenario.plan.data_parallel.reshard_after_forward)
     findings.error("/parallelism/data_parallel/reshard_after_forward",
                    "false, the default with pp above 1, keeps on the GPU the parameters that are "
                    "offloaded",

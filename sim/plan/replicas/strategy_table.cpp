@@ -58,7 +58,7 @@ std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
   if (directions(shape) > 1 && strategy.gathering == Gathering::first_forward)
     return "stages that share parameters begin with different ones of them, and can gather them "
            "in one order only before (overlap_param_gather: false)";
-  if (directions(shape) > 1 && strategy.outer_period > 0)
+  if (directions(shape) > 1 && strategy.trains_apart)
     return "it holds two copies of the network, which cannot train apart";
   if (strategy.gradient_shards == 1 && strategy.gathering != Gathering::first_forward &&
       strategy.parameter_shards == 1)
@@ -77,7 +77,12 @@ DataParallelStrategy strategy_of(const recipe::ParallelPlan& plan,
                                  const recipe::TrainingRecipe& recipe) {
   // Two copies of the network are replicas of each other.
   const int ranks = plan.degrees.replicas() * directions(pipeline_shape(recipe, plan));
-  if (ranks == 1) return {};
+  if (ranks == 1) {
+    // Routed experts may still have replicas.
+    recipe::DataParallelOptions experts;
+    experts.compression = plan.data_parallel.compression;
+    return allreduce(experts, recipe, 1);
+  }
   const StrategyEntry* entry = find_strategy(plan.data_parallel.kind);
   TRAINYARD_CHECK(entry != nullptr, "unknown strategy {}", plan.data_parallel.kind);
   return entry->build(plan.data_parallel, recipe, ranks);
