@@ -7,7 +7,6 @@
 
 namespace trainyard::lower {
 
-using cost::HostTransfer;
 using topologies::ServerSpec;
 
 namespace {
@@ -67,19 +66,20 @@ BytesPerSecond HostLinks::offered(HostTransfer transfer) const {
   return all / sharers;
 }
 
-std::vector<std::uint32_t> HostLinks::path(HostTransfer transfer, int rank) const {
+std::vector<std::uint32_t> HostLinks::path(HostTransfer transfer, const Device& device) const {
   TRAINYARD_CHECK(flows_, "paths without flows");
   const int gpus = cluster_.server.gpus;
   const auto shared = static_cast<std::uint32_t>(2 * switches());
-  const std::uint32_t server = first_ + static_cast<std::uint32_t>(rank / gpus) * (shared + 3);
+  const std::uint32_t server = first_ + static_cast<std::uint32_t>(device.server) * (shared + 3);
   const std::uint32_t memory = server + shared;
   if (transfer == HostTransfer::host_memory) return {memory};
   if (transfer == HostTransfer::nvme_read) return {memory, memory + 1};
   if (transfer == HostTransfer::nvme_write) return {memory, memory + 2};
   const bool up = transfer == HostTransfer::to_host;
-  std::vector<std::uint32_t> links = {(up ? up_ : down_)[static_cast<std::size_t>(rank)], memory};
+  std::vector<std::uint32_t> links = {
+      (up ? up_ : down_)[static_cast<std::size_t>(device.server * gpus + device.gpu)], memory};
   if (shared > 0) {
-    const int own = rank % gpus / cluster_.server.gpus_per_pcie_switch;
+    const int own = device.gpu / cluster_.server.gpus_per_pcie_switch;
     links.push_back(server + static_cast<std::uint32_t>(2 * own + (up ? 0 : 1)));
   }
   return links;

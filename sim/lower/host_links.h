@@ -9,8 +9,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/base/host_transfer.h"
 #include "sim/base/units.h"
-#include "sim/cost/host_copies.h"
+#include "sim/lower/device_placement.h"
 #include "topologies/topology.h"
 
 namespace trainyard::lower {
@@ -21,12 +22,12 @@ class HostLinks {
   HostLinks(const topologies::ClusterSpec& cluster, const topologies::Topology* topology);
 
   // The bandwidth that one rank counts on. Requires: stated in the cluster.
-  BytesPerSecond offered(cost::HostTransfer transfer) const;
+  BytesPerSecond offered(HostTransfer transfer) const;
 
   // Capacities of the links behind those of the topology, in bytes per second.
   const std::vector<double>& capacities() const { return capacities_; }
-  // The links that a rank's transfer crosses. Requires: flows.
-  std::vector<std::uint32_t> path(cost::HostTransfer transfer, int rank) const;
+  // The links that a transfer of the player on `device` crosses. Requires: flows.
+  std::vector<std::uint32_t> path(HostTransfer transfer, const Device& device) const;
 
  private:
   int switches() const;  // of a server, if they are shared

@@ -27,9 +27,9 @@ std::vector<WeightMatrix> of(const std::vector<WeightMatrix>& matrices, bool rou
 
 }  // namespace
 
-int DataParallelWriter::ranks_on(CollectivePort port) const {
+int DataParallelWriter::ranks_on(ReplicaPort port) const {
   return directions(step_.shape) *
-         (port == CollectivePort::data ? plan_.degrees.replicas() : plan_.expert_replicas());
+         (port == ReplicaPort::data ? plan_.degrees.replicas() : plan_.expert_replicas());
 }
 
 Bytes DataParallelWriter::compression_state_of(const StageParameters& parameters) const {
@@ -37,25 +37,25 @@ Bytes DataParallelWriter::compression_state_of(const StageParameters& parameters
   Bytes state;
   if (exchanges_)
     state = state + compression_state(compression, parameters.dense, of(parameters.matrices, false),
-                                      recipe_.gradients, ranks_on(CollectivePort::data));
+                                      recipe_.gradients, ranks_on(ReplicaPort::data));
   if (exchanges_experts_)
     state =
         state + compression_state(compression, parameters.experts, of(parameters.matrices, true),
-                                  recipe_.gradients, ranks_on(CollectivePort::expert_data));
+                                  recipe_.gradients, ranks_on(ReplicaPort::expert_data));
   return state;
 }
 
 void DataParallelWriter::compress_place(int place) {
   const std::vector<WeightMatrix> matrices = own_matrices(step_, work_, place);
   if (exchanges_)
-    exchange(tensors_.add(of(matrices, false), parameters_of(place)), CollectivePort::data);
+    exchange(tensors_.add(of(matrices, false), parameters_of(place)), ReplicaPort::data);
   if (exchanges_experts_)
     exchange(expert_tensors_.add(of(matrices, true), layer(place).expert_parameters),
-             CollectivePort::expert_data);
+             ReplicaPort::expert_data);
 }
 
 void DataParallelWriter::exchange(const std::vector<recipe::TensorBucket>& buckets,
-                                  CollectivePort port) {
+                                  ReplicaPort port) {
   const StreamSet before =
       static_cast<StreamSet>(stream_bit(StreamKind::compute) | stream_bit(StreamKind::tensor) |
                              stream_bit(StreamKind::context) | stream_bit(StreamKind::expert));
@@ -67,7 +67,7 @@ void DataParallelWriter::exchange(const std::vector<recipe::TensorBucket>& bucke
     builder_.work({exchange.compress.begin(), exchange.compress.end()}, "compress " + name,
                   OpGroup::compute);
     for (const recipe::CompressedMessage& message : exchange.messages) {
-      builder_.collective(StreamKind::data, port, {message.kind, message.bytes}, before,
+      builder_.collective(StreamKind::data, connection(port), {message.kind, message.bytes}, before,
                           "exchange compressed " + name);
       if (!message.kernels.empty())
         builder_.work_beside(StreamKind::data, message.kernels, 0, OpGroup::data,

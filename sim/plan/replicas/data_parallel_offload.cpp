@@ -114,10 +114,10 @@ Bytes DataParallelWriter::nvme_read(Bytes states, const StageParameters& paramet
 void DataParallelWriter::copy_gradients(Bytes own, StreamSet waits, const std::string& name,
                                         MemoryKind kind, const char* owner) {
   if (own == Bytes(0)) return;
-  builder_.host_transfer(CollectivePort::to_host, own, waits, "copy " + name + " to the host");
+  builder_.host_transfer(HostTransfer::to_host, own, waits, "copy " + name + " to the host");
   if (gradients_leave()) builder_.last_gives_back(kind, own, owner);
   if (!accumulates_on_host() || role_.first) return;
-  builder_.host_transfer(CollectivePort::host_memory, 3 * own, stream_bit(StreamKind::to_host),
+  builder_.host_transfer(HostTransfer::host_memory, 3 * own, stream_bit(StreamKind::to_host),
                          "add " + name + " on the host");
 }
 
@@ -127,17 +127,17 @@ void DataParallelWriter::take_leaving_gradients(Bytes own) {
 
 // Squares are summed where the gradients are.
 void DataParallelWriter::clip_on_host(Bytes gradients) {
-  builder_.host_transfer(CollectivePort::host_memory, gradients, stream_bit(StreamKind::to_host),
+  builder_.host_transfer(HostTransfer::host_memory, gradients, stream_bit(StreamKind::to_host),
                          "gradient norm on the host");
   StreamSet waits = stream_bit(StreamKind::to_host);
   if (norm_ranks() > 1) {
-    builder_.collective(StreamKind::data, CollectivePort::norm,
+    builder_.collective(StreamKind::data, builder_.connections().gradient_norm(norm_over_all_),
                         {CollectiveKind::all_reduce, size_of(models::Dtype::fp32)},
                         stream_bit(StreamKind::compute) | stream_bit(StreamKind::host_optimizer),
                         "all-reduce gradient norm");
     waits |= stream_bit(StreamKind::data);
   }
-  builder_.host_transfer(CollectivePort::host_memory, 2 * gradients, waits,
+  builder_.host_transfer(HostTransfer::host_memory, 2 * gradients, waits,
                          "clip gradients on the host");
 }
 
@@ -161,17 +161,17 @@ void DataParallelWriter::update_on_host(const StageParameters& parameters) {
   const StreamSet host = stream_bit(StreamKind::host_optimizer);
 
   const std::int64_t count = tiles(parameters);
-  const auto move = [&](CollectivePort port, Bytes whole, std::int64_t at, StreamSet waits,
+  const auto move = [&](HostTransfer transfer, Bytes whole, std::int64_t at, StreamSet waits,
                         const char* what) {
     const Bytes bytes = part_of(whole, at, count);
     if (bytes > Bytes(0))
-      builder_.host_transfer(port, bytes, waits, what + (" tile " + std::to_string(at)));
+      builder_.host_transfer(transfer, bytes, waits, what + (" tile " + std::to_string(at)));
   };
   const auto read_tile = [&](std::int64_t at, StreamSet waits) {
-    move(CollectivePort::nvme_read, read, at, waits, "read states of");
+    move(HostTransfer::nvme_read, read, at, waits, "read states of");
   };
   const auto write_tile = [&](std::int64_t at) {
-    move(CollectivePort::nvme_write, written, at, host, "write states of");
+    move(HostTransfer::nvme_write, written, at, host, "write states of");
   };
   read_tile(0, compute);
   for (std::int64_t at = 0; at < count; ++at) {
@@ -181,9 +181,9 @@ void DataParallelWriter::update_on_host(const StageParameters& parameters) {
       if (at + 1 < count) read_tile(at + 1, compute | stream_bit(StreamKind::nvme_write));
     }
     if (at > 0) write_tile(at - 1);
-    move(CollectivePort::host_memory, touched, at, compute | stream_bit(StreamKind::to_host),
+    move(HostTransfer::host_memory, touched, at, compute | stream_bit(StreamKind::to_host),
          "update");
-    move(CollectivePort::to_device, up, at, host, "copy parameters of");
+    move(HostTransfer::to_device, up, at, host, "copy parameters of");
   }
   write_tile(count - 1);
   builder_.compute_waits_for(kOffloadStreams);
@@ -205,7 +205,7 @@ StreamSet DataParallelWriter::fetch_shard(const Unit& unit) {
     while (number < units_.size() && !units_[number].gathers)
       ++number;
     if (number >= units_.size() || number < read_) return;
-    builder_.host_transfer(CollectivePort::nvme_read, shard(units_[number]), limit,
+    builder_.host_transfer(HostTransfer::nvme_read, shard(units_[number]), limit,
                            "read shard of " + units_[number].name);
     read_ = number + 1;
   };
@@ -214,7 +214,7 @@ StreamSet DataParallelWriter::fetch_shard(const Unit& unit) {
     waits |= stream_bit(StreamKind::nvme_read);
     host_.buffers = std::max(host_.buffers, 2 * shard(unit));
   }
-  builder_.host_transfer(CollectivePort::to_device, shard(unit), waits,
+  builder_.host_transfer(HostTransfer::to_device, shard(unit), waits,
                          "fetch shard of " + unit.name);
   builder_.last_takes(MemoryKind::communication_buffers, shard(unit), kFetched);
   if (from_nvme) read(at + 1);

@@ -107,8 +107,9 @@ void DataParallelWriter::fetch(Unit& unit) {
   const bool each_pass = strategy_.gathering == Gathering::each_pass;
   unsigned waits = (kGatherStreams | stream_bit(StreamKind::data)) & ~stream_bit(unit.stream);
   if (strategy_.limited) waits |= stream_bit(StreamKind::compute);
-  const auto gather = [&](CollectivePort port, std::int64_t parameters, const char* what) {
-    builder_.collective(unit.stream, port, {CollectiveKind::all_gather, parameters * each},
+  const auto gather = [&](ReplicaPort port, std::int64_t parameters, const char* what) {
+    builder_.collective(unit.stream, connection(port),
+                        {CollectiveKind::all_gather, parameters * each},
                         static_cast<StreamSet>(waits), what + unit.name);
     if (each_pass)
       builder_.last_takes(
@@ -116,10 +117,10 @@ void DataParallelWriter::fetch(Unit& unit) {
           parameters * each, kGathered);
   };
   waits |= fetch_shard(unit);
-  gather(CollectivePort::data, unit.parameters, "gather ");
+  gather(ReplicaPort::data, unit.parameters, "gather ");
   if (each_pass) leave_shard(unit);
   const bool moves = each_pass ? experts_travel(unit) : exchanges_experts_ && unit.experts > 0;
-  if (moves) gather(CollectivePort::expert_data, unit.experts, "gather experts of ");
+  if (moves) gather(ReplicaPort::expert_data, unit.experts, "gather experts of ");
 }
 
 // The computation of a unit waits for its parameters, and those of the units after it are enqueued.
@@ -177,10 +178,10 @@ void DataParallelWriter::reduce_unit(const Unit& unit) {
   builder_.release(MemoryKind::gradients, produced, kUnreduced);
   if (accumulates) builder_.release(MemoryKind::gradients, cast, kAccumulated);
 
-  scatter(unit.parameters, strategy_, CollectivePort::data, CollectivePort::replica, unit.name);
+  scatter(unit.parameters, strategy_, ReplicaPort::data, ReplicaPort::replica, unit.name);
   if (unit.experts > 0 && exchanges_experts_)
-    scatter(unit.experts, expert_strategy_, CollectivePort::expert_data,
-            CollectivePort::expert_replica, "experts of " + unit.name);
+    scatter(unit.experts, expert_strategy_, ReplicaPort::expert_data, ReplicaPort::expert_replica,
+            "experts of " + unit.name);
   if (offloads())
     copy_gradients(state_bytes(unit.parameters, recipe_, strategy_).gradients +
                        state_bytes(unit.experts, recipe_, expert_strategy_).gradients,
@@ -204,12 +205,11 @@ Bytes DataParallelWriter::kept_gradients(std::int64_t parameters,
 }
 
 void DataParallelWriter::scatter(std::int64_t parameters, const DataParallelStrategy& strategy,
-                                 CollectivePort port, CollectivePort across,
-                                 const std::string& name) {
+                                 ReplicaPort port, ReplicaPort across, const std::string& name) {
   const Bytes sent = parameters * size_of(strategy.reduced_as);
   const bool scatters = strategy.gradient_shards > 1;
   if (scatters) {
-    builder_.collective(StreamKind::data, port, {CollectiveKind::reduce_scatter, sent},
+    builder_.collective(StreamKind::data, connection(port), {CollectiveKind::reduce_scatter, sent},
                         static_cast<StreamSet>(stream_bit(StreamKind::compute) | kGatherStreams),
                         "reduce-scatter gradients of " + name);
     builder_.last_gives_back(MemoryKind::communication_buffers, sent, kReduceBuffer);
@@ -218,7 +218,7 @@ void DataParallelWriter::scatter(std::int64_t parameters, const DataParallelStra
   if (strategy.replicas == 1) return;
   const Bytes shard(shard_of(sent.count(), strategy.gradient_shards));
   builder_.collective(
-      StreamKind::replica, across, {CollectiveKind::all_reduce, shard},
+      StreamKind::replica, connection(across), {CollectiveKind::all_reduce, shard},
       static_cast<StreamSet>(stream_bit(StreamKind::data) | stream_bit(StreamKind::compute)),
       "all-reduce gradient shards of " + name);
   if (scatters) return;

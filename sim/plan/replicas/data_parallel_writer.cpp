@@ -68,10 +68,20 @@ DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& 
       // Between the forward and the backward pass of a micro-batch a stage runs others.
       whole_step_(step.shape.stages > 1),
       compresses_(plan.data_parallel.compression.used()),
+      norm_over_all_(strategy_.optimizer_shards > 1 || plan.expert > 1),
       buckets_(plan.first_bucket_size, plan.bucket_size),
       expert_buckets_(plan.first_bucket_size, plan.bucket_size),
       tensors_(tensor_buckets(plan, recipe)),
       expert_tensors_(tensors_) {}
+
+ConnectionId DataParallelWriter::connection(ReplicaPort port) {
+  const bool experts = port == ReplicaPort::expert_data || port == ReplicaPort::expert_replica;
+  const int replicas = experts ? plan_.expert_replicas() : plan_.degrees.replicas();
+  const int shard = strategy_.replicas > 1 ? replicas / strategy_.replicas : 0;
+  return port == ReplicaPort::data || port == ReplicaPort::expert_data
+             ? builder_.connections().replicas(experts, shard)
+             : builder_.connections().across(experts, shard);
+}
 
 bool DataParallelWriter::gradients_come_and_go() const {
   return recipe_.fusion != models::Fusion::by_hand && step_.shape.microbatches == 1 &&
@@ -208,20 +218,19 @@ void DataParallelWriter::reduce_place(int place) {
   if (compresses_) return compress_place(place);
   const Bytes each = size_of(recipe_.gradients);
   if (exchanges_ || offloads())
-    reduce(buckets_.add(parameters_of(place) * each), CollectivePort::data);
+    reduce(buckets_.add(parameters_of(place) * each), ReplicaPort::data);
   if (exchanges_experts_ || offloads())
-    reduce(expert_buckets_.add(layer(place).expert_parameters * each), CollectivePort::expert_data);
+    reduce(expert_buckets_.add(layer(place).expert_parameters * each), ReplicaPort::expert_data);
 }
 
 void DataParallelWriter::reduce_rest() {
   if (compresses_) {
-    if (exchanges_) exchange(tensors_.flush(), CollectivePort::data);
-    if (exchanges_experts_) exchange(expert_tensors_.flush(), CollectivePort::expert_data);
+    if (exchanges_) exchange(tensors_.flush(), ReplicaPort::data);
+    if (exchanges_experts_) exchange(expert_tensors_.flush(), ReplicaPort::expert_data);
     return;
   }
-  if (exchanges_ || offloads()) reduce(buckets_.flush(), CollectivePort::data);
-  if (exchanges_experts_ || offloads())
-    reduce(expert_buckets_.flush(), CollectivePort::expert_data);
+  if (exchanges_ || offloads()) reduce(buckets_.flush(), ReplicaPort::data);
+  if (exchanges_experts_ || offloads()) reduce(expert_buckets_.flush(), ReplicaPort::expert_data);
 }
 
 void DataParallelWriter::copy(const std::string& what, Bytes read, Bytes written, OpGroup group) {
@@ -230,9 +239,9 @@ void DataParallelWriter::copy(const std::string& what, Bytes read, Bytes written
       "data parallel", group);
 }
 
-void DataParallelWriter::reduce(const std::vector<Bytes>& buckets, CollectivePort port) {
+void DataParallelWriter::reduce(const std::vector<Bytes>& buckets, ReplicaPort port) {
   const bool scatters = strategy_.reduction == CollectiveKind::reduce_scatter;
-  const bool dense = port == CollectivePort::data;
+  const bool dense = port == ReplicaPort::data;
   const bool exchanges = dense ? exchanges_ : exchanges_experts_;
   const int shards = (dense ? strategy_ : expert_strategy_).optimizer_shards;
   unsigned waits = stream_bit(StreamKind::compute) | stream_bit(StreamKind::tensor) |
@@ -244,7 +253,7 @@ void DataParallelWriter::reduce(const std::vector<Bytes>& buckets, CollectivePor
     if (exchanges) {
       if (strategy_.bucket_copies)
         copy("copy gradients into bucket", bytes, bytes, OpGroup::compute);
-      builder_.collective(StreamKind::data, port, {strategy_.reduction, bytes},
+      builder_.collective(StreamKind::data, connection(port), {strategy_.reduction, bytes},
                           static_cast<StreamSet>(waits),
                           (scatters ? "reduce-scatter " : "all-reduce ") + name);
       if ((dense ? strategy_ : expert_strategy_).gradient_shards > 1)
@@ -268,7 +277,7 @@ void DataParallelWriter::clip(Bytes gradients) {
   if (offloads()) return clip_on_host(gradients);
   copy("gradient norm", gradients, Bytes(0), OpGroup::optimizer);
   if (norm_ranks() > 1) {
-    builder_.collective(StreamKind::data, CollectivePort::norm,
+    builder_.collective(StreamKind::data, builder_.connections().gradient_norm(norm_over_all_),
                         {CollectiveKind::all_reduce, size_of(Dtype::fp32)},
                         stream_bit(StreamKind::compute), "all-reduce gradient norm");
     builder_.compute_waits_for(stream_bit(StreamKind::data));
@@ -279,7 +288,7 @@ void DataParallelWriter::clip(Bytes gradients) {
 // That have parts of the gradients.
 int DataParallelWriter::norm_ranks() const {
   return plan_.degrees.tensor * plan_.degrees.pipeline *
-         (step_.norm_over_all ? plan_.degrees.replicas() : 1);
+         (norm_over_all_ ? plan_.degrees.replicas() : 1);
 }
 
 void DataParallelWriter::reduce_all(const StageParameters& parameters,
@@ -291,9 +300,9 @@ void DataParallelWriter::reduce_all(const StageParameters& parameters,
   }
   if (!copies.empty()) return;
   const Bytes each = size_of(recipe_.gradients);
-  if (exchanges_ || offloads()) reduce(buckets_.add(parameters.dense * each), CollectivePort::data);
+  if (exchanges_ || offloads()) reduce(buckets_.add(parameters.dense * each), ReplicaPort::data);
   if (exchanges_experts_ || offloads())
-    reduce(expert_buckets_.add(parameters.experts * each), CollectivePort::expert_data);
+    reduce(expert_buckets_.add(parameters.experts * each), ReplicaPort::expert_data);
   reduce_rest();
 }
 
@@ -332,38 +341,38 @@ void DataParallelWriter::step(const StageParameters& parameters,
   if (gradient_shards_held_ > 0)
     builder_.release(MemoryKind::gradients, Bytes(gradient_shards_held_), kGradients);
   if (strategy_.outer_period > 0) {
-    if (exchanges_) meet(parameters.dense, CollectivePort::data);
-    if (exchanges_experts_) meet(parameters.experts, CollectivePort::expert_data);
+    if (exchanges_) meet(parameters.dense, ReplicaPort::data);
+    if (exchanges_experts_) meet(parameters.experts, ReplicaPort::expert_data);
   }
   if (strategy_.gathering != Gathering::after_step) return;
-  if (exchanges_) gather_updated(parameters.dense, CollectivePort::data);
-  if (exchanges_experts_) gather_updated(parameters.experts, CollectivePort::expert_data);
+  if (exchanges_) gather_updated(parameters.dense, ReplicaPort::data);
+  if (exchanges_experts_) gather_updated(parameters.experts, ReplicaPort::expert_data);
 }
 
 // One H-th of: the change since the last meeting is computed and all-reduced, the outer momentum
 // and the common parameters are updated and copied into the weights.
-void DataParallelWriter::meet(std::int64_t parameters, CollectivePort port) {
+void DataParallelWriter::meet(std::int64_t parameters, ReplicaPort port) {
   const std::int64_t part = divide_up(parameters, strategy_.outer_period);
   const Bytes single = part * size_of(Dtype::fp32);
   const Bytes weights = part * size_of(weight_type(recipe_));
   if (part == 0) return;
   copy("change of parameters", 2 * single, single, OpGroup::optimizer);
-  builder_.collective(StreamKind::data, port, {CollectiveKind::all_reduce, single},
+  builder_.collective(StreamKind::data, connection(port), {CollectiveKind::all_reduce, single},
                       stream_bit(StreamKind::compute), "all-reduce change of parameters");
   builder_.compute_waits_for(stream_bit(StreamKind::data));
   copy("outer optimizer step", 3 * single, 3 * single + weights, OpGroup::optimizer);
 }
 
-void DataParallelWriter::gather_updated(std::int64_t parameters, CollectivePort port) {
+void DataParallelWriter::gather_updated(std::int64_t parameters, ReplicaPort port) {
   GradientBuckets buckets(plan_.bucket_size, plan_.bucket_size);
   std::vector<Bytes> sizes = buckets.add(parameters * size_of(weight_type(recipe_)));
   for (const Bytes rest : buckets.flush())
     sizes.push_back(rest);
   for (std::size_t i = 0; i < sizes.size(); ++i)
     builder_.collective(
-        StreamKind::gather, port, {CollectiveKind::all_gather, sizes[i]},
+        StreamKind::gather, connection(port), {CollectiveKind::all_gather, sizes[i]},
         static_cast<StreamSet>(stream_bit(StreamKind::compute) | stream_bit(StreamKind::data)),
-        fmt::format("gather updated {} {}", port == CollectivePort::data ? "parameters" : "experts",
+        fmt::format("gather updated {} {}", port == ReplicaPort::data ? "parameters" : "experts",
                     i));
 }
 

@@ -36,6 +36,9 @@ struct StageParameters {
   std::vector<models::WeightMatrix> matrices;  // of both
 };
 
+// Which replicas exchange: those of a shard group or all, and the same shard of each such group.
+enum class ReplicaPort : std::uint8_t { data, expert_data, replica, expert_replica };
+
 class DataParallelWriter {
  public:
   // All references must outlive the writer. Requires: `step.shape` and `step.layers` are set.
@@ -94,8 +97,8 @@ class DataParallelWriter {
   Bytes gathered_bytes(const Unit& unit) const;
   Bytes copied_bytes(const Unit& unit) const;
   Bytes kept_gradients(std::int64_t parameters, const DataParallelStrategy& strategy);
-  void scatter(std::int64_t parameters, const DataParallelStrategy& strategy, CollectivePort port,
-               CollectivePort across, const std::string& name);
+  void scatter(std::int64_t parameters, const DataParallelStrategy& strategy, ReplicaPort port,
+               ReplicaPort across, const std::string& name);
   bool is_root(int place) const;
   bool is_kept(int place) const;
   bool reduces_in_backward() const;
@@ -110,15 +113,16 @@ class DataParallelWriter {
   void reduce_place(int place);
   void reduce_rest();
   void compress_place(int place);
-  void exchange(const std::vector<recipe::TensorBucket>& buckets, CollectivePort port);
-  int ranks_on(CollectivePort port) const;
+  void exchange(const std::vector<recipe::TensorBucket>& buckets, ReplicaPort port);
+  int ranks_on(ReplicaPort port) const;
+  ConnectionId connection(ReplicaPort port);
   Bytes compression_state_of(const StageParameters& parameters) const;
-  void reduce(const std::vector<Bytes>& buckets, CollectivePort port);
+  void reduce(const std::vector<Bytes>& buckets, ReplicaPort port);
   void reduce_all(const StageParameters& parameters, const std::vector<ChainRange>& copies);
   void optimize(const StageParameters& parameters);
-  void meet(std::int64_t parameters, CollectivePort port);
+  void meet(std::int64_t parameters, ReplicaPort port);
   void clip(Bytes gradients);
-  void gather_updated(std::int64_t parameters, CollectivePort port);
+  void gather_updated(std::int64_t parameters, ReplicaPort port);
   void copy(const std::string& what, Bytes read, Bytes written, OpGroup group);
   int norm_ranks() const;
 
@@ -150,6 +154,7 @@ class DataParallelWriter {
   bool updates_once_ = true;
   bool whole_step_ = false;  // kept layers stay until the step's last backward of their chunk
   bool compresses_ = false;
+  bool norm_over_all_ = false;  // no rank holds all gradients of its place in the network
   GradientBuckets buckets_, expert_buckets_;
   recipe::TensorBuckets tensors_, expert_tensors_;  // instead of those, if gradients are compressed
   int buckets_sent_ = 0;
