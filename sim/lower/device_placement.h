@@ -26,4 +26,7 @@ using DevicePlacement = std::vector<Device>;  // by player
 // that need no GPU on the processors of the first server. Requires: as many GPUs in use as ranks.
 DevicePlacement in_order(const plan::Cast& cast, const topologies::ClusterSpec& cluster);
 
+// How many players sit on the GPUs of each server.
+std::vector<int> players_on_gpus(const DevicePlacement& placement, int servers);
+
 }  // namespace trainyard::lower

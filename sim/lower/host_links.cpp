@@ -24,8 +24,11 @@ BytesPerSecond whole(const ServerSpec& server, HostTransfer transfer) {
 
 }  // namespace
 
-HostLinks::HostLinks(const topologies::ClusterSpec& cluster, const topologies::Topology* topology)
-    : cluster_(cluster), flows_(topology != nullptr) {
+HostLinks::HostLinks(const topologies::ClusterSpec& cluster, const std::vector<int>& players,
+                     const topologies::Topology* topology)
+    : cluster_(cluster),
+      flows_(topology != nullptr),
+      most_players_(std::max(1, *std::max_element(players.begin(), players.end()))) {
   if (!flows_) return;
   const auto gpus = static_cast<std::size_t>(topology->gpus());
   up_.resize(gpus);
@@ -62,7 +65,7 @@ BytesPerSecond HostLinks::offered(HostTransfer transfer) const {
   const BytesPerSecond all = whole(server, transfer);
   if (flows_) return all;
   const bool pcie = transfer == HostTransfer::to_host || transfer == HostTransfer::to_device;
-  const int sharers = pcie ? std::min(server.gpus_per_pcie_switch, server.gpus) : server.gpus;
+  const int sharers = pcie ? std::min(server.gpus_per_pcie_switch, most_players_) : most_players_;
   return all / sharers;
 }
 

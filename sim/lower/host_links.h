@@ -19,7 +19,9 @@ namespace trainyard::lower {
 class HostLinks {
  public:
   // `topology`: null without flows. The cluster must outlive this.
-  HostLinks(const topologies::ClusterSpec& cluster, const topologies::Topology* topology);
+  // `players`: by server, how many sit on its GPUs.
+  HostLinks(const topologies::ClusterSpec& cluster, const std::vector<int>& players,
+            const topologies::Topology* topology);
 
   // The bandwidth that one rank counts on. Requires: stated in the cluster.
   BytesPerSecond offered(HostTransfer transfer) const;
@@ -34,6 +36,7 @@ class HostLinks {
 
   const topologies::ClusterSpec& cluster_;
   bool flows_;
+  int most_players_;                      // on the GPUs of one server
   std::uint32_t first_ = 0;               // number of the first link behind the topology's
   std::vector<std::uint32_t> up_, down_;  // cables by GPU
   std::vector<double> capacities_;

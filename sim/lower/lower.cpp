@@ -42,8 +42,9 @@ class Lowering {
         compute_(compute),
         options_(options),
         flows_(options.fidelity == recipe::Fidelity::flow),
-        group_shapes_(cluster, flows_),
-        host_links_(cluster, flows_ ? topology : nullptr),
+        players_(players_on_gpus(placement, cluster.servers)),
+        group_shapes_(cluster, players_, flows_),
+        host_links_(cluster, players_, flows_ ? topology : nullptr),
         tables_(cast, messages, options.host_copies, flows_) {
     TRAINYARD_CHECK(!flows_ || topology != nullptr, "flows need a topology");
     TRAINYARD_CHECK(placement.size() == cast.players(), "{} devices for {} players",
@@ -107,6 +108,7 @@ class Lowering {
   const cost::ComputeCost& compute_;
   const LowerOptions& options_;
   bool flows_;
+  std::vector<int> players_;  // by server: on its GPUs
   GroupShapes group_shapes_;
   HostLinks host_links_;
   TransferTables tables_;

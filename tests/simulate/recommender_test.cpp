@@ -39,10 +39,8 @@ struct ToyStep {
 std::unique_ptr<ToyStep> toy_step(const Job& job, const NetworkWork& work) {
   auto step = std::make_unique<ToyStep>();
   step->plan = plan_step(work, job.recipe, job.plan);
-  LowerOptions options;
-  options.rank_load = work.rank_load;
-  step->lowered = lower_in_order(step->plan.cast, job.cluster, nullptr, toy::Compute(),
-                                 toy::Messages(0), options);
+  step->lowered =
+      lower_in_order(step->plan.cast, job.cluster, nullptr, toy::Compute(), toy::Messages(0), {});
   step->outcome = run(step->lowered.machine);
   return step;
 }
