@@ -8,9 +8,11 @@
 
 #include "sim/base/check.h"
 #include "sim/plan/stage_builder.h"
+#include "sim/plan/stage_connections.h"
 
 namespace trainyard::plan {
 
+using recipe::Axis;
 using recipe::ParallelPlan;
 using recipe::TrainingRecipe;
 using schedule::PipelineShape;
@@ -59,6 +61,35 @@ Rounds rounds(const ScheduleEntry* schedule, const PipelineShape& shape) {
   return {.count = before + 1 + that_hold(shape.stages), .measured = before};
 }
 
+// Every rank plays its stage. Work of experts follows the rank's part of the experts, that of
+// tables its place among the ranks that share them.
+void assign_ranks(Cast& cast, const recipe::RankGrids& ranks, const ParallelPlan& plan,
+                  const models::NetworkWork& work) {
+  const std::vector<double>& tables = work.rank_load;
+  for (int r = 0; r < ranks.dense.world_size(); ++r) {
+    const auto rank = static_cast<Rank>(r);
+    cast.role_of.push_back(
+        static_cast<std::uint32_t>(ranks.dense.coordinate(rank, Axis::pipeline)));
+    if (!tables.empty())
+      cast.loads.push_back(
+          tables[static_cast<std::size_t>(ranks.dense.coordinate(rank, Axis::data))]);
+    else if (!plan.expert_load.empty())
+      cast.loads.push_back(plan.expert_load[static_cast<std::size_t>(
+          ranks.experts.coordinate(rank, Axis::context))]);
+  }
+}
+
+// A lane on which no stage sends is none.
+void connect_stages(StageConnections& connections, const PipelineShape& shape) {
+  for (const Lane lane : kAllLanes) {
+    for (int stage = 0; stage < shape.stages; ++stage) {
+      if (!receiver(shape, lane, stage)) continue;
+      connections.lane(lane);
+      break;
+    }
+  }
+}
+
 }  // namespace
 
 PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan) {
@@ -96,15 +127,13 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
                                            ? custom_orders(plan.custom, step.shape)
                                            : build_stages(*schedule, all_rounds, inputs);
   PipelineMessages messages(all_rounds, orders);
-  const DataParallelStrategy strategy = strategy_of(plan, recipe);
-  if (strategy.replicas > 1) {
-    step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
-    step.expert_shard_ranks = plan.expert_replicas() / strategy.replicas;
-  }
-  step.norm_over_all = strategy.optimizer_shards > 1 || plan.expert > 1;
+  const recipe::RankGrids ranks = rank_grids(plan);
+  assign_ranks(step.cast, ranks, plan, work);
+  StageConnections connections(step.cast, ranks, plan, step.shape);
+  if (step.shape.stages > 1) connect_stages(connections, step.shape);
   for (int stage = 0; stage < step.shape.stages; ++stage) {
-    StageBuilder builder(step, placed, recipe, plan, messages, stage, schedule);
-    step.stages.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
+    StageBuilder builder(step, placed, recipe, plan, messages, connections, stage, schedule);
+    step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
   }
 
   Flops forward, recomputed;

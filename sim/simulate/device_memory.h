@@ -18,8 +18,6 @@
 #include "sim/base/units.h"
 #include "sim/engine/trace.h"
 #include "sim/lower/lower.h"
-#include "sim/plan/step_plan.h"
-#include "sim/recipe/rank_map.h"
 #include "sim/recipe/recipe.h"
 #include "sim/simulate/report/step_report.h"
 #include "topologies/cluster.h"
@@ -57,14 +55,15 @@ struct DeviceMemory {
 
 // Devices by Lowered::classes. `channels`: those of a collective, as NCCL's are; 0: what NCCL takes
 // for the kind of connection.
-std::vector<DeviceMemory> device_memory(const plan::StepPlan& plan, const recipe::RankGrids& ranks,
+std::vector<DeviceMemory> device_memory(const plan::Cast& cast,
+                                        const lower::DevicePlacement& placement,
                                         const lower::Lowered& lowered,
                                         const topologies::ClusterSpec& cluster,
                                         const recipe::MemoryAllowance& allowance, int channels);
 
 // NCCL's buffers on one rank of each of Lowered::classes: its communicators are the groups it is
-// in, each once however many ports use it, and that of its pipeline.
-std::vector<Bytes> nccl_buffers(const plan::StepPlan& plan, const recipe::RankGrids& ranks,
-                                const lower::Lowered& lowered, int gpus_per_server, int channels);
+// in, each once however many connections use it, and that of its pipeline.
+std::vector<Bytes> nccl_buffers(const plan::Cast& cast, const lower::DevicePlacement& placement,
+                                const lower::Lowered& lowered, int channels);
 
 }  // namespace trainyard::simulate

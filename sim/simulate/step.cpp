@@ -60,23 +60,23 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
       job.profile ? fitted_message_cost(*job.profile) : cost::closed_form_message_cost();
   std::optional<topologies::Topology> topology;
   if (job.fidelity == recipe::Fidelity::flow) topology.emplace(job.cluster);
-  const recipe::RankGrids ranks = rank_grids(job.plan);
   const cost::OverlapLaw overlap =
       job.profile && job.profile->overlap ? *job.profile->overlap : cost::OverlapLaw{};
   const auto lowered = [&](const plan::StepPlan& plan) {
+    step->placement = lower::in_order(plan.cast, job.cluster);
     lower::Lowered result = lower::lower(
-        plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
+        plan.cast, step->placement, job.cluster, topology ? &*topology : nullptr, *compute,
+        *messages,
         {.fidelity = job.fidelity,
          .fold = !options.unfold,
          .stragglers = job.stragglers,
-         .expert_load = job.plan.expert_load,
-         .rank_load = step->work.rank_load,
          .launch = launch_time(job),
          .gemm_weight = overlap.gemm,
          .memory_bound_weight = overlap.memory_bound,
          .host_copies = job.profile ? job.profile->host_copies : std::vector<cost::HostCopyLaw>{}});
-    step->devices = device_memory(plan, ranks, result, job.cluster, job.recipe.memory,
-                                  job.profile ? job.profile->collective_channels : 0);
+    step->devices =
+        device_memory(plan.cast, step->placement, result, job.cluster, job.recipe.memory,
+                      job.profile ? job.profile->collective_channels : 0);
     limit_memory(result, step->devices);
     return result;
   };

@@ -12,7 +12,6 @@
 #include "sim/engine/engine.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/step_plan.h"
-#include "sim/recipe/rank_map.h"
 #include "sim/recipe/recipe.h"
 #include "sim/simulate/device_memory.h"
 #include "topologies/cluster.h"
@@ -34,6 +33,7 @@ struct Job {
 struct Step {
   models::NetworkWork work;
   plan::StepPlan plan;
+  lower::DevicePlacement placement;
   lower::Lowered lowered;
   std::vector<DeviceMemory> devices;  // by Lowered::classes
   engine::Outcome outcome;            // capacities and peaks in it are of what programs hold

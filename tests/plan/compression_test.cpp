@@ -48,14 +48,14 @@ struct Volume {
   std::int64_t sent = 0, messages = 0;
 };
 
-Volume volume(const Case& c, CollectivePort port = CollectivePort::data, int ranks = kRanks) {
+Volume volume(const Case& c, std::string_view connection = "replicas", int ranks = kRanks) {
   const StepPlan step = c.step();
-  const Program& program = step.stages[0].program;
+  const Program& program = step.cast.roles[0].program;
   Volume result;
   for (const Call& call : program.calls) {
     for (const Op& op : program.blocks[call.block].ops) {
-      if (op.kind != OpKind::collective || op.port != static_cast<std::uint32_t>(port)) continue;
-      const CollectiveSpec& spec = step.collectives[op.port][op.subject];
+      if (op.kind != OpKind::collective || step.cast.connection(op).name != connection) continue;
+      const TransferSpec& spec = step.cast.transfer(op);
       result.sent += wire_share(spec.kind, ranks).of(spec.bytes).count();
       ++result.messages;
     }
@@ -65,7 +65,7 @@ Volume volume(const Case& c, CollectivePort port = CollectivePort::data, int ran
 
 std::int64_t resident(const StepPlan& plan, MemoryKind kind) {
   std::int64_t bytes = 0;
-  for (const MemoryEffect& effect : plan.stages[0].program.resident)
+  for (const MemoryEffect& effect : plan.cast.roles[0].program.resident)
     bytes += effect.category == static_cast<std::uint8_t>(kind) ? effect.bytes : 0;
   return bytes;
 }
@@ -215,10 +215,9 @@ TEST_CASE("experts' gradients are compressed among their own replicas") {
   std::int64_t experts = 0, sent = 0;
   for (const int kind : work.chain)
     experts += work.kinds[static_cast<std::size_t>(kind)].expert_parameters;
-  for (const Call& call : step.stages[0].program.calls)
-    for (const Op& op : step.stages[0].program.blocks[call.block].ops)
-      if (op.kind == OpKind::collective &&
-          op.port == static_cast<std::uint32_t>(CollectivePort::expert_data))
-        sent += step.collectives[op.port][op.subject].bytes.count();
+  for (const Call& call : step.cast.roles[0].program.calls)
+    for (const Op& op : step.cast.roles[0].program.blocks[call.block].ops)
+      if (op.kind == OpKind::collective && step.cast.connection(op).name == "expert replicas")
+        sent += step.cast.transfer(op).bytes.count();
   CHECK(sent == 2 * experts);
 }

@@ -93,8 +93,8 @@ TEST_CASE("cached fp8 weights are two bytes for each weight of a layer's matrice
   const auto cached = [&] {
     const StepPlan step = plan_step(network_work(network, execution(types, plan)), types, plan);
     std::int64_t sum = 0;
-    for (const MemoryEffect& effect : step.stages[0].program.resident)
-      if (step.stages[0].program.labels[effect.owner] == "fp8 copies of the weights")
+    for (const MemoryEffect& effect : step.cast.roles[0].program.resident)
+      if (step.cast.roles[0].program.labels[effect.owner] == "fp8 copies of the weights")
         sum += effect.bytes;
     return sum;
   };

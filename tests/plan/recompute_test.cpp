@@ -43,7 +43,7 @@ struct Peaks {
 // Effects of a stage's ops in the order in which they are enqueued: on the compute stream, where
 // activations come and go, that is the order in time.
 Peaks replay(const StepPlan& step, std::size_t stage) {
-  const Program& program = step.stages[stage].program;
+  const Program& program = step.cast.roles[stage].program;
   std::map<MemoryKind, std::int64_t> live;
   Peaks peaks;
   for (const Call& call : program.calls) {

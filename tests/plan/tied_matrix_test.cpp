@@ -40,13 +40,12 @@ struct Case {
   Sums sums() const {
     const StepPlan step = this->step();
     Sums all;
-    for (const StageProgram& stage : step.stages) {
+    for (const Role& stage : step.cast.roles) {
       for (const Call& call : stage.program.calls) {
         for (const Op& op : stage.program.blocks[call.block].ops) {
-          if (op.kind != OpKind::collective ||
-              op.port != static_cast<std::uint32_t>(CollectivePort::data))
+          if (op.kind != OpKind::collective || step.cast.connection(op).name != "replicas")
             continue;
-          const CollectiveSpec& spec = step.collectives[op.port][op.subject];
+          const TransferSpec& spec = step.cast.transfer(op);
           (spec.kind == CollectiveKind::all_gather ? all.gathered : all.reduced) +=
               spec.bytes.count() / 2;
         }
@@ -98,7 +97,7 @@ TEST_CASE("whatever a pass takes is given back, by category and owner, in the st
        {"allreduce", "zero1", "zero2", "zero3", "fsdp", "distributed_optimizer"}) {
     CAPTURE(kind);
     const StepPlan step = Case(kind, true).step();
-    const Program& program = step.stages[0].program;
+    const Program& program = step.cast.roles[0].program;
     std::map<std::pair<std::uint8_t, std::uint32_t>, std::int64_t> held;
     for (const Call& call : program.calls)
       for (const Op& op : program.blocks[call.block].ops)
@@ -115,7 +114,7 @@ TEST_CASE("buckets that are no view hold the gradients a second time") {
   const auto buffers = [&] {
     std::int64_t bytes = 0;
     const StepPlan step = c.step();
-    for (const MemoryEffect& effect : step.stages[0].program.resident)
+    for (const MemoryEffect& effect : step.cast.roles[0].program.resident)
       if (effect.category == static_cast<std::uint8_t>(MemoryKind::communication_buffers))
         bytes += effect.bytes;
     return bytes;
@@ -123,13 +122,14 @@ TEST_CASE("buckets that are no view hold the gradients a second time") {
   const auto copied = [&] {
     std::int64_t bytes = 0;
     const StepPlan step = c.step();
-    const Program& program = step.stages[0].program;
+    const Program& program = step.cast.roles[0].program;
     for (const Call& call : program.calls) {
       for (const Op& op : program.blocks[call.block].ops) {
         if (program.labels[op.label].find("copy ") == std::string::npos) continue;
         const Segment& segment = program.segments[op.subject];
         for (std::uint32_t k = 0; k < segment.kernels; ++k)
-          bytes += memory_traffic(step.kernels[program.kernels[segment.first_kernel + k]]).count();
+          bytes +=
+              memory_traffic(step.cast.kernels[program.kernels[segment.first_kernel + k]]).count();
       }
     }
     return bytes;

@@ -94,7 +94,7 @@ TEST_CASE("without overlap the whole all-reduce is exposed") {
   const auto step = simulate_step(slow);
   Duration total{};
   for (const Span& span : step->trace().spans) {
-    const Program& program = step->plan.stages[0].program;
+    const Program& program = step->plan.cast.roles[0].program;
     const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
     if (op.kind == OpKind::collective) total += span.end - span.active;
   }

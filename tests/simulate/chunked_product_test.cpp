@@ -6,6 +6,7 @@
 #include "models/transformer/transformer.h"
 #include "sim/collective/share.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/cast.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
 
@@ -64,8 +65,8 @@ Duration end_of(const NetworkWork& work, const ComputeCost& compute) {
   plan.degrees.tensor = kRanks;
   plan.sequence_parallel = true;
   const StepPlan step = plan_step(work, recipe, plan);
-  const Lowered lowered = lower::lower(step, rank_grids(plan), toy::cluster(kRanks, 1), nullptr,
-                                       compute, SentBytes(), {});
+  const Lowered lowered =
+      lower_in_order(step.cast, toy::cluster(kRanks, 1), nullptr, compute, SentBytes(), {});
   return std::get<Trace>(run(lowered.machine)).end;
 }
 

@@ -7,6 +7,7 @@
 
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/cast.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
 
@@ -40,8 +41,8 @@ struct Setup {
 std::unique_ptr<toy::Result> simulated(const Setup& setup, const toy::Times& times) {
   auto result = std::make_unique<toy::Result>();
   result->plan = plan_step(sharded_network(times), setup.recipe, setup.plan);
-  result->lowered = lower::lower(result->plan, rank_grids(setup.plan), toy::cluster(kRanks, 1),
-                                 nullptr, toy::Compute(), toy::Messages(0), {});
+  result->lowered = lower_in_order(result->plan.cast, toy::cluster(kRanks, 1), nullptr,
+                                   toy::Compute(), toy::Messages(0), {});
   RunOptions options;
   options.record = Record::ops;
   options.recorded.assign(result->lowered.machine.actors.size(), true);
@@ -55,7 +56,7 @@ std::int64_t nanoseconds(const toy::Result& result) {
 
 // The most bytes of `owner` that one rank holds at once, beside those it always does.
 std::int64_t most(const toy::Result& result, MemoryKind kind, std::string_view owner) {
-  const Program& program = result.plan.stages[0].program;
+  const Program& program = result.plan.cast.roles[0].program;
   std::int64_t level = 0, peak = 0;
   const std::vector<MemoryChange>& changes = std::get<Trace>(result.outcome).memory;
   for (std::size_t i = 0; i < changes.size(); ++i) {

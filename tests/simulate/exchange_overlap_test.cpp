@@ -8,6 +8,7 @@
 #include "sim/base/random.h"
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/cast.h"
 #include "tests/support/max_plus.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
@@ -72,9 +73,8 @@ std::unique_ptr<toy::Result> step(const NetworkWork& work, ParallelPlan plan, in
   plan.degrees.data = plan.expert = 2;
   auto result = std::make_unique<toy::Result>();
   result->plan = plan_step(work, recipe, plan);
-  result->lowered =
-      lower::lower(result->plan, rank_grids(plan), toy::cluster(2 * plan.degrees.pipeline, 1),
-                   nullptr, toy::Compute(), toy::Messages(0), {});
+  result->lowered = lower_in_order(result->plan.cast, toy::cluster(2 * plan.degrees.pipeline, 1),
+                                   nullptr, toy::Compute(), toy::Messages(0), {});
   result->outcome = run(result->lowered.machine);
   return result;
 }
@@ -169,7 +169,7 @@ namespace {
 Bytes exchanged(const Step& step) {
   const Machine& machine = step.lowered.machine;
   const CommunicatorId exchange =
-      machine.actors[ActorId(0)].communicators[static_cast<std::size_t>(CollectivePort::expert)];
+      machine.actors[ActorId(0)].communicators[port_on(step.plan.cast, "expert parallel")];
   return step.lowered.transfers[machine.communicators[exchange].transfers][0].terms.wire_bytes;
 }
 

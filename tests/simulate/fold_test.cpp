@@ -6,6 +6,7 @@
 #include "sim/simulate/step.h"
 #include "tests/simulate/recommender_job.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/cast.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
 
@@ -152,15 +153,14 @@ TEST_CASE("experts take as long as their load says, and no other kernel does") {
     const KernelTimes& times = *step->lowered.machine.actors[rank_class.actor].times;
     for (std::size_t k = 0; k < times.kernel.size(); ++k) {
       const Seconds alone = step->lowered.kernels[k].time;
-      CHECK(times.kernel[k] == to_duration(step->plan.routed[k] ? load * alone : alone));
-      routed += step->plan.routed[k] ? 1 : 0;
+      CHECK(times.kernel[k] == to_duration(step->plan.cast.routed[k] ? load * alone : alone));
+      routed += step->plan.cast.routed[k] ? 1 : 0;
     }
   }
   CHECK(routed > 0);
   // Exchanges carry what the busiest rank takes in.
-  const CommunicatorId exchange =
-      step->lowered.machine.actors[step->lowered.classes[0].actor]
-          .communicators[static_cast<std::size_t>(CollectivePort::expert)];
+  const CommunicatorId exchange = step->lowered.machine.actors[step->lowered.classes[0].actor]
+                                      .communicators[port_on(step->plan.cast, "expert parallel")];
   const auto bytes = [&](const Step& of) {
     return of.lowered.transfers[of.lowered.machine.communicators[exchange].transfers][0]
         .terms.wire_bytes;

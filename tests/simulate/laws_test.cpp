@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "sim/base/random.h"
+#include "sim/recipe/rank_map.h"
+#include "sim/schedule/chunk_placement.h"
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
@@ -47,14 +49,14 @@ Job scheduled(const ScheduleEntry& entry, int stages, int microbatches) {
   return result;
 }
 
-// What the ranks of a stage send on a port in one step, one of them.
-std::int64_t sent(const StepPlan& plan, int stage, ChannelPort port) {
-  const Program& program = plan.stages[static_cast<std::size_t>(stage)].program;
+// What one rank of a stage sends on a connection in one step.
+std::int64_t sent(const StepPlan& plan, int stage, std::string_view connection) {
+  const Program& program = plan.cast.roles[static_cast<std::size_t>(stage)].program;
   std::int64_t bytes = 0;
   for (const Call& call : program.calls)
     for (const Op& op : program.blocks[call.block].ops)
-      if (op.kind == OpKind::send && op.port == static_cast<std::uint32_t>(port))
-        bytes += plan.messages[op.subject].count();
+      if (op.kind == OpKind::send && plan.cast.connection(op).name == connection)
+        bytes += plan.cast.transfer(op).bytes.count();
   return bytes;
 }
 
@@ -84,8 +86,8 @@ TEST_CASE("a boundary carries b s h per micro-batch and direction, v times that 
       for (int s = 0; s < p; ++s) {
         // The last stage sends back to the first between chunks.
         const int down = s + 1 < p ? v : v - 1, up = s > 0 ? v : v - 1;
-        CHECK(sent(step->plan, s, ChannelPort::to_next) == down * m * message);
-        CHECK(sent(step->plan, s, ChannelPort::to_previous) == up * m * message);
+        CHECK(sent(step->plan, s, "activations down") == down * m * message);
+        CHECK(sent(step->plan, s, "gradients up") == up * m * message);
       }
       CHECK(summarize(piped, *step).pipeline_bytes.count() ==
             2 * (p * v - 1) * m * message * tensor * context);
@@ -134,7 +136,7 @@ TEST_CASE("parameters over all ranks are the network's, times their replicas") {
             const auto step =
                 simulate_step(dealt, {.unfold = false, .run = false, .recorded_classes = {}});
             std::int64_t held = 0;
-            for (const StageProgram& stage : step->plan.stages)
+            for (const Role& stage : step->plan.cast.roles)
               held += tensor * context * data * stage.parameters;
             CHECK(held ==
                   context * data * (parameter_count(routed, 256) - experts + (tensor - 1) * whole) +
@@ -179,7 +181,7 @@ TEST_CASE("a stage's peak is at least what it holds and its most micro-batches i
     for (int s = 0; s < p; ++s) {
       // A layer of every part in flight; the embedding and the logits keep more.
       std::int64_t live = 0, most = 0;
-      for (const CallInfo& call : step->plan.stages[static_cast<std::size_t>(s)].calls) {
+      for (const CallInfo& call : step->plan.cast.roles[static_cast<std::size_t>(s)].calls) {
         const bool begins = call.kind == CallKind::forward || call.kind == CallKind::pair;
         const bool ends = call.kind == CallKind::backward ||
                           call.kind == CallKind::backward_weight || call.kind == CallKind::pair;

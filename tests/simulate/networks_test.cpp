@@ -34,7 +34,7 @@ std::unique_ptr<Step> planned(const Job& job) {
 
 std::int64_t parameters(const Step& step) {
   std::int64_t sum = 0;
-  for (const StageProgram& stage : step.plan.stages)
+  for (const Role& stage : step.plan.cast.roles)
     sum += stage.parameters;
   return sum;
 }
@@ -67,7 +67,10 @@ TEST_CASE("between decoder stages T5 sends the hidden states and the encoder's o
   const std::int64_t encoders = 128 * 512 * 2, decoders = 64 * 512 * 2;
   for (const int tensor : {1, 2}) {
     const auto step = planned(job(testing::small_t5(4, 4), tensor, 1, 4));
-    std::vector<Bytes> sizes = step->plan.messages;
+    std::vector<Bytes> sizes;
+    for (const Connection& connection : step->plan.cast.connections)
+      for (const TransferSpec& spec : connection.transfers)
+        if (connection.traffic == Traffic::message) sizes.push_back(spec.bytes);
     std::sort(sizes.begin(), sizes.end());
     sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
     CHECK(sizes ==
@@ -181,7 +184,7 @@ TEST_CASE("FSDP gathers a matrix that three places of T5 use once") {
   const auto step = simulate_step(own);
   std::int64_t level = 0, peak = 0;
   for (const MemoryChange& change : step->trace().memory) {
-    const Program& program = step->plan.stages[0].program;
+    const Program& program = step->plan.cast.roles[0].program;
     if (change.category != static_cast<std::uint8_t>(MemoryKind::parameters) ||
         program.labels[change.owner] != "gathered parameters")
       continue;

@@ -4,6 +4,7 @@
 #include "sim/base/random.h"
 #include "sim/schedule/custom_schedule.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/cast.h"
 #include "tests/support/max_plus.h"
 #include "tests/support/rooms.h"
 
@@ -73,7 +74,7 @@ namespace {
 Duration round_end(const toy::Result& result, std::size_t round) {
   Duration end{};
   for (const Span& span : std::get<Trace>(result.outcome).spans)
-    if (span.call < result.plan.stages[index(span.actor)].round_calls[round])
+    if (span.call < result.plan.cast.roles[index(span.actor)].round_calls[round])
       end = std::max(end, span.end);
   return end;
 }
@@ -117,8 +118,8 @@ TEST_CASE("a receiver may use messages in another order than they are sent") {
   const toy::Times times{10, 20, 3};
   toy::Result result;
   result.plan = plan_step(toy::network(2, times), recipe, plan);
-  result.lowered = lower::lower(result.plan, rank_grids(plan), toy::cluster(2, 1), nullptr,
-                                toy::Compute(), toy::Messages(times.hop), {});
+  result.lowered = lower_in_order(result.plan.cast, toy::cluster(2, 1), nullptr, toy::Compute(),
+                                  toy::Messages(times.hop), {});
   result.outcome = run(result.lowered.machine);
   const PipelineShape shape = pipeline_shape(recipe, plan);
   CHECK(result.end() ==

@@ -34,7 +34,8 @@ class OuterOptimizer : public ReplicaPart {
     const Bytes single = part * size_of(Dtype::fp32);
     const Bytes weights = part * size_of(weight_type(context_.recipe));
     context_.copy("change of parameters", 2 * single, single, OpGroup::optimizer);
-    context_.builder.collective(StreamKind::data, group.port, {CollectiveKind::all_reduce, single},
+    context_.builder.collective(StreamKind::data, context_.within(group),
+                                {CollectiveKind::all_reduce, single},
                                 stream_bit(StreamKind::compute), "all-reduce change of parameters");
     context_.builder.compute_waits_for(stream_bit(StreamKind::data));
     context_.copy("outer optimizer step", 3 * single, 3 * single + weights, OpGroup::optimizer);

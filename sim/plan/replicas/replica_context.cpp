@@ -32,18 +32,18 @@ bool has_experts(const NetworkWork& work) {
 std::array<ReplicaGroup, 2> both_groups(const StepPlan& step, const NetworkWork& work,
                                         const recipe::TrainingRecipe& recipe,
                                         const ParallelPlan& plan) {
-  ReplicaGroup dense{.port = CollectivePort::data, .across = CollectivePort::replica};
+  ReplicaGroup dense;
   dense.strategy = strategy_of(plan, recipe);
   dense.ranks = plan.degrees.replicas() * directions(step.shape);
   dense.exchanges = dense.ranks > 1;
-  ReplicaGroup experts{.experts = true,
-                       .name = "experts",
-                       .prefix = "experts of ",
-                       .port = CollectivePort::expert_data,
-                       .across = CollectivePort::expert_replica};
+  ReplicaGroup experts{.experts = true, .name = "experts", .prefix = "experts of "};
   experts.ranks = plan.expert_replicas() * directions(step.shape);
   experts.strategy = among(experts.ranks, dense.strategy);
   experts.exchanges = experts.ranks > 1 && has_experts(work);
+  if (dense.strategy.replicas > 1) {
+    dense.shard_ranks = plan.degrees.replicas() / dense.strategy.replicas;
+    experts.shard_ranks = plan.expert_replicas() / dense.strategy.replicas;
+  }
   return {dense, experts};
 }
 
@@ -70,6 +70,14 @@ ReplicaContext::ReplicaContext(ProgramBuilder& to, const StepPlan& of_step,
 
 bool ReplicaContext::gradients_come_and_go() const {
   return recipe.fusion != models::Fusion::by_hand && !accumulates() && updates_once && !exchanges();
+}
+
+ConnectionId ReplicaContext::within(const ReplicaGroup& group) {
+  return builder.connections().replicas(group.experts, group.shard_ranks);
+}
+
+ConnectionId ReplicaContext::across(const ReplicaGroup& group) {
+  return builder.connections().across(group.experts, group.shard_ranks);
 }
 
 const models::LayerWork& ReplicaContext::layer(int place) const {

@@ -37,8 +37,7 @@ struct ReplicaGroup {
   DataParallelStrategy strategy = {};  // its shards are those of this group
   int ranks = 1;
   bool exchanges = false;  // there are other replicas
-  // Among the ranks that share one copy, and across such copies.
-  CollectivePort port = {}, across = {};
+  int shard_ranks = 0;     // neighbours that share one copy; 0: all
 
   std::int64_t parameters(const StageParameters& stage) const {
     return experts ? stage.experts : stage.dense;
@@ -65,6 +64,10 @@ struct ReplicaContext {
   // layer in the backward pass. With more micro-batches they stay from the first one on, and DDP's
   // buckets hold them always.
   bool gradients_come_and_go() const;
+
+  // Connections of the ranks that share one copy of the group's parameters, and across such copies.
+  ConnectionId within(const ReplicaGroup& group);
+  ConnectionId across(const ReplicaGroup& group);
 
   const models::LayerWork& layer(int place) const;
   // Parameters of the group that are updated and reduced with `place`: a matrix that several places

@@ -71,7 +71,7 @@ struct StepWindow {
 Duration round_end(const Step& step, std::size_t round) {
   Duration end{};
   for (const RankClass& rank_class : step.lowered.classes) {
-    const plan::StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+    const plan::Role& stage = step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
     for (const engine::Span& span : spans_of(step.trace(), rank_class.actor))
       if (span.call < stage.round_calls[round]) end = std::max(end, span.end);
   }
@@ -85,7 +85,7 @@ StepWindow window_of(const Step& step) {
 }
 
 Breakdown breakdown_of(const Step& step, const RankClass& rank_class, const StepWindow& window) {
-  const plan::StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+  const plan::Role& stage = step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
   const auto until = [&](Duration end) {
     return breakdown(stage, spans_of(step.trace(), rank_class.actor),
                      kernels_of(step.trace(), rank_class.actor), end);
@@ -127,12 +127,13 @@ void count_messages(const Step& step, StepReport& report) {
   std::int64_t bytes = 0;
   for (const RankClass& rank_class : step.lowered.classes) {
     const engine::Program& program =
-        step.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
+        step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].program;
     std::vector<std::int64_t> sent;  // by block
     for (const engine::Block& block : program.blocks) {
       sent.push_back(0);
       for (const engine::Op& op : block.ops)
-        if (op.kind == engine::OpKind::send) sent.back() += step.plan.messages[op.subject].count();
+        if (op.kind == engine::OpKind::send)
+          sent.back() += step.plan.cast.transfer(op).bytes.count();
     }
     for (const engine::Call& call : program.calls)
       bytes += rank_class.ranks * sent[call.block];
@@ -189,7 +190,8 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
     memory.by_category[k] = Bytes(by_category[k]);
   memory.fits = memory.peak <= memory.capacity;
 
-  const engine::Program& program = step.plan.stages[static_cast<std::size_t>(worst->stage)].program;
+  const engine::Program& program =
+      step.plan.cast.roles[static_cast<std::size_t>(worst->stage)].program;
   std::map<std::pair<std::uint8_t, std::uint32_t>, std::int64_t> live;
   for (const engine::MemoryEffect& effect : program.resident)
     live[{effect.category, effect.owner}] += effect.bytes;
@@ -218,9 +220,10 @@ void account_host_memory(const Job& job, const Step& step, StepReport& report) {
   host.nvme_capacity = server.nvme_capacity;
   Bytes memory, nvme;  // of the present server
   for (std::size_t rank = 0; rank < step.lowered.class_of_rank.size(); ++rank) {
-    if (rank % static_cast<std::size_t>(server.gpus) == 0) memory = nvme = Bytes(0);
+    if (rank > 0 && step.placement[rank].server != step.placement[rank - 1].server)
+      memory = nvme = Bytes(0);
     const RankClass& own = step.lowered.classes[step.lowered.class_of_rank[rank]];
-    const recipe::HostMemory& held = step.plan.stages[static_cast<std::size_t>(own.stage)].host;
+    const recipe::HostMemory& held = step.plan.cast.roles[static_cast<std::size_t>(own.stage)].host;
     memory = memory + held.memory();
     nvme = nvme + held.nvme;
     host.server_memory = std::max(host.server_memory, memory);

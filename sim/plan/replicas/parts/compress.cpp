@@ -85,7 +85,7 @@ void CompressedExchange::exchange(const std::vector<TensorBucket>& buckets,
     builder.work({exchange.compress.begin(), exchange.compress.end()}, "compress " + name,
                  OpGroup::compute);
     for (const recipe::CompressedMessage& message : exchange.messages) {
-      builder.collective(StreamKind::data, group.port, {message.kind, message.bytes},
+      builder.collective(StreamKind::data, context_.within(group), {message.kind, message.bytes},
                          stream_bit(StreamKind::compute) | kLayerStreams,
                          "exchange compressed " + name);
       if (!message.kernels.empty())

@@ -81,8 +81,9 @@ void Gather::fetch(std::size_t number) {
     if (!travels(unit, i)) continue;
     const ReplicaGroup& group = context_.groups[i];
     const Bytes gathered = unit.parameters[i] * each;
-    context_.builder.collective(unit.stream, group.port, {CollectiveKind::all_gather, gathered},
-                                waits, "gather " + (group.prefix + unit.name));
+    context_.builder.collective(unit.stream, context_.within(group),
+                                {CollectiveKind::all_gather, gathered}, waits,
+                                "gather " + (group.prefix + unit.name));
     if (!each_pass()) continue;
     context_.builder.last_takes(context_.strategy().layer_units ? MemoryKind::communication_buffers
                                                                 : MemoryKind::parameters,

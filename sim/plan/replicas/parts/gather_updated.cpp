@@ -23,7 +23,7 @@ class GatherUpdated : public ReplicaPart {
     for (const Bytes rest : buckets.flush())
       sizes.push_back(rest);
     for (std::size_t i = 0; i < sizes.size(); ++i)
-      context_.builder.collective(StreamKind::gather, group.port,
+      context_.builder.collective(StreamKind::gather, context_.within(group),
                                   {CollectiveKind::all_gather, sizes[i]},
                                   stream_bit(StreamKind::compute) | stream_bit(StreamKind::data),
                                   fmt::format("gather updated {} {}", group.name, i));

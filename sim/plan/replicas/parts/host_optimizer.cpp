@@ -101,10 +101,10 @@ void HostOptimizer::copy_gradients(Bytes own, StreamSet waits, const std::string
                                    MemoryKind kind, const char* owner) {
   if (own == Bytes(0)) return;
   ProgramBuilder& builder = context_.builder;
-  builder.host_transfer(CollectivePort::to_host, own, waits, "copy " + name + " to the host");
+  builder.host_transfer(HostTransfer::to_host, own, waits, "copy " + name + " to the host");
   if (gradients_leave()) builder.last_gives_back(kind, own, owner);
   if (!accumulates() || context_.role.first) return;
-  builder.host_transfer(CollectivePort::host_memory, 3 * own, stream_bit(StreamKind::to_host),
+  builder.host_transfer(HostTransfer::host_memory, 3 * own, stream_bit(StreamKind::to_host),
                         "add " + name + " on the host");
 }
 
@@ -114,14 +114,14 @@ void HostOptimizer::take_leaving_gradients(Bytes own) {
 }
 
 void HostOptimizer::sum_squares(Bytes gradients) {
-  context_.builder.host_transfer(CollectivePort::host_memory, gradients,
+  context_.builder.host_transfer(HostTransfer::host_memory, gradients,
                                  stream_bit(StreamKind::to_host), "gradient norm on the host");
 }
 
 void HostOptimizer::scale(Bytes gradients, bool waits_for_ranks) {
   StreamSet waits = stream_bit(StreamKind::to_host);
   if (waits_for_ranks) waits |= stream_bit(StreamKind::data);
-  context_.builder.host_transfer(CollectivePort::host_memory, 2 * gradients, waits,
+  context_.builder.host_transfer(HostTransfer::host_memory, 2 * gradients, waits,
                                  "clip gradients on the host");
 }
 
@@ -153,17 +153,17 @@ void HostOptimizer::update(const StageParameters& parameters) {
   ProgramBuilder& builder = context_.builder;
 
   const std::int64_t count = tiles(parameters);
-  const auto move = [&](CollectivePort port, Bytes all, std::int64_t at, StreamSet waits,
+  const auto move = [&](HostTransfer transfer, Bytes all, std::int64_t at, StreamSet waits,
                         const char* what) {
     const Bytes bytes = part_of(all, at, count);
     if (bytes > Bytes(0))
-      builder.host_transfer(port, bytes, waits, what + (" tile " + std::to_string(at)));
+      builder.host_transfer(transfer, bytes, waits, what + (" tile " + std::to_string(at)));
   };
   const auto read_tile = [&](std::int64_t at, StreamSet waits) {
-    move(CollectivePort::nvme_read, whole.read, at, waits, "read states of");
+    move(HostTransfer::nvme_read, whole.read, at, waits, "read states of");
   };
   const auto write_tile = [&](std::int64_t at) {
-    move(CollectivePort::nvme_write, whole.written, at, host, "write states of");
+    move(HostTransfer::nvme_write, whole.written, at, host, "write states of");
   };
   read_tile(0, compute);
   for (std::int64_t at = 0; at < count; ++at) {
@@ -173,9 +173,9 @@ void HostOptimizer::update(const StageParameters& parameters) {
       if (at + 1 < count) read_tile(at + 1, compute | stream_bit(StreamKind::nvme_write));
     }
     if (at > 0) write_tile(at - 1);
-    move(CollectivePort::host_memory, whole.touched, at, compute | stream_bit(StreamKind::to_host),
+    move(HostTransfer::host_memory, whole.touched, at, compute | stream_bit(StreamKind::to_host),
          "update");
-    move(CollectivePort::to_device, whole.up, at, host, "copy parameters of");
+    move(HostTransfer::to_device, whole.up, at, host, "copy parameters of");
   }
   write_tile(count - 1);
   builder.compute_waits_for(kOffloadStreams);

@@ -26,7 +26,7 @@ void HostShards::read(const std::vector<GatherUnit>& units, std::size_t number) 
   while (number < units.size() && !units[number].gathers)
     ++number;
   if (number >= units.size() || number < read_) return;
-  context_.builder.host_transfer(CollectivePort::nvme_read, shard(units[number]), limit_,
+  context_.builder.host_transfer(HostTransfer::nvme_read, shard(units[number]), limit_,
                                  "read shard of " + units[number].name);
   read_ = number + 1;
 }
@@ -41,7 +41,7 @@ StreamSet HostShards::fetch(const std::vector<GatherUnit>& units, std::size_t nu
     waits |= stream_bit(StreamKind::nvme_read);
     context_.host.buffers = std::max(context_.host.buffers, 2 * shard(unit));
   }
-  context_.builder.host_transfer(CollectivePort::to_device, shard(unit), waits,
+  context_.builder.host_transfer(HostTransfer::to_device, shard(unit), waits,
                                  "fetch shard of " + unit.name);
   context_.builder.last_takes(MemoryKind::communication_buffers, shard(unit), kFetched);
   if (from_nvme) read(units, number + 1);

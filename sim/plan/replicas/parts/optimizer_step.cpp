@@ -37,10 +37,12 @@ class OptimizerStep : public ReplicaPart {
 
 bool OptimizerStep::sum_over_ranks(StreamSet waits) {
   const recipe::ParallelDegrees& degrees = context_.plan.degrees;
-  const int ranks =
-      degrees.tensor * degrees.pipeline * (context_.step.norm_over_all ? degrees.replicas() : 1);
+  // Where states or experts are divided, no rank holds all gradients of its place in the network.
+  const bool over_all = context_.strategy().optimizer_shards > 1 || context_.plan.expert > 1;
+  const int ranks = degrees.tensor * degrees.pipeline * (over_all ? degrees.replicas() : 1);
   if (ranks == 1) return false;
-  context_.builder.collective(StreamKind::data, CollectivePort::norm,
+  context_.builder.collective(StreamKind::data,
+                              context_.builder.connections().gradient_norm(over_all),
                               {CollectiveKind::all_reduce, size_of(models::Dtype::fp32)}, waits,
                               "all-reduce gradient norm");
   return true;

@@ -88,8 +88,8 @@ void BucketReduction::exchange(Bytes bytes, const ReplicaGroup& group, StreamSet
                                const std::string& name) {
   const bool scatters = options_.kind == CollectiveKind::reduce_scatter;
   if (options_.copies) context_.copy("copy gradients into bucket", bytes, bytes, OpGroup::compute);
-  context_.builder.collective(StreamKind::data, group.port, {options_.kind, bytes}, waits,
-                              (scatters ? "reduce-scatter " : "all-reduce ") + name);
+  context_.builder.collective(StreamKind::data, context_.within(group), {options_.kind, bytes},
+                              waits, (scatters ? "reduce-scatter " : "all-reduce ") + name);
   if (group.strategy.gradient_shards > 1)
     context_.builder.last_gives_back(MemoryKind::gradients, bytes, kUnreduced);
 }

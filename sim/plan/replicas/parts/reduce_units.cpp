@@ -76,15 +76,16 @@ void UnitReduction::scatter(std::int64_t parameters, const ReplicaGroup& group,
   const Bytes sent = parameters * size_of(type_);
   const bool scatters = group.strategy.gradient_shards > 1;
   if (scatters) {
-    builder.collective(StreamKind::data, group.port, {CollectiveKind::reduce_scatter, sent},
-                       stream_bit(StreamKind::compute) | kGatherStreams,
-                       "reduce-scatter gradients of " + name);
+    builder.collective(
+        StreamKind::data, context_.within(group), {CollectiveKind::reduce_scatter, sent},
+        stream_bit(StreamKind::compute) | kGatherStreams, "reduce-scatter gradients of " + name);
     builder.last_gives_back(MemoryKind::communication_buffers, sent, kReduceBuffer);
     builder.last_takes(MemoryKind::gradients, kept_gradients(parameters, group), kGradients);
   }
   if (group.strategy.replicas == 1) return;
   const Bytes shard(shard_of(sent.count(), group.strategy.gradient_shards));
-  builder.collective(StreamKind::replica, group.across, {CollectiveKind::all_reduce, shard},
+  builder.collective(StreamKind::replica, context_.across(group),
+                     {CollectiveKind::all_reduce, shard},
                      stream_bit(StreamKind::data) | stream_bit(StreamKind::compute),
                      "all-reduce gradient shards of " + name);
   if (scatters) return;
