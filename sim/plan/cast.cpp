@@ -1,6 +1,7 @@
 #include "sim/plan/cast.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "sim/base/check.h"
 
@@ -39,6 +40,23 @@ ConnectionId Cast::connect(std::string_view name, const std::function<Connection
   Connection connection = describe();
   connection.name = name;
   return connections.push_back(std::move(connection));
+}
+
+std::uint32_t Cast::kernel_index(const models::NamedKernel& named) {
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    if (routed[i] == named.routed && kernels[i] == named.kernel)
+      return static_cast<std::uint32_t>(i);
+  }
+  kernels.push_back(named.kernel);
+  routed.push_back(named.routed);
+  return static_cast<std::uint32_t>(kernels.size() - 1);
+}
+
+std::uint32_t Cast::transfer_index(ConnectionId connection, const TransferSpec& spec) {
+  std::vector<TransferSpec>& table = connections[connection].transfers;
+  const auto at = std::find(table.begin(), table.end(), spec) - table.begin();
+  if (at == std::ssize(table)) table.push_back(spec);
+  return static_cast<std::uint32_t>(at);
 }
 
 const Connection& Cast::connection(const engine::Op& op) const {

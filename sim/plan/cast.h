@@ -196,6 +196,11 @@ struct Cast {
   // nullptr if no program speaks on a connection of that name.
   const Connection* find(std::string_view name) const;
 
+  // Where a kernel or a transfer stands in its table, to which it is added if it is new. Kernels of
+  // equal shape are one, unless only one of them follows the load of experts.
+  std::uint32_t kernel_index(const models::NamedKernel& named);
+  std::uint32_t transfer_index(ConnectionId connection, const TransferSpec& spec);
+
   // The connection of an op that is no computation.
   const Connection& connection(const engine::Op& op) const;
   const TransferSpec& transfer(const engine::Op& op) const {

@@ -38,15 +38,6 @@ constexpr std::array<std::string_view, kStreams> kStreamNames = {"compute",
                                                                  "NVMe read",
                                                                  "NVMe write"};
 
-// The index of `item` in `table`, added if it is new. Tables hold a few dozen items.
-template <class T>
-std::uint32_t index_in(std::vector<T>& table, const T& item) {
-  const auto found = std::find(table.begin(), table.end(), item);
-  if (found != table.end()) return static_cast<std::uint32_t>(found - table.begin());
-  table.push_back(item);
-  return static_cast<std::uint32_t>(table.size() - 1);
-}
-
 bool on_compute_stream(const Op& op) {
   return op.stream == static_cast<std::uint8_t>(StreamKind::compute);
 }
@@ -120,7 +111,7 @@ void ProgramBuilder::work(const std::vector<models::WorkItem>& items, const std:
     if (const auto* named = std::get_if<NamedKernel>(&item)) {
       if (segment_.empty()) segment_first_ = named->name;
       segment_last_ = named->name;
-      segment_.push_back(kernel_index(*named));
+      segment_.push_back(cast_.kernel_index(*named));
     } else if (const auto* collective_item = std::get_if<models::GroupCollective>(&item)) {
       flush_segment(where, group);
       collective(connections_.layer(collective_item->group),
@@ -164,7 +155,7 @@ void ProgramBuilder::work_beside(StreamKind stream, const std::vector<NamedKerne
   program_.segments.push_back(
       {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size()), .kernels = count});
   for (const NamedKernel& named : kernels)
-    program_.kernels.push_back(kernel_index(named));
+    program_.kernels.push_back(cast_.kernel_index(named));
   push({.kind = OpKind::compute,
         .stream = static_cast<std::uint8_t>(stream),
         .group = static_cast<std::uint8_t>(group),
@@ -172,10 +163,6 @@ void ProgramBuilder::work_beside(StreamKind stream, const std::vector<NamedKerne
         .subject = subject,
         .launches = count},
        label);
-}
-
-std::uint32_t ProgramBuilder::transfer_index(ConnectionId connection, const TransferSpec& spec) {
-  return index_in(cast_.connections[connection].transfers, spec);
 }
 
 void ProgramBuilder::collective(ConnectionId connection, const TransferSpec& spec,
@@ -195,7 +182,7 @@ void ProgramBuilder::collective(StreamKind stream, ConnectionId connection,
         .stream = static_cast<std::uint8_t>(stream),
         .group = static_cast<std::uint8_t>(cast_.connections[connection].group),
         .waits = waits,
-        .subject = transfer_index(connection, spec),
+        .subject = cast_.transfer_index(connection, spec),
         .port = port_of(connection),
         .launches = 1},
        label);
@@ -257,7 +244,7 @@ void ProgramBuilder::send(ConnectionId connection, Bytes bytes, const std::strin
         .stream = static_cast<std::uint8_t>(own.stream),
         .group = static_cast<std::uint8_t>(own.group),
         .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) | kLayerStreams),
-        .subject = transfer_index(connection, {CollectiveKind::broadcast, bytes}),
+        .subject = cast_.transfer_index(connection, {CollectiveKind::broadcast, bytes}),
         .port = send_port(connection),
         .launches = 1},
        label);
@@ -268,7 +255,7 @@ void ProgramBuilder::receive(ConnectionId connection, Bytes bytes, const std::st
   push({.kind = OpKind::receive,
         .stream = static_cast<std::uint8_t>(own.arrives_on),
         .group = static_cast<std::uint8_t>(own.group),
-        .subject = transfer_index(connection, {CollectiveKind::broadcast, bytes}),
+        .subject = cast_.transfer_index(connection, {CollectiveKind::broadcast, bytes}),
         .port = receive_port(connection),
         .launches = 1},
        label);
@@ -291,17 +278,6 @@ std::uint32_t ProgramBuilder::label_index(const std::string& label) {
       label_index_.try_emplace(label, static_cast<std::uint32_t>(program_.labels.size()));
   if (added) program_.labels.push_back(label);
   return found->second;
-}
-
-// Kernels of equal shape are one, unless only one of them follows the load of experts.
-std::uint32_t ProgramBuilder::kernel_index(const NamedKernel& named) {
-  for (std::size_t i = 0; i < cast_.kernels.size(); ++i) {
-    if (cast_.routed[i] == named.routed && cast_.kernels[i] == named.kernel)
-      return static_cast<std::uint32_t>(i);
-  }
-  cast_.kernels.push_back(named.kernel);
-  cast_.routed.push_back(named.routed);
-  return static_cast<std::uint32_t>(cast_.kernels.size() - 1);
 }
 
 }  // namespace trainyard::plan

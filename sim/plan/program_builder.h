@@ -82,8 +82,6 @@ class ProgramBuilder {
   void flush_segment(const std::string& where, OpGroup group);
   engine::Op& push(engine::Op op, const std::string& label);
   std::uint32_t label_index(const std::string& label);
-  std::uint32_t kernel_index(const models::NamedKernel& named);
-  std::uint32_t transfer_index(ConnectionId connection, const TransferSpec& spec);
   engine::MemoryEffect effect(MemoryKind kind, std::int64_t bytes, const std::string& owner);
 
   Cast& cast_;
