@@ -105,5 +105,6 @@ AlgorithmEntry ring_algorithm();
 AlgorithmEntry double_tree_algorithm();
 AlgorithmEntry halving_doubling_algorithm();
 AlgorithmEntry pairwise_algorithm();
+AlgorithmEntry hierarchical_algorithm();
 
 }  // namespace trainyard::collective

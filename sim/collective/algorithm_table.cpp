@@ -18,7 +18,8 @@ bool same_name(std::string_view a, std::string_view b) {
 
 std::span<const AlgorithmEntry> algorithms() {
   static const std::array table = {ring_algorithm(), double_tree_algorithm(),
-                                   halving_doubling_algorithm(), pairwise_algorithm()};
+                                   halving_doubling_algorithm(), pairwise_algorithm(),
+                                   hierarchical_algorithm()};
   return table;
 }
 

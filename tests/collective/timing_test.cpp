@@ -111,6 +111,26 @@ TEST_CASE("halving-doubling takes 2 log2(n) alpha + 2(n-1)S/(nB)") {
   }
 }
 
+TEST_CASE("on one server the hierarchical algorithm is the ring") {
+  for (const CollectiveKind kind :
+       {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter})
+    for (int n = 1; n <= 24; ++n)
+      CHECK(find_algorithm("hierarchical")->build(kind, n) ==
+            find_algorithm("ring")->build(kind, n));
+}
+
+// 2(g-1)(a1 + S/(g B1)) + 2(N-1)(a2 + S/(n B2)).
+TEST_CASE("a hierarchical all-reduce has the hops and bytes of its levels") {
+  for (const auto& [servers, each] : {std::pair(2, 8), std::pair(4, 4), std::pair(3, 5)}) {
+    const Law law =
+        find_algorithm("hierarchical")->law(CollectiveKind::all_reduce, {servers * each, each});
+    CHECK(law.near_steps == 2 * (each - 1));
+    CHECK(law.far_steps == 2 * (servers - 1));
+    CHECK(law.near == Share(2 * (each - 1), each));
+    CHECK(law.far == Share(2 * (servers - 1), servers * each));
+  }
+}
+
 TEST_CASE("a group of one takes no time and sends no byte") {
   for_each_on_one_server(1, [](const AlgorithmEntry& entry, CollectiveKind kind, int n) {
     CHECK(entry.build(kind, n).empty());
