@@ -106,5 +106,6 @@ AlgorithmEntry double_tree_algorithm();
 AlgorithmEntry halving_doubling_algorithm();
 AlgorithmEntry pairwise_algorithm();
 AlgorithmEntry hierarchical_algorithm();
+AlgorithmEntry naive_algorithm();
 
 }  // namespace trainyard::collective

@@ -131,6 +131,19 @@ TEST_CASE("a hierarchical all-reduce has the hops and bytes of its levels") {
   }
 }
 
+// Where a ring rank carries 2(n-1)/n S, the root carries (n-1) S each way.
+TEST_CASE("a naive all-reduce takes 2(n-1)(alpha + S/B), and n/2 times the bytes on one port") {
+  for (const Links& links : kSomeLinks)
+    for (int n = 2; n <= 24; ++n) {
+      const std::int64_t k = 40;
+      const Measured measured =
+          measure("naive", CollectiveKind::all_reduce, n, links.bytes_per_tick * k, links);
+      CHECK(measured.ticks == 2 * (n - 1) * (links.alpha + k));
+      const Share root = find_algorithm("naive")->law(CollectiveKind::all_reduce, n).sent;
+      CHECK(root == wire_share(CollectiveKind::all_reduce, n) * Share(n, 2));
+    }
+}
+
 TEST_CASE("a group of one takes no time and sends no byte") {
   for_each_on_one_server(1, [](const AlgorithmEntry& entry, CollectiveKind kind, int n) {
     CHECK(entry.build(kind, n).empty());
