@@ -1,16 +1,12 @@
 // What the tests of the table go through.
 #pragma once
 
-#include <array>
-
 #include "sim/collective/algorithm.h"
 #include "tests/support/rooms.h"
 
 namespace trainyard::testing {
 
-inline constexpr std::array<CollectiveKind, 6> kKinds = {
-    CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-    CollectiveKind::broadcast,  CollectiveKind::all_to_all, CollectiveKind::shift};
+inline constexpr auto kKinds = kCollectiveKinds;
 
 // check(entry, kind, group) for all that the table supports up to a group size: on one server, and
 // on servers of each size that divides it.
@@ -27,7 +23,7 @@ void for_each_supported(int largest, Check check) {
 template <class Check>
 void for_each_on_one_server(int largest, Check check) {
   for_each_supported(largest, [&](const AlgorithmEntry& entry, CollectiveKind kind, Group group) {
-    if (group.servers() == 1) check(entry, kind, group.ranks);
+    if (group.servers == 1) check(entry, kind, group.ranks);
   });
 }
 
