@@ -23,12 +23,13 @@ namespace trainyard::collective {
 // numbers of its ranks has no inner structure that an algorithm could use.
 struct Group {
   constexpr Group(int all) : ranks(all), per_server(all) {}
-  constexpr Group(int all, int each) : ranks(all), per_server(each) {}
+  constexpr Group(int all, int each) : Group(all, each, (all + each - 1) / each) {}
+  constexpr Group(int all, int each, int count) : ranks(all), per_server(each), servers(count) {}
 
   int ranks = 1;
   int per_server = 1;  // the most on any server
-  constexpr bool even() const { return ranks % per_server == 0; }
-  constexpr int servers() const { return (ranks + per_server - 1) / per_server; }
+  int servers = 1;
+  constexpr bool even() const { return ranks == per_server * servers; }
   friend bool operator==(const Group&, const Group&) = default;
 };
 

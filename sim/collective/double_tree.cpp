@@ -33,7 +33,7 @@ std::string objection(CollectiveKind kind, const Group& group) {
 
 // The trees are of single ranks, or one of each server.
 bool is_flat(const Group& group) {
-  return group.servers() == 1 || group.per_server == 1;
+  return group.servers == 1 || group.per_server == 1;
 }
 
 int shards(CollectiveKind /*kind*/, const Group& group) {
@@ -138,7 +138,7 @@ std::vector<Message> tree_messages(int n) {
 
 std::vector<Message> build(CollectiveKind kind, const Group& group) {
   if (is_flat(group)) return tree_messages(group.ranks);
-  return in_servers(kind, group, {2, tree_messages(group.servers())});
+  return in_servers(kind, group, {2, tree_messages(group.servers)});
 }
 
 std::vector<Edge> edges(CollectiveKind kind, const Group& group) {
@@ -159,7 +159,7 @@ Share tree_share(int n) {
 }
 
 Law law(CollectiveKind kind, const Group& group) {
-  const int g = group.per_server, servers = group.servers();
+  const int g = group.per_server, servers = group.servers;
   Law law;
   if (servers == 1) {
     law.near_steps = 2 * log2_floor(g);

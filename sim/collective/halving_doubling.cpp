@@ -84,7 +84,7 @@ Law law(CollectiveKind kind, const Group& group) {
   const int n = group.ranks, g = group.per_server;
   Law law;
   law.near_steps = ways * log2_of(g);
-  law.far_steps = ways * log2_of(group.servers());
+  law.far_steps = ways * log2_of(group.servers);
   law.near = Share(ways * (g - 1), n);
   law.far = Share(ways * (n - g), n);
   law.streams = false;

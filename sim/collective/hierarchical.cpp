@@ -28,7 +28,7 @@ int shards(CollectiveKind /*kind*/, const Group& group) {
 }
 
 std::vector<Message> build(CollectiveKind kind, const Group& group) {
-  const int servers = group.servers();
+  const int servers = group.servers;
   Between ring{servers, {}};
   if (kind != CollectiveKind::all_gather) reduce_scatter_rounds(servers, 0, ring.messages);
   if (kind != CollectiveKind::reduce_scatter)
@@ -38,7 +38,7 @@ std::vector<Message> build(CollectiveKind kind, const Group& group) {
 
 // A ring in each server, and one through the ranks of each place.
 std::vector<Edge> edges(CollectiveKind kind, const Group& group) {
-  const int g = group.per_server, n = group.ranks, servers = group.servers();
+  const int g = group.per_server, n = group.ranks, servers = group.servers;
   std::vector<Edge> all;
   for (int rank = 0; rank < n; ++rank) {
     if (g > 1) all.push_back({rank, rank / g * g + (rank + 1) % g, wire_share(kind, g)});
@@ -48,7 +48,7 @@ std::vector<Edge> edges(CollectiveKind kind, const Group& group) {
 }
 
 Law law(CollectiveKind kind, const Group& group) {
-  const int g = group.per_server, servers = group.servers();
+  const int g = group.per_server, servers = group.servers;
   const int ways = kind == CollectiveKind::all_reduce ? 2 : 1;
   Law law;
   law.near_steps = ways * (g - 1);

@@ -55,7 +55,7 @@ Law law(CollectiveKind /*kind*/, const Group& group) {
   law.near_steps = group.per_server - 1;
   law.far_steps = n - group.per_server;
   law.near = Share(group.per_server - 1, n);
-  law.far = Share(group.servers() > 1 ? n - least : 0, n);
+  law.far = Share(group.servers > 1 ? n - least : 0, n);
   law.sent = Share(n - 1, n);
   return law;
 }

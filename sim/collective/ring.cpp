@@ -27,7 +27,7 @@ bool has_rings(CollectiveKind kind) {
 
 // How many rings there are. A group without equal servers is one ring.
 int ring_count(CollectiveKind kind, const Group& group) {
-  return has_rings(kind) && group.even() && group.servers() > 1 ? group.per_server : 1;
+  return has_rings(kind) && group.even() && group.servers > 1 ? group.per_server : 1;
 }
 
 std::string objection(CollectiveKind kind, const Group& /*group*/) {
@@ -88,13 +88,13 @@ std::vector<Edge> edges(CollectiveKind kind, const Group& group) {
 }
 
 Law law(CollectiveKind kind, const Group& group) {
-  const int n = group.ranks, far_hops = group.servers() - 1;
+  const int n = group.ranks, far_hops = group.servers - 1;
   if (n == 1) return {};
   Law law;
   law.sent = wire_share(kind, n);
   const int rings = ring_count(kind, group);
   const Share inside = rings > 1 ? Share(rings - 1, rings) : Share(group.per_server > 1 ? 1 : 0, 1);
-  const Share between = Share(group.servers() > 1 ? 1 : 0, rings);
+  const Share between = Share(group.servers > 1 ? 1 : 0, rings);
   law.near = law.sent * inside;
   law.far = law.sent * between;
   if (kind == CollectiveKind::shift) {
