@@ -9,6 +9,7 @@
 // rank s, which puts it where the sender's position says.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -85,6 +86,21 @@ std::span<const AlgorithmEntry> algorithms();
 
 // The algorithm of that name, hyphen and underscore being equal; nullptr if there is none.
 const AlgorithmEntry* find_algorithm(std::string_view name);
+
+// Which algorithm was chosen for each kind; nullptr: none.
+class Choices {
+ public:
+  const AlgorithmEntry* of(CollectiveKind kind) const {
+    return chosen_[static_cast<std::size_t>(kind)];
+  }
+  void choose(CollectiveKind kind, const AlgorithmEntry* algorithm) {
+    chosen_[static_cast<std::size_t>(kind)] = algorithm;
+  }
+  friend bool operator==(const Choices&, const Choices&) = default;
+
+ private:
+  std::array<const AlgorithmEntry*, kCollectiveKinds.size()> chosen_{};
+};
 
 // The names of those that can carry out a kind on some group.
 std::vector<std::string_view> algorithm_names(CollectiveKind kind);

@@ -19,7 +19,8 @@ int ring_count(int servers, int ranks_per_server);
 std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_per_server);
 
 // Adds the route between two GPUs to the structure's paths and returns its index.
+// `layout` and `weight`: RankStructure::Path.
 std::uint32_t add_path(const topologies::Topology& topology, int from_gpu, int to_gpu,
-                       RankStructure& structure);
+                       RankStructure& structure, std::uint32_t layout = 0, int weight = 1);
 
 }  // namespace trainyard::lower

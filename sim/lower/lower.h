@@ -10,6 +10,7 @@
 #include "sim/cost/cost.h"
 #include "sim/cost/host_copies.h"
 #include "sim/engine/machine.h"
+#include "sim/lower/flow_layout.h"
 #include "sim/plan/step_plan.h"
 #include "sim/recipe/rank_map.h"
 #include "sim/recipe/recipe.h"
@@ -27,6 +28,7 @@ struct LowerOptions {
   // How much kernels mind multiprocessors that communication holds; 1: in proportion.
   double gemm_weight = 1, memory_bound_weight = 1;
   std::vector<cost::HostCopyLaw> host_copies;  // of the profile
+  collective::Choices algorithms;
 };
 
 // Ranks that behave alike.
@@ -58,7 +60,8 @@ struct Lowered {
 };
 
 // `topology` is used with Fidelity::flow only and may be null otherwise. The plan must outlive the
-// result. Requires: ranks.world_size() GPUs in the cluster.
+// result. Requires: ranks.world_size() GPUs in the cluster. Throws UnsupportedCollective if an
+// algorithm cannot carry out a collective of the plan.
 Lowered lower(const plan::StepPlan& plan, const recipe::RankGrids& ranks,
               const topologies::ClusterSpec& cluster, const topologies::Topology* topology,
               const cost::ComputeCost& compute, const cost::MessageCost& messages,
