@@ -124,5 +124,6 @@ AlgorithmEntry halving_doubling_algorithm();
 AlgorithmEntry pairwise_algorithm();
 AlgorithmEntry hierarchical_algorithm();
 AlgorithmEntry naive_algorithm();
+AlgorithmEntry binomial_tree_algorithm();
 
 }  // namespace trainyard::collective

@@ -18,8 +18,9 @@ bool same_name(std::string_view a, std::string_view b) {
 
 std::span<const AlgorithmEntry> algorithms() {
   static const std::array table = {
-      ring_algorithm(),     double_tree_algorithm(),  halving_doubling_algorithm(),
-      pairwise_algorithm(), hierarchical_algorithm(), naive_algorithm()};
+      ring_algorithm(),         double_tree_algorithm(),  halving_doubling_algorithm(),
+      pairwise_algorithm(),     hierarchical_algorithm(), naive_algorithm(),
+      binomial_tree_algorithm()};
   return table;
 }
 

@@ -144,6 +144,18 @@ TEST_CASE("a naive all-reduce takes 2(n-1)(alpha + S/B), and n/2 times the bytes
     }
 }
 
+TEST_CASE("a broadcast down a binomial tree takes ceil(log2 n)(alpha + S/B)") {
+  for (const Links& links : kSomeLinks)
+    for (int n = 1; n <= 33; ++n) {
+      int rounds = 0;
+      while ((1 << rounds) < n)
+        ++rounds;
+      const Measured measured =
+          measure("binomial_tree", CollectiveKind::broadcast, n, 40 * links.bytes_per_tick, links);
+      CHECK(measured.ticks == rounds * (links.alpha + 40));
+    }
+}
+
 TEST_CASE("a group of one takes no time and sends no byte") {
   for_each_on_one_server(1, [](const AlgorithmEntry& entry, CollectiveKind kind, int n) {
     CHECK(entry.build(kind, n).empty());
