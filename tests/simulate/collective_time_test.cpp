@@ -1,0 +1,68 @@
+// Collectives alone on a cluster: flows against laws, and the laws of algorithms in seconds.
+#include "sim/simulate/collective_time.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "tests/simulate/toy.h"
+#include "tests/support/rooms.h"
+
+using namespace trainyard;
+using namespace trainyard::literals;
+
+namespace {
+
+Seconds time(const ClusterSpec& cluster, Fidelity fidelity, CollectiveKind kind,
+             const AlgorithmEntry* algorithm, Bytes bytes, int ranks) {
+  return simulate::LoneCollectives(cluster, std::nullopt, ranks, fidelity)
+      .time(kind, algorithm, bytes)
+      .time;
+}
+
+bool close(Seconds a, Seconds b, double error) {
+  return std::abs(a / b - 1) <= error;
+}
+
+}  // namespace
+
+TEST_CASE("on one idle switch the flows of every algorithm take as long as its law") {
+  const ClusterSpec cluster = toy::cluster(8, 1);
+  for (const AlgorithmEntry& entry : algorithms())
+    for (const CollectiveKind kind : kCollectiveKinds)
+      for (const int ranks : {2, 4, 6, 8}) {
+        if (!entry.supports(kind, ranks)) continue;
+        CAPTURE(entry.name);
+        CAPTURE(name(kind));
+        CAPTURE(ranks);
+        const Seconds law = time(cluster, Fidelity::closed_form, kind, &entry, 64_MiB, ranks);
+        CHECK(close(time(cluster, Fidelity::flow, kind, &entry, 64_MiB, ranks), law, 1e-5));
+      }
+}
+
+TEST_CASE("flows of an algorithm over servers are never faster than its law") {
+  const ClusterSpec cluster = toy::cluster(4, 4);
+  for (const AlgorithmEntry& entry : algorithms())
+    for (const CollectiveKind kind : kCollectiveKinds)
+      for (const int ranks : {8, 12, 16}) {
+        if (!entry.supports(kind, {ranks, 4})) continue;
+        CAPTURE(entry.name);
+        CAPTURE(name(kind));
+        CAPTURE(ranks);
+        const Seconds law = time(cluster, Fidelity::closed_form, kind, &entry, 64_MiB, ranks);
+        CHECK(time(cluster, Fidelity::flow, kind, &entry, 64_MiB, ranks) >= law * (1 - 1e-5));
+      }
+}
+
+TEST_CASE("a group that an algorithm cannot serve is refused with those that can") {
+  const ClusterSpec cluster = toy::cluster(8, 1);
+  simulate::LoneCollectives clock(cluster, std::nullopt, 6, Fidelity::closed_form);
+  try {
+    clock.time(CollectiveKind::all_reduce, find_algorithm("halving_doubling"), 1_MiB);
+    FAIL("accepted");
+  } catch (const lower::UnsupportedCollective& refused) {
+    CHECK(refused.kind == CollectiveKind::all_reduce);
+    CHECK(refused.message.find("needs a power of two of ranks") != std::string::npos);
+    CHECK(refused.hint == "possible there: auto, ring, tree, hierarchical, naive");
+  }
+}
