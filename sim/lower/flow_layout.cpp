@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "sim/base/check.h"
+#include "sim/cost/routed_exchange.h"
 #include "sim/lower/flow_paths.h"
 
 namespace trainyard::lower {
@@ -157,6 +158,22 @@ MessageTerms FlowLayouts::per_unit(const FlowLayout& layout, const MessageTerms&
     unit.bandwidth = BytesPerSecond(static_cast<double>(unit.wire_bytes.count()) /
                                     (terms.wire_bytes / terms.bandwidth).count());
   return unit;
+}
+
+std::uint32_t number_in(std::vector<FlowLayout>& known, const FlowLayout& layout) {
+  const auto at = std::find(known.begin(), known.end(), layout);
+  const auto number = static_cast<std::uint32_t>(at - known.begin());
+  if (at == known.end()) known.push_back(layout);
+  return number;
+}
+
+MessageTerms collective_terms(const cost::MessageCost& messages, CollectiveKind kind,
+                              const models::Routing& routing, const AlgorithmEntry* chosen,
+                              Bytes bytes, const GroupShape& shape) {
+  if (routing.experts > 0)
+    return hierarchical_all_to_all(messages, shared_rows(routing, bytes, shape), shape);
+  require_support(kind, chosen, shape);
+  return messages.collective(kind, chosen, bytes, shape);
 }
 
 }  // namespace trainyard::lower

@@ -75,4 +75,14 @@ class FlowLayouts {
   std::map<std::tuple<std::string_view, CollectiveKind, int, int, int>, Spread> spreads_;
 };
 
+// The place of a layout in a list, at whose end it is put if it is new.
+std::uint32_t number_in(std::vector<FlowLayout>& known, const FlowLayout& layout);
+
+// What a collective of a job costs, by its own way for rows that share theirs.
+// Throws UnsupportedCollective.
+cost::MessageTerms collective_terms(const cost::MessageCost& messages, CollectiveKind kind,
+                                    const models::Routing& routing,
+                                    const collective::AlgorithmEntry* chosen, Bytes bytes,
+                                    const cost::GroupShape& shape);
+
 }  // namespace trainyard::lower

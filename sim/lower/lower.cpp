@@ -5,10 +5,10 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "sim/base/check.h"
-#include "sim/cost/routed_exchange.h"
 #include "sim/lower/flow_paths.h"
 #include "sim/lower/group_shape.h"
 #include "sim/lower/host_links.h"
@@ -113,13 +113,17 @@ class Lowering {
   std::uint32_t shape_index(Connection of, const GroupShape& shape);
   std::uint32_t add_table(Connection of, const GroupShape& shape);
   Bytes carried(Connection of, Bytes bytes) const;
-  Transfer transfer(const MessageTerms& terms, int rings) const;
+  Transfer transfer(const MessageTerms& terms) const;
   void make_actors();
   void make_classes();
   double capacity(std::size_t number) const;
   void make_links();
   void make_connections();
-  std::vector<engine::Path> folded_paths(const RankStructure::Edge& edge) const;
+  struct FoldedPaths {
+    std::vector<engine::Path> paths;
+    std::vector<std::uint32_t> layouts;  // by path
+  };
+  FoldedPaths folded_paths(const RankStructure::Edge& edge) const;
 
   const StepPlan& plan_;
   const RankGrids& grids_;
@@ -136,6 +140,8 @@ class Lowering {
 
   RankStructure structure_;
   std::vector<EdgeInfo> edges_;
+  FlowLayouts flow_layouts_;
+  std::array<std::vector<FlowLayout>, plan::kCollectivePorts> layouts_;  // of a port's collectives
   std::map<std::pair<Connection, decltype(as_key(GroupShape{}))>, std::uint32_t> shape_index_;
   // What sets the times of a rank's kernels.
   struct Pace {
@@ -219,13 +225,13 @@ std::uint32_t Lowering::shape_index(Connection of, const GroupShape& shape) {
   return at->second;
 }
 
-Transfer Lowering::transfer(const MessageTerms& terms, int rings) const {
+Transfer Lowering::transfer(const MessageTerms& terms) const {
   Transfer transfer;
   transfer.latency = to_duration(terms.latency);
-  transfer.bytes = Bytes((terms.wire_bytes.count() + rings - 1) / rings);
+  transfer.bytes = terms.wire_bytes;
   transfer.units_taken = terms.channels;
   if (terms.wire_bytes > Bytes(0)) {
-    const double rate = terms.bandwidth.count() / rings;
+    const double rate = terms.bandwidth.count();
     TRAINYARD_CHECK(rate >= 1 && rate < 0x1p62, "a transfer at {} B/s", rate);
     transfer.rate = static_cast<std::int64_t>(rate);
   }
@@ -245,20 +251,21 @@ std::uint32_t Lowering::add_table(Connection of, const GroupShape& shape) {
   std::vector<Transfer> table;
   std::vector<TransferEstimate> estimates;
   if (of.is_group) {
-    const int rings = flows_ ? ring_count(shape.servers, shape.ranks_per_server) : 1;
     for (const CollectiveSpec& spec : plan_.collectives[of.which]) {
       const Bytes bytes = carried(of, spec.bytes);
+      const collective::AlgorithmEntry* chosen = options_.algorithms.of(spec.kind);
       const MessageTerms terms =
-          spec.routing.experts > 0
-              ? hierarchical_all_to_all(messages_, shared_rows(spec.routing, bytes, shape), shape)
-              : messages_.collective(spec.kind, bytes, shape);
-      table.push_back(transfer(terms, rings));
+          collective_terms(messages_, spec.kind, spec.routing, chosen, bytes, shape);
+      const FlowLayout layout = flow_layout(spec.kind, spec.routing, chosen);
+      table.push_back(
+          transfer(flows_ ? flow_layouts_.per_unit(layout, terms, bytes, shape) : terms));
+      if (flows_) table.back().layout = number_in(layouts_[of.which], layout);
       estimates.push_back({false, std::nullopt, spec, shape, terms});
     }
   } else {
     for (const Bytes bytes : plan_.messages) {
       const MessageTerms terms = messages_.point_to_point(bytes, shape);
-      table.push_back(transfer(terms, 1));
+      table.push_back(transfer(terms));
       estimates.push_back({true, std::nullopt, {CollectiveKind::broadcast, bytes}, shape, terms});
     }
   }
@@ -277,9 +284,11 @@ void Lowering::add_groups(CollectivePort port) {
     }
     const GroupShape shape = group_shapes_.of_group(gpus);
     edge.label = shape_index(connection(port), shape);
-    if (flows_) {
-      for (const auto& [from, to] : ring_edges(gpus, cluster_.server.gpus))
-        edge.paths.push_back(add_path(*topology_, from, to, structure_));
+    const std::vector<FlowLayout>& layouts = layouts_[static_cast<std::size_t>(port)];
+    for (std::uint32_t l = 0; l < layouts.size(); ++l) {
+      for (const auto& [from, to, weight] :
+           flow_layouts_.edges(layouts[l], gpus, cluster_.server.gpus, shape))
+        edge.paths.push_back(add_path(*topology_, from, to, structure_, l, weight));
     }
     structure_.edges.push_back(std::move(edge));
     edges_.push_back({connection(port), structure_.edges.back().label});
@@ -327,7 +336,7 @@ void Lowering::add_host_transfers(HostTransfer transfer_kind) {
   for (const CollectiveSpec& spec : specs) {
     const MessageTerms terms = host_transfer_terms(
         transfer_kind, spec.bytes, host_links_.offered(transfer_kind), options_.host_copies);
-    table.push_back(transfer(terms, 1));
+    table.push_back(transfer(terms));
     estimates.push_back({false, transfer_kind, spec, {}, terms});
   }
   result_.machine.transfers.push_back(std::move(table));
@@ -413,19 +422,19 @@ void Lowering::make_links() {
   }
   for (std::size_t p = 0; p < structure_.paths.size(); ++p) {
     for (const std::uint32_t link : structure_.paths[p].links) {
-      if (is_first[link]) ++crossings_[{classes_.of_path[p], classes_.of_link[link]}];
+      if (is_first[link])
+        crossings_[{classes_.of_path[p], classes_.of_link[link]}] += structure_.paths[p].weight;
     }
   }
 }
 
 // One path for each class of an edge's paths.
-std::vector<engine::Path> Lowering::folded_paths(const RankStructure::Edge& edge) const {
-  std::vector<engine::Path> paths;
-  std::vector<std::uint32_t> done;
+Lowering::FoldedPaths Lowering::folded_paths(const RankStructure::Edge& edge) const {
+  FoldedPaths folded;
+  std::set<std::uint32_t> done;
   for (const std::uint32_t p : edge.paths) {
     const std::uint32_t path_class = classes_.of_path[p];
-    if (std::find(done.begin(), done.end(), path_class) != done.end()) continue;
-    done.push_back(path_class);
+    if (!done.insert(path_class).second) continue;
     engine::Path path;
     std::vector<std::uint32_t> links;
     for (const std::uint32_t link : structure_.paths[p].links)
@@ -434,9 +443,10 @@ std::vector<engine::Path> Lowering::folded_paths(const RankStructure::Edge& edge
     links.erase(std::unique(links.begin(), links.end()), links.end());
     for (const std::uint32_t link : links)
       path.push_back({static_cast<LinkId>(link), crossings_.at({path_class, link})});
-    paths.push_back(std::move(path));
+    folded.paths.push_back(std::move(path));
+    folded.layouts.push_back(structure_.paths[p].layout);
   }
-  return paths;
+  return folded;
 }
 
 void Lowering::make_connections() {
@@ -450,19 +460,20 @@ void Lowering::make_connections() {
     for (const std::uint32_t rank : edge.members)
       members.push_back(ActorId(classes_.of_rank[rank]));
     const EdgeInfo& info = edges_[e];
+    FoldedPaths folded = folded_paths(edge);
     if (info.connection.is_group) {
       std::sort(members.begin(), members.end());
       members.erase(std::unique(members.begin(), members.end()), members.end());
-      const engine::CommunicatorId id =
-          machine.communicators.push_back({members, info.shape, folded_paths(edge)});
+      const engine::CommunicatorId id = machine.communicators.push_back(
+          {members, info.shape, std::move(folded.paths), std::move(folded.layouts)});
       for (const ActorId member : members)
         machine.actors[member].communicators[info.connection.which] = id;
       continue;
     }
     const auto send = static_cast<ChannelPort>(info.connection.which);
-    const std::vector<engine::Path> paths = folded_paths(edge);
-    const engine::ChannelId id = machine.channels.push_back(
-        {members[0], members[1], info.shape, paths.empty() ? engine::Path{} : paths[0]});
+    engine::Path path = folded.paths.empty() ? engine::Path{} : std::move(folded.paths[0]);
+    const engine::ChannelId id =
+        machine.channels.push_back({members[0], members[1], info.shape, std::move(path)});
     machine.actors[members[0]].channels[static_cast<std::size_t>(send)] = id;
     machine.actors[members[1]].channels[static_cast<std::size_t>(plan::receiving_end(send))] = id;
   }
