@@ -100,8 +100,10 @@ void require_support(CollectiveKind kind, const AlgorithmEntry* chosen, const Gr
 
 FlowLayout flow_layout(CollectiveKind kind, const models::Routing& routing,
                        const AlgorithmEntry* chosen) {
-  if (chosen == nullptr || routing.experts > 0) return {};
-  return {chosen, kind, {}};
+  if (routing.experts > 0) return {collective::find_algorithm(kPairwise), kind, routing};
+  if (chosen != nullptr) return {chosen, kind, {}};
+  if (kind == CollectiveKind::all_to_all) return {collective::find_algorithm(kPairwise), kind, {}};
+  return {};
 }
 
 const FlowLayouts::Spread& FlowLayouts::spread(const FlowLayout& layout, const Group& group) {

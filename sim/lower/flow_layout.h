@@ -37,7 +37,8 @@ struct UnsupportedCollective : std::exception {
 void require_support(CollectiveKind kind, const collective::AlgorithmEntry* chosen,
                      const cost::GroupShape& shape);
 
-// The layout of a collective: rings where no algorithm was chosen.
+// The layout of a collective. Where no algorithm was chosen: pairwise for an all-to-all, by servers
+// for rows that share their way, else rings.
 FlowLayout flow_layout(CollectiveKind kind, const models::Routing& routing,
                        const collective::AlgorithmEntry* chosen);
 

@@ -54,6 +54,14 @@ TEST_CASE("flows of an algorithm over servers are never faster than its law") {
       }
 }
 
+TEST_CASE("an all-to-all of its own choice is pairwise") {
+  const ClusterSpec cluster = toy::cluster(4, 2);
+  const AlgorithmEntry* pairwise = find_algorithm("pairwise");
+  for (const Fidelity fidelity : {Fidelity::closed_form, Fidelity::flow})
+    CHECK(time(cluster, fidelity, CollectiveKind::all_to_all, nullptr, 64_MiB, 8) ==
+          time(cluster, fidelity, CollectiveKind::all_to_all, pairwise, 64_MiB, 8));
+}
+
 TEST_CASE("a group that an algorithm cannot serve is refused with those that can") {
   const ClusterSpec cluster = toy::cluster(8, 1);
   simulate::LoneCollectives clock(cluster, std::nullopt, 6, Fidelity::closed_form);
@@ -65,4 +73,25 @@ TEST_CASE("a group that an algorithm cannot serve is refused with those that can
     CHECK(refused.message.find("needs a power of two of ranks") != std::string::npos);
     CHECK(refused.hint == "possible there: auto, ring, tree, hierarchical, naive");
   }
+}
+
+TEST_CASE("what goes to another server as one flow fills every port as pairs do") {
+  const GroupShape shape{.ranks = 320, .servers = 40, .ranks_per_server = 8};
+  std::vector<int> gpus;
+  for (int gpu = 0; gpu < 320; ++gpu)
+    gpus.push_back(gpu);
+  lower::FlowLayouts layouts;
+  const auto layout = lower::flow_layout(CollectiveKind::all_to_all, {}, nullptr);
+  const auto edges = layouts.edges(layout, gpus, 8, shape);
+  CHECK(edges.size() == 320 * (7 + 39));
+  std::vector<int> near(320), far_out(320), far_in(320);
+  for (const auto& [from, to, weight] : edges) {
+    const bool is_near = from / 8 == to / 8;
+    if (is_near) near[static_cast<std::size_t>(from)] += weight;
+    if (!is_near) far_out[static_cast<std::size_t>(from)] += weight;
+    if (!is_near) far_in[static_cast<std::size_t>(to)] += weight;
+  }
+  CHECK(near == std::vector<int>(320, 7));
+  CHECK(far_out == std::vector<int>(320, 312));
+  CHECK(far_in == std::vector<int>(320, 312));
 }
