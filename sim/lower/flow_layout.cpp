@@ -93,8 +93,8 @@ void require_support(CollectiveKind kind, const AlgorithmEntry* chosen, const Gr
     if (entry.supports(kind, group)) others += fmt::format(", {}", entry.name);
   throw UnsupportedCollective{
       kind,
-      fmt::format("{} {}, and an {} of this scenario is over {} ranks on {} server{}", chosen->name,
-                  objection, name(kind), group.ranks, group.servers, group.servers > 1 ? "s" : ""),
+      fmt::format("{} {}, and here {} is over {} ranks on {} server{}", chosen->name, objection,
+                  name(kind), group.ranks, group.servers, group.servers > 1 ? "s" : ""),
       "possible there: " + others};
 }
 
