@@ -19,7 +19,10 @@ void check_profiles(const scenario::ScenarioSet& set) {
   std::set<std::string> said;
   const auto check = [&](const scenario::Scenario& scenario) {
     try {
-      simulate::job_of(scenario);
+      const simulate::Job job = simulate::job_of(scenario);
+      // Which groups there are is known when the step is laid out.
+      if (scenario.collectives != collective::Choices{})
+        step_of(scenario, job, {.run = false, .recorded_classes = {}});
     } catch (const ScenarioError& error) {
       for (const Diagnostic& mistake : error.diagnostics())
         if (said.insert(to_text(mistake)).second) mistakes.push_back(mistake);

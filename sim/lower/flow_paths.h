@@ -19,12 +19,12 @@ int ring_count(int servers, int ranks_per_server);
 std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_per_server);
 
 // Adds the route between two GPUs, on which two players sit, to the structure's paths and returns
-// its index.
+// its index. `layout` and `weight`: RankStructure::Path.
 struct PathEnd {
   std::uint32_t player = 0;
   int gpu = 0;
 };
 std::uint32_t add_path(const topologies::Topology& topology, PathEnd from, PathEnd to,
-                       RankStructure& structure);
+                       RankStructure& structure, std::uint32_t layout = 0, int weight = 1);
 
 }  // namespace trainyard::lower

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "sim/base/check.h"
 #include "sim/lower/flow_paths.h"
@@ -45,7 +46,7 @@ class Lowering {
         players_(players_on_gpus(placement, cluster.servers)),
         group_shapes_(cluster, players_, flows_),
         host_links_(cluster, players_, flows_ ? topology : nullptr),
-        tables_(cast, messages, options.host_copies, flows_) {
+        tables_(cast, messages, options.host_copies, options.algorithms, flows_) {
     TRAINYARD_CHECK(!flows_ || topology != nullptr, "flows need a topology");
     TRAINYARD_CHECK(placement.size() == cast.players(), "{} devices for {} players",
                     placement.size(), cast.players());
@@ -88,10 +89,11 @@ class Lowering {
   void colour_players();
   void colour_links();
   void add_edges(ConnectionId connection);
-  void add_edge(ConnectionId connection, Members members, const cost::GroupShape& shape,
+  void add_edge(ConnectionId connection, std::uint32_t table, Members members,
                 std::vector<std::uint32_t> paths);
   std::vector<int> crossing(const Connection& connection) const;
-  std::vector<std::uint32_t> ring_paths(Members members);
+  std::vector<std::uint32_t> group_paths(ConnectionId connection, Members members,
+                                         const cost::GroupShape& shape);
   std::uint32_t path(Player from, Player to);
   std::uint32_t host_path(HostTransfer transfer, Player player);
   void make_actors();
@@ -99,7 +101,11 @@ class Lowering {
   double capacity(std::size_t number) const;
   void make_links();
   void make_connections();
-  std::vector<engine::Path> folded_paths(const RankStructure::Edge& edge) const;
+  struct FoldedPaths {
+    std::vector<engine::Path> paths;
+    std::vector<std::uint32_t> layouts;  // of each: Transfer::layout
+  };
+  FoldedPaths folded_paths(const RankStructure::Edge& edge) const;
 
   const Cast& cast_;
   const DevicePlacement& placement_;
@@ -180,13 +186,19 @@ std::uint32_t Lowering::path(Player from, Player to) {
                   {static_cast<std::uint32_t>(to), gpu(to)}, structure_);
 }
 
-std::vector<std::uint32_t> Lowering::ring_paths(Members members) {
-  std::map<int, Player> player_on;
+std::vector<std::uint32_t> Lowering::group_paths(ConnectionId connection, Members members,
+                                                 const cost::GroupShape& shape) {
+  std::map<int, std::uint32_t> player_on;
   for (const Player player : members)
-    player_on[gpu(player)] = player;
+    player_on[gpu(player)] = static_cast<std::uint32_t>(player);
   std::vector<std::uint32_t> paths;
-  for (const auto& [from, to] : ring_edges(gpus(members), cluster_.server.gpus))
-    paths.push_back(path(player_on.at(from), player_on.at(to)));
+  const std::vector<FlowLayout>& layouts = tables_.layouts(connection);
+  for (std::uint32_t layout = 0; layout < layouts.size(); ++layout) {
+    for (const auto& [from, to, weight] :
+         tables_.edges(layouts[layout], gpus(members), cluster_.server.gpus, shape))
+      paths.push_back(add_path(*topology_, {player_on.at(from), from}, {player_on.at(to), to},
+                               structure_, layout, weight));
+  }
   return paths;
 }
 
@@ -208,10 +220,10 @@ std::vector<int> Lowering::crossing(const Connection& connection) const {
   return leaving;
 }
 
-void Lowering::add_edge(ConnectionId connection, Members members, const cost::GroupShape& shape,
+void Lowering::add_edge(ConnectionId connection, std::uint32_t table, Members members,
                         std::vector<std::uint32_t> paths) {
   RankStructure::Edge& edge = structure_.edges.emplace_back();
-  edge.label = tables_.table(connection, shape);
+  edge.label = table;
   edge.ordered = cast_.connections[connection].traffic == Traffic::message;
   for (const Player player : members)
     edge.members.push_back(static_cast<std::uint32_t>(player));
@@ -229,7 +241,7 @@ void Lowering::add_edges(ConnectionId id) {
       const auto player = static_cast<Player>(p);
       std::vector<std::uint32_t> paths;
       if (flows_) paths = {host_path(connection.host, player)};
-      add_edge(id, {&player, 1}, alone, std::move(paths));
+      add_edge(id, tables_.table(id, alone), {&player, 1}, std::move(paths));
     }
     return;
   }
@@ -239,12 +251,15 @@ void Lowering::add_edges(ConnectionId id) {
     std::vector<std::uint32_t> paths;
     if (connection.traffic == Traffic::message) {
       const int beside = leaving[static_cast<std::size_t>(device(members[0]).server)];
+      const cost::GroupShape shape =
+          group_shapes_.of_pair(gpu(members[0]), gpu(members[1]), beside);
       if (flows_) paths = {path(members[0], members[1])};
-      add_edge(id, members, group_shapes_.of_pair(gpu(members[0]), gpu(members[1]), beside),
-               std::move(paths));
+      add_edge(id, tables_.table(id, shape), members, std::move(paths));
     } else {
-      if (flows_) paths = ring_paths(members);
-      add_edge(id, members, group_shapes_.of_group(gpus(members)), std::move(paths));
+      const cost::GroupShape shape = group_shapes_.of_group(gpus(members));
+      const std::uint32_t table = tables_.table(id, shape);
+      if (flows_) paths = group_paths(id, members, shape);
+      add_edge(id, table, members, std::move(paths));
     }
   }
 }
@@ -315,19 +330,19 @@ void Lowering::make_links() {
   }
   for (std::size_t p = 0; p < structure_.paths.size(); ++p) {
     for (const std::uint32_t link : structure_.paths[p].links) {
-      if (is_first[link]) ++crossings_[{classes_.of_path[p], classes_.of_link[link]}];
+      if (is_first[link])
+        crossings_[{classes_.of_path[p], classes_.of_link[link]}] += structure_.paths[p].weight;
     }
   }
 }
 
 // One path for each class of an edge's paths.
-std::vector<engine::Path> Lowering::folded_paths(const RankStructure::Edge& edge) const {
-  std::vector<engine::Path> paths;
-  std::vector<std::uint32_t> done;
+Lowering::FoldedPaths Lowering::folded_paths(const RankStructure::Edge& edge) const {
+  FoldedPaths folded;
+  std::set<std::uint32_t> done;
   for (const std::uint32_t p : edge.paths) {
     const std::uint32_t path_class = classes_.of_path[p];
-    if (std::find(done.begin(), done.end(), path_class) != done.end()) continue;
-    done.push_back(path_class);
+    if (!done.insert(path_class).second) continue;
     engine::Path path;
     std::vector<std::uint32_t> links;
     for (const std::uint32_t link : structure_.paths[p].links)
@@ -336,9 +351,10 @@ std::vector<engine::Path> Lowering::folded_paths(const RankStructure::Edge& edge
     links.erase(std::unique(links.begin(), links.end()), links.end());
     for (const std::uint32_t link : links)
       path.push_back({static_cast<LinkId>(link), crossings_.at({path_class, link})});
-    paths.push_back(std::move(path));
+    folded.paths.push_back(std::move(path));
+    folded.layouts.push_back(structure_.paths[p].layout);
   }
-  return paths;
+  return folded;
 }
 
 void Lowering::make_connections() {
@@ -352,18 +368,19 @@ void Lowering::make_connections() {
     for (const std::uint32_t rank : edge.members)
       members.push_back(ActorId(classes_.of_rank[rank]));
     const auto [connection, table] = edges_[e];
+    FoldedPaths folded = folded_paths(edge);
     if (cast_.connections[connection].traffic != Traffic::message) {
       std::sort(members.begin(), members.end());
       members.erase(std::unique(members.begin(), members.end()), members.end());
-      const engine::CommunicatorId id =
-          machine.communicators.push_back({members, table, folded_paths(edge)});
+      const engine::CommunicatorId id = machine.communicators.push_back(
+          {members, table, std::move(folded.paths), std::move(folded.layouts)});
       for (const ActorId member : members)
         machine.actors[member].communicators[plan::port_of(connection)] = id;
       continue;
     }
-    const std::vector<engine::Path> paths = folded_paths(edge);
-    const engine::ChannelId id = machine.channels.push_back(
-        {members[0], members[1], table, paths.empty() ? engine::Path{} : paths[0]});
+    engine::Path path = folded.paths.empty() ? engine::Path{} : std::move(folded.paths[0]);
+    const engine::ChannelId id =
+        machine.channels.push_back({members[0], members[1], table, std::move(path)});
     machine.actors[members[0]].channels[plan::send_port(connection)] = id;
     machine.actors[members[1]].channels[plan::receive_port(connection)] = id;
   }

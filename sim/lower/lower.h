@@ -26,6 +26,7 @@ struct LowerOptions {
   // How much kernels mind multiprocessors that communication holds; 1: in proportion.
   double gemm_weight = 1, memory_bound_weight = 1;
   std::vector<cost::HostCopyLaw> host_copies;  // of the profile
+  collective::Choices algorithms;
 };
 
 // Players that behave alike.
@@ -48,7 +49,8 @@ struct Lowered {
 };
 
 // `topology` is used with Fidelity::flow only and may be null otherwise. The cast must outlive the
-// result. Requires: a device of the cluster for every player.
+// result. Requires: a device of the cluster for every player. Throws UnsupportedCollective if an
+// algorithm cannot carry out a collective of the cast.
 Lowered lower(const plan::Cast& cast, const DevicePlacement& placement,
               const topologies::ClusterSpec& cluster, const topologies::Topology* topology,
               const cost::ComputeCost& compute, const cost::MessageCost& messages,

@@ -3,8 +3,6 @@
 #include <cmath>
 
 #include "sim/base/check.h"
-#include "sim/cost/routed_exchange.h"
-#include "sim/lower/flow_paths.h"
 
 namespace trainyard::lower {
 
@@ -16,13 +14,13 @@ using plan::TransferSpec;
 
 namespace {
 
-engine::Transfer as_transfer(const MessageTerms& terms, int rings) {
+engine::Transfer as_transfer(const MessageTerms& terms) {
   engine::Transfer transfer;
   transfer.latency = to_duration(terms.latency);
-  transfer.bytes = Bytes((terms.wire_bytes.count() + rings - 1) / rings);
+  transfer.bytes = terms.wire_bytes;
   transfer.units_taken = terms.channels;
   if (terms.wire_bytes > Bytes(0)) {
-    const double rate = terms.bandwidth.count() / rings;
+    const double rate = terms.bandwidth.count();
     TRAINYARD_CHECK(rate >= 1 && rate < 0x1p62, "a transfer at {} B/s", rate);
     transfer.rate = static_cast<std::int64_t>(rate);
   }
@@ -33,13 +31,6 @@ Bytes carried(const Connection& connection, Bytes bytes) {
   if (connection.busiest_load == 1) return bytes;
   return Bytes(static_cast<std::int64_t>(
       std::ceil(connection.busiest_load * static_cast<double>(bytes.count()))));
-}
-
-MessageTerms collective_terms(const cost::MessageCost& messages, const Connection& connection,
-                              const TransferSpec& spec, const GroupShape& shape) {
-  const Bytes bytes = carried(connection, spec.bytes);
-  if (spec.routing.experts == 0) return messages.collective(spec.kind, bytes, shape);
-  return hierarchical_all_to_all(messages, shared_rows(spec.routing, bytes, shape), shape);
 }
 
 }  // namespace
@@ -58,33 +49,45 @@ std::uint32_t TransferTables::table(plan::ConnectionId connection, const GroupSh
   return at->second;
 }
 
+// `terms`: those of the whole collective.
+engine::Transfer TransferTables::collective_transfer(plan::ConnectionId id,
+                                                     const TransferSpec& spec,
+                                                     const GroupShape& shape, MessageTerms& terms) {
+  const collective::AlgorithmEntry* chosen = algorithms_.of(spec.kind);
+  const Bytes bytes = carried(cast_.connections[id], spec.bytes);
+  terms = collective_terms(messages_, spec.kind, spec.routing, chosen, bytes, shape);
+  if (!flows_) return as_transfer(terms);
+  const FlowLayout layout = flow_layout(spec.kind, spec.routing, chosen);
+  engine::Transfer transfer = as_transfer(flow_layouts_.per_unit(layout, terms, bytes, shape));
+  transfer.layout = number_in(layouts_[id], layout);
+  return transfer;
+}
+
 void TransferTables::add(plan::ConnectionId id, const GroupShape& shape) {
   const Connection& connection = cast_.connections[id];
-  const bool collective = connection.traffic == Traffic::collective;
-  const int rings = flows_ && collective ? ring_count(shape.servers, shape.ranks_per_server) : 1;
   std::vector<engine::Transfer>& table = transfers.emplace_back();
   std::vector<TransferEstimate>& estimated = estimates.emplace_back();
   for (const TransferSpec& spec : connection.transfers) {
-    TransferEstimate estimate;
+    TransferEstimate& estimate = estimated.emplace_back();
     estimate.spec = spec;
-    estimate.shape = shape;
     switch (connection.traffic) {
       case Traffic::collective:
-        estimate.terms = collective_terms(messages_, connection, spec, shape);
+        estimate.shape = shape;
+        table.push_back(collective_transfer(id, spec, shape, estimate.terms));
         break;
       case Traffic::message:
         estimate.point_to_point = true;
+        estimate.shape = shape;
         estimate.terms = messages_.point_to_point(spec.bytes, shape);
+        table.push_back(as_transfer(estimate.terms));
         break;
       case Traffic::host:
         estimate.host = connection.host;
-        estimate.shape = {};
         estimate.terms =
             host_transfer_terms(connection.host, spec.bytes, shape.intra_bandwidth, host_copies_);
+        table.push_back(as_transfer(estimate.terms));
         break;
     }
-    table.push_back(as_transfer(estimate.terms, rings));
-    estimated.push_back(estimate);
   }
 }
 

@@ -102,6 +102,17 @@ class Search {
     return spent_ + report_.events <= options_.most_events / 2;
   }
 
+  // Null: its groups are not those that the chosen algorithms can serve.
+  static std::unique_ptr<simulate::Step> step_of(const Scenario& changed,
+                                                 const simulate::Job& job) {
+    try {
+      return simulate::step_of(
+          changed, job, {.unfold = false, .run = true, .recorded_classes = {}, .outline = true});
+    } catch (const ScenarioError&) {
+      return nullptr;
+    }
+  }
+
   // Null: the scenario cannot be changed like this, or never finishes then.
   const Trial* simulate(const Trial* onto, std::size_t knob, const Edits& edits) {
     Value patch = Value::object();
@@ -116,8 +127,8 @@ class Search {
     job.plan = changed->plan;
     if (options_.progress)
       options_.progress(fmt::format("looking for ways to fit: {} simulated", trials_.size()));
-    const std::unique_ptr<simulate::Step> step =
-        simulate_step(job, {.unfold = false, .run = true, .recorded_classes = {}, .outline = true});
+    const std::unique_ptr<simulate::Step> step = step_of(*changed, job);
+    if (!step) return nullptr;
     Trial trial;
     trial.outline = outline(job, *step);
     spent_ += trial.outline.events;

@@ -73,7 +73,8 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
          .launch = launch_time(job),
          .gemm_weight = overlap.gemm,
          .memory_bound_weight = overlap.memory_bound,
-         .host_copies = job.profile ? job.profile->host_copies : std::vector<cost::HostCopyLaw>{}});
+         .host_copies = job.profile ? job.profile->host_copies : std::vector<cost::HostCopyLaw>{},
+         .algorithms = job.collectives});
     step->devices =
         device_memory(plan.cast, step->placement, result, job.cluster, job.recipe.memory,
                       job.profile ? job.profile->collective_channels : 0);

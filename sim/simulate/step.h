@@ -26,6 +26,7 @@ struct Job {
   recipe::ParallelPlan plan;
   std::optional<cost::Profile> profile;  // none: datasheet and closed forms
   std::vector<recipe::Straggler> stragglers;
+  collective::Choices collectives;
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   std::vector<std::string> warnings;  // what the report must say of these values
 };
@@ -48,8 +49,8 @@ struct StepOptions {
   bool outline = false;                // true: record no more than outline() needs
 };
 
-// Requires: a job that sim/scenario accepts. The result is movable: nothing in it points into
-// `job`.
+// Requires: a job that sim/scenario accepts. Throws lower::UnsupportedCollective. The result is
+// movable: nothing in it points into `job`.
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options = {});
 
 cost::MachinePeaks peaks(const topologies::GpuSpec& gpu);

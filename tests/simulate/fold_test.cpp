@@ -276,3 +276,16 @@ TEST_CASE("on an uncontended fabric closed forms and flows agree") {
   const Duration flow = simulate_step(job)->trace().end;
   CHECK(std::abs((closed - flow).count()) < 2000);
 }
+
+TEST_CASE("folding is exact for the flows of every algorithm") {
+  for (const AlgorithmEntry& entry : algorithms()) {
+    Job job = small_job(2, 8, 1, 4);
+    job.plan.sequence_parallel = false;
+    job.fidelity = Fidelity::flow;
+    for (const CollectiveKind kind : kCollectiveKinds)
+      if (entry.supports(kind, {8, 2, 4}) && entry.supports(kind, 2))
+        job.collectives.choose(kind, &entry);
+    CAPTURE(entry.name);
+    check_fold(job);
+  }
+}

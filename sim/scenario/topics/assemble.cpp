@@ -319,6 +319,11 @@ bool Findings::has_errors() const {
   });
 }
 
+Machine assemble_machine(const ClusterSection& section, const json::Value& document,
+                         const std::string& configs, Findings& findings) {
+  return {assemble_cluster(section), find_profile(section, document, configs, findings)};
+}
+
 Scenario assemble(const ScenarioSections& sections, const json::Value& document,
                   const std::string& configs, Findings& findings) {
   Scenario scenario;
@@ -338,6 +343,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.profile = find_profile(sections.cluster, document, configs, findings);
   scenario.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;
   assemble_stragglers(scenario, sections.perturbations, findings);
+  scenario.collectives = assemble_collectives(sections.collectives, findings);
   scenario.fidelity = sections.simulation.fidelity;
   scenario.exploit_symmetry = sections.simulation.exploit_symmetry;
   scenario.tokens = sections.training.tokens;

@@ -22,6 +22,10 @@ struct Findings {
 Scenario assemble(const ScenarioSections& sections, const json::Value& document,
                   const std::string& configs, Findings& findings);
 
+// The part of assemble() that is about /cluster, also of a document that has nothing else.
+Machine assemble_machine(const ClusterSection& section, const json::Value& document,
+                         const std::string& configs, Findings& findings);
+
 // The part of assemble() that is about /model; `name` is its preset's or file's.
 models::Network assemble_network(const ModelSection& section, const std::string& name,
                                  Findings& findings);
@@ -39,6 +43,9 @@ void assemble_experts(Scenario& scenario, const ParallelismSection& section, Fin
 void assemble_recompute(recipe::TrainingRecipe& recipe, const TrainingSection& section,
                         Findings& findings);
 void validate_recompute(const Scenario& scenario, Findings& findings);
+
+// The part of assemble() that is about /collectives.
+collective::Choices assemble_collectives(const CollectivesSection& section, Findings& findings);
 
 // The part of assemble() that is about /training/memory.
 recipe::MemoryAllowance assemble_memory(const MemorySection& section,

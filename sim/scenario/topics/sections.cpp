@@ -122,28 +122,6 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
   f.unsupported("checkpoint", "writing checkpoints; a step without one is simulated");
 }
 
-void visit_fields(json::Fields& f, CollectiveChoice& s) {
-  constexpr std::array<std::string_view, 1> kAuto = {"auto"};
-  f.not_yet({"ring", "tree", "double_binary_tree", "halving_doubling", "hierarchical", "nvls",
-             "collnet", "direct"});
-  f.name("algorithm", s.algorithm, kAuto, optional,
-         "Algorithm; auto: the profile's or the ring's law.");
-  f.not_yet({"simple", "ll", "ll128"});
-  f.name("protocol", s.protocol, kAuto, optional, "NCCL protocol.");
-  f.unsupported("channels", "choosing channels; the profile says how many there are");
-}
-
-void visit_fields(json::Fields& f, CollectivesSection& s) {
-  f.not_yet({"ideal", "custom"});
-  f.name("library", s.library, std::array<std::string_view, 1>{"nccl"}, optional, "Library.");
-  f.section("allreduce", s.all_reduce, optional, "All-reduce.");
-  f.section("allgather", s.all_gather, optional, "All-gather.");
-  f.section("reduce_scatter", s.reduce_scatter, optional, "Reduce-scatter.");
-  f.section("p2p", s.p2p, optional, "Sends and receives.");
-  f.unsupported("broadcast", "a choice for broadcasts; no strategy uses one");
-  f.unsupported("alltoall", "a choice for all-to-all; no strategy uses one");
-}
-
 void visit_fields(json::Fields& f, StragglerSelect& s) {
   f.field("rank", s.rank, at_least(0), "A rank.");
   f.field("node", s.node, at_least(0), "All ranks of a server.");

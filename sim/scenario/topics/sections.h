@@ -231,11 +231,14 @@ struct ParallelismSection {
 };
 
 struct CollectiveChoice {
+  bool of_group = true;  // has a choice of algorithms
   std::string algorithm = "auto", protocol = "auto";
 };
 struct CollectivesSection {
   std::string library = "nccl";
-  CollectiveChoice all_reduce, all_gather, reduce_scatter, p2p;
+  CollectiveChoice all_reduce, all_gather, reduce_scatter;
+  std::optional<CollectiveChoice> broadcast, all_to_all;
+  CollectiveChoice p2p{.of_group = false};
 };
 
 struct StragglerSelect {
