@@ -47,7 +47,8 @@ void must_be_countable(Problems& problems, const Transformer& n, const Execution
       3 * static_cast<double>(n.moe.shared_ffn_hidden);
   const double parameters =
       static_cast<double>(n.layers) * static_cast<double>(n.hidden) * (columns + experts + rows);
-  const double routed = tokens * static_cast<double>(n.moe.top_k) * std::max(1.0, e.capacity) *
+  const double routed = tokens * static_cast<double>(n.moe.top_k) *
+                        std::max(1.0, e.experts.capacity.value()) *
                         (static_cast<double>(n.hidden) + 3 * static_cast<double>(n.moe.ffn_hidden));
   for (const double count : {16 * tokens * columns, 16 * scores, 16 * parameters, 16 * routed}) {
     if (count < 0x1p62) continue;
@@ -60,7 +61,7 @@ void must_be_countable(Problems& problems, const Transformer& n, const Execution
 
 void check_experts(Problems& problems, const Transformer& n, const Execution& e) {
   if (n.moe.experts == 0) {
-    if (e.expert > 1) problems.push_back({"expert", "the network has no experts to deal"});
+    if (e.experts.ranks > 1) problems.push_back({"expert", "the network has no experts to deal"});
     return;
   }
   must_be_positive(problems, "", "the feed-forward size of an expert", n.moe.ffn_hidden);
@@ -68,21 +69,21 @@ void check_experts(Problems& problems, const Transformer& n, const Execution& e)
     problems.push_back({"", fmt::format("top_k ({}) must be from 1 to the number of experts ({})",
                                         n.moe.top_k, n.moe.experts)});
   }
-  if (e.expert < 1 || n.moe.experts % e.expert != 0) {
+  if (e.experts.ranks < 1 || n.moe.experts % e.experts.ranks != 0) {
     problems.push_back(
         {"expert", fmt::format("experts ({}) must be divisible by the expert-parallel degree ({})",
-                               n.moe.experts, e.expert)});
+                               n.moe.experts, e.experts.ranks)});
   }
-  if (n.moe.ffn_hidden % e.expert_tensor != 0) {
+  if (n.moe.ffn_hidden % e.experts.tensor != 0) {
     problems.push_back(
         {"expert_tensor",
          fmt::format("the feed-forward size of an expert ({}) must be divisible by the expert "
                      "tensor-parallel degree ({})",
-                     n.moe.ffn_hidden, e.expert_tensor)});
+                     n.moe.ffn_hidden, e.experts.tensor.value())});
   }
   must_divide(problems, "tensor", "the feed-forward size of the shared experts",
               n.moe.shared_ffn_hidden, e.tensor);
-  if (e.tensor > 1 && !e.sequence_parallel) {
+  if (e.tensor > 1 && !e.tensor_parallel.sequence) {
     problems.push_back({"sequence_parallel",
                         "experts behind tensor parallelism need sequence parallelism: without it "
                         "every tensor-parallel rank would send the same tokens"});
@@ -118,7 +119,7 @@ void check_context(Problems& problems, const Transformer& n, const Execution& e)
                                                        "by the context-parallel degree ({})",
                                                        e.sequence_length, e.context)});
   }
-  if (e.context_method != ContextMethod::ulysses) return;
+  if (e.context_parallel.method != ContextMethod::ulysses) return;
   for (const auto& [what, heads] :
        {std::pair{"attention heads", n.heads}, std::pair{"key/value heads", n.kv_heads}}) {
     if (heads % (std::int64_t{e.tensor} * e.context) == 0) continue;
@@ -162,7 +163,7 @@ void check_recompute(Problems& problems, const Transformer& n, const Execution& 
 
 // Each piece has as many tokens from every rank of the group.
 void check_pieces(Problems& problems, const Execution& e) {
-  if (e.tensor_overlap != TensorOverlap::chunked || !e.sequence_parallel) return;
+  if (e.tensor_parallel.overlap != TensorOverlap::chunked || !e.tensor_parallel.sequence) return;
   const std::int64_t pieces = pieces_of_rows(e);
   const std::int64_t tokens = e.micro_batch * e.sequence_length / e.context / e.tensor;
   if (tokens % pieces == 0) return;
@@ -192,7 +193,7 @@ void check(Problems& problems, const Transformer& n, const Execution& e) {
   must_divide(problems, "tensor", "attention heads", n.heads, e.tensor);
   must_divide(problems, "tensor", "key/value heads", n.kv_heads, e.tensor);
   must_divide(problems, "tensor", "the feed-forward size", n.ffn_hidden, e.tensor);
-  if (e.sequence_parallel && e.sequence_length % (std::int64_t{e.context} * e.tensor) != 0) {
+  if (e.tensor_parallel.sequence && e.sequence_length % (std::int64_t{e.context} * e.tensor) != 0) {
     problems.push_back(
         {"sequence_length",
          fmt::format(
@@ -314,7 +315,7 @@ void check(Problems& problems, const Convolutional&, const Execution& e) {
   if (e.context > 1) {
     problems.push_back({"context", "convolutional networks have no sequence to divide"});
   }
-  if (e.sequence_parallel) {
+  if (e.tensor_parallel.sequence) {
     problems.push_back({"sequence_parallel", "convolutional networks have no sequence to divide"});
   }
   if (e.recompute != Recompute::none && e.recompute != Recompute::full) {

@@ -6,6 +6,7 @@
 
 #include "models/layer/kernel.h"
 #include "models/layer/recompute.h"
+#include "sim/base/option.h"
 
 namespace trainyard::models {
 
@@ -37,6 +38,27 @@ enum class ContextMethod : std::uint8_t { ring, all_gather, ulysses };
 //   compiled: torch.compile: chains of operators are one kernel. See transformer_pytorch.cpp.
 enum class Fusion : std::uint8_t { by_hand, eager, compiled };
 
+// Ranks that divide a layer's matrices.
+struct TensorParallel {
+  bool sequence = false;  // norms and dropout are divided too, along the sequence
+  TensorOverlap overlap = TensorOverlap::weight_gradient;
+  Option<int> chunks = 0;  // of TensorOverlap::chunked: pieces; 0: as Transformer Engine
+};
+
+// Ranks that divide the tokens of a sequence.
+struct ContextParallel {
+  ContextMethod method = ContextMethod::ring;
+};
+
+// Ranks that divide a layer's experts.
+struct ExpertParallel {
+  int ranks = 1;                          // that share the experts of a layer
+  Option<int> tensor = 1;                 // ranks that divide the columns of each
+  Option<double> capacity = 0;            // capacity factor of an expert; 0: no token is dropped
+  bool hierarchical_dispatch = false;     // rows that go to one server share their way to it
+  std::optional<Dtype> dispatch_dtype{};  // of rows on their way to experts; without: as stored
+};
+
 // How a layer is executed. Degrees divide the layer; sizes are those of one micro-batch.
 struct Execution {
   std::int64_t micro_batch = 1;              // sequences or images
@@ -46,21 +68,14 @@ struct Execution {
   std::int64_t memory_length = 0;  // tokens that cross-attention sees; set inside models only
   int tensor = 1;                  // tensor-parallel degree
   int context = 1;                 // context-parallel degree: parts of the sequence
-  ContextMethod context_method = ContextMethod::ring;
-  int expert = 1;         // expert-parallel degree: ranks that share a layer's experts
-  int expert_tensor = 1;  // ranks that divide the columns of each expert
-  double capacity = 0;    // capacity factor of an expert; 0: no token is dropped
-  int replicas = 1;       // data-parallel degree: ranks that share a recommender's tables
-  // Rows that go to one server share their way to it.
-  bool hierarchical_dispatch = false;
-  std::optional<Dtype> dispatch_dtype;  // of rows on their way to experts; without: as stored
-  bool sequence_parallel = false;
+  int replicas = 1;                // data-parallel degree: ranks that share a recommender's tables
+  TensorParallel tensor_parallel;
+  ContextParallel context_parallel;
+  ExpertParallel experts;
   Recompute recompute = Recompute::none;
   RecomputeModules recompute_modules;  // of Recompute::modules
   RecomputeLayers recompute_layers;
   bool fused_attention = false;
-  TensorOverlap tensor_overlap = TensorOverlap::weight_gradient;
-  int tensor_chunks = 0;  // of TensorOverlap::chunked: pieces; 0: as Transformer Engine
   Dtype compute = Dtype::bf16;
   Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
   std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
@@ -70,7 +85,8 @@ struct Execution {
 // Engine does, gathers go round in a ring and are not cut further, scatters are cut in four.
 inline constexpr int kDefaultTensorChunks = 4;
 inline int pieces_of_rows(const Execution& execution) {
-  return execution.tensor_chunks > 0 ? execution.tensor_chunks : kDefaultTensorChunks;
+  const int chunks = execution.tensor_parallel.chunks;
+  return chunks > 0 ? chunks : kDefaultTensorChunks;
 }
 
 }  // namespace trainyard::models

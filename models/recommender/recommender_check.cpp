@@ -23,9 +23,9 @@ void check_division(Problems& problems, const Execution& e) {
         {"tensor",
          "a recommender's layers are not divided; leave it out, and all GPUs see samples"});
   if (e.context > 1) problems.push_back({"context", "samples have no sequence to divide"});
-  if (e.sequence_parallel)
+  if (e.tensor_parallel.sequence)
     problems.push_back({"sequence_parallel", "samples have no sequence to divide"});
-  if (e.expert > 1) problems.push_back({"expert", "the network has no experts to deal"});
+  if (e.experts.ranks > 1) problems.push_back({"expert", "the network has no experts to deal"});
   if (e.recompute != Recompute::none)
     problems.push_back(
         {"recompute", "a recommender's activations are few; recomputing them is not described"});

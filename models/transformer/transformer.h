@@ -22,7 +22,7 @@ struct TransformerSlice {
   std::int64_t shard_tokens = 0;  // tokens seen outside the tensor-parallel regions
   std::int64_t sequence_length = 0, micro_batch = 0;  // of whole sequences
   std::int64_t context = 1;                           // parts of a sequence
-  ContextMethod context_method = ContextMethod::ring;
+  ContextParallel context_parallel;
   std::int64_t hidden = 0;           // h, never split
   std::int64_t heads = 0;            // a/t
   std::int64_t kv_heads = 0;         // of this rank

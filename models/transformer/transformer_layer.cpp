@@ -269,7 +269,8 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   work.parameters = layer_parameters(network, execution.tensor, mixture);
   if (s.memory_length > 0) work.parameters += cross_attention_parameters(network, execution.tensor);
   if (mixture) {
-    work.expert_parameters = routed_parameters(network, execution.expert, execution.expert_tensor);
+    work.expert_parameters =
+        routed_parameters(network, execution.experts.ranks, execution.experts.tensor);
   }
   work.matrices = layer_matrices(s, mixture);
   work.output = s.hidden_states();

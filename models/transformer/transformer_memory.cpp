@@ -40,12 +40,14 @@ Bytes row_of(std::int64_t elements, Dtype dtype) {
 
 void describe_exchange(const Transformer& network, const Execution& execution,
                        TransformerSlice& slice) {
-  slice.dispatched_row = row_of(network.hidden, execution.dispatch_dtype.value_or(slice.stored));
+  slice.dispatched_row =
+      row_of(network.hidden, execution.experts.dispatch_dtype.value_or(slice.stored));
   slice.arriving_rows = slice.expert_rows();
-  if (!execution.hierarchical_dispatch || !slice.expert_parallel) return;
+  if (!execution.experts.hierarchical_dispatch || !slice.expert_parallel) return;
   const Experts& moe = network.moe;
   slice.routing = {moe.experts, moe.top_k, moe.groups, moe.top_groups};
-  const double each = parts_visited(slice.routing, execution.expert) * execution.expert_tensor;
+  const double each =
+      parts_visited(slice.routing, execution.experts.ranks) * execution.experts.tensor;
   slice.arriving_rows =
       static_cast<std::int64_t>(std::ceil(static_cast<double>(slice.shard_tokens) * each));
 }
@@ -58,12 +60,12 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.sequence_length = execution.sequence_length;
   result.micro_batch = execution.micro_batch;
   result.context = execution.context;
-  result.context_method = execution.context_method;
+  result.context_parallel = execution.context_parallel;
   result.tokens = execution.micro_batch * execution.sequence_length / execution.context;
   result.tensor_parallel = t > 1;
-  result.sequence_parallel = t > 1 && execution.sequence_parallel;
+  result.sequence_parallel = t > 1 && execution.tensor_parallel.sequence;
   result.shard_tokens = result.sequence_parallel ? result.tokens / t : result.tokens;
-  result.overlap = execution.tensor_overlap != TensorOverlap::none;
+  result.overlap = execution.tensor_parallel.overlap != TensorOverlap::none;
   result.tensor = t;
   cut_products(result, execution);
   result.memory_length = execution.memory_length;
@@ -90,15 +92,15 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   if (network.moe.experts > 0) {
     const std::int64_t even = result.shard_tokens * network.moe.top_k;
     // Whole rows: a factor of 1.25 is taken as the next whole number of them.
-    result.routed_rows =
-        execution.capacity > 0
-            ? static_cast<std::int64_t>(std::ceil(execution.capacity * static_cast<double>(even)))
-            : even;
-    result.local_experts = network.moe.experts / execution.expert;
-    result.expert_tensor = execution.expert_tensor;
-    result.expert_ffn = network.moe.ffn_hidden / execution.expert_tensor;
+    result.routed_rows = execution.experts.capacity > 0
+                             ? static_cast<std::int64_t>(std::ceil(execution.experts.capacity *
+                                                                   static_cast<double>(even)))
+                             : even;
+    result.local_experts = network.moe.experts / execution.experts.ranks;
+    result.expert_tensor = execution.experts.tensor;
+    result.expert_ffn = network.moe.ffn_hidden / execution.experts.tensor;
     result.shared_ffn = network.moe.shared_ffn_hidden / t;
-    result.expert_parallel = execution.expert > 1;
+    result.expert_parallel = execution.experts.ranks > 1;
   }
   result.vocabulary = ceil_divide(network.vocabulary, t);
   result.fused_attention = execution.fused_attention;

@@ -27,20 +27,14 @@ models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& pl
           .predictions = recipe.predictions,
           .tensor = plan.degrees.tensor,
           .context = plan.degrees.context,
-          .context_method = plan.context_method,
-          .expert = plan.expert,
-          .expert_tensor = plan.expert_tensor,
-          .capacity = plan.capacity,
           .replicas = plan.degrees.data,
-          .hierarchical_dispatch = plan.hierarchical_dispatch,
-          .dispatch_dtype = plan.dispatch_dtype,
-          .sequence_parallel = plan.sequence_parallel,
+          .tensor_parallel = plan.tensor_parallel,
+          .context_parallel = plan.context_parallel,
+          .experts = plan.experts,
           .recompute = recipe.recompute,
           .recompute_modules = recipe.recompute_modules,
           .recompute_layers = recipe.recompute_layers,
           .fused_attention = recipe.fused_attention,
-          .tensor_overlap = plan.tensor_overlap,
-          .tensor_chunks = plan.tensor_chunks,
           .compute = recipe.compute,
           .fusion = recipe.fusion,
           .loss = recipe.loss};
@@ -101,7 +95,7 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
     step.expert_shard_ranks = plan.expert_replicas() / strategy.replicas;
   }
-  step.norm_over_all = strategy.optimizer_shards > 1 || plan.expert > 1;
+  step.norm_over_all = strategy.optimizer_shards > 1 || plan.experts.ranks > 1;
   for (int stage = 0; stage < step.shape.stages; ++stage) {
     StageBuilder builder(step, placed, recipe, plan, messages, stage, schedule);
     step.stages.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "models/layer/execution.h"
 #include "models/layer/kernel.h"
-#include "models/layer/layer_work.h"
 #include "sim/base/units.h"
 #include "sim/recipe/gradient_compression.h"
 #include "sim/recipe/offload_options.h"
@@ -102,23 +102,16 @@ inline constexpr int kMostPrefetchLayers = 2;
 struct ParallelPlan {
   ParallelDegrees degrees;
   std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
-  bool sequence_parallel = false;
-  models::ContextMethod context_method = models::ContextMethod::ring;
-  models::TensorOverlap tensor_overlap = models::TensorOverlap::weight_gradient;
-  int tensor_chunks = 0;  // of TensorOverlap::chunked; 0: as Transformer Engine
-
-  // Expert parallelism is a second grid over the same ranks: expert_tensor x expert x replicas of
-  // the experts, with the same stages. Source: Megatron-LM's parallel_state, MoE Parallel Folding,
-  // 2025.
-  int expert = 1;                               // ranks that share the experts of a layer
-  int expert_tensor = 1;                        // ranks that divide the columns of each
-  double capacity = 0;                          // capacity factor; 0: no token is dropped
-  bool hierarchical_dispatch = false;           // Execution's
-  std::optional<models::Dtype> dispatch_dtype;  // ...
+  models::TensorParallel tensor_parallel;
+  models::ContextParallel context_parallel;
+  // Expert parallelism is a second grid over the same ranks: experts.tensor x experts.ranks x
+  // replicas of the experts, with the same stages. Source: Megatron-LM's parallel_state, MoE
+  // Parallel Folding, 2025.
+  models::ExpertParallel experts;
   // Work of the experts of each expert-parallel rank, in units of the even share; empty: all 1.
   std::vector<double> expert_load;
   int expert_replicas() const {
-    return degrees.tensor * degrees.context * degrees.data / (expert * expert_tensor);
+    return degrees.tensor * degrees.context * degrees.data / (experts.ranks * experts.tensor);
   }
 
   std::string schedule = "1f1b";    // a name of schedules() (sim/schedule/schedule.h), or "custom"

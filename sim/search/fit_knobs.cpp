@@ -71,7 +71,7 @@ std::vector<Edits> more_tensor_parallel(const Scenario& scenario) {
   for (Edits& edits : more_ranks(scenario, Axis::tensor, "/parallelism/tp", "tensor parallel",
                                  scenario.cluster.server.gpus)) {
     changes.push_back(edits);
-    if (scenario.plan.sequence_parallel) continue;
+    if (scenario.plan.tensor_parallel.sequence) continue;
     edits.push_back({"/parallelism/sequence_parallel", Value::of(true), "sequence parallelism"});
     changes.push_back(std::move(edits));
   }
@@ -98,8 +98,8 @@ std::vector<Edits> more_expert_parallel(const Scenario& scenario) {
   const Transformer* transformer = transformer_of(scenario);
   std::vector<Edits> changes;
   if (transformer == nullptr) return changes;
-  for (std::int64_t ep = std::int64_t{2} * scenario.plan.expert; ep <= transformer->moe.experts;
-       ep *= 2)
+  for (std::int64_t ep = std::int64_t{2} * scenario.plan.experts.ranks;
+       ep <= transformer->moe.experts; ep *= 2)
     changes.push_back({{"/parallelism/ep", Value::of(ep), "expert parallel"}});
   return changes;
 }
@@ -224,7 +224,7 @@ std::vector<Edits> more_recomputation(const Scenario& scenario) {
 }
 
 std::vector<Edits> sequence_parallel(const Scenario& scenario) {
-  if (scenario.plan.sequence_parallel || scenario.plan.degrees.tensor == 1) return {};
+  if (scenario.plan.tensor_parallel.sequence || scenario.plan.degrees.tensor == 1) return {};
   return one_edit("/parallelism/sequence_parallel", Value::of(true), "sequence parallelism");
 }
 

@@ -19,7 +19,7 @@ Execution divided(int context, ContextMethod method, int tensor = 1) {
   Execution how = execution(2, 4096, tensor, tensor > 1);
   how.fused_attention = true;
   how.context = context;
-  how.context_method = method;
+  how.context_parallel.method = method;
   return how;
 }
 

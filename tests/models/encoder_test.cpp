@@ -182,7 +182,7 @@ TEST_CASE("fused attention of an encoder is not causal, and a ring step sees who
   how.context = 4;
   for (const ContextMethod method :
        {ContextMethod::ring, ContextMethod::all_gather, ContextMethod::ulysses}) {
-    how.context_method = method;
+    how.context_parallel.method = method;
     const LayerWork work = layer(network_work(bert(1, 64, 8, 512), how));
     double products = 0;
     for (const WorkItem& item : work.forward) {

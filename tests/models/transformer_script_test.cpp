@@ -149,7 +149,7 @@ TEST_CASE("one rank alone has no collectives and waits for none") {
 TEST_CASE("a layer all-reduces four times s b h, six times with full recomputation") {
   for (const TensorOverlap overlap : {TensorOverlap::none, TensorOverlap::weight_gradient}) {
     Execution how = execution(3, 128, 4);
-    how.tensor_overlap = overlap;
+    how.tensor_parallel.overlap = overlap;
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       how.recompute = recompute;
       const LayerWork work = layer(network_work(gpt(1, 256, 8, 512), how));
@@ -169,7 +169,7 @@ TEST_CASE("a layer all-reduces four times s b h, six times with full recomputati
 TEST_CASE("sequence parallelism makes each all-reduce a pair, and gathers two inputs again") {
   for (const TensorOverlap overlap : {TensorOverlap::none, TensorOverlap::weight_gradient}) {
     Execution how = execution(3, 128, 4, true, Recompute::full);
-    how.tensor_overlap = overlap;
+    how.tensor_parallel.overlap = overlap;
     const LayerWork work = layer(network_work(gpt(1, 256, 8, 512), how));
     for (const auto* items : {&work.forward, &work.recompute}) {
       CHECK(count(collectives(*items), kGather) == 2);
@@ -189,7 +189,7 @@ TEST_CASE("without overlap every collective is waited for at once, with it all a
   for (const TensorOverlap overlap : {TensorOverlap::none, TensorOverlap::weight_gradient}) {
     for (const bool sp : {false, true}) {
       Execution how = execution(1, 16, 2, sp);
-      how.tensor_overlap = overlap;
+      how.tensor_parallel.overlap = overlap;
       const NetworkWork work = network_work(gpt(1, 64, 8, 512), how);
       for (const LayerWork& kind : work.kinds) {
         for (const auto* items : {&kind.forward, &kind.backward}) {

@@ -18,7 +18,7 @@ inline Execution execution(std::int64_t micro_batch, std::int64_t sequence_lengt
   how.micro_batch = micro_batch;
   how.sequence_length = sequence_length;
   how.tensor = tensor;
-  how.sequence_parallel = sequence_parallel;
+  how.tensor_parallel.sequence = sequence_parallel;
   how.recompute = recompute;
   how.compute = Dtype::fp16;
   return how;

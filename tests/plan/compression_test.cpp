@@ -209,7 +209,7 @@ TEST_CASE("experts' gradients are compressed among their own replicas") {
   mixture.moe.experts = 8;
   mixture.moe.top_k = 2;
   mixture.moe.ffn_hidden = 512;
-  c.plan.expert = 4;
+  c.plan.experts.ranks = 4;
   const NetworkWork work = network_work(mixture, execution(c.recipe, c.plan));
   const StepPlan step = plan_step(work, c.recipe, c.plan);
   std::int64_t experts = 0, sent = 0;

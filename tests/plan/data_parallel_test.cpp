@@ -270,7 +270,7 @@ Divided divided(const Case& c) {
 
 Case of_mixture(const char* kind, int data, int expert, int microbatches = 1) {
   Case c(kind, data, microbatches);
-  c.plan.expert = expert;
+  c.plan.experts.ranks = expert;
   return c;
 }
 
@@ -301,7 +301,7 @@ Case in_stages(const char* kind, int stages, int microbatches, const char* sched
 TEST_CASE("routed experts are divided among their own replicas") {
   Case c = of_mixture("zero1", 4, 4);
   c.plan.degrees.tensor = 2;
-  c.plan.sequence_parallel = true;
+  c.plan.tensor_parallel.sequence = true;
   REQUIRE(c.plan.expert_replicas() == 2);
   const auto [step, dense, experts] = divided(c);
   CHECK(resident(step, MemoryKind::optimizer_state) == 12 * dense / 4 + 12 * experts / 2);

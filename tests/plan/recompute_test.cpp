@@ -224,7 +224,7 @@ double activations(const Published& p, bool sequence_parallel, Recompute recompu
   c.recipe.compute = Dtype::fp16;
   c.recipe.recompute = recompute;
   c.plan.degrees.tensor = 8;
-  c.plan.sequence_parallel = sequence_parallel;
+  c.plan.tensor_parallel.sequence = sequence_parallel;
   c.plan.schedule = p.chunks > 1 ? "interleaved_1f1b" : p.pipeline > 1 ? "1f1b" : "sequential";
   NetworkWork work = c.work();
   work.kinds[0].kept = {};

@@ -91,7 +91,7 @@ TEST_CASE("large shipped jobs are divided as their sources say") {
   CHECK(trillion.plan.degrees.pipeline == 64);
   CHECK(trillion.plan.degrees.data == 1);
   CHECK(trillion.recipe.recompute == Recompute::full);
-  CHECK_FALSE(trillion.plan.sequence_parallel);
+  CHECK_FALSE(trillion.plan.tensor_parallel.sequence);
   CHECK(trillion.cluster.servers == 64);
   const Scenario llama = shipped("llama3-405b-16384xh100");
   CHECK(llama.plan.degrees.world_size() == 16384);
@@ -102,7 +102,7 @@ TEST_CASE("large shipped jobs are divided as their sources say") {
   CHECK(longer.plan.degrees.world_size() == 16384);
   CHECK(longer.plan.degrees.context == 16);
   CHECK(longer.plan.degrees.data == 8);
-  CHECK(longer.plan.context_method == ContextMethod::all_gather);
+  CHECK(longer.plan.context_parallel.method == ContextMethod::all_gather);
   CHECK(longer.recipe.global_batch * longer.recipe.sequence_length ==
         llama.recipe.global_batch * llama.recipe.sequence_length);
   const Scenario resnet = shipped("resnet50-ddp-8xv100");

@@ -75,7 +75,7 @@ TEST_CASE("each kind of parallelism exposes its own communication and no other")
   Job routed = job(1, 4, 1);
   std::get<Transformer>(routed.network).biases = false;
   std::get<Transformer>(routed.network).moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
-  routed.plan.expert = 4;
+  routed.plan.experts.ranks = 4;
   const StepReport experts = report_of(routed);
   CHECK(part(experts.breakdown, TimeCategory::exposed_ep) > Duration(0));
   CHECK(part(experts.breakdown, TimeCategory::exposed_cp) == Duration(0));

@@ -210,7 +210,7 @@ TEST_CASE("sharded pipelines of experts give back what they take") {
           network.moe.top_k = 2;
           network.moe.ffn_hidden = 512;
           network.biases = false;
-          own.plan.expert = expert;
+          own.plan.experts.ranks = expert;
           own.plan.schedule = order.schedule;
           own.plan.chunks = order.chunks;
           own.plan.data_parallel.reshard_after_forward = !keeps;

@@ -222,6 +222,6 @@ TEST_CASE("ranks that are one group on two ports share its communicator") {
 TEST_CASE("experts exchange rows with all peers of their group") {
   Job experts = job({.data = 8});
   std::get<Transformer>(experts.network).moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
-  experts.plan.expert = 8;
+  experts.plan.experts.ranks = 8;
   CHECK(buffers_of_rank_0(experts) == nccl::ring(24) + nccl::pairs(24, false, 7, 0));
 }

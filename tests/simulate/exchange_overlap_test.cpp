@@ -69,7 +69,7 @@ Parts drawn(SplitMix64& random, std::uint64_t most_computing, std::uint64_t most
 std::unique_ptr<toy::Result> step(const NetworkWork& work, ParallelPlan plan, int microbatches) {
   TrainingRecipe recipe;
   recipe.global_batch = 2 * std::int64_t{microbatches};
-  plan.degrees.data = plan.expert = 2;
+  plan.degrees.data = plan.experts.ranks = 2;
   auto result = std::make_unique<toy::Result>();
   result->plan = plan_step(work, recipe, plan);
   result->lowered =
@@ -148,7 +148,7 @@ TEST_CASE("DualPipe exposes less of the exchanges of a mixture than 1F1B") {
   job.recipe.sequence_length = 512;
   job.recipe.fused_attention = true;
   job.plan.degrees = {.data = 2, .pipeline = 4};
-  job.plan.expert = 2;
+  job.plan.experts.ranks = 2;
   const auto exposed = [&](const char* schedule, int chunks) {
     job.plan.schedule = schedule;
     job.plan.chunks = chunks;
@@ -186,11 +186,11 @@ TEST_CASE("a step with hierarchical dispatch carries a row for each server that 
   job.recipe.global_batch = 16;
   job.recipe.sequence_length = 512;
   job.plan.degrees = {.data = 8};
-  job.plan.expert = 8;
+  job.plan.experts.ranks = 8;
   const std::int64_t rows = 512 * 4 * 1024 * 2;
   const auto plain = simulate_step(job);
   CHECK(exchanged(*plain).count() == rows / 2);
-  job.plan.hierarchical_dispatch = true;
+  job.plan.experts.hierarchical_dispatch = true;
   const auto limited = simulate_step(job);
   CHECK(exchanged(*limited).count() == rows / 4 / 2);  // one of the two servers
   std::get<Transformer>(job.network).moe.top_groups = 2;

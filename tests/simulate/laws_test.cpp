@@ -35,8 +35,8 @@ Job job(const Transformer& network, const ParallelDegrees& degrees, int microbat
   result.recipe.sequence_length = 256;
   result.recipe.fused_attention = true;
   result.plan.degrees = degrees;
-  result.plan.sequence_parallel = degrees.tensor > 1;
-  result.plan.expert_tensor = degrees.tensor;
+  result.plan.tensor_parallel.sequence = degrees.tensor > 1;
+  result.plan.experts.tensor = degrees.tensor;
   return result;
 }
 
@@ -124,8 +124,8 @@ TEST_CASE("parameters over all ranks are the network's, times their replicas") {
             const ParallelDegrees degrees{tensor, context, data, pipeline};
             if (tensor * context * data % (expert * divided) != 0) continue;
             Job dealt = job(routed, degrees, 4);
-            dealt.plan.expert = expert;
-            dealt.plan.expert_tensor = divided;
+            dealt.plan.experts.ranks = expert;
+            dealt.plan.experts.tensor = divided;
             const RankGrids grids = rank_grids(dealt.plan);
             CHECK(grids.dense.world_size() == degrees.world_size());
             CHECK(grids.experts.world_size() == degrees.world_size());
@@ -260,8 +260,8 @@ TEST_CASE("the peak of every static schedule is the same at any speed") {
 
 TEST_CASE("experts and divided sequences give back what they take") {
   Job dealt = job(mixture(), {.tensor = 2, .context = 2, .data = 2, .pipeline = 2}, 4);
-  dealt.plan.expert = 4;
-  dealt.plan.expert_tensor = 1;
+  dealt.plan.experts.ranks = 4;
+  dealt.plan.experts.tensor = 1;
   for (const Recompute recompute : {Recompute::none, Recompute::full}) {
     dealt.recipe.recompute = recompute;
     const auto step = simulate_step(dealt);

@@ -23,7 +23,7 @@ Job job(const Network& network, int tensor, int data, int pipeline, int microbat
   result.recipe.sequence_length = reads_tokens(network) ? 128 : 1;
   if (std::holds_alternative<EncoderDecoder>(network)) result.recipe.decoder_sequence_length = 64;
   result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
-  result.plan.sequence_parallel = tensor > 1;
+  result.plan.tensor_parallel.sequence = tensor > 1;
   result.plan.bucket_size = Bytes(1 << 20);
   return result;
 }

@@ -172,10 +172,8 @@ recipe::ParallelPlan assemble_plan(const ParallelismSection& section) {
                   .data = section.dp.value_or(1),
                   .pipeline = section.pp};
   plan.rank_order = section.rank_order;
-  plan.sequence_parallel = section.sequence_parallel;
-  plan.context_method = section.context_parallel.method;
-  plan.tensor_overlap = section.tensor_parallel.overlap;
-  plan.tensor_chunks = section.tensor_parallel.chunks.value_or(0);
+  plan.tensor_parallel = section.tensor_parallel;
+  plan.context_parallel = section.context_parallel;
   plan.schedule = section.pipeline.schedule;
   plan.custom = section.pipeline.custom;
   const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
@@ -335,7 +333,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.plan = assemble_plan(sections.parallelism);
   derive_data_parallel(scenario, sections.parallelism, findings);
   scenario.seed = sections.simulation.seed;
-  assemble_experts(scenario, sections.parallelism, findings);
+  assemble_experts(scenario, sections.parallelism.expert_parallel, findings);
   assemble_tables(scenario, sections, findings);
   scenario.profile = find_profile(sections.cluster, document, configs, findings);
   scenario.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;

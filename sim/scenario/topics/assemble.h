@@ -33,7 +33,7 @@ models::Network assemble_recommender(const RecommenderSection& section, Findings
 void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 
 // The part of assemble() that is about experts. Requires: network, degrees and seed are set.
-void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings);
+void assemble_experts(Scenario& scenario, const ExpertParallelSection& section, Findings& findings);
 
 // The parts of assemble() and validate() that are about /training/recompute.
 void assemble_recompute(recipe::TrainingRecipe& recipe, const TrainingSection& section,

@@ -7,9 +7,7 @@
 
 namespace trainyard::scenario {
 
-using models::ContextMethod;
 using models::Dtype;
-using models::TensorOverlap;
 using recipe::Axis;
 using schedule::Placement;
 
@@ -23,10 +21,6 @@ using json::optional;
 using json::positive;
 using json::required;
 
-constexpr std::array<Choice<TensorOverlap>, 3> kTensorOverlaps = {
-    {{"none", TensorOverlap::none},
-     {"weight_gradient", TensorOverlap::weight_gradient},
-     {"chunked", TensorOverlap::chunked}}};
 constexpr std::array<Choice<Placement>, 3> kPlacements = {
     {{"looped", Placement::looped},
      {"v", Placement::v_shaped},
@@ -55,10 +49,6 @@ constexpr std::array<Choice<bool>, 2> kDispatches = {
     {{"all_to_all", false}, {"hierarchical", true}}};
 constexpr std::array<Choice<Dtype>, 2> kDispatchDtypes = {
     {{"bf16", Dtype::bf16}, {"fp8", Dtype::fp8}}};
-constexpr std::array<Choice<ContextMethod>, 3> kContextMethods = {
-    {{"ring", ContextMethod::ring},
-     {"all_gather", ContextMethod::all_gather},
-     {"ulysses", ContextMethod::ulysses}}};
 
 }  // namespace
 
@@ -84,35 +74,19 @@ void visit_fields(json::Fields& f, PipelineSection& s) {
           "Computing goes on while activations are sent; false: as blocking calls do.");
 }
 
-void visit_fields(json::Fields& f, TensorParallelSection& s) {
-  f.choice("overlap", s.overlap, kTensorOverlaps, optional,
-           "What collectives hide behind: none; weight_gradient (backward, the GEMM that does not "
-           "need them); chunked (also their own GEMM, in pieces).");
-  f.field("chunks", s.chunks, between(1, 1024),
-          "chunked: pieces of each GEMM and of its collective. Default, as Transformer Engine: "
-          "gathers in a ring of tp pieces, scatters in 4.");
-}
-
-void visit_fields(json::Fields& f, ContextParallelSection& s) {
-  f.choice(
-      "method", s.method, kContextMethods, optional,
-      "How attention sees tokens of other ranks: ring (hop by hop under attention), all_gather "
-      "(keys and values first), ulysses (all-to-all over heads).");
-}
-
 void visit_fields(json::Fields& f, ExpertParallelSection& s) {
   f.field(
-      "capacity_factor", s.capacity_factor, json::Bounds{0, 1024, true},
+      "capacity_factor", s.experts.capacity, json::Bounds{0, 1024, true},
       "Rows an expert takes, in even shares; the rest are dropped. Default: no row is dropped.");
   f.list("load", s.load, optional, json::Bounds{0, 1e6, false},
          "Rows of each expert against the others, one number per expert.");
   f.field("imbalance", s.imbalance, optional, between(0, 0.57),
           "Standard deviation of the experts' load against its mean; drawn evenly by "
           "simulation.seed.");
-  f.choice("dispatch", s.hierarchical, kDispatches, optional,
+  f.choice("dispatch", s.experts.hierarchical_dispatch, kDispatches, optional,
            "How rows travel: all_to_all (each by itself), hierarchical (once to each server, from "
            "there once to each rank; DeepEP).");
-  maybe_choice(f, "dispatch_dtype", s.dispatch_dtype, kDispatchDtypes, Dtype::bf16,
+  maybe_choice(f, "dispatch_dtype", s.experts.dispatch_dtype, kDispatchDtypes, Dtype::bf16,
                "Type of rows on their way to experts of fp8 products. Default: bf16.");
 }
 
@@ -174,13 +148,13 @@ void visit_fields(json::Fields& f, ParallelismSection& s) {
   f.field("cp", s.cp, optional, between(1, 1 << 20),
           "Context-parallel degree: parts into which every sequence is divided.");
   f.field(
-      "ep", s.ep, optional, between(1, 1 << 20),
+      "ep", s.expert_parallel.experts.ranks, optional, between(1, 1 << 20),
       "Expert-parallel degree: ranks, of those of tp, cp and dp, that share a layer's experts.");
-  f.field("etp", s.etp, between(1, 1 << 20),
+  f.field("etp", s.expert_parallel.experts.tensor, between(1, 1 << 20),
           "Expert-tensor-parallel degree: ranks that divide each expert. Default: tp.");
   f.choice("rank_order", s.rank_order, kRankOrders, optional,
            "Axes of a rank's place, fastest first: neighbours differ in the first.");
-  f.field("sequence_parallel", s.sequence_parallel, optional,
+  f.field("sequence_parallel", s.tensor_parallel.sequence, optional,
           "Norms and dropout are split along the sequence in the tensor-parallel group.");
   f.section("pipeline", s.pipeline, optional, "Pipeline parallelism.");
   f.section("tensor_parallel", s.tensor_parallel, optional, "Tensor parallelism.");
@@ -192,3 +166,36 @@ void visit_fields(json::Fields& f, ParallelismSection& s) {
 }
 
 }  // namespace trainyard::scenario
+
+namespace trainyard::models {
+
+namespace {
+
+constexpr std::array<json::Choice<TensorOverlap>, 3> kTensorOverlaps = {
+    {{"none", TensorOverlap::none},
+     {"weight_gradient", TensorOverlap::weight_gradient},
+     {"chunked", TensorOverlap::chunked}}};
+constexpr std::array<json::Choice<ContextMethod>, 3> kContextMethods = {
+    {{"ring", ContextMethod::ring},
+     {"all_gather", ContextMethod::all_gather},
+     {"ulysses", ContextMethod::ulysses}}};
+
+}  // namespace
+
+void visit_fields(json::Fields& f, TensorParallel& s) {
+  f.choice("overlap", s.overlap, kTensorOverlaps, json::optional,
+           "What collectives hide behind: none; weight_gradient (backward, the GEMM that does not "
+           "need them); chunked (also their own GEMM, in pieces).");
+  f.field("chunks", s.chunks, json::between(1, 1024),
+          "chunked: pieces of each GEMM and of its collective. Default, as Transformer Engine: "
+          "gathers in a ring of tp pieces, scatters in 4.");
+}
+
+void visit_fields(json::Fields& f, ContextParallel& s) {
+  f.choice(
+      "method", s.method, kContextMethods, json::optional,
+      "How attention sees tokens of other ranks: ring (hop by hop under attention), all_gather "
+      "(keys and values first), ulysses (all-to-all over heads).");
+}
+
+}  // namespace trainyard::models

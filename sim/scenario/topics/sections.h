@@ -180,21 +180,10 @@ struct PipelineSection {
   bool overlap_p2p = true;
 };
 
-struct TensorParallelSection {
-  models::TensorOverlap overlap = models::TensorOverlap::weight_gradient;
-  std::optional<int> chunks;
-};
-
-struct ContextParallelSection {
-  models::ContextMethod method = models::ContextMethod::ring;
-};
-
 struct ExpertParallelSection {
-  std::optional<double> capacity_factor;
+  models::ExpertParallel experts;
   std::vector<double> load;
   double imbalance = 0;
-  bool hierarchical = false;
-  std::optional<models::Dtype> dispatch_dtype;
 };
 
 struct CompressionSection {
@@ -216,14 +205,13 @@ struct DataParallelSection {
 };
 
 struct ParallelismSection {
-  int tp = 1, cp = 1, pp = 1, ep = 1;
-  std::optional<int> dp, etp;
+  int tp = 1, cp = 1, pp = 1;
+  std::optional<int> dp;
   std::array<recipe::Axis, recipe::kAxes> rank_order = {recipe::Axis::tensor, recipe::Axis::context,
                                                         recipe::Axis::data, recipe::Axis::pipeline};
-  bool sequence_parallel = false;
   PipelineSection pipeline;
-  TensorParallelSection tensor_parallel;
-  ContextParallelSection context_parallel;
+  models::TensorParallel tensor_parallel;
+  models::ContextParallel context_parallel;
   ExpertParallelSection expert_parallel;
   std::optional<EmbeddingParallelSection> embedding_parallel;
   DataParallelSection data_parallel;
@@ -303,8 +291,6 @@ void visit_fields(json::Fields& f, MemorySection& s);
 void visit_fields(json::Fields& f, OffloadSection& s);
 void visit_fields(json::Fields& f, TrainingSection& s);
 void visit_fields(json::Fields& f, PipelineSection& s);
-void visit_fields(json::Fields& f, TensorParallelSection& s);
-void visit_fields(json::Fields& f, ContextParallelSection& s);
 void visit_fields(json::Fields& f, ExpertParallelSection& s);
 void visit_fields(json::Fields& f, MoeSection& s);
 void visit_fields(json::Fields& f, CompressionSection& s);
@@ -335,4 +321,6 @@ void visit_fields(json::Fields& f, ClosLevel& s);
 
 namespace trainyard::models {
 void visit_fields(json::Fields& f, LatentAttention& s);
+void visit_fields(json::Fields& f, TensorParallel& s);
+void visit_fields(json::Fields& f, ContextParallel& s);
 }  // namespace trainyard::models

@@ -269,23 +269,25 @@ void Validator::check_custom_schedule() {
 
 void Validator::check_tensor_parallel() {
   const int per_server = scenario_.cluster.server.gpus;
-  if (plan_.sequence_parallel && degrees_.tensor == 1)
+  if (plan_.tensor_parallel.sequence && degrees_.tensor == 1)
     findings_.error(
         "/parallelism/sequence_parallel",
         "sequence parallelism divides what tensor parallelism leaves whole, and tp is 1",
         "raise tp or remove it");
-  if (plan_.tensor_overlap == models::TensorOverlap::chunked && !plan_.sequence_parallel)
+  if (plan_.tensor_parallel.overlap == models::TensorOverlap::chunked &&
+      !plan_.tensor_parallel.sequence)
     findings_.error(
         "/parallelism/tensor_parallel/overlap",
         "chunked cuts all-gathers and reduce-scatters, and without sequence parallelism "
         "there are none",
         "set sequence_parallel, or use weight_gradient");
-  if (plan_.tensor_overlap != models::TensorOverlap::chunked && plan_.tensor_chunks > 0)
+  if (plan_.tensor_parallel.overlap != models::TensorOverlap::chunked &&
+      plan_.tensor_parallel.chunks > 0)
     findings_.error("/parallelism/tensor_parallel/chunks",
                     "nothing is cut in chunks unless overlap is chunked",
                     "set overlap to \"chunked\", or remove it");
   if (degrees_.context > 1 && degrees_.tensor * degrees_.context > 2 * per_server &&
-      plan_.context_method == models::ContextMethod::ulysses)
+      plan_.context_parallel.method == models::ContextMethod::ulysses)
     findings_.warning("/parallelism/cp",
                       fmt::format("tp {} x cp {} spans servers of {} GPUs: ulysses exchanges all "
                                   "heads across the network in every layer",
@@ -399,10 +401,10 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
     execution.decoder_sequence_length = scenario.recipe.decoder_sequence_length;
     execution.tensor = tensor;
     execution.context = wanted.context;
-    execution.context_method = scenario.plan.context_method;
+    execution.context_parallel.method = scenario.plan.context_parallel.method;
     execution.fused_attention = scenario.recipe.fused_attention;
-    execution.expert_tensor = 1;
-    execution.sequence_parallel = scenario.plan.sequence_parallel && tensor > 1;
+    execution.experts.tensor = 1;
+    execution.tensor_parallel.sequence = scenario.plan.tensor_parallel.sequence && tensor > 1;
     if (!check_execution(scenario.network, execution).empty()) continue;
     for (const int pipeline : divisors(divided / tensor)) {
       const int data = divided / tensor / pipeline;

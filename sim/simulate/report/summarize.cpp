@@ -47,7 +47,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.world_size = degrees.world_size();
   report.tensor = degrees.tensor;
   report.context = degrees.context;
-  report.expert = job.plan.expert;
+  report.expert = job.plan.experts.ranks;
   report.data = degrees.data;
   report.pipeline = degrees.pipeline;
   report.schedule = job.plan.schedule;
