@@ -272,7 +272,7 @@ NetworkWork convolutional_work(const Convolutional& network, const Execution& ex
     TRAINYARD_CHECK(last > first, "unit {} of {} is empty", unit, network.name);
     // The backward pass of the last unit follows its forward pass at once: recomputing it saves
     // nothing.
-    const bool recompute = execution.recompute == Recompute::full && unit + 1 < units;
+    const bool recompute = execution.recompute.form == Recompute::full && unit + 1 < units;
     work.kinds.push_back(unit_work(graph, first, last, recompute));
     work.kinds.back().name = network.unit_names[static_cast<std::size_t>(unit)];
     work.chain.push_back(unit);

@@ -95,7 +95,7 @@ void check_latent(Problems& problems, const Transformer& n, const Execution& e) 
   must_be_positive(problems, "", "the position-free part of a head", n.latent.nope_size);
   must_be_positive(problems, "", "the rotated part of a head", n.latent.rope_size);
   must_be_positive(problems, "", "the head size of values", n.latent.value_size);
-  if (!e.fused_attention) {
+  if (!e.kernels.fused_attention) {
     problems.push_back({"fused_attention",
                         "latent attention has heads of two sizes, which only fused attention has"});
   }
@@ -103,7 +103,7 @@ void check_latent(Problems& problems, const Transformer& n, const Execution& e) 
 
 void check_context(Problems& problems, const Transformer& n, const Execution& e) {
   if (e.context == 1) return;
-  if (!e.fused_attention) {
+  if (!e.kernels.fused_attention) {
     problems.push_back({"fused_attention",
                         "context parallelism divides fused attention; unfused attention has all "
                         "scores of a sequence on one rank"});
@@ -132,13 +132,13 @@ void check_context(Problems& problems, const Transformer& n, const Execution& e)
 }
 
 bool names(const Execution& e, RecomputeModule module) {
-  return e.recompute == Recompute::modules && e.recompute_modules.has(module);
+  return e.recompute.form == Recompute::modules && e.recompute.modules.has(module);
 }
 
 // Requires: no problems so far, so that layers can be built.
 void check_recompute(Problems& problems, const Transformer& n, const Execution& e) {
   using M = RecomputeModule;
-  if (e.recompute == Recompute::operators && e.fusion == Fusion::by_hand) {
+  if (e.recompute.form == Recompute::operators && e.kernels.fusion == Fusion::by_hand) {
     problems.push_back({"recompute",
                         "selective_op chooses among PyTorch's operators; the execution is "
                         "\"fused\", make it \"eager\" or \"compiled\""});
@@ -206,7 +206,7 @@ void check(Problems& problems, const Transformer& n, const Execution& e) {
   check_pieces(problems, e);
   check_context(problems, n, e);
   check_experts(problems, n, e);
-  if (e.fusion != Fusion::by_hand && (n.moe.experts > 0 || n.latent.used())) {
+  if (e.kernels.fusion != Fusion::by_hand && (n.moe.experts > 0 || n.latent.used())) {
     problems.push_back({"fusion",
                         "experts and latent attention are described with fused kernels only; leave "
                         "the execution \"fused\""});
@@ -318,7 +318,7 @@ void check(Problems& problems, const Convolutional&, const Execution& e) {
   if (e.tensor_parallel.sequence) {
     problems.push_back({"sequence_parallel", "convolutional networks have no sequence to divide"});
   }
-  if (e.recompute != Recompute::none && e.recompute != Recompute::full) {
+  if (e.recompute.form != Recompute::none && e.recompute.form != Recompute::full) {
     problems.push_back({"recompute",
                         "that recomputation is of a transformer's modules; convolutional networks "
                         "have \"none\", \"full\", and methods of whole layers"});
@@ -406,8 +406,8 @@ NetworkWork alike(const Network& network, const Execution& execution) {
 
 // Adds the twins of what a layer split counts, where nothing is recomputed.
 void add_plain(NetworkWork& work, const Network& network, Execution execution) {
-  execution.recompute = Recompute::none;
-  execution.recompute_modules = {};
+  execution.recompute.form = Recompute::none;
+  execution.recompute.modules = {};
   const NetworkWork plain = alike(network, execution);
   work.plain.resize(plain.kinds.size());
   std::iota(work.plain.begin(), work.plain.end(), 0);
@@ -425,7 +425,7 @@ NetworkWork network_work(const Network& network, const Execution& execution) {
   const Problems problems = check_execution(network, execution);
   TRAINYARD_CHECK(problems.empty(), "{}", problems.front().message);
   NetworkWork work = alike(network, execution);
-  if (execution.recompute_layers.method != RecomputeLayers::Method::all)
+  if (execution.recompute.layers.method != RecomputeLayers::Method::all)
     add_plain(work, network, execution);
   return work;
 }

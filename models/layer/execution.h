@@ -59,6 +59,21 @@ struct ExpertParallel {
   std::optional<Dtype> dispatch_dtype{};  // of rows on their way to experts; without: as stored
 };
 
+// What of the forward pass runs again in the backward pass.
+struct Recomputation {
+  Recompute form = Recompute::none;
+  RecomputeModules modules;  // of Recompute::modules
+  RecomputeLayers layers;
+};
+
+// Which kernels a layer is made of.
+struct KernelChoice {
+  bool fused_attention = false;     // flash attention: no scores in memory
+  Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
+  std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
+  Fusion of_loss() const { return loss.value_or(fusion); }
+};
+
 // How a layer is executed. Degrees divide the layer; sizes are those of one micro-batch.
 struct Execution {
   std::int64_t micro_batch = 1;              // sequences or images
@@ -72,13 +87,9 @@ struct Execution {
   TensorParallel tensor_parallel;
   ContextParallel context_parallel;
   ExpertParallel experts;
-  Recompute recompute = Recompute::none;
-  RecomputeModules recompute_modules;  // of Recompute::modules
-  RecomputeLayers recompute_layers;
-  bool fused_attention = false;
+  Recomputation recompute;
+  KernelChoice kernels;
   Dtype compute = Dtype::bf16;
-  Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
-  std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
 };
 
 // Pieces in which a rank's own tokens are exchanged with TensorOverlap::chunked. As Transformer

@@ -26,7 +26,7 @@ void check_division(Problems& problems, const Execution& e) {
   if (e.tensor_parallel.sequence)
     problems.push_back({"sequence_parallel", "samples have no sequence to divide"});
   if (e.experts.ranks > 1) problems.push_back({"expert", "the network has no experts to deal"});
-  if (e.recompute != Recompute::none)
+  if (e.recompute.form != Recompute::none)
     problems.push_back(
         {"recompute", "a recommender's activations are few; recomputing them is not described"});
 }

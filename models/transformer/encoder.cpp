@@ -49,7 +49,7 @@ class Ends {
   LayerWork head() const;
 
  private:
-  bool by_hand() const { return s_.fusion == Fusion::by_hand; }
+  bool by_hand() const { return s_.kernels.fusion == Fusion::by_hand; }
   Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
   Bytes masked_states() const { return masked_.shard_tokens * s_.hidden * s_.element(); }
@@ -85,7 +85,7 @@ void Ends::sum_embeddings(WorkList& list) const {
   const bool types = network_.token_types > 0;
   const bool norm = s_.post_norm;
   const std::int64_t others = (learned() ? 1 : 0) + (types ? 1 : 0);
-  if (s_.fusion == Fusion::compiled) {
+  if (s_.kernels.fusion == Fusion::compiled) {
     if (!norm) return;
     memory(list, "embedding sum and norm", MemoryOp::layer_norm, (1 + others) * states(),
            2 * states() + mask());
@@ -108,7 +108,7 @@ void Ends::sum_embeddings(WorkList& list) const {
 
 // Scatter-adds read the gradient and the rows they are added to.
 void Ends::embedding_backward(WorkList& list) const {
-  if (s_.dropout && s_.fusion != Fusion::compiled)
+  if (s_.dropout && s_.kernels.fusion != Fusion::compiled)
     memory(list, "embedding dropout backward", MemoryOp::dropout, states() + mask(), states());
   if (s_.post_norm) norm_gradient(list, s_, "embedding norm");
   if (learned())

@@ -64,14 +64,14 @@ LayerWork decoder_embedding(const EncoderDecoder& network, const Execution& exec
   work.output = work.output + s.hidden_states();
 
   WorkList forward, backward;
-  const bool by_hand = s.fusion == Fusion::by_hand;
+  const bool by_hand = s.kernels.fusion == Fusion::by_hand;
   by_hand ? norm_forward(forward, s, "encoder norm")
           : pytorch_norm_forward(forward, s, "encoder norm", true);
-  if (s.dropout && s.fusion != Fusion::compiled)
+  if (s.dropout && s.kernels.fusion != Fusion::compiled)
     forward.kernel("encoder dropout", MemoryBound{MemoryOp::dropout, states, states + mask});
   forward.append(std::move(work.forward));
   backward.append(std::move(work.backward));
-  if (s.dropout && s.fusion != Fusion::compiled)
+  if (s.dropout && s.kernels.fusion != Fusion::compiled)
     backward.kernel("encoder dropout backward",
                     MemoryBound{MemoryOp::dropout, states + mask, states});
   by_hand ? norm_backward(backward, s, "encoder norm backward")

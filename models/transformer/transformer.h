@@ -61,14 +61,12 @@ struct TransformerSlice {
   std::int64_t gather_pieces = 1;   // of a matrix multiplication and the gather of its input
   bool gathers_in_ring = false;     // these pieces are the ranks' parts, the own one first
   std::int64_t scatter_pieces = 1;  // ... and the reduction of its output
-  bool fused_attention = false;
   FeedForward feed_forward = FeedForward::gelu;
   Positional positional = Positional::learned;
   Norm norm = Norm::layer_norm;
   bool causal = true, post_norm = false;
   bool dropout = false, biases = false;
-  Fusion fusion = Fusion::by_hand;
-  Fusion loss = Fusion::by_hand;  // of the loss and its logits; by_hand with `fusion` only
+  KernelChoice kernels;
   Dtype gemm = Dtype::bf16;
   // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.
   Dtype stored = Dtype::bf16;

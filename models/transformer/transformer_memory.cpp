@@ -103,7 +103,6 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
     result.expert_parallel = execution.experts.ranks > 1;
   }
   result.vocabulary = ceil_divide(network.vocabulary, t);
-  result.fused_attention = execution.fused_attention;
   result.feed_forward = network.feed_forward;
   result.positional = network.positional;
   result.norm = network.norm;
@@ -111,8 +110,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.post_norm = network.post_norm;
   result.dropout = network.dropout;
   result.biases = network.biases;
-  result.fusion = execution.fusion;
-  result.loss = execution.loss.value_or(execution.fusion);
+  result.kernels = execution.kernels;
   result.gemm = execution.compute;
   result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
   describe_exchange(network, execution, result);
@@ -170,7 +168,7 @@ Piece* Tensors::find(PieceKind kind) {
 
 Bytes Tensors::scores(std::int64_t keys) const {
   const std::int64_t rows = s_.tokens * s_.heads;
-  if (s_.fused_attention) return rows * size_of(Dtype::fp32);
+  if (s_.kernels.fused_attention) return rows * size_of(Dtype::fp32);
   const Bytes probabilities = rows * keys * s_.element();
   return s_.dropout ? 2 * probabilities + Bytes(rows * keys) : probabilities;
 }
@@ -189,7 +187,7 @@ void Tensors::attention() {
   const Bytes inner = scores(s_.sequence_length);
   save(P::core, {Module::attention_scores, inner, P::core});
   save(P::core, {Module::attention, of(s_.attention_width), P::proj, true});
-  if (s_.fused_attention) find(P::core)->fused_output = of(s_.attention_width) + inner;
+  if (s_.kernels.fused_attention) find(P::core)->fused_output = of(s_.attention_width) + inner;
   for (const std::int64_t heads : {s_.heads, s_.kv_heads, s_.kv_heads})
     find(P::qkv)->products.push_back({heads * s_.head_size, of(heads * s_.head_size)});
   find(P::proj)->products.push_back({s_.hidden, of(s_.hidden)});
@@ -209,7 +207,7 @@ void Tensors::cross_attention() {
   save(laid_out ? P::cross_heads : P::cross_key_value, {module, keys_and_values, P::cross_core});
   save(P::cross_core, {Module::attention_scores, inner, P::cross_core});
   save(P::cross_core, {module, queries, P::cross_proj, true});
-  if (s_.fused_attention) find(P::cross_core)->fused_output = queries + inner;
+  if (s_.kernels.fused_attention) find(P::cross_core)->fused_output = queries + inner;
   find(P::cross_query)->products.push_back({s_.attention_width, queries});
   find(P::cross_key_value)->products.push_back({key_value, keys_and_values});
   find(P::cross_proj)->products.push_back({s_.hidden, of(s_.hidden)});
@@ -225,7 +223,8 @@ void Tensors::feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t w
   const bool gated = s_.fc1_width != s_.ffn;
   const int halves = gated ? 2 : 1;
   if (s_.feed_forward != FeedForward::relu) save(fc1, {module, of(halves * width), activation});
-  if (gated && s_.fusion == Fusion::eager) save(activation, {module, of(width), activation});
+  if (gated && s_.kernels.fusion == Fusion::eager)
+    save(activation, {module, of(width), activation});
   save(activation, {module, of(width), fc2, true});
   for (int half = 0; half < halves; ++half)
     find(fc1)->products.push_back({width, of(width)});

@@ -73,7 +73,7 @@ class Script {
   void core();
   void core_gradient();
   void context_copy(const std::string& suffix) {
-    if (s_.fused_attention) return;
+    if (s_.kernels.fused_attention) return;
     pass("context copy" + suffix, MemoryOp::elementwise, of(s_.attention_width),
          of(s_.attention_width));
   }
@@ -85,7 +85,7 @@ class Script {
   }
 
  private:
-  bool eager() const { return s_.fusion == Fusion::eager; }
+  bool eager() const { return s_.kernels.fusion == Fusion::eager; }
   Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
   Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
@@ -193,7 +193,7 @@ void Script::rope(const std::string& suffix) {
 // repeated on the way.
 void Script::heads() {
   rope("");
-  if (s_.fused_attention) return;
+  if (s_.kernels.fused_attention) return;
   for (const char* name : {"query copy", "key copy", "value copy"})
     pass(name, MemoryOp::elementwise, of(s_.attention_width), of(s_.attention_width));
 }
@@ -204,7 +204,7 @@ void Script::heads_gradient() {
 }
 
 void Script::core() {
-  if (s_.fused_attention) return fused_attention_forward(list_, s_);
+  if (s_.kernels.fused_attention) return fused_attention_forward(list_, s_);
   const Bytes bias = position_bias_bytes(s_);
   list_.kernel("attention scores", scores_gemm());
   if (eager()) {
@@ -224,7 +224,7 @@ void Script::core() {
 }
 
 void Script::core_gradient() {
-  if (s_.fused_attention) return fused_attention_backward(list_, s_);
+  if (s_.kernels.fused_attention) return fused_attention_backward(list_, s_);
   list_.kernel("attention probability gradient", scores_gemm());
   list_.kernel("attention value gradient", context_gemm());
   if (eager() && s_.dropout) {
@@ -247,7 +247,7 @@ void Script::loss() {
   const std::int64_t entries = s_.tokens * s_.vocabulary;
   const Bytes logits = entries * s_.element();
   const Bytes single = entries * size_of(Dtype::fp32);
-  if (s_.loss != Fusion::eager)
+  if (s_.kernels.of_loss() != Fusion::eager)
     return pass("cross-entropy", MemoryOp::cross_entropy, 2 * logits, Bytes(0));
   if (logits != single) pass("logits to fp32", MemoryOp::elementwise, logits, single);
   pass("cross-entropy", MemoryOp::cross_entropy, single, single);
@@ -257,7 +257,7 @@ void Script::loss_gradient() {
   const std::int64_t entries = s_.tokens * s_.vocabulary;
   const Bytes logits = entries * s_.element();
   const Bytes single = entries * size_of(Dtype::fp32);
-  if (s_.loss != Fusion::eager)
+  if (s_.kernels.of_loss() != Fusion::eager)
     return pass("cross-entropy backward", MemoryOp::cross_entropy, logits, logits);
   pass("loss gradient zeros", MemoryOp::elementwise, Bytes(0), single);
   pass("cross-entropy backward", MemoryOp::cross_entropy, 2 * single, single);
@@ -340,7 +340,7 @@ void pytorch_embedding_forward(WorkList& list, const TransformerSlice& s) {
   Script script(list, s);
   script.pass("embedding", MemoryOp::embedding, states, states);
   reduce_partial_sums(list, s, "embedding");
-  if (s.fusion == Fusion::compiled) return;  // the rest is part of the first norm
+  if (s.kernels.fusion == Fusion::compiled) return;  // the rest is part of the first norm
   if (s.positional == Positional::learned)
     script.pass("positions", MemoryOp::elementwise, shard, shard);
   if (s.dropout)
@@ -353,7 +353,7 @@ void pytorch_embedding_backward(WorkList& list, const TransformerSlice& s, bool 
   const Bytes shard = elements * s.element();
   const Bytes table = s.vocabulary * s.hidden * s.element();
   Script script(list, s);
-  if (s.dropout && s.fusion == Fusion::eager) {
+  if (s.dropout && s.kernels.fusion == Fusion::eager) {
     script.pass("embedding dropout backward", MemoryOp::dropout, shard + Bytes(elements), shard);
   }
   if (s.positional == Positional::learned)
@@ -413,19 +413,19 @@ void pytorch_residual_backward(WorkList& list, const TransformerSlice& s, const 
 
 Bytes pytorch_layer_transient(const TransformerSlice& s) {
   std::int64_t widest = s.fc1_width;
-  if (!s.fused_attention)
+  if (!s.kernels.fused_attention)
     widest = std::max(widest, s.heads * std::max(s.sequence_length, s.memory_length));
   return 2 * s.tokens * widest * s.element();
 }
 
 Bytes pytorch_logits_kept(const TransformerSlice& s) {
-  const Bytes element = s.loss == Fusion::eager ? size_of(Dtype::fp32) : s.element();
+  const Bytes element = s.kernels.of_loss() == Fusion::eager ? size_of(Dtype::fp32) : s.element();
   return s.tokens * s.vocabulary * element;
 }
 
 // Eager: the gradients of the log-probabilities and of the fp32 logits. Compiled: of the logits.
 Bytes pytorch_logits_transient(const TransformerSlice& s) {
-  return s.loss == Fusion::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
+  return s.kernels.of_loss() == Fusion::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
 }
 
 }  // namespace trainyard::models

@@ -89,7 +89,7 @@ MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& reci
 }
 
 bool converts_for_optimizer(const TrainingRecipe& recipe, const DataParallelStrategy& strategy) {
-  return recipe.fusion != models::Fusion::by_hand && keeps_master_copy(recipe) &&
+  return recipe.kernels.fusion != models::Fusion::by_hand && keeps_master_copy(recipe) &&
          !strategy.layer_units;
 }
 
@@ -125,7 +125,7 @@ std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingR
   const Bytes produced = parameters * size_of(stored_type(recipe.compute));
   const Bytes kept = parameters * size_of(recipe.gradients);
   models::WorkList list;
-  if (recipe.fusion != models::Fusion::by_hand && parameters > 0 &&
+  if (recipe.kernels.fusion != models::Fusion::by_hand && parameters > 0 &&
       (accumulates || produced != kept)) {
     list.kernel("gradient accumulation",
                 MemoryBound{.op = MemoryOp::elementwise,

@@ -32,12 +32,8 @@ models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& pl
           .context_parallel = plan.context_parallel,
           .experts = plan.experts,
           .recompute = recipe.recompute,
-          .recompute_modules = recipe.recompute_modules,
-          .recompute_layers = recipe.recompute_layers,
-          .fused_attention = recipe.fused_attention,
-          .compute = recipe.compute,
-          .fusion = recipe.fusion,
-          .loss = recipe.loss};
+          .kernels = recipe.kernels,
+          .compute = recipe.compute};
 }
 
 namespace {
@@ -75,7 +71,7 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   step.shape = pipeline_shape(recipe, plan);
   step.layers = split_layers(work, step.shape, plan.layer_split, plan.layers_per_chunk);
 
-  const RecomputePlaces placed = place_recompute(work, step.layers, recipe.recompute_layers);
+  const RecomputePlaces placed = place_recompute(work, step.layers, recipe.recompute.layers);
   for (int place = 0; place < static_cast<int>(work.chain.size()); ++place) {
     const int kind = placed.work.chain[static_cast<std::size_t>(place)];
     step.kept.push_back(

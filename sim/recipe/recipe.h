@@ -44,13 +44,8 @@ struct TrainingRecipe {
   // instead of being cast in each pass.
   bool cached_fp8_weights = false;
   Optimizer optimizer = Optimizer::adam;
-  models::Recompute recompute = models::Recompute::none;
-  models::RecomputeModules recompute_modules;  // of Recompute::modules
-  models::RecomputeLayers recompute_layers;
-  bool fused_attention = false;
-  models::Fusion fusion =
-      models::Fusion::by_hand;          // by_hand: Megatron-LM; else PyTorch's kernels and memory
-  std::optional<models::Fusion> loss;   // of logits and loss; empty: as `fusion`
+  models::Recomputation recompute;
+  models::KernelChoice kernels;         // by_hand: Megatron-LM; else PyTorch's kernels and memory
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
   bool gradient_clipping = false;       // by the norm of all gradients
   MemoryAllowance memory;

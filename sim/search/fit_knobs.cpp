@@ -217,9 +217,9 @@ std::vector<Edits> more_recomputation(const Scenario& scenario) {
   const auto add = [&](Recompute more) {
     changes.push_back({{"/training/recompute", Value::of(name(more)), "recomputation"}});
   };
-  if (recipe.recompute == Recompute::none) add(Recompute::selective);
-  const bool all_layers = recipe.recompute_layers.method == models::RecomputeLayers::Method::all;
-  if (recipe.recompute != Recompute::full || !all_layers) add(Recompute::full);
+  if (recipe.recompute.form == Recompute::none) add(Recompute::selective);
+  const bool all_layers = recipe.recompute.layers.method == models::RecomputeLayers::Method::all;
+  if (recipe.recompute.form != Recompute::full || !all_layers) add(Recompute::full);
   return changes;
 }
 
@@ -229,7 +229,7 @@ std::vector<Edits> sequence_parallel(const Scenario& scenario) {
 }
 
 std::vector<Edits> fused_attention(const Scenario& scenario) {
-  if (scenario.recipe.fused_attention || stack_of(scenario.network) == nullptr) return {};
+  if (scenario.recipe.kernels.fused_attention || stack_of(scenario.network) == nullptr) return {};
   return one_edit("/training/fused_attention", Value::of(true), "fused attention");
 }
 

@@ -95,8 +95,8 @@ TEST_CASE("in pieces a layer sends the same bytes and executes the same FLOPs") 
     for (const Fusion fusion : {Fusion::by_hand, Fusion::eager, Fusion::compiled}) {
       for (const Recompute recompute : {Recompute::none, Recompute::full}) {
         Execution how = chunked(0, TensorOverlap::none);
-        how.fusion = fusion;
-        how.recompute = recompute;
+        how.kernels.fusion = fusion;
+        how.recompute.form = recompute;
         const LayerWork whole = layer(network_work(network, how));
         for (const int pieces : {0, 1, 2, 4, 8}) {
           CAPTURE(pieces);

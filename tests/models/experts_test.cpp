@@ -119,7 +119,7 @@ TEST_CASE("latent attention counts two head sizes") {
   Transformer network = llama(1, 1024, 16, 16, 4096, 4096);
   network.latent = {.key_value_rank = 128, .nope_size = 48, .rope_size = 16, .value_size = 32};
   Execution how = execution(1, 512);
-  how.fused_attention = true;
+  how.kernels.fused_attention = true;
   const LayerWork work = layer(network_work(network, how));
   Flops attention;
   for (const WorkItem& item : work.forward) {
@@ -143,7 +143,7 @@ TEST_CASE("what experts cannot be dealt to is named") {
   how.experts.ranks = 3;
   CHECK(problem(how) == "expert: experts (16) must be divisible by the expert-parallel degree (3)");
   Execution eager = execution(2, 256);
-  eager.fusion = Fusion::eager;
+  eager.kernels.fusion = Fusion::eager;
   CHECK(problem(eager) ==
         "fusion: experts and latent attention are described with fused kernels only; leave the "
         "execution \"fused\"");

@@ -86,7 +86,7 @@ TEST_CASE("a Megatron layer with tensor and sequence parallelism, in order") {
 
 TEST_CASE("a Llama layer on one rank, in order") {
   Execution how = execution(1, 16);
-  how.fused_attention = true;
+  how.kernels.fused_attention = true;
   const LayerWork work = layer(network_work(llama(1, 64, 8, 2, 192, 512), how));
   CHECK(script(work.forward) == Script{"norm 1", "qkv", "rope", "attention", "proj", "residual 1",
                                        "norm 2", "fc1", "activation", "fc2", "residual 2"});
@@ -151,7 +151,7 @@ TEST_CASE("a layer all-reduces four times s b h, six times with full recomputati
     Execution how = execution(3, 128, 4);
     how.tensor_parallel.overlap = overlap;
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-      how.recompute = recompute;
+      how.recompute.form = recompute;
       const LayerWork work = layer(network_work(gpt(1, 256, 8, 512), how));
       CHECK(collectives(work.forward).size() == 2);
       CHECK(collectives(work.backward).size() == 2);

@@ -19,7 +19,7 @@ inline Execution execution(std::int64_t micro_batch, std::int64_t sequence_lengt
   how.sequence_length = sequence_length;
   how.tensor = tensor;
   how.tensor_parallel.sequence = sequence_parallel;
-  how.recompute = recompute;
+  how.recompute.form = recompute;
   how.compute = Dtype::fp16;
   return how;
 }

@@ -117,7 +117,7 @@ TEST_CASE("fp8 training multiplies logits, router and attention in 16 bits") {
   types.sequence_length = 32;
   for (const Fusion fusion : {Fusion::by_hand, Fusion::eager}) {
     Execution how = execution(types, {});
-    how.fusion = fusion;
+    how.kernels.fusion = fusion;
     if (fusion != Fusion::by_hand) network.moe = {};  // not described with PyTorch's kernels
     for (const LayerWork& kind : network_work(network, how).kinds) {
       for (const auto* items : {&kind.forward, &kind.backward}) {

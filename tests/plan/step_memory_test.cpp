@@ -14,7 +14,7 @@ TrainingRecipe small_recipe(Dtype compute, Dtype gradients, bool master, Fusion 
   result.compute = compute;
   result.gradients = gradients;
   result.master_weights = master;
-  result.fusion = fusion;
+  result.kernels.fusion = fusion;
   return result;
 }
 

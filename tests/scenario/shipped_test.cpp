@@ -90,7 +90,7 @@ TEST_CASE("large shipped jobs are divided as their sources say") {
   const Scenario trillion = shipped("gpt-1t-512xa100", "full");
   CHECK(trillion.plan.degrees.pipeline == 64);
   CHECK(trillion.plan.degrees.data == 1);
-  CHECK(trillion.recipe.recompute == Recompute::full);
+  CHECK(trillion.recipe.recompute.form == Recompute::full);
   CHECK_FALSE(trillion.plan.tensor_parallel.sequence);
   CHECK(trillion.cluster.servers == 64);
   const Scenario llama = shipped("llama3-405b-16384xh100");

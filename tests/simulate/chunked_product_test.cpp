@@ -144,7 +144,7 @@ TEST_CASE("where small pieces cost nothing, more overlap is never slower, and on
       how.sequence_length = 128;
       how.tensor = kRanks;
       how.tensor_parallel.sequence = true;
-      how.recompute = recompute;
+      how.recompute.form = recompute;
       const auto time = [&](TensorOverlap overlap, int pieces) {
         how.tensor_parallel.overlap = overlap;
         how.tensor_parallel.chunks = pieces;

@@ -177,7 +177,7 @@ TEST_CASE("every strategy gives back what it takes") {
             own.plan.data_parallel.reshard_after_forward = false;
             own.plan.data_parallel.reduce_every_microbatch = false;
             own.plan.data_parallel.prefetch_layers = 2;
-            own.recipe.recompute = Recompute::full;
+            own.recipe.recompute.form = Recompute::full;
             own.recipe.gradient_clipping = true;
           }
           const auto step = simulate_step(own);

@@ -33,7 +33,7 @@ Job job(const Transformer& network, const ParallelDegrees& degrees, int microbat
   result.recipe.global_batch = 2 * std::int64_t{microbatches} * degrees.data;
   result.recipe.micro_batch = 2;
   result.recipe.sequence_length = 256;
-  result.recipe.fused_attention = true;
+  result.recipe.kernels.fused_attention = true;
   result.plan.degrees = degrees;
   result.plan.tensor_parallel.sequence = degrees.tensor > 1;
   result.plan.experts.tensor = degrees.tensor;
@@ -151,8 +151,8 @@ TEST_CASE("MFU is model FLOPs over time and peak, HFU more if and only if someth
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       for (const auto& degrees : {ParallelDegrees{1, 1, 1, 1}, ParallelDegrees{2, 1, 2, 2}}) {
         Job plain = job(mixture(), degrees, 4);
-        plain.recipe.fused_attention = fused;
-        plain.recipe.recompute = recompute;
+        plain.recipe.kernels.fused_attention = fused;
+        plain.recipe.recompute.form = recompute;
         const StepReport report = summarize(plain, *simulate_step(plain));
         const double seconds = Seconds(*report.step_time).count();
         CHECK(report.mfu ==
@@ -263,7 +263,7 @@ TEST_CASE("experts and divided sequences give back what they take") {
   dealt.plan.experts.ranks = 4;
   dealt.plan.experts.tensor = 1;
   for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-    dealt.recipe.recompute = recompute;
+    dealt.recipe.recompute.form = recompute;
     const auto step = simulate_step(dealt);
     for (const MemoryPeak& peak : step->trace().peaks) {
       CHECK(peak.at_end == peak.resident);

@@ -133,7 +133,7 @@ TEST_CASE("T5 gives back what it takes under every strategy of data parallelism"
         CAPTURE(pipeline);
         CAPTURE(name(recompute));
         Job own = job(testing::small_t5(2, 2), 1, 4, pipeline);
-        own.recipe.recompute = recompute;
+        own.recipe.recompute.form = recompute;
         own.plan.data_parallel.kind = entry.name;
         own.plan.data_parallel.shard_size = 2;
         check_balance(own);
@@ -166,8 +166,8 @@ TEST_CASE("encoders give back what they take as PyTorch runs them") {
           Network(testing::small_vit(4))}) {
       CAPTURE(network.index());
       Job own = job(network, 2, 2, 2);
-      own.recipe.fusion = fusion;
-      own.recipe.recompute = Recompute::full;
+      own.recipe.kernels.fusion = fusion;
+      own.recipe.recompute.form = Recompute::full;
       check_balance(own);
     }
   }

@@ -158,7 +158,7 @@ TEST_CASE("whatever is offloaded, all memory is given back and the breakdown sum
             own.plan.overlap_backward = false;
             own.plan.data_parallel.limit_all_gathers = false;
             own.plan.data_parallel.prefetch_layers = 2;
-            own.recipe.recompute = Recompute::full;
+            own.recipe.recompute.form = Recompute::full;
             own.recipe.gradient_clipping = true;
           }
           const auto step = simulate_step(own);

@@ -74,7 +74,7 @@ DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& 
       expert_tensors_(tensors_) {}
 
 bool DataParallelWriter::gradients_come_and_go() const {
-  return recipe_.fusion != models::Fusion::by_hand && step_.shape.microbatches == 1 &&
+  return recipe_.kernels.fusion != models::Fusion::by_hand && step_.shape.microbatches == 1 &&
          updates_once_ && !exchanges_ && !exchanges_experts_;
 }
 

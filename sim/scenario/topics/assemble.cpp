@@ -118,21 +118,20 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Net
   assemble_recompute(recipe, section, findings);
   recipe.gradient_clipping = section.gradient_clipping;
   recipe.offload = assemble_offload(section.offload);
-  recipe.fused_attention = section.fused_attention;
-  recipe.fusion = section.execution;
-  recipe.loss = section.loss;
-  if (section.loss && section.execution == models::Fusion::by_hand)
+  recipe.kernels = section.kernels;
+  const models::KernelChoice& kernels = section.kernels;
+  if (kernels.loss && kernels.fusion == models::Fusion::by_hand)
     findings.error("/training/loss", "of an execution that is \"fused\", the loss is too",
                    "remove it, or make the execution \"eager\" or \"compiled\"");
-  if (section.loss && !is_language)
+  if (kernels.loss && !is_language)
     findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
                    "remove it");
   recipe.launch_time = section.launch_time;
-  if (!has_attention && section.execution == models::Fusion::compiled)
+  if (!has_attention && kernels.fusion == models::Fusion::compiled)
     findings.error("/training/execution",
                    fmt::format("what torch.compile makes of {} is not described", family),
                    "\"eager\" is");
-  if (!has_attention && section.fused_attention)
+  if (!has_attention && kernels.fused_attention)
     findings.error("/training/fused_attention", fmt::format("{} has no attention", family),
                    "remove it");
   return recipe;

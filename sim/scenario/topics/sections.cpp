@@ -8,7 +8,6 @@
 namespace trainyard::scenario {
 
 using models::Dtype;
-using models::Fusion;
 using recipe::Fidelity;
 using recipe::Optimizer;
 
@@ -33,10 +32,6 @@ constexpr std::array<Choice<Dtype>, 4> kStateDtypes = {
     {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}, {"fp8", Dtype::fp8}}};
 constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
     {{"adam", Optimizer::adam}, {"adamw", Optimizer::adam}, {"sgd", Optimizer::sgd}}};
-constexpr std::array<Choice<Fusion>, 3> kExecutions = {
-    {{"fused", Fusion::by_hand}, {"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
-constexpr std::array<Choice<Fusion>, 2> kLosses = {
-    {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
 constexpr std::array<Choice<Fidelity>, 2> kFidelities = {
     {{"closed_form", Fidelity::closed_form}, {"flow", Fidelity::flow}}};
 
@@ -99,13 +94,7 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
                     "Activations computed again in the backward pass: none, selective (scores of "
                     "unfused attention), full, selective_op (PyTorch's, by operators), or an "
                     "object that names modules or layers.");
-  f.field("fused_attention", s.fused_attention, optional, "Flash attention: no scores in memory.");
-  f.choice("execution", s.execution, kExecutions, optional,
-           "Element-wise kernels: fused by hand as in Megatron-LM, PyTorch's eager operators, or "
-           "those of torch.compile.");
-  f.choice("loss", s.loss, kLosses,
-           "Kernels and memory of logits and loss where they differ from the layers': eager, as "
-           "when only layers are compiled, or compiled. Default: as execution.");
+  visit_fields(f, s.kernels);
   f.field("launch_time", s.launch_time, json::not_negative,
           "Host time per kernel; 0us: a CUDA graph. Default: the profile's.");
   f.field("gradient_clipping", s.gradient_clipping, optional,
@@ -234,3 +223,27 @@ json::KeyIndex scenario_keys() {
 }
 
 }  // namespace trainyard::scenario
+
+namespace trainyard::models {
+
+namespace {
+
+constexpr std::array<json::Choice<Fusion>, 3> kExecutions = {
+    {{"fused", Fusion::by_hand}, {"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
+constexpr std::array<json::Choice<Fusion>, 2> kLosses = {
+    {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
+
+}  // namespace
+
+void visit_fields(json::Fields& f, KernelChoice& s) {
+  f.field("fused_attention", s.fused_attention, json::optional,
+          "Flash attention: no scores in memory.");
+  f.choice("execution", s.fusion, kExecutions, json::optional,
+           "Element-wise kernels: fused by hand as in Megatron-LM, PyTorch's eager operators, or "
+           "those of torch.compile.");
+  f.choice("loss", s.kernels.of_loss(), kLosses,
+           "Kernels and memory of logits and loss where they differ from the layers': eager, as "
+           "when only layers are compiled, or compiled. Default: as execution.");
+}
+
+}  // namespace trainyard::models

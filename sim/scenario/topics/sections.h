@@ -160,9 +160,7 @@ struct TrainingSection {
   OptimizerSection optimizer;
   std::string recompute = "none";  // empty: as recompute_parts says
   RecomputeSection recompute_parts;
-  bool fused_attention = false;
-  models::Fusion execution = models::Fusion::by_hand;
-  std::optional<models::Fusion> loss;
+  models::KernelChoice kernels;
   std::optional<Duration> launch_time;
   bool gradient_clipping = false;
   std::optional<models::TableOptimizer> embedding_optimizer;
@@ -323,4 +321,5 @@ namespace trainyard::models {
 void visit_fields(json::Fields& f, LatentAttention& s);
 void visit_fields(json::Fields& f, TensorParallel& s);
 void visit_fields(json::Fields& f, ContextParallel& s);
+void visit_fields(json::Fields& f, KernelChoice& s);
 }  // namespace trainyard::models

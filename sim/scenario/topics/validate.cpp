@@ -402,7 +402,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
     execution.tensor = tensor;
     execution.context = wanted.context;
     execution.context_parallel.method = scenario.plan.context_parallel.method;
-    execution.fused_attention = scenario.recipe.fused_attention;
+    execution.kernels.fused_attention = scenario.recipe.kernels.fused_attention;
     execution.experts.tensor = 1;
     execution.tensor_parallel.sequence = scenario.plan.tensor_parallel.sequence && tensor > 1;
     if (!check_execution(scenario.network, execution).empty()) continue;

@@ -117,7 +117,7 @@ void check_activations(const Scenario& scenario, Findings& findings) {
       return std::any_of(order.begin(), order.end(), is);
     });
   };
-  const models::RecomputeLayers& groups = scenario.recipe.recompute_layers;
+  const models::RecomputeLayers& groups = scenario.recipe.recompute.layers;
   if (groups.method == models::RecomputeLayers::Method::uniform && groups.layers > 1)
     findings.error(kActivations, "a group of layers that runs again needs its first layer's input",
                    "use groups of one layer, or the method \"block\"");
