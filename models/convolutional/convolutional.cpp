@@ -32,7 +32,7 @@ constexpr std::int64_t kIndexBytes = 8;
 class Graph {
  public:
   Graph(const Convolutional& network, const Execution& execution)
-      : network_(network), batch_(execution.micro_batch), dtype_(execution.compute) {
+      : network_(network), batch_(execution.micro_batch.size), dtype_(execution.compute) {
     // Only matrix multiplications exist in 8 bits.
     if (dtype_ == Dtype::fp8) dtype_ = Dtype::bf16;
     last_reader_.assign(network.nodes.size(), -1);

@@ -35,13 +35,15 @@ void must_divide(Problems& problems, const char* member, const char* what, std::
 // Every product that the layers form stays below 2^62. In floating point, so that the test itself
 // cannot overflow.
 void must_be_countable(Problems& problems, const Transformer& n, const Execution& e) {
-  const auto tokens = static_cast<double>(e.micro_batch) * static_cast<double>(e.sequence_length);
+  const auto tokens =
+      static_cast<double>(e.micro_batch.size) * static_cast<double>(e.micro_batch.sequence_length);
   const double columns = static_cast<double>(n.hidden) +
                          3 * static_cast<double>(n.heads) * static_cast<double>(n.head_size) +
                          3 * static_cast<double>(n.ffn_hidden) + static_cast<double>(n.vocabulary);
   const double scores =
-      tokens * static_cast<double>(n.heads) * static_cast<double>(e.sequence_length);
-  const double rows = static_cast<double>(n.max_positions) + static_cast<double>(e.sequence_length);
+      tokens * static_cast<double>(n.heads) * static_cast<double>(e.micro_batch.sequence_length);
+  const double rows =
+      static_cast<double>(n.max_positions) + static_cast<double>(e.micro_batch.sequence_length);
   const double experts =
       3 * static_cast<double>(n.moe.experts) * static_cast<double>(n.moe.ffn_hidden) +
       3 * static_cast<double>(n.moe.shared_ffn_hidden);
@@ -108,16 +110,16 @@ void check_context(Problems& problems, const Transformer& n, const Execution& e)
                         "context parallelism divides fused attention; unfused attention has all "
                         "scores of a sequence on one rank"});
   }
-  if (n.causal && e.sequence_length % (2 * std::int64_t{e.context}) != 0) {
+  if (n.causal && e.micro_batch.sequence_length % (2 * std::int64_t{e.context}) != 0) {
     problems.push_back(
         {"sequence_length",
          fmt::format("the sequence length ({}) must be divisible by twice the context-parallel "
                      "degree ({}): every rank takes an early and a late chunk",
-                     e.sequence_length, e.context)});
-  } else if (e.sequence_length % e.context != 0) {
+                     e.micro_batch.sequence_length, e.context)});
+  } else if (e.micro_batch.sequence_length % e.context != 0) {
     problems.push_back({"sequence_length", fmt::format("the sequence length ({}) must be divisible "
                                                        "by the context-parallel degree ({})",
-                                                       e.sequence_length, e.context)});
+                                                       e.micro_batch.sequence_length, e.context)});
   }
   if (e.context_parallel.method != ContextMethod::ulysses) return;
   for (const auto& [what, heads] :
@@ -165,7 +167,8 @@ void check_recompute(Problems& problems, const Transformer& n, const Execution& 
 void check_pieces(Problems& problems, const Execution& e) {
   if (e.tensor_parallel.overlap != TensorOverlap::chunked || !e.tensor_parallel.sequence) return;
   const std::int64_t pieces = pieces_of_rows(e);
-  const std::int64_t tokens = e.micro_batch * e.sequence_length / e.context / e.tensor;
+  const std::int64_t tokens =
+      e.micro_batch.size * e.micro_batch.sequence_length / e.context / e.tensor;
   if (tokens % pieces == 0) return;
   problems.push_back({"tensor_chunks",
                       fmt::format("the {} tokens of a tensor-parallel rank are not divisible into "
@@ -181,7 +184,7 @@ void check(Problems& problems, const Transformer& n, const Execution& e) {
   must_be_positive(problems, "", "head size", n.head_size);
   must_be_positive(problems, "", "feed-forward size", n.ffn_hidden);
   must_be_positive(problems, "", "vocabulary", n.vocabulary);
-  must_be_positive(problems, "sequence_length", "sequence length", e.sequence_length);
+  must_be_positive(problems, "sequence_length", "sequence length", e.micro_batch.sequence_length);
   if (!problems.empty()) return;
 
   must_be_countable(problems, n, e);
@@ -193,13 +196,14 @@ void check(Problems& problems, const Transformer& n, const Execution& e) {
   must_divide(problems, "tensor", "attention heads", n.heads, e.tensor);
   must_divide(problems, "tensor", "key/value heads", n.kv_heads, e.tensor);
   must_divide(problems, "tensor", "the feed-forward size", n.ffn_hidden, e.tensor);
-  if (e.tensor_parallel.sequence && e.sequence_length % (std::int64_t{e.context} * e.tensor) != 0) {
+  if (e.tensor_parallel.sequence &&
+      e.micro_batch.sequence_length % (std::int64_t{e.context} * e.tensor) != 0) {
     problems.push_back(
         {"sequence_length",
          fmt::format(
              "with sequence parallelism the sequence length ({}) must be divisible by the "
              "{}tensor-parallel degree ({})",
-             e.sequence_length,
+             e.micro_batch.sequence_length,
              e.context > 1 ? fmt::format("context-parallel ({}) times the ", e.context) : "",
              e.tensor)});
   }
@@ -213,10 +217,10 @@ void check(Problems& problems, const Transformer& n, const Execution& e) {
   }
   check_latent(problems, n, e);
   if (n.positional == Positional::learned && n.max_positions > 0 &&
-      e.sequence_length > n.max_positions) {
+      e.micro_batch.sequence_length > n.max_positions) {
     problems.push_back(
         {"sequence_length", fmt::format("the sequence length ({}) exceeds the {} learned positions",
-                                        e.sequence_length, n.max_positions)});
+                                        e.micro_batch.sequence_length, n.max_positions)});
   }
   if (problems.empty()) check_recompute(problems, n, e);
 }
@@ -231,11 +235,12 @@ void check(Problems& problems, const Encoder& n, const Execution& e) {
   check(problems, n.stack, e);
   if (!n.masked_lm && !n.next_sentence)
     problems.push_back({"", "the encoder has no head: no loss"});
-  if (e.predictions > e.sequence_length) {
-    problems.push_back({"predictions", fmt::format("{} predictions of a sequence of {} tokens",
-                                                   e.predictions, e.sequence_length)});
+  if (e.micro_batch.predictions > e.micro_batch.sequence_length) {
+    problems.push_back(
+        {"predictions", fmt::format("{} predictions of a sequence of {} tokens",
+                                    e.micro_batch.predictions, e.micro_batch.sequence_length)});
   }
-  if (e.predictions > 0 && !n.masked_lm)
+  if (e.micro_batch.predictions > 0 && !n.masked_lm)
     problems.push_back({"predictions", "there is no masked-language head"});
 }
 
@@ -243,7 +248,7 @@ void check(Problems& problems, const EncoderDecoder& n, const Execution& e) {
   check_plain(problems, n.stack);
   must_be_positive(problems, "", "decoder layers", n.decoder_layers);
   must_be_positive(problems, "decoder_sequence_length", "the decoder's sequence length",
-                   e.decoder_sequence_length);
+                   e.micro_batch.decoder_sequence_length);
   if (!problems.empty()) return;
   check(problems, encoder_stack(n), e);
   // The decoder's own are those of its length; all others are the encoder's too.
@@ -287,7 +292,7 @@ void check(Problems& problems, const VisionTransformer& n, const Execution& e) {
   }
   const double image = static_cast<double>(n.channels) * static_cast<double>(n.height) *
                        static_cast<double>(n.width);
-  const double batch = static_cast<double>(e.micro_batch),
+  const double batch = static_cast<double>(e.micro_batch.size),
                hidden = static_cast<double>(n.stack.hidden);
   const double classes = static_cast<double>(n.classes);
   if (16 * std::max({batch * image, hidden * image, batch * classes, hidden * classes}) >= 0x1p62) {
@@ -384,7 +389,7 @@ std::vector<WorkItem> recomputed(std::vector<WorkItem> items) {
 
 std::vector<ExecutionProblem> check_execution(const Network& network, const Execution& execution) {
   Problems problems;
-  must_be_positive(problems, "micro_batch", "micro-batch", execution.micro_batch);
+  must_be_positive(problems, "micro_batch", "micro-batch", execution.micro_batch.size);
   must_be_positive(problems, "tensor", "tensor-parallel degree", execution.tensor);
   must_be_positive(problems, "context", "context-parallel degree", execution.context);
   if (!problems.empty()) return problems;

@@ -38,6 +38,14 @@ enum class ContextMethod : std::uint8_t { ring, all_gather, ulysses };
 //   compiled: torch.compile: chains of operators are one kernel. See transformer_pytorch.cpp.
 enum class Fusion : std::uint8_t { by_hand, eager, compiled };
 
+// What one replica computes at a time.
+struct MicroBatch {
+  std::int64_t size = 1;                             // sequences, images or samples
+  Option<std::int64_t> sequence_length = 1;          // tokens; ignored by networks of images
+  Option<std::int64_t> decoder_sequence_length = 0;  // of a decoder that has an encoder beside it
+  Option<std::int64_t> predictions = 0;  // tokens that a masked-language head sees; 0: all
+};
+
 // Ranks that divide a layer's matrices.
 struct TensorParallel {
   bool sequence = false;  // norms and dropout are divided too, along the sequence
@@ -76,10 +84,7 @@ struct KernelChoice {
 
 // How a layer is executed. Degrees divide the layer; sizes are those of one micro-batch.
 struct Execution {
-  std::int64_t micro_batch = 1;              // sequences or images
-  std::int64_t sequence_length = 1;          // tokens; ignored by networks of images
-  std::int64_t decoder_sequence_length = 0;  // tokens of a decoder that has an encoder beside it
-  std::int64_t predictions = 0;    // tokens of a sequence that a masked-language head sees; 0: all
+  MicroBatch micro_batch;
   std::int64_t memory_length = 0;  // tokens that cross-attention sees; set inside models only
   int tensor = 1;                  // tensor-parallel degree
   int context = 1;                 // context-parallel degree: parts of the sequence

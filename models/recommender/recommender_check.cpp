@@ -63,7 +63,7 @@ void must_be_countable(Problems& problems, const Recommender& n, const Execution
   }
   if (shards > real(kMostShards))
     problems.push_back({"", fmt::format("more than {} parts of tables to deal out", kMostShards)});
-  const double samples = real(e.micro_batch) * real(e.replicas);
+  const double samples = real(e.micro_batch.size) * real(e.replicas);
   double width = std::max(columns, vectors * vectors), parameters = 0;
   for (const auto* mlp : {&n.bottom_mlp, &n.top_mlp}) {
     double in = mlp == &n.bottom_mlp ? real(n.dense_features) : width;

@@ -30,8 +30,8 @@ std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
 // The rank's part of the tokens that the masked-language head sees.
 TransformerSlice masked_tokens(const TransformerSlice& s, const Execution& execution) {
   TransformerSlice masked = s;
-  if (execution.predictions == 0) return masked;
-  masked.tokens = ceil_divide(s.micro_batch * execution.predictions, s.context);
+  if (execution.micro_batch.predictions == 0) return masked;
+  masked.tokens = ceil_divide(s.micro_batch * execution.micro_batch.predictions, s.context);
   masked.shard_tokens =
       s.sequence_parallel ? ceil_divide(masked.tokens, execution.tensor) : masked.tokens;
   return masked;
@@ -57,7 +57,7 @@ class Ends {
   Bytes logits() const { return masked_.tokens * s_.vocabulary * size_of(Dtype::fp32); }
   Bytes table() const { return s_.vocabulary * s_.hidden * s_.element(); }
   bool learned() const { return s_.positional == Positional::learned; }
-  bool picks() const { return execution_.predictions > 0; }
+  bool picks() const { return execution_.micro_batch.predictions > 0; }
 
   void memory(WorkList& list, std::string name, MemoryOp op, Bytes read, Bytes written) const {
     list.kernel(std::move(name), MemoryBound{op, read, written});
@@ -128,9 +128,10 @@ void Ends::embedding_backward(WorkList& list) const {
 LayerWork Ends::embedding() const {
   LayerWork work;
   work.name = "embedding";
-  work.parameters =
-      embedding_parameters(network_.stack, execution_.tensor, execution_.sequence_length) +
-      network_.token_types * s_.hidden + (s_.post_norm ? norm_parameters(network_.stack) : 0);
+  work.parameters = embedding_parameters(network_.stack, execution_.tensor,
+                                         execution_.micro_batch.sequence_length) +
+                    network_.token_types * s_.hidden +
+                    (s_.post_norm ? norm_parameters(network_.stack) : 0);
   const std::int64_t tables = s_.vocabulary + network_.token_types;
   work.matrices = {{s_.vocabulary, s_.hidden}};
   if (network_.token_types > 0) work.matrices.push_back({network_.token_types, s_.hidden});
@@ -257,8 +258,8 @@ LayerWork Ends::head() const {
     work.kept.add(Module::head, 4 * masked_states());
     work.logits = by_hand() ? logits() : pytorch_logits_kept(masked_);
     if (!by_hand()) work.transient = pytorch_logits_transient(masked_);
-    const std::int64_t seen =
-        s_.micro_batch * (picks() ? execution_.predictions : execution_.sequence_length);
+    const std::int64_t seen = s_.micro_batch * (picks() ? execution_.micro_batch.predictions
+                                                        : execution_.micro_batch.sequence_length);
     products += static_cast<double>(seen) * hidden *
                 static_cast<double>(s_.hidden + network_.stack.vocabulary);
   }
@@ -281,7 +282,7 @@ NetworkWork encoder_work(const Encoder& network, const Execution& execution) {
 // One rank alone holds all; of a tied output matrix no more than the embedding.
 std::int64_t encoder_parameters(const Encoder& network, std::int64_t sequence_length) {
   Execution alone;
-  alone.sequence_length = sequence_length;
+  alone.micro_batch.sequence_length = sequence_length;
   const Ends ends(network, alone);
   const LayerWork head = ends.head();
   return ends.embedding().parameters + head.parameters - head.tied_parameters +

@@ -39,8 +39,8 @@ Transformer decoder_stack(const EncoderDecoder& network) {
 
 Execution decoder_execution(const Execution& execution) {
   Execution decoder = execution;
-  decoder.sequence_length = execution.decoder_sequence_length;
-  decoder.memory_length = execution.sequence_length;
+  decoder.micro_batch.sequence_length = execution.micro_batch.decoder_sequence_length;
+  decoder.memory_length = execution.micro_batch.sequence_length;
   return decoder;
 }
 
@@ -123,7 +123,7 @@ NetworkWork encoder_decoder_work(const EncoderDecoder& network, const Execution&
 
 std::int64_t encoder_decoder_parameters(const EncoderDecoder& network) {
   Execution alone;
-  alone.decoder_sequence_length = 1;
+  alone.micro_batch.decoder_sequence_length = 1;
   const NetworkWork work = encoder_decoder_work(network, alone);
   std::int64_t sum = 0;
   for (const int kind : work.chain) {

@@ -94,7 +94,8 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
 
   LayerWork work;
   work.name = "embedding";
-  work.parameters = embedding_parameters(network, execution.tensor, execution.sequence_length);
+  work.parameters =
+      embedding_parameters(network, execution.tensor, execution.micro_batch.sequence_length);
   work.matrices = embedding_matrices(s, work.parameters);
   if (s.dropout) work.kept.add(Module::embedding, mask);
   work.kept.add(Module::embedding, position_bias_bytes(s));

@@ -57,11 +57,12 @@ void describe_exchange(const Transformer& network, const Execution& execution,
 TransformerSlice slice(const Transformer& network, const Execution& execution) {
   const std::int64_t t = execution.tensor;
   TransformerSlice result;
-  result.sequence_length = execution.sequence_length;
-  result.micro_batch = execution.micro_batch;
+  result.sequence_length = execution.micro_batch.sequence_length;
+  result.micro_batch = execution.micro_batch.size;
   result.context = execution.context;
   result.context_parallel = execution.context_parallel;
-  result.tokens = execution.micro_batch * execution.sequence_length / execution.context;
+  result.tokens =
+      execution.micro_batch.size * execution.micro_batch.sequence_length / execution.context;
   result.tensor_parallel = t > 1;
   result.sequence_parallel = t > 1 && execution.tensor_parallel.sequence;
   result.shard_tokens = result.sequence_parallel ? result.tokens / t : result.tokens;
@@ -69,7 +70,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.tensor = t;
   cut_products(result, execution);
   result.memory_length = execution.memory_length;
-  result.memory_tokens = execution.micro_batch * execution.memory_length;
+  result.memory_tokens = execution.micro_batch.size * execution.memory_length;
   result.memory_shard_tokens =
       result.sequence_parallel ? result.memory_tokens / t : result.memory_tokens;
   result.hidden = network.hidden;

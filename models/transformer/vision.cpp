@@ -157,7 +157,7 @@ LayerWork Ends::classifier() const {
 
 Execution vision_execution(const VisionTransformer& network, const Execution& execution) {
   Execution patches = execution;
-  patches.sequence_length = network.sequence_length();
+  patches.micro_batch.sequence_length = network.sequence_length();
   return patches;
 }
 

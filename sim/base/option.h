@@ -1,6 +1,8 @@
-// A value with a default that knows whether somebody chose it: an option of a scenario, whose default
-// stands with it, and which means nothing, or something else, where nobody asked for it.
+// A value with a default that knows whether somebody chose it: an option of a scenario, whose
+// default stands with it, and which means nothing, or something else, where nobody asked for it.
 #pragma once
+
+#include <fmt/format.h>
 
 namespace trainyard {
 
@@ -30,3 +32,12 @@ class Option {
 };
 
 }  // namespace trainyard
+
+// Prints as its value does.
+template <class T>
+struct fmt::formatter<trainyard::Option<T>> : fmt::formatter<T> {
+  template <class Context>
+  auto format(const trainyard::Option<T>& option, Context& context) const {
+    return fmt::formatter<T>::format(option.value(), context);
+  }
+};

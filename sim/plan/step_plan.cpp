@@ -17,14 +17,11 @@ using schedule::PipelineShape;
 using schedule::ScheduleEntry;
 
 int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan) {
-  return static_cast<int>(recipe.global_batch / (plan.degrees.data * recipe.micro_batch));
+  return static_cast<int>(recipe.global_batch / (plan.degrees.data * recipe.micro_batch.size));
 }
 
 models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return {.micro_batch = recipe.micro_batch,
-          .sequence_length = recipe.sequence_length,
-          .decoder_sequence_length = recipe.decoder_sequence_length,
-          .predictions = recipe.predictions,
           .tensor = plan.degrees.tensor,
           .context = plan.degrees.context,
           .replicas = plan.degrees.data,

@@ -29,11 +29,8 @@ struct MemoryAllowance {
 };
 
 struct TrainingRecipe {
-  std::int64_t global_batch = 1;     // sequences or images per optimizer step, over all ranks
-  std::int64_t micro_batch = 1;      // per data-parallel replica and micro-batch
-  std::int64_t sequence_length = 1;  // tokens; 1 for images
-  std::int64_t decoder_sequence_length = 0;  // of an encoder-decoder; else 0
-  std::int64_t predictions = 0;  // tokens of a sequence that a masked-language head sees; 0: all
+  std::int64_t global_batch = 1;  // sequences or images per optimizer step, over all ranks
+  models::MicroBatch micro_batch;
   models::Dtype compute = models::Dtype::bf16;
   models::Dtype gradients = models::Dtype::bf16;  // in which gradients are kept and reduced
   bool master_weights = true;  // copy kept by the optimizer (16-bit compute and below only)

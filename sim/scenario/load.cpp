@@ -222,7 +222,8 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   std::vector<Diagnostic> none;
   ScenarioSections sections = read_sections(scenario.document, none);
   sections.parallelism.dp = scenario.plan.degrees.data;
-  sections.training.sequence_length = scenario.recipe.sequence_length;
+  sections.training.micro_batch.sequence_length =
+      scenario.recipe.micro_batch.sequence_length.value();
   sections.training.precision.gradients = scenario.recipe.gradients;
   const recipe::TrainingRecipe& recipe = scenario.recipe;
   sections.training.precision.master_weights = !recipe.master_weights ? MasterWeights::none

@@ -206,7 +206,7 @@ std::vector<Edits> more_chunks(const Scenario& scenario) {
 
 std::vector<Edits> smaller_micro_batch(const Scenario& scenario) {
   std::vector<Edits> changes;
-  for (std::int64_t size = scenario.recipe.micro_batch / 2; size >= 1; size /= 2)
+  for (std::int64_t size = scenario.recipe.micro_batch.size / 2; size >= 1; size /= 2)
     changes.push_back({{"/training/micro_batch", Value::of(size), "micro-batch"}});
   return changes;
 }

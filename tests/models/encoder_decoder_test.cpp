@@ -39,7 +39,7 @@ EncoderDecoder small() {
 Execution how(std::int64_t micro_batch, std::int64_t encoder, std::int64_t decoder, int tensor = 1,
               bool sequence_parallel = false, Recompute recompute = Recompute::none) {
   Execution result = execution(micro_batch, encoder, tensor, sequence_parallel, recompute);
-  result.decoder_sequence_length = decoder;
+  result.micro_batch.decoder_sequence_length = decoder;
   return result;
 }
 

@@ -108,7 +108,7 @@ TEST_CASE("the heads see all tokens, or the masked ones of each sequence") {
   CHECK(sum_of_flops(head.forward) == head.forward_model_flops);
   CHECK(sum_of_flops(head.backward).count() == 2 * head.forward_model_flops.count());
 
-  how.predictions = 20;
+  how.micro_batch.predictions = 20;
   const NetworkWork some = network_work(bert(1, h, 8, v), how);
   CHECK(has(some.kinds[2].forward, "masked tokens"));
   CHECK(gemm(some.kinds[2].forward, "logits") == Gemm{b * 20, v, h, 1, Dtype::fp16});
@@ -249,13 +249,13 @@ TEST_CASE("an encoder says what it cannot be") {
   Encoder network = bert(1, 64, 8, 512);
   Execution how = execution(1, 128);
   CHECK(member(network, how) == "fine");
-  how.predictions = 129;
+  how.micro_batch.predictions = 129;
   CHECK(member(network, how) == "predictions");
-  how.predictions = 20;
+  how.micro_batch.predictions = 20;
   network.masked_lm = false;
   CHECK(member(network, how) == "predictions");
   network.next_sentence = false;
-  how.predictions = 0;
+  how.micro_batch.predictions = 0;
   CHECK(member(network, how) == "");
   CHECK(member(bert(1, 64, 8, 512), execution(1, 513)) == "sequence_length");
   CHECK(member(bert(1, 64, 8, 512), execution(1, 130, 4, true)) == "sequence_length");

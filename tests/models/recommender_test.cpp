@@ -28,7 +28,7 @@ Recommender small(TableSharding sharding = TableSharding::table_wise) {
 
 Execution on(int ranks, std::int64_t samples = kSamples) {
   Execution how;
-  how.micro_batch = samples;
+  how.micro_batch.size = samples;
   how.replicas = ranks;
   how.compute = Dtype::fp16;
   return how;

@@ -35,7 +35,7 @@ struct Case {
   ParallelPlan plan;
   explicit Case(CompressionKind kind, int rank = 1, double density = 0.001) {
     recipe.global_batch = kRanks;
-    recipe.sequence_length = 128;
+    recipe.micro_batch.sequence_length = 128;
     recipe.gradients = Dtype::fp32;
     plan.degrees.data = kRanks;
     plan.data_parallel.compression = {.kind = kind, .rank = rank, .density = density};

@@ -30,7 +30,7 @@ struct Case {
   ParallelPlan plan;
   explicit Case(const char* kind, int data, int microbatches = 1) {
     recipe.global_batch = std::int64_t{data} * microbatches;
-    recipe.sequence_length = 128;
+    recipe.micro_batch.sequence_length = 128;
     plan.degrees.data = data;
     plan.data_parallel.kind = kind;
   }

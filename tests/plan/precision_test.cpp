@@ -88,7 +88,7 @@ TEST_CASE("what is kept less wide is read and written less by the optimizer") {
 TEST_CASE("cached fp8 weights are two bytes for each weight of a layer's matrices") {
   Transformer network = gpt(3, 64, 4, 1000);
   TrainingRecipe types = mixed_recipe({.compute = kQuarter});
-  types.sequence_length = 32;
+  types.micro_batch.sequence_length = 32;
   ParallelPlan plan;
   const auto cached = [&] {
     const StepPlan step = plan_step(network_work(network, execution(types, plan)), types, plan);
@@ -114,7 +114,7 @@ TEST_CASE("fp8 training multiplies logits, router and attention in 16 bits") {
   network.vocabulary = 1000;
   network.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 32};
   TrainingRecipe types = mixed_recipe({.compute = kQuarter});
-  types.sequence_length = 32;
+  types.micro_batch.sequence_length = 32;
   for (const Fusion fusion : {Fusion::by_hand, Fusion::eager}) {
     Execution how = execution(types, {});
     how.kernels.fusion = fusion;

@@ -23,7 +23,7 @@ struct Case {
   ParallelPlan plan;
   Case(int stages, int chunks, Method method, int layers) {
     recipe.global_batch = 8;
-    recipe.sequence_length = 64;
+    recipe.micro_batch.sequence_length = 64;
     recipe.recompute.form = method == Method::all ? Recompute::none : Recompute::full;
     recipe.recompute.layers = {method, layers};
     plan.degrees.pipeline = stages;
@@ -218,9 +218,9 @@ constexpr std::array<Published, 4> kPublished = {{
 double activations(const Published& p, bool sequence_parallel, Recompute recompute) {
   Case c(p.pipeline, p.chunks, Method::all, 1);
   c.network = gpt(p.layers, p.hidden, p.heads, 51200);
-  c.recipe.micro_batch = p.micro_batch;
+  c.recipe.micro_batch.size = p.micro_batch;
   c.recipe.global_batch = p.micro_batch * 2 * p.pipeline;
-  c.recipe.sequence_length = 2048;
+  c.recipe.micro_batch.sequence_length = 2048;
   c.recipe.compute = Dtype::fp16;
   c.recipe.recompute.form = recompute;
   c.plan.degrees.tensor = 8;

@@ -29,7 +29,7 @@ struct Case {
     network.vocabulary = 1000;
     network.tied_embeddings = tied;
     recipe.global_batch = 4;
-    recipe.sequence_length = 32;
+    recipe.micro_batch.sequence_length = 32;
     plan.degrees.data = 4;
     plan.data_parallel.kind = kind;
   }
@@ -54,7 +54,9 @@ struct Case {
     }
     return all;
   }
-  std::int64_t parameters() const { return parameter_count(network, recipe.sequence_length); }
+  std::int64_t parameters() const {
+    return parameter_count(network, recipe.micro_batch.sequence_length);
+  }
 };
 
 }  // namespace

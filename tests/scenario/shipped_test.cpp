@@ -103,8 +103,8 @@ TEST_CASE("large shipped jobs are divided as their sources say") {
   CHECK(longer.plan.degrees.context == 16);
   CHECK(longer.plan.degrees.data == 8);
   CHECK(longer.plan.context_parallel.method == ContextMethod::all_gather);
-  CHECK(longer.recipe.global_batch * longer.recipe.sequence_length ==
-        llama.recipe.global_batch * llama.recipe.sequence_length);
+  CHECK(longer.recipe.global_batch * longer.recipe.micro_batch.sequence_length ==
+        llama.recipe.global_batch * llama.recipe.micro_batch.sequence_length);
   const Scenario resnet = shipped("resnet50-ddp-8xv100");
   CHECK(std::get<Convolutional>(resnet.network).nodes.size() > 100);
   CHECK(resnet.cluster.server.mesh.size() == 16);

@@ -20,7 +20,7 @@ Job job(int tensor, int data, int pipeline) {
   result.network = network;
   result.cluster = toy::cluster(tensor * data * pipeline, 1);
   result.recipe.global_batch = 4 * data;
-  result.recipe.sequence_length = 256;
+  result.recipe.micro_batch.sequence_length = 256;
   result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
   return result;
 }

@@ -140,8 +140,8 @@ TEST_CASE("where small pieces cost nothing, more overlap is never slower, and on
   for (const double rate : {1e12, 3e13, 1e15}) {
     for (const Recompute recompute : {Recompute::none, Recompute::full}) {
       Execution how;
-      how.micro_batch = 1;
-      how.sequence_length = 128;
+      how.micro_batch.size = 1;
+      how.micro_batch.sequence_length = 128;
       how.tensor = kRanks;
       how.tensor_parallel.sequence = true;
       how.recompute.form = recompute;

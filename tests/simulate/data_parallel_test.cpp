@@ -75,7 +75,7 @@ Job job(const char* kind, int tensor, int data, int pipeline, int microbatches) 
   result.network = network;
   result.cluster = toy::cluster(tensor * data * pipeline, 1);
   result.recipe.global_batch = std::int64_t{microbatches} * data;
-  result.recipe.sequence_length = 256;
+  result.recipe.micro_batch.sequence_length = 256;
   result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
   result.plan.bucket_size = Bytes(1 << 20);
   result.plan.data_parallel.kind = kind;

@@ -24,7 +24,7 @@ Job job(const ParallelDegrees& degrees, int gpus_per_server = 8) {
   const int gpus = std::min(gpus_per_server, degrees.world_size());
   result.cluster = toy::cluster(gpus, degrees.world_size() / gpus);
   result.recipe.global_batch = 8 * degrees.data;
-  result.recipe.sequence_length = 256;
+  result.recipe.micro_batch.sequence_length = 256;
   result.recipe.memory = {.context = Bytes(512 * kMiB),
                           .fragmentation = 0.02,
                           .blas_workspace = Bytes(32 * kMiB),

@@ -145,7 +145,7 @@ TEST_CASE("DualPipe exposes less of the exchanges of a mixture than 1F1B") {
   job.network = mixture;
   job.cluster = toy::cluster(8, 1);
   job.recipe.global_batch = 32;
-  job.recipe.sequence_length = 512;
+  job.recipe.micro_batch.sequence_length = 512;
   job.recipe.kernels.fused_attention = true;
   job.plan.degrees = {.data = 2, .pipeline = 4};
   job.plan.experts.ranks = 2;
@@ -184,7 +184,7 @@ TEST_CASE("a step with hierarchical dispatch carries a row for each server that 
   job.network = mixture;
   job.cluster = toy::cluster(4, 2);
   job.recipe.global_batch = 16;
-  job.recipe.sequence_length = 512;
+  job.recipe.micro_batch.sequence_length = 512;
   job.plan.degrees = {.data = 8};
   job.plan.experts.ranks = 8;
   const std::int64_t rows = 512 * 4 * 1024 * 2;

@@ -19,7 +19,7 @@ Job small_job(int tensor, int data, int pipeline, int gpus_per_server) {
   job.network = network;
   job.cluster = toy::cluster(gpus_per_server, tensor * data * pipeline / gpus_per_server);
   job.recipe.global_batch = 8 * data;
-  job.recipe.sequence_length = 512;
+  job.recipe.micro_batch.sequence_length = 512;
   job.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
   job.plan.tensor_parallel.sequence = tensor > 1;
   job.plan.bucket_size = Bytes(4 << 20);
@@ -95,8 +95,9 @@ TEST_CASE("encoders, encoder-decoders and vision transformers fold exactly") {
     for (const int pipeline : {1, 2, 4}) {
       Job job = small_job(2, 2, pipeline, 4);
       job.network = network;
-      job.recipe.sequence_length = reads_tokens(network) ? 128 : 1;
-      if (std::holds_alternative<EncoderDecoder>(network)) job.recipe.decoder_sequence_length = 64;
+      job.recipe.micro_batch.sequence_length = reads_tokens(network) ? 128 : 1;
+      if (std::holds_alternative<EncoderDecoder>(network))
+        job.recipe.micro_batch.decoder_sequence_length = 64;
       CHECK(check_fold(job) == static_cast<std::size_t>(pipeline));
     }
   }

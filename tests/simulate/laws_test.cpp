@@ -31,8 +31,8 @@ Job job(const Transformer& network, const ParallelDegrees& degrees, int microbat
   result.network = network;
   result.cluster = toy::cluster(degrees.world_size(), 1);
   result.recipe.global_batch = 2 * std::int64_t{microbatches} * degrees.data;
-  result.recipe.micro_batch = 2;
-  result.recipe.sequence_length = 256;
+  result.recipe.micro_batch.size = 2;
+  result.recipe.micro_batch.sequence_length = 256;
   result.recipe.kernels.fused_attention = true;
   result.plan.degrees = degrees;
   result.plan.tensor_parallel.sequence = degrees.tensor > 1;

@@ -20,8 +20,9 @@ Job job(const Network& network, int tensor, int data, int pipeline, int microbat
   result.network = network;
   result.cluster = toy::cluster(tensor * data * pipeline, 1);
   result.recipe.global_batch = std::int64_t{microbatches} * data;
-  result.recipe.sequence_length = reads_tokens(network) ? 128 : 1;
-  if (std::holds_alternative<EncoderDecoder>(network)) result.recipe.decoder_sequence_length = 64;
+  result.recipe.micro_batch.sequence_length = reads_tokens(network) ? 128 : 1;
+  if (std::holds_alternative<EncoderDecoder>(network))
+    result.recipe.micro_batch.decoder_sequence_length = 64;
   result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
   result.plan.tensor_parallel.sequence = tensor > 1;
   result.plan.bucket_size = Bytes(1 << 20);
@@ -111,7 +112,7 @@ TEST_CASE("a stage keeps what is passed on once per micro-batch in flight") {
 TEST_CASE("activations by module sum to their category, the encoder's output at its own name") {
   // The last stage, with the logits of long targets, is the fullest; one micro-batch is in flight.
   Job own = job(testing::small_t5(2, 6), 1, 1, 2);
-  own.recipe.decoder_sequence_length = 1024;
+  own.recipe.micro_batch.decoder_sequence_length = 1024;
   const auto step = simulate_step(own);
   const MemoryReport memory = summarize(own, *step).memory;
   REQUIRE(memory.peak_rank == 1);

@@ -102,7 +102,7 @@ inline Job offload_job(const char* kind, int data, int pipeline, int microbatche
   server.nvme_write_bandwidth = BytesPerSecond(1e10);
   server.gpus_per_pcie_switch = 2;
   result.recipe.global_batch = std::int64_t{microbatches} * data;
-  result.recipe.sequence_length = 256;
+  result.recipe.micro_batch.sequence_length = 256;
   result.recipe.offload.tile_parameters = 1 << 20;
   result.plan.degrees = {.data = data, .pipeline = pipeline};
   result.plan.bucket_size = Bytes(1 << 20);

@@ -62,23 +62,6 @@ bool is_half(Dtype dtype) {
   return dtype != Dtype::fp32 && dtype != Dtype::tf32;
 }
 
-// The lengths that only some networks have.
-void assemble_lengths(TrainingRecipe& recipe, const TrainingSection& section,
-                      const models::Network& network, Findings& findings) {
-  const bool two_stacks = std::holds_alternative<models::EncoderDecoder>(network);
-  if (two_stacks && !section.decoder_sequence_length)
-    findings.error("/training/decoder_sequence_length",
-                   "is required and missing for an encoder_decoder");
-  if (!two_stacks && section.decoder_sequence_length)
-    findings.error("/training/decoder_sequence_length",
-                   "only an encoder_decoder has a second sequence", "remove it");
-  if (section.predictions && !std::holds_alternative<models::Encoder>(network))
-    findings.error("/training/predictions_per_sequence",
-                   "only an encoder has a masked-language head", "remove it");
-  recipe.decoder_sequence_length = two_stacks ? section.decoder_sequence_length.value_or(1) : 0;
-  recipe.predictions = section.predictions.value_or(0);
-}
-
 TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Network& network,
                                Findings& findings) {
   TrainingRecipe recipe;
@@ -86,16 +69,8 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Net
   const std::string family = is_recommender ? "a recommender" : "a convolutional network";
   const bool is_language = reads_tokens(network);
   const bool has_attention = stack_of(network) != nullptr;
-  assemble_lengths(recipe, section, network, findings);
   recipe.global_batch = section.global_batch;
-  recipe.micro_batch = section.micro_batch;
-  if (is_language && !section.sequence_length)
-    findings.error("/training/sequence_length", "is required and missing for a transformer");
-  if (!is_language && section.sequence_length)
-    findings.error("/training/sequence_length",
-                   fmt::format("{} have no sequence", is_recommender ? "samples" : "images"),
-                   "remove it");
-  recipe.sequence_length = section.sequence_length.value_or(1);
+  recipe.micro_batch = assemble_batch(section.micro_batch, network, findings);
   const Dtype compute = section.precision.compute;
   recipe.compute = compute;
   const Dtype weights = !is_half(compute)        ? Dtype::fp32

@@ -29,6 +29,10 @@ models::Network assemble_network(const ModelSection& section, const std::string&
 // Its part for a recommender; how tables are divided is assemble_tables()'s.
 models::Network assemble_recommender(const RecommenderSection& section, Findings& findings);
 
+// The part of assemble() that is about lengths of sequences, which only some networks have.
+models::MicroBatch assemble_batch(models::MicroBatch batch, const models::Network& network,
+                                  Findings& findings);
+
 // The part of assemble() that is about tables. Requires: network and degrees are set.
 void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 

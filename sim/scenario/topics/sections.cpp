@@ -80,14 +80,7 @@ void visit_fields(json::Fields& f, MemorySection& s) {
 void visit_fields(json::Fields& f, TrainingSection& s) {
   f.field("global_batch", s.global_batch, required, between(1, kMostBatch),
           "Sequences, images or samples per optimizer step, over all GPUs.");
-  f.field("micro_batch", s.micro_batch, required, between(1, kMostBatch),
-          "Sequences, images or samples per data-parallel replica and micro-batch.");
-  f.field("sequence_length", s.sequence_length, between(1, kMostTokens),
-          "Tokens of a sequence, of an encoder-decoder the encoder's. Transformers need it.");
-  f.field("decoder_sequence_length", s.decoder_sequence_length, between(1, kMostTokens),
-          "Tokens of the decoder's sequences; an encoder-decoder needs it.");
-  f.field("predictions_per_sequence", s.predictions, between(1, kMostTokens),
-          "Masked tokens that a masked-language head sees. Default: all tokens go through it.");
+  visit_fields(f, s.micro_batch);
   f.section("precision", s.precision, required, "Number formats.");
   f.section("optimizer", s.optimizer, required, "How parameters are updated.");
   f.name_or_section("recompute", s.recompute, kRecomputeForms, s.recompute_parts, optional,
@@ -241,7 +234,7 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("execution", s.fusion, kExecutions, json::optional,
            "Element-wise kernels: fused by hand as in Megatron-LM, PyTorch's eager operators, or "
            "those of torch.compile.");
-  f.choice("loss", s.kernels.of_loss(), kLosses,
+  f.choice("loss", s.loss, kLosses,
            "Kernels and memory of logits and loss where they differ from the layers': eager, as "
            "when only layers are compiled, or compiled. Default: as execution.");
 }

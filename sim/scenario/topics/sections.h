@@ -154,8 +154,8 @@ struct OffloadSection {
 };
 
 struct TrainingSection {
-  std::int64_t global_batch = 1, micro_batch = 1;
-  std::optional<std::int64_t> sequence_length, decoder_sequence_length, predictions;
+  std::int64_t global_batch = 1;
+  models::MicroBatch micro_batch;
   PrecisionSection precision;
   OptimizerSection optimizer;
   std::string recompute = "none";  // empty: as recompute_parts says
@@ -319,6 +319,7 @@ void visit_fields(json::Fields& f, ClosLevel& s);
 
 namespace trainyard::models {
 void visit_fields(json::Fields& f, LatentAttention& s);
+void visit_fields(json::Fields& f, MicroBatch& s);
 void visit_fields(json::Fields& f, TensorParallel& s);
 void visit_fields(json::Fields& f, ContextParallel& s);
 void visit_fields(json::Fields& f, KernelChoice& s);

@@ -140,13 +140,13 @@ void Validator::check_execution_of_network() {
 }
 
 void Validator::check_batch() {
-  const std::int64_t per_round = recipe_.micro_batch * degrees_.data;
+  const std::int64_t per_round = recipe_.micro_batch.size * degrees_.data;
   if (recipe_.global_batch % per_round != 0) {
     const std::int64_t below = recipe_.global_batch / per_round * per_round;
     findings_.error(
         "/training/global_batch",
         fmt::format("{} is not divisible by micro_batch {} x dp {} = {}", recipe_.global_batch,
-                    recipe_.micro_batch, degrees_.data, per_round),
+                    recipe_.micro_batch.size, degrees_.data, per_round),
         below > 0 ? fmt::format("nearest: {}, {}", below, below + per_round)
                   : fmt::format("the least is {}", per_round));
     return;
@@ -396,9 +396,10 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
   const int divided = gpus / wanted.context;  // cp stays as it is
   for (const int tensor : divisors(divided)) {
     models::Execution execution;
-    execution.micro_batch = scenario.recipe.micro_batch;
-    execution.sequence_length = scenario.recipe.sequence_length;
-    execution.decoder_sequence_length = scenario.recipe.decoder_sequence_length;
+    execution.micro_batch.size = scenario.recipe.micro_batch.size;
+    execution.micro_batch.sequence_length = scenario.recipe.micro_batch.sequence_length;
+    execution.micro_batch.decoder_sequence_length =
+        scenario.recipe.micro_batch.decoder_sequence_length;
     execution.tensor = tensor;
     execution.context = wanted.context;
     execution.context_parallel.method = scenario.plan.context_parallel.method;
@@ -412,7 +413,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
       // A recommender has no pipeline.
       if (std::holds_alternative<models::Recommender>(scenario.network) && pipeline > 1) continue;
       if (parts > parts_most || parts_most % parts != 0 ||
-          scenario.recipe.global_batch % (scenario.recipe.micro_batch * data) != 0)
+          scenario.recipe.global_batch % (scenario.recipe.micro_batch.size * data) != 0)
         continue;
       // Moving the data-parallel degree is the least change to a plan.
       const double distance = apart(tensor, wanted.tensor) * apart(tensor, wanted.tensor) *

@@ -57,9 +57,9 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.gpu = job.cluster.server.gpu.name;
   report.server = job.cluster.server.name;
   report.servers = job.cluster.servers;
-  report.parameters = parameter_count(job.network, job.recipe.sequence_length);
+  report.parameters = parameter_count(job.network, job.recipe.micro_batch.sequence_length);
   report.global_batch = job.recipe.global_batch;
-  report.sequence_length = job.recipe.sequence_length;
+  report.sequence_length = job.recipe.micro_batch.sequence_length;
   report.is_language = reads_tokens(job.network);
   report.profile = job.profile ? job.profile->name : "none (datasheet and closed forms)";
   report.fidelity = job.fidelity == recipe::Fidelity::flow ? "flow" : "closed_form";
@@ -73,7 +73,8 @@ void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   report.model_flops = step.plan.model_flops.count();
   report.samples_per_s = static_cast<double>(job.recipe.global_batch) / seconds;
   if (report.is_language) {
-    report.tokens_per_s = report.samples_per_s * static_cast<double>(job.recipe.sequence_length);
+    report.tokens_per_s =
+        report.samples_per_s * static_cast<double>(job.recipe.micro_batch.sequence_length);
     report.tokens_per_s_per_gpu = report.tokens_per_s / gpus;
   }
   report.model_tflops_per_gpu = report.model_flops / seconds / gpus / 1e12;
