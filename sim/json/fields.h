@@ -98,12 +98,11 @@ class Fields {
     if (found) value = given;
     return found;
   }
-  // The same for an option, which has a default: it is written, shown and explained where it is said.
+  // The same for an option, which has a default: it is written and explained where it is said.
   template <class T>
   bool field(std::string_view key, Option<T>& value, Bounds bounds, std::string_view about) {
     T given = value;
-    const bool found =
-        maybe({key, Need::optional, bounds, about}, Target(&given), value.is_said());
+    const bool found = maybe({key, Need::optional, bounds, about}, Target(&given), value.is_said());
     if (found) value = given;
     return found;
   }

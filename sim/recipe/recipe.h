@@ -13,6 +13,7 @@
 #include "sim/base/units.h"
 #include "sim/recipe/gradient_compression.h"
 #include "sim/recipe/offload_options.h"
+#include "sim/recipe/precision.h"
 #include "sim/schedule/custom_schedule.h"
 
 namespace trainyard::recipe {
@@ -31,15 +32,7 @@ struct MemoryAllowance {
 struct TrainingRecipe {
   std::int64_t global_batch = 1;  // sequences or images per optimizer step, over all ranks
   models::MicroBatch micro_batch;
-  models::Dtype compute = models::Dtype::bf16;
-  models::Dtype gradients = models::Dtype::bf16;  // in which gradients are kept and reduced
-  bool master_weights = true;  // copy kept by the optimizer (16-bit compute and below only)
-  models::Dtype master_type = models::Dtype::fp32;       // of that copy
-  models::Dtype optimizer_states = models::Dtype::fp32;  // of the optimizer's moments
-  std::optional<models::Dtype> weights;  // empty: stored_type(compute) (sim/plan/step_memory.h)
-  // fp8 compute: weights of matrix multiplications are kept in fp8 too, by rows and by columns,
-  // instead of being cast in each pass.
-  bool cached_fp8_weights = false;
+  Precision precision;
   Optimizer optimizer = Optimizer::adam;
   models::Recomputation recompute;
   models::KernelChoice kernels;         // by_hand: Megatron-LM; else PyTorch's kernels and memory

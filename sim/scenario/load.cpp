@@ -224,14 +224,11 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   sections.parallelism.dp = scenario.plan.degrees.data;
   sections.training.micro_batch.sequence_length =
       scenario.recipe.micro_batch.sequence_length.value();
-  sections.training.precision.gradients = scenario.recipe.gradients;
   const recipe::TrainingRecipe& recipe = scenario.recipe;
-  sections.training.precision.master_weights = !recipe.master_weights ? MasterWeights::none
-                                               : recipe.master_type == models::Dtype::bf16
-                                                   ? MasterWeights::bf16
-                                                   : MasterWeights::fp32;
-  sections.training.precision.parameters = plan::weight_type(recipe);
-  sections.training.precision.optimizer_states = recipe.optimizer_states;
+  recipe::Precision& precision = sections.training.precision;
+  precision = recipe.precision;
+  precision.parameters = plan::weight_type(recipe);
+  if (!precision.keeps_master()) precision.master_weights = recipe::MasterWeights::none;
   sections.training.memory = {.context = recipe.memory.context,
                               .blas_workspace = recipe.memory.blas_workspace,
                               .fragmentation = recipe.memory.fragmentation,

@@ -234,8 +234,9 @@ std::vector<Edits> fused_attention(const Scenario& scenario) {
 }
 
 std::vector<Edits> half_gradients(const Scenario& scenario) {
-  const Dtype compute = scenario.recipe.compute;
-  if (scenario.recipe.gradients != Dtype::fp32 || compute == Dtype::fp32 || compute == Dtype::tf32)
+  const Dtype compute = scenario.recipe.precision.compute;
+  if (scenario.recipe.precision.gradients != Dtype::fp32 || compute == Dtype::fp32 ||
+      compute == Dtype::tf32)
     return {};
   const Dtype half = compute == Dtype::fp16 ? Dtype::fp16 : Dtype::bf16;
   return one_edit("/training/precision/gradients", Value::of(name(half)), "gradients");

@@ -36,7 +36,7 @@ struct Case {
   explicit Case(CompressionKind kind, int rank = 1, double density = 0.001) {
     recipe.global_batch = kRanks;
     recipe.micro_batch.sequence_length = 128;
-    recipe.gradients = Dtype::fp32;
+    recipe.precision.gradients = Dtype::fp32;
     plan.degrees.data = kRanks;
     plan.data_parallel.compression = {.kind = kind, .rank = rank, .density = density};
   }

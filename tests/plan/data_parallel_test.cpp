@@ -183,7 +183,7 @@ TEST_CASE("states per parameter are 16, 4 + 12/n, 2 + 14/n and 16/n bytes") {
     CHECK(held(Case("zero2", n)) == Held{2 * p, 2 * p / n, 12 * p / n});
     CHECK(held(Case("zero3", n)) == Held{2 * p / n, 2 * p / n, 12 * p / n});
     Case megatron("distributed_optimizer", n);
-    megatron.recipe.gradients = Dtype::fp32;
+    megatron.recipe.precision.gradients = Dtype::fp32;
     CHECK(held(megatron) == Held{2 * p, 4 * p, 12 * p / n});
     // FSDP's gradients exist from their reduction to the step: 4 more.
     CHECK(held(Case("fsdp", n)) == Held{4 * p / n, 0, 8 * p / n});

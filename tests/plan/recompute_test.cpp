@@ -221,7 +221,7 @@ double activations(const Published& p, bool sequence_parallel, Recompute recompu
   c.recipe.micro_batch.size = p.micro_batch;
   c.recipe.global_batch = p.micro_batch * 2 * p.pipeline;
   c.recipe.micro_batch.sequence_length = 2048;
-  c.recipe.compute = Dtype::fp16;
+  c.recipe.precision.compute = Dtype::fp16;
   c.recipe.recompute.form = recompute;
   c.plan.degrees.tensor = 8;
   c.plan.tensor_parallel.sequence = sequence_parallel;

@@ -11,9 +11,9 @@ namespace {
 
 TrainingRecipe small_recipe(Dtype compute, Dtype gradients, bool master, Fusion fusion) {
   TrainingRecipe result;
-  result.compute = compute;
-  result.gradients = gradients;
-  result.master_weights = master;
+  result.precision.compute = compute;
+  result.precision.gradients = gradients;
+  if (!master) result.precision.master_weights = MasterWeights::none;
   result.kernels.fusion = fusion;
   return result;
 }

@@ -242,7 +242,7 @@ TEST_CASE(
   constexpr std::int64_t cast = 6 * kParameters, message = 2 * kParameters;
   const toy::Times times{10, message + 1, 0};
   Setup setup("allreduce");
-  setup.recipe.gradients = Dtype::fp32;
+  setup.recipe.precision.gradients = Dtype::fp32;
   setup.plan.bucket_size = setup.plan.first_bucket_size = Bytes(4 * kParameters);
   setup.plan.data_parallel.compression.kind = CompressionKind::bf16;
   const std::int64_t optimizer = kLayers * kParameters * 30;  // Adam with fp32 gradients
@@ -262,7 +262,7 @@ TEST_CASE("compressed gradients give back what they take, in every order of pass
         CAPTURE(kCompressionNames[kind]);
         CAPTURE(overlap);
         Job own = job("allreduce", 1, 4, 2, 8);
-        own.recipe.gradients = Dtype::fp32;
+        own.recipe.precision.gradients = Dtype::fp32;
         own.plan.schedule = schedule;
         own.plan.overlap_backward = overlap;
         own.plan.data_parallel.compression.kind = static_cast<CompressionKind>(kind);

@@ -8,7 +8,7 @@ namespace trainyard::plan {
 DataParallelStrategy allreduce(const recipe::DataParallelOptions& options,
                                const recipe::TrainingRecipe& recipe, int /*ranks*/) {
   DataParallelStrategy strategy;
-  strategy.reduced_as = recipe.gradients;
+  strategy.reduced_as = recipe.precision.gradients;
   strategy.each_microbatch = options.reduce_every_microbatch.value_or(false);
   strategy.bucket_copies = !options.gradient_as_bucket_view;
   return strategy;

@@ -37,11 +37,11 @@ Bytes DataParallelWriter::compression_state_of(const StageParameters& parameters
   Bytes state;
   if (exchanges_)
     state = state + compression_state(compression, parameters.dense, of(parameters.matrices, false),
-                                      recipe_.gradients, ranks_on(CollectivePort::data));
+                                      recipe_.precision.gradients, ranks_on(CollectivePort::data));
   if (exchanges_experts_)
-    state =
-        state + compression_state(compression, parameters.experts, of(parameters.matrices, true),
-                                  recipe_.gradients, ranks_on(CollectivePort::expert_data));
+    state = state + compression_state(compression, parameters.experts,
+                                      of(parameters.matrices, true), recipe_.precision.gradients,
+                                      ranks_on(CollectivePort::expert_data));
   return state;
 }
 
@@ -61,7 +61,7 @@ void DataParallelWriter::exchange(const std::vector<recipe::TensorBucket>& bucke
                              stream_bit(StreamKind::context) | stream_bit(StreamKind::expert));
   for (const recipe::TensorBucket& bucket : buckets) {
     const recipe::CompressedExchange exchange = compressed_exchange(
-        plan_.data_parallel.compression, bucket, recipe_.gradients, ranks_on(port));
+        plan_.data_parallel.compression, bucket, recipe_.precision.gradients, ranks_on(port));
     const std::string name = fmt::format("gradient bucket {}", buckets_sent_++);
     builder_.hold(MemoryKind::communication_buffers, exchange.buffers, kCompressed);
     builder_.work({exchange.compress.begin(), exchange.compress.end()}, "compress " + name,

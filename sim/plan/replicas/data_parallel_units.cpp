@@ -74,7 +74,8 @@ void DataParallelWriter::list_buckets(ChainRange range) {
   for (int place = range.first; place < range.last; ++place) {
     parameters += parameters_of(place);
     experts += layer(place).expert_parameters;
-    const bool full = (parameters + experts) * size_of(recipe_.gradients) >= plan_.bucket_size;
+    const bool full =
+        (parameters + experts) * size_of(recipe_.precision.gradients) >= plan_.bucket_size;
     if (parameters + experts == 0 || (!full && place + 1 < range.last)) continue;
     add_unit(first, place, parameters, true, place_name(work_, first));
     units_.back().experts = experts;
@@ -153,7 +154,8 @@ void DataParallelWriter::leave(const Unit& unit) {
 // The gradients of a layer go, cast, into a buffer that is scattered; one such buffer is in flight
 // at a time. Where only the last micro-batch is reduced, the others add to whole gradients.
 void DataParallelWriter::reduce_unit(const Unit& unit) {
-  const Bytes produced = (unit.parameters + unit.experts) * size_of(stored_type(recipe_.compute));
+  const Bytes produced =
+      (unit.parameters + unit.experts) * size_of(stored_type(recipe_.precision.compute));
   const Bytes cast = (unit.parameters + unit.experts) * size_of(strategy_.reduced_as);
   const bool accumulates = !strategy_.each_microbatch && step_.shape.microbatches > 1;
   const bool reduces = strategy_.each_microbatch || !accumulates || role_.last;

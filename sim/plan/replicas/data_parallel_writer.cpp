@@ -39,7 +39,7 @@ bool has_experts(const models::NetworkWork& work) {
 recipe::TensorBuckets tensor_buckets(const recipe::ParallelPlan& plan,
                                      const recipe::TrainingRecipe& recipe) {
   const auto elements = [&](Bytes size) {
-    return std::max<std::int64_t>(1, size.count() / size_of(recipe.gradients).count());
+    return std::max<std::int64_t>(1, size.count() / size_of(recipe.precision.gradients).count());
   };
   return {elements(plan.first_bucket_size), elements(plan.bucket_size)};
 }
@@ -180,12 +180,13 @@ void DataParallelWriter::before(int place) {
   const std::int64_t parameters = gradients_from(place), experts = layer(place).expert_parameters;
   if (strategy_.layer_units)
     builder_.hold(MemoryKind::gradients,
-                  (parameters + experts) * size_of(stored_type(recipe_.compute)), kUnreduced);
+                  (parameters + experts) * size_of(stored_type(recipe_.precision.compute)),
+                  kUnreduced);
   else if (strategy_.gradient_shards > 1)
     builder_.hold(
         MemoryKind::gradients,
         (parameters + (expert_strategy_.gradient_shards > 1 || gradients_leave() ? experts : 0)) *
-            size_of(recipe_.gradients),
+            size_of(recipe_.precision.gradients),
         kUnreduced);
 }
 
@@ -206,7 +207,7 @@ void DataParallelWriter::end() {
 
 void DataParallelWriter::reduce_place(int place) {
   if (compresses_) return compress_place(place);
-  const Bytes each = size_of(recipe_.gradients);
+  const Bytes each = size_of(recipe_.precision.gradients);
   if (exchanges_ || offloads())
     reduce(buckets_.add(parameters_of(place) * each), CollectivePort::data);
   if (exchanges_experts_ || offloads())
@@ -290,7 +291,7 @@ void DataParallelWriter::reduce_all(const StageParameters& parameters,
     reduce_rest();
   }
   if (!copies.empty()) return;
-  const Bytes each = size_of(recipe_.gradients);
+  const Bytes each = size_of(recipe_.precision.gradients);
   if (exchanges_ || offloads()) reduce(buckets_.add(parameters.dense * each), CollectivePort::data);
   if (exchanges_experts_ || offloads())
     reduce(expert_buckets_.add(parameters.experts * each), CollectivePort::expert_data);
@@ -322,7 +323,8 @@ void DataParallelWriter::step(const StageParameters& parameters,
   if (exchanges) builder_.compute_waits_for(stream_bit(StreamKind::data));
   if (strategy_.replicas > 1) builder_.compute_waits_for(stream_bit(StreamKind::replica));
   if (strategy_.bucket_copies && exchanges) {
-    const Bytes whole = (parameters.dense + parameters.experts) * size_of(recipe_.gradients);
+    const Bytes whole =
+        (parameters.dense + parameters.experts) * size_of(recipe_.precision.gradients);
     copy("copy buckets into gradients", whole, whole, OpGroup::compute);
   }
   if (recipe_.gradient_clipping) clip(updated_gradients(parameters));

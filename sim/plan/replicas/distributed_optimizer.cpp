@@ -13,7 +13,7 @@ DataParallelStrategy distributed_optimizer(const recipe::DataParallelOptions& op
   DataParallelStrategy strategy;
   strategy.optimizer_shards = ranks;
   strategy.reduction = CollectiveKind::reduce_scatter;
-  strategy.reduced_as = recipe.gradients;
+  strategy.reduced_as = recipe.precision.gradients;
   strategy.gathering = options.overlap_param_gather.value_or(true) ? Gathering::first_forward
                                                                    : Gathering::after_step;
   // Nothing is allocated, so nothing limits how early a bucket is gathered.

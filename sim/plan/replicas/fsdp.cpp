@@ -12,7 +12,7 @@ DataParallelStrategy fsdp(const recipe::DataParallelOptions& options,
   DataParallelStrategy strategy;
   strategy.parameter_shards = strategy.gradient_shards = strategy.optimizer_shards = ranks;
   strategy.reduction = CollectiveKind::reduce_scatter;
-  strategy.reduced_as = options.reduce_dtype.value_or(recipe.gradients);
+  strategy.reduced_as = options.reduce_dtype.value_or(recipe.precision.gradients);
   strategy.each_microbatch = options.reduce_every_microbatch.value_or(true);
   strategy.layer_units = true;
   strategy.gathering = Gathering::each_pass;

@@ -9,7 +9,7 @@ namespace trainyard::plan {
 DataParallelStrategy local_sgd(const recipe::DataParallelOptions& options,
                                const recipe::TrainingRecipe& recipe, int /*ranks*/) {
   DataParallelStrategy strategy;
-  strategy.reduced_as = recipe.gradients;
+  strategy.reduced_as = recipe.precision.gradients;
   strategy.outer_period = options.steps_between;
   return strategy;
 }

@@ -58,10 +58,6 @@ topologies::ClusterSpec assemble_cluster(const ClusterSection& section) {
   return cluster;
 }
 
-bool is_half(Dtype dtype) {
-  return dtype != Dtype::fp32 && dtype != Dtype::tf32;
-}
-
 TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Network& network,
                                Findings& findings) {
   TrainingRecipe recipe;
@@ -71,18 +67,7 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Net
   const bool has_attention = stack_of(network) != nullptr;
   recipe.global_batch = section.global_batch;
   recipe.micro_batch = assemble_batch(section.micro_batch, network, findings);
-  const Dtype compute = section.precision.compute;
-  recipe.compute = compute;
-  const Dtype weights = !is_half(compute)        ? Dtype::fp32
-                        : compute == Dtype::fp16 ? Dtype::fp16
-                                                 : Dtype::bf16;
-  recipe.gradients = section.precision.gradients.value_or(weights);
-  recipe.weights = section.precision.parameters;
-  recipe.optimizer_states = section.precision.optimizer_states.value_or(recipe.optimizer_states);
-  const MasterWeights master = section.precision.master_weights.value_or(MasterWeights::fp32);
-  recipe.master_weights = is_half(compute) && master != MasterWeights::none;
-  recipe.master_type = master == MasterWeights::bf16 ? Dtype::bf16 : Dtype::fp32;
-  recipe.cached_fp8_weights = section.precision.cached_fp8_weights;
+  recipe.precision = assemble_precision(section.precision);
   const OptimizerSection& optimizer = section.optimizer;
   if (optimizer.momentum && optimizer.type != Optimizer::sgd)
     findings.error("/training/optimizer/momentum", "only sgd has a momentum of its own",

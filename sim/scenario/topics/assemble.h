@@ -62,9 +62,9 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus);
 void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
                             Findings& findings);
 
-// The part of validate() that is about the types of /training/precision.
-void validate_precision(const Scenario& scenario, const PrecisionSection& section,
-                        Findings& findings);
+// The parts of assemble() and validate() that are about the types of /training/precision.
+recipe::Precision assemble_precision(recipe::Precision precision);
+void validate_precision(const Scenario& scenario, Findings& findings);
 
 // The part of validate() that is about /training/offload.
 void validate_offload(const Scenario& scenario, const OffloadSection& section, Findings& findings);

@@ -100,7 +100,7 @@ void assemble_experts(Scenario& scenario, const ExpertParallelSection& section,
     plan.experts = {.tensor = plan.degrees.tensor};  // the second grid is the first
     return;
   }
-  refuse_what_would_be_ignored(section, scenario.recipe.compute, findings);
+  refuse_what_would_be_ignored(section, scenario.recipe.precision.compute, findings);
   plan.experts = section.experts;
   plan.experts.tensor.otherwise(plan.degrees.tensor);
   const std::int64_t replica =

@@ -77,7 +77,7 @@ void check_compression(const Scenario& scenario, const CompressionSection& secti
     findings.error(pointer + "/rank", "only power_sgd makes factors of a rank", "remove it");
   if (section.density && kind != CompressionKind::top_k)
     findings.error(pointer + "/density", "only top_k sends a part of the gradients", "remove it");
-  const models::Dtype gradients = scenario.recipe.gradients;
+  const models::Dtype gradients = scenario.recipe.precision.gradients;
   if ((kind == CompressionKind::fp16 || kind == CompressionKind::bf16) &&
       size_of(gradients) <= size_of(models::Dtype::fp16))
     findings.error(

@@ -7,7 +7,6 @@
 
 namespace trainyard::scenario {
 
-using models::Dtype;
 using recipe::Fidelity;
 using recipe::Optimizer;
 
@@ -21,39 +20,12 @@ using json::optional;
 using json::positive;
 using json::required;
 
-constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
-                                                   {"tf32", Dtype::tf32},
-                                                   {"bf16", Dtype::bf16},
-                                                   {"fp16", Dtype::fp16},
-                                                   {"fp8", Dtype::fp8}}};
-constexpr std::array<Choice<MasterWeights>, 3> kMasterWeights = {
-    {{"fp32", MasterWeights::fp32}, {"bf16", MasterWeights::bf16}, {"none", MasterWeights::none}}};
-constexpr std::array<Choice<Dtype>, 4> kStateDtypes = {
-    {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}, {"fp8", Dtype::fp8}}};
 constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
     {{"adam", Optimizer::adam}, {"adamw", Optimizer::adam}, {"sgd", Optimizer::sgd}}};
 constexpr std::array<Choice<Fidelity>, 2> kFidelities = {
     {{"closed_form", Fidelity::closed_form}, {"flow", Fidelity::flow}}};
 
 }  // namespace
-
-void visit_fields(json::Fields& f, PrecisionSection& s) {
-  f.choice("compute", s.compute, kDtypes, required, "Type of matrix multiplications.");
-  maybe_choice(
-      f, "parameters", s.parameters, kStateDtypes, Dtype::bf16,
-      "Type in which weights are kept and gathered; fp8 with fp8 compute only. Default: that "
-      "of compute, bf16 with fp8.");
-  maybe_choice(f, "gradients", s.gradients, kGradientDtypes, Dtype::bf16,
-               "Type in which gradients are kept and reduced. Default: that of the weights.");
-  maybe_choice(f, "master_weights", s.master_weights, kMasterWeights, MasterWeights::fp32,
-               "The optimizer's own copy of narrower weights.");
-  maybe_choice(f, "optimizer_states", s.optimizer_states, kStateDtypes, Dtype::fp32,
-               "Type of the optimizer's moments; fp8: one byte, as in 8-bit Adam. Default: fp32.");
-  f.field(
-      "cached_fp8_weights", s.cached_fp8_weights, optional,
-      "fp8 compute: fp8 copies of the weights stay, by rows and by columns, instead of being cast "
-      "in each pass.");
-}
 
 void visit_fields(json::Fields& f, OptimizerSection& s) {
   f.not_yet({"lamb", "lion"});

@@ -119,15 +119,6 @@ struct ClusterSection {
   bool calibration_of_other_gpu = false;
 };
 
-enum class MasterWeights : std::uint8_t { none, fp32, bf16 };
-
-struct PrecisionSection {
-  models::Dtype compute = models::Dtype::bf16;
-  std::optional<models::Dtype> parameters, gradients, optimizer_states;
-  std::optional<MasterWeights> master_weights;
-  bool cached_fp8_weights = false;
-};
-
 struct MemorySection {
   std::optional<Bytes> context, blas_workspace;
   std::optional<double> fragmentation;
@@ -156,7 +147,7 @@ struct OffloadSection {
 struct TrainingSection {
   std::int64_t global_batch = 1;
   models::MicroBatch micro_batch;
-  PrecisionSection precision;
+  recipe::Precision precision;
   OptimizerSection optimizer;
   std::string recompute = "none";  // empty: as recompute_parts says
   RecomputeSection recompute_parts;
@@ -282,7 +273,6 @@ void visit_fields(json::Fields& f, HostSection& s);
 void visit_fields(json::Fields& f, ServerSection& s);
 void visit_fields(json::Fields& f, FabricSection& s);
 void visit_fields(json::Fields& f, ClusterSection& s);
-void visit_fields(json::Fields& f, PrecisionSection& s);
 void visit_fields(json::Fields& f, OptimizerSection& s);
 void visit_fields(json::Fields& f, RecomputeSection& s);
 void visit_fields(json::Fields& f, MemorySection& s);
@@ -316,6 +306,10 @@ namespace trainyard::topologies {
 void visit_fields(json::Fields& f, NvlinkPair& s);
 void visit_fields(json::Fields& f, ClosLevel& s);
 }  // namespace trainyard::topologies
+
+namespace trainyard::recipe {
+void visit_fields(json::Fields& f, Precision& s);
+}  // namespace trainyard::recipe
 
 namespace trainyard::models {
 void visit_fields(json::Fields& f, LatentAttention& s);

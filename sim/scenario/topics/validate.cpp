@@ -45,7 +45,7 @@ class Validator {
     check_tensor_parallel();
     check_precision();
     check_plausible();
-    validate_precision(scenario_, sections_.training.precision, findings_);
+    validate_precision(scenario_, findings_);
     validate_data_parallel(scenario_, sections_.parallelism.data_parallel, findings_);
     validate_recompute(scenario_, findings_);
     validate_offload(scenario_, sections_.training.offload, findings_);
@@ -318,12 +318,12 @@ void Validator::check_precision() {
   std::string has;
   for (const auto& [dtype, peak] : peaks) {
     if (peak.count() <= 0) continue;
-    if (dtype == recipe_.compute) return;
+    if (dtype == recipe_.precision.compute) return;
     has += fmt::format("{}{}", has.empty() ? "it has " : ", ", name(dtype));
   }
   findings_.error("/training/precision/compute",
                   fmt::format("{} has no {} units", gpu.name.empty() ? "the GPU" : gpu.name,
-                              name(recipe_.compute)),
+                              name(recipe_.precision.compute)),
                   has);
 }
 

@@ -69,7 +69,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
 void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   const double seconds = Seconds(*report.step_time).count();
   const double gpus = report.world_size;
-  const double peak = peak_of(job.cluster.server.gpu, job.recipe.compute).count();
+  const double peak = peak_of(job.cluster.server.gpu, job.recipe.precision.compute).count();
   report.model_flops = step.plan.model_flops.count();
   report.samples_per_s = static_cast<double>(job.recipe.global_batch) / seconds;
   if (report.is_language) {
