@@ -30,7 +30,7 @@ models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& pl
           .experts = plan.experts,
           .recompute = recipe.recompute,
           .kernels = recipe.kernels,
-          .compute = recipe.compute};
+          .compute = recipe.precision.compute};
 }
 
 namespace {
@@ -50,15 +50,16 @@ Rounds rounds(const ScheduleEntry* schedule, const PipelineShape& shape) {
 
 PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   const int stages = plan.degrees.pipeline;
-  if (plan.schedule == schedule::kCustomSchedule)
+  if (plan.pipeline.schedule == schedule::kCustomSchedule)
     return {.stages = stages,
             .microbatches = microbatches(recipe, plan),
-            .chunks = plan.chunks,
-            .placement = plan.custom.placement};
-  const ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
-  TRAINYARD_CHECK(schedule != nullptr, "unknown schedule {}", plan.schedule);
-  PipelineShape shape = shape_of(*schedule, stages, microbatches(recipe, plan), plan.chunks);
-  shape.group = plan.group_size;
+            .chunks = plan.pipeline.chunks,
+            .placement = plan.pipeline.custom.placement};
+  const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
+  TRAINYARD_CHECK(schedule != nullptr, "unknown schedule {}", plan.pipeline.schedule);
+  PipelineShape shape =
+      shape_of(*schedule, stages, microbatches(recipe, plan), plan.pipeline.chunks);
+  shape.group = plan.pipeline.group_size;
   return shape;
 }
 
@@ -66,7 +67,8 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
                    const ParallelPlan& plan, const schedule::ScheduleInputs& inputs) {
   StepPlan step;
   step.shape = pipeline_shape(recipe, plan);
-  step.layers = split_layers(work, step.shape, plan.layer_split, plan.layers_per_chunk);
+  step.layers =
+      split_layers(work, step.shape, plan.pipeline.layer_split, plan.pipeline.layers_per_chunk);
 
   const RecomputePlaces placed = place_recompute(work, step.layers, recipe.recompute.layers);
   for (int place = 0; place < static_cast<int>(work.chain.size()); ++place) {
@@ -75,12 +77,12 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
         {place_name(placed.work, place), placed.work.kinds[static_cast<std::size_t>(kind)].kept});
   }
 
-  const ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
+  const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
   step.rounds = rounds(schedule, step.shape);
   PipelineShape all_rounds = step.shape;
   all_rounds.microbatches *= step.rounds.count;
   const schedule::StageOrders orders = schedule == nullptr
-                                           ? custom_orders(plan.custom, step.shape)
+                                           ? custom_orders(plan.pipeline.custom, step.shape)
                                            : build_stages(*schedule, all_rounds, inputs);
   PipelineMessages messages(all_rounds, orders);
   const DataParallelStrategy strategy = strategy_of(plan, recipe);

@@ -13,8 +13,8 @@
 #include "sim/base/units.h"
 #include "sim/recipe/gradient_compression.h"
 #include "sim/recipe/offload_options.h"
+#include "sim/recipe/pipeline.h"
 #include "sim/recipe/precision.h"
-#include "sim/schedule/custom_schedule.h"
 
 namespace trainyard::recipe {
 
@@ -62,10 +62,6 @@ struct ParallelDegrees {
   }
 };
 
-// How layers are dealt to the stages: evenly by count, evenly by forward FLOPs (embedding and
-// logits count), or as a list of one number per stage and chunk, in forward order (chunk-major).
-enum class LayerSplit : std::uint8_t { uniform, balanced, list };
-
 // What a scenario says under /parallelism/data_parallel beside the buckets. Which strategy reads
 // which: StrategyEntry::accepts (sim/plan/replicas/data_parallel.h).
 struct DataParallelOptions {
@@ -99,13 +95,7 @@ struct ParallelPlan {
     return degrees.tensor * degrees.context * degrees.data / (experts.ranks * experts.tensor);
   }
 
-  std::string schedule = "1f1b";    // a name of schedules() (sim/schedule/schedule.h), or "custom"
-  schedule::CustomSchedule custom;  // if it is
-  int chunks = 1;                   // virtual stages per stage
-  int group_size = 0;               // PipelineShape::group
-  LayerSplit layer_split = LayerSplit::uniform;
-  std::vector<int> layers_per_chunk;  // LayerSplit::list: [chunk * stages + stage]
-  bool overlap_p2p = true;  // false: the compute stream waits for its sends, as blocking calls do
+  Pipeline pipeline;
 
   Bytes bucket_size = Bytes(std::int64_t{25} << 20);       // of gradients reduced together
   Bytes first_bucket_size = Bytes(std::int64_t{1} << 20);  // PyTorch DDP starts with a small one

@@ -59,7 +59,7 @@ std::vector<Edits> more_ranks(const Scenario& scenario, Axis axis, const char* p
 
 // Adds what keeps the layers divisible when there are `parts` of them in the pipeline.
 void divide_layers(const Scenario& scenario, std::int64_t parts, Edits& edits) {
-  const LayerSplit split = scenario.plan.layer_split;
+  const LayerSplit split = scenario.plan.pipeline.layer_split;
   const bool uneven = divisible_layers(scenario.network) % parts != 0;
   if (split == LayerSplit::list || (split == LayerSplit::uniform && uneven))
     edits.push_back({kSplit, Value::of("balanced_with_embeddings")});
@@ -84,7 +84,7 @@ std::vector<Edits> more_stages(const Scenario& scenario) {
       more_ranks(scenario, Axis::pipeline, "/parallelism/pp", "pipeline stages", layers);
   std::int64_t stages = scenario.plan.degrees.pipeline;
   for (Edits& edits : changes)
-    divide_layers(scenario, (stages *= 2) * scenario.plan.chunks, edits);
+    divide_layers(scenario, (stages *= 2) * scenario.plan.pipeline.chunks, edits);
   return changes;
 }
 
@@ -167,7 +167,7 @@ constexpr std::array<Holding, 13> kHoldings = {{{"gpipe", 0, false},
                                                 {"v_min", 4, true}}};
 
 std::vector<Edits> leaner_schedule(const Scenario& scenario) {
-  const ScheduleEntry* own = schedule::find_schedule(scenario.plan.schedule);
+  const ScheduleEntry* own = schedule::find_schedule(scenario.plan.pipeline.schedule);
   if (own == nullptr || scenario.plan.degrees.pipeline == 1) return {};
   const auto* held = std::find_if(kHoldings.begin(), kHoldings.end(),
                                   [&](const Holding& h) { return h.schedule == own->name; });
@@ -179,7 +179,7 @@ std::vector<Edits> leaner_schedule(const Scenario& scenario) {
     Edits& edits = changes.emplace_back();
     edits.push_back({"/parallelism/pipeline/schedule", Value::of(other.schedule), "schedule"});
     if (says(scenario, kChunks)) edits.push_back({kChunks, Value::null()});
-    if (entry->chunks != scenario.plan.chunks)
+    if (entry->chunks != scenario.plan.pipeline.chunks)
       divide_layers(scenario, std::int64_t{entry->chunks} * scenario.plan.degrees.pipeline, edits);
   }
   return changes;
@@ -188,14 +188,14 @@ std::vector<Edits> leaner_schedule(const Scenario& scenario) {
 // Interleaved 1F1B with v chunks holds 1 + (p - 1) / (p v) of what 1F1B does.
 // Source: Korthikanti et al. 2022, section 4.2.3.
 std::vector<Edits> more_chunks(const Scenario& scenario) {
-  const ScheduleEntry* own = schedule::find_schedule(scenario.plan.schedule);
+  const ScheduleEntry* own = schedule::find_schedule(scenario.plan.pipeline.schedule);
   std::vector<Edits> changes;
-  if (own == nullptr || own->name != "interleaved_1f1b" || scenario.plan.chunks == 1)
+  if (own == nullptr || own->name != "interleaved_1f1b" || scenario.plan.pipeline.chunks == 1)
     return changes;
   const std::int64_t layers = divisible_layers(scenario.network);
   const int stages = scenario.plan.degrees.pipeline;
-  for (int chunks = 2 * scenario.plan.chunks; std::int64_t{chunks} * stages <= layers;
-       chunks += scenario.plan.chunks) {
+  for (int chunks = 2 * scenario.plan.pipeline.chunks; std::int64_t{chunks} * stages <= layers;
+       chunks += scenario.plan.pipeline.chunks) {
     if (layers % (std::int64_t{chunks} * stages) != 0) continue;
     Edits& edits = changes.emplace_back();
     edits.push_back({kChunks, Value::of(chunks), "chunks per stage"});

@@ -26,7 +26,7 @@ cost::MachinePeaks peaks(const topologies::GpuSpec& gpu) {
 namespace {
 
 bool needs_times(const recipe::ParallelPlan& plan) {
-  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
   return schedule != nullptr && schedule->needs_times;
 }
 
@@ -83,7 +83,7 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   if (needs_times(job.plan)) {
     // Any schedule with a backward in halves has the passes to be estimated.
     recipe::ParallelPlan trial = job.plan;
-    trial.schedule = "zb_h1";
+    trial.pipeline.schedule = "zb_h1";
     const plan::StepPlan plan = plan::plan_step(step->work, job.recipe, trial);
     estimate = estimate_passes(plan, lowered(plan));
   }

@@ -292,7 +292,7 @@ std::int64_t sent_by_all(const StepPlan& plan, CollectivePort port, int ranks) {
 Case in_stages(const char* kind, int stages, int microbatches, const char* schedule) {
   Case c(kind, 4, microbatches);
   c.plan.degrees.pipeline = stages;
-  c.plan.schedule = schedule;
+  c.plan.pipeline.schedule = schedule;
   return c;
 }
 
@@ -412,8 +412,8 @@ TEST_CASE("in a pipeline every micro-batch gathers what is not kept, and is redu
     CAPTURE(schedule);
     const auto check = [&](Case c, int times) {
       if (std::string_view(schedule) == "interleaved_1f1b" || std::string_view(schedule) == "zb_v")
-        c.plan.chunks = 2;
-      c.plan.layer_split = LayerSplit::balanced;
+        c.plan.pipeline.chunks = 2;
+      c.plan.pipeline.layer_split = LayerSplit::balanced;
       CHECK(sent_by_all(c.step(), CollectivePort::data, n) * n == times * (n - 1) * psi());
     };
     check(in_stages("zero2", 2, m, schedule), m + 1);
@@ -436,8 +436,8 @@ TEST_CASE("a layer without kernels in its half for weights is reduced after it")
     for (const auto& [kind, times] : {std::pair{"zero2", m + 1}, std::pair{"zero3", 3 * m}}) {
       CAPTURE(kind);
       Case c = in_stages(kind, 2, m, schedule);
-      c.plan.chunks = std::string_view(schedule) == "zb_v" ? 2 : 1;
-      c.plan.layer_split = LayerSplit::balanced;
+      c.plan.pipeline.chunks = std::string_view(schedule) == "zb_v" ? 2 : 1;
+      c.plan.pipeline.layer_split = LayerSplit::balanced;
       const StepPlan step =
           plan_step(network_work(network, execution(c.recipe, c.plan)), c.recipe, c.plan);
       CHECK(sent_by_all(step, CollectivePort::data, n) * n == times * (n - 1) * psi());

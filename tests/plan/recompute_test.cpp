@@ -27,8 +27,8 @@ struct Case {
     recipe.recompute.form = method == Method::all ? Recompute::none : Recompute::full;
     recipe.recompute.layers = {method, layers};
     plan.degrees.pipeline = stages;
-    plan.chunks = chunks;
-    if (chunks > 1) plan.schedule = "interleaved_1f1b";
+    plan.pipeline.chunks = chunks;
+    if (chunks > 1) plan.pipeline.schedule = "interleaved_1f1b";
   }
   NetworkWork work() const { return network_work(network, execution(recipe, plan)); }
   StepPlan step() const { return plan_step(work(), recipe, plan); }
@@ -172,7 +172,7 @@ TEST_CASE("executed FLOPs count the layers that run again") {
 
 TEST_CASE("zero-bubble schedules hold what weight gradients need of restored tensors") {
   Case c(2, 1, Method::all, 1);
-  c.plan.schedule = "zb_h1";
+  c.plan.pipeline.schedule = "zb_h1";
   c.recipe.recompute.form = Recompute::modules;
   c.recipe.recompute.modules.add(RecomputeModule::mlp);
   const StepPlan step = c.step();
@@ -225,7 +225,9 @@ double activations(const Published& p, bool sequence_parallel, Recompute recompu
   c.recipe.recompute.form = recompute;
   c.plan.degrees.tensor = 8;
   c.plan.tensor_parallel.sequence = sequence_parallel;
-  c.plan.schedule = p.chunks > 1 ? "interleaved_1f1b" : p.pipeline > 1 ? "1f1b" : "sequential";
+  c.plan.pipeline.schedule = p.chunks > 1     ? "interleaved_1f1b"
+                             : p.pipeline > 1 ? "1f1b"
+                                              : "sequential";
   NetworkWork work = c.work();
   work.kinds[0].kept = {};
   work.kinds[2].kept = {};

@@ -90,8 +90,8 @@ TEST_CASE("apart from the embedding a tied matrix is a copy of its own") {
   c.recipe.global_batch = 8;
   CHECK(c.sums().reduced == c.parameters() + c.network.vocabulary * c.network.hidden);
   // Where the pipeline is folded in a V, both are on the first stage.
-  c.plan.schedule = "zb_v";
-  c.plan.chunks = 2;
+  c.plan.pipeline.schedule = "zb_v";
+  c.plan.pipeline.chunks = 2;
   CHECK(c.sums().reduced == c.parameters());
 }
 

@@ -50,7 +50,7 @@ TEST_CASE("--set takes dotted and pointer keys, JSON values and plain text") {
   CHECK(s.plan.degrees.tensor == 4);
   CHECK(s.plan.degrees.data == 1);
   CHECK(s.recipe.precision.compute == Dtype::fp16);
-  CHECK(s.plan.schedule == "gpipe");
+  CHECK(s.plan.pipeline.schedule == "gpipe");
   CHECK(s.cluster.server.nic_bandwidth == BytesPerSecond(50e9));
   CHECK(s.cluster.server.gpu.name == "h100-sxm5-80gb");
   CHECK(s.cluster.server.name == "dgx-a100-80gb");

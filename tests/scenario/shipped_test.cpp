@@ -82,7 +82,7 @@ TEST_CASE("four strategies train the same batch of the same network") {
   }
   CHECK(set.variants[0].cluster.server.gpus == 1);
   CHECK(set.variants[1].plan.degrees.data == 8);
-  CHECK(set.variants[2].plan.schedule == "sequential");
+  CHECK(set.variants[2].plan.pipeline.schedule == "sequential");
   CHECK(set.variants[5].plan.degrees.tensor == 8);
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("large shipped jobs are divided as their sources say") {
   CHECK(trillion.cluster.servers == 64);
   const Scenario llama = shipped("llama3-405b-16384xh100");
   CHECK(llama.plan.degrees.world_size() == 16384);
-  CHECK(llama.plan.layer_split == LayerSplit::balanced);
+  CHECK(llama.plan.pipeline.layer_split == LayerSplit::balanced);
   CHECK(std::get<Clos>(llama.cluster.fabric).levels.size() == 3);
   // Grattafiori et al. 2024, table 4: both stages take 16 million tokens a step on all GPUs.
   const Scenario longer = shipped("llama3-405b-16384xh100", "128k");

@@ -211,8 +211,8 @@ TEST_CASE("sharded pipelines of experts give back what they take") {
           network.moe.ffn_hidden = 512;
           network.biases = false;
           own.plan.experts.ranks = expert;
-          own.plan.schedule = order.schedule;
-          own.plan.chunks = order.chunks;
+          own.plan.pipeline.schedule = order.schedule;
+          own.plan.pipeline.chunks = order.chunks;
           own.plan.data_parallel.reshard_after_forward = !keeps;
           own.plan.data_parallel.reduce_every_microbatch = keeps;
           own.plan.data_parallel.overlap_param_gather = false;
@@ -263,7 +263,7 @@ TEST_CASE("compressed gradients give back what they take, in every order of pass
         CAPTURE(overlap);
         Job own = job("allreduce", 1, 4, 2, 8);
         own.recipe.precision.gradients = Dtype::fp32;
-        own.plan.schedule = schedule;
+        own.plan.pipeline.schedule = schedule;
         own.plan.overlap_backward = overlap;
         own.plan.data_parallel.compression.kind = static_cast<CompressionKind>(kind);
         const auto step = simulate_step(own);

@@ -182,7 +182,7 @@ TEST_CASE("peaks follow the order of the passes and not their times") {
   const auto activations = [&](const char* schedule, double slowdown) {
     Job each = job({.pipeline = kStages});
     each.recipe.global_batch = kMicrobatches;
-    each.plan.schedule = schedule;
+    each.plan.pipeline.schedule = schedule;
     if (slowdown != 1) each.stragglers = {{.rank = 2, .compute_slowdown = slowdown}};
     const std::unique_ptr<Step> step = simulate_step(each);
     const RankClass& first = step->lowered.classes[step->lowered.class_of_rank[0]];

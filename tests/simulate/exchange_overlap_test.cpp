@@ -89,8 +89,8 @@ TEST_CASE("in a pair each pass hides the other's exchanges as far as it computes
     const Parts input = drawn(random, 20, trial % 2 == 0 ? 5 : 40);
     const std::int64_t weight = 1 + static_cast<std::int64_t>(random.below(10));
     ParallelPlan plan;
-    plan.schedule = kCustomSchedule;
-    plan.custom.slots = {"F0 F1+B0 B1"};
+    plan.pipeline.schedule = kCustomSchedule;
+    plan.pipeline.custom.slots = {"F0 F1+B0 B1"};
     const auto result = step(network(1, forward, input, weight), plan, 2);
     const std::int64_t pair = together(forward, input, weight);
     CHECK(result->end() ==
@@ -117,9 +117,9 @@ TEST_CASE("steps of mixtures take the longest path of DualPipe, DualPipeV and ze
         const Parts input = drawn(random, 20, trial < 2 ? 5 : 30);
         const std::int64_t weight = 1 + static_cast<std::int64_t>(random.below(20));
         ParallelPlan plan;
-        plan.schedule = name;
+        plan.pipeline.schedule = name;
         plan.degrees.pipeline = p;
-        plan.chunks = entry.chunks;
+        plan.pipeline.chunks = entry.chunks;
         const int m = 2 * p + 2;
         const PipelineShape shape = shape_of(entry, p, m);
         const auto result = step(network(virtual_stages(shape), forward, input, weight), plan, m);
@@ -150,8 +150,8 @@ TEST_CASE("DualPipe exposes less of the exchanges of a mixture than 1F1B") {
   job.plan.degrees = {.data = 2, .pipeline = 4};
   job.plan.experts.ranks = 2;
   const auto exposed = [&](const char* schedule, int chunks) {
-    job.plan.schedule = schedule;
-    job.plan.chunks = chunks;
+    job.plan.pipeline.schedule = schedule;
+    job.plan.pipeline.chunks = chunks;
     Duration sum{};
     const StepReport report = summarize(job, *simulate_step(job));
     for (const StepReport::RankBreakdown& rank : report.ranks)

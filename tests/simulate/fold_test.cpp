@@ -186,9 +186,9 @@ TEST_CASE("ranks with equal tables fold exactly, one class for each load") {
 
 TEST_CASE("interleaved stages and blocking messages fold exactly") {
   Job job = small_job(2, 2, 4, 8);
-  job.plan.schedule = "interleaved_1f1b";
-  job.plan.chunks = 2;
-  job.plan.overlap_p2p = false;
+  job.plan.pipeline.schedule = "interleaved_1f1b";
+  job.plan.pipeline.chunks = 2;
+  job.plan.pipeline.overlap_p2p = false;
   CHECK(check_fold(job) == 4);
 }
 

@@ -42,8 +42,8 @@ Job job(const Transformer& network, const ParallelDegrees& degrees, int microbat
 
 Job scheduled(const ScheduleEntry& entry, int stages, int microbatches) {
   Job result = job(network(), {.pipeline = stages}, microbatches);
-  result.plan.schedule = entry.name;
-  result.plan.chunks = entry.name == "interleaved_1f1b" ? 3 : entry.chunks;
+  result.plan.pipeline.schedule = entry.name;
+  result.plan.pipeline.chunks = entry.name == "interleaved_1f1b" ? 3 : entry.chunks;
   return result;
 }
 
@@ -78,8 +78,8 @@ TEST_CASE("a boundary carries b s h per micro-batch and direction, v times that 
     const std::int64_t message = 2 * 256 * 512 * 2 / (tensor * context);
     for (const int v : {1, 2, 3}) {
       Job piped = job(network(), {.tensor = tensor, .context = context, .pipeline = p}, m);
-      if (v > 1) piped.plan.schedule = "interleaved_1f1b";
-      piped.plan.chunks = v;
+      if (v > 1) piped.plan.pipeline.schedule = "interleaved_1f1b";
+      piped.plan.pipeline.chunks = v;
       const auto step = simulate_step(piped);
       for (int s = 0; s < p; ++s) {
         // The last stage sends back to the first between chunks.

@@ -151,10 +151,10 @@ TEST_CASE("encoders give back what they take under every schedule that takes the
       CAPTURE(schedule);
       CAPTURE(network.index());
       Job own = job(network, 2, 1, 2);
-      own.plan.schedule = schedule;
+      own.plan.pipeline.schedule = schedule;
       const bool two_chunks =
-          own.plan.schedule == "interleaved_1f1b" || own.plan.schedule == "zb_v";
-      own.plan.chunks = two_chunks ? 2 : 1;
+          own.plan.pipeline.schedule == "interleaved_1f1b" || own.plan.pipeline.schedule == "zb_v";
+      own.plan.pipeline.chunks = two_chunks ? 2 : 1;
       check_balance(own);
     }
   }

@@ -8,14 +8,10 @@
 #include "sim/base/check.h"
 #include "sim/base/text.h"
 #include "sim/scenario/sources.h"
-#include "sim/schedule/custom_schedule.h"
-#include "sim/schedule/schedule.h"
 
 namespace trainyard::scenario {
 
-using models::Dtype;
 using recipe::kCompressionNames;
-using recipe::LayerSplit;
 using recipe::Optimizer;
 using recipe::Straggler;
 using recipe::TrainingRecipe;
@@ -133,20 +129,7 @@ recipe::ParallelPlan assemble_plan(const ParallelismSection& section) {
   plan.rank_order = section.rank_order;
   plan.tensor_parallel = section.tensor_parallel;
   plan.context_parallel = section.context_parallel;
-  plan.schedule = section.pipeline.schedule;
-  plan.custom = section.pipeline.custom;
-  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
-  const bool folded = plan.schedule == schedule::kCustomSchedule &&
-                      plan.custom.placement == schedule::Placement::v_shaped;
-  plan.chunks = section.pipeline.chunks.value_or(schedule != nullptr ? schedule->chunks
-                                                 : folded            ? 2
-                                                                     : 1);
-  plan.group_size = section.pipeline.group_size.value_or(0);
-  plan.layers_per_chunk = section.pipeline.layers_per_chunk;
-  plan.layer_split = !plan.layers_per_chunk.empty()              ? LayerSplit::list
-                     : section.pipeline.layer_split == "uniform" ? LayerSplit::uniform
-                                                                 : LayerSplit::balanced;
-  plan.overlap_p2p = section.pipeline.overlap_p2p;
+  plan.pipeline = assemble_pipeline(section.pipeline);
   plan.bucket_size = section.data_parallel.bucket_size;
   plan.first_bucket_size = section.data_parallel.first_bucket_size;
   plan.overlap_backward = section.data_parallel.overlap_backward;

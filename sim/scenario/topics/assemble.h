@@ -62,6 +62,9 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus);
 void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
                             Findings& findings);
 
+// The part of assemble() that is about /parallelism/pipeline.
+recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline);
+
 // The parts of assemble() and validate() that are about the types of /training/precision.
 recipe::Precision assemble_precision(recipe::Precision precision);
 void validate_precision(const Scenario& scenario, Findings& findings);

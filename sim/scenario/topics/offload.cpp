@@ -62,11 +62,11 @@ void check_optimizer(const Scenario& scenario, Findings& findings) {
   if (strategy.bucket_copies)
     findings.error(kOptimizer, "the host reads buckets, which then are the gradients",
                    "remove /parallelism/data_parallel/gradient_as_bucket_view");
-  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
   if (schedule != nullptr && schedule->updates != schedule::Updates::after_all)
     findings.error(kOptimizer,
                    fmt::format("the schedule {} updates weights while micro-batches are under way",
-                               plan.schedule),
+                               plan.pipeline.schedule),
                    "use one that updates them after all, such as 1f1b");
 }
 
@@ -107,10 +107,10 @@ void check_parameters(const Scenario& scenario, Findings& findings) {
 void check_activations(const Scenario& scenario, Findings& findings) {
   if (!scenario.recipe.offload.activations) return;
   const recipe::ParallelPlan& plan = scenario.plan;
-  const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.schedule);
+  const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.pipeline.schedule);
   const schedule::PipelineShape shape = plan::pipeline_shape(scenario.recipe, plan);
-  const schedule::StageOrders orders = plan.schedule == schedule::kCustomSchedule
-                                           ? custom_orders(plan.custom, shape)
+  const schedule::StageOrders orders = plan.pipeline.schedule == schedule::kCustomSchedule
+                                           ? custom_orders(plan.pipeline.custom, shape)
                                            : build_stages(*entry, shape);
   const auto any = [&](auto is) {
     return std::any_of(orders.begin(), orders.end(), [&](const std::vector<Slot>& order) {
@@ -126,7 +126,7 @@ void check_activations(const Scenario& scenario, Findings& findings) {
   const bool pairs = any([](const Slot& slot) { return slot.paired; });
   if (!splits && !pairs) return;
   findings.error(kActivations,
-                 fmt::format("the schedule {} {}", plan.schedule,
+                 fmt::format("the schedule {} {}", plan.pipeline.schedule,
                              splits ? "splits the backward pass, and both halves need activations"
                                     : "overlaps a forward with a backward pass"),
                  "use one that runs whole passes, such as 1f1b");

@@ -3,13 +3,11 @@
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/scenario/topics/sections.h"
 #include "sim/scenario/topics/word_lists.h"
-#include "sim/schedule/schedule.h"
 
 namespace trainyard::scenario {
 
 using models::Dtype;
 using recipe::Axis;
-using schedule::Placement;
 
 namespace {
 
@@ -20,11 +18,6 @@ using json::Choice;
 using json::optional;
 using json::positive;
 using json::required;
-
-constexpr std::array<Choice<Placement>, 3> kPlacements = {
-    {{"looped", Placement::looped},
-     {"v", Placement::v_shaped},
-     {"bidirectional", Placement::bidirectional}}};
 
 using Order = std::array<Axis, recipe::kAxes>;
 constexpr Axis kT = Axis::tensor, kC = Axis::context, kD = Axis::data, kP = Axis::pipeline;
@@ -51,28 +44,6 @@ constexpr std::array<Choice<Dtype>, 2> kDispatchDtypes = {
     {{"bf16", Dtype::bf16}, {"fp8", Dtype::fp8}}};
 
 }  // namespace
-
-void visit_fields(json::Fields& f, PipelineSection& s) {
-  std::vector<std::string_view> names;
-  for (const schedule::ScheduleEntry& entry : schedule::schedules())
-    names.push_back(entry.name);
-  names.push_back(schedule::kCustomSchedule);
-  f.name("schedule", s.schedule, names, optional, "Order of forward and backward passes.");
-  f.list("slots", s.custom.slots, optional, anything,
-         "Of schedule custom: for each stage its passes in order, as \"F0 F1 B0 B1\".");
-  f.choice("placement", s.custom.placement, kPlacements, optional,
-           "Of schedule custom: where chunks are, or copies of the network.");
-  f.field("chunks_per_stage", s.chunks, between(1, 1024),
-          "Virtual stages per stage. Default: as many as the schedule has by itself.");
-  f.field("group_size", s.group_size, between(1, 1 << 20),
-          "Of interleaved_1f1b: micro-batches through a chunk before the next chunk. Default: pp.");
-  constexpr std::array<std::string_view, 2> kSplits = {"uniform", "balanced_with_embeddings"};
-  f.numbers_or_name({"layer_split", optional, at_least(1),
-                     "Layers of each virtual stage, chunk by chunk; or how to find them."},
-                    kSplits, s.layer_split, s.layers_per_chunk);
-  f.field("overlap_p2p", s.overlap_p2p, optional,
-          "Computing goes on while activations are sent; false: as blocking calls do.");
-}
 
 void visit_fields(json::Fields& f, ExpertParallelSection& s) {
   f.field(

@@ -123,23 +123,23 @@ void check_schedule(const Scenario& scenario, Findings& findings) {
   const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
   if (plan.degrees.pipeline == 1 || (strategy.optimizer_shards == 1 && strategy.outer_period == 0))
     return;
-  const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.schedule);
+  const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.pipeline.schedule);
   if (entry != nullptr && entry->updates != schedule::Updates::after_all) {
     findings.error(fmt::format("{}/kind", kSection),
                    fmt::format("{} does not work with the schedule {}: it updates weights while "
                                "micro-batches are under way",
-                               plan.data_parallel.kind, plan.schedule),
+                               plan.data_parallel.kind, plan.pipeline.schedule),
                    "allreduce does");
     return;
   }
   const schedule::PipelineShape shape = plan::pipeline_shape(scenario.recipe, plan);
-  const schedule::StageOrders orders = plan.schedule == schedule::kCustomSchedule
-                                           ? custom_orders(plan.custom, shape)
+  const schedule::StageOrders orders = plan.pipeline.schedule == schedule::kCustomSchedule
+                                           ? custom_orders(plan.pipeline.custom, shape)
                                            : build_stages(*entry, shape);
   if (const std::optional<std::string> why = unsupported(strategy, shape, orders))
     findings.error(fmt::format("{}/kind", kSection),
                    fmt::format("{} does not work with the schedule {}: {}", plan.data_parallel.kind,
-                               plan.schedule, *why),
+                               plan.pipeline.schedule, *why),
                    "allreduce and zero1 do");
 }
 

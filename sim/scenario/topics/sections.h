@@ -160,15 +160,6 @@ struct TrainingSection {
   std::optional<double> tokens;
 };
 
-struct PipelineSection {
-  std::string schedule = "1f1b";
-  schedule::CustomSchedule custom;
-  std::optional<int> chunks, group_size;
-  std::string layer_split = "uniform";
-  std::vector<int> layers_per_chunk;
-  bool overlap_p2p = true;
-};
-
 struct ExpertParallelSection {
   models::ExpertParallel experts;
   std::vector<double> load;
@@ -198,7 +189,7 @@ struct ParallelismSection {
   std::optional<int> dp;
   std::array<recipe::Axis, recipe::kAxes> rank_order = {recipe::Axis::tensor, recipe::Axis::context,
                                                         recipe::Axis::data, recipe::Axis::pipeline};
-  PipelineSection pipeline;
+  recipe::Pipeline pipeline;
   models::TensorParallel tensor_parallel;
   models::ContextParallel context_parallel;
   ExpertParallelSection expert_parallel;
@@ -278,7 +269,6 @@ void visit_fields(json::Fields& f, RecomputeSection& s);
 void visit_fields(json::Fields& f, MemorySection& s);
 void visit_fields(json::Fields& f, OffloadSection& s);
 void visit_fields(json::Fields& f, TrainingSection& s);
-void visit_fields(json::Fields& f, PipelineSection& s);
 void visit_fields(json::Fields& f, ExpertParallelSection& s);
 void visit_fields(json::Fields& f, MoeSection& s);
 void visit_fields(json::Fields& f, CompressionSection& s);
@@ -309,6 +299,7 @@ void visit_fields(json::Fields& f, ClosLevel& s);
 
 namespace trainyard::recipe {
 void visit_fields(json::Fields& f, Precision& s);
+void visit_fields(json::Fields& f, Pipeline& s);
 }  // namespace trainyard::recipe
 
 namespace trainyard::models {

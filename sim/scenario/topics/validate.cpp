@@ -162,13 +162,13 @@ void Validator::check_batch() {
 
 void Validator::check_layers() {
   const std::int64_t layers = divisible_layers(scenario_.network);
-  const std::int64_t parts = std::int64_t{degrees_.pipeline} * plan_.chunks;
-  const std::string chunks =
-      plan_.chunks == 1
-          ? fmt::format("{} stages", degrees_.pipeline)
-          : fmt::format("{} stages x {} chunks = {}", degrees_.pipeline, plan_.chunks, parts);
-  if (plan_.layer_split == LayerSplit::list) {
-    const std::vector<int>& list = plan_.layers_per_chunk;
+  const std::int64_t parts = std::int64_t{degrees_.pipeline} * plan_.pipeline.chunks;
+  const std::string chunks = plan_.pipeline.chunks == 1
+                                 ? fmt::format("{} stages", degrees_.pipeline)
+                                 : fmt::format("{} stages x {} chunks = {}", degrees_.pipeline,
+                                               plan_.pipeline.chunks, parts);
+  if (plan_.pipeline.layer_split == LayerSplit::list) {
+    const std::vector<int>& list = plan_.pipeline.layers_per_chunk;
     const std::int64_t sum = std::accumulate(list.begin(), list.end(), std::int64_t{0});
     if (static_cast<std::int64_t>(list.size()) != parts)
       findings_.error("/parallelism/pipeline/layer_split",
@@ -180,10 +180,10 @@ void Validator::check_layers() {
   }
   // A balanced split may leave the embedding or the logits alone on a chunk.
   const std::int64_t places =
-      plan_.layer_split == LayerSplit::balanced ? chain_length(scenario_.network) : layers;
+      plan_.pipeline.layer_split == LayerSplit::balanced ? chain_length(scenario_.network) : layers;
   if (parts > places) {
     findings_.error("/parallelism/pp", fmt::format("{} layers are too few for {}", layers, chunks));
-  } else if (plan_.layer_split == LayerSplit::uniform && layers % parts != 0) {
+  } else if (plan_.pipeline.layer_split == LayerSplit::uniform && layers % parts != 0) {
     findings_.error("/parallelism/pp",
                     fmt::format("{} layers are not divisible by {}", layers, chunks),
                     "state /parallelism/pipeline/layer_split: a list of layers per stage, or "
@@ -202,26 +202,28 @@ std::string possible_group(PipelineShape shape) {
 }
 
 void Validator::check_schedule_of_pipeline() {
-  if (plan_.chunks > 1 && degrees_.pipeline == 1) {
-    findings_.error("/parallelism/pipeline/chunks_per_stage",
-                    fmt::format("{} chunks per stage need a pipeline, pp is 1", plan_.chunks));
+  if (plan_.pipeline.chunks > 1 && degrees_.pipeline == 1) {
+    findings_.error(
+        "/parallelism/pipeline/chunks_per_stage",
+        fmt::format("{} chunks per stage need a pipeline, pp is 1", plan_.pipeline.chunks));
     return;
   }
-  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan_.schedule);
-  if (plan_.group_size > 0 && (schedule == nullptr || schedule->name != kGrouped)) {
-    findings_.error("/parallelism/pipeline/group_size",
-                    fmt::format("schedule {} has no groups of micro-batches", plan_.schedule),
-                    "remove it");
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan_.pipeline.schedule);
+  if (plan_.pipeline.group_size > 0 && (schedule == nullptr || schedule->name != kGrouped)) {
+    findings_.error(
+        "/parallelism/pipeline/group_size",
+        fmt::format("schedule {} has no groups of micro-batches", plan_.pipeline.schedule),
+        "remove it");
     return;
   }
   if (microbatches_ == 0) return;
-  if (plan_.schedule == schedule::kCustomSchedule) {
+  if (plan_.pipeline.schedule == schedule::kCustomSchedule) {
     check_custom_schedule();
     return;
   }
-  if (!plan_.custom.slots.empty())
+  if (!plan_.pipeline.custom.slots.empty())
     findings_.error("/parallelism/pipeline/slots",
-                    fmt::format("schedule {} has its own order", plan_.schedule),
+                    fmt::format("schedule {} has its own order", plan_.pipeline.schedule),
                     "remove them, or set the schedule to \"custom\"");
   if (schedule == nullptr) return;  // the reader knows the names
   const PipelineShape shape = plan::pipeline_shape(recipe_, plan_);
@@ -236,7 +238,7 @@ void Validator::check_schedule_of_pipeline() {
 void Validator::check_custom_schedule() {
   const std::string pointer = "/parallelism/pipeline/slots";
   const PipelineShape shape = plan::pipeline_shape(recipe_, plan_);
-  const std::vector<std::string>& slots = plan_.custom.slots;
+  const std::vector<std::string>& slots = plan_.pipeline.custom.slots;
   if (static_cast<int>(slots.size()) != shape.stages) {
     findings_.error(pointer,
                     fmt::format("{} stages have slots, pp is {}", slots.size(), shape.stages));
@@ -409,7 +411,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
     if (!check_execution(scenario.network, execution).empty()) continue;
     for (const int pipeline : divisors(divided / tensor)) {
       const int data = divided / tensor / pipeline;
-      const std::int64_t parts = std::int64_t{pipeline} * scenario.plan.chunks;
+      const std::int64_t parts = std::int64_t{pipeline} * scenario.plan.pipeline.chunks;
       // A recommender has no pipeline.
       if (std::holds_alternative<models::Recommender>(scenario.network) && pipeline > 1) continue;
       if (parts > parts_most || parts_most % parts != 0 ||

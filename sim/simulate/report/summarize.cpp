@@ -50,7 +50,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.expert = job.plan.experts.ranks;
   report.data = degrees.data;
   report.pipeline = degrees.pipeline;
-  report.schedule = job.plan.schedule;
+  report.schedule = job.plan.pipeline.schedule;
   report.stages = step.plan.shape.stages;
   report.chunks = step.plan.shape.chunks;
   report.microbatches = step.plan.shape.microbatches;
