@@ -62,21 +62,26 @@ struct ParallelDegrees {
   }
 };
 
-// What a scenario says under /parallelism/data_parallel beside the buckets. Which strategy reads
-// which: StrategyEntry::accepts (sim/plan/replicas/data_parallel.h).
+// What replicas divide and how they exchange gradients: what a scenario says under
+// /parallelism/data_parallel. Which strategy reads which: StrategyEntry::accepts
+// (sim/plan/replicas/data_parallel.h).
 struct DataParallelOptions {
-  std::string kind = "allreduce";  // a name of data_parallel_strategies()
-  int shard_size = 0;              // ranks that share one copy
-  int prefetch_layers = 1;         // layers gathered ahead of the one that computes
-  bool limit_all_gathers = true;   // false: gathers run ahead as far as the host lets them
-  bool reshard_after_forward = true;
-  bool all_reduce_gradients = false;
-  bool gradient_as_bucket_view = true;  // false: PyTorch DDP copies gradients to buckets and back
-  int steps_between = 100;              // local_sgd: from one meeting of the replicas to the next
-  std::optional<models::Dtype> reduce_dtype;    // empty: TrainingRecipe::gradients
-  std::optional<bool> reduce_every_microbatch;  // empty: as the strategy does
-  std::optional<bool> overlap_param_gather;     // ...
-  GradientCompression compression;              // allreduce
+  std::string kind = "allreduce";                          // a name of data_parallel_strategies()
+  Bytes bucket_size = Bytes(std::int64_t{25} << 20);       // of gradients reduced together
+  Bytes first_bucket_size = Bytes(std::int64_t{1} << 20);  // PyTorch DDP starts with a small one
+  bool overlap_backward = true;                   // buckets are reduced while backward goes on
+  std::optional<bool> reduce_every_microbatch{};  // empty: as the strategy does
+  Option<int> shard_size = 0;                     // ranks that share one copy
+  Option<int> prefetch_layers = 1;                // layers gathered ahead of the one that computes
+  Option<bool> limit_all_gathers = true;  // false: gathers run ahead as far as the host lets them
+  Option<bool> reshard_after_forward = true;    // a scenario: without a pipeline
+  std::optional<models::Dtype> reduce_dtype{};  // empty: Precision::gradients
+  Option<bool> gradient_as_bucket_view =
+      true;  // false: PyTorch DDP copies gradients to buckets and back
+  std::optional<bool> overlap_param_gather{};  // empty: as the strategy does
+  Option<bool> all_reduce_gradients = false;
+  Option<int> steps_between = 100;  // local_sgd: from one meeting of the replicas to the next
+  GradientCompression compression;  // allreduce
 };
 inline constexpr int kMostPrefetchLayers = 2;
 
@@ -97,9 +102,6 @@ struct ParallelPlan {
 
   Pipeline pipeline;
 
-  Bytes bucket_size = Bytes(std::int64_t{25} << 20);       // of gradients reduced together
-  Bytes first_bucket_size = Bytes(std::int64_t{1} << 20);  // PyTorch DDP starts with a small one
-  bool overlap_backward = true;  // buckets are reduced while backward goes on
   DataParallelOptions data_parallel;
 };
 

@@ -90,7 +90,7 @@ TEST_CASE("each kind of parallelism exposes its own communication and no other")
 // What is hidden and what is exposed of the all-reduces is all there is of them.
 TEST_CASE("without overlap the whole all-reduce is exposed") {
   Job slow = job(1, 4, 1);
-  slow.plan.overlap_backward = false;
+  slow.plan.data_parallel.overlap_backward = false;
   const auto step = simulate_step(slow);
   Duration total{};
   for (const Span& span : step->trace().spans) {

@@ -22,7 +22,7 @@ Job small_job(int tensor, int data, int pipeline, int gpus_per_server) {
   job.recipe.micro_batch.sequence_length = 512;
   job.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
   job.plan.tensor_parallel.sequence = tensor > 1;
-  job.plan.bucket_size = Bytes(4 << 20);
+  job.plan.data_parallel.bucket_size = Bytes(4 << 20);
   return job;
 }
 

@@ -25,7 +25,7 @@ Job job(const Network& network, int tensor, int data, int pipeline, int microbat
     result.recipe.micro_batch.decoder_sequence_length = 64;
   result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
   result.plan.tensor_parallel.sequence = tensor > 1;
-  result.plan.bucket_size = Bytes(1 << 20);
+  result.plan.data_parallel.bucket_size = Bytes(1 << 20);
   return result;
 }
 

@@ -155,7 +155,7 @@ TEST_CASE("whatever is offloaded, all memory is given back and the breakdown sum
           Job own = offload_job(std::string(entry.name).c_str(), 4, pipeline, 2, 4);
           own.recipe.offload = offload;
           if (!plain) {
-            own.plan.overlap_backward = false;
+            own.plan.data_parallel.overlap_backward = false;
             own.plan.data_parallel.limit_all_gathers = false;
             own.plan.data_parallel.prefetch_layers = 2;
             own.recipe.recompute.form = Recompute::full;

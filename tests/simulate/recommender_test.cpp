@@ -77,7 +77,7 @@ TEST_CASE("a step is its kernels in line, the bottom MLP beside the exchange bot
     auto& network = std::get<Recommender>(job.network);
     network.index_exchange = IndexExchange::none;
     network.bottom_mlp = {bottom, network.dimension};
-    job.plan.overlap_backward = false;
+    job.plan.data_parallel.overlap_backward = false;
     const NetworkWork work = work_of(job);
     REQUIRE(work.kinds.size() == 6);  // tables, two of the bottom, interaction, two of the top
     std::int64_t expected = 0, parameters = 0;

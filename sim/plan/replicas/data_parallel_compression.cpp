@@ -75,7 +75,7 @@ void DataParallelWriter::exchange(const std::vector<recipe::TensorBucket>& bucke
     }
     builder_.last_gives_back(MemoryKind::communication_buffers, exchange.buffers, kCompressed);
   }
-  if (!buckets.empty() && !plan_.overlap_backward)
+  if (!buckets.empty() && !plan_.data_parallel.overlap_backward)
     builder_.compute_waits_for(stream_bit(StreamKind::data));
 }
 

@@ -74,8 +74,8 @@ void DataParallelWriter::list_buckets(ChainRange range) {
   for (int place = range.first; place < range.last; ++place) {
     parameters += parameters_of(place);
     experts += layer(place).expert_parameters;
-    const bool full =
-        (parameters + experts) * size_of(recipe_.precision.gradients) >= plan_.bucket_size;
+    const bool full = (parameters + experts) * size_of(recipe_.precision.gradients) >=
+                      plan_.data_parallel.bucket_size;
     if (parameters + experts == 0 || (!full && place + 1 < range.last)) continue;
     add_unit(first, place, parameters, true, place_name(work_, first));
     units_.back().experts = experts;
@@ -189,7 +189,7 @@ void DataParallelWriter::reduce_unit(const Unit& unit) {
                    stream_bit(StreamKind::compute) | stream_bit(StreamKind::data) |
                        stream_bit(StreamKind::replica),
                    "gradients of " + unit.name, MemoryKind::gradients, kGradients);
-  if (!plan_.overlap_backward)
+  if (!plan_.data_parallel.overlap_backward)
     builder_.compute_waits_for(
         static_cast<StreamSet>(stream_bit(StreamKind::data) | stream_bit(StreamKind::replica)));
 }

@@ -41,7 +41,7 @@ recipe::TensorBuckets tensor_buckets(const recipe::ParallelPlan& plan,
   const auto elements = [&](Bytes size) {
     return std::max<std::int64_t>(1, size.count() / size_of(recipe.precision.gradients).count());
   };
-  return {elements(plan.first_bucket_size), elements(plan.bucket_size)};
+  return {elements(plan.data_parallel.first_bucket_size), elements(plan.data_parallel.bucket_size)};
 }
 
 StateBytes operator+(const StateBytes& a, const StateBytes& b) {
@@ -68,8 +68,8 @@ DataParallelWriter::DataParallelWriter(ProgramBuilder& builder, const StepPlan& 
       // Between the forward and the backward pass of a micro-batch a stage runs others.
       whole_step_(step.shape.stages > 1),
       compresses_(plan.data_parallel.compression.used()),
-      buckets_(plan.first_bucket_size, plan.bucket_size),
-      expert_buckets_(plan.first_bucket_size, plan.bucket_size),
+      buckets_(plan.data_parallel.first_bucket_size, plan.data_parallel.bucket_size),
+      expert_buckets_(plan.data_parallel.first_bucket_size, plan.data_parallel.bucket_size),
       tensors_(tensor_buckets(plan, recipe)),
       expert_tensors_(tensors_) {}
 
@@ -113,8 +113,8 @@ void DataParallelWriter::hold_states(const StageParameters& parameters, int vers
 bool DataParallelWriter::reduces_in_backward() const {
   return (exchanges_ || exchanges_experts_ || offloads()) && directions(step_.shape) == 1 &&
          strategy_.outer_period == 0 &&
-         (plan_.overlap_backward || strategy_.each_microbatch || strategy_.layer_units ||
-          compresses_);
+         (plan_.data_parallel.overlap_backward || strategy_.each_microbatch ||
+          strategy_.layer_units || compresses_);
 }
 
 PassRole DataParallelWriter::role(const std::vector<schedule::Slot>& order, std::size_t at,
@@ -259,7 +259,7 @@ void DataParallelWriter::reduce(const std::vector<Bytes>& buckets, CollectivePor
     else
       copy_gradients(own, waits, name, MemoryKind::gradients, kUnreduced);
   }
-  if (exchanges && !buckets.empty() && !plan_.overlap_backward)
+  if (exchanges && !buckets.empty() && !plan_.data_parallel.overlap_backward)
     builder_.compute_waits_for(stream_bit(StreamKind::data));
 }
 
@@ -357,7 +357,7 @@ void DataParallelWriter::meet(std::int64_t parameters, CollectivePort port) {
 }
 
 void DataParallelWriter::gather_updated(std::int64_t parameters, CollectivePort port) {
-  GradientBuckets buckets(plan_.bucket_size, plan_.bucket_size);
+  GradientBuckets buckets(plan_.data_parallel.bucket_size, plan_.data_parallel.bucket_size);
   std::vector<Bytes> sizes = buckets.add(parameters * size_of(weight_type(recipe_)));
   for (const Bytes rest : buckets.flush())
     sizes.push_back(rest);

@@ -11,7 +11,6 @@
 
 namespace trainyard::scenario {
 
-using recipe::kCompressionNames;
 using recipe::Optimizer;
 using recipe::Straggler;
 using recipe::TrainingRecipe;
@@ -93,33 +92,6 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Net
   return recipe;
 }
 
-// Gathered layers stay where a pipeline would gather them again for every micro-batch, as
-// torchtitan's default is (parallelism.fsdp_reshard_after_forward).
-recipe::DataParallelOptions assemble_data_parallel(const DataParallelSection& section,
-                                                   bool pipeline) {
-  recipe::DataParallelOptions options;
-  options.kind = section.kind;
-  options.shard_size = section.shard_size.value_or(options.shard_size);
-  options.prefetch_layers = section.prefetch_layers.value_or(options.prefetch_layers);
-  options.limit_all_gathers = section.limit_all_gathers.value_or(options.limit_all_gathers);
-  options.reshard_after_forward = section.reshard_after_forward.value_or(!pipeline);
-  options.overlap_param_gather = section.overlap_param_gather;
-  options.all_reduce_gradients =
-      section.all_reduce_gradients.value_or(options.all_reduce_gradients);
-  options.gradient_as_bucket_view =
-      section.gradient_as_bucket_view.value_or(options.gradient_as_bucket_view);
-  options.steps_between = section.steps_between.value_or(options.steps_between);
-  options.reduce_dtype = section.reduce_dtype;
-  options.reduce_every_microbatch = section.reduce_every_microbatch;
-  const auto kind = std::find(kCompressionNames.begin(), kCompressionNames.end(),
-                              std::string_view(section.compression.kind));
-  options.compression = {
-      .kind = static_cast<recipe::CompressionKind>(kind - kCompressionNames.begin()),
-      .rank = section.compression.rank.value_or(recipe::GradientCompression{}.rank),
-      .density = section.compression.density.value_or(recipe::GradientCompression{}.density)};
-  return options;
-}
-
 recipe::ParallelPlan assemble_plan(const ParallelismSection& section) {
   recipe::ParallelPlan plan;
   plan.degrees = {.tensor = section.tp,
@@ -130,9 +102,6 @@ recipe::ParallelPlan assemble_plan(const ParallelismSection& section) {
   plan.tensor_parallel = section.tensor_parallel;
   plan.context_parallel = section.context_parallel;
   plan.pipeline = assemble_pipeline(section.pipeline);
-  plan.bucket_size = section.data_parallel.bucket_size;
-  plan.first_bucket_size = section.data_parallel.first_bucket_size;
-  plan.overlap_backward = section.data_parallel.overlap_backward;
   plan.data_parallel = assemble_data_parallel(section.data_parallel, section.pp > 1);
   return plan;
 }

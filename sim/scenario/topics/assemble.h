@@ -58,9 +58,10 @@ recipe::OffloadOptions assemble_offload(const OffloadSection& section);
 // is none.
 std::string nearest_factorisations(const Scenario& scenario, int gpus);
 
-// The part of validate() that is about /parallelism/data_parallel.
-void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
-                            Findings& findings);
+// The parts of assemble() and validate() that are about /parallelism/data_parallel.
+recipe::DataParallelOptions assemble_data_parallel(recipe::DataParallelOptions options,
+                                                   bool pipeline);
+void validate_data_parallel(const Scenario& scenario, Findings& findings);
 
 // The part of assemble() that is about /parallelism/pipeline.
 recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline);

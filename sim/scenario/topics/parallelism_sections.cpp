@@ -61,56 +61,6 @@ void visit_fields(json::Fields& f, ExpertParallelSection& s) {
                "Type of rows on their way to experts of fp8 products. Default: bf16.");
 }
 
-void visit_fields(json::Fields& f, CompressionSection& s) {
-  f.name("kind", s.kind, recipe::kCompressionNames, optional,
-         "How gradients are made smaller for the exchange: a cast (fp16, bf16), 8 bits (int8, "
-         "fp8), their signs (one_bit), the largest (top_k), factors of low rank (power_sgd).");
-  f.field("rank", s.rank, between(1, 1024), "power_sgd: rank of the factors. Default: 1.");
-  f.field("density", s.density, json::Bounds{0, 1, true},
-          "top_k: part of the gradients that is sent. Default: 0.001.");
-}
-
-void visit_fields(json::Fields& f, DataParallelSection& s) {
-  std::vector<std::string_view> names;
-  for (const plan::StrategyEntry& entry : plan::data_parallel_strategies())
-    names.push_back(entry.name);
-  f.not_yet({"parameter_server"});
-  f.name("kind", s.kind, names, optional, "What replicas divide and how they exchange gradients.");
-  f.field("bucket_size", s.bucket_size, optional, positive, "Gradients reduced together.");
-  f.field("first_bucket_size", s.first_bucket_size, optional, positive,
-          "The first bucket, small so that communication starts early.");
-  f.field("overlap_backward", s.overlap_backward, optional,
-          "Buckets are reduced while the backward pass goes on.");
-  f.field("reduce_every_microbatch", s.reduce_every_microbatch, anything,
-          "Gradients are reduced after every micro-batch, not only the last. Default: true for "
-          "zero2, zero3, fsdp and hsdp.");
-  f.field("shard_size", s.shard_size, between(2, 1 << 20),
-          "hsdp: neighbouring ranks that share one copy.");
-  f.field("prefetch_layers", s.prefetch_layers, between(0, recipe::kMostPrefetchLayers),
-          "zero3, fsdp, hsdp: layers gathered ahead of the one that computes. Default: 1.");
-  f.field("limit_all_gathers", s.limit_all_gathers, anything,
-          "zero3, fsdp, hsdp: false lets gathers run ahead of the computation without a limit.");
-  f.field("reshard_after_forward", s.reshard_after_forward, anything,
-          "fsdp, hsdp: false keeps layers gathered from forward to backward. Default: true without "
-          "a pipeline.");
-  maybe_choice(f, "reduce_dtype", s.reduce_dtype, kGradientDtypes, Dtype::fp32,
-               "fsdp, hsdp: type in which gradients are reduced. Default: precision/gradients.");
-  f.field("gradient_as_bucket_view", s.gradient_as_bucket_view, anything,
-          "allreduce: false holds buckets beside the gradients, as PyTorch DDP does unless it is "
-          "told otherwise. Default: true.");
-  f.field("overlap_param_gather", s.overlap_param_gather, anything,
-          "zero1, zero2, distributed_optimizer: updated parameters are gathered under the next "
-          "forward pass. Default: true for distributed_optimizer.");
-  f.field("all_reduce_gradients", s.all_reduce_gradients, anything,
-          "zero1: whole gradients are all-reduced, as DeepSpeed once did.");
-  f.field("steps_between", s.steps_between, between(1, 1e6),
-          "local_sgd: steps from one meeting of the replicas to the next; a simulated step carries "
-          "that part of it. Default: 100.");
-  f.section("compression", s.compression, optional,
-            "allreduce: gradients are compressed, bucket by bucket.");
-  f.unsupported("parameter_server", "a parameter server; kind allreduce is available");
-}
-
 void visit_fields(json::Fields& f, ParallelismSection& s) {
   f.field("tp", s.tp, optional, between(1, 1 << 20), "Tensor-parallel degree.");
   f.field("pp", s.pp, optional, between(1, 1 << 20), "Pipeline-parallel degree.");

@@ -166,24 +166,6 @@ struct ExpertParallelSection {
   double imbalance = 0;
 };
 
-struct CompressionSection {
-  std::string kind = "none";
-  std::optional<int> rank;
-  std::optional<double> density;
-};
-
-struct DataParallelSection {
-  std::string kind = recipe::DataParallelOptions{}.kind;
-  std::optional<int> shard_size, prefetch_layers, steps_between;
-  std::optional<bool> limit_all_gathers, reshard_after_forward, overlap_param_gather;
-  std::optional<bool> all_reduce_gradients, reduce_every_microbatch, gradient_as_bucket_view;
-  std::optional<models::Dtype> reduce_dtype;
-  Bytes bucket_size = recipe::ParallelPlan{}.bucket_size;
-  Bytes first_bucket_size = recipe::ParallelPlan{}.first_bucket_size;
-  bool overlap_backward = true;
-  CompressionSection compression;
-};
-
 struct ParallelismSection {
   int tp = 1, cp = 1, pp = 1;
   std::optional<int> dp;
@@ -194,7 +176,7 @@ struct ParallelismSection {
   models::ContextParallel context_parallel;
   ExpertParallelSection expert_parallel;
   std::optional<EmbeddingParallelSection> embedding_parallel;
-  DataParallelSection data_parallel;
+  recipe::DataParallelOptions data_parallel;
 };
 
 struct CollectiveChoice {
@@ -271,8 +253,6 @@ void visit_fields(json::Fields& f, OffloadSection& s);
 void visit_fields(json::Fields& f, TrainingSection& s);
 void visit_fields(json::Fields& f, ExpertParallelSection& s);
 void visit_fields(json::Fields& f, MoeSection& s);
-void visit_fields(json::Fields& f, CompressionSection& s);
-void visit_fields(json::Fields& f, DataParallelSection& s);
 void visit_fields(json::Fields& f, ParallelismSection& s);
 void visit_fields(json::Fields& f, CollectiveChoice& s);
 void visit_fields(json::Fields& f, CollectivesSection& s);
@@ -300,6 +280,8 @@ void visit_fields(json::Fields& f, ClosLevel& s);
 namespace trainyard::recipe {
 void visit_fields(json::Fields& f, Precision& s);
 void visit_fields(json::Fields& f, Pipeline& s);
+void visit_fields(json::Fields& f, GradientCompression& s);
+void visit_fields(json::Fields& f, DataParallelOptions& s);
 }  // namespace trainyard::recipe
 
 namespace trainyard::models {

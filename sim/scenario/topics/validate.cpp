@@ -46,7 +46,7 @@ class Validator {
     check_precision();
     check_plausible();
     validate_precision(scenario_, findings_);
-    validate_data_parallel(scenario_, sections_.parallelism.data_parallel, findings_);
+    validate_data_parallel(scenario_, findings_);
     validate_recompute(scenario_, findings_);
     validate_offload(scenario_, sections_.training.offload, findings_);
   }
