@@ -72,7 +72,7 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Net
                          : optimizer.type;
   assemble_recompute(recipe, section, findings);
   recipe.gradient_clipping = section.gradient_clipping;
-  recipe.offload = assemble_offload(section.offload);
+  recipe.offload = section.offload;
   recipe.kernels = section.kernels;
   const models::KernelChoice& kernels = section.kernels;
   if (kernels.loss && kernels.fusion == models::Fusion::by_hand)

@@ -51,9 +51,6 @@ recipe::MemoryAllowance assemble_memory(const MemorySection& section,
 // Checks what no single field can know. Requires: sections that were read without an error.
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 
-// What /training/offload says.
-recipe::OffloadOptions assemble_offload(const OffloadSection& section);
-
 // The nearest valid ways to divide `gpus` GPUs, as text: "tp 8 x pp 8 x dp 16, ...". Empty: there
 // is none.
 std::string nearest_factorisations(const Scenario& scenario, int gpus);
@@ -71,6 +68,6 @@ recipe::Precision assemble_precision(recipe::Precision precision);
 void validate_precision(const Scenario& scenario, Findings& findings);
 
 // The part of validate() that is about /training/offload.
-void validate_offload(const Scenario& scenario, const OffloadSection& section, Findings& findings);
+void validate_offload(const Scenario& scenario, Findings& findings);
 
 }  // namespace trainyard::scenario

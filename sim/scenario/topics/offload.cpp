@@ -1,4 +1,5 @@
-// What is offloaded against the strategy of data parallelism, the schedule and the server.
+// /training/offload: its table, and what is offloaded against the strategy of data parallelism, the
+// schedule and the server.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +11,36 @@
 #include "sim/schedule/custom_schedule.h"
 #include "sim/schedule/schedule.h"
 #include "topologies/server_board.h"
+
+namespace trainyard::recipe {
+
+namespace {
+
+using json::Choice;
+
+constexpr std::array<Choice<OffloadTo>, 3> kPlaces = {
+    {{"none", OffloadTo::none}, {"cpu", OffloadTo::cpu}, {"nvme", OffloadTo::nvme}}};
+constexpr std::array<Choice<bool>, 2> kActivationPlaces = {{{"none", false}, {"cpu", true}}};
+
+}  // namespace
+
+void visit_fields(json::Fields& f, OffloadOptions& s) {
+  f.choice("optimizer", s.optimizer, kPlaces, json::optional,
+           "Where optimizer states are kept; the host updates them (ZeRO-Offload, ZeRO-Infinity).");
+  f.choice("parameters", s.parameters, kPlaces, json::optional,
+           "Where zero3, fsdp and hsdp keep their shards of the parameters.");
+  f.not_yet({"nvme"});
+  f.choice("activations", s.activations, kActivationPlaces, json::optional,
+           "Where activations wait for their backward pass.");
+  f.field("fraction", s.fraction, json::ratio,
+          "Of the layers of a stage, its first ones, whose activations go. Default: 1.");
+  f.field("prefetch_layers", s.prefetch_layers, json::between(0, kMostActivationPrefetch),
+          "Layers whose activations are on their way beside the one that computes. Default: 1.");
+  f.field("tile_parameters", s.tile_parameters, json::between(1, 1e12),
+          "Parameters that the host updates at a time. Default: 134217728 (DeepSpeed).");
+}
+
+}  // namespace trainyard::recipe
 
 namespace trainyard::scenario {
 
@@ -23,15 +54,15 @@ constexpr const char* kParameters = "/training/offload/parameters";
 constexpr const char* kActivations = "/training/offload/activations";
 
 // Options of what is not offloaded.
-void check_options(const OffloadSection& section, Findings& findings) {
+void check_options(const recipe::OffloadOptions& offload, Findings& findings) {
   const auto means_nothing = [&](const char* key, const char* pointer) {
     findings.error(fmt::format("/training/offload/{}", key),
                    fmt::format("means nothing, as {} is \"none\"", pointer), "remove it");
   };
-  if (!section.activations && section.fraction) means_nothing("fraction", kActivations);
-  if (!section.activations && section.prefetch_layers)
+  if (!offload.activations && offload.fraction.is_said()) means_nothing("fraction", kActivations);
+  if (!offload.activations && offload.prefetch_layers.is_said())
     means_nothing("prefetch_layers", kActivations);
-  if (section.optimizer == OffloadTo::none && section.tile_parameters)
+  if (offload.optimizer == OffloadTo::none && offload.tile_parameters.is_said())
     means_nothing("tile_parameters", kOptimizer);
 }
 
@@ -159,8 +190,8 @@ void check_server(const Scenario& scenario, Findings& findings) {
 
 }  // namespace
 
-void validate_offload(const Scenario& scenario, const OffloadSection& section, Findings& findings) {
-  check_options(section, findings);
+void validate_offload(const Scenario& scenario, Findings& findings) {
+  check_options(scenario.recipe.offload, findings);
   if (findings.has_errors()) return;
   check_optimizer(scenario, findings);
   check_parameters(scenario, findings);

@@ -136,14 +136,6 @@ struct RecomputeSection {
   std::optional<int> layers;
 };
 
-struct OffloadSection {
-  recipe::OffloadTo optimizer = recipe::OffloadTo::none, parameters = recipe::OffloadTo::none;
-  bool activations = false;
-  std::optional<double> fraction;
-  std::optional<int> prefetch_layers;
-  std::optional<std::int64_t> tile_parameters;
-};
-
 struct TrainingSection {
   std::int64_t global_batch = 1;
   models::MicroBatch micro_batch;
@@ -156,7 +148,7 @@ struct TrainingSection {
   bool gradient_clipping = false;
   std::optional<models::TableOptimizer> embedding_optimizer;
   MemorySection memory;
-  OffloadSection offload;
+  recipe::OffloadOptions offload;
   std::optional<double> tokens;
 };
 
@@ -249,7 +241,6 @@ void visit_fields(json::Fields& f, ClusterSection& s);
 void visit_fields(json::Fields& f, OptimizerSection& s);
 void visit_fields(json::Fields& f, RecomputeSection& s);
 void visit_fields(json::Fields& f, MemorySection& s);
-void visit_fields(json::Fields& f, OffloadSection& s);
 void visit_fields(json::Fields& f, TrainingSection& s);
 void visit_fields(json::Fields& f, ExpertParallelSection& s);
 void visit_fields(json::Fields& f, MoeSection& s);
@@ -279,6 +270,7 @@ void visit_fields(json::Fields& f, ClosLevel& s);
 
 namespace trainyard::recipe {
 void visit_fields(json::Fields& f, Precision& s);
+void visit_fields(json::Fields& f, OffloadOptions& s);
 void visit_fields(json::Fields& f, Pipeline& s);
 void visit_fields(json::Fields& f, GradientCompression& s);
 void visit_fields(json::Fields& f, DataParallelOptions& s);

@@ -48,7 +48,7 @@ class Validator {
     validate_precision(scenario_, findings_);
     validate_data_parallel(scenario_, findings_);
     validate_recompute(scenario_, findings_);
-    validate_offload(scenario_, sections_.training.offload, findings_);
+    validate_offload(scenario_, findings_);
   }
 
  private:
