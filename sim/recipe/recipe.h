@@ -23,9 +23,10 @@ enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
 // What a rank's device holds beside what its program asks for. The defaults are nothing; a scenario
 // has its own (docs/memory.md).
 struct MemoryAllowance {
-  Bytes context;             // of the driver, with the code of kernels and libraries
-  double fragmentation = 0;  // that the framework's allocator reserves, in parts of the allocated
-  Bytes blas_workspace;      // of the matrix library, from the framework's allocator
+  Option<Bytes> context = Bytes(0);  // of the driver, with the code of kernels and libraries
+  Option<double> fragmentation =
+      0;  // that the framework's allocator reserves, in parts of the allocated
+  Option<Bytes> blas_workspace = Bytes(0);  // of the matrix library, from the framework's allocator
   bool nccl_buffers = false;
 };
 

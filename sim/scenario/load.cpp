@@ -229,10 +229,10 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   precision = recipe.precision;
   precision.parameters = plan::weight_type(recipe);
   if (!precision.keeps_master()) precision.master_weights = recipe::MasterWeights::none;
-  sections.training.memory = {.context = recipe.memory.context,
-                              .blas_workspace = recipe.memory.blas_workspace,
-                              .fragmentation = recipe.memory.fragmentation,
-                              .nccl_buffers = recipe.memory.nccl_buffers};
+  recipe::MemoryAllowance& memory = sections.training.memory;
+  memory.context = recipe.memory.context.value();
+  memory.fragmentation = recipe.memory.fragmentation.value();
+  memory.blas_workspace = recipe.memory.blas_workspace.value();
   sections.cluster.calibration = scenario.profile.empty() ? "none" : scenario.profile;
   if (const models::Transformer* transformer = stack_of(scenario.network)) {
     sections.model.kv_heads = transformer->kv_heads;

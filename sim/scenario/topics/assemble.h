@@ -45,7 +45,7 @@ void assemble_recompute(recipe::TrainingRecipe& recipe, const TrainingSection& s
 void validate_recompute(const Scenario& scenario, Findings& findings);
 
 // The part of assemble() that is about /training/memory.
-recipe::MemoryAllowance assemble_memory(const MemorySection& section,
+recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
                                         const topologies::GpuSpec& gpu);
 
 // Checks what no single field can know. Requires: sections that were read without an error.

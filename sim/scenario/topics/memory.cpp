@@ -1,8 +1,27 @@
-// What a device holds beside tensors, by default. Sources: docs/memory.md, "Beside the tensors".
+// /training/memory: what a device holds beside tensors, its table and its defaults. Sources:
+// docs/memory.md, "Beside the tensors".
 #include <charconv>
 #include <string>
 
 #include "sim/scenario/topics/assemble.h"
+
+namespace trainyard::recipe {
+
+void visit_fields(json::Fields& f, MemoryAllowance& s) {
+  f.field("context", s.context, json::not_negative,
+          "What the driver, libraries and loaded kernels hold. Default: 512MiB.");
+  f.field("blas_workspace", s.blas_workspace, json::not_negative,
+          "Of cuBLAS, from the framework's allocator. Default: PyTorch's, 32MiB from compute "
+          "capability 9.0 on, else 8320KiB.");
+  f.field(
+      "fragmentation", s.fragmentation, json::between(0, 1),
+      "Reserved by the framework's allocator beyond what is allocated, in parts of that. Default: "
+      "0.02.");
+  f.field("nccl_buffers", s.nccl_buffers, json::optional,
+          "NCCL's own buffers of every communicator are counted.");
+}
+
+}  // namespace trainyard::recipe
 
 namespace trainyard::scenario {
 namespace {
@@ -24,12 +43,12 @@ Bytes blas_workspace(const topologies::GpuSpec& gpu) {
 
 }  // namespace
 
-recipe::MemoryAllowance assemble_memory(const MemorySection& section,
+recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
                                         const topologies::GpuSpec& gpu) {
-  return {.context = section.context.value_or(kContext),
-          .fragmentation = section.fragmentation.value_or(kFragmentation),
-          .blas_workspace = section.blas_workspace.value_or(blas_workspace(gpu)),
-          .nccl_buffers = section.nccl_buffers};
+  memory.context.otherwise(kContext);
+  memory.fragmentation.otherwise(kFragmentation);
+  memory.blas_workspace.otherwise(blas_workspace(gpu));
+  return memory;
 }
 
 }  // namespace trainyard::scenario

@@ -35,20 +35,6 @@ void visit_fields(json::Fields& f, OptimizerSection& s) {
                 {"false"});
 }
 
-void visit_fields(json::Fields& f, MemorySection& s) {
-  f.field("context", s.context, json::not_negative,
-          "What the driver, libraries and loaded kernels hold. Default: 512MiB.");
-  f.field("blas_workspace", s.blas_workspace, json::not_negative,
-          "Of cuBLAS, from the framework's allocator. Default: PyTorch's, 32MiB from compute "
-          "capability 9.0 on, else 8320KiB.");
-  f.field(
-      "fragmentation", s.fragmentation, between(0, 1),
-      "Reserved by the framework's allocator beyond what is allocated, in parts of that. Default: "
-      "0.02.");
-  f.field("nccl_buffers", s.nccl_buffers, optional,
-          "NCCL's own buffers of every communicator are counted.");
-}
-
 void visit_fields(json::Fields& f, TrainingSection& s) {
   f.field("global_batch", s.global_batch, required, between(1, kMostBatch),
           "Sequences, images or samples per optimizer step, over all GPUs.");

@@ -119,12 +119,6 @@ struct ClusterSection {
   bool calibration_of_other_gpu = false;
 };
 
-struct MemorySection {
-  std::optional<Bytes> context, blas_workspace;
-  std::optional<double> fragmentation;
-  bool nccl_buffers = true;
-};
-
 struct OptimizerSection {
   recipe::Optimizer type = recipe::Optimizer::adam;
   bool momentum = false;
@@ -147,7 +141,7 @@ struct TrainingSection {
   std::optional<Duration> launch_time;
   bool gradient_clipping = false;
   std::optional<models::TableOptimizer> embedding_optimizer;
-  MemorySection memory;
+  recipe::MemoryAllowance memory = {.nccl_buffers = true};
   recipe::OffloadOptions offload;
   std::optional<double> tokens;
 };
@@ -240,7 +234,6 @@ void visit_fields(json::Fields& f, FabricSection& s);
 void visit_fields(json::Fields& f, ClusterSection& s);
 void visit_fields(json::Fields& f, OptimizerSection& s);
 void visit_fields(json::Fields& f, RecomputeSection& s);
-void visit_fields(json::Fields& f, MemorySection& s);
 void visit_fields(json::Fields& f, TrainingSection& s);
 void visit_fields(json::Fields& f, ExpertParallelSection& s);
 void visit_fields(json::Fields& f, MoeSection& s);
@@ -270,6 +263,7 @@ void visit_fields(json::Fields& f, ClosLevel& s);
 
 namespace trainyard::recipe {
 void visit_fields(json::Fields& f, Precision& s);
+void visit_fields(json::Fields& f, MemoryAllowance& s);
 void visit_fields(json::Fields& f, OffloadOptions& s);
 void visit_fields(json::Fields& f, Pipeline& s);
 void visit_fields(json::Fields& f, GradientCompression& s);
