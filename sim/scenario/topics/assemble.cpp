@@ -17,42 +17,6 @@ using recipe::TrainingRecipe;
 
 namespace {
 
-topologies::ClusterSpec assemble_cluster(const ClusterSection& section) {
-  topologies::ClusterSpec cluster;
-  cluster.servers = section.nodes;
-  topologies::ServerSpec& server = cluster.server;
-  const ServerSection& node = section.node;
-  server.name = node.name;
-  server.gpu = node.gpu.spec;
-  server.gpus = node.gpus;
-  server.intra = node.intra.kind;
-  server.intra_bandwidth = node.intra.bandwidth;
-  server.intra_latency = node.intra.latency;
-  server.mesh = node.intra.mesh;
-  server.pcie_bandwidth = node.host.pcie_bandwidth;
-  server.socket_bandwidth = node.host.socket_bandwidth;
-  server.sockets = node.host.sockets;
-  server.gpus_per_pcie_switch = node.host.gpus_per_pcie_switch;
-  server.host_memory = node.host.memory;
-  server.host_memory_bandwidth = node.host.memory_bandwidth;
-  server.nvme_capacity = node.host.nvme_capacity;
-  server.nvme_read_bandwidth = node.host.nvme_read_bandwidth;
-  server.nvme_write_bandwidth = node.host.nvme_write_bandwidth;
-  server.nics = node.nics;
-  server.nic_bandwidth = node.nic.bandwidth;
-  server.nic_latency = node.nic.latency;
-  server.rail_per_gpu = node.nic.rail_per_gpu;
-  server.nic_efficiency = node.nic.efficiency;
-  const FabricSection& fabric = section.fabric;
-  if (fabric.kind == 1)
-    cluster.fabric = fabric.fat_tree;
-  else if (fabric.kind == 2)
-    cluster.fabric = fabric.clos;
-  else
-    cluster.fabric = fabric.single_switch;
-  return cluster;
-}
-
 TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Network& network,
                                Findings& findings) {
   TrainingRecipe recipe;
@@ -141,8 +105,8 @@ std::string find_profile(const ClusterSection& section, const json::Value& docum
   const std::string& wanted = section.calibration;
   if (wanted == "none") return {};
   if (wanted.empty()) {
-    const std::string path = preset_path(configs, "profiles", section.node.gpu.spec.name);
-    return !section.node.gpu.spec.name.empty() && is_file(path) ? path : "";
+    const std::string path = preset_path(configs, "profiles", section.spec.server.gpu.name);
+    return !section.spec.server.gpu.name.empty() && is_file(path) ? path : "";
   }
   if (wanted.find('/') == std::string::npos) {
     const std::string path = preset_path(configs, "profiles", wanted);
@@ -238,7 +202,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.description = sections.description;
   scenario.network_name = network_name(document);
   scenario.network = assemble_network(sections.model, scenario.network_name, findings);
-  scenario.cluster = assemble_cluster(sections.cluster);
+  scenario.cluster = sections.cluster.spec;
   scenario.recipe = assemble_recipe(sections.training, scenario.network, findings);
   scenario.recipe.memory = assemble_memory(sections.training.memory, scenario.cluster.server.gpu);
   scenario.plan = assemble_plan(sections.parallelism);

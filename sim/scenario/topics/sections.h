@@ -69,52 +69,8 @@ struct ModelSection {
   ImageInput input;
 };
 
-struct GpuSection {
-  topologies::GpuSpec spec;
-};
-
-struct IntraSection {
-  topologies::IntraKind kind = topologies::IntraKind::nvswitch;
-  BytesPerSecond bandwidth;
-  Duration latency{};
-  std::vector<topologies::NvlinkPair> mesh;
-};
-
-struct NicSection {
-  BytesPerSecond bandwidth;
-  Duration latency{};
-  bool rail_per_gpu = true;
-  double efficiency = 1;
-};
-
-struct HostSection {
-  BytesPerSecond pcie_bandwidth, socket_bandwidth;
-  int sockets = 1, gpus_per_pcie_switch = 1;
-  Bytes memory, nvme_capacity;
-  BytesPerSecond memory_bandwidth, nvme_read_bandwidth, nvme_write_bandwidth;
-};
-
-struct ServerSection {
-  std::string name;
-  GpuSection gpu;
-  int gpus = 1;
-  IntraSection intra;
-  int nics = 0;
-  NicSection nic;
-  HostSection host;
-};
-
-struct FabricSection {
-  std::size_t kind = 0;  // of kFabricKinds
-  topologies::SingleSwitch single_switch;
-  topologies::FatTree fat_tree;
-  topologies::Clos clos;
-};
-
 struct ClusterSection {
-  int nodes = 1;
-  ServerSection node;
-  FabricSection fabric;
+  topologies::ClusterSpec spec;
   std::string calibration;
   bool calibration_of_other_gpu = false;
 };
@@ -225,12 +181,6 @@ void visit_fields(json::Fields& f, ImageInput& s);
 void visit_fields(json::Fields& f, EncoderSection& s);
 void visit_fields(json::Fields& f, DecoderSection& s);
 void visit_fields(json::Fields& f, VisionSection& s);
-void visit_fields(json::Fields& f, GpuSection& s);
-void visit_fields(json::Fields& f, IntraSection& s);
-void visit_fields(json::Fields& f, NicSection& s);
-void visit_fields(json::Fields& f, HostSection& s);
-void visit_fields(json::Fields& f, ServerSection& s);
-void visit_fields(json::Fields& f, FabricSection& s);
 void visit_fields(json::Fields& f, ClusterSection& s);
 void visit_fields(json::Fields& f, OptimizerSection& s);
 void visit_fields(json::Fields& f, RecomputeSection& s);
@@ -259,6 +209,9 @@ json::KeyIndex scenario_keys();
 namespace trainyard::topologies {
 void visit_fields(json::Fields& f, NvlinkPair& s);
 void visit_fields(json::Fields& f, ClosLevel& s);
+void visit_fields(json::Fields& f, GpuSpec& s);
+void visit_fields(json::Fields& f, ServerSpec& s);
+void visit_fields(json::Fields& f, FabricSpec& s);
 }  // namespace trainyard::topologies
 
 namespace trainyard::recipe {
