@@ -60,6 +60,9 @@ recipe::DataParallelOptions assemble_data_parallel(recipe::DataParallelOptions o
                                                    bool pipeline);
 void validate_data_parallel(const Scenario& scenario, Findings& findings);
 
+// The part of validate() that is about tensor and context parallelism.
+void validate_tensor_parallel(const Scenario& scenario, Findings& findings);
+
 // The part of assemble() that is about /parallelism/pipeline.
 recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline);
 

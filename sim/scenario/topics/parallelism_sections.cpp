@@ -87,36 +87,3 @@ void visit_fields(json::Fields& f, ParallelismSection& s) {
 }
 
 }  // namespace trainyard::scenario
-
-namespace trainyard::models {
-
-namespace {
-
-constexpr std::array<json::Choice<TensorOverlap>, 3> kTensorOverlaps = {
-    {{"none", TensorOverlap::none},
-     {"weight_gradient", TensorOverlap::weight_gradient},
-     {"chunked", TensorOverlap::chunked}}};
-constexpr std::array<json::Choice<ContextMethod>, 3> kContextMethods = {
-    {{"ring", ContextMethod::ring},
-     {"all_gather", ContextMethod::all_gather},
-     {"ulysses", ContextMethod::ulysses}}};
-
-}  // namespace
-
-void visit_fields(json::Fields& f, TensorParallel& s) {
-  f.choice("overlap", s.overlap, kTensorOverlaps, json::optional,
-           "What collectives hide behind: none; weight_gradient (backward, the GEMM that does not "
-           "need them); chunked (also their own GEMM, in pieces).");
-  f.field("chunks", s.chunks, json::between(1, 1024),
-          "chunked: pieces of each GEMM and of its collective. Default, as Transformer Engine: "
-          "gathers in a ring of tp pieces, scatters in 4.");
-}
-
-void visit_fields(json::Fields& f, ContextParallel& s) {
-  f.choice(
-      "method", s.method, kContextMethods, json::optional,
-      "How attention sees tokens of other ranks: ring (hop by hop under attention), all_gather "
-      "(keys and values first), ulysses (all-to-all over heads).");
-}
-
-}  // namespace trainyard::models

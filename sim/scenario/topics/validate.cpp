@@ -42,7 +42,7 @@ class Validator {
     check_batch();
     check_layers();
     check_schedule_of_pipeline();
-    check_tensor_parallel();
+    validate_tensor_parallel(scenario_, findings_);
     check_precision();
     check_plausible();
     validate_precision(scenario_, findings_);
@@ -58,7 +58,6 @@ class Validator {
   void check_layers();
   void check_schedule_of_pipeline();
   void check_custom_schedule();
-  void check_tensor_parallel();
   void check_precision();
   void check_plausible();
   void plausible(const char* pointer, BytesPerSecond value, double least, double most);
@@ -267,47 +266,6 @@ void Validator::check_custom_schedule() {
   if (!parsed) return;
   if (const std::optional<std::string> wrong = check_schedule(shape, orders))
     findings_.error(pointer, *wrong);
-}
-
-void Validator::check_tensor_parallel() {
-  const int per_server = scenario_.cluster.server.gpus;
-  if (plan_.tensor_parallel.sequence && degrees_.tensor == 1)
-    findings_.error(
-        "/parallelism/sequence_parallel",
-        "sequence parallelism divides what tensor parallelism leaves whole, and tp is 1",
-        "raise tp or remove it");
-  if (plan_.tensor_parallel.overlap == models::TensorOverlap::chunked &&
-      !plan_.tensor_parallel.sequence)
-    findings_.error(
-        "/parallelism/tensor_parallel/overlap",
-        "chunked cuts all-gathers and reduce-scatters, and without sequence parallelism "
-        "there are none",
-        "set sequence_parallel, or use weight_gradient");
-  if (plan_.tensor_parallel.overlap != models::TensorOverlap::chunked &&
-      plan_.tensor_parallel.chunks > 0)
-    findings_.error("/parallelism/tensor_parallel/chunks",
-                    "nothing is cut in chunks unless overlap is chunked",
-                    "set overlap to \"chunked\", or remove it");
-  if (degrees_.context > 1 && degrees_.tensor * degrees_.context > 2 * per_server &&
-      plan_.context_parallel.method == models::ContextMethod::ulysses)
-    findings_.warning("/parallelism/cp",
-                      fmt::format("tp {} x cp {} spans servers of {} GPUs: ulysses exchanges all "
-                                  "heads across the network in every layer",
-                                  degrees_.tensor, degrees_.context, per_server));
-  if (degrees_.tensor > per_server)
-    findings_.warning(
-        "/parallelism/tp",
-        fmt::format("tp {} spans servers of {} GPUs: its collectives cross the network "
-                    "in every layer",
-                    degrees_.tensor, per_server));
-  const models::Transformer* transformer = stack_of(scenario_.network);
-  if (transformer == nullptr || !reads_tokens(scenario_.network)) return;
-  const std::int64_t rest = transformer->vocabulary % degrees_.tensor;
-  if (rest != 0)
-    findings_.warning(
-        "/model/vocab",
-        fmt::format("{} is padded to {} to divide it by tp {}", transformer->vocabulary,
-                    transformer->vocabulary + degrees_.tensor - rest, degrees_.tensor));
 }
 
 void Validator::check_precision() {
