@@ -1,16 +1,23 @@
-// The grid of the experts and their load. Every field that would change nothing is an error.
+// /parallelism/expert_parallel: its table, the grid of the experts and their load. Every field that
+// would change nothing is an error.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "sim/base/random.h"
 #include "sim/scenario/topics/assemble.h"
+#include "sim/scenario/topics/word_lists.h"
 
 namespace trainyard::scenario {
 
 using recipe::Axis;
 
 namespace {
+
+constexpr std::array<json::Choice<bool>, 2> kDispatches = {
+    {{"all_to_all", false}, {"hierarchical", true}}};
+constexpr std::array<json::Choice<models::Dtype>, 2> kDispatchDtypes = {
+    {{"bf16", models::Dtype::bf16}, {"fp8", models::Dtype::fp8}}};
 
 // In [0, 1), a multiple of 2^-53.
 double uniform(SplitMix64& random) {
@@ -89,6 +96,22 @@ void refuse_what_would_be_ignored(const ExpertParallelSection& section, models::
 }
 
 }  // namespace
+
+void visit_fields(json::Fields& f, ExpertParallelSection& s) {
+  f.field(
+      "capacity_factor", s.experts.capacity, json::Bounds{0, 1024, true},
+      "Rows an expert takes, in even shares; the rest are dropped. Default: no row is dropped.");
+  f.list("load", s.load, json::optional, json::Bounds{0, 1e6, false},
+         "Rows of each expert against the others, one number per expert.");
+  f.field("imbalance", s.imbalance, json::optional, json::between(0, 0.57),
+          "Standard deviation of the experts' load against its mean; drawn evenly by "
+          "simulation.seed.");
+  f.choice("dispatch", s.experts.hierarchical_dispatch, kDispatches, json::optional,
+           "How rows travel: all_to_all (each by itself), hierarchical (once to each server, from "
+           "there once to each rank; DeepEP).");
+  maybe_choice(f, "dispatch_dtype", s.experts.dispatch_dtype, kDispatchDtypes, models::Dtype::bf16,
+               "Type of rows on their way to experts of fp8 products. Default: bf16.");
+}
 
 void assemble_experts(Scenario& scenario, const ExpertParallelSection& section,
                       Findings& findings) {

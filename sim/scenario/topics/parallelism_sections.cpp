@@ -1,23 +1,16 @@
 // How the work is divided: the tables of /parallelism.
 #include "sim/json/schema.h"
-#include "sim/plan/replicas/data_parallel.h"
 #include "sim/scenario/topics/sections.h"
-#include "sim/scenario/topics/word_lists.h"
 
 namespace trainyard::scenario {
 
-using models::Dtype;
 using recipe::Axis;
 
 namespace {
 
-using json::anything;
-using json::at_least;
 using json::between;
 using json::Choice;
 using json::optional;
-using json::positive;
-using json::required;
 
 using Order = std::array<Axis, recipe::kAxes>;
 constexpr Axis kT = Axis::tensor, kC = Axis::context, kD = Axis::data, kP = Axis::pipeline;
@@ -38,28 +31,8 @@ constexpr std::array<Choice<Order>, 30> kRankOrders = {
      {"pp-tp-cp-dp", {kP, kT, kC, kD}}, {"pp-tp-dp-cp", {kP, kT, kD, kC}},
      {"pp-cp-tp-dp", {kP, kC, kT, kD}}, {"pp-cp-dp-tp", {kP, kC, kD, kT}},
      {"pp-dp-tp-cp", {kP, kD, kT, kC}}, {"pp-dp-cp-tp", {kP, kD, kC, kT}}}};
-constexpr std::array<Choice<bool>, 2> kDispatches = {
-    {{"all_to_all", false}, {"hierarchical", true}}};
-constexpr std::array<Choice<Dtype>, 2> kDispatchDtypes = {
-    {{"bf16", Dtype::bf16}, {"fp8", Dtype::fp8}}};
 
 }  // namespace
-
-void visit_fields(json::Fields& f, ExpertParallelSection& s) {
-  f.field(
-      "capacity_factor", s.experts.capacity, json::Bounds{0, 1024, true},
-      "Rows an expert takes, in even shares; the rest are dropped. Default: no row is dropped.");
-  f.list("load", s.load, optional, json::Bounds{0, 1e6, false},
-         "Rows of each expert against the others, one number per expert.");
-  f.field("imbalance", s.imbalance, optional, between(0, 0.57),
-          "Standard deviation of the experts' load against its mean; drawn evenly by "
-          "simulation.seed.");
-  f.choice("dispatch", s.experts.hierarchical_dispatch, kDispatches, optional,
-           "How rows travel: all_to_all (each by itself), hierarchical (once to each server, from "
-           "there once to each rank; DeepEP).");
-  maybe_choice(f, "dispatch_dtype", s.experts.dispatch_dtype, kDispatchDtypes, Dtype::bf16,
-               "Type of rows on their way to experts of fp8 products. Default: bf16.");
-}
 
 void visit_fields(json::Fields& f, ParallelismSection& s) {
   f.field("tp", s.tp, optional, between(1, 1 << 20), "Tensor-parallel degree.");
