@@ -56,50 +56,6 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Net
   return recipe;
 }
 
-recipe::ParallelPlan assemble_plan(const ParallelismSection& section) {
-  recipe::ParallelPlan plan;
-  plan.degrees = {.tensor = section.tp,
-                  .context = section.cp,
-                  .data = section.dp.value_or(1),
-                  .pipeline = section.pp};
-  plan.rank_order = section.rank_order;
-  plan.tensor_parallel = section.tensor_parallel;
-  plan.context_parallel = section.context_parallel;
-  plan.pipeline = assemble_pipeline(section.pipeline);
-  plan.data_parallel = assemble_data_parallel(section.data_parallel, section.pp > 1);
-  return plan;
-}
-
-void derive_data_parallel(Scenario& scenario, const ParallelismSection& section,
-                          Findings& findings) {
-  const std::int64_t gpus = std::int64_t{scenario.cluster.servers} * scenario.cluster.server.gpus;
-  constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
-  if (gpus > kMostGpus) {
-    findings.error("/cluster/nodes",
-                   fmt::format("{} servers of {} GPUs are more than {} GPUs",
-                               scenario.cluster.servers, scenario.cluster.server.gpus, kMostGpus));
-    return;
-  }
-  recipe::ParallelDegrees& degrees = scenario.plan.degrees;
-  const std::int64_t model = std::int64_t{degrees.tensor} * degrees.context * degrees.pipeline;
-  if (!section.dp && gpus % model == 0) {
-    degrees.data = static_cast<int>(gpus / model);
-    return;
-  }
-  if (section.dp && model * *section.dp == gpus) return;
-  const std::string context = degrees.context > 1 ? fmt::format(" x cp {}", degrees.context) : "";
-  const std::string given =
-      section.dp ? fmt::format("tp {}{} x pp {} x dp {} = {} GPUs", degrees.tensor, context,
-                               degrees.pipeline, degrees.data, model * degrees.data)
-                 : fmt::format("tp {}{} x pp {} = {} GPUs per replica", degrees.tensor, context,
-                               degrees.pipeline, model);
-  const std::string near = nearest_factorisations(scenario, static_cast<int>(gpus));
-  findings.error(section.dp ? "/parallelism/dp" : "/parallelism",
-                 fmt::format("{}, the cluster has {} x {} = {}", given, scenario.cluster.servers,
-                             scenario.cluster.server.gpus, gpus),
-                 near.empty() ? "" : "nearest: " + near);
-}
-
 std::string find_profile(const ClusterSection& section, const json::Value& document,
                          const std::string& configs, Findings& findings) {
   const std::string& wanted = section.calibration;
@@ -205,8 +161,11 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.cluster = sections.cluster.spec;
   scenario.recipe = assemble_recipe(sections.training, scenario.network, findings);
   scenario.recipe.memory = assemble_memory(sections.training.memory, scenario.cluster.server.gpu);
-  scenario.plan = assemble_plan(sections.parallelism);
-  derive_data_parallel(scenario, sections.parallelism, findings);
+  scenario.plan = sections.parallelism.plan;
+  scenario.plan.pipeline = assemble_pipeline(scenario.plan.pipeline);
+  scenario.plan.data_parallel =
+      assemble_data_parallel(scenario.plan.data_parallel, scenario.plan.degrees.pipeline > 1);
+  assemble_degrees(scenario, sections.parallelism, findings);
   scenario.seed = sections.simulation.seed;
   assemble_experts(scenario, sections.parallelism.expert_parallel, findings);
   assemble_tables(scenario, sections, findings);

@@ -51,9 +51,9 @@ recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
 // Checks what no single field can know. Requires: sections that were read without an error.
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 
-// The nearest valid ways to divide `gpus` GPUs, as text: "tp 8 x pp 8 x dp 16, ...". Empty: there
-// is none.
-std::string nearest_factorisations(const Scenario& scenario, int gpus);
+// The part of assemble() that is about the degrees: without dp, it is what the others leave.
+// Requires: network, cluster and recipe are set.
+void assemble_degrees(Scenario& scenario, const ParallelismSection& section, Findings& findings);
 
 // The parts of assemble() and validate() that are about /parallelism/data_parallel.
 recipe::DataParallelOptions assemble_data_parallel(recipe::DataParallelOptions options,

@@ -44,11 +44,11 @@ void refuse_other_ways(const ScenarioSections& sections, Findings& findings) {
     findings.error("/parallelism/pp",
                    "a recommender has no pipeline: all ranks hold tables and see samples",
                    "remove it; dp is all GPUs");
-  if (sections.parallelism.data_parallel.kind != "allreduce")
+  if (sections.parallelism.plan.data_parallel.kind != "allreduce")
     findings.error("/parallelism/data_parallel/kind",
                    fmt::format("{} divides the dense layers, which in a recommender are replicas; "
                                "tables are divided anyway",
-                               sections.parallelism.data_parallel.kind),
+                               sections.parallelism.plan.data_parallel.kind),
                    "allreduce does");
   if (sections.training.gradient_clipping)
     findings.error("/training/gradient_clipping",

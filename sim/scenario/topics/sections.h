@@ -109,16 +109,10 @@ struct ExpertParallelSection {
 };
 
 struct ParallelismSection {
-  int tp = 1, cp = 1, pp = 1;
+  recipe::ParallelPlan plan;  // as far as the file says it
   std::optional<int> dp;
-  std::array<recipe::Axis, recipe::kAxes> rank_order = {recipe::Axis::tensor, recipe::Axis::context,
-                                                        recipe::Axis::data, recipe::Axis::pipeline};
-  recipe::Pipeline pipeline;
-  models::TensorParallel tensor_parallel;
-  models::ContextParallel context_parallel;
   ExpertParallelSection expert_parallel;
   std::optional<EmbeddingParallelSection> embedding_parallel;
-  recipe::DataParallelOptions data_parallel;
 };
 
 struct CollectiveChoice {

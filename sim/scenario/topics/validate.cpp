@@ -327,72 +327,7 @@ void Validator::check_plausible() {
   }
 }
 
-std::vector<int> divisors(int number) {
-  std::vector<int> out;
-  for (int i = 1; std::int64_t{i} * i <= number; ++i) {
-    if (number % i != 0) continue;
-    out.push_back(i);
-    if (i != number / i) out.push_back(number / i);
-  }
-  std::sort(out.begin(), out.end());
-  return out;
-}
-
-double apart(int a, int b) {
-  return static_cast<double>(std::max(a, b)) / static_cast<double>(std::min(a, b));
-}
-
 }  // namespace
-
-std::string nearest_factorisations(const Scenario& scenario, int gpus) {
-  const ParallelDegrees& wanted = scenario.plan.degrees;
-  const std::int64_t parts_most = divisible_layers(scenario.network);
-  struct Candidate {
-    double distance;
-    ParallelDegrees degrees;
-  };
-  std::vector<Candidate> candidates;
-  if (gpus % wanted.context != 0) return {};
-  const int divided = gpus / wanted.context;  // cp stays as it is
-  for (const int tensor : divisors(divided)) {
-    models::Execution execution;
-    execution.micro_batch.size = scenario.recipe.micro_batch.size;
-    execution.micro_batch.sequence_length = scenario.recipe.micro_batch.sequence_length;
-    execution.micro_batch.decoder_sequence_length =
-        scenario.recipe.micro_batch.decoder_sequence_length;
-    execution.tensor = tensor;
-    execution.context = wanted.context;
-    execution.context_parallel.method = scenario.plan.context_parallel.method;
-    execution.kernels.fused_attention = scenario.recipe.kernels.fused_attention;
-    execution.experts.tensor = 1;
-    execution.tensor_parallel.sequence = scenario.plan.tensor_parallel.sequence && tensor > 1;
-    if (!check_execution(scenario.network, execution).empty()) continue;
-    for (const int pipeline : divisors(divided / tensor)) {
-      const int data = divided / tensor / pipeline;
-      const std::int64_t parts = std::int64_t{pipeline} * scenario.plan.pipeline.chunks;
-      // A recommender has no pipeline.
-      if (std::holds_alternative<models::Recommender>(scenario.network) && pipeline > 1) continue;
-      if (parts > parts_most || parts_most % parts != 0 ||
-          scenario.recipe.global_batch % (scenario.recipe.micro_batch.size * data) != 0)
-        continue;
-      // Moving the data-parallel degree is the least change to a plan.
-      const double distance = apart(tensor, wanted.tensor) * apart(tensor, wanted.tensor) *
-                              apart(pipeline, wanted.pipeline) * apart(pipeline, wanted.pipeline) *
-                              apart(data, wanted.data);
-      candidates.push_back({distance, {tensor, wanted.context, data, pipeline}});
-    }
-  }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.distance < b.distance; });
-  std::string text;
-  for (std::size_t i = 0; i < std::min<std::size_t>(3, candidates.size()); ++i) {
-    const ParallelDegrees& d = candidates[i].degrees;
-    const std::string context = d.context > 1 ? fmt::format(" x cp {}", d.context) : "";
-    text += fmt::format("{}tp {}{} x pp {} x dp {}", i == 0 ? "" : ", ", d.tensor, context,
-                        d.pipeline, d.data);
-  }
-  return text;
-}
 
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings) {
   Validator(scenario, sections, findings).run();
