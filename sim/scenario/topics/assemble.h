@@ -29,9 +29,14 @@ models::Network assemble_network(const ModelSection& section, const std::string&
 // Its part for a recommender; how tables are divided is assemble_tables()'s.
 models::Network assemble_recommender(const RecommenderSection& section, Findings& findings);
 
-// The part of assemble() that is about lengths of sequences, which only some networks have.
+// The parts of assemble() and validate() that are about batches, and the lengths of sequences,
+// which only some networks have.
 models::MicroBatch assemble_batch(models::MicroBatch batch, const models::Network& network,
                                   Findings& findings);
+void validate_batch(const Scenario& scenario, Findings& findings);
+
+// 0: the batch does not divide, or into too many.
+std::int64_t microbatches_per_step(const Scenario& scenario);
 
 // The part of assemble() that is about tables. Requires: network and degrees are set.
 void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings);
@@ -63,8 +68,9 @@ void validate_data_parallel(const Scenario& scenario, Findings& findings);
 // The part of validate() that is about tensor and context parallelism.
 void validate_tensor_parallel(const Scenario& scenario, Findings& findings);
 
-// The part of assemble() that is about /parallelism/pipeline.
+// The parts of assemble() and validate() that are about /parallelism/pipeline.
 recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline);
+void validate_pipeline(const Scenario& scenario, Findings& findings);
 
 // The parts of assemble() and validate() that are about the types of /training/precision.
 recipe::Precision assemble_precision(recipe::Precision precision);

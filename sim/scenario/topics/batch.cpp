@@ -24,6 +24,12 @@ void visit_fields(json::Fields& f, MicroBatch& s) {
 
 namespace trainyard::scenario {
 
+namespace {
+
+constexpr std::int64_t kMostMicrobatches = 1 << 20;
+
+}  // namespace
+
 models::MicroBatch assemble_batch(models::MicroBatch batch, const models::Network& network,
                                   Findings& findings) {
   const bool two_stacks = std::holds_alternative<models::EncoderDecoder>(network);
@@ -47,6 +53,34 @@ models::MicroBatch assemble_batch(models::MicroBatch batch, const models::Networ
                    fmt::format("{} have no sequence", samples ? "samples" : "images"), "remove it");
   }
   return batch;
+}
+
+std::int64_t microbatches_per_step(const Scenario& scenario) {
+  const std::int64_t per_round = scenario.recipe.micro_batch.size * scenario.plan.degrees.data;
+  const std::int64_t microbatches = scenario.recipe.global_batch / per_round;
+  const bool counts = scenario.recipe.global_batch % per_round == 0;
+  return counts && microbatches <= kMostMicrobatches ? microbatches : 0;
+}
+
+void validate_batch(const Scenario& scenario, Findings& findings) {
+  const recipe::TrainingRecipe& recipe = scenario.recipe;
+  const recipe::ParallelDegrees& degrees = scenario.plan.degrees;
+  const std::int64_t per_round = recipe.micro_batch.size * degrees.data;
+  if (recipe.global_batch % per_round != 0) {
+    const std::int64_t below = recipe.global_batch / per_round * per_round;
+    findings.error(
+        "/training/global_batch",
+        fmt::format("{} is not divisible by micro_batch {} x dp {} = {}", recipe.global_batch,
+                    recipe.micro_batch.size, degrees.data, per_round),
+        below > 0 ? fmt::format("nearest: {}, {}", below, below + per_round)
+                  : fmt::format("the least is {}", per_round));
+    return;
+  }
+  const std::int64_t microbatches = recipe.global_batch / per_round;
+  if (microbatches <= kMostMicrobatches) return;
+  findings.error("/training/global_batch",
+                 fmt::format("{} micro-batches per step, at most {} are simulated", microbatches,
+                             kMostMicrobatches));
 }
 
 }  // namespace trainyard::scenario

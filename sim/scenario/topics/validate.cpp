@@ -39,9 +39,8 @@ class Validator {
     for (Diagnostic& diagnostic : check(scenario_.cluster))
       findings_.found.push_back(std::move(diagnostic));
     check_execution_of_network();
-    check_batch();
-    check_layers();
-    check_schedule_of_pipeline();
+    validate_batch(scenario_, findings_);
+    validate_pipeline(scenario_, findings_);
     validate_tensor_parallel(scenario_, findings_);
     check_precision();
     check_plausible();
@@ -54,10 +53,6 @@ class Validator {
  private:
   void check_names();
   void check_execution_of_network();
-  void check_batch();
-  void check_layers();
-  void check_schedule_of_pipeline();
-  void check_custom_schedule();
   void check_precision();
   void check_plausible();
   void plausible(const char* pointer, BytesPerSecond value, double least, double most);
@@ -69,7 +64,6 @@ class Validator {
   const ParallelDegrees& degrees_;
   const ScenarioSections& sections_;
   Findings& findings_;
-  std::int64_t microbatches_ = 0;  // 0: the batch does not divide
 };
 
 constexpr std::size_t kLongestName = 256;
@@ -136,136 +130,6 @@ void Validator::check_execution_of_network() {
     }
     findings_.error(std::string(pointer), problem.message);
   }
-}
-
-void Validator::check_batch() {
-  const std::int64_t per_round = recipe_.micro_batch.size * degrees_.data;
-  if (recipe_.global_batch % per_round != 0) {
-    const std::int64_t below = recipe_.global_batch / per_round * per_round;
-    findings_.error(
-        "/training/global_batch",
-        fmt::format("{} is not divisible by micro_batch {} x dp {} = {}", recipe_.global_batch,
-                    recipe_.micro_batch.size, degrees_.data, per_round),
-        below > 0 ? fmt::format("nearest: {}, {}", below, below + per_round)
-                  : fmt::format("the least is {}", per_round));
-    return;
-  }
-  constexpr std::int64_t kMostMicrobatches = 1 << 20;
-  microbatches_ = recipe_.global_batch / per_round;
-  if (microbatches_ <= kMostMicrobatches) return;
-  findings_.error("/training/global_batch",
-                  fmt::format("{} micro-batches per step, at most {} are simulated", microbatches_,
-                              kMostMicrobatches));
-  microbatches_ = 0;
-}
-
-void Validator::check_layers() {
-  const std::int64_t layers = divisible_layers(scenario_.network);
-  const std::int64_t parts = std::int64_t{degrees_.pipeline} * plan_.pipeline.chunks;
-  const std::string chunks = plan_.pipeline.chunks == 1
-                                 ? fmt::format("{} stages", degrees_.pipeline)
-                                 : fmt::format("{} stages x {} chunks = {}", degrees_.pipeline,
-                                               plan_.pipeline.chunks, parts);
-  if (plan_.pipeline.layer_split == LayerSplit::list) {
-    const std::vector<int>& list = plan_.pipeline.layers_per_chunk;
-    const std::int64_t sum = std::accumulate(list.begin(), list.end(), std::int64_t{0});
-    if (static_cast<std::int64_t>(list.size()) != parts)
-      findings_.error("/parallelism/pipeline/layer_split",
-                      fmt::format("{} numbers for {}", list.size(), chunks));
-    else if (sum != layers)
-      findings_.error("/parallelism/pipeline/layer_split",
-                      fmt::format("the numbers sum to {}, the network has {} layers", sum, layers));
-    return;
-  }
-  // A balanced split may leave the embedding or the logits alone on a chunk.
-  const std::int64_t places =
-      plan_.pipeline.layer_split == LayerSplit::balanced ? chain_length(scenario_.network) : layers;
-  if (parts > places) {
-    findings_.error("/parallelism/pp", fmt::format("{} layers are too few for {}", layers, chunks));
-  } else if (plan_.pipeline.layer_split == LayerSplit::uniform && layers % parts != 0) {
-    findings_.error("/parallelism/pp",
-                    fmt::format("{} layers are not divisible by {}", layers, chunks),
-                    "state /parallelism/pipeline/layer_split: a list of layers per stage, or "
-                    "\"balanced_with_embeddings\"");
-  }
-}
-
-constexpr std::string_view kGrouped = "interleaved_1f1b";
-
-// The smallest group that takes the micro-batches; empty if none does.
-std::string possible_group(PipelineShape shape) {
-  for (shape.group = shape.stages; shape.group <= shape.microbatches; ++shape.group)
-    if (!interleaved_unsupported(shape))
-      return fmt::format("set parallelism.pipeline.group_size to {}", shape.group);
-  return {};
-}
-
-void Validator::check_schedule_of_pipeline() {
-  if (plan_.pipeline.chunks > 1 && degrees_.pipeline == 1) {
-    findings_.error(
-        "/parallelism/pipeline/chunks_per_stage",
-        fmt::format("{} chunks per stage need a pipeline, pp is 1", plan_.pipeline.chunks));
-    return;
-  }
-  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan_.pipeline.schedule);
-  if (plan_.pipeline.group_size > 0 && (schedule == nullptr || schedule->name != kGrouped)) {
-    findings_.error(
-        "/parallelism/pipeline/group_size",
-        fmt::format("schedule {} has no groups of micro-batches", plan_.pipeline.schedule),
-        "remove it");
-    return;
-  }
-  if (microbatches_ == 0) return;
-  if (plan_.pipeline.schedule == schedule::kCustomSchedule) {
-    check_custom_schedule();
-    return;
-  }
-  if (!plan_.pipeline.custom.slots.empty())
-    findings_.error("/parallelism/pipeline/slots",
-                    fmt::format("schedule {} has its own order", plan_.pipeline.schedule),
-                    "remove them, or set the schedule to \"custom\"");
-  if (schedule == nullptr) return;  // the reader knows the names
-  const PipelineShape shape = plan::pipeline_shape(recipe_, plan_);
-  if (const std::optional<std::string> why = schedule->unsupported(shape))
-    findings_.error("/parallelism/pipeline/schedule", *why,
-                    schedule->name == kGrouped ? possible_group(shape) : "");
-  else if (microbatches_ < degrees_.pipeline && schedule->name != "sequential")
-    findings_.warning("/parallelism/pp", fmt::format("{} micro-batches do not fill {} stages",
-                                                     microbatches_, degrees_.pipeline));
-}
-
-void Validator::check_custom_schedule() {
-  const std::string pointer = "/parallelism/pipeline/slots";
-  const PipelineShape shape = plan::pipeline_shape(recipe_, plan_);
-  const std::vector<std::string>& slots = plan_.pipeline.custom.slots;
-  if (static_cast<int>(slots.size()) != shape.stages) {
-    findings_.error(pointer,
-                    fmt::format("{} stages have slots, pp is {}", slots.size(), shape.stages));
-    return;
-  }
-  if (shape.placement == schedule::Placement::v_shaped && shape.chunks != 2) {
-    findings_.error("/parallelism/pipeline/chunks_per_stage",
-                    fmt::format("a V has 2 chunks per stage, got {}", shape.chunks));
-    return;
-  }
-  if (shape.placement == schedule::Placement::bidirectional &&
-      (shape.chunks != 1 || shape.stages % 2 != 0)) {
-    findings_.error("/parallelism/pipeline/placement",
-                    "two copies need an even number of stages with 1 chunk each");
-    return;
-  }
-  schedule::StageOrders orders;
-  bool parsed = true;
-  for (std::size_t stage = 0; stage < slots.size(); ++stage) {
-    std::optional<std::string> problem;
-    orders.push_back(parse_slots(slots[stage], shape, problem));
-    if (!problem) continue;
-    findings_.error(fmt::format("{}/{}", pointer, stage), *problem);
-    parsed = false;
-  }
-  if (!parsed) return;
-  if (const std::optional<std::string> wrong = check_schedule(shape, orders))
-    findings_.error(pointer, *wrong);
 }
 
 void Validator::check_precision() {
