@@ -3,16 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-
-#include "sim/base/check.h"
-#include "sim/base/text.h"
-#include "sim/scenario/sources.h"
 
 namespace trainyard::scenario {
 
 using recipe::Optimizer;
-using recipe::Straggler;
 using recipe::TrainingRecipe;
 
 namespace {
@@ -54,77 +48,6 @@ TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Net
     findings.error("/training/fused_attention", fmt::format("{} has no attention", family),
                    "remove it");
   return recipe;
-}
-
-std::string find_profile(const ClusterSection& section, const json::Value& document,
-                         const std::string& configs, Findings& findings) {
-  const std::string& wanted = section.calibration;
-  if (wanted == "none") return {};
-  if (wanted.empty()) {
-    const std::string path = preset_path(configs, "profiles", section.spec.server.gpu.name);
-    return !section.spec.server.gpu.name.empty() && is_file(path) ? path : "";
-  }
-  if (wanted.find('/') == std::string::npos) {
-    const std::string path = preset_path(configs, "profiles", wanted);
-    if (is_file(path)) return path;
-  }
-  namespace fs = std::filesystem;
-  const json::Value* value = json::find(document, "/cluster/calibration");
-  const std::string writer = value != nullptr ? value->at.position().file : "";
-  const fs::path folder = is_file(writer) ? fs::path(writer).parent_path() : fs::path();
-  const std::string path = (folder / wanted).lexically_normal().string();
-  if (is_file(path)) return path;
-  const std::vector<std::string> known = preset_names(configs, "profiles");
-  std::string hint;
-  const std::vector<std::string_view> views(known.begin(), known.end());
-  for (const std::string_view near : nearest(wanted, views, 3))
-    hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
-  if (wanted.find('/') != std::string::npos || wanted.ends_with(".json"))
-    hint = fmt::format(
-        "{} is no file; a path begins at the folder of the file that names it, with --set at the "
-        "working folder",
-        path);
-  findings.error("/cluster/calibration", fmt::format("no profile \"{}\"", wanted), hint);
-  return {};
-}
-
-void assemble_stragglers(Scenario& scenario, const PerturbationsSection& section,
-                         Findings& findings) {
-  const int per_server = scenario.cluster.server.gpus;
-  const int ranks = scenario.plan.degrees.world_size();
-  for (std::size_t i = 0; i < section.stragglers.size(); ++i) {
-    const StragglerSection& straggler = section.stragglers[i];
-    const std::string pointer = fmt::format("/perturbations/stragglers/{}/select", i);
-    const StragglerSelect& select = straggler.select;
-    if (select.rank.has_value() == select.node.has_value()) {
-      findings.error(pointer, "expected exactly one of rank and node");
-      continue;
-    }
-    if (select.rank && *select.rank >= ranks) {
-      findings.error(pointer + "/rank",
-                     fmt::format("rank {} of {} (0 to {})", *select.rank, ranks, ranks - 1));
-      continue;
-    }
-    if (select.node && *select.node >= scenario.cluster.servers) {
-      findings.error(pointer + "/node",
-                     fmt::format("server {} of {} (0 to {})", *select.node,
-                                 scenario.cluster.servers, scenario.cluster.servers - 1));
-      continue;
-    }
-    const int first = select.rank ? *select.rank : *select.node * per_server;
-    const int count = select.rank ? 1 : per_server;
-    for (int rank = first; rank < first + count && rank < ranks; ++rank) {
-      const bool twice = std::any_of(scenario.stragglers.begin(), scenario.stragglers.end(),
-                                     [&](const Straggler& other) { return other.rank == rank; });
-      if (twice) {
-        findings.error(pointer, fmt::format("rank {} is slowed twice", rank));
-        break;
-      }
-      scenario.stragglers.push_back({rank, straggler.compute_slowdown});
-    }
-  }
-  std::sort(scenario.stragglers.begin(), scenario.stragglers.end(),
-            [](const Straggler& a, const Straggler& b) { return a.rank < b.rank; });
 }
 
 std::string network_name(const json::Value& document) {

@@ -49,9 +49,20 @@ void assemble_recompute(recipe::TrainingRecipe& recipe, const TrainingSection& s
                         Findings& findings);
 void validate_recompute(const Scenario& scenario, Findings& findings);
 
+// The path of the profile that a cluster names, or that its GPU has; empty: none.
+std::string find_profile(const ClusterSection& section, const json::Value& document,
+                         const std::string& configs, Findings& findings);
+
+// The part of validate() that is about magnitudes which no machine has: a slip of a unit.
+void validate_machine(const Scenario& scenario, Findings& findings);
+
 // The part of assemble() that is about /training/memory.
 recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
                                         const topologies::GpuSpec& gpu);
+
+// The part of assemble() that is about slow ranks. Requires: cluster and degrees are set.
+void assemble_stragglers(Scenario& scenario, const PerturbationsSection& section,
+                         Findings& findings);
 
 // Checks what no single field can know. Requires: sections that were read without an error.
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
@@ -74,6 +85,7 @@ void validate_pipeline(const Scenario& scenario, Findings& findings);
 
 // The parts of assemble() and validate() that are about the types of /training/precision.
 recipe::Precision assemble_precision(recipe::Precision precision);
+void validate_compute(const Scenario& scenario, Findings& findings);  // units of the GPU
 void validate_precision(const Scenario& scenario, Findings& findings);
 
 // The part of validate() that is about /training/offload.

@@ -40,7 +40,7 @@ void refuse_without_tables(const ScenarioSections& sections, Findings& findings)
 
 // Ways of dividing work that a recommender does not have; the network itself refuses tp and cp.
 void refuse_other_ways(const ScenarioSections& sections, Findings& findings) {
-  if (sections.parallelism.pp > 1)
+  if (sections.parallelism.plan.degrees.pipeline > 1)
     findings.error("/parallelism/pp",
                    "a recommender has no pipeline: all ranks hold tables and see samples",
                    "remove it; dp is all GPUs");

@@ -1,5 +1,12 @@
-// Where a job runs: the tables of /cluster, which are those of its parts.
-#include "sim/scenario/topics/sections.h"
+// /cluster: the tables of its parts, the profile that belongs to it, and what no machine has.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "sim/base/text.h"
+#include "sim/json/quantity.h"
+#include "sim/scenario/sources.h"
+#include "sim/scenario/topics/assemble.h"
 
 namespace trainyard::topologies {
 
@@ -180,6 +187,88 @@ void visit_fields(json::Fields& f, ClusterSection& s) {
       "Profile: a name of configs/profiles or a path; \"none\": datasheets. Default: the GPU's.");
   f.field("calibration_of_other_gpu", s.calibration_of_other_gpu, json::optional,
           "Accept a profile that was made on another GPU; every estimate is then extrapolated.");
+}
+
+namespace {
+
+// Magnitudes that no machine has are a slip of a unit.
+void check_plausible(const char* pointer, BytesPerSecond value, double least, double most,
+                     Findings& findings) {
+  if (value.count() == 0 || (value.count() >= least && value.count() <= most)) return;
+  findings.warning(pointer,
+                   fmt::format("{} is implausible, expected {} to {}", json::quantity_text(value),
+                               json::quantity_text(BytesPerSecond(least)),
+                               json::quantity_text(BytesPerSecond(most))));
+}
+
+void check_plausible(const char* pointer, Duration value, Findings& findings) {
+  constexpr Duration kMost = std::chrono::milliseconds(1);
+  if (value <= kMost) return;
+  findings.warning(pointer, fmt::format("a latency of {} is implausible", to_text(value)));
+}
+
+}  // namespace
+
+std::string find_profile(const ClusterSection& section, const json::Value& document,
+                         const std::string& configs, Findings& findings) {
+  const std::string& wanted = section.calibration;
+  if (wanted == "none") return {};
+  if (wanted.empty()) {
+    const std::string path = preset_path(configs, "profiles", section.spec.server.gpu.name);
+    return !section.spec.server.gpu.name.empty() && is_file(path) ? path : "";
+  }
+  if (wanted.find('/') == std::string::npos) {
+    const std::string path = preset_path(configs, "profiles", wanted);
+    if (is_file(path)) return path;
+  }
+  namespace fs = std::filesystem;
+  const json::Value* value = json::find(document, "/cluster/calibration");
+  const std::string writer = value != nullptr ? value->at.position().file : "";
+  const fs::path folder = is_file(writer) ? fs::path(writer).parent_path() : fs::path();
+  const std::string path = (folder / wanted).lexically_normal().string();
+  if (is_file(path)) return path;
+  const std::vector<std::string> known = preset_names(configs, "profiles");
+  std::string hint;
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  for (const std::string_view near : nearest(wanted, views, 3))
+    hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
+  if (wanted.find('/') != std::string::npos || wanted.ends_with(".json"))
+    hint = fmt::format(
+        "{} is no file; a path begins at the folder of the file that names it, with --set at the "
+        "working folder",
+        path);
+  findings.error("/cluster/calibration", fmt::format("no profile \"{}\"", wanted), hint);
+  return {};
+}
+
+void validate_machine(const Scenario& scenario, Findings& findings) {
+  const topologies::ServerSpec& server = scenario.cluster.server;
+  check_plausible("/cluster/node/intra/bandwidth_per_gpu", server.intra_bandwidth, 1e9, 4e12,
+                  findings);
+  check_plausible("/cluster/node/intra/latency", server.intra_latency, findings);
+  check_plausible("/cluster/node/nic/bandwidth", server.nic_bandwidth, 1e8, 4e11, findings);
+  check_plausible("/cluster/node/nic/latency", server.nic_latency, findings);
+  check_plausible("/cluster/node/host/pcie_bandwidth", server.pcie_bandwidth, 1e9, 5e11, findings);
+  check_plausible("/cluster/node/host/memory_bandwidth", server.host_memory_bandwidth, 1e10, 1e13,
+                  findings);
+  check_plausible("/cluster/node/host/nvme_read_bandwidth", server.nvme_read_bandwidth, 1e8, 1e12,
+                  findings);
+  check_plausible("/cluster/node/host/nvme_write_bandwidth", server.nvme_write_bandwidth, 1e8, 1e12,
+                  findings);
+  check_plausible("/cluster/node/gpu/memory_bandwidth", server.gpu.memory_bandwidth, 5e10, 5e13,
+                  findings);
+  constexpr std::array<std::pair<std::string_view, double>, 4> kBothDirections = {
+      {{"v100", 300e9}, {"a100", 600e9}, {"h100", 900e9}, {"b200", 1800e9}}};
+  for (const auto& [chip, both] : kBothDirections) {
+    if (server.intra != topologies::IntraKind::nvswitch || server.intra_bandwidth.count() != both ||
+        server.gpu.name.find(chip) == std::string::npos)
+      continue;
+    findings.warning(
+        "/cluster/node/intra/bandwidth_per_gpu",
+        fmt::format("{} looks like both directions together",
+                    json::quantity_text(server.intra_bandwidth)),
+        fmt::format("did you mean \"{}\"?", json::quantity_text(BytesPerSecond(both / 2))));
+  }
 }
 
 }  // namespace trainyard::scenario

@@ -114,6 +114,26 @@ recipe::Precision assemble_precision(recipe::Precision precision) {
   return precision;
 }
 
+void validate_compute(const Scenario& scenario, Findings& findings) {
+  const Dtype compute = scenario.recipe.precision.compute;
+  const topologies::GpuSpec& gpu = scenario.cluster.server.gpu;
+  const std::array<std::pair<Dtype, FlopsPerSecond>, 5> peaks = {{{Dtype::fp32, gpu.fp32},
+                                                                  {Dtype::tf32, gpu.tf32},
+                                                                  {Dtype::fp16, gpu.fp16},
+                                                                  {Dtype::bf16, gpu.bf16},
+                                                                  {Dtype::fp8, gpu.fp8}}};
+  std::string has;
+  for (const auto& [dtype, peak] : peaks) {
+    if (peak.count() <= 0) continue;
+    if (dtype == compute) return;
+    has += fmt::format("{}{}", has.empty() ? "it has " : ", ", name(dtype));
+  }
+  findings.error(
+      "/training/precision/compute",
+      fmt::format("{} has no {} units", gpu.name.empty() ? "the GPU" : gpu.name, name(compute)),
+      has);
+}
+
 void validate_precision(const Scenario& scenario, Findings& findings) {
   const TrainingRecipe& recipe = scenario.recipe;
   check_parameters(recipe, findings);

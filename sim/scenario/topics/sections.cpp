@@ -7,7 +7,6 @@
 
 namespace trainyard::scenario {
 
-using recipe::Fidelity;
 using recipe::Optimizer;
 
 namespace {
@@ -22,9 +21,6 @@ using json::required;
 
 constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
     {{"adam", Optimizer::adam}, {"adamw", Optimizer::adam}, {"sgd", Optimizer::sgd}}};
-constexpr std::array<Choice<Fidelity>, 2> kFidelities = {
-    {{"closed_form", Fidelity::closed_form}, {"flow", Fidelity::flow}}};
-
 }  // namespace
 
 void visit_fields(json::Fields& f, OptimizerSection& s) {
@@ -82,44 +78,6 @@ void visit_fields(json::Fields& f, CollectivesSection& s) {
   f.section("p2p", s.p2p, optional, "Sends and receives.");
   f.unsupported("broadcast", "a choice for broadcasts; no strategy uses one");
   f.unsupported("alltoall", "a choice for all-to-all; no strategy uses one");
-}
-
-void visit_fields(json::Fields& f, StragglerSelect& s) {
-  f.field("rank", s.rank, at_least(0), "A rank.");
-  f.field("node", s.node, at_least(0), "All ranks of a server.");
-  f.unsupported("link", "a slow link; select rank or node");
-  f.unsupported("fraction", "random stragglers; select rank or node");
-}
-
-void visit_fields(json::Fields& f, StragglerSection& s) {
-  f.section("select", s.select, required, "Who is slow: exactly one of rank and node.");
-  f.field("compute_slowdown", s.compute_slowdown, required, json::Bounds{0, 1e6, true},
-          "Kernels take this many times as long.");
-  f.field("reason", s.reason, optional, "For people.");
-  f.unsupported("bandwidth_factor", "a slow link; compute_slowdown is available");
-  f.unsupported("added_latency", "a slow link; compute_slowdown is available");
-  f.unsupported("from", "a straggler for part of the step; it is slow from start to end");
-  f.unsupported("until", "a straggler for part of the step; it is slow from start to end");
-}
-
-void visit_fields(json::Fields& f, PerturbationsSection& s) {
-  f.sections("stragglers", s.stragglers, optional, "Slow ranks or servers.");
-  f.unsupported("compute_jitter", "jitter; stragglers are available");
-  f.unsupported("network_jitter", "jitter; stragglers are available");
-  f.unsupported("failures", "simulating failures; stragglers are available");
-}
-
-void visit_fields(json::Fields& f, SimulationSection& s) {
-  f.not_yet({"step", "layer", "op", "packet"});
-  f.choice("fidelity", s.fidelity, kFidelities, optional,
-           "closed_form: each message by its law; flow: messages share the links they meet on.");
-  f.field("seed", s.seed, optional, "Of everything random.");
-  f.field("exploit_symmetry", s.exploit_symmetry, optional,
-          "One rank stands for all that behave alike; the result is the same.");
-  f.unsupported("iterations", "more than one step; every step is alike", {"1"});
-  f.unsupported("warmup_iterations", "warm-up steps; every step is alike", {"0"});
-  f.unsupported("goodput_horizon", "goodput under failures");
-  f.unsupported("max_events", "a limit of events");
 }
 
 void visit_fields(json::Fields& f, ReferenceSection& s) {
