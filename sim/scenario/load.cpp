@@ -222,14 +222,14 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   std::vector<Diagnostic> none;
   ScenarioSections sections = read_sections(scenario.document, none);
   sections.parallelism.dp = scenario.plan.degrees.data;
-  sections.training.micro_batch.sequence_length =
+  sections.training.recipe.micro_batch.sequence_length =
       scenario.recipe.micro_batch.sequence_length.value();
   const recipe::TrainingRecipe& recipe = scenario.recipe;
-  recipe::Precision& precision = sections.training.precision;
+  recipe::Precision& precision = sections.training.recipe.precision;
   precision = recipe.precision;
   precision.parameters = plan::weight_type(recipe);
   if (!precision.keeps_master()) precision.master_weights = recipe::MasterWeights::none;
-  recipe::MemoryAllowance& memory = sections.training.memory;
+  recipe::MemoryAllowance& memory = sections.training.recipe.memory;
   memory.context = recipe.memory.context.value();
   memory.fragmentation = recipe.memory.fragmentation.value();
   memory.blas_workspace = recipe.memory.blas_workspace.value();

@@ -6,49 +6,7 @@
 
 namespace trainyard::scenario {
 
-using recipe::Optimizer;
-using recipe::TrainingRecipe;
-
 namespace {
-
-TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Network& network,
-                               Findings& findings) {
-  TrainingRecipe recipe;
-  const bool is_recommender = std::holds_alternative<models::Recommender>(network);
-  const std::string family = is_recommender ? "a recommender" : "a convolutional network";
-  const bool is_language = reads_tokens(network);
-  const bool has_attention = stack_of(network) != nullptr;
-  recipe.global_batch = section.global_batch;
-  recipe.micro_batch = assemble_batch(section.micro_batch, network, findings);
-  recipe.precision = assemble_precision(section.precision);
-  const OptimizerSection& optimizer = section.optimizer;
-  if (optimizer.momentum && optimizer.type != Optimizer::sgd)
-    findings.error("/training/optimizer/momentum", "only sgd has a momentum of its own",
-                   "remove it");
-  recipe.optimizer = optimizer.type == Optimizer::sgd && optimizer.momentum
-                         ? Optimizer::sgd_momentum
-                         : optimizer.type;
-  assemble_recompute(recipe, section, findings);
-  recipe.gradient_clipping = section.gradient_clipping;
-  recipe.offload = section.offload;
-  recipe.kernels = section.kernels;
-  const models::KernelChoice& kernels = section.kernels;
-  if (kernels.loss && kernels.fusion == models::Fusion::by_hand)
-    findings.error("/training/loss", "of an execution that is \"fused\", the loss is too",
-                   "remove it, or make the execution \"eager\" or \"compiled\"");
-  if (kernels.loss && !is_language)
-    findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
-                   "remove it");
-  recipe.launch_time = section.launch_time;
-  if (!has_attention && kernels.fusion == models::Fusion::compiled)
-    findings.error("/training/execution",
-                   fmt::format("what torch.compile makes of {} is not described", family),
-                   "\"eager\" is");
-  if (!has_attention && kernels.fused_attention)
-    findings.error("/training/fused_attention", fmt::format("{} has no attention", family),
-                   "remove it");
-  return recipe;
-}
 
 std::string network_name(const json::Value& document) {
   for (const char* pointer : {"/model/preset", "/model/hf_config"}) {
@@ -82,8 +40,8 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.network_name = network_name(document);
   scenario.network = assemble_network(sections.model, scenario.network_name, findings);
   scenario.cluster = sections.cluster.spec;
-  scenario.recipe = assemble_recipe(sections.training, scenario.network, findings);
-  scenario.recipe.memory = assemble_memory(sections.training.memory, scenario.cluster.server.gpu);
+  scenario.recipe =
+      assemble_recipe(sections.training, scenario.network, scenario.cluster.server.gpu, findings);
   scenario.plan = sections.parallelism.plan;
   scenario.plan.pipeline = assemble_pipeline(scenario.plan.pipeline);
   scenario.plan.data_parallel =

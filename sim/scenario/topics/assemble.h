@@ -29,6 +29,11 @@ models::Network assemble_network(const ModelSection& section, const std::string&
 // Its part for a recommender; how tables are divided is assemble_tables()'s.
 models::Network assemble_recommender(const RecommenderSection& section, Findings& findings);
 
+// The part of assemble() that is about /training.
+recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
+                                       const models::Network& network,
+                                       const topologies::GpuSpec& gpu, Findings& findings);
+
 // The parts of assemble() and validate() that are about batches, and the lengths of sequences,
 // which only some networks have.
 models::MicroBatch assemble_batch(models::MicroBatch batch, const models::Network& network,

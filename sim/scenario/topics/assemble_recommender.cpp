@@ -50,7 +50,7 @@ void refuse_other_ways(const ScenarioSections& sections, Findings& findings) {
                                "tables are divided anyway",
                                sections.parallelism.plan.data_parallel.kind),
                    "allreduce does");
-  if (sections.training.gradient_clipping)
+  if (sections.training.recipe.gradient_clipping)
     findings.error("/training/gradient_clipping",
                    "tables are updated in the backward pass, before the norm of all gradients is "
                    "known",

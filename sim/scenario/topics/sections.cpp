@@ -1,62 +1,19 @@
-// How a network is trained, and the rest of a scenario that has no file of its own: /model,
-// /cluster and /parallelism have.
+// What a scenario says beside its topics: collectives, references, variants and outputs, and the
+// table of the whole.
 #include "sim/scenario/topics/sections.h"
 
 #include "sim/json/schema.h"
-#include "sim/scenario/topics/word_lists.h"
 
 namespace trainyard::scenario {
-
-using recipe::Optimizer;
 
 namespace {
 
 using json::anything;
-using json::at_least;
 using json::between;
-using json::Choice;
 using json::optional;
-using json::positive;
 using json::required;
 
-constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
-    {{"adam", Optimizer::adam}, {"adamw", Optimizer::adam}, {"sgd", Optimizer::sgd}}};
 }  // namespace
-
-void visit_fields(json::Fields& f, OptimizerSection& s) {
-  f.not_yet({"lamb", "lion"});
-  f.choice("type", s.type, kOptimizers, required, "How parameters are updated.");
-  f.field("momentum", s.momentum, optional, "SGD keeps a momentum per parameter.");
-  f.unsupported("offload", "offload as a part of the optimizer; say it under /training/offload",
-                {"false"});
-}
-
-void visit_fields(json::Fields& f, TrainingSection& s) {
-  f.field("global_batch", s.global_batch, required, between(1, kMostBatch),
-          "Sequences, images or samples per optimizer step, over all GPUs.");
-  visit_fields(f, s.micro_batch);
-  f.section("precision", s.precision, required, "Number formats.");
-  f.section("optimizer", s.optimizer, required, "How parameters are updated.");
-  f.name_or_section("recompute", s.recompute, kRecomputeForms, s.recompute_parts, optional,
-                    "Activations computed again in the backward pass: none, selective (scores of "
-                    "unfused attention), full, selective_op (PyTorch's, by operators), or an "
-                    "object that names modules or layers.");
-  visit_fields(f, s.kernels);
-  f.field("launch_time", s.launch_time, json::not_negative,
-          "Host time per kernel; 0us: a CUDA graph. Default: the profile's.");
-  f.field("gradient_clipping", s.gradient_clipping, optional,
-          "Gradients are scaled by the norm of all of them before the optimizer step.");
-  f.choice("embedding_optimizer", s.embedding_optimizer, kTableOptimizers,
-           "How the backward pass updates the tables of a recommender. Default: "
-           "row_wise_adagrad.");
-  f.section("memory", s.memory, optional,
-            "What the device holds beside what the training script allocates.");
-  f.section("offload", s.offload, optional, "What is kept in the host's memory or on NVMe.");
-  f.field("tokens", s.tokens, positive, "Of the whole training, to say how long it takes.");
-  f.unsupported("dataset", "a data set; give /training/tokens");
-  f.unsupported("input_pipeline", "an input pipeline; input is taken to be ready in time");
-  f.unsupported("checkpoint", "writing checkpoints; a step without one is simulated");
-}
 
 void visit_fields(json::Fields& f, CollectiveChoice& s) {
   constexpr std::array<std::string_view, 1> kAuto = {"auto"};
@@ -132,27 +89,3 @@ json::KeyIndex scenario_keys() {
 }
 
 }  // namespace trainyard::scenario
-
-namespace trainyard::models {
-
-namespace {
-
-constexpr std::array<json::Choice<Fusion>, 3> kExecutions = {
-    {{"fused", Fusion::by_hand}, {"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
-constexpr std::array<json::Choice<Fusion>, 2> kLosses = {
-    {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
-
-}  // namespace
-
-void visit_fields(json::Fields& f, KernelChoice& s) {
-  f.field("fused_attention", s.fused_attention, json::optional,
-          "Flash attention: no scores in memory.");
-  f.choice("execution", s.fusion, kExecutions, json::optional,
-           "Element-wise kernels: fused by hand as in Megatron-LM, PyTorch's eager operators, or "
-           "those of torch.compile.");
-  f.choice("loss", s.loss, kLosses,
-           "Kernels and memory of logits and loss where they differ from the layers': eager, as "
-           "when only layers are compiled, or compiled. Default: as execution.");
-}
-
-}  // namespace trainyard::models

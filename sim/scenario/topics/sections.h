@@ -87,18 +87,12 @@ struct RecomputeSection {
 };
 
 struct TrainingSection {
-  std::int64_t global_batch = 1;
-  models::MicroBatch micro_batch;
-  recipe::Precision precision;
+  TrainingSection() { recipe.memory.nccl_buffers = true; }
+  recipe::TrainingRecipe recipe;  // as far as the file says it
   OptimizerSection optimizer;
   std::string recompute = "none";  // empty: as recompute_parts says
   RecomputeSection recompute_parts;
-  models::KernelChoice kernels;
-  std::optional<Duration> launch_time;
-  bool gradient_clipping = false;
   std::optional<models::TableOptimizer> embedding_optimizer;
-  recipe::MemoryAllowance memory = {.nccl_buffers = true};
-  recipe::OffloadOptions offload;
   std::optional<double> tokens;
 };
 
