@@ -40,12 +40,12 @@ fit::FitGpu fit_gpu(const topologies::GpuSpec& spec) {
 fit::FitGpu read(const scenario::Preset& preset) {
   std::vector<Diagnostic> diagnostics;
   const json::Value document = json::parse_file(preset.path, diagnostics);
-  scenario::GpuSection section;
-  if (diagnostics.empty()) json::read_object(document, "", section, diagnostics);
+  topologies::GpuSpec gpu;
+  if (diagnostics.empty()) json::read_object(document, "", gpu, diagnostics);
   for (const Diagnostic& diagnostic : diagnostics)
     if (diagnostic.severity == Severity::error) throw ScenarioError(std::move(diagnostics));
-  if (section.spec.name.empty()) section.spec.name = preset.name;
-  return fit_gpu(section.spec);
+  if (gpu.name.empty()) gpu.name = preset.name;
+  return fit_gpu(gpu);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ constexpr std::int64_t kIndexBytes = 8;
 class Graph {
  public:
   Graph(const Convolutional& network, const Execution& execution)
-      : network_(network), batch_(execution.micro_batch), dtype_(execution.compute) {
+      : network_(network), batch_(execution.micro_batch.size), dtype_(execution.compute) {
     // Only matrix multiplications exist in 8 bits.
     if (dtype_ == Dtype::fp8) dtype_ = Dtype::bf16;
     last_reader_.assign(network.nodes.size(), -1);
@@ -272,7 +272,7 @@ NetworkWork convolutional_work(const Convolutional& network, const Execution& ex
     TRAINYARD_CHECK(last > first, "unit {} of {} is empty", unit, network.name);
     // The backward pass of the last unit follows its forward pass at once: recomputing it saves
     // nothing.
-    const bool recompute = execution.recompute == Recompute::full && unit + 1 < units;
+    const bool recompute = execution.recompute.form == Recompute::full && unit + 1 < units;
     work.kinds.push_back(unit_work(graph, first, last, recompute));
     work.kinds.back().name = network.unit_names[static_cast<std::size_t>(unit)];
     work.chain.push_back(unit);

@@ -33,11 +33,11 @@ double real(std::int64_t count) {
 struct Sizes {
   Sizes(const Recommender& n, const Execution& e)
       : ranks(e.replicas),
-        samples(e.micro_batch),
+        samples(e.micro_batch.size),
         gemm(e.compute),
         stored(e.compute == Dtype::fp8 ? Dtype::bf16 : e.compute),
         element(size_of(stored).count()),
-        plan(table_plan(n, e.replicas, e.micro_batch, element)) {
+        plan(table_plan(n, e.replicas, e.micro_batch.size, element)) {
     for (std::size_t g = 0; g < n.tables.size(); ++g) {
       vectors += n.tables[g].count;
       columns += n.tables[g].count * n.dimension_of(n.tables[g]);

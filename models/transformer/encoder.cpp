@@ -27,8 +27,8 @@ namespace {
 // The rank's part of the tokens that the masked-language head sees.
 TransformerSlice masked_tokens(const TransformerSlice& s, const Execution& execution) {
   TransformerSlice masked = s;
-  if (execution.predictions == 0) return masked;
-  masked.tokens = divide_up(s.micro_batch * execution.predictions, s.context);
+  if (execution.micro_batch.predictions == 0) return masked;
+  masked.tokens = divide_up(s.micro_batch * execution.micro_batch.predictions, s.context);
   masked.shard_tokens =
       s.sequence_parallel ? divide_up(masked.tokens, execution.tensor) : masked.tokens;
   return masked;
@@ -46,7 +46,7 @@ class Ends {
   LayerWork head() const;
 
  private:
-  bool by_hand() const { return s_.fusion == Fusion::by_hand; }
+  bool by_hand() const { return s_.kernels.fusion == Fusion::by_hand; }
   Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
   Bytes masked_states() const { return masked_.shard_tokens * s_.hidden * s_.element(); }
@@ -54,7 +54,7 @@ class Ends {
   Bytes logits() const { return masked_.tokens * s_.vocabulary * size_of(Dtype::fp32); }
   Bytes table() const { return s_.vocabulary * s_.hidden * s_.element(); }
   bool learned() const { return s_.positional == Positional::learned; }
-  bool picks() const { return execution_.predictions > 0; }
+  bool picks() const { return execution_.micro_batch.predictions > 0; }
 
   void memory(WorkList& list, std::string name, MemoryOp op, Bytes read, Bytes written) const {
     list.kernel(std::move(name), MemoryBound{op, read, written});
@@ -83,7 +83,7 @@ void Ends::sum_embeddings(WorkList& list) const {
   const bool types = network_.token_types > 0;
   const bool norm = s_.post_norm;
   const std::int64_t others = (learned() ? 1 : 0) + (types ? 1 : 0);
-  if (s_.fusion == Fusion::compiled) {
+  if (s_.kernels.fusion == Fusion::compiled) {
     if (!norm) return;
     memory(list, "embedding sum and norm", MemoryOp::layer_norm, (1 + others) * states(),
            2 * states() + mask());
@@ -106,7 +106,7 @@ void Ends::sum_embeddings(WorkList& list) const {
 
 // Scatter-adds read the gradient and the rows they are added to.
 void Ends::embedding_backward(WorkList& list) const {
-  if (s_.dropout && s_.fusion != Fusion::compiled)
+  if (s_.dropout && s_.kernels.fusion != Fusion::compiled)
     memory(list, "embedding dropout backward", MemoryOp::dropout, states() + mask(), states());
   if (s_.post_norm) norm_gradient(list, s_, "embedding norm");
   if (learned())
@@ -126,9 +126,10 @@ void Ends::embedding_backward(WorkList& list) const {
 LayerWork Ends::embedding() const {
   LayerWork work;
   work.name = "embedding";
-  work.parameters =
-      embedding_parameters(network_.stack, execution_.tensor, execution_.sequence_length) +
-      network_.token_types * s_.hidden + (s_.post_norm ? norm_parameters(network_.stack) : 0);
+  work.parameters = embedding_parameters(network_.stack, execution_.tensor,
+                                         execution_.micro_batch.sequence_length) +
+                    network_.token_types * s_.hidden +
+                    (s_.post_norm ? norm_parameters(network_.stack) : 0);
   const std::int64_t tables = s_.vocabulary + network_.token_types;
   work.matrices = {{s_.vocabulary, s_.hidden}};
   if (network_.token_types > 0) work.matrices.push_back({network_.token_types, s_.hidden});
@@ -255,8 +256,8 @@ LayerWork Ends::head() const {
     work.kept.add(Module::head, 4 * masked_states());
     work.logits = by_hand() ? logits() : pytorch_logits_kept(masked_);
     if (!by_hand()) work.transient = pytorch_logits_transient(masked_);
-    const std::int64_t seen =
-        s_.micro_batch * (picks() ? execution_.predictions : execution_.sequence_length);
+    const std::int64_t seen = s_.micro_batch * (picks() ? execution_.micro_batch.predictions
+                                                        : execution_.micro_batch.sequence_length);
     products += static_cast<double>(seen) * hidden *
                 static_cast<double>(s_.hidden + network_.stack.vocabulary);
   }
@@ -279,7 +280,7 @@ NetworkWork encoder_work(const Encoder& network, const Execution& execution) {
 // One rank alone holds all; of a tied output matrix no more than the embedding.
 std::int64_t encoder_parameters(const Encoder& network, std::int64_t sequence_length) {
   Execution alone;
-  alone.sequence_length = sequence_length;
+  alone.micro_batch.sequence_length = sequence_length;
   const Ends ends(network, alone);
   const LayerWork head = ends.head();
   return ends.embedding().parameters + head.parameters - head.tied_parameters +

@@ -46,7 +46,7 @@ class PytorchScript {
   }
 
  protected:
-  bool eager() const { return s_.fusion == Fusion::eager; }
+  bool eager() const { return s_.kernels.fusion == Fusion::eager; }
   Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
 
   WorkList& list_;

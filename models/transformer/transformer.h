@@ -23,7 +23,7 @@ struct TransformerSlice {
   std::int64_t shard_tokens = 0;  // tokens seen outside the tensor-parallel regions
   std::int64_t sequence_length = 0, micro_batch = 0;  // of whole sequences
   std::int64_t context = 1;                           // parts of a sequence
-  ContextMethod context_method = ContextMethod::ring;
+  ContextParallel context_parallel;
   std::int64_t hidden = 0;           // h, never split
   std::int64_t heads = 0;            // a/t
   std::int64_t kv_heads = 0;         // of this rank
@@ -60,14 +60,12 @@ struct TransformerSlice {
   std::int64_t gather_pieces = 1;   // of a matrix multiplication and the gather of its input
   bool gathers_in_ring = false;     // these pieces are the ranks' parts, the own one first
   std::int64_t scatter_pieces = 1;  // ... and the reduction of its output
-  bool fused_attention = false;
   FeedForward feed_forward = FeedForward::gelu;
   Positional positional = Positional::learned;
   Norm norm = Norm::layer_norm;
   bool causal = true, post_norm = false;
   bool dropout = false, biases = false;
-  Fusion fusion = Fusion::by_hand;
-  Fusion loss = Fusion::by_hand;  // of the loss and its logits; by_hand with `fusion` only
+  KernelChoice kernels;
   Dtype gemm = Dtype::bf16;
   // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.
   Dtype stored = Dtype::bf16;

@@ -110,7 +110,7 @@ void PytorchScript::loss() {
   const std::int64_t entries = s_.tokens * s_.vocabulary;
   const Bytes logits = entries * s_.element();
   const Bytes single = entries * size_of(Dtype::fp32);
-  if (s_.loss != Fusion::eager)
+  if (s_.kernels.of_loss() != Fusion::eager)
     return pass("cross-entropy", MemoryOp::cross_entropy, 2 * logits, Bytes(0));
   if (logits != single) pass("logits to fp32", MemoryOp::elementwise, logits, single);
   pass("cross-entropy", MemoryOp::cross_entropy, single, single);
@@ -120,7 +120,7 @@ void PytorchScript::loss_gradient() {
   const std::int64_t entries = s_.tokens * s_.vocabulary;
   const Bytes logits = entries * s_.element();
   const Bytes single = entries * size_of(Dtype::fp32);
-  if (s_.loss != Fusion::eager)
+  if (s_.kernels.of_loss() != Fusion::eager)
     return pass("cross-entropy backward", MemoryOp::cross_entropy, logits, logits);
   pass("loss gradient zeros", MemoryOp::elementwise, Bytes(0), single);
   pass("cross-entropy backward", MemoryOp::cross_entropy, 2 * single, single);
@@ -140,7 +140,7 @@ class PytorchAttention final : public PytorchScript {
   void core();
   void core_gradient();
   void context_copy(const std::string& suffix) {
-    if (s_.fused_attention) return;
+    if (s_.kernels.fused_attention) return;
     pass("context copy" + suffix, MemoryOp::elementwise, of(s_.attention_width),
          of(s_.attention_width));
   }
@@ -178,7 +178,7 @@ void PytorchAttention::rope(const std::string& suffix) {
 
 void PytorchAttention::heads() {
   rope("");
-  if (s_.fused_attention) return;
+  if (s_.kernels.fused_attention) return;
   for (const char* name : {"query copy", "key copy", "value copy"})
     pass(name, MemoryOp::elementwise, of(s_.attention_width), of(s_.attention_width));
 }
@@ -189,7 +189,7 @@ void PytorchAttention::heads_gradient() {
 }
 
 void PytorchAttention::core() {
-  if (s_.fused_attention) return fused_attention_forward(list_, s_);
+  if (s_.kernels.fused_attention) return fused_attention_forward(list_, s_);
   const Bytes bias = position_bias_bytes(s_);
   list_.kernel("attention scores", scores_gemm());
   if (eager()) {
@@ -209,7 +209,7 @@ void PytorchAttention::core() {
 }
 
 void PytorchAttention::core_gradient() {
-  if (s_.fused_attention) return fused_attention_backward(list_, s_);
+  if (s_.kernels.fused_attention) return fused_attention_backward(list_, s_);
   list_.kernel("attention probability gradient", scores_gemm());
   list_.kernel("attention value gradient", context_gemm());
   if (eager() && s_.dropout) {
@@ -308,7 +308,7 @@ void pytorch_embedding_forward(WorkList& list, const TransformerSlice& s) {
   PytorchScript script(list, s);
   script.pass("embedding", MemoryOp::embedding, states, states);
   reduce_partial_sums(list, s, "embedding");
-  if (s.fusion == Fusion::compiled) return;  // the rest is part of the first norm
+  if (s.kernels.fusion == Fusion::compiled) return;  // the rest is part of the first norm
   if (s.positional == Positional::learned)
     script.pass("positions", MemoryOp::elementwise, shard, shard);
   if (s.dropout)
@@ -321,7 +321,7 @@ void pytorch_embedding_backward(WorkList& list, const TransformerSlice& s, bool 
   const Bytes shard = elements * s.element();
   const Bytes table = s.vocabulary * s.hidden * s.element();
   PytorchScript script(list, s);
-  if (s.dropout && s.fusion == Fusion::eager) {
+  if (s.dropout && s.kernels.fusion == Fusion::eager) {
     script.pass("embedding dropout backward", MemoryOp::dropout, shard + Bytes(elements), shard);
   }
   if (s.positional == Positional::learned)
@@ -350,19 +350,19 @@ void pytorch_logits_backward(WorkList& list, const TransformerSlice& s) {
 
 Bytes pytorch_layer_transient(const TransformerSlice& s) {
   std::int64_t widest = s.fc1_width;
-  if (!s.fused_attention)
+  if (!s.kernels.fused_attention)
     widest = std::max(widest, s.heads * std::max(s.sequence_length, s.memory_length));
   return 2 * s.tokens * widest * s.element();
 }
 
 Bytes pytorch_logits_kept(const TransformerSlice& s) {
-  const Bytes element = s.loss == Fusion::eager ? size_of(Dtype::fp32) : s.element();
+  const Bytes element = s.kernels.of_loss() == Fusion::eager ? size_of(Dtype::fp32) : s.element();
   return s.tokens * s.vocabulary * element;
 }
 
 // Eager: the gradients of the log-probabilities and of the fp32 logits. Compiled: of the logits.
 Bytes pytorch_logits_transient(const TransformerSlice& s) {
-  return s.loss == Fusion::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
+  return s.kernels.of_loss() == Fusion::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
 }
 
 }  // namespace trainyard::models

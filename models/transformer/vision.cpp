@@ -29,7 +29,7 @@ class Ends {
   LayerWork classifier() const;
 
  private:
-  bool by_hand() const { return s_.fusion == Fusion::by_hand; }
+  bool by_hand() const { return s_.kernels.fusion == Fusion::by_hand; }
   std::int64_t pixels() const { return n_.channels * n_.patch * n_.patch; }  // of a patch
   // A context-parallel rank sorts and multiplies its own patches; a convolution sees whole images.
   std::int64_t rows() const {
@@ -74,15 +74,15 @@ void Ends::patches_forward(WorkList& list) const {
   } else {
     list.kernel("patches", convolution(ConvolutionPass::forward));
   }
-  if (s_.fusion == Fusion::compiled) return;  // the rest is part of the first norm
-  if (s_.fusion == Fusion::eager && n_.class_token)
+  if (s_.kernels.fusion == Fusion::compiled) return;  // the rest is part of the first norm
+  if (s_.kernels.fusion == Fusion::eager && n_.class_token)
     memory(list, "class token", MemoryOp::elementwise, states(), states());
   memory(list, "positions", MemoryOp::elementwise, (by_hand() ? 2 : 1) * states(), states());
   if (s_.dropout) memory(list, "embedding dropout", MemoryOp::dropout, states(), states() + mask());
 }
 
 void Ends::patches_backward(WorkList& list) const {
-  if (s_.dropout && s_.fusion != Fusion::compiled)
+  if (s_.dropout && s_.kernels.fusion != Fusion::compiled)
     memory(list, "embedding dropout backward", MemoryOp::dropout, states() + mask(), states());
   // The sum over the images.
   memory(list, "positions backward", MemoryOp::elementwise, states(), Bytes(0));
@@ -159,7 +159,7 @@ LayerWork Ends::classifier() const {
 
 Execution vision_execution(const VisionTransformer& network, const Execution& execution) {
   Execution patches = execution;
-  patches.sequence_length = network.sequence_length();
+  patches.micro_batch.sequence_length = network.sequence_length();
   return patches;
 }
 

@@ -70,7 +70,7 @@ Bytes StageBuilder::shared_buffers() const {
 }
 
 void StageBuilder::wait_for_sends() {
-  if (plan_.overlap_p2p || step_.shape.stages == 1) return;
+  if (plan_.pipeline.overlap_p2p || step_.shape.stages == 1) return;
   for (const StreamKind sends : {StreamKind::send_forward, StreamKind::send_backward})
     builder_.compute_waits_for(stream_bit(sends));
   if (step_.shape.placement == schedule::Placement::looped) return;

@@ -109,8 +109,8 @@ std::vector<Rank> RankMap::group(Rank rank, Axis one, Axis other) const {
 }
 
 RankGrids rank_grids(const ParallelPlan& plan) {
-  const ParallelDegrees experts = {.tensor = plan.expert_tensor,
-                                   .context = plan.expert,
+  const ParallelDegrees experts = {.tensor = plan.experts.tensor,
+                                   .context = plan.experts.ranks,
                                    .data = plan.expert_replicas(),
                                    .pipeline = plan.degrees.pipeline};
   TRAINYARD_CHECK(experts.world_size() == plan.degrees.world_size(), "experts on {} ranks of {}",

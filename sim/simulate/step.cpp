@@ -27,7 +27,7 @@ namespace {
 
 // The schedule with whose passes that of the plan is estimated; empty: it needs no times.
 std::string_view times_from(const recipe::ParallelPlan& plan) {
-  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
   return schedule != nullptr ? schedule->times_from : std::string_view();
 }
 
@@ -84,7 +84,7 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   PipelineEstimate estimate;
   if (const std::string_view other = times_from(job.plan); !other.empty()) {
     recipe::ParallelPlan trial = job.plan;
-    trial.schedule = other;
+    trial.pipeline.schedule = other;
     const plan::StepPlan plan = plan::plan_step(step->work, job.recipe, trial);
     estimate = estimate_passes(plan, lowered(plan));
   }

@@ -31,7 +31,7 @@ struct Case {
   ParallelPlan plan;
   explicit Case(const char* kind, int data, int microbatches = 1) {
     recipe.global_batch = std::int64_t{data} * microbatches;
-    recipe.sequence_length = 128;
+    recipe.micro_batch.sequence_length = 128;
     plan.degrees.data = data;
     plan.data_parallel.kind = kind;
   }
@@ -183,7 +183,7 @@ TEST_CASE("states per parameter are 16, 4 + 12/n, 2 + 14/n and 16/n bytes") {
     CHECK(held(Case("zero2", n)) == Held{2 * p, 2 * p / n, 12 * p / n});
     CHECK(held(Case("zero3", n)) == Held{2 * p / n, 2 * p / n, 12 * p / n});
     Case megatron("distributed_optimizer", n);
-    megatron.recipe.gradients = Dtype::fp32;
+    megatron.recipe.precision.gradients = Dtype::fp32;
     CHECK(held(megatron) == Held{2 * p, 4 * p, 12 * p / n});
     // FSDP's gradients exist from their reduction to the step: 4 more.
     CHECK(held(Case("fsdp", n)) == Held{4 * p / n, 0, 8 * p / n});
@@ -270,7 +270,7 @@ Divided divided(const Case& c) {
 
 Case of_mixture(const char* kind, int data, int expert, int microbatches = 1) {
   Case c(kind, data, microbatches);
-  c.plan.expert = expert;
+  c.plan.experts.ranks = expert;
   return c;
 }
 
@@ -292,7 +292,7 @@ std::int64_t sent_by_all(const StepPlan& plan, std::string_view connection, int 
 Case in_stages(const char* kind, int stages, int microbatches, const char* schedule) {
   Case c(kind, 4, microbatches);
   c.plan.degrees.pipeline = stages;
-  c.plan.schedule = schedule;
+  c.plan.pipeline.schedule = schedule;
   return c;
 }
 
@@ -301,7 +301,7 @@ Case in_stages(const char* kind, int stages, int microbatches, const char* sched
 TEST_CASE("routed experts are divided among their own replicas") {
   Case c = of_mixture("zero1", 4, 4);
   c.plan.degrees.tensor = 2;
-  c.plan.sequence_parallel = true;
+  c.plan.tensor_parallel.sequence = true;
   REQUIRE(c.plan.expert_replicas() == 2);
   const auto [step, dense, experts] = divided(c);
   CHECK(resident(step, MemoryKind::optimizer_state) == 12 * dense / 4 + 12 * experts / 2);
@@ -411,8 +411,8 @@ TEST_CASE("in a pipeline every micro-batch gathers what is not kept, and is redu
     CAPTURE(schedule);
     const auto check = [&](Case c, int times) {
       if (std::string_view(schedule) == "interleaved_1f1b" || std::string_view(schedule) == "zb_v")
-        c.plan.chunks = 2;
-      c.plan.layer_split = LayerSplit::balanced;
+        c.plan.pipeline.chunks = 2;
+      c.plan.pipeline.layer_split = LayerSplit::balanced;
       CHECK(sent_by_all(c.step(), "replicas", n) * n == times * (n - 1) * psi());
     };
     check(in_stages("zero2", 2, m, schedule), m + 1);
@@ -435,8 +435,8 @@ TEST_CASE("a layer without kernels in its half for weights is reduced after it")
     for (const auto& [kind, times] : {std::pair{"zero2", m + 1}, std::pair{"zero3", 3 * m}}) {
       CAPTURE(kind);
       Case c = in_stages(kind, 2, m, schedule);
-      c.plan.chunks = std::string_view(schedule) == "zb_v" ? 2 : 1;
-      c.plan.layer_split = LayerSplit::balanced;
+      c.plan.pipeline.chunks = std::string_view(schedule) == "zb_v" ? 2 : 1;
+      c.plan.pipeline.layer_split = LayerSplit::balanced;
       const StepPlan step =
           plan_step(network_work(network, execution(c.recipe, c.plan)), c.recipe, c.plan);
       CHECK(sent_by_all(step, "replicas", n) * n == times * (n - 1) * psi());

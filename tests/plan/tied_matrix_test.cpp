@@ -29,7 +29,7 @@ struct Case {
     network.vocabulary = 1000;
     network.tied_embeddings = tied;
     recipe.global_batch = 4;
-    recipe.sequence_length = 32;
+    recipe.micro_batch.sequence_length = 32;
     plan.degrees.data = 4;
     plan.data_parallel.kind = kind;
   }
@@ -53,7 +53,9 @@ struct Case {
     }
     return all;
   }
-  std::int64_t parameters() const { return parameter_count(network, recipe.sequence_length); }
+  std::int64_t parameters() const {
+    return parameter_count(network, recipe.micro_batch.sequence_length);
+  }
 };
 
 }  // namespace
@@ -87,8 +89,8 @@ TEST_CASE("apart from the embedding a tied matrix is a copy of its own") {
   c.recipe.global_batch = 8;
   CHECK(c.sums().reduced == c.parameters() + c.network.vocabulary * c.network.hidden);
   // Where the pipeline is folded in a V, both are on the first stage.
-  c.plan.schedule = "zb_v";
-  c.plan.chunks = 2;
+  c.plan.pipeline.schedule = "zb_v";
+  c.plan.pipeline.chunks = 2;
   CHECK(c.sums().reduced == c.parameters());
 }
 

@@ -92,8 +92,8 @@ TEST_CASE("activations come back in every schedule of whole passes") {
   int schedules_run = 0;
   for (const ScheduleEntry& entry : schedules()) {
     Job own = offload_job("allreduce", 1, 4, 8, 4);
-    own.plan.schedule = entry.name;
-    own.plan.chunks = entry.chunks;
+    own.plan.pipeline.schedule = entry.name;
+    own.plan.pipeline.chunks = entry.chunks;
     const PipelineShape shape = pipeline_shape(own.recipe, own.plan);
     if (entry.unsupported(shape)) continue;
     const StageOrders orders = build_stages(entry, shape);

@@ -24,7 +24,7 @@ Job job(const ParallelDegrees& degrees, int gpus_per_server = 8) {
   const int gpus = std::min(gpus_per_server, degrees.world_size());
   result.cluster = toy::cluster(gpus, degrees.world_size() / gpus);
   result.recipe.global_batch = 8 * degrees.data;
-  result.recipe.sequence_length = 256;
+  result.recipe.micro_batch.sequence_length = 256;
   result.recipe.memory = {.context = Bytes(512 * kMiB),
                           .fragmentation = 0.02,
                           .blas_workspace = Bytes(32 * kMiB),
@@ -181,7 +181,7 @@ TEST_CASE("peaks follow the order of the passes and not their times") {
   const auto activations = [&](const char* schedule, double slowdown) {
     Job each = job({.pipeline = kStages});
     each.recipe.global_batch = kMicrobatches;
-    each.plan.schedule = schedule;
+    each.plan.pipeline.schedule = schedule;
     if (slowdown != 1) each.stragglers = {{.rank = 2, .compute_slowdown = slowdown}};
     const std::unique_ptr<Step> step = simulate_step(each);
     const RankClass& first = step->lowered.classes[step->lowered.class_of_rank[0]];
@@ -221,6 +221,6 @@ TEST_CASE("ranks that are one group on two ports share its communicator") {
 TEST_CASE("experts exchange rows with all peers of their group") {
   Job experts = job({.data = 8});
   std::get<Transformer>(experts.network).moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
-  experts.plan.expert = 8;
+  experts.plan.experts.ranks = 8;
   CHECK(buffers_of_rank_0(experts) == nccl::ring(24) + nccl::pairs(24, false, 7, 0));
 }

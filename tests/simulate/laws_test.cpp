@@ -33,19 +33,19 @@ Job job(const Transformer& network, const ParallelDegrees& degrees, int microbat
   result.network = network;
   result.cluster = toy::cluster(degrees.world_size(), 1);
   result.recipe.global_batch = 2 * std::int64_t{microbatches} * degrees.data;
-  result.recipe.micro_batch = 2;
-  result.recipe.sequence_length = 256;
-  result.recipe.fused_attention = true;
+  result.recipe.micro_batch.size = 2;
+  result.recipe.micro_batch.sequence_length = 256;
+  result.recipe.kernels.fused_attention = true;
   result.plan.degrees = degrees;
-  result.plan.sequence_parallel = degrees.tensor > 1;
-  result.plan.expert_tensor = degrees.tensor;
+  result.plan.tensor_parallel.sequence = degrees.tensor > 1;
+  result.plan.experts.tensor = degrees.tensor;
   return result;
 }
 
 Job scheduled(const ScheduleEntry& entry, int stages, int microbatches) {
   Job result = job(network(), {.pipeline = stages}, microbatches);
-  result.plan.schedule = entry.name;
-  result.plan.chunks = entry.name == "interleaved_1f1b" ? 3 : entry.chunks;
+  result.plan.pipeline.schedule = entry.name;
+  result.plan.pipeline.chunks = entry.name == "interleaved_1f1b" ? 3 : entry.chunks;
   return result;
 }
 
@@ -80,8 +80,8 @@ TEST_CASE("a boundary carries b s h per micro-batch and direction, v times that 
     const std::int64_t message = 2 * 256 * 512 * 2 / (tensor * context);
     for (const int v : {1, 2, 3}) {
       Job piped = job(network(), {.tensor = tensor, .context = context, .pipeline = p}, m);
-      if (v > 1) piped.plan.schedule = "interleaved_1f1b";
-      piped.plan.chunks = v;
+      if (v > 1) piped.plan.pipeline.schedule = "interleaved_1f1b";
+      piped.plan.pipeline.chunks = v;
       const auto step = simulate_step(piped);
       for (int s = 0; s < p; ++s) {
         // The last stage sends back to the first between chunks.
@@ -126,8 +126,8 @@ TEST_CASE("parameters over all ranks are the network's, times their replicas") {
             const ParallelDegrees degrees{tensor, context, data, pipeline};
             if (tensor * context * data % (expert * divided) != 0) continue;
             Job dealt = job(routed, degrees, 4);
-            dealt.plan.expert = expert;
-            dealt.plan.expert_tensor = divided;
+            dealt.plan.experts.ranks = expert;
+            dealt.plan.experts.tensor = divided;
             const RankGrids grids = rank_grids(dealt.plan);
             CHECK(grids.dense.world_size() == degrees.world_size());
             CHECK(grids.experts.world_size() == degrees.world_size());
@@ -153,8 +153,8 @@ TEST_CASE("MFU is model FLOPs over time and peak, HFU more if and only if someth
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       for (const auto& degrees : {ParallelDegrees{1, 1, 1, 1}, ParallelDegrees{2, 1, 2, 2}}) {
         Job plain = job(mixture(), degrees, 4);
-        plain.recipe.fused_attention = fused;
-        plain.recipe.recompute = recompute;
+        plain.recipe.kernels.fused_attention = fused;
+        plain.recipe.recompute.form = recompute;
         const StepReport report = summarize(plain, *simulate_step(plain));
         const double seconds = Seconds(*report.step_time).count();
         CHECK(report.mfu ==
@@ -262,10 +262,10 @@ TEST_CASE("the peak of every static schedule is the same at any speed") {
 
 TEST_CASE("experts and divided sequences give back what they take") {
   Job dealt = job(mixture(), {.tensor = 2, .context = 2, .data = 2, .pipeline = 2}, 4);
-  dealt.plan.expert = 4;
-  dealt.plan.expert_tensor = 1;
+  dealt.plan.experts.ranks = 4;
+  dealt.plan.experts.tensor = 1;
   for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-    dealt.recipe.recompute = recompute;
+    dealt.recipe.recompute.form = recompute;
     const auto step = simulate_step(dealt);
     for (const MemoryPeak& peak : step->trace().peaks) {
       CHECK(peak.at_end == peak.resident);

@@ -20,11 +20,12 @@ Job job(const Network& network, int tensor, int data, int pipeline, int microbat
   result.network = network;
   result.cluster = toy::cluster(tensor * data * pipeline, 1);
   result.recipe.global_batch = std::int64_t{microbatches} * data;
-  result.recipe.sequence_length = reads_tokens(network) ? 128 : 1;
-  if (std::holds_alternative<EncoderDecoder>(network)) result.recipe.decoder_sequence_length = 64;
+  result.recipe.micro_batch.sequence_length = reads_tokens(network) ? 128 : 1;
+  if (std::holds_alternative<EncoderDecoder>(network))
+    result.recipe.micro_batch.decoder_sequence_length = 64;
   result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
-  result.plan.sequence_parallel = tensor > 1;
-  result.plan.bucket_size = Bytes(1 << 20);
+  result.plan.tensor_parallel.sequence = tensor > 1;
+  result.plan.data_parallel.bucket_size = Bytes(1 << 20);
   return result;
 }
 
@@ -114,7 +115,7 @@ TEST_CASE("a stage keeps what is passed on once per micro-batch in flight") {
 TEST_CASE("activations by module sum to their category, the encoder's output at its own name") {
   // The last stage, with the logits of long targets, is the fullest; one micro-batch is in flight.
   Job own = job(testing::small_t5(2, 6), 1, 1, 2);
-  own.recipe.decoder_sequence_length = 1024;
+  own.recipe.micro_batch.decoder_sequence_length = 1024;
   const auto step = simulate_step(own);
   const MemoryReport memory = summarize(own, *step).memory;
   REQUIRE(memory.peak_rank == 1);
@@ -136,7 +137,7 @@ TEST_CASE("T5 gives back what it takes under every strategy of data parallelism"
         CAPTURE(pipeline);
         CAPTURE(name(recompute));
         Job own = job(testing::small_t5(2, 2), 1, 4, pipeline);
-        own.recipe.recompute = recompute;
+        own.recipe.recompute.form = recompute;
         own.plan.data_parallel.kind = entry.name;
         own.plan.data_parallel.shard_size = 2;
         check_balance(own);
@@ -153,10 +154,10 @@ TEST_CASE("encoders give back what they take under every schedule that takes the
       CAPTURE(schedule);
       CAPTURE(network.index());
       Job own = job(network, 2, 1, 2);
-      own.plan.schedule = schedule;
+      own.plan.pipeline.schedule = schedule;
       const bool two_chunks =
-          own.plan.schedule == "interleaved_1f1b" || own.plan.schedule == "zb_v";
-      own.plan.chunks = two_chunks ? 2 : 1;
+          own.plan.pipeline.schedule == "interleaved_1f1b" || own.plan.pipeline.schedule == "zb_v";
+      own.plan.pipeline.chunks = two_chunks ? 2 : 1;
       check_balance(own);
     }
   }
@@ -169,8 +170,8 @@ TEST_CASE("encoders give back what they take as PyTorch runs them") {
           Network(testing::small_vit(4))}) {
       CAPTURE(network.index());
       Job own = job(network, 2, 2, 2);
-      own.recipe.fusion = fusion;
-      own.recipe.recompute = Recompute::full;
+      own.recipe.kernels.fusion = fusion;
+      own.recipe.recompute.form = Recompute::full;
       check_balance(own);
     }
   }

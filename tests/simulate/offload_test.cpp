@@ -69,8 +69,8 @@ TEST_CASE("without a master copy the host updates the parameters themselves") {
   constexpr int kRanks = 2;
   constexpr std::int64_t kOwn = kLayers * kParameters / kRanks;
   OffloadSetup setup("zero3", kRanks);
-  setup.recipe.compute = setup.recipe.gradients = Dtype::fp32;
-  setup.recipe.master_weights = false;
+  setup.recipe.precision.compute = setup.recipe.precision.gradients = Dtype::fp32;
+  setup.recipe.precision.master_weights = MasterWeights::none;
   setup.recipe.offload = {.optimizer = OffloadTo::nvme};
   const auto states = simulated(setup, offload_network({1, 2, 0}));
   CHECK(states->plan.cast.roles[0].host.nvme == Bytes(12 * kOwn));
@@ -153,10 +153,10 @@ TEST_CASE("whatever is offloaded, all memory is given back and the breakdown sum
           Job own = offload_job(std::string(entry.name).c_str(), 4, pipeline, 2, 4);
           own.recipe.offload = offload;
           if (!plain) {
-            own.plan.overlap_backward = false;
+            own.plan.data_parallel.overlap_backward = false;
             own.plan.data_parallel.limit_all_gathers = false;
             own.plan.data_parallel.prefetch_layers = 2;
-            own.recipe.recompute = Recompute::full;
+            own.recipe.recompute.form = Recompute::full;
             own.recipe.gradient_clipping = true;
           }
           const auto step = simulate_step(own);

@@ -36,7 +36,8 @@ struct OffloadSetup {
     recipe.global_batch = std::int64_t{ranks} * microbatches;
     plan.degrees.data = ranks;
     plan.data_parallel.kind = kind;
-    plan.bucket_size = plan.first_bucket_size = Bytes(2 * kParameters);  // a layer
+    plan.data_parallel.bucket_size = plan.data_parallel.first_bucket_size =
+        Bytes(2 * kParameters);  // a layer
     cluster = toy::cluster(ranks, 1);
     set_links(1e9);
   }
@@ -103,10 +104,10 @@ inline Job offload_job(const char* kind, int data, int pipeline, int microbatche
   server.nvme_write_bandwidth = BytesPerSecond(1e10);
   server.gpus_per_pcie_switch = 2;
   result.recipe.global_batch = std::int64_t{microbatches} * data;
-  result.recipe.sequence_length = 256;
+  result.recipe.micro_batch.sequence_length = 256;
   result.recipe.offload.tile_parameters = 1 << 20;
   result.plan.degrees = {.data = data, .pipeline = pipeline};
-  result.plan.bucket_size = Bytes(1 << 20);
+  result.plan.data_parallel.bucket_size = Bytes(1 << 20);
   result.plan.data_parallel.kind = kind;
   result.plan.data_parallel.shard_size = data / 2;
   return result;

@@ -17,9 +17,9 @@ Job job(Fusion fusion, int microbatches) {
   result.network = network;
   result.cluster = toy::cluster(1, 1);
   result.recipe.global_batch = microbatches;
-  result.recipe.sequence_length = 64;
-  result.recipe.fused_attention = true;
-  result.recipe.fusion = fusion;
+  result.recipe.micro_batch.sequence_length = 64;
+  result.recipe.kernels.fused_attention = true;
+  result.recipe.kernels.fusion = fusion;
   result.plan.degrees = {1, 1, 1};
   return result;
 }

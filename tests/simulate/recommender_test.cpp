@@ -76,7 +76,7 @@ TEST_CASE("a step is its kernels in line, the bottom MLP beside the exchange bot
     auto& network = std::get<Recommender>(job.network);
     network.index_exchange = IndexExchange::none;
     network.bottom_mlp = {bottom, network.dimension};
-    job.plan.overlap_backward = false;
+    job.plan.data_parallel.overlap_backward = false;
     const NetworkWork work = work_of(job);
     REQUIRE(work.kinds.size() == 6);  // tables, two of the bottom, interaction, two of the top
     std::int64_t expected = 0, parameters = 0;
@@ -93,7 +93,7 @@ TEST_CASE("a step is its kernels in line, the bottom MLP beside the exchange bot
     }
     const std::int64_t exchange = sum_of(work.kinds[0].forward).collectives;
     CHECK(exchange == sum_of(work.kinds[3].backward).collectives);
-    CHECK(exchange == 4 * job.recipe.micro_batch * 4 * network.dimension * 2);
+    CHECK(exchange == 4 * job.recipe.micro_batch.size * 4 * network.dimension * 2);
     CHECK((bottom_forward.kernels > exchange) == (bottom == 4096));
     expected += std::max(exchange, bottom_forward.kernels);
     expected += std::max(exchange, bottom_backward.kernels);
@@ -133,7 +133,7 @@ TEST_CASE("an all-to-all carries (n-1)/n of the embeddings of a rank's samples e
   const Job job = recommender_job(4, 4, TableSharding::table_wise);
   const auto& network = std::get<Recommender>(job.network);
   const auto step = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
-  const std::int64_t samples = job.recipe.micro_batch, tables = 4;
+  const std::int64_t samples = job.recipe.micro_batch.size, tables = 4;
   const std::int64_t embeddings = samples * tables * network.dimension * 2;
   const std::int64_t indices = samples * tables * (2 * 8 + 4);
   CHECK(on_the_wire(*step, CollectiveKind::all_to_all) ==
@@ -144,7 +144,7 @@ TEST_CASE("row-wise tables reduce sums of all samples and gather their gradients
   const Job job = recommender_job(4, 4, TableSharding::row_wise);
   const auto& network = std::get<Recommender>(job.network);
   const auto step = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
-  const std::int64_t sums = 4 * job.recipe.micro_batch * 4 * network.dimension * 2;
+  const std::int64_t sums = 4 * job.recipe.micro_batch.size * 4 * network.dimension * 2;
   CHECK(on_the_wire(*step, CollectiveKind::reduce_scatter) == Bytes(3 * sums / 4));
   CHECK(on_the_wire(*step, CollectiveKind::all_gather) == Bytes(3 * sums / 4));
 }

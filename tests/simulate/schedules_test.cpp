@@ -113,8 +113,8 @@ TEST_CASE("a receiver may use messages in another order than they are sent") {
   recipe.global_batch = 2;
   ParallelPlan plan;
   plan.degrees.pipeline = 2;
-  plan.schedule = kCustomSchedule;
-  plan.custom.slots = {"F0 F1 B1 B0", "F1 F0 B0 B1"};
+  plan.pipeline.schedule = kCustomSchedule;
+  plan.pipeline.custom.slots = {"F0 F1 B1 B0", "F1 F0 B0 B1"};
   const toy::Times times{10, 20, 3};
   toy::Result result;
   result.plan = plan_step(toy::network(2, times), recipe, plan);
@@ -124,6 +124,6 @@ TEST_CASE("a receiver may use messages in another order than they are sent") {
   const PipelineShape shape = pipeline_shape(recipe, plan);
   CHECK(result.end() ==
         std::chrono::nanoseconds(
-            longest_path(shape, custom_orders(plan.custom, shape), equal_stages(10, 20, 3))
+            longest_path(shape, custom_orders(plan.pipeline.custom, shape), equal_stages(10, 20, 3))
                 .makespan));
 }

@@ -121,8 +121,8 @@ inline std::unique_ptr<Result> step(const NetworkWork& work, const std::string& 
   recipe.global_batch = microbatches;
   ParallelPlan plan;
   plan.degrees.pipeline = stages;
-  plan.schedule = schedule;
-  plan.chunks = chunks;
+  plan.pipeline.schedule = schedule;
+  plan.pipeline.chunks = chunks;
   auto result = std::make_unique<Result>();
   result->plan = plan_step(work, recipe, plan);
   const ClusterSpec spec = cluster(stages, 1);

@@ -55,7 +55,7 @@ DataParallelStrategy fsdp(const recipe::DataParallelOptions& options,
                              .limited = options.limit_all_gathers,
                              .keeps_layers = !options.reshard_after_forward,
                              .keeps_ends = true};
-  const models::Dtype reduced_as = options.reduce_dtype.value_or(recipe.gradients);
+  const models::Dtype reduced_as = options.reduce_dtype.value_or(recipe.precision.gradients);
   strategy.parts = {[gather, reduced_as](ReplicaContext& context) {
                       return std::make_unique<ShardedUnits>(context, gather, reduced_as);
                     },

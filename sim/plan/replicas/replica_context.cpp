@@ -69,7 +69,8 @@ ReplicaContext::ReplicaContext(ProgramBuilder& to, const StepPlan& of_step,
       groups(both_groups(of_step, of_network, by_recipe, by_plan)) {}
 
 bool ReplicaContext::gradients_come_and_go() const {
-  return recipe.fusion != models::Fusion::by_hand && !accumulates() && updates_once && !exchanges();
+  return recipe.kernels.fusion != models::Fusion::by_hand && !accumulates() && updates_once &&
+         !exchanges();
 }
 
 ConnectionId ReplicaContext::within(const ReplicaGroup& group) {

@@ -25,19 +25,19 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.world_size = degrees.world_size();
   report.tensor = degrees.tensor;
   report.context = degrees.context;
-  report.expert = job.plan.expert;
+  report.expert = job.plan.experts.ranks;
   report.data = degrees.data;
   report.pipeline = degrees.pipeline;
-  report.schedule = job.plan.schedule;
+  report.schedule = job.plan.pipeline.schedule;
   report.stages = step.plan.shape.stages;
   report.chunks = step.plan.shape.chunks;
   report.microbatches = step.plan.shape.microbatches;
   report.gpu = job.cluster.server.gpu.name;
   report.server = job.cluster.server.name;
   report.servers = job.cluster.servers;
-  report.parameters = parameter_count(job.network, job.recipe.sequence_length);
+  report.parameters = parameter_count(job.network, job.recipe.micro_batch.sequence_length);
   report.global_batch = job.recipe.global_batch;
-  report.sequence_length = job.recipe.sequence_length;
+  report.sequence_length = job.recipe.micro_batch.sequence_length;
   report.is_language = reads_tokens(job.network);
   report.profile = job.profile ? job.profile->name : "none (datasheet and closed forms)";
   report.fidelity = job.fidelity == recipe::Fidelity::flow ? "flow" : "closed_form";
@@ -47,11 +47,12 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
 void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   const double seconds = Seconds(*report.step_time).count();
   const double gpus = report.world_size;
-  const double peak = models::peak_of(job.cluster.server.gpu, job.recipe.compute).count();
+  const double peak = models::peak_of(job.cluster.server.gpu, job.recipe.precision.compute).count();
   report.model_flops = step.plan.model_flops.count();
   report.samples_per_s = static_cast<double>(job.recipe.global_batch) / seconds;
   if (report.is_language) {
-    report.tokens_per_s = report.samples_per_s * static_cast<double>(job.recipe.sequence_length);
+    report.tokens_per_s =
+        report.samples_per_s * static_cast<double>(job.recipe.micro_batch.sequence_length);
     report.tokens_per_s_per_gpu = report.tokens_per_s / gpus;
   }
   report.model_tflops_per_gpu = report.model_flops / seconds / gpus / 1e12;

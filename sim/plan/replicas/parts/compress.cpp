@@ -21,9 +21,11 @@ constexpr const char* kCompressed = "compressed gradients";
 
 TensorBuckets tensor_buckets(const ReplicaContext& context) {
   const auto elements = [&](Bytes size) {
-    return std::max<std::int64_t>(1, size.count() / size_of(context.recipe.gradients).count());
+    return std::max<std::int64_t>(
+        1, size.count() / size_of(context.recipe.precision.gradients).count());
   };
-  return {elements(context.plan.first_bucket_size), elements(context.plan.bucket_size)};
+  return {elements(context.plan.data_parallel.first_bucket_size),
+          elements(context.plan.data_parallel.bucket_size)};
 }
 
 class CompressedExchange : public ReduceByPlace {
@@ -65,7 +67,7 @@ class CompressedExchange : public ReduceByPlace {
       if (context_.groups[i].exchanges) exchange(buckets_[i].flush(), context_.groups[i]);
   }
 
-  models::Dtype gradients() const { return context_.recipe.gradients; }
+  models::Dtype gradients() const { return context_.recipe.precision.gradients; }
   void exchange(const std::vector<TensorBucket>& buckets, const ReplicaGroup& group);
 
   ReplicaContext& context_;
@@ -94,7 +96,7 @@ void CompressedExchange::exchange(const std::vector<TensorBucket>& buckets,
     }
     builder.last_gives_back(MemoryKind::communication_buffers, exchange.buffers, kCompressed);
   }
-  if (!buckets.empty() && !context_.plan.overlap_backward)
+  if (!buckets.empty() && !context_.plan.data_parallel.overlap_backward)
     builder.compute_waits_for(stream_bit(StreamKind::data));
 }
 

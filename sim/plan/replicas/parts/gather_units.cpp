@@ -84,7 +84,8 @@ std::vector<GatherUnit> bucket_units(const ReplicaContext& context, const Gather
     for (std::size_t i = 0; i < parameters.size(); ++i)
       parameters[i] += context.updated_at(context.groups[i], place);
     const std::int64_t all = parameters[0] + parameters[1];
-    const bool full = all * size_of(context.recipe.gradients) >= context.plan.bucket_size;
+    const bool full =
+        all * size_of(context.recipe.precision.gradients) >= context.plan.data_parallel.bucket_size;
     if (all == 0 || (!full && place + 1 < range.last)) continue;
     units.push_back({.enters = first,
                      .leaves = place,

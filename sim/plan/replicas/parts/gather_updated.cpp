@@ -18,7 +18,8 @@ class GatherUpdated : public ReplicaPart {
 
  private:
   void gather(std::int64_t parameters, const ReplicaGroup& group) {
-    GradientBuckets buckets(context_.plan.bucket_size, context_.plan.bucket_size);
+    GradientBuckets buckets(context_.plan.data_parallel.bucket_size,
+                            context_.plan.data_parallel.bucket_size);
     std::vector<Bytes> sizes = buckets.add(parameters * size_of(weight_type(context_.recipe)));
     for (const Bytes rest : buckets.flush())
       sizes.push_back(rest);

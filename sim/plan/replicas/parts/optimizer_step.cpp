@@ -38,7 +38,7 @@ class OptimizerStep : public ReplicaPart {
 bool OptimizerStep::sum_over_ranks(StreamSet waits) {
   const recipe::ParallelDegrees& degrees = context_.plan.degrees;
   // Where states or experts are divided, no rank holds all gradients of its place in the network.
-  const bool over_all = context_.strategy().optimizer_shards > 1 || context_.plan.expert > 1;
+  const bool over_all = context_.strategy().optimizer_shards > 1 || context_.plan.experts.ranks > 1;
   const int ranks = degrees.tensor * degrees.pipeline * (over_all ? degrees.replicas() : 1);
   if (ranks == 1) return false;
   context_.builder.collective(StreamKind::data,

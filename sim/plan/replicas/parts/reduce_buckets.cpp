@@ -22,7 +22,8 @@ class BucketReduction : public ReduceByPlace {
   void step(const StageParameters& stage, const std::vector<ChainRange>& copies) override {
     ReduceByPlace::step(stage, copies);
     if (!options_.copies || !context_.exchanges()) return;
-    const Bytes whole = (stage.dense + stage.experts) * size_of(context_.recipe.gradients);
+    const Bytes whole =
+        (stage.dense + stage.experts) * size_of(context_.recipe.precision.gradients);
     context_.copy("copy buckets into gradients", whole, whole, OpGroup::compute);
   }
 
@@ -52,15 +53,17 @@ class BucketReduction : public ReduceByPlace {
   ReplicaContext& context_;
   BucketOptions options_;
   std::array<GradientBuckets, 2> buckets_ = {
-      GradientBuckets(context_.plan.first_bucket_size, context_.plan.bucket_size),
-      GradientBuckets(context_.plan.first_bucket_size, context_.plan.bucket_size)};
+      GradientBuckets(context_.plan.data_parallel.first_bucket_size,
+                      context_.plan.data_parallel.bucket_size),
+      GradientBuckets(context_.plan.data_parallel.first_bucket_size,
+                      context_.plan.data_parallel.bucket_size)};
   int sent_ = 0;  // buckets, which labels number
 };
 
 void BucketReduction::add(std::size_t group, std::int64_t parameters) {
   const ReplicaGroup& own = context_.groups[group];
   if (leaves(own))
-    reduce(buckets_[group].add(parameters * size_of(context_.recipe.gradients)), own);
+    reduce(buckets_[group].add(parameters * size_of(context_.recipe.precision.gradients)), own);
 }
 
 void BucketReduction::reduce(const std::vector<Bytes>& buckets, const ReplicaGroup& group) {
@@ -80,7 +83,7 @@ void BucketReduction::reduce(const std::vector<Bytes>& buckets, const ReplicaGro
     else
       host_.copy_gradients(own, waits, name, MemoryKind::gradients, kUnreduced);
   }
-  if (group.exchanges && !buckets.empty() && !context_.plan.overlap_backward)
+  if (group.exchanges && !buckets.empty() && !context_.plan.data_parallel.overlap_backward)
     context_.builder.compute_waits_for(stream_bit(StreamKind::data));
 }
 

@@ -9,7 +9,7 @@ namespace trainyard::plan {
 // backward, in an order on which all agree.
 bool ReduceByPlace::in_backward() const {
   return (context_.exchanges() || host_.used()) && directions(context_.step.shape) == 1 &&
-         (context_.plan.overlap_backward || context_.strategy().each_microbatch ||
+         (context_.plan.data_parallel.overlap_backward || context_.strategy().each_microbatch ||
           always_in_backward_);
 }
 
@@ -31,8 +31,8 @@ void ReduceByPlace::before(int place) {
   for (const ReplicaGroup& group : context_.groups)
     if (group.strategy.gradient_shards > 1 || host_.gradients_leave())
       parameters += context_.gradients_from(group, place);
-  context_.builder.hold(MemoryKind::gradients, parameters * size_of(context_.recipe.gradients),
-                        kUnreduced);
+  context_.builder.hold(MemoryKind::gradients,
+                        parameters * size_of(context_.recipe.precision.gradients), kUnreduced);
 }
 
 void ReduceByPlace::after(int place) {

@@ -14,13 +14,14 @@ void UnitReduction::before(int place) {
   for (const ReplicaGroup& group : context_.groups)
     parameters += context_.gradients_from(group, place);
   context_.builder.hold(MemoryKind::gradients,
-                        parameters * size_of(stored_type(context_.recipe.compute)), kUnreduced);
+                        parameters * size_of(stored_type(context_.recipe.precision.compute)),
+                        kUnreduced);
 }
 
 void UnitReduction::leave(const GatherUnit& unit) {
   if (!ends_backward(context_.pass)) return;
   const std::int64_t parameters = unit.parameters[0] + unit.parameters[1];
-  const Bytes produced = parameters * size_of(stored_type(context_.recipe.compute));
+  const Bytes produced = parameters * size_of(stored_type(context_.recipe.precision.compute));
   const Bytes cast = parameters * size_of(type_);
   if (context_.strategy().each_microbatch || !context_.accumulates() || context_.role.last)
     reduce(unit, produced, cast);
@@ -66,7 +67,7 @@ void UnitReduction::reduce(const GatherUnit& unit, Bytes produced, Bytes cast) {
       scatter(unit.parameters[i], group, group.prefix + unit.name);
   }
   if (host_.used()) copy_to_host(unit);
-  if (!context_.plan.overlap_backward)
+  if (!context_.plan.data_parallel.overlap_backward)
     builder.compute_waits_for(stream_bit(StreamKind::data) | stream_bit(StreamKind::replica));
 }
 

@@ -60,15 +60,15 @@ void visit_fields(json::Fields& f, RecomputeSection& s) {
 void assemble_recompute(recipe::TrainingRecipe& recipe, const TrainingSection& section,
                         Findings& findings) {
   for (const Recompute form : kForms)
-    if (name(form) == section.recompute) recipe.recompute = form;
+    if (name(form) == section.recompute) recipe.recompute.form = form;
   if (!section.recompute.empty()) return;
   const RecomputeSection& parts = section.recompute_parts;
-  recipe.recompute = parts.modules.empty() ? Recompute::full : Recompute::modules;
+  recipe.recompute.form = parts.modules.empty() ? Recompute::full : Recompute::modules;
   for (const RecomputeModule module : parts.modules) {
-    if (recipe.recompute_modules.has(module))
+    if (recipe.recompute.modules.has(module))
       findings.error(std::string(kPointer) + "/modules",
                      fmt::format("{} stands there twice", name(module)));
-    recipe.recompute_modules.add(module);
+    recipe.recompute.modules.add(module);
   }
   if (parts.modules.empty() && !parts.method && !parts.layers)
     findings.error(kPointer, "names neither modules nor layers",
@@ -76,15 +76,15 @@ void assemble_recompute(recipe::TrainingRecipe& recipe, const TrainingSection& s
   if (parts.method.has_value() != parts.layers.has_value())
     findings.error(kPointer, "a method and its number of layers belong together",
                    "{\"method\": \"block\", \"layers\": 4}");
-  if (parts.method && parts.layers) recipe.recompute_layers = {*parts.method, *parts.layers};
+  if (parts.method && parts.layers) recipe.recompute.layers = {*parts.method, *parts.layers};
 }
 
 void validate_recompute(const Scenario& scenario, Findings& findings) {
-  const models::RecomputeLayers& layers = scenario.recipe.recompute_layers;
+  const models::RecomputeLayers& layers = scenario.recipe.recompute.layers;
   if (layers.method == Method::all || findings.has_errors()) return;
   const std::string pointer = std::string(kPointer) + "/layers";
   if (layers.method == Method::uniform && layers.layers > 1) {
-    if (scenario.recipe.recompute == Recompute::modules)
+    if (scenario.recipe.recompute.form == Recompute::modules)
       findings.error(pointer, "groups of layers run again as a whole, not module by module",
                      "drop \"modules\", or take method block or every");
     if (plan::strategy_of(scenario.plan, scenario.recipe).gathering == plan::Gathering::each_pass)
@@ -97,7 +97,8 @@ void validate_recompute(const Scenario& scenario, Findings& findings) {
       network_work(scenario.network, plan::execution(scenario.recipe, scenario.plan));
   const int most = most_layers(
       work, plan::split_layers(work, plan::pipeline_shape(scenario.recipe, scenario.plan),
-                               scenario.plan.layer_split, scenario.plan.layers_per_chunk));
+                               scenario.plan.pipeline.layer_split,
+                               scenario.plan.pipeline.layers_per_chunk));
   if (layers.layers > most)
     findings.error(
         pointer,

@@ -1,16 +1,23 @@
-// The grid of the experts and their load. Every field that would change nothing is an error.
+// /parallelism/expert_parallel: its table, the grid of the experts and their load. Every field that
+// would change nothing is an error.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "sim/base/random.h"
 #include "sim/scenario/topics/assemble.h"
+#include "sim/scenario/topics/word_lists.h"
 
 namespace trainyard::scenario {
 
 using recipe::Axis;
 
 namespace {
+
+constexpr std::array<json::Choice<bool>, 2> kDispatches = {
+    {{"all_to_all", false}, {"hierarchical", true}}};
+constexpr std::array<json::Choice<models::Dtype>, 2> kDispatchDtypes = {
+    {{"bf16", models::Dtype::bf16}, {"fp8", models::Dtype::fp8}}};
 
 // A number in [0, 1), a multiple of 2^-53.
 double uniform(SplitMix64& random) {
@@ -35,8 +42,8 @@ std::pair<std::int64_t, std::int64_t> ranks_before_stages(const recipe::Parallel
   for (const Axis axis : plan.rank_order) {
     if (axis == Axis::pipeline) break;
     dense *= plan.degrees.along(axis);
-    routed *= axis == Axis::tensor    ? plan.expert_tensor
-              : axis == Axis::context ? plan.expert
+    routed *= axis == Axis::tensor    ? plan.experts.tensor.value()
+              : axis == Axis::context ? plan.experts.ranks
                                       : plan.expert_replicas();
   }
   return {dense, routed};
@@ -52,35 +59,35 @@ std::string possible_degrees(std::int64_t replica, int expert_tensor, std::int64
   return text.empty() ? "choose an etp that divides them" : text;
 }
 
-void refuse_without_experts(const ParallelismSection& section, Findings& findings) {
+void refuse_without_experts(const ExpertParallelSection& section, Findings& findings) {
   constexpr const char* kWhy = "the network has no experts to deal";
-  const ExpertParallelSection& how = section.expert_parallel;
-  if (section.ep > 1) findings.error("/parallelism/ep", kWhy, "remove it");
-  if (section.etp) findings.error("/parallelism/etp", kWhy, "remove it");
-  if (how.capacity_factor || !how.load.empty() || how.imbalance > 0 || how.hierarchical ||
-      how.dispatch_dtype)
+  const models::ExpertParallel& how = section.experts;
+  if (how.ranks > 1) findings.error("/parallelism/ep", kWhy, "remove it");
+  if (how.tensor.is_said()) findings.error("/parallelism/etp", kWhy, "remove it");
+  if (how.capacity.is_said() || !section.load.empty() || section.imbalance > 0 ||
+      how.hierarchical_dispatch || how.dispatch_dtype)
     findings.error("/parallelism/expert_parallel", kWhy, "remove it");
 }
 
-void refuse_what_would_be_ignored(const ParallelismSection& section, models::Dtype compute,
+void refuse_what_would_be_ignored(const ExpertParallelSection& section, models::Dtype compute,
                                   Findings& findings) {
-  const ExpertParallelSection& how = section.expert_parallel;
-  if (!how.load.empty() && how.imbalance > 0)
+  const models::ExpertParallel& how = section.experts;
+  if (!section.load.empty() && section.imbalance > 0)
     findings.error("/parallelism/expert_parallel/imbalance", "the load of each expert is given",
                    "keep one of them");
-  if (how.capacity_factor && (!how.load.empty() || how.imbalance > 0))
+  if (how.capacity.is_said() && (!section.load.empty() || section.imbalance > 0))
     findings.error("/parallelism/expert_parallel/capacity_factor",
                    "experts of a given capacity compute all its rows, however they are called",
                    "leave it out, or the load");
-  if (how.capacity_factor && how.hierarchical)
+  if (how.capacity.is_said() && how.hierarchical_dispatch)
     findings.error("/parallelism/expert_parallel/capacity_factor",
                    "experts of a given capacity take a row for each of their slots, so rows do not "
                    "share their way",
                    "leave it out, or set the dispatch to \"all_to_all\"");
   constexpr const char* kStay = "ep is 1: rows stay on their rank";
-  if (section.ep == 1 && how.hierarchical)
+  if (how.ranks == 1 && how.hierarchical_dispatch)
     findings.error("/parallelism/expert_parallel/dispatch", kStay, "remove it, or raise ep");
-  if (section.ep == 1 && how.dispatch_dtype)
+  if (how.ranks == 1 && how.dispatch_dtype)
     findings.error("/parallelism/expert_parallel/dispatch_dtype", kStay, "remove it, or raise ep");
   else if (how.dispatch_dtype && compute != models::Dtype::fp8)
     findings.error("/parallelism/expert_parallel/dispatch_dtype",
@@ -90,34 +97,46 @@ void refuse_what_would_be_ignored(const ParallelismSection& section, models::Dty
 
 }  // namespace
 
-void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings) {
+void visit_fields(json::Fields& f, ExpertParallelSection& s) {
+  f.field(
+      "capacity_factor", s.experts.capacity, json::Bounds{0, 1024, true},
+      "Rows an expert takes, in even shares; the rest are dropped. Default: no row is dropped.");
+  f.list("load", s.load, json::optional, json::Bounds{0, 1e6, false},
+         "Rows of each expert against the others, one number per expert.");
+  f.field("imbalance", s.imbalance, json::optional, json::between(0, 0.57),
+          "Standard deviation of the experts' load against its mean; drawn evenly by "
+          "simulation.seed.");
+  f.choice("dispatch", s.experts.hierarchical_dispatch, kDispatches, json::optional,
+           "How rows travel: all_to_all (each by itself), hierarchical (once to each server, from "
+           "there once to each rank; DeepEP).");
+  maybe_choice(f, "dispatch_dtype", s.experts.dispatch_dtype, kDispatchDtypes, models::Dtype::bf16,
+               "Type of rows on their way to experts of fp8 products. Default: bf16.");
+}
+
+void assemble_experts(Scenario& scenario, const ExpertParallelSection& section,
+                      Findings& findings) {
   recipe::ParallelPlan& plan = scenario.plan;
-  const ExpertParallelSection& how = section.expert_parallel;
   const auto* transformer = std::get_if<models::Transformer>(&scenario.network);
   const std::int64_t experts = transformer != nullptr ? transformer->moe.experts : 0;
   if (experts == 0) {
     refuse_without_experts(section, findings);
-    plan.expert_tensor = plan.degrees.tensor;  // the second grid is the first
-    plan.expert = 1;
+    plan.experts = {.tensor = plan.degrees.tensor};  // the second grid is the first
     return;
   }
-  refuse_what_would_be_ignored(section, scenario.recipe.compute, findings);
-  plan.hierarchical_dispatch = how.hierarchical;
-  plan.dispatch_dtype = how.dispatch_dtype;
-  plan.expert = section.ep;
-  plan.expert_tensor = section.etp.value_or(plan.degrees.tensor);
-  plan.capacity = how.capacity_factor.value_or(0);
+  refuse_what_would_be_ignored(section, scenario.recipe.precision.compute, findings);
+  plan.experts = section.experts;
+  plan.experts.tensor.otherwise(plan.degrees.tensor);
   const std::int64_t replica =
       std::int64_t{plan.degrees.tensor} * plan.degrees.context * plan.degrees.data;
-  if (replica % (std::int64_t{plan.expert} * plan.expert_tensor) != 0) {
+  if (replica % (std::int64_t{plan.experts.ranks} * plan.experts.tensor) != 0) {
     findings.error("/parallelism/ep",
                    fmt::format("ep {} x etp {} does not divide tp {} x cp {} x dp {} = {} ranks of "
                                "a stage",
-                               plan.expert, plan.expert_tensor, plan.degrees.tensor,
+                               plan.experts.ranks, plan.experts.tensor.value(), plan.degrees.tensor,
                                plan.degrees.context, plan.degrees.data, replica),
-                   possible_degrees(replica, plan.expert_tensor, experts));
-    plan.expert = 1;
-    plan.expert_tensor = plan.degrees.tensor;
+                   possible_degrees(replica, plan.experts.tensor, experts));
+    plan.experts.ranks = 1;
+    plan.experts.tensor = plan.degrees.tensor;
     return;
   }
   if (const auto [dense, routed] = ranks_before_stages(plan); dense != routed) {
@@ -126,18 +145,18 @@ void assemble_experts(Scenario& scenario, const ParallelismSection& section, Fin
                                "experts; both grids must have the same stages",
                                dense, routed),
                    "put pp last");
-    plan.expert = 1;
-    plan.expert_tensor = plan.degrees.tensor;
+    plan.experts.ranks = 1;
+    plan.experts.tensor = plan.degrees.tensor;
     return;
   }
-  if (experts % plan.expert != 0) return;  // reported with the network
-  if (plan.capacity > 0) return;           // every expert computes its slots, called or not
-  if (!how.load.empty() && static_cast<std::int64_t>(how.load.size()) != experts) {
+  if (experts % plan.experts.ranks != 0) return;  // reported with the network
+  if (plan.experts.capacity > 0) return;          // every expert computes its slots, called or not
+  if (!section.load.empty() && static_cast<std::int64_t>(section.load.size()) != experts) {
     findings.error("/parallelism/expert_parallel/load",
-                   fmt::format("{} numbers for {} experts", how.load.size(), experts));
+                   fmt::format("{} numbers for {} experts", section.load.size(), experts));
     return;
   }
-  const std::vector<double> loads = expert_loads(how, experts, scenario.seed);
+  const std::vector<double> loads = expert_loads(section, experts, scenario.seed);
   if (loads.empty()) return;
   double sum = 0;
   for (const double load : loads)
@@ -146,12 +165,12 @@ void assemble_experts(Scenario& scenario, const ParallelismSection& section, Fin
     findings.error("/parallelism/expert_parallel/load", "no expert gets any row");
     return;
   }
-  const auto each = static_cast<std::size_t>(experts / plan.expert);
+  const auto each = static_cast<std::size_t>(experts / plan.experts.ranks);
   for (std::size_t first = 0; first < loads.size(); first += each) {
     double own = 0;
     for (std::size_t e = first; e < first + each; ++e)
       own += loads[e];
-    plan.expert_load.push_back(own / sum * plan.expert);
+    plan.expert_load.push_back(own / sum * plan.experts.ranks);
   }
 }
 

@@ -1,4 +1,5 @@
-// What is offloaded against the strategy of data parallelism, the schedule and the server.
+// /training/offload: its table, and what is offloaded against the strategy of data parallelism, the
+// schedule and the server.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +11,36 @@
 #include "sim/scenario/topics/assemble.h"
 #include "sim/schedule/schedule.h"
 #include "topologies/server_board.h"
+
+namespace trainyard::recipe {
+
+namespace {
+
+using json::Choice;
+
+constexpr std::array<Choice<OffloadTo>, 3> kPlaces = {
+    {{"none", OffloadTo::none}, {"cpu", OffloadTo::cpu}, {"nvme", OffloadTo::nvme}}};
+constexpr std::array<Choice<bool>, 2> kActivationPlaces = {{{"none", false}, {"cpu", true}}};
+
+}  // namespace
+
+void visit_fields(json::Fields& f, OffloadOptions& s) {
+  f.choice("optimizer", s.optimizer, kPlaces, json::optional,
+           "Where optimizer states are kept; the host updates them (ZeRO-Offload, ZeRO-Infinity).");
+  f.choice("parameters", s.parameters, kPlaces, json::optional,
+           "Where zero3, fsdp and hsdp keep their shards of the parameters.");
+  f.not_yet({"nvme"});
+  f.choice("activations", s.activations, kActivationPlaces, json::optional,
+           "Where activations wait for their backward pass.");
+  f.field("fraction", s.fraction, json::ratio,
+          "Of the layers of a stage, its first ones, whose activations go. Default: 1.");
+  f.field("prefetch_layers", s.prefetch_layers, json::between(0, kMostActivationPrefetch),
+          "Layers whose activations are on their way beside the one that computes. Default: 1.");
+  f.field("tile_parameters", s.tile_parameters, json::between(1, 1e12),
+          "Parameters that the host updates at a time. Default: 134217728 (DeepSpeed).");
+}
+
+}  // namespace trainyard::recipe
 
 namespace trainyard::scenario {
 
@@ -23,15 +54,15 @@ constexpr const char* kParameters = "/training/offload/parameters";
 constexpr const char* kActivations = "/training/offload/activations";
 
 // Options of what is not offloaded.
-void check_options(const OffloadSection& section, Findings& findings) {
+void check_options(const recipe::OffloadOptions& offload, Findings& findings) {
   const auto means_nothing = [&](const char* key, const char* pointer) {
     findings.error(fmt::format("/training/offload/{}", key),
                    fmt::format("means nothing, as {} is \"none\"", pointer), "remove it");
   };
-  if (!section.activations && section.fraction) means_nothing("fraction", kActivations);
-  if (!section.activations && section.prefetch_layers)
+  if (!offload.activations && offload.fraction.is_said()) means_nothing("fraction", kActivations);
+  if (!offload.activations && offload.prefetch_layers.is_said())
     means_nothing("prefetch_layers", kActivations);
-  if (section.optimizer == OffloadTo::none && section.tile_parameters)
+  if (offload.optimizer == OffloadTo::none && offload.tile_parameters.is_said())
     means_nothing("tile_parameters", kOptimizer);
 }
 
@@ -62,11 +93,11 @@ void check_optimizer(const Scenario& scenario, Findings& findings) {
   if (!plan.data_parallel.gradient_as_bucket_view)
     findings.error(kOptimizer, "the host reads buckets, which then are the gradients",
                    "remove /parallelism/data_parallel/gradient_as_bucket_view");
-  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
   if (schedule != nullptr && schedule->updates != schedule::Updates::after_all)
     findings.error(kOptimizer,
                    fmt::format("the schedule {} updates weights while micro-batches are under way",
-                               plan.schedule),
+                               plan.pipeline.schedule),
                    "use one that updates them after all, such as 1f1b");
 }
 
@@ -114,7 +145,7 @@ void check_activations(const Scenario& scenario, Findings& findings) {
       return std::any_of(order.begin(), order.end(), is);
     });
   };
-  const models::RecomputeLayers& groups = scenario.recipe.recompute_layers;
+  const models::RecomputeLayers& groups = scenario.recipe.recompute.layers;
   if (groups.method == models::RecomputeLayers::Method::uniform && groups.layers > 1)
     findings.error(kActivations, "a group of layers that runs again needs its first layer's input",
                    "use groups of one layer, or the method \"block\"");
@@ -123,7 +154,7 @@ void check_activations(const Scenario& scenario, Findings& findings) {
   const bool pairs = any([](const Slot& slot) { return slot.paired; });
   if (!splits && !pairs) return;
   findings.error(kActivations,
-                 fmt::format("the schedule {} {}", plan.schedule,
+                 fmt::format("the schedule {} {}", plan.pipeline.schedule,
                              splits ? "splits the backward pass, and both halves need activations"
                                     : "overlaps a forward with a backward pass"),
                  "use one that runs whole passes, such as 1f1b");
@@ -156,8 +187,8 @@ void check_server(const Scenario& scenario, Findings& findings) {
 
 }  // namespace
 
-void validate_offload(const Scenario& scenario, const OffloadSection& section, Findings& findings) {
-  check_options(section, findings);
+void validate_offload(const Scenario& scenario, Findings& findings) {
+  check_options(scenario.recipe.offload, findings);
   if (findings.has_errors()) return;
   check_optimizer(scenario, findings);
   check_parameters(scenario, findings);
