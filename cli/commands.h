@@ -77,6 +77,21 @@ struct SchedulesOptions {
 };
 ExitCode schedules(const SchedulesOptions& options, const Context& context);
 
+struct CollectiveOptions {
+  std::string collective;                // "all-reduce"
+  std::string cluster;                   // a preset of a cluster, or of a server
+  int servers = 0;                       // 0: those of the cluster, or one
+  int ranks = 0;                         // 0: all GPUs
+  std::string least = "8", most = "1G";  // as nccl-tests writes sizes, or with units
+  int factor = 2;
+  std::string fidelity = "closed_form";
+  std::string algorithm = "auto";
+  bool json = false;
+};
+std::vector<std::string> collective_algorithms();
+std::vector<std::string> fidelities();
+ExitCode collective_table(const CollectiveOptions& options, const Context& context);
+
 struct ImportCommandOptions {
   std::string format;  // "nccl-tests", "nvbandwidth", "smi-topo"
   std::string path;

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a shipped profile, or empty.
+// The path of a shipped profile, or empty.
 std::string path_of(const std::string& name) {
   const fs::path path = fs::path(scenario::configs_folder(".")) / "profiles" / (name + ".json");
   std::error_code code;
@@ -29,7 +29,7 @@ double apart(const fit::FitGpu& a, const fit::FitGpu& b) {
   return std::max(x, y) / std::min(x, y);
 }
 
-// Of the GPUs of this capability that have a profile, the nearest.
+// The nearest of the GPUs of this capability that have a profile.
 std::string sibling(const fit::FitGpu& gpu, const std::string& capability) {
   std::string best;
   double least = 0;

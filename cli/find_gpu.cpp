@@ -10,6 +10,7 @@
 #include "sim/json/reader.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/topics/sections.h"
+#include "sim/simulate/step.h"
 
 namespace trainyard::cli {
 namespace {
@@ -31,8 +32,7 @@ std::string capability_of(const scenario::Preset& preset) {
 fit::FitGpu fit_gpu(const topologies::GpuSpec& spec) {
   fit::FitGpu gpu;
   gpu.name = spec.name;
-  gpu.peaks = {spec.fp32, spec.tf32, spec.fp16, spec.bf16, spec.fp8, spec.memory_bandwidth,
-               spec.l2};
+  gpu.peaks = simulate::peaks(spec);
   gpu.multiprocessors = spec.multiprocessors;
   return gpu;
 }
@@ -40,12 +40,12 @@ fit::FitGpu fit_gpu(const topologies::GpuSpec& spec) {
 fit::FitGpu read(const scenario::Preset& preset) {
   std::vector<Diagnostic> diagnostics;
   const json::Value document = json::parse_file(preset.path, diagnostics);
-  scenario::GpuSection section;
-  if (diagnostics.empty()) json::read_object(document, "", section, diagnostics);
+  topologies::GpuSpec gpu;
+  if (diagnostics.empty()) json::read_object(document, "", gpu, diagnostics);
   for (const Diagnostic& diagnostic : diagnostics)
     if (diagnostic.severity == Severity::error) throw ScenarioError(std::move(diagnostics));
-  if (section.spec.name.empty()) section.spec.name = preset.name;
-  return fit_gpu(section.spec);
+  if (gpu.name.empty()) gpu.name = preset.name;
+  return fit_gpu(gpu);
 }
 
 }  // namespace

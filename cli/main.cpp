@@ -31,6 +31,7 @@ struct Options {
   ExplainOptions explain;
   PresetsOptions presets;
   SchedulesOptions schedules;
+  CollectiveOptions collective;
   ImportCommandOptions import_log;
   FitCommandOptions fit;
   CalibrateOptions calibrate;
@@ -137,6 +138,36 @@ void add_schedules(CLI::App& app, SchedulesOptions& options) {
   show->add_option("--svg", options.svg, "Draw it into this file as well")->type_name("FILE");
   show->add_flag("--json", options.json, "Print one JSON object instead of text");
   command->require_subcommand(0, 1);
+}
+
+void add_collective(CLI::App& app, CollectiveOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "collective", "Predict a collective on a machine, in the columns of nccl-tests");
+  command->add_option("op", options.collective, "all-reduce, all-gather, reduce-scatter, ...")
+      ->required()
+      ->type_name("OP");
+  command->add_option("--cluster", options.cluster, "A preset of a cluster, or of a server")
+      ->required()
+      ->type_name("NAME");
+  constexpr int kMost = 1 << 20;
+  command->add_option("--servers", options.servers, "Servers (default: the cluster's, or one)")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMost));
+  command->add_option("--ranks", options.ranks, "GPUs that take part (default: all)")
+      ->type_name("N")
+      ->check(CLI::Range(2, kMost));
+  command->add_option("-b", options.least, "Smallest buffer (default 8)")->type_name("SIZE");
+  command->add_option("-e", options.most, "Largest buffer (default 1G)")->type_name("SIZE");
+  command->add_option("-f", options.factor, "From one size to the next (default 2)")
+      ->type_name("N")
+      ->check(CLI::Range(2, 1024));
+  command->add_option("--fidelity", options.fidelity, "closed_form (default) or flow")
+      ->type_name("WORD")
+      ->check(CLI::IsMember(fidelities()));
+  command->add_option("--algorithm", options.algorithm, "How it is carried out (default auto)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember(collective_algorithms()));
+  command->add_flag("--json", options.json, "Print one JSON object instead of text");
 }
 
 CLI::App* add_import_format(CLI::App& app, ImportCommandOptions& options, const std::string& format,
@@ -261,6 +292,7 @@ void build(CLI::App& app, Options& options) {
   add_explain(app, options.explain);
   add_presets(app, options.presets);
   add_schedules(app, options.schedules);
+  add_collective(app, options.collective);
   add_import(app, options.import_log);
   add_fit(app, options.fit);
   add_calibrate(app, options.calibrate);
@@ -280,6 +312,8 @@ CommandOption describe(const CLI::Option& option) {
   if (described.names.front() == "--color") described.choices = {"auto", "always", "never"};
   if (described.names.front() == "--attention") described.choices = {"cudnn", "tiled"};
   if (described.names.front() == "--stage") described.choices = explain_stages();
+  if (described.names.front() == "--algorithm") described.choices = collective_algorithms();
+  if (described.names.front() == "--fidelity") described.choices = fidelities();
   if (described.names.front() == "--collective") described.choices = import_collectives();
   return described;
 }
@@ -331,6 +365,8 @@ Command chosen(const CLI::App& app, const Options& options) {
     return [&](const Context& context) { return presets(options.presets, context); };
   if (name == "schedules")
     return [&](const Context& context) { return schedules(options.schedules, context); };
+  if (name == "collective")
+    return [&](const Context& context) { return collective_table(options.collective, context); };
   if (name == "import") {
     ImportCommandOptions given = options.import_log;
     given.format = app.get_subcommands().front()->get_subcommands().front()->get_name();

@@ -17,7 +17,7 @@ bool is_plain(char c) {
          std::string_view("_-./=:,@%+").find(c) != std::string_view::npos;
 }
 
-// As a shell reads it back.
+// The word as a shell reads it back.
 std::string shell_word(std::string_view word) {
   if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return std::string(word);
   std::string text = "'";

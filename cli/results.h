@@ -25,8 +25,8 @@ report::ReportVariant report_variant(const scenario::Scenario& scenario,
 // Files that the scenario was read from: itself, what it extends, presets, the profile.
 std::vector<std::string> input_files(const scenario::Scenario& scenario);
 
-// Where the files go: -o, else what the scenario says, else empty. A scenario names a folder below
-// the working folder only; throws ScenarioError otherwise.
+// The folder of the files: -o, else what the scenario says, else empty. A scenario names a folder
+// below the working folder only; throws ScenarioError otherwise.
 std::string folder_path(const OutputOptions& options, const scenario::Scenario& scenario);
 
 // Warnings of the scenarios, each once.

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <system_error>
 
+#include "models/layer/peak.h"
+
 namespace trainyard::cli {
 
 std::optional<fit::MeasuredMachine> read_machine(const std::vector<std::string>& samples) {
@@ -29,13 +31,9 @@ std::optional<fit::FitGpu> gpu_of_machine(const std::optional<fit::MeasuredMachi
   gpu.multiprocessors = preset->multiprocessors;
   gpu.peaks.memory_bandwidth = preset->memory_bandwidth;
   gpu.peaks.l2 = preset->l2;
-  for (const fit::GpuPreset::Peak& peak : preset->peaks) {
-    if (peak.dtype == "fp32") gpu.peaks.fp32 = peak.rate;
-    if (peak.dtype == "tf32") gpu.peaks.tf32 = peak.rate;
-    if (peak.dtype == "fp16") gpu.peaks.fp16 = peak.rate;
-    if (peak.dtype == "bf16") gpu.peaks.bf16 = peak.rate;
-    if (peak.dtype == "fp8") gpu.peaks.fp8 = peak.rate;
-  }
+  for (const fit::GpuPreset::Peak& peak : preset->peaks)
+    for (const models::Dtype dtype : models::kDtypes)
+      if (peak.dtype == name(dtype)) models::peak_of(gpu.peaks, dtype) = peak.rate;
   return gpu;
 }
 

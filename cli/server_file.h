@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "calibrate/fit/fit.h"
-#include "calibrate/fit/server_preset.h"
+#include "calibrate/fit/samples/server_preset.h"
 
 namespace trainyard::cli {
 
-// Of the last of the files that has a machine line. Files that cannot be read are passed over: the
-// fit reports them.
+// The machine of the last file that has a machine line. Files that cannot be read are passed over:
+// the fit reports them.
 std::optional<fit::MeasuredMachine> read_machine(const std::vector<std::string>& samples);
 
 // A GPU that no preset describes, by its architecture. Nothing if that is unknown too.

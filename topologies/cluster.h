@@ -83,6 +83,17 @@ struct ClusterSpec {
   int servers = 1;
   ServerSpec server;
   FabricSpec fabric = SingleSwitch{};
+  std::vector<int> gpus_used{};  // of each server its first ones; empty: all GPUs of all servers
+
+  int used_on(int at) const {
+    return gpus_used.empty() ? server.gpus : gpus_used[static_cast<std::size_t>(at)];
+  }
+  std::int64_t gpus_in_use() const {
+    std::int64_t sum = 0;
+    for (const int used : gpus_used)
+      sum += used;
+    return gpus_used.empty() ? std::int64_t{servers} * server.gpus : sum;
+  }
 };
 
 }  // namespace trainyard::topologies

@@ -61,7 +61,7 @@ std::int64_t fat_tree_capacity(const FatTree& tree);
 // server. Requires: check(cluster) found no error.
 Fabric build_fabric(const ClusterSpec& cluster, std::uint32_t first_node, std::uint32_t first_link);
 
-// Of all NIC pairs on different leaves: how far up a route goes. 0: both on one leaf.
+// How far up a route between two leaves goes, for all NIC pairs on them. 0: both on one leaf.
 int meeting_layer(const Fabric& fabric, int from_leaf, int to_leaf);
 
 // Appends the links from leaf to leaf, choosing among equal ones by `hash`.

@@ -10,8 +10,8 @@
 namespace trainyard::topologies {
 namespace {
 
-// Of a ring whose hops are relayed by another GPU. Source: the ratio measured on five GPUs of a
-// DGX-1V, docs/topologies.md.
+// The rate of a ring whose hops are relayed by another GPU, beside one without. Source: the ratio
+// measured on five GPUs of a DGX-1V, docs/topologies.md.
 constexpr double kRelayed = 0.83;
 
 // Peer-to-peer copies through an Intel host bridge reach 5/6 of a PCIe slot.

@@ -87,7 +87,4 @@ class Topology {
 // `none` half of that. Source: docs/topologies.md.
 BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus);
 
-// The graph for Graphviz: one directed edge per link, labelled with its bandwidth and latency.
-std::string to_dot(const Topology& topology);
-
 }  // namespace trainyard::topologies

@@ -10,7 +10,7 @@
 
 #include "calibrate/fit/fit.h"
 #include "calibrate/fit/law_fit.h"
-#include "calibrate/fit/samples.h"
+#include "calibrate/fit/samples/samples.h"
 #include "calibrate/fit/statistics.h"
 
 namespace trainyard::fit {

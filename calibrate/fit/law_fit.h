@@ -8,7 +8,7 @@
 #include "calibrate/fit/fit.h"
 #include "calibrate/fit/holdout.h"
 #include "calibrate/fit/least_squares.h"
-#include "calibrate/fit/samples.h"
+#include "calibrate/fit/samples/samples.h"
 
 namespace trainyard::fit {
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "sim/base/text.h"
+#include "sim/collective/share.h"
 
 namespace trainyard::imports {
 namespace {
@@ -41,11 +42,10 @@ constexpr std::array kTypes = {
     TypeName{"int", 4},
 };
 
-// Bus bandwidth / algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md).
+// Bus bandwidth / algorithm bandwidth. What is no collective of many, send-recv, has none.
 double bus_factor(std::string_view collective, int ranks) {
-  const double share = static_cast<double>(ranks - 1) / ranks;
-  if (collective == "all-reduce") return 2 * share;
-  return collective == "broadcast" || collective == "send-recv" ? 1 : share;
+  const std::optional<CollectiveKind> kind = find_collective_kind(collective);
+  return kind ? collective::bus_factor(*kind, ranks) : 1;
 }
 
 // Bandwidths are written with two digits behind the point.

@@ -1,8 +1,8 @@
 // trainyard-probe: measures a machine and appends samples to a file (docs/samples.md,
-// docs/calibration.md). Needs nothing but the CUDA toolkit; builds also with
+// docs/calibration.md). Needs nothing but the CUDA toolkit; builds also, in this folder, with
 //   nvcc -std=c++17 -O2 -gencode arch=compute_80,code=sm_80
 //     -gencode 'arch=compute_90,code=[sm_90,compute_90]' -o trainyard-probe
-//     calibrate/probe/*.cu calibrate/probe/*.cpp -lcublasLt -ldl
+//     -Ihost -Ikernels -Iring -Isuites -Ivendor */*.cu */*.cpp main.cpp -lcublasLt -ldl
 // (add -DTRAINYARD_PROBE_CUDNN -lcudnn for convolution and attention by cuDNN, and
 // -DTRAINYARD_PROBE_NCCL -lnccl for collectives).
 #include <algorithm>

@@ -6,6 +6,7 @@
 #include "cli/report/html.h"
 #include "cli/report/packed_lanes.h"
 #include "sim/base/check.h"
+#include "sim/base/html.h"
 #include "sim/simulate/report/findings.h"
 #include "sim/simulate/report/summary.h"
 
@@ -33,20 +34,6 @@ std::string for_script(std::string_view json) {
       out += "\\u2029", i += 2;
     else
       out += json[i];
-  }
-  return out;
-}
-
-std::string for_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
   }
   return out;
 }
@@ -105,7 +92,8 @@ Json words(std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto category = static_cast<Category>(i);
     Json entry = {{"name", name(category)}};
-    if constexpr (!std::is_same_v<Category, simulate::SliceKind>) entry["title"] = title(category);
+    if constexpr (!std::is_same_v<Category, simulate::SliceKind>)
+      entry["title"] = simulate::title(category);
     if constexpr (std::is_same_v<Category, simulate::TimeCategory>)
       entry["meaning"] = meaning(category);
     list.push_back(std::move(entry));
@@ -126,7 +114,7 @@ std::string page_json(std::string_view title, std::span<const ReportVariant> var
                {"baseline", baseline},
                {"command", options.command},
                {"time_categories", words<simulate::TimeCategory>(simulate::kTimeCategories)},
-               {"memory_categories", words<simulate::MemoryCategory>(simulate::kMemoryCategories)},
+               {"memory_categories", words<plan::MemoryKind>(plan::kMemoryKinds)},
                {"slice_kinds", words<simulate::SliceKind>(simulate::kSliceKinds)},
                {"variants", Json::array()}};
   const std::vector<std::size_t> room = shares(variants, options.slice_cap);

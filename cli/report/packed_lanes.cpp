@@ -93,7 +93,7 @@ void pack_curve(ProtoWriter& out, const simulate::MemoryCurve& curve) {
     out.varint(static_cast<std::uint64_t>((sample.at - previous).count()));
     previous = sample.at;
   }
-  for (std::size_t i = 0; i < simulate::kMemoryCategories; ++i)
+  for (std::size_t i = 0; i < plan::kMemoryKinds; ++i)
     for (const simulate::MemorySample& sample : curve.samples)
       out.varint(static_cast<std::uint64_t>(std::max<std::int64_t>(sample.bytes[i], 0)));
 }

@@ -54,7 +54,8 @@ struct Timed {
 
 class TraceWriter {
  public:
-  // Of the variant of that index among several; its processes carry `variant`'s name if it has one.
+  // Writes the variant of that index among several; its processes carry `variant`'s name if it has
+  // one.
   TraceWriter(const Timeline& timeline, int index, std::string_view variant)
       : timeline_(timeline), index_(index), variant_(variant) {}
 
@@ -277,8 +278,8 @@ class TraceWriter {
       }
     };
     add_curve("memory", total);
-    for (std::size_t i = 0; i < simulate::kMemoryCategories; ++i)
-      add_curve(fmt::format("memory: {}", name(static_cast<simulate::MemoryCategory>(i))),
+    for (std::size_t i = 0; i < plan::kMemoryKinds; ++i)
+      add_curve(fmt::format("memory: {}", name(static_cast<plan::MemoryKind>(i))),
                 [i](const MemorySample& sample) { return sample.bytes[i]; });
   }
 

@@ -158,11 +158,11 @@ std::string memory_rows(const StepReport& report, const Painter& paint) {
   std::string text =
       fmt::format("\nWhat the device of rank {} holds at its peak, {} into the step\n", m.peak_rank,
                   to_text(m.peak_at));
-  for (std::size_t i = 0; i < simulate::kMemoryCategories; ++i) {
+  for (std::size_t i = 0; i < plan::kMemoryKinds; ++i) {
     if (m.by_category[i] == Bytes(0)) continue;
     const std::string bar = paint.bar(share(m.by_category[i]), 30);
     text +=
-        fmt::format("  {} {}{} {} {}\n", fit(title(static_cast<simulate::MemoryCategory>(i)), 26),
+        fmt::format("  {} {}{} {} {}\n", fit(simulate::title(static_cast<plan::MemoryKind>(i)), 26),
                     bar, std::string(30 - std::min<std::size_t>(30, width(bar)), ' '),
                     right(simulate::percent_text(share(m.by_category[i])), 8),
                     right(to_text(m.by_category[i]), 9));
@@ -177,7 +177,7 @@ std::string memory_rows(const StepReport& report, const Painter& paint) {
   return owners.empty() ? text : text + wrap("largest: " + owners, 2);
 }
 
-// Of the rank that holds most, and of its server where what it has is known.
+// What the rank that holds most has in host memory, and its server where that is known.
 std::string host_memory_rows(const StepReport& report, const Painter& paint) {
   if (!report.host_memory) return "";
   const simulate::HostMemoryReport& m = *report.host_memory;
@@ -204,10 +204,10 @@ std::string breakdown_rows(const StepReport& report, const Painter& paint) {
     if (report.breakdown[i] == Duration{}) continue;
     const double share = simulate::seconds(report.breakdown[i]) / step;
     const std::string bar = paint.bar(share, 30);
-    text += fmt::format("  {} {}{} {} {}\n", fit(title(category), 26), paint.of(category, bar),
-                        std::string(30 - std::min<std::size_t>(30, width(bar)), ' '),
-                        right(simulate::percent_text(share), 8),
-                        right(to_text(report.breakdown[i]), 9));
+    text += fmt::format(
+        "  {} {}{} {} {}\n", fit(simulate::title(category), 26), paint.of(category, bar),
+        std::string(30 - std::min<std::size_t>(30, width(bar)), ' '),
+        right(simulate::percent_text(share), 8), right(to_text(report.breakdown[i]), 9));
   }
   return text;
 }

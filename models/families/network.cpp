@@ -8,7 +8,7 @@
 namespace trainyard::models {
 std::vector<ExecutionProblem> check_execution(const Network& network, const Execution& execution) {
   Problems problems;
-  must_be_positive(problems, "micro_batch", "micro-batch", execution.micro_batch);
+  must_be_positive(problems, "micro_batch", "micro-batch", execution.micro_batch.size);
   must_be_positive(problems, "tensor", "tensor-parallel degree", execution.tensor);
   must_be_positive(problems, "context", "context-parallel degree", execution.context);
   if (!problems.empty()) return problems;
@@ -20,8 +20,8 @@ namespace {
 
 // Adds the twins of what a layer split counts, where nothing is recomputed.
 void add_plain(NetworkWork& work, const Network& network, Execution execution) {
-  execution.recompute = Recompute::none;
-  execution.recompute_modules = {};
+  execution.recompute.form = Recompute::none;
+  execution.recompute.modules = {};
   const NetworkWork plain = network.work(execution);
   work.plain.resize(plain.kinds.size());
   std::iota(work.plain.begin(), work.plain.end(), 0);
@@ -39,7 +39,7 @@ NetworkWork network_work(const Network& network, const Execution& execution) {
   const Problems problems = check_execution(network, execution);
   TRAINYARD_CHECK(problems.empty(), "{}", problems.front().message);
   NetworkWork work = network.work(execution);
-  if (execution.recompute_layers.method != RecomputeLayers::Method::all)
+  if (execution.recompute.layers.method != RecomputeLayers::Method::all)
     add_plain(work, network, execution);
   return work;
 }

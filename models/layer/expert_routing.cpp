@@ -33,9 +33,10 @@ double none_of(std::int64_t all, std::int64_t taken, std::int64_t k) {
   return chance;
 }
 
-// That no expert of a part is called. `shared`: experts that it has of each group, zeros left out.
+// The probability that no expert of a part is called. `shared`: experts that it has of each group,
+// zeros left out.
 double unvisited(const Routing& routing, const std::vector<std::int64_t>& shared) {
-  // By groups chosen so far, and experts of the part in them.
+  // Weights by groups chosen so far, and experts of the part in them.
   std::map<std::pair<std::int64_t, std::int64_t>, double> states = {{{0, 0}, 1.0}};
   std::int64_t seen = 0;
   for (const std::int64_t experts : shared) {

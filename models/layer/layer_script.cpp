@@ -88,7 +88,7 @@ bool Player::is_given_up(const Region& region, const SavedTensor& tensor) const 
   return region.gives_up_output || index_of(tensor.until) <= region.last;
 }
 
-// In both loops: tensors in the order of the layer.
+// Both loops take the tensors in the order of the layer.
 void Player::keep_what_regions_leave() {
   std::vector<std::int64_t> live(pieces().size(), 0);  // restored, by backward turn
   for (std::size_t i = 0; i < pieces().size(); ++i) {

@@ -20,7 +20,7 @@ class WorkList {
     items_.emplace_back(NamedKernel{std::move(name), kernel, true, false});
   }
 
-  // Of routed experts, or of tables that are dealt to ranks.
+  // A kernel of routed experts, or of tables that are dealt to ranks.
   void routed_kernel(std::string name, Kernel kernel, bool weight_gradient = false) {
     items_.emplace_back(NamedKernel{std::move(name), kernel, weight_gradient, true});
   }

@@ -51,7 +51,7 @@ bool is_norm(Op op) {
 class Expansion : private BatchSizes {
  public:
   Expansion(const LayerNetwork& network, const Execution& execution)
-      : BatchSizes(execution.micro_batch,
+      : BatchSizes(execution.micro_batch.size,
                    // Only matrix multiplications exist in 8 bits.
                    execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute),
         network_(network) {
@@ -466,7 +466,7 @@ NetworkWork expand(const LayerNetwork& network, const Execution& execution) {
   if (layers > 2) work.divisible.front() = work.divisible.back() = false;
   for (int layer = 0; layer < layers; ++layer) {
     // The backward pass of the last layer follows its forward pass at once.
-    const bool recompute = execution.recompute == Recompute::full && layer + 1 < layers;
+    const bool recompute = execution.recompute.form == Recompute::full && layer + 1 < layers;
     work.kinds.push_back(expansion.layer(layer, recompute));
     work.chain.push_back(layer);
   }

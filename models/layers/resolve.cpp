@@ -245,10 +245,10 @@ void check(Problems& problems, const LayerNetwork& network, const Execution& e) 
                         "the rows of a table are whole layers, which tensor parallelism cannot "
                         "divide"});
   if (e.context > 1) problems.push_back({"context", "a table of layers has no sequence to divide"});
-  if (e.sequence_parallel)
+  if (e.tensor_parallel.sequence)
     problems.push_back({"sequence_parallel", "a table of layers has no sequence to divide"});
-  if (e.expert > 1) problems.push_back({"expert", "the network has no experts to deal"});
-  if (e.recompute != Recompute::none && e.recompute != Recompute::full)
+  if (e.experts.ranks > 1) problems.push_back({"expert", "the network has no experts to deal"});
+  if (e.recompute.form != Recompute::none && e.recompute.form != Recompute::full)
     problems.push_back({"recompute",
                         "that recomputation is of a transformer's modules; a table of layers has "
                         "\"none\", \"full\", and methods of whole layers"});
@@ -260,7 +260,7 @@ void check(Problems& problems, const LayerNetwork& network, const Execution& e) 
     for (const std::optional<TableTraffic>& moved : {o.row.forward, o.row.backward})
       if (moved) most = std::max({most, moved->read, moved->written});
   }
-  if (64 * static_cast<double>(e.micro_batch) * static_cast<double>(most) >= 0x1p62)
+  if (64 * static_cast<double>(e.micro_batch.size) * static_cast<double>(most) >= 0x1p62)
     problems.push_back({"micro_batch",
                         "the sizes of the layers and of the micro-batch multiply to more than "
                         "2^62 bytes"});

@@ -21,10 +21,10 @@ void check_division(Problems& problems, const Execution& e) {
         {"tensor",
          "a recommender's layers are not divided; leave it out, and all GPUs see samples"});
   if (e.context > 1) problems.push_back({"context", "samples have no sequence to divide"});
-  if (e.sequence_parallel)
+  if (e.tensor_parallel.sequence)
     problems.push_back({"sequence_parallel", "samples have no sequence to divide"});
-  if (e.expert > 1) problems.push_back({"expert", "the network has no experts to deal"});
-  if (e.recompute != Recompute::none)
+  if (e.experts.ranks > 1) problems.push_back({"expert", "the network has no experts to deal"});
+  if (e.recompute.form != Recompute::none)
     problems.push_back(
         {"recompute", "a recommender's activations are few; recomputing them is not described"});
 }
@@ -61,7 +61,7 @@ void must_be_countable(Problems& problems, const Recommender& n, const Execution
   }
   if (shards > real(kMostShards))
     problems.push_back({"", fmt::format("more than {} parts of tables to deal out", kMostShards)});
-  const double samples = real(e.micro_batch) * real(e.replicas);
+  const double samples = real(e.micro_batch.size) * real(e.replicas);
   double width = std::max(columns, vectors * vectors), parameters = 0;
   for (const auto* mlp : {&n.bottom_mlp, &n.top_mlp}) {
     double in = mlp == &n.bottom_mlp ? real(n.dense_features) : width;

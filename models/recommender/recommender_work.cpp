@@ -20,6 +20,7 @@
 #include <string>
 
 #include "models/layer/work_list.h"
+#include "sim/base/divide.h"
 
 namespace trainyard::models {
 namespace {
@@ -32,11 +33,11 @@ double real(std::int64_t count) {
 struct Sizes {
   Sizes(const Recommender& n, const Execution& e)
       : ranks(e.replicas),
-        samples(e.micro_batch),
+        samples(e.micro_batch.size),
         gemm(e.compute),
         stored(e.compute == Dtype::fp8 ? Dtype::bf16 : e.compute),
         element(size_of(stored).count()),
-        plan(table_plan(n, e.replicas, e.micro_batch, element)) {
+        plan(table_plan(n, e.replicas, e.micro_batch.size, element)) {
     for (std::size_t g = 0; g < n.tables.size(); ++g) {
       vectors += n.tables[g].count;
       columns += n.tables[g].count * n.dimension_of(n.tables[g]);
@@ -74,7 +75,7 @@ Sums sums(const Recommender& n, const Sizes& s, TableSharding kind) {
     const TableGroup& group = n.tables[g];
     const std::int64_t d = n.dimension_of(group);
     const std::int64_t touched = std::min(s.all_samples() * group.lookups, group.rows);
-    const std::int64_t own_rows = (group.rows + s.ranks - 1) / s.ranks;
+    const std::int64_t own_rows = divide_up(group.rows, s.ranks);
     sum.tables += group.count;
     sum.lookups += group.count * group.lookups;
     sum.columns += group.count * d;
@@ -150,7 +151,7 @@ class Tables {
  private:
   bool travels() const { return exchange_.pooled + exchange_.partial_sums > Bytes(0); }
   // The even share of what the ranks do together.
-  std::int64_t share(std::int64_t all) const { return (all + s_.ranks - 1) / s_.ranks; }
+  std::int64_t share(std::int64_t all) const { return divide_up(all, s_.ranks); }
   void send_indices(WorkList& list) const;
   void look_up(WorkList& list) const;
   void update(WorkList& list) const;

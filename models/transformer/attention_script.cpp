@@ -119,7 +119,7 @@ void exchanged(WorkList& list, const TransformerSlice& s, bool backward) {
 }
 
 void divided(WorkList& list, const TransformerSlice& s, bool backward) {
-  switch (s.context_method) {
+  switch (s.context_parallel.method) {
     case ContextMethod::ring: backward ? ring_backward(list, s) : ring_forward(list, s); break;
     case ContextMethod::all_gather: gathered(list, s, backward); break;
     case ContextMethod::ulysses: exchanged(list, s, backward); break;

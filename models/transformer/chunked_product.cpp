@@ -55,9 +55,10 @@ void ring(WorkList& list, const TransformerSlice& s, const std::string& gather,
 }  // namespace
 
 void cut_products(TransformerSlice& s, const Execution& execution) {
-  if (execution.tensor_overlap != TensorOverlap::chunked || !s.sequence_parallel) return;
-  s.gathers_in_ring = execution.tensor_chunks == 0;
-  s.gather_pieces = s.gathers_in_ring ? s.tensor : execution.tensor_chunks;
+  if (execution.tensor_parallel.overlap != TensorOverlap::chunked || !s.sequence_parallel) return;
+  const int chunks = execution.tensor_parallel.chunks;
+  s.gathers_in_ring = chunks == 0;
+  s.gather_pieces = s.gathers_in_ring ? s.tensor : chunks;
   s.scatter_pieces = pieces_of_rows(execution);
 }
 

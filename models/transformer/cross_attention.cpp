@@ -20,6 +20,8 @@
 
 #include <utility>
 
+#include "models/transformer/pytorch_script.h"
+
 namespace trainyard::models {
 namespace {
 
@@ -70,7 +72,7 @@ std::int64_t score_elements(const TransformerSlice& s) {
 }
 
 bool by_hand(const TransformerSlice& s) {
-  return s.fusion == Fusion::by_hand;
+  return s.kernels.fusion == Fusion::by_hand;
 }
 
 Bytes scores(const TransformerSlice& s) {
@@ -87,17 +89,17 @@ Bytes context(const TransformerSlice& s) {
 
 void bias_gradient(WorkList& list, const TransformerSlice& s, const char* name,
                    std::int64_t columns) {
-  if (!by_hand(s)) pytorch_bias_gradient(list, s, name, columns);
+  if (!by_hand(s)) PytorchScript(list, s).bias_gradient(name, columns);
 }
 
 void norm(WorkList& list, const TransformerSlice& s) {
   by_hand(s) ? norm_forward(list, s, "cross norm")
-             : pytorch_norm_forward(list, s, "cross norm", true);
+             : PytorchScript(list, s).norm("cross norm", true);
 }
 
 void norm_gradient(WorkList& list, const TransformerSlice& s) {
   by_hand(s) ? norm_backward(list, s, "cross norm backward")
-             : pytorch_norm_backward(list, s, "cross norm", true);
+             : PytorchScript(list, s).norm_gradient("cross norm", true);
 }
 
 void query_forward(WorkList& list, const TransformerSlice& s) {
@@ -125,7 +127,7 @@ void key_value_backward(WorkList& list, const TransformerSlice& s) {
 
 // Heads of a sequence next to each other: by hand in one kernel, in PyTorch a copy each.
 void heads_forward(WorkList& list, const TransformerSlice& s) {
-  if (s.fused_attention) return;
+  if (s.kernels.fused_attention) return;
   const Bytes query = context(s);
   const Bytes key_value = s.memory_tokens * key_value_width(s) * s.element();
   if (by_hand(s)) {
@@ -147,21 +149,21 @@ void heads_backward(WorkList& list, const TransformerSlice& s) {
   if (!by_hand(s))
     memory_bound(list, "cross key and value gradient concatenation", MemoryOp::elementwise,
                  key_value, key_value);
-  else if (!s.fused_attention)
+  else if (!s.kernels.fused_attention)
     memory_bound(list, "cross-attention transpose backward", MemoryOp::elementwise,
                  query + key_value, query + key_value);
 }
 
 // Scores, softmax, dropout and sum. In T5 and eagerly, a mask of padding is added.
 void core_forward(WorkList& list, const TransformerSlice& s) {
-  if (s.fused_attention) return list.kernel("cross-attention", fused(s, false));
+  if (s.kernels.fused_attention) return list.kernel("cross-attention", fused(s, false));
   const Bytes all = scores(s);
   list.kernel("cross-attention scores", scores_gemm(s));
-  if (s.fusion == Fusion::compiled) {
+  if (s.kernels.fusion == Fusion::compiled) {
     memory_bound(list, "cross softmax", MemoryOp::softmax, all,
                  (s.dropout ? 2 : 1) * all + score_mask(s));
   } else {
-    if (s.fusion == Fusion::eager)
+    if (s.kernels.fusion == Fusion::eager)
       memory_bound(list, "cross-attention mask", MemoryOp::elementwise, all, all);
     memory_bound(list, "cross softmax", MemoryOp::softmax, all, all);
     if (s.dropout)
@@ -171,9 +173,9 @@ void core_forward(WorkList& list, const TransformerSlice& s) {
 }
 
 void core_backward(WorkList& list, const TransformerSlice& s) {
-  if (s.fused_attention) return list.kernel("cross-attention backward", fused(s, true));
+  if (s.kernels.fused_attention) return list.kernel("cross-attention backward", fused(s, true));
   const Bytes all = scores(s);
-  const bool compiled = s.fusion == Fusion::compiled;
+  const bool compiled = s.kernels.fusion == Fusion::compiled;
   list.kernel("cross-attention probability gradient", scores_gemm(s));
   list.kernel("cross-attention value gradient", over_tokens_gemm(s));
   if (s.dropout && !compiled) {
@@ -182,7 +184,7 @@ void core_backward(WorkList& list, const TransformerSlice& s) {
   }
   memory_bound(list, "cross softmax backward", MemoryOp::softmax,
                2 * all + (compiled ? score_mask(s) : Bytes(0)), all);
-  if (s.fusion == Fusion::eager)
+  if (s.kernels.fusion == Fusion::eager)
     memory_bound(list, "cross-attention mask backward", MemoryOp::elementwise, all, all);
   list.kernel("cross-attention query gradient", over_memory_gemm(s));
   list.kernel("cross-attention key gradient", over_tokens_gemm(s));
@@ -190,7 +192,7 @@ void core_backward(WorkList& list, const TransformerSlice& s) {
 
 // The copy of the context is between attention and proj.
 void context_copy(WorkList& list, const TransformerSlice& s, const char* name) {
-  if (!by_hand(s) && !s.fused_attention)
+  if (!by_hand(s) && !s.kernels.fused_attention)
     memory_bound(list, name, MemoryOp::elementwise, context(s), context(s));
 }
 
@@ -208,12 +210,12 @@ void proj_backward(WorkList& list, const TransformerSlice& s) {
 
 void residual(WorkList& list, const TransformerSlice& s) {
   by_hand(s) ? residual_forward(list, s, "cross residual")
-             : pytorch_residual_forward(list, s, "cross residual");
+             : PytorchScript(list, s).residual("cross residual");
 }
 
 void residual_gradient(WorkList& list, const TransformerSlice& s) {
   by_hand(s) ? residual_backward(list, s, "cross residual backward")
-             : pytorch_residual_backward(list, s, "cross residual");
+             : PytorchScript(list, s).residual_gradient("cross residual");
 }
 
 }  // namespace

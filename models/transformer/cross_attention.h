@@ -12,7 +12,7 @@ void add_cross_attention(LayerScript& script, const TransformerSlice& slice);
 // The projections, over all ranks that share the layer; 0 without cross-attention.
 double cross_linear_flops(const TransformerSlice& slice, int tensor);
 
-// On one of `tensor` ranks, with the norm before it.
+// Parameters on one of `tensor` ranks, with the norm before it.
 std::int64_t cross_attention_parameters(const Transformer& network, int tensor);
 
 }  // namespace trainyard::models

@@ -21,22 +21,19 @@
 #include <fmt/format.h>
 
 #include "models/families/execution_check.h"
+#include "models/transformer/pytorch_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
 namespace {
 
-std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
-  return (dividend + divisor - 1) / divisor;
-}
-
 // The rank's part of the tokens that the masked-language head sees.
 TransformerSlice masked_tokens(const TransformerSlice& s, const Execution& execution) {
   TransformerSlice masked = s;
-  if (execution.predictions == 0) return masked;
-  masked.tokens = ceil_divide(s.micro_batch * execution.predictions, s.context);
+  if (execution.micro_batch.predictions == 0) return masked;
+  masked.tokens = divide_up(s.micro_batch * execution.micro_batch.predictions, s.context);
   masked.shard_tokens =
-      s.sequence_parallel ? ceil_divide(masked.tokens, execution.tensor) : masked.tokens;
+      s.sequence_parallel ? divide_up(masked.tokens, execution.tensor) : masked.tokens;
   return masked;
 }
 
@@ -52,7 +49,7 @@ class Ends {
   LayerWork head() const;
 
  private:
-  bool by_hand() const { return s_.fusion == Fusion::by_hand; }
+  bool by_hand() const { return s_.kernels.fusion == Fusion::by_hand; }
   Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
   Bytes masked_states() const { return masked_.shard_tokens * s_.hidden * s_.element(); }
@@ -60,13 +57,14 @@ class Ends {
   Bytes logits() const { return masked_.tokens * s_.vocabulary * size_of(Dtype::fp32); }
   Bytes table() const { return s_.vocabulary * s_.hidden * s_.element(); }
   bool learned() const { return s_.positional == Positional::learned; }
-  bool picks() const { return execution_.predictions > 0; }
+  bool picks() const { return execution_.micro_batch.predictions > 0; }
 
   void memory(WorkList& list, std::string name, MemoryOp op, Bytes read, Bytes written) const {
     list.kernel(std::move(name), MemoryBound{op, read, written});
   }
   void norm_gradient(WorkList& list, const TransformerSlice& s, const std::string& name) const {
-    by_hand() ? norm_backward(list, s, name + " backward") : pytorch_norm_backward(list, s, name);
+    by_hand() ? norm_backward(list, s, name + " backward")
+              : PytorchScript(list, s).norm_gradient(name, false);
   }
 
   void sum_embeddings(WorkList& list) const;
@@ -88,7 +86,7 @@ void Ends::sum_embeddings(WorkList& list) const {
   const bool types = network_.token_types > 0;
   const bool norm = s_.post_norm;
   const std::int64_t others = (learned() ? 1 : 0) + (types ? 1 : 0);
-  if (s_.fusion == Fusion::compiled) {
+  if (s_.kernels.fusion == Fusion::compiled) {
     if (!norm) return;
     memory(list, "embedding sum and norm", MemoryOp::layer_norm, (1 + others) * states(),
            2 * states() + mask());
@@ -111,7 +109,7 @@ void Ends::sum_embeddings(WorkList& list) const {
 
 // Scatter-adds read the gradient and the rows they are added to.
 void Ends::embedding_backward(WorkList& list) const {
-  if (s_.dropout && s_.fusion != Fusion::compiled)
+  if (s_.dropout && s_.kernels.fusion != Fusion::compiled)
     memory(list, "embedding dropout backward", MemoryOp::dropout, states() + mask(), states());
   if (s_.post_norm) norm_gradient(list, s_, "embedding norm");
   if (learned())
@@ -131,9 +129,10 @@ void Ends::embedding_backward(WorkList& list) const {
 LayerWork Ends::embedding() const {
   LayerWork work;
   work.name = "embedding";
-  work.parameters =
-      embedding_parameters(network_.stack, execution_.tensor, execution_.sequence_length) +
-      network_.token_types * s_.hidden + (s_.post_norm ? norm_parameters(network_.stack) : 0);
+  work.parameters = embedding_parameters(network_.stack, execution_.tensor,
+                                         execution_.micro_batch.sequence_length) +
+                    network_.token_types * s_.hidden +
+                    (s_.post_norm ? norm_parameters(network_.stack) : 0);
   const std::int64_t tables = s_.vocabulary + network_.token_types;
   work.matrices = {{s_.vocabulary, s_.hidden}};
   if (network_.token_types > 0) work.matrices.push_back({network_.token_types, s_.hidden});
@@ -165,7 +164,7 @@ void Ends::masked_forward(WorkList& list) const {
   if (by_hand())
     memory(list, "cross-entropy", MemoryOp::cross_entropy, logits(), logits());
   else
-    pytorch_loss_forward(list, masked_);
+    PytorchScript(list, masked_).loss();
   if (!s_.tensor_parallel) return;
   for (const char* name : {"loss maximum all-reduce", "loss sum all-reduce"}) {
     list.start(name, CollectiveKind::all_reduce, masked_.tokens * size_of(Dtype::fp32));
@@ -177,9 +176,9 @@ void Ends::masked_backward(WorkList& list) const {
   if (by_hand())
     memory(list, "cross-entropy backward", MemoryOp::cross_entropy, logits(), logits());
   else
-    pytorch_loss_backward(list, masked_);
+    PytorchScript(list, masked_).loss_gradient();
   column_backward(list, masked_, "logits", s_.vocabulary);
-  if (!by_hand()) pytorch_bias_gradient(list, masked_, "logits", s_.vocabulary);
+  if (!by_hand()) PytorchScript(list, masked_).bias_gradient("logits", s_.vocabulary);
   norm_gradient(list, masked_, "transform norm");
   memory(list, "transform activation backward", MemoryOp::activation, 2 * masked_states(),
          masked_states());
@@ -231,7 +230,7 @@ LayerWork Ends::head() const {
   WorkList forward, backward;
   if (!s_.post_norm)
     by_hand() ? norm_forward(forward, s_, "final norm")
-              : pytorch_norm_forward(forward, s_, "final norm", true);
+              : PytorchScript(forward, s_).norm("final norm", true);
   if (network_.masked_lm) {
     masked_forward(forward);
     masked_backward(backward);
@@ -260,8 +259,8 @@ LayerWork Ends::head() const {
     work.kept.add(Module::head, 4 * masked_states());
     work.logits = by_hand() ? logits() : pytorch_logits_kept(masked_);
     if (!by_hand()) work.transient = pytorch_logits_transient(masked_);
-    const std::int64_t seen =
-        s_.micro_batch * (picks() ? execution_.predictions : execution_.sequence_length);
+    const std::int64_t seen = s_.micro_batch * (picks() ? execution_.micro_batch.predictions
+                                                        : execution_.micro_batch.sequence_length);
     products += static_cast<double>(seen) * hidden *
                 static_cast<double>(s_.hidden + network_.stack.vocabulary);
   }
@@ -284,7 +283,7 @@ NetworkWork encoder_work(const Encoder& network, const Execution& execution) {
 // One rank alone holds all; of a tied output matrix no more than the embedding.
 std::int64_t encoder_parameters(const Encoder& network, std::int64_t sequence_length) {
   Execution alone;
-  alone.sequence_length = sequence_length;
+  alone.micro_batch.sequence_length = sequence_length;
   const Ends ends(network, alone);
   const LayerWork head = ends.head();
   return ends.embedding().parameters + head.parameters - head.tied_parameters +
@@ -296,11 +295,12 @@ void check_encoder(Problems& problems, const Encoder& n, const Execution& e) {
   check_stack(problems, n.stack, e);
   if (!n.masked_lm && !n.next_sentence)
     problems.push_back({"", "the encoder has no head: no loss"});
-  if (e.predictions > e.sequence_length) {
-    problems.push_back({"predictions", fmt::format("{} predictions of a sequence of {} tokens",
-                                                   e.predictions, e.sequence_length)});
+  if (e.micro_batch.predictions > e.micro_batch.sequence_length) {
+    problems.push_back(
+        {"predictions", fmt::format("{} predictions of a sequence of {} tokens",
+                                    e.micro_batch.predictions, e.micro_batch.sequence_length)});
   }
-  if (e.predictions > 0 && !n.masked_lm)
+  if (e.micro_batch.predictions > 0 && !n.masked_lm)
     problems.push_back({"predictions", "there is no masked-language head"});
 }
 

@@ -25,6 +25,7 @@
 #include <algorithm>
 
 #include "models/families/execution_check.h"
+#include "models/transformer/pytorch_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -44,8 +45,8 @@ Transformer decoder_stack(const EncoderDecoder& network) {
 
 Execution decoder_execution(const Execution& execution) {
   Execution decoder = execution;
-  decoder.sequence_length = execution.decoder_sequence_length;
-  decoder.memory_length = execution.sequence_length;
+  decoder.micro_batch.sequence_length = execution.micro_batch.decoder_sequence_length;
+  decoder.memory_length = execution.micro_batch.sequence_length;
   return decoder;
 }
 
@@ -69,18 +70,18 @@ LayerWork decoder_embedding(const EncoderDecoder& network, const Execution& exec
   work.output = work.output + s.hidden_states();
 
   WorkList forward, backward;
-  const bool by_hand = s.fusion == Fusion::by_hand;
+  const bool by_hand = s.kernels.fusion == Fusion::by_hand;
   by_hand ? norm_forward(forward, s, "encoder norm")
-          : pytorch_norm_forward(forward, s, "encoder norm", true);
-  if (s.dropout && s.fusion != Fusion::compiled)
+          : PytorchScript(forward, s).norm("encoder norm", true);
+  if (s.dropout && s.kernels.fusion != Fusion::compiled)
     forward.kernel("encoder dropout", MemoryBound{MemoryOp::dropout, states, states + mask});
   forward.append(std::move(work.forward));
   backward.append(std::move(work.backward));
-  if (s.dropout && s.fusion != Fusion::compiled)
+  if (s.dropout && s.kernels.fusion != Fusion::compiled)
     backward.kernel("encoder dropout backward",
                     MemoryBound{MemoryOp::dropout, states + mask, states});
   by_hand ? norm_backward(backward, s, "encoder norm backward")
-          : pytorch_norm_backward(backward, s, "encoder norm");
+          : PytorchScript(backward, s).norm_gradient("encoder norm", false);
   work.forward = forward.take();
   work.backward = backward.take();
   return work;
@@ -128,7 +129,7 @@ NetworkWork encoder_decoder_work(const EncoderDecoder& network, const Execution&
 
 std::int64_t encoder_decoder_parameters(const EncoderDecoder& network) {
   Execution alone;
-  alone.decoder_sequence_length = 1;
+  alone.micro_batch.decoder_sequence_length = 1;
   const NetworkWork work = encoder_decoder_work(network, alone);
   std::int64_t sum = 0;
   for (const int kind : work.chain) {
@@ -142,7 +143,7 @@ void check_encoder_decoder(Problems& problems, const EncoderDecoder& n, const Ex
   check_plain(problems, n.stack);
   must_be_positive(problems, "", "decoder layers", n.decoder_layers);
   must_be_positive(problems, "decoder_sequence_length", "the decoder's sequence length",
-                   e.decoder_sequence_length);
+                   e.micro_batch.decoder_sequence_length);
   if (!problems.empty()) return;
   check_stack(problems, encoder_stack(n), e);
   // The decoder's own are those of its length; all others are the encoder's too.

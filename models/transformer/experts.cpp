@@ -23,10 +23,6 @@
 namespace trainyard::models {
 namespace {
 
-std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
-  return (dividend + divisor - 1) / divisor;
-}
-
 class Script {
  public:
   Script(WorkList& list, const TransformerSlice& slice) : list_(list), s_(slice) {}
@@ -192,7 +188,7 @@ void add_experts(LayerScript& script, const TransformerSlice& slice) {
 
 std::int64_t routed_parameters(const Transformer& network, int expert, int expert_tensor) {
   const std::int64_t columns = network.gated() ? 3 : 2;
-  const std::int64_t experts = ceil_divide(network.moe.experts, expert);
+  const std::int64_t experts = divide_up(network.moe.experts, expert);
   return experts * columns * network.hidden * (network.moe.ffn_hidden / expert_tensor);
 }
 

@@ -9,7 +9,8 @@ namespace trainyard::models {
 // The pieces from the router to the weighted sum; shared experts are the caller's.
 void add_experts(LayerScript& script, const TransformerSlice& slice);
 
-// On one rank: those of its experts, and what all ranks have alike (router, shared experts).
+// Parameters on one rank: those of its experts, and those that all ranks have alike (router,
+// shared experts).
 std::int64_t routed_parameters(const Transformer& network, int expert, int expert_tensor);
 std::int64_t unrouted_parameters(const Transformer& network, int tensor);
 

@@ -94,12 +94,13 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
 
   LayerWork work;
   work.name = "embedding";
-  work.parameters = embedding_parameters(network, execution.tensor, execution.sequence_length);
+  work.parameters =
+      embedding_parameters(network, execution.tensor, execution.micro_batch.sequence_length);
   work.matrices = embedding_matrices(s, work.parameters);
   if (s.dropout) work.kept.add(Module::embedding, mask);
   work.kept.add(Module::embedding, position_bias_bytes(s));
   work.output = states;
-  if (s.fusion != Fusion::by_hand) {
+  if (s.kernels.fusion != Fusion::by_hand) {
     WorkList forward, backward;
     pytorch_embedding_forward(forward, s);
     position_bias_forward(forward, s);
@@ -153,7 +154,7 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   // fp8 training leaves the output matrix in 16 bits. Source: DeepSeek-AI, DeepSeek-V3, 2024,
   // section 3.3.1; Megatron-LM, whose output layer is not one of Transformer Engine's.
   s.gemm = s.stored;
-  const bool by_hand = s.fusion == Fusion::by_hand;
+  const bool by_hand = s.kernels.fusion == Fusion::by_hand;
   const Bytes logits = s.tokens * s.vocabulary * size_of(Dtype::fp32);
   const MemoryBound cross_entropy{MemoryOp::cross_entropy, logits, logits};
 

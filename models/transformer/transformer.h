@@ -14,6 +14,7 @@
 #include "models/layer/layer_script.h"
 #include "models/layer/work_list.h"
 #include "models/transformer/networks.h"
+#include "sim/base/divide.h"
 
 namespace trainyard::models {
 
@@ -23,7 +24,7 @@ struct TransformerSlice {
   std::int64_t shard_tokens = 0;  // tokens seen outside the tensor-parallel regions
   std::int64_t sequence_length = 0, micro_batch = 0;  // of whole sequences
   std::int64_t context = 1;                           // parts of a sequence
-  ContextMethod context_method = ContextMethod::ring;
+  ContextParallel context_parallel;
   std::int64_t hidden = 0;           // h, never split
   std::int64_t heads = 0;            // a/t
   std::int64_t kv_heads = 0;         // of this rank
@@ -53,23 +54,19 @@ struct TransformerSlice {
   std::int64_t expert_fc1_width() const { return fc1_width == ffn ? expert_ffn : 2 * expert_ffn; }
   // Rows that the rank's experts take in when the load is even.
   std::int64_t expert_rows() const { return routed_rows * expert_tensor; }
-  std::int64_t rows_per_expert() const {
-    return (expert_rows() + local_experts - 1) / local_experts;
-  }
+  std::int64_t rows_per_expert() const { return divide_up(expert_rows(), local_experts); }
 
   bool tensor_parallel = false, sequence_parallel = false, overlap = false;
   std::int64_t tensor = 1;          // ranks of the group
   std::int64_t gather_pieces = 1;   // of a matrix multiplication and the gather of its input
   bool gathers_in_ring = false;     // these pieces are the ranks' parts, the own one first
   std::int64_t scatter_pieces = 1;  // ... and the reduction of its output
-  bool fused_attention = false;
   FeedForward feed_forward = FeedForward::gelu;
   Positional positional = Positional::learned;
   Norm norm = Norm::layer_norm;
   bool causal = true, post_norm = false;
   bool dropout = false, biases = false;
-  Fusion fusion = Fusion::by_hand;
-  Fusion loss = Fusion::by_hand;  // of the loss and its logits; by_hand with `fusion` only
+  KernelChoice kernels;
   Dtype gemm = Dtype::bf16;
   // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.
   Dtype stored = Dtype::bf16;
@@ -94,7 +91,7 @@ void reduced_product(WorkList& list, const TransformerSlice& slice, const std::s
                      const Gemm& product);
 // Sets the pieces of a slice whose other members are known.
 void cut_products(TransformerSlice& slice, const Execution& execution);
-// Of one rank, for all layers.
+// The buffers of one rank, which all layers share.
 Bytes chunked_buffers(const TransformerSlice& slice);
 
 // Input and weight gradient of a linear layer that is split by columns (qkv, fc1, logits), with the
@@ -127,26 +124,9 @@ void pytorch_embedding_backward(WorkList& list, const TransformerSlice& slice, b
 void pytorch_logits_forward(WorkList& list, const TransformerSlice& slice);
 void pytorch_logits_backward(WorkList& list, const TransformerSlice& slice);
 
-// The loss over the logits of this rank, and what the gradient of a bias of `columns` reads.
-void pytorch_loss_forward(WorkList& list, const TransformerSlice& slice);
-void pytorch_loss_backward(WorkList& list, const TransformerSlice& slice);
-void pytorch_bias_gradient(WorkList& list, const TransformerSlice& slice, const std::string& name,
-                           std::int64_t columns);
-// A norm, and backward with the gradients of its parameters. `joins`: a residual addition stands
-// before it.
-void pytorch_norm_forward(WorkList& list, const TransformerSlice& slice, const std::string& name,
-                          bool joins);
-void pytorch_norm_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
-                           bool joins = false);
-// Dropout and residual addition, where they are kernels of their own.
-void pytorch_residual_forward(WorkList& list, const TransformerSlice& slice,
-                              const std::string& name);
-void pytorch_residual_backward(WorkList& list, const TransformerSlice& slice,
-                               const std::string& name);
-
 // Gradients that live beside the kept activations while one operator runs backward.
 Bytes pytorch_layer_transient(const TransformerSlice& slice);
-// Of the loss: what is kept of the logits, and what its backward pass needs besides.
+// What the loss keeps of the logits, and what its backward pass needs besides.
 Bytes pytorch_logits_kept(const TransformerSlice& slice);
 Bytes pytorch_logits_transient(const TransformerSlice& slice);
 

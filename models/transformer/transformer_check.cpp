@@ -12,19 +12,22 @@ namespace {
 // Every product that the layers form stays below 2^62. In floating point, so that the test itself
 // cannot overflow.
 void must_be_countable(Problems& problems, const Transformer& n, const Execution& e) {
-  const auto tokens = static_cast<double>(e.micro_batch) * static_cast<double>(e.sequence_length);
+  const auto tokens =
+      static_cast<double>(e.micro_batch.size) * static_cast<double>(e.micro_batch.sequence_length);
   const double columns = static_cast<double>(n.hidden) +
                          3 * static_cast<double>(n.heads) * static_cast<double>(n.head_size) +
                          3 * static_cast<double>(n.ffn_hidden) + static_cast<double>(n.vocabulary);
   const double scores =
-      tokens * static_cast<double>(n.heads) * static_cast<double>(e.sequence_length);
-  const double rows = static_cast<double>(n.max_positions) + static_cast<double>(e.sequence_length);
+      tokens * static_cast<double>(n.heads) * static_cast<double>(e.micro_batch.sequence_length);
+  const double rows =
+      static_cast<double>(n.max_positions) + static_cast<double>(e.micro_batch.sequence_length);
   const double experts =
       3 * static_cast<double>(n.moe.experts) * static_cast<double>(n.moe.ffn_hidden) +
       3 * static_cast<double>(n.moe.shared_ffn_hidden);
   const double parameters =
       static_cast<double>(n.layers) * static_cast<double>(n.hidden) * (columns + experts + rows);
-  const double routed = tokens * static_cast<double>(n.moe.top_k) * std::max(1.0, e.capacity) *
+  const double routed = tokens * static_cast<double>(n.moe.top_k) *
+                        std::max(1.0, e.experts.capacity.value()) *
                         (static_cast<double>(n.hidden) + 3 * static_cast<double>(n.moe.ffn_hidden));
   for (const double count : {16 * tokens * columns, 16 * scores, 16 * parameters, 16 * routed}) {
     if (count < 0x1p62) continue;
@@ -37,7 +40,7 @@ void must_be_countable(Problems& problems, const Transformer& n, const Execution
 
 void check_experts(Problems& problems, const Transformer& n, const Execution& e) {
   if (n.moe.experts == 0) {
-    if (e.expert > 1) problems.push_back({"expert", "the network has no experts to deal"});
+    if (e.experts.ranks > 1) problems.push_back({"expert", "the network has no experts to deal"});
     return;
   }
   must_be_positive(problems, "", "the feed-forward size of an expert", n.moe.ffn_hidden);
@@ -45,21 +48,21 @@ void check_experts(Problems& problems, const Transformer& n, const Execution& e)
     problems.push_back({"", fmt::format("top_k ({}) must be from 1 to the number of experts ({})",
                                         n.moe.top_k, n.moe.experts)});
   }
-  if (e.expert < 1 || n.moe.experts % e.expert != 0) {
+  if (e.experts.ranks < 1 || n.moe.experts % e.experts.ranks != 0) {
     problems.push_back(
         {"expert", fmt::format("experts ({}) must be divisible by the expert-parallel degree ({})",
-                               n.moe.experts, e.expert)});
+                               n.moe.experts, e.experts.ranks)});
   }
-  if (n.moe.ffn_hidden % e.expert_tensor != 0) {
+  if (n.moe.ffn_hidden % e.experts.tensor != 0) {
     problems.push_back(
         {"expert_tensor",
          fmt::format("the feed-forward size of an expert ({}) must be divisible by the expert "
                      "tensor-parallel degree ({})",
-                     n.moe.ffn_hidden, e.expert_tensor)});
+                     n.moe.ffn_hidden, e.experts.tensor)});
   }
   must_divide(problems, "tensor", "the feed-forward size of the shared experts",
               n.moe.shared_ffn_hidden, e.tensor);
-  if (e.tensor > 1 && !e.sequence_parallel) {
+  if (e.tensor > 1 && !e.tensor_parallel.sequence) {
     problems.push_back({"sequence_parallel",
                         "experts behind tensor parallelism need sequence parallelism: without it "
                         "every tensor-parallel rank would send the same tokens"});
@@ -71,7 +74,7 @@ void check_latent(Problems& problems, const Transformer& n, const Execution& e) 
   must_be_positive(problems, "", "the position-free part of a head", n.latent.nope_size);
   must_be_positive(problems, "", "the rotated part of a head", n.latent.rope_size);
   must_be_positive(problems, "", "the head size of values", n.latent.value_size);
-  if (!e.fused_attention) {
+  if (!e.kernels.fused_attention) {
     problems.push_back({"fused_attention",
                         "latent attention has heads of two sizes, which only fused attention has"});
   }
@@ -79,23 +82,23 @@ void check_latent(Problems& problems, const Transformer& n, const Execution& e) 
 
 void check_context(Problems& problems, const Transformer& n, const Execution& e) {
   if (e.context == 1) return;
-  if (!e.fused_attention) {
+  if (!e.kernels.fused_attention) {
     problems.push_back({"fused_attention",
                         "context parallelism divides fused attention; unfused attention has all "
                         "scores of a sequence on one rank"});
   }
-  if (n.causal && e.sequence_length % (2 * std::int64_t{e.context}) != 0) {
+  if (n.causal && e.micro_batch.sequence_length % (2 * std::int64_t{e.context}) != 0) {
     problems.push_back(
         {"sequence_length",
          fmt::format("the sequence length ({}) must be divisible by twice the context-parallel "
                      "degree ({}): every rank takes an early and a late chunk",
-                     e.sequence_length, e.context)});
-  } else if (e.sequence_length % e.context != 0) {
+                     e.micro_batch.sequence_length, e.context)});
+  } else if (e.micro_batch.sequence_length % e.context != 0) {
     problems.push_back({"sequence_length", fmt::format("the sequence length ({}) must be divisible "
                                                        "by the context-parallel degree ({})",
-                                                       e.sequence_length, e.context)});
+                                                       e.micro_batch.sequence_length, e.context)});
   }
-  if (e.context_method != ContextMethod::ulysses) return;
+  if (e.context_parallel.method != ContextMethod::ulysses) return;
   for (const auto& [what, heads] :
        {std::pair{"attention heads", n.heads}, std::pair{"key/value heads", n.kv_heads}}) {
     if (heads % (std::int64_t{e.tensor} * e.context) == 0) continue;
@@ -108,13 +111,13 @@ void check_context(Problems& problems, const Transformer& n, const Execution& e)
 }
 
 bool names(const Execution& e, RecomputeModule module) {
-  return e.recompute == Recompute::modules && e.recompute_modules.has(module);
+  return e.recompute.form == Recompute::modules && e.recompute.modules.has(module);
 }
 
 // Requires: no problems so far, so that layers can be built.
 void check_recompute(Problems& problems, const Transformer& n, const Execution& e) {
   using M = RecomputeModule;
-  if (e.recompute == Recompute::operators && e.fusion == Fusion::by_hand) {
+  if (e.recompute.form == Recompute::operators && e.kernels.fusion == Fusion::by_hand) {
     problems.push_back({"recompute",
                         "selective_op chooses among PyTorch's operators; the execution is "
                         "\"fused\", make it \"eager\" or \"compiled\""});
@@ -139,9 +142,10 @@ void check_recompute(Problems& problems, const Transformer& n, const Execution& 
 
 // Each piece has as many tokens from every rank of the group.
 void check_pieces(Problems& problems, const Execution& e) {
-  if (e.tensor_overlap != TensorOverlap::chunked || !e.sequence_parallel) return;
+  if (e.tensor_parallel.overlap != TensorOverlap::chunked || !e.tensor_parallel.sequence) return;
   const std::int64_t pieces = pieces_of_rows(e);
-  const std::int64_t tokens = e.micro_batch * e.sequence_length / e.context / e.tensor;
+  const std::int64_t tokens =
+      e.micro_batch.size * e.micro_batch.sequence_length / e.context / e.tensor;
   if (tokens % pieces == 0) return;
   problems.push_back({"tensor_chunks",
                       fmt::format("the {} tokens of a tensor-parallel rank are not divisible into "
@@ -159,7 +163,7 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
   must_be_positive(problems, "", "head size", n.head_size);
   must_be_positive(problems, "", "feed-forward size", n.ffn_hidden);
   must_be_positive(problems, "", "vocabulary", n.vocabulary);
-  must_be_positive(problems, "sequence_length", "sequence length", e.sequence_length);
+  must_be_positive(problems, "sequence_length", "sequence length", e.micro_batch.sequence_length);
   if (!problems.empty()) return;
 
   must_be_countable(problems, n, e);
@@ -171,30 +175,31 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
   must_divide(problems, "tensor", "attention heads", n.heads, e.tensor);
   must_divide(problems, "tensor", "key/value heads", n.kv_heads, e.tensor);
   must_divide(problems, "tensor", "the feed-forward size", n.ffn_hidden, e.tensor);
-  if (e.sequence_parallel && e.sequence_length % (std::int64_t{e.context} * e.tensor) != 0) {
+  if (e.tensor_parallel.sequence &&
+      e.micro_batch.sequence_length % (std::int64_t{e.context} * e.tensor) != 0) {
     problems.push_back(
         {"sequence_length",
          fmt::format(
              "with sequence parallelism the sequence length ({}) must be divisible by the "
              "{}tensor-parallel degree ({})",
-             e.sequence_length,
+             e.micro_batch.sequence_length,
              e.context > 1 ? fmt::format("context-parallel ({}) times the ", e.context) : "",
              e.tensor)});
   }
   check_pieces(problems, e);
   check_context(problems, n, e);
   check_experts(problems, n, e);
-  if (e.fusion != Fusion::by_hand && (n.moe.experts > 0 || n.latent.used())) {
+  if (e.kernels.fusion != Fusion::by_hand && (n.moe.experts > 0 || n.latent.used())) {
     problems.push_back({"fusion",
                         "experts and latent attention are described with fused kernels only; leave "
                         "the execution \"fused\""});
   }
   check_latent(problems, n, e);
   if (n.positional == Positional::learned && n.max_positions > 0 &&
-      e.sequence_length > n.max_positions) {
+      e.micro_batch.sequence_length > n.max_positions) {
     problems.push_back(
         {"sequence_length", fmt::format("the sequence length ({}) exceeds the {} learned positions",
-                                        e.sequence_length, n.max_positions)});
+                                        e.micro_batch.sequence_length, n.max_positions)});
   }
   if (problems.empty()) check_recompute(problems, n, e);
 }

@@ -58,20 +58,20 @@ void attention_core(WorkList& list, const TransformerSlice& s) {
 
 void heads_forward(WorkList& list, const TransformerSlice& s) {
   rope(list, s, "rope");
-  if (!s.fused_attention) transpose(list, s, "attention transpose");
+  if (!s.kernels.fused_attention) transpose(list, s, "attention transpose");
 }
 
 void heads_backward(WorkList& list, const TransformerSlice& s) {
-  if (!s.fused_attention) transpose(list, s, "attention transpose backward");
+  if (!s.kernels.fused_attention) transpose(list, s, "attention transpose backward");
   rope(list, s, "rope backward");
 }
 
 void core_forward(WorkList& list, const TransformerSlice& s) {
-  s.fused_attention ? fused_attention_forward(list, s) : attention_core(list, s);
+  s.kernels.fused_attention ? fused_attention_forward(list, s) : attention_core(list, s);
 }
 
 void core_backward(WorkList& list, const TransformerSlice& s) {
-  if (s.fused_attention) return fused_attention_backward(list, s);
+  if (s.kernels.fused_attention) return fused_attention_backward(list, s);
   const Bytes scores = score_elements(s) * s.element();
   list.kernel("attention probability gradient", scores_gemm(s));
   list.kernel("attention value gradient", context_gemm(s));
@@ -250,12 +250,12 @@ LayerScript transformer_script(const Transformer& network, const Execution& exec
   const TransformerSlice s = slice(network, execution);
   LayerScript script;
   script.ranks = static_cast<double>(execution.tensor) * execution.context;
-  script.eager = s.fusion == Fusion::eager;
+  script.eager = s.kernels.fusion == Fusion::eager;
   script.attention = attention_flops(s, execution.tensor, s.sequence_length);
   script.cross_attention = attention_flops(s, execution.tensor, s.memory_length);
   script.model_flops = Flops(linear_flops(s, network, execution.tensor, mixture)) +
                        script.attention + script.cross_attention;
-  s.fusion == Fusion::by_hand ? add_by_hand(script, s, mixture) : add_pytorch(script, s);
+  s.kernels.fusion == Fusion::by_hand ? add_by_hand(script, s, mixture) : add_pytorch(script, s);
   save_tensors(script, s);
   return script;
 }
@@ -264,17 +264,18 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   const TransformerSlice s = slice(network, execution);
   LayerWork work;
   work.name = mixture ? "layer of experts" : "transformer layer";
-  play(transformer_script(network, execution, mixture), execution.recompute,
-       execution.recompute_modules, work);
+  play(transformer_script(network, execution, mixture), execution.recompute.form,
+       execution.recompute.modules, work);
   work.parameters = layer_parameters(network, execution.tensor, mixture);
   if (s.memory_length > 0) work.parameters += cross_attention_parameters(network, execution.tensor);
   if (mixture) {
-    work.expert_parameters = routed_parameters(network, execution.expert, execution.expert_tensor);
+    work.expert_parameters =
+        routed_parameters(network, execution.experts.ranks, execution.experts.tensor);
   }
   work.matrices = layer_matrices(s, mixture);
   work.output = s.hidden_states();
   work.shared_buffers = chunked_buffers(s);
-  if (s.fusion != Fusion::by_hand) work.transient = pytorch_layer_transient(s);
+  if (s.kernels.fusion != Fusion::by_hand) work.transient = pytorch_layer_transient(s);
   return work;
 }
 

@@ -22,30 +22,23 @@
 namespace trainyard::models {
 namespace {
 
-std::int64_t ceil_divide(std::int64_t dividend, std::int64_t divisor) {
-  return (dividend + divisor - 1) / divisor;
-}
-
-}  // namespace
-
-namespace {
-
 // Rows of fp8 carry an fp32 scale for each 128 elements. Source: DeepSeek-V3, 2024, section 3.3.2.
 Bytes row_of(std::int64_t elements, Dtype dtype) {
   constexpr std::int64_t kElementsPerScale = 128;
   const Bytes values = elements * size_of(dtype);
-  return dtype == Dtype::fp8 ? values + ceil_divide(elements, kElementsPerScale) * Bytes(4)
-                             : values;
+  return dtype == Dtype::fp8 ? values + divide_up(elements, kElementsPerScale) * Bytes(4) : values;
 }
 
 void describe_exchange(const Transformer& network, const Execution& execution,
                        TransformerSlice& slice) {
-  slice.dispatched_row = row_of(network.hidden, execution.dispatch_dtype.value_or(slice.stored));
+  slice.dispatched_row =
+      row_of(network.hidden, execution.experts.dispatch_dtype.value_or(slice.stored));
   slice.arriving_rows = slice.expert_rows();
-  if (!execution.hierarchical_dispatch || !slice.expert_parallel) return;
+  if (!execution.experts.hierarchical_dispatch || !slice.expert_parallel) return;
   const Experts& moe = network.moe;
   slice.routing = {moe.experts, moe.top_k, moe.groups, moe.top_groups};
-  const double each = parts_visited(slice.routing, execution.expert) * execution.expert_tensor;
+  const double each =
+      parts_visited(slice.routing, execution.experts.ranks) * execution.experts.tensor;
   slice.arriving_rows =
       static_cast<std::int64_t>(std::ceil(static_cast<double>(slice.shard_tokens) * each));
 }
@@ -55,19 +48,20 @@ void describe_exchange(const Transformer& network, const Execution& execution,
 TransformerSlice slice(const Transformer& network, const Execution& execution) {
   const std::int64_t t = execution.tensor;
   TransformerSlice result;
-  result.sequence_length = execution.sequence_length;
-  result.micro_batch = execution.micro_batch;
+  result.sequence_length = execution.micro_batch.sequence_length;
+  result.micro_batch = execution.micro_batch.size;
   result.context = execution.context;
-  result.context_method = execution.context_method;
-  result.tokens = execution.micro_batch * execution.sequence_length / execution.context;
+  result.context_parallel = execution.context_parallel;
+  result.tokens =
+      execution.micro_batch.size * execution.micro_batch.sequence_length / execution.context;
   result.tensor_parallel = t > 1;
-  result.sequence_parallel = t > 1 && execution.sequence_parallel;
+  result.sequence_parallel = t > 1 && execution.tensor_parallel.sequence;
   result.shard_tokens = result.sequence_parallel ? result.tokens / t : result.tokens;
-  result.overlap = execution.tensor_overlap != TensorOverlap::none;
+  result.overlap = execution.tensor_parallel.overlap != TensorOverlap::none;
   result.tensor = t;
   cut_products(result, execution);
   result.memory_length = execution.memory_length;
-  result.memory_tokens = execution.micro_batch * execution.memory_length;
+  result.memory_tokens = execution.micro_batch.size * execution.memory_length;
   result.memory_shard_tokens =
       result.sequence_parallel ? result.memory_tokens / t : result.memory_tokens;
   result.hidden = network.hidden;
@@ -90,18 +84,17 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   if (network.moe.experts > 0) {
     const std::int64_t even = result.shard_tokens * network.moe.top_k;
     // Whole rows: a factor of 1.25 is taken as the next whole number of them.
-    result.routed_rows =
-        execution.capacity > 0
-            ? static_cast<std::int64_t>(std::ceil(execution.capacity * static_cast<double>(even)))
-            : even;
-    result.local_experts = network.moe.experts / execution.expert;
-    result.expert_tensor = execution.expert_tensor;
-    result.expert_ffn = network.moe.ffn_hidden / execution.expert_tensor;
+    result.routed_rows = execution.experts.capacity > 0
+                             ? static_cast<std::int64_t>(std::ceil(execution.experts.capacity *
+                                                                   static_cast<double>(even)))
+                             : even;
+    result.local_experts = network.moe.experts / execution.experts.ranks;
+    result.expert_tensor = execution.experts.tensor;
+    result.expert_ffn = network.moe.ffn_hidden / execution.experts.tensor;
     result.shared_ffn = network.moe.shared_ffn_hidden / t;
-    result.expert_parallel = execution.expert > 1;
+    result.expert_parallel = execution.experts.ranks > 1;
   }
-  result.vocabulary = ceil_divide(network.vocabulary, t);
-  result.fused_attention = execution.fused_attention;
+  result.vocabulary = divide_up(network.vocabulary, t);
   result.feed_forward = network.feed_forward;
   result.positional = network.positional;
   result.norm = network.norm;
@@ -109,8 +102,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.post_norm = network.post_norm;
   result.dropout = network.dropout;
   result.biases = network.biases;
-  result.fusion = execution.fusion;
-  result.loss = execution.loss.value_or(execution.fusion);
+  result.kernels = execution.kernels;
   result.gemm = execution.compute;
   result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
   describe_exchange(network, execution, result);
@@ -153,7 +145,7 @@ class Tensors {
 
  private:
   Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
-  // Of attention to `keys` tokens; fused: the statistics of the softmax.
+  // What attention to `keys` tokens keeps; fused: the statistics of the softmax.
   Bytes scores(std::int64_t keys) const;
 
   LayerScript& script_;
@@ -168,7 +160,7 @@ Piece* Tensors::find(PieceKind kind) {
 
 Bytes Tensors::scores(std::int64_t keys) const {
   const std::int64_t rows = s_.tokens * s_.heads;
-  if (s_.fused_attention) return rows * size_of(Dtype::fp32);
+  if (s_.kernels.fused_attention) return rows * size_of(Dtype::fp32);
   const Bytes probabilities = rows * keys * s_.element();
   return s_.dropout ? 2 * probabilities + Bytes(rows * keys) : probabilities;
 }
@@ -187,7 +179,7 @@ void Tensors::attention() {
   const Bytes inner = scores(s_.sequence_length);
   save(P::core, {Module::attention_scores, inner, P::core});
   save(P::core, {Module::attention, of(s_.attention_width), P::proj, true});
-  if (s_.fused_attention) find(P::core)->fused_output = of(s_.attention_width) + inner;
+  if (s_.kernels.fused_attention) find(P::core)->fused_output = of(s_.attention_width) + inner;
   for (const std::int64_t heads : {s_.heads, s_.kv_heads, s_.kv_heads})
     find(P::qkv)->products.push_back({heads * s_.head_size, of(heads * s_.head_size)});
   find(P::proj)->products.push_back({s_.hidden, of(s_.hidden)});
@@ -207,7 +199,7 @@ void Tensors::cross_attention() {
   save(laid_out ? P::cross_heads : P::cross_key_value, {module, keys_and_values, P::cross_core});
   save(P::cross_core, {Module::attention_scores, inner, P::cross_core});
   save(P::cross_core, {module, queries, P::cross_proj, true});
-  if (s_.fused_attention) find(P::cross_core)->fused_output = queries + inner;
+  if (s_.kernels.fused_attention) find(P::cross_core)->fused_output = queries + inner;
   find(P::cross_query)->products.push_back({s_.attention_width, queries});
   find(P::cross_key_value)->products.push_back({key_value, keys_and_values});
   find(P::cross_proj)->products.push_back({s_.hidden, of(s_.hidden)});
@@ -223,7 +215,8 @@ void Tensors::feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t w
   const bool gated = s_.fc1_width != s_.ffn;
   const int halves = gated ? 2 : 1;
   if (s_.feed_forward != FeedForward::relu) save(fc1, {module, of(halves * width), activation});
-  if (gated && s_.fusion == Fusion::eager) save(activation, {module, of(width), activation});
+  if (gated && s_.kernels.fusion == Fusion::eager)
+    save(activation, {module, of(width), activation});
   save(activation, {module, of(width), fc2, true});
   for (int half = 0; half < halves; ++half)
     find(fc1)->products.push_back({width, of(width)});
@@ -306,7 +299,7 @@ std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixtu
 }
 
 std::int64_t output_matrix_parameters(const Transformer& network, int tensor) {
-  return ceil_divide(network.vocabulary, tensor) * network.hidden;
+  return divide_up(network.vocabulary, tensor) * network.hidden;
 }
 
 std::int64_t embedding_parameters(const Transformer& network, int tensor,

@@ -40,83 +40,17 @@
 
 #include "models/transformer/attention_script.h"
 #include "models/transformer/cross_attention.h"
+#include "models/transformer/pytorch_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
-namespace {
 
-class Script {
- public:
-  Script(WorkList& list, const TransformerSlice& slice) : list_(list), s_(slice) {}
-
-  void norm(const std::string& name, bool joins);
-  void norm_gradient(const std::string& name, bool joins);
-  void gradient_sum(const std::string& name);
-  void residual(const std::string& name);
-  void residual_gradient(const std::string& name);
-  void linear(const std::string& name, std::int64_t columns, std::int64_t rows) {
-    list_.kernel(name, product(columns, rows));
-  }
-  Gemm product(std::int64_t columns, std::int64_t rows) const {
-    return {s_.tokens, columns, rows, 1, s_.gemm};
-  }
-  void bias_gradient(const std::string& name, std::int64_t columns) {
-    if (s_.biases) pass(name + " bias gradient", MemoryOp::elementwise, of(columns), Bytes(0));
-  }
-  // proj and fc2, split by rows.
-  void row_gradient(const std::string& name, std::int64_t rows);
-  void activation();
-  void activation_gradient();
-  void rope(const std::string& suffix);
-  void heads();
-  void heads_gradient();
-  void core();
-  void core_gradient();
-  void context_copy(const std::string& suffix) {
-    if (s_.fused_attention) return;
-    pass("context copy" + suffix, MemoryOp::elementwise, of(s_.attention_width),
-         of(s_.attention_width));
-  }
-  void loss();
-  void loss_gradient();
-
-  void pass(std::string name, MemoryOp op, Bytes read, Bytes written) {
-    list_.kernel(std::move(name), MemoryBound{op, read, written});
-  }
-
- private:
-  bool eager() const { return s_.fusion == Fusion::eager; }
-  Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
-  Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
-  Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
-  std::int64_t score_count() const { return s_.tokens * s_.heads * s_.sequence_length; }
-  Bytes scores() const { return score_count() * s_.element(); }
-  Bytes score_mask() const { return Bytes(s_.dropout ? score_count() : 0); }
-  MemoryOp norm_op() const {
-    return s_.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
-  }
-  bool gated() const { return s_.fc1_width != s_.ffn; }
-  Kernel scores_gemm() const {
-    const std::int64_t length = s_.sequence_length;
-    return Gemm{length, length, s_.head_size, s_.micro_batch * s_.heads, s_.stored};
-  }
-  Kernel context_gemm() const {
-    const std::int64_t length = s_.sequence_length;
-    return Gemm{length, s_.head_size, length, s_.micro_batch * s_.heads, s_.stored};
-  }
-
-  WorkList& list_;
-  const TransformerSlice& s_;
-};
-
-// `joins`: the residual addition before the norm is part of its kernel. Only the embedding's
-// output has none, and its addition of positions takes that place.
-void Script::norm(const std::string& name, bool joins) {
+void PytorchScript::norm(const std::string& name, bool joins) {
   if (eager() || !joins) return pass(name, norm_op(), states(), states());
   pass("residual and " + name, norm_op(), 2 * states(), 2 * states() + mask());
 }
 
-void Script::norm_gradient(const std::string& name, bool joins) {
+void PytorchScript::norm_gradient(const std::string& name, bool joins) {
   if (eager() || !joins) {
     pass(name + " backward", norm_op(), 2 * states(), states());
   } else {
@@ -127,31 +61,29 @@ void Script::norm_gradient(const std::string& name, bool joins) {
   if (joins && !s_.post_norm) gradient_sum(name);
 }
 
-// Of a residual addition and the branch beside it: behind the norm of the branch, or where norms
-// stand after the additions, behind its first linear layer.
-void Script::gradient_sum(const std::string& name) {
+void PytorchScript::gradient_sum(const std::string& name) {
   if (eager()) pass(name + " gradient sum", MemoryOp::elementwise, 2 * states(), states());
 }
 
-void Script::residual(const std::string& name) {
+void PytorchScript::residual(const std::string& name) {
   if (!eager()) return;
   if (s_.dropout) pass(name + " dropout", MemoryOp::dropout, states(), states() + mask());
   pass(name, MemoryOp::elementwise, 2 * states(), states());
 }
 
-void Script::residual_gradient(const std::string& name) {
+void PytorchScript::residual_gradient(const std::string& name) {
   if (eager() && s_.dropout)
     pass(name + " dropout backward", MemoryOp::dropout, states() + mask(), states());
 }
 
-void Script::row_gradient(const std::string& name, std::int64_t rows) {
+void PytorchScript::row_gradient(const std::string& name, std::int64_t rows) {
   gathered_product(list_, s_, name + " gradient all-gather", name + " input gradient",
                    product(rows, s_.hidden));
   list_.weight_gradient(name + " weight gradient", Gemm{s_.hidden, rows, s_.tokens, 1, s_.gemm});
   bias_gradient(name, s_.hidden);
 }
 
-void Script::activation() {
+void PytorchScript::activation() {
   const Bytes half = of(s_.ffn);
   if (gated() && eager()) {
     pass("activation", MemoryOp::activation, half, half);
@@ -161,7 +93,7 @@ void Script::activation() {
   }
 }
 
-void Script::activation_gradient() {
+void PytorchScript::activation_gradient() {
   const Bytes half = of(s_.ffn);
   if (gated() && eager()) {
     pass("gate backward", MemoryOp::elementwise, 2 * half, half);
@@ -172,7 +104,62 @@ void Script::activation_gradient() {
   }
 }
 
-void Script::rope(const std::string& suffix) {
+// Batched multiplication wants the heads of a sequence contiguous; grouped keys and values are
+// repeated on the way.
+void PytorchScript::loss() {
+  const std::int64_t entries = s_.tokens * s_.vocabulary;
+  const Bytes logits = entries * s_.element();
+  const Bytes single = entries * size_of(Dtype::fp32);
+  if (s_.kernels.of_loss() != Fusion::eager)
+    return pass("cross-entropy", MemoryOp::cross_entropy, 2 * logits, Bytes(0));
+  if (logits != single) pass("logits to fp32", MemoryOp::elementwise, logits, single);
+  pass("cross-entropy", MemoryOp::cross_entropy, single, single);
+}
+
+void PytorchScript::loss_gradient() {
+  const std::int64_t entries = s_.tokens * s_.vocabulary;
+  const Bytes logits = entries * s_.element();
+  const Bytes single = entries * size_of(Dtype::fp32);
+  if (s_.kernels.of_loss() != Fusion::eager)
+    return pass("cross-entropy backward", MemoryOp::cross_entropy, logits, logits);
+  pass("loss gradient zeros", MemoryOp::elementwise, Bytes(0), single);
+  pass("cross-entropy backward", MemoryOp::cross_entropy, 2 * single, single);
+  if (logits != single) pass("logits gradient from fp32", MemoryOp::elementwise, single, logits);
+}
+
+namespace {
+
+// The attention of a layer: heads, scores, context.
+class PytorchAttention final : public PytorchScript {
+ public:
+  using PytorchScript::PytorchScript;
+
+  void rope(const std::string& suffix);
+  void heads();
+  void heads_gradient();
+  void core();
+  void core_gradient();
+  void context_copy(const std::string& suffix) {
+    if (s_.kernels.fused_attention) return;
+    pass("context copy" + suffix, MemoryOp::elementwise, of(s_.attention_width),
+         of(s_.attention_width));
+  }
+
+ private:
+  std::int64_t score_count() const { return s_.tokens * s_.heads * s_.sequence_length; }
+  Bytes scores() const { return score_count() * s_.element(); }
+  Bytes score_mask() const { return Bytes(s_.dropout ? score_count() : 0); }
+  Kernel scores_gemm() const {
+    const std::int64_t length = s_.sequence_length;
+    return Gemm{length, length, s_.head_size, s_.micro_batch * s_.heads, s_.stored};
+  }
+  Kernel context_gemm() const {
+    const std::int64_t length = s_.sequence_length;
+    return Gemm{length, s_.head_size, length, s_.micro_batch * s_.heads, s_.stored};
+  }
+};
+
+void PytorchAttention::rope(const std::string& suffix) {
   if (s_.positional != Positional::rope) return;
   if (!eager()) {
     const Bytes both = of((s_.heads + s_.kv_heads) * s_.head_size);
@@ -189,22 +176,20 @@ void Script::rope(const std::string& suffix) {
   }
 }
 
-// Batched multiplication wants the heads of a sequence contiguous; grouped keys and values are
-// repeated on the way.
-void Script::heads() {
+void PytorchAttention::heads() {
   rope("");
-  if (s_.fused_attention) return;
+  if (s_.kernels.fused_attention) return;
   for (const char* name : {"query copy", "key copy", "value copy"})
     pass(name, MemoryOp::elementwise, of(s_.attention_width), of(s_.attention_width));
 }
 
-void Script::heads_gradient() {
+void PytorchAttention::heads_gradient() {
   rope(" backward");
   pass("qkv gradient concatenation", MemoryOp::elementwise, of(s_.qkv_width), of(s_.qkv_width));
 }
 
-void Script::core() {
-  if (s_.fused_attention) return fused_attention_forward(list_, s_);
+void PytorchAttention::core() {
+  if (s_.kernels.fused_attention) return fused_attention_forward(list_, s_);
   const Bytes bias = position_bias_bytes(s_);
   list_.kernel("attention scores", scores_gemm());
   if (eager()) {
@@ -223,8 +208,8 @@ void Script::core() {
   list_.kernel("attention context", context_gemm());
 }
 
-void Script::core_gradient() {
-  if (s_.fused_attention) return fused_attention_backward(list_, s_);
+void PytorchAttention::core_gradient() {
+  if (s_.kernels.fused_attention) return fused_attention_backward(list_, s_);
   list_.kernel("attention probability gradient", scores_gemm());
   list_.kernel("attention value gradient", context_gemm());
   if (eager() && s_.dropout) {
@@ -243,27 +228,6 @@ void Script::core_gradient() {
   list_.kernel("attention key gradient", context_gemm());
 }
 
-void Script::loss() {
-  const std::int64_t entries = s_.tokens * s_.vocabulary;
-  const Bytes logits = entries * s_.element();
-  const Bytes single = entries * size_of(Dtype::fp32);
-  if (s_.loss != Fusion::eager)
-    return pass("cross-entropy", MemoryOp::cross_entropy, 2 * logits, Bytes(0));
-  if (logits != single) pass("logits to fp32", MemoryOp::elementwise, logits, single);
-  pass("cross-entropy", MemoryOp::cross_entropy, single, single);
-}
-
-void Script::loss_gradient() {
-  const std::int64_t entries = s_.tokens * s_.vocabulary;
-  const Bytes logits = entries * s_.element();
-  const Bytes single = entries * size_of(Dtype::fp32);
-  if (s_.loss != Fusion::eager)
-    return pass("cross-entropy backward", MemoryOp::cross_entropy, logits, logits);
-  pass("loss gradient zeros", MemoryOp::elementwise, Bytes(0), single);
-  pass("cross-entropy backward", MemoryOp::cross_entropy, 2 * single, single);
-  if (logits != single) pass("logits gradient from fp32", MemoryOp::elementwise, single, logits);
-}
-
 }  // namespace
 
 void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
@@ -271,24 +235,28 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
   const auto add = [&](P kind, auto forward, auto backward) {
     add_piece(
         script, kind, slice,
-        [&](WorkList& list, const TransformerSlice& s) { forward(list, Script(list, s), s); },
-        [&](WorkList& list, const TransformerSlice& s) { backward(list, Script(list, s), s); });
+        [&](WorkList& list, const TransformerSlice& s) {
+          forward(list, PytorchAttention(list, s), s);
+        },
+        [&](WorkList& list, const TransformerSlice& s) {
+          backward(list, PytorchAttention(list, s), s);
+        });
   };
   using List = WorkList;
   using Slice = TransformerSlice;
   const auto norm = [&](P kind, const char* name) {
     add(
-        kind, [=](List&, Script s, const Slice&) { s.norm(name, true); },
-        [=](List&, Script s, const Slice&) { s.norm_gradient(name, true); });
+        kind, [=](List&, PytorchAttention s, const Slice&) { s.norm(name, true); },
+        [=](List&, PytorchAttention s, const Slice&) { s.norm_gradient(name, true); });
   };
   const auto column = [&](P kind, const char* name, std::int64_t width) {
     add(
         kind,
-        [=](List& list, Script s, const Slice& own) {
+        [=](List& list, PytorchAttention s, const Slice& own) {
           gathered_product(list, own, std::string(name) + " all-gather", name,
                            s.product(width, own.hidden));
         },
-        [=](List& list, Script s, const Slice& own) {
+        [=](List& list, PytorchAttention s, const Slice& own) {
           column_backward(list, own, name, width);
           s.bias_gradient(name, width);
           if (own.post_norm) s.gradient_sum(kind == P::qkv ? "residual 1" : "residual 2");
@@ -298,36 +266,36 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
   const auto row = [&](P kind, const char* name, std::int64_t rows) {
     add(
         kind,
-        [=](List& list, Script s, const Slice& own) {
+        [=](List& list, PytorchAttention s, const Slice& own) {
           if (kind == P::proj) s.context_copy("");
           reduced_product(list, own, name, s.product(own.hidden, rows));
         },
-        [=](List&, Script s, const Slice&) {
+        [=](List&, PytorchAttention s, const Slice&) {
           s.row_gradient(name, rows);
           if (kind == P::proj) s.context_copy(" backward");
         });
   };
   const auto residual = [&](P kind, const char* name) {
     add(
-        kind, [=](List&, Script s, const Slice&) { s.residual(name); },
-        [=](List&, Script s, const Slice&) { s.residual_gradient(name); });
+        kind, [=](List&, PytorchAttention s, const Slice&) { s.residual(name); },
+        [=](List&, PytorchAttention s, const Slice&) { s.residual_gradient(name); });
   };
   if (!slice.post_norm) norm(P::norm_1, "norm 1");
   column(P::qkv, "qkv", slice.qkv_width);
   add(
-      P::heads, [](List&, Script s, const Slice&) { s.heads(); },
-      [](List&, Script s, const Slice&) { s.heads_gradient(); });
+      P::heads, [](List&, PytorchAttention s, const Slice&) { s.heads(); },
+      [](List&, PytorchAttention s, const Slice&) { s.heads_gradient(); });
   add(
-      P::core, [](List&, Script s, const Slice&) { s.core(); },
-      [](List&, Script s, const Slice&) { s.core_gradient(); });
+      P::core, [](List&, PytorchAttention s, const Slice&) { s.core(); },
+      [](List&, PytorchAttention s, const Slice&) { s.core_gradient(); });
   row(P::proj, "proj", slice.attention_width);
   residual(P::residual_1, "residual 1");
   if (slice.memory_length > 0) add_cross_attention(script, slice);
   slice.post_norm ? norm(P::norm_1, "norm 1") : norm(P::norm_2, "norm 2");
   column(P::fc1, "fc1", slice.fc1_width);
   add(
-      P::activation, [](List&, Script s, const Slice&) { s.activation(); },
-      [](List&, Script s, const Slice&) { s.activation_gradient(); });
+      P::activation, [](List&, PytorchAttention s, const Slice&) { s.activation(); },
+      [](List&, PytorchAttention s, const Slice&) { s.activation_gradient(); });
   row(P::fc2, "fc2", slice.ffn);
   residual(P::residual_2, "residual 2");
   if (slice.post_norm) norm(P::norm_2, "norm 2");
@@ -337,10 +305,10 @@ void pytorch_embedding_forward(WorkList& list, const TransformerSlice& s) {
   const Bytes states = s.hidden_states();
   const std::int64_t elements = s.shard_tokens * s.hidden;
   const Bytes shard = elements * s.element();
-  Script script(list, s);
+  PytorchScript script(list, s);
   script.pass("embedding", MemoryOp::embedding, states, states);
   reduce_partial_sums(list, s, "embedding");
-  if (s.fusion == Fusion::compiled) return;  // the rest is part of the first norm
+  if (s.kernels.fusion == Fusion::compiled) return;  // the rest is part of the first norm
   if (s.positional == Positional::learned)
     script.pass("positions", MemoryOp::elementwise, shard, shard);
   if (s.dropout)
@@ -352,8 +320,8 @@ void pytorch_embedding_backward(WorkList& list, const TransformerSlice& s, bool 
   const std::int64_t elements = s.shard_tokens * s.hidden;
   const Bytes shard = elements * s.element();
   const Bytes table = s.vocabulary * s.hidden * s.element();
-  Script script(list, s);
-  if (s.dropout && s.fusion == Fusion::eager) {
+  PytorchScript script(list, s);
+  if (s.dropout && s.kernels.fusion == Fusion::eager) {
     script.pass("embedding dropout backward", MemoryOp::dropout, shard + Bytes(elements), shard);
   }
   if (s.positional == Positional::learned)
@@ -365,7 +333,7 @@ void pytorch_embedding_backward(WorkList& list, const TransformerSlice& s, bool 
 }
 
 void pytorch_logits_forward(WorkList& list, const TransformerSlice& s) {
-  Script script(list, s);
+  PytorchScript script(list, s);
   script.norm("final norm", true);
   gather_tokens(list, s, "logits all-gather");
   script.linear("logits", s.vocabulary, s.hidden);
@@ -374,58 +342,27 @@ void pytorch_logits_forward(WorkList& list, const TransformerSlice& s) {
 
 // Nothing but the norm reads the last layer's output, so no gradients meet there.
 void pytorch_logits_backward(WorkList& list, const TransformerSlice& s) {
-  Script script(list, s);
+  PytorchScript script(list, s);
   script.loss_gradient();
   column_backward(list, s, "logits", s.vocabulary);
   script.norm_gradient("final norm", false);
 }
 
-void pytorch_loss_forward(WorkList& list, const TransformerSlice& s) {
-  Script(list, s).loss();
-}
-
-void pytorch_loss_backward(WorkList& list, const TransformerSlice& s) {
-  Script(list, s).loss_gradient();
-}
-
-void pytorch_bias_gradient(WorkList& list, const TransformerSlice& s, const std::string& name,
-                           std::int64_t columns) {
-  Script(list, s).bias_gradient(name, columns);
-}
-
-void pytorch_norm_forward(WorkList& list, const TransformerSlice& s, const std::string& name,
-                          bool joins) {
-  Script(list, s).norm(name, joins);
-}
-
-void pytorch_norm_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
-                           bool joins) {
-  Script(list, s).norm_gradient(name, joins);
-}
-
-void pytorch_residual_forward(WorkList& list, const TransformerSlice& s, const std::string& name) {
-  Script(list, s).residual(name);
-}
-
-void pytorch_residual_backward(WorkList& list, const TransformerSlice& s, const std::string& name) {
-  Script(list, s).residual_gradient(name);
-}
-
 Bytes pytorch_layer_transient(const TransformerSlice& s) {
   std::int64_t widest = s.fc1_width;
-  if (!s.fused_attention)
+  if (!s.kernels.fused_attention)
     widest = std::max(widest, s.heads * std::max(s.sequence_length, s.memory_length));
   return 2 * s.tokens * widest * s.element();
 }
 
 Bytes pytorch_logits_kept(const TransformerSlice& s) {
-  const Bytes element = s.loss == Fusion::eager ? size_of(Dtype::fp32) : s.element();
+  const Bytes element = s.kernels.of_loss() == Fusion::eager ? size_of(Dtype::fp32) : s.element();
   return s.tokens * s.vocabulary * element;
 }
 
 // Eager: the gradients of the log-probabilities and of the fp32 logits. Compiled: of the logits.
 Bytes pytorch_logits_transient(const TransformerSlice& s) {
-  return s.loss == Fusion::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
+  return s.kernels.of_loss() == Fusion::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
 }
 
 }  // namespace trainyard::models

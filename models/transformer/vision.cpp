@@ -19,6 +19,7 @@
 #include <algorithm>
 
 #include "models/families/execution_check.h"
+#include "models/transformer/pytorch_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -33,12 +34,12 @@ class Ends {
   LayerWork classifier() const;
 
  private:
-  bool by_hand() const { return s_.fusion == Fusion::by_hand; }
+  bool by_hand() const { return s_.kernels.fusion == Fusion::by_hand; }
   std::int64_t pixels() const { return n_.channels * n_.patch * n_.patch; }  // of a patch
   // A context-parallel rank sorts and multiplies its own patches; a convolution sees whole images.
   std::int64_t rows() const {
     const std::int64_t all = s_.micro_batch * n_.patches();
-    return by_hand() ? (all + s_.context - 1) / s_.context : all;
+    return by_hand() ? divide_up(all, s_.context) : all;
   }
   Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
@@ -78,15 +79,15 @@ void Ends::patches_forward(WorkList& list) const {
   } else {
     list.kernel("patches", convolution(ConvolutionPass::forward));
   }
-  if (s_.fusion == Fusion::compiled) return;  // the rest is part of the first norm
-  if (s_.fusion == Fusion::eager && n_.class_token)
+  if (s_.kernels.fusion == Fusion::compiled) return;  // the rest is part of the first norm
+  if (s_.kernels.fusion == Fusion::eager && n_.class_token)
     memory(list, "class token", MemoryOp::elementwise, states(), states());
   memory(list, "positions", MemoryOp::elementwise, (by_hand() ? 2 : 1) * states(), states());
   if (s_.dropout) memory(list, "embedding dropout", MemoryOp::dropout, states(), states() + mask());
 }
 
 void Ends::patches_backward(WorkList& list) const {
-  if (s_.dropout && s_.fusion != Fusion::compiled)
+  if (s_.dropout && s_.kernels.fusion != Fusion::compiled)
     memory(list, "embedding dropout backward", MemoryOp::dropout, states() + mask(), states());
   // The sum over the images.
   memory(list, "positions backward", MemoryOp::elementwise, states(), Bytes(0));
@@ -119,7 +120,7 @@ LayerWork Ends::embedding() const {
 
 void Ends::classifier_forward(WorkList& list) const {
   by_hand() ? norm_forward(list, s_, "final norm")
-            : pytorch_norm_forward(list, s_, "final norm", true);
+            : PytorchScript(list, s_).norm("final norm", true);
   gather_tokens(list, s_, "classifier all-gather");
   if (!n_.class_token)
     memory(list, "mean of the patches", MemoryOp::elementwise, s_.hidden_states(),
@@ -133,11 +134,12 @@ void Ends::classifier_backward(WorkList& list) const {
   list.kernel("classifier input gradient", Gemm{s_.micro_batch, s_.hidden, n_.classes, 1, s_.gemm});
   list.weight_gradient("classifier weight gradient",
                        Gemm{n_.classes, s_.hidden, s_.micro_batch, 1, s_.gemm});
-  // To all tokens: zeros for those that the classifier did not read, or the same for all.
+  // All tokens get a gradient: zeros for those that the classifier did not read, or the same for
+  // all.
   memory(list, n_.class_token ? "class token backward" : "mean of the patches backward",
          MemoryOp::elementwise, read_by_classifier(), states());
   by_hand() ? norm_backward(list, s_, "final norm backward")
-            : pytorch_norm_backward(list, s_, "final norm");
+            : PytorchScript(list, s_).norm_gradient("final norm", false);
 }
 
 LayerWork Ends::classifier() const {
@@ -162,7 +164,7 @@ LayerWork Ends::classifier() const {
 
 Execution vision_execution(const VisionTransformer& network, const Execution& execution) {
   Execution patches = execution;
-  patches.sequence_length = network.sequence_length();
+  patches.micro_batch.sequence_length = network.sequence_length();
   return patches;
 }
 
@@ -195,7 +197,7 @@ void check_vision(Problems& problems, const VisionTransformer& n, const Executio
   }
   const double image = static_cast<double>(n.channels) * static_cast<double>(n.height) *
                        static_cast<double>(n.width);
-  const double batch = static_cast<double>(e.micro_batch),
+  const double batch = static_cast<double>(e.micro_batch.size),
                hidden = static_cast<double>(n.stack.hidden);
   const double classes = static_cast<double>(n.classes);
   if (16 * std::max({batch * image, hidden * image, batch * classes, hidden * classes}) >= 0x1p62) {

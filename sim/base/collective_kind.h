@@ -4,7 +4,9 @@
 // share.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace trainyard {
@@ -28,6 +30,17 @@ constexpr std::string_view name(CollectiveKind kind) {
     case CollectiveKind::shift: return "shift";
   }
   return "?";
+}
+
+inline constexpr std::array kCollectiveKinds = {
+    CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
+    CollectiveKind::broadcast,  CollectiveKind::all_to_all, CollectiveKind::shift};
+
+// The kind of that name, "all-reduce"; nothing for another word.
+constexpr std::optional<CollectiveKind> find_collective_kind(std::string_view word) {
+  for (const CollectiveKind kind : kCollectiveKinds)
+    if (name(kind) == word) return kind;
+  return std::nullopt;
 }
 
 }  // namespace trainyard

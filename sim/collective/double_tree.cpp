@@ -1,29 +1,43 @@
 // All-reduce over two binary trees, each of which reduces one half of the buffer to its root and
 // broadcasts it back. A rank that forwards in one tree is a leaf of the other, so every rank's port
-// carries about as much as every other's: at most 2S each way, when halves stream.
+// carries about as much as every other's.
 //
 //   height of a tree = floor(log2 n), hence 2 floor(log2 n) start-up times
+//   a rank with a parent and two children in one tree, a leaf of the other, sends 2S and receives
+//   2S; there is one from n = 4 on. The root of three has no parent: 3/2 S. Two exchange halves: S.
 //   time ~ 2 floor(log2 n) alpha + 2S/bandwidth when the halves stream through in small pieces
+//
+// On N servers of g > 1 ranks the trees join the ranks of each place, one from every server, after
+// a ring reduce-scatter inside the servers and before a ring all-gather there: NCCL's chains inside
+// with the trees between, each rank's NIC in use.
+//
+//   time ~ 2(g-1) a1 + 2 floor(log2 N) a2 + max(2(g-1)/g S/B1, 2 S/(g B2))     (B2 of a rank's NIC)
 //
 // The messages move each half as a whole: build() is the plain, not the streaming form. Its rounds
 // are assigned greedily, one send and one receive per rank and round.
 //
 // Source: Sanders, Speck, Traeff, Two-tree algorithms for full bandwidth broadcast, reduction and
-// scan, Parallel Computing 2009, sections 2 and 4.
+// scan, Parallel Computing 2009, sections 2 and 4; NCCL, src/graph/trees.cc.
 #include <algorithm>
 #include <array>
 
-#include "sim/collective/algorithm.h"
+#include "sim/collective/in_servers.h"
 
 namespace trainyard::collective {
 namespace {
 
-bool supports(CollectiveKind kind, int n) {
-  return n >= 2 && kind == CollectiveKind::all_reduce;
+std::string objection(CollectiveKind kind, const Group& group) {
+  if (kind != CollectiveKind::all_reduce) return no_such_kind(kind);
+  return group.even() ? "" : "needs the same number of ranks on every server";
 }
 
-int shards(CollectiveKind /*kind*/, int /*n*/) {
-  return 2;
+// The trees are of single ranks, or one of each server.
+bool is_flat(const Group& group) {
+  return group.servers == 1 || group.per_server == 1;
+}
+
+int shards(CollectiveKind /*kind*/, const Group& group) {
+  return is_flat(group) ? 2 : 2 * group.per_server;
 }
 
 using Parents = std::vector<int>;  // by rank; the root is its own parent
@@ -87,7 +101,7 @@ struct Waiting {
   bool total = false;  // it holds the total of the tree
 };
 
-std::vector<Message> build(CollectiveKind /*kind*/, int n) {
+std::vector<Message> tree_messages(int n) {
   const std::array<Parents, 2> trees = two_trees(n);
   const auto ranks = static_cast<std::size_t>(n);
   std::array<std::vector<Waiting>, 2> waiting = {std::vector<Waiting>(ranks),
@@ -122,37 +136,51 @@ std::vector<Message> build(CollectiveKind /*kind*/, int n) {
   return messages;
 }
 
-std::vector<Edge> edges(CollectiveKind /*kind*/, int n) {
-  std::vector<Edge> all;
-  for (const Transfer& t : transfers(two_trees(n)))
-    all.push_back({t.from, t.to, Share(1, 2)});
-  std::sort(all.begin(), all.end(), [](const Edge& a, const Edge& b) {
-    return a.from != b.from ? a.from < b.from : a.to < b.to;
-  });
-  std::vector<Edge> merged;
-  for (const Edge& edge : all) {
-    const bool again =
-        !merged.empty() && merged.back().from == edge.from && merged.back().to == edge.to;
-    if (again) merged.back().share = merged.back().share + edge.share;
-    if (!again) merged.push_back(edge);
-  }
-  return merged;
+std::vector<Message> build(CollectiveKind kind, const Group& group) {
+  if (is_flat(group)) return tree_messages(group.ranks);
+  return in_servers(kind, group, {2, tree_messages(group.servers)});
 }
 
-int latency_steps(CollectiveKind /*kind*/, int n) {
+std::vector<Edge> edges(CollectiveKind kind, const Group& group) {
+  return edges_of(build(kind, group), shards(kind, group));
+}
+
+int log2_floor(int n) {
   int height = 0;
   while ((2 << height) <= n)
     ++height;
-  return 2 * height;
+  return height;
+}
+
+// Through the busiest port of n ranks that are joined by two trees.
+Share tree_share(int n) {
+  if (n <= 3) return Share(n <= 1 ? 0 : n, 2);
+  return Share(2, 1);
+}
+
+Law law(CollectiveKind kind, const Group& group) {
+  const int g = group.per_server, servers = group.servers;
+  Law law;
+  if (servers == 1) {
+    law.near_steps = 2 * log2_floor(g);
+    law.near = law.sent = tree_share(g);
+    return law;
+  }
+  law.near_steps = 2 * (g - 1);
+  law.far_steps = 2 * log2_floor(servers);
+  law.near = wire_share(kind, g);
+  law.far = tree_share(servers) * Share(1, g);
+  law.sent = law.near + law.far;
+  return law;
 }
 
 }  // namespace
 
 AlgorithmEntry double_tree_algorithm() {
-  return {"double_tree", "all-reduce over two binary trees, half the buffer each; log2 latency",
-          supports,      shards,
-          build,         edges,
-          latency_steps};
+  return {"tree",    "all-reduce over two binary trees, half the buffer each; log2 latency",
+          objection, shards,
+          build,     edges,
+          law};
 }
 
 }  // namespace trainyard::collective

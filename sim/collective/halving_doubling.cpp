@@ -4,6 +4,9 @@
 //   reduce-scatter = all-gather = q alpha + (n-1) S/(n bandwidth)
 //   all-reduce                  = 2 q alpha + 2(n-1) S/(n bandwidth)
 //
+// On N servers of g ranks the partners at distance g and more are in other servers: log2 N steps
+// with (n-g)/n S, log2 g with (g-1)/n S, one after the other.
+//
 // Source: Thakur, Rabenseifner, Gropp, Optimization of collective communication operations in
 // MPICH, IJHPCA 2005 (recursive halving, recursive doubling, Rabenseifner's all-reduce).
 #include <algorithm>
@@ -13,15 +16,20 @@
 namespace trainyard::collective {
 namespace {
 
-bool supports(CollectiveKind kind, int n) {
-  const bool power_of_two = n >= 1 && (n & (n - 1)) == 0;
-  return power_of_two &&
-         (kind == CollectiveKind::all_reduce || kind == CollectiveKind::all_gather ||
-          kind == CollectiveKind::reduce_scatter);
+bool is_power_of_two(int n) {
+  return n >= 1 && (n & (n - 1)) == 0;
 }
 
-int shards(CollectiveKind /*kind*/, int n) {
-  return n;
+std::string objection(CollectiveKind kind, const Group& group) {
+  if (kind != CollectiveKind::all_reduce && kind != CollectiveKind::all_gather &&
+      kind != CollectiveKind::reduce_scatter)
+    return no_such_kind(kind);
+  if (!is_power_of_two(group.ranks)) return "needs a power of two of ranks";
+  return group.even() ? "" : "needs the same number of ranks on every server";
+}
+
+int shards(CollectiveKind /*kind*/, const Group& group) {
+  return group.ranks;
 }
 
 int log2_of(int n) {
@@ -44,7 +52,8 @@ void exchange(int n, int distance, int round, bool reduce, std::vector<Message>&
   }
 }
 
-std::vector<Message> build(CollectiveKind kind, int n) {
+std::vector<Message> build(CollectiveKind kind, const Group& group) {
+  const int n = group.ranks;
   std::vector<Message> messages;
   int round = 0;
   if (kind != CollectiveKind::all_gather)
@@ -56,7 +65,8 @@ std::vector<Message> build(CollectiveKind kind, int n) {
   return messages;
 }
 
-std::vector<Edge> edges(CollectiveKind kind, int n) {
+std::vector<Edge> edges(CollectiveKind kind, const Group& group) {
+  const int n = group.ranks;
   const int ways = kind == CollectiveKind::all_reduce ? 2 : 1;
   std::vector<Edge> result;
   for (int rank = 0; rank < n; ++rank) {
@@ -69,8 +79,17 @@ std::vector<Edge> edges(CollectiveKind kind, int n) {
   return result;
 }
 
-int latency_steps(CollectiveKind kind, int n) {
-  return (kind == CollectiveKind::all_reduce ? 2 : 1) * log2_of(n);
+Law law(CollectiveKind kind, const Group& group) {
+  const int ways = kind == CollectiveKind::all_reduce ? 2 : 1;
+  const int n = group.ranks, g = group.per_server;
+  Law law;
+  law.near_steps = ways * log2_of(g);
+  law.far_steps = ways * log2_of(group.servers);
+  law.near = Share(ways * (g - 1), n);
+  law.far = Share(ways * (n - g), n);
+  law.streams = false;
+  law.sent = wire_share(kind, n);
+  return law;
 }
 
 }  // namespace
@@ -78,11 +97,11 @@ int latency_steps(CollectiveKind kind, int n) {
 AlgorithmEntry halving_doubling_algorithm() {
   return {"halving_doubling",
           "recursive halving and doubling; least bytes in log2 steps, powers of two",
-          supports,
+          objection,
           shards,
           build,
           edges,
-          latency_steps};
+          law};
 }
 
 }  // namespace trainyard::collective

@@ -5,41 +5,43 @@
 //   shift                       = alpha + S/(n bandwidth)
 //   broadcast                   = 2(n-1)(alpha + S/(n bandwidth)), n shards one behind the other
 //                                 down a chain of n-1 edges: the last shard leaves in round n-1 and
-//                                 takes n-1 hops
+//                                 takes n-1 hops; (n-1) alpha + S/bandwidth in small pieces
+//
+// On N servers of g ranks an all-reduce, all-gather or reduce-scatter is g rings at once, each with
+// 1/g of the buffer, and each leaves a server at another rank, so that all NICs work: a rank hands
+// (g-1)/g of what it sends to its neighbour and 1/g to its NIC. Of the hops of a shard's way, N-1
+// are between servers. A broadcast and a shift have one ring, and use one NIC of each server.
 //
 // Source: Patarasuk & Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations,
-// JPDC 2009, section 3.
-#include "sim/collective/algorithm.h"
+// JPDC 2009, section 3; the rings of several servers: NCCL, src/graph/connect.cc and tuning.cc
+// (steps between servers).
+#include "sim/collective/ring_rounds.h"
 
 namespace trainyard::collective {
 namespace {
 
-bool supports(CollectiveKind kind, int n) {
-  return n >= 1 && kind != CollectiveKind::all_to_all;
+bool has_rings(CollectiveKind kind) {
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::all_gather ||
+         kind == CollectiveKind::reduce_scatter;
 }
 
-int shards(CollectiveKind /*kind*/, int n) {
-  return n;
+// How many rings there are. A group without equal servers is one ring.
+int ring_count(CollectiveKind kind, const Group& group) {
+  return has_rings(kind) && group.even() && group.servers > 1 ? group.per_server : 1;
 }
 
-// Rank r begins by sending shard r-1; after n-1 rounds shard r has come around complete.
-void reduce_scatter(int n, std::vector<Message>& messages) {
-  for (int round = 0; round < n - 1; ++round)
-    for (int rank = 0; rank < n; ++rank)
-      messages.push_back({round, rank, (rank + 1) % n, (rank - 1 - round + 2 * n) % n, true});
+std::string objection(CollectiveKind kind, const Group& /*group*/) {
+  return kind == CollectiveKind::all_to_all ? no_such_kind(kind) : "";
 }
 
-// Rank r begins by sending shard r, and passes on what it received the round before.
-void all_gather(int n, int first_round, std::vector<Message>& messages) {
-  for (int round = 0; round < n - 1; ++round)
-    for (int rank = 0; rank < n; ++rank)
-      messages.push_back(
-          {first_round + round, rank, (rank + 1) % n, (rank - round + n) % n, false});
+int shards(CollectiveKind kind, const Group& group) {
+  return group.ranks * ring_count(kind, group);
 }
 
-void shift(int n, std::vector<Message>& messages) {
-  for (int rank = 0; n > 1 && rank < n; ++rank)
-    messages.push_back({0, rank, (rank + 1) % n, rank, false});
+// The rank at a place of ring `ring`: servers in order, each entered at local rank `ring`.
+int rank_at(const Group& group, int ring, int place) {
+  const int g = group.per_server;
+  return place / g * g + (place + ring) % g;
 }
 
 void broadcast(int n, std::vector<Message>& messages) {
@@ -49,37 +51,70 @@ void broadcast(int n, std::vector<Message>& messages) {
         messages.push_back({round, rank, rank + 1, shard, false});
 }
 
-std::vector<Message> build(CollectiveKind kind, int n) {
-  std::vector<Message> messages;
-  if (kind == CollectiveKind::broadcast) broadcast(n, messages);
-  if (kind == CollectiveKind::shift) shift(n, messages);
+std::vector<Message> build(CollectiveKind kind, const Group& group) {
+  const int n = group.ranks;
+  std::vector<Message> places;
+  if (kind == CollectiveKind::broadcast) broadcast(n, places);
+  if (kind == CollectiveKind::shift)
+    for (int rank = 0; n > 1 && rank < n; ++rank)
+      places.push_back({0, rank, (rank + 1) % n, rank, false});
   if (kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_reduce)
-    reduce_scatter(n, messages);
-  if (kind == CollectiveKind::all_gather) all_gather(n, 0, messages);
-  if (kind == CollectiveKind::all_reduce) all_gather(n, n - 1, messages);
+    reduce_scatter_rounds(n, 0, places);
+  if (kind == CollectiveKind::all_gather) all_gather_rounds(n, 0, places);
+  if (kind == CollectiveKind::all_reduce) all_gather_rounds(n, n - 1, places);
+  const int rings = ring_count(kind, group);
+  if (rings == 1) return places;
+  // Shard p of a ring is that of the rank at place p, of which each ring has one.
+  std::vector<Message> messages;
+  for (const Message& m : places) {
+    for (int ring = 0; ring < rings; ++ring)
+      messages.push_back({m.round, rank_at(group, ring, m.from), rank_at(group, ring, m.to),
+                          rank_at(group, ring, m.shard) * rings + ring, m.reduce});
+  }
   return messages;
 }
 
-std::vector<Edge> edges(CollectiveKind kind, int n) {
-  std::vector<Edge> result;
+std::vector<Edge> edges(CollectiveKind kind, const Group& group) {
+  const int n = group.ranks;
+  const int rings = ring_count(kind, group);
   const int used = kind == CollectiveKind::broadcast ? n - 1 : n;
-  for (int rank = 0; n > 1 && rank < used; ++rank)
-    result.push_back({rank, (rank + 1) % n, wire_share(kind, n)});
-  return result;
+  const Share each = wire_share(kind, n);
+  std::vector<Edge> all;
+  for (int ring = 0; n > 1 && ring < rings; ++ring)
+    for (int place = 0; place < used; ++place)
+      all.push_back({rank_at(group, ring, place), rank_at(group, ring, (place + 1) % n),
+                     each * Share(1, rings)});
+  return merged(std::move(all));
 }
 
-int latency_steps(CollectiveKind kind, int n) {
-  if (kind == CollectiveKind::shift) return n > 1 ? 1 : 0;
-  return (kind == CollectiveKind::all_reduce ? 2 : 1) * (n - 1);
+Law law(CollectiveKind kind, const Group& group) {
+  const int n = group.ranks, far_hops = group.servers - 1;
+  if (n == 1) return {};
+  Law law;
+  law.sent = wire_share(kind, n);
+  const int rings = ring_count(kind, group);
+  const Share inside = rings > 1 ? Share(rings - 1, rings) : Share(group.per_server > 1 ? 1 : 0, 1);
+  const Share between = Share(group.servers > 1 ? 1 : 0, rings);
+  law.near = law.sent * inside;
+  law.far = law.sent * between;
+  if (kind == CollectiveKind::shift) {
+    law.far_steps = far_hops > 0 ? 1 : 0;
+    law.near_steps = 1 - law.far_steps;
+    return law;
+  }
+  const int ways = kind == CollectiveKind::all_reduce ? 2 : 1;
+  law.far_steps = ways * far_hops;
+  law.near_steps = ways * (n - 1) - law.far_steps;
+  return law;
 }
 
 }  // namespace
 
 AlgorithmEntry ring_algorithm() {
-  return {"ring",       "each rank sends to the next; least bytes, latency grows with the group",
-          supports,     shards,
-          build,        edges,
-          latency_steps};
+  return {"ring",    "each rank sends to the next; least bytes, latency grows with the group",
+          objection, shards,
+          build,     edges,
+          law};
 }
 
 }  // namespace trainyard::collective

@@ -29,6 +29,10 @@ Share operator+(Share a, Share b) {
                a.denominator_ * b.denominator_);
 }
 
+Share operator*(Share a, Share b) {
+  return Share(a.numerator_ * b.numerator_, a.denominator_ * b.denominator_);
+}
+
 Share wire_share(CollectiveKind kind, int group_size) {
   TRAINYARD_CHECK(group_size >= 1, "a group of {}", group_size);
   const int n = group_size;

@@ -25,6 +25,7 @@ class Share {
   Bytes of(Bytes buffer) const;
 
   friend Share operator+(Share a, Share b);
+  friend Share operator*(Share a, Share b);
   friend constexpr bool operator==(Share, Share) = default;
 
  private:

@@ -22,14 +22,11 @@
 #include <algorithm>
 
 #include "sim/base/check.h"
+#include "sim/base/divide.h"
 #include "sim/cost/profile.h"
 
 namespace trainyard::cost {
 namespace {
-
-Seconds hops(std::int64_t count, Duration each) {
-  return static_cast<double>(count) * std::chrono::duration_cast<Seconds>(each);
-}
 
 double seconds_per_byte(Share share, BytesPerSecond bandwidth) {
   TRAINYARD_CHECK(bandwidth.count() > 0, "a group without bandwidth between its ranks");
@@ -48,15 +45,15 @@ MessageTerms all_reduce_over_servers(Bytes bytes, const GroupShape& shape, const
     return make_terms(inside.latency + hops(steps, shape.inter_latency),
                       std::max(inside.per_byte, between), share, bytes, Basis::analytic);
   };
-  const MessageTerms tree = terms({servers == 2 ? 1 : 2, 1}, 2 * log2_floor(servers));
-  const MessageTerms ring = terms(ring_share(CollectiveKind::all_reduce, shape.ranks),
+  const MessageTerms tree = terms(Share(servers == 2 ? 1 : 2, 1), 2 * log2_floor(servers));
+  const MessageTerms ring = terms(wire_share(CollectiveKind::all_reduce, shape.ranks),
                                   ring_steps(CollectiveKind::all_reduce, servers));
   return faster(tree, ring);
 }
 
 MessageTerms all_to_all_over_servers(Bytes bytes, const GroupShape& shape, const Inside& inside) {
   const int away = shape.ranks - shape.ranks_per_server;
-  const Share share{away, shape.ranks};
+  const Share share(away, shape.ranks);
   const BytesPerSecond per_rank = shape.inter_bandwidth / shape.ranks_per_server;
   return make_terms(inside.latency + hops(away, shape.inter_latency),
                     std::max(inside.per_byte, seconds_per_byte(share, per_rank)), share, bytes,
@@ -81,25 +78,17 @@ class ClosedFormMessages final : public MessageCost {
 
 }  // namespace
 
-Share ring_share(CollectiveKind kind, int ranks) {
-  switch (kind) {
-    case CollectiveKind::all_reduce: return {2 * (std::int64_t{ranks} - 1), ranks};
-    case CollectiveKind::all_gather:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::all_to_all: return {std::int64_t{ranks} - 1, ranks};
-    case CollectiveKind::broadcast: return {ranks > 1 ? 1 : 0, 1};
-    case CollectiveKind::shift: return {ranks > 1 ? 1 : 0, ranks};
-  }
-  return {};
-}
-
 std::int64_t ring_steps(CollectiveKind kind, std::int64_t ranks) {
   if (kind == CollectiveKind::shift) return 1;
   return (kind == CollectiveKind::all_reduce ? 2 : 1) * (ranks - 1);
 }
 
 Share in_switch_share(int ranks) {
-  return {std::int64_t{ranks} + 1, ranks};
+  return Share(std::int64_t{ranks} + 1, ranks);
+}
+
+Seconds hops(std::int64_t count, Duration each) {
+  return static_cast<double>(count) * std::chrono::duration_cast<Seconds>(each);
 }
 
 int log2_floor(int value) {
@@ -111,12 +100,12 @@ int log2_floor(int value) {
 }
 
 MessageTerms make_terms(Seconds latency, double per_byte, Share share, Bytes bytes, Basis basis) {
-  TRAINYARD_CHECK(share.over > 0 && share.under > 0, "a share of {}/{}", share.over, share.under);
+  TRAINYARD_CHECK(share.numerator() > 0, "a share of nothing");
   TRAINYARD_CHECK(per_byte > 0, "{} s per byte", per_byte);
   MessageTerms terms;
   terms.latency = latency;
   terms.basis = basis;
-  terms.wire_bytes = Bytes((bytes.count() * share.over + share.under - 1) / share.under);
+  terms.wire_bytes = share.of(bytes);
   // The rate at which the (rounded up) wire bytes take exactly the linear time.
   const double wire = static_cast<double>(terms.wire_bytes.count());
   const double linear = per_byte * static_cast<double>(bytes.count());
@@ -132,7 +121,7 @@ MessageTerms nothing() {
 
 MessageTerms on_one_server(CollectiveKind kind, Bytes bytes, const GroupShape& shape) {
   TRAINYARD_CHECK(shape.ranks >= 2, "a group of {} ranks", shape.ranks);
-  const Share share = ring_share(kind, shape.ranks);
+  const Share share = wire_share(kind, shape.ranks);
   return make_terms(hops(ring_steps(kind, shape.ranks), shape.intra_latency),
                     seconds_per_byte(share, shape.intra_bandwidth), share, bytes, Basis::analytic);
 }
@@ -146,16 +135,16 @@ Inside inside_servers(CollectiveKind kind, const GroupShape& shape) {
     return Inside{hops(steps, shape.intra_latency), seconds_per_byte(share, shape.intra_bandwidth)};
   };
   switch (kind) {
-    case CollectiveKind::all_reduce: return inside(2 * (local - 1), ring_share(kind, local));
-    case CollectiveKind::all_to_all: return inside(local - 1, {local - 1, shape.ranks});
+    case CollectiveKind::all_reduce: return inside(2 * (local - 1), wire_share(kind, local));
+    case CollectiveKind::all_to_all: return inside(local - 1, Share(local - 1, shape.ranks));
     case CollectiveKind::all_gather:
     case CollectiveKind::reduce_scatter:
     case CollectiveKind::broadcast:
       // One ring through all servers: its edges inside carry as much as those between.
-      return inside(shape.ranks - shape.servers, ring_share(kind, shape.ranks));
+      return inside(shape.ranks - shape.servers, wire_share(kind, shape.ranks));
     case CollectiveKind::shift:
       // The slowest hop is the one between servers; those inside pass at the same time.
-      return {Seconds{}, seconds_per_byte(ring_share(kind, shape.ranks), shape.intra_bandwidth)};
+      return {Seconds{}, seconds_per_byte(wire_share(kind, shape.ranks), shape.intra_bandwidth)};
   }
   return {};
 }
@@ -164,7 +153,7 @@ MessageTerms over_servers(CollectiveKind kind, Bytes bytes, const GroupShape& sh
                           const Inside& inside) {
   if (kind == CollectiveKind::all_reduce) return all_reduce_over_servers(bytes, shape, inside);
   if (kind == CollectiveKind::all_to_all) return all_to_all_over_servers(bytes, shape, inside);
-  const Share share = ring_share(kind, shape.ranks);
+  const Share share = wire_share(kind, shape.ranks);
   const int between = kind == CollectiveKind::shift ? 1 : shape.servers - 1;
   return make_terms(inside.latency + hops(between, shape.inter_latency),
                     std::max(inside.per_byte, seconds_per_byte(share, shape.inter_bandwidth)),
@@ -176,7 +165,7 @@ MessageTerms between_two(Bytes bytes, const GroupShape& shape) {
   const bool near = shape.servers == 1;
   const BytesPerSecond bandwidth = near ? shape.intra_bandwidth : shape.inter_bandwidth;
   return make_terms(hops(1, near ? shape.intra_latency : shape.inter_latency),
-                    seconds_per_byte({1, 1}, bandwidth), {1, 1}, bytes, Basis::analytic);
+                    seconds_per_byte(Share(1, 1), bandwidth), Share(1, 1), bytes, Basis::analytic);
 }
 
 std::unique_ptr<MessageCost> closed_form_message_cost() {

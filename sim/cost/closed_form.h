@@ -4,26 +4,22 @@
 
 #include <cstdint>
 
+#include "sim/collective/share.h"
 #include "sim/cost/cost.h"
 
 namespace trainyard::cost {
 
-// Bytes over an edge as an exact fraction of the buffer.
-struct Share {
-  std::int64_t over = 0;
-  std::int64_t under = 1;
-  double value() const { return static_cast<double>(over) / static_cast<double>(under); }
-};
-
-// The fraction that every edge of a ring of n carries. All-to-all, which has no ring: what a rank
-// sends.
-Share ring_share(CollectiveKind kind, int ranks);
+using collective::Share;
+using collective::wire_share;  // all-to-all, which has no ring: what a rank sends
 
 // The fraction that a rank's link to a reducing switch carries in an all-reduce.
 Share in_switch_share(int ranks);
 
 // Steps of a ring over `ranks`, one hop each. Requires: ranks >= 1.
 std::int64_t ring_steps(CollectiveKind kind, std::int64_t ranks);
+
+// So many times the latency of one.
+Seconds hops(std::int64_t count, Duration each);
 
 // Floor of the binary logarithm. Requires: value >= 1.
 int log2_floor(int value);

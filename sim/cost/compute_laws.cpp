@@ -4,29 +4,21 @@
 #include <cmath>
 #include <cstdint>
 
+#include "models/layer/peak.h"
 #include "sim/base/check.h"
+#include "sim/base/divide.h"
 #include "sim/base/power.h"
 
 namespace trainyard::cost {
 
 using models::Convolution;
 using models::Dtype;
+using models::peak_of;
 
 namespace {
 
 // Below this the smaller demand adds less than 1e-15 of the larger at any p >= 1.
 constexpr double kNegligible = 1e-15;
-
-FlopsPerSecond peak_of(const MachinePeaks& peaks, Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp32: return peaks.fp32;
-    case Dtype::tf32: return peaks.tf32;
-    case Dtype::bf16: return peaks.bf16;
-    case Dtype::fp16: return peaks.fp16;
-    case Dtype::fp8: return peaks.fp8;
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -57,8 +49,8 @@ double wave_factor(const GemmWaves& waves, const models::Gemm& gemm) {
       static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.batch);
   double best = 0;
   for (const auto& [rows, columns] : kTiles) {
-    const auto tiles = static_cast<double>((gemm.m + rows - 1) / rows) *
-                       static_cast<double>((gemm.n + columns - 1) / columns) *
+    const auto tiles = static_cast<double>(divide_up(gemm.m, rows)) *
+                       static_cast<double>(divide_up(gemm.n, columns)) *
                        static_cast<double>(gemm.batch);
     const double share = tiles / waves.multiprocessors;
     const double started =

@@ -8,6 +8,7 @@
 #include "sim/base/basis.h"
 #include "sim/base/collective_kind.h"
 #include "sim/base/units.h"
+#include "sim/collective/algorithm.h"
 
 namespace trainyard::cost {
 
@@ -34,10 +35,13 @@ struct GroupShape {
   Duration intra_latency{}, inter_latency{};  // of one hop
 };
 
+collective::Group group_of(const GroupShape& shape);
+
 // time(S) = latency + wire_bytes / bandwidth, with the bytes that cross the busiest edge of the
 // ring (of a reduction inside the switch: a rank's link to it; of a point-to-point message: the
-// message). Together they are exactly the law at this size: `latency` holds a + c sqrt(S) of
-// docs/cost-messages.md, `bandwidth` its linear part.
+// message; of an algorithm that was chosen: what the busiest rank sends). Together they are exactly
+// the law at this size: `latency` holds a + c sqrt(S) of docs/cost-messages.md, `bandwidth` its
+// linear part.
 struct MessageTerms {
   Seconds latency{};
   Bytes wire_bytes;
@@ -50,11 +54,19 @@ struct MessageTerms {
 class MessageCost {
  public:
   virtual ~MessageCost() = default;
+  // By an algorithm that was chosen; without one, by whichever the law is of.
+  // Requires: as below, and an algorithm that supports the kind for group_of(shape).
+  MessageTerms collective(CollectiveKind kind, const collective::AlgorithmEntry* algorithm,
+                          Bytes bytes, const GroupShape& shape) const;
   // Requires: bytes >= 0, shape.ranks >= 1. One rank: zero time, zero bytes.
   virtual MessageTerms collective(CollectiveKind kind, Bytes bytes,
                                   const GroupShape& shape) const = 0;
   // A message between two ranks; `shape` describes the pair.
   virtual MessageTerms point_to_point(Bytes bytes, const GroupShape& shape) const = 0;
+
+ private:
+  // What the library and the kernels add to the law of an algorithm.
+  virtual void add_start(MessageTerms& /*terms*/) const {}
 };
 
 }  // namespace trainyard::cost

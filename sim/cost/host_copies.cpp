@@ -6,17 +6,6 @@
 
 namespace trainyard::cost {
 
-std::string_view name(HostTransfer transfer) {
-  switch (transfer) {
-    case HostTransfer::to_host: return "copy to the host";
-    case HostTransfer::to_device: return "copy to the device";
-    case HostTransfer::host_memory: return "update in host memory";
-    case HostTransfer::nvme_read: return "read from NVMe";
-    case HostTransfer::nvme_write: return "write to NVMe";
-  }
-  return "?";
-}
-
 const HostCopyLaw* host_copy_law(HostTransfer transfer, std::span<const HostCopyLaw> laws) {
   if (transfer != HostTransfer::to_host && transfer != HostTransfer::to_device) return nullptr;
   const bool to_device = transfer == HostTransfer::to_device;

@@ -7,17 +7,13 @@
 // else 0 and what is offered: the datasheet's bandwidth, or this rank's share of it.
 #pragma once
 
-#include <cstdint>
 #include <span>
-#include <string_view>
 
+#include "sim/base/host_transfer.h"
 #include "sim/cost/cost.h"
 #include "sim/cost/profile.h"
 
 namespace trainyard::cost {
-
-enum class HostTransfer : std::uint8_t { to_host, to_device, host_memory, nvme_read, nvme_write };
-std::string_view name(HostTransfer transfer);  // "copy to the host"
 
 // The law of pinned copies in that direction; null: none.
 const HostCopyLaw* host_copy_law(HostTransfer transfer, std::span<const HostCopyLaw> laws);

@@ -22,6 +22,7 @@
 #include <cstdlib>
 
 #include "sim/base/check.h"
+#include "sim/base/divide.h"
 #include "sim/cost/closed_form.h"
 #include "sim/cost/extrapolation.h"
 #include "sim/cost/profile.h"
@@ -58,25 +59,25 @@ struct Rescaled {
   }
 };
 
-Share wire_share(const CollectiveLaw& law, int ranks) {
-  return law.in_switch ? in_switch_share(ranks) : ring_share(law.kind, ranks);
+Share share_of(const CollectiveLaw& law, int ranks) {
+  return law.in_switch ? in_switch_share(ranks) : wire_share(law.kind, ranks);
 }
 
 Rescaled rescale(const CollectiveLaw& law, CollectiveKind kind, int ranks) {
-  const double wire_ratio = wire_share(law, ranks).value() / wire_share(law, law.ranks).value();
+  const double wire_ratio = share_of(law, ranks).value() / share_of(law, law.ranks).value();
   Rescaled to;
   to.start = law.start;
   to.per_byte = wire_ratio / law.bandwidth.count();
   to.per_root = std::sqrt(wire_ratio) * law.per_sqrt_MB;
-  to.share = wire_share(law, ranks);
+  to.share = share_of(law, ranks);
   to.basis = ranks == law.ranks ? law.from.basis : Basis::analytic;
   if (kind != law.kind) {
     const double rounds =
-        ring_share(kind, ranks).value() / to.share.value();  // half; broadcast more
+        wire_share(kind, ranks).value() / to.share.value();  // half; broadcast more
     to.start /= 2;
     to.per_byte *= rounds;
     to.per_root *= rounds;
-    to.share = ring_share(kind, ranks);
+    to.share = wire_share(kind, ranks);
     to.basis = Basis::analytic;
   }
   return to;
@@ -94,8 +95,8 @@ class FittedMessages final : public MessageCost {
     if (shape.ranks == 1) return nothing();
     if (kind == CollectiveKind::shift) return shift(bytes, shape);
     MessageTerms terms = collective_alone(kind, bytes, shape);
-    if (profile_.collective_start && !nearest_law(kind, shape.ranks, shape.servers))
-      terms.latency = std::max(terms.latency, least_latency(kind, shape));
+    const bool has_law = nearest_law(kind, shape.ranks, shape.servers) != nullptr;
+    if (!has_law) hold_to_start(kind, shape, terms);
     terms.channels = profile_.collective_channels;
     return terms;
   }
@@ -106,7 +107,7 @@ class FittedMessages final : public MessageCost {
       if (law.same_server != (shape.servers == 1)) continue;
       const BytesPerSecond most = law.same_server ? shape.intra_bandwidth : shape.inter_bandwidth;
       const bool slowed = most < law.bandwidth;
-      terms = make_terms(law.start, 1 / std::min(most, law.bandwidth).count(), {1, 1}, bytes,
+      terms = make_terms(law.start, 1 / std::min(most, law.bandwidth).count(), Share(1, 1), bytes,
                          slowed ? Basis::analytic : law.from.basis);
       check_domain(law, bytes, terms);
       break;
@@ -120,10 +121,20 @@ class FittedMessages final : public MessageCost {
   MessageTerms collective_alone(CollectiveKind kind, Bytes bytes, const GroupShape& shape) const;
 
   // A collective over servers takes the steps inside one at the least.
-  Seconds least_latency(CollectiveKind kind, const GroupShape& shape) const {
+  void hold_to_start(CollectiveKind kind, const GroupShape& shape, MessageTerms& terms) const {
+    if (!profile_.collective_start) return;
     const int inside = shape.servers == 1 ? shape.ranks : shape.ranks_per_server;
     const CollectiveStart& least = *profile_.collective_start;
-    return least.start + static_cast<double>(ring_steps(kind, inside)) * least.per_step;
+    terms.latency =
+        std::max(terms.latency,
+                 least.start + static_cast<double>(ring_steps(kind, inside)) * least.per_step);
+  }
+
+  // Laws are of the library's own choice; of another algorithm a profile knows what starting one
+  // costs.
+  void add_start(MessageTerms& terms) const override {
+    if (profile_.collective_start) terms.latency = terms.latency + profile_.collective_start->start;
+    terms.channels = profile_.collective_channels;
   }
 
   // The law of `kind` on `servers` servers with the nearest number of ranks (the larger of two).
@@ -162,7 +173,7 @@ Inside inside_by_law(const CollectiveLaw& law, CollectiveKind kind, Bytes bytes,
   // An all-reduce reduces inside first; the one ring of the others carries (n-1)/n everywhere.
   const double through = kind == CollectiveKind::all_reduce
                              ? 1
-                             : ring_share(kind, shape.ranks).value() / inside.share.value();
+                             : wire_share(kind, shape.ranks).value() / inside.share.value();
   return {inside.latency(bytes), inside.per_byte * through};
 }
 
@@ -187,7 +198,7 @@ MessageTerms FittedMessages::collective_alone(CollectiveKind kind, Bytes bytes,
 
 // One step round a ring is as slow as its slowest message.
 MessageTerms FittedMessages::shift(Bytes bytes, const GroupShape& shape) const {
-  const Bytes own((bytes.count() + shape.ranks - 1) / shape.ranks);
+  const Bytes own(divide_up(bytes.count(), shape.ranks));
   return point_to_point(own, shape);
 }
 

@@ -208,8 +208,9 @@ class Engine {
     if (state_.is_channel(exchange.edge)) {
       join(state_.channel(exchange.edge).path);
     } else {
-      for (const Path& path : state_.communicator(exchange.edge).paths)
-        join(path);
+      const Communicator& group = state_.communicator(exchange.edge);
+      for (std::size_t p = 0; p < group.paths.size(); ++p)
+        if (group.layouts.empty() || group.layouts[p] == transfer.layout) join(group.paths[p]);
     }
     request_reshare();
   }

@@ -8,18 +8,12 @@
 
 #include <cstdint>
 
+#include "sim/base/divide.h"
 #include "sim/base/units.h"
 #include "sim/engine/compiled_program.h"
 #include "sim/engine/machine.h"
 
 namespace trainyard::engine {
-
-using Int128 = __int128;
-
-// ceil(amount / rate). Requires: amount >= 0, rate >= 1, the quotient fits.
-inline std::int64_t divide_up(Int128 amount, std::int64_t rate) {
-  return static_cast<std::int64_t>((amount + rate - 1) / rate);
-}
 
 // The kernels of one op as one actor runs them.
 struct KernelSequence {

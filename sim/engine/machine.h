@@ -28,17 +28,19 @@ struct KernelTimes {
 
 // A communication, as its communicator carries it out.
 //   closed form: ends latency + ceil(bytes / rate) after it starts.
-//   flow:        after `latency`, every path of the communicator carries `bytes` at its max-min
-//                share, at most `rate`; it ends when the last path is done.
+//   flow:        after `latency`, every path of the communicator's layout carries `bytes` at its
+//                max-min share, at most `rate`; it ends when the last path is done.
 struct Transfer {
   Duration latency{};
-  Bytes bytes{};          // over the busiest edge
-  std::int64_t rate = 0;  // bytes per second; 0 only if bytes is 0
-  int units_taken = 0;    // compute units it holds on each member while in flight
+  Bytes bytes{};             // over the busiest edge
+  std::int64_t rate = 0;     // bytes per second; 0 only if bytes is 0
+  int units_taken = 0;       // compute units it holds on each member while in flight
+  std::uint32_t layout = 0;  // which of the communicator's paths it takes
 };
 
 // The links that one edge of a communicator crosses, each with the number of that edge's likes that
-// cross it (1 unless the communicator stands for several symmetric ones).
+// cross it (1 unless the communicator stands for several symmetric ones, or the edge carries a
+// multiple of the transfer's bytes).
 struct PathLink {
   LinkId link;
   std::int32_t count = 1;
@@ -46,9 +48,10 @@ struct PathLink {
 using Path = std::vector<PathLink>;
 
 struct Communicator {
-  std::vector<ActorId> members;  // distinct; a collective starts when all have reached it
-  std::uint32_t transfers = 0;   // into Machine::transfers
-  std::vector<Path> paths;       // empty: closed form
+  std::vector<ActorId> members;          // distinct; a collective starts when all have reached it
+  std::uint32_t transfers = 0;           // into Machine::transfers
+  std::vector<Path> paths;               // empty: closed form
+  std::vector<std::uint32_t> layouts{};  // by path, Transfer::layout; empty: all 0
 };
 
 // One-directional point-to-point connection; messages arrive in the order of the sends.

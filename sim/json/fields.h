@@ -27,6 +27,7 @@
 #include <variant>
 #include <vector>
 
+#include "sim/base/option.h"
 #include "sim/base/units.h"
 
 namespace trainyard::json {
@@ -97,6 +98,14 @@ class Fields {
     if (found) value = given;
     return found;
   }
+  // The same for an option, which has a default: it is written and explained where it is said.
+  template <class T>
+  bool field(std::string_view key, Option<T>& value, Bounds bounds, std::string_view about) {
+    T given = value;
+    const bool found = maybe({key, Need::optional, bounds, about}, Target(&given), value.is_said());
+    if (found) value = given;
+    return found;
+  }
 
   // One of a list of names; hyphen and underscore are the same letter. All names of a list that
   // stand for one value are accepted, the first is written.
@@ -114,6 +123,15 @@ class Fields {
     }
     const bool found = choice_of({key, need, anything, about}, names, chosen);
     if (found) value = std::begin(list)[chosen].value;
+    return found;
+  }
+  // The same for an option; its default is shown as a value is.
+  template <class E, class List>
+  bool choice(std::string_view key, Option<E>& value, const List& list, Need need,
+              std::string_view about) {
+    E given = value;
+    const bool found = choice(key, given, list, need, about);
+    if (found) value = given;
     return found;
   }
   // The same where nothing may be chosen.

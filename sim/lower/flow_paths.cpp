@@ -36,13 +36,15 @@ std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_
   return edges;
 }
 
-std::uint32_t add_path(const topologies::Topology& topology, int from_gpu, int to_gpu,
-                       RankStructure& structure) {
+std::uint32_t add_path(const topologies::Topology& topology, PathEnd from, PathEnd to,
+                       RankStructure& structure, std::uint32_t layout, int weight) {
   RankStructure::Path path;
-  path.source = static_cast<std::uint32_t>(from_gpu);
-  path.destination = static_cast<std::uint32_t>(to_gpu);
-  for (const LinkId link : topology.route(from_gpu, to_gpu).links)
+  path.source = from.player;
+  path.destination = to.player;
+  for (const LinkId link : topology.route(from.gpu, to.gpu).links)
     path.links.push_back(static_cast<std::uint32_t>(link));
+  path.layout = layout;
+  path.weight = weight;
   structure.paths.push_back(std::move(path));
   return static_cast<std::uint32_t>(structure.paths.size() - 1);
 }

@@ -18,8 +18,13 @@ int ring_count(int servers, int ranks_per_server);
 // (from, to) of every edge of those rings. GPUs of one server stay together in each ring.
 std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_per_server);
 
-// Adds the route between two GPUs to the structure's paths and returns its index.
-std::uint32_t add_path(const topologies::Topology& topology, int from_gpu, int to_gpu,
-                       RankStructure& structure);
+// Adds the route between two GPUs, on which two players sit, to the structure's paths and returns
+// its index. `layout` and `weight`: RankStructure::Path.
+struct PathEnd {
+  std::uint32_t player = 0;
+  int gpu = 0;
+};
+std::uint32_t add_path(const topologies::Topology& topology, PathEnd from, PathEnd to,
+                       RankStructure& structure, std::uint32_t layout = 0, int weight = 1);
 
 }  // namespace trainyard::lower

@@ -12,14 +12,15 @@
 
 namespace trainyard::lower {
 
-// Rank r is GPU r of the cluster, as torchrun numbers them.
+// GPUs are numbered server after server: GPU 3 of server 2 of eight is 19.
 class GroupShapes {
  public:
   // With `flows` the links themselves share bandwidth, so a group is offered all NICs it can reach;
   // without, its part of them while all groups of its kind communicate at once, and the latency
   // between the two servers furthest apart: a group's slowest hop sets its pace, and ranks whose
   // groups differ only in the switches they cross stay alike.
-  GroupShapes(const topologies::ClusterSpec& cluster, bool flows);
+  // `players`: by server, how many sit on its GPUs; they share its NICs.
+  GroupShapes(const topologies::ClusterSpec& cluster, const std::vector<int>& players, bool flows);
 
   // Of a collective's group. Requires: at least two ranks.
   cost::GroupShape of_group(std::span<const int> gpus);
@@ -30,9 +31,11 @@ class GroupShapes {
 
  private:
   BytesPerSecond ring(const std::vector<int>& local);
+  BytesPerSecond nic_share(int rings, int members, int server) const;
   Duration latency_between(int gpu_a, int gpu_b) const;
 
   const topologies::ClusterSpec& cluster_;
+  const std::vector<int>& players_;
   bool flows_;
   Duration furthest_{};
   std::map<std::vector<int>, BytesPerSecond> ring_;  // the exact packing of a mesh is a search

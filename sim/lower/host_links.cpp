@@ -7,7 +7,6 @@
 
 namespace trainyard::lower {
 
-using cost::HostTransfer;
 using topologies::ServerSpec;
 
 namespace {
@@ -25,8 +24,11 @@ BytesPerSecond whole(const ServerSpec& server, HostTransfer transfer) {
 
 }  // namespace
 
-HostLinks::HostLinks(const topologies::ClusterSpec& cluster, const topologies::Topology* topology)
-    : cluster_(cluster), flows_(topology != nullptr) {
+HostLinks::HostLinks(const topologies::ClusterSpec& cluster, const std::vector<int>& players,
+                     const topologies::Topology* topology)
+    : cluster_(cluster),
+      flows_(topology != nullptr),
+      most_players_(std::max(1, *std::max_element(players.begin(), players.end()))) {
   if (!flows_) return;
   const auto gpus = static_cast<std::size_t>(topology->gpus());
   up_.resize(gpus);
@@ -63,23 +65,24 @@ BytesPerSecond HostLinks::offered(HostTransfer transfer) const {
   const BytesPerSecond all = whole(server, transfer);
   if (flows_) return all;
   const bool pcie = transfer == HostTransfer::to_host || transfer == HostTransfer::to_device;
-  const int sharers = pcie ? std::min(server.gpus_per_pcie_switch, server.gpus) : server.gpus;
+  const int sharers = pcie ? std::min(server.gpus_per_pcie_switch, most_players_) : most_players_;
   return all / sharers;
 }
 
-std::vector<std::uint32_t> HostLinks::path(HostTransfer transfer, int rank) const {
+std::vector<std::uint32_t> HostLinks::path(HostTransfer transfer, const Device& device) const {
   TRAINYARD_CHECK(flows_, "paths without flows");
   const int gpus = cluster_.server.gpus;
   const auto shared = static_cast<std::uint32_t>(2 * switches());
-  const std::uint32_t server = first_ + static_cast<std::uint32_t>(rank / gpus) * (shared + 3);
+  const std::uint32_t server = first_ + static_cast<std::uint32_t>(device.server) * (shared + 3);
   const std::uint32_t memory = server + shared;
   if (transfer == HostTransfer::host_memory) return {memory};
   if (transfer == HostTransfer::nvme_read) return {memory, memory + 1};
   if (transfer == HostTransfer::nvme_write) return {memory, memory + 2};
   const bool up = transfer == HostTransfer::to_host;
-  std::vector<std::uint32_t> links = {(up ? up_ : down_)[static_cast<std::size_t>(rank)], memory};
+  std::vector<std::uint32_t> links = {
+      (up ? up_ : down_)[static_cast<std::size_t>(device.server * gpus + device.gpu)], memory};
   if (shared > 0) {
-    const int own = rank % gpus / cluster_.server.gpus_per_pcie_switch;
+    const int own = device.gpu / cluster_.server.gpus_per_pcie_switch;
     links.push_back(server + static_cast<std::uint32_t>(2 * own + (up ? 0 : 1)));
   }
   return links;

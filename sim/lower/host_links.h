@@ -9,8 +9,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/base/host_transfer.h"
 #include "sim/base/units.h"
-#include "sim/cost/host_copies.h"
+#include "sim/lower/device_placement.h"
 #include "topologies/topology.h"
 
 namespace trainyard::lower {
@@ -18,21 +19,24 @@ namespace trainyard::lower {
 class HostLinks {
  public:
   // `topology`: null without flows. The cluster must outlive this.
-  HostLinks(const topologies::ClusterSpec& cluster, const topologies::Topology* topology);
+  // `players`: by server, how many sit on its GPUs.
+  HostLinks(const topologies::ClusterSpec& cluster, const std::vector<int>& players,
+            const topologies::Topology* topology);
 
   // The bandwidth that one rank counts on. Requires: stated in the cluster.
-  BytesPerSecond offered(cost::HostTransfer transfer) const;
+  BytesPerSecond offered(HostTransfer transfer) const;
 
   // Capacities of the links behind those of the topology, in bytes per second.
   const std::vector<double>& capacities() const { return capacities_; }
-  // The links that a rank's transfer crosses. Requires: flows.
-  std::vector<std::uint32_t> path(cost::HostTransfer transfer, int rank) const;
+  // The links that a transfer of the player on `device` crosses. Requires: flows.
+  std::vector<std::uint32_t> path(HostTransfer transfer, const Device& device) const;
 
  private:
   int switches() const;  // of a server, if they are shared
 
   const topologies::ClusterSpec& cluster_;
   bool flows_;
+  int most_players_;                      // on the GPUs of one server
   std::uint32_t first_ = 0;               // number of the first link behind the topology's
   std::vector<std::uint32_t> up_, down_;  // cables by GPU
   std::vector<double> capacities_;

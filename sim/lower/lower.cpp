@@ -1,14 +1,11 @@
 #include "sim/lower/lower.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <map>
 #include <optional>
-#include <tuple>
+#include <set>
 
 #include "sim/base/check.h"
-#include "sim/cost/routed_exchange.h"
 #include "sim/lower/flow_paths.h"
 #include "sim/lower/group_shape.h"
 #include "sim/lower/host_links.h"
@@ -16,78 +13,52 @@
 
 namespace trainyard::lower {
 
-using cost::ComputeCost;
-using cost::GroupShape;
-using cost::HostTransfer;
-using cost::MessageCost;
-using cost::MessageTerms;
 using engine::ActorId;
 using engine::KernelTimes;
-using engine::Transfer;
-using plan::ChannelPort;
-using plan::CollectivePort;
-using plan::CollectiveSpec;
-using plan::StepPlan;
-using recipe::Axis;
-using recipe::RankGrids;
+using plan::Cast;
+using plan::Connection;
+using plan::ConnectionId;
+using plan::Player;
+using plan::Traffic;
 using topologies::ClusterSpec;
 using topologies::Topology;
 
 namespace {
 
-// What an edge of the rank structure carries: the collectives of a port, or the messages that one
-// end sends through a port.
-struct Connection {
-  bool is_group = true;
-  std::uint8_t which = 0;  // CollectivePort or ChannelPort
-  auto operator<=>(const Connection&) const = default;
-};
-Connection connection(CollectivePort port) {
-  return {true, static_cast<std::uint8_t>(port)};
-}
-Connection connection(ChannelPort send) {
-  return {false, static_cast<std::uint8_t>(send)};
-}
-
+// What an edge of the rank structure is: a group that speaks on a connection.
 struct EdgeInfo {
-  Connection connection;
-  std::uint32_t shape = 0;  // into shapes
+  ConnectionId connection;
+  std::uint32_t table = 0;  // into Machine::transfers
 };
-
-auto as_key(const GroupShape& shape) {
-  return std::make_tuple(shape.ranks, shape.servers, shape.ranks_per_server,
-                         shape.intra_bandwidth.count(), shape.inter_bandwidth.count(),
-                         shape.intra_latency.count(), shape.inter_latency.count());
-}
 
 class Lowering {
  public:
-  Lowering(const StepPlan& plan, const RankGrids& grids, const ClusterSpec& cluster,
-           const Topology* topology, const ComputeCost& compute, const MessageCost& messages,
-           const LowerOptions& options)
-      : plan_(plan),
-        grids_(grids),
-        ranks_(grids.dense),
+  Lowering(const Cast& cast, const DevicePlacement& placement, const ClusterSpec& cluster,
+           const Topology* topology, const cost::ComputeCost& compute,
+           const cost::MessageCost& messages, const LowerOptions& options)
+      : cast_(cast),
+        placement_(placement),
         cluster_(cluster),
         topology_(topology),
         compute_(compute),
-        messages_(messages),
         options_(options),
         flows_(options.fidelity == recipe::Fidelity::flow),
-        group_shapes_(cluster, flows_),
-        host_links_(cluster, flows_ ? topology : nullptr) {
+        players_(players_on_gpus(placement, cluster.servers)),
+        group_shapes_(cluster, players_, flows_),
+        host_links_(cluster, players_, flows_ ? topology : nullptr),
+        tables_(cast, messages, options.host_copies, options.algorithms, flows_) {
     TRAINYARD_CHECK(!flows_ || topology != nullptr, "flows need a topology");
+    TRAINYARD_CHECK(placement.size() == cast.players(), "{} devices for {} players",
+                    placement.size(), cast.players());
   }
 
   Lowered run() {
     estimate_kernels();
-    colour_ranks();
-    for (std::size_t port = 0; port < plan::kCollectivePorts; ++port)
-      add_groups(static_cast<CollectivePort>(port));
-    for (const ChannelPort send : plan::kSendPorts)
-      add_messages(send);
-    for (std::size_t transfer = 0; transfer < plan::kHostPorts.size(); ++transfer)
-      add_host_transfers(static_cast<HostTransfer>(transfer));
+    colour_players();
+    for (const ConnectionId connection : cast_.listed())
+      add_edges(connection);
+    result_.machine.transfers = std::move(tables_.transfers);
+    result_.transfers = std::move(tables_.estimates);
     colour_links();
     classes_ = refine(structure_);
     result_.class_of_rank = classes_.of_rank;
@@ -100,67 +71,79 @@ class Lowering {
   }
 
  private:
-  int stage_of(int rank) const {
-    return ranks_.coordinate(Rank(static_cast<std::uint32_t>(rank)), Axis::pipeline);
+  using Members = std::span<const Player>;
+
+  const Device& device(Player player) const { return placement_[index(player)]; }
+  int gpu(Player player) const {
+    return device(player).server * cluster_.server.gpus + device(player).gpu;
   }
+  std::vector<int> gpus(Members players) const {
+    std::vector<int> numbers;
+    for (const Player player : players)
+      numbers.push_back(gpu(player));
+    return numbers;
+  }
+
   void estimate_kernels();
   std::vector<std::uint16_t> weights() const;
-  void colour_ranks();
+  void colour_players();
   void colour_links();
-  void add_groups(CollectivePort port);
-  void add_messages(ChannelPort send);
-  void add_host_transfers(HostTransfer transfer);
-  std::uint32_t shape_index(Connection of, const GroupShape& shape);
-  std::uint32_t add_table(Connection of, const GroupShape& shape);
-  Bytes carried(Connection of, Bytes bytes) const;
-  Transfer transfer(const MessageTerms& terms, int rings) const;
+  void add_edges(ConnectionId connection);
+  void add_edge(ConnectionId connection, std::uint32_t table, Members members,
+                std::vector<std::uint32_t> paths);
+  std::vector<int> crossing(const Connection& connection) const;
+  std::vector<std::uint32_t> group_paths(ConnectionId connection, Members members,
+                                         const cost::GroupShape& shape);
+  std::uint32_t path(Player from, Player to);
+  std::uint32_t host_path(HostTransfer transfer, Player player);
   void make_actors();
   void make_classes();
   double capacity(std::size_t number) const;
   void make_links();
   void make_connections();
-  std::vector<engine::Path> folded_paths(const RankStructure::Edge& edge) const;
+  struct FoldedPaths {
+    std::vector<engine::Path> paths;
+    std::vector<std::uint32_t> layouts;  // of each: Transfer::layout
+  };
+  FoldedPaths folded_paths(const RankStructure::Edge& edge) const;
 
-  const StepPlan& plan_;
-  const RankGrids& grids_;
-  const recipe::RankMap& ranks_;
+  const Cast& cast_;
+  const DevicePlacement& placement_;
   const ClusterSpec& cluster_;
   const Topology* topology_;
-  const ComputeCost& compute_;
-  const MessageCost& messages_;
+  const cost::ComputeCost& compute_;
   const LowerOptions& options_;
   bool flows_;
+  std::vector<int> players_;  // by server: on its GPUs
   GroupShapes group_shapes_;
   HostLinks host_links_;
+  TransferTables tables_;
   bool uses_host_ = false;
 
   RankStructure structure_;
   std::vector<EdgeInfo> edges_;
-  std::map<std::pair<Connection, decltype(as_key(GroupShape{}))>, std::uint32_t> shape_index_;
-  // What sets the times of a rank's kernels.
+  // What sets the times of a player's kernels.
   struct Pace {
     double slowdown = 1, expert_load = 1;
     auto operator<=>(const Pace&) const = default;
   };
-  std::vector<Pace> pace_;      // by rank
-  double busiest_experts_ = 1;  // the largest load
+  std::vector<Pace> pace_;  // by player
   RankClasses classes_;
-  std::vector<std::uint32_t> first_link_;  // by link class
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t>
       crossings_;  // (path, link) classes
   Lowered result_;
 };
 
 void Lowering::estimate_kernels() {
-  for (const models::Kernel& kernel : plan_.kernels)
+  for (const models::Kernel& kernel : cast_.kernels)
     result_.kernels.push_back(compute_.time(kernel));
 }
 
-// By StepPlan::kernels; nothing if all kernels are alike.
+// By Cast::kernels; nothing if all kernels are alike.
 std::vector<std::uint16_t> Lowering::weights() const {
   if (options_.gemm_weight == 1 && options_.memory_bound_weight == 1) return {};
   std::vector<std::uint16_t> weights;
-  for (const models::Kernel& kernel : plan_.kernels) {
+  for (const models::Kernel& kernel : cast_.kernels) {
     const bool memory_bound = std::holds_alternative<models::MemoryBound>(kernel);
     const double weight = memory_bound ? options_.memory_bound_weight : options_.gemm_weight;
     TRAINYARD_CHECK(weight >= 0 && weight <= 8, "a kernel of weight {}", weight);
@@ -169,30 +152,16 @@ std::vector<std::uint16_t> Lowering::weights() const {
   return weights;
 }
 
-void Lowering::colour_ranks() {
-  pace_.assign(static_cast<std::size_t>(ranks_.world_size()), {});
+void Lowering::colour_players() {
+  pace_.assign(cast_.players(), {});
   for (const recipe::Straggler& straggler : options_.stragglers)
     pace_[static_cast<std::size_t>(straggler.rank)].slowdown *= straggler.compute_slowdown;
-  if (!options_.expert_load.empty()) {
-    for (int r = 0; r < ranks_.world_size(); ++r) {
-      const int part =
-          grids_.experts.coordinate(Rank(static_cast<std::uint32_t>(r)), Axis::context);
-      pace_[static_cast<std::size_t>(r)].expert_load =
-          options_.expert_load[static_cast<std::size_t>(part)];
-    }
-    busiest_experts_ = *std::max_element(options_.expert_load.begin(), options_.expert_load.end());
-  }
-  // Exchanges of tables are given as their busiest rank has them.
-  for (int r = 0; r < ranks_.world_size() && !options_.rank_load.empty(); ++r) {
-    const int part = ranks_.coordinate(Rank(static_cast<std::uint32_t>(r)), Axis::data);
-    pace_[static_cast<std::size_t>(r)].expert_load =
-        options_.rank_load[static_cast<std::size_t>(part)];
-  }
-  std::map<std::pair<int, Pace>, std::uint32_t> colours;
-  for (int r = 0; r < ranks_.world_size(); ++r) {
+  for (std::size_t player = 0; player < cast_.loads.size(); ++player)
+    pace_[player].expert_load = cast_.loads[player];
+  std::map<std::pair<std::uint32_t, Pace>, std::uint32_t> colours;
+  for (std::size_t player = 0; player < cast_.players(); ++player) {
     const auto next = static_cast<std::uint32_t>(colours.size());
-    const auto at =
-        colours.try_emplace({stage_of(r), pace_[static_cast<std::size_t>(r)]}, next).first;
+    const auto at = colours.try_emplace({cast_.role_of[player], pace_[player]}, next).first;
     structure_.rank_colour.push_back(at->second);
   }
 }
@@ -212,150 +181,99 @@ void Lowering::colour_links() {
   }
 }
 
-std::uint32_t Lowering::shape_index(Connection of, const GroupShape& shape) {
-  const auto next = static_cast<std::uint32_t>(shape_index_.size());
-  const auto [at, added] = shape_index_.try_emplace({of, as_key(shape)}, next);
-  if (added) TRAINYARD_CHECK(add_table(of, shape) == next, "tables follow shapes");
-  return at->second;
+std::uint32_t Lowering::path(Player from, Player to) {
+  return add_path(*topology_, {static_cast<std::uint32_t>(from), gpu(from)},
+                  {static_cast<std::uint32_t>(to), gpu(to)}, structure_);
 }
 
-Transfer Lowering::transfer(const MessageTerms& terms, int rings) const {
-  Transfer transfer;
-  transfer.latency = to_duration(terms.latency);
-  transfer.bytes = Bytes((terms.wire_bytes.count() + rings - 1) / rings);
-  transfer.units_taken = terms.channels;
-  if (terms.wire_bytes > Bytes(0)) {
-    const double rate = terms.bandwidth.count() / rings;
-    TRAINYARD_CHECK(rate >= 1 && rate < 0x1p62, "a transfer at {} B/s", rate);
-    transfer.rate = static_cast<std::int64_t>(rate);
+std::vector<std::uint32_t> Lowering::group_paths(ConnectionId connection, Members members,
+                                                 const cost::GroupShape& shape) {
+  std::map<int, std::uint32_t> player_on;
+  for (const Player player : members)
+    player_on[gpu(player)] = static_cast<std::uint32_t>(player);
+  std::vector<std::uint32_t> paths;
+  const std::vector<FlowLayout>& layouts = tables_.layouts(connection);
+  for (std::uint32_t layout = 0; layout < layouts.size(); ++layout) {
+    for (const auto& [from, to, weight] :
+         tables_.edges(layouts[layout], gpus(members), cluster_.server.gpus, shape))
+      paths.push_back(add_path(*topology_, {player_on.at(from), from}, {player_on.at(to), to},
+                               structure_, layout, weight));
   }
-  return transfer;
+  return paths;
 }
 
-// Rows for experts: the exchange ends when the rank with most of them has its share.
-Bytes Lowering::carried(Connection of, Bytes bytes) const {
-  if (of != connection(CollectivePort::expert) && of != connection(CollectivePort::expert_tensor))
-    return bytes;
-  return Bytes(
-      static_cast<std::int64_t>(std::ceil(busiest_experts_ * static_cast<double>(bytes.count()))));
+std::uint32_t Lowering::host_path(HostTransfer transfer, Player player) {
+  const auto number = static_cast<std::uint32_t>(player);
+  structure_.paths.push_back({number, number, host_links_.path(transfer, device(player))});
+  return static_cast<std::uint32_t>(structure_.paths.size() - 1);
 }
 
-// What every transfer of the plan costs in a group of this shape.
-std::uint32_t Lowering::add_table(Connection of, const GroupShape& shape) {
-  std::vector<Transfer> table;
-  std::vector<TransferEstimate> estimates;
-  if (of.is_group) {
-    const int rings = flows_ ? ring_count(shape.servers, shape.ranks_per_server) : 1;
-    for (const CollectiveSpec& spec : plan_.collectives[of.which]) {
-      const Bytes bytes = carried(of, spec.bytes);
-      const MessageTerms terms =
-          spec.routing.experts > 0
-              ? hierarchical_all_to_all(messages_, shared_rows(spec.routing, bytes, shape), shape)
-              : messages_.collective(spec.kind, bytes, shape);
-      table.push_back(transfer(terms, rings));
-      estimates.push_back({false, std::nullopt, spec, shape, terms});
-    }
-  } else {
-    for (const Bytes bytes : plan_.messages) {
-      const MessageTerms terms = messages_.point_to_point(bytes, shape);
-      table.push_back(transfer(terms, 1));
-      estimates.push_back({true, std::nullopt, {CollectiveKind::broadcast, bytes}, shape, terms});
-    }
+// How many messages leave each server at the same time.
+std::vector<int> Lowering::crossing(const Connection& connection) const {
+  std::vector<int> leaving(static_cast<std::size_t>(cluster_.servers), 0);
+  if (connection.traffic != Traffic::message) return leaving;
+  for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
+    const Members ends = connection.groups[pair];
+    const int from = device(ends[0]).server;
+    if (from != device(ends[1]).server) ++leaving[static_cast<std::size_t>(from)];
   }
-  result_.machine.transfers.push_back(std::move(table));
-  result_.transfers.push_back(std::move(estimates));
-  return static_cast<std::uint32_t>(result_.machine.transfers.size() - 1);
+  return leaving;
 }
 
-void Lowering::add_groups(CollectivePort port) {
-  for (const std::vector<Rank>& group : groups_of(plan_, grids_, port)) {
-    RankStructure::Edge edge;
-    std::vector<int> gpus;
-    for (const Rank rank : group) {
-      edge.members.push_back(static_cast<std::uint32_t>(rank));
-      gpus.push_back(static_cast<int>(rank));
-    }
-    const GroupShape shape = group_shapes_.of_group(gpus);
-    edge.label = shape_index(connection(port), shape);
-    if (flows_) {
-      for (const auto& [from, to] : ring_edges(gpus, cluster_.server.gpus))
-        edge.paths.push_back(add_path(*topology_, from, to, structure_));
-    }
-    structure_.edges.push_back(std::move(edge));
-    edges_.push_back({connection(port), structure_.edges.back().label});
-  }
+void Lowering::add_edge(ConnectionId connection, std::uint32_t table, Members members,
+                        std::vector<std::uint32_t> paths) {
+  RankStructure::Edge& edge = structure_.edges.emplace_back();
+  edge.label = table;
+  edge.ordered = cast_.connections[connection].traffic == Traffic::message;
+  for (const Player player : members)
+    edge.members.push_back(static_cast<std::uint32_t>(player));
+  edge.paths = std::move(paths);
+  edges_.push_back({connection, edge.label});
 }
 
-void Lowering::add_messages(ChannelPort send) {
-  std::vector<std::optional<int>> receivers;  // by stage
-  for (int stage = 0; stage < ranks_.size(Axis::pipeline); ++stage)
-    receivers.push_back(receiver(plan_.shape, send, stage));
-  const auto peer = [&](int rank) {
-    const std::optional<int> to = receivers[static_cast<std::size_t>(stage_of(rank))];
-    if (!to) return -1;
-    return static_cast<int>(
-        ranks_.peer(Rank(static_cast<std::uint32_t>(rank)), Axis::pipeline, *to));
-  };
-  const int per_server = cluster_.server.gpus;
-  for (int server = 0; server * per_server < ranks_.world_size(); ++server) {
-    const int end = std::min((server + 1) * per_server, ranks_.world_size());
-    int crossing = 0;
-    for (int r = server * per_server; r < end; ++r)
-      crossing += peer(r) >= 0 && peer(r) / per_server != server ? 1 : 0;
-    for (int r = server * per_server; r < end; ++r) {
-      const int to = peer(r);
-      if (to < 0) continue;
-      RankStructure::Edge edge;
-      edge.ordered = true;
-      edge.members = {static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(to)};
-      edge.label = shape_index(connection(send), group_shapes_.of_pair(r, to, crossing));
-      if (flows_) edge.paths.push_back(add_path(*topology_, r, to, structure_));
-      structure_.edges.push_back(std::move(edge));
-      edges_.push_back({connection(send), structure_.edges.back().label});
+void Lowering::add_edges(ConnectionId id) {
+  const Connection& connection = cast_.connections[id];
+  if (connection.traffic == Traffic::host) {
+    uses_host_ = true;
+    cost::GroupShape alone;
+    alone.intra_bandwidth = host_links_.offered(connection.host);
+    for (std::size_t p = 0; p < cast_.players(); ++p) {
+      const auto player = static_cast<Player>(p);
+      std::vector<std::uint32_t> paths;
+      if (flows_) paths = {host_path(connection.host, player)};
+      add_edge(id, tables_.table(id, alone), {&player, 1}, std::move(paths));
     }
+    return;
   }
-}
-
-// Every rank is a group of its own.
-void Lowering::add_host_transfers(HostTransfer transfer_kind) {
-  const CollectivePort port = plan::kHostPorts[static_cast<std::size_t>(transfer_kind)];
-  const std::vector<CollectiveSpec>& specs = plan_.collectives[static_cast<std::size_t>(port)];
-  if (specs.empty()) return;
-  uses_host_ = true;
-  std::vector<Transfer> table;
-  std::vector<TransferEstimate> estimates;
-  for (const CollectiveSpec& spec : specs) {
-    const MessageTerms terms = host_transfer_terms(
-        transfer_kind, spec.bytes, host_links_.offered(transfer_kind), options_.host_copies);
-    table.push_back(transfer(terms, 1));
-    estimates.push_back({false, transfer_kind, spec, {}, terms});
-  }
-  result_.machine.transfers.push_back(std::move(table));
-  result_.transfers.push_back(std::move(estimates));
-  const auto label = static_cast<std::uint32_t>(result_.machine.transfers.size() - 1);
-  for (int r = 0; r < ranks_.world_size(); ++r) {
-    const auto rank = static_cast<std::uint32_t>(r);
-    RankStructure::Edge edge{.label = label, .members = {rank}, .paths = {}};
-    if (flows_) {
-      edge.paths.push_back(static_cast<std::uint32_t>(structure_.paths.size()));
-      structure_.paths.push_back({rank, rank, host_links_.path(transfer_kind, r)});
+  const std::vector<int> leaving = crossing(connection);
+  for (std::size_t group = 0; group < connection.groups.size(); ++group) {
+    const Members members = connection.groups[group];
+    std::vector<std::uint32_t> paths;
+    if (connection.traffic == Traffic::message) {
+      const int beside = leaving[static_cast<std::size_t>(device(members[0]).server)];
+      const cost::GroupShape shape =
+          group_shapes_.of_pair(gpu(members[0]), gpu(members[1]), beside);
+      if (flows_) paths = {path(members[0], members[1])};
+      add_edge(id, tables_.table(id, shape), members, std::move(paths));
+    } else {
+      const cost::GroupShape shape = group_shapes_.of_group(gpus(members));
+      const std::uint32_t table = tables_.table(id, shape);
+      if (flows_) paths = group_paths(id, members, shape);
+      add_edge(id, table, members, std::move(paths));
     }
-    structure_.edges.push_back(std::move(edge));
-    edges_.push_back({connection(port), label});
   }
 }
 
 void Lowering::make_actors() {
   std::map<Pace, const KernelTimes*> times;
-  for (int r = 0; r < ranks_.world_size(); ++r) {
-    const auto at = static_cast<std::size_t>(r);
+  for (std::size_t at = 0; at < cast_.players(); ++at) {
     if (classes_.of_rank[at] < result_.machine.actors.size()) continue;
     const Pace& pace = pace_[at];
     const KernelTimes*& own = times[pace];
     if (own == nullptr) {
       auto table = std::make_unique<KernelTimes>();
       for (std::size_t k = 0; k < result_.kernels.size(); ++k) {
-        const double load = plan_.routed[k] ? pace.expert_load : 1;
+        const double load = cast_.routed[k] ? pace.expert_load : 1;
         table->kernel.push_back(to_duration(result_.kernels[k].time * (pace.slowdown * load)));
       }
       table->weight = weights();
@@ -363,10 +281,10 @@ void Lowering::make_actors() {
       result_.times.push_back(std::move(table));
     }
     engine::Actor actor;
-    actor.program = &plan_.stages[static_cast<std::size_t>(stage_of(r))].program;
+    actor.program = &cast_.role(static_cast<Player>(at)).program;
     actor.times = own;
-    actor.communicators.assign(plan::kCollectivePorts, engine::kNoCommunicator);
-    actor.channels.assign(plan::kChannelPorts, engine::kNoChannel);
+    actor.communicators.assign(cast_.connections.size(), engine::kNoCommunicator);
+    actor.channels.assign(2 * cast_.connections.size(), engine::kNoChannel);
     actor.launch = options_.launch;
     actor.units = cluster_.server.gpu.multiprocessors;
     actor.memory_capacity = cluster_.server.gpu.memory;
@@ -375,12 +293,11 @@ void Lowering::make_actors() {
 }
 
 void Lowering::make_classes() {
-  for (int r = 0; r < ranks_.world_size(); ++r) {
-    const auto at = static_cast<std::size_t>(r);
+  for (std::size_t at = 0; at < cast_.players(); ++at) {
     const std::uint32_t own = result_.class_of_rank[at];
     if (own == result_.classes.size())
-      result_.classes.push_back({.representative = r,
-                                 .stage = stage_of(r),
+      result_.classes.push_back({.representative = static_cast<int>(at),
+                                 .stage = static_cast<int>(cast_.role_of[at]),
                                  .slowdown = pace_[at].slowdown,
                                  .expert_load = pace_[at].expert_load,
                                  .actor = ActorId(classes_.of_rank[at])});
@@ -388,7 +305,7 @@ void Lowering::make_classes() {
   }
 }
 
-// Of the topology's links, and of those behind them.
+// The capacity of a link of the topology, or of one of those behind them.
 double Lowering::capacity(std::size_t number) const {
   if (number >= topology_->links().size())
     return host_links_.capacities()[number - topology_->links().size()];
@@ -413,19 +330,19 @@ void Lowering::make_links() {
   }
   for (std::size_t p = 0; p < structure_.paths.size(); ++p) {
     for (const std::uint32_t link : structure_.paths[p].links) {
-      if (is_first[link]) ++crossings_[{classes_.of_path[p], classes_.of_link[link]}];
+      if (is_first[link])
+        crossings_[{classes_.of_path[p], classes_.of_link[link]}] += structure_.paths[p].weight;
     }
   }
 }
 
 // One path for each class of an edge's paths.
-std::vector<engine::Path> Lowering::folded_paths(const RankStructure::Edge& edge) const {
-  std::vector<engine::Path> paths;
-  std::vector<std::uint32_t> done;
+Lowering::FoldedPaths Lowering::folded_paths(const RankStructure::Edge& edge) const {
+  FoldedPaths folded;
+  std::set<std::uint32_t> done;
   for (const std::uint32_t p : edge.paths) {
     const std::uint32_t path_class = classes_.of_path[p];
-    if (std::find(done.begin(), done.end(), path_class) != done.end()) continue;
-    done.push_back(path_class);
+    if (!done.insert(path_class).second) continue;
     engine::Path path;
     std::vector<std::uint32_t> links;
     for (const std::uint32_t link : structure_.paths[p].links)
@@ -434,9 +351,10 @@ std::vector<engine::Path> Lowering::folded_paths(const RankStructure::Edge& edge
     links.erase(std::unique(links.begin(), links.end()), links.end());
     for (const std::uint32_t link : links)
       path.push_back({static_cast<LinkId>(link), crossings_.at({path_class, link})});
-    paths.push_back(std::move(path));
+    folded.paths.push_back(std::move(path));
+    folded.layouts.push_back(structure_.paths[p].layout);
   }
-  return paths;
+  return folded;
 }
 
 void Lowering::make_connections() {
@@ -449,31 +367,31 @@ void Lowering::make_connections() {
     std::vector<ActorId> members;
     for (const std::uint32_t rank : edge.members)
       members.push_back(ActorId(classes_.of_rank[rank]));
-    const EdgeInfo& info = edges_[e];
-    if (info.connection.is_group) {
+    const auto [connection, table] = edges_[e];
+    FoldedPaths folded = folded_paths(edge);
+    if (cast_.connections[connection].traffic != Traffic::message) {
       std::sort(members.begin(), members.end());
       members.erase(std::unique(members.begin(), members.end()), members.end());
-      const engine::CommunicatorId id =
-          machine.communicators.push_back({members, info.shape, folded_paths(edge)});
+      const engine::CommunicatorId id = machine.communicators.push_back(
+          {members, table, std::move(folded.paths), std::move(folded.layouts)});
       for (const ActorId member : members)
-        machine.actors[member].communicators[info.connection.which] = id;
+        machine.actors[member].communicators[plan::port_of(connection)] = id;
       continue;
     }
-    const auto send = static_cast<ChannelPort>(info.connection.which);
-    const std::vector<engine::Path> paths = folded_paths(edge);
-    const engine::ChannelId id = machine.channels.push_back(
-        {members[0], members[1], info.shape, paths.empty() ? engine::Path{} : paths[0]});
-    machine.actors[members[0]].channels[static_cast<std::size_t>(send)] = id;
-    machine.actors[members[1]].channels[static_cast<std::size_t>(plan::receiving_end(send))] = id;
+    engine::Path path = folded.paths.empty() ? engine::Path{} : std::move(folded.paths[0]);
+    const engine::ChannelId id =
+        machine.channels.push_back({members[0], members[1], table, std::move(path)});
+    machine.actors[members[0]].channels[plan::send_port(connection)] = id;
+    machine.actors[members[1]].channels[plan::receive_port(connection)] = id;
   }
 }
 
 }  // namespace
 
-Lowered lower(const StepPlan& plan, const RankGrids& ranks, const ClusterSpec& cluster,
-              const Topology* topology, const ComputeCost& compute, const MessageCost& messages,
-              const LowerOptions& options) {
-  return Lowering(plan, ranks, cluster, topology, compute, messages, options).run();
+Lowered lower(const Cast& cast, const DevicePlacement& placement, const ClusterSpec& cluster,
+              const Topology* topology, const cost::ComputeCost& compute,
+              const cost::MessageCost& messages, const LowerOptions& options) {
+  return Lowering(cast, placement, cluster, topology, compute, messages, options).run();
 }
 
 }  // namespace trainyard::lower

@@ -1,5 +1,5 @@
-// Lowers a step plan onto a cluster: kernels become durations, collectives and messages become
-// transfers with latency, bytes and routes, ranks become actors (one per class, or all).
+// Lowers a cast onto a cluster: kernels become durations, collectives and messages become transfers
+// with latency, bytes and routes, players become actors (one per class, or all).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 #include "sim/cost/cost.h"
 #include "sim/cost/host_copies.h"
 #include "sim/engine/machine.h"
-#include "sim/plan/step_plan.h"
-#include "sim/recipe/rank_map.h"
+#include "sim/lower/device_placement.h"
+#include "sim/lower/transfer_tables.h"
+#include "sim/plan/cast.h"
 #include "sim/recipe/recipe.h"
 #include "topologies/topology.h"
 
@@ -21,31 +22,21 @@ struct LowerOptions {
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   bool fold = true;
   std::vector<recipe::Straggler> stragglers;
-  std::vector<double> expert_load;  // ParallelPlan::expert_load
-  std::vector<double> rank_load;    // NetworkWork::rank_load
-  Duration launch{};                // host time per kernel launch
+  Duration launch{};  // host time per kernel launch
   // How much kernels mind multiprocessors that communication holds; 1: in proportion.
   double gemm_weight = 1, memory_bound_weight = 1;
   std::vector<cost::HostCopyLaw> host_copies;  // of the profile
+  collective::Choices algorithms;
 };
 
-// Ranks that behave alike.
+// Players that behave alike.
 struct RankClass {
-  int representative = 0;  // the lowest rank
+  int representative = 0;  // the lowest player
   int ranks = 0;           // how many there are
-  int stage = 0;
+  int stage = 0;           // into Cast::roles
   double slowdown = 1;
   double expert_load = 1;   // work of its experts or tables, in units of the even share
   engine::ActorId actor{};  // that simulates the representative
-};
-
-// A message or collective as it was estimated, for the report.
-struct TransferEstimate {
-  bool point_to_point = false;
-  std::optional<cost::HostTransfer> host;  // of one rank alone
-  plan::CollectiveSpec spec;               // kind is meaningless for a message and for those
-  cost::GroupShape shape;
-  cost::MessageTerms terms;
 };
 
 struct Lowered {
@@ -57,9 +48,10 @@ struct Lowered {
   std::vector<std::vector<TransferEstimate>> transfers;  // like Machine::transfers
 };
 
-// `topology` is used with Fidelity::flow only and may be null otherwise. The plan must outlive the
-// result. Requires: ranks.world_size() GPUs in the cluster.
-Lowered lower(const plan::StepPlan& plan, const recipe::RankGrids& ranks,
+// `topology` is used with Fidelity::flow only and may be null otherwise. The cast must outlive the
+// result. Requires: a device of the cluster for every player. Throws UnsupportedCollective if an
+// algorithm cannot carry out a collective of the cast.
+Lowered lower(const plan::Cast& cast, const DevicePlacement& placement,
               const topologies::ClusterSpec& cluster, const topologies::Topology* topology,
               const cost::ComputeCost& compute, const cost::MessageCost& messages,
               const LowerOptions& options);

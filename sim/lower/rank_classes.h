@@ -28,6 +28,8 @@ struct RankStructure {
   struct Path {
     std::uint32_t source = 0, destination = 0;  // ranks
     std::vector<std::uint32_t> links;
+    std::uint32_t layout = 0;  // of its edge: which transfers take it
+    std::int32_t weight = 1;   // how many units of a transfer's bytes it carries
   };
   std::vector<std::uint32_t> rank_colour;  // to begin with: program, GPU, slow-down
   std::vector<Edge> edges;

@@ -80,7 +80,7 @@ void ActivationOffload::copy_out(int place) {
     builder_.settle_waits("wait for room for activations");
   };
   if (options_.prefetch_layers > 0) room();
-  builder_.host_transfer(CollectivePort::to_host, bytes(place),
+  builder_.host_transfer(HostTransfer::to_host, bytes(place),
                          stream_bit(StreamKind::compute) | kLayerStreams,
                          "copy activations of " + name + " to the host");
   builder_.last_gives_back(MemoryKind::activations, bytes(place), name);
@@ -90,7 +90,7 @@ void ActivationOffload::copy_out(int place) {
 
 void ActivationOffload::fetch(int place, StreamSet waits) {
   const std::string name = place_name(work_, place);
-  builder_.host_transfer(CollectivePort::to_device, bytes(place), waits,
+  builder_.host_transfer(HostTransfer::to_device, bytes(place), waits,
                          "fetch activations of " + name);
   builder_.last_takes(MemoryKind::activations, bytes(place), name);
 }

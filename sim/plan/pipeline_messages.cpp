@@ -11,9 +11,9 @@ using schedule::Slot;
 
 namespace {
 
-ChannelPort send_port(bool gradient, Hop hop) {
-  if (gradient) return hop == Hop::previous ? ChannelPort::to_previous : ChannelPort::up_to_next;
-  return hop == Hop::next ? ChannelPort::to_next : ChannelPort::up_to_previous;
+Lane lane_of(bool gradient, Hop hop) {
+  if (gradient) return hop == Hop::previous ? Lane::gradients_up : Lane::gradients_down;
+  return hop == Hop::next ? Lane::activations_down : Lane::activations_up;
 }
 
 // What a pass needs or gives over a boundary of its copy: activations over the one before it,
@@ -41,25 +41,13 @@ std::optional<Crossing> crossing_out(const PipelineShape& shape, int stage, cons
 
 }  // namespace
 
-ChannelPort receiving_end(ChannelPort send) {
-  switch (send) {
-    case ChannelPort::to_next: return ChannelPort::from_previous;
-    case ChannelPort::to_previous: return ChannelPort::from_next;
-    case ChannelPort::up_to_previous: return ChannelPort::up_from_next;
-    case ChannelPort::up_to_next: return ChannelPort::up_from_previous;
-    default: break;
-  }
-  TRAINYARD_CHECK(false, "port {} does not send", static_cast<int>(send));
-  return send;
-}
-
-std::optional<int> receiver(const PipelineShape& shape, ChannelPort send, int stage) {
+std::optional<int> receiver(const PipelineShape& shape, Lane lane, int stage) {
   for (std::uint8_t direction = 0; direction < directions(shape); ++direction) {
     for (int chunk = 0; chunk < shape.chunks; ++chunk) {
       for (const Pass pass : {Pass::forward, Pass::backward}) {
         const auto out = crossing_out(shape, stage, {pass, 0, chunk, direction});
         if (!out || out->hop == Hop::stay) continue;
-        if (send_port(pass == Pass::backward, out->hop) != send) continue;
+        if (lane_of(pass == Pass::backward, out->hop) != lane) continue;
         const int to = pass == Pass::forward ? out->boundary + 1 : out->boundary;
         return seat(shape, to, direction).stage;
       }
@@ -71,7 +59,7 @@ std::optional<int> receiver(const PipelineShape& shape, ChannelPort send, int st
 PipelineMessages::PipelineMessages(const PipelineShape& shape,
                                    std::span<const std::vector<Slot>> stages)
     : shape_(shape),
-      channels_(static_cast<std::size_t>(shape.stages) * kChannelPorts),
+      channels_(static_cast<std::size_t>(shape.stages) * kLanes),
       taken_(channels_.size(), 0),
       numbers_(2 * static_cast<std::size_t>(directions(shape)) *
                static_cast<std::size_t>(virtual_stages(shape)) *
@@ -81,8 +69,8 @@ PipelineMessages::PipelineMessages(const PipelineShape& shape,
       enumerate(stage, slot);
 }
 
-std::size_t PipelineMessages::channel_index(int stage, ChannelPort send) const {
-  return static_cast<std::size_t>(stage) * kChannelPorts + static_cast<std::size_t>(send);
+std::size_t PipelineMessages::channel_index(int stage, Lane lane) const {
+  return static_cast<std::size_t>(stage) * kLanes + static_cast<std::size_t>(lane);
 }
 
 std::uint32_t& PipelineMessages::number(bool gradient, const Slot& slot, int boundary) {
@@ -95,7 +83,7 @@ std::uint32_t& PipelineMessages::number(bool gradient, const Slot& slot, int bou
 void PipelineMessages::enumerate(int stage, const Slot& slot) {
   const auto message = sent(stage, slot);
   if (!message) return;
-  Channel& channel = channels_[channel_index(stage, message->port)];
+  Channel& channel = channels_[channel_index(stage, message->lane)];
   number(gives_gradient(slot.pass), slot, message->boundary) =
       static_cast<std::uint32_t>(channel.size());
   channel.push_back(message->boundary);
@@ -104,7 +92,7 @@ void PipelineMessages::enumerate(int stage, const Slot& slot) {
 std::optional<PipelineMessage> PipelineMessages::sent(int stage, const Slot& slot) const {
   const auto out = crossing_out(shape_, stage, slot);
   if (!out || out->hop == Hop::stay) return std::nullopt;
-  return PipelineMessage{send_port(gives_gradient(slot.pass), out->hop), out->boundary};
+  return PipelineMessage{lane_of(gives_gradient(slot.pass), out->hop), out->boundary};
 }
 
 void PipelineMessages::receive(int stage, const Slot& slot,
@@ -113,11 +101,11 @@ void PipelineMessages::receive(int stage, const Slot& slot,
   if (!in || in->hop == Hop::stay) return;
   const bool gradient = gives_gradient(slot.pass);
   const int sender_at = gradient ? in->boundary + 1 : in->boundary;
-  const ChannelPort send = send_port(gradient, in->hop);
-  const std::size_t at = channel_index(seat(shape_, sender_at, slot.direction).stage, send);
+  const Lane lane = lane_of(gradient, in->hop);
+  const std::size_t at = channel_index(seat(shape_, sender_at, slot.direction).stage, lane);
   const std::size_t wanted = number(gradient, slot, in->boundary);
   for (; taken_[at] <= wanted; ++taken_[at])
-    messages.push_back({receiving_end(send), channels_[at][taken_[at]]});
+    messages.push_back({lane, channels_[at][taken_[at]]});
 }
 
 }  // namespace trainyard::plan

@@ -13,30 +13,22 @@
 
 namespace trainyard::plan {
 
-// Op::port of sends and receives. Under looped placement activations only go down the stages and
-// gradients only up; a chunk or a copy that goes up the stages has ports of its own.
-enum class ChannelPort : std::uint8_t {
-  to_next,        // activations to the following virtual stage
-  from_previous,  // activations from the one before
-  to_previous,    // gradients back
-  from_next,
-  up_to_previous,  // the same four of what goes up: activations to the previous stage
-  up_from_next,
-  up_to_next,  // its gradients back down
-  up_from_previous,
-};
-inline constexpr std::size_t kChannelPorts = 8;
-inline constexpr std::array<ChannelPort, 4> kSendPorts = {
-    ChannelPort::to_next, ChannelPort::to_previous, ChannelPort::up_to_previous,
-    ChannelPort::up_to_next};
-// The port at the other end.
-ChannelPort receiving_end(ChannelPort send);
+// What a pipeline's messages carry, and which way. Under looped placement activations only go down
+// the stages and gradients only up; a chunk or a copy that goes up the stages has lanes of its own.
+enum class Lane : std::uint8_t { activations_down, gradients_up, activations_up, gradients_down };
+inline constexpr std::size_t kLanes = 4;
+inline constexpr std::array<Lane, kLanes> kAllLanes = {Lane::activations_down, Lane::gradients_up,
+                                                       Lane::activations_up, Lane::gradients_down};
 
-// The stage at the other end of a port of kSendPorts; nullopt if no pass of `stage` sends there.
-std::optional<int> receiver(const schedule::PipelineShape& shape, ChannelPort send, int stage);
+constexpr bool carries_gradients(Lane lane) {
+  return lane == Lane::gradients_up || lane == Lane::gradients_down;
+}
+
+// The stage that receives what `stage` sends on a lane; nullopt if none of its passes sends there.
+std::optional<int> receiver(const schedule::PipelineShape& shape, Lane lane, int stage);
 
 struct PipelineMessage {
-  ChannelPort port = ChannelPort::to_next;
+  Lane lane = Lane::activations_down;
   // It crosses from this virtual stage of its copy to the next, or as a gradient back.
   int boundary = 0;
   auto operator<=>(const PipelineMessage&) const = default;
@@ -59,12 +51,12 @@ class PipelineMessages {
 
  private:
   using Channel = std::vector<int>;  // the boundaries that its messages cross
-  std::size_t channel_index(int stage, ChannelPort send) const;
+  std::size_t channel_index(int stage, Lane lane) const;
   std::uint32_t& number(bool gradient, const schedule::Slot& slot, int boundary);
   void enumerate(int stage, const schedule::Slot& slot);
 
   const schedule::PipelineShape& shape_;
-  std::vector<Channel> channels_;       // by stage and port of the sender
+  std::vector<Channel> channels_;       // by stage of the sender and lane
   std::vector<std::size_t> taken_;      // of each channel, so far
   std::vector<std::uint32_t> numbers_;  // of each message in its channel
 };

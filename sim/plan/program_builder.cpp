@@ -38,40 +38,6 @@ constexpr std::array<std::string_view, kStreams> kStreamNames = {"compute",
                                                                  "NVMe read",
                                                                  "NVMe write"};
 
-// The index of `item` in `table`, added if it is new. Tables hold a few dozen items.
-template <class T>
-std::uint32_t index_in(std::vector<T>& table, const T& item) {
-  const auto found = std::find(table.begin(), table.end(), item);
-  if (found != table.end()) return static_cast<std::uint32_t>(found - table.begin());
-  table.push_back(item);
-  return static_cast<std::uint32_t>(table.size() - 1);
-}
-
-StreamKind stream_of(ChannelPort port) {
-  switch (port) {
-    case ChannelPort::to_next: return StreamKind::send_forward;
-    case ChannelPort::to_previous: return StreamKind::send_backward;
-    case ChannelPort::from_previous: return StreamKind::receive_forward;
-    case ChannelPort::from_next: return StreamKind::receive_backward;
-    case ChannelPort::up_to_previous: return StreamKind::send_forward_up;
-    case ChannelPort::up_to_next: return StreamKind::send_backward_up;
-    case ChannelPort::up_from_next: return StreamKind::receive_forward_up;
-    case ChannelPort::up_from_previous: return StreamKind::receive_backward_up;
-  }
-  return StreamKind::send_forward;
-}
-
-CollectivePort port_of(LayerGroup group) {
-  switch (group) {
-    case LayerGroup::tensor: return CollectivePort::tensor;
-    case LayerGroup::context: return CollectivePort::context;
-    case LayerGroup::expert: return CollectivePort::expert;
-    case LayerGroup::expert_tensor: return CollectivePort::expert_tensor;
-    case LayerGroup::tables: return CollectivePort::tables;
-  }
-  return CollectivePort::tensor;
-}
-
 bool on_compute_stream(const Op& op) {
   return op.stream == static_cast<std::uint8_t>(StreamKind::compute);
 }
@@ -82,7 +48,8 @@ StreamSet without(StreamSet streams, StreamKind stream) {
 
 }  // namespace
 
-ProgramBuilder::ProgramBuilder(StepPlan& plan) : plan_(plan) {
+ProgramBuilder::ProgramBuilder(Cast& cast, StageConnections& connections)
+    : cast_(cast), connections_(connections) {
   for (const std::string_view stream : kStreamNames)
     program_.streams.emplace_back(stream);
 }
@@ -144,15 +111,16 @@ void ProgramBuilder::work(const std::vector<models::WorkItem>& items, const std:
     if (const auto* named = std::get_if<NamedKernel>(&item)) {
       if (segment_.empty()) segment_first_ = named->name;
       segment_last_ = named->name;
-      segment_.push_back(kernel_index(*named));
+      segment_.push_back(cast_.kernel_index(*named));
     } else if (const auto* collective_item = std::get_if<models::GroupCollective>(&item)) {
       flush_segment(where, group);
-      collective(port_of(collective_item->group),
+      collective(connections_.layer(collective_item->group),
                  {collective_item->kind, collective_item->bytes, collective_item->routing},
                  fmt::format("{}: {}", where, collective_item->name));
     } else {
       flush_segment(where, group);
-      compute_waits_for(stream_bit(stream_of(port_of(std::get<models::GroupWait>(item).group))));
+      const ConnectionId awaited = connections_.layer(std::get<models::GroupWait>(item).group);
+      compute_waits_for(stream_bit(cast_.connections[awaited].stream));
     }
   }
   flush_segment(where, group);
@@ -187,7 +155,7 @@ void ProgramBuilder::work_beside(StreamKind stream, const std::vector<NamedKerne
   program_.segments.push_back(
       {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size()), .kernels = count});
   for (const NamedKernel& named : kernels)
-    program_.kernels.push_back(kernel_index(named));
+    program_.kernels.push_back(cast_.kernel_index(named));
   push({.kind = OpKind::compute,
         .stream = static_cast<std::uint8_t>(stream),
         .group = static_cast<std::uint8_t>(group),
@@ -197,32 +165,34 @@ void ProgramBuilder::work_beside(StreamKind stream, const std::vector<NamedKerne
        label);
 }
 
-void ProgramBuilder::collective(CollectivePort port, const CollectiveSpec& spec,
+void ProgramBuilder::collective(ConnectionId connection, const TransferSpec& spec,
                                 const std::string& label) {
-  const StreamKind stream = stream_of(port);
+  const StreamKind stream = cast_.connections[connection].stream;
   if ((kLayerStreams & stream_bit(stream)) != 0) mark_pending_wait();
   collective(
-      stream, port, spec,
+      stream, connection, spec,
       static_cast<StreamSet>(stream_bit(StreamKind::compute) | without(kLayerStreams, stream)),
       label);
 }
 
-void ProgramBuilder::collective(StreamKind stream, CollectivePort port, const CollectiveSpec& spec,
-                                StreamSet waits, const std::string& label) {
+void ProgramBuilder::collective(StreamKind stream, ConnectionId connection,
+                                const TransferSpec& spec, StreamSet waits,
+                                const std::string& label) {
   push({.kind = OpKind::collective,
         .stream = static_cast<std::uint8_t>(stream),
-        .group = static_cast<std::uint8_t>(group_of(port)),
+        .group = static_cast<std::uint8_t>(cast_.connections[connection].group),
         .waits = waits,
-        .subject = index_in(plan_.collectives[static_cast<std::size_t>(port)], spec),
-        .port = static_cast<std::uint32_t>(port),
+        .subject = cast_.transfer_index(connection, spec),
+        .port = port_of(connection),
         .launches = 1},
        label);
 }
 
-void ProgramBuilder::host_transfer(CollectivePort port, Bytes bytes, StreamSet waits,
+void ProgramBuilder::host_transfer(HostTransfer transfer, Bytes bytes, StreamSet waits,
                                    const std::string& label) {
-  const StreamKind stream = stream_of(port);
-  collective(stream, port, {CollectiveKind::broadcast, bytes}, without(waits, stream), label);
+  const ConnectionId connection = connections_.host(transfer);
+  const StreamKind stream = cast_.connections[connection].stream;
+  collective(stream, connection, {CollectiveKind::broadcast, bytes}, without(waits, stream), label);
 }
 
 void ProgramBuilder::mark(StreamKind stream, StreamSet waits, const std::string& label) {
@@ -268,27 +238,28 @@ void ProgramBuilder::settle(const std::string& label) {
   pending_waits_ = 0;
 }
 
-void ProgramBuilder::send(ChannelPort port, Bytes bytes, const std::string& label) {
+void ProgramBuilder::send(ConnectionId connection, Bytes bytes, const std::string& label) {
+  const Connection& own = cast_.connections[connection];
   push({.kind = OpKind::send,
-        .stream = static_cast<std::uint8_t>(stream_of(port)),
-        .group = static_cast<std::uint8_t>(OpGroup::pipeline),
+        .stream = static_cast<std::uint8_t>(own.stream),
+        .group = static_cast<std::uint8_t>(own.group),
         .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) | kLayerStreams),
-        .subject = index_in(plan_.messages, bytes),
-        .port = static_cast<std::uint32_t>(port),
+        .subject = cast_.transfer_index(connection, {CollectiveKind::broadcast, bytes}),
+        .port = send_port(connection),
         .launches = 1},
        label);
 }
 
-void ProgramBuilder::receive(ChannelPort port, Bytes bytes, const std::string& label) {
-  const StreamKind stream = stream_of(port);
+void ProgramBuilder::receive(ConnectionId connection, Bytes bytes, const std::string& label) {
+  const Connection& own = cast_.connections[connection];
   push({.kind = OpKind::receive,
-        .stream = static_cast<std::uint8_t>(stream),
-        .group = static_cast<std::uint8_t>(OpGroup::pipeline),
-        .subject = index_in(plan_.messages, bytes),
-        .port = static_cast<std::uint32_t>(port),
+        .stream = static_cast<std::uint8_t>(own.arrives_on),
+        .group = static_cast<std::uint8_t>(own.group),
+        .subject = cast_.transfer_index(connection, {CollectiveKind::broadcast, bytes}),
+        .port = receive_port(connection),
         .launches = 1},
        label);
-  compute_waits_for(stream_bit(stream));
+  compute_waits_for(stream_bit(own.arrives_on));
 }
 
 void ProgramBuilder::call(std::uint32_t block, std::uint32_t tag) {
@@ -307,17 +278,6 @@ std::uint32_t ProgramBuilder::label_index(const std::string& label) {
       label_index_.try_emplace(label, static_cast<std::uint32_t>(program_.labels.size()));
   if (added) program_.labels.push_back(label);
   return found->second;
-}
-
-// Kernels of equal shape are one, unless only one of them follows the load of experts.
-std::uint32_t ProgramBuilder::kernel_index(const NamedKernel& named) {
-  for (std::size_t i = 0; i < plan_.kernels.size(); ++i) {
-    if (plan_.routed[i] == named.routed && plan_.kernels[i] == named.kernel)
-      return static_cast<std::uint32_t>(i);
-  }
-  plan_.kernels.push_back(named.kernel);
-  plan_.routed.push_back(named.routed);
-  return static_cast<std::uint32_t>(plan_.kernels.size() - 1);
 }
 
 }  // namespace trainyard::plan

@@ -9,7 +9,8 @@
 
 #include "models/layer/layer_work.h"
 #include "sim/engine/program.h"
-#include "sim/plan/step_plan.h"
+#include "sim/plan/cast.h"
+#include "sim/plan/stage_connections.h"
 
 namespace trainyard::plan {
 
@@ -27,8 +28,11 @@ inline constexpr StreamSet kLayerStreams = stream_bit(StreamKind::tensor) |
 
 class ProgramBuilder {
  public:
-  // Kernels and transfers are added to the tables of `plan`, which all stages share.
-  explicit ProgramBuilder(StepPlan& plan);
+  // Kernels and transfers are added to the tables of `cast`, which all roles share; both must
+  // outlive the builder.
+  ProgramBuilder(Cast& cast, StageConnections& connections);
+
+  StageConnections& connections() { return connections_; }
 
   void begin_block();
   std::uint32_t end_block();  // its index in Program::blocks
@@ -58,16 +62,16 @@ class ProgramBuilder {
   // A compute op without kernels, if the block has none yet or none that holds what hold() asked
   // for.
   void settle(const std::string& label);
-  void collective(CollectivePort port, const CollectiveSpec& spec, const std::string& label);
+  void collective(ConnectionId connection, const TransferSpec& spec, const std::string& label);
   // A collective on a stream of its own choice, after the tails of `waits`.
-  void collective(StreamKind stream, CollectivePort port, const CollectiveSpec& spec,
+  void collective(StreamKind stream, ConnectionId connection, const TransferSpec& spec,
                   StreamSet waits, const std::string& label);
-  // A transfer of this rank alone on a port of kHostPorts, after the tails of `waits`.
-  void host_transfer(CollectivePort port, Bytes bytes, StreamSet waits, const std::string& label);
+  // A transfer of this rank alone, after the tails of `waits`.
+  void host_transfer(HostTransfer transfer, Bytes bytes, StreamSet waits, const std::string& label);
   // An op without work: what `stream` is given from here on comes after the tails of `waits`.
   void mark(StreamKind stream, StreamSet waits, const std::string& label);
-  void send(ChannelPort port, Bytes bytes, const std::string& label);
-  void receive(ChannelPort port, Bytes bytes, const std::string& label);
+  void send(ConnectionId connection, Bytes bytes, const std::string& label);
+  void receive(ConnectionId connection, Bytes bytes, const std::string& label);
 
   void call(std::uint32_t block, std::uint32_t tag);
   // Streams behind the last one that is used or waited for are left out.
@@ -78,10 +82,10 @@ class ProgramBuilder {
   void flush_segment(const std::string& where, OpGroup group);
   engine::Op& push(engine::Op op, const std::string& label);
   std::uint32_t label_index(const std::string& label);
-  std::uint32_t kernel_index(const models::NamedKernel& named);
   engine::MemoryEffect effect(MemoryKind kind, std::int64_t bytes, const std::string& owner);
 
-  StepPlan& plan_;
+  Cast& cast_;
+  StageConnections& connections_;
   engine::Program program_;
   std::map<std::string, std::uint32_t> label_index_;
   std::vector<engine::Op> ops_;

@@ -70,7 +70,7 @@ Bytes StageBuilder::shared_buffers() const {
 }
 
 void StageBuilder::wait_for_sends() {
-  if (plan_.overlap_p2p || step_.shape.stages == 1) return;
+  if (plan_.pipeline.overlap_p2p || step_.shape.stages == 1) return;
   for (const StreamKind sends : {StreamKind::send_forward, StreamKind::send_backward})
     builder_.compute_waits_for(stream_bit(sends));
   if (step_.shape.placement == schedule::Placement::looped) return;
@@ -79,16 +79,14 @@ void StageBuilder::wait_for_sends() {
 }
 
 void StageBuilder::receive(const PipelineMessage& message) {
-  const bool activations =
-      message.port == ChannelPort::from_previous || message.port == ChannelPort::up_from_next;
-  builder_.receive(message.port, message_bytes(message),
-                   activations ? "receive activations" : "receive gradients");
+  builder_.receive(builder_.connections().lane(message.lane), message_bytes(message),
+                   carries_gradients(message.lane) ? "receive gradients" : "receive activations");
 }
 
 void StageBuilder::send(const Seat& seat, Pass pass) {
   const auto message = messages_.sent(stage_, {pass, 0, seat.chunk, seat.direction});
   if (!message) return;
-  builder_.send(message->port, message_bytes(*message),
+  builder_.send(builder_.connections().lane(message->lane), message_bytes(*message),
                 pass == Pass::forward ? "send activations" : "send gradients");
 }
 
@@ -254,13 +252,13 @@ std::optional<Seat> StageBuilder::fetches_for(const std::vector<Slot>& order,
   return seat_of(next);
 }
 
-void StageBuilder::update(StageProgram& stage, const StageParameters& parameters) {
+void StageBuilder::update(Role& stage, const StageParameters& parameters) {
   if (!step_block_) step_block_ = step_block(parameters);
   builder_.call(*step_block_, 0);
   stage.calls.push_back({.kind = CallKind::step});
 }
 
-void StageBuilder::hold_tables(StageProgram& stage) {
+void StageBuilder::hold_tables(Role& stage) {
   for (const Seat& seat : seats()) {
     for (int place = range(seat).first; place < range(seat).last; ++place) {
       const models::Resident& tables = layer(place).resident;
@@ -274,8 +272,8 @@ void StageBuilder::hold_tables(StageProgram& stage) {
   }
 }
 
-StageProgram StageBuilder::build(const std::vector<Slot>& order) {
-  StageProgram stage;
+Role StageBuilder::build(const std::vector<Slot>& order) {
+  Role stage;
   const StageParameters parameters = stage_parameters();
   stage.parameters = parameters.dense + parameters.experts;
   data_.hold_states(parameters, versions_);

@@ -10,7 +10,7 @@
 #include "sim/plan/pass_steps.h"
 #include "sim/plan/program_builder.h"
 #include "sim/plan/recompute_places.h"
-#include "sim/plan/replicas/data_parallel_writer.h"
+#include "sim/plan/replicas/stage_replicas.h"
 #include "sim/plan/step_plan.h"
 #include "sim/plan/tied_matrix.h"
 
@@ -19,8 +19,8 @@ namespace trainyard::plan {
 class StageBuilder {
  public:
   StageBuilder(StepPlan& step, const RecomputePlaces& placed, const recipe::TrainingRecipe& recipe,
-               const recipe::ParallelPlan& plan, PipelineMessages& messages, int stage,
-               const schedule::ScheduleEntry* schedule)
+               const recipe::ParallelPlan& plan, PipelineMessages& messages,
+               StageConnections& connections, int stage, const schedule::ScheduleEntry* schedule)
       : step_(step),
         work_(placed.work),
         again_(placed.again),
@@ -30,11 +30,11 @@ class StageBuilder {
         stage_(stage),
         updates_(schedule == nullptr ? schedule::Updates::after_all : schedule->updates),
         versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
-        builder_(step),
+        builder_(step.cast, connections),
         data_(builder_, step, work_, recipe, plan, updates_ == schedule::Updates::after_all),
         offload_(builder_, work_, recipe.offload) {}
 
-  StageProgram build(const std::vector<schedule::Slot>& order);
+  Role build(const std::vector<schedule::Slot>& order);
 
  private:
   // Passes that run the same block: of the same part of the stage, with the same messages before.
@@ -77,7 +77,7 @@ class StageBuilder {
 
   std::vector<schedule::Seat> seats() const;
   StageParameters stage_parameters() const;
-  void hold_tables(StageProgram& stage);
+  void hold_tables(Role& stage);
   Bytes shared_buffers() const;
   std::vector<Act> forward_acts(int place) const;
   std::vector<Act> backward_acts(CallKind kind, int place) const;
@@ -88,7 +88,7 @@ class StageBuilder {
   void receive(const PipelineMessage& message);
   void send(const schedule::Seat& seat, schedule::Pass pass);
   std::uint32_t step_block(const StageParameters& parameters);
-  void update(StageProgram& stage, const StageParameters& parameters);
+  void update(Role& stage, const StageParameters& parameters);
   std::vector<bool> completing(const std::vector<schedule::Slot>& order) const;
   std::vector<ChainRange> copies() const;
   std::optional<schedule::Seat> fetches_for(const std::vector<schedule::Slot>& order,
@@ -108,7 +108,7 @@ class StageBuilder {
   schedule::Updates updates_;
   int versions_;  // of the weights
   ProgramBuilder builder_;
-  DataParallelWriter data_;
+  StageReplicas data_;
   ActivationOffload offload_;
   std::optional<std::uint32_t> step_block_;
 };

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "models/layer/work_list.h"
+#include "sim/base/divide.h"
 
 namespace trainyard::plan {
 
@@ -29,19 +30,20 @@ std::int64_t moments(Optimizer optimizer) {
 // Bytes of one parameter in each state.
 StateBytes per_parameter(const TrainingRecipe& recipe, bool layer_units) {
   const Bytes weight = size_of(weight_type(recipe));
-  const Bytes states = moments(recipe.optimizer) * size_of(recipe.optimizer_states);
-  const Bytes master = keeps_master_copy(recipe) ? size_of(recipe.master_type) : Bytes(0);
+  const Bytes states = moments(recipe.optimizer) * size_of(recipe.precision.optimizer_states);
+  const Bytes master =
+      keeps_master_copy(recipe) ? size_of(recipe.precision.master_type()) : Bytes(0);
   if (layer_units) {
     const Bytes own = std::max(master, weight);
     return {own, own, states};
   }
-  return {weight, size_of(recipe.gradients), states + master};
+  return {weight, size_of(recipe.precision.gradients), states + master};
 }
 
 }  // namespace
 
 bool keeps_master_copy(const TrainingRecipe& recipe) {
-  return recipe.master_weights && size_of(recipe.compute) < size_of(Dtype::fp32);
+  return recipe.precision.keeps_master();
 }
 
 Dtype stored_type(Dtype compute) {
@@ -49,12 +51,13 @@ Dtype stored_type(Dtype compute) {
 }
 
 Dtype weight_type(const TrainingRecipe& recipe) {
-  if (recipe.weights) return *recipe.weights;
-  return recipe.compute == Dtype::tf32 ? Dtype::fp32 : stored_type(recipe.compute);
+  if (recipe.precision.parameters) return *recipe.precision.parameters;
+  return recipe.precision.compute == Dtype::tf32 ? Dtype::fp32
+                                                 : stored_type(recipe.precision.compute);
 }
 
 Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& recipe) {
-  if (!recipe.cached_fp8_weights) return Bytes(0);
+  if (!recipe.precision.cached_fp8_weights) return Bytes(0);
   std::int64_t weights = 0;
   for (const WorkItem& item : forward) {
     const auto* named = std::get_if<models::NamedKernel>(&item);
@@ -66,7 +69,7 @@ Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& rec
 }
 
 std::int64_t shard_of(std::int64_t parameters, int shards) {
-  return (parameters + shards - 1) / shards;
+  return divide_up(parameters, shards);
 }
 
 StateBytes state_bytes(std::int64_t parameters, const TrainingRecipe& recipe,
@@ -89,7 +92,7 @@ MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& reci
 }
 
 bool converts_for_optimizer(const TrainingRecipe& recipe, const DataParallelStrategy& strategy) {
-  return recipe.fusion != models::Fusion::by_hand && keeps_master_copy(recipe) &&
+  return recipe.kernels.fusion != models::Fusion::by_hand && keeps_master_copy(recipe) &&
          !strategy.layer_units;
 }
 
@@ -107,25 +110,26 @@ std::vector<WorkItem> converting_optimizer(std::int64_t parameters, const Traini
   }
   list.kernel("optimizer step",
               MemoryBound{.op = MemoryOp::optimizer, .read = single + state, .written = state});
-  list.kernel("weights from master copy", MemoryBound{.op = MemoryOp::elementwise,
-                                                      .read = own * size_of(recipe.master_type),
-                                                      .written = own * each.parameters});
+  list.kernel("weights from master copy",
+              MemoryBound{.op = MemoryOp::elementwise,
+                          .read = own * size_of(recipe.precision.master_type()),
+                          .written = own * each.parameters});
   return list.take();
 }
 
 Bytes optimizer_workspace(std::int64_t parameters, const TrainingRecipe& recipe,
                           const DataParallelStrategy& strategy) {
-  const bool same_type = size_of(recipe.gradients) == size_of(Dtype::fp32);
+  const bool same_type = size_of(recipe.precision.gradients) == size_of(Dtype::fp32);
   if (!converts_for_optimizer(recipe, strategy) || same_type) return Bytes(0);
   return shard_of(parameters, strategy.optimizer_shards) * size_of(Dtype::fp32);
 }
 
 std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingRecipe& recipe,
                                         bool accumulates) {
-  const Bytes produced = parameters * size_of(stored_type(recipe.compute));
-  const Bytes kept = parameters * size_of(recipe.gradients);
+  const Bytes produced = parameters * size_of(stored_type(recipe.precision.compute));
+  const Bytes kept = parameters * size_of(recipe.precision.gradients);
   models::WorkList list;
-  if (recipe.fusion != models::Fusion::by_hand && parameters > 0 &&
+  if (recipe.kernels.fusion != models::Fusion::by_hand && parameters > 0 &&
       (accumulates || produced != kept)) {
     list.kernel("gradient accumulation",
                 MemoryBound{.op = MemoryOp::elementwise,

@@ -8,42 +8,31 @@
 
 #include "sim/base/check.h"
 #include "sim/plan/stage_builder.h"
+#include "sim/plan/stage_connections.h"
 
 namespace trainyard::plan {
 
+using recipe::Axis;
 using recipe::ParallelPlan;
 using recipe::TrainingRecipe;
 using schedule::PipelineShape;
 using schedule::ScheduleEntry;
 
 int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan) {
-  return static_cast<int>(recipe.global_batch / (plan.degrees.data * recipe.micro_batch));
+  return static_cast<int>(recipe.global_batch / (plan.degrees.data * recipe.micro_batch.size));
 }
 
 models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return {.micro_batch = recipe.micro_batch,
-          .sequence_length = recipe.sequence_length,
-          .decoder_sequence_length = recipe.decoder_sequence_length,
-          .predictions = recipe.predictions,
           .tensor = plan.degrees.tensor,
           .context = plan.degrees.context,
-          .context_method = plan.context_method,
-          .expert = plan.expert,
-          .expert_tensor = plan.expert_tensor,
-          .capacity = plan.capacity,
           .replicas = plan.degrees.data,
-          .hierarchical_dispatch = plan.hierarchical_dispatch,
-          .dispatch_dtype = plan.dispatch_dtype,
-          .sequence_parallel = plan.sequence_parallel,
+          .tensor_parallel = plan.tensor_parallel,
+          .context_parallel = plan.context_parallel,
+          .experts = plan.experts,
           .recompute = recipe.recompute,
-          .recompute_modules = recipe.recompute_modules,
-          .recompute_layers = recipe.recompute_layers,
-          .fused_attention = recipe.fused_attention,
-          .tensor_overlap = plan.tensor_overlap,
-          .tensor_chunks = plan.tensor_chunks,
-          .compute = recipe.compute,
-          .fusion = recipe.fusion,
-          .loss = recipe.loss};
+          .kernels = recipe.kernels,
+          .compute = recipe.precision.compute};
 }
 
 namespace {
@@ -59,19 +48,49 @@ Rounds rounds(const ScheduleEntry* schedule, const PipelineShape& shape) {
   return {.count = before + 1 + that_hold(shape.stages), .measured = before};
 }
 
+// Every rank plays its stage. Work of experts follows the rank's part of the experts, that of
+// tables its place among the ranks that share them.
+void assign_ranks(Cast& cast, const recipe::RankGrids& ranks, const ParallelPlan& plan,
+                  const models::NetworkWork& work) {
+  const std::vector<double>& tables = work.rank_load;
+  for (int r = 0; r < ranks.dense.world_size(); ++r) {
+    const auto rank = static_cast<Rank>(r);
+    cast.role_of.push_back(
+        static_cast<std::uint32_t>(ranks.dense.coordinate(rank, Axis::pipeline)));
+    if (!tables.empty())
+      cast.loads.push_back(
+          tables[static_cast<std::size_t>(ranks.dense.coordinate(rank, Axis::data))]);
+    else if (!plan.expert_load.empty())
+      cast.loads.push_back(plan.expert_load[static_cast<std::size_t>(
+          ranks.experts.coordinate(rank, Axis::context))]);
+  }
+}
+
+// A lane on which no stage sends is none.
+void connect_stages(StageConnections& connections, const PipelineShape& shape) {
+  for (const Lane lane : kAllLanes) {
+    for (int stage = 0; stage < shape.stages; ++stage) {
+      if (!receiver(shape, lane, stage)) continue;
+      connections.lane(lane);
+      break;
+    }
+  }
+}
+
 }  // namespace
 
 PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   const int stages = plan.degrees.pipeline;
-  if (plan.schedule == schedule::kCustomSchedule)
+  if (plan.pipeline.schedule == schedule::kCustomSchedule)
     return {.stages = stages,
             .microbatches = microbatches(recipe, plan),
-            .chunks = plan.chunks,
-            .placement = plan.custom.placement};
-  const ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
-  TRAINYARD_CHECK(schedule != nullptr, "unknown schedule {}", plan.schedule);
-  PipelineShape shape = shape_of(*schedule, stages, microbatches(recipe, plan), plan.chunks);
-  shape.group = plan.group_size;
+            .chunks = plan.pipeline.chunks,
+            .placement = plan.pipeline.custom.placement};
+  const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
+  TRAINYARD_CHECK(schedule != nullptr, "unknown schedule {}", plan.pipeline.schedule);
+  PipelineShape shape =
+      shape_of(*schedule, stages, microbatches(recipe, plan), plan.pipeline.chunks);
+  shape.group = plan.pipeline.group_size;
   return shape;
 }
 
@@ -79,32 +98,31 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
                    const ParallelPlan& plan, const schedule::ScheduleInputs& inputs) {
   StepPlan step;
   step.shape = pipeline_shape(recipe, plan);
-  step.layers = split_layers(work, step.shape, plan.layer_split, plan.layers_per_chunk);
+  step.layers =
+      split_layers(work, step.shape, plan.pipeline.layer_split, plan.pipeline.layers_per_chunk);
 
-  const RecomputePlaces placed = place_recompute(work, step.layers, recipe.recompute_layers);
+  const RecomputePlaces placed = place_recompute(work, step.layers, recipe.recompute.layers);
   for (int place = 0; place < static_cast<int>(work.chain.size()); ++place) {
     const int kind = placed.work.chain[static_cast<std::size_t>(place)];
     step.kept.push_back(
         {place_name(placed.work, place), placed.work.kinds[static_cast<std::size_t>(kind)].kept});
   }
 
-  const ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
+  const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
   step.rounds = rounds(schedule, step.shape);
   PipelineShape all_rounds = step.shape;
   all_rounds.microbatches *= step.rounds.count;
   const schedule::StageOrders orders = schedule == nullptr
-                                           ? custom_orders(plan.custom, step.shape)
+                                           ? custom_orders(plan.pipeline.custom, step.shape)
                                            : build_stages(*schedule, all_rounds, inputs);
   PipelineMessages messages(all_rounds, orders);
-  const DataParallelStrategy strategy = strategy_of(plan, recipe);
-  if (strategy.replicas > 1) {
-    step.shard_ranks = plan.degrees.replicas() / strategy.replicas;
-    step.expert_shard_ranks = plan.expert_replicas() / strategy.replicas;
-  }
-  step.norm_over_all = strategy.optimizer_shards > 1 || plan.expert > 1;
+  const recipe::RankGrids ranks = rank_grids(plan);
+  assign_ranks(step.cast, ranks, plan, work);
+  StageConnections connections(step.cast, ranks, plan, step.shape);
+  if (step.shape.stages > 1) connect_stages(connections, step.shape);
   for (int stage = 0; stage < step.shape.stages; ++stage) {
-    StageBuilder builder(step, placed, recipe, plan, messages, stage, schedule);
-    step.stages.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
+    StageBuilder builder(step, placed, recipe, plan, messages, connections, stage, schedule);
+    step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
   }
 
   Flops forward, recomputed;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/base/check.h"
+#include "sim/base/divide.h"
 
 namespace trainyard::recipe {
 
@@ -15,10 +16,6 @@ using models::WeightMatrix;
 namespace {
 
 constexpr std::int64_t kBlock = 2048;  // elements with one scale
-
-std::int64_t divide_up(std::int64_t dividend, std::int64_t divisor) {
-  return (dividend + divisor - 1) / divisor;
-}
 
 NamedKernel pass(std::string name, Bytes read, Bytes written) {
   return {std::move(name), models::MemoryBound{models::MemoryOp::elementwise, read, written}};

@@ -30,6 +30,7 @@
 
 #include "models/layer/layer_work.h"
 #include "sim/base/collective_kind.h"
+#include "sim/base/option.h"
 
 namespace trainyard::recipe {
 
@@ -48,8 +49,8 @@ inline constexpr std::array<std::string_view, 8> kCompressionNames = {
 
 struct GradientCompression {
   CompressionKind kind = CompressionKind::none;
-  int rank = 1;            // power_sgd: of the approximation
-  double density = 0.001;  // top_k: part of the elements that is sent
+  Option<int> rank = 1;            // power_sgd: of the approximation
+  Option<double> density = 0.001;  // top_k: part of the elements that is sent
   bool used() const { return kind != CompressionKind::none; }
 };
 

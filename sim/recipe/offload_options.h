@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "sim/base/option.h"
 #include "sim/base/units.h"
 
 namespace trainyard::recipe {
@@ -17,11 +18,12 @@ struct OffloadOptions {
   // The shards of parameters between the gathers of ZeRO-3 and FSDP.
   OffloadTo parameters = OffloadTo::none;
   bool activations = false;
-  double fraction = 1;      // of the layers of a chunk, its first ones, whose activations go
-  int prefetch_layers = 1;  // layers whose activations are on their way beside the one in work
+  Option<double> fraction = 1;  // of the layers of a chunk, its first ones, whose activations go
+  Option<int> prefetch_layers =
+      1;  // layers whose activations are on their way beside the one in work
   // Parameters that the host updates at a time: while the next tile is updated the last is copied.
   // Source: DeepSpeed, csrc/includes/cpu_adam.h (TILE).
-  std::int64_t tile_parameters = std::int64_t{128} << 20;
+  Option<std::int64_t> tile_parameters = std::int64_t{128} << 20;
 
   bool any() const {
     return optimizer != OffloadTo::none || parameters != OffloadTo::none || activations;

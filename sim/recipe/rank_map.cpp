@@ -109,8 +109,8 @@ std::vector<Rank> RankMap::group(Rank rank, Axis one, Axis other) const {
 }
 
 RankGrids rank_grids(const ParallelPlan& plan) {
-  const ParallelDegrees experts = {.tensor = plan.expert_tensor,
-                                   .context = plan.expert,
+  const ParallelDegrees experts = {.tensor = plan.experts.tensor,
+                                   .context = plan.experts.ranks,
                                    .data = plan.expert_replicas(),
                                    .pipeline = plan.degrees.pipeline};
   TRAINYARD_CHECK(experts.world_size() == plan.degrees.world_size(), "experts on {} ranks of {}",
@@ -118,12 +118,7 @@ RankGrids rank_grids(const ParallelPlan& plan) {
   return {RankMap(plan.degrees, plan.rank_order), RankMap(experts, plan.rank_order)};
 }
 
-// A rank is low + stride (place + size * high); without the digit of the axis, low + stride * high.
-int RankMap::group_index(Rank rank, Axis axis) const {
-  const int first = static_cast<int>(index(peer(rank, axis, 0)));
-  return first % stride(axis) + first / (stride(axis) * size(axis)) * stride(axis);
-}
-
+// A rank is low + stride (place + size * high); its group's number low + stride * high.
 Rank RankMap::first_of_group(int number, Axis axis) const {
   TRAINYARD_CHECK(0 <= number && number < groups(axis), "group {} of {}", number, groups(axis));
   const int low = number % stride(axis);

@@ -49,12 +49,10 @@ class RankMap {
   // The ranks that differ from `rank` on either axis, ascending.
   std::vector<Rank> group(Rank rank, Axis one, Axis other) const;
 
-  // The number of that group among the groups(axis) of its kind, ordered by their first ranks.
-  // O(1).
-  int group_index(Rank rank, Axis axis) const;
   int groups(Axis axis) const { return world_size_ / size(axis); }
 
-  // The member with place 0 of the group of that number: the inverse of group_index. O(1).
+  // The member with place 0 of the group of that number; groups are numbered by their first ranks.
+  // O(1).
   Rank first_of_group(int index, Axis axis) const;
 
  private:

@@ -8,12 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "models/layer/execution.h"
 #include "models/layer/kernel.h"
-#include "models/layer/layer_work.h"
 #include "sim/base/units.h"
 #include "sim/recipe/gradient_compression.h"
 #include "sim/recipe/offload_options.h"
-#include "sim/schedule/custom_schedule.h"
+#include "sim/recipe/pipeline.h"
+#include "sim/recipe/precision.h"
 
 namespace trainyard::recipe {
 
@@ -22,35 +23,20 @@ enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
 // What a rank's device holds beside what its program asks for. The defaults are nothing; a scenario
 // has its own (docs/memory.md).
 struct MemoryAllowance {
-  Bytes context;             // of the driver, with the code of kernels and libraries
-  double fragmentation = 0;  // that the framework's allocator reserves, in parts of the allocated
-  Bytes blas_workspace;      // of the matrix library, from the framework's allocator
+  Option<Bytes> context = Bytes(0);  // of the driver, with the code of kernels and libraries
+  Option<double> fragmentation =
+      0;  // that the framework's allocator reserves, in parts of the allocated
+  Option<Bytes> blas_workspace = Bytes(0);  // of the matrix library, from the framework's allocator
   bool nccl_buffers = false;
 };
 
 struct TrainingRecipe {
-  std::int64_t global_batch = 1;     // sequences or images per optimizer step, over all ranks
-  std::int64_t micro_batch = 1;      // per data-parallel replica and micro-batch
-  std::int64_t sequence_length = 1;  // tokens; 1 for images
-  std::int64_t decoder_sequence_length = 0;  // of an encoder-decoder; else 0
-  std::int64_t predictions = 0;  // tokens of a sequence that a masked-language head sees; 0: all
-  models::Dtype compute = models::Dtype::bf16;
-  models::Dtype gradients = models::Dtype::bf16;  // in which gradients are kept and reduced
-  bool master_weights = true;  // copy kept by the optimizer (16-bit compute and below only)
-  models::Dtype master_type = models::Dtype::fp32;       // of that copy
-  models::Dtype optimizer_states = models::Dtype::fp32;  // of the optimizer's moments
-  std::optional<models::Dtype> weights;  // empty: stored_type(compute) (sim/plan/step_memory.h)
-  // fp8 compute: weights of matrix multiplications are kept in fp8 too, by rows and by columns,
-  // instead of being cast in each pass.
-  bool cached_fp8_weights = false;
+  std::int64_t global_batch = 1;  // sequences or images per optimizer step, over all ranks
+  models::MicroBatch micro_batch;
+  Precision precision;
   Optimizer optimizer = Optimizer::adam;
-  models::Recompute recompute = models::Recompute::none;
-  models::RecomputeModules recompute_modules;  // of Recompute::modules
-  models::RecomputeLayers recompute_layers;
-  bool fused_attention = false;
-  models::Fusion fusion =
-      models::Fusion::by_hand;          // by_hand: Megatron-LM; else PyTorch's kernels and memory
-  std::optional<models::Fusion> loss;   // of logits and loss; empty: as `fusion`
+  models::Recomputation recompute;
+  models::KernelChoice kernels;         // by_hand: Megatron-LM; else PyTorch's kernels and memory
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
   bool gradient_clipping = false;       // by the norm of all gradients
   MemoryAllowance memory;
@@ -77,61 +63,46 @@ struct ParallelDegrees {
   }
 };
 
-// How layers are dealt to the stages: evenly by count, evenly by forward FLOPs (embedding and
-// logits count), or as a list of one number per stage and chunk, in forward order (chunk-major).
-enum class LayerSplit : std::uint8_t { uniform, balanced, list };
-
-// What a scenario says under /parallelism/data_parallel beside the buckets. Which strategy reads
-// which: StrategyEntry::accepts (sim/plan/replicas/data_parallel.h).
+// What replicas divide and how they exchange gradients: what a scenario says under
+// /parallelism/data_parallel. Which strategy reads which: StrategyEntry::accepts
+// (sim/plan/replicas/data_parallel.h).
 struct DataParallelOptions {
-  std::string kind = "allreduce";  // a name of data_parallel_strategies()
-  int shard_size = 0;              // ranks that share one copy
-  int prefetch_layers = 1;         // layers gathered ahead of the one that computes
-  bool limit_all_gathers = true;   // false: gathers run ahead as far as the host lets them
-  bool reshard_after_forward = true;
-  bool all_reduce_gradients = false;
-  bool gradient_as_bucket_view = true;  // false: PyTorch DDP copies gradients to buckets and back
-  int steps_between = 100;              // local_sgd: from one meeting of the replicas to the next
-  std::optional<models::Dtype> reduce_dtype;    // empty: TrainingRecipe::gradients
-  std::optional<bool> reduce_every_microbatch;  // empty: as the strategy does
-  std::optional<bool> overlap_param_gather;     // ...
-  GradientCompression compression;              // allreduce
+  std::string kind = "allreduce";                          // a name of data_parallel_strategies()
+  Bytes bucket_size = Bytes(std::int64_t{25} << 20);       // of gradients reduced together
+  Bytes first_bucket_size = Bytes(std::int64_t{1} << 20);  // PyTorch DDP starts with a small one
+  bool overlap_backward = true;                   // buckets are reduced while backward goes on
+  std::optional<bool> reduce_every_microbatch{};  // empty: as the strategy does
+  Option<int> shard_size = 0;                     // ranks that share one copy
+  Option<int> prefetch_layers = 1;                // layers gathered ahead of the one that computes
+  Option<bool> limit_all_gathers = true;  // false: gathers run ahead as far as the host lets them
+  Option<bool> reshard_after_forward = true;    // a scenario: without a pipeline
+  std::optional<models::Dtype> reduce_dtype{};  // empty: Precision::gradients
+  Option<bool> gradient_as_bucket_view =
+      true;  // false: PyTorch DDP copies gradients to buckets and back
+  std::optional<bool> overlap_param_gather{};  // empty: as the strategy does
+  Option<bool> all_reduce_gradients = false;
+  Option<int> steps_between = 100;  // local_sgd: from one meeting of the replicas to the next
+  GradientCompression compression;  // allreduce
 };
 inline constexpr int kMostPrefetchLayers = 2;
 
 struct ParallelPlan {
   ParallelDegrees degrees;
   std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
-  bool sequence_parallel = false;
-  models::ContextMethod context_method = models::ContextMethod::ring;
-  models::TensorOverlap tensor_overlap = models::TensorOverlap::weight_gradient;
-  int tensor_chunks = 0;  // of TensorOverlap::chunked; 0: as Transformer Engine
-
-  // Expert parallelism is a second grid over the same ranks: expert_tensor x expert x replicas of
-  // the experts, with the same stages. Source: Megatron-LM's parallel_state, MoE Parallel Folding,
-  // 2025.
-  int expert = 1;                               // ranks that share the experts of a layer
-  int expert_tensor = 1;                        // ranks that divide the columns of each
-  double capacity = 0;                          // capacity factor; 0: no token is dropped
-  bool hierarchical_dispatch = false;           // Execution's
-  std::optional<models::Dtype> dispatch_dtype;  // ...
+  models::TensorParallel tensor_parallel;
+  models::ContextParallel context_parallel;
+  // Expert parallelism is a second grid over the same ranks: experts.tensor x experts.ranks x
+  // replicas of the experts, with the same stages. Source: Megatron-LM's parallel_state, MoE
+  // Parallel Folding, 2025.
+  models::ExpertParallel experts;
   // Work of the experts of each expert-parallel rank, in units of the even share; empty: all 1.
   std::vector<double> expert_load;
   int expert_replicas() const {
-    return degrees.tensor * degrees.context * degrees.data / (expert * expert_tensor);
+    return degrees.tensor * degrees.context * degrees.data / (experts.ranks * experts.tensor);
   }
 
-  std::string schedule = "1f1b";    // a name of schedules() (sim/schedule/schedule.h), or "custom"
-  schedule::CustomSchedule custom;  // if it is
-  int chunks = 1;                   // virtual stages per stage
-  int group_size = 0;               // PipelineShape::group
-  LayerSplit layer_split = LayerSplit::uniform;
-  std::vector<int> layers_per_chunk;  // LayerSplit::list: [chunk * stages + stage]
-  bool overlap_p2p = true;  // false: the compute stream waits for its sends, as blocking calls do
+  Pipeline pipeline;
 
-  Bytes bucket_size = Bytes(std::int64_t{25} << 20);       // of gradients reduced together
-  Bytes first_bucket_size = Bytes(std::int64_t{1} << 20);  // PyTorch DDP starts with a small one
-  bool overlap_backward = true;  // buckets are reduced while backward goes on
   DataParallelOptions data_parallel;
 };
 

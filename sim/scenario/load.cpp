@@ -52,7 +52,7 @@ struct Loaded {
   std::vector<Diagnostic> diagnostics;  // errors and warnings
 };
 
-// Of a document whose presets are expanded; adds to what was found in doing so.
+// Loads a document whose presets are expanded, and adds to what was found in doing so.
 Loaded load_expanded(const Value& document, const std::string& configs,
                      std::vector<Diagnostic> diagnostics) {
   Loaded out;
@@ -212,19 +212,17 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   std::vector<Diagnostic> none;
   ScenarioSections sections = read_sections(scenario.document, none);
   sections.parallelism.dp = scenario.plan.degrees.data;
-  sections.training.sequence_length = scenario.recipe.sequence_length;
-  sections.training.precision.gradients = scenario.recipe.gradients;
+  sections.training.recipe.micro_batch.sequence_length =
+      scenario.recipe.micro_batch.sequence_length.value();
   const recipe::TrainingRecipe& recipe = scenario.recipe;
-  sections.training.precision.master_weights = !recipe.master_weights ? MasterWeights::none
-                                               : recipe.master_type == models::Dtype::bf16
-                                                   ? MasterWeights::bf16
-                                                   : MasterWeights::fp32;
-  sections.training.precision.parameters = plan::weight_type(recipe);
-  sections.training.precision.optimizer_states = recipe.optimizer_states;
-  sections.training.memory = {.context = recipe.memory.context,
-                              .blas_workspace = recipe.memory.blas_workspace,
-                              .fragmentation = recipe.memory.fragmentation,
-                              .nccl_buffers = recipe.memory.nccl_buffers};
+  recipe::Precision& precision = sections.training.recipe.precision;
+  precision = recipe.precision;
+  precision.parameters = plan::weight_type(recipe);
+  if (!precision.keeps_master()) precision.master_weights = recipe::MasterWeights::none;
+  recipe::MemoryAllowance& memory = sections.training.recipe.memory;
+  memory.context = recipe.memory.context.value();
+  memory.fragmentation = recipe.memory.fragmentation.value();
+  memory.blas_workspace = recipe.memory.blas_workspace.value();
   sections.cluster.calibration = scenario.profile.empty() ? "none" : scenario.profile;
   for (const std::unique_ptr<ModelFamily>& family : sections.model.families)
     family->fill_from(scenario.network);

@@ -23,8 +23,8 @@ std::string description_of(const std::string& path) {
   return description != nullptr ? description->text : "";
 }
 
-// As seen from the working directory where that is shorter, so that results and messages do not
-// depend on where a checkout stands.
+// The folder as seen from the working directory where that is shorter, so that results and messages
+// do not depend on where a checkout stands.
 std::string spelled(const fs::path& folder) {
   std::error_code code;
   const fs::path near =
@@ -69,11 +69,11 @@ std::optional<topologies::GpuSpec> gpu_of_device(const std::string& configs,
     std::vector<Diagnostic> ignored;  // a broken preset is reported when it is used
     const json::Value preset = json::parse_file(preset_path(configs, "gpus", name), ignored);
     if (!lists_device(preset, device_name)) continue;
-    GpuSection section;
+    topologies::GpuSpec gpu;
     std::vector<Diagnostic> diagnostics = std::move(ignored);
-    json::read_object(preset, "", section, diagnostics);
+    json::read_object(preset, "", gpu, diagnostics);
     if (!diagnostics.empty()) throw ScenarioError(std::move(diagnostics));
-    return section.spec;
+    return gpu;
   }
   return std::nullopt;
 }

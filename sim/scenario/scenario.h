@@ -12,6 +12,7 @@
 
 #include "models/families/network.h"
 #include "sim/base/diagnostic.h"
+#include "sim/collective/algorithm.h"
 #include "sim/json/schema.h"
 #include "sim/json/value.h"
 #include "sim/recipe/recipe.h"
@@ -39,6 +40,7 @@ struct Scenario {
   recipe::TrainingRecipe recipe;
   recipe::ParallelPlan plan;
   std::vector<recipe::Straggler> stragglers;  // one per slow rank, by rank
+  collective::Choices collectives;
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   std::uint64_t seed = 0;
   bool exploit_symmetry = true;
@@ -70,6 +72,9 @@ std::optional<Scenario> with_patch(const Scenario& scenario, const json::Value& 
 // JSON Schema (draft-07) of scenario files, written from the tables that read them.
 std::string schema_json();
 
+// The field that chooses the algorithm of a kind, "/collectives/allreduce/algorithm".
+std::string algorithm_pointer(CollectiveKind kind);
+
 // Every value of a scenario with its origin; derived ones (dp) as they were derived.
 std::vector<json::Explained> explain(const Scenario& scenario);
 
@@ -82,6 +87,18 @@ struct Preset {
 
 // All presets of a configs folder, by kind and name.
 std::vector<Preset> list_presets(const std::string& configs);
+
+// A machine without a job.
+struct Machine {
+  topologies::ClusterSpec cluster;
+  std::string profile;  // path of the profile of its GPUs; empty: there is none
+};
+
+// A cluster preset, or servers of a server preset behind one ideal switch. `servers`: how many of
+// them; 0: as many as the cluster has, or one. Nothing if neither has the name. Throws
+// ScenarioError if the preset is wrong.
+std::optional<Machine> machine_of_preset(const std::string& configs, const std::string& name,
+                                         int servers);
 
 // The GPU preset of a configs folder that lists this name of a device, as the driver says it
 // ("NVIDIA H200"). Throws ScenarioError if that preset is wrong.

@@ -34,7 +34,7 @@ inline int virtual_stage(const PipelineShape& shape, int stage, const Slot& slot
 // The inverse. Requires: 0 <= virtual_stage < virtual_stages(shape).
 Seat seat(const PipelineShape& shape, int virtual_stage, std::uint8_t direction);
 
-// From a virtual stage to the one after it; gradients go the opposite way.
+// The hop from a virtual stage to the one after it; gradients go the opposite way.
 // Requires: it is not the last.
 Hop hop_forward(const PipelineShape& shape, int virtual_stage, std::uint8_t direction);
 Hop opposite(Hop hop);

@@ -34,7 +34,7 @@ class Times {
     }
     return {};
   }
-  // Of the pass at `at`, or of the pair that begins there.
+  // The length of the pass at `at`, or of the pair that begins there.
   Duration pass_or_pair(int stage, const std::vector<Slot>& slots, std::size_t at) const {
     if (!slots[at].paired) return pass(stage, slots[at]);
     const Duration together = of(stage, slots[at + 1]).overlapped;

@@ -12,13 +12,13 @@
 namespace trainyard::schedule {
 
 struct OrderRun {
-  // By stage and position; passes that never run are missing at the end.
+  // Instants by stage and position; passes that never run are missing at the end.
   std::vector<std::vector<Duration>> begins, ends;
   // Who waits for whom, as a sentence; nullopt if every pass has run.
   std::optional<std::string> deadlock;
 
   Duration makespan() const;
-  // From the begin of the stage's first pass to the end of its last.
+  // The time from the begin of the stage's first pass to the end of its last.
   Duration span(int stage) const;
   Duration longest_span() const;
 };
@@ -28,7 +28,7 @@ struct OrderRun {
 OrderRun run_orders(const PipelineShape& shape, std::span<const std::vector<Slot>> stages,
                     std::span<const PassTimes> times);
 
-// The same for every part.
+// The same times for every part.
 std::vector<PassTimes> uniform_times(const PipelineShape& shape, const PassTimes& times);
 
 // The most activations that each stage holds at once. `times` as above, only their bytes count.

@@ -81,7 +81,7 @@ inline constexpr PassTimes kDrawingTimes{Duration(1), Duration(1), Duration(1), 
 inline constexpr Bytes kNoMemoryLimit{std::numeric_limits<std::int64_t>::max()};
 
 // What a schedule is made from. `times` is by stage and part (parts(shape) per stage); only
-// schedules with `needs_times` look at it and at the limit of a stage's activations.
+// schedules with `times_from` look at it and at the limit of a stage's activations.
 struct ScheduleInputs {
   std::span<const PassTimes> times;
   Bytes memory_limit = kNoMemoryLimit;
@@ -92,6 +92,16 @@ enum class Updates : std::uint8_t {
   after_all,         // once per step, when every micro-batch is done: the pipeline is flushed
   every_microbatch,  // after each backward; each micro-batch finds the weights of its forward again
   without_flush,     // once per step, while the next step's micro-batches are under way
+};
+
+// The activations of the fullest stage, the most first. Sources: those of the rows.
+enum class Holding : std::uint8_t {
+  unranked,
+  every_microbatch,
+  above_1f1b,
+  as_1f1b,
+  half_of_1f1b,
+  third_of_1f1b,
 };
 
 struct ScheduleEntry {
@@ -105,8 +115,14 @@ struct ScheduleEntry {
   StageOrders (*build)(const PipelineShape&, const ScheduleInputs&) = nullptr;
   // Why this shape is refused, in words; nullopt if it is fine.
   std::optional<std::string> (*unsupported)(const PipelineShape&) = nullptr;
-  bool needs_times = false;
+  // Made from the job's times, which are estimated by a run of this other schedule; empty: from
+  // none.
+  std::string_view times_from = {};
   Updates updates = Updates::after_all;
+  Holding holding = Holding::unranked;
+  bool grouped = false;           // micro-batches visit a chunk in groups (PipelineShape::group)
+  bool one_at_a_time = false;     // a micro-batch leaves the pipeline before the next enters
+  bool fills_and_drains = false;  // equal passes idle (p - 1) / (m v) of the ideal time
 };
 
 // How many versions of its weights a stage keeps: one if the pipeline is flushed; for updates after
@@ -141,7 +157,8 @@ std::vector<Slot> dual_pipe_v(const PipelineShape& shape, int stage);
 StageOrders zero_bubble_v(const PipelineShape& shape, const ScheduleInputs& inputs);
 StageOrders v_half(const PipelineShape& shape, const ScheduleInputs& inputs);
 StageOrders v_min(const PipelineShape& shape, const ScheduleInputs& inputs);
-// Without times: those of a drawing. Requires: the limit is at least one micro-batch's activations.
+// Where no times are given it takes those of a drawing. Requires: the limit is at least one
+// micro-batch's activations.
 StageOrders zero_bubble_auto(const PipelineShape& shape, const ScheduleInputs& inputs);
 // What their shapes must be beyond the number of chunks.
 std::optional<std::string> chimera_unsupported(const PipelineShape& shape);

@@ -19,6 +19,7 @@ using plan::DataParallelStrategy;
 using recipe::Axis;
 using recipe::LayerSplit;
 using scenario::Scenario;
+using schedule::Holding;
 using schedule::ScheduleEntry;
 
 namespace {
@@ -60,7 +61,7 @@ std::vector<Edits> more_ranks(const Scenario& scenario, Axis axis, const char* p
 
 // Adds what keeps the layers divisible when there are `parts` of them in the pipeline.
 void divide_layers(const Scenario& scenario, std::int64_t parts, Edits& edits) {
-  const LayerSplit split = scenario.plan.layer_split;
+  const LayerSplit split = scenario.plan.pipeline.layer_split;
   const bool uneven = divisible_layers(scenario.network) % parts != 0;
   if (split == LayerSplit::list || (split == LayerSplit::uniform && uneven))
     edits.push_back({kSplit, Value::of("balanced_with_embeddings")});
@@ -72,7 +73,7 @@ std::vector<Edits> more_tensor_parallel(const Scenario& scenario) {
   for (Edits& edits : more_ranks(scenario, Axis::tensor, "/parallelism/tp", "tensor parallel",
                                  scenario.cluster.server.gpus)) {
     changes.push_back(edits);
-    if (scenario.plan.sequence_parallel) continue;
+    if (scenario.plan.tensor_parallel.sequence) continue;
     edits.push_back({"/parallelism/sequence_parallel", Value::of(true), "sequence parallelism"});
     changes.push_back(std::move(edits));
   }
@@ -85,7 +86,7 @@ std::vector<Edits> more_stages(const Scenario& scenario) {
       more_ranks(scenario, Axis::pipeline, "/parallelism/pp", "pipeline stages", layers);
   std::int64_t stages = scenario.plan.degrees.pipeline;
   for (Edits& edits : changes)
-    divide_layers(scenario, (stages *= 2) * scenario.plan.chunks, edits);
+    divide_layers(scenario, (stages *= 2) * scenario.plan.pipeline.chunks, edits);
   return changes;
 }
 
@@ -99,14 +100,14 @@ std::vector<Edits> more_expert_parallel(const Scenario& scenario) {
   const Transformer* transformer = transformer_of(scenario);
   std::vector<Edits> changes;
   if (transformer == nullptr) return changes;
-  for (std::int64_t ep = std::int64_t{2} * scenario.plan.expert; ep <= transformer->moe.experts;
-       ep *= 2)
+  for (std::int64_t ep = std::int64_t{2} * scenario.plan.experts.ranks;
+       ep <= transformer->moe.experts; ep *= 2)
     changes.push_back({{"/parallelism/ep", Value::of(ep), "expert parallel"}});
   return changes;
 }
 
 bool divides_more(const DataParallelStrategy& a, const DataParallelStrategy& b) {
-  return a.outer_period == b.outer_period && a.parameter_shards >= b.parameter_shards &&
+  return a.trains_apart == b.trains_apart && a.parameter_shards >= b.parameter_shards &&
          a.gradient_shards >= b.gradient_shards && a.optimizer_shards >= b.optimizer_shards &&
          (a.parameter_shards > b.parameter_shards || a.gradient_shards > b.gradient_shards ||
           a.optimizer_shards > b.optimizer_shards);
@@ -146,42 +147,18 @@ std::vector<Edits> more_sharding(const Scenario& scenario) {
   return changes;
 }
 
-// Schedules by the activations that the fullest stage holds, the most first; of equal rank, about
-// as many. Sources: those of the table of schedules.
-struct Holding {
-  std::string_view schedule;
-  int rank;
-  bool offered;  // as a way to hold less
-};
-constexpr std::array<Holding, 13> kHoldings = {{{"gpipe", 0, false},
-                                                {"breadth_first", 0, false},
-                                                {"zb_h2", 1, false},
-                                                {"zb_auto", 1, false},
-                                                {"interleaved_1f1b", 1, false},
-                                                {"chimera", 1, false},
-                                                {"dualpipe", 1, false},
-                                                {"dualpipe_v", 1, false},
-                                                {"1f1b", 2, true},
-                                                {"zb_h1", 2, true},
-                                                {"zb_v", 2, true},
-                                                {"v_half", 3, true},
-                                                {"v_min", 4, true}}};
-
 std::vector<Edits> leaner_schedule(const Scenario& scenario) {
-  const ScheduleEntry* own = schedule::find_schedule(scenario.plan.schedule);
+  const ScheduleEntry* own = schedule::find_schedule(scenario.plan.pipeline.schedule);
   if (own == nullptr || scenario.plan.degrees.pipeline == 1) return {};
-  const auto* held = std::find_if(kHoldings.begin(), kHoldings.end(),
-                                  [&](const Holding& h) { return h.schedule == own->name; });
   std::vector<Edits> changes;
-  if (held == kHoldings.end()) return changes;
-  for (const Holding& other : kHoldings) {
-    if (!other.offered || other.rank <= held->rank) continue;
-    const ScheduleEntry* entry = schedule::find_schedule(other.schedule);
+  if (own->holding == Holding::unranked) return changes;
+  for (const ScheduleEntry& other : schedule::schedules()) {
+    if (other.holding < Holding::as_1f1b || other.holding <= own->holding) continue;
     Edits& edits = changes.emplace_back();
-    edits.push_back({"/parallelism/pipeline/schedule", Value::of(other.schedule), "schedule"});
+    edits.push_back({"/parallelism/pipeline/schedule", Value::of(other.name), "schedule"});
     if (says(scenario, kChunks)) edits.push_back({kChunks, Value::null()});
-    if (entry->chunks != scenario.plan.chunks)
-      divide_layers(scenario, std::int64_t{entry->chunks} * scenario.plan.degrees.pipeline, edits);
+    if (other.chunks != scenario.plan.pipeline.chunks)
+      divide_layers(scenario, std::int64_t{other.chunks} * scenario.plan.degrees.pipeline, edits);
   }
   return changes;
 }
@@ -189,14 +166,13 @@ std::vector<Edits> leaner_schedule(const Scenario& scenario) {
 // Interleaved 1F1B with v chunks holds 1 + (p - 1) / (p v) of what 1F1B does.
 // Source: Korthikanti et al. 2022, section 4.2.3.
 std::vector<Edits> more_chunks(const Scenario& scenario) {
-  const ScheduleEntry* own = schedule::find_schedule(scenario.plan.schedule);
+  const ScheduleEntry* own = schedule::find_schedule(scenario.plan.pipeline.schedule);
   std::vector<Edits> changes;
-  if (own == nullptr || own->name != "interleaved_1f1b" || scenario.plan.chunks == 1)
-    return changes;
+  if (own == nullptr || !own->grouped || scenario.plan.pipeline.chunks == 1) return changes;
   const std::int64_t layers = divisible_layers(scenario.network);
   const int stages = scenario.plan.degrees.pipeline;
-  for (int chunks = 2 * scenario.plan.chunks; std::int64_t{chunks} * stages <= layers;
-       chunks += scenario.plan.chunks) {
+  for (int chunks = 2 * scenario.plan.pipeline.chunks; std::int64_t{chunks} * stages <= layers;
+       chunks += scenario.plan.pipeline.chunks) {
     if (layers % (std::int64_t{chunks} * stages) != 0) continue;
     Edits& edits = changes.emplace_back();
     edits.push_back({kChunks, Value::of(chunks), "chunks per stage"});
@@ -207,7 +183,7 @@ std::vector<Edits> more_chunks(const Scenario& scenario) {
 
 std::vector<Edits> smaller_micro_batch(const Scenario& scenario) {
   std::vector<Edits> changes;
-  for (std::int64_t size = scenario.recipe.micro_batch / 2; size >= 1; size /= 2)
+  for (std::int64_t size = scenario.recipe.micro_batch.size / 2; size >= 1; size /= 2)
     changes.push_back({{"/training/micro_batch", Value::of(size), "micro-batch"}});
   return changes;
 }
@@ -218,25 +194,26 @@ std::vector<Edits> more_recomputation(const Scenario& scenario) {
   const auto add = [&](Recompute more) {
     changes.push_back({{"/training/recompute", Value::of(name(more)), "recomputation"}});
   };
-  if (recipe.recompute == Recompute::none) add(Recompute::selective);
-  const bool all_layers = recipe.recompute_layers.method == models::RecomputeLayers::Method::all;
-  if (recipe.recompute != Recompute::full || !all_layers) add(Recompute::full);
+  if (recipe.recompute.form == Recompute::none) add(Recompute::selective);
+  const bool all_layers = recipe.recompute.layers.method == models::RecomputeLayers::Method::all;
+  if (recipe.recompute.form != Recompute::full || !all_layers) add(Recompute::full);
   return changes;
 }
 
 std::vector<Edits> sequence_parallel(const Scenario& scenario) {
-  if (scenario.plan.sequence_parallel || scenario.plan.degrees.tensor == 1) return {};
+  if (scenario.plan.tensor_parallel.sequence || scenario.plan.degrees.tensor == 1) return {};
   return one_edit("/parallelism/sequence_parallel", Value::of(true), "sequence parallelism");
 }
 
 std::vector<Edits> fused_attention(const Scenario& scenario) {
-  if (scenario.recipe.fused_attention || stack_of(scenario.network) == nullptr) return {};
+  if (scenario.recipe.kernels.fused_attention || stack_of(scenario.network) == nullptr) return {};
   return one_edit("/training/fused_attention", Value::of(true), "fused attention");
 }
 
 std::vector<Edits> half_gradients(const Scenario& scenario) {
-  const Dtype compute = scenario.recipe.compute;
-  if (scenario.recipe.gradients != Dtype::fp32 || compute == Dtype::fp32 || compute == Dtype::tf32)
+  const Dtype compute = scenario.recipe.precision.compute;
+  if (scenario.recipe.precision.gradients != Dtype::fp32 || compute == Dtype::fp32 ||
+      compute == Dtype::tf32)
     return {};
   const Dtype half = compute == Dtype::fp16 ? Dtype::fp16 : Dtype::bf16;
   return one_edit("/training/precision/gradients", Value::of(name(half)), "gradients");

@@ -13,8 +13,8 @@
 
 namespace trainyard::search {
 
+using plan::kMemoryKinds;
 using scenario::Scenario;
-using simulate::kMemoryCategories;
 using simulate::StepReport;
 using simulate::WaysToFit;
 
@@ -24,7 +24,7 @@ using json::Value;
 
 // Memory by category and time against those of the job as it is.
 struct Shares {
-  std::array<double, kMemoryCategories> memory;
+  std::array<double, kMemoryKinds> memory;
   double time = 1;
 };
 
@@ -102,6 +102,17 @@ class Search {
     return spent_ + report_.events <= options_.most_events / 2;
   }
 
+  // Null: its groups are not those that the chosen algorithms can serve.
+  static std::unique_ptr<simulate::Step> step_of(const Scenario& changed,
+                                                 const simulate::Job& job) {
+    try {
+      return simulate::step_of(
+          changed, job, {.unfold = false, .run = true, .recorded_classes = {}, .outline = true});
+    } catch (const ScenarioError&) {
+      return nullptr;
+    }
+  }
+
   // Null: the scenario cannot be changed like this, or never finishes then.
   const Trial* simulate(const Trial* onto, std::size_t knob, const Edits& edits) {
     Value patch = Value::object();
@@ -116,8 +127,8 @@ class Search {
     job.plan = changed->plan;
     if (options_.progress)
       options_.progress(fmt::format("looking for ways to fit: {} simulated", trials_.size()));
-    const std::unique_ptr<simulate::Step> step =
-        simulate_step(job, {.unfold = false, .run = true, .recorded_classes = {}, .outline = true});
+    const std::unique_ptr<simulate::Step> step = step_of(*changed, job);
+    if (!step) return nullptr;
     Trial trial;
     trial.outline = outline(job, *step);
     spent_ += trial.outline.events;
@@ -138,7 +149,7 @@ class Search {
 
   Shares shares_of(const StepReport& outline) const {
     Shares shares;
-    for (std::size_t c = 0; c < kMemoryCategories; ++c) {
+    for (std::size_t c = 0; c < kMemoryKinds; ++c) {
       const auto before = static_cast<double>(report_.memory.by_category[c].count());
       const auto after = static_cast<double>(outline.memory.by_category[c].count());
       shares.memory[c] = before > 0 ? after / before : 1;
@@ -201,7 +212,7 @@ class Search {
     Candidate candidate{&onto, knob, std::move(edits)};
     candidate.time = onto.shares.time;
     if (alone != singles_.end()) candidate.time *= alone->second->shares.time;
-    for (std::size_t c = 0; c < kMemoryCategories; ++c) {
+    for (std::size_t c = 0; c < kMemoryKinds; ++c) {
       double bytes = static_cast<double>(report_.memory.by_category[c].count());
       bytes *= onto.shares.memory[c];
       if (alone != singles_.end()) bytes *= alone->second->shares.memory[c];

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "sim/collective/nccl_buffers.h"
-#include "sim/plan/pipeline_messages.h"
 
 namespace trainyard::simulate {
 
-using plan::StepPlan;
-using recipe::Axis;
-using recipe::RankGrids;
+using plan::Cast;
+using plan::kMemoryKinds;
+using plan::MemoryKind;
+using plan::Player;
 using topologies::IntraKind;
 
 namespace {
@@ -30,14 +31,14 @@ int default_channels(IntraKind intra) {
   return 2;
 }
 
-// What the ranks of one group send each other, over all ports on which they are a group.
-struct Traffic {
+// What the ranks of one group send each other, over all connections on which they are a group.
+struct Sent {
   bool rings = false, pairs = false;
 };
 
-Traffic traffic(const std::vector<plan::CollectiveSpec>& collectives) {
-  Traffic found;
-  for (const plan::CollectiveSpec& spec : collectives) {
+Sent sent_on(const std::vector<plan::TransferSpec>& collectives) {
+  Sent found;
+  for (const plan::TransferSpec& spec : collectives) {
     const bool pairs =
         spec.kind == CollectiveKind::all_to_all || spec.kind == CollectiveKind::shift;
     (pairs ? found.pairs : found.rings) = true;
@@ -45,86 +46,111 @@ Traffic traffic(const std::vector<plan::CollectiveSpec>& collectives) {
   return found;
 }
 
-// The communicators of some ranks.
+// The communicators of some players.
 class Communicators {
  public:
-  Communicators(const StepPlan& plan, const RankGrids& ranks, int gpus_per_server, int channels)
-      : plan_(plan), ranks_(ranks), gpus_(gpus_per_server), channels_(channels) {}
+  Communicators(const Cast& cast, const lower::DevicePlacement& placement, int channels)
+      : cast_(cast), placement_(placement), channels_(channels) {}
 
-  // By the order of `representatives`.
+  // Bytes in the order of `representatives`.
   std::vector<Bytes> of(const std::vector<int>& representatives) {
-    std::vector<int> place(static_cast<std::size_t>(ranks_.dense.world_size()), -1);
+    std::vector<int> place(cast_.players(), -1);
     for (std::size_t i = 0; i < representatives.size(); ++i)
       place[static_cast<std::size_t>(representatives[i])] = static_cast<int>(i);
     groups_.assign(representatives.size(), {});
-    for (std::size_t port = 0; port < plan::kCollectivePorts; ++port) {
-      if (plan_.collectives[port].empty()) continue;
-      const Traffic sent = traffic(plan_.collectives[port]);
-      for (const auto& group : groups_of(plan_, ranks_, static_cast<plan::CollectivePort>(port)))
-        for (const Rank member : group)
+    find_pipelines();
+    for (const plan::Connection& connection : cast_.connections) {
+      if (connection.traffic != plan::Traffic::collective) continue;
+      const Sent sent = sent_on(connection.transfers);
+      for (std::size_t group = 0; group < connection.groups.size(); ++group)
+        for (const Player member : connection.groups[group])
           if (const int at = place[index(member)]; at >= 0)
-            add(groups_[static_cast<std::size_t>(at)], group, sent);
+            add(groups_[static_cast<std::size_t>(at)], connection.groups[group], sent);
     }
     std::vector<Bytes> bytes;
     for (std::size_t i = 0; i < representatives.size(); ++i) {
-      const auto rank = static_cast<Rank>(representatives[i]);
-      Bytes sum = of_pipeline(rank);
+      const auto player = static_cast<Player>(representatives[i]);
+      Bytes sum = of_pipeline(player);
       for (const auto& [members, sent] : groups_[i])
-        sum = sum + of_group(rank, members, sent);
+        sum = sum + of_group(player, members, sent);
       bytes.push_back(sum);
     }
     return bytes;
   }
 
  private:
-  using Groups = std::map<std::vector<Rank>, Traffic>;
+  using Players = std::vector<Player>;
+  using Sets = std::map<Players, Sent>;
 
-  static void add(Groups& groups, std::vector<Rank> members, const Traffic& sent) {
+  static void add(Sets& groups, std::span<const Player> group, const Sent& sent) {
+    Players members(group.begin(), group.end());
     std::sort(members.begin(), members.end());
-    Traffic& all = groups[std::move(members)];
+    Sent& all = groups[std::move(members)];
     all.rings = all.rings || sent.rings;
     all.pairs = all.pairs || sent.pairs;
   }
 
-  int server(Rank rank) const { return static_cast<int>(index(rank)) / gpus_; }
-  bool spans_servers(const std::vector<Rank>& members) const {
+  int server(Player player) const { return placement_[index(player)].server; }
+  bool spans_servers(const Players& members) const {
     return std::any_of(members.begin(), members.end(),
-                       [&](Rank member) { return server(member) != server(members.front()); });
+                       [&](Player member) { return server(member) != server(members.front()); });
   }
-  Bytes pairs(Rank rank, const std::vector<Rank>& members, const std::vector<Rank>& peers) const {
+  Bytes pairs(Player player, bool spans, const Players& peers) const {
     const auto local = static_cast<int>(std::count_if(
-        peers.begin(), peers.end(), [&](Rank peer) { return server(peer) == server(rank); }));
-    return nccl::pairs(channels_, spans_servers(members), local,
-                       static_cast<int>(peers.size()) - local);
+        peers.begin(), peers.end(), [&](Player peer) { return server(peer) == server(player); }));
+    return nccl::pairs(channels_, spans, local, static_cast<int>(peers.size()) - local);
   }
 
-  Bytes of_group(Rank rank, const std::vector<Rank>& members, const Traffic& sent) const {
+  Bytes of_group(Player player, const Players& members, const Sent& sent) const {
     Bytes bytes;
     if (sent.rings) bytes = bytes + nccl::ring(channels_);
     if (!sent.pairs) return bytes;
-    std::vector<Rank> peers = members;
-    std::erase(peers, rank);
-    return bytes + pairs(rank, members, peers);
+    Players peers = members;
+    std::erase(peers, player);
+    return bytes + pairs(player, spans_servers(members), peers);
+  }
+
+  // Players that messages join are one communicator: a pipeline.
+  void find_pipelines() {
+    pipeline_.resize(cast_.players());
+    std::iota(pipeline_.begin(), pipeline_.end(), std::size_t{0});
+    receivers_.assign(cast_.players(), {});
+    for (const plan::Connection& connection : cast_.connections) {
+      if (connection.traffic != plan::Traffic::message) continue;
+      for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
+        const Player from = connection.groups[pair][0], to = connection.groups[pair][1];
+        receivers_[index(from)].push_back(to);
+        pipeline_[first_of(index(to))] = first_of(index(from));
+      }
+    }
+    across_servers_.assign(cast_.players(), false);
+    for (std::size_t p = 0; p < cast_.players(); ++p)
+      if (server(static_cast<Player>(p)) != server(static_cast<Player>(first_of(p))))
+        across_servers_[first_of(p)] = true;
+  }
+  std::size_t first_of(std::size_t player) {
+    while (pipeline_[player] != player)
+      player = pipeline_[player] = pipeline_[pipeline_[player]];
+    return player;
   }
 
   // Stages that neighbour each other send and receive both ways.
-  Bytes of_pipeline(Rank rank) const {
-    if (plan_.shape.stages == 1) return Bytes(0);
-    std::vector<Rank> peers;
-    for (const plan::ChannelPort port : plan::kSendPorts)
-      if (const auto stage =
-              receiver(plan_.shape, port, ranks_.dense.coordinate(rank, Axis::pipeline)))
-        peers.push_back(ranks_.dense.peer(rank, Axis::pipeline, *stage));
+  Bytes of_pipeline(Player player) {
+    Players peers = receivers_[index(player)];
+    if (peers.empty()) return Bytes(0);
     std::sort(peers.begin(), peers.end());
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-    std::erase(peers, rank);
-    return pairs(rank, ranks_.dense.group(rank, Axis::pipeline), peers);
+    std::erase(peers, player);
+    return pairs(player, across_servers_[first_of(index(player))], peers);
   }
 
-  const StepPlan& plan_;
-  const RankGrids& ranks_;
-  int gpus_, channels_;
-  std::vector<Groups> groups_;
+  const Cast& cast_;
+  const lower::DevicePlacement& placement_;
+  int channels_;
+  std::vector<Sets> groups_;
+  std::vector<std::size_t> pipeline_;  // by player: towards the first of its pipeline
+  std::vector<Players> receivers_;     // by player: whom it sends messages
+  std::vector<bool> across_servers_;   // by the first player of a pipeline
 };
 
 }  // namespace
@@ -145,7 +171,7 @@ Bytes DeviceMemory::on_device(Bytes held) const {
 
 Bytes DeviceMemory::budget() const {
   if (capacity == Bytes(0)) return Bytes(0);
-  // From a little below to the exact one: fragmentation is rounded down.
+  // The search goes from a little below to the exact budget, as fragmentation is rounded down.
   const std::int64_t room = (capacity - nccl_buffers - context).count();
   const std::int64_t whole = kMillion + fragmentation_ppm;
   std::int64_t most = room / whole * kMillion + room % whole * kMillion / whole;
@@ -154,11 +180,11 @@ Bytes DeviceMemory::budget() const {
   return std::max(Bytes(most) - blas_workspace, Bytes(1));
 }
 
-std::array<std::int64_t, kMemoryCategories> DeviceMemory::by_category(
+std::array<std::int64_t, kMemoryKinds> DeviceMemory::by_category(
     const std::array<std::int64_t, engine::kMaxCategories>& held) const {
-  std::array<std::int64_t, kMemoryCategories> bytes{};
+  std::array<std::int64_t, kMemoryKinds> bytes{};
   std::int64_t sum = 0;
-  for (std::size_t k = 0; k < kMemoryCategories; ++k) {
+  for (std::size_t k = 0; k < kMemoryKinds; ++k) {
     bytes[k] = held[k];
     sum += held[k];
   }
@@ -168,21 +194,21 @@ std::array<std::int64_t, kMemoryCategories> DeviceMemory::by_category(
 }
 
 std::vector<DeviceMemory::Part> DeviceMemory::parts(Bytes held) const {
-  return {{MemoryCategory::workspace, "cuBLAS workspace", blas_workspace},
-          {MemoryCategory::fragmentation, "fragmentation", fragmentation(allocated(held))},
-          {MemoryCategory::nccl_buffers, "NCCL buffers", nccl_buffers},
-          {MemoryCategory::context, "CUDA context", context}};
+  return {{MemoryKind::workspace, "cuBLAS workspace", blas_workspace},
+          {MemoryKind::fragmentation, "fragmentation", fragmentation(allocated(held))},
+          {MemoryKind::nccl_buffers, "NCCL buffers", nccl_buffers},
+          {MemoryKind::context, "CUDA context", context}};
 }
 
-std::vector<Bytes> nccl_buffers(const StepPlan& plan, const RankGrids& ranks,
-                                const lower::Lowered& lowered, int gpus_per_server, int channels) {
+std::vector<Bytes> nccl_buffers(const Cast& cast, const lower::DevicePlacement& placement,
+                                const lower::Lowered& lowered, int channels) {
   std::vector<int> representatives;
   for (const lower::RankClass& rank_class : lowered.classes)
     representatives.push_back(rank_class.representative);
-  return Communicators(plan, ranks, gpus_per_server, channels).of(representatives);
+  return Communicators(cast, placement, channels).of(representatives);
 }
 
-std::vector<DeviceMemory> device_memory(const StepPlan& plan, const RankGrids& ranks,
+std::vector<DeviceMemory> device_memory(const Cast& cast, const lower::DevicePlacement& placement,
                                         const lower::Lowered& lowered,
                                         const topologies::ClusterSpec& cluster,
                                         const recipe::MemoryAllowance& allowance, int channels) {
@@ -195,7 +221,7 @@ std::vector<DeviceMemory> device_memory(const StepPlan& plan, const RankGrids& r
   std::vector<DeviceMemory> devices(lowered.classes.size(), common);
   if (!allowance.nccl_buffers) return devices;
   const std::vector<Bytes> buffers = nccl_buffers(
-      plan, ranks, lowered, server.gpus, channels > 0 ? channels : default_channels(server.intra));
+      cast, placement, lowered, channels > 0 ? channels : default_channels(server.intra));
   for (std::size_t c = 0; c < devices.size(); ++c)
     devices[c].nccl_buffers = buffers[c];
   return devices;

@@ -18,15 +18,14 @@
 #include "sim/base/units.h"
 #include "sim/engine/trace.h"
 #include "sim/lower/lower.h"
-#include "sim/plan/step_plan.h"
-#include "sim/recipe/rank_map.h"
 #include "sim/recipe/recipe.h"
 #include "sim/simulate/report/step_report.h"
 #include "topologies/cluster.h"
 
 namespace trainyard::simulate {
 
-// Of one rank. `held` is always what its program holds, and `of` what it allocates.
+// The memory of one rank's device. `held` is always what its program holds, and `of` what it
+// allocates.
 struct DeviceMemory {
   Bytes capacity;  // 0: unlimited
   Bytes blas_workspace, nccl_buffers, context;
@@ -42,28 +41,29 @@ struct DeviceMemory {
   Bytes budget() const;
 
   // The device's categories at an instant at which the program holds `held` by its own.
-  std::array<std::int64_t, kMemoryCategories> by_category(
+  std::array<std::int64_t, plan::kMemoryKinds> by_category(
       const std::array<std::int64_t, engine::kMaxCategories>& held) const;
 
   // What this adds to the program's own owners, in the order of the categories.
   struct Part {
-    MemoryCategory category;
+    plan::MemoryKind category;
     std::string_view owner;
     Bytes bytes;
   };
   std::vector<Part> parts(Bytes held) const;
 };
 
-// By Lowered::classes. `channels`: of a collective, as NCCL's are; 0: what NCCL takes for the kind
-// of connection.
-std::vector<DeviceMemory> device_memory(const plan::StepPlan& plan, const recipe::RankGrids& ranks,
+// Devices by Lowered::classes. `channels`: those of a collective, as NCCL's are; 0: what NCCL takes
+// for the kind of connection.
+std::vector<DeviceMemory> device_memory(const plan::Cast& cast,
+                                        const lower::DevicePlacement& placement,
                                         const lower::Lowered& lowered,
                                         const topologies::ClusterSpec& cluster,
                                         const recipe::MemoryAllowance& allowance, int channels);
 
-// Of one rank of this class: its communicators are the groups it is in, each once however many
-// ports use it, and that of its pipeline. By Lowered::classes.
-std::vector<Bytes> nccl_buffers(const plan::StepPlan& plan, const recipe::RankGrids& ranks,
-                                const lower::Lowered& lowered, int gpus_per_server, int channels);
+// NCCL's buffers on one rank of each of Lowered::classes: its communicators are the groups it is
+// in, each once however many connections use it, and that of its pipeline.
+std::vector<Bytes> nccl_buffers(const plan::Cast& cast, const lower::DevicePlacement& placement,
+                                const lower::Lowered& lowered, int channels);
 
 }  // namespace trainyard::simulate

@@ -7,27 +7,32 @@
 
 #include "sim/base/check.h"
 #include "sim/base/text.h"
+#include "sim/recipe/rank_map.h"
 #include "sim/schedule/chunk_placement.h"
 #include "sim/simulate/report/summarize.h"
 #include "sim/simulate/simulate.h"
 
 namespace trainyard::simulate {
+
+using plan::kMemoryKinds;
+using plan::MemoryKind;
+
 namespace {
 
 using Text = std::back_insert_iterator<std::string>;
 
 constexpr int kRanksShown = 32;
 
-void ranks(const Job& job, const Step& /*step*/, Text out) {
+void ranks(const Job& job, const Step& step, Text out) {
   const recipe::RankMap map(job.plan.degrees, job.plan.rank_order);
   fmt::format_to(out, "{:>6}  {:>6}  {:>4}  {:>4}  {:>4}  {:>4}  {:>4}\n", "rank", "server", "GPU",
                  "tp", "cp", "dp", "pp");
   const int shown = std::min(map.world_size(), kRanksShown);
   for (int r = 0; r < shown; ++r) {
     const recipe::RankCoordinates at = map.coordinates(Rank(static_cast<std::uint32_t>(r)));
-    fmt::format_to(out, "{:>6}  {:>6}  {:>4}  {:>4}  {:>4}  {:>4}  {:>4}\n", r,
-                   r / job.cluster.server.gpus, r % job.cluster.server.gpus, at.tensor, at.context,
-                   at.data, at.pipeline);
+    const lower::Device& device = step.placement[static_cast<std::size_t>(r)];
+    fmt::format_to(out, "{:>6}  {:>6}  {:>4}  {:>4}  {:>4}  {:>4}  {:>4}\n", r, device.server,
+                   device.gpu, at.tensor, at.context, at.data, at.pipeline);
   }
   if (shown < map.world_size())
     fmt::format_to(out, "... and {} more, in the order {}\n", map.world_size() - shown,
@@ -52,17 +57,17 @@ void layers(const Job& /*job*/, const Step& step, Text out) {
 }
 
 void memory(const Job& job, const Step& step, Text out) {
-  constexpr std::array<std::pair<MemoryCategory, std::string_view>, kMemoryCategories> kColumns = {
-      {{MemoryCategory::parameters, "weights"},
-       {MemoryCategory::gradients, "gradients"},
-       {MemoryCategory::optimizer_state, "optimizer"},
-       {MemoryCategory::activations, "activations"},
-       {MemoryCategory::logits, "logits"},
-       {MemoryCategory::communication_buffers, "buffers"},
-       {MemoryCategory::workspace, "workspace"},
-       {MemoryCategory::fragmentation, "fragments"},
-       {MemoryCategory::nccl_buffers, "NCCL"},
-       {MemoryCategory::context, "context"}}};
+  constexpr std::array<std::pair<MemoryKind, std::string_view>, kMemoryKinds> kColumns = {
+      {{MemoryKind::parameters, "weights"},
+       {MemoryKind::gradients, "gradients"},
+       {MemoryKind::optimizer_state, "optimizer"},
+       {MemoryKind::activations, "activations"},
+       {MemoryKind::logits, "logits"},
+       {MemoryKind::communication_buffers, "buffers"},
+       {MemoryKind::workspace, "workspace"},
+       {MemoryKind::fragmentation, "fragments"},
+       {MemoryKind::nccl_buffers, "NCCL"},
+       {MemoryKind::context, "context"}}};
   fmt::format_to(out, "{:>5}  {:>12}", "stage", "parameters");
   for (const auto& [category, title] : kColumns)
     fmt::format_to(out, "  {:>11}", title);
@@ -73,7 +78,7 @@ void memory(const Job& job, const Step& step, Text out) {
     const engine::MemoryPeak& peak = step.trace().peaks[rank_class.actor];
     const auto held = device.by_category(peak.by_category);
     fmt::format_to(out, "{:>5}  {:>12}", rank_class.stage,
-                   step.plan.stages[static_cast<std::size_t>(rank_class.stage)].parameters);
+                   step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].parameters);
     for (const auto& [category, title] : kColumns)
       fmt::format_to(out, "  {:>11}", to_text(Bytes(held[static_cast<std::size_t>(category)])));
     fmt::format_to(out, "  {:>9}  {:>9}  {:>9}\n", to_text(device.allocated(peak.peak)),
@@ -85,10 +90,10 @@ void memory(const Job& job, const Step& step, Text out) {
 
 void kernels(const Job& /*job*/, const Step& step, Text out) {
   fmt::format_to(out, "{:>10}  {:<12}  {}\n", "time", "basis", "kernel");
-  for (std::size_t k = 0; k < step.plan.kernels.size(); ++k) {
+  for (std::size_t k = 0; k < step.plan.cast.kernels.size(); ++k) {
     const cost::Estimate& estimate = step.lowered.kernels[k];
     fmt::format_to(out, "{:>10}  {:<12}  {}\n", to_text(to_duration(estimate.time)),
-                   name(estimate.basis), to_text(step.plan.kernels[k]));
+                   name(estimate.basis), to_text(step.plan.cast.kernels[k]));
   }
 }
 
@@ -118,7 +123,7 @@ void classes(const Job& /*job*/, const Step& step, Text out) {
   for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
     const lower::RankClass& rank_class = step.lowered.classes[c];
     const engine::Program& program =
-        step.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
+        step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].program;
     std::size_t ops = 0;
     for (const engine::Call& call : program.calls)
       ops += program.blocks[call.block].ops.size();
@@ -146,7 +151,7 @@ constexpr std::array<Writer, kExplainStages.size()> kWriters = {{
 std::string explain_stage(const scenario::Scenario& scenario, std::string_view stage) {
   const Job job = job_of(scenario);
   const auto step =
-      simulate_step(job, {.unfold = false, .run = stage == "memory", .recorded_classes = {}});
+      step_of(scenario, job, {.unfold = false, .run = stage == "memory", .recorded_classes = {}});
   std::string text;
   const Text out(text);
   const auto writer = std::find_if(kWriters.begin(), kWriters.end(), [&](const Writer& candidate) {

@@ -23,8 +23,8 @@ Duration alone(const engine::Transfer& transfer) {
 }
 
 // Else it goes on beside the passes.
-bool belongs_to_layer(plan::CollectivePort port) {
-  const OpGroup group = group_of(port);
+bool belongs_to_layer(const engine::Op& op) {
+  const auto group = static_cast<OpGroup>(op.group);
   return group == OpGroup::tensor || group == OpGroup::context || group == OpGroup::expert;
 }
 
@@ -69,7 +69,7 @@ class Estimator {
 
   // The block of the first call of a kind on a part.
   const engine::Block& block_of(int stage, CallKind kind, int at) const {
-    const plan::StageProgram& program = plan_.stages[static_cast<std::size_t>(stage)];
+    const plan::Role& program = plan_.cast.roles[static_cast<std::size_t>(stage)];
     for (std::size_t c = 0; c < program.calls.size(); ++c) {
       if (program.calls[c].kind == kind && program.calls[c].chunk == at)
         return program.program.blocks[program.program.calls[c].block];
@@ -92,8 +92,7 @@ class Estimator {
       } else if (op.kind == OpKind::send) {
         const engine::Channel& channel = lowered_.machine.channels[actor.channels[op.port]];
         sums.sends += alone(lowered_.machine.transfers[channel.transfers][op.subject]);
-      } else if (op.kind == OpKind::collective &&
-                 belongs_to_layer(static_cast<plan::CollectivePort>(op.port))) {
+      } else if (op.kind == OpKind::collective && belongs_to_layer(op)) {
         const engine::Communicator& group =
             lowered_.machine.communicators[actor.communicators[op.port]];
         sums.work += alone(lowered_.machine.transfers[group.transfers][op.subject]);

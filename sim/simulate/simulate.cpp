@@ -14,6 +14,7 @@ Job job_of(const scenario::Scenario& scenario) {
   job.recipe = scenario.recipe;
   job.plan = scenario.plan;
   job.stragglers = scenario.stragglers;
+  job.collectives = scenario.collectives;
   job.fidelity = scenario.fidelity;
   if (scenario.profile.empty()) return job;
   job.profile = cost::read_profile(scenario.profile);
@@ -37,12 +38,28 @@ Job job_of(const scenario::Scenario& scenario) {
   return job;
 }
 
+std::unique_ptr<Step> step_of(const scenario::Scenario& scenario, const Job& job,
+                              const StepOptions& options) {
+  try {
+    return simulate_step(job, options);
+  } catch (const lower::UnsupportedCollective& refused) {
+    Diagnostic diagnostic;
+    diagnostic.pointer = scenario::algorithm_pointer(refused.kind);
+    diagnostic.message = refused.message;
+    diagnostic.hint = refused.hint;
+    const json::Value* value = json::find(scenario.document, diagnostic.pointer);
+    if (value != nullptr) diagnostic.at = value->at.position();
+    throw ScenarioError({diagnostic});
+  }
+}
+
 Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& options) {
   const Job job = job_of(scenario);
   const std::unique_ptr<Step> step =
-      simulate_step(job, {.unfold = options.unfold || !scenario.exploit_symmetry,
-                          .run = true,
-                          .recorded_classes = {}});
+      step_of(scenario, job,
+              {.unfold = options.unfold || !scenario.exploit_symmetry,
+               .run = true,
+               .recorded_classes = {}});
   Simulation simulation;
   simulation.report = summarize(job, *step);
   simulation.report.name = scenario.variant.empty() ? scenario.name : scenario.variant;

@@ -27,7 +27,12 @@ struct Simulation {
 // or was made on another GPU.
 Job job_of(const scenario::Scenario& scenario);
 
-// Requires: a scenario that load_scenario accepted. Throws what job_of throws.
+// simulate_step of a scenario's job. Throws ScenarioError where an algorithm was chosen that cannot
+// carry out one of the job's collectives.
+std::unique_ptr<Step> step_of(const scenario::Scenario& scenario, const Job& job,
+                              const StepOptions& options);
+
+// Requires: a scenario that load_scenario accepted. Throws what job_of and step_of throw.
 Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& options = {});
 
 }  // namespace trainyard::simulate

@@ -1,5 +1,6 @@
 #include "sim/simulate/step.h"
 
+#include "models/layer/peak.h"
 #include "sim/simulate/pass_times.h"
 #include "topologies/topology.h"
 
@@ -14,20 +15,20 @@ const engine::Trace& Step::trace() const {
 }
 
 cost::MachinePeaks peaks(const topologies::GpuSpec& gpu) {
-  return {.fp32 = gpu.fp32,
-          .tf32 = gpu.tf32,
-          .fp16 = gpu.fp16,
-          .bf16 = gpu.bf16,
-          .fp8 = gpu.fp8,
-          .memory_bandwidth = gpu.memory_bandwidth,
-          .l2 = gpu.l2};
+  cost::MachinePeaks peaks;
+  peaks.memory_bandwidth = gpu.memory_bandwidth;
+  peaks.l2 = gpu.l2;
+  for (const models::Dtype dtype : models::kDtypes)
+    models::peak_of(peaks, dtype) = models::peak_of(gpu, dtype);
+  return peaks;
 }
 
 namespace {
 
-bool needs_times(const recipe::ParallelPlan& plan) {
-  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
-  return schedule != nullptr && schedule->needs_times;
+// The schedule with whose passes that of the plan is estimated; empty: it needs no times.
+std::string_view times_from(const recipe::ParallelPlan& plan) {
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
+  return schedule != nullptr ? schedule->times_from : std::string_view();
 }
 
 Duration launch_time(const Job& job) {
@@ -59,31 +60,31 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
       job.profile ? fitted_message_cost(*job.profile) : cost::closed_form_message_cost();
   std::optional<topologies::Topology> topology;
   if (job.fidelity == recipe::Fidelity::flow) topology.emplace(job.cluster);
-  const recipe::RankGrids ranks = rank_grids(job.plan);
   const cost::OverlapLaw overlap =
       job.profile && job.profile->overlap ? *job.profile->overlap : cost::OverlapLaw{};
   const auto lowered = [&](const plan::StepPlan& plan) {
+    step->placement = lower::in_order(plan.cast, job.cluster);
     lower::Lowered result = lower::lower(
-        plan, ranks, job.cluster, topology ? &*topology : nullptr, *compute, *messages,
+        plan.cast, step->placement, job.cluster, topology ? &*topology : nullptr, *compute,
+        *messages,
         {.fidelity = job.fidelity,
          .fold = !options.unfold,
          .stragglers = job.stragglers,
-         .expert_load = job.plan.expert_load,
-         .rank_load = step->work.rank_load,
          .launch = launch_time(job),
          .gemm_weight = overlap.gemm,
          .memory_bound_weight = overlap.memory_bound,
-         .host_copies = job.profile ? job.profile->host_copies : std::vector<cost::HostCopyLaw>{}});
-    step->devices = device_memory(plan, ranks, result, job.cluster, job.recipe.memory,
-                                  job.profile ? job.profile->collective_channels : 0);
+         .host_copies = job.profile ? job.profile->host_copies : std::vector<cost::HostCopyLaw>{},
+         .algorithms = job.collectives});
+    step->devices =
+        device_memory(plan.cast, step->placement, result, job.cluster, job.recipe.memory,
+                      job.profile ? job.profile->collective_channels : 0);
     limit_memory(result, step->devices);
     return result;
   };
   PipelineEstimate estimate;
-  if (needs_times(job.plan)) {
-    // Any schedule with a backward in halves has the passes to be estimated.
+  if (const std::string_view other = times_from(job.plan); !other.empty()) {
     recipe::ParallelPlan trial = job.plan;
-    trial.schedule = "zb_h1";
+    trial.pipeline.schedule = other;
     const plan::StepPlan plan = plan::plan_step(step->work, job.recipe, trial);
     estimate = estimate_passes(plan, lowered(plan));
   }

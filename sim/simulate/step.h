@@ -12,7 +12,6 @@
 #include "sim/engine/engine.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/step_plan.h"
-#include "sim/recipe/rank_map.h"
 #include "sim/recipe/recipe.h"
 #include "sim/simulate/device_memory.h"
 #include "topologies/cluster.h"
@@ -27,6 +26,7 @@ struct Job {
   recipe::ParallelPlan plan;
   std::optional<cost::Profile> profile;  // none: datasheet and closed forms
   std::vector<recipe::Straggler> stragglers;
+  collective::Choices collectives;
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   std::vector<std::string> warnings;  // what the report must say of these values
 };
@@ -34,6 +34,7 @@ struct Job {
 struct Step {
   models::NetworkWork work;
   plan::StepPlan plan;
+  lower::DevicePlacement placement;
   lower::Lowered lowered;
   std::vector<DeviceMemory> devices;  // by Lowered::classes
   engine::Outcome outcome;            // capacities and peaks in it are of what programs hold
@@ -48,8 +49,8 @@ struct StepOptions {
   bool outline = false;                // true: record no more than outline() needs
 };
 
-// Requires: a job that sim/scenario accepts. The result is movable: nothing in it points into
-// `job`.
+// Requires: a job that sim/scenario accepts. Throws lower::UnsupportedCollective. The result is
+// movable: nothing in it points into `job`.
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options = {});
 
 cost::MachinePeaks peaks(const topologies::GpuSpec& gpu);

@@ -2,7 +2,7 @@
 // this.
 #pragma once
 
-#include "calibrate/probe/attention_backward.cuh"
+#include "calibrate/probe/kernels/attention_backward.cuh"
 #include "tests/calibrate/close.h"
 #include "tests/support/rooms.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "calibrate/probe/ring_schedule.h"
+#include "calibrate/probe/ring/ring_schedule.h"
 
 namespace trainyard::probe::test {
 

@@ -1,4 +1,4 @@
-#include "calibrate/probe/gemm_shapes.h"
+#include "calibrate/probe/suites/gemm_shapes.h"
 
 #include <doctest/doctest.h>
 

@@ -2,12 +2,12 @@
 // the device's memory, emulated or real, and comes from the file that includes this one.
 #pragma once
 
-#include "calibrate/probe/batch_norm.cuh"
-#include "calibrate/probe/elementwise.cuh"
-#include "calibrate/probe/optimizer.cuh"
-#include "calibrate/probe/pooling.cuh"
-#include "calibrate/probe/rows.cuh"
-#include "calibrate/probe/tokens.cuh"
+#include "calibrate/probe/kernels/batch_norm.cuh"
+#include "calibrate/probe/kernels/elementwise.cuh"
+#include "calibrate/probe/kernels/optimizer.cuh"
+#include "calibrate/probe/kernels/pooling.cuh"
+#include "calibrate/probe/kernels/rows.cuh"
+#include "calibrate/probe/kernels/tokens.cuh"
 #include "tests/calibrate/close.h"
 #include "tests/support/rooms.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <functional>
 
-#include "calibrate/probe/element_math.h"
+#include "calibrate/probe/kernels/element_math.h"
 #include "tests/calibrate/values.h"
 #include "tests/support/rooms.h"
 

@@ -100,7 +100,7 @@ bool wait_for_flag(std::uint64_t* flag, unsigned long long deadline, Ready ready
 
 }  // namespace trainyard::probe
 
-#include "calibrate/probe/ring_kernel.cuh"
+#include "calibrate/probe/ring/ring_kernel.cuh"
 #include "sim/base/random.h"
 #include "tests/calibrate/collective_reference.h"
 #include "tests/support/rooms.h"

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "calibrate/probe/ring_schedule.h"
+#include "calibrate/probe/ring/ring_schedule.h"
 #include "sim/base/random.h"
 #include "tests/calibrate/collective_reference.h"
 #include "tests/support/rooms.h"

@@ -1,4 +1,4 @@
-#include "calibrate/probe/sample.h"
+#include "calibrate/probe/host/sample.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "calibrate/probe/host.h"
+#include "calibrate/probe/host/host.h"
 #include "tests/scenario/temporary.h"
 #include "tests/support/rooms.h"
 

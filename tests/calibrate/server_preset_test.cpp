@@ -1,4 +1,4 @@
-#include "calibrate/fit/server_preset.h"
+#include "calibrate/fit/samples/server_preset.h"
 
 #include <doctest/doctest.h>
 

@@ -77,6 +77,78 @@ def tells_of_variants(folder):
 
 
 @case
+def predicts_collectives(folder):
+    """A predicted collective has nccl-tests' columns: the importer reads back the same numbers"""
+    table = os.path.join(folder, "table.txt")
+    samples = os.path.join(folder, "samples.jsonl")
+    for words, ranks, servers in (
+            (["all-reduce", "--cluster", "dgx-h100"], 8, 1),
+            (["all_gather", "--cluster", "dgx-a100-80gb", "--servers", "2", "--fidelity", "flow"], 16, 2),
+            (["reduce-scatter", "--cluster", "selene", "--ranks", "16", "--algorithm", "hierarchical"], 16, 2),
+            (["broadcast", "--cluster", "dgx-h100", "--ranks", "4", "--algorithm", "binomial_tree"], 4, 1),
+            (["all-to-all", "--cluster", "dgx-h100", "--servers", "2", "--fidelity", "flow"], 16, 2)):
+        words = ["collective", *words, "-b", "64K", "-e", "64M", "-f", "4"]
+        out, err = expect(0, *words)
+        require_equal(err, "", "standard error")
+        with open(table, "w", encoding="utf-8") as file:
+            file.write(out)
+        expect(0, "import", "nccl-tests", table, "-o", samples, "--force")
+        with open(samples, encoding="utf-8") as file:
+            read = [sample for sample in map(json.loads, file) if sample["kind"] == "collective"]
+        out, _ = expect(0, *words, "--json")
+        rows = json.loads(out)["rows"]
+        require_equal([row["bytes"] for row in rows], [sample["bytes"] for sample in read], "sizes")
+        for row, sample in zip(rows, read):
+            require_equal((sample["ranks"], sample["servers"]), (ranks, servers), "ranks and servers")
+            require_equal(sample["collective"], json.loads(out)["collective"], "collective")
+            # A time is written with two digits behind the point, a large one with five in all.
+            require(abs(sample["time_us"] - row["time_us"]) <= max(0.005, 1e-5 * row["time_us"]), (row, sample))
+
+
+@case
+def collectives_wrong_words(folder):
+    """A collective that cannot be predicted is refused with what is possible"""
+    for words, parts in (
+            (["all-reduce", "--cluster", "selen"], ["selene"]),
+            (["allreduce", "--cluster", "selene"], ["all-reduce"]),
+            (["all-reduce", "--cluster", "dgx-h100", "--ranks", "9"], ["8 GPUs", "--servers"]),
+            (["all-reduce", "--cluster", "dgx-h100", "-b", "7X"], ["-b", "1GiB"]),
+            (["all-reduce", "--cluster", "dgx-h100", "-b", "2G"], ["2G", "1G"]),
+            (["all-reduce", "--cluster", "dgx-h100", "-f", "1"], ["-f"]),
+            (["all-reduce", "--cluster", "dgx-h100", "--algorithm", "rings"], ["ring"]),
+            (["all-reduce", "--cluster", "dgx-h100", "--ranks", "6", "--algorithm", "halving_doubling"],
+             ["power of two", "hierarchical"]),
+            (["all-reduce", "--cluster", "dgx-h100", "--algorithm", "pairwise"], ["no all-reduce"])):
+        out, err = expect(2, "collective", *words)
+        require_equal(out, "", "standard output")
+        require_one_line(err, *parts)
+
+
+@case
+def chooses_algorithms(folder):
+    """An algorithm that cannot serve a group is refused at its place in the file, with the cure"""
+    words = ["--set", "collectives.allreduce.algorithm=pairwise"]
+    for command in (["run", SMALL, "--variant", "data"], ["check", SMALL]):
+        _, err = expect(3, *command, *words)
+        require("/collectives/allreduce/algorithm" in err and "available: auto, ring" in err, err)
+    with open(SMALL, encoding="utf-8") as file:
+        scenario = json.load(file)
+    scenario["collectives"] = {"allreduce": {"algorithm": "halving-doubling"}}
+    scenario["cluster"]["node"]["gpus"] = 3
+    scenario["training"]["global_batch"] = 48
+    scenario.pop("variants", None)
+    scenario.pop("baseline", None)
+    scenario["parallelism"] = {"tp": 1, "pp": 1}
+    path = os.path.join(folder, "three.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(scenario, file, indent=1)
+    for command in (["run", path], ["check", path], ["explain", path, "--stage", "transfers"]):
+        _, err = expect(3, *command)
+        require("three.json:" in err and "/collectives/allreduce/algorithm" in err, err)
+        require("needs a power of two" in err and "hierarchical" in err, err)
+
+
+@case
 def reports_no_memory(folder):
     """A step that does not fit in memory is an answer: printed, with exit code 1"""
     out, err = expect(1, "run", SMALL, "--variant", "too-large")

@@ -174,3 +174,38 @@ TEST_CASE("the binary logarithm is rounded down") {
   CHECK(log2_floor(1024) == 10);
   CHECK(log2_floor(1025) == 10);
 }
+
+TEST_CASE("a chosen algorithm takes the hops and bytes of its law on the links of the group") {
+  const auto messages = closed_form_message_cost();
+  const Bytes bytes(64'000'000);
+  const auto time_of = [&](std::string_view algorithm, CollectiveKind kind,
+                           const GroupShape& shape) {
+    return duration(messages->collective(kind, find_algorithm(algorithm), bytes, shape));
+  };
+  // 2(n-1) 2 us + 14/8 of 64 MB at 100 GB/s.
+  CHECK(time_of("ring", CollectiveKind::all_reduce, one_server(8)) ==
+        14 * kHop + Duration(1'120'000'000));
+  // 2 log2(n) 2 us and the same bytes.
+  CHECK(time_of("halving_doubling", CollectiveKind::all_reduce, one_server(8)) ==
+        6 * kHop + Duration(1'120'000'000));
+  // 2 floor(log2 n) 2 us + 2 S/B.
+  CHECK(time_of("tree", CollectiveKind::all_reduce, one_server(8)) ==
+        6 * kHop + Duration(1'280'000'000));
+  // 2(n-1)(2 us + S/B).
+  CHECK(time_of("naive", CollectiveKind::all_reduce, one_server(8)) ==
+        14 * (kHop + Duration(640'000'000)));
+  // 2(g-1) 2 us + 2(N-1) 10 us + max(14/8 S/100 GB/s, 6/32 S over a rank's 5 GB/s).
+  CHECK(time_of("hierarchical", CollectiveKind::all_reduce, several(4, 8)) ==
+        14 * kHop + 6 * 5 * kHop + Duration(2'400'000'000));
+  // log2(g) rounds inside, then log2(N) between, of S each, one after the other.
+  CHECK(time_of("binomial_tree", CollectiveKind::broadcast, several(4, 8)) ==
+        3 * (kHop + Duration(640'000'000)) + 2 * (5 * kHop + Duration(12'800'000'000)));
+}
+
+TEST_CASE("without a choice a collective costs what it did") {
+  const auto messages = closed_form_message_cost();
+  for (const CollectiveKind kind : kKinds)
+    for (const GroupShape& shape : {one_server(6), several(3, 4)})
+      CHECK(duration(messages->collective(kind, nullptr, 1_MiB, shape)) ==
+            time(kind, 1_MiB, shape));
+}

@@ -3,7 +3,7 @@
 #include <set>
 #include <tuple>
 
-#include "calibrate/probe/attention_shapes.h"
+#include "calibrate/probe/suites/attention_shapes.h"
 #include "tests/gpu/suite_run.h"
 
 using namespace trainyard::probe;

@@ -1,4 +1,4 @@
-#include "calibrate/probe/host.h"
+#include "calibrate/probe/host/host.h"
 #include "tests/gpu/suite_run.h"
 
 using namespace trainyard::probe;

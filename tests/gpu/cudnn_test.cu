@@ -1,13 +1,13 @@
 // What the probes ask of cuDNN is what they say: its results against references of our own.
-#include "calibrate/probe/cudnn_attention.h"
+#include "calibrate/probe/vendor/cudnn_attention.h"
 #include "tests/gpu/device.h"
 #include "tests/gpu/device_array.h"
 // The order matters: the checks need the array of the first.
 #include "tests/calibrate/attention_checks.h"
 
 #ifdef TRAINYARD_PROBE_CUDNN
-#include "calibrate/probe/backend_graph.h"
-#include "calibrate/probe/cudnn_convolution.h"
+#include "calibrate/probe/vendor/backend_graph.h"
+#include "calibrate/probe/vendor/cudnn_convolution.h"
 
 namespace trainyard {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "calibrate/probe/device.h"
+#include "calibrate/probe/host/device.h"
 
 namespace trainyard::probe::test {
 

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "calibrate/probe/device.h"
+#include "calibrate/probe/host/device.h"
 
 namespace trainyard {
 

@@ -1,10 +1,10 @@
 // Streams that are timed together, and transfers between devices.
-#include "calibrate/probe/lanes.h"
+#include "calibrate/probe/ring/lanes.h"
 
 #include <chrono>
 #include <thread>
 
-#include "calibrate/probe/load.h"
+#include "calibrate/probe/ring/load.h"
 #include "tests/gpu/suite_run.h"
 
 using namespace trainyard::probe;

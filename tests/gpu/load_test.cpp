@@ -1,5 +1,5 @@
 // Blocks that hold multiprocessors and stream memory, and what kernels lose beside them.
-#include "calibrate/probe/load.h"
+#include "calibrate/probe/ring/load.h"
 
 #include <chrono>
 #include <thread>

@@ -1,11 +1,11 @@
-#include "calibrate/probe/matmul.h"
+#include "calibrate/probe/vendor/matmul.h"
 
 #include <cuda_bf16.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "calibrate/probe/timing.h"
+#include "calibrate/probe/host/timing.h"
 #include "tests/gpu/device.h"
 
 using namespace trainyard::probe;

@@ -1,6 +1,6 @@
 // The ring kernels against the definition of each collective: virtual ranks on one device, and real
 // ones where there are more.
-#include "calibrate/probe/ring.h"
+#include "calibrate/probe/ring/ring.h"
 
 #include <algorithm>
 

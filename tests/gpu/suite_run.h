@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/probe/suite.h"
+#include "calibrate/probe/suites/suite.h"
 #include "tests/gpu/device.h"
 
 namespace trainyard::probe::test {

@@ -1,4 +1,4 @@
-#include "calibrate/probe/timing.h"
+#include "calibrate/probe/host/timing.h"
 
 #include <vector>
 

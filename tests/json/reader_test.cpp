@@ -211,3 +211,40 @@ TEST_CASE("a kind that is left out is the usual one, and only it may be") {
         R"({"anyOf": [{"required": ["edge"], "properties": {"kind": {"enum": ["box"]}}}, )"
         R"({"required": ["kind", "radius"], "properties": {"kind": {"enum": ["ball"]}}}]})");
 }
+
+namespace {
+
+struct Optional {
+  Option<int> depth = 2;
+  Option<Mode> mode = Mode::slow;
+};
+void visit_fields(json::Fields& f, Optional& s) {
+  f.field("depth", s.depth, json::between(1, 9), "Depth.");
+  f.choice("mode", s.mode, kModes, json::optional, "Mode.");
+}
+
+}  // namespace
+
+TEST_CASE("an option keeps its default until it is said, and knows which of the two it is") {
+  const auto read_options = [](std::string_view text) {
+    Optional options;
+    std::vector<Diagnostic> diagnostics;
+    json::read_object(json::parse_text(text, "f", diagnostics), "", options, diagnostics);
+    CHECK(diagnostics.empty());
+    return options;
+  };
+  Optional silent = read_options("{}");
+  CHECK(silent.depth == 2);
+  CHECK_FALSE(silent.depth.is_said());
+  CHECK_FALSE(silent.mode.is_said());
+  silent.depth.otherwise(5);
+  CHECK(silent.depth == 5);
+  CHECK_FALSE(silent.depth.is_said());
+
+  Optional said = read_options(R"({"depth": 2, "mode": "fast_path"})");
+  said.depth.otherwise(5);
+  CHECK(said.depth == 2);
+  CHECK(said.depth.is_said());
+  CHECK(said.mode == Mode::fast_path);
+  CHECK(said.mode.is_said());
+}

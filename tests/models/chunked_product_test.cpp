@@ -16,8 +16,8 @@ constexpr int kRanks = 4;
 
 Execution chunked(int pieces, TensorOverlap overlap = TensorOverlap::chunked) {
   Execution how = execution(2, 64, kRanks, true);
-  how.tensor_overlap = overlap;
-  how.tensor_chunks = pieces;
+  how.tensor_parallel.overlap = overlap;
+  how.tensor_parallel.chunks = pieces;
   return how;
 }
 
@@ -95,13 +95,13 @@ TEST_CASE("in pieces a layer sends the same bytes and executes the same FLOPs") 
     for (const Fusion fusion : {Fusion::by_hand, Fusion::eager, Fusion::compiled}) {
       for (const Recompute recompute : {Recompute::none, Recompute::full}) {
         Execution how = chunked(0, TensorOverlap::none);
-        how.fusion = fusion;
-        how.recompute = recompute;
+        how.kernels.fusion = fusion;
+        how.recompute.form = recompute;
         const LayerWork whole = layer(network_work(network, how));
         for (const int pieces : {0, 1, 2, 4, 8}) {
           CAPTURE(pieces);
-          how.tensor_overlap = TensorOverlap::chunked;
-          how.tensor_chunks = pieces;
+          how.tensor_parallel.overlap = TensorOverlap::chunked;
+          how.tensor_parallel.chunks = pieces;
           const LayerWork cut = layer(network_work(network, how));
           for (const auto part :
                {&LayerWork::forward, &LayerWork::recompute, &LayerWork::backward}) {
@@ -109,7 +109,7 @@ TEST_CASE("in pieces a layer sends the same bytes and executes the same FLOPs") 
             CHECK(sum_of_flops(cut.*part).count() == sum_of_flops(whole.*part).count());
           }
           CHECK(cut.activations() == whole.activations());
-          how.tensor_overlap = TensorOverlap::none;
+          how.tensor_parallel.overlap = TensorOverlap::none;
         }
       }
     }

@@ -39,7 +39,7 @@ EncoderDecoder small() {
 Execution how(std::int64_t micro_batch, std::int64_t encoder, std::int64_t decoder, int tensor = 1,
               bool sequence_parallel = false, Recompute recompute = Recompute::none) {
   Execution result = execution(micro_batch, encoder, tensor, sequence_parallel, recompute);
-  result.decoder_sequence_length = decoder;
+  result.micro_batch.decoder_sequence_length = decoder;
   return result;
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("cross-attention multiplies what its shapes say") {
   const std::int64_t b = 2, se = 32, sd = 16, h = 64, w = 8 * 16, f = 128;
   for (const bool fused : {false, true}) {
     Execution execution = how(b, se, sd);
-    execution.fused_attention = fused;
+    execution.kernels.fused_attention = fused;
     const LayerWork work = network_work(small(), execution).kinds[decoder];
     const double linear =
         static_cast<double>(2 * b * sd * h * (4 * w + 2 * w + 2 * f) + 2 * b * se * h * 2 * w);
@@ -199,7 +199,7 @@ TEST_CASE("relative positions are looked up once per stack and added in every la
   CHECK(moved(encoder, "position bias sum") == 2 * (2 * b * a * se * se + a * se * se));
   CHECK(moved(decoder, "position bias sum") == 2 * (2 * b * a * sd * sd + a * sd * sd));
   Execution fused = how(b, se, sd);
-  fused.fused_attention = true;
+  fused.kernels.fused_attention = true;
   const Script lines = script(network_work(small(), fused).kinds[encoder].forward);
   CHECK(std::find(lines.begin(), lines.end(), "position bias sum") == lines.end());
 }
@@ -209,9 +209,9 @@ TEST_CASE("PyTorch's T5 runs the same products and collectives") {
     for (const bool fused : {false, true}) {
       for (const bool sp : {false, true}) {
         Execution execution = how(2, 32, 16, 2, sp);
-        execution.fused_attention = fused;
+        execution.kernels.fused_attention = fused;
         const NetworkWork by_hand = network_work(small(), execution);
-        execution.fusion = fusion;
+        execution.kernels.fusion = fusion;
         const NetworkWork work = network_work(small(), execution);
         for (std::size_t kind = 0; kind < work.kinds.size(); ++kind) {
           CAPTURE(kind);
@@ -233,7 +233,7 @@ TEST_CASE("PyTorch's T5 runs the same products and collectives") {
 TEST_CASE("PyTorch's decoder layer has three blocks, eager ones with sums of their own") {
   for (const Fusion fusion : {Fusion::eager, Fusion::compiled}) {
     Execution execution = how(2, 32, 16);
-    execution.fusion = fusion;
+    execution.kernels.fusion = fusion;
     const LayerWork work = network_work(small(), execution).kinds[decoder];
     const auto count = [](const std::vector<WorkItem>& items, const std::string& part) {
       const Script lines = script(items);
@@ -281,7 +281,7 @@ TEST_CASE("an encoder-decoder says what it cannot be") {
   CHECK(member(small(), how(1000, 2, 100'000'000)) == "");
   Execution execution = how(1, 32, 16);
   execution.context = 2;
-  execution.fused_attention = true;
+  execution.kernels.fused_attention = true;
   CHECK(member(small(), execution) == "context");
   EncoderDecoder learned = small();
   learned.stack.positional = Positional::learned;

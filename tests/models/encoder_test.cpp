@@ -83,7 +83,7 @@ TEST_CASE("a layer of BERT multiplies 24 b s h^2 + 4 b s^2 h, fused or not") {
   const std::int64_t b = 3, s = 32, h = 64, l = 2, v = 512;
   for (const bool fused : {false, true}) {
     Execution how = execution(b, s);
-    how.fused_attention = fused;
+    how.kernels.fused_attention = fused;
     const NetworkWork work = network_work(bert(l, h, 8, v), how);
     const double forward = static_cast<double>(24 * b * s * h * h + 4 * b * s * s * h);
     CHECK(layer(work).forward_model_flops.count() == forward);
@@ -108,7 +108,7 @@ TEST_CASE("the heads see all tokens, or the masked ones of each sequence") {
   CHECK(sum_of_flops(head.forward) == head.forward_model_flops);
   CHECK(sum_of_flops(head.backward).count() == 2 * head.forward_model_flops.count());
 
-  how.predictions = 20;
+  how.micro_batch.predictions = 20;
   const NetworkWork some = network_work(bert(1, h, 8, v), how);
   CHECK(has(some.kinds[2].forward, "masked tokens"));
   CHECK(gemm(some.kinds[2].forward, "logits") == Gemm{b * 20, v, h, 1, Dtype::fp16});
@@ -174,7 +174,7 @@ TEST_CASE("a layer of BERT has its norms behind the additions, in order") {
 
 TEST_CASE("fused attention of an encoder is not causal, and a ring step sees whole parts") {
   Execution how = execution(2, 64);
-  how.fused_attention = true;
+  how.kernels.fused_attention = true;
   const NetworkWork alone = network_work(bert(1, 64, 8, 512), how);
   const auto& attention = std::get<Attention>(kernel(layer(alone).forward, "attention").kernel);
   CHECK(!attention.causal);
@@ -182,7 +182,7 @@ TEST_CASE("fused attention of an encoder is not causal, and a ring step sees who
   how.context = 4;
   for (const ContextMethod method :
        {ContextMethod::ring, ContextMethod::all_gather, ContextMethod::ulysses}) {
-    how.context_method = method;
+    how.context_parallel.method = method;
     const LayerWork work = layer(network_work(bert(1, 64, 8, 512), how));
     double products = 0;
     for (const WorkItem& item : work.forward) {
@@ -221,7 +221,7 @@ TEST_CASE("PyTorch's encoder runs the same products, and norms its embedding") {
       network.stack.post_norm = post;
       Execution how = execution(2, 16);
       const NetworkWork by_hand = network_work(network, how);
-      how.fusion = fusion;
+      how.kernels.fusion = fusion;
       const NetworkWork work = network_work(network, how);
       for (std::size_t kind = 0; kind < 3; ++kind) {
         CHECK(sum_of_flops(work.kinds[kind].forward) == sum_of_flops(by_hand.kinds[kind].forward));
@@ -249,13 +249,13 @@ TEST_CASE("an encoder says what it cannot be") {
   Encoder network = bert(1, 64, 8, 512);
   Execution how = execution(1, 128);
   CHECK(member(network, how) == "fine");
-  how.predictions = 129;
+  how.micro_batch.predictions = 129;
   CHECK(member(network, how) == "predictions");
-  how.predictions = 20;
+  how.micro_batch.predictions = 20;
   network.masked_lm = false;
   CHECK(member(network, how) == "predictions");
   network.next_sentence = false;
-  how.predictions = 0;
+  how.micro_batch.predictions = 0;
   CHECK(member(network, how) == "");
   CHECK(member(bert(1, 64, 8, 512), execution(1, 513)) == "sequence_length");
   CHECK(member(bert(1, 64, 8, 512), execution(1, 130, 4, true)) == "sequence_length");

@@ -130,9 +130,9 @@ TEST_CASE("drawn tokens visit as many parts on average") {
 
 TEST_CASE("rows that share their way are not copied at home, and say how they are routed") {
   Execution how = execution(2, 256);
-  how.expert = 8;
+  how.experts.ranks = 8;
   const LayerWork plain = experts_layer(how);
-  how.hierarchical_dispatch = true;
+  how.experts.hierarchical_dispatch = true;
   const LayerWork shared = experts_layer(how);
   const auto exchanges = collectives(shared.forward);
   REQUIRE(exchanges.size() == 2);
@@ -158,14 +158,14 @@ TEST_CASE("rows that share their way are not copied at home, and say how they ar
 TEST_CASE("rows travel to experts in fp8 and back in bf16") {
   Execution how = execution(2, 256);
   how.compute = Dtype::fp8;
-  how.expert = 8;
+  how.experts.ranks = 8;
   for (const bool hierarchical : {false, true}) {
-    how.hierarchical_dispatch = hierarchical;
-    how.dispatch_dtype.reset();
+    how.experts.hierarchical_dispatch = hierarchical;
+    how.experts.dispatch_dtype.reset();
     const std::int64_t rows = 2 * 256 * 4;
     for (const GroupCollective& exchange : collectives(experts_layer(how).forward))
       CHECK(exchange.bytes.count() == rows * 512 * 2);
-    how.dispatch_dtype = Dtype::fp8;
+    how.experts.dispatch_dtype = Dtype::fp8;
     const LayerWork narrow = experts_layer(how);
     for (const auto& items : {narrow.forward, narrow.backward}) {
       const auto exchanges = collectives(items);

@@ -70,7 +70,7 @@ TEST_CASE("parameters of published mixtures of experts") {
 TEST_CASE("dispatch and combine move every row there and back, in each pass") {
   for (const int e : {2, 4, 8}) {
     Execution how = execution(2, 256);
-    how.expert = e;
+    how.experts.ranks = e;
     const LayerWork layer = experts_of(network_work(mixture(16, 4, 768), how));
     const std::int64_t rows = 2 * 256 * 4;
     CHECK(moved(layer.forward, LayerGroup::expert) == 2 * rows * 512 * 2);
@@ -85,7 +85,7 @@ TEST_CASE("experts do the same work wherever they are, and hold their share of t
   const Flops once = Flops(2.0 * 512 * 4 * 3 * 512 * 768);  // tokens top_k (gate, up, down) h f
   for (const int e : {1, 2, 4, 16}) {
     Execution how = execution(2, 256);
-    how.expert = e;
+    how.experts.ranks = e;
     const LayerWork layer = experts_of(network_work(network, how));
     CHECK(routed_flops(layer.forward) == once);
     CHECK(routed_flops(layer.backward) == 2 * once);
@@ -93,7 +93,7 @@ TEST_CASE("experts do the same work wherever they are, and hold their share of t
   }
   // Two ranks of a tensor-parallel group, each expert divided between them.
   Execution how = execution(2, 256, 2, true);
-  how.expert_tensor = 2;
+  how.experts.tensor = 2;
   const LayerWork half = experts_of(network_work(network, how));
   CHECK(2 * routed_flops(half.forward) == once);
   CHECK(2 * half.expert_parameters == 16 * 3 * 512 * 768);
@@ -104,7 +104,7 @@ TEST_CASE("experts do the same work wherever they are, and hold their share of t
 TEST_CASE("an expert of capacity c computes c times its even share") {
   Execution how = execution(2, 256);
   const Flops even = routed_flops(experts_of(network_work(mixture(16, 4, 768), how)).forward);
-  how.capacity = 1.25;
+  how.experts.capacity = 1.25;
   CHECK(routed_flops(experts_of(network_work(mixture(16, 4, 768), how)).forward) == 1.25 * even);
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("latent attention counts two head sizes") {
   Transformer network = llama(1, 1024, 16, 16, 4096, 4096);
   network.latent = {.key_value_rank = 128, .nope_size = 48, .rope_size = 16, .value_size = 32};
   Execution how = execution(1, 512);
-  how.fused_attention = true;
+  how.kernels.fused_attention = true;
   const LayerWork work = layer(network_work(network, how));
   Flops attention;
   for (const WorkItem& item : work.forward) {
@@ -141,10 +141,10 @@ TEST_CASE("what experts cannot be dealt to is named") {
     return problems.empty() ? "" : problems.front().member + ": " + problems.front().message;
   };
   Execution how = execution(2, 256);
-  how.expert = 3;
+  how.experts.ranks = 3;
   CHECK(problem(how) == "expert: experts (16) must be divisible by the expert-parallel degree (3)");
   Execution eager = execution(2, 256);
-  eager.fusion = Fusion::eager;
+  eager.kernels.fusion = Fusion::eager;
   CHECK(problem(eager) ==
         "fusion: experts and latent attention are described with fused kernels only; leave the "
         "execution \"fused\"");

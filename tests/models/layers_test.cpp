@@ -240,8 +240,8 @@ TEST_CASE("a table of layers is not divided inside its layers") {
   Execution divided = samples(1);
   divided.tensor = 2;
   divided.context = 2;
-  divided.sequence_parallel = true;
-  divided.recompute = Recompute::selective;
+  divided.tensor_parallel.sequence = true;
+  divided.recompute.form = Recompute::selective;
   std::vector<std::string> members;
   for (const ExecutionProblem& problem : check_execution(network, divided))
     members.push_back(problem.member);

@@ -28,7 +28,7 @@ Recommender small(TableSharding sharding = TableSharding::table_wise) {
 
 Execution on(int ranks, std::int64_t samples = kSamples) {
   Execution how;
-  how.micro_batch = samples;
+  how.micro_batch.size = samples;
   how.replicas = ranks;
   how.compute = Dtype::fp16;
   return how;
@@ -356,7 +356,7 @@ TEST_CASE("what a recommender cannot do is said with the field to blame") {
   how.context = 2;
   CHECK(blames(small(), how, "context"));
   how = on(8);
-  how.recompute = Recompute::full;
+  how.recompute.form = Recompute::full;
   CHECK(blames(small(), how, "recompute"));
   Recommender n = small();
   n.bottom_mlp = {32, 8};

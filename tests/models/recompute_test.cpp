@@ -18,9 +18,9 @@ using M = RecomputeModule;
 using Script = std::vector<std::string>;
 
 Execution with_modules(Execution how, std::initializer_list<M> modules) {
-  how.recompute = Recompute::modules;
+  how.recompute.form = Recompute::modules;
   for (const M module : modules)
-    how.recompute_modules.add(module);
+    how.recompute.modules.add(module);
   return how;
 }
 
@@ -100,14 +100,14 @@ TEST_CASE("core_attn is selective recomputation, and of fused attention gives up
   const Transformer network = gpt(1, kH, kA, 1000);
   Execution how = execution(kB, kS, kT, true);
   const LayerWork named = layer(network_work(network, with_modules(how, {M::core_attn})));
-  how.recompute = Recompute::selective;
+  how.recompute.form = Recompute::selective;
   const LayerWork selective = layer(network_work(network, how));
   CHECK(kept(named) == kept(selective));
   CHECK(script(named.backward) == script(selective.backward));
   CHECK(named.recompute_model_flops == selective.recompute_model_flops);
 
-  how.recompute = Recompute::none;
-  how.fused_attention = true;
+  how.recompute.form = Recompute::none;
+  how.kernels.fused_attention = true;
   const LayerWork fused = layer(network_work(network, with_modules(how, {M::core_attn})));
   CHECK(kept(layer(network_work(network, how))) - kept(fused) == 4 * kA * kS * kB / kT);
   CHECK(again(script(fused.backward)) == Script{"recompute attention"});
@@ -131,7 +131,7 @@ TEST_CASE("modules of a mixture and of latent attention") {
   network.positional = Positional::rope;
   network.latent = {
       .key_value_rank = 64, .query_rank = 96, .nope_size = 32, .rope_size = 16, .value_size = 32};
-  how.fused_attention = true;
+  how.kernels.fused_attention = true;
   const std::int64_t before = kept(layer(network_work(network, how)));
   const LayerWork latent = layer(network_work(network, with_modules(how, {M::mla_up_proj})));
   CHECK(before - kept(latent) == 2 * tokens * kA * (48 + 48 + 32));
@@ -162,12 +162,12 @@ TEST_CASE("operators: every second product is kept, and the rest runs again") {
   constexpr std::int64_t kTokens = kS * kB, kKv = 2 * 32, kF = 512;
   const Transformer network = llama(1, kH, kA, 2, kF, 1000);
   Execution how = execution(kB, kS);
-  how.fused_attention = true;
+  how.kernels.fused_attention = true;
   for (const Fusion fusion : {Fusion::eager, Fusion::compiled}) {
-    how.fusion = fusion;
-    how.recompute = Recompute::none;
+    how.kernels.fusion = fusion;
+    how.recompute.form = Recompute::none;
     const LayerWork none = layer(network_work(network, how));
-    how.recompute = Recompute::operators;
+    how.recompute.form = Recompute::operators;
     const LayerWork work = layer(network_work(network, how));
     const std::int64_t w2 = fusion == Fusion::eager ? kH : 0;
     CHECK(kept(work) == 2 * kTokens * (kH + kH + kKv + kH + kF + w2) + 4 * kTokens * kA);
@@ -187,11 +187,11 @@ TEST_CASE("operators: every second product is kept, and the rest runs again") {
 TEST_CASE("operators: outputs of reduce-scatters are kept") {
   const Transformer network = llama(1, kH, kA, kA, 512, 1000);
   Execution how = execution(kB, kS, kT, true);
-  how.fused_attention = true;
-  how.recompute = Recompute::operators;
-  how.fusion = Fusion::eager;
+  how.kernels.fused_attention = true;
+  how.recompute.form = Recompute::operators;
+  how.kernels.fusion = Fusion::eager;
   const LayerWork eager = layer(network_work(network, how));
-  how.fusion = Fusion::compiled;
+  how.kernels.fusion = Fusion::compiled;
   const LayerWork compiled = layer(network_work(network, how));
   // Both keep wo's sum over the group; eager runs wo again all the same, and keeps w2 twice.
   const std::int64_t shard = 2 * kS * kB * kH / kT;
@@ -205,9 +205,9 @@ TEST_CASE("operators: outputs of reduce-scatters are kept") {
 TEST_CASE("FLOPs: none < each form < full, which is 4/3 of none") {
   const Transformer network = gpt(1, kH, kA, 1000);
   Execution how = execution(kB, kS, kT, true);
-  how.recompute = Recompute::full;
+  how.recompute.form = Recompute::full;
   const LayerWork full = layer(network_work(network, how));
-  how.recompute = Recompute::none;
+  how.recompute.form = Recompute::none;
   const double none = executed(layer(network_work(network, how)));
   CHECK(3 * executed(full) == 4 * none);
   CHECK(full.recompute_model_flops == full.forward_model_flops);
@@ -235,7 +235,7 @@ TEST_CASE("modules that no layer has, that hide each other, or without PyTorch a
   CHECK(problems(mixture(0), with_modules(how, {M::shared_experts})).size() == 1);
   CHECK(problems(mixture(256), with_modules(how, {M::moe, M::moe_act})).size() == 1);
   Execution operators = how;
-  operators.recompute = Recompute::operators;
+  operators.recompute.form = Recompute::operators;
   CHECK(problems(gpt(1, kH, kA, 1000), operators).size() == 1);
 }
 

@@ -16,8 +16,8 @@ NetworkWork work(Transformer network, Fusion fusion, bool fused_attention, bool 
                  Dtype compute = Dtype::bf16) {
   network.dropout = dropout;
   Execution how = execution(2, 64);
-  how.fusion = fusion;
-  how.fused_attention = fused_attention;
+  how.kernels.fusion = fusion;
+  how.kernels.fused_attention = fused_attention;
   how.compute = compute;
   return network_work(network, how);
 }
@@ -163,8 +163,8 @@ TEST_CASE("the loss keeps log-probabilities eagerly, logits compiled") {
   CHECK(logits(Fusion::eager, Dtype::fp32).activations() == Bytes(4 * kInputs));
   CHECK(logits(Fusion::eager, Dtype::fp32).workspace() == Bytes(8 * kLogits));
   Execution apart = execution(2, 64);
-  apart.fusion = Fusion::compiled;
-  apart.loss = Fusion::eager;  // as when only layers are compiled
+  apart.kernels.fusion = Fusion::compiled;
+  apart.kernels.loss = Fusion::eager;  // as when only layers are compiled
   const NetworkWork mixed = network_work(kGpt, apart);
   CHECK(mixed.kinds[2].activations() == Bytes(2 * kInputs));
   CHECK(mixed.kinds[2].logits == Bytes(4 * kLogits));
@@ -185,10 +185,10 @@ TEST_CASE("the loss keeps log-probabilities eagerly, logits compiled") {
 
 TEST_CASE("full recomputation keeps a layer's input and restores the rest beside its gradients") {
   Execution how = execution(2, 64, 1, false, Recompute::full);
-  how.fusion = Fusion::eager;
-  how.fused_attention = true;
+  how.kernels.fusion = Fusion::eager;
+  how.kernels.fused_attention = true;
   const LayerWork recomputed = layer(network_work(kGpt, how));
-  how.recompute = Recompute::none;
+  how.recompute.form = Recompute::none;
   const LayerWork kept = layer(network_work(kGpt, how));
   CHECK(recomputed.activations() == Bytes(2 * 64 * 128 * 2));
   CHECK(recomputed.activations() + recomputed.workspace() == kept.activations() + kept.workspace());

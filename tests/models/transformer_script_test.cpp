@@ -86,7 +86,7 @@ TEST_CASE("a Megatron layer with tensor and sequence parallelism, in order") {
 
 TEST_CASE("a Llama layer on one rank, in order") {
   Execution how = execution(1, 16);
-  how.fused_attention = true;
+  how.kernels.fused_attention = true;
   const LayerWork work = layer(network_work(llama(1, 64, 8, 2, 192, 512), how));
   CHECK(script(work.forward) == Script{"norm 1", "qkv", "rope", "attention", "proj", "residual 1",
                                        "norm 2", "fc1", "activation", "fc2", "residual 2"});
@@ -149,9 +149,9 @@ TEST_CASE("one rank alone has no collectives and waits for none") {
 TEST_CASE("a layer all-reduces four times s b h, six times with full recomputation") {
   for (const TensorOverlap overlap : {TensorOverlap::none, TensorOverlap::weight_gradient}) {
     Execution how = execution(3, 128, 4);
-    how.tensor_overlap = overlap;
+    how.tensor_parallel.overlap = overlap;
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-      how.recompute = recompute;
+      how.recompute.form = recompute;
       const LayerWork work = layer(network_work(gpt(1, 256, 8, 512), how));
       CHECK(collectives(work.forward).size() == 2);
       CHECK(collectives(work.backward).size() == 2);
@@ -169,7 +169,7 @@ TEST_CASE("a layer all-reduces four times s b h, six times with full recomputati
 TEST_CASE("sequence parallelism makes each all-reduce a pair, and gathers two inputs again") {
   for (const TensorOverlap overlap : {TensorOverlap::none, TensorOverlap::weight_gradient}) {
     Execution how = execution(3, 128, 4, true, Recompute::full);
-    how.tensor_overlap = overlap;
+    how.tensor_parallel.overlap = overlap;
     const LayerWork work = layer(network_work(gpt(1, 256, 8, 512), how));
     for (const auto* items : {&work.forward, &work.recompute}) {
       CHECK(count(collectives(*items), kGather) == 2);
@@ -189,7 +189,7 @@ TEST_CASE("without overlap every collective is waited for at once, with it all a
   for (const TensorOverlap overlap : {TensorOverlap::none, TensorOverlap::weight_gradient}) {
     for (const bool sp : {false, true}) {
       Execution how = execution(1, 16, 2, sp);
-      how.tensor_overlap = overlap;
+      how.tensor_parallel.overlap = overlap;
       const NetworkWork work = network_work(gpt(1, 64, 8, 512), how);
       for (const LayerWork& kind : work.kinds) {
         for (const auto* items : {&kind.forward, &kind.backward}) {

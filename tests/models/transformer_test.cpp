@@ -38,7 +38,7 @@ TEST_CASE("model FLOPs of a step are 72 B s l h^2 (1 + s/(6h) + V/(12 l h)) exac
         72 * b * s * l * h * h + 12 * b * s * s * l * h + 6 * b * s * h * v;
     for (const bool fused : {false, true}) {
       Execution how = execution(b, s);
-      how.fused_attention = fused;
+      how.kernels.fused_attention = fused;
       const NetworkWork work = network_work(gpt(l, h, a, v), how);
       CHECK(model_flops_of_step(work).count() == static_cast<double>(expected));
     }
@@ -114,9 +114,9 @@ TEST_CASE("the FLOPs said to be recomputed are those that recomputation adds") {
 
 TEST_CASE("with fused attention selective recomputation changes nothing") {
   Execution how = execution(2, 256);
-  how.fused_attention = true;
+  how.kernels.fused_attention = true;
   const NetworkWork none = network_work(gpt(2, 512, 8, 1000), how);
-  how.recompute = Recompute::selective;
+  how.recompute.form = Recompute::selective;
   const NetworkWork selective = network_work(gpt(2, 512, 8, 1000), how);
   CHECK(script(layer(none).backward) == script(layer(selective).backward));
   CHECK(layer(none).activations() == layer(selective).activations());

@@ -83,7 +83,7 @@ TEST_CASE("a layer without dropout keeps 32 s b h + 2 a s^2 b") {
 TEST_CASE("in PyTorch patches are a convolution") {
   Execution how = images(4);
   for (const Fusion fusion : {Fusion::eager, Fusion::compiled}) {
-    how.fusion = fusion;
+    how.kernels.fusion = fusion;
     const NetworkWork work = network_work(vit(2, 768, 12, 16), how);
     const auto& forward = std::get<Convolution>(kernel(work.kinds[0].forward, "patches"));
     CHECK(forward.out_height == 14);
@@ -116,7 +116,7 @@ TEST_CASE("context-parallel ranks divide the patches") {
   VisionTransformer network = vit(2, 64, 8, 16);
   network.class_token = false;
   Execution how = images(2);
-  how.fused_attention = true;
+  how.kernels.fused_attention = true;
   const NetworkWork whole = network_work(network, how);
   how.context = 4;
   const NetworkWork part = network_work(network, how);

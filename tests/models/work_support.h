@@ -15,11 +15,11 @@ namespace trainyard {
 inline Execution execution(std::int64_t micro_batch, std::int64_t sequence_length, int tensor = 1,
                            bool sequence_parallel = false, Recompute recompute = Recompute::none) {
   Execution how;
-  how.micro_batch = micro_batch;
-  how.sequence_length = sequence_length;
+  how.micro_batch.size = micro_batch;
+  how.micro_batch.sequence_length = sequence_length;
   how.tensor = tensor;
-  how.sequence_parallel = sequence_parallel;
-  how.recompute = recompute;
+  how.tensor_parallel.sequence = sequence_parallel;
+  how.recompute.form = recompute;
   how.compute = Dtype::fp16;
   return how;
 }

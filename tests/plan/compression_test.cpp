@@ -36,8 +36,8 @@ struct Case {
   ParallelPlan plan;
   explicit Case(CompressionKind kind, int rank = 1, double density = 0.001) {
     recipe.global_batch = kRanks;
-    recipe.sequence_length = 128;
-    recipe.gradients = Dtype::fp32;
+    recipe.micro_batch.sequence_length = 128;
+    recipe.precision.gradients = Dtype::fp32;
     plan.degrees.data = kRanks;
     plan.data_parallel.compression = {.kind = kind, .rank = rank, .density = density};
   }
@@ -49,14 +49,14 @@ struct Volume {
   std::int64_t sent = 0, messages = 0;
 };
 
-Volume volume(const Case& c, CollectivePort port = CollectivePort::data, int ranks = kRanks) {
+Volume volume(const Case& c, std::string_view connection = "replicas", int ranks = kRanks) {
   const StepPlan step = c.step();
-  const Program& program = step.stages[0].program;
+  const Program& program = step.cast.roles[0].program;
   Volume result;
   for (const Call& call : program.calls) {
     for (const Op& op : program.blocks[call.block].ops) {
-      if (op.kind != OpKind::collective || op.port != static_cast<std::uint32_t>(port)) continue;
-      const CollectiveSpec& spec = step.collectives[op.port][op.subject];
+      if (op.kind != OpKind::collective || step.cast.connection(op).name != connection) continue;
+      const TransferSpec& spec = step.cast.transfer(op);
       result.sent += wire_share(spec.kind, ranks).of(spec.bytes).count();
       ++result.messages;
     }
@@ -66,7 +66,7 @@ Volume volume(const Case& c, CollectivePort port = CollectivePort::data, int ran
 
 std::int64_t resident(const StepPlan& plan, MemoryKind kind) {
   std::int64_t bytes = 0;
-  for (const MemoryEffect& effect : plan.stages[0].program.resident)
+  for (const MemoryEffect& effect : plan.cast.roles[0].program.resident)
     bytes += effect.category == static_cast<std::uint8_t>(kind) ? effect.bytes : 0;
   return bytes;
 }
@@ -102,8 +102,8 @@ TEST_CASE("a cast sends half of fp32, in as many messages as there are buckets")
     Case c(kind);
     CHECK(2 * volume(c).sent == whole.sent);
     CHECK(resident(c.step(), MemoryKind::gradients) == 4 * parameters());
-    c.plan.bucket_size = Bytes(std::int64_t{1} << 40);
-    c.plan.first_bucket_size = c.plan.bucket_size;
+    c.plan.data_parallel.bucket_size = Bytes(std::int64_t{1} << 40);
+    c.plan.data_parallel.first_bucket_size = c.plan.data_parallel.bucket_size;
     CHECK(volume(c).messages == 1);
   }
 }
@@ -112,7 +112,8 @@ TEST_CASE("a cast sends half of fp32, in as many messages as there are buckets")
 TEST_CASE("eight bits go all-to-all and are gathered, with a scale for 2048 elements") {
   for (const CompressionKind kind : {CompressionKind::int8, CompressionKind::fp8}) {
     Case c(kind);
-    c.plan.bucket_size = c.plan.first_bucket_size = Bytes(std::int64_t{1} << 40);
+    c.plan.data_parallel.bucket_size = c.plan.data_parallel.first_bucket_size =
+        Bytes(std::int64_t{1} << 40);
     const std::int64_t bytes = parameters() + 4 * ((parameters() + 2047) / 2048);
     const Volume sent = volume(c);
     CHECK(sent.messages == 2);
@@ -123,7 +124,8 @@ TEST_CASE("eight bits go all-to-all and are gathered, with a scale for 2048 elem
 
 TEST_CASE("signs are a 32nd of fp32, and what they lose is kept") {
   Case c(CompressionKind::one_bit);
-  c.plan.bucket_size = c.plan.first_bucket_size = Bytes(std::int64_t{1} << 40);
+  c.plan.data_parallel.bucket_size = c.plan.data_parallel.first_bucket_size =
+      Bytes(std::int64_t{1} << 40);
   const std::int64_t bytes = (parameters() + 7) / 8 + 4;
   CHECK(std::abs(volume(c).sent * kRanks - 2 * (kRanks - 1) * bytes) <= 2 * kRanks);
   CHECK(resident(c.step(), MemoryKind::gradients) ==
@@ -132,7 +134,8 @@ TEST_CASE("signs are a 32nd of fp32, and what they lose is kept") {
 
 TEST_CASE("the largest gradients are gathered with their places: n - 1 times their bytes") {
   Case c(CompressionKind::top_k, 1, 1.0 / 128);
-  c.plan.bucket_size = c.plan.first_bucket_size = Bytes(std::int64_t{1} << 40);
+  c.plan.data_parallel.bucket_size = c.plan.data_parallel.first_bucket_size =
+      Bytes(std::int64_t{1} << 40);
   CHECK(volume(c).sent == (kRanks - 1) * (4 + 4) * ((parameters() + 127) / 128));
   CHECK(resident(c.step(), MemoryKind::gradients) == 2 * 4 * parameters());
 }
@@ -196,16 +199,15 @@ TEST_CASE("experts' gradients are compressed among their own replicas") {
   mixture.moe.experts = 8;
   mixture.moe.top_k = 2;
   mixture.moe.ffn_hidden = 512;
-  c.plan.expert = 4;
+  c.plan.experts.ranks = 4;
   const NetworkWork work = network_work(mixture, execution(c.recipe, c.plan));
   const StepPlan step = plan_step(work, c.recipe, c.plan);
   std::int64_t experts = 0, sent = 0;
   for (const int kind : work.chain)
     experts += work.kinds[static_cast<std::size_t>(kind)].expert_parameters;
-  for (const Call& call : step.stages[0].program.calls)
-    for (const Op& op : step.stages[0].program.blocks[call.block].ops)
-      if (op.kind == OpKind::collective &&
-          op.port == static_cast<std::uint32_t>(CollectivePort::expert_data))
-        sent += step.collectives[op.port][op.subject].bytes.count();
+  for (const Call& call : step.cast.roles[0].program.calls)
+    for (const Op& op : step.cast.roles[0].program.blocks[call.block].ops)
+      if (op.kind == OpKind::collective && step.cast.connection(op).name == "expert replicas")
+        sent += step.cast.transfer(op).bytes.count();
   CHECK(sent == 2 * experts);
 }

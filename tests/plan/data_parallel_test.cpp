@@ -8,6 +8,7 @@
 #include "sim/collective/share.h"
 #include "sim/plan/step_memory.h"
 #include "sim/plan/step_plan.h"
+#include "tests/support/cast.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
 
@@ -30,7 +31,7 @@ struct Case {
   ParallelPlan plan;
   explicit Case(const char* kind, int data, int microbatches = 1) {
     recipe.global_batch = std::int64_t{data} * microbatches;
-    recipe.sequence_length = 128;
+    recipe.micro_batch.sequence_length = 128;
     plan.degrees.data = data;
     plan.data_parallel.kind = kind;
   }
@@ -39,13 +40,13 @@ struct Case {
 };
 
 // Bytes that one rank of stage 0 sends around the rings of `port`.
-std::int64_t sent(const StepPlan& plan, CollectivePort port, int ranks) {
-  const Program& program = plan.stages[0].program;
+std::int64_t sent(const StepPlan& plan, std::string_view connection, int ranks) {
+  const Program& program = plan.cast.roles[0].program;
   std::int64_t bytes = 0;
   for (const Call& call : program.calls) {
     for (const Op& op : program.blocks[call.block].ops) {
-      if (op.kind != OpKind::collective || op.port != static_cast<std::uint32_t>(port)) continue;
-      const CollectiveSpec& spec = plan.collectives[op.port][op.subject];
+      if (op.kind != OpKind::collective || plan.cast.connection(op).name != connection) continue;
+      const TransferSpec& spec = plan.cast.transfer(op);
       bytes += wire_share(spec.kind, ranks).of(spec.bytes).count();
     }
   }
@@ -53,19 +54,19 @@ std::int64_t sent(const StepPlan& plan, CollectivePort port, int ranks) {
 }
 
 std::int64_t sent(const Case& c) {
-  return sent(c.step(), CollectivePort::data, c.plan.degrees.data);
+  return sent(c.step(), "replicas", c.plan.degrees.data);
 }
 
 std::int64_t resident(const StepPlan& plan, MemoryKind kind) {
   std::int64_t bytes = 0;
-  for (const MemoryEffect& effect : plan.stages[0].program.resident)
+  for (const MemoryEffect& effect : plan.cast.roles[0].program.resident)
     bytes += effect.category == static_cast<std::uint8_t>(kind) ? effect.bytes : 0;
   return bytes;
 }
 
 // Each category ends with what it began with, in every stage.
 bool all_is_given_back(const StepPlan& plan) {
-  for (const StageProgram& stage : plan.stages) {
+  for (const Role& stage : plan.cast.roles) {
     std::map<std::uint8_t, std::int64_t> held;
     for (const Call& call : stage.program.calls)
       for (const Op& op : stage.program.blocks[call.block].ops)
@@ -148,9 +149,9 @@ TEST_CASE("HSDP sends what FSDP of its group does, and a shard's all-reduce acro
   Case c("hsdp", group * replicas);
   c.plan.data_parallel.shard_size = group;
   const StepPlan step = c.step();
-  CHECK(step.shard_ranks == group);
-  CHECK(sent(step, CollectivePort::data, group) == sent(Case("fsdp", group)));
-  CHECK(sent(step, CollectivePort::replica, replicas) * replicas * group ==
+  CHECK(groups_on(step.cast, "replicas").front().size() == static_cast<std::size_t>(group));
+  CHECK(sent(step, "replicas", group) == sent(Case("fsdp", group)));
+  CHECK(sent(step, "shards of replicas", replicas) * replicas * group ==
         2 * (replicas - 1) * psi());
 }
 
@@ -159,17 +160,16 @@ TEST_CASE("HSDP's groups are neighbours on the data axis, and equal places of th
   c.plan.degrees.tensor = 2;
   c.plan.data_parallel.shard_size = 2;
   const StepPlan step = c.step();
-  const RankGrids ranks = rank_grids(c.plan);
   using Groups = std::vector<std::vector<Rank>>;
-  const Groups shards = groups_of(step, ranks, CollectivePort::data);
+  const Groups shards = groups_on(step.cast, "replicas");
   REQUIRE(shards.size() == 8);
   CHECK(shards[0] == std::vector<Rank>{Rank(0), Rank(2)});
   CHECK(shards[1] == std::vector<Rank>{Rank(4), Rank(6)});
   CHECK(shards[4] == std::vector<Rank>{Rank(1), Rank(3)});
-  const Groups replicas = groups_of(step, ranks, CollectivePort::replica);
+  const Groups replicas = groups_on(step.cast, "shards of replicas");
   REQUIRE(replicas.size() == 4);
   CHECK(replicas[0] == std::vector<Rank>{Rank(0), Rank(4), Rank(8), Rank(12)});
-  CHECK(groups_of(step, ranks, CollectivePort::norm).empty());
+  CHECK(groups_on(step.cast, "gradient norm").empty());
 }
 
 // Rajbhandari et al. 2020, figure 1, with 16-bit gradients; Megatron's dist_optimizer.md, with
@@ -183,7 +183,7 @@ TEST_CASE("states per parameter are 16, 4 + 12/n, 2 + 14/n and 16/n bytes") {
     CHECK(held(Case("zero2", n)) == Held{2 * p, 2 * p / n, 12 * p / n});
     CHECK(held(Case("zero3", n)) == Held{2 * p / n, 2 * p / n, 12 * p / n});
     Case megatron("distributed_optimizer", n);
-    megatron.recipe.gradients = Dtype::fp32;
+    megatron.recipe.precision.gradients = Dtype::fp32;
     CHECK(held(megatron) == Held{2 * p, 4 * p, 12 * p / n});
     // FSDP's gradients exist from their reduction to the step: 4 more.
     CHECK(held(Case("fsdp", n)) == Held{4 * p / n, 0, 8 * p / n});
@@ -264,24 +264,24 @@ Divided divided(const Case& c) {
   for (const int kind : work.chain)
     result.experts += work.kinds[static_cast<std::size_t>(kind)].expert_parameters;
   REQUIRE(result.experts > 0);
-  result.dense = result.step.stages[0].parameters - result.experts;
+  result.dense = result.step.cast.roles[0].parameters - result.experts;
   return result;
 }
 
 Case of_mixture(const char* kind, int data, int expert, int microbatches = 1) {
   Case c(kind, data, microbatches);
-  c.plan.expert = expert;
+  c.plan.experts.ranks = expert;
   return c;
 }
 
 // Bytes that one rank of any stage sends on `port`.
-std::int64_t sent_by_all(const StepPlan& plan, CollectivePort port, int ranks) {
+std::int64_t sent_by_all(const StepPlan& plan, std::string_view connection, int ranks) {
   std::int64_t bytes = 0;
-  for (const StageProgram& stage : plan.stages) {
+  for (const Role& stage : plan.cast.roles) {
     for (const Call& call : stage.program.calls) {
       for (const Op& op : stage.program.blocks[call.block].ops) {
-        if (op.kind != OpKind::collective || op.port != static_cast<std::uint32_t>(port)) continue;
-        const CollectiveSpec& spec = plan.collectives[op.port][op.subject];
+        if (op.kind != OpKind::collective || plan.cast.connection(op).name != connection) continue;
+        const TransferSpec& spec = plan.cast.transfer(op);
         bytes += wire_share(spec.kind, ranks).of(spec.bytes).count();
       }
     }
@@ -292,7 +292,7 @@ std::int64_t sent_by_all(const StepPlan& plan, CollectivePort port, int ranks) {
 Case in_stages(const char* kind, int stages, int microbatches, const char* schedule) {
   Case c(kind, 4, microbatches);
   c.plan.degrees.pipeline = stages;
-  c.plan.schedule = schedule;
+  c.plan.pipeline.schedule = schedule;
   return c;
 }
 
@@ -301,12 +301,12 @@ Case in_stages(const char* kind, int stages, int microbatches, const char* sched
 TEST_CASE("routed experts are divided among their own replicas") {
   Case c = of_mixture("zero1", 4, 4);
   c.plan.degrees.tensor = 2;
-  c.plan.sequence_parallel = true;
+  c.plan.tensor_parallel.sequence = true;
   REQUIRE(c.plan.expert_replicas() == 2);
   const auto [step, dense, experts] = divided(c);
   CHECK(resident(step, MemoryKind::optimizer_state) == 12 * dense / 4 + 12 * experts / 2);
-  CHECK(sent(step, CollectivePort::data, 4) == 2 * 2 * dense * 3 / 4);
-  CHECK(sent(step, CollectivePort::expert_data, 2) == 2 * 2 * experts / 2);
+  CHECK(sent(step, "replicas", 4) == 2 * 2 * dense * 3 / 4);
+  CHECK(sent(step, "expert replicas", 2) == 2 * 2 * experts / 2);
 }
 
 TEST_CASE("sharded experts travel in their group as the rest does in its own") {
@@ -316,8 +316,8 @@ TEST_CASE("sharded experts travel in their group as the rest does in its own") {
     CAPTURE(expert);
     const auto volumes = [&](const Case& c, int dense_times, int expert_times) {
       const auto [step, dense, experts] = divided(c);
-      CHECK(sent(step, CollectivePort::data, n) * n == dense_times * (n - 1) * 2 * dense);
-      CHECK(sent(step, CollectivePort::expert_data, replicas) * replicas ==
+      CHECK(sent(step, "replicas", n) * n == dense_times * (n - 1) * 2 * dense);
+      CHECK(sent(step, "expert replicas", replicas) * replicas ==
             expert_times * (replicas - 1) * 2 * experts);
     };
     volumes(of_mixture("zero2", n, expert, m), m + 1, m + 1);
@@ -327,9 +327,9 @@ TEST_CASE("sharded experts travel in their group as the rest does in its own") {
     volumes(kept, 2 * m, 2 * m);
     // The embedding, the logits and the last layer are kept anyway.
     const auto [step, dense, experts] = divided(of_mixture("fsdp", n, expert, m));
-    CHECK(sent(step, CollectivePort::expert_data, replicas) * replicas * kLayers ==
+    CHECK(sent(step, "expert replicas", replicas) * replicas * kLayers ==
           m * (3 * kLayers - 1) * (replicas - 1) * 2 * experts);
-    CHECK(sent(step, CollectivePort::data, n) < 3 * m * (n - 1) * 2 * dense / n);
+    CHECK(sent(step, "replicas", n) < 3 * m * (n - 1) * 2 * dense / n);
   }
 }
 
@@ -365,11 +365,10 @@ TEST_CASE("gradients of experts that one rank has alone leave for the host like 
       CHECK(all_is_given_back(step));
       CHECK(resident(step, MemoryKind::gradients) == 0);
       std::int64_t left = 0;
-      for (const Call& call : step.stages[0].program.calls)
-        for (const Op& op : step.stages[0].program.blocks[call.block].ops)
-          if (op.kind == OpKind::collective &&
-              op.port == static_cast<std::uint32_t>(CollectivePort::to_host))
-            left += step.collectives[op.port][op.subject].bytes.count();
+      for (const Call& call : step.cast.roles[0].program.calls)
+        for (const Op& op : step.cast.roles[0].program.blocks[call.block].ops)
+          if (op.kind == OpKind::collective && step.cast.connection(op).name == "copy to the host")
+            left += step.cast.transfer(op).bytes.count();
       CHECK(left == m * 2 * (dense / n + experts * expert / n));
     }
   }
@@ -384,13 +383,14 @@ TEST_CASE("HSDP divides experts in its groups and sums their shards across") {
     c.plan.data_parallel.reshard_after_forward = false;
     const auto [step, dense, experts] = divided(c);
     const int shards = group / expert;
-    CHECK(step.expert_shard_ranks == shards);
-    CHECK(sent(step, CollectivePort::data, group) * group == 2 * (group - 1) * 2 * dense);
-    CHECK(sent(step, CollectivePort::expert_data, shards) * shards ==
-          2 * (shards - 1) * 2 * experts);
+    const auto divided_among = groups_on(step.cast, "expert replicas");
+    REQUIRE(divided_among.empty() == (shards == 1));
+    if (shards > 1) CHECK(divided_among.front().size() == static_cast<std::size_t>(shards));
+    CHECK(sent(step, "replicas", group) * group == 2 * (group - 1) * 2 * dense);
+    CHECK(sent(step, "expert replicas", shards) * shards == 2 * (shards - 1) * 2 * experts);
     // Two replicas: an all-reduce sends what it reduces.
-    CHECK(sent(step, CollectivePort::replica, 2) * group == 2 * dense);
-    CHECK(sent(step, CollectivePort::expert_replica, 2) * shards == 2 * experts);
+    CHECK(sent(step, "shards of replicas", 2) * group == 2 * dense);
+    CHECK(sent(step, "shards of expert replicas", 2) * shards == 2 * experts);
   }
 }
 
@@ -398,11 +398,10 @@ TEST_CASE("HSDP's groups of experts are neighbours among their replicas, and equ
   Case c = of_mixture("hsdp", 8, 2);
   c.plan.data_parallel.shard_size = 4;
   const StepPlan step = divided(c).step;
-  const RankGrids ranks = rank_grids(c.plan);
   using Groups = std::vector<std::vector<Rank>>;
-  CHECK(groups_of(step, ranks, CollectivePort::expert_data) ==
+  CHECK(groups_on(step.cast, "expert replicas") ==
         Groups{{Rank(0), Rank(2)}, {Rank(4), Rank(6)}, {Rank(1), Rank(3)}, {Rank(5), Rank(7)}});
-  CHECK(groups_of(step, ranks, CollectivePort::expert_replica) ==
+  CHECK(groups_on(step.cast, "shards of expert replicas") ==
         Groups{{Rank(0), Rank(4)}, {Rank(2), Rank(6)}, {Rank(1), Rank(5)}, {Rank(3), Rank(7)}});
 }
 
@@ -412,9 +411,9 @@ TEST_CASE("in a pipeline every micro-batch gathers what is not kept, and is redu
     CAPTURE(schedule);
     const auto check = [&](Case c, int times) {
       if (std::string_view(schedule) == "interleaved_1f1b" || std::string_view(schedule) == "zb_v")
-        c.plan.chunks = 2;
-      c.plan.layer_split = LayerSplit::balanced;
-      CHECK(sent_by_all(c.step(), CollectivePort::data, n) * n == times * (n - 1) * psi());
+        c.plan.pipeline.chunks = 2;
+      c.plan.pipeline.layer_split = LayerSplit::balanced;
+      CHECK(sent_by_all(c.step(), "replicas", n) * n == times * (n - 1) * psi());
     };
     check(in_stages("zero2", 2, m, schedule), m + 1);
     check(in_stages("zero3", 2, m, schedule), 3 * m);
@@ -436,11 +435,11 @@ TEST_CASE("a layer without kernels in its half for weights is reduced after it")
     for (const auto& [kind, times] : {std::pair{"zero2", m + 1}, std::pair{"zero3", 3 * m}}) {
       CAPTURE(kind);
       Case c = in_stages(kind, 2, m, schedule);
-      c.plan.chunks = std::string_view(schedule) == "zb_v" ? 2 : 1;
-      c.plan.layer_split = LayerSplit::balanced;
+      c.plan.pipeline.chunks = std::string_view(schedule) == "zb_v" ? 2 : 1;
+      c.plan.pipeline.layer_split = LayerSplit::balanced;
       const StepPlan step =
           plan_step(network_work(network, execution(c.recipe, c.plan)), c.recipe, c.plan);
-      CHECK(sent_by_all(step, CollectivePort::data, n) * n == times * (n - 1) * psi());
+      CHECK(sent_by_all(step, "replicas", n) * n == times * (n - 1) * psi());
     }
   }
 }
@@ -458,8 +457,8 @@ TEST_CASE("two copies of the network are two replicas more among which states ar
       // Both stages hold a part of each copy: together all of the network.
       CHECK(resident(step, MemoryKind::parameters) == psi());
       CHECK(resident(step, MemoryKind::optimizer_state) == 6 * psi() / (2 * n));
-      CHECK(sent(step, CollectivePort::data, 2 * n) * 2 * n == 2 * (2 * n - 1) * psi());
-      REQUIRE(groups_of(step, rank_grids(c.plan), CollectivePort::data).size() == 1);
+      CHECK(sent(step, "replicas", 2 * n) * 2 * n == 2 * (2 * n - 1) * psi());
+      REQUIRE(groups_on(step.cast, "replicas").size() == 1);
     }
   }
 }

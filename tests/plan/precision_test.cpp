@@ -12,21 +12,19 @@ namespace {
 
 struct Types {
   Dtype compute = Dtype::bf16, gradients = Dtype::bf16, moments = Dtype::fp32;
-  bool master = true;
-  Dtype master_type = Dtype::fp32;
+  MasterWeights master = MasterWeights::fp32;
   std::optional<Dtype> weights = {};
   Optimizer optimizer = Optimizer::adam;
 };
 
-TrainingRecipe mixed_recipe(const Types& types) {
+TrainingRecipe mixed_recipe(const Types& wanted) {
   TrainingRecipe result;
-  result.compute = types.compute;
-  result.gradients = types.gradients;
-  result.optimizer_states = types.moments;
-  result.master_weights = types.master;
-  result.master_type = types.master_type;
-  result.weights = types.weights;
-  result.optimizer = types.optimizer;
+  result.precision.compute = wanted.compute;
+  result.precision.gradients = wanted.gradients;
+  result.precision.optimizer_states = wanted.moments;
+  result.precision.master_weights = wanted.master;
+  result.precision.parameters = wanted.weights;
+  result.optimizer = wanted.optimizer;
   return result;
 }
 
@@ -53,8 +51,8 @@ TEST_CASE("bytes per parameter by the type of each state") {
   CHECK(bytes({.gradients = kSingle, .moments = kHalf}) == Each{2000, 4000, 8000});
   CHECK(bytes({.moments = Dtype::fp16}) == Each{2000, 2000, 8000});
   CHECK(bytes({.moments = kQuarter}) == Each{2000, 2000, 6000});
-  CHECK(bytes({.moments = kHalf, .master = false}) == Each{2000, 2000, 4000});
-  CHECK(bytes({.master = false}) == Each{2000, 2000, 8000});
+  CHECK(bytes({.moments = kHalf, .master = MasterWeights::none}) == Each{2000, 2000, 4000});
+  CHECK(bytes({.master = MasterWeights::none}) == Each{2000, 2000, 8000});
   CHECK(bytes({.compute = kSingle, .gradients = kSingle}) == Each{4000, 4000, 8000});
   CHECK(bytes({.optimizer = Optimizer::sgd}) == Each{2000, 2000, 4000});
   CHECK(bytes({.moments = kHalf, .optimizer = Optimizer::sgd_momentum}) == Each{2000, 2000, 6000});
@@ -65,14 +63,14 @@ TEST_CASE("fp8 compute keeps bf16 weights unless they are in fp8 too") {
   CHECK(bytes({.compute = kQuarter, .gradients = kSingle, .moments = kHalf}) ==
         Each{2000, 4000, 8000});
   CHECK(bytes({.compute = kQuarter, .weights = kQuarter}) == Each{1000, 2000, 12000});
-  CHECK(bytes({.compute = kQuarter, .master_type = kHalf, .weights = kQuarter}) ==
+  CHECK(bytes({.compute = kQuarter, .master = MasterWeights::bf16, .weights = kQuarter}) ==
         Each{1000, 2000, 10000});
 }
 
 TEST_CASE("FSDP's sharded parameters are the master copy, and its moments have their own type") {
   CHECK(bytes({}, true) == Each{4000, 4000, 8000});
   CHECK(bytes({.moments = kHalf}, true) == Each{4000, 4000, 4000});
-  CHECK(bytes({.master = false}, true) == Each{2000, 2000, 8000});
+  CHECK(bytes({.master = MasterWeights::none}, true) == Each{2000, 2000, 8000});
 }
 
 TEST_CASE("what is kept less wide is read and written less by the optimizer") {
@@ -88,18 +86,18 @@ TEST_CASE("what is kept less wide is read and written less by the optimizer") {
 TEST_CASE("cached fp8 weights are two bytes for each weight of a layer's matrices") {
   Transformer network = gpt(3, 64, 4, 1000);
   TrainingRecipe types = mixed_recipe({.compute = kQuarter});
-  types.sequence_length = 32;
+  types.micro_batch.sequence_length = 32;
   ParallelPlan plan;
   const auto cached = [&] {
     const StepPlan step = plan_step(network_work(network, execution(types, plan)), types, plan);
     std::int64_t sum = 0;
-    for (const MemoryEffect& effect : step.stages[0].program.resident)
-      if (step.stages[0].program.labels[effect.owner] == "fp8 copies of the weights")
+    for (const MemoryEffect& effect : step.cast.roles[0].program.resident)
+      if (step.cast.roles[0].program.labels[effect.owner] == "fp8 copies of the weights")
         sum += effect.bytes;
     return sum;
   };
   CHECK(cached() == 0);
-  types.cached_fp8_weights = true;
+  types.precision.cached_fp8_weights = true;
   CHECK(cached() == 2 * 3 * 12 * 64 * 64);
   network.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 32};
   CHECK(cached() == 2 * 3 * (4 * 64 * 64 + 8 * 2 * 64 * 32));
@@ -114,10 +112,10 @@ TEST_CASE("fp8 training multiplies logits, router and attention in 16 bits") {
   network.vocabulary = 1000;
   network.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 32};
   TrainingRecipe types = mixed_recipe({.compute = kQuarter});
-  types.sequence_length = 32;
+  types.micro_batch.sequence_length = 32;
   for (const Fusion fusion : {Fusion::by_hand, Fusion::eager}) {
     Execution how = execution(types, {});
-    how.fusion = fusion;
+    how.kernels.fusion = fusion;
     if (fusion != Fusion::by_hand) network.moe = {};  // not described with PyTorch's kernels
     for (const LayerWork& kind : network_work(network, how).kinds) {
       for (const auto* items : {&kind.forward, &kind.backward}) {

@@ -23,12 +23,12 @@ struct Case {
   ParallelPlan plan;
   Case(int stages, int chunks, Method method, int layers) {
     recipe.global_batch = 8;
-    recipe.sequence_length = 64;
-    recipe.recompute = method == Method::all ? Recompute::none : Recompute::full;
-    recipe.recompute_layers = {method, layers};
+    recipe.micro_batch.sequence_length = 64;
+    recipe.recompute.form = method == Method::all ? Recompute::none : Recompute::full;
+    recipe.recompute.layers = {method, layers};
     plan.degrees.pipeline = stages;
-    plan.chunks = chunks;
-    if (chunks > 1) plan.schedule = "interleaved_1f1b";
+    plan.pipeline.chunks = chunks;
+    if (chunks > 1) plan.pipeline.schedule = "interleaved_1f1b";
   }
   NetworkWork work() const { return network_work(network, execution(recipe, plan)); }
   StepPlan step() const { return plan_step(work(), recipe, plan); }
@@ -43,7 +43,7 @@ struct Peaks {
 // Effects of a stage's ops in the order in which they are enqueued: on the compute stream, where
 // activations come and go, that is the order in time.
 Peaks replay(const StepPlan& step, std::size_t stage) {
-  const Program& program = step.stages[stage].program;
+  const Program& program = step.cast.roles[stage].program;
   std::map<MemoryKind, std::int64_t> live;
   Peaks peaks;
   for (const Call& call : program.calls) {
@@ -67,8 +67,8 @@ Peaks replay(const StepPlan& step, std::size_t stage) {
 
 std::int64_t layer_bytes(const Case& c, Recompute recompute) {
   Execution how = execution(c.recipe, c.plan);
-  how.recompute = recompute;
-  how.recompute_layers = {};
+  how.recompute.form = recompute;
+  how.recompute.layers = {};
   return layer(network_work(c.network, how)).activations().count();
 }
 
@@ -89,7 +89,7 @@ RecomputePlaces placed(const Case& c) {
   const NetworkWork work = c.work();
   return place_recompute(
       work, split_layers(work, pipeline_shape(c.recipe, c.plan), LayerSplit::uniform, {}),
-      c.recipe.recompute_layers);
+      c.recipe.recompute.layers);
 }
 
 }  // namespace
@@ -172,9 +172,9 @@ TEST_CASE("executed FLOPs count the layers that run again") {
 
 TEST_CASE("zero-bubble schedules hold what weight gradients need of restored tensors") {
   Case c(2, 1, Method::all, 1);
-  c.plan.schedule = "zb_h1";
-  c.recipe.recompute = Recompute::modules;
-  c.recipe.recompute_modules.add(RecomputeModule::mlp);
+  c.plan.pipeline.schedule = "zb_h1";
+  c.recipe.recompute.form = Recompute::modules;
+  c.recipe.recompute.modules.add(RecomputeModule::mlp);
   const StepPlan step = c.step();
   for (std::size_t stage = 0; stage < 2; ++stage) {
     const Peaks peaks = replay(step, stage);
@@ -218,14 +218,16 @@ constexpr std::array<Published, 4> kPublished = {{
 double activations(const Published& p, bool sequence_parallel, Recompute recompute) {
   Case c(p.pipeline, p.chunks, Method::all, 1);
   c.network = gpt(p.layers, p.hidden, p.heads, 51200);
-  c.recipe.micro_batch = p.micro_batch;
+  c.recipe.micro_batch.size = p.micro_batch;
   c.recipe.global_batch = p.micro_batch * 2 * p.pipeline;
-  c.recipe.sequence_length = 2048;
-  c.recipe.compute = Dtype::fp16;
-  c.recipe.recompute = recompute;
+  c.recipe.micro_batch.sequence_length = 2048;
+  c.recipe.precision.compute = Dtype::fp16;
+  c.recipe.recompute.form = recompute;
   c.plan.degrees.tensor = 8;
-  c.plan.sequence_parallel = sequence_parallel;
-  c.plan.schedule = p.chunks > 1 ? "interleaved_1f1b" : p.pipeline > 1 ? "1f1b" : "sequential";
+  c.plan.tensor_parallel.sequence = sequence_parallel;
+  c.plan.pipeline.schedule = p.chunks > 1     ? "interleaved_1f1b"
+                             : p.pipeline > 1 ? "1f1b"
+                                              : "sequential";
   NetworkWork work = c.work();
   work.kinds[0].kept = {};
   work.kinds[2].kept = {};

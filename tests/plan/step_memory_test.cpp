@@ -11,10 +11,10 @@ namespace {
 
 TrainingRecipe small_recipe(Dtype compute, Dtype gradients, bool master, Fusion fusion) {
   TrainingRecipe result;
-  result.compute = compute;
-  result.gradients = gradients;
-  result.master_weights = master;
-  result.fusion = fusion;
+  result.precision.compute = compute;
+  result.precision.gradients = gradients;
+  if (!master) result.precision.master_weights = MasterWeights::none;
+  result.kernels.fusion = fusion;
   return result;
 }
 

@@ -30,7 +30,7 @@ struct Case {
     network.vocabulary = 1000;
     network.tied_embeddings = tied;
     recipe.global_batch = 4;
-    recipe.sequence_length = 32;
+    recipe.micro_batch.sequence_length = 32;
     plan.degrees.data = 4;
     plan.data_parallel.kind = kind;
   }
@@ -41,13 +41,12 @@ struct Case {
   Sums sums() const {
     const StepPlan step = this->step();
     Sums all;
-    for (const StageProgram& stage : step.stages) {
+    for (const Role& stage : step.cast.roles) {
       for (const Call& call : stage.program.calls) {
         for (const Op& op : stage.program.blocks[call.block].ops) {
-          if (op.kind != OpKind::collective ||
-              op.port != static_cast<std::uint32_t>(CollectivePort::data))
+          if (op.kind != OpKind::collective || step.cast.connection(op).name != "replicas")
             continue;
-          const CollectiveSpec& spec = step.collectives[op.port][op.subject];
+          const TransferSpec& spec = step.cast.transfer(op);
           (spec.kind == CollectiveKind::all_gather ? all.gathered : all.reduced) +=
               spec.bytes.count() / 2;
         }
@@ -55,7 +54,9 @@ struct Case {
     }
     return all;
   }
-  std::int64_t parameters() const { return parameter_count(network, recipe.sequence_length); }
+  std::int64_t parameters() const {
+    return parameter_count(network, recipe.micro_batch.sequence_length);
+  }
 };
 
 }  // namespace
@@ -89,8 +90,8 @@ TEST_CASE("apart from the embedding a tied matrix is a copy of its own") {
   c.recipe.global_batch = 8;
   CHECK(c.sums().reduced == c.parameters() + c.network.vocabulary * c.network.hidden);
   // Where the pipeline is folded in a V, both are on the first stage.
-  c.plan.schedule = "zb_v";
-  c.plan.chunks = 2;
+  c.plan.pipeline.schedule = "zb_v";
+  c.plan.pipeline.chunks = 2;
   CHECK(c.sums().reduced == c.parameters());
 }
 
@@ -99,7 +100,7 @@ TEST_CASE("whatever a pass takes is given back, by category and owner, in the st
        {"allreduce", "zero1", "zero2", "zero3", "fsdp", "distributed_optimizer"}) {
     CAPTURE(kind);
     const StepPlan step = Case(kind, true).step();
-    const Program& program = step.stages[0].program;
+    const Program& program = step.cast.roles[0].program;
     std::map<std::pair<std::uint8_t, std::uint32_t>, std::int64_t> held;
     for (const Call& call : program.calls)
       for (const Op& op : program.blocks[call.block].ops)
@@ -116,7 +117,7 @@ TEST_CASE("buckets that are no view hold the gradients a second time") {
   const auto buffers = [&] {
     std::int64_t bytes = 0;
     const StepPlan step = c.step();
-    for (const MemoryEffect& effect : step.stages[0].program.resident)
+    for (const MemoryEffect& effect : step.cast.roles[0].program.resident)
       if (effect.category == static_cast<std::uint8_t>(MemoryKind::communication_buffers))
         bytes += effect.bytes;
     return bytes;
@@ -124,13 +125,14 @@ TEST_CASE("buckets that are no view hold the gradients a second time") {
   const auto copied = [&] {
     std::int64_t bytes = 0;
     const StepPlan step = c.step();
-    const Program& program = step.stages[0].program;
+    const Program& program = step.cast.roles[0].program;
     for (const Call& call : program.calls) {
       for (const Op& op : program.blocks[call.block].ops) {
         if (program.labels[op.label].find("copy ") == std::string::npos) continue;
         const Segment& segment = program.segments[op.subject];
         for (std::uint32_t k = 0; k < segment.kernels; ++k)
-          bytes += memory_traffic(step.kernels[program.kernels[segment.first_kernel + k]]).count();
+          bytes +=
+              memory_traffic(step.cast.kernels[program.kernels[segment.first_kernel + k]]).count();
       }
     }
     return bytes;

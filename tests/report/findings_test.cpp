@@ -110,9 +110,9 @@ TEST_CASE("every category has a name of its own") {
     CHECK(title(static_cast<TimeCategory>(i)) != "?");
     CHECK(meaning(static_cast<TimeCategory>(i)) != "?");
   }
-  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
-    names.push_back(name(static_cast<MemoryCategory>(i)));
-    CHECK(title(static_cast<MemoryCategory>(i)) != "?");
+  for (std::size_t i = 0; i < kMemoryKinds; ++i) {
+    names.push_back(name(static_cast<MemoryKind>(i)));
+    CHECK(title(static_cast<MemoryKind>(i)) != "?");
   }
   for (std::size_t i = 0; i < kSliceKinds; ++i)
     names.push_back(name(static_cast<SliceKind>(i)));

@@ -318,8 +318,8 @@ class Builder {
       MemoryCurve curve;
       curve.rank = rank(s);
       curve.capacity = r.memory.capacity;
-      constexpr auto kActivations = static_cast<std::size_t>(MemoryCategory::activations);
-      std::array<std::int64_t, kMemoryCategories> live = {
+      constexpr auto kActivations = static_cast<std::size_t>(MemoryKind::activations);
+      std::array<std::int64_t, kMemoryKinds> live = {
           parameters, parameters, 6 * parameters, 0,          64 * kMiB,
           192 * kMiB, 96 * kMiB,  32 * kMiB,      288 * kMiB, 512 * kMiB};
       curve.samples.push_back({Duration{}, live});
@@ -340,18 +340,18 @@ class Builder {
         r.memory.peak_rank = curve.rank;
         r.memory.reserved = r.memory.peak - Bytes(800 * kMiB);
         r.memory.allocated = r.memory.reserved - Bytes(32 * kMiB);
-        for (std::size_t i = 0; i < kMemoryCategories; ++i)
+        for (std::size_t i = 0; i < kMemoryKinds; ++i)
           r.memory.by_category[i] = Bytes(sample.bytes[i]);
       }
       variant.timeline.memory.push_back(std::move(curve));
     }
-    r.memory.owners = {{MemoryCategory::activations, "layers 0-2, all micro-batches in flight",
-                        r.memory.by_category[3]},
-                       {MemoryCategory::optimizer_state, "Adam moments and master weights",
-                        r.memory.by_category[2]},
-                       {MemoryCategory::context, "CUDA context", Bytes(512 * kMiB)},
-                       {MemoryCategory::parameters, "layers 0-2", r.memory.by_category[0]},
-                       {MemoryCategory::gradients, "layers 0-2", r.memory.by_category[1]}};
+    r.memory.owners = {
+        {MemoryKind::activations, "layers 0-2, all micro-batches in flight",
+         r.memory.by_category[3]},
+        {MemoryKind::optimizer_state, "Adam moments and master weights", r.memory.by_category[2]},
+        {MemoryKind::context, "CUDA context", Bytes(512 * kMiB)},
+        {MemoryKind::parameters, "layers 0-2", r.memory.by_category[0]},
+        {MemoryKind::gradients, "layers 0-2", r.memory.by_category[1]}};
     r.fits = r.memory.fits = r.memory.peak <= r.memory.capacity;
     if (!r.fits) r.step_time.reset();
   }

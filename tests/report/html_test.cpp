@@ -162,7 +162,7 @@ TEST_CASE("columns are exact: decoded, they are the slices") {
     std::int64_t t = 0;
     for (const MemorySample& sample : curve.samples)
       CHECK(sample.at.count() == (t += next()));
-    for (std::size_t c = 0; c < kMemoryCategories; ++c)
+    for (std::size_t c = 0; c < kMemoryKinds; ++c)
       for (const MemorySample& sample : curve.samples)
         CHECK(sample.bytes[c] == next());
   }

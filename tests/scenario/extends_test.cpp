@@ -19,7 +19,7 @@ TEST_CASE("bases are merged in order, and the file itself last") {
   const Scenario s = load_scenario(path).base;
   CHECK(s.name == "mine");
   CHECK(s.network.as<Transformer>().layers == 16);
-  CHECK(s.recipe.micro_batch == 4);
+  CHECK(s.recipe.micro_batch.size == 4);
   CHECK(s.recipe.global_batch == 64);
 }
 

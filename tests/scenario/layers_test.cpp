@@ -115,7 +115,7 @@ TEST_CASE("each operation has the kernels, and keeps the bytes, of docs/layers.m
   const std::string file =
       fmt::format("{}/tests/scenario/tables/every-operation.json", TRAINYARD_SOURCE_DIR);
   Execution how;
-  how.micro_batch = 4;
+  how.micro_batch.size = 4;
   how.compute = Dtype::fp16;
   const NetworkWork work = network_work(load_scenario(file).base.network, how);
   std::string text;

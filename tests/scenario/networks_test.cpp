@@ -25,7 +25,7 @@ constexpr const char* kTwo = R"("sequence_length": 512, "decoder_sequence_length
 std::int64_t parameters(const std::string& model, const std::string& lengths) {
   test::Folder folder("networks");
   const Scenario s = load_scenario(scenario_of(folder, model, lengths)).base;
-  return parameter_count(s.network, s.recipe.sequence_length);
+  return parameter_count(s.network, s.recipe.micro_batch.sequence_length);
 }
 
 std::int64_t preset(const std::string& name, const std::string& lengths) {
@@ -74,7 +74,7 @@ TEST_CASE("fields of the sections reach the network") {
   CHECK(encoder.token_types == 0);
   CHECK(encoder.masked_lm);
   CHECK(!encoder.next_sentence);
-  CHECK(bert.recipe.predictions == 20);
+  CHECK(bert.recipe.micro_batch.predictions == 20);
 
   const Scenario t5 = load_scenario(scenario_of(folder, R"({ "preset": "t5-base",
         "decoder": { "layers": 3 }, "position_buckets": 64 })",
@@ -84,7 +84,7 @@ TEST_CASE("fields of the sections reach the network") {
   CHECK(two.stack.layers == 12);
   CHECK(two.decoder_layers == 3);
   CHECK(two.stack.buckets == 64);
-  CHECK(t5.recipe.decoder_sequence_length == 128);
+  CHECK(t5.recipe.micro_batch.decoder_sequence_length == 128);
 
   const Scenario vit = load_scenario(scenario_of(folder, R"({ "preset": "vit-b-16",
         "input": { "image_size": [1, 32, 64] },
@@ -101,7 +101,7 @@ TEST_CASE("Hugging Face's BERT, T5 and ViT become the networks they describe") {
   test::Folder folder("networks");
   const auto count = [&](const std::string& config, const std::string& lengths) {
     const Scenario s = load_scenario(with_config(folder, config, lengths)).base;
-    return parameter_count(s.network, s.recipe.sequence_length);
+    return parameter_count(s.network, s.recipe.micro_batch.sequence_length);
   };
   const std::string bert = R"("model_type": "bert", "hidden_act": "gelu", "hidden_size": 768,
     "hidden_dropout_prob": 0.1, "intermediate_size": 3072, "max_position_embeddings": 512,

@@ -76,7 +76,7 @@ TEST_CASE("variants divide tables as they say") {
   for (const TableGroup& table : rows.tables)
     CHECK(table.sharding == TableSharding::row_wise);
   const Scenario scenario = variant("auto");
-  const TablePlan plan = table_plan(recommender(scenario), 8, scenario.recipe.micro_batch, 2);
+  const TablePlan plan = table_plan(recommender(scenario), 8, scenario.recipe.micro_batch.size, 2);
   for (std::size_t g = 0; g < plan.sharding.size(); ++g) {
     const bool is_small = recommender(scenario).tables[g].rows <= 8192;
     CHECK((plan.sharding[g] == TableSharding::replicated) == is_small);

@@ -29,8 +29,8 @@ TEST_CASE("a small scenario is read into plain values, defaults derived") {
   CHECK(network.head_size == 64);
   CHECK(network.ffn_hidden == 4096);
   CHECK(s.plan.degrees.data == 2);
-  CHECK(s.recipe.gradients == Dtype::bf16);
-  CHECK(s.recipe.master_weights);
+  CHECK(s.recipe.precision.gradients == Dtype::bf16);
+  CHECK(s.recipe.precision.keeps_master());
   CHECK(s.cluster.server.name == "dgx-a100-80gb");
   CHECK(s.cluster.server.gpus == 4);
   CHECK(s.cluster.server.gpu.name == "a100-sxm4-80gb");
@@ -49,8 +49,8 @@ TEST_CASE("--set takes dotted and pointer keys, JSON values and plain text") {
                          .base;
   CHECK(s.plan.degrees.tensor == 4);
   CHECK(s.plan.degrees.data == 1);
-  CHECK(s.recipe.compute == Dtype::fp16);
-  CHECK(s.plan.schedule == "gpipe");
+  CHECK(s.recipe.precision.compute == Dtype::fp16);
+  CHECK(s.plan.pipeline.schedule == "gpipe");
   CHECK(s.cluster.server.nic_bandwidth == BytesPerSecond(50e9));
   CHECK(s.cluster.server.gpu.name == "h100-sxm5-80gb");
   CHECK(s.cluster.server.name == "dgx-a100-80gb");

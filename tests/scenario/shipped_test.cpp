@@ -83,7 +83,7 @@ TEST_CASE("four strategies train the same batch of the same network") {
   }
   CHECK(set.variants[0].cluster.server.gpus == 1);
   CHECK(set.variants[1].plan.degrees.data == 8);
-  CHECK(set.variants[2].plan.schedule == "sequential");
+  CHECK(set.variants[2].plan.pipeline.schedule == "sequential");
   CHECK(set.variants[5].plan.degrees.tensor == 8);
 }
 
@@ -91,21 +91,21 @@ TEST_CASE("large shipped jobs are divided as their sources say") {
   const Scenario trillion = shipped("gpt-1t-512xa100", "full");
   CHECK(trillion.plan.degrees.pipeline == 64);
   CHECK(trillion.plan.degrees.data == 1);
-  CHECK(trillion.recipe.recompute == Recompute::full);
-  CHECK_FALSE(trillion.plan.sequence_parallel);
+  CHECK(trillion.recipe.recompute.form == Recompute::full);
+  CHECK_FALSE(trillion.plan.tensor_parallel.sequence);
   CHECK(trillion.cluster.servers == 64);
   const Scenario llama = shipped("llama3-405b-16384xh100");
   CHECK(llama.plan.degrees.world_size() == 16384);
-  CHECK(llama.plan.layer_split == LayerSplit::balanced);
+  CHECK(llama.plan.pipeline.layer_split == LayerSplit::balanced);
   CHECK(std::get<Clos>(llama.cluster.fabric).levels.size() == 3);
   // Grattafiori et al. 2024, table 4: both stages take 16 million tokens a step on all GPUs.
   const Scenario longer = shipped("llama3-405b-16384xh100", "128k");
   CHECK(longer.plan.degrees.world_size() == 16384);
   CHECK(longer.plan.degrees.context == 16);
   CHECK(longer.plan.degrees.data == 8);
-  CHECK(longer.plan.context_method == ContextMethod::all_gather);
-  CHECK(longer.recipe.global_batch * longer.recipe.sequence_length ==
-        llama.recipe.global_batch * llama.recipe.sequence_length);
+  CHECK(longer.plan.context_parallel.method == ContextMethod::all_gather);
+  CHECK(longer.recipe.global_batch * longer.recipe.micro_batch.sequence_length ==
+        llama.recipe.global_batch * llama.recipe.micro_batch.sequence_length);
   const Scenario resnet = shipped("resnet50-ddp-8xv100");
   CHECK(resnet.network.as<LayerNetwork>().operations.size() > 100);
   CHECK(resnet.cluster.server.mesh.size() == 16);

@@ -153,11 +153,11 @@ TEST_CASE("execution and launch time are read, and what is not described is refu
   test::Folder folder("execution");
   const std::string path = folder.write("s.json", test::kSmall);
   const Scenario plain = load_scenario(path).base;
-  CHECK(plain.recipe.fusion == Fusion::by_hand);
+  CHECK(plain.recipe.kernels.fusion == Fusion::by_hand);
   CHECK(!plain.recipe.launch_time);
   const Scenario eager =
       load_scenario(path, {"training.execution=eager", "training.launch_time=6us"}).base;
-  CHECK(eager.recipe.fusion == Fusion::eager);
+  CHECK(eager.recipe.kernels.fusion == Fusion::eager);
   CHECK(eager.recipe.launch_time == Duration(std::chrono::microseconds(6)));
   CHECK(said({"training.execution=compiled"}) == "");
   CHECK(said({"training.execution=graphed"}).find("/training/execution: ") == 0);

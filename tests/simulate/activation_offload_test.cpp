@@ -12,12 +12,12 @@ TEST_CASE("activations go down and come up once in every micro-batch") {
     OffloadSetup setup("allreduce", 1, microbatches);
     setup.recipe.offload.activations = true;
     const auto all = simulated(setup, offload_network({1, 2, 0}));
-    CHECK(moved(all->plan, CollectivePort::to_host) == microbatches * kLayers * kActivations);
-    CHECK(moved(all->plan, CollectivePort::to_device) == microbatches * kLayers * kActivations);
-    CHECK(all->plan.stages[0].host.activations == Bytes(kLayers * kActivations));
+    CHECK(moved(all->plan, "copy to the host") == microbatches * kLayers * kActivations);
+    CHECK(moved(all->plan, "copy to the device") == microbatches * kLayers * kActivations);
+    CHECK(all->plan.cast.roles[0].host.activations == Bytes(kLayers * kActivations));
     setup.recipe.offload.fraction = 0.5;
     const auto half = simulated(setup, offload_network({1, 2, 0}));
-    CHECK(moved(half->plan, CollectivePort::to_host) == microbatches * kLayers * kActivations / 2);
+    CHECK(moved(half->plan, "copy to the host") == microbatches * kLayers * kActivations / 2);
   }
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("pipelines hold one layer more and hide the first fetch of a pass") {
   const auto offloaded = result(true), plain = result(false);
   CHECK(most(*offloaded, MemoryKind::activations) <= 3 * kActivations);
   CHECK(most(*plain, MemoryKind::activations) == 2 * 3 * kActivations);
-  CHECK(offloaded->plan.stages[0].host.activations == Bytes(2 * 3 * kActivations));
+  CHECK(offloaded->plan.cast.roles[0].host.activations == Bytes(2 * 3 * kActivations));
   // The last stage turns round at once, so it shows one copy down and one up; the first does not.
   CHECK(nanoseconds(*offloaded) - nanoseconds(*plain) <= 8 * 2 * kActivations);
 }
@@ -92,8 +92,8 @@ TEST_CASE("activations come back in every schedule of whole passes") {
   int schedules_run = 0;
   for (const ScheduleEntry& entry : schedules()) {
     Job own = offload_job("allreduce", 1, 4, 8, 4);
-    own.plan.schedule = entry.name;
-    own.plan.chunks = entry.chunks;
+    own.plan.pipeline.schedule = entry.name;
+    own.plan.pipeline.chunks = entry.chunks;
     const PipelineShape shape = pipeline_shape(own.recipe, own.plan);
     if (entry.unsupported(shape)) continue;
     const StageOrders orders = build_stages(entry, shape);
@@ -131,7 +131,7 @@ TEST_CASE("no activations are fetched before they have been copied out") {
     const auto result = simulated(setup, offload_network({kActivations, kActivations, 0}, 3));
     const Trace& trace = std::get<Trace>(result->outcome);
     for (std::uint32_t stage = 0; stage < 3; ++stage) {
-      const Program& program = result->plan.stages[stage].program;
+      const Program& program = result->plan.cast.roles[stage].program;
       std::vector<Duration> copied, fetched;
       for (const Span& span : trace.spans) {
         if (span.actor != ActorId(stage)) continue;

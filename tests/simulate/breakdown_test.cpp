@@ -20,7 +20,7 @@ Job job(int tensor, int data, int pipeline) {
   result.network = network;
   result.cluster = toy::cluster(tensor * data * pipeline, 1);
   result.recipe.global_batch = 4 * data;
-  result.recipe.sequence_length = 256;
+  result.recipe.micro_batch.sequence_length = 256;
   result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
   return result;
 }
@@ -63,7 +63,7 @@ TEST_CASE("each kind of parallelism exposes its own communication and no other")
   CHECK(part(tensor.breakdown, TimeCategory::exposed_dp) == Duration(0));
   CHECK(part(tensor.breakdown, TimeCategory::exposed_pp) == Duration(0));
   Job divided = job(1, 4, 1);
-  divided.recipe.fused_attention = true;
+  divided.recipe.kernels.fused_attention = true;
   divided.recipe.global_batch = 4;
   divided.plan.degrees = {.context = 4};
   const StepReport context = report_of(divided);
@@ -75,7 +75,7 @@ TEST_CASE("each kind of parallelism exposes its own communication and no other")
   Job routed = job(1, 4, 1);
   routed.network.change<Transformer>().biases = false;
   routed.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
-  routed.plan.expert = 4;
+  routed.plan.experts.ranks = 4;
   const StepReport experts = report_of(routed);
   CHECK(part(experts.breakdown, TimeCategory::exposed_ep) > Duration(0));
   CHECK(part(experts.breakdown, TimeCategory::exposed_cp) == Duration(0));
@@ -90,11 +90,11 @@ TEST_CASE("each kind of parallelism exposes its own communication and no other")
 // What is hidden and what is exposed of the all-reduces is all there is of them.
 TEST_CASE("without overlap the whole all-reduce is exposed") {
   Job slow = job(1, 4, 1);
-  slow.plan.overlap_backward = false;
+  slow.plan.data_parallel.overlap_backward = false;
   const auto step = simulate_step(slow);
   Duration total{};
   for (const Span& span : step->trace().spans) {
-    const Program& program = step->plan.stages[0].program;
+    const Program& program = step->plan.cast.roles[0].program;
     const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
     if (op.kind == OpKind::collective) total += span.end - span.active;
   }
@@ -123,7 +123,7 @@ TEST_CASE("MFU is below one, and HFU exceeds it by what recomputation executes")
   CHECK(without.mfu > 0);
   CHECK(without.mfu <= 1);
   CHECK(without.hfu == without.mfu);
-  plain.recipe.recompute = Recompute::full;
+  plain.recipe.recompute.form = Recompute::full;
   const StepReport full = report_of(plain);
   CHECK(full.hfu > full.mfu);
   CHECK(full.hfu <= 1);
@@ -148,16 +148,16 @@ TEST_CASE("activations at the peak by module sum to their category") {
   for (const int pipeline : {1, 4}) {
     for (const Recompute recompute : {Recompute::none, Recompute::full}) {
       Job some = job(1, 1, pipeline);
-      some.recipe.recompute = recompute;
+      some.recipe.recompute.form = recompute;
       if (recompute == Recompute::full)
-        some.recipe.recompute_layers = {RecomputeLayers::Method::every, 1};
+        some.recipe.recompute.layers = {RecomputeLayers::Method::every, 1};
       const MemoryReport memory = report_of(some).memory;
       Bytes sum{};
       for (const MemoryReport::ModuleBytes& part : memory.activations) {
         CHECK(part.bytes > Bytes(0));
         sum = sum + part.bytes;
       }
-      CHECK(sum == memory.by_category[static_cast<std::size_t>(MemoryCategory::activations)]);
+      CHECK(sum == memory.by_category[static_cast<std::size_t>(MemoryKind::activations)]);
       // Recomputed layers keep their inputs; beside them there are embedding and loss.
       if (recompute == Recompute::none) CHECK(memory.activations.size() >= 6);
     }

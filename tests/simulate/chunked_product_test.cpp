@@ -6,6 +6,7 @@
 #include "models/transformer/transformer.h"
 #include "sim/collective/share.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/cast.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
 
@@ -62,10 +63,10 @@ Duration end_of(const NetworkWork& work, const ComputeCost& compute) {
   TrainingRecipe recipe;
   ParallelPlan plan;
   plan.degrees.tensor = kRanks;
-  plan.sequence_parallel = true;
+  plan.tensor_parallel.sequence = true;
   const StepPlan step = plan_step(work, recipe, plan);
-  const Lowered lowered = lower::lower(step, rank_grids(plan), toy::cluster(kRanks, 1), nullptr,
-                                       compute, SentBytes(), {});
+  const Lowered lowered =
+      lower_in_order(step.cast, toy::cluster(kRanks, 1), nullptr, compute, SentBytes(), {});
   return std::get<Trace>(run(lowered.machine)).end;
 }
 
@@ -77,8 +78,8 @@ TransformerSlice slice_in(int pieces, std::int64_t hidden) {
   s.tensor = kRanks;
   s.tensor_parallel = s.sequence_parallel = s.overlap = true;
   Execution how;
-  how.tensor_overlap = TensorOverlap::chunked;
-  how.tensor_chunks = pieces;
+  how.tensor_parallel.overlap = TensorOverlap::chunked;
+  how.tensor_parallel.chunks = pieces;
   cut_products(s, how);
   return s;
 }
@@ -140,14 +141,14 @@ TEST_CASE("where small pieces cost nothing, more overlap is never slower, and on
   for (const double rate : {1e12, 3e13, 1e15}) {
     for (const Recompute recompute : {Recompute::none, Recompute::full}) {
       Execution how;
-      how.micro_batch = 1;
-      how.sequence_length = 128;
+      how.micro_batch.size = 1;
+      how.micro_batch.sequence_length = 128;
       how.tensor = kRanks;
-      how.sequence_parallel = true;
-      how.recompute = recompute;
+      how.tensor_parallel.sequence = true;
+      how.recompute.form = recompute;
       const auto time = [&](TensorOverlap overlap, int pieces) {
-        how.tensor_overlap = overlap;
-        how.tensor_chunks = pieces;
+        how.tensor_parallel.overlap = overlap;
+        how.tensor_parallel.chunks = pieces;
         return end_of(network_work(network, how), Work(rate));
       };
       const Duration none = time(TensorOverlap::none, 0);

@@ -7,6 +7,7 @@
 
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/cast.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
 
@@ -33,15 +34,16 @@ struct Setup {
     recipe.global_batch = std::int64_t{kRanks} * microbatches;
     plan.degrees.data = kRanks;
     plan.data_parallel.kind = kind;
-    plan.bucket_size = plan.first_bucket_size = Bytes(kReduce);  // a layer
+    plan.data_parallel.bucket_size = plan.data_parallel.first_bucket_size =
+        Bytes(kReduce);  // a layer
   }
 };
 
 std::unique_ptr<toy::Result> simulated(const Setup& setup, const toy::Times& times) {
   auto result = std::make_unique<toy::Result>();
   result->plan = plan_step(sharded_network(times), setup.recipe, setup.plan);
-  result->lowered = lower::lower(result->plan, rank_grids(setup.plan), toy::cluster(kRanks, 1),
-                                 nullptr, toy::Compute(), toy::Messages(0), {});
+  result->lowered = lower_in_order(result->plan.cast, toy::cluster(kRanks, 1), nullptr,
+                                   toy::Compute(), toy::Messages(0), {});
   RunOptions options;
   options.record = Record::ops;
   options.recorded.assign(result->lowered.machine.actors.size(), true);
@@ -55,7 +57,7 @@ std::int64_t nanoseconds(const toy::Result& result) {
 
 // The most bytes of `owner` that one rank holds at once, beside those it always does.
 std::int64_t most(const toy::Result& result, MemoryKind kind, std::string_view owner) {
-  const Program& program = result.plan.stages[0].program;
+  const Program& program = result.plan.cast.roles[0].program;
   std::int64_t level = 0, peak = 0;
   const std::vector<MemoryChange>& changes = std::get<Trace>(result.outcome).memory;
   for (std::size_t i = 0; i < changes.size(); ++i) {
@@ -75,9 +77,9 @@ Job job(const char* kind, int tensor, int data, int pipeline, int microbatches) 
   result.network = network;
   result.cluster = toy::cluster(tensor * data * pipeline, 1);
   result.recipe.global_batch = std::int64_t{microbatches} * data;
-  result.recipe.sequence_length = 256;
+  result.recipe.micro_batch.sequence_length = 256;
   result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
-  result.plan.bucket_size = Bytes(1 << 20);
+  result.plan.data_parallel.bucket_size = Bytes(1 << 20);
   result.plan.data_parallel.kind = kind;
   result.plan.data_parallel.shard_size = data / 2;
   return result;
@@ -173,11 +175,11 @@ TEST_CASE("every strategy gives back what it takes") {
           CAPTURE(plain);
           Job own = job(std::string(entry.name).c_str(), 1, 4, pipeline, microbatches);
           if (!plain) {
-            own.plan.overlap_backward = false;
+            own.plan.data_parallel.overlap_backward = false;
             own.plan.data_parallel.reshard_after_forward = false;
             own.plan.data_parallel.reduce_every_microbatch = false;
             own.plan.data_parallel.prefetch_layers = 2;
-            own.recipe.recompute = Recompute::full;
+            own.recipe.recompute.form = Recompute::full;
             own.recipe.gradient_clipping = true;
           }
           const auto step = simulate_step(own);
@@ -210,9 +212,9 @@ TEST_CASE("sharded pipelines of experts give back what they take") {
           network.moe.top_k = 2;
           network.moe.ffn_hidden = 512;
           network.biases = false;
-          own.plan.expert = expert;
-          own.plan.schedule = order.schedule;
-          own.plan.chunks = order.chunks;
+          own.plan.experts.ranks = expert;
+          own.plan.pipeline.schedule = order.schedule;
+          own.plan.pipeline.chunks = order.chunks;
           own.plan.data_parallel.reshard_after_forward = !keeps;
           own.plan.data_parallel.reduce_every_microbatch = keeps;
           own.plan.data_parallel.overlap_param_gather = false;
@@ -242,8 +244,9 @@ TEST_CASE(
   constexpr std::int64_t cast = 6 * kParameters, message = 2 * kParameters;
   const toy::Times times{10, message + 1, 0};
   Setup setup("allreduce");
-  setup.recipe.gradients = Dtype::fp32;
-  setup.plan.bucket_size = setup.plan.first_bucket_size = Bytes(4 * kParameters);
+  setup.recipe.precision.gradients = Dtype::fp32;
+  setup.plan.data_parallel.bucket_size = setup.plan.data_parallel.first_bucket_size =
+      Bytes(4 * kParameters);
   setup.plan.data_parallel.compression.kind = CompressionKind::bf16;
   const std::int64_t optimizer = kLayers * kParameters * 30;  // Adam with fp32 gradients
   CHECK(nanoseconds(*simulated(setup, times)) ==
@@ -262,9 +265,9 @@ TEST_CASE("compressed gradients give back what they take, in every order of pass
         CAPTURE(kCompressionNames[kind]);
         CAPTURE(overlap);
         Job own = job("allreduce", 1, 4, 2, 8);
-        own.recipe.gradients = Dtype::fp32;
-        own.plan.schedule = schedule;
-        own.plan.overlap_backward = overlap;
+        own.recipe.precision.gradients = Dtype::fp32;
+        own.plan.pipeline.schedule = schedule;
+        own.plan.data_parallel.overlap_backward = overlap;
         own.plan.data_parallel.compression.kind = static_cast<CompressionKind>(kind);
         const auto step = simulate_step(own);
         for (const MemoryPeak& peak : step->trace().peaks)

@@ -24,7 +24,7 @@ Job job(const ParallelDegrees& degrees, int gpus_per_server = 8) {
   const int gpus = std::min(gpus_per_server, degrees.world_size());
   result.cluster = toy::cluster(gpus, degrees.world_size() / gpus);
   result.recipe.global_batch = 8 * degrees.data;
-  result.recipe.sequence_length = 256;
+  result.recipe.micro_batch.sequence_length = 256;
   result.recipe.memory = {.context = Bytes(512 * kMiB),
                           .fragmentation = 0.02,
                           .blas_workspace = Bytes(32 * kMiB),
@@ -33,14 +33,14 @@ Job job(const ParallelDegrees& degrees, int gpus_per_server = 8) {
   return result;
 }
 
-std::int64_t sum(const std::array<std::int64_t, kMemoryCategories>& bytes) {
+std::int64_t sum(const std::array<std::int64_t, kMemoryKinds>& bytes) {
   std::int64_t all = 0;
   for (const std::int64_t each : bytes)
     all += each;
   return all;
 }
 
-std::int64_t of(const MemoryReport& memory, MemoryCategory category) {
+std::int64_t of(const MemoryReport& memory, MemoryKind category) {
   return memory.by_category[static_cast<std::size_t>(category)].count();
 }
 
@@ -97,14 +97,13 @@ TEST_CASE("the report's three sums differ by the allowance and by nothing else")
   CHECK(plain.reserved == plain.peak);
   CHECK(device.allocated == plain.allocated + Bytes(32 * kMiB));
   CHECK(device.reserved == device.allocated + Bytes(device.allocated.count() / 50));
-  CHECK(of(device, MemoryCategory::fragmentation) == device.allocated.count() / 50);
-  CHECK(of(device, MemoryCategory::context) == 512 * kMiB);
-  CHECK(of(device, MemoryCategory::workspace) == of(plain, MemoryCategory::workspace) + 32 * kMiB);
-  CHECK(device.peak ==
-        device.reserved + Bytes(512 * kMiB + of(device, MemoryCategory::nccl_buffers)));
-  for (const MemoryCategory same :
-       {MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::optimizer_state,
-        MemoryCategory::activations, MemoryCategory::logits, MemoryCategory::communication_buffers})
+  CHECK(of(device, MemoryKind::fragmentation) == device.allocated.count() / 50);
+  CHECK(of(device, MemoryKind::context) == 512 * kMiB);
+  CHECK(of(device, MemoryKind::workspace) == of(plain, MemoryKind::workspace) + 32 * kMiB);
+  CHECK(device.peak == device.reserved + Bytes(512 * kMiB + of(device, MemoryKind::nccl_buffers)));
+  for (const MemoryKind same :
+       {MemoryKind::parameters, MemoryKind::gradients, MemoryKind::optimizer_state,
+        MemoryKind::activations, MemoryKind::logits, MemoryKind::communication_buffers})
     CHECK(of(device, same) == of(plain, same));
 }
 
@@ -143,14 +142,14 @@ TEST_CASE("what is live at the peak is named for a job that fits too") {
   REQUIRE(memory.owners.size() > 4);
   for (std::size_t i = 1; i < memory.owners.size(); ++i)
     CHECK(memory.owners[i - 1].bytes >= memory.owners[i].bytes);
-  const auto named = [&](MemoryCategory category, std::string_view name) {
+  const auto named = [&](MemoryKind category, std::string_view name) {
     return std::any_of(memory.owners.begin(), memory.owners.end(), [&](const auto& owner) {
       return owner.category == category && owner.name == name;
     });
   };
-  CHECK(named(MemoryCategory::context, "CUDA context"));
-  CHECK(named(MemoryCategory::nccl_buffers, "NCCL buffers"));
-  CHECK(named(MemoryCategory::optimizer_state, "optimizer state"));
+  CHECK(named(MemoryKind::context, "CUDA context"));
+  CHECK(named(MemoryKind::nccl_buffers, "NCCL buffers"));
+  CHECK(named(MemoryKind::optimizer_state, "optimizer state"));
 }
 
 // One byte less than the peak of the device is too little.
@@ -182,7 +181,7 @@ TEST_CASE("peaks follow the order of the passes and not their times") {
   const auto activations = [&](const char* schedule, double slowdown) {
     Job each = job({.pipeline = kStages});
     each.recipe.global_batch = kMicrobatches;
-    each.plan.schedule = schedule;
+    each.plan.pipeline.schedule = schedule;
     if (slowdown != 1) each.stragglers = {{.rank = 2, .compute_slowdown = slowdown}};
     const std::unique_ptr<Step> step = simulate_step(each);
     const RankClass& first = step->lowered.classes[step->lowered.class_of_rank[0]];
@@ -222,6 +221,6 @@ TEST_CASE("ranks that are one group on two ports share its communicator") {
 TEST_CASE("experts exchange rows with all peers of their group") {
   Job experts = job({.data = 8});
   experts.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
-  experts.plan.expert = 8;
+  experts.plan.experts.ranks = 8;
   CHECK(buffers_of_rank_0(experts) == nccl::ring(24) + nccl::pairs(24, false, 7, 0));
 }

@@ -8,6 +8,7 @@
 #include "sim/base/random.h"
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/cast.h"
 #include "tests/support/max_plus.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
@@ -69,12 +70,11 @@ Parts drawn(SplitMix64& random, std::uint64_t most_computing, std::uint64_t most
 std::unique_ptr<toy::Result> step(const NetworkWork& work, ParallelPlan plan, int microbatches) {
   TrainingRecipe recipe;
   recipe.global_batch = 2 * std::int64_t{microbatches};
-  plan.degrees.data = plan.expert = 2;
+  plan.degrees.data = plan.experts.ranks = 2;
   auto result = std::make_unique<toy::Result>();
   result->plan = plan_step(work, recipe, plan);
-  result->lowered =
-      lower::lower(result->plan, rank_grids(plan), toy::cluster(2 * plan.degrees.pipeline, 1),
-                   nullptr, toy::Compute(), toy::Messages(0), {});
+  result->lowered = lower_in_order(result->plan.cast, toy::cluster(2 * plan.degrees.pipeline, 1),
+                                   nullptr, toy::Compute(), toy::Messages(0), {});
   result->outcome = run(result->lowered.machine);
   return result;
 }
@@ -89,8 +89,8 @@ TEST_CASE("in a pair each pass hides the other's exchanges as far as it computes
     const Parts input = drawn(random, 20, trial % 2 == 0 ? 5 : 40);
     const std::int64_t weight = 1 + static_cast<std::int64_t>(random.below(10));
     ParallelPlan plan;
-    plan.schedule = kCustomSchedule;
-    plan.custom.slots = {"F0 F1+B0 B1"};
+    plan.pipeline.schedule = kCustomSchedule;
+    plan.pipeline.custom.slots = {"F0 F1+B0 B1"};
     const auto result = step(network(1, forward, input, weight), plan, 2);
     const std::int64_t pair = together(forward, input, weight);
     CHECK(result->end() ==
@@ -117,9 +117,9 @@ TEST_CASE("steps of mixtures take the longest path of DualPipe, DualPipeV and ze
         const Parts input = drawn(random, 20, trial < 2 ? 5 : 30);
         const std::int64_t weight = 1 + static_cast<std::int64_t>(random.below(20));
         ParallelPlan plan;
-        plan.schedule = name;
+        plan.pipeline.schedule = name;
         plan.degrees.pipeline = p;
-        plan.chunks = entry.chunks;
+        plan.pipeline.chunks = entry.chunks;
         const int m = 2 * p + 2;
         const PipelineShape shape = shape_of(entry, p, m);
         const auto result = step(network(virtual_stages(shape), forward, input, weight), plan, m);
@@ -145,13 +145,13 @@ TEST_CASE("DualPipe exposes less of the exchanges of a mixture than 1F1B") {
   job.network = mixture;
   job.cluster = toy::cluster(8, 1);
   job.recipe.global_batch = 32;
-  job.recipe.sequence_length = 512;
-  job.recipe.fused_attention = true;
+  job.recipe.micro_batch.sequence_length = 512;
+  job.recipe.kernels.fused_attention = true;
   job.plan.degrees = {.data = 2, .pipeline = 4};
-  job.plan.expert = 2;
+  job.plan.experts.ranks = 2;
   const auto exposed = [&](const char* schedule, int chunks) {
-    job.plan.schedule = schedule;
-    job.plan.chunks = chunks;
+    job.plan.pipeline.schedule = schedule;
+    job.plan.pipeline.chunks = chunks;
     Duration sum{};
     const StepReport report = summarize(job, *simulate_step(job));
     for (const StepReport::RankBreakdown& rank : report.ranks)
@@ -169,7 +169,7 @@ namespace {
 Bytes exchanged(const Step& step) {
   const Machine& machine = step.lowered.machine;
   const CommunicatorId exchange =
-      machine.actors[ActorId(0)].communicators[static_cast<std::size_t>(CollectivePort::expert)];
+      machine.actors[ActorId(0)].communicators[port_on(step.plan.cast, "expert parallel")];
   return step.lowered.transfers[machine.communicators[exchange].transfers][0].terms.wire_bytes;
 }
 
@@ -184,13 +184,13 @@ TEST_CASE("a step with hierarchical dispatch carries a row for each server that 
   job.network = mixture;
   job.cluster = toy::cluster(4, 2);
   job.recipe.global_batch = 16;
-  job.recipe.sequence_length = 512;
+  job.recipe.micro_batch.sequence_length = 512;
   job.plan.degrees = {.data = 8};
-  job.plan.expert = 8;
+  job.plan.experts.ranks = 8;
   const std::int64_t rows = 512 * 4 * 1024 * 2;
   const auto plain = simulate_step(job);
   CHECK(exchanged(*plain).count() == rows / 2);
-  job.plan.hierarchical_dispatch = true;
+  job.plan.experts.hierarchical_dispatch = true;
   const auto limited = simulate_step(job);
   CHECK(exchanged(*limited).count() == rows / 4 / 2);  // one of the two servers
   job.network.change<Transformer>().moe.top_groups = 2;

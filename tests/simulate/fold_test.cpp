@@ -6,6 +6,7 @@
 #include "sim/simulate/step.h"
 #include "tests/simulate/recommender_job.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/cast.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
 
@@ -19,10 +20,10 @@ Job small_job(int tensor, int data, int pipeline, int gpus_per_server) {
   job.network = network;
   job.cluster = toy::cluster(gpus_per_server, tensor * data * pipeline / gpus_per_server);
   job.recipe.global_batch = 8 * data;
-  job.recipe.sequence_length = 512;
+  job.recipe.micro_batch.sequence_length = 512;
   job.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
-  job.plan.sequence_parallel = tensor > 1;
-  job.plan.bucket_size = Bytes(4 << 20);
+  job.plan.tensor_parallel.sequence = tensor > 1;
+  job.plan.data_parallel.bucket_size = Bytes(4 << 20);
   return job;
 }
 
@@ -95,8 +96,8 @@ TEST_CASE("encoders, encoder-decoders and vision transformers fold exactly") {
     for (const int pipeline : {1, 2, 4}) {
       Job job = small_job(2, 2, pipeline, 4);
       job.network = network;
-      job.recipe.sequence_length = reads_tokens(network) ? 128 : 1;
-      if (network.is<EncoderDecoder>()) job.recipe.decoder_sequence_length = 64;
+      job.recipe.micro_batch.sequence_length = reads_tokens(network) ? 128 : 1;
+      if (network.is<EncoderDecoder>()) job.recipe.micro_batch.decoder_sequence_length = 64;
       CHECK(check_fold(job) == static_cast<std::size_t>(pipeline));
     }
   }
@@ -108,8 +109,8 @@ TEST_CASE("context parallel ranks fold exactly, whatever the method") {
     Job job = small_job(2, 2, 2, 8);
     job.cluster = toy::cluster(8, 2);
     job.plan.degrees.context = 2;
-    job.plan.context_method = method;
-    job.recipe.fused_attention = true;
+    job.plan.context_parallel.method = method;
+    job.recipe.kernels.fused_attention = true;
     CHECK(check_fold(job) == 2);
     job.fidelity = Fidelity::flow;
     CHECK(check_fold(job) == 2);
@@ -121,8 +122,8 @@ TEST_CASE("expert parallel ranks fold exactly, one class for each load") {
   job.cluster = toy::cluster(8, 2);
   job.network.change<Transformer>().biases = false;
   job.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
-  job.plan.expert = 4;
-  job.plan.expert_tensor = 1;
+  job.plan.experts.ranks = 4;
+  job.plan.experts.tensor = 1;
   CHECK(check_fold(job) == 2);
   const auto even = simulate_step(job);
   // The first two parts of the experts are on one tensor-parallel pair, the others on the next.
@@ -141,7 +142,7 @@ TEST_CASE("experts take as long as their load says, and no other kernel does") {
   Job job = small_job(1, 4, 1, 4);
   job.network.change<Transformer>().biases = false;
   job.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
-  job.plan.expert = 4;
+  job.plan.experts.ranks = 4;
   const auto even = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
   job.plan.expert_load = {1.5, 1, 0.75, 0.75};
   const auto step = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
@@ -152,15 +153,14 @@ TEST_CASE("experts take as long as their load says, and no other kernel does") {
     const KernelTimes& times = *step->lowered.machine.actors[rank_class.actor].times;
     for (std::size_t k = 0; k < times.kernel.size(); ++k) {
       const Seconds alone = step->lowered.kernels[k].time;
-      CHECK(times.kernel[k] == to_duration(step->plan.routed[k] ? load * alone : alone));
-      routed += step->plan.routed[k] ? 1 : 0;
+      CHECK(times.kernel[k] == to_duration(step->plan.cast.routed[k] ? load * alone : alone));
+      routed += step->plan.cast.routed[k] ? 1 : 0;
     }
   }
   CHECK(routed > 0);
   // Exchanges carry what the busiest rank takes in.
-  const CommunicatorId exchange =
-      step->lowered.machine.actors[step->lowered.classes[0].actor]
-          .communicators[static_cast<std::size_t>(CollectivePort::expert)];
+  const CommunicatorId exchange = step->lowered.machine.actors[step->lowered.classes[0].actor]
+                                      .communicators[port_on(step->plan.cast, "expert parallel")];
   const auto bytes = [&](const Step& of) {
     return of.lowered.transfers[of.lowered.machine.communicators[exchange].transfers][0]
         .terms.wire_bytes;
@@ -185,9 +185,9 @@ TEST_CASE("ranks with equal tables fold exactly, one class for each load") {
 
 TEST_CASE("interleaved stages and blocking messages fold exactly") {
   Job job = small_job(2, 2, 4, 8);
-  job.plan.schedule = "interleaved_1f1b";
-  job.plan.chunks = 2;
-  job.plan.overlap_p2p = false;
+  job.plan.pipeline.schedule = "interleaved_1f1b";
+  job.plan.pipeline.chunks = 2;
+  job.plan.pipeline.overlap_p2p = false;
   CHECK(check_fold(job) == 4);
 }
 
@@ -275,4 +275,17 @@ TEST_CASE("on an uncontended fabric closed forms and flows agree") {
   job.fidelity = Fidelity::flow;
   const Duration flow = simulate_step(job)->trace().end;
   CHECK(std::abs((closed - flow).count()) < 2000);
+}
+
+TEST_CASE("folding is exact for the flows of every algorithm") {
+  for (const AlgorithmEntry& entry : algorithms()) {
+    Job job = small_job(2, 8, 1, 4);
+    job.plan.sequence_parallel = false;
+    job.fidelity = Fidelity::flow;
+    for (const CollectiveKind kind : kCollectiveKinds)
+      if (entry.supports(kind, {8, 2, 4}) && entry.supports(kind, 2))
+        job.collectives.choose(kind, &entry);
+    CAPTURE(entry.name);
+    check_fold(job);
+  }
 }

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "sim/base/random.h"
+#include "sim/recipe/rank_map.h"
+#include "sim/schedule/chunk_placement.h"
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
@@ -31,30 +33,30 @@ Job job(const Transformer& network, const ParallelDegrees& degrees, int microbat
   result.network = network;
   result.cluster = toy::cluster(degrees.world_size(), 1);
   result.recipe.global_batch = 2 * std::int64_t{microbatches} * degrees.data;
-  result.recipe.micro_batch = 2;
-  result.recipe.sequence_length = 256;
-  result.recipe.fused_attention = true;
+  result.recipe.micro_batch.size = 2;
+  result.recipe.micro_batch.sequence_length = 256;
+  result.recipe.kernels.fused_attention = true;
   result.plan.degrees = degrees;
-  result.plan.sequence_parallel = degrees.tensor > 1;
-  result.plan.expert_tensor = degrees.tensor;
+  result.plan.tensor_parallel.sequence = degrees.tensor > 1;
+  result.plan.experts.tensor = degrees.tensor;
   return result;
 }
 
 Job scheduled(const ScheduleEntry& entry, int stages, int microbatches) {
   Job result = job(network(), {.pipeline = stages}, microbatches);
-  result.plan.schedule = entry.name;
-  result.plan.chunks = entry.name == "interleaved_1f1b" ? 3 : entry.chunks;
+  result.plan.pipeline.schedule = entry.name;
+  result.plan.pipeline.chunks = entry.name == "interleaved_1f1b" ? 3 : entry.chunks;
   return result;
 }
 
-// What the ranks of a stage send on a port in one step, one of them.
-std::int64_t sent(const StepPlan& plan, int stage, ChannelPort port) {
-  const Program& program = plan.stages[static_cast<std::size_t>(stage)].program;
+// What one rank of a stage sends on a connection in one step.
+std::int64_t sent(const StepPlan& plan, int stage, std::string_view connection) {
+  const Program& program = plan.cast.roles[static_cast<std::size_t>(stage)].program;
   std::int64_t bytes = 0;
   for (const Call& call : program.calls)
     for (const Op& op : program.blocks[call.block].ops)
-      if (op.kind == OpKind::send && op.port == static_cast<std::uint32_t>(port))
-        bytes += plan.messages[op.subject].count();
+      if (op.kind == OpKind::send && plan.cast.connection(op).name == connection)
+        bytes += plan.cast.transfer(op).bytes.count();
   return bytes;
 }
 
@@ -78,14 +80,14 @@ TEST_CASE("a boundary carries b s h per micro-batch and direction, v times that 
     const std::int64_t message = 2 * 256 * 512 * 2 / (tensor * context);
     for (const int v : {1, 2, 3}) {
       Job piped = job(network(), {.tensor = tensor, .context = context, .pipeline = p}, m);
-      if (v > 1) piped.plan.schedule = "interleaved_1f1b";
-      piped.plan.chunks = v;
+      if (v > 1) piped.plan.pipeline.schedule = "interleaved_1f1b";
+      piped.plan.pipeline.chunks = v;
       const auto step = simulate_step(piped);
       for (int s = 0; s < p; ++s) {
         // The last stage sends back to the first between chunks.
         const int down = s + 1 < p ? v : v - 1, up = s > 0 ? v : v - 1;
-        CHECK(sent(step->plan, s, ChannelPort::to_next) == down * m * message);
-        CHECK(sent(step->plan, s, ChannelPort::to_previous) == up * m * message);
+        CHECK(sent(step->plan, s, "activations down") == down * m * message);
+        CHECK(sent(step->plan, s, "gradients up") == up * m * message);
       }
       CHECK(summarize(piped, *step).pipeline_bytes.count() ==
             2 * (p * v - 1) * m * message * tensor * context);
@@ -124,8 +126,8 @@ TEST_CASE("parameters over all ranks are the network's, times their replicas") {
             const ParallelDegrees degrees{tensor, context, data, pipeline};
             if (tensor * context * data % (expert * divided) != 0) continue;
             Job dealt = job(routed, degrees, 4);
-            dealt.plan.expert = expert;
-            dealt.plan.expert_tensor = divided;
+            dealt.plan.experts.ranks = expert;
+            dealt.plan.experts.tensor = divided;
             const RankGrids grids = rank_grids(dealt.plan);
             CHECK(grids.dense.world_size() == degrees.world_size());
             CHECK(grids.experts.world_size() == degrees.world_size());
@@ -134,7 +136,7 @@ TEST_CASE("parameters over all ranks are the network's, times their replicas") {
             const auto step =
                 simulate_step(dealt, {.unfold = false, .run = false, .recorded_classes = {}});
             std::int64_t held = 0;
-            for (const StageProgram& stage : step->plan.stages)
+            for (const Role& stage : step->plan.cast.roles)
               held += tensor * context * data * stage.parameters;
             CHECK(held ==
                   context * data * (parameter_count(routed, 256) - experts + (tensor - 1) * whole) +
@@ -151,8 +153,8 @@ TEST_CASE("MFU is model FLOPs over time and peak, HFU more if and only if someth
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       for (const auto& degrees : {ParallelDegrees{1, 1, 1, 1}, ParallelDegrees{2, 1, 2, 2}}) {
         Job plain = job(mixture(), degrees, 4);
-        plain.recipe.fused_attention = fused;
-        plain.recipe.recompute = recompute;
+        plain.recipe.kernels.fused_attention = fused;
+        plain.recipe.recompute.form = recompute;
         const StepReport report = summarize(plain, *simulate_step(plain));
         const double seconds = Seconds(*report.step_time).count();
         CHECK(report.mfu ==
@@ -179,7 +181,7 @@ TEST_CASE("a stage's peak is at least what it holds and its most micro-batches i
     for (int s = 0; s < p; ++s) {
       // A layer of every part in flight; the embedding and the logits keep more.
       std::int64_t live = 0, most = 0;
-      for (const CallInfo& call : step->plan.stages[static_cast<std::size_t>(s)].calls) {
+      for (const CallInfo& call : step->plan.cast.roles[static_cast<std::size_t>(s)].calls) {
         const bool begins = call.kind == CallKind::forward || call.kind == CallKind::pair;
         const bool ends = call.kind == CallKind::backward ||
                           call.kind == CallKind::backward_weight || call.kind == CallKind::pair;
@@ -232,7 +234,7 @@ TEST_CASE("the peak of every static schedule is the same at any speed") {
   SplitMix64 random(59);
   int compared = 0;
   for (const ScheduleEntry& entry : schedules()) {
-    if (entry.needs_times) continue;
+    if (!entry.times_from.empty()) continue;
     CAPTURE(entry.name);
     const Job piped = scheduled(entry, p, m);
     const auto step = simulate_step(piped);
@@ -260,10 +262,10 @@ TEST_CASE("the peak of every static schedule is the same at any speed") {
 
 TEST_CASE("experts and divided sequences give back what they take") {
   Job dealt = job(mixture(), {.tensor = 2, .context = 2, .data = 2, .pipeline = 2}, 4);
-  dealt.plan.expert = 4;
-  dealt.plan.expert_tensor = 1;
+  dealt.plan.experts.ranks = 4;
+  dealt.plan.experts.tensor = 1;
   for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-    dealt.recipe.recompute = recompute;
+    dealt.recipe.recompute.form = recompute;
     const auto step = simulate_step(dealt);
     for (const MemoryPeak& peak : step->trace().peaks) {
       CHECK(peak.at_end == peak.resident);

@@ -90,7 +90,7 @@ TEST_CASE("every strategy trains a table of layers and gives back what it takes"
       CAPTURE(kind);
       Job all = job(network(100'000), 2, 1, 2);
       all.plan.data_parallel.kind = kind;
-      all.recipe.recompute = recompute;
+      all.recipe.recompute.form = recompute;
       const auto step = simulate_step(all);
       REQUIRE(std::holds_alternative<Trace>(step->outcome));
       for (const MemoryPeak& peak : step->trace().peaks)

@@ -20,11 +20,11 @@ Job job(const Network& network, int tensor, int data, int pipeline, int microbat
   result.network = network;
   result.cluster = toy::cluster(tensor * data * pipeline, 1);
   result.recipe.global_batch = std::int64_t{microbatches} * data;
-  result.recipe.sequence_length = reads_tokens(network) ? 128 : 1;
-  if (network.is<EncoderDecoder>()) result.recipe.decoder_sequence_length = 64;
+  result.recipe.micro_batch.sequence_length = reads_tokens(network) ? 128 : 1;
+  if (network.is<EncoderDecoder>()) result.recipe.micro_batch.decoder_sequence_length = 64;
   result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
-  result.plan.sequence_parallel = tensor > 1;
-  result.plan.bucket_size = Bytes(1 << 20);
+  result.plan.tensor_parallel.sequence = tensor > 1;
+  result.plan.data_parallel.bucket_size = Bytes(1 << 20);
   return result;
 }
 
@@ -34,7 +34,7 @@ std::unique_ptr<Step> planned(const Job& job) {
 
 std::int64_t parameters(const Step& step) {
   std::int64_t sum = 0;
-  for (const StageProgram& stage : step.plan.stages)
+  for (const Role& stage : step.plan.cast.roles)
     sum += stage.parameters;
   return sum;
 }
@@ -67,7 +67,10 @@ TEST_CASE("between decoder stages T5 sends the hidden states and the encoder's o
   const std::int64_t encoders = 128 * 512 * 2, decoders = 64 * 512 * 2;
   for (const int tensor : {1, 2}) {
     const auto step = planned(job(testing::small_t5(4, 4), tensor, 1, 4));
-    std::vector<Bytes> sizes = step->plan.messages;
+    std::vector<Bytes> sizes;
+    for (const Connection& connection : step->plan.cast.connections)
+      for (const TransferSpec& spec : connection.transfers)
+        if (connection.traffic == Traffic::message) sizes.push_back(spec.bytes);
     std::sort(sizes.begin(), sizes.end());
     sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
     CHECK(sizes ==
@@ -111,7 +114,7 @@ TEST_CASE("a stage keeps what is passed on once per micro-batch in flight") {
 TEST_CASE("activations by module sum to their category, the encoder's output at its own name") {
   // The last stage, with the logits of long targets, is the fullest; one micro-batch is in flight.
   Job own = job(testing::small_t5(2, 6), 1, 1, 2);
-  own.recipe.decoder_sequence_length = 1024;
+  own.recipe.micro_batch.decoder_sequence_length = 1024;
   const auto step = simulate_step(own);
   const MemoryReport memory = summarize(own, *step).memory;
   REQUIRE(memory.peak_rank == 1);
@@ -120,7 +123,7 @@ TEST_CASE("activations by module sum to their category, the encoder's output at 
     sum = sum + module.bytes;
     if (module.module == "encoder output") carried = module.bytes;
   }
-  CHECK(sum == memory.by_category[static_cast<std::size_t>(MemoryCategory::activations)]);
+  CHECK(sum == memory.by_category[static_cast<std::size_t>(MemoryKind::activations)]);
   CHECK(carried == Bytes(128 * 512 * 2));
 }
 
@@ -133,7 +136,7 @@ TEST_CASE("T5 gives back what it takes under every strategy of data parallelism"
         CAPTURE(pipeline);
         CAPTURE(name(recompute));
         Job own = job(testing::small_t5(2, 2), 1, 4, pipeline);
-        own.recipe.recompute = recompute;
+        own.recipe.recompute.form = recompute;
         own.plan.data_parallel.kind = entry.name;
         own.plan.data_parallel.shard_size = 2;
         check_balance(own);
@@ -150,10 +153,10 @@ TEST_CASE("encoders give back what they take under every schedule that takes the
       CAPTURE(schedule);
       CAPTURE(network.words());
       Job own = job(network, 2, 1, 2);
-      own.plan.schedule = schedule;
+      own.plan.pipeline.schedule = schedule;
       const bool two_chunks =
-          own.plan.schedule == "interleaved_1f1b" || own.plan.schedule == "zb_v";
-      own.plan.chunks = two_chunks ? 2 : 1;
+          own.plan.pipeline.schedule == "interleaved_1f1b" || own.plan.pipeline.schedule == "zb_v";
+      own.plan.pipeline.chunks = two_chunks ? 2 : 1;
       check_balance(own);
     }
   }
@@ -166,8 +169,8 @@ TEST_CASE("encoders give back what they take as PyTorch runs them") {
           Network(testing::small_vit(4))}) {
       CAPTURE(network.words());
       Job own = job(network, 2, 2, 2);
-      own.recipe.fusion = fusion;
-      own.recipe.recompute = Recompute::full;
+      own.recipe.kernels.fusion = fusion;
+      own.recipe.recompute.form = Recompute::full;
       check_balance(own);
     }
   }
@@ -181,7 +184,7 @@ TEST_CASE("FSDP gathers a matrix that three places of T5 use once") {
   const auto step = simulate_step(own);
   std::int64_t level = 0, peak = 0;
   for (const MemoryChange& change : step->trace().memory) {
-    const Program& program = step->plan.stages[0].program;
+    const Program& program = step->plan.cast.roles[0].program;
     if (change.category != static_cast<std::uint8_t>(MemoryKind::parameters) ||
         program.labels[change.owner] != "gathered parameters")
       continue;

@@ -20,10 +20,10 @@ TEST_CASE("the optimizer on the host costs 2 bytes a parameter down, 2 up and 28
       setup.recipe.offload.optimizer = OffloadTo::cpu;
       const auto result = simulated(setup, offload_network({1, 2, 0}));
       const std::int64_t own = std::string_view(kind) == "allreduce" ? kAll : kAll / ranks;
-      CHECK(moved(result->plan, CollectivePort::to_host) == 2 * own);
-      CHECK(moved(result->plan, CollectivePort::to_device) == 2 * own);
-      CHECK(moved(result->plan, CollectivePort::host_memory) == 28 * own);
-      const HostMemory& host = result->plan.stages[0].host;
+      CHECK(moved(result->plan, "copy to the host") == 2 * own);
+      CHECK(moved(result->plan, "copy to the device") == 2 * own);
+      CHECK(moved(result->plan, "update in host memory") == 28 * own);
+      const HostMemory& host = result->plan.cast.roles[0].host;
       CHECK(host.optimizer_state == Bytes(12 * own));
       CHECK(host.gradients == Bytes(2 * own));
       CHECK(host.memory() == Bytes(14 * own));
@@ -37,12 +37,10 @@ TEST_CASE("gradients of every micro-batch are added on the host where shards are
   OffloadSetup setup("zero2", kRanks, kMicrobatches);
   setup.recipe.offload.optimizer = OffloadTo::cpu;
   const auto result = simulated(setup, offload_network({1, 2, 0}));
-  CHECK(moved(result->plan, CollectivePort::to_host) == kMicrobatches * 2 * kOwn);
-  CHECK(moved(result->plan, CollectivePort::host_memory) ==
-        (28 + 3 * 2 * (kMicrobatches - 1)) * kOwn);
+  CHECK(moved(result->plan, "copy to the host") == kMicrobatches * 2 * kOwn);
+  CHECK(moved(result->plan, "update in host memory") == (28 + 3 * 2 * (kMicrobatches - 1)) * kOwn);
   setup.plan.data_parallel.kind = "zero1";  // accumulates whole gradients on the GPU
-  CHECK(moved(simulated(setup, offload_network({1, 2, 0}))->plan, CollectivePort::to_host) ==
-        2 * kOwn);
+  CHECK(moved(simulated(setup, offload_network({1, 2, 0}))->plan, "copy to the host") == 2 * kOwn);
 }
 
 TEST_CASE("offloaded parameters go up before each gather and nothing goes up after the step") {
@@ -50,20 +48,20 @@ TEST_CASE("offloaded parameters go up before each gather and nothing goes up aft
   constexpr std::int64_t kOwn = kLayers * kParameters / kRanks;
   OffloadSetup setup("zero3", kRanks, kMicrobatches);
   setup.recipe.offload = {.optimizer = OffloadTo::cpu, .parameters = OffloadTo::cpu};
-  CHECK(moved(simulated(setup, offload_network({1, 2, 0}))->plan, CollectivePort::to_device) ==
+  CHECK(moved(simulated(setup, offload_network({1, 2, 0}))->plan, "copy to the device") ==
         kMicrobatches * 2 * 2 * kOwn);
   setup.recipe.offload = {.optimizer = OffloadTo::nvme, .parameters = OffloadTo::nvme};
   const auto nvme = simulated(setup, offload_network({1, 2, 0}));
-  CHECK(moved(nvme->plan, CollectivePort::nvme_read) == (12 + kMicrobatches * 2 * 2) * kOwn);
-  CHECK(moved(nvme->plan, CollectivePort::nvme_write) == (12 + 2) * kOwn);
-  CHECK(nvme->plan.stages[0].host.nvme == Bytes((12 + 2) * kOwn));
+  CHECK(moved(nvme->plan, "read from NVMe") == (12 + kMicrobatches * 2 * 2) * kOwn);
+  CHECK(moved(nvme->plan, "write to NVMe") == (12 + 2) * kOwn);
+  CHECK(nvme->plan.cast.roles[0].host.nvme == Bytes((12 + 2) * kOwn));
   // fp32 shards of FSDP, in both directions.
   setup.plan.data_parallel.kind = "fsdp";
   setup.plan.data_parallel.reshard_after_forward = true;
   setup.recipe.offload = {.optimizer = OffloadTo::cpu, .parameters = OffloadTo::cpu};
   const auto fsdp = simulated(setup, offload_network({1, 2, 0}));
-  CHECK(moved(fsdp->plan, CollectivePort::to_host) == kMicrobatches * 4 * kOwn);
-  CHECK(fsdp->plan.stages[0].host.memory() == Bytes((4 + 4 + 8) * kOwn));
+  CHECK(moved(fsdp->plan, "copy to the host") == kMicrobatches * 4 * kOwn);
+  CHECK(fsdp->plan.cast.roles[0].host.memory() == Bytes((4 + 4 + 8) * kOwn));
 }
 
 // fp32 training: 8 bytes of states and 4 of parameters, which nobody else holds.
@@ -71,19 +69,19 @@ TEST_CASE("without a master copy the host updates the parameters themselves") {
   constexpr int kRanks = 2;
   constexpr std::int64_t kOwn = kLayers * kParameters / kRanks;
   OffloadSetup setup("zero3", kRanks);
-  setup.recipe.compute = setup.recipe.gradients = Dtype::fp32;
-  setup.recipe.master_weights = false;
+  setup.recipe.precision.compute = setup.recipe.precision.gradients = Dtype::fp32;
+  setup.recipe.precision.master_weights = MasterWeights::none;
   setup.recipe.offload = {.optimizer = OffloadTo::nvme};
   const auto states = simulated(setup, offload_network({1, 2, 0}));
-  CHECK(states->plan.stages[0].host.nvme == Bytes(12 * kOwn));
-  CHECK(moved(states->plan, CollectivePort::nvme_read) == 12 * kOwn);
-  CHECK(moved(states->plan, CollectivePort::nvme_write) == 12 * kOwn);
-  CHECK(moved(states->plan, CollectivePort::to_device) == 4 * kOwn);
+  CHECK(states->plan.cast.roles[0].host.nvme == Bytes(12 * kOwn));
+  CHECK(moved(states->plan, "read from NVMe") == 12 * kOwn);
+  CHECK(moved(states->plan, "write to NVMe") == 12 * kOwn);
+  CHECK(moved(states->plan, "copy to the device") == 4 * kOwn);
   setup.recipe.offload.parameters = OffloadTo::nvme;
   const auto both = simulated(setup, offload_network({1, 2, 0}));
-  CHECK(both->plan.stages[0].host.nvme == Bytes(12 * kOwn));
-  CHECK(moved(both->plan, CollectivePort::nvme_read) == (12 + 2 * 4) * kOwn);
-  CHECK(moved(both->plan, CollectivePort::nvme_write) == 12 * kOwn);
+  CHECK(both->plan.cast.roles[0].host.nvme == Bytes(12 * kOwn));
+  CHECK(moved(both->plan, "read from NVMe") == (12 + 2 * 4) * kOwn);
+  CHECK(moved(both->plan, "write to NVMe") == 12 * kOwn);
 }
 
 TEST_CASE("memory of the GPU falls by exactly what is gone") {
@@ -128,13 +126,13 @@ TEST_CASE("the host's update takes as long as its slowest part, beside the first
   const std::int64_t begin = passes - 2 * kParameters;
   CHECK(nanoseconds(*simulated(setup, work)) ==
         begin + 12 * kTile + 28 * kTile + kTiles * 48 * kTile);
-  CHECK(moved(simulated(setup, work)->plan, CollectivePort::nvme_read) == 12 * kTiles * kTile);
-  CHECK(moved(simulated(setup, work)->plan, CollectivePort::nvme_write) == 12 * kTiles * kTile);
+  CHECK(moved(simulated(setup, work)->plan, "read from NVMe") == 12 * kTiles * kTile);
+  CHECK(moved(simulated(setup, work)->plan, "write to NVMe") == 12 * kTiles * kTile);
   // Reading at a quarter of that: 48 a parameter read.
   std::swap(setup.cluster.server.nvme_read_bandwidth, setup.cluster.server.nvme_write_bandwidth);
   CHECK(nanoseconds(*simulated(setup, work)) ==
         begin + kTiles * 48 * kTile + 28 * kTile + 12 * kTile);
-  const HostMemory host = simulated(setup, work)->plan.stages[0].host;
+  const HostMemory host = simulated(setup, work)->plan.cast.roles[0].host;
   CHECK(host.nvme == Bytes(12 * kTiles * kTile));
   CHECK(host.buffers == Bytes(3 * 12 * kTile));
 }
@@ -155,10 +153,10 @@ TEST_CASE("whatever is offloaded, all memory is given back and the breakdown sum
           Job own = offload_job(std::string(entry.name).c_str(), 4, pipeline, 2, 4);
           own.recipe.offload = offload;
           if (!plain) {
-            own.plan.overlap_backward = false;
+            own.plan.data_parallel.overlap_backward = false;
             own.plan.data_parallel.limit_all_gathers = false;
             own.plan.data_parallel.prefetch_layers = 2;
-            own.recipe.recompute = Recompute::full;
+            own.recipe.recompute.form = Recompute::full;
             own.recipe.gradient_clipping = true;
           }
           const auto step = simulate_step(own);

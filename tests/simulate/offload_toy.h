@@ -9,6 +9,7 @@
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/cast.h"
 #include "tests/support/networks.h"
 
 namespace toy {
@@ -35,7 +36,8 @@ struct OffloadSetup {
     recipe.global_batch = std::int64_t{ranks} * microbatches;
     plan.degrees.data = ranks;
     plan.data_parallel.kind = kind;
-    plan.bucket_size = plan.first_bucket_size = Bytes(2 * kParameters);  // a layer
+    plan.data_parallel.bucket_size = plan.data_parallel.first_bucket_size =
+        Bytes(2 * kParameters);  // a layer
     cluster = toy::cluster(ranks, 1);
     set_links(1e9);
   }
@@ -51,8 +53,8 @@ struct OffloadSetup {
 inline std::unique_ptr<toy::Result> simulated(const OffloadSetup& setup, const NetworkWork& work) {
   auto result = std::make_unique<toy::Result>();
   result->plan = plan_step(work, setup.recipe, setup.plan);
-  result->lowered = lower::lower(result->plan, rank_grids(setup.plan), setup.cluster, nullptr,
-                                 toy::Compute(), toy::Messages(0), {});
+  result->lowered = lower_in_order(result->plan.cast, setup.cluster, nullptr, toy::Compute(),
+                                   toy::Messages(0), {});
   result->outcome = run(result->lowered.machine, {.record = Record::kernels});
   return result;
 }
@@ -62,13 +64,13 @@ inline std::int64_t nanoseconds(const toy::Result& result) {
 }
 
 // Bytes that a rank of the first stage moves on a port in one step.
-inline std::int64_t moved(const StepPlan& plan, CollectivePort port) {
-  const Program& program = plan.stages[0].program;
+inline std::int64_t moved(const StepPlan& plan, std::string_view connection) {
+  const Program& program = plan.cast.roles[0].program;
   std::int64_t bytes = 0;
   for (const Call& call : program.calls)
     for (const Op& op : program.blocks[call.block].ops)
-      if (op.kind == OpKind::collective && op.port == static_cast<std::uint32_t>(port))
-        bytes += plan.collectives[op.port][op.subject].bytes.count();
+      if (op.kind == OpKind::collective && plan.cast.connection(op).name == connection)
+        bytes += plan.cast.transfer(op).bytes.count();
   return bytes;
 }
 
@@ -102,10 +104,10 @@ inline Job offload_job(const char* kind, int data, int pipeline, int microbatche
   server.nvme_write_bandwidth = BytesPerSecond(1e10);
   server.gpus_per_pcie_switch = 2;
   result.recipe.global_batch = std::int64_t{microbatches} * data;
-  result.recipe.sequence_length = 256;
+  result.recipe.micro_batch.sequence_length = 256;
   result.recipe.offload.tile_parameters = 1 << 20;
   result.plan.degrees = {.data = data, .pipeline = pipeline};
-  result.plan.bucket_size = Bytes(1 << 20);
+  result.plan.data_parallel.bucket_size = Bytes(1 << 20);
   result.plan.data_parallel.kind = kind;
   result.plan.data_parallel.shard_size = data / 2;
   return result;

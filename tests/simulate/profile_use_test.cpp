@@ -19,9 +19,9 @@ Job job(const Profile& profile) {
   result.network = network;
   result.cluster = toy::cluster(4, 1);
   result.recipe.global_batch = 16;
-  result.recipe.sequence_length = 256;
+  result.recipe.micro_batch.sequence_length = 256;
   result.plan.degrees = {.data = 4};
-  result.plan.bucket_size = Bytes(4 << 20);
+  result.plan.data_parallel.bucket_size = Bytes(4 << 20);
   result.profile = profile;
   return result;
 }

@@ -17,9 +17,9 @@ Job job(Fusion fusion, int microbatches) {
   result.network = network;
   result.cluster = toy::cluster(1, 1);
   result.recipe.global_batch = microbatches;
-  result.recipe.sequence_length = 64;
-  result.recipe.fused_attention = true;
-  result.recipe.fusion = fusion;
+  result.recipe.micro_batch.sequence_length = 64;
+  result.recipe.kernels.fused_attention = true;
+  result.recipe.kernels.fusion = fusion;
   result.plan.degrees = {1, 1, 1};
   return result;
 }
@@ -28,7 +28,7 @@ std::int64_t resident_gradients(const Job& job) {
   std::int64_t bytes = 0;
   const std::unique_ptr<Step> step =
       simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
-  for (const MemoryEffect& effect : step->plan.stages[0].program.resident) {
+  for (const MemoryEffect& effect : step->plan.cast.roles[0].program.resident) {
     if (effect.category == static_cast<std::uint8_t>(MemoryKind::gradients)) bytes += effect.bytes;
   }
   return bytes;
@@ -38,7 +38,7 @@ std::int64_t kernels(const Job& job) {
   const std::unique_ptr<Step> step =
       simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
   std::int64_t count = 0;
-  const Program& program = step->plan.stages[0].program;
+  const Program& program = step->plan.cast.roles[0].program;
   for (const auto& call : program.calls) {
     for (const Op& op : program.blocks[call.block].ops)
       count += op.launches;
@@ -56,7 +56,7 @@ TEST_CASE("with one micro-batch gradients are allocated in the backward pass and
 
   const std::unique_ptr<Step> step = simulate_step(job(Fusion::eager, 1));
   std::int64_t held = 0, given_back = 0;
-  for (const MemoryEffect& effect : step->plan.stages[0].program.effects) {
+  for (const MemoryEffect& effect : step->plan.cast.roles[0].program.effects) {
     if (effect.category != static_cast<std::uint8_t>(MemoryKind::gradients)) continue;
     (effect.bytes > 0 ? held : given_back) += effect.bytes;
   }

@@ -19,9 +19,9 @@ inline Job recommender_job(int ranks, std::int64_t tables, TableSharding shardin
   Job job;
   job.network = network;
   job.cluster = toy::cluster(ranks, 1);
-  job.recipe.micro_batch = 64;
+  job.recipe.micro_batch.size = 64;
   job.recipe.global_batch = 64 * ranks;
-  job.recipe.compute = job.recipe.gradients = Dtype::fp16;
+  job.recipe.precision.compute = job.recipe.precision.gradients = Dtype::fp16;
   job.recipe.optimizer = Optimizer::sgd;
   job.plan.degrees = {.data = ranks};
   return job;

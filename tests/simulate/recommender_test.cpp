@@ -7,6 +7,7 @@
 #include "sim/simulate/step.h"
 #include "tests/simulate/recommender_job.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/cast.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -38,10 +39,8 @@ struct ToyStep {
 std::unique_ptr<ToyStep> toy_step(const Job& job, const NetworkWork& work) {
   auto step = std::make_unique<ToyStep>();
   step->plan = plan_step(work, job.recipe, job.plan);
-  LowerOptions options;
-  options.rank_load = work.rank_load;
-  step->lowered = lower::lower(step->plan, rank_grids(job.plan), job.cluster, nullptr,
-                               toy::Compute(), toy::Messages(0), options);
+  step->lowered =
+      lower_in_order(step->plan.cast, job.cluster, nullptr, toy::Compute(), toy::Messages(0), {});
   step->outcome = run(step->lowered.machine);
   return step;
 }
@@ -54,7 +53,7 @@ Bytes on_the_wire(const Step& step, CollectiveKind kind) {
   Bytes sum;
   const Actor& actor = step.lowered.machine.actors[step.lowered.classes[0].actor];
   const Program& program = *actor.program;
-  const auto port = static_cast<std::uint32_t>(CollectivePort::tables);
+  const auto port = port_on(step.plan.cast, "embedding tables");
   const std::uint32_t table =
       step.lowered.machine.communicators[actor.communicators[port]].transfers;
   for (const Call& call : program.calls) {
@@ -77,7 +76,7 @@ TEST_CASE("a step is its kernels in line, the bottom MLP beside the exchange bot
     auto& network = job.network.change<Recommender>();
     network.index_exchange = IndexExchange::none;
     network.bottom_mlp = {bottom, network.dimension};
-    job.plan.overlap_backward = false;
+    job.plan.data_parallel.overlap_backward = false;
     const NetworkWork work = work_of(job);
     REQUIRE(work.kinds.size() == 6);  // tables, two of the bottom, interaction, two of the top
     std::int64_t expected = 0, parameters = 0;
@@ -94,7 +93,7 @@ TEST_CASE("a step is its kernels in line, the bottom MLP beside the exchange bot
     }
     const std::int64_t exchange = sum_of(work.kinds[0].forward).collectives;
     CHECK(exchange == sum_of(work.kinds[3].backward).collectives);
-    CHECK(exchange == 4 * job.recipe.micro_batch * 4 * network.dimension * 2);
+    CHECK(exchange == 4 * job.recipe.micro_batch.size * 4 * network.dimension * 2);
     CHECK((bottom_forward.kernels > exchange) == (bottom == 4096));
     expected += std::max(exchange, bottom_forward.kernels);
     expected += std::max(exchange, bottom_backward.kernels);
@@ -134,7 +133,7 @@ TEST_CASE("an all-to-all carries (n-1)/n of the embeddings of a rank's samples e
   const Job job = recommender_job(4, 4, TableSharding::table_wise);
   const auto& network = job.network.as<Recommender>();
   const auto step = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
-  const std::int64_t samples = job.recipe.micro_batch, tables = 4;
+  const std::int64_t samples = job.recipe.micro_batch.size, tables = 4;
   const std::int64_t embeddings = samples * tables * network.dimension * 2;
   const std::int64_t indices = samples * tables * (2 * 8 + 4);
   CHECK(on_the_wire(*step, CollectiveKind::all_to_all) ==
@@ -145,7 +144,7 @@ TEST_CASE("row-wise tables reduce sums of all samples and gather their gradients
   const Job job = recommender_job(4, 4, TableSharding::row_wise);
   const auto& network = job.network.as<Recommender>();
   const auto step = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
-  const std::int64_t sums = 4 * job.recipe.micro_batch * 4 * network.dimension * 2;
+  const std::int64_t sums = 4 * job.recipe.micro_batch.size * 4 * network.dimension * 2;
   CHECK(on_the_wire(*step, CollectiveKind::reduce_scatter) == Bytes(3 * sums / 4));
   CHECK(on_the_wire(*step, CollectiveKind::all_gather) == Bytes(3 * sums / 4));
 }
@@ -158,9 +157,9 @@ TEST_CASE("a rank with two tables looks up twice as long as one with one") {
     return step->lowered.machine.actors[step->lowered.classes[of].actor].times;
   };
   int routed = 0;
-  for (std::size_t k = 0; k < step->plan.kernels.size(); ++k) {
+  for (std::size_t k = 0; k < step->plan.cast.kernels.size(); ++k) {
     const Duration two = times(0)->kernel[k], one = times(1)->kernel[k];
-    if (step->plan.routed[k]) {
+    if (step->plan.cast.routed[k]) {
       CHECK(std::abs((two - 2 * one).count()) <= 1);
       ++routed;
     } else {
@@ -180,7 +179,7 @@ TEST_CASE("a rank holds its tables, their state and what is exchanged from begin
   const auto& network = job.network.as<Recommender>();
   const NetworkWork work = work_of(job);
   const auto step = simulate_step(job);
-  const Program& program = step->plan.stages[0].program;
+  const Program& program = step->plan.cast.roles[0].program;
   std::int64_t dense = 0;
   for (const LayerWork& kind : work.kinds)
     dense += kind.parameters;
@@ -194,7 +193,7 @@ TEST_CASE("a rank holds its tables, their state and what is exchanged from begin
   CHECK(resident[static_cast<std::size_t>(MemoryKind::optimizer_state)] == 4 * dense + rows * 4);
   CHECK(resident[static_cast<std::size_t>(MemoryKind::communication_buffers)] ==
         work.kinds[0].resident.buffers.count());
-  CHECK(step->plan.stages[0].parameters == dense + rows * network.dimension);
+  CHECK(step->plan.cast.roles[0].parameters == dense + rows * network.dimension);
   // Live bytes return to what is resident.
   const Trace& trace = std::get<Trace>(step->outcome);
   std::int64_t held = 0, activations = 0;

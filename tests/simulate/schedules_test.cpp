@@ -4,6 +4,7 @@
 #include "sim/base/random.h"
 #include "sim/schedule/custom_schedule.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/cast.h"
 #include "tests/support/max_plus.h"
 #include "tests/support/rooms.h"
 
@@ -73,7 +74,7 @@ namespace {
 Duration round_end(const toy::Result& result, std::size_t round) {
   Duration end{};
   for (const Span& span : std::get<Trace>(result.outcome).spans)
-    if (span.call < result.plan.stages[index(span.actor)].round_calls[round])
+    if (span.call < result.plan.cast.roles[index(span.actor)].round_calls[round])
       end = std::max(end, span.end);
   return end;
 }
@@ -112,17 +113,17 @@ TEST_CASE("a receiver may use messages in another order than they are sent") {
   recipe.global_batch = 2;
   ParallelPlan plan;
   plan.degrees.pipeline = 2;
-  plan.schedule = kCustomSchedule;
-  plan.custom.slots = {"F0 F1 B1 B0", "F1 F0 B0 B1"};
+  plan.pipeline.schedule = kCustomSchedule;
+  plan.pipeline.custom.slots = {"F0 F1 B1 B0", "F1 F0 B0 B1"};
   const toy::Times times{10, 20, 3};
   toy::Result result;
   result.plan = plan_step(toy::network(2, times), recipe, plan);
-  result.lowered = lower::lower(result.plan, rank_grids(plan), toy::cluster(2, 1), nullptr,
-                                toy::Compute(), toy::Messages(times.hop), {});
+  result.lowered = lower_in_order(result.plan.cast, toy::cluster(2, 1), nullptr, toy::Compute(),
+                                  toy::Messages(times.hop), {});
   result.outcome = run(result.lowered.machine);
   const PipelineShape shape = pipeline_shape(recipe, plan);
   CHECK(result.end() ==
         std::chrono::nanoseconds(
-            longest_path(shape, custom_orders(plan.custom, shape), equal_stages(10, 20, 3))
+            longest_path(shape, custom_orders(plan.pipeline.custom, shape), equal_stages(10, 20, 3))
                 .makespan));
 }

@@ -8,6 +8,7 @@
 #include "sim/engine/engine.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/step_plan.h"
+#include "tests/support/cast.h"
 #include "tests/support/rooms.h"
 
 namespace toy {
@@ -120,13 +121,13 @@ inline std::unique_ptr<Result> step(const NetworkWork& work, const std::string& 
   recipe.global_batch = microbatches;
   ParallelPlan plan;
   plan.degrees.pipeline = stages;
-  plan.schedule = schedule;
-  plan.chunks = chunks;
+  plan.pipeline.schedule = schedule;
+  plan.pipeline.chunks = chunks;
   auto result = std::make_unique<Result>();
   result->plan = plan_step(work, recipe, plan);
   const ClusterSpec spec = cluster(stages, 1);
-  result->lowered = lower::lower(result->plan, rank_grids(plan), spec, nullptr, Compute(),
-                                 Messages(times.hop), {});
+  result->lowered =
+      lower_in_order(result->plan.cast, spec, nullptr, Compute(), Messages(times.hop), {});
   result->outcome = run(result->lowered.machine);
   return result;
 }

@@ -236,7 +236,7 @@ TEST_CASE("a patched scenario is the one that --set makes") {
   REQUIRE(patched.has_value());
   const Scenario set = load_scenario(path, {"training.recompute=full", "parallelism.dp=null"}).base;
   CHECK(json::same(patched->document, set.document));
-  CHECK(patched->recipe.recompute == Recompute::full);
+  CHECK(patched->recipe.recompute.form == Recompute::full);
   CHECK(patched->plan.degrees.data == 4);
   CHECK(patched->file == set.file);
 }

@@ -13,6 +13,10 @@ GOOD = {
                              '// knows no GPU; stderr, std::exp(1), #include <random>\n'
                              'int f() { return g("gpu pow(2) printf"); }\n',
     "sim/engine/engine.h": "// What it is.\n#pragma once\n\nstd::int64_t kMany = 1'000'000;\n",
+    "cli/CMakeLists.txt": "trainyard_library(cli SOURCES one.cpp two.cpp)",
+    "cli/one.cpp": "namespace a {\nclass Work;\nnamespace {\nstruct Work {};\n}\n"
+                   "struct One {\n  struct Work {};\n};\n}\n",
+    "cli/two.cpp": "namespace a {\nvoid f() {\n  using Work = int;\n}\nstruct Work {\n  int f(int);\n};\n}\n",
     "topologies/CMakeLists.txt": "trainyard_library(topologies SOURCES graph.cpp)",
     "topologies/graph.cpp": "#include <boost/graph/adjacency_list.hpp>\n",
     "configs/profiles/a.json": json.dumps({"name": "a", "gemm": [{"x": 1, "from": FROM}], "launch": {"from": FROM}}),
@@ -40,7 +44,13 @@ FAULTS = [
     (rules.silence, {"cli/report/text.cpp": 'std::cout << "x";\n'}, "std::cout"),
     (rules.width, {ENGINE: "x" * 101 + "\n"}, "101 columns"),
     (rules.size, {ENGINE: "int x;\n" * 501}, "501 lines"),
-    (rules.size, {ENGINE: "void f() {\n" + "  g();\n" * 80 + "}\n"}, "a function of 81 lines"),
+    (rules.size, {ENGINE: "void f() {\n" + "  g();\n" * 70 + "}\n"}, "a function of 71 lines"),
+    (rules.types_once, {ENGINE: "namespace a::b {\nstruct Work final : Base {\n  int i = f({});\n};\n}\n",
+                        "cli/a.cpp": "namespace a {\nnamespace b {\nusing Work = int;\n}\n}\n"}, "a::b::Work"),
+    (rules.small_folders, {f"sim/base/{i}.h": "" for i in range(26)}, "sim/base: 26 sources"),
+    (rules.few_methods, {ENGINE: "class God {\n public:\n  God();\n  virtual ~God() = default;\n  int x = f(1);\n"
+                                 + "".join(f"  void do{i}(int i = g({{i}})) const {{ h(); }}\n" for i in range(25))
+                                 + "  bool operator==(const God&) const = default;\n};\n"}, "God has 26 methods"),
     (rules.built, {"sim/engine/forgotten.cpp": "\n"}, "forgotten.cpp: is in no"),
     (rules.built, {"sim/engine/forgotten.h": "// It.\n#pragma once\n"}, "nobody includes it"),
     (rules.headers_once, {"sim/engine/a.h": "// It.\n"}, "pragma"),

@@ -41,7 +41,10 @@ PROVENANCE = ("source", "machine", "date", "samples", "residual", "basis")
 BANNED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|/work/|\bissue #\d|\bsessions?\b", re.I)
 WIDTH = 100
 FILE_LINES = 500
-FUNCTION_LINES = 75
+FUNCTION_LINES = 70
+TEST_LINES = 75  # of a function
+METHODS = 25
+FOLDER_SOURCES = 25
 
 
 def code_only(text):
@@ -180,14 +183,98 @@ def size(files):
         lines = code_only(text).splitlines()
         if len(lines) > FILE_LINES:
             yield f"{path}: {len(lines)} lines"
+        most = FUNCTION_LINES if path.startswith(PRODUCT) else TEST_LINES
         begin = None
         for number, line in enumerate(lines, 1):
             if re.match(r"[^\s#}].*\{$", line) and not re.match(r"(namespace|struct|class|enum|union)\b", line):
                 begin = number
             if line.startswith("}") and begin is not None:
-                if number - begin > FUNCTION_LINES and "(" in lines[begin - 1]:
+                if number - begin > most and "(" in lines[begin - 1]:
                     yield f"{path}:{begin}: a function of {number - begin} lines"
                 begin = None
+
+
+SCOPE = re.compile(
+    r"\bnamespace\s*(?P<space>[\w:]*)\s*\{"
+    r"|\b(?:class|struct|enum(?:\s+class)?)\s+(?P<type>\w+)\s*(?:final\s*)?(?::(?!:)[^;{()]*)?\{"
+    r"|\busing\s+(?P<alias>\w+)\s*=|\{|(?P<close>\})")
+
+
+def types(text):
+    """(namespaces and classes around it, name, line, body) of every type. The scopes are None where a
+    namespace without a name or a function is around it; an alias has no body."""
+    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", code_only(text), flags=re.M)
+    stack = []  # (what was opened, or None; where it is a type: its name and where its body begins)
+    for match in SCOPE.finditer(code):
+        around = [scope for scope, _, _ in stack]
+        around = tuple(around) if all(around) else None
+        if match["alias"]:
+            yield around, match["alias"], line_of(code, match.start()), ""
+        elif not match["close"]:
+            stack.append((match["space"] or match["type"], match["type"], match))
+        elif stack:
+            _, name, opened = stack.pop()
+            if name:
+                around = around[:-1] if around else None
+                yield around, name, line_of(code, opened.start()), code[opened.end():match.start()]
+
+
+def types_once(files):
+    """No two files define a type of one name in one namespace."""
+    seen = {}
+    for path, text in code_files(files):
+        for around, name, line, _ in types(text):
+            full = "::".join((*around, name)) if around is not None else None
+            if full and seen.setdefault(full, path) != path:
+                yield f"{path}:{line}: {full} is defined in {seen[full]} too"
+
+
+def small_folders(files):
+    """No folder has more than 25 sources."""
+    counts = {}
+    for path, _ in code_files(files):
+        folder = posixpath.dirname(path)
+        counts[folder] = counts.get(folder, 0) + 1
+    for folder, count in counts.items():
+        if count > FOLDER_SOURCES:
+            yield f"{folder}: {count} sources"
+
+
+METHOD = re.compile(r"(?P<name>~?\b\w+|\boperator[^\w\s(]+)\s*\((?!\*)")
+
+
+def methods(name, body):
+    """The names of the methods that the body of a class declares. Constructors are none; overloads share one."""
+    names = set()
+    flat, depth = "", 0
+    for character in body:
+        depth -= character == "}"
+        if depth == 0:
+            flat += ";" if character in "{}" else character
+        depth += character == "{"
+    for declaration in flat.split(";"):
+        # Types' own parentheses stand in angle brackets: std::function<void(int)>.
+        previous = None
+        while previous != declaration:
+            previous, declaration = declaration, re.sub(r"<[^<>=]*>", "", declaration)
+        declaration = re.sub(r"\b(?:public|private|protected)\s*:|\bdecltype\([^()]*\)|\balignas\([^()]*\)",
+                             "", declaration)
+        match = METHOD.search(declaration)
+        if match is None or re.match(r"\s*(?:friend|using|static_assert|enum)\b", declaration):
+            continue
+        is_value = "=" in declaration[: match.start()]
+        if not is_value and match["name"].lstrip("~") != name:
+            names.add(match["name"])
+    return names
+
+
+def few_methods(files):
+    """No class has more than 25 methods."""
+    for path, text in code_files(files):
+        for _, name, line, body in types(text):
+            count = len(methods(name, body))
+            if count > METHODS:
+                yield f"{path}:{line}: {name} has {count} methods"
 
 
 def built(files):
@@ -255,4 +342,4 @@ def scenarios(files):
 
 
 RULES = [layers, layers_are_acyclic, private_headers, engine_vocabulary, exact_arithmetic, silence, width, size,
-         built, headers_once, provenance, words, scenarios]
+         types_once, few_methods, small_folders, built, headers_once, provenance, words, scenarios]

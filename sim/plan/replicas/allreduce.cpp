@@ -1,16 +1,19 @@
 // Every rank has everything and all-reduces gradients: PyTorch's DistributedDataParallel, in which
 // `each_microbatch` is training without no_sync(). Source: Li et al., PyTorch Distributed, VLDB
 // 2020.
-#include "sim/plan/replicas/data_parallel.h"
+#include "sim/plan/replicas/parts/parts.h"
 
 namespace trainyard::plan {
 
 DataParallelStrategy allreduce(const recipe::DataParallelOptions& options,
-                               const recipe::TrainingRecipe& recipe, int /*ranks*/) {
+                               const recipe::TrainingRecipe& /*recipe*/, int /*ranks*/) {
   DataParallelStrategy strategy;
-  strategy.reduced_as = recipe.gradients;
   strategy.each_microbatch = options.reduce_every_microbatch.value_or(false);
-  strategy.bucket_copies = !options.gradient_as_bucket_view;
+  strategy.parts = {
+      options.compression.used() ? exchange_compressed()
+                                 : reduce_in_buckets({.copies = !options.gradient_as_bucket_view}),
+      optimizer_step(),
+  };
   return strategy;
 }
 

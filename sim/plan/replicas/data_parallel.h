@@ -1,10 +1,10 @@
 // Strategies of data parallelism: what the replicas divide among them, and which collectives put it
 // together again.
 //
-// A strategy is a pure function from what a scenario says to a DataParallelStrategy, a value that
-// one writer (data_parallel_writer.h) turns into ops and memory. Psi parameters, n ranks that share
-// a copy; bytes of one ring per rank and step, in parameter-sized elements, and states per
-// parameter with 16-bit parameters and gradients and fp32 Adam:
+// A strategy is a pure function from what a scenario says to a DataParallelStrategy: what is
+// divided among whom, and the parts (parts/parts.h) that write its ops and memory. Psi parameters,
+// n ranks that share a copy; bytes of one ring per rank and step, in parameter-sized elements, and
+// states per parameter with 16-bit parameters and gradients and fp32 Adam:
 //
 //   allreduce              2 (n-1)/n Psi     16
 //   zero1                  2 (n-1)/n Psi     4 + 12/n    all_reduce: 3 (n-1)/n Psi
@@ -21,12 +21,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "sim/base/collective_kind.h"
 #include "sim/recipe/recipe.h"
 #include "sim/schedule/schedule.h"
 
@@ -39,30 +41,25 @@ enum class Gathering : std::uint8_t {
   each_pass,      // before a layer's forward and again before its backward
 };
 
+struct ReplicaContext;
+class ReplicaPart;
+// Makes a part for one stage, whose context outlives it.
+using PartMaker = std::function<std::unique_ptr<ReplicaPart>(ReplicaContext&)>;
+
 struct DataParallelStrategy {
   // Ranks that share one copy; 1: every rank has it.
   int parameter_shards = 1, gradient_shards = 1, optimizer_shards = 1;
   int replicas = 1;  // of the ranks that share; > 1: their gradient shards are all-reduced
 
-  CollectiveKind reduction = CollectiveKind::all_reduce;
-  models::Dtype reduced_as = models::Dtype::bf16;
+  Gathering gathering = Gathering::none;
   bool each_microbatch = false;  // reduced in every backward pass, not only in the step's last
   // FSDP. The sharded parameters are the optimizer's own; what is gathered is a copy in the compute
-  // type. Gradients are reduced a layer at a time instead of in buckets, through a buffer, and
-  // their shards exist from then until the optimizer step.
+  // type, and gradients of a layer exist until they are reduced.
   bool layer_units = false;
+  bool trains_apart = false;  // gradients are not exchanged
 
-  // Buckets are memory of their own, into which gradients are copied, and back when reduced.
-  bool bucket_copies = false;
-
-  // Gradients are not exchanged; after every so many steps fp32 changes of parameters are. 0: no.
-  int outer_period = 0;
-
-  Gathering gathering = Gathering::none;
-  int prefetch = 0;     // layers gathered ahead
-  bool limited = true;  // a layer's gather waits for the computation `prefetch` layers before it
-  bool keeps_layers = false;  // between forward and backward
-  bool keeps_ends = false;    // embedding and logits are one unit, kept; so is the last layer
+  // In the order in which they act at each door.
+  std::vector<PartMaker> parts = {};
 };
 
 struct StrategyEntry {

@@ -10,16 +10,9 @@ namespace trainyard::plan {
 
 DataParallelStrategy distributed_optimizer(const recipe::DataParallelOptions& options,
                                            const recipe::TrainingRecipe& recipe, int ranks) {
-  DataParallelStrategy strategy;
-  strategy.optimizer_shards = ranks;
-  strategy.reduction = CollectiveKind::reduce_scatter;
-  strategy.reduced_as = recipe.gradients;
-  strategy.gathering = options.overlap_param_gather.value_or(true) ? Gathering::first_forward
-                                                                   : Gathering::after_step;
-  // Nothing is allocated, so nothing limits how early a bucket is gathered.
-  strategy.prefetch = 1;
-  strategy.limited = false;
-  return strategy;
+  recipe::DataParallelOptions overlapped = options;
+  overlapped.overlap_param_gather = options.overlap_param_gather.value_or(true);
+  return zero1(overlapped, recipe, ranks);
 }
 
 }  // namespace trainyard::plan

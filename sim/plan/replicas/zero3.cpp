@@ -1,7 +1,7 @@
 // Parameters are divided as well: each layer is gathered before its forward and again before its
 // backward, and dropped after. Layers, embedding and logits are units of their own, none is kept.
 // Source: Rajbhandari et al. 2020, sections 5.3 and 7.2.2.
-#include "sim/plan/replicas/data_parallel.h"
+#include "sim/plan/replicas/parts/parts.h"
 
 namespace trainyard::plan {
 
@@ -10,8 +10,11 @@ DataParallelStrategy zero3(const recipe::DataParallelOptions& options,
   DataParallelStrategy strategy = zero2(options, recipe, ranks);
   strategy.parameter_shards = ranks;
   strategy.gathering = Gathering::each_pass;
-  strategy.prefetch = options.prefetch_layers;
-  strategy.limited = options.limit_all_gathers;
+  strategy.parts = {
+      gather_in_passes({.prefetch = options.prefetch_layers, .limited = options.limit_all_gathers}),
+      reduce_in_buckets({.kind = CollectiveKind::reduce_scatter}),
+      optimizer_step(),
+  };
   return strategy;
 }
 

@@ -3,300 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-
-#include "models/transformer/networks.h"
-#include "sim/base/check.h"
-#include "sim/base/text.h"
-#include "sim/scenario/sources.h"
-#include "sim/schedule/custom_schedule.h"
-#include "sim/schedule/schedule.h"
 
 namespace trainyard::scenario {
 
-using models::Dtype;
-using recipe::kCompressionNames;
-using recipe::LayerSplit;
-using recipe::Optimizer;
-using recipe::Straggler;
-using recipe::TrainingRecipe;
-
 namespace {
-
-topologies::ClusterSpec assemble_cluster(const ClusterSection& section) {
-  topologies::ClusterSpec cluster;
-  cluster.servers = section.nodes;
-  topologies::ServerSpec& server = cluster.server;
-  const ServerSection& node = section.node;
-  server.name = node.name;
-  server.gpu = node.gpu.spec;
-  server.gpus = node.gpus;
-  server.intra = node.intra.kind;
-  server.intra_bandwidth = node.intra.bandwidth;
-  server.intra_latency = node.intra.latency;
-  server.mesh = node.intra.mesh;
-  server.pcie_bandwidth = node.host.pcie_bandwidth;
-  server.socket_bandwidth = node.host.socket_bandwidth;
-  server.sockets = node.host.sockets;
-  server.gpus_per_pcie_switch = node.host.gpus_per_pcie_switch;
-  server.host_memory = node.host.memory;
-  server.host_memory_bandwidth = node.host.memory_bandwidth;
-  server.nvme_capacity = node.host.nvme_capacity;
-  server.nvme_read_bandwidth = node.host.nvme_read_bandwidth;
-  server.nvme_write_bandwidth = node.host.nvme_write_bandwidth;
-  server.nics = node.nics;
-  server.nic_bandwidth = node.nic.bandwidth;
-  server.nic_latency = node.nic.latency;
-  server.rail_per_gpu = node.nic.rail_per_gpu;
-  server.nic_efficiency = node.nic.efficiency;
-  const FabricSection& fabric = section.fabric;
-  if (fabric.kind == 1)
-    cluster.fabric = fabric.fat_tree;
-  else if (fabric.kind == 2)
-    cluster.fabric = fabric.clos;
-  else
-    cluster.fabric = fabric.single_switch;
-  return cluster;
-}
-
-bool is_half(Dtype dtype) {
-  return dtype != Dtype::fp32 && dtype != Dtype::tf32;
-}
-
-// The lengths that only some networks have.
-void assemble_lengths(TrainingRecipe& recipe, const TrainingSection& section,
-                      const models::Network& network, Findings& findings) {
-  const bool two_stacks = network.is<models::EncoderDecoder>();
-  if (two_stacks && !section.decoder_sequence_length)
-    findings.error("/training/decoder_sequence_length",
-                   "is required and missing for an encoder_decoder");
-  if (!two_stacks && section.decoder_sequence_length)
-    findings.error("/training/decoder_sequence_length",
-                   "only an encoder_decoder has a second sequence", "remove it");
-  if (section.predictions && !network.is<models::Encoder>())
-    findings.error("/training/predictions_per_sequence",
-                   "only an encoder has a masked-language head", "remove it");
-  recipe.decoder_sequence_length = two_stacks ? section.decoder_sequence_length.value_or(1) : 0;
-  recipe.predictions = section.predictions.value_or(0);
-}
-
-TrainingRecipe assemble_recipe(const TrainingSection& section, const models::Network& network,
-                               Findings& findings) {
-  TrainingRecipe recipe;
-  const bool is_language = reads_tokens(network);
-  const bool has_attention = stack_of(network) != nullptr;
-  assemble_lengths(recipe, section, network, findings);
-  recipe.global_batch = section.global_batch;
-  recipe.micro_batch = section.micro_batch;
-  if (is_language && !section.sequence_length)
-    findings.error("/training/sequence_length", "is required and missing for a transformer");
-  if (!is_language && section.sequence_length)
-    findings.error("/training/sequence_length",
-                   fmt::format("{} have no sequence",
-                               network.sample() == models::Sample::image ? "images" : "samples"),
-                   "remove it");
-  recipe.sequence_length = section.sequence_length.value_or(1);
-  const Dtype compute = section.precision.compute;
-  recipe.compute = compute;
-  const Dtype weights = !is_half(compute)        ? Dtype::fp32
-                        : compute == Dtype::fp16 ? Dtype::fp16
-                                                 : Dtype::bf16;
-  recipe.gradients = section.precision.gradients.value_or(weights);
-  recipe.weights = section.precision.parameters;
-  recipe.optimizer_states = section.precision.optimizer_states.value_or(recipe.optimizer_states);
-  const MasterWeights master = section.precision.master_weights.value_or(MasterWeights::fp32);
-  recipe.master_weights = is_half(compute) && master != MasterWeights::none;
-  recipe.master_type = master == MasterWeights::bf16 ? Dtype::bf16 : Dtype::fp32;
-  recipe.cached_fp8_weights = section.precision.cached_fp8_weights;
-  const OptimizerSection& optimizer = section.optimizer;
-  if (optimizer.momentum && optimizer.type != Optimizer::sgd)
-    findings.error("/training/optimizer/momentum", "only sgd has a momentum of its own",
-                   "remove it");
-  recipe.optimizer = optimizer.type == Optimizer::sgd && optimizer.momentum
-                         ? Optimizer::sgd_momentum
-                         : optimizer.type;
-  assemble_recompute(recipe, section, findings);
-  recipe.gradient_clipping = section.gradient_clipping;
-  recipe.offload = assemble_offload(section.offload);
-  recipe.fused_attention = section.fused_attention;
-  recipe.fusion = section.execution;
-  recipe.loss = section.loss;
-  if (section.loss && section.execution == models::Fusion::by_hand)
-    findings.error("/training/loss", "of an execution that is \"fused\", the loss is too",
-                   "remove it, or make the execution \"eager\" or \"compiled\"");
-  if (section.loss && !is_language)
-    findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
-                   "remove it");
-  recipe.launch_time = section.launch_time;
-  if (!has_attention && section.execution == models::Fusion::compiled)
-    findings.error("/training/execution",
-                   fmt::format("what torch.compile makes of {} is not described", network.words()),
-                   "\"eager\" is");
-  if (!has_attention && section.fused_attention)
-    findings.error("/training/fused_attention", fmt::format("{} has no attention", network.words()),
-                   "remove it");
-  return recipe;
-}
-
-// Gathered layers stay where a pipeline would gather them again for every micro-batch, as
-// torchtitan's default is (parallelism.fsdp_reshard_after_forward).
-recipe::DataParallelOptions assemble_data_parallel(const DataParallelSection& section,
-                                                   bool pipeline) {
-  recipe::DataParallelOptions options;
-  options.kind = section.kind;
-  options.shard_size = section.shard_size.value_or(options.shard_size);
-  options.prefetch_layers = section.prefetch_layers.value_or(options.prefetch_layers);
-  options.limit_all_gathers = section.limit_all_gathers.value_or(options.limit_all_gathers);
-  options.reshard_after_forward = section.reshard_after_forward.value_or(!pipeline);
-  options.overlap_param_gather = section.overlap_param_gather;
-  options.all_reduce_gradients =
-      section.all_reduce_gradients.value_or(options.all_reduce_gradients);
-  options.gradient_as_bucket_view =
-      section.gradient_as_bucket_view.value_or(options.gradient_as_bucket_view);
-  options.steps_between = section.steps_between.value_or(options.steps_between);
-  options.reduce_dtype = section.reduce_dtype;
-  options.reduce_every_microbatch = section.reduce_every_microbatch;
-  const auto kind = std::find(kCompressionNames.begin(), kCompressionNames.end(),
-                              std::string_view(section.compression.kind));
-  options.compression = {
-      .kind = static_cast<recipe::CompressionKind>(kind - kCompressionNames.begin()),
-      .rank = section.compression.rank.value_or(recipe::GradientCompression{}.rank),
-      .density = section.compression.density.value_or(recipe::GradientCompression{}.density)};
-  return options;
-}
-
-recipe::ParallelPlan assemble_plan(const ParallelismSection& section) {
-  recipe::ParallelPlan plan;
-  plan.degrees = {.tensor = section.tp,
-                  .context = section.cp,
-                  .data = section.dp.value_or(1),
-                  .pipeline = section.pp};
-  plan.rank_order = section.rank_order;
-  plan.sequence_parallel = section.sequence_parallel;
-  plan.context_method = section.context_parallel.method;
-  plan.tensor_overlap = section.tensor_parallel.overlap;
-  plan.tensor_chunks = section.tensor_parallel.chunks.value_or(0);
-  plan.schedule = section.pipeline.schedule;
-  plan.custom = section.pipeline.custom;
-  const schedule::ScheduleEntry* schedule = schedule::find_schedule(plan.schedule);
-  const bool folded = plan.schedule == schedule::kCustomSchedule &&
-                      plan.custom.placement == schedule::Placement::v_shaped;
-  plan.chunks = section.pipeline.chunks.value_or(schedule != nullptr ? schedule->chunks
-                                                 : folded            ? 2
-                                                                     : 1);
-  plan.group_size = section.pipeline.group_size.value_or(0);
-  plan.layers_per_chunk = section.pipeline.layers_per_chunk;
-  plan.layer_split = !plan.layers_per_chunk.empty()              ? LayerSplit::list
-                     : section.pipeline.layer_split == "uniform" ? LayerSplit::uniform
-                                                                 : LayerSplit::balanced;
-  plan.overlap_p2p = section.pipeline.overlap_p2p;
-  plan.bucket_size = section.data_parallel.bucket_size;
-  plan.first_bucket_size = section.data_parallel.first_bucket_size;
-  plan.overlap_backward = section.data_parallel.overlap_backward;
-  plan.data_parallel = assemble_data_parallel(section.data_parallel, section.pp > 1);
-  return plan;
-}
-
-void derive_data_parallel(Scenario& scenario, const ParallelismSection& section,
-                          Findings& findings) {
-  const std::int64_t gpus = std::int64_t{scenario.cluster.servers} * scenario.cluster.server.gpus;
-  constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
-  if (gpus > kMostGpus) {
-    findings.error("/cluster/nodes",
-                   fmt::format("{} servers of {} GPUs are more than {} GPUs",
-                               scenario.cluster.servers, scenario.cluster.server.gpus, kMostGpus));
-    return;
-  }
-  recipe::ParallelDegrees& degrees = scenario.plan.degrees;
-  const std::int64_t model = std::int64_t{degrees.tensor} * degrees.context * degrees.pipeline;
-  if (!section.dp && gpus % model == 0) {
-    degrees.data = static_cast<int>(gpus / model);
-    return;
-  }
-  if (section.dp && model * *section.dp == gpus) return;
-  const std::string context = degrees.context > 1 ? fmt::format(" x cp {}", degrees.context) : "";
-  const std::string given =
-      section.dp ? fmt::format("tp {}{} x pp {} x dp {} = {} GPUs", degrees.tensor, context,
-                               degrees.pipeline, degrees.data, model * degrees.data)
-                 : fmt::format("tp {}{} x pp {} = {} GPUs per replica", degrees.tensor, context,
-                               degrees.pipeline, model);
-  const std::string near = nearest_factorisations(scenario, static_cast<int>(gpus));
-  findings.error(section.dp ? "/parallelism/dp" : "/parallelism",
-                 fmt::format("{}, the cluster has {} x {} = {}", given, scenario.cluster.servers,
-                             scenario.cluster.server.gpus, gpus),
-                 near.empty() ? "" : "nearest: " + near);
-}
-
-std::string find_profile(const ClusterSection& section, const json::Value& document,
-                         const std::string& configs, Findings& findings) {
-  const std::string& wanted = section.calibration;
-  if (wanted == "none") return {};
-  if (wanted.empty()) {
-    const std::string path = preset_path(configs, "profiles", section.node.gpu.spec.name);
-    return !section.node.gpu.spec.name.empty() && is_file(path) ? path : "";
-  }
-  if (wanted.find('/') == std::string::npos) {
-    const std::string path = preset_path(configs, "profiles", wanted);
-    if (is_file(path)) return path;
-  }
-  namespace fs = std::filesystem;
-  const json::Value* value = json::find(document, "/cluster/calibration");
-  const std::string writer = value != nullptr ? value->at.position().file : "";
-  const fs::path folder = is_file(writer) ? fs::path(writer).parent_path() : fs::path();
-  const std::string path = (folder / wanted).lexically_normal().string();
-  if (is_file(path)) return path;
-  const std::vector<std::string> known = preset_names(configs, "profiles");
-  std::string hint;
-  const std::vector<std::string_view> views(known.begin(), known.end());
-  for (const std::string_view near : nearest(wanted, views, 3))
-    hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
-  if (wanted.find('/') != std::string::npos || wanted.ends_with(".json"))
-    hint = fmt::format(
-        "{} is no file; a path begins at the folder of the file that names it, with --set at the "
-        "working folder",
-        path);
-  findings.error("/cluster/calibration", fmt::format("no profile \"{}\"", wanted), hint);
-  return {};
-}
-
-void assemble_stragglers(Scenario& scenario, const PerturbationsSection& section,
-                         Findings& findings) {
-  const int per_server = scenario.cluster.server.gpus;
-  const int ranks = scenario.plan.degrees.world_size();
-  for (std::size_t i = 0; i < section.stragglers.size(); ++i) {
-    const StragglerSection& straggler = section.stragglers[i];
-    const std::string pointer = fmt::format("/perturbations/stragglers/{}/select", i);
-    const StragglerSelect& select = straggler.select;
-    if (select.rank.has_value() == select.node.has_value()) {
-      findings.error(pointer, "expected exactly one of rank and node");
-      continue;
-    }
-    if (select.rank && *select.rank >= ranks) {
-      findings.error(pointer + "/rank",
-                     fmt::format("rank {} of {} (0 to {})", *select.rank, ranks, ranks - 1));
-      continue;
-    }
-    if (select.node && *select.node >= scenario.cluster.servers) {
-      findings.error(pointer + "/node",
-                     fmt::format("server {} of {} (0 to {})", *select.node,
-                                 scenario.cluster.servers, scenario.cluster.servers - 1));
-      continue;
-    }
-    const int first = select.rank ? *select.rank : *select.node * per_server;
-    const int count = select.rank ? 1 : per_server;
-    for (int rank = first; rank < first + count && rank < ranks; ++rank) {
-      const bool twice = std::any_of(scenario.stragglers.begin(), scenario.stragglers.end(),
-                                     [&](const Straggler& other) { return other.rank == rank; });
-      if (twice) {
-        findings.error(pointer, fmt::format("rank {} is slowed twice", rank));
-        break;
-      }
-      scenario.stragglers.push_back({rank, straggler.compute_slowdown});
-    }
-  }
-  std::sort(scenario.stragglers.begin(), scenario.stragglers.end(),
-            [](const Straggler& a, const Straggler& b) { return a.rank < b.rank; });
-}
 
 std::string network_name(const json::Value& document) {
   for (const char* pointer : {"/model/preset", "/model/hf_config"}) {
@@ -321,6 +31,11 @@ bool Findings::has_errors() const {
   });
 }
 
+Machine assemble_machine(const ClusterSection& section, const json::Value& document,
+                         const std::string& configs, Findings& findings) {
+  return {section.spec, find_profile(section, document, configs, findings)};
+}
+
 Scenario assemble(const ScenarioSections& sections, const json::Value& document,
                   const std::string& configs, Findings& findings) {
   Scenario scenario;
@@ -329,17 +44,21 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.description = sections.description;
   scenario.network_name = network_name(document);
   scenario.network = assemble_network(sections.model, document, findings);
-  scenario.cluster = assemble_cluster(sections.cluster);
-  scenario.recipe = assemble_recipe(sections.training, scenario.network, findings);
-  scenario.recipe.memory = assemble_memory(sections.training.memory, scenario.cluster.server.gpu);
-  scenario.plan = assemble_plan(sections.parallelism);
-  derive_data_parallel(scenario, sections.parallelism, findings);
+  scenario.cluster = sections.cluster.spec;
+  scenario.recipe =
+      assemble_recipe(sections.training, scenario.network, scenario.cluster.server.gpu, findings);
+  scenario.plan = sections.parallelism.plan;
+  scenario.plan.pipeline = assemble_pipeline(scenario.plan.pipeline);
+  scenario.plan.data_parallel =
+      assemble_data_parallel(scenario.plan.data_parallel, scenario.plan.degrees.pipeline > 1);
+  assemble_degrees(scenario, sections.parallelism, findings);
   scenario.seed = sections.simulation.seed;
-  assemble_experts(scenario, sections.parallelism, findings);
+  assemble_experts(scenario, sections.parallelism.expert_parallel, findings);
   assemble_tables(scenario, sections, findings);
   scenario.profile = find_profile(sections.cluster, document, configs, findings);
   scenario.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;
   assemble_stragglers(scenario, sections.perturbations, findings);
+  scenario.collectives = assemble_collectives(sections.collectives, findings);
   scenario.fidelity = sections.simulation.fidelity;
   scenario.exploit_symmetry = sections.simulation.exploit_symmetry;
   scenario.tokens = sections.training.tokens;

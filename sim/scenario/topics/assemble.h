@@ -22,40 +22,78 @@ struct Findings {
 Scenario assemble(const ScenarioSections& sections, const json::Value& document,
                   const std::string& configs, Findings& findings);
 
-// The part of assemble() that is about tables. Requires: network and degrees are set.
+// Checks what no single field can know. Requires: sections that were read without an error.
+void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
+
+// What follows are the parts of both, topic by topic: what assemble() takes from a topic's section,
+// and what validate() then finds in it.
+
+// /cluster, also of a document that has nothing else.
+Machine assemble_machine(const ClusterSection& section, const json::Value& document,
+                         const std::string& configs, Findings& findings);
+
+// Tables. Requires: network and degrees are set.
 void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 
-// The part of assemble() that is about experts. Requires: network, degrees and seed are set.
-void assemble_experts(Scenario& scenario, const ParallelismSection& section, Findings& findings);
+// /cluster: the path of the profile that it names, or that its GPU has (empty: none); magnitudes
+// that no machine has.
+std::string find_profile(const ClusterSection& section, const json::Value& document,
+                         const std::string& configs, Findings& findings);
+void validate_machine(const Scenario& scenario, Findings& findings);
 
-// The parts of assemble() and validate() that are about /training/recompute.
+// /training as a whole, with its parts below.
+recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
+                                       const models::Network& network,
+                                       const topologies::GpuSpec& gpu, Findings& findings);
+
+// Batches, and the lengths of sequences, which only some networks have.
+models::MicroBatch assemble_batch(models::MicroBatch batch, const models::Network& network,
+                                  Findings& findings);
+void validate_batch(const Scenario& scenario, Findings& findings);
+
+// 0: the batch does not divide, or into too many.
+std::int64_t microbatches_per_step(const Scenario& scenario);
+
+// /training/precision: against each other and the optimizer, and units that the GPU lacks.
+recipe::Precision assemble_precision(recipe::Precision precision);
+void validate_precision(const Scenario& scenario, Findings& findings);
+void validate_compute(const Scenario& scenario, Findings& findings);
+
+// /training/recompute
 void assemble_recompute(recipe::TrainingRecipe& recipe, const TrainingSection& section,
                         Findings& findings);
 void validate_recompute(const Scenario& scenario, Findings& findings);
 
-// The part of assemble() that is about /training/memory.
-recipe::MemoryAllowance assemble_memory(const MemorySection& section,
+// /collectives
+collective::Choices assemble_collectives(const CollectivesSection& section, Findings& findings);
+
+// /training/memory
+recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
                                         const topologies::GpuSpec& gpu);
 
-// Checks what no single field can know. Requires: sections that were read without an error.
-void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
+// /training/offload
+void validate_offload(const Scenario& scenario, Findings& findings);
 
-// What /training/offload says.
-recipe::OffloadOptions assemble_offload(const OffloadSection& section);
+// Degrees: without dp, it is what the others leave. Requires: network, cluster and recipe are set.
+void assemble_degrees(Scenario& scenario, const ParallelismSection& section, Findings& findings);
 
-// The nearest valid ways to divide `gpus` GPUs, as text: "tp 8 x pp 8 x dp 16, ...". Empty: there
-// is none.
-std::string nearest_factorisations(const Scenario& scenario, int gpus);
+// Tensor and context parallelism.
+void validate_tensor_parallel(const Scenario& scenario, Findings& findings);
 
-// The part of validate() that is about /parallelism/data_parallel.
-void validate_data_parallel(const Scenario& scenario, const DataParallelSection& section,
-                            Findings& findings);
+// /parallelism/pipeline
+recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline);
+void validate_pipeline(const Scenario& scenario, Findings& findings);
 
-// The part of validate() that is about the types of /training/precision.
-void validate_precision(const Scenario& scenario, const PrecisionSection& section,
-                        Findings& findings);
+// /parallelism/data_parallel; `pipeline`: there is one.
+recipe::DataParallelOptions assemble_data_parallel(recipe::DataParallelOptions options,
+                                                   bool pipeline);
+void validate_data_parallel(const Scenario& scenario, Findings& findings);
 
-// The part of validate() that is about /training/offload.
-void validate_offload(const Scenario& scenario, const OffloadSection& section, Findings& findings);
+// Experts. Requires: network, degrees and seed are set.
+void assemble_experts(Scenario& scenario, const ExpertParallelSection& section, Findings& findings);
+
+// Slow ranks. Requires: cluster and degrees are set.
+void assemble_stragglers(Scenario& scenario, const PerturbationsSection& section,
+                         Findings& findings);
 
 }  // namespace trainyard::scenario

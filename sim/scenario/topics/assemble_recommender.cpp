@@ -41,17 +41,17 @@ void refuse_without_tables(const ScenarioSections& sections, Findings& findings)
 
 // Ways of dividing work that a recommender does not have; the network itself refuses tp and cp.
 void refuse_other_ways(const ScenarioSections& sections, Findings& findings) {
-  if (sections.parallelism.pp > 1)
+  if (sections.parallelism.plan.degrees.pipeline > 1)
     findings.error("/parallelism/pp",
                    "a recommender has no pipeline: all ranks hold tables and see samples",
                    "remove it; dp is all GPUs");
-  if (sections.parallelism.data_parallel.kind != "allreduce")
+  if (sections.parallelism.plan.data_parallel.kind != "allreduce")
     findings.error("/parallelism/data_parallel/kind",
                    fmt::format("{} divides the dense layers, which in a recommender are replicas; "
                                "tables are divided anyway",
-                               sections.parallelism.data_parallel.kind),
+                               sections.parallelism.plan.data_parallel.kind),
                    "allreduce does");
-  if (sections.training.gradient_clipping)
+  if (sections.training.recipe.gradient_clipping)
     findings.error("/training/gradient_clipping",
                    "tables are updated in the backward pass, before the norm of all gradients is "
                    "known",

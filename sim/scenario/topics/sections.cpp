@@ -1,186 +1,19 @@
-// How a network is trained, and the rest of a scenario that has no file of its own: /model,
-// /cluster and /parallelism have.
+// What a scenario says beside its topics: collectives, references, variants and outputs, and the
+// table of the whole.
 #include "sim/scenario/topics/sections.h"
 
 #include "sim/json/schema.h"
-#include "sim/scenario/topics/word_lists.h"
 
 namespace trainyard::scenario {
-
-using models::Dtype;
-using models::Fusion;
-using recipe::Fidelity;
-using recipe::Optimizer;
 
 namespace {
 
 using json::anything;
-using json::at_least;
 using json::between;
-using json::Choice;
 using json::optional;
-using json::positive;
 using json::required;
 
-constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
-                                                   {"tf32", Dtype::tf32},
-                                                   {"bf16", Dtype::bf16},
-                                                   {"fp16", Dtype::fp16},
-                                                   {"fp8", Dtype::fp8}}};
-constexpr std::array<Choice<MasterWeights>, 3> kMasterWeights = {
-    {{"fp32", MasterWeights::fp32}, {"bf16", MasterWeights::bf16}, {"none", MasterWeights::none}}};
-constexpr std::array<Choice<Dtype>, 4> kStateDtypes = {
-    {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}, {"fp8", Dtype::fp8}}};
-constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
-    {{"adam", Optimizer::adam}, {"adamw", Optimizer::adam}, {"sgd", Optimizer::sgd}}};
-constexpr std::array<Choice<Fusion>, 3> kExecutions = {
-    {{"fused", Fusion::by_hand}, {"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
-constexpr std::array<Choice<Fusion>, 2> kLosses = {
-    {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
-constexpr std::array<Choice<Fidelity>, 2> kFidelities = {
-    {{"closed_form", Fidelity::closed_form}, {"flow", Fidelity::flow}}};
-
 }  // namespace
-
-void visit_fields(json::Fields& f, PrecisionSection& s) {
-  f.choice("compute", s.compute, kDtypes, required, "Type of matrix multiplications.");
-  maybe_choice(
-      f, "parameters", s.parameters, kStateDtypes, Dtype::bf16,
-      "Type in which weights are kept and gathered; fp8 with fp8 compute only. Default: that "
-      "of compute, bf16 with fp8.");
-  maybe_choice(f, "gradients", s.gradients, kGradientDtypes, Dtype::bf16,
-               "Type in which gradients are kept and reduced. Default: that of the weights.");
-  maybe_choice(f, "master_weights", s.master_weights, kMasterWeights, MasterWeights::fp32,
-               "The optimizer's own copy of narrower weights.");
-  maybe_choice(f, "optimizer_states", s.optimizer_states, kStateDtypes, Dtype::fp32,
-               "Type of the optimizer's moments; fp8: one byte, as in 8-bit Adam. Default: fp32.");
-  f.field(
-      "cached_fp8_weights", s.cached_fp8_weights, optional,
-      "fp8 compute: fp8 copies of the weights stay, by rows and by columns, instead of being cast "
-      "in each pass.");
-}
-
-void visit_fields(json::Fields& f, OptimizerSection& s) {
-  f.not_yet({"lamb", "lion"});
-  f.choice("type", s.type, kOptimizers, required, "How parameters are updated.");
-  f.field("momentum", s.momentum, optional, "SGD keeps a momentum per parameter.");
-  f.unsupported("offload", "offload as a part of the optimizer; say it under /training/offload",
-                {"false"});
-}
-
-void visit_fields(json::Fields& f, MemorySection& s) {
-  f.field("context", s.context, json::not_negative,
-          "What the driver, libraries and loaded kernels hold. Default: 512MiB.");
-  f.field("blas_workspace", s.blas_workspace, json::not_negative,
-          "Of cuBLAS, from the framework's allocator. Default: PyTorch's, 32MiB from compute "
-          "capability 9.0 on, else 8320KiB.");
-  f.field(
-      "fragmentation", s.fragmentation, between(0, 1),
-      "Reserved by the framework's allocator beyond what is allocated, in parts of that. Default: "
-      "0.02.");
-  f.field("nccl_buffers", s.nccl_buffers, optional,
-          "NCCL's own buffers of every communicator are counted.");
-}
-
-void visit_fields(json::Fields& f, TrainingSection& s) {
-  f.field("global_batch", s.global_batch, required, between(1, kMostBatch),
-          "Sequences, images or samples per optimizer step, over all GPUs.");
-  f.field("micro_batch", s.micro_batch, required, between(1, kMostBatch),
-          "Sequences, images or samples per data-parallel replica and micro-batch.");
-  f.field("sequence_length", s.sequence_length, between(1, kMostTokens),
-          "Tokens of a sequence, of an encoder-decoder the encoder's. Transformers need it.");
-  f.field("decoder_sequence_length", s.decoder_sequence_length, between(1, kMostTokens),
-          "Tokens of the decoder's sequences; an encoder-decoder needs it.");
-  f.field("predictions_per_sequence", s.predictions, between(1, kMostTokens),
-          "Masked tokens that a masked-language head sees. Default: all tokens go through it.");
-  f.section("precision", s.precision, required, "Number formats.");
-  f.section("optimizer", s.optimizer, required, "How parameters are updated.");
-  f.name_or_section("recompute", s.recompute, kRecomputeForms, s.recompute_parts, optional,
-                    "Activations computed again in the backward pass: none, selective (scores of "
-                    "unfused attention), full, selective_op (PyTorch's, by operators), or an "
-                    "object that names modules or layers.");
-  f.field("fused_attention", s.fused_attention, optional, "Flash attention: no scores in memory.");
-  f.choice("execution", s.execution, kExecutions, optional,
-           "Element-wise kernels: fused by hand as in Megatron-LM, PyTorch's eager operators, or "
-           "those of torch.compile.");
-  f.choice("loss", s.loss, kLosses,
-           "Kernels and memory of logits and loss where they differ from the layers': eager, as "
-           "when only layers are compiled, or compiled. Default: as execution.");
-  f.field("launch_time", s.launch_time, json::not_negative,
-          "Host time per kernel; 0us: a CUDA graph. Default: the profile's.");
-  f.field("gradient_clipping", s.gradient_clipping, optional,
-          "Gradients are scaled by the norm of all of them before the optimizer step.");
-  f.choice("embedding_optimizer", s.embedding_optimizer, kTableOptimizers,
-           "How the backward pass updates the tables of a recommender. Default: "
-           "row_wise_adagrad.");
-  f.section("memory", s.memory, optional,
-            "What the device holds beside what the training script allocates.");
-  f.section("offload", s.offload, optional, "What is kept in the host's memory or on NVMe.");
-  f.field("tokens", s.tokens, positive, "Of the whole training, to say how long it takes.");
-  f.unsupported("dataset", "a data set; give /training/tokens");
-  f.unsupported("input_pipeline", "an input pipeline; input is taken to be ready in time");
-  f.unsupported("checkpoint", "writing checkpoints; a step without one is simulated");
-}
-
-void visit_fields(json::Fields& f, CollectiveChoice& s) {
-  constexpr std::array<std::string_view, 1> kAuto = {"auto"};
-  f.not_yet({"ring", "tree", "double_binary_tree", "halving_doubling", "hierarchical", "nvls",
-             "collnet", "direct"});
-  f.name("algorithm", s.algorithm, kAuto, optional,
-         "Algorithm; auto: the profile's or the ring's law.");
-  f.not_yet({"simple", "ll", "ll128"});
-  f.name("protocol", s.protocol, kAuto, optional, "NCCL protocol.");
-  f.unsupported("channels", "choosing channels; the profile says how many there are");
-}
-
-void visit_fields(json::Fields& f, CollectivesSection& s) {
-  f.not_yet({"ideal", "custom"});
-  f.name("library", s.library, std::array<std::string_view, 1>{"nccl"}, optional, "Library.");
-  f.section("allreduce", s.all_reduce, optional, "All-reduce.");
-  f.section("allgather", s.all_gather, optional, "All-gather.");
-  f.section("reduce_scatter", s.reduce_scatter, optional, "Reduce-scatter.");
-  f.section("p2p", s.p2p, optional, "Sends and receives.");
-  f.unsupported("broadcast", "a choice for broadcasts; no strategy uses one");
-  f.unsupported("alltoall", "a choice for all-to-all; no strategy uses one");
-}
-
-void visit_fields(json::Fields& f, StragglerSelect& s) {
-  f.field("rank", s.rank, at_least(0), "A rank.");
-  f.field("node", s.node, at_least(0), "All ranks of a server.");
-  f.unsupported("link", "a slow link; select rank or node");
-  f.unsupported("fraction", "random stragglers; select rank or node");
-}
-
-void visit_fields(json::Fields& f, StragglerSection& s) {
-  f.section("select", s.select, required, "Who is slow: exactly one of rank and node.");
-  f.field("compute_slowdown", s.compute_slowdown, required, json::Bounds{0, 1e6, true},
-          "Kernels take this many times as long.");
-  f.field("reason", s.reason, optional, "For people.");
-  f.unsupported("bandwidth_factor", "a slow link; compute_slowdown is available");
-  f.unsupported("added_latency", "a slow link; compute_slowdown is available");
-  f.unsupported("from", "a straggler for part of the step; it is slow from start to end");
-  f.unsupported("until", "a straggler for part of the step; it is slow from start to end");
-}
-
-void visit_fields(json::Fields& f, PerturbationsSection& s) {
-  f.sections("stragglers", s.stragglers, optional, "Slow ranks or servers.");
-  f.unsupported("compute_jitter", "jitter; stragglers are available");
-  f.unsupported("network_jitter", "jitter; stragglers are available");
-  f.unsupported("failures", "simulating failures; stragglers are available");
-}
-
-void visit_fields(json::Fields& f, SimulationSection& s) {
-  f.not_yet({"step", "layer", "op", "packet"});
-  f.choice("fidelity", s.fidelity, kFidelities, optional,
-           "closed_form: each message by its law; flow: messages share the links they meet on.");
-  f.field("seed", s.seed, optional, "Of everything random.");
-  f.field("exploit_symmetry", s.exploit_symmetry, optional,
-          "One rank stands for all that behave alike; the result is the same.");
-  f.unsupported("iterations", "more than one step; every step is alike", {"1"});
-  f.unsupported("warmup_iterations", "warm-up steps; every step is alike", {"0"});
-  f.unsupported("goodput_horizon", "goodput under failures");
-  f.unsupported("max_events", "a limit of events");
-}
 
 void visit_fields(json::Fields& f, ReferenceSection& s) {
   f.field("label", s.label, required, "What the number is and where it stands.");

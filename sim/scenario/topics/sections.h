@@ -17,69 +17,10 @@
 
 namespace trainyard::scenario {
 
-struct GpuSection {
-  topologies::GpuSpec spec;
-};
-
-struct IntraSection {
-  topologies::IntraKind kind = topologies::IntraKind::nvswitch;
-  BytesPerSecond bandwidth;
-  Duration latency{};
-  std::vector<topologies::NvlinkPair> mesh;
-};
-
-struct NicSection {
-  BytesPerSecond bandwidth;
-  Duration latency{};
-  bool rail_per_gpu = true;
-  double efficiency = 1;
-};
-
-struct HostSection {
-  BytesPerSecond pcie_bandwidth, socket_bandwidth;
-  int sockets = 1, gpus_per_pcie_switch = 1;
-  Bytes memory, nvme_capacity;
-  BytesPerSecond memory_bandwidth, nvme_read_bandwidth, nvme_write_bandwidth;
-};
-
-struct ServerSection {
-  std::string name;
-  GpuSection gpu;
-  int gpus = 1;
-  IntraSection intra;
-  int nics = 0;
-  NicSection nic;
-  HostSection host;
-};
-
-struct FabricSection {
-  std::size_t kind = 0;  // of kFabricKinds
-  topologies::SingleSwitch single_switch;
-  topologies::FatTree fat_tree;
-  topologies::Clos clos;
-};
-
 struct ClusterSection {
-  int nodes = 1;
-  ServerSection node;
-  FabricSection fabric;
+  topologies::ClusterSpec spec;
   std::string calibration;
   bool calibration_of_other_gpu = false;
-};
-
-enum class MasterWeights : std::uint8_t { none, fp32, bf16 };
-
-struct PrecisionSection {
-  models::Dtype compute = models::Dtype::bf16;
-  std::optional<models::Dtype> parameters, gradients, optimizer_states;
-  std::optional<MasterWeights> master_weights;
-  bool cached_fp8_weights = false;
-};
-
-struct MemorySection {
-  std::optional<Bytes> context, blas_workspace;
-  std::optional<double> fragmentation;
-  bool nccl_buffers = true;
 };
 
 struct OptimizerSection {
@@ -93,96 +34,38 @@ struct RecomputeSection {
   std::optional<int> layers;
 };
 
-struct OffloadSection {
-  recipe::OffloadTo optimizer = recipe::OffloadTo::none, parameters = recipe::OffloadTo::none;
-  bool activations = false;
-  std::optional<double> fraction;
-  std::optional<int> prefetch_layers;
-  std::optional<std::int64_t> tile_parameters;
-};
-
 struct TrainingSection {
-  std::int64_t global_batch = 1, micro_batch = 1;
-  std::optional<std::int64_t> sequence_length, decoder_sequence_length, predictions;
-  PrecisionSection precision;
+  TrainingSection() { recipe.memory.nccl_buffers = true; }
+  recipe::TrainingRecipe recipe;  // as far as the file says it
   OptimizerSection optimizer;
   std::string recompute = "none";  // empty: as recompute_parts says
   RecomputeSection recompute_parts;
-  bool fused_attention = false;
-  models::Fusion execution = models::Fusion::by_hand;
-  std::optional<models::Fusion> loss;
-  std::optional<Duration> launch_time;
-  bool gradient_clipping = false;
   std::optional<models::TableOptimizer> embedding_optimizer;
-  MemorySection memory;
-  OffloadSection offload;
   std::optional<double> tokens;
 };
 
-struct PipelineSection {
-  std::string schedule = "1f1b";
-  schedule::CustomSchedule custom;
-  std::optional<int> chunks, group_size;
-  std::string layer_split = "uniform";
-  std::vector<int> layers_per_chunk;
-  bool overlap_p2p = true;
-};
-
-struct TensorParallelSection {
-  models::TensorOverlap overlap = models::TensorOverlap::weight_gradient;
-  std::optional<int> chunks;
-};
-
-struct ContextParallelSection {
-  models::ContextMethod method = models::ContextMethod::ring;
-};
-
 struct ExpertParallelSection {
-  std::optional<double> capacity_factor;
+  models::ExpertParallel experts;
   std::vector<double> load;
   double imbalance = 0;
-  bool hierarchical = false;
-  std::optional<models::Dtype> dispatch_dtype;
-};
-
-struct CompressionSection {
-  std::string kind = "none";
-  std::optional<int> rank;
-  std::optional<double> density;
-};
-
-struct DataParallelSection {
-  std::string kind = recipe::DataParallelOptions{}.kind;
-  std::optional<int> shard_size, prefetch_layers, steps_between;
-  std::optional<bool> limit_all_gathers, reshard_after_forward, overlap_param_gather;
-  std::optional<bool> all_reduce_gradients, reduce_every_microbatch, gradient_as_bucket_view;
-  std::optional<models::Dtype> reduce_dtype;
-  Bytes bucket_size = recipe::ParallelPlan{}.bucket_size;
-  Bytes first_bucket_size = recipe::ParallelPlan{}.first_bucket_size;
-  bool overlap_backward = true;
-  CompressionSection compression;
 };
 
 struct ParallelismSection {
-  int tp = 1, cp = 1, pp = 1, ep = 1;
-  std::optional<int> dp, etp;
-  std::array<recipe::Axis, recipe::kAxes> rank_order = {recipe::Axis::tensor, recipe::Axis::context,
-                                                        recipe::Axis::data, recipe::Axis::pipeline};
-  bool sequence_parallel = false;
-  PipelineSection pipeline;
-  TensorParallelSection tensor_parallel;
-  ContextParallelSection context_parallel;
+  recipe::ParallelPlan plan;  // as far as the file says it
+  std::optional<int> dp;
   ExpertParallelSection expert_parallel;
   std::optional<EmbeddingParallelSection> embedding_parallel;
-  DataParallelSection data_parallel;
 };
 
 struct CollectiveChoice {
+  bool of_group = true;  // has a choice of algorithms
   std::string algorithm = "auto", protocol = "auto";
 };
 struct CollectivesSection {
   std::string library = "nccl";
-  CollectiveChoice all_reduce, all_gather, reduce_scatter, p2p;
+  CollectiveChoice all_reduce, all_gather, reduce_scatter;
+  std::optional<CollectiveChoice> broadcast, all_to_all;
+  CollectiveChoice p2p{.of_group = false};
 };
 
 struct StragglerSelect {
@@ -232,25 +115,11 @@ struct ScenarioSections {
   OutputsSection outputs;
 };
 
-void visit_fields(json::Fields& f, GpuSection& s);
-void visit_fields(json::Fields& f, IntraSection& s);
-void visit_fields(json::Fields& f, NicSection& s);
-void visit_fields(json::Fields& f, HostSection& s);
-void visit_fields(json::Fields& f, ServerSection& s);
-void visit_fields(json::Fields& f, FabricSection& s);
 void visit_fields(json::Fields& f, ClusterSection& s);
-void visit_fields(json::Fields& f, PrecisionSection& s);
 void visit_fields(json::Fields& f, OptimizerSection& s);
 void visit_fields(json::Fields& f, RecomputeSection& s);
-void visit_fields(json::Fields& f, MemorySection& s);
-void visit_fields(json::Fields& f, OffloadSection& s);
 void visit_fields(json::Fields& f, TrainingSection& s);
-void visit_fields(json::Fields& f, PipelineSection& s);
-void visit_fields(json::Fields& f, TensorParallelSection& s);
-void visit_fields(json::Fields& f, ContextParallelSection& s);
 void visit_fields(json::Fields& f, ExpertParallelSection& s);
-void visit_fields(json::Fields& f, CompressionSection& s);
-void visit_fields(json::Fields& f, DataParallelSection& s);
 void visit_fields(json::Fields& f, ParallelismSection& s);
 void visit_fields(json::Fields& f, CollectiveChoice& s);
 void visit_fields(json::Fields& f, CollectivesSection& s);
@@ -273,4 +142,23 @@ json::KeyIndex scenario_keys();
 namespace trainyard::topologies {
 void visit_fields(json::Fields& f, NvlinkPair& s);
 void visit_fields(json::Fields& f, ClosLevel& s);
+void visit_fields(json::Fields& f, GpuSpec& s);
+void visit_fields(json::Fields& f, ServerSpec& s);
+void visit_fields(json::Fields& f, FabricSpec& s);
 }  // namespace trainyard::topologies
+
+namespace trainyard::recipe {
+void visit_fields(json::Fields& f, Precision& s);
+void visit_fields(json::Fields& f, MemoryAllowance& s);
+void visit_fields(json::Fields& f, OffloadOptions& s);
+void visit_fields(json::Fields& f, Pipeline& s);
+void visit_fields(json::Fields& f, GradientCompression& s);
+void visit_fields(json::Fields& f, DataParallelOptions& s);
+}  // namespace trainyard::recipe
+
+namespace trainyard::models {
+void visit_fields(json::Fields& f, MicroBatch& s);
+void visit_fields(json::Fields& f, TensorParallel& s);
+void visit_fields(json::Fields& f, ContextParallel& s);
+void visit_fields(json::Fields& f, KernelChoice& s);
+}  // namespace trainyard::models

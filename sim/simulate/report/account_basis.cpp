@@ -73,9 +73,9 @@ void add_program(const Step& step, const lower::RankClass& rank_class,
         for (std::uint32_t k = 0; k < segment.kernels; ++k) {
           const std::uint32_t kernel = program.kernels[segment.first_kernel + k];
           const cost::Estimate& estimate = lowered.kernels[kernel];
-          const double load = step.plan.routed[kernel] ? rank_class.expert_load : 1;
+          const double load = step.plan.cast.routed[kernel] ? rank_class.expert_load : 1;
           account.add(times * estimate.time.count() * rank_class.slowdown * load, estimate.basis,
-                      estimate.reach, [&] { return name_of(step.plan.kernels[kernel]); });
+                      estimate.reach, [&] { return name_of(step.plan.cast.kernels[kernel]); });
         }
         continue;
       }
@@ -182,7 +182,7 @@ void note_extrapolations(const Account& account, double sum, StepReport& report)
 void account_basis(const Job& job, const Step& step, StepReport& report) {
   Account account;
   for (const lower::RankClass& rank_class : step.lowered.classes) {
-    const plan::StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+    const plan::Role& stage = step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
     add_program(step, rank_class, stage.program, account);
   }
   const Totals& totals = account.totals;
@@ -199,8 +199,8 @@ void account_basis(const Job& job, const Step& step, StepReport& report) {
   Notes notes;
   const Profile none;
   const Profile& profile = job.profile ? *job.profile : none;
-  for (std::size_t k = 0; k < step.plan.kernels.size(); ++k)
-    note_kernel(profile, step.plan.kernels[k], step.lowered.kernels[k], notes);
+  for (std::size_t k = 0; k < step.plan.cast.kernels.size(); ++k)
+    note_kernel(profile, step.plan.cast.kernels[k], step.lowered.kernels[k], notes);
   for (const std::vector<TransferEstimate>& table : step.lowered.transfers) {
     for (const TransferEstimate& estimate : table)
       note_transfer(job.profile ? &*job.profile : nullptr, estimate, notes);

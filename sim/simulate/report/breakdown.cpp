@@ -45,7 +45,7 @@ constexpr unsigned kHostCopies =
 
 class Accountant {
  public:
-  Accountant(const plan::StageProgram& stage, std::span<const Span> spans,
+  Accountant(const plan::Role& stage, std::span<const Span> spans,
              std::span<const KernelSpan> kernels, Duration end)
       : program_(stage.program), kernels_(kernels), end_(end) {
     for (const Span& span : spans)
@@ -179,7 +179,7 @@ class Accountant {
 
 }  // namespace
 
-Breakdown breakdown(const plan::StageProgram& stage, std::span<const Span> spans,
+Breakdown breakdown(const plan::Role& stage, std::span<const Span> spans,
                     std::span<const KernelSpan> kernels, Duration end) {
   const Breakdown result = Accountant(stage, spans, kernels, end).run();
   Duration sum{};

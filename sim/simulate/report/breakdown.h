@@ -15,7 +15,7 @@ namespace trainyard::simulate {
 // a transfer of its own that is in flight; its next kernel is not yet issued by the host; it waits
 // for another rank. After the actor's last op it waits for the others until `end`.
 //   Invariant: the sum is `end`, never made so by a remainder.
-Breakdown breakdown(const plan::StageProgram& stage, std::span<const engine::Span> spans,
+Breakdown breakdown(const plan::Role& stage, std::span<const engine::Span> spans,
                     std::span<const engine::KernelSpan> kernels, Duration end);
 
 }  // namespace trainyard::simulate

@@ -7,8 +7,11 @@
 #include <cmath>
 
 #include "sim/base/text.h"
+#include "sim/schedule/schedule.h"
 
 namespace trainyard::simulate {
+
+using plan::MemoryKind;
 
 std::string_view title(TimeCategory category) {
   switch (category) {
@@ -51,18 +54,18 @@ std::string_view meaning(TimeCategory category) {
   return "?";
 }
 
-std::string_view title(MemoryCategory category) {
+std::string_view title(MemoryKind category) {
   switch (category) {
-    case MemoryCategory::parameters: return "Parameters";
-    case MemoryCategory::gradients: return "Gradients";
-    case MemoryCategory::optimizer_state: return "Optimizer state";
-    case MemoryCategory::activations: return "Activations";
-    case MemoryCategory::logits: return "Logits";
-    case MemoryCategory::communication_buffers: return "Communication buffers";
-    case MemoryCategory::workspace: return "Workspace";
-    case MemoryCategory::fragmentation: return "Fragmentation";
-    case MemoryCategory::nccl_buffers: return "NCCL buffers";
-    case MemoryCategory::context: return "CUDA context";
+    case MemoryKind::parameters: return "Parameters";
+    case MemoryKind::gradients: return "Gradients";
+    case MemoryKind::optimizer_state: return "Optimizer state";
+    case MemoryKind::activations: return "Activations";
+    case MemoryKind::logits: return "Logits";
+    case MemoryKind::communication_buffers: return "Communication buffers";
+    case MemoryKind::workspace: return "Workspace";
+    case MemoryKind::fragmentation: return "Fragmentation";
+    case MemoryKind::nccl_buffers: return "NCCL buffers";
+    case MemoryKind::context: return "CUDA context";
   }
   return "?";
 }
@@ -124,12 +127,9 @@ std::string describe(const StepReport& report) {
 
 double ideal_bubble(const StepReport& report) {
   if (report.stages <= 1 || report.microbatches < 1) return 0;
-  const std::string& s = report.schedule;
-  // Zero-bubble and asynchronous schedules fill the flush or have none; "sequential" overlaps
-  // nothing.
-  const bool flushes = s == "gpipe" || s == "1f1b" || s == "interleaved_1f1b";
-  return flushes ? (report.stages - 1.0) / (1.0 * report.microbatches * std::max(report.chunks, 1))
-                 : 0;
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(report.schedule);
+  if (schedule == nullptr || !schedule->fills_and_drains) return 0;
+  return (report.stages - 1.0) / (1.0 * report.microbatches * std::max(report.chunks, 1));
 }
 
 namespace {

@@ -21,7 +21,7 @@ struct Finding {
 // "tensor-parallel communication that computation does not hide": a category as people say it.
 std::string_view title(TimeCategory category);
 std::string_view meaning(TimeCategory category);
-std::string_view title(MemoryCategory category);
+std::string_view title(plan::MemoryKind category);
 
 // The label, or the name where there is none.
 const std::string& label_of(const StepReport& report);

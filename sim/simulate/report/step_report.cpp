@@ -22,22 +22,6 @@ std::string_view name(TimeCategory category) {
   return "?";
 }
 
-std::string_view name(MemoryCategory category) {
-  switch (category) {
-    case MemoryCategory::parameters: return "parameters";
-    case MemoryCategory::gradients: return "gradients";
-    case MemoryCategory::optimizer_state: return "optimizer_state";
-    case MemoryCategory::activations: return "activations";
-    case MemoryCategory::logits: return "logits";
-    case MemoryCategory::communication_buffers: return "communication_buffers";
-    case MemoryCategory::workspace: return "workspace";
-    case MemoryCategory::fragmentation: return "fragmentation";
-    case MemoryCategory::nccl_buffers: return "nccl_buffers";
-    case MemoryCategory::context: return "context";
-  }
-  return "?";
-}
-
 std::string_view name(SliceKind kind) {
   switch (kind) {
     case SliceKind::forward: return "forward";

@@ -12,6 +12,7 @@
 #include "sim/base/basis.h"
 #include "sim/base/units.h"
 #include "sim/cost/calibration.h"
+#include "sim/plan/memory_kind.h"
 #include "sim/simulate/report/way_to_fit.h"
 
 namespace trainyard::simulate {
@@ -34,23 +35,6 @@ enum class TimeCategory : std::uint8_t {
 inline constexpr std::size_t kTimeCategories = 12;
 std::string_view name(TimeCategory category);  // as in JSON: "compute", "exposed_tp", ...
 
-// Categories of the memory ledger: those of MemoryEffect::category in their order, then what a
-// device holds besides.
-enum class MemoryCategory : std::uint8_t {
-  parameters,
-  gradients,
-  optimizer_state,
-  activations,
-  logits,
-  communication_buffers,
-  workspace,
-  fragmentation,
-  nccl_buffers,
-  context
-};
-inline constexpr std::size_t kMemoryCategories = 10;
-std::string_view name(MemoryCategory category);
-
 using Breakdown = std::array<Duration, kTimeCategories>;
 
 // What one rank holds outside its GPU, and all ranks of the server that holds most.
@@ -69,9 +53,9 @@ struct MemoryReport {
   Bytes allocated, reserved;  // of that peak, by the framework's allocator (device_memory.h)
   int peak_rank = 0;
   Duration peak_at{};
-  std::array<Bytes, kMemoryCategories> by_category{};  // at the peak; sums to it
+  std::array<Bytes, plan::kMemoryKinds> by_category{};  // at the peak; sums to it
   struct Owner {
-    MemoryCategory category;
+    plan::MemoryKind category;
     std::string name;
     Bytes bytes;
   };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "models/layer/peak.h"
 #include "sim/base/check.h"
 #include "sim/base/text.h"
 #include "sim/simulate/report/actor_spans.h"
@@ -14,52 +15,29 @@ namespace trainyard::simulate {
 
 using engine::Trace;
 using lower::RankClass;
-using models::Dtype;
+using plan::kMemoryKinds;
 using plan::MemoryKind;
 
 namespace {
-
-// The report's categories are the plan's, in the same order, and one that only reports know.
-constexpr bool is_same(MemoryKind kind, MemoryCategory category) {
-  return static_cast<int>(kind) == static_cast<int>(category);
-}
-static_assert(is_same(MemoryKind::parameters, MemoryCategory::parameters));
-static_assert(is_same(MemoryKind::gradients, MemoryCategory::gradients));
-static_assert(is_same(MemoryKind::optimizer_state, MemoryCategory::optimizer_state));
-static_assert(is_same(MemoryKind::activations, MemoryCategory::activations));
-static_assert(is_same(MemoryKind::logits, MemoryCategory::logits));
-static_assert(is_same(MemoryKind::communication_buffers, MemoryCategory::communication_buffers));
-static_assert(is_same(MemoryKind::workspace, MemoryCategory::workspace));
-
-FlopsPerSecond peak_of(const topologies::GpuSpec& gpu, Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp32: return gpu.fp32;
-    case Dtype::tf32: return gpu.tf32;
-    case Dtype::fp16: return gpu.fp16;
-    case Dtype::bf16: return gpu.bf16;
-    case Dtype::fp8: return gpu.fp8;
-  }
-  return gpu.fp32;
-}
 
 void describe_job(const Job& job, const Step& step, StepReport& report) {
   const recipe::ParallelDegrees& degrees = job.plan.degrees;
   report.world_size = degrees.world_size();
   report.tensor = degrees.tensor;
   report.context = degrees.context;
-  report.expert = job.plan.expert;
+  report.expert = job.plan.experts.ranks;
   report.data = degrees.data;
   report.pipeline = degrees.pipeline;
-  report.schedule = job.plan.schedule;
+  report.schedule = job.plan.pipeline.schedule;
   report.stages = step.plan.shape.stages;
   report.chunks = step.plan.shape.chunks;
   report.microbatches = step.plan.shape.microbatches;
   report.gpu = job.cluster.server.gpu.name;
   report.server = job.cluster.server.name;
   report.servers = job.cluster.servers;
-  report.parameters = parameter_count(job.network, job.recipe.sequence_length);
+  report.parameters = parameter_count(job.network, job.recipe.micro_batch.sequence_length);
   report.global_batch = job.recipe.global_batch;
-  report.sequence_length = job.recipe.sequence_length;
+  report.sequence_length = job.recipe.micro_batch.sequence_length;
   report.is_language = reads_tokens(job.network);
   report.profile = job.profile ? job.profile->name : "none (datasheet and closed forms)";
   report.fidelity = job.fidelity == recipe::Fidelity::flow ? "flow" : "closed_form";
@@ -69,11 +47,12 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
 void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   const double seconds = Seconds(*report.step_time).count();
   const double gpus = report.world_size;
-  const double peak = peak_of(job.cluster.server.gpu, job.recipe.compute).count();
+  const double peak = models::peak_of(job.cluster.server.gpu, job.recipe.precision.compute).count();
   report.model_flops = step.plan.model_flops.count();
   report.samples_per_s = static_cast<double>(job.recipe.global_batch) / seconds;
   if (report.is_language) {
-    report.tokens_per_s = report.samples_per_s * static_cast<double>(job.recipe.sequence_length);
+    report.tokens_per_s =
+        report.samples_per_s * static_cast<double>(job.recipe.micro_batch.sequence_length);
     report.tokens_per_s_per_gpu = report.tokens_per_s / gpus;
   }
   report.model_tflops_per_gpu = report.model_flops / seconds / gpus / 1e12;
@@ -93,7 +72,7 @@ struct StepWindow {
 Duration round_end(const Step& step, std::size_t round) {
   Duration end{};
   for (const RankClass& rank_class : step.lowered.classes) {
-    const plan::StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+    const plan::Role& stage = step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
     for (const engine::Span& span : spans_of(step.trace(), rank_class.actor))
       if (span.call < stage.round_calls[round]) end = std::max(end, span.end);
   }
@@ -107,7 +86,7 @@ StepWindow window_of(const Step& step) {
 }
 
 Breakdown breakdown_of(const Step& step, const RankClass& rank_class, const StepWindow& window) {
-  const plan::StageProgram& stage = step.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+  const plan::Role& stage = step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
   const auto until = [&](Duration end) {
     return breakdown(stage, spans_of(step.trace(), rank_class.actor),
                      kernels_of(step.trace(), rank_class.actor), end);
@@ -149,12 +128,13 @@ void count_messages(const Step& step, StepReport& report) {
   std::int64_t bytes = 0;
   for (const RankClass& rank_class : step.lowered.classes) {
     const engine::Program& program =
-        step.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
+        step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].program;
     std::vector<std::int64_t> sent;  // by block
     for (const engine::Block& block : program.blocks) {
       sent.push_back(0);
       for (const engine::Op& op : block.ops)
-        if (op.kind == engine::OpKind::send) sent.back() += step.plan.messages[op.subject].count();
+        if (op.kind == engine::OpKind::send)
+          sent.back() += step.plan.cast.transfer(op).bytes.count();
     }
     for (const engine::Call& call : program.calls)
       bytes += rank_class.ranks * sent[call.block];
@@ -168,7 +148,7 @@ std::vector<MemoryReport::ModuleBytes> activations_by_module(
     const plan::StepPlan& plan, const std::vector<MemoryReport::Owner>& owners) {
   std::map<std::string, std::int64_t> sums;
   for (const MemoryReport::Owner& owner : owners) {
-    if (owner.category != MemoryCategory::activations) continue;
+    if (owner.category != MemoryKind::activations) continue;
     const auto place = std::find_if(plan.kept.begin(), plan.kept.end(),
                                     [&](const auto& at) { return at.owner == owner.name; });
     if (place == plan.kept.end()) {
@@ -207,11 +187,12 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
   memory.peak_rank = worst->representative;
   memory.peak_at = peak.at;
   const auto by_category = device->by_category(peak.by_category);
-  for (std::size_t k = 0; k < kMemoryCategories; ++k)
+  for (std::size_t k = 0; k < kMemoryKinds; ++k)
     memory.by_category[k] = Bytes(by_category[k]);
   memory.fits = memory.peak <= memory.capacity;
 
-  const engine::Program& program = step.plan.stages[static_cast<std::size_t>(worst->stage)].program;
+  const engine::Program& program =
+      step.plan.cast.roles[static_cast<std::size_t>(worst->stage)].program;
   std::map<std::pair<std::uint8_t, std::uint32_t>, std::int64_t> live;
   for (const engine::MemoryEffect& effect : program.resident)
     live[{effect.category, effect.owner}] += effect.bytes;
@@ -220,7 +201,7 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
   for (const auto& [key, bytes] : live) {
     if (bytes > 0)
       memory.owners.push_back(
-          {static_cast<MemoryCategory>(key.first), program.labels[key.second], Bytes(bytes)});
+          {static_cast<MemoryKind>(key.first), program.labels[key.second], Bytes(bytes)});
   }
   for (const DeviceMemory::Part& part : device->parts(peak.peak))
     if (part.bytes > Bytes(0))
@@ -240,9 +221,10 @@ void account_host_memory(const Job& job, const Step& step, StepReport& report) {
   host.nvme_capacity = server.nvme_capacity;
   Bytes memory, nvme;  // of the present server
   for (std::size_t rank = 0; rank < step.lowered.class_of_rank.size(); ++rank) {
-    if (rank % static_cast<std::size_t>(server.gpus) == 0) memory = nvme = Bytes(0);
+    if (rank > 0 && step.placement[rank].server != step.placement[rank - 1].server)
+      memory = nvme = Bytes(0);
     const RankClass& own = step.lowered.classes[step.lowered.class_of_rank[rank]];
-    const recipe::HostMemory& held = step.plan.stages[static_cast<std::size_t>(own.stage)].host;
+    const recipe::HostMemory& held = step.plan.cast.roles[static_cast<std::size_t>(own.stage)].host;
     memory = memory + held.memory();
     nvme = nvme + held.nvme;
     host.server_memory = std::max(host.server_memory, memory);

@@ -10,8 +10,8 @@ namespace trainyard::simulate {
 // Everything but the names that only a scenario knows (name, label, description, warnings).
 StepReport summarize(const Job& job, const Step& step);
 
-// Of that only whether it finishes and fits, how long it takes, and the peak of its memory (without
-// owners where nothing was recorded).
+// The part of a summary that says only whether it finishes and fits, how long it takes, and the
+// peak of its memory (without owners where nothing was recorded).
 StepReport outline(const Job& job, const Step& step);
 
 // Lanes of at most `ranks_shown` classes, spread over the stages, and their memory.

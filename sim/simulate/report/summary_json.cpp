@@ -8,6 +8,9 @@
 #include "sim/simulate/report/ways_text.h"
 
 namespace trainyard::simulate {
+
+using plan::kMemoryKinds;
+using plan::MemoryKind;
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -67,8 +70,8 @@ Json ranks(const StepReport& report) {
 
 Json memory(const MemoryReport& report) {
   Json categories = Json::object();
-  for (std::size_t i = 0; i < kMemoryCategories; ++i)
-    categories[std::string(name(static_cast<MemoryCategory>(i)))] = report.by_category[i].count();
+  for (std::size_t i = 0; i < kMemoryKinds; ++i)
+    categories[std::string(name(static_cast<MemoryKind>(i)))] = report.by_category[i].count();
   Json owners = Json::array();
   for (const MemoryReport::Owner& owner : report.owners)
     owners.push_back(

@@ -101,7 +101,7 @@ SliceKind TimelineBuilder::kind_of(const Op& op, const CallInfo& call,
 }
 
 Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
-  const plan::StageProgram& stage = step_.plan.stages[static_cast<std::size_t>(rank_class.stage)];
+  const plan::Role& stage = step_.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
   const Program& program = stage.program;
   const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
   const CallInfo& call = stage.calls[span.call];
@@ -120,13 +120,13 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
   const engine::Machine& machine = step_.lowered.machine;
   const engine::Actor& actor = machine.actors[rank_class.actor];
   if (op.kind == OpKind::collective) {
-    slice.bytes = step_.plan.collectives[op.port][op.subject].bytes.count();
+    slice.bytes = step_.plan.cast.transfer(op).bytes.count();
   } else if (op.kind != OpKind::compute) {
     const bool receives = op.kind == OpKind::receive;
     const engine::ChannelId channel = actor.channels[op.port];
     const engine::ActorId other =
         receives ? machine.channels[channel].source : machine.channels[channel].destination;
-    slice.bytes = step_.plan.messages[op.subject].count();
+    slice.bytes = step_.plan.cast.transfer(op).bytes.count();
     for (const RankClass& peer : step_.lowered.classes)
       if (peer.actor == other) slice.peer = peer.representative;
     const std::uint64_t number = messages_[{static_cast<std::uint32_t>(channel), receives}]++;
@@ -136,7 +136,8 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
 }
 
 void TimelineBuilder::add_lanes(const RankClass& rank_class) {
-  const Program& program = step_.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
+  const Program& program =
+      step_.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].program;
   std::array<Lane, plan::kStreams> lanes;
   for (std::size_t s = 0; s < program.streams.size(); ++s) {
     lanes[s].rank = rank_class.representative;
@@ -158,7 +159,8 @@ void TimelineBuilder::add_lanes(const RankClass& rank_class) {
 }
 
 void TimelineBuilder::add_memory(const RankClass& rank_class) {
-  const Program& program = step_.plan.stages[static_cast<std::size_t>(rank_class.stage)].program;
+  const Program& program =
+      step_.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].program;
   MemoryCurve curve;
   curve.rank = rank_class.representative;
   curve.capacity = device_->capacity;

@@ -50,7 +50,7 @@ struct Lane {
 
 struct MemorySample {
   Duration at{};
-  std::array<std::int64_t, kMemoryCategories> bytes{};  // live after this instant
+  std::array<std::int64_t, plan::kMemoryKinds> bytes{};  // live after this instant
 };
 
 struct MemoryCurve {

@@ -1,0 +1,159 @@
+#include "calibrate/fit/samples/server_preset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "sim/base/check.h"
+
+namespace trainyard::fit {
+namespace {
+
+// Dense multiply-adds count two. Per clock and multiprocessor, with sums in fp32: NVIDIA's
+// whitepapers of GA100, GA102, AD102, GH100, and GB202, and the datasheet of B200 (2.25 PFLOP/s of
+// 16 bits from 148 multiprocessors at 1.85 GHz).
+struct Architecture {
+  int major, minor;
+  bool geforce;  // consumer boards sum into fp32 at half the rate
+  double fp32, tf32, half, fp8;
+};
+constexpr std::array<Architecture, 10> kArchitectures = {{
+    {8, 0, false, 128, 1024, 2048, 0},
+    {8, 6, false, 256, 512, 1024, 0},
+    {8, 6, true, 256, 256, 512, 0},
+    {8, 9, false, 256, 512, 1024, 2048},
+    {8, 9, true, 256, 256, 512, 1024},
+    {9, 0, false, 256, 2048, 4096, 8192},
+    {10, 0, false, 256, 4096, 8192, 16384},
+    {10, 3, false, 256, 4096, 8192, 16384},
+    {12, 0, false, 256, 512, 1024, 2048},
+    {12, 0, true, 256, 256, 512, 1024},
+}};
+
+// Links of a GPU and the rate of one, per direction: datasheets of V100, A100, H100, B200.
+struct NvlinkGeneration {
+  int major;
+  int links;
+  double rate;
+};
+constexpr std::array<NvlinkGeneration, 4> kNvlinks = {
+    {{7, 6, 25e9}, {8, 12, 25e9}, {9, 18, 25e9}, {10, 18, 50e9}}};
+
+NvlinkGeneration nvlink_of(const MeasuredGpu& gpu) {
+  for (const NvlinkGeneration& generation : kNvlinks)
+    if (generation.major == gpu.major) return generation;
+  return kNvlinks[1];
+}
+
+// What is left of a slot's rate after encoding and headers: 0.75 of 2 GB/s per lane of PCIe 4.0, as
+// NCCL assumes (24 GB/s of 16 lanes); each generation doubles it.
+BytesPerSecond pcie_rate(const MeasuredGpu& gpu) {
+  if (gpu.pcie_generation < 1 || gpu.pcie_width < 1) return BytesPerSecond(0);
+  double lane = 0.1875e9;
+  for (int i = 1; i < gpu.pcie_generation; ++i)
+    lane *= 2;
+  return BytesPerSecond(lane * gpu.pcie_width);
+}
+
+std::string file_name(std::string_view text) {
+  std::string name;
+  for (const char c : text) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (letter)
+      name += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    else if (!name.empty() && name.back() != '-')
+      name += '-';
+  }
+  while (!name.empty() && name.back() == '-')
+    name.pop_back();
+  return name;
+}
+
+void choose_links(const MeasuredMachine& machine, ServerPreset& preset) {
+  const auto count = machine.gpus.size();
+  const NvlinkGeneration nvlink = nvlink_of(machine.gpus.front());
+  std::vector<ServerPreset::Pair> pairs;
+  for (std::size_t a = 0; a < machine.nvlinks.size(); ++a)
+    for (std::size_t b = a + 1; b < machine.nvlinks[a].size() && b < count; ++b)
+      if (machine.nvlinks[a][b] > 0)
+        pairs.push_back({static_cast<int>(a), static_cast<int>(b), machine.nvlinks[a][b]});
+  const int most =
+      pairs.empty()
+          ? 0
+          : std::max_element(pairs.begin(), pairs.end(), [](const auto& x, const auto& y) {
+              return x.links < y.links;
+            })->links;
+  if (count < 2) {
+    preset.links = ServerPreset::Links::none;
+  } else if (pairs.empty()) {
+    preset.links = ServerPreset::Links::pcie;
+    preset.bandwidth = pcie_rate(machine.gpus.front());
+    if (preset.bandwidth.count() == 0) preset.bandwidth = BytesPerSecond(24e9);
+    preset.latency = "2us";
+  } else if (pairs.size() == count * (count - 1) / 2 &&
+             most * static_cast<int>(count - 1) > nvlink.links) {
+    // More links to its peers than a GPU has: they are counted through a switch.
+    preset.links = ServerPreset::Links::nvswitch;
+    preset.bandwidth = BytesPerSecond(most * nvlink.rate);
+    preset.latency = "1.1us";
+  } else {
+    preset.links = ServerPreset::Links::nvlink_mesh;
+    preset.bandwidth = BytesPerSecond(nvlink.rate);
+    preset.latency = "1.5us";
+    preset.mesh = std::move(pairs);
+  }
+}
+
+}  // namespace
+
+std::optional<GpuPreset> gpu_preset(const MeasuredGpu& gpu) {
+  const bool geforce = gpu.name.find("GeForce") != std::string::npos;
+  const auto* row =
+      std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const Architecture& a) {
+        return a.major == gpu.major && a.minor == gpu.minor && a.geforce == geforce;
+      });
+  if (row == kArchitectures.end() || gpu.multiprocessors <= 0 || gpu.clock_mhz <= 0 ||
+      gpu.memory_bytes <= 0 || gpu.memory_bus_bits <= 0 || gpu.memory_clock_mhz <= 0)
+    return std::nullopt;
+  GpuPreset preset;
+  preset.name = file_name(gpu.name);
+  preset.memory = Bytes(static_cast<std::int64_t>(gpu.memory_bytes));
+  preset.l2 = Bytes(static_cast<std::int64_t>(gpu.l2_bytes));
+  // Two transfers per clock: all of HBM and GDDR as the driver counts their clock.
+  preset.memory_bandwidth =
+      BytesPerSecond(2 * gpu.memory_clock_mhz * 1e6 * gpu.memory_bus_bits / 8);
+  const double clocks = gpu.clock_mhz * 1e6 * gpu.multiprocessors;
+  preset.peaks = {{"fp32", FlopsPerSecond(row->fp32 * clocks)},
+                  {"tf32", FlopsPerSecond(row->tf32 * clocks)},
+                  {"fp16", FlopsPerSecond(row->half * clocks)},
+                  {"bf16", FlopsPerSecond(row->half * clocks)}};
+  if (row->fp8 > 0) preset.peaks.push_back({"fp8", FlopsPerSecond(row->fp8 * clocks)});
+  preset.multiprocessors = gpu.multiprocessors;
+  return preset;
+}
+
+ServerPreset server_preset(const MeasuredMachine& machine, std::string name,
+                           std::string shipped_gpu) {
+  TRAINYARD_CHECK(!machine.gpus.empty(), "a machine without GPUs");
+  const MeasuredGpu& gpu = machine.gpus.front();
+  ServerPreset preset;
+  preset.name = std::move(name);
+  preset.gpus = static_cast<int>(machine.gpus.size());
+  preset.description = fmt::format("Measured machine with {} x {}", preset.gpus, gpu.name);
+  preset.source = fmt::format(
+      "Its drivers, as the probes asked them{}. Rates of links: of their generation. Latencies: "
+      "assumed. Network cards are not measured; write nics and nic.",
+      machine.date.empty() ? "" : " on " + machine.date);
+  preset.gpu = std::move(shipped_gpu);
+  if (preset.gpu.empty()) {
+    preset.own_gpu = gpu_preset(gpu);
+    TRAINYARD_CHECK(preset.own_gpu.has_value(), "no preset for {}", gpu.name);
+  }
+  choose_links(machine, preset);
+  preset.sockets = machine.sockets;
+  preset.pcie_bandwidth = pcie_rate(gpu);
+  return preset;
+}
+
+}  // namespace trainyard::fit

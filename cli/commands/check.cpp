@@ -1,0 +1,59 @@
+#include <fmt/format.h>
+
+#include <set>
+
+#include "cli/commands.h"
+#include "cli/results.h"
+#include "sim/base/text.h"
+#include "sim/scenario/scenario.h"
+#include "sim/simulate/simulate.h"
+
+namespace trainyard::cli {
+
+namespace {
+
+// What a run would refuse besides: a profile that is wrong, or of another GPU. Variants mostly
+// share their profile; its mistakes are said once.
+void check_profiles(const scenario::ScenarioSet& set) {
+  std::vector<Diagnostic> mistakes;
+  std::set<std::string> said;
+  const auto check = [&](const scenario::Scenario& scenario) {
+    try {
+      const simulate::Job job = simulate::job_of(scenario);
+      // Which groups there are is known when the step is laid out.
+      if (scenario.collectives != collective::Choices{})
+        step_of(scenario, job, {.run = false, .recorded_classes = {}});
+    } catch (const ScenarioError& error) {
+      for (const Diagnostic& mistake : error.diagnostics())
+        if (said.insert(to_text(mistake)).second) mistakes.push_back(mistake);
+    }
+  };
+  if (set.variants.empty()) check(set.base);
+  for (const scenario::Scenario& scenario : set.variants)
+    check(scenario);
+  if (!mistakes.empty()) throw ScenarioError(std::move(mistakes));
+}
+
+}  // namespace
+
+// Every file is checked, so that one run shows all that is wrong.
+ExitCode check(const CheckOptions& options, const Context& context) {
+  ExitCode code = ExitCode::done;
+  for (const std::string& path : options.paths) {
+    try {
+      const scenario::ScenarioSet set = scenario::load_scenario(path, options.sets);
+      std::vector<const scenario::Scenario*> scenarios = {&set.base};
+      for (const scenario::Scenario& scenario : set.variants)
+        scenarios.push_back(&scenario);
+      check_profiles(set);
+      print_warnings(scenarios, context.console);
+      context.console.result(fmt::format("{}: OK\n", escape_control(path)));
+    } catch (const ScenarioError& error) {
+      context.console.diagnostics(error.diagnostics());
+      code = ExitCode::invalid_input;
+    }
+  }
+  return code;
+}
+
+}  // namespace trainyard::cli

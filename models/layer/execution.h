@@ -1,0 +1,108 @@
+// How a layer is executed: by how many ranks, divided how, in which kernels and number formats.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "models/layer/kernel.h"
+#include "models/layer/recompute.h"
+#include "sim/base/option.h"
+
+namespace trainyard::models {
+
+// When a tensor-parallel collective of the backward pass is waited for.
+//   none:            at once (every collective is exposed).
+//   weight_gradient: after the GEMM that does not need it, as Megatron-LM does: the all-reduce (or
+//                    reduce-scatter) of the input gradient runs under the weight-gradient GEMM, the
+//                    extra all-gather of sequence parallelism under the input-gradient GEMM.
+//                    Source: Korthikanti et al. 2022, section 4.2.2; Megatron-LM tensor_parallel.
+//   chunked:         the same, and matrix multiplications whose input is gathered or whose output
+//                    is scattered are cut in pieces that hide the pieces of their collective, as
+//                    Transformer Engine does (models/transformer/chunked_product.cpp).
+enum class TensorOverlap : std::uint8_t { none, weight_gradient, chunked };
+
+// How attention sees tokens that other ranks of the context-parallel group hold.
+//   ring:       keys and values travel round the group, one step of attention hides one hop. Tokens
+//               are dealt so that every rank has the same share of the causal triangle.
+//               Source: Liu et al., Ring Attention, 2023; dealing: Brandon et al., Striped
+//               Attention, 2023, and Transformer Engine's pairs of chunks, which we follow.
+//   all_gather: keys and values are gathered before attention. Source: Llama 3, 2024, section
+//               3.3.2.
+//   ulysses:    all-to-all turns a part of the tokens into a part of the heads and back. Source:
+//               Jacobs et al., DeepSpeed Ulysses, 2023.
+enum class ContextMethod : std::uint8_t { ring, all_gather, ulysses };
+
+// What becomes of the element-wise work between matrix multiplications.
+//   by_hand:  the fused kernels of Megatron-LM.
+//   eager:    PyTorch as it runs a script: every operator is a kernel that reads and writes memory.
+//   compiled: torch.compile: chains of operators are one kernel. See transformer_pytorch.cpp.
+enum class Fusion : std::uint8_t { by_hand, eager, compiled };
+
+// What one replica computes at a time.
+struct MicroBatch {
+  std::int64_t size = 1;                             // sequences, images or samples
+  Option<std::int64_t> sequence_length = 1;          // tokens; ignored by networks of images
+  Option<std::int64_t> decoder_sequence_length = 0;  // of a decoder that has an encoder beside it
+  Option<std::int64_t> predictions = 0;  // tokens that a masked-language head sees; 0: all
+};
+
+// Ranks that divide a layer's matrices.
+struct TensorParallel {
+  bool sequence = false;  // norms and dropout are divided too, along the sequence
+  TensorOverlap overlap = TensorOverlap::weight_gradient;
+  Option<int> chunks = 0;  // of TensorOverlap::chunked: pieces; 0: as Transformer Engine
+};
+
+// Ranks that divide the tokens of a sequence.
+struct ContextParallel {
+  ContextMethod method = ContextMethod::ring;
+};
+
+// Ranks that divide a layer's experts.
+struct ExpertParallel {
+  int ranks = 1;                          // that share the experts of a layer
+  Option<int> tensor = 1;                 // ranks that divide the columns of each
+  Option<double> capacity = 0;            // capacity factor of an expert; 0: no token is dropped
+  bool hierarchical_dispatch = false;     // rows that go to one server share their way to it
+  std::optional<Dtype> dispatch_dtype{};  // of rows on their way to experts; without: as stored
+};
+
+// What of the forward pass runs again in the backward pass.
+struct Recomputation {
+  Recompute form = Recompute::none;
+  RecomputeModules modules;  // of Recompute::modules
+  RecomputeLayers layers;
+};
+
+// Which kernels a layer is made of.
+struct KernelChoice {
+  bool fused_attention = false;     // flash attention: no scores in memory
+  Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
+  std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
+  Fusion of_loss() const { return loss.value_or(fusion); }
+};
+
+// How a layer is executed. Degrees divide the layer; sizes are those of one micro-batch.
+struct Execution {
+  MicroBatch micro_batch;
+  std::int64_t memory_length = 0;  // tokens that cross-attention sees; set inside models only
+  int tensor = 1;                  // tensor-parallel degree
+  int context = 1;                 // context-parallel degree: parts of the sequence
+  int replicas = 1;                // data-parallel degree: ranks that share a recommender's tables
+  TensorParallel tensor_parallel;
+  ContextParallel context_parallel;
+  ExpertParallel experts;
+  Recomputation recompute;
+  KernelChoice kernels;
+  Dtype compute = Dtype::bf16;
+};
+
+// Pieces in which a rank's own tokens are exchanged with TensorOverlap::chunked. As Transformer
+// Engine does, gathers go round in a ring and are not cut further, scatters are cut in four.
+inline constexpr int kDefaultTensorChunks = 4;
+inline int pieces_of_rows(const Execution& execution) {
+  const int chunks = execution.tensor_parallel.chunks;
+  return chunks > 0 ? chunks : kDefaultTensorChunks;
+}
+
+}  // namespace trainyard::models

@@ -1,0 +1,64 @@
+// The kernels of a transformer as PyTorch runs them, eagerly or compiled, where they differ from
+// Megatron-LM's fused ones. What each reads and writes: transformer_pytorch.cpp.
+#pragma once
+
+#include <string>
+
+#include "models/transformer/transformer.h"
+
+namespace trainyard::models {
+
+class PytorchScript {
+ public:
+  PytorchScript(WorkList& list, const TransformerSlice& slice) : list_(list), s_(slice) {}
+
+  // A norm, and backward with the gradients of its parameters. `joins`: the residual addition
+  // before the norm is part of its kernel. Only the embedding's output has none, and its addition
+  // of positions takes that place.
+  void norm(const std::string& name, bool joins);
+  void norm_gradient(const std::string& name, bool joins);
+  // The gradients of a residual addition and of the branch beside it are added: behind the norm of
+  // the branch, or where norms stand after the additions, behind its first linear layer.
+  void gradient_sum(const std::string& name);
+  // Dropout and residual addition, where they are kernels of their own.
+  void residual(const std::string& name);
+  void residual_gradient(const std::string& name);
+  void linear(const std::string& name, std::int64_t columns, std::int64_t rows) {
+    list_.kernel(name, product(columns, rows));
+  }
+  Gemm product(std::int64_t columns, std::int64_t rows) const {
+    return {s_.tokens, columns, rows, 1, s_.gemm};
+  }
+  // What the gradient of a bias of `columns` reads.
+  void bias_gradient(const std::string& name, std::int64_t columns) {
+    if (s_.biases) pass(name + " bias gradient", MemoryOp::elementwise, of(columns), Bytes(0));
+  }
+  // The backward pass of proj and fc2, which are split by rows.
+  void row_gradient(const std::string& name, std::int64_t rows);
+  void activation();
+  void activation_gradient();
+  // The loss over the logits of this rank.
+  void loss();
+  void loss_gradient();
+
+  void pass(std::string name, MemoryOp op, Bytes read, Bytes written) {
+    list_.kernel(std::move(name), MemoryBound{op, read, written});
+  }
+
+ protected:
+  bool eager() const { return s_.kernels.fusion == Fusion::eager; }
+  Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
+
+  WorkList& list_;
+  const TransformerSlice& s_;
+
+ private:
+  Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
+  Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
+  MemoryOp norm_op() const {
+    return s_.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
+  }
+  bool gated() const { return s_.fc1_width != s_.ffn; }
+};
+
+}  // namespace trainyard::models

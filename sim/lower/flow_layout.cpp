@@ -1,0 +1,181 @@
+#include "sim/lower/flow_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "sim/base/check.h"
+#include "sim/cost/routed_exchange.h"
+#include "sim/lower/flow_paths.h"
+
+namespace trainyard::lower {
+
+using collective::AlgorithmEntry;
+using collective::Edge;
+using collective::Group;
+using collective::Share;
+using cost::GroupShape;
+using cost::MessageTerms;
+
+namespace {
+
+constexpr std::string_view kPairwise = "pairwise";
+
+// The largest share of which each of the two is a multiple.
+Share common_part(Share a, Share b) {
+  return {std::gcd(a.numerator() * b.denominator(), b.numerator() * a.denominator()),
+          a.denominator() * b.denominator()};
+}
+
+int multiple(Share share, Share unit) {
+  return static_cast<int>(share.numerator() * unit.denominator() /
+                          (share.denominator() * unit.numerator()));
+}
+
+// Every pair inside a server, and one peer in each other server, who is at another place for each,
+// so that flows meet in the fabric as those of all pairs do.
+std::vector<FlowEdge> pairs_of_servers(const Group& group) {
+  const int g = group.per_server;
+  std::vector<FlowEdge> edges;
+  for (int from = 0; from < group.ranks; ++from) {
+    const int server = from / g;
+    for (int to = server * g; to < (server + 1) * g; ++to)
+      if (to != from) edges.push_back({from, to, 1});
+    for (int other = 0; other < group.servers; ++other) {
+      const int turn = (other - server + group.servers) % group.servers;
+      if (other != server) edges.push_back({from, other * g + (from + turn) % g, g});
+    }
+  }
+  return edges;
+}
+
+// Rows cross once to each server, to the rank of the sender's place, and are passed on inside. The
+// bytes of the two kinds of edges are related as eighths.
+constexpr int kEighths = 8;
+std::vector<FlowEdge> routed_edges(const models::Routing& routing, const Group& group) {
+  const int g = group.per_server, servers = group.servers;
+  const double between = parts_visited(routing, servers) / servers;
+  const double inside = parts_visited(routing, group.ranks) / g;
+  const int weight = std::max(1, static_cast<int>(std::lround(kEighths * inside / between)));
+  std::vector<FlowEdge> edges;
+  for (int from = 0; from < group.ranks; ++from) {
+    for (int other = 0; other < servers; ++other)
+      if (other != from / g) edges.push_back({from, other * g + from % g, kEighths});
+    for (int place = 0; place < g; ++place)
+      if (place != from % g) edges.push_back({from, from / g * g + place, weight});
+  }
+  return edges;
+}
+
+bool goes_by_servers(const FlowLayout& layout, const Group& group) {
+  return layout.routing.experts > 0 && group.servers > 1 && group.even();
+}
+
+// One of equal parts.
+MessageTerms part_of(const MessageTerms& terms, int parts) {
+  MessageTerms unit = terms;
+  unit.wire_bytes = Bytes((terms.wire_bytes.count() + parts - 1) / parts);
+  unit.bandwidth = terms.bandwidth / parts;
+  return unit;
+}
+
+}  // namespace
+
+void require_support(CollectiveKind kind, const AlgorithmEntry* chosen, const GroupShape& shape) {
+  if (chosen == nullptr) return;
+  const Group group = group_of(shape);
+  const std::string objection = chosen->objection(kind, group);
+  if (objection.empty()) return;
+  std::string others = "auto";
+  for (const AlgorithmEntry& entry : collective::algorithms())
+    if (entry.supports(kind, group)) others += fmt::format(", {}", entry.name);
+  throw UnsupportedCollective{
+      kind,
+      fmt::format("{} {}, and here {} is over {} ranks on {} server{}", chosen->name, objection,
+                  name(kind), group.ranks, group.servers, group.servers > 1 ? "s" : ""),
+      "possible there: " + others};
+}
+
+FlowLayout flow_layout(CollectiveKind kind, const models::Routing& routing,
+                       const AlgorithmEntry* chosen) {
+  if (routing.experts > 0) return {collective::find_algorithm(kPairwise), kind, routing};
+  if (chosen != nullptr) return {chosen, kind, {}};
+  if (kind == CollectiveKind::all_to_all) return {collective::find_algorithm(kPairwise), kind, {}};
+  return {};
+}
+
+const FlowLayouts::Spread& FlowLayouts::spread(const FlowLayout& layout, const Group& group) {
+  const auto [at, added] = spreads_.try_emplace(
+      {layout.algorithm->name, layout.kind, group.ranks, group.per_server, group.servers});
+  Spread& spread = at->second;
+  if (!added) return spread;
+  TRAINYARD_CHECK(layout.algorithm->supports(layout.kind, group), "{} {}", layout.algorithm->name,
+                  layout.algorithm->objection(layout.kind, group));
+  if (layout.algorithm->name == kPairwise && group.ranks > kMostPairwise && group.servers > 1 &&
+      group.even()) {
+    spread.edges = pairs_of_servers(group);
+    spread.unit = Share(1, group.ranks);
+    return spread;
+  }
+  const std::vector<Edge> edges = layout.algorithm->edges(layout.kind, group);
+  for (const Edge& edge : edges)
+    spread.unit = edge.share == spread.unit ? spread.unit : common_part(spread.unit, edge.share);
+  for (const Edge& edge : edges)
+    spread.edges.push_back({edge.from, edge.to, multiple(edge.share, spread.unit)});
+  return spread;
+}
+
+std::vector<FlowEdge> FlowLayouts::edges(const FlowLayout& layout, std::span<const int> gpus,
+                                         int gpus_per_server, const GroupShape& shape) {
+  std::vector<FlowEdge> edges;
+  if (layout.algorithm == nullptr) {
+    for (const auto& [from, to] : ring_edges(gpus, gpus_per_server))
+      edges.push_back({from, to, 1});
+    return edges;
+  }
+  const Group group = group_of(shape);
+  edges = goes_by_servers(layout, group) ? routed_edges(layout.routing, group)
+                                         : spread(layout, group).edges;
+  std::vector<int> sorted(gpus.begin(), gpus.end());
+  std::sort(sorted.begin(), sorted.end());
+  for (FlowEdge& edge : edges) {
+    edge.from = sorted[static_cast<std::size_t>(edge.from)];
+    edge.to = sorted[static_cast<std::size_t>(edge.to)];
+  }
+  return edges;
+}
+
+MessageTerms FlowLayouts::per_unit(const FlowLayout& layout, const MessageTerms& terms, Bytes bytes,
+                                   const GroupShape& shape) {
+  if (layout.algorithm == nullptr)
+    return part_of(terms, ring_count(shape.servers, shape.ranks_per_server));
+  const Group group = group_of(shape);
+  if (goes_by_servers(layout, group)) return part_of(terms, kEighths * (group.servers - 1));
+  if (layout.routing.experts > 0) return part_of(terms, group.ranks - 1);
+  MessageTerms unit = terms;
+  unit.wire_bytes = spread(layout, group).unit.of(bytes);
+  if (terms.wire_bytes > Bytes(0))
+    unit.bandwidth = BytesPerSecond(static_cast<double>(unit.wire_bytes.count()) /
+                                    (terms.wire_bytes / terms.bandwidth).count());
+  return unit;
+}
+
+std::uint32_t number_in(std::vector<FlowLayout>& known, const FlowLayout& layout) {
+  const auto at = std::find(known.begin(), known.end(), layout);
+  const auto number = static_cast<std::uint32_t>(at - known.begin());
+  if (at == known.end()) known.push_back(layout);
+  return number;
+}
+
+MessageTerms collective_terms(const cost::MessageCost& messages, CollectiveKind kind,
+                              const models::Routing& routing, const AlgorithmEntry* chosen,
+                              Bytes bytes, const GroupShape& shape) {
+  if (routing.experts > 0)
+    return hierarchical_all_to_all(messages, shared_rows(routing, bytes, shape), shape);
+  require_support(kind, chosen, shape);
+  return messages.collective(kind, chosen, bytes, shape);
+}
+
+}  // namespace trainyard::lower

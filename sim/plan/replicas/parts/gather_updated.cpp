@@ -1,0 +1,42 @@
+#include <fmt/format.h>
+
+#include "sim/plan/replicas/parts/gradient_buckets.h"
+#include "sim/plan/replicas/parts/parts.h"
+#include "sim/plan/replicas/replica_part.h"
+
+namespace trainyard::plan {
+namespace {
+
+class GatherUpdated : public ReplicaPart {
+ public:
+  explicit GatherUpdated(ReplicaContext& context) : context_(context) {}
+
+  void step(const StageParameters& stage, const std::vector<ChainRange>& /*copies*/) override {
+    for (const ReplicaGroup& group : context_.groups)
+      if (group.exchanges) gather(group.parameters(stage), group);
+  }
+
+ private:
+  void gather(std::int64_t parameters, const ReplicaGroup& group) {
+    GradientBuckets buckets(context_.plan.data_parallel.bucket_size,
+                            context_.plan.data_parallel.bucket_size);
+    std::vector<Bytes> sizes = buckets.add(parameters * size_of(weight_type(context_.recipe)));
+    for (const Bytes rest : buckets.flush())
+      sizes.push_back(rest);
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      context_.builder.collective(StreamKind::gather, context_.within(group),
+                                  {CollectiveKind::all_gather, sizes[i]},
+                                  stream_bit(StreamKind::compute) | stream_bit(StreamKind::data),
+                                  fmt::format("gather updated {} {}", group.name, i));
+  }
+
+  ReplicaContext& context_;
+};
+
+}  // namespace
+
+PartMaker gather_updated() {
+  return [](ReplicaContext& context) { return std::make_unique<GatherUpdated>(context); };
+}
+
+}  // namespace trainyard::plan

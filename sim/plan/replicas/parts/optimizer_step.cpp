@@ -1,0 +1,99 @@
+#include "sim/plan/replicas/parts/host_optimizer.h"
+#include "sim/plan/replicas/parts/owners.h"
+#include "sim/plan/replicas/parts/parts.h"
+#include "sim/plan/replicas/replica_part.h"
+
+namespace trainyard::plan {
+
+using models::MemoryBound;
+
+namespace {
+
+class OptimizerStep : public ReplicaPart {
+ public:
+  explicit OptimizerStep(ReplicaContext& context) : context_(context), host_(context) {}
+
+  void step(const StageParameters& stage, const std::vector<ChainRange>& /*copies*/) override {
+    if (context_.recipe.gradient_clipping) clip(updated_gradients(context_, stage));
+    if (host_.used())
+      host_.update(stage);
+    else
+      update(stage);
+    give_back_gradients(stage);
+  }
+
+ private:
+  // Every rank sums the squares of its own gradients; the sum over all is one number. Source:
+  // Megatron and PyTorch's clip_grad_norm_ both scale in a second pass.
+  void clip(Bytes gradients);
+  // Sums one number over the ranks that have parts of the gradients; whether there are others.
+  bool sum_over_ranks(StreamSet waits);
+  void update(const StageParameters& stage);
+  void give_back_gradients(const StageParameters& stage);
+
+  ReplicaContext& context_;
+  HostOptimizer host_;
+};
+
+bool OptimizerStep::sum_over_ranks(StreamSet waits) {
+  const recipe::ParallelDegrees& degrees = context_.plan.degrees;
+  // Where states or experts are divided, no rank holds all gradients of its place in the network.
+  const bool over_all = context_.strategy().optimizer_shards > 1 || context_.plan.experts.ranks > 1;
+  const int ranks = degrees.tensor * degrees.pipeline * (over_all ? degrees.replicas() : 1);
+  if (ranks == 1) return false;
+  context_.builder.collective(StreamKind::data,
+                              context_.builder.connections().gradient_norm(over_all),
+                              {CollectiveKind::all_reduce, size_of(models::Dtype::fp32)}, waits,
+                              "all-reduce gradient norm");
+  return true;
+}
+
+void OptimizerStep::clip(Bytes gradients) {
+  const StreamSet compute = stream_bit(StreamKind::compute);
+  if (host_.used()) {
+    host_.sum_squares(gradients);
+    const bool summed = sum_over_ranks(compute | stream_bit(StreamKind::host_optimizer));
+    host_.scale(gradients, summed);
+    return;
+  }
+  context_.copy("gradient norm", gradients, Bytes(0), OpGroup::optimizer);
+  if (sum_over_ranks(compute)) context_.builder.compute_waits_for(stream_bit(StreamKind::data));
+  context_.copy("clip gradients", gradients, gradients, OpGroup::optimizer);
+}
+
+void OptimizerStep::update(const StageParameters& stage) {
+  const recipe::TrainingRecipe& recipe = context_.recipe;
+  ProgramBuilder& builder = context_.builder;
+  const DataParallelStrategy& strategy = context_.strategy();
+  if (converts_for_optimizer(recipe, strategy)) {
+    const Bytes workspace = optimizer_workspace(stage.dense, recipe, strategy);
+    builder.hold(MemoryKind::workspace, workspace, "optimizer");
+    builder.work(converting_optimizer(stage.dense, recipe, strategy), "optimizer",
+                 OpGroup::optimizer);
+    builder.release(MemoryKind::workspace, workspace, "optimizer");
+    return;
+  }
+  MemoryBound kernel{.op = models::MemoryOp::optimizer, .read = Bytes(0), .written = Bytes(0)};
+  for (const ReplicaGroup& group : context_.groups) {
+    const MemoryBound own = optimizer_kernel(group.parameters(stage), recipe, group.strategy);
+    kernel.read = kernel.read + own.read;
+    kernel.written = kernel.written + own.written;
+  }
+  builder.work({models::NamedKernel{"optimizer step", kernel}}, "optimizer", OpGroup::optimizer);
+}
+
+void OptimizerStep::give_back_gradients(const StageParameters& stage) {
+  if (context_.gradients_come_and_go())
+    context_.builder.release(
+        MemoryKind::gradients,
+        state_bytes(stage.dense, context_.recipe, context_.strategy()).gradients, kGradients);
+  context_.builder.release(MemoryKind::gradients, context_.held_gradients, kGradients);
+}
+
+}  // namespace
+
+PartMaker optimizer_step() {
+  return [](ReplicaContext& context) { return std::make_unique<OptimizerStep>(context); };
+}
+
+}  // namespace trainyard::plan

@@ -1,0 +1,107 @@
+#include "sim/plan/replicas/stage_replicas.h"
+
+#include <algorithm>
+
+#include "sim/plan/replicas/parts/host_optimizer.h"
+#include "sim/plan/replicas/parts/owners.h"
+
+namespace trainyard::plan {
+
+using schedule::Pass;
+using schedule::Slot;
+
+StageReplicas::StageReplicas(ProgramBuilder& builder, const StepPlan& step,
+                             const models::NetworkWork& work, const recipe::TrainingRecipe& recipe,
+                             const recipe::ParallelPlan& plan, bool updates_once)
+    : context_(builder, step, work, recipe, plan, updates_once) {
+  for (const PartMaker& make : context_.strategy().parts)
+    parts_.push_back(make(context_));
+}
+
+Bytes StageReplicas::gradient_bytes(std::int64_t parameters) const {
+  return state_bytes(parameters, context_.recipe, context_.strategy()).gradients;
+}
+
+std::vector<models::WorkItem> StageReplicas::accumulation(std::int64_t parameters) const {
+  if (context_.strategy().layer_units) return {};
+  return accumulation_work(parameters, context_.recipe, context_.accumulates());
+}
+
+void StageReplicas::hold_states(const StageParameters& parameters, int versions) {
+  ProgramBuilder& builder = context_.builder;
+  StateBytes states;
+  for (const ReplicaGroup& group : context_.groups) {
+    const StateBytes own =
+        state_bytes(group.parameters(parameters), context_.recipe, group.strategy);
+    states.parameters = states.parameters + own.parameters;
+    states.gradients = states.gradients + own.gradients;
+    states.optimizer_state = states.optimizer_state + own.optimizer_state;
+  }
+  HostOptimizer(context_).move_states(parameters, states);
+  builder.resident(MemoryKind::parameters, states.parameters, "parameters");
+  if (!context_.strategy().layer_units && !gradients_come_and_go())
+    builder.resident(MemoryKind::gradients, states.gradients, kGradients);
+  builder.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
+  builder.resident(MemoryKind::parameters, (versions - 1) * states.parameters,
+                   "older versions of the parameters");
+  builder.resident(MemoryKind::parameters, parameters.fp8_copies, "fp8 copies of the weights");
+  for (const std::unique_ptr<ReplicaPart>& part : parts_)
+    part->hold(parameters, states);
+}
+
+void StageReplicas::find_first_passes(const std::vector<Slot>& order) {
+  const schedule::PipelineShape& shape = context_.step.shape;
+  for (std::vector<std::size_t>& by_part : first_passes_)
+    by_part.assign(static_cast<std::size_t>(schedule::parts(shape)), order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const bool forward = order[i].pass == Pass::forward;
+    if (!forward && !ends_backward(order[i].pass)) continue;
+    const auto at = static_cast<std::size_t>(part(shape, order[i]));
+    std::size_t& first = first_passes_[forward ? 0 : 1][at];
+    first = std::min(first, i);
+  }
+}
+
+PassRole StageReplicas::role(const std::vector<Slot>& order, std::size_t at, bool completes) {
+  if (first_passes_[0].empty()) find_first_passes(order);
+  const bool forward = order[at].pass == Pass::forward;
+  PassRole asked;
+  for (const std::unique_ptr<ReplicaPart>& part : parts_) {
+    const PassRole own = part->distinguishes(forward);
+    asked.first = asked.first || own.first;
+    asked.last = asked.last || own.last;
+  }
+  const auto in_part = static_cast<std::size_t>(part(context_.step.shape, order[at]));
+  const bool is_first = at == first_passes_[forward ? 0 : 1][in_part];
+  return {.first = asked.first && is_first, .last = asked.last && completes};
+}
+
+void StageReplicas::begin(Pass pass, ChainRange range, PassRole role) {
+  context_.pass = pass;
+  context_.range = range;
+  context_.role = role;
+  for (const std::unique_ptr<ReplicaPart>& part : parts_)
+    part->begin();
+}
+
+void StageReplicas::before(int place) {
+  for (const std::unique_ptr<ReplicaPart>& part : parts_)
+    part->before(place);
+}
+
+void StageReplicas::after(int place) {
+  for (const std::unique_ptr<ReplicaPart>& part : parts_)
+    part->after(place);
+}
+
+void StageReplicas::end() {
+  for (const std::unique_ptr<ReplicaPart>& part : parts_)
+    part->end();
+}
+
+void StageReplicas::step(const StageParameters& parameters, const std::vector<ChainRange>& copies) {
+  for (const std::unique_ptr<ReplicaPart>& part : parts_)
+    part->step(parameters, copies);
+}
+
+}  // namespace trainyard::plan

@@ -1,0 +1,48 @@
+// The connections of the ranks of a pipeline's stages: each is added to the cast when a program
+// first speaks on it, with its groups taken from the grids of ranks.
+#pragma once
+
+#include <vector>
+
+#include "sim/plan/cast.h"
+#include "sim/plan/pipeline_messages.h"
+#include "sim/recipe/rank_map.h"
+#include "sim/recipe/recipe.h"
+
+namespace trainyard::plan {
+
+class StageConnections {
+ public:
+  // All references must outlive this.
+  StageConnections(Cast& cast, const recipe::RankGrids& ranks, const recipe::ParallelPlan& plan,
+                   const schedule::PipelineShape& shape)
+      : cast_(cast), ranks_(ranks), plan_(plan), shape_(shape) {}
+
+  // Of the collectives inside a layer.
+  ConnectionId layer(models::LayerGroup group);
+
+  // Of gradients and parameters among replicas of the dense parameters, or of routed experts:
+  // ranks that have seen other tokens with the same parameters, in data and context parallelism and
+  // in both copies of the network, if there are two. `shard_ranks`: neighbours of them that share
+  // one copy of what they shard; 0: all.
+  ConnectionId replicas(bool experts, int shard_ranks);
+  // Of the same shard in each such part. Requires: shard_ranks > 0.
+  ConnectionId across(bool experts, int shard_ranks);
+
+  // Of one number from all ranks whose gradients (or shards of them) together are the network's:
+  // the ranks of one replica, or, `over_all`, all ranks.
+  ConnectionId gradient_norm(bool over_all);
+
+  ConnectionId lane(Lane lane);
+  ConnectionId host(HostTransfer transfer);
+
+ private:
+  Groups lane_pairs(Lane lane) const;
+
+  Cast& cast_;
+  const recipe::RankGrids& ranks_;
+  const recipe::ParallelPlan& plan_;
+  const schedule::PipelineShape& shape_;
+};
+
+}  // namespace trainyard::plan

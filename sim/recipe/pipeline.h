@@ -1,0 +1,27 @@
+// Stages and the order of their passes: what a scenario says under /parallelism/pipeline.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/base/option.h"
+#include "sim/schedule/custom_schedule.h"
+
+namespace trainyard::recipe {
+
+// How layers are dealt to the stages: evenly by count, evenly by forward FLOPs (embedding and
+// logits count), or as a list of one number per stage and chunk, in forward order (chunk-major).
+enum class LayerSplit : std::uint8_t { uniform, balanced, list };
+
+struct Pipeline {
+  std::string schedule = "1f1b";  // a name of schedules() (sim/schedule/schedule.h), or "custom"
+  schedule::CustomSchedule custom{};  // if it is
+  Option<int> chunks = 1;      // virtual stages per stage; a scenario: as the schedule has them
+  Option<int> group_size = 0;  // PipelineShape::group
+  LayerSplit layer_split = LayerSplit::uniform;
+  std::vector<int> layers_per_chunk{};  // LayerSplit::list: [chunk * stages + stage]
+  bool overlap_p2p = true;  // false: the compute stream waits for its sends, as blocking calls do
+};
+
+}  // namespace trainyard::recipe

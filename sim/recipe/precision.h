@@ -1,0 +1,34 @@
+// Number formats of training: what a scenario says under /training/precision.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "models/layer/kernel.h"
+#include "sim/base/option.h"
+
+namespace trainyard::recipe {
+
+// The optimizer's own copy of narrower weights.
+enum class MasterWeights : std::uint8_t { none, fp32, bf16 };
+
+struct Precision {
+  models::Dtype compute = models::Dtype::bf16;            // of matrix multiplications
+  std::optional<models::Dtype> parameters{};              // empty: plan::stored_type(compute)
+  Option<models::Dtype> gradients = models::Dtype::bf16;  // kept and reduced; a scenario: as stored
+  Option<MasterWeights> master_weights = MasterWeights::fp32;
+  Option<models::Dtype> optimizer_states = models::Dtype::fp32;  // of the optimizer's moments
+  // fp8 compute: weights of matrix multiplications are kept in fp8 too, by rows and by columns,
+  // instead of being cast in each pass.
+  bool cached_fp8_weights = false;
+
+  // 16-bit compute and below only.
+  bool keeps_master() const {
+    return master_weights != MasterWeights::none && size_of(compute) < size_of(models::Dtype::fp32);
+  }
+  models::Dtype master_type() const {
+    return master_weights == MasterWeights::bf16 ? models::Dtype::bf16 : models::Dtype::fp32;
+  }
+};
+
+}  // namespace trainyard::recipe

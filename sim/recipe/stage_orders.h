@@ -1,0 +1,13 @@
+// The order of a plan's pipeline: a schedule's, or the one that the user gives in full.
+#pragma once
+
+#include "sim/recipe/recipe.h"
+#include "sim/schedule/schedule.h"
+
+namespace trainyard::recipe {
+
+// The order of every stage. Requires: a shape that the plan's schedule supports.
+schedule::StageOrders stage_orders(const ParallelPlan& plan, const schedule::PipelineShape& shape,
+                                   const schedule::ScheduleInputs& inputs = {});
+
+}  // namespace trainyard::recipe

@@ -1,0 +1,55 @@
+// A machine by the name of its preset, read as /cluster of a scenario that has nothing else.
+#include <algorithm>
+
+#include "sim/json/parse.h"
+#include "sim/json/reader.h"
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/sources.h"
+#include "sim/scenario/topics/assemble.h"
+#include "topologies/cluster_check.h"
+
+namespace trainyard::scenario {
+
+using json::Value;
+
+namespace {
+
+bool has(const std::string& configs, const std::string& folder, const std::string& name) {
+  const std::vector<std::string> names = preset_names(configs, folder);
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Value preset_object(const std::string& name) {
+  Value object = Value::object();
+  object.set("preset", Value::of(name));
+  return object;
+}
+
+}  // namespace
+
+std::optional<Machine> machine_of_preset(const std::string& configs, const std::string& name,
+                                         int servers) {
+  Value cluster = preset_object(name);
+  if (!has(configs, "clusters", name)) {
+    if (!has(configs, "servers", name)) return std::nullopt;
+    cluster = Value::object();
+    cluster.set("node", preset_object(name));
+    servers = std::max(1, servers);
+  }
+  if (servers > 0) cluster.set("nodes", Value::of(std::int64_t{servers}));
+  Value document = Value::object();
+  document.set("cluster", std::move(cluster));
+  std::vector<Diagnostic> found;
+  expand_presets(document, configs, found);
+  ClusterSection section;
+  json::read_object(*document.find("cluster"), "/cluster", section, found);
+  if (!found.empty()) throw ScenarioError(std::move(found));
+  Findings findings;
+  Machine machine = assemble_machine(section, document, configs, findings);
+  for (Diagnostic& diagnostic : topologies::check(machine.cluster))
+    findings.found.push_back(std::move(diagnostic));
+  if (findings.has_errors()) throw ScenarioError(std::move(findings.found));
+  return machine;
+}
+
+}  // namespace trainyard::scenario

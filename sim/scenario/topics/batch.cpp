@@ -1,0 +1,87 @@
+// What a replica computes at a time: sizes of batches and lengths of sequences.
+#include <fmt/format.h>
+
+#include "models/transformer/networks.h"
+#include "sim/scenario/topics/assemble.h"
+#include "sim/scenario/topics/word_lists.h"
+
+namespace trainyard::models {
+
+using scenario::kMostBatch;
+using scenario::kMostTokens;
+
+void visit_fields(json::Fields& f, MicroBatch& s) {
+  f.field("micro_batch", s.size, json::required, json::between(1, kMostBatch),
+          "Sequences, images or samples per data-parallel replica and micro-batch.");
+  f.field("sequence_length", s.sequence_length, json::between(1, kMostTokens),
+          "Tokens of a sequence, of an encoder-decoder the encoder's. Transformers need it.");
+  f.field("decoder_sequence_length", s.decoder_sequence_length, json::between(1, kMostTokens),
+          "Tokens of the decoder's sequences; an encoder-decoder needs it.");
+  f.field("predictions_per_sequence", s.predictions, json::between(1, kMostTokens),
+          "Masked tokens that a masked-language head sees. Default: all tokens go through it.");
+}
+
+}  // namespace trainyard::models
+
+namespace trainyard::scenario {
+
+namespace {
+
+constexpr std::int64_t kMostMicrobatches = 1 << 20;
+
+}  // namespace
+
+models::MicroBatch assemble_batch(models::MicroBatch batch, const models::Network& network,
+                                  Findings& findings) {
+  const bool two_stacks = network.is<models::EncoderDecoder>();
+  const bool decoder_is_said = batch.decoder_sequence_length.is_said();
+  if (two_stacks && !decoder_is_said)
+    findings.error("/training/decoder_sequence_length",
+                   "is required and missing for an encoder_decoder");
+  if (!two_stacks && decoder_is_said)
+    findings.error("/training/decoder_sequence_length",
+                   "only an encoder_decoder has a second sequence", "remove it");
+  if (batch.predictions.is_said() && !network.is<models::Encoder>())
+    findings.error("/training/predictions_per_sequence",
+                   "only an encoder has a masked-language head", "remove it");
+  if (two_stacks) batch.decoder_sequence_length.otherwise(1);
+  const bool is_language = reads_tokens(network);
+  if (is_language && !batch.sequence_length.is_said())
+    findings.error("/training/sequence_length", "is required and missing for a transformer");
+  if (!is_language && batch.sequence_length.is_said()) {
+    const bool images = network.sample() == models::Sample::image;
+    findings.error("/training/sequence_length",
+                   fmt::format("{} have no sequence", images ? "images" : "samples"), "remove it");
+  }
+  return batch;
+}
+
+std::int64_t microbatches_per_step(const Scenario& scenario) {
+  const std::int64_t per_round = scenario.recipe.micro_batch.size * scenario.plan.degrees.data;
+  const std::int64_t microbatches = scenario.recipe.global_batch / per_round;
+  const bool counts = scenario.recipe.global_batch % per_round == 0;
+  return counts && microbatches <= kMostMicrobatches ? microbatches : 0;
+}
+
+void validate_batch(const Scenario& scenario, Findings& findings) {
+  const recipe::TrainingRecipe& recipe = scenario.recipe;
+  const recipe::ParallelDegrees& degrees = scenario.plan.degrees;
+  const std::int64_t per_round = recipe.micro_batch.size * degrees.data;
+  if (recipe.global_batch % per_round != 0) {
+    const std::int64_t below = recipe.global_batch / per_round * per_round;
+    findings.error(
+        "/training/global_batch",
+        fmt::format("{} is not divisible by micro_batch {} x dp {} = {}", recipe.global_batch,
+                    recipe.micro_batch.size, degrees.data, per_round),
+        below > 0 ? fmt::format("nearest: {}, {}", below, below + per_round)
+                  : fmt::format("the least is {}", per_round));
+    return;
+  }
+  const std::int64_t microbatches = recipe.global_batch / per_round;
+  if (microbatches <= kMostMicrobatches) return;
+  findings.error("/training/global_batch",
+                 fmt::format("{} micro-batches per step, at most {} are simulated", microbatches,
+                             kMostMicrobatches));
+}
+
+}  // namespace trainyard::scenario

@@ -1,0 +1,274 @@
+// /cluster: the tables of its parts, the profile that belongs to it, and what no machine has.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "sim/base/text.h"
+#include "sim/json/quantity.h"
+#include "sim/scenario/sources.h"
+#include "sim/scenario/topics/assemble.h"
+
+namespace trainyard::topologies {
+
+namespace {
+
+using json::at_least;
+using json::between;
+using json::Choice;
+using json::not_negative;
+using json::optional;
+using json::positive;
+using json::required;
+
+constexpr std::array<Choice<IntraKind>, 4> kIntraKinds = {{{"nvswitch", IntraKind::nvswitch},
+                                                           {"nvlink_mesh", IntraKind::nvlink_mesh},
+                                                           {"pcie", IntraKind::pcie},
+                                                           {"none", IntraKind::none}}};
+constexpr std::array<Choice<bool>, 2> kRails = {{{"gpu", true}, {"none", false}}};
+// In the order of the alternatives of FabricSpec.
+constexpr std::array<std::string_view, 3> kFabricKinds = {"single_switch", "fat_tree", "clos"};
+
+// Objects of the file whose fields are the server's own.
+struct Intra {
+  ServerSpec& server;
+};
+struct Nic {
+  ServerSpec& server;
+};
+struct Host {
+  ServerSpec& server;
+};
+
+struct Peaks {
+  GpuSpec& gpu;
+};
+void visit_fields(json::Fields& f, Peaks& s) {
+  constexpr std::string_view kAbout = "Dense datasheet peak; absent: the chip has no such unit.";
+  f.field("fp32", s.gpu.fp32, optional, not_negative, kAbout);
+  f.field("tf32", s.gpu.tf32, optional, not_negative, kAbout);
+  f.field("fp16", s.gpu.fp16, optional, not_negative, kAbout);
+  f.field("bf16", s.gpu.bf16, optional, not_negative, kAbout);
+  f.field("fp8", s.gpu.fp8, optional, not_negative, kAbout);
+}
+
+void visit_fields(json::Fields& f, Intra& s) {
+  f.choice("kind", s.server.intra, kIntraKinds, required,
+           "How the GPUs of a server reach each other.");
+  f.field("bandwidth_per_gpu", s.server.intra_bandwidth, optional, positive,
+          "Per direction: of a GPU (nvswitch), of a link (nvlink_mesh), of a slot (pcie).");
+  f.field("latency", s.server.intra_latency, optional, "Of one hop.");
+  f.sections("mesh", s.server.mesh, optional, "Linked pairs of an nvlink_mesh.");
+}
+
+void visit_fields(json::Fields& f, Nic& s) {
+  f.field("bandwidth", s.server.nic_bandwidth, required, positive, "Line rate, per direction.");
+  f.field("latency", s.server.nic_latency, optional, "Of the NIC.");
+  f.choice("rail", s.server.rail_per_gpu, kRails, optional, "gpu: NIC i belongs to GPU i.");
+  f.field("efficiency", s.server.nic_efficiency, optional, json::ratio,
+          "Reachable share of the line rate.");
+}
+
+void visit_fields(json::Fields& f, Host& s) {
+  f.field("pcie_bandwidth", s.server.pcie_bandwidth, optional, positive,
+          "GPU or NIC to its host bridge.");
+  f.field("socket_bandwidth", s.server.socket_bandwidth, optional, positive,
+          "Between two sockets.");
+  f.field("sockets", s.server.sockets, optional, between(1, 64), "Processors.");
+  f.field("gpus_per_pcie_switch", s.server.gpus_per_pcie_switch, optional, between(1, 4096),
+          "Neighbouring GPUs that share one link of pcie_bandwidth to the host.");
+  f.field("memory", s.server.host_memory, optional, positive,
+          "Of the server; what is offloaded must fit.");
+  f.field("memory_bandwidth", s.server.host_memory_bandwidth, optional, positive,
+          "Of the host's memory, reads and writes together, over all sockets.");
+  f.field("nvme_capacity", s.server.nvme_capacity, optional, positive,
+          "Of all drives of the server.");
+  f.field("nvme_read_bandwidth", s.server.nvme_read_bandwidth, optional, positive,
+          "Of all drives together.");
+  f.field("nvme_write_bandwidth", s.server.nvme_write_bandwidth, optional, positive,
+          "Of all drives together.");
+}
+
+void visit_fields(json::Fields& f, SingleSwitch& s) {
+  f.field("switch_latency", s.switch_latency, optional, "Of the switch.");
+}
+
+void visit_fields(json::Fields& f, FatTree& s) {
+  f.field("tiers", s.tiers, optional, between(2, 3), "Layers of switches.");
+  f.field("radix", s.radix, optional, between(2, 4096), "Ports of a switch.");
+  f.list("oversubscription", s.oversubscription, optional, at_least(1),
+         "Down to up capacity per tier; absent ones are 1.");
+  f.field("switch_latency", s.switch_latency, optional, "Of a switch.");
+}
+
+void visit_fields(json::Fields& f, Clos& s) {
+  f.sections("levels", s.levels, required, "From the servers upwards.");
+}
+
+void describe_preset(json::Fields& f) {
+  f.accepted("description", "For people.");
+  f.accepted("source", "Where the numbers come from.");
+}
+
+}  // namespace
+
+void visit_fields(json::Fields& f, NvlinkPair& s) {
+  f.field("a", s.a, required, at_least(0), "GPU of the server.");
+  f.field("b", s.b, required, at_least(0), "GPU of the server.");
+  f.field("links", s.links, optional, at_least(1), "Parallel links.");
+}
+
+void visit_fields(json::Fields& f, ClosLevel& s) {
+  f.field("name", s.name, required, "rack, pod, spine, ...");
+  f.field("gpus", s.gpus, required, between(1, 1 << 24),
+          "Under one group of switches of this level.");
+  f.field("oversubscription", s.oversubscription, optional, at_least(1), "Down to up capacity.");
+  f.field("latency", s.latency, optional, "Of one switch.");
+}
+
+void visit_fields(json::Fields& f, GpuSpec& s) {
+  f.source("preset", "A file of configs/gpus; fields beside it replace its own.");
+  describe_preset(f);
+  f.field("name", s.name, optional, "By which a profile recognises it.");
+  f.accepted("device_names", "As drivers call it, by which a measurement finds the preset.");
+  f.field("compute_capability", s.compute_capability, optional,
+          "Of CUDA: GPUs of the same one stand in for each other.");
+  f.field("memory", s.memory, required, positive, "Capacity of device memory.");
+  f.field("memory_bandwidth", s.memory_bandwidth, required, positive, "Of device memory.");
+  Peaks peak{s};
+  f.section("peak", peak, required, "Compute rates by number format, without sparsity.");
+  f.field("l2", s.l2, optional, not_negative, "Capacity of the second-level cache.");
+  f.field("multiprocessors", s.multiprocessors, optional, between(1, 1e5),
+          "Streaming multiprocessors.");
+}
+
+void visit_fields(json::Fields& f, ServerSpec& s) {
+  Intra intra{s};
+  Nic nic{s};
+  Host host{s};
+  f.source("preset", "A file of configs/servers; fields beside it replace its own.");
+  describe_preset(f);
+  f.field("name", s.name, optional, "By which a profile recognises it.");
+  f.section_or_name("gpu", s.gpu, required, "A name of configs/gpus, or a description.");
+  f.field("gpus", s.gpus, required, between(1, 4096), "GPUs of a server.");
+  f.section("intra", intra, required, "Links inside a server.");
+  f.field("nics", s.nics, optional, between(0, 4096), "NICs of a server.");
+  f.section("nic", nic, s.nics > 0 ? required : optional, "One NIC.");
+  f.section("host", host, optional, "Processors and PCIe.");
+  f.unsupported("nccl_xml", "a server from NCCL's topology dump; describe it");
+}
+
+void visit_fields(json::Fields& f, FabricSpec& s) {
+  const std::array<FabricSpec, kFabricKinds.size()> kinds = {SingleSwitch{}, FatTree{}, Clos{}};
+  std::size_t kind = s.index();
+  f.alternatives({"kind", required, json::anything, "Network between servers."}, kFabricKinds, kind,
+                 [&](json::Fields& fields) {
+                   if (s.index() != kind) s = kinds[kind];
+                   std::visit([&](auto& fabric) { visit_fields(fields, fabric); }, s);
+                   fields.unsupported("routing", "a choice of routing; paths are chosen by hash",
+                                      {"\"ecmp\""});
+                 });
+}
+
+}  // namespace trainyard::topologies
+
+namespace trainyard::scenario {
+
+void visit_fields(json::Fields& f, ClusterSection& s) {
+  f.source("preset", "A file of configs/clusters; fields beside it replace its own.");
+  f.accepted("description", "For people.");
+  f.accepted("source", "Where the numbers come from.");
+  f.accepted("name", "For people.");
+  f.field("nodes", s.spec.servers, json::required, json::between(1, 1 << 20), "Servers.");
+  f.section_or_name("node", s.spec.server, json::required, "One server.");
+  f.section("fabric", s.spec.fabric, json::optional,
+            "Network between servers; default: one ideal switch.");
+  f.field(
+      "calibration", s.calibration, json::optional,
+      "Profile: a name of configs/profiles or a path; \"none\": datasheets. Default: the GPU's.");
+  f.field("calibration_of_other_gpu", s.calibration_of_other_gpu, json::optional,
+          "Accept a profile that was made on another GPU; every estimate is then extrapolated.");
+}
+
+namespace {
+
+// Magnitudes that no machine has are a slip of a unit.
+void check_plausible(const char* pointer, BytesPerSecond value, double least, double most,
+                     Findings& findings) {
+  if (value.count() == 0 || (value.count() >= least && value.count() <= most)) return;
+  findings.warning(pointer,
+                   fmt::format("{} is implausible, expected {} to {}", json::quantity_text(value),
+                               json::quantity_text(BytesPerSecond(least)),
+                               json::quantity_text(BytesPerSecond(most))));
+}
+
+void check_plausible(const char* pointer, Duration value, Findings& findings) {
+  constexpr Duration kMost = std::chrono::milliseconds(1);
+  if (value <= kMost) return;
+  findings.warning(pointer, fmt::format("a latency of {} is implausible", to_text(value)));
+}
+
+}  // namespace
+
+std::string find_profile(const ClusterSection& section, const json::Value& document,
+                         const std::string& configs, Findings& findings) {
+  const std::string& wanted = section.calibration;
+  if (wanted == "none") return {};
+  if (wanted.empty()) {
+    const std::string path = preset_path(configs, "profiles", section.spec.server.gpu.name);
+    return !section.spec.server.gpu.name.empty() && is_file(path) ? path : "";
+  }
+  if (wanted.find('/') == std::string::npos) {
+    const std::string path = preset_path(configs, "profiles", wanted);
+    if (is_file(path)) return path;
+  }
+  namespace fs = std::filesystem;
+  const json::Value* value = json::find(document, "/cluster/calibration");
+  const std::string writer = value != nullptr ? value->at.position().file : "";
+  const fs::path folder = is_file(writer) ? fs::path(writer).parent_path() : fs::path();
+  const std::string path = (folder / wanted).lexically_normal().string();
+  if (is_file(path)) return path;
+  const std::vector<std::string> known = preset_names(configs, "profiles");
+  std::string hint;
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  for (const std::string_view near : nearest(wanted, views, 3))
+    hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
+  if (wanted.find('/') != std::string::npos || wanted.ends_with(".json"))
+    hint = fmt::format(
+        "{} is no file; a path begins at the folder of the file that names it, with --set at the "
+        "working folder",
+        path);
+  findings.error("/cluster/calibration", fmt::format("no profile \"{}\"", wanted), hint);
+  return {};
+}
+
+void validate_machine(const Scenario& scenario, Findings& findings) {
+  const topologies::ServerSpec& server = scenario.cluster.server;
+  check_plausible("/cluster/node/intra/bandwidth_per_gpu", server.intra_bandwidth, 1e9, 4e12,
+                  findings);
+  check_plausible("/cluster/node/intra/latency", server.intra_latency, findings);
+  check_plausible("/cluster/node/nic/bandwidth", server.nic_bandwidth, 1e8, 4e11, findings);
+  check_plausible("/cluster/node/nic/latency", server.nic_latency, findings);
+  check_plausible("/cluster/node/host/pcie_bandwidth", server.pcie_bandwidth, 1e9, 5e11, findings);
+  check_plausible("/cluster/node/host/memory_bandwidth", server.host_memory_bandwidth, 1e10, 1e13,
+                  findings);
+  check_plausible("/cluster/node/host/nvme_read_bandwidth", server.nvme_read_bandwidth, 1e8, 1e12,
+                  findings);
+  check_plausible("/cluster/node/host/nvme_write_bandwidth", server.nvme_write_bandwidth, 1e8, 1e12,
+                  findings);
+  check_plausible("/cluster/node/gpu/memory_bandwidth", server.gpu.memory_bandwidth, 5e10, 5e13,
+                  findings);
+  constexpr std::array<std::pair<std::string_view, double>, 4> kBothDirections = {
+      {{"v100", 300e9}, {"a100", 600e9}, {"h100", 900e9}, {"b200", 1800e9}}};
+  for (const auto& [chip, both] : kBothDirections) {
+    if (server.intra != topologies::IntraKind::nvswitch || server.intra_bandwidth.count() != both ||
+        server.gpu.name.find(chip) == std::string::npos)
+      continue;
+    findings.warning(
+        "/cluster/node/intra/bandwidth_per_gpu",
+        fmt::format("{} looks like both directions together",
+                    json::quantity_text(server.intra_bandwidth)),
+        fmt::format("did you mean \"{}\"?", json::quantity_text(BytesPerSecond(both / 2))));
+  }
+}
+
+}  // namespace trainyard::scenario

@@ -1,0 +1,54 @@
+// /training/memory: what a device holds beside tensors, its table and its defaults. Sources:
+// docs/memory.md, "Beside the tensors".
+#include <charconv>
+#include <string>
+
+#include "sim/scenario/topics/assemble.h"
+
+namespace trainyard::recipe {
+
+void visit_fields(json::Fields& f, MemoryAllowance& s) {
+  f.field("context", s.context, json::not_negative,
+          "What the driver, libraries and loaded kernels hold. Default: 512MiB.");
+  f.field("blas_workspace", s.blas_workspace, json::not_negative,
+          "Of cuBLAS, from the framework's allocator. Default: PyTorch's, 32MiB from compute "
+          "capability 9.0 on, else 8320KiB.");
+  f.field(
+      "fragmentation", s.fragmentation, json::between(0, 1),
+      "Reserved by the framework's allocator beyond what is allocated, in parts of that. Default: "
+      "0.02.");
+  f.field("nccl_buffers", s.nccl_buffers, json::optional,
+          "NCCL's own buffers of every communicator are counted.");
+}
+
+}  // namespace trainyard::recipe
+
+namespace trainyard::scenario {
+namespace {
+
+using namespace literals;
+
+constexpr Bytes kContext = 512_MiB;
+constexpr double kFragmentation = 0.02;
+
+// PyTorch's CUBLAS_WORKSPACE_CONFIG: ":4096:2:16:8" in KiB, from Hopper on 32 MiB.
+// Source: aten/src/ATen/cuda/CublasHandlePool.cpp; NVIDIA cuBLAS documentation, cublasSetWorkspace.
+Bytes blas_workspace(const topologies::GpuSpec& gpu) {
+  constexpr int kHopper = 9;
+  const std::string& capability = gpu.compute_capability;
+  int major = 0;
+  std::from_chars(capability.data(), capability.data() + capability.size(), major);
+  return major >= kHopper ? 32_MiB : Bytes((4096 * 2 + 16 * 8) * 1024);
+}
+
+}  // namespace
+
+recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
+                                        const topologies::GpuSpec& gpu) {
+  memory.context.otherwise(kContext);
+  memory.fragmentation.otherwise(kFragmentation);
+  memory.blas_workspace.otherwise(blas_workspace(gpu));
+  return memory;
+}
+
+}  // namespace trainyard::scenario

@@ -1,0 +1,183 @@
+// /parallelism/pipeline: its table, what follows from the schedule, layers against stages and
+// micro-batches against the schedule.
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "sim/plan/step_plan.h"
+#include "sim/scenario/topics/assemble.h"
+#include "sim/schedule/custom_schedule.h"
+#include "sim/schedule/schedule.h"
+
+namespace trainyard::recipe {
+
+using schedule::Placement;
+
+namespace {
+
+constexpr std::array<json::Choice<Placement>, 3> kPlacements = {
+    {{"looped", Placement::looped},
+     {"v", Placement::v_shaped},
+     {"bidirectional", Placement::bidirectional}}};
+
+}  // namespace
+
+void visit_fields(json::Fields& f, Pipeline& s) {
+  std::vector<std::string_view> names;
+  for (const schedule::ScheduleEntry& entry : schedule::schedules())
+    names.push_back(entry.name);
+  names.push_back(schedule::kCustomSchedule);
+  f.name("schedule", s.schedule, names, json::optional, "Order of forward and backward passes.");
+  f.list("slots", s.custom.slots, json::optional, json::anything,
+         "Of schedule custom: for each stage its passes in order, as \"F0 F1 B0 B1\".");
+  f.choice("placement", s.custom.placement, kPlacements, json::optional,
+           "Of schedule custom: where chunks are, or copies of the network.");
+  f.field("chunks_per_stage", s.chunks, json::between(1, 1024),
+          "Virtual stages per stage. Default: as many as the schedule has by itself.");
+  f.field("group_size", s.group_size, json::between(1, 1 << 20),
+          "Of interleaved_1f1b: micro-batches through a chunk before the next chunk. Default: pp.");
+  constexpr std::array<std::string_view, 2> kSplits = {"uniform", "balanced_with_embeddings"};
+  std::string split(s.layer_split == LayerSplit::uniform ? kSplits[0] : kSplits[1]);
+  f.numbers_or_name({"layer_split", json::optional, json::at_least(1),
+                     "Layers of each virtual stage, chunk by chunk; or how to find them."},
+                    kSplits, split, s.layers_per_chunk);
+  s.layer_split = !s.layers_per_chunk.empty() ? LayerSplit::list
+                  : split == kSplits[0]       ? LayerSplit::uniform
+                                              : LayerSplit::balanced;
+  f.field("overlap_p2p", s.overlap_p2p, json::optional,
+          "Computing goes on while activations are sent; false: as blocking calls do.");
+}
+
+}  // namespace trainyard::recipe
+
+namespace trainyard::scenario {
+
+using recipe::LayerSplit;
+using schedule::PipelineShape;
+
+namespace {
+
+void check_layers(const Scenario& scenario, Findings& findings) {
+  const recipe::Pipeline& pipeline = scenario.plan.pipeline;
+  const int stages = scenario.plan.degrees.pipeline;
+  const std::int64_t layers = divisible_layers(scenario.network);
+  const std::int64_t parts = std::int64_t{stages} * pipeline.chunks;
+  const std::string chunks = pipeline.chunks == 1 ? fmt::format("{} stages", stages)
+                                                  : fmt::format("{} stages x {} chunks = {}",
+                                                                stages, pipeline.chunks, parts);
+  if (pipeline.layer_split == LayerSplit::list) {
+    const std::vector<int>& list = pipeline.layers_per_chunk;
+    const std::int64_t sum = std::accumulate(list.begin(), list.end(), std::int64_t{0});
+    if (static_cast<std::int64_t>(list.size()) != parts)
+      findings.error("/parallelism/pipeline/layer_split",
+                     fmt::format("{} numbers for {}", list.size(), chunks));
+    else if (sum != layers)
+      findings.error("/parallelism/pipeline/layer_split",
+                     fmt::format("the numbers sum to {}, the network has {} layers", sum, layers));
+    return;
+  }
+  // A balanced split may leave the embedding or the logits alone on a chunk.
+  const std::int64_t places =
+      pipeline.layer_split == LayerSplit::balanced ? chain_length(scenario.network) : layers;
+  if (parts > places) {
+    findings.error("/parallelism/pp", fmt::format("{} layers are too few for {}", layers, chunks));
+  } else if (pipeline.layer_split == LayerSplit::uniform && layers % parts != 0) {
+    findings.error("/parallelism/pp",
+                   fmt::format("{} layers are not divisible by {}", layers, chunks),
+                   "state /parallelism/pipeline/layer_split: a list of layers per stage, or "
+                   "\"balanced_with_embeddings\"");
+  }
+}
+
+// The smallest group that takes the micro-batches; empty if none does.
+std::string possible_group(PipelineShape shape) {
+  for (shape.group = shape.stages; shape.group <= shape.microbatches; ++shape.group)
+    if (!interleaved_unsupported(shape))
+      return fmt::format("set parallelism.pipeline.group_size to {}", shape.group);
+  return {};
+}
+
+void check_custom_schedule(const Scenario& scenario, Findings& findings) {
+  const std::string pointer = "/parallelism/pipeline/slots";
+  const PipelineShape shape = plan::pipeline_shape(scenario.recipe, scenario.plan);
+  const std::vector<std::string>& slots = scenario.plan.pipeline.custom.slots;
+  if (static_cast<int>(slots.size()) != shape.stages) {
+    findings.error(pointer,
+                   fmt::format("{} stages have slots, pp is {}", slots.size(), shape.stages));
+    return;
+  }
+  if (shape.placement == schedule::Placement::v_shaped && shape.chunks != 2) {
+    findings.error("/parallelism/pipeline/chunks_per_stage",
+                   fmt::format("a V has 2 chunks per stage, got {}", shape.chunks));
+    return;
+  }
+  if (shape.placement == schedule::Placement::bidirectional &&
+      (shape.chunks != 1 || shape.stages % 2 != 0)) {
+    findings.error("/parallelism/pipeline/placement",
+                   "two copies need an even number of stages with 1 chunk each");
+    return;
+  }
+  schedule::StageOrders orders;
+  bool parsed = true;
+  for (std::size_t stage = 0; stage < slots.size(); ++stage) {
+    std::optional<std::string> problem;
+    orders.push_back(parse_slots(slots[stage], shape, problem));
+    if (!problem) continue;
+    findings.error(fmt::format("{}/{}", pointer, stage), *problem);
+    parsed = false;
+  }
+  if (!parsed) return;
+  if (const std::optional<std::string> wrong = check_schedule(shape, orders))
+    findings.error(pointer, *wrong);
+}
+
+void check_schedule(const Scenario& scenario, Findings& findings) {
+  const recipe::Pipeline& pipeline = scenario.plan.pipeline;
+  const int stages = scenario.plan.degrees.pipeline;
+  if (pipeline.chunks > 1 && stages == 1) {
+    findings.error("/parallelism/pipeline/chunks_per_stage",
+                   fmt::format("{} chunks per stage need a pipeline, pp is 1", pipeline.chunks));
+    return;
+  }
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(pipeline.schedule);
+  if (pipeline.group_size > 0 && (schedule == nullptr || !schedule->grouped)) {
+    findings.error("/parallelism/pipeline/group_size",
+                   fmt::format("schedule {} has no groups of micro-batches", pipeline.schedule),
+                   "remove it");
+    return;
+  }
+  const std::int64_t microbatches = microbatches_per_step(scenario);
+  if (microbatches == 0) return;
+  if (pipeline.schedule == schedule::kCustomSchedule) {
+    check_custom_schedule(scenario, findings);
+    return;
+  }
+  if (!pipeline.custom.slots.empty())
+    findings.error("/parallelism/pipeline/slots",
+                   fmt::format("schedule {} has its own order", pipeline.schedule),
+                   "remove them, or set the schedule to \"custom\"");
+  if (schedule == nullptr) return;  // the reader knows the names
+  const PipelineShape shape = plan::pipeline_shape(scenario.recipe, scenario.plan);
+  if (const std::optional<std::string> why = schedule->unsupported(shape))
+    findings.error("/parallelism/pipeline/schedule", *why,
+                   schedule->grouped ? possible_group(shape) : "");
+  else if (microbatches < stages && !schedule->one_at_a_time)
+    findings.warning("/parallelism/pp",
+                     fmt::format("{} micro-batches do not fill {} stages", microbatches, stages));
+}
+
+}  // namespace
+
+recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline) {
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(pipeline.schedule);
+  const bool folded = pipeline.custom.placement == schedule::Placement::v_shaped;
+  pipeline.chunks.otherwise(schedule != nullptr ? schedule->chunks : folded ? 2 : 1);
+  return pipeline;
+}
+
+void validate_pipeline(const Scenario& scenario, Findings& findings) {
+  check_layers(scenario, findings);
+  check_schedule(scenario, findings);
+}
+
+}  // namespace trainyard::scenario

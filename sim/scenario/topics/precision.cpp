@@ -1,0 +1,143 @@
+// /training/precision: its table, the formats that follow from others, and those that do not fit.
+#include <fmt/format.h>
+
+#include "models/layer/kernel.h"
+#include "models/layer/peak.h"
+#include "sim/plan/step_memory.h"
+#include "sim/scenario/topics/assemble.h"
+#include "sim/scenario/topics/word_lists.h"
+
+namespace trainyard::recipe {
+
+using models::Dtype;
+
+namespace {
+
+using json::Choice;
+
+constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
+                                                   {"tf32", Dtype::tf32},
+                                                   {"bf16", Dtype::bf16},
+                                                   {"fp16", Dtype::fp16},
+                                                   {"fp8", Dtype::fp8}}};
+constexpr std::array<Choice<MasterWeights>, 3> kMasterWeights = {
+    {{"fp32", MasterWeights::fp32}, {"bf16", MasterWeights::bf16}, {"none", MasterWeights::none}}};
+constexpr std::array<Choice<Dtype>, 4> kStateDtypes = {
+    {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}, {"fp8", Dtype::fp8}}};
+
+}  // namespace
+
+void visit_fields(json::Fields& f, Precision& s) {
+  f.choice("compute", s.compute, kDtypes, json::required, "Type of matrix multiplications.");
+  scenario::maybe_choice(
+      f, "parameters", s.parameters, kStateDtypes, Dtype::bf16,
+      "Type in which weights are kept and gathered; fp8 with fp8 compute only. Default: that "
+      "of compute, bf16 with fp8.");
+  f.choice("gradients", s.gradients, scenario::kGradientDtypes, json::optional,
+           "Type in which gradients are kept and reduced. Default: that of the weights.");
+  f.choice("master_weights", s.master_weights, kMasterWeights, json::optional,
+           "The optimizer's own copy of narrower weights.");
+  f.choice("optimizer_states", s.optimizer_states, kStateDtypes, json::optional,
+           "Type of the optimizer's moments; fp8: one byte, as in 8-bit Adam. Default: fp32.");
+  f.field(
+      "cached_fp8_weights", s.cached_fp8_weights, json::optional,
+      "fp8 compute: fp8 copies of the weights stay, by rows and by columns, instead of being cast "
+      "in each pass.");
+}
+
+}  // namespace trainyard::recipe
+
+namespace trainyard::scenario {
+
+using models::Dtype;
+using recipe::TrainingRecipe;
+
+namespace {
+
+constexpr const char* kSection = "/training/precision";
+
+void check_parameters(const TrainingRecipe& recipe, Findings& findings) {
+  if (!recipe.precision.parameters) return;
+  const std::string pointer = fmt::format("{}/parameters", kSection);
+  TrainingRecipe plain = recipe;
+  plain.precision.parameters.reset();
+  const Dtype natural = plan::weight_type(plain);
+  if (*recipe.precision.parameters != Dtype::fp8) {
+    if (*recipe.precision.parameters != natural)
+      findings.error(pointer,
+                     fmt::format("casting weights from {} to {} in each pass is not described",
+                                 name(*recipe.precision.parameters), name(natural)),
+                     fmt::format("leave it out: weights are {}, and master_weights keeps fp32 ones",
+                                 name(natural)));
+    return;
+  }
+  if (recipe.precision.compute != Dtype::fp8)
+    findings.error(pointer,
+                   fmt::format("weights in fp8 need matrix multiplications in fp8, compute is {}",
+                               name(recipe.precision.compute)),
+                   fmt::format("set compute to \"fp8\" or remove it"));
+  else if (!recipe.precision.keeps_master())
+    findings.error(pointer, "weights in fp8 are too coarse to be updated without a master copy",
+                   "set master_weights to \"fp32\" or \"bf16\"");
+}
+
+void check_master(const TrainingRecipe& recipe, Findings& findings) {
+  if (!recipe.precision.keeps_master() || recipe.precision.master_type() != Dtype::bf16) return;
+  if (models::size_of(plan::weight_type(recipe)) < size_of(recipe.precision.master_type())) return;
+  findings.error(fmt::format("{}/master_weights", kSection),
+                 fmt::format("a copy in bf16 is no better than the {} weights themselves",
+                             name(plan::weight_type(recipe))),
+                 "\"fp32\", or \"none\"");
+}
+
+void check_cached_weights(const TrainingRecipe& recipe, Findings& findings) {
+  if (!recipe.precision.cached_fp8_weights) return;
+  const std::string pointer = fmt::format("{}/cached_fp8_weights", kSection);
+  if (recipe.precision.compute != Dtype::fp8)
+    findings.error(
+        pointer,
+        fmt::format("compute is {}: no weight is cast to fp8", name(recipe.precision.compute)),
+        "remove it");
+  else if (plan::weight_type(recipe) == Dtype::fp8)
+    findings.error(pointer, "the parameters are kept in fp8 already", "remove it");
+}
+
+}  // namespace
+
+recipe::Precision assemble_precision(recipe::Precision precision) {
+  switch (precision.compute) {
+    case Dtype::fp32:
+    case Dtype::tf32: precision.gradients.otherwise(Dtype::fp32); break;
+    case Dtype::fp16: precision.gradients.otherwise(Dtype::fp16); break;
+    case Dtype::bf16:
+    case Dtype::fp8: precision.gradients.otherwise(Dtype::bf16); break;
+  }
+  return precision;
+}
+
+void validate_compute(const Scenario& scenario, Findings& findings) {
+  const Dtype compute = scenario.recipe.precision.compute;
+  const topologies::GpuSpec& gpu = scenario.cluster.server.gpu;
+  std::string has;
+  for (const Dtype dtype : models::kDtypes) {
+    if (models::peak_of(gpu, dtype).count() <= 0) continue;
+    if (dtype == compute) return;
+    has += fmt::format("{}{}", has.empty() ? "it has " : ", ", name(dtype));
+  }
+  findings.error(
+      "/training/precision/compute",
+      fmt::format("{} has no {} units", gpu.name.empty() ? "the GPU" : gpu.name, name(compute)),
+      has);
+}
+
+void validate_precision(const Scenario& scenario, Findings& findings) {
+  const TrainingRecipe& recipe = scenario.recipe;
+  check_parameters(recipe, findings);
+  check_master(recipe, findings);
+  check_cached_weights(recipe, findings);
+  if (recipe.precision.optimizer_states.is_said() && recipe.optimizer == recipe::Optimizer::sgd)
+    findings.error(fmt::format("{}/optimizer_states", kSection),
+                   "sgd without momentum keeps no state per parameter", "remove it");
+}
+
+}  // namespace trainyard::scenario

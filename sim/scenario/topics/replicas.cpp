@@ -1,0 +1,261 @@
+// /parallelism/data_parallel: its tables, and its options against its kind, the degrees and the
+// number formats.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "models/transformer/networks.h"
+#include "sim/base/check.h"
+#include "sim/plan/replicas/data_parallel.h"
+#include "sim/plan/step_plan.h"
+#include "sim/recipe/stage_orders.h"
+#include "sim/scenario/topics/assemble.h"
+#include "sim/scenario/topics/word_lists.h"
+#include "sim/schedule/chunk_placement.h"
+
+namespace trainyard::recipe {
+
+using models::Dtype;
+
+namespace {
+
+std::array<json::Choice<CompressionKind>, kCompressionNames.size()> compression_kinds() {
+  std::array<json::Choice<CompressionKind>, kCompressionNames.size()> kinds{};
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    kinds[i] = {kCompressionNames[i], static_cast<CompressionKind>(i)};
+  return kinds;
+}
+
+}  // namespace
+
+void visit_fields(json::Fields& f, GradientCompression& s) {
+  f.choice("kind", s.kind, compression_kinds(), json::optional,
+           "How gradients are made smaller for the exchange: a cast (fp16, bf16), 8 bits (int8, "
+           "fp8), their signs (one_bit), the largest (top_k), factors of low rank (power_sgd).");
+  f.field("rank", s.rank, json::between(1, 1024), "power_sgd: rank of the factors. Default: 1.");
+  f.field("density", s.density, json::Bounds{0, 1, true},
+          "top_k: part of the gradients that is sent. Default: 0.001.");
+}
+
+void visit_fields(json::Fields& f, DataParallelOptions& s) {
+  std::vector<std::string_view> names;
+  for (const plan::StrategyEntry& entry : plan::data_parallel_strategies())
+    names.push_back(entry.name);
+  f.not_yet({"parameter_server"});
+  f.name("kind", s.kind, names, json::optional,
+         "What replicas divide and how they exchange gradients.");
+  f.field("bucket_size", s.bucket_size, json::optional, json::positive,
+          "Gradients reduced together.");
+  f.field("first_bucket_size", s.first_bucket_size, json::optional, json::positive,
+          "The first bucket, small so that communication starts early.");
+  f.field("overlap_backward", s.overlap_backward, json::optional,
+          "Buckets are reduced while the backward pass goes on.");
+  f.field("reduce_every_microbatch", s.reduce_every_microbatch, json::anything,
+          "Gradients are reduced after every micro-batch, not only the last. Default: true for "
+          "zero2, zero3, fsdp and hsdp.");
+  f.field("shard_size", s.shard_size, json::between(2, 1 << 20),
+          "hsdp: neighbouring ranks that share one copy.");
+  f.field("prefetch_layers", s.prefetch_layers, json::between(0, kMostPrefetchLayers),
+          "zero3, fsdp, hsdp: layers gathered ahead of the one that computes. Default: 1.");
+  f.field("limit_all_gathers", s.limit_all_gathers, json::anything,
+          "zero3, fsdp, hsdp: false lets gathers run ahead of the computation without a limit.");
+  f.field("reshard_after_forward", s.reshard_after_forward, json::anything,
+          "fsdp, hsdp: false keeps layers gathered from forward to backward. Default: true without "
+          "a pipeline.");
+  scenario::maybe_choice(
+      f, "reduce_dtype", s.reduce_dtype, scenario::kGradientDtypes, Dtype::fp32,
+      "fsdp, hsdp: type in which gradients are reduced. Default: precision/gradients.");
+  f.field("gradient_as_bucket_view", s.gradient_as_bucket_view, json::anything,
+          "allreduce: false holds buckets beside the gradients, as PyTorch DDP does unless it is "
+          "told otherwise. Default: true.");
+  f.field("overlap_param_gather", s.overlap_param_gather, json::anything,
+          "zero1, zero2, distributed_optimizer: updated parameters are gathered under the next "
+          "forward pass. Default: true for distributed_optimizer.");
+  f.field("all_reduce_gradients", s.all_reduce_gradients, json::anything,
+          "zero1: whole gradients are all-reduced, as DeepSpeed once did.");
+  f.field("steps_between", s.steps_between, json::between(1, 1e6),
+          "local_sgd: steps from one meeting of the replicas to the next; a simulated step carries "
+          "that part of it. Default: 100.");
+  f.section("compression", s.compression, json::optional,
+            "allreduce: gradients are compressed, bucket by bucket.");
+  f.unsupported("parameter_server", "a parameter server; kind allreduce is available");
+}
+
+}  // namespace trainyard::recipe
+
+namespace trainyard::scenario {
+
+using plan::StrategyEntry;
+using recipe::CompressionKind;
+
+namespace {
+
+constexpr const char* kSection = "/parallelism/data_parallel";
+
+bool accepts(const StrategyEntry& strategy, std::string_view option) {
+  return std::find(strategy.accepts.begin(), strategy.accepts.end(), option) !=
+         strategy.accepts.end();
+}
+
+std::string kinds_that_accept(std::string_view option) {
+  std::string kinds;
+  for (const StrategyEntry& entry : plan::data_parallel_strategies()) {
+    if (!accepts(entry, option)) continue;
+    kinds += fmt::format("{}{}", kinds.empty() ? "" : ", ", entry.name);
+  }
+  return kinds;
+}
+
+// An option that this kind would silently ignore; a value that asks for nothing is none.
+void check_options(const StrategyEntry& strategy, const recipe::DataParallelOptions& options,
+                   Findings& findings) {
+  const std::array<std::pair<std::string_view, bool>, 11> given = {
+      {{"reduce_every_microbatch", options.reduce_every_microbatch.has_value()},
+       {"shard_size", options.shard_size.is_said()},
+       {"steps_between", options.steps_between.is_said()},
+       {"prefetch_layers", options.prefetch_layers.is_said() && options.prefetch_layers != 0},
+       {"limit_all_gathers", options.limit_all_gathers.is_said()},
+       {"reshard_after_forward", options.reshard_after_forward.is_said()},
+       {"reduce_dtype", options.reduce_dtype.has_value()},
+       {"gradient_as_bucket_view", !options.gradient_as_bucket_view},
+       {"overlap_param_gather", options.overlap_param_gather.value_or(false)},
+       {"compression", options.compression.used()},
+       {"all_reduce_gradients", options.all_reduce_gradients}}};
+  for (const auto& [option, is_given] : given) {
+    if (is_given && !accepts(strategy, option))
+      findings.error(fmt::format("{}/{}", kSection, option),
+                     fmt::format("means nothing to {}", strategy.name),
+                     "it is for " + kinds_that_accept(option));
+  }
+}
+
+// Such buckets need copies there and back, and those back would be due after every pass.
+void check_bucket_copies(const Scenario& scenario, const recipe::DataParallelOptions& options,
+                         Findings& findings) {
+  if (options.gradient_as_bucket_view) return;
+  const std::string pointer = fmt::format("{}/gradient_as_bucket_view", kSection);
+  if (options.reduce_every_microbatch.value_or(false))
+    findings.error(pointer,
+                   "buckets that are copied back after every micro-batch are not described",
+                   "remove it or reduce_every_microbatch");
+  else if (scenario.plan.degrees.replicas() == 1)
+    findings.error(pointer, "nothing is reduced: dp x cp is 1", "remove it");
+}
+
+void check_compression(const Scenario& scenario, const recipe::GradientCompression& compression,
+                       Findings& findings) {
+  const std::string pointer = fmt::format("{}/compression", kSection);
+  const CompressionKind kind = compression.kind;
+  if (compression.rank.is_said() && kind != CompressionKind::power_sgd)
+    findings.error(pointer + "/rank", "only power_sgd makes factors of a rank", "remove it");
+  if (compression.density.is_said() && kind != CompressionKind::top_k)
+    findings.error(pointer + "/density", "only top_k sends a part of the gradients", "remove it");
+  const models::Dtype gradients = scenario.recipe.precision.gradients;
+  if ((kind == CompressionKind::fp16 || kind == CompressionKind::bf16) &&
+      size_of(gradients) <= size_of(models::Dtype::fp16))
+    findings.error(pointer + "/kind",
+                   fmt::format("gradients are {} already, no larger than {}", name(gradients),
+                               recipe::kCompressionNames[static_cast<std::size_t>(kind)]),
+                   "set precision/gradients to fp32, or remove it");
+}
+
+void check_shard_size(const recipe::ParallelDegrees& degrees,
+                      const recipe::DataParallelOptions& options, Findings& findings) {
+  const std::string pointer = fmt::format("{}/shard_size", kSection);
+  if (!options.shard_size.is_said()) {
+    findings.error(pointer, "is required and missing for hsdp", "usually the GPUs of a server");
+    return;
+  }
+  if (degrees.replicas() % options.shard_size != 0)
+    findings.error(pointer, fmt::format("dp x cp = {} is not divisible into shards of {} ranks",
+                                        degrees.replicas(), options.shard_size));
+  else if (degrees.replicas() == options.shard_size)
+    findings.error(pointer,
+                   fmt::format("dp x cp is {} too: there is one replica", degrees.replicas()),
+                   "use kind fsdp, or a smaller shard_size");
+}
+
+// Routed experts have replicas of their own, as many in each group that shares one copy.
+void check_experts(const Scenario& scenario, Findings& findings) {
+  const auto* transformer = scenario.network.find<models::Transformer>();
+  if (transformer == nullptr || transformer->moe.experts == 0) return;
+  const plan::DataParallelStrategy strategy = plan::strategy_of(scenario.plan, scenario.recipe);
+  const int replicas = scenario.plan.expert_replicas();
+  if (replicas % strategy.replicas == 0) return;
+  findings.error(
+      fmt::format("{}/shard_size", kSection),
+      fmt::format("each routed expert is on {} ranks of a stage, which are not divisible "
+                  "among {} groups that hold a copy of all",
+                  replicas, strategy.replicas),
+      "raise shard_size, or lower ep");
+}
+
+// Requires: a scenario without errors so far, so that its schedule can be built.
+void check_schedule(const Scenario& scenario, Findings& findings) {
+  const recipe::ParallelPlan& plan = scenario.plan;
+  const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
+  if (plan.degrees.pipeline == 1 || (strategy.optimizer_shards == 1 && !strategy.trains_apart))
+    return;
+  const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.pipeline.schedule);
+  if (entry != nullptr && entry->updates != schedule::Updates::after_all) {
+    findings.error(fmt::format("{}/kind", kSection),
+                   fmt::format("{} does not work with the schedule {}: it updates weights while "
+                               "micro-batches are under way",
+                               plan.data_parallel.kind, plan.pipeline.schedule),
+                   "allreduce does");
+    return;
+  }
+  const schedule::PipelineShape shape = plan::pipeline_shape(scenario.recipe, plan);
+  const schedule::StageOrders orders = stage_orders(plan, shape);
+  if (const std::optional<std::string> why = unsupported(strategy, shape, orders))
+    findings.error(fmt::format("{}/kind", kSection),
+                   fmt::format("{} does not work with the schedule {}: {}", plan.data_parallel.kind,
+                               plan.pipeline.schedule, *why),
+                   "allreduce and zero1 do");
+}
+
+}  // namespace
+
+// Gathered layers stay where a pipeline would gather them again for every micro-batch, as
+// torchtitan's default is (parallelism.fsdp_reshard_after_forward).
+recipe::DataParallelOptions assemble_data_parallel(recipe::DataParallelOptions options,
+                                                   bool pipeline) {
+  options.reshard_after_forward.otherwise(!pipeline);
+  return options;
+}
+
+void validate_data_parallel(const Scenario& scenario, Findings& findings) {
+  const recipe::DataParallelOptions& options = scenario.plan.data_parallel;
+  const StrategyEntry* strategy = plan::find_strategy(options.kind);
+  TRAINYARD_CHECK(strategy != nullptr, "the reader knows the names: {}", options.kind);
+  const recipe::ParallelDegrees& degrees = scenario.plan.degrees;
+  check_options(*strategy, options, findings);
+  check_bucket_copies(scenario, options, findings);
+  check_compression(scenario, options.compression, findings);
+  if (accepts(*strategy, "shard_size")) check_shard_size(degrees, options, findings);
+  if (findings.has_errors()) return;
+  check_experts(scenario, findings);
+  check_schedule(scenario, findings);
+  if (accepts(*strategy, "steps_between"))
+    findings.warning(fmt::format("{}/kind", kSection),
+                     fmt::format("the step carries 1/{} of a meeting of the replicas: it is an "
+                                 "average over the steps between two",
+                                 options.steps_between));
+  if (degrees.pipeline > 1 && (strategy->name == "zero2" || strategy->name == "zero3"))
+    findings.warning(fmt::format("{}/kind", kSection),
+                     fmt::format("DeepSpeed refuses {} with a pipeline, as it moves the whole "
+                                 "network in every micro-batch; this is what it would take",
+                                 strategy->name),
+                     "PyTorch combines fsdp with pipelines");
+  if ((strategy->name != "allreduce" || options.compression.used()) &&
+      degrees.replicas() *
+              schedule::directions(plan::pipeline_shape(scenario.recipe, scenario.plan)) ==
+          1)
+    findings.warning(fmt::format("{}/kind", kSection),
+                     fmt::format("dp is 1, so {} has nothing to {}", strategy->name,
+                                 strategy->name == "allreduce" ? "exchange" : "divide"));
+}
+
+}  // namespace trainyard::scenario

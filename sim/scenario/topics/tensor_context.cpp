@@ -1,0 +1,84 @@
+// /parallelism/tensor_parallel and context_parallel: their tables, and what they ask of the machine
+// and the network.
+#include <fmt/format.h>
+
+#include "models/transformer/networks.h"
+#include "sim/scenario/topics/assemble.h"
+
+namespace trainyard::models {
+
+namespace {
+
+constexpr std::array<json::Choice<TensorOverlap>, 3> kTensorOverlaps = {
+    {{"none", TensorOverlap::none},
+     {"weight_gradient", TensorOverlap::weight_gradient},
+     {"chunked", TensorOverlap::chunked}}};
+constexpr std::array<json::Choice<ContextMethod>, 3> kContextMethods = {
+    {{"ring", ContextMethod::ring},
+     {"all_gather", ContextMethod::all_gather},
+     {"ulysses", ContextMethod::ulysses}}};
+
+}  // namespace
+
+void visit_fields(json::Fields& f, TensorParallel& s) {
+  f.choice("overlap", s.overlap, kTensorOverlaps, json::optional,
+           "What collectives hide behind: none; weight_gradient (backward, the GEMM that does not "
+           "need them); chunked (also their own GEMM, in pieces).");
+  f.field("chunks", s.chunks, json::between(1, 1024),
+          "chunked: pieces of each GEMM and of its collective. Default, as Transformer Engine: "
+          "gathers in a ring of tp pieces, scatters in 4.");
+}
+
+void visit_fields(json::Fields& f, ContextParallel& s) {
+  f.choice(
+      "method", s.method, kContextMethods, json::optional,
+      "How attention sees tokens of other ranks: ring (hop by hop under attention), all_gather "
+      "(keys and values first), ulysses (all-to-all over heads).");
+}
+
+}  // namespace trainyard::models
+
+namespace trainyard::scenario {
+
+void validate_tensor_parallel(const Scenario& scenario, Findings& findings) {
+  const recipe::ParallelPlan& plan = scenario.plan;
+  const recipe::ParallelDegrees& degrees = plan.degrees;
+  const int per_server = scenario.cluster.server.gpus;
+  if (plan.tensor_parallel.sequence && degrees.tensor == 1)
+    findings.error("/parallelism/sequence_parallel",
+                   "sequence parallelism divides what tensor parallelism leaves whole, and tp is 1",
+                   "raise tp or remove it");
+  if (plan.tensor_parallel.overlap == models::TensorOverlap::chunked &&
+      !plan.tensor_parallel.sequence)
+    findings.error("/parallelism/tensor_parallel/overlap",
+                   "chunked cuts all-gathers and reduce-scatters, and without sequence parallelism "
+                   "there are none",
+                   "set sequence_parallel, or use weight_gradient");
+  if (plan.tensor_parallel.overlap != models::TensorOverlap::chunked &&
+      plan.tensor_parallel.chunks > 0)
+    findings.error("/parallelism/tensor_parallel/chunks",
+                   "nothing is cut in chunks unless overlap is chunked",
+                   "set overlap to \"chunked\", or remove it");
+  if (degrees.context > 1 && degrees.tensor * degrees.context > 2 * per_server &&
+      plan.context_parallel.method == models::ContextMethod::ulysses)
+    findings.warning("/parallelism/cp",
+                     fmt::format("tp {} x cp {} spans servers of {} GPUs: ulysses exchanges all "
+                                 "heads across the network in every layer",
+                                 degrees.tensor, degrees.context, per_server));
+  if (degrees.tensor > per_server)
+    findings.warning(
+        "/parallelism/tp",
+        fmt::format("tp {} spans servers of {} GPUs: its collectives cross the network "
+                    "in every layer",
+                    degrees.tensor, per_server));
+  const models::Transformer* transformer = stack_of(scenario.network);
+  if (transformer == nullptr || !reads_tokens(scenario.network)) return;
+  const std::int64_t rest = transformer->vocabulary % degrees.tensor;
+  if (rest != 0)
+    findings.warning(
+        "/model/vocab",
+        fmt::format("{} is padded to {} to divide it by tp {}", transformer->vocabulary,
+                    transformer->vocabulary + degrees.tensor - rest, degrees.tensor));
+}
+
+}  // namespace trainyard::scenario

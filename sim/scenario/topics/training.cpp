@@ -1,0 +1,128 @@
+// /training: its table, the optimizer and the kernels of a layer; its other parts have files of
+// their own.
+#include <fmt/format.h>
+
+#include "sim/scenario/topics/assemble.h"
+#include "sim/scenario/topics/word_lists.h"
+
+namespace trainyard::models {
+
+namespace {
+
+constexpr std::array<json::Choice<Fusion>, 3> kExecutions = {
+    {{"fused", Fusion::by_hand}, {"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
+constexpr std::array<json::Choice<Fusion>, 2> kLosses = {
+    {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
+
+}  // namespace
+
+void visit_fields(json::Fields& f, KernelChoice& s) {
+  f.field("fused_attention", s.fused_attention, json::optional,
+          "Flash attention: no scores in memory.");
+  f.choice("execution", s.fusion, kExecutions, json::optional,
+           "Element-wise kernels: fused by hand as in Megatron-LM, PyTorch's eager operators, or "
+           "those of torch.compile.");
+  f.choice("loss", s.loss, kLosses,
+           "Kernels and memory of logits and loss where they differ from the layers': eager, as "
+           "when only layers are compiled, or compiled. Default: as execution.");
+}
+
+}  // namespace trainyard::models
+
+namespace trainyard::scenario {
+
+using recipe::Optimizer;
+
+namespace {
+
+using json::between;
+using json::Choice;
+using json::optional;
+using json::positive;
+using json::required;
+
+constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
+    {{"adam", Optimizer::adam}, {"adamw", Optimizer::adam}, {"sgd", Optimizer::sgd}}};
+
+}  // namespace
+
+void visit_fields(json::Fields& f, OptimizerSection& s) {
+  f.not_yet({"lamb", "lion"});
+  f.choice("type", s.type, kOptimizers, required, "How parameters are updated.");
+  f.field("momentum", s.momentum, optional, "SGD keeps a momentum per parameter.");
+  f.unsupported("offload", "offload as a part of the optimizer; say it under /training/offload",
+                {"false"});
+}
+
+void visit_fields(json::Fields& f, TrainingSection& s) {
+  f.field("global_batch", s.recipe.global_batch, required, between(1, kMostBatch),
+          "Sequences, images or samples per optimizer step, over all GPUs.");
+  visit_fields(f, s.recipe.micro_batch);
+  f.section("precision", s.recipe.precision, required, "Number formats.");
+  f.section("optimizer", s.optimizer, required, "How parameters are updated.");
+  f.name_or_section("recompute", s.recompute, kRecomputeForms, s.recompute_parts, optional,
+                    "Activations computed again in the backward pass: none, selective (scores of "
+                    "unfused attention), full, selective_op (PyTorch's, by operators), or an "
+                    "object that names modules or layers.");
+  visit_fields(f, s.recipe.kernels);
+  f.field("launch_time", s.recipe.launch_time, json::not_negative,
+          "Host time per kernel; 0us: a CUDA graph. Default: the profile's.");
+  f.field("gradient_clipping", s.recipe.gradient_clipping, optional,
+          "Gradients are scaled by the norm of all of them before the optimizer step.");
+  f.choice("embedding_optimizer", s.embedding_optimizer, kTableOptimizers,
+           "How the backward pass updates the tables of a recommender. Default: "
+           "row_wise_adagrad.");
+  f.section("memory", s.recipe.memory, optional,
+            "What the device holds beside what the training script allocates.");
+  f.section("offload", s.recipe.offload, optional, "What is kept in the host's memory or on NVMe.");
+  f.field("tokens", s.tokens, positive, "Of the whole training, to say how long it takes.");
+  f.unsupported("dataset", "a data set; give /training/tokens");
+  f.unsupported("input_pipeline", "an input pipeline; input is taken to be ready in time");
+  f.unsupported("checkpoint", "writing checkpoints; a step without one is simulated");
+}
+
+namespace {
+
+Optimizer assemble_optimizer(const OptimizerSection& section, Findings& findings) {
+  if (section.momentum && section.type != Optimizer::sgd)
+    findings.error("/training/optimizer/momentum", "only sgd has a momentum of its own",
+                   "remove it");
+  return section.type == Optimizer::sgd && section.momentum ? Optimizer::sgd_momentum
+                                                            : section.type;
+}
+
+void check_kernels(const models::KernelChoice& kernels, const models::Network& network,
+                   Findings& findings) {
+  const bool is_language = reads_tokens(network);
+  const bool has_attention = stack_of(network) != nullptr;
+  if (kernels.loss && kernels.fusion == models::Fusion::by_hand)
+    findings.error("/training/loss", "of an execution that is \"fused\", the loss is too",
+                   "remove it, or make the execution \"eager\" or \"compiled\"");
+  if (kernels.loss && !is_language)
+    findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
+                   "remove it");
+  if (!has_attention && kernels.fusion == models::Fusion::compiled)
+    findings.error("/training/execution",
+                   fmt::format("what torch.compile makes of {} is not described", network.words()),
+                   "\"eager\" is");
+  if (!has_attention && kernels.fused_attention)
+    findings.error("/training/fused_attention", fmt::format("{} has no attention", network.words()),
+                   "remove it");
+}
+
+}  // namespace
+
+recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
+                                       const models::Network& network,
+                                       const topologies::GpuSpec& gpu, Findings& findings) {
+  recipe::TrainingRecipe recipe = section.recipe;
+  recipe.micro_batch = assemble_batch(recipe.micro_batch, network, findings);
+  recipe.precision = assemble_precision(recipe.precision);
+  recipe.optimizer = assemble_optimizer(section.optimizer, findings);
+  assemble_recompute(recipe, section, findings);
+  check_kernels(recipe.kernels, network, findings);
+  recipe.memory = assemble_memory(recipe.memory, gpu);
+  return recipe;
+}
+
+}  // namespace trainyard::scenario

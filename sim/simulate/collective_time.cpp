@@ -1,0 +1,97 @@
+#include "sim/simulate/collective_time.h"
+
+#include <numeric>
+
+#include "sim/base/check.h"
+#include "sim/engine/engine.h"
+
+namespace trainyard::simulate {
+
+using collective::AlgorithmEntry;
+using cost::Estimate;
+using cost::MessageTerms;
+
+namespace {
+
+IdVector<LinkId, std::int64_t> capacities(const topologies::Topology& topology) {
+  IdVector<LinkId, std::int64_t> capacity;
+  for (const topologies::Link& link : topology.links())
+    capacity.push_back(static_cast<std::int64_t>(link.bandwidth.count()));
+  return capacity;
+}
+
+// One actor stands for all ranks, which do the same at the same time.
+engine::Program one_collective() {
+  engine::Op op;
+  op.kind = engine::OpKind::collective;
+  engine::Program program;
+  program.streams = {"communication"};
+  program.labels = {"collective"};
+  program.blocks.push_back({{op}});
+  program.calls.push_back({});
+  return program;
+}
+
+}  // namespace
+
+LoneCollectives::LoneCollectives(const topologies::ClusterSpec& cluster,
+                                 const std::optional<cost::Profile>& profile, int ranks,
+                                 recipe::Fidelity fidelity)
+    : cluster_(cluster),
+      messages_(profile ? fitted_message_cost(*profile) : cost::closed_form_message_cost()) {
+  TRAINYARD_CHECK(2 <= ranks && ranks <= cluster.servers * cluster.server.gpus,
+                  "a collective of {} ranks", ranks);
+  gpus_.resize(static_cast<std::size_t>(ranks));
+  std::iota(gpus_.begin(), gpus_.end(), 0);
+  const bool flows = fidelity == recipe::Fidelity::flow;
+  const std::vector<int> players(static_cast<std::size_t>(cluster.servers), cluster.server.gpus);
+  shape_ = lower::GroupShapes(cluster, players, flows).of_group(gpus_);
+  if (flows) topology_.emplace(cluster);
+}
+
+Estimate LoneCollectives::time(CollectiveKind kind, const AlgorithmEntry* algorithm, Bytes bytes) {
+  lower::require_support(kind, algorithm, shape_);
+  const MessageTerms terms = messages_->collective(kind, algorithm, bytes, shape_);
+  Estimate estimate;
+  estimate.basis = terms.basis;
+  estimate.reach = terms.reach;
+  estimate.time = terms.latency;
+  if (terms.wire_bytes == Bytes(0)) return estimate;
+  estimate.time = terms.latency + terms.wire_bytes / terms.bandwidth;
+  if (!topology_) return estimate;
+  const lower::FlowLayout layout = lower::flow_layout(kind, {}, algorithm);
+  const MessageTerms unit = layouts_.per_unit(layout, terms, bytes, shape_);
+  estimate.time = std::chrono::duration_cast<Seconds>(flow_time(layout, unit));
+  return estimate;
+}
+
+Duration LoneCollectives::flow_time(const lower::FlowLayout& layout, const MessageTerms& unit) {
+  engine::Communicator group;
+  group.members = {engine::ActorId(0)};
+  for (const auto& [from, to, weight] :
+       layouts_.edges(layout, gpus_, cluster_.server.gpus, shape_)) {
+    engine::Path path;
+    for (const LinkId link : topology_->route(from, to).links)
+      path.push_back({link, weight});
+    group.paths.push_back(std::move(path));
+  }
+  engine::Transfer transfer;
+  transfer.latency = to_duration(unit.latency);
+  transfer.bytes = unit.wire_bytes;
+  transfer.rate = static_cast<std::int64_t>(unit.bandwidth.count());
+  const engine::Program program = one_collective();
+  const engine::KernelTimes no_kernels;
+  engine::Machine machine;
+  machine.link_capacity = capacities(*topology_);
+  machine.transfers = {{transfer}};
+  machine.communicators.push_back(std::move(group));
+  engine::Actor actor;
+  actor.program = &program;
+  actor.times = &no_kernels;
+  actor.communicators = {engine::CommunicatorId(0)};
+  machine.actors.push_back(std::move(actor));
+  const engine::Outcome outcome = engine::run(machine, {.record = engine::Record::nothing});
+  return std::get<engine::Trace>(outcome).end;
+}
+
+}  // namespace trainyard::simulate

@@ -1,0 +1,41 @@
+// How long one collective takes when it has a cluster for itself.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "sim/cost/profile.h"
+#include "sim/lower/flow_layout.h"
+#include "sim/lower/group_shape.h"
+#include "sim/recipe/recipe.h"
+#include "topologies/topology.h"
+
+namespace trainyard::simulate {
+
+// The group of a benchmark: the first ranks of a cluster, server by server.
+class LoneCollectives {
+ public:
+  // Requires: 2 <= ranks <= the cluster's GPUs; the cluster outlives this.
+  LoneCollectives(const topologies::ClusterSpec& cluster,
+                  const std::optional<cost::Profile>& profile, int ranks,
+                  recipe::Fidelity fidelity);
+
+  // The buffer's time. Flows run on the links as in a training step, with nobody else on them.
+  // Throws lower::UnsupportedCollective.
+  cost::Estimate time(CollectiveKind kind, const collective::AlgorithmEntry* algorithm,
+                      Bytes bytes);
+
+  const cost::GroupShape& shape() const { return shape_; }
+
+ private:
+  Duration flow_time(const lower::FlowLayout& layout, const cost::MessageTerms& unit);
+
+  const topologies::ClusterSpec& cluster_;
+  std::unique_ptr<cost::MessageCost> messages_;
+  std::vector<int> gpus_;
+  cost::GroupShape shape_;
+  std::optional<topologies::Topology> topology_;  // with flows
+  lower::FlowLayouts layouts_;
+};
+
+}  // namespace trainyard::simulate

@@ -1,0 +1,97 @@
+// Collectives alone on a cluster: flows against laws, and the laws of algorithms in seconds.
+#include "sim/simulate/collective_time.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "tests/simulate/toy.h"
+#include "tests/support/rooms.h"
+
+using namespace trainyard;
+using namespace trainyard::literals;
+
+namespace {
+
+Seconds time(const ClusterSpec& cluster, Fidelity fidelity, CollectiveKind kind,
+             const AlgorithmEntry* algorithm, Bytes bytes, int ranks) {
+  return simulate::LoneCollectives(cluster, std::nullopt, ranks, fidelity)
+      .time(kind, algorithm, bytes)
+      .time;
+}
+
+bool close(Seconds a, Seconds b, double error) {
+  return std::abs(a / b - 1) <= error;
+}
+
+}  // namespace
+
+TEST_CASE("on one idle switch the flows of every algorithm take as long as its law") {
+  const ClusterSpec cluster = toy::cluster(8, 1);
+  for (const AlgorithmEntry& entry : algorithms())
+    for (const CollectiveKind kind : kCollectiveKinds)
+      for (const int ranks : {2, 4, 6, 8}) {
+        if (!entry.supports(kind, ranks)) continue;
+        CAPTURE(entry.name);
+        CAPTURE(name(kind));
+        CAPTURE(ranks);
+        const Seconds law = time(cluster, Fidelity::closed_form, kind, &entry, 64_MiB, ranks);
+        CHECK(close(time(cluster, Fidelity::flow, kind, &entry, 64_MiB, ranks), law, 1e-5));
+      }
+}
+
+TEST_CASE("flows of an algorithm over servers are never faster than its law") {
+  const ClusterSpec cluster = toy::cluster(4, 4);
+  for (const AlgorithmEntry& entry : algorithms())
+    for (const CollectiveKind kind : kCollectiveKinds)
+      for (const int ranks : {8, 12, 16}) {
+        if (!entry.supports(kind, {ranks, 4})) continue;
+        CAPTURE(entry.name);
+        CAPTURE(name(kind));
+        CAPTURE(ranks);
+        const Seconds law = time(cluster, Fidelity::closed_form, kind, &entry, 64_MiB, ranks);
+        CHECK(time(cluster, Fidelity::flow, kind, &entry, 64_MiB, ranks) >= law * (1 - 1e-5));
+      }
+}
+
+TEST_CASE("an all-to-all of its own choice is pairwise") {
+  const ClusterSpec cluster = toy::cluster(4, 2);
+  const AlgorithmEntry* pairwise = find_algorithm("pairwise");
+  for (const Fidelity fidelity : {Fidelity::closed_form, Fidelity::flow})
+    CHECK(time(cluster, fidelity, CollectiveKind::all_to_all, nullptr, 64_MiB, 8) ==
+          time(cluster, fidelity, CollectiveKind::all_to_all, pairwise, 64_MiB, 8));
+}
+
+TEST_CASE("a group that an algorithm cannot serve is refused with those that can") {
+  const ClusterSpec cluster = toy::cluster(8, 1);
+  simulate::LoneCollectives clock(cluster, std::nullopt, 6, Fidelity::closed_form);
+  try {
+    clock.time(CollectiveKind::all_reduce, find_algorithm("halving_doubling"), 1_MiB);
+    FAIL("accepted");
+  } catch (const lower::UnsupportedCollective& refused) {
+    CHECK(refused.kind == CollectiveKind::all_reduce);
+    CHECK(refused.message.find("needs a power of two of ranks") != std::string::npos);
+    CHECK(refused.hint == "possible there: auto, ring, tree, hierarchical, naive");
+  }
+}
+
+TEST_CASE("what goes to another server as one flow fills every port as pairs do") {
+  const GroupShape shape{.ranks = 320, .servers = 40, .ranks_per_server = 8};
+  std::vector<int> gpus;
+  for (int gpu = 0; gpu < 320; ++gpu)
+    gpus.push_back(gpu);
+  lower::FlowLayouts layouts;
+  const auto layout = lower::flow_layout(CollectiveKind::all_to_all, {}, nullptr);
+  const auto edges = layouts.edges(layout, gpus, 8, shape);
+  CHECK(edges.size() == 320 * (7 + 39));
+  std::vector<int> near(320), far_out(320), far_in(320);
+  for (const auto& [from, to, weight] : edges) {
+    const bool is_near = from / 8 == to / 8;
+    if (is_near) near[static_cast<std::size_t>(from)] += weight;
+    if (!is_near) far_out[static_cast<std::size_t>(from)] += weight;
+    if (!is_near) far_in[static_cast<std::size_t>(to)] += weight;
+  }
+  CHECK(near == std::vector<int>(320, 7));
+  CHECK(far_out == std::vector<int>(320, 312));
+  CHECK(far_in == std::vector<int>(320, 312));
+}
