@@ -75,8 +75,8 @@ void visit_laws(json::Fields& f, Profile& profile) {
     profile.batched_gemm_efficiency = batched->efficiency;
     profile.batched_gemm_from = batched->from;
   }
-  f.sections_or_one("attention", profile.attention, json::optional,
-                    "Fused attention by type, head size and masking.");
+  f.sections("attention", profile.attention, json::optional,
+             "Fused attention by type, head size and masking.", true);
   f.sections("convolution", profile.convolution, json::optional, "Convolution factors by type.");
   f.sections("memory", profile.memory, json::optional, "Memory-bound kernels by kind.");
   f.sections("collectives", profile.collectives, json::optional, "Collective laws.");

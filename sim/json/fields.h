@@ -182,21 +182,22 @@ class Fields {
                           [&value](Fields& f) { visit_fields(f, value); });
   }
 
-  // Arrays of scalars and of objects.
+  // Arrays of scalars and of objects; `or_one`: a single one may stand without the brackets.
   template <class T>
   bool list(std::string_view key, std::vector<T>& value, Need need, Bounds bounds,
-            std::string_view about) {
+            std::string_view about, bool or_one = false) {
     return array(
-        {key, need, anything, about}, value.size(),
+        {key, need, anything, about, or_one}, value.size(),
         [&value](std::size_t size) { value.resize(size); },
         [&value, bounds](Fields& f, std::string_view at, std::size_t i) {
           f.field(at, value[i], Need::required, bounds, "");
         });
   }
   template <class T>
-  bool sections(std::string_view key, std::vector<T>& value, Need need, std::string_view about) {
+  bool sections(std::string_view key, std::vector<T>& value, Need need, std::string_view about,
+                bool or_one = false) {
     return array(
-        {key, need, anything, about}, value.size(),
+        {key, need, anything, about, or_one}, value.size(),
         [&value](std::size_t size) { value.resize(size); },
         [&value](Fields& f, std::string_view at, std::size_t i) {
           f.section(at, value[i], Need::required, "");
@@ -205,37 +206,13 @@ class Fields {
 
   // An array of names out of a list.
   template <class E, class List>
-  bool choices(std::string_view key, std::vector<E>& value, const List& list, Need need,
-               std::string_view about) {
+  bool choice(std::string_view key, std::vector<E>& value, const List& list, Need need,
+              std::string_view about) {
     return array(
         {key, need, anything, about}, value.size(),
         [&value](std::size_t size) { value.resize(size); },
         [&value, &list](Fields& f, std::string_view at, std::size_t i) {
           f.choice(at, value[i], list, Need::required, "");
-        });
-  }
-
-  // The same where a single object may stand without the brackets.
-  template <class T>
-  bool sections_or_one(std::string_view key, std::vector<T>& value, Need need,
-                       std::string_view about) {
-    return array(
-        {key, need, anything, about, true}, value.size(),
-        [&value](std::size_t size) { value.resize(size); },
-        [&value](Fields& f, std::string_view at, std::size_t i) {
-          f.section(at, value[i], Need::required, "");
-        });
-  }
-
-  // Numbers of which a single one may stand without the brackets.
-  template <class T>
-  bool list_or_one(std::string_view key, std::vector<T>& value, Need need, Bounds bounds,
-                   std::string_view about) {
-    return array(
-        {key, need, anything, about, true}, value.size(),
-        [&value](std::size_t size) { value.resize(size); },
-        [&value, bounds](Fields& f, std::string_view at, std::size_t i) {
-          f.field(at, value[i], Need::required, bounds, "");
         });
   }
 

@@ -49,8 +49,8 @@ int most_layers(const models::NetworkWork& work, const std::vector<plan::ChainRa
 }  // namespace
 
 void visit_fields(json::Fields& f, RecomputeSection& s) {
-  f.choices("modules", s.modules, kModuleNames, json::optional,
-            "Parts of a layer that run again, by Megatron-LM's names. Without: whole layers.");
+  f.choice("modules", s.modules, kModuleNames, json::optional,
+           "Parts of a layer that run again, by Megatron-LM's names. Without: whole layers.");
   f.choice("method", s.method, kMethods,
            "Which layers of each virtual stage: block (the first ones), every (each n-th), or "
            "uniform (all, n together, of which only the first one's input is kept).");

@@ -11,8 +11,8 @@
 #include "sim/json/fields.h"
 #include "sim/json/reader.h"
 #include "sim/recipe/recipe.h"
-#include "sim/scenario/topics/model_family.h"
-#include "sim/scenario/topics/recommender_sections.h"
+#include "sim/scenario/topics/model/model_family.h"
+#include "sim/scenario/topics/model/recommender_sections.h"
 #include "topologies/cluster.h"
 
 namespace trainyard::scenario {

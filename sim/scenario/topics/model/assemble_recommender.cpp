@@ -7,7 +7,7 @@
 #include "models/recommender/table_plan.h"
 #include "sim/base/text.h"
 #include "sim/scenario/topics/assemble.h"
-#include "sim/scenario/topics/model_family.h"
+#include "sim/scenario/topics/model/model_family.h"
 
 namespace trainyard::scenario {
 

@@ -7,7 +7,7 @@
 #include "models/layers/layer_table.h"
 #include "sim/json/schema.h"
 #include "sim/scenario/topics/assemble.h"
-#include "sim/scenario/topics/model_family.h"
+#include "sim/scenario/topics/model/model_family.h"
 #include "sim/scenario/topics/word_lists.h"
 
 namespace trainyard::models {
@@ -162,7 +162,7 @@ class RowKeys {
   }
   void pair(std::string_view key, std::vector<std::int64_t>& value, double least,
             std::string_view about) {
-    note(key, f_.list_or_one(key, value, need(key), between(least, kMostPixels), about));
+    note(key, f_.list(key, value, need(key), between(least, kMostPixels), about, true));
     if (value.size() > 2) f_.problem(key, "expected one number, or height and width");
   }
   void note(std::string_view key, bool given) {

@@ -5,7 +5,7 @@
 #include "models/recommender/recommender.h"
 #include "models/transformer/networks.h"
 #include "sim/scenario/topics/assemble.h"
-#include "sim/scenario/topics/model_family.h"
+#include "sim/scenario/topics/model/model_family.h"
 
 namespace trainyard::scenario {
 

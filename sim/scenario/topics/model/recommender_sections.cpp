@@ -1,5 +1,5 @@
 // The tables of a recommender.
-#include "sim/scenario/topics/recommender_sections.h"
+#include "sim/scenario/topics/model/recommender_sections.h"
 
 #include "sim/scenario/topics/word_lists.h"
 

@@ -8,7 +8,7 @@
 #include "models/transformer/networks.h"
 #include "sim/json/schema.h"
 #include "sim/scenario/topics/assemble.h"
-#include "sim/scenario/topics/model_family.h"
+#include "sim/scenario/topics/model/model_family.h"
 #include "sim/scenario/topics/word_lists.h"
 
 namespace trainyard::models {
