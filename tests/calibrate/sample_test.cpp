@@ -25,7 +25,7 @@ std::string text_of(const std::string& path) {
 }  // namespace
 
 TEST_CASE("a sample is one line of JSON, whatever is in its words") {
-  const std::string line = Sample("gemm")
+  const std::string line = probe::Sample("gemm")
                                .text("dtype", "b\"f\\16\n\x01")
                                .number("m", std::int64_t{4096})
                                .number("time_us", 0.1)
@@ -46,7 +46,7 @@ TEST_CASE("numbers are written shortest and read back equal, those without value
   CHECK(json_number(0.1) == "0.1");
   CHECK(json_number(2.5) == "2.5");
   CHECK(json_number(1980) == "1980");
-  CHECK(Sample("a").number("x", std::numeric_limits<double>::infinity()).line() ==
+  CHECK(probe::Sample("a").number("x", std::numeric_limits<double>::infinity()).line() ==
         "{\"kind\":\"a\"}\n");
 }
 
@@ -64,17 +64,17 @@ TEST_CASE("samples are appended, and a line that was cut off is removed first") 
   const std::string path = folder.write("s.jsonl", "{\"kind\":\"one\"}\n{\"kind\":\"cut o");
   {
     SampleFile file(path);
-    file.write(Sample("two"));
+    file.write(probe::Sample("two"));
     CHECK(file.written() == 1);
     // On the disk at once: an interrupt keeps it.
     CHECK(text_of(path) == "{\"kind\":\"one\"}\n{\"kind\":\"two\"}\n");
   }
   SampleFile again(path);
-  again.write(Sample("three"));
+  again.write(probe::Sample("three"));
   CHECK(text_of(path) == "{\"kind\":\"one\"}\n{\"kind\":\"two\"}\n{\"kind\":\"three\"}\n");
   CHECK_THROWS_AS(SampleFile("/proc/no/such/file"), std::runtime_error);
   CHECK_THROWS_AS(SampleFile(folder.path()), std::runtime_error);
-  CHECK_THROWS_AS(SampleFile("/dev/full").write(Sample("x")), std::runtime_error);
+  CHECK_THROWS_AS(SampleFile("/dev/full").write(probe::Sample("x")), std::runtime_error);
 }
 
 TEST_CASE("the way between two PCI devices is told as nvidia-smi tells it") {
