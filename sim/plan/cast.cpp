@@ -59,6 +59,50 @@ std::uint32_t Cast::transfer_index(ConnectionId connection, const TransferSpec& 
   return static_cast<std::uint32_t>(at);
 }
 
+namespace {
+
+// The program of a role whose kernels and connections stand behind others.
+engine::Program moved(engine::Program program, std::uint32_t kernels, std::uint32_t connections) {
+  for (std::uint32_t& kernel : program.kernels)
+    kernel += kernels;
+  for (engine::Block& block : program.blocks) {
+    for (engine::Op& op : block.ops) {
+      const bool message = op.kind == engine::OpKind::send || op.kind == engine::OpKind::receive;
+      if (op.kind != engine::OpKind::compute) op.port += connections * (message ? 2 : 1);
+    }
+  }
+  return program;
+}
+
+}  // namespace
+
+Cast join(Cast first, const Cast& second, std::string_view prefix) {
+  const auto kernels = static_cast<std::uint32_t>(first.kernels.size());
+  const auto connections = static_cast<std::uint32_t>(first.connections.size());
+  const auto roles = static_cast<std::uint32_t>(first.roles.size());
+  const auto players = static_cast<std::uint32_t>(first.players());
+  for (const Role& role : second.roles) {
+    first.roles.push_back(role);
+    first.roles.back().program = moved(role.program, kernels, connections);
+  }
+  if (!first.loads.empty() || !second.loads.empty()) {
+    first.loads.resize(players, 1);
+    first.loads.insert(first.loads.end(), second.loads.begin(), second.loads.end());
+    first.loads.resize(players + second.players(), 1);
+  }
+  for (const std::uint32_t role : second.role_of)
+    first.role_of.push_back(role + roles);
+  for (Connection connection : second.connections) {
+    connection.name.insert(0, prefix);
+    for (Player& member : connection.groups.members())
+      member = static_cast<Player>(static_cast<std::uint32_t>(member) + players);
+    first.connections.push_back(std::move(connection));
+  }
+  first.kernels.insert(first.kernels.end(), second.kernels.begin(), second.kernels.end());
+  first.routed.insert(first.routed.end(), second.routed.begin(), second.routed.end());
+  return first;
+}
+
 const Connection& Cast::connection(const engine::Op& op) const {
   TRAINYARD_CHECK(op.kind != engine::OpKind::compute, "computation has no connection");
   const std::uint32_t at = op.kind == engine::OpKind::collective ? op.port : op.port / 2;

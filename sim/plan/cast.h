@@ -208,4 +208,8 @@ struct Cast {
   }
 };
 
+// Two casts as one, whose players are those of `first` and behind them those of `second`; names of
+// the second's connections begin with `prefix`. Put on one cluster, they share its links.
+Cast join(Cast first, const Cast& second, std::string_view prefix);
+
 }  // namespace trainyard::plan
