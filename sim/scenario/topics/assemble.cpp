@@ -33,7 +33,8 @@ bool Findings::has_errors() const {
 
 Machine assemble_machine(const ClusterSection& section, const json::Value& document,
                          const std::string& configs, Findings& findings) {
-  return {section.spec, find_profile(section, document, configs, findings)};
+  return {assemble_cluster(section.spec, findings),
+          find_profile(section, document, configs, findings)};
 }
 
 Scenario assemble(const ScenarioSections& sections, const json::Value& document,
@@ -44,7 +45,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.description = sections.description;
   scenario.network_name = network_name(document);
   scenario.network = assemble_network(sections.model, document, findings);
-  scenario.cluster = sections.cluster.spec;
+  scenario.cluster = assemble_cluster(sections.cluster.spec, findings);
   scenario.recipe =
       assemble_recipe(sections.training, scenario.network, scenario.cluster.server.gpu, findings);
   scenario.plan = sections.parallelism.plan;

@@ -35,6 +35,9 @@ Machine assemble_machine(const ClusterSection& section, const json::Value& docum
 // Tables. Requires: network and degrees are set.
 void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 
+// /cluster: with one number of GPUs in use for each server.
+topologies::ClusterSpec assemble_cluster(topologies::ClusterSpec cluster, Findings& findings);
+
 // /cluster: the path of the profile that it names, or that its GPU has (empty: none); magnitudes
 // that no machine has.
 std::string find_profile(const ClusterSection& section, const json::Value& document,

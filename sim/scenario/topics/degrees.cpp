@@ -138,7 +138,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
 }  // namespace
 
 void assemble_degrees(Scenario& scenario, const ParallelismSection& section, Findings& findings) {
-  const std::int64_t gpus = std::int64_t{scenario.cluster.servers} * scenario.cluster.server.gpus;
+  const std::int64_t gpus = scenario.cluster.gpus_in_use();
   constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
   if (gpus > kMostGpus) {
     findings.error("/cluster/nodes",
@@ -161,10 +161,13 @@ void assemble_degrees(Scenario& scenario, const ParallelismSection& section, Fin
                  : fmt::format("tp {}{} x pp {} = {} GPUs per replica", degrees.tensor, context,
                                degrees.pipeline, model);
   const std::string near = nearest_factorisations(scenario, static_cast<int>(gpus));
+  const std::string there =
+      scenario.cluster.gpus_used.empty()
+          ? fmt::format("the cluster has {} x {} = {}", scenario.cluster.servers,
+                        scenario.cluster.server.gpus, gpus)
+          : fmt::format("/cluster/gpus_used leaves {}", gpus);
   findings.error(section.dp ? "/parallelism/dp" : "/parallelism",
-                 fmt::format("{}, the cluster has {} x {} = {}", given, scenario.cluster.servers,
-                             scenario.cluster.server.gpus, gpus),
-                 near.empty() ? "" : "nearest: " + near);
+                 fmt::format("{}, {}", given, there), near.empty() ? "" : "nearest: " + near);
 }
 
 }  // namespace trainyard::scenario

@@ -1,6 +1,7 @@
 // /cluster: the tables of its parts, the profile that belongs to it, and what no machine has.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "sim/base/text.h"
@@ -180,6 +181,10 @@ void visit_fields(json::Fields& f, ClusterSection& s) {
   f.accepted("name", "For people.");
   f.field("nodes", s.spec.servers, json::required, json::between(1, 1 << 20), "Servers.");
   f.section_or_name("node", s.spec.server, json::required, "One server.");
+  f.list("gpus_used", s.spec.gpus_used, json::optional, json::between(1, 4096),
+         "GPUs of a server that the job uses, its first ones: a number for all servers, or one for "
+         "each. Default: all.",
+         true);
   f.section("fabric", s.spec.fabric, json::optional,
             "Network between servers; default: one ideal switch.");
   f.field(
@@ -190,6 +195,25 @@ void visit_fields(json::Fields& f, ClusterSection& s) {
 }
 
 namespace {
+
+// One number for all servers becomes one for each.
+void spread_gpus_used(topologies::ClusterSpec& cluster, Findings& findings) {
+  std::vector<int>& used = cluster.gpus_used;
+  if (used.empty()) return;
+  if (used.size() == 1) used.assign(static_cast<std::size_t>(cluster.servers), used.front());
+  if (used.size() != static_cast<std::size_t>(cluster.servers)) {
+    findings.error("/cluster/gpus_used",
+                   fmt::format("{} numbers for {} servers", used.size(), cluster.servers),
+                   "write one number for all servers, or one for each");
+    used.clear();
+    return;
+  }
+  const auto most = std::max_element(used.begin(), used.end());
+  if (*most <= cluster.server.gpus) return;
+  findings.error("/cluster/gpus_used",
+                 fmt::format("{} GPUs of a server that has {}", *most, cluster.server.gpus));
+  used.clear();
+}
 
 // Magnitudes that no machine has are a slip of a unit.
 void check_plausible(const char* pointer, BytesPerSecond value, double least, double most,
@@ -208,6 +232,11 @@ void check_plausible(const char* pointer, Duration value, Findings& findings) {
 }
 
 }  // namespace
+
+topologies::ClusterSpec assemble_cluster(topologies::ClusterSpec cluster, Findings& findings) {
+  spread_gpus_used(cluster, findings);
+  return cluster;
+}
 
 std::string find_profile(const ClusterSection& section, const json::Value& document,
                          const std::string& configs, Findings& findings) {

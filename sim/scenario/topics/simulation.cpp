@@ -60,9 +60,19 @@ void visit_fields(json::Fields& f, SimulationSection& s) {
   f.unsupported("max_events", "a limit of events");
 }
 
+namespace {
+
+int first_rank_on(const topologies::ClusterSpec& cluster, int server) {
+  int first = 0;
+  for (int before = 0; before < server; ++before)
+    first += cluster.used_on(before);
+  return first;
+}
+
+}  // namespace
+
 void assemble_stragglers(Scenario& scenario, const PerturbationsSection& section,
                          Findings& findings) {
-  const int per_server = scenario.cluster.server.gpus;
   const int ranks = scenario.plan.degrees.world_size();
   for (std::size_t i = 0; i < section.stragglers.size(); ++i) {
     const StragglerSection& straggler = section.stragglers[i];
@@ -83,8 +93,8 @@ void assemble_stragglers(Scenario& scenario, const PerturbationsSection& section
                                  scenario.cluster.servers, scenario.cluster.servers - 1));
       continue;
     }
-    const int first = select.rank ? *select.rank : *select.node * per_server;
-    const int count = select.rank ? 1 : per_server;
+    const int first = select.rank ? *select.rank : first_rank_on(scenario.cluster, *select.node);
+    const int count = select.rank ? 1 : scenario.cluster.used_on(*select.node);
     for (int rank = first; rank < first + count && rank < ranks; ++rank) {
       const bool twice = std::any_of(scenario.stragglers.begin(), scenario.stragglers.end(),
                                      [&](const Straggler& other) { return other.rank == rank; });
