@@ -76,7 +76,10 @@ TEST_CASE("a group that an algorithm cannot serve is refused with those that can
 }
 
 TEST_CASE("what goes to another server as one flow fills every port as pairs do") {
-  const GroupShape shape{.ranks = 320, .servers = 40, .ranks_per_server = 8};
+  GroupShape shape;
+  shape.ranks = 320;
+  shape.servers = 40;
+  shape.ranks_per_server = 8;
   std::vector<int> gpus;
   for (int gpu = 0; gpu < 320; ++gpu)
     gpus.push_back(gpu);
