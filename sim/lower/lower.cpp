@@ -29,6 +29,11 @@ namespace {
 struct EdgeInfo {
   ConnectionId connection;
   std::uint32_t table = 0;  // into Machine::transfers
+  // Of a message: which of its source's pairs on the connection it is, and of its destination's.
+  struct Nth {
+    std::uint32_t of_source = 0, of_destination = 0;
+    auto operator<=>(const Nth&) const = default;
+  } nth = {};
 };
 
 class Lowering {
@@ -89,8 +94,8 @@ class Lowering {
   void colour_players();
   void colour_links();
   void add_edges(ConnectionId connection);
-  void add_edge(ConnectionId connection, std::uint32_t table, Members members,
-                std::vector<std::uint32_t> paths);
+  void add_edge(const EdgeInfo& info, Members members, std::vector<std::uint32_t> paths);
+  void add_messages(ConnectionId connection);
   std::vector<int> crossing(const Connection& connection) const;
   std::vector<std::uint32_t> group_paths(ConnectionId connection, Members members,
                                          const cost::GroupShape& shape);
@@ -122,6 +127,7 @@ class Lowering {
 
   RankStructure structure_;
   std::vector<EdgeInfo> edges_;
+  std::map<std::pair<std::uint32_t, EdgeInfo::Nth>, std::uint32_t> labels_;  // of edges
   // What sets the times of a player's kernels.
   struct Pace {
     double slowdown = 1, expert_load = 1;
@@ -211,7 +217,6 @@ std::uint32_t Lowering::host_path(HostTransfer transfer, Player player) {
 // How many messages leave each server at the same time.
 std::vector<int> Lowering::crossing(const Connection& connection) const {
   std::vector<int> leaving(static_cast<std::size_t>(cluster_.servers), 0);
-  if (connection.traffic != Traffic::message) return leaving;
   for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
     const Members ends = connection.groups[pair];
     const int from = device(ends[0]).server;
@@ -220,19 +225,37 @@ std::vector<int> Lowering::crossing(const Connection& connection) const {
   return leaving;
 }
 
-void Lowering::add_edge(ConnectionId connection, std::uint32_t table, Members members,
-                        std::vector<std::uint32_t> paths) {
+// A player tells its peers apart by their ports, so that peers of different numbers are unlike.
+void Lowering::add_edge(const EdgeInfo& info, Members members, std::vector<std::uint32_t> paths) {
   RankStructure::Edge& edge = structure_.edges.emplace_back();
-  edge.label = table;
-  edge.ordered = cast_.connections[connection].traffic == Traffic::message;
+  const auto next = static_cast<std::uint32_t>(labels_.size());
+  edge.label = labels_.try_emplace({info.table, info.nth}, next).first->second;
+  edge.ordered = cast_.connections[info.connection].traffic == Traffic::message;
   for (const Player player : members)
     edge.members.push_back(static_cast<std::uint32_t>(player));
   edge.paths = std::move(paths);
-  edges_.push_back({connection, edge.label});
+  edges_.push_back(info);
+}
+
+void Lowering::add_messages(ConnectionId id) {
+  const Connection& connection = cast_.connections[id];
+  const std::vector<int> leaving = crossing(connection);
+  std::vector<EdgeInfo::Nth> pairs(cast_.players());  // so far, by player
+  for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
+    const Members ends = connection.groups[pair];
+    const int beside = leaving[static_cast<std::size_t>(device(ends[0]).server)];
+    const cost::GroupShape shape = group_shapes_.of_pair(gpu(ends[0]), gpu(ends[1]), beside);
+    std::vector<std::uint32_t> paths;
+    if (flows_) paths = {path(ends[0], ends[1])};
+    const EdgeInfo::Nth nth{.of_source = pairs[index(ends[0])].of_source++,
+                            .of_destination = pairs[index(ends[1])].of_destination++};
+    add_edge({id, tables_.table(id, shape), nth}, ends, std::move(paths));
+  }
 }
 
 void Lowering::add_edges(ConnectionId id) {
   const Connection& connection = cast_.connections[id];
+  if (connection.traffic == Traffic::message) return add_messages(id);
   if (connection.traffic == Traffic::host) {
     uses_host_ = true;
     cost::GroupShape alone;
@@ -241,26 +264,17 @@ void Lowering::add_edges(ConnectionId id) {
       const auto player = static_cast<Player>(p);
       std::vector<std::uint32_t> paths;
       if (flows_) paths = {host_path(connection.host, player)};
-      add_edge(id, tables_.table(id, alone), {&player, 1}, std::move(paths));
+      add_edge({id, tables_.table(id, alone)}, {&player, 1}, std::move(paths));
     }
     return;
   }
-  const std::vector<int> leaving = crossing(connection);
   for (std::size_t group = 0; group < connection.groups.size(); ++group) {
     const Members members = connection.groups[group];
+    const cost::GroupShape shape = group_shapes_.of_group(gpus(members));
+    const std::uint32_t table = tables_.table(id, shape);
     std::vector<std::uint32_t> paths;
-    if (connection.traffic == Traffic::message) {
-      const int beside = leaving[static_cast<std::size_t>(device(members[0]).server)];
-      const cost::GroupShape shape =
-          group_shapes_.of_pair(gpu(members[0]), gpu(members[1]), beside);
-      if (flows_) paths = {path(members[0], members[1])};
-      add_edge(id, tables_.table(id, shape), members, std::move(paths));
-    } else {
-      const cost::GroupShape shape = group_shapes_.of_group(gpus(members));
-      const std::uint32_t table = tables_.table(id, shape);
-      if (flows_) paths = group_paths(id, members, shape);
-      add_edge(id, table, members, std::move(paths));
-    }
+    if (flows_) paths = group_paths(id, members, shape);
+    add_edge({id, table}, members, std::move(paths));
   }
 }
 
@@ -367,7 +381,7 @@ void Lowering::make_connections() {
     std::vector<ActorId> members;
     for (const std::uint32_t rank : edge.members)
       members.push_back(ActorId(classes_.of_rank[rank]));
-    const auto [connection, table] = edges_[e];
+    const auto [connection, table, nth] = edges_[e];
     FoldedPaths folded = folded_paths(edge);
     if (cast_.connections[connection].traffic != Traffic::message) {
       std::sort(members.begin(), members.end());
@@ -381,8 +395,10 @@ void Lowering::make_connections() {
     engine::Path path = folded.paths.empty() ? engine::Path{} : std::move(folded.paths[0]);
     const engine::ChannelId id =
         machine.channels.push_back({members[0], members[1], table, std::move(path)});
-    machine.actors[members[0]].channels[plan::send_port(connection)] = id;
-    machine.actors[members[1]].channels[plan::receive_port(connection)] = id;
+    const ConnectionId sent = to_peer(connection, nth.of_source);
+    const ConnectionId received = to_peer(connection, nth.of_destination);
+    machine.actors[members[0]].channels[plan::send_port(sent)] = id;
+    machine.actors[members[1]].channels[plan::receive_port(received)] = id;
   }
 }
 
