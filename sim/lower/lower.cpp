@@ -79,9 +79,8 @@ class Lowering {
   using Members = std::span<const Player>;
 
   const Device& device(Player player) const { return placement_[index(player)]; }
-  int gpu(Player player) const {
-    return device(player).server * cluster_.server.gpus + device(player).gpu;
-  }
+  int gpu(const Device& device) const { return device.server * cluster_.server.gpus + device.gpu; }
+  int gpu(Player player) const { return gpu(device(player)); }
   std::vector<int> gpus(Members players) const {
     std::vector<int> numbers;
     for (const Player player : players)
@@ -96,7 +95,14 @@ class Lowering {
   void add_edges(ConnectionId connection);
   void add_edge(const EdgeInfo& info, Members members, std::vector<std::uint32_t> paths);
   void add_messages(ConnectionId connection);
-  std::vector<int> crossing(const Connection& connection) const;
+  // By server: how many players send messages out of it, or into it, at the same time.
+  struct Crossing {
+    std::vector<int> leaving, arriving;
+  };
+  Crossing crossing(const Connection& connection) const;
+  cost::GroupShape message_shape(Player from, Player to, const Crossing& crossing);
+  std::vector<Player> movers(const Connection& connection) const;
+  std::vector<std::uint32_t> links_with_host(const Device& from, const Device& to) const;
   std::vector<std::uint32_t> group_paths(ConnectionId connection, Members members,
                                          const cost::GroupShape& shape);
   std::uint32_t path(Player from, Player to);
@@ -187,7 +193,29 @@ void Lowering::colour_links() {
   }
 }
 
+// The processors of another server are reached through the NIC that the GPU of the same number
+// there uses.
+std::vector<std::uint32_t> Lowering::links_with_host(const Device& from, const Device& to) const {
+  if (from.server == to.server)
+    return from.is_host() ? host_links_.path(HostTransfer::to_device, to)
+                          : host_links_.path(HostTransfer::to_host, from);
+  const int local = from.is_host() ? to.gpu : from.gpu;
+  const topologies::Route route =
+      topology_->route(gpu({from.server, local}), gpu({to.server, local}));
+  std::vector<std::uint32_t> links;
+  for (const LinkId link : route.links)
+    links.push_back(static_cast<std::uint32_t>(link));
+  links.erase(from.is_host() ? links.begin() : links.end() - 1);  // between that GPU and its bridge
+  return links;
+}
+
 std::uint32_t Lowering::path(Player from, Player to) {
+  if (device(from).is_host() || device(to).is_host()) {
+    uses_host_ = true;
+    structure_.paths.push_back({static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to),
+                                links_with_host(device(from), device(to))});
+    return static_cast<std::uint32_t>(structure_.paths.size() - 1);
+  }
   return add_path(*topology_, {static_cast<std::uint32_t>(from), gpu(from)},
                   {static_cast<std::uint32_t>(to), gpu(to)}, structure_);
 }
@@ -214,15 +242,58 @@ std::uint32_t Lowering::host_path(HostTransfer transfer, Player player) {
   return static_cast<std::uint32_t>(structure_.paths.size() - 1);
 }
 
-// How many messages leave each server at the same time.
-std::vector<int> Lowering::crossing(const Connection& connection) const {
-  std::vector<int> leaving(static_cast<std::size_t>(cluster_.servers), 0);
+// The messages of one player follow each other on its stream.
+Lowering::Crossing Lowering::crossing(const Connection& connection) const {
+  Crossing crossing;
+  crossing.leaving.assign(static_cast<std::size_t>(cluster_.servers), 0);
+  crossing.arriving = crossing.leaving;
+  std::vector<bool> counted(cast_.players(), false);
   for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
     const Members ends = connection.groups[pair];
-    const int from = device(ends[0]).server;
-    if (from != device(ends[1]).server) ++leaving[static_cast<std::size_t>(from)];
+    const int from = device(ends[0]).server, to = device(ends[1]).server;
+    if (from == to || counted[index(ends[0])]) continue;
+    counted[index(ends[0])] = true;
+    ++crossing.leaving[static_cast<std::size_t>(from)];
+    ++crossing.arriving[static_cast<std::size_t>(to)];
   }
-  return leaving;
+  return crossing;
+}
+
+// The processors of a server are behind all its NICs, which those who send to them share, as far
+// away as the GPU of the sender's number there. A GPU of the same server reaches them over PCIe.
+cost::GroupShape Lowering::message_shape(Player from, Player to, const Crossing& crossing) {
+  Device source = device(from), destination = device(to);
+  const bool to_host = destination.is_host();
+  int beside = crossing.leaving[static_cast<std::size_t>(source.server)];
+  if (!source.is_host() && !to_host)
+    return group_shapes_.of_pair(gpu(source), gpu(destination), beside);
+  if (source.server == destination.server) {
+    cost::GroupShape shape;
+    shape.ranks = shape.ranks_per_server = 2;
+    shape.servers = 1;
+    shape.intra_bandwidth =
+        host_links_.offered(to_host ? HostTransfer::to_host : HostTransfer::to_device);
+    shape.intra_latency = cluster_.server.intra_latency;
+    return shape;
+  }
+  if (to_host) {
+    beside = std::max(beside, crossing.arriving[static_cast<std::size_t>(destination.server)]);
+    destination.gpu = source.gpu;
+  } else {
+    source.gpu = destination.gpu;
+  }
+  return group_shapes_.of_pair(gpu(source), gpu(destination), beside);
+}
+
+// Who makes transfers of its own on a connection.
+std::vector<Player> Lowering::movers(const Connection& connection) const {
+  std::vector<Player> players;
+  for (std::size_t group = 0; group < connection.groups.size(); ++group)
+    players.push_back(connection.groups[group][0]);
+  for (std::size_t p = 0; p < cast_.players() && connection.groups.empty(); ++p)
+    if (const auto player = static_cast<Player>(p); !device(player).is_host())
+      players.push_back(player);
+  return players;
 }
 
 // A player tells its peers apart by their ports, so that peers of different numbers are unlike.
@@ -239,12 +310,11 @@ void Lowering::add_edge(const EdgeInfo& info, Members members, std::vector<std::
 
 void Lowering::add_messages(ConnectionId id) {
   const Connection& connection = cast_.connections[id];
-  const std::vector<int> leaving = crossing(connection);
+  const Crossing at_once = crossing(connection);
   std::vector<EdgeInfo::Nth> pairs(cast_.players());  // so far, by player
   for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
     const Members ends = connection.groups[pair];
-    const int beside = leaving[static_cast<std::size_t>(device(ends[0]).server)];
-    const cost::GroupShape shape = group_shapes_.of_pair(gpu(ends[0]), gpu(ends[1]), beside);
+    const cost::GroupShape shape = message_shape(ends[0], ends[1], at_once);
     std::vector<std::uint32_t> paths;
     if (flows_) paths = {path(ends[0], ends[1])};
     const EdgeInfo::Nth nth{.of_source = pairs[index(ends[0])].of_source++,
@@ -258,10 +328,10 @@ void Lowering::add_edges(ConnectionId id) {
   if (connection.traffic == Traffic::message) return add_messages(id);
   if (connection.traffic == Traffic::host) {
     uses_host_ = true;
-    cost::GroupShape alone;
-    alone.intra_bandwidth = host_links_.offered(connection.host);
-    for (std::size_t p = 0; p < cast_.players(); ++p) {
-      const auto player = static_cast<Player>(p);
+    for (const Player player : movers(connection)) {
+      cost::GroupShape alone;  // processors share their memory with no GPU
+      alone.intra_bandwidth = device(player).is_host() ? cluster_.server.host_memory_bandwidth
+                                                       : host_links_.offered(connection.host);
       std::vector<std::uint32_t> paths;
       if (flows_) paths = {host_path(connection.host, player)};
       add_edge({id, tables_.table(id, alone)}, {&player, 1}, std::move(paths));
@@ -299,9 +369,11 @@ void Lowering::make_actors() {
     actor.times = own;
     actor.communicators.assign(cast_.connections.size(), engine::kNoCommunicator);
     actor.channels.assign(2 * cast_.connections.size(), engine::kNoChannel);
-    actor.launch = options_.launch;
     actor.units = cluster_.server.gpu.multiprocessors;
-    actor.memory_capacity = cluster_.server.gpu.memory;
+    if (!device(static_cast<Player>(at)).is_host()) {
+      actor.launch = options_.launch;
+      actor.memory_capacity = cluster_.server.gpu.memory;
+    }
     result_.machine.actors.push_back(std::move(actor));
   }
 }

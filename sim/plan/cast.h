@@ -166,7 +166,7 @@ struct Connection {
   // Bytes of the busiest member against the even share that `transfers` state: rows for experts end
   // when the rank with most of them has its own.
   double busiest_load = 1;
-  // Traffic::host: the players that make such transfers, each alone; empty: all.
+  // Traffic::host: the players that make such transfers, each alone; none: all on GPUs.
   Groups groups{};
   std::vector<TransferSpec> transfers{};  // by Op::subject
   // > 0: no connection, but the ports for a player's peer of that number on the one so many ids
