@@ -245,9 +245,8 @@ void check_parameter_server(const Scenario& scenario, Findings& findings) {
 void check_schedule(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelPlan& plan = scenario.plan;
   const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
-  if (plan.degrees.pipeline == 1 ||
-      (strategy.optimizer_shards == 1 && !strategy.trains_apart && !strategy.updates_elsewhere))
-    return;
+  const bool any_order = strategy.optimizer_shards == 1 && !strategy.trains_apart;
+  if (!strategy.updates_elsewhere && (any_order || plan.degrees.pipeline == 1)) return;
   const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.pipeline.schedule);
   if (entry != nullptr && entry->updates != schedule::Updates::after_all) {
     findings.error(fmt::format("{}/kind", kSection),
