@@ -281,7 +281,7 @@ TEST_CASE("on an uncontended fabric closed forms and flows agree") {
 TEST_CASE("folding is exact for the flows of every algorithm") {
   for (const AlgorithmEntry& entry : algorithms()) {
     Job job = small_job(2, 8, 1, 4);
-    job.plan.sequence_parallel = false;
+    job.plan.tensor_parallel.sequence = false;
     job.fidelity = Fidelity::flow;
     for (const CollectiveKind kind : kCollectiveKinds)
       if (entry.supports(kind, {8, 2, 4}) && entry.supports(kind, 2))
