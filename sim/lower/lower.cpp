@@ -10,6 +10,7 @@
 #include "sim/lower/group_shape.h"
 #include "sim/lower/host_links.h"
 #include "sim/lower/rank_classes.h"
+#include "topologies/server_board.h"
 
 namespace trainyard::lower {
 
@@ -260,7 +261,8 @@ Lowering::Crossing Lowering::crossing(const Connection& connection) const {
 }
 
 // The processors of a server are behind all its NICs, which those who send to them share, as far
-// away as the GPU of the sender's number there. A GPU of the same server reaches them over PCIe.
+// away as the GPU of the sender's number there. GPUs of the same server reach them over PCIe, which
+// they share as they do for copies; what comes back comes one by one.
 cost::GroupShape Lowering::message_shape(Player from, Player to, const Crossing& crossing) {
   Device source = device(from), destination = device(to);
   const bool to_host = destination.is_host();
@@ -272,7 +274,7 @@ cost::GroupShape Lowering::message_shape(Player from, Player to, const Crossing&
     shape.ranks = shape.ranks_per_server = 2;
     shape.servers = 1;
     shape.intra_bandwidth =
-        host_links_.offered(to_host ? HostTransfer::to_host : HostTransfer::to_device);
+        to_host ? host_links_.offered(HostTransfer::to_host) : peer_pcie_bandwidth(cluster_.server);
     shape.intra_latency = cluster_.server.intra_latency;
     return shape;
   }

@@ -167,3 +167,17 @@ TEST_CASE("a server whose host has too little memory does not fit") {
   CHECK_FALSE(report.fits);
   CHECK(report.memory.fits);
 }
+
+TEST_CASE("ranks on the server's own machine share a PCIe switch up and have it in turn down") {
+  Setup setup(2);
+  setup.plan.data_parallel.server = 0;
+  setup.cluster = toy::cluster(2, 1);
+  setup.cluster.server.intra_latency = Duration(0);
+  setup.cluster.server.gpus_per_pcie_switch = 2;
+  setup.cluster.server.pcie_bandwidth = BytesPerSecond(1e9);
+  setup.cluster.server.host_memory_bandwidth = BytesPerSecond(1e10);
+  for (const Fidelity fidelity : {Fidelity::closed_form, Fidelity::flow}) {
+    setup.options.fidelity = fidelity;
+    CHECK(nanoseconds(setup) == kCompute + 2 * kPush + (3 * kPush + kUpdate) / 10 + 2 * kPull);
+  }
+}
