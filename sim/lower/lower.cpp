@@ -6,11 +6,11 @@
 #include <set>
 
 #include "sim/base/check.h"
+#include "sim/lower/device_messages.h"
 #include "sim/lower/flow_paths.h"
 #include "sim/lower/group_shape.h"
 #include "sim/lower/host_links.h"
 #include "sim/lower/rank_classes.h"
-#include "topologies/server_board.h"
 
 namespace trainyard::lower {
 
@@ -52,6 +52,7 @@ class Lowering {
         players_(players_on_gpus(placement, cluster.servers)),
         group_shapes_(cluster, players_, flows_),
         host_links_(cluster, players_, flows_ ? topology : nullptr),
+        messages_(cluster, topology, group_shapes_, host_links_),
         tables_(cast, messages, options.host_copies, options.algorithms, flows_) {
     TRAINYARD_CHECK(!flows_ || topology != nullptr, "flows need a topology");
     TRAINYARD_CHECK(placement.size() == cast.players(), "{} devices for {} players",
@@ -80,8 +81,9 @@ class Lowering {
   using Members = std::span<const Player>;
 
   const Device& device(Player player) const { return placement_[index(player)]; }
-  int gpu(const Device& device) const { return device.server * cluster_.server.gpus + device.gpu; }
-  int gpu(Player player) const { return gpu(device(player)); }
+  int gpu(Player player) const {
+    return device(player).server * cluster_.server.gpus + device(player).gpu;
+  }
   std::vector<int> gpus(Members players) const {
     std::vector<int> numbers;
     for (const Player player : players)
@@ -96,14 +98,7 @@ class Lowering {
   void add_edges(ConnectionId connection);
   void add_edge(const EdgeInfo& info, Members members, std::vector<std::uint32_t> paths);
   void add_messages(ConnectionId connection);
-  // By server: how many players send messages out of it, or into it, at the same time.
-  struct Crossing {
-    std::vector<int> leaving, arriving;
-  };
-  Crossing crossing(const Connection& connection) const;
-  cost::GroupShape message_shape(Player from, Player to, const Crossing& crossing);
   std::vector<Player> movers(const Connection& connection) const;
-  std::vector<std::uint32_t> links_with_host(const Device& from, const Device& to) const;
   std::vector<std::uint32_t> group_paths(ConnectionId connection, Members members,
                                          const cost::GroupShape& shape);
   std::uint32_t path(Player from, Player to);
@@ -129,6 +124,7 @@ class Lowering {
   std::vector<int> players_;  // by server: on its GPUs
   GroupShapes group_shapes_;
   HostLinks host_links_;
+  DeviceMessages messages_;
   TransferTables tables_;
   bool uses_host_ = false;
 
@@ -194,31 +190,11 @@ void Lowering::colour_links() {
   }
 }
 
-// The processors of another server are reached through the NIC that the GPU of the same number
-// there uses.
-std::vector<std::uint32_t> Lowering::links_with_host(const Device& from, const Device& to) const {
-  if (from.server == to.server)
-    return from.is_host() ? host_links_.path(HostTransfer::to_device, to)
-                          : host_links_.path(HostTransfer::to_host, from);
-  const int local = from.is_host() ? to.gpu : from.gpu;
-  const topologies::Route route =
-      topology_->route(gpu({from.server, local}), gpu({to.server, local}));
-  std::vector<std::uint32_t> links;
-  for (const LinkId link : route.links)
-    links.push_back(static_cast<std::uint32_t>(link));
-  links.erase(from.is_host() ? links.begin() : links.end() - 1);  // between that GPU and its bridge
-  return links;
-}
-
 std::uint32_t Lowering::path(Player from, Player to) {
-  if (device(from).is_host() || device(to).is_host()) {
-    uses_host_ = true;
-    structure_.paths.push_back({static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to),
-                                links_with_host(device(from), device(to))});
-    return static_cast<std::uint32_t>(structure_.paths.size() - 1);
-  }
-  return add_path(*topology_, {static_cast<std::uint32_t>(from), gpu(from)},
-                  {static_cast<std::uint32_t>(to), gpu(to)}, structure_);
+  uses_host_ = uses_host_ || device(from).is_host() || device(to).is_host();
+  structure_.paths.push_back({static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to),
+                              messages_.links(device(from), device(to))});
+  return static_cast<std::uint32_t>(structure_.paths.size() - 1);
 }
 
 std::vector<std::uint32_t> Lowering::group_paths(ConnectionId connection, Members members,
@@ -241,50 +217,6 @@ std::uint32_t Lowering::host_path(HostTransfer transfer, Player player) {
   const auto number = static_cast<std::uint32_t>(player);
   structure_.paths.push_back({number, number, host_links_.path(transfer, device(player))});
   return static_cast<std::uint32_t>(structure_.paths.size() - 1);
-}
-
-// The messages of one player follow each other on its stream.
-Lowering::Crossing Lowering::crossing(const Connection& connection) const {
-  Crossing crossing;
-  crossing.leaving.assign(static_cast<std::size_t>(cluster_.servers), 0);
-  crossing.arriving = crossing.leaving;
-  std::vector<bool> counted(cast_.players(), false);
-  for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
-    const Members ends = connection.groups[pair];
-    const int from = device(ends[0]).server, to = device(ends[1]).server;
-    if (from == to || counted[index(ends[0])]) continue;
-    counted[index(ends[0])] = true;
-    ++crossing.leaving[static_cast<std::size_t>(from)];
-    ++crossing.arriving[static_cast<std::size_t>(to)];
-  }
-  return crossing;
-}
-
-// The processors of a server are behind all its NICs, which those who send to them share, as far
-// away as the GPU of the sender's number there. GPUs of the same server reach them over PCIe, which
-// they share as they do for copies; what comes back comes one by one.
-cost::GroupShape Lowering::message_shape(Player from, Player to, const Crossing& crossing) {
-  Device source = device(from), destination = device(to);
-  const bool to_host = destination.is_host();
-  int beside = crossing.leaving[static_cast<std::size_t>(source.server)];
-  if (!source.is_host() && !to_host)
-    return group_shapes_.of_pair(gpu(source), gpu(destination), beside);
-  if (source.server == destination.server) {
-    cost::GroupShape shape;
-    shape.ranks = shape.ranks_per_server = 2;
-    shape.servers = 1;
-    shape.intra_bandwidth =
-        to_host ? host_links_.offered(HostTransfer::to_host) : peer_pcie_bandwidth(cluster_.server);
-    shape.intra_latency = cluster_.server.intra_latency;
-    return shape;
-  }
-  if (to_host) {
-    beside = std::max(beside, crossing.arriving[static_cast<std::size_t>(destination.server)]);
-    destination.gpu = source.gpu;
-  } else {
-    source.gpu = destination.gpu;
-  }
-  return group_shapes_.of_pair(gpu(source), gpu(destination), beside);
 }
 
 // Who makes transfers of its own on a connection.
@@ -312,11 +244,11 @@ void Lowering::add_edge(const EdgeInfo& info, Members members, std::vector<std::
 
 void Lowering::add_messages(ConnectionId id) {
   const Connection& connection = cast_.connections[id];
-  const Crossing at_once = crossing(connection);
+  const DeviceMessages::Crossing crossing = messages_.crossing(connection, placement_);
   std::vector<EdgeInfo::Nth> pairs(cast_.players());  // so far, by player
   for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
     const Members ends = connection.groups[pair];
-    const cost::GroupShape shape = message_shape(ends[0], ends[1], at_once);
+    const cost::GroupShape shape = messages_.shape(device(ends[0]), device(ends[1]), crossing);
     std::vector<std::uint32_t> paths;
     if (flows_) paths = {path(ends[0], ends[1])};
     const EdgeInfo::Nth nth{.of_source = pairs[index(ends[0])].of_source++,
