@@ -9,6 +9,12 @@ DevicePlacement in_order(const plan::Cast& cast, const topologies::ClusterSpec& 
   placement.reserve(cast.players());
   Device next;
   for (std::size_t player = 0; player < cast.players(); ++player) {
+    if (const auto host = cast.role(static_cast<plan::Player>(player)).host_server) {
+      TRAINYARD_CHECK(*host < cluster.servers, "a player on server {} of {}", *host,
+                      cluster.servers);
+      placement.push_back({.server = *host, .gpu = Device::kHost});
+      continue;
+    }
     while (next.server < cluster.servers && next.gpu >= cluster.used_on(next.server))
       next = {.server = next.server + 1, .gpu = 0};
     TRAINYARD_CHECK(next.server < cluster.servers, "{} players on {} servers", cast.players(),

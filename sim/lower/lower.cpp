@@ -6,6 +6,7 @@
 #include <set>
 
 #include "sim/base/check.h"
+#include "sim/lower/device_messages.h"
 #include "sim/lower/flow_paths.h"
 #include "sim/lower/group_shape.h"
 #include "sim/lower/host_links.h"
@@ -29,6 +30,11 @@ namespace {
 struct EdgeInfo {
   ConnectionId connection;
   std::uint32_t table = 0;  // into Machine::transfers
+  // Of a message: which of its source's pairs on the connection it is, and of its destination's.
+  struct Nth {
+    std::uint32_t of_source = 0, of_destination = 0;
+    auto operator<=>(const Nth&) const = default;
+  } nth = {};
 };
 
 class Lowering {
@@ -46,6 +52,7 @@ class Lowering {
         players_(players_on_gpus(placement, cluster.servers)),
         group_shapes_(cluster, players_, flows_),
         host_links_(cluster, players_, flows_ ? topology : nullptr),
+        messages_(cluster, topology, group_shapes_, host_links_),
         tables_(cast, messages, options.host_copies, options.algorithms, flows_) {
     TRAINYARD_CHECK(!flows_ || topology != nullptr, "flows need a topology");
     TRAINYARD_CHECK(placement.size() == cast.players(), "{} devices for {} players",
@@ -89,9 +96,9 @@ class Lowering {
   void colour_players();
   void colour_links();
   void add_edges(ConnectionId connection);
-  void add_edge(ConnectionId connection, std::uint32_t table, Members members,
-                std::vector<std::uint32_t> paths);
-  std::vector<int> crossing(const Connection& connection) const;
+  void add_edge(const EdgeInfo& info, Members members, std::vector<std::uint32_t> paths);
+  void add_messages(ConnectionId connection);
+  std::vector<Player> movers(const Connection& connection) const;
   std::vector<std::uint32_t> group_paths(ConnectionId connection, Members members,
                                          const cost::GroupShape& shape);
   std::uint32_t path(Player from, Player to);
@@ -117,11 +124,13 @@ class Lowering {
   std::vector<int> players_;  // by server: on its GPUs
   GroupShapes group_shapes_;
   HostLinks host_links_;
+  DeviceMessages messages_;
   TransferTables tables_;
   bool uses_host_ = false;
 
   RankStructure structure_;
   std::vector<EdgeInfo> edges_;
+  std::map<std::pair<std::uint32_t, EdgeInfo::Nth>, std::uint32_t> labels_;  // of edges
   // What sets the times of a player's kernels.
   struct Pace {
     double slowdown = 1, expert_load = 1;
@@ -182,8 +191,10 @@ void Lowering::colour_links() {
 }
 
 std::uint32_t Lowering::path(Player from, Player to) {
-  return add_path(*topology_, {static_cast<std::uint32_t>(from), gpu(from)},
-                  {static_cast<std::uint32_t>(to), gpu(to)}, structure_);
+  uses_host_ = uses_host_ || device(from).is_host() || device(to).is_host();
+  structure_.paths.push_back({static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to),
+                              messages_.links(device(from), device(to))});
+  return static_cast<std::uint32_t>(structure_.paths.size() - 1);
 }
 
 std::vector<std::uint32_t> Lowering::group_paths(ConnectionId connection, Members members,
@@ -208,59 +219,66 @@ std::uint32_t Lowering::host_path(HostTransfer transfer, Player player) {
   return static_cast<std::uint32_t>(structure_.paths.size() - 1);
 }
 
-// How many messages leave each server at the same time.
-std::vector<int> Lowering::crossing(const Connection& connection) const {
-  std::vector<int> leaving(static_cast<std::size_t>(cluster_.servers), 0);
-  if (connection.traffic != Traffic::message) return leaving;
-  for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
-    const Members ends = connection.groups[pair];
-    const int from = device(ends[0]).server;
-    if (from != device(ends[1]).server) ++leaving[static_cast<std::size_t>(from)];
-  }
-  return leaving;
+// Who makes transfers of its own on a connection.
+std::vector<Player> Lowering::movers(const Connection& connection) const {
+  std::vector<Player> players;
+  for (std::size_t group = 0; group < connection.groups.size(); ++group)
+    players.push_back(connection.groups[group][0]);
+  for (std::size_t p = 0; p < cast_.players() && connection.groups.empty(); ++p)
+    if (const auto player = static_cast<Player>(p); !device(player).is_host())
+      players.push_back(player);
+  return players;
 }
 
-void Lowering::add_edge(ConnectionId connection, std::uint32_t table, Members members,
-                        std::vector<std::uint32_t> paths) {
+// A player tells its peers apart by their ports, so that peers of different numbers are unlike.
+void Lowering::add_edge(const EdgeInfo& info, Members members, std::vector<std::uint32_t> paths) {
   RankStructure::Edge& edge = structure_.edges.emplace_back();
-  edge.label = table;
-  edge.ordered = cast_.connections[connection].traffic == Traffic::message;
+  const auto next = static_cast<std::uint32_t>(labels_.size());
+  edge.label = labels_.try_emplace({info.table, info.nth}, next).first->second;
+  edge.ordered = cast_.connections[info.connection].traffic == Traffic::message;
   for (const Player player : members)
     edge.members.push_back(static_cast<std::uint32_t>(player));
   edge.paths = std::move(paths);
-  edges_.push_back({connection, edge.label});
+  edges_.push_back(info);
+}
+
+void Lowering::add_messages(ConnectionId id) {
+  const Connection& connection = cast_.connections[id];
+  const DeviceMessages::Crossing crossing = messages_.crossing(connection, placement_);
+  std::vector<EdgeInfo::Nth> pairs(cast_.players());  // so far, by player
+  for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
+    const Members ends = connection.groups[pair];
+    const cost::GroupShape shape = messages_.shape(device(ends[0]), device(ends[1]), crossing);
+    std::vector<std::uint32_t> paths;
+    if (flows_) paths = {path(ends[0], ends[1])};
+    const EdgeInfo::Nth nth{.of_source = pairs[index(ends[0])].of_source++,
+                            .of_destination = pairs[index(ends[1])].of_destination++};
+    add_edge({id, tables_.table(id, shape), nth}, ends, std::move(paths));
+  }
 }
 
 void Lowering::add_edges(ConnectionId id) {
   const Connection& connection = cast_.connections[id];
+  if (connection.traffic == Traffic::message) return add_messages(id);
   if (connection.traffic == Traffic::host) {
     uses_host_ = true;
-    cost::GroupShape alone;
-    alone.intra_bandwidth = host_links_.offered(connection.host);
-    for (std::size_t p = 0; p < cast_.players(); ++p) {
-      const auto player = static_cast<Player>(p);
+    for (const Player player : movers(connection)) {
+      cost::GroupShape alone;  // processors share their memory with no GPU
+      alone.intra_bandwidth = device(player).is_host() ? cluster_.server.host_memory_bandwidth
+                                                       : host_links_.offered(connection.host);
       std::vector<std::uint32_t> paths;
       if (flows_) paths = {host_path(connection.host, player)};
-      add_edge(id, tables_.table(id, alone), {&player, 1}, std::move(paths));
+      add_edge({id, tables_.table(id, alone)}, {&player, 1}, std::move(paths));
     }
     return;
   }
-  const std::vector<int> leaving = crossing(connection);
   for (std::size_t group = 0; group < connection.groups.size(); ++group) {
     const Members members = connection.groups[group];
+    const cost::GroupShape shape = group_shapes_.of_group(gpus(members));
+    const std::uint32_t table = tables_.table(id, shape);
     std::vector<std::uint32_t> paths;
-    if (connection.traffic == Traffic::message) {
-      const int beside = leaving[static_cast<std::size_t>(device(members[0]).server)];
-      const cost::GroupShape shape =
-          group_shapes_.of_pair(gpu(members[0]), gpu(members[1]), beside);
-      if (flows_) paths = {path(members[0], members[1])};
-      add_edge(id, tables_.table(id, shape), members, std::move(paths));
-    } else {
-      const cost::GroupShape shape = group_shapes_.of_group(gpus(members));
-      const std::uint32_t table = tables_.table(id, shape);
-      if (flows_) paths = group_paths(id, members, shape);
-      add_edge(id, table, members, std::move(paths));
-    }
+    if (flows_) paths = group_paths(id, members, shape);
+    add_edge({id, table}, members, std::move(paths));
   }
 }
 
@@ -285,9 +303,11 @@ void Lowering::make_actors() {
     actor.times = own;
     actor.communicators.assign(cast_.connections.size(), engine::kNoCommunicator);
     actor.channels.assign(2 * cast_.connections.size(), engine::kNoChannel);
-    actor.launch = options_.launch;
     actor.units = cluster_.server.gpu.multiprocessors;
-    actor.memory_capacity = cluster_.server.gpu.memory;
+    if (!device(static_cast<Player>(at)).is_host()) {
+      actor.launch = options_.launch;
+      actor.memory_capacity = cluster_.server.gpu.memory;
+    }
     result_.machine.actors.push_back(std::move(actor));
   }
 }
@@ -367,7 +387,7 @@ void Lowering::make_connections() {
     std::vector<ActorId> members;
     for (const std::uint32_t rank : edge.members)
       members.push_back(ActorId(classes_.of_rank[rank]));
-    const auto [connection, table] = edges_[e];
+    const auto [connection, table, nth] = edges_[e];
     FoldedPaths folded = folded_paths(edge);
     if (cast_.connections[connection].traffic != Traffic::message) {
       std::sort(members.begin(), members.end());
@@ -381,8 +401,10 @@ void Lowering::make_connections() {
     engine::Path path = folded.paths.empty() ? engine::Path{} : std::move(folded.paths[0]);
     const engine::ChannelId id =
         machine.channels.push_back({members[0], members[1], table, std::move(path)});
-    machine.actors[members[0]].channels[plan::send_port(connection)] = id;
-    machine.actors[members[1]].channels[plan::receive_port(connection)] = id;
+    const ConnectionId sent = to_peer(connection, nth.of_source);
+    const ConnectionId received = to_peer(connection, nth.of_destination);
+    machine.actors[members[0]].channels[plan::send_port(sent)] = id;
+    machine.actors[members[1]].channels[plan::receive_port(received)] = id;
   }
 }
 

@@ -7,6 +7,16 @@
 
 namespace trainyard::plan {
 
+namespace {
+
+// The connection to which ports belong.
+ConnectionId first_of(const Cast& cast, ConnectionId ports) {
+  return static_cast<ConnectionId>(static_cast<std::uint32_t>(ports) -
+                                   cast.connections[ports].nth_peer);
+}
+
+}  // namespace
+
 Groups::Groups(const std::vector<std::vector<Rank>>& groups) {
   std::vector<Player> members;
   for (const std::vector<Rank>& group : groups) {
@@ -34,12 +44,20 @@ std::vector<ConnectionId> Cast::listed() const {
   return ids;
 }
 
-ConnectionId Cast::connect(std::string_view name, const std::function<Connection()>& describe) {
+ConnectionId Cast::connect(std::string_view name, const std::function<Connection()>& describe,
+                           std::uint32_t peers) {
   for (const ConnectionId id : connections.ids())
     if (connections[id].name == name) return id;
   Connection connection = describe();
   connection.name = name;
-  return connections.push_back(std::move(connection));
+  Connection ports{.traffic = connection.traffic,
+                   .stream = connection.stream,
+                   .arrives_on = connection.arrives_on,
+                   .group = connection.group};
+  const ConnectionId first = connections.push_back(std::move(connection));
+  while (++ports.nth_peer < peers)
+    connections.push_back(ports);
+  return first;
 }
 
 std::uint32_t Cast::kernel_index(const models::NamedKernel& named) {
@@ -53,7 +71,7 @@ std::uint32_t Cast::kernel_index(const models::NamedKernel& named) {
 }
 
 std::uint32_t Cast::transfer_index(ConnectionId connection, const TransferSpec& spec) {
-  std::vector<TransferSpec>& table = connections[connection].transfers;
+  std::vector<TransferSpec>& table = connections[first_of(*this, connection)].transfers;
   const auto at = std::find(table.begin(), table.end(), spec) - table.begin();
   if (at == std::ssize(table)) table.push_back(spec);
   return static_cast<std::uint32_t>(at);
@@ -106,7 +124,7 @@ Cast join(Cast first, const Cast& second, std::string_view prefix) {
 const Connection& Cast::connection(const engine::Op& op) const {
   TRAINYARD_CHECK(op.kind != engine::OpKind::compute, "computation has no connection");
   const std::uint32_t at = op.kind == engine::OpKind::collective ? op.port : op.port / 2;
-  return connections[static_cast<ConnectionId>(at)];
+  return connections[first_of(*this, static_cast<ConnectionId>(at))];
 }
 
 }  // namespace trainyard::plan

@@ -17,6 +17,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -102,11 +103,15 @@ struct CallInfo {
 
 struct Role {
   std::string name;
+  // The server on whose processors its players sit, and not on GPUs.
+  std::optional<int> host_server{};
   engine::Program program;
   std::vector<CallInfo> calls;           // by Program::calls
   std::vector<std::size_t> round_calls;  // by round: how many calls are done when it is
   std::int64_t parameters = 0;           // held by one player
   recipe::HostMemory host;               // of one player
+
+  bool on_gpu() const { return !host_server; }
 };
 
 struct TransferSpec {
@@ -161,9 +166,19 @@ struct Connection {
   // Bytes of the busiest member against the even share that `transfers` state: rows for experts end
   // when the rank with most of them has its own.
   double busiest_load = 1;
-  Groups groups{};                        // Traffic::host: none, every player is alone
+  // Traffic::host: the players that make such transfers, each alone; none: all on GPUs.
+  Groups groups{};
   std::vector<TransferSpec> transfers{};  // by Op::subject
+  // > 0: no connection, but the ports for a player's peer of that number on the one so many ids
+  // before, which has all groups and transfers.
+  std::uint32_t nth_peer = 0;
 };
+
+// The ports for a player's k-th peer on a connection of messages, in the order of its pairs.
+// Requires: k is below the `peers` of Cast::connect.
+constexpr ConnectionId to_peer(ConnectionId connection, std::uint32_t k) {
+  return static_cast<ConnectionId>(static_cast<std::uint32_t>(connection) + k);
+}
 
 // Op::port of an op on a connection. A player in the middle of a pipeline sends on the connection
 // on which it receives, so that both have ports.
@@ -189,8 +204,10 @@ struct Cast {
   std::size_t players() const { return role_of.size(); }
   const Role& role(Player player) const { return roles[role_of[index(player)]]; }
 
-  // The connection of that name; if there is none yet, what `describe` returns is added.
-  ConnectionId connect(std::string_view name, const std::function<Connection()>& describe);
+  // The connection of that name; if there is none yet, what `describe` returns is added. `peers`:
+  // the most that one player sends messages to, or receives them from.
+  ConnectionId connect(std::string_view name, const std::function<Connection()>& describe,
+                       std::uint32_t peers = 1);
   // All connections in the order in which reports list them.
   std::vector<ConnectionId> listed() const;
   // nullptr if no program speaks on a connection of that name.

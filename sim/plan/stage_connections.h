@@ -36,6 +36,9 @@ class StageConnections {
   ConnectionId lane(Lane lane);
   ConnectionId host(HostTransfer transfer);
 
+  // For connections that only one strategy has.
+  Cast& cast() { return cast_; }
+
  private:
   Groups lane_pairs(Lane lane) const;
 

@@ -74,7 +74,8 @@ std::int64_t shard_of(std::int64_t parameters, int shards) {
 
 StateBytes state_bytes(std::int64_t parameters, const TrainingRecipe& recipe,
                        const DataParallelStrategy& strategy) {
-  const StateBytes each = per_parameter(recipe, strategy.layer_units);
+  StateBytes each = per_parameter(recipe, strategy.layer_units);
+  if (strategy.updates_elsewhere) each.optimizer_state = Bytes(0);
   return {shard_of(parameters, strategy.parameter_shards) * each.parameters,
           shard_of(parameters, strategy.gradient_shards) * each.gradients,
           shard_of(parameters, strategy.optimizer_shards) * each.optimizer_state};

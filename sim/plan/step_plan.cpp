@@ -124,6 +124,8 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     StageBuilder builder(step, placed, recipe, plan, messages, connections, stage, schedule);
     step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
   }
+  if (const RoleMaker add_roles = strategy_of(plan, recipe).add_roles)
+    add_roles(step.cast, connections, recipe, plan);
 
   Flops forward, recomputed;
   for (const int kind : placed.work.chain) {

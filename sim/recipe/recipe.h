@@ -82,6 +82,7 @@ struct DataParallelOptions {
   std::optional<bool> overlap_param_gather{};  // empty: as the strategy does
   Option<bool> all_reduce_gradients = false;
   Option<int> steps_between = 100;  // local_sgd: from one meeting of the replicas to the next
+  Option<int> server = 0;           // parameter_server: which of the cluster's servers it is on
   GradientCompression compression;  // allreduce
 };
 inline constexpr int kMostPrefetchLayers = 2;

@@ -119,6 +119,8 @@ class Communicators {
       if (connection.traffic != plan::Traffic::message) continue;
       for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
         const Player from = connection.groups[pair][0], to = connection.groups[pair][1];
+        // Processors are spoken with over sockets, which are no communicators.
+        if (placement_[index(from)].is_host() || placement_[index(to)].is_host()) continue;
         receivers_[index(from)].push_back(to);
         pipeline_[first_of(index(to))] = first_of(index(from));
       }
@@ -218,7 +220,11 @@ std::vector<DeviceMemory> device_memory(const Cast& cast, const lower::DevicePla
   common.blas_workspace = allowance.blas_workspace;
   common.context = allowance.context;
   common.fragmentation_ppm = std::llround(allowance.fragmentation * static_cast<double>(kMillion));
-  std::vector<DeviceMemory> devices(lowered.classes.size(), common);
+  std::vector<DeviceMemory> devices;
+  for (const lower::RankClass& own : lowered.classes)
+    devices.push_back(placement[static_cast<std::size_t>(own.representative)].is_host()
+                          ? DeviceMemory{}  // no GPU to fill
+                          : common);
   if (!allowance.nccl_buffers) return devices;
   const std::vector<Bytes> buffers = nccl_buffers(
       cast, placement, lowered, channels > 0 ? channels : default_channels(server.intra));

@@ -208,6 +208,29 @@ TEST_CASE("local SGD sends fp32 parameters once in H steps and holds 8 bytes mor
   CHECK(held(c) == Held{2 * p, 2 * p, (12 + 8) * p});
 }
 
+// Oracle: n S in and n S out, against 2 (n-1)/n S through every link of a ring.
+TEST_CASE("through a parameter server go n^2 / 2(n-1) times the bytes of a ring's link") {
+  for (const int n : {2, 4, 8}) {
+    const Case c("parameter_server", n, 3);
+    const StepPlan plan = c.step();
+    REQUIRE(plan.cast.roles.size() == 2);
+    const Program& server = plan.cast.roles[1].program;
+    std::int64_t in = 0, out = 0;
+    for (const Call& call : server.calls)
+      for (const Op& op : server.blocks[call.block].ops) {
+        if (op.kind == OpKind::receive) in += plan.cast.transfer(op).bytes.count();
+        if (op.kind == OpKind::send) out += plan.cast.transfer(op).bytes.count();
+      }
+    CHECK(in == n * psi());
+    CHECK(out == n * psi());
+    CHECK(sent(plan, "gradients to the server", n) == 0);  // no collective
+    CHECK(in * 2 * (n - 1) == n * n * sent(Case("allreduce", n, 3)));
+    const std::int64_t p = psi() / 2;
+    CHECK(held(c) == Held{2 * p, 2 * p, 0});
+    CHECK(plan.cast.roles[1].host.memory() == Bytes(16 * p));
+  }
+}
+
 TEST_CASE("with one replica every strategy is plain training") {
   for (const StrategyEntry& entry : data_parallel_strategies()) {
     CAPTURE(entry.name);

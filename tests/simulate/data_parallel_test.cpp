@@ -185,7 +185,7 @@ TEST_CASE("every strategy gives back what it takes") {
           const auto step = simulate_step(own);
           for (const MemoryPeak& peak : step->trace().peaks) {
             CHECK(peak.at_end == peak.resident);
-            CHECK(peak.peak > peak.resident);
+            if (peak.resident > Bytes(0)) CHECK(peak.peak > peak.resident);
           }
           // The breakdown checks itself.
           CHECK(summarize(own, *step).step_time.has_value());
@@ -222,6 +222,7 @@ TEST_CASE("sharded pipelines of experts give back what they take") {
           const PipelineShape shape = pipeline_shape(own.recipe, own.plan);
           const ScheduleEntry& schedule = *find_schedule(order.schedule);
           if (unsupported(strategy, shape, build_stages(schedule, shape))) continue;
+          if (strategy.updates_elsewhere) continue;  // what scenarios refuse
           if (own.plan.expert_replicas() % strategy.replicas != 0) continue;
           CAPTURE(entry.name);
           CAPTURE(order.schedule);

@@ -123,6 +123,7 @@ inline std::vector<OffloadOptions> choices(std::string_view kind) {
   std::vector<OffloadOptions> all = {{.activations = true},
                                      {.activations = true, .fraction = 0.5, .prefetch_layers = 0}};
   if (kind == "local_sgd") return all;
+  if (kind == "parameter_server") return {};
   const bool layer_units = kind == "fsdp" || kind == "hsdp";
   for (const bool activations : {false, true}) {
     if (!layer_units) all.push_back({.optimizer = cpu, .activations = activations});

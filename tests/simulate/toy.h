@@ -101,6 +101,7 @@ inline ClusterSpec cluster(int gpus_per_server, int servers) {
   spec.server.intra_latency = std::chrono::microseconds(1);
   spec.server.pcie_bandwidth = BytesPerSecond(25e9);
   spec.server.socket_bandwidth = BytesPerSecond(20e9);
+  spec.server.host_memory_bandwidth = BytesPerSecond(1e11);
   spec.server.nics = gpus_per_server;
   spec.server.nic_bandwidth = BytesPerSecond(25e9);
   spec.server.nic_latency = std::chrono::microseconds(1);

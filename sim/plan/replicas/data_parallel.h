@@ -13,6 +13,7 @@
 //   fsdp                   as zero3 but for layers kept between forward and backward
 //   hsdp                   as fsdp in n ranks, and an all-reduce of Psi/n over the replicas
 //   distributed_optimizer  as zero1, gathered under the next forward; with fp32 gradients 6 + 12/n
+//   parameter_server       1 Psi out, 1 in   4         16 on the server's host
 //   local_sgd              2 (n-1)/n Psi / H in fp32, 16 + 8: the last common parameters, outer
 //   momentum
 //
@@ -41,10 +42,16 @@ enum class Gathering : std::uint8_t {
   each_pass,      // before a layer's forward and again before its backward
 };
 
+struct Cast;
 struct ReplicaContext;
 class ReplicaPart;
+class StageConnections;
 // Makes a part for one stage, whose context outlives it.
 using PartMaker = std::function<std::unique_ptr<ReplicaPart>(ReplicaContext&)>;
+
+// Adds roles that stand beside the stages, behind the roles and the players of those.
+using RoleMaker = void (*)(Cast&, StageConnections&, const recipe::TrainingRecipe&,
+                           const recipe::ParallelPlan&);
 
 struct DataParallelStrategy {
   // Ranks that share one copy; 1: every rank has it.
@@ -57,6 +64,9 @@ struct DataParallelStrategy {
   // type, and gradients of a layer exist until they are reduced.
   bool layer_units = false;
   bool trains_apart = false;  // gradients are not exchanged
+  // Another role updates the parameters and holds the optimizer's states.
+  bool updates_elsewhere = false;
+  RoleMaker add_roles = nullptr;  // nullptr: there are none
 
   // In the order in which they act at each door.
   std::vector<PartMaker> parts = {};
@@ -102,6 +112,8 @@ DataParallelStrategy hsdp(const recipe::DataParallelOptions&, const recipe::Trai
                           int ranks);
 DataParallelStrategy local_sgd(const recipe::DataParallelOptions&, const recipe::TrainingRecipe&,
                                int ranks);
+DataParallelStrategy parameter_server(const recipe::DataParallelOptions&,
+                                      const recipe::TrainingRecipe&, int ranks);
 DataParallelStrategy distributed_optimizer(const recipe::DataParallelOptions&,
                                            const recipe::TrainingRecipe&, int ranks);
 

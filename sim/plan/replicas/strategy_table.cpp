@@ -25,8 +25,9 @@ constexpr std::array<Names, 6> kHsdp = {
     "reshard_after_forward",   "reduce_dtype",    "shard_size"};
 constexpr std::array<Names, 1> kMegatron = {"overlap_param_gather"};
 constexpr std::array<Names, 1> kLocal = {"steps_between"};
+constexpr std::array<Names, 1> kServer = {"server"};
 
-constexpr std::array<StrategyEntry, 8> kStrategies = {{
+constexpr std::array<StrategyEntry, 9> kStrategies = {{
     {"allreduce", "replicas all-reduce gradients in buckets (DDP)", allreduce, kReplicated},
     {"zero1", "optimizer states are sharded", zero1, kZero1},
     {"zero2", "gradients too", zero2, kZero2},
@@ -35,6 +36,7 @@ constexpr std::array<StrategyEntry, 8> kStrategies = {{
     {"hsdp", "fsdp in groups of shard_size, replicas across", hsdp, kHsdp},
     {"distributed_optimizer", "Megatron-LM's sharded optimizer", distributed_optimizer, kMegatron},
     {"local_sgd", "replicas meet every steps_between steps (DiLoCo)", local_sgd, kLocal},
+    {"parameter_server", "one host sums gradients and updates", parameter_server, kServer},
 }};
 
 }  // namespace
@@ -60,6 +62,8 @@ std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
            "in one order only before (overlap_param_gather: false)";
   if (directions(shape) > 1 && strategy.trains_apart)
     return "it holds two copies of the network, which cannot train apart";
+  if (directions(shape) > 1 && strategy.updates_elsewhere)
+    return "it holds two copies of the network, whose gradients are complete at different times";
   if (strategy.gradient_shards == 1 && strategy.gathering != Gathering::first_forward &&
       strategy.parameter_shards == 1)
     return std::nullopt;

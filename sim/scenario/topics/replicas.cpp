@@ -14,6 +14,7 @@
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/word_lists.h"
 #include "sim/schedule/chunk_placement.h"
+#include "topologies/server_board.h"
 
 namespace trainyard::recipe {
 
@@ -43,7 +44,6 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
   std::vector<std::string_view> names;
   for (const plan::StrategyEntry& entry : plan::data_parallel_strategies())
     names.push_back(entry.name);
-  f.not_yet({"parameter_server"});
   f.name("kind", s.kind, names, json::optional,
          "What replicas divide and how they exchange gradients.");
   f.field("bucket_size", s.bucket_size, json::optional, json::positive,
@@ -78,9 +78,10 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
   f.field("steps_between", s.steps_between, json::between(1, 1e6),
           "local_sgd: steps from one meeting of the replicas to the next; a simulated step carries "
           "that part of it. Default: 100.");
+  f.field("server", s.server, json::between(0, 1 << 20),
+          "parameter_server: the server of the cluster on whose processors it runs. Default: 0.");
   f.section("compression", s.compression, json::optional,
             "allreduce: gradients are compressed, bucket by bucket.");
-  f.unsupported("parameter_server", "a parameter server; kind allreduce is available");
 }
 
 }  // namespace trainyard::recipe
@@ -111,7 +112,7 @@ std::string kinds_that_accept(std::string_view option) {
 // An option that this kind would silently ignore; a value that asks for nothing is none.
 void check_options(const StrategyEntry& strategy, const recipe::DataParallelOptions& options,
                    Findings& findings) {
-  const std::array<std::pair<std::string_view, bool>, 11> given = {
+  const std::array<std::pair<std::string_view, bool>, 12> given = {
       {{"reduce_every_microbatch", options.reduce_every_microbatch.has_value()},
        {"shard_size", options.shard_size.is_said()},
        {"steps_between", options.steps_between.is_said()},
@@ -121,6 +122,7 @@ void check_options(const StrategyEntry& strategy, const recipe::DataParallelOpti
        {"reduce_dtype", options.reduce_dtype.has_value()},
        {"gradient_as_bucket_view", !options.gradient_as_bucket_view},
        {"overlap_param_gather", options.overlap_param_gather.value_or(false)},
+       {"server", options.server.is_said()},
        {"compression", options.compression.used()},
        {"all_reduce_gradients", options.all_reduce_gradients}}};
   for (const auto& [option, is_given] : given) {
@@ -192,12 +194,60 @@ void check_experts(const Scenario& scenario, Findings& findings) {
       "raise shard_size, or lower ep");
 }
 
+// What the server's machine must have.
+void check_server(const topologies::ClusterSpec& cluster, int number, Findings& findings) {
+  const topologies::ServerSpec& server = cluster.server;
+  if (number >= cluster.servers)
+    findings.error(fmt::format("{}/server", kSection),
+                   fmt::format("the cluster has {} server{}, numbered from 0", cluster.servers,
+                               cluster.servers == 1 ? "" : "s"),
+                   fmt::format("name one up to {}", cluster.servers - 1));
+  const auto needs = [&](const char* key, bool is_given, const char* what) {
+    if (is_given) return;
+    findings.error(fmt::format("/cluster/node/host/{}", key),
+                   fmt::format("is required and missing: {}", what),
+                   "state it, as the servers of configs/servers do");
+  };
+  needs("memory_bandwidth", server.host_memory_bandwidth.count() > 0,
+        "the parameter server sums gradients and updates parameters at it");
+  needs("pcie_bandwidth",
+        peer_pcie_bandwidth(server).count() > 0 &&
+            (server.pcie_bandwidth.count() > 0 || server.intra == topologies::IntraKind::pcie ||
+             server.intra == topologies::IntraKind::none),
+        "GPUs reach the parameter server on their own server over PCIe");
+}
+
+constexpr int kMostRanksOfServer = 1024;
+
+void check_parameter_server(const Scenario& scenario, Findings& findings) {
+  const std::string kind = fmt::format("{}/kind", kSection);
+  const auto* transformer = std::get_if<models::Transformer>(&scenario.network);
+  if (transformer != nullptr && transformer->moe.experts > 0)
+    findings.error(kind, "a parameter server of routed experts is not described",
+                   "use allreduce, or a dense network");
+  if (std::holds_alternative<models::Recommender>(scenario.network))
+    findings.error(kind, "a parameter server of embedding tables is not described",
+                   "use allreduce, which leaves tables where they are");
+  if (const int ranks = scenario.plan.degrees.world_size(); ranks > kMostRanksOfServer)
+    findings.error(kind,
+                   fmt::format("{} ranks would push to one server, at most {} are described", ranks,
+                               kMostRanksOfServer),
+                   "use allreduce");
+  if (scenario.recipe.offload.any())
+    findings.error("/training/offload", "the host's memory is described for the parameter server",
+                   "remove it, or use another kind of data parallelism");
+  if (scenario.recipe.gradient_clipping)
+    findings.error("/training/gradient_clipping",
+                   "the parameter server updates with the sum as it is", "set it to false");
+  check_server(scenario.cluster, scenario.plan.data_parallel.server, findings);
+}
+
 // Requires: a scenario without errors so far, so that its schedule can be built.
 void check_schedule(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelPlan& plan = scenario.plan;
   const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
-  if (plan.degrees.pipeline == 1 || (strategy.optimizer_shards == 1 && !strategy.trains_apart))
-    return;
+  const bool any_order = strategy.optimizer_shards == 1 && !strategy.trains_apart;
+  if (!strategy.updates_elsewhere && (any_order || plan.degrees.pipeline == 1)) return;
   const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.pipeline.schedule);
   if (entry != nullptr && entry->updates != schedule::Updates::after_all) {
     findings.error(fmt::format("{}/kind", kSection),
@@ -235,6 +285,8 @@ void validate_data_parallel(const Scenario& scenario, Findings& findings) {
   check_bucket_copies(scenario, options, findings);
   check_compression(scenario, options.compression, findings);
   if (accepts(*strategy, "shard_size")) check_shard_size(degrees, options, findings);
+  if (accepts(*strategy, "server") && degrees.replicas() > 1)
+    check_parameter_server(scenario, findings);
   if (findings.has_errors()) return;
   check_experts(scenario, findings);
   check_schedule(scenario, findings);

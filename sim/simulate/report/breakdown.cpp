@@ -93,7 +93,10 @@ class Accountant {
         const Span& span = *stream[i];
         if (until != nullptr && !enqueued_before(span, *until)) break;
         if (s == static_cast<std::size_t>(StreamKind::compute)) continue;
-        const Duration from = std::max(begin, span.active);
+        // An answer of data parallelism is under way from the question on.
+        const bool answers = op(span).kind == engine::OpKind::receive &&
+                             static_cast<OpGroup>(op(span).group) == OpGroup::data;
+        const Duration from = std::max(begin, answers ? span.begin : span.active);
         const Duration to = std::min(end, span.end);
         if (from < to)
           intervals.push_back({from, to, exposed_by(static_cast<OpGroup>(op(span).group))});

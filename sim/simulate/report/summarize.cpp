@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "models/layer/peak.h"
@@ -19,6 +20,10 @@ using plan::kMemoryKinds;
 using plan::MemoryKind;
 
 namespace {
+
+const plan::Role& role_of(const Step& step, const RankClass& rank_class) {
+  return step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+}
 
 void describe_job(const Job& job, const Step& step, StepReport& report) {
   const recipe::ParallelDegrees& degrees = job.plan.degrees;
@@ -41,7 +46,8 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.is_language = reads_tokens(job.network);
   report.profile = job.profile ? job.profile->name : "none (datasheet and closed forms)";
   report.fidelity = job.fidelity == recipe::Fidelity::flow ? "flow" : "closed_form";
-  report.classes = static_cast<int>(step.lowered.classes.size());
+  for (const RankClass& rank_class : step.lowered.classes)
+    report.classes += role_of(step, rank_class).on_gpu();
 }
 
 void rate_throughput(const Job& job, const Step& step, StepReport& report) {
@@ -72,7 +78,7 @@ struct StepWindow {
 Duration round_end(const Step& step, std::size_t round) {
   Duration end{};
   for (const RankClass& rank_class : step.lowered.classes) {
-    const plan::Role& stage = step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+    const plan::Role& stage = role_of(step, rank_class);
     for (const engine::Span& span : spans_of(step.trace(), rank_class.actor))
       if (span.call < stage.round_calls[round]) end = std::max(end, span.end);
   }
@@ -86,7 +92,7 @@ StepWindow window_of(const Step& step) {
 }
 
 Breakdown breakdown_of(const Step& step, const RankClass& rank_class, const StepWindow& window) {
-  const plan::Role& stage = step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+  const plan::Role& stage = role_of(step, rank_class);
   const auto until = [&](Duration end) {
     return breakdown(stage, spans_of(step.trace(), rank_class.actor),
                      kernels_of(step.trace(), rank_class.actor), end);
@@ -104,12 +110,14 @@ void break_down(const Step& step, const StepWindow& window, StepReport& report) 
   const lower::Lowered& lowered = step.lowered;
   std::size_t slowest = 0;
   for (std::size_t c = 1; c < lowered.classes.size(); ++c) {
+    if (!role_of(step, lowered.classes[c]).on_gpu()) continue;
     if (trace.finished[lowered.classes[c].actor] > trace.finished[lowered.classes[slowest].actor])
       slowest = c;
   }
   double idle = 0;
   for (std::size_t c = 0; c < lowered.classes.size(); ++c) {
     const RankClass& rank_class = lowered.classes[c];
+    if (!role_of(step, rank_class).on_gpu()) continue;
     const Breakdown parts = breakdown_of(step, rank_class, window);
     report.ranks.push_back({rank_class.representative, rank_class.ranks, rank_class.stage, parts});
     const Duration busy = parts[static_cast<std::size_t>(TimeCategory::compute)] +
@@ -127,13 +135,13 @@ void break_down(const Step& step, const StepWindow& window, StepReport& report) 
 void count_messages(const Step& step, StepReport& report) {
   std::int64_t bytes = 0;
   for (const RankClass& rank_class : step.lowered.classes) {
-    const engine::Program& program =
-        step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].program;
+    const engine::Program& program = role_of(step, rank_class).program;
     std::vector<std::int64_t> sent;  // by block
     for (const engine::Block& block : program.blocks) {
       sent.push_back(0);
       for (const engine::Op& op : block.ops)
-        if (op.kind == engine::OpKind::send)
+        if (op.kind == engine::OpKind::send &&
+            op.group == static_cast<std::uint8_t>(plan::OpGroup::pipeline))
           sent.back() += step.plan.cast.transfer(op).bytes.count();
     }
     for (const engine::Call& call : program.calls)
@@ -191,8 +199,7 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
     memory.by_category[k] = Bytes(by_category[k]);
   memory.fits = memory.peak <= memory.capacity;
 
-  const engine::Program& program =
-      step.plan.cast.roles[static_cast<std::size_t>(worst->stage)].program;
+  const engine::Program& program = role_of(step, *worst).program;
   std::map<std::pair<std::uint8_t, std::uint32_t>, std::int64_t> live;
   for (const engine::MemoryEffect& effect : program.resident)
     live[{effect.category, effect.owner}] += effect.bytes;
@@ -212,23 +219,26 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
   if (memory.owners.size() > 12) memory.owners.resize(12);
 }
 
-// All ranks of a server are counted, whichever stages they are on.
+// All players of a server are counted, whatever their roles are.
 void account_host_memory(const Job& job, const Step& step, StepReport& report) {
-  if (!job.recipe.offload.any()) return;
+  const std::vector<plan::Role>& roles = step.plan.cast.roles;
+  const bool all_on_gpus =
+      std::all_of(roles.begin(), roles.end(), std::mem_fn(&plan::Role::on_gpu));
+  if (!job.recipe.offload.any() && all_on_gpus) return;
   HostMemoryReport& host = report.host_memory.emplace();
   const topologies::ServerSpec& server = job.cluster.server;
   host.memory_capacity = server.host_memory;
   host.nvme_capacity = server.nvme_capacity;
-  Bytes memory, nvme;  // of the present server
+  const auto servers = static_cast<std::size_t>(job.cluster.servers);
+  std::vector<Bytes> memory(servers), nvme(servers);
   for (std::size_t rank = 0; rank < step.lowered.class_of_rank.size(); ++rank) {
-    if (rank > 0 && step.placement[rank].server != step.placement[rank - 1].server)
-      memory = nvme = Bytes(0);
     const RankClass& own = step.lowered.classes[step.lowered.class_of_rank[rank]];
-    const recipe::HostMemory& held = step.plan.cast.roles[static_cast<std::size_t>(own.stage)].host;
-    memory = memory + held.memory();
-    nvme = nvme + held.nvme;
-    host.server_memory = std::max(host.server_memory, memory);
-    host.server_nvme = std::max(host.server_nvme, nvme);
+    const recipe::HostMemory& held = role_of(step, own).host;
+    const auto at = static_cast<std::size_t>(step.placement[rank].server);
+    memory[at] = memory[at] + held.memory();
+    nvme[at] = nvme[at] + held.nvme;
+    host.server_memory = std::max(host.server_memory, memory[at]);
+    host.server_nvme = std::max(host.server_nvme, nvme[at]);
     if (rank > 0 && held.memory() <= host.memory) continue;
     host.rank = static_cast<int>(rank);
     host.memory = held.memory();

@@ -1,0 +1,63 @@
+#include "sim/lower/device_messages.h"
+
+#include <algorithm>
+
+#include "topologies/server_board.h"
+
+namespace trainyard::lower {
+
+using plan::Player;
+
+DeviceMessages::Crossing DeviceMessages::crossing(const plan::Connection& connection,
+                                                  const DevicePlacement& placement) const {
+  Crossing crossing;
+  crossing.leaving.assign(static_cast<std::size_t>(cluster_.servers), 0);
+  crossing.arriving = crossing.leaving;
+  std::vector<bool> counted(placement.size(), false);
+  for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
+    const Player source = connection.groups[pair][0], destination = connection.groups[pair][1];
+    const int from = placement[index(source)].server, to = placement[index(destination)].server;
+    if (from == to || counted[index(source)]) continue;
+    counted[index(source)] = true;
+    ++crossing.leaving[static_cast<std::size_t>(from)];
+    ++crossing.arriving[static_cast<std::size_t>(to)];
+  }
+  return crossing;
+}
+
+cost::GroupShape DeviceMessages::shape(Device from, Device to, const Crossing& crossing) {
+  int beside = crossing.leaving[static_cast<std::size_t>(from.server)];
+  if (!from.is_host() && !to.is_host()) return shapes_.of_pair(gpu(from), gpu(to), beside);
+  if (from.server == to.server) {
+    cost::GroupShape shape;
+    shape.ranks = shape.ranks_per_server = 2;
+    shape.servers = 1;
+    shape.intra_bandwidth =
+        to.is_host() ? hosts_.offered(HostTransfer::to_host) : peer_pcie_bandwidth(cluster_.server);
+    shape.intra_latency = cluster_.server.intra_latency;
+    return shape;
+  }
+  if (to.is_host()) {
+    beside = std::max(beside, crossing.arriving[static_cast<std::size_t>(to.server)]);
+    to.gpu = from.gpu;
+  } else {
+    from.gpu = to.gpu;
+  }
+  return shapes_.of_pair(gpu(from), gpu(to), beside);
+}
+
+std::vector<std::uint32_t> DeviceMessages::links(const Device& from, const Device& to) const {
+  if (from.server == to.server && from.is_host()) return hosts_.path(HostTransfer::to_device, to);
+  if (from.server == to.server && to.is_host()) return hosts_.path(HostTransfer::to_host, from);
+  const Device source{.server = from.server, .gpu = from.is_host() ? to.gpu : from.gpu};
+  const Device destination{.server = to.server, .gpu = to.is_host() ? from.gpu : to.gpu};
+  std::vector<std::uint32_t> links;
+  for (const LinkId link : topology_->route(gpu(source), gpu(destination)).links)
+    links.push_back(static_cast<std::uint32_t>(link));
+  // A host is where the cable of that GPU begins.
+  if (from.is_host()) links.erase(links.begin());
+  if (to.is_host()) links.pop_back();
+  return links;
+}
+
+}  // namespace trainyard::lower
