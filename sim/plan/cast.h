@@ -81,6 +81,7 @@ enum class OpGroup : std::uint8_t {
   pipeline,
   host_optimizer,
   host_copy,
+  recompute,  // compute that the forward pass has done before
 };
 
 // What a call of a program is for.

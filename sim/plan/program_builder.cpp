@@ -109,8 +109,8 @@ void ProgramBuilder::work(const std::vector<models::WorkItem>& items, const std:
                           OpGroup group) {
   for (const models::WorkItem& item : items) {
     if (const auto* named = std::get_if<NamedKernel>(&item)) {
-      if (segment_.empty()) segment_first_ = named->name;
-      segment_last_ = named->name;
+      if (segment_.empty()) segment_first_ = named;
+      segment_last_ = named;
       segment_.push_back(cast_.kernel_index(*named));
     } else if (const auto* collective_item = std::get_if<models::GroupCollective>(&item)) {
       flush_segment(where, group);
@@ -132,9 +132,11 @@ void ProgramBuilder::flush_segment(const std::string& where, OpGroup group) {
   program_.segments.push_back({.first_kernel = static_cast<std::uint32_t>(program_.kernels.size()),
                                .kernels = static_cast<std::uint32_t>(segment_.size())});
   program_.kernels.insert(program_.kernels.end(), segment_.begin(), segment_.end());
-  const std::string label = segment_.size() == 1
-                                ? fmt::format("{}: {}", where, segment_first_)
-                                : fmt::format("{}: {} .. {}", where, segment_first_, segment_last_);
+  const std::string label =
+      segment_.size() == 1
+          ? fmt::format("{}: {}", where, segment_first_->name)
+          : fmt::format("{}: {} .. {}", where, segment_first_->name, segment_last_->name);
+  if (segment_first_->repeated || segment_last_->repeated) group = OpGroup::recompute;
   push({.kind = OpKind::compute,
         .stream = static_cast<std::uint8_t>(StreamKind::compute),
         .group = static_cast<std::uint8_t>(group),

@@ -54,7 +54,8 @@ class ProgramBuilder {
   void last_takes(MemoryKind kind, Bytes bytes, const std::string& owner);
   void last_gives_back(MemoryKind kind, Bytes bytes, const std::string& owner);
 
-  // Kernels become segments, which end where a collective stands; `where` begins each label.
+  // Kernels become segments, which end where a collective stands; `where` begins each label. A
+  // segment that begins or ends with a repeated kernel belongs to OpGroup::recompute.
   void work(const std::vector<models::WorkItem>& items, const std::string& where, OpGroup group);
   // Kernels of `group` on a stream of their own choice, after the tails of `waits`.
   void work_beside(StreamKind stream, const std::vector<models::NamedKernel>& kernels,
@@ -93,8 +94,9 @@ class ProgramBuilder {
       op_effects_;  // of ops_, written to the program at end_block
   std::vector<engine::MemoryEffect> pending_holds_;
   StreamSet pending_waits_ = 0;
-  std::vector<std::uint32_t> segment_;  // kernels not yet in an op
-  std::string segment_first_, segment_last_;
+  std::vector<std::uint32_t> segment_;                  // kernels not yet in an op
+  const models::NamedKernel* segment_first_ = nullptr;  // of those
+  const models::NamedKernel* segment_last_ = nullptr;
 };
 
 }  // namespace trainyard::plan

@@ -94,9 +94,9 @@ SliceKind TimelineBuilder::kind_of(const Op& op, const CallInfo& call,
     case OpGroup::pipeline: return SliceKind::pipeline;
     case OpGroup::host_optimizer: return SliceKind::optimizer;
     case OpGroup::host_copy: return SliceKind::host_copy;
+    case OpGroup::recompute: return SliceKind::recompute;
     case OpGroup::compute: break;
   }
-  if (label.find("recompute") != std::string::npos) return SliceKind::recompute;
   return is_forward(call, label) ? SliceKind::forward : SliceKind::backward;
 }
 
