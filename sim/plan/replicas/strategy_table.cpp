@@ -27,10 +27,10 @@ constexpr std::array<Names, 1> kMegatron = {"overlap_param_gather"};
 constexpr std::array<Names, 1> kLocal = {"steps_between"};
 
 constexpr std::array<StrategyEntry, 8> kStrategies = {{
-    {"allreduce", "replicas all-reduce gradients in buckets (DDP)", allreduce, kReplicated},
+    {"allreduce", "replicas all-reduce gradients in buckets (DDP)", allreduce, kReplicated, true},
     {"zero1", "optimizer states are sharded", zero1, kZero1},
-    {"zero2", "gradients too", zero2, kZero2},
-    {"zero3", "parameters too", zero3, kZero3},
+    {"zero2", "gradients too", zero2, kZero2, false, "DeepSpeed"},
+    {"zero3", "parameters too", zero3, kZero3, false, "DeepSpeed"},
     {"fsdp", "PyTorch's fully sharded data parallelism", fsdp, kFsdp},
     {"hsdp", "fsdp in groups of shard_size, replicas across", hsdp, kHsdp},
     {"distributed_optimizer", "Megatron-LM's sharded optimizer", distributed_optimizer, kMegatron},
