@@ -50,7 +50,10 @@ std::string_view name(Module module) {
 
 std::vector<WorkItem> recomputed(std::vector<WorkItem> items) {
   for (WorkItem& item : items) {
-    if (auto* kernel = std::get_if<NamedKernel>(&item)) kernel->name.insert(0, "recompute ");
+    if (auto* kernel = std::get_if<NamedKernel>(&item)) {
+      kernel->name.insert(0, "recompute ");
+      kernel->repeated = true;
+    }
     if (auto* start = std::get_if<GroupCollective>(&item)) start->name.insert(0, "recompute ");
   }
   return items;

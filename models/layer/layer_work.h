@@ -22,6 +22,7 @@ struct NamedKernel {
   Kernel kernel;
   bool weight_gradient = false;  // may be deferred by a zero-bubble schedule
   bool routed = false;           // its work follows the load of the rank's experts or tables
+  bool repeated = false;         // recomputation: the forward pass has run it before
 };
 
 // The ranks that share a layer and talk inside it.
@@ -64,7 +65,7 @@ struct LayerWork {
   std::string name;  // "embedding", "transformer layer", "logits and loss", "conv2_1"
   std::vector<WorkItem> forward;
   // Run again just before `backward`, for the layer as a whole. What recomputation of single
-  // modules runs again stands inside `backward`, where it is needed. Names begin with "recompute ".
+  // modules runs again stands inside `backward`, where it is needed. Both are `repeated` kernels.
   std::vector<WorkItem> recompute;
   std::vector<WorkItem> backward;
   std::int64_t parameters = 0;  // held by one tensor-parallel rank; without routed experts

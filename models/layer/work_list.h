@@ -13,11 +13,11 @@ namespace trainyard::models {
 class WorkList {
  public:
   void kernel(std::string name, Kernel kernel) {
-    items_.emplace_back(NamedKernel{std::move(name), kernel, false, false});
+    items_.emplace_back(NamedKernel{std::move(name), kernel});
   }
 
   void weight_gradient(std::string name, Kernel kernel) {
-    items_.emplace_back(NamedKernel{std::move(name), kernel, true, false});
+    items_.emplace_back(NamedKernel{std::move(name), kernel, true});
   }
 
   // A kernel of routed experts, or of tables that are dealt to ranks.
@@ -43,7 +43,7 @@ class WorkList {
   std::vector<WorkItem> items_;
 };
 
-// The same work again, every name with "recompute " in front.
+// The same work again: repeated kernels, every name with "recompute " in front.
 std::vector<WorkItem> recomputed(std::vector<WorkItem> items);
 
 }  // namespace trainyard::models

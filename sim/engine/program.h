@@ -47,6 +47,7 @@ struct Op {
   OpKind kind = OpKind::compute;
   std::uint8_t stream = 0;  // < kMaxStreams
   std::uint8_t group = 0;   // the program's owner's word for what it belongs to (tp, dp, ...)
+  std::uint8_t part = 0;    // the same for the part of its call, where a call does several things
   std::uint32_t waits = 0;  // bit s: every op enqueued on stream s before this one must have ended
   std::uint32_t subject = 0;  // compute: into segments; else: into its communicator's transfers
   std::uint32_t port = 0;   // collective: into Actor::communicators; send, receive: Actor::channels

@@ -82,7 +82,12 @@ enum class OpGroup : std::uint8_t {
   pipeline,
   host_optimizer,
   host_copy,
+  recompute,  // compute that the forward pass has done before
 };
+
+// Of a call that is a pair, the pass that an op belongs to, by Op::part. What both have in common
+// goes with the backward. In other calls it means nothing.
+enum class PairPart : std::uint8_t { backward, forward };
 
 // What a call of a program is for.
 enum class CallKind : std::uint8_t {

@@ -14,8 +14,8 @@ void write(ProgramBuilder& builder, const Act& act) {
     builder.hold(hold->kind, hold->bytes, hold->owner);
   else if (const auto* release = std::get_if<Release>(&act))
     builder.release(release->kind, release->bytes, release->owner);
-  else
-    builder.work(std::get<Work>(act).items, std::get<Work>(act).where, OpGroup::compute);
+  else if (const auto* work = std::get_if<Work>(&act))
+    builder.work(work->items, work->where, OpGroup::compute, work->part);
 }
 
 // Acts whose work is cut before every collective and every wait, and after every wait.
@@ -27,7 +27,7 @@ std::vector<Act> cut(const std::vector<Act>& acts) {
       pieces.push_back(act);
       continue;
     }
-    Work piece{{}, work->where};
+    Work piece{{}, work->where, work->part};
     const auto end_piece = [&] {
       if (!piece.items.empty()) pieces.emplace_back(piece);
       piece.items.clear();

@@ -25,6 +25,7 @@ struct Release {
 struct Work {
   std::vector<models::WorkItem> items;
   std::string where;
+  PairPart part = PairPart::backward;
 };
 using Act = std::variant<Hold, Release, Work>;
 

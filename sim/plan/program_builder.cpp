@@ -106,38 +106,41 @@ void ProgramBuilder::last_gives_back(MemoryKind kind, Bytes bytes, const std::st
 }
 
 void ProgramBuilder::work(const std::vector<models::WorkItem>& items, const std::string& where,
-                          OpGroup group) {
+                          OpGroup group, PairPart part) {
   for (const models::WorkItem& item : items) {
     if (const auto* named = std::get_if<NamedKernel>(&item)) {
-      if (segment_.empty()) segment_first_ = named->name;
-      segment_last_ = named->name;
+      if (segment_.empty()) segment_first_ = named;
+      segment_last_ = named;
       segment_.push_back(cast_.kernel_index(*named));
     } else if (const auto* collective_item = std::get_if<models::GroupCollective>(&item)) {
-      flush_segment(where, group);
+      flush_segment(where, group, part);
       collective(connections_.layer(collective_item->group),
                  {collective_item->kind, collective_item->bytes, collective_item->routing},
-                 fmt::format("{}: {}", where, collective_item->name));
+                 fmt::format("{}: {}", where, collective_item->name), part);
     } else {
-      flush_segment(where, group);
+      flush_segment(where, group, part);
       const ConnectionId awaited = connections_.layer(std::get<models::GroupWait>(item).group);
       compute_waits_for(stream_bit(cast_.connections[awaited].stream));
     }
   }
-  flush_segment(where, group);
+  flush_segment(where, group, part);
 }
 
-void ProgramBuilder::flush_segment(const std::string& where, OpGroup group) {
+void ProgramBuilder::flush_segment(const std::string& where, OpGroup group, PairPart part) {
   if (segment_.empty()) return;
   const std::uint32_t subject = static_cast<std::uint32_t>(program_.segments.size());
   program_.segments.push_back({.first_kernel = static_cast<std::uint32_t>(program_.kernels.size()),
                                .kernels = static_cast<std::uint32_t>(segment_.size())});
   program_.kernels.insert(program_.kernels.end(), segment_.begin(), segment_.end());
-  const std::string label = segment_.size() == 1
-                                ? fmt::format("{}: {}", where, segment_first_)
-                                : fmt::format("{}: {} .. {}", where, segment_first_, segment_last_);
+  const std::string label =
+      segment_.size() == 1
+          ? fmt::format("{}: {}", where, segment_first_->name)
+          : fmt::format("{}: {} .. {}", where, segment_first_->name, segment_last_->name);
+  if (segment_first_->repeated || segment_last_->repeated) group = OpGroup::recompute;
   push({.kind = OpKind::compute,
         .stream = static_cast<std::uint8_t>(StreamKind::compute),
         .group = static_cast<std::uint8_t>(group),
+        .part = static_cast<std::uint8_t>(part),
         .waits = pending_waits_,
         .subject = subject,
         .launches = static_cast<std::uint32_t>(segment_.size())},
@@ -166,21 +169,22 @@ void ProgramBuilder::work_beside(StreamKind stream, const std::vector<NamedKerne
 }
 
 void ProgramBuilder::collective(ConnectionId connection, const TransferSpec& spec,
-                                const std::string& label) {
+                                const std::string& label, PairPart part) {
   const StreamKind stream = cast_.connections[connection].stream;
   if ((kLayerStreams & stream_bit(stream)) != 0) mark_pending_wait();
   collective(
       stream, connection, spec,
       static_cast<StreamSet>(stream_bit(StreamKind::compute) | without(kLayerStreams, stream)),
-      label);
+      label, part);
 }
 
 void ProgramBuilder::collective(StreamKind stream, ConnectionId connection,
-                                const TransferSpec& spec, StreamSet waits,
-                                const std::string& label) {
+                                const TransferSpec& spec, StreamSet waits, const std::string& label,
+                                PairPart part) {
   push({.kind = OpKind::collective,
         .stream = static_cast<std::uint8_t>(stream),
         .group = static_cast<std::uint8_t>(cast_.connections[connection].group),
+        .part = static_cast<std::uint8_t>(part),
         .waits = waits,
         .subject = cast_.transfer_index(connection, spec),
         .port = port_of(connection),
@@ -238,11 +242,13 @@ void ProgramBuilder::settle(const std::string& label) {
   pending_waits_ = 0;
 }
 
-void ProgramBuilder::send(ConnectionId connection, Bytes bytes, const std::string& label) {
+void ProgramBuilder::send(ConnectionId connection, Bytes bytes, const std::string& label,
+                          PairPart part) {
   const Connection& own = cast_.connections[connection];
   push({.kind = OpKind::send,
         .stream = static_cast<std::uint8_t>(own.stream),
         .group = static_cast<std::uint8_t>(own.group),
+        .part = static_cast<std::uint8_t>(part),
         .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) | kLayerStreams),
         .subject = cast_.transfer_index(connection, {CollectiveKind::broadcast, bytes}),
         .port = send_port(connection),
@@ -250,11 +256,13 @@ void ProgramBuilder::send(ConnectionId connection, Bytes bytes, const std::strin
        label);
 }
 
-void ProgramBuilder::receive(ConnectionId connection, Bytes bytes, const std::string& label) {
+void ProgramBuilder::receive(ConnectionId connection, Bytes bytes, const std::string& label,
+                             PairPart part) {
   const Connection& own = cast_.connections[connection];
   push({.kind = OpKind::receive,
         .stream = static_cast<std::uint8_t>(own.arrives_on),
         .group = static_cast<std::uint8_t>(own.group),
+        .part = static_cast<std::uint8_t>(part),
         .subject = cast_.transfer_index(connection, {CollectiveKind::broadcast, bytes}),
         .port = receive_port(connection),
         .launches = 1},

@@ -54,24 +54,29 @@ class ProgramBuilder {
   void last_takes(MemoryKind kind, Bytes bytes, const std::string& owner);
   void last_gives_back(MemoryKind kind, Bytes bytes, const std::string& owner);
 
-  // Kernels become segments, which end where a collective stands; `where` begins each label.
-  void work(const std::vector<models::WorkItem>& items, const std::string& where, OpGroup group);
+  // Kernels become segments, which end where a collective stands; `where` begins each label. A
+  // segment that begins or ends with a repeated kernel belongs to OpGroup::recompute.
+  void work(const std::vector<models::WorkItem>& items, const std::string& where, OpGroup group,
+            PairPart part = PairPart::backward);
   // Kernels of `group` on a stream of their own choice, after the tails of `waits`.
   void work_beside(StreamKind stream, const std::vector<models::NamedKernel>& kernels,
                    StreamSet waits, OpGroup group, const std::string& label);
   // A compute op without kernels, if the block has none yet or none that holds what hold() asked
   // for.
   void settle(const std::string& label);
-  void collective(ConnectionId connection, const TransferSpec& spec, const std::string& label);
+  void collective(ConnectionId connection, const TransferSpec& spec, const std::string& label,
+                  PairPart part);
   // A collective on a stream of its own choice, after the tails of `waits`.
   void collective(StreamKind stream, ConnectionId connection, const TransferSpec& spec,
-                  StreamSet waits, const std::string& label);
+                  StreamSet waits, const std::string& label, PairPart part = PairPart::backward);
   // A transfer of this rank alone, after the tails of `waits`.
   void host_transfer(HostTransfer transfer, Bytes bytes, StreamSet waits, const std::string& label);
   // An op without work: what `stream` is given from here on comes after the tails of `waits`.
   void mark(StreamKind stream, StreamSet waits, const std::string& label);
-  void send(ConnectionId connection, Bytes bytes, const std::string& label);
-  void receive(ConnectionId connection, Bytes bytes, const std::string& label);
+  void send(ConnectionId connection, Bytes bytes, const std::string& label,
+            PairPart part = PairPart::backward);
+  void receive(ConnectionId connection, Bytes bytes, const std::string& label,
+               PairPart part = PairPart::backward);
 
   void call(std::uint32_t block, std::uint32_t tag);
   // Streams behind the last one that is used or waited for are left out.
@@ -79,7 +84,7 @@ class ProgramBuilder {
 
  private:
   void mark_pending_wait();
-  void flush_segment(const std::string& where, OpGroup group);
+  void flush_segment(const std::string& where, OpGroup group, PairPart part);
   engine::Op& push(engine::Op op, const std::string& label);
   std::uint32_t label_index(const std::string& label);
   engine::MemoryEffect effect(MemoryKind kind, std::int64_t bytes, const std::string& owner);
@@ -93,8 +98,9 @@ class ProgramBuilder {
       op_effects_;  // of ops_, written to the program at end_block
   std::vector<engine::MemoryEffect> pending_holds_;
   StreamSet pending_waits_ = 0;
-  std::vector<std::uint32_t> segment_;  // kernels not yet in an op
-  std::string segment_first_, segment_last_;
+  std::vector<std::uint32_t> segment_;                  // kernels not yet in an op
+  const models::NamedKernel* segment_first_ = nullptr;  // of those
+  const models::NamedKernel* segment_last_ = nullptr;
 };
 
 }  // namespace trainyard::plan

@@ -79,15 +79,21 @@ void StageBuilder::wait_for_sends() {
 }
 
 void StageBuilder::receive(const PipelineMessage& message) {
-  builder_.receive(builder_.connections().lane(message.lane), message_bytes(message),
-                   carries_gradients(message.lane) ? "receive gradients" : "receive activations");
+  const ConnectionId lane = builder_.connections().lane(message.lane);
+  if (carries_gradients(message.lane))
+    builder_.receive(lane, message_bytes(message), "receive gradients", PairPart::backward);
+  else
+    builder_.receive(lane, message_bytes(message), "receive activations", PairPart::forward);
 }
 
 void StageBuilder::send(const Seat& seat, Pass pass) {
   const auto message = messages_.sent(stage_, {pass, 0, seat.chunk, seat.direction});
   if (!message) return;
-  builder_.send(builder_.connections().lane(message->lane), message_bytes(*message),
-                pass == Pass::forward ? "send activations" : "send gradients");
+  const ConnectionId lane = builder_.connections().lane(message->lane);
+  if (pass == Pass::forward)
+    builder_.send(lane, message_bytes(*message), "send activations", PairPart::forward);
+  else
+    builder_.send(lane, message_bytes(*message), "send gradients", PairPart::backward);
 }
 
 std::vector<Act> StageBuilder::forward_acts(int place) const {
@@ -95,7 +101,7 @@ std::vector<Act> StageBuilder::forward_acts(int place) const {
   return {Hold{MemoryKind::activations, layer(place).activations(), name},
           Hold{MemoryKind::activations, carried_to(place), kCarried},
           Hold{MemoryKind::logits, layer(place).logits, name},
-          Work{layer(place).forward, name + " forward"}};
+          Work{layer(place).forward, name + " forward", PairPart::forward}};
 }
 
 // Weight gradients need the inputs of matrix multiplications: activations stay until they are done,

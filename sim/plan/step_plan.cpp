@@ -9,6 +9,7 @@
 #include "sim/base/check.h"
 #include "sim/plan/stage_builder.h"
 #include "sim/plan/stage_connections.h"
+#include "sim/recipe/stage_orders.h"
 
 namespace trainyard::plan {
 
@@ -81,13 +82,12 @@ void connect_stages(StageConnections& connections, const PipelineShape& shape) {
 
 PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   const int stages = plan.degrees.pipeline;
-  if (plan.pipeline.schedule == schedule::kCustomSchedule)
+  const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
+  if (schedule == nullptr)
     return {.stages = stages,
             .microbatches = microbatches(recipe, plan),
             .chunks = plan.pipeline.chunks,
             .placement = plan.pipeline.custom.placement};
-  const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
-  TRAINYARD_CHECK(schedule != nullptr, "unknown schedule {}", plan.pipeline.schedule);
   PipelineShape shape =
       shape_of(*schedule, stages, microbatches(recipe, plan), plan.pipeline.chunks);
   shape.group = plan.pipeline.group_size;
@@ -112,9 +112,10 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   step.rounds = rounds(schedule, step.shape);
   PipelineShape all_rounds = step.shape;
   all_rounds.microbatches *= step.rounds.count;
-  const schedule::StageOrders orders = schedule == nullptr
-                                           ? custom_orders(plan.pipeline.custom, step.shape)
-                                           : build_stages(*schedule, all_rounds, inputs);
+  const schedule::StageOrders orders = stage_orders(plan, all_rounds, inputs);
+  TRAINYARD_CHECK(orders.size() == static_cast<std::size_t>(step.shape.stages),
+                  "{} orders for {} stages of {}", orders.size(), step.shape.stages,
+                  plan.pipeline.schedule);
   PipelineMessages messages(all_rounds, orders);
   const recipe::RankGrids ranks = rank_grids(plan);
   assign_ranks(step.cast, ranks, plan, work);

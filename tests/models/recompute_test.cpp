@@ -156,6 +156,25 @@ TEST_CASE("a checkpointed module runs again before its own backward pass, collec
   CHECK(place(lines, "recompute norm 1") < place(lines, "proj input gradient"));
 }
 
+TEST_CASE("kernels that run again say so, and no others") {
+  Execution how = execution(kB, kS, kT, true);
+  for (const Recompute form : {Recompute::full, Recompute::selective, Recompute::modules}) {
+    how.recompute.form = form;
+    if (form == Recompute::modules) how = with_modules(how, {M::mlp, M::layernorm});
+    const LayerWork work = layer(network_work(gpt(1, kH, kA, 1000), how));
+    int repeated = 0;
+    for (const std::vector<WorkItem>* items : {&work.forward, &work.recompute, &work.backward}) {
+      for (const WorkItem& item : *items) {
+        const auto* kernel = std::get_if<NamedKernel>(&item);
+        if (kernel == nullptr) continue;
+        CHECK(kernel->repeated == kernel->name.starts_with("recompute "));
+        repeated += kernel->repeated ? 1 : 0;
+      }
+    }
+    CHECK(repeated > 0);
+  }
+}
+
 // torchtitan counts wq, wk, wv, wo, w1, w3, w2: kept are wq, wv, w1 and w2, with attention's output
 // and statistics and the layer's input. A compiler does not keep the output of w2.
 TEST_CASE("operators: every second product is kept, and the rest runs again") {

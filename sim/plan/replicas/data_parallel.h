@@ -81,6 +81,10 @@ struct StrategyEntry {
                                 int ranks);
   // Keys of /parallelism/data_parallel that mean something to it, beside those of the buckets.
   std::span<const std::string_view> accepts;
+  // Every rank does what one alone would; they do no more together than exchange gradients.
+  bool only_exchanges = false;
+  // The framework it comes from, where that one refuses it with a pipeline.
+  std::string_view refused_with_pipeline = {};
 };
 
 // All strategies, in the order in which help lists them.

@@ -28,15 +28,15 @@ constexpr std::array<Names, 1> kLocal = {"steps_between"};
 constexpr std::array<Names, 1> kServer = {"server"};
 
 constexpr std::array<StrategyEntry, 9> kStrategies = {{
-    {"allreduce", "replicas all-reduce gradients in buckets (DDP)", allreduce, kReplicated},
+    {"allreduce", "replicas all-reduce gradients in buckets (DDP)", allreduce, kReplicated, true},
     {"zero1", "optimizer states are sharded", zero1, kZero1},
-    {"zero2", "gradients too", zero2, kZero2},
-    {"zero3", "parameters too", zero3, kZero3},
+    {"zero2", "gradients too", zero2, kZero2, false, "DeepSpeed"},
+    {"zero3", "parameters too", zero3, kZero3, false, "DeepSpeed"},
     {"fsdp", "PyTorch's fully sharded data parallelism", fsdp, kFsdp},
     {"hsdp", "fsdp in groups of shard_size, replicas across", hsdp, kHsdp},
     {"distributed_optimizer", "Megatron-LM's sharded optimizer", distributed_optimizer, kMegatron},
     {"local_sgd", "replicas meet every steps_between steps (DiLoCo)", local_sgd, kLocal},
-    {"parameter_server", "one host sums gradients and updates", parameter_server, kServer},
+    {"parameter_server", "one host sums gradients and updates", parameter_server, kServer, true},
 }};
 
 }  // namespace

@@ -295,19 +295,19 @@ void validate_data_parallel(const Scenario& scenario, Findings& findings) {
                      fmt::format("the step carries 1/{} of a meeting of the replicas: it is an "
                                  "average over the steps between two",
                                  options.steps_between));
-  if (degrees.pipeline > 1 && (strategy->name == "zero2" || strategy->name == "zero3"))
+  if (degrees.pipeline > 1 && !strategy->refused_with_pipeline.empty())
     findings.warning(fmt::format("{}/kind", kSection),
-                     fmt::format("DeepSpeed refuses {} with a pipeline, as it moves the whole "
+                     fmt::format("{} refuses {} with a pipeline, as it moves the whole "
                                  "network in every micro-batch; this is what it would take",
-                                 strategy->name),
+                                 strategy->refused_with_pipeline, strategy->name),
                      "PyTorch combines fsdp with pipelines");
-  if ((strategy->name != "allreduce" || options.compression.used()) &&
+  if ((!strategy->only_exchanges || options.compression.used()) &&
       degrees.replicas() *
               schedule::directions(plan::pipeline_shape(scenario.recipe, scenario.plan)) ==
           1)
     findings.warning(fmt::format("{}/kind", kSection),
                      fmt::format("dp is 1, so {} has nothing to {}", strategy->name,
-                                 strategy->name == "allreduce" ? "exchange" : "divide"));
+                                 strategy->only_exchanges ? "exchange" : "divide"));
 }
 
 }  // namespace trainyard::scenario

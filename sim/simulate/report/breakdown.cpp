@@ -30,6 +30,7 @@ TimeCategory exposed_by(OpGroup group) {
     case OpGroup::host_optimizer: return TimeCategory::host_optimizer;
     case OpGroup::host_copy: return TimeCategory::exposed_host_copy;
     case OpGroup::compute:
+    case OpGroup::recompute:
     case OpGroup::optimizer: break;
   }
   TRAINYARD_CHECK(false, "compute is no transfer");

@@ -18,6 +18,7 @@ using lower::RankClass;
 using plan::CallInfo;
 using plan::CallKind;
 using plan::OpGroup;
+using plan::PairPart;
 
 namespace {
 
@@ -66,7 +67,6 @@ class TimelineBuilder {
     if (added) timeline_.names.push_back(name);
     return at->second;
   }
-  SliceKind kind_of(const Op& op, const CallInfo& call, const std::string& label) const;
 
   const Step& step_;
   const engine::Trace& trace_;
@@ -76,15 +76,12 @@ class TimelineBuilder {
   std::map<std::pair<std::uint32_t, bool>, std::uint64_t> messages_;  // so far, by channel and end
 };
 
-// Of a pair the label says whose op it is.
-bool is_forward(const CallInfo& call, const std::string& label) {
+bool is_forward(const Op& op, const CallInfo& call) {
   if (call.kind != CallKind::pair) return call.kind == CallKind::forward;
-  return label.find(" forward") != std::string::npos || label == "send activations" ||
-         label == "receive activations";
+  return static_cast<PairPart>(op.part) == PairPart::forward;
 }
 
-SliceKind TimelineBuilder::kind_of(const Op& op, const CallInfo& call,
-                                   const std::string& label) const {
+SliceKind kind_of(const Op& op, const CallInfo& call) {
   switch (static_cast<OpGroup>(op.group)) {
     case OpGroup::optimizer: return SliceKind::optimizer;
     case OpGroup::tensor: return SliceKind::tensor;
@@ -94,10 +91,10 @@ SliceKind TimelineBuilder::kind_of(const Op& op, const CallInfo& call,
     case OpGroup::pipeline: return SliceKind::pipeline;
     case OpGroup::host_optimizer: return SliceKind::optimizer;
     case OpGroup::host_copy: return SliceKind::host_copy;
+    case OpGroup::recompute: return SliceKind::recompute;
     case OpGroup::compute: break;
   }
-  if (label.find("recompute") != std::string::npos) return SliceKind::recompute;
-  return is_forward(call, label) ? SliceKind::forward : SliceKind::backward;
+  return is_forward(op, call) ? SliceKind::forward : SliceKind::backward;
 }
 
 Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
@@ -110,10 +107,10 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
   slice.end = span.end;
   slice.active = span.active;
   slice.name = name_index(program.labels[op.label]);
-  slice.kind = kind_of(op, call, program.labels[op.label]);
+  slice.kind = kind_of(op, call);
   slice.microbatch = call.kind == CallKind::step ? -1 : call.microbatch;
   slice.chunk = call.chunk;
-  if (call.kind == CallKind::pair && !is_forward(call, program.labels[op.label])) {
+  if (call.kind == CallKind::pair && !is_forward(op, call)) {
     slice.microbatch = call.backward_microbatch;
     slice.chunk = call.backward_chunk;
   }

@@ -6,6 +6,7 @@
 
 #include "models/recommender/table_plan.h"
 #include "sim/base/text.h"
+#include "sim/plan/replicas/data_parallel.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/model/model_family.h"
 
@@ -45,11 +46,13 @@ void refuse_other_ways(const ScenarioSections& sections, Findings& findings) {
     findings.error("/parallelism/pp",
                    "a recommender has no pipeline: all ranks hold tables and see samples",
                    "remove it; dp is all GPUs");
-  if (sections.parallelism.plan.data_parallel.kind != "allreduce")
+  const plan::StrategyEntry* strategy =
+      plan::find_strategy(sections.parallelism.plan.data_parallel.kind);
+  if (strategy != nullptr && !strategy->only_exchanges)
     findings.error("/parallelism/data_parallel/kind",
                    fmt::format("{} divides the dense layers, which in a recommender are replicas; "
                                "tables are divided anyway",
-                               sections.parallelism.plan.data_parallel.kind),
+                               strategy->name),
                    "allreduce does");
   if (sections.training.recipe.gradient_clipping)
     findings.error("/training/gradient_clipping",
