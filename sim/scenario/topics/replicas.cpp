@@ -221,11 +221,11 @@ constexpr int kMostRanksOfServer = 1024;
 
 void check_parameter_server(const Scenario& scenario, Findings& findings) {
   const std::string kind = fmt::format("{}/kind", kSection);
-  const auto* transformer = std::get_if<models::Transformer>(&scenario.network);
+  const auto* transformer = scenario.network.find<models::Transformer>();
   if (transformer != nullptr && transformer->moe.experts > 0)
     findings.error(kind, "a parameter server of routed experts is not described",
                    "use allreduce, or a dense network");
-  if (std::holds_alternative<models::Recommender>(scenario.network))
+  if (scenario.network.is<models::Recommender>())
     findings.error(kind, "a parameter server of embedding tables is not described",
                    "use allreduce, which leaves tables where they are");
   if (const int ranks = scenario.plan.degrees.world_size(); ranks > kMostRanksOfServer)
