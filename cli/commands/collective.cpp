@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <filesystem>
 
 #include "cli/commands.h"
 #include "sim/base/text.h"
@@ -167,7 +168,9 @@ std::string text_of(const Table& table) {
       "# Where the times come from:\n{}#\n# Using devices\n",
       table.collective.program, rows.front().bytes, rows.back().bytes, table.options.factor,
       table.options.algorithm, table.options.fidelity,
-      table.machine.profile.empty() ? "none" : escape_control(table.machine.profile),
+      table.machine.profile.empty()
+          ? "none"
+          : escape_control(std::filesystem::path(table.machine.profile).stem().string()),
       basis_lines(rows));
   for (int rank = 0; rank < table.ranks; ++rank)
     text +=
