@@ -44,7 +44,7 @@ struct Lowered {
   std::vector<std::unique_ptr<engine::KernelTimes>> times;  // owned here, pointed to by the actors
   std::vector<RankClass> classes;                           // also when every rank is an actor
   std::vector<std::uint32_t> class_of_rank;
-  std::vector<cost::Estimate> kernels;                   // by StepPlan::kernels, without slow-down
+  std::vector<cost::Estimate> kernels;                   // by Cast::kernels, without slow-down
   std::vector<std::vector<TransferEstimate>> transfers;  // like Machine::transfers
 };
 

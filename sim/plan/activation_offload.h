@@ -56,7 +56,7 @@ class ActivationOffload {
   const models::NetworkWork& work_;
   const recipe::OffloadOptions& options_;
 
-  // Of the open block.
+  // State of the open block.
   bool forward_ = true;
   int last_place_ = -1;      // in the order of the pass
   std::vector<int> places_;  // whose activations are elsewhere, in forward order

@@ -10,7 +10,7 @@
 //   connections  gradients, groups {0 1} {2 3}, all-reduces of some sizes
 //                forward, pairs {0 2} {1 3}, messages of one size
 //
-// Where a player sits is no part of the cast but a value beside it (sim/lower/placement.h), so that
+// Where a player sits is no part of the cast but a value beside it (sim/lower/device_placement.h), so that
 // one cast can be put on any cluster, and two casts, joined, on one.
 #pragma once
 
@@ -51,7 +51,7 @@ enum class StreamKind : std::uint8_t {
   send_backward,
   receive_forward,
   receive_backward,
-  // Of chunks and copies of the network that go up the stages.
+  // The same four for chunks and copies of the network that go up the stages.
   send_forward_up,
   send_backward_up,
   receive_forward_up,

@@ -228,7 +228,7 @@ std::uint32_t StageBuilder::step_block(const StageParameters& parameters) {
   return builder_.end_block();
 }
 
-// Of each slot, whether the gradients of its part are complete after it and may be reduced.
+// Whether the gradients of a slot's part are complete after it and may be reduced, by slot.
 std::vector<bool> StageBuilder::completing(const std::vector<Slot>& order) const {
   std::vector<bool> completes(order.size(), false);
   if (updates_ != Updates::after_all) {

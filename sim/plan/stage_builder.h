@@ -64,7 +64,7 @@ class StageBuilder {
     return Bytes((layer(place).output.count() + parts - 1) / parts);
   }
 
-  // Of the layer at `place`; of a tied matrix a rank has one, whichever of its places use it.
+  // Parameters of the layer at `place`; a rank has one tied matrix, whichever of its places use it.
   std::int64_t parameters_at(int place) const {
     return layer(place).parameters - tied_with_earlier(step_, work_, place);
   }

@@ -18,21 +18,22 @@ class StageConnections {
                    const schedule::PipelineShape& shape)
       : cast_(cast), ranks_(ranks), plan_(plan), shape_(shape) {}
 
-  // Of the collectives inside a layer.
+  // The connection of the collectives inside a layer.
   ConnectionId layer(models::LayerGroup group);
 
-  // Of gradients and parameters among replicas of the dense parameters, or of routed experts:
+  // That of gradients and parameters among replicas of dense parameters, or of routed experts:
   // ranks that have seen other tokens with the same parameters, in data and context parallelism and
   // in both copies of the network, if there are two. `shard_ranks`: neighbours of them that share
   // one copy of what they shard; 0: all.
   ConnectionId replicas(bool experts, int shard_ranks);
-  // Of the same shard in each such part. Requires: shard_ranks > 0.
+  // That of the ranks with the same shard, one in each such part. Requires: shard_ranks > 0.
   ConnectionId across(bool experts, int shard_ranks);
 
-  // Of one number from all ranks whose gradients (or shards of them) together are the network's:
+  // That of one number from ranks whose gradients (or shards of them) together are the network's:
   // the ranks of one replica, or, `over_all`, all ranks.
   ConnectionId gradient_norm(bool over_all);
 
+  // Those of the pipeline's messages, and of what a player moves by itself.
   ConnectionId lane(Lane lane);
   ConnectionId host(HostTransfer transfer);
 

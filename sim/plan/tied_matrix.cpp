@@ -16,7 +16,7 @@ std::int64_t tied_at(const NetworkWork& work, int place) {
   return work.kinds[kind].tied_parameters;
 }
 
-// Of one copy of the network.
+// The stage of a place in one copy of the network.
 int stage_of(const StepPlan& step, int place) {
   int at = 0;
   while (place >= step.layers[static_cast<std::size_t>(at)].last)

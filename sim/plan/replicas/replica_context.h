@@ -89,7 +89,7 @@ struct ReplicaContext {
   bool updates_once;                   // after all passes of the step and not between them
   std::array<ReplicaGroup, 2> groups;  // the dense one first
 
-  // Of the open block.
+  // State of the open block.
   schedule::Pass pass = schedule::Pass::forward;
   ChainRange range;
   PassRole role;

@@ -21,7 +21,7 @@ class Gather : public ReplicaPart {
   void before(int place) override;
   void after(int place) override;
 
-  // Of the open block.
+  // State of the open block.
   const std::vector<GatherUnit>& units() const { return units_; }
   // The pass is done with a unit.
   void leave(const GatherUnit& unit);

@@ -1,4 +1,4 @@
-// Names and streams that the parts of DataParallelWriter share.
+// Names and streams that the parts of a strategy share.
 #pragma once
 
 #include "sim/plan/program_builder.h"
