@@ -138,7 +138,9 @@ TEST_CASE("the server is no rank of the report, whatever divides the network") {
     one.plan.pipeline.schedule = "1f1b";
     for (const Fidelity fidelity : {Fidelity::closed_form, Fidelity::flow}) {
       one.fidelity = fidelity;
-      const auto folded = simulate_step(one), unfolded = simulate_step(one, {.unfold = true});
+      StepOptions every_rank;
+      every_rank.unfold = true;
+      const auto folded = simulate_step(one), unfolded = simulate_step(one, every_rank);
       CHECK(folded->trace().end == unfolded->trace().end);
       const StepReport report = summarize(one, *folded);
       CHECK(report.fits);
