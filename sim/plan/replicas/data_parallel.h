@@ -80,7 +80,7 @@ struct StrategyEntry {
   DataParallelStrategy (*build)(const recipe::DataParallelOptions&, const recipe::TrainingRecipe&,
                                 int ranks);
   // Keys of /parallelism/data_parallel that mean something to it, beside those of the buckets.
-  std::span<const std::string_view> accepts;
+  std::span<const std::string_view> accepts = {};
   // Every rank does what one alone would; they do no more together than exchange gradients.
   bool only_exchanges = false;
   // The framework it comes from, where that one refuses it with a pipeline.
