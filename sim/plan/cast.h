@@ -10,8 +10,8 @@
 //   connections  gradients, groups {0 1} {2 3}, all-reduces of some sizes
 //                forward, pairs {0 2} {1 3}, messages of one size
 //
-// Where a player sits is no part of the cast but a value beside it (sim/lower/device_placement.h), so that
-// one cast can be put on any cluster, and two casts, joined, on one.
+// Where a player sits is no part of the cast but a value beside it (sim/lower/device_placement.h),
+// so that one cast can be put on any cluster, and two casts, joined, on one.
 #pragma once
 
 #include <array>
