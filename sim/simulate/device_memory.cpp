@@ -58,7 +58,7 @@ class Communicators {
     for (std::size_t i = 0; i < representatives.size(); ++i)
       place[static_cast<std::size_t>(representatives[i])] = static_cast<int>(i);
     groups_.assign(representatives.size(), {});
-    find_pipelines();
+    find_pipelines(place);
     for (const plan::Connection& connection : cast_.connections) {
       if (connection.traffic != plan::Traffic::collective) continue;
       const Sent sent = sent_on(connection.transfers);
@@ -111,17 +111,16 @@ class Communicators {
   }
 
   // Players that messages join are one communicator: a pipeline.
-  void find_pipelines() {
+  void find_pipelines(const std::vector<int>& place) {
     pipeline_.resize(cast_.players());
     std::iota(pipeline_.begin(), pipeline_.end(), std::size_t{0});
-    receivers_.assign(cast_.players(), {});
     for (const plan::Connection& connection : cast_.connections) {
       if (connection.traffic != plan::Traffic::message) continue;
       for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
         const Player from = connection.groups[pair][0], to = connection.groups[pair][1];
         // Processors are spoken with over sockets, which are no communicators.
         if (placement_[index(from)].is_host() || placement_[index(to)].is_host()) continue;
-        receivers_[index(from)].push_back(to);
+        if (place[index(from)] >= 0) receivers_[from].push_back(to);
         pipeline_[first_of(index(to))] = first_of(index(from));
       }
     }
@@ -138,7 +137,7 @@ class Communicators {
 
   // Stages that neighbour each other send and receive both ways.
   Bytes of_pipeline(Player player) {
-    Players peers = receivers_[index(player)];
+    Players peers = receivers_[player];
     if (peers.empty()) return Bytes(0);
     std::sort(peers.begin(), peers.end());
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
@@ -150,9 +149,9 @@ class Communicators {
   const lower::DevicePlacement& placement_;
   int channels_;
   std::vector<Sets> groups_;
-  std::vector<std::size_t> pipeline_;  // by player: towards the first of its pipeline
-  std::vector<Players> receivers_;     // by player: whom it sends messages
-  std::vector<bool> across_servers_;   // by the first player of a pipeline
+  std::vector<std::size_t> pipeline_;    // by player: towards the first of its pipeline
+  std::map<Player, Players> receivers_;  // of representatives: whom they send messages
+  std::vector<bool> across_servers_;     // by the first player of a pipeline
 };
 
 }  // namespace
