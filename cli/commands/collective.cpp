@@ -110,7 +110,6 @@ struct Row {
   std::int64_t bytes = 0, count = 0;
   cost::Estimate estimate;
 
-  double microseconds() const { return estimate.time.count() * 1e6; }
   double algorithm_bandwidth() const {  // GB/s
     return static_cast<double>(bytes) / estimate.time.count() * 1e-9;
   }
@@ -188,7 +187,7 @@ std::string text_of(const Table& table) {
   for (const Row& row : rows) {
     const double bandwidth = row.algorithm_bandwidth();
     const std::string figures =
-        fmt::format("  {:>7}  {:>6.2f}  {:>6.2f}    N/A", scale_of(row.microseconds()), bandwidth,
+        fmt::format("  {:>7}  {:>6.2f}  {:>6.2f}    N/A", scale_of(microseconds(row.estimate.time)), bandwidth,
                     bandwidth * factor);
     text += fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}{}{}\n", row.bytes, row.count, "float",
                         table.collective.reduction, table.collective.root, figures, figures);
@@ -204,7 +203,7 @@ std::string json_of(const Table& table) {
     Value object = Value::object();
     object.set("bytes", Value::of(row.bytes));
     object.set("count", Value::of(row.count));
-    object.set("time_us", Value::of(row.microseconds()));
+    object.set("time_us", Value::of(microseconds(row.estimate.time)));
     object.set("algbw_GBps", Value::of(row.algorithm_bandwidth()));
     object.set("busbw_GBps", Value::of(row.algorithm_bandwidth() * factor));
     object.set("basis", Value::of(std::string(name(row.estimate.basis))));
