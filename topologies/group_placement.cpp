@@ -53,34 +53,40 @@ BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& 
   TRAINYARD_CHECK(false, "intra kind {}", static_cast<int>(server.intra));
 }
 
+std::vector<std::vector<int>> by_server(std::span<const int> gpus, int gpus_per_server) {
+  std::vector<int> sorted(gpus.begin(), gpus.end());
+  if (!std::is_sorted(sorted.begin(), sorted.end())) std::sort(sorted.begin(), sorted.end());
+  std::vector<std::vector<int>> servers;
+  for (const int gpu : sorted) {
+    if (servers.empty() || servers.back().front() / gpus_per_server != gpu / gpus_per_server)
+      servers.emplace_back();
+    servers.back().push_back(gpu);
+  }
+  return servers;
+}
+
 GroupPlacement place(const ClusterSpec& cluster, std::span<const int> gpus) {
   GroupPlacement placement;
   if (gpus.empty()) return placement;
   const int per_server = cluster.server.gpus;
-  std::vector<int> sorted(gpus.begin(), gpus.end());
-  if (!std::is_sorted(sorted.begin(), sorted.end())) std::sort(sorted.begin(), sorted.end());
-  TRAINYARD_CHECK(sorted.front() >= 0 && sorted.back() < cluster.servers * per_server,
-                  "GPUs {} .. {} of {} servers", sorted.front(), sorted.back(), cluster.servers);
-  // One server after another, each compared with the first.
-  std::size_t first_size = 0;
-  for (std::size_t begin = 0; begin < sorted.size();) {
-    const int server = sorted[begin] / per_server;
-    std::size_t end = begin;
-    while (end < sorted.size() && sorted[end] / per_server == server)
-      ++end;
-    const std::size_t size = end - begin;
-    if (placement.servers == 0) first_size = size;
-    ++placement.servers;
-    placement.gpus_per_server = std::max(placement.gpus_per_server, static_cast<int>(size));
-    placement.even = placement.even && size == first_size;
-    for (std::size_t i = 0; placement.even && placement.same_local && i < size; ++i)
-      placement.same_local = sorted[begin + i] % per_server == sorted[i] % per_server;
-    if (server == gpus.front() / per_server)
-      for (std::size_t i = begin; i < end; ++i)
-        placement.local.push_back(sorted[i] % per_server);
-    begin = end;
+  const std::vector<std::vector<int>> servers = by_server(gpus, per_server);
+  TRAINYARD_CHECK(
+      servers.front().front() >= 0 && servers.back().back() < cluster.servers * per_server,
+      "GPUs {} .. {} of {} servers", servers.front().front(), servers.back().back(),
+      cluster.servers);
+  placement.servers = static_cast<int>(servers.size());
+  for (const std::vector<int>& own : servers) {
+    placement.gpus_per_server = std::max(placement.gpus_per_server, static_cast<int>(own.size()));
+    placement.even = placement.even && own.size() == servers.front().size();
+    std::vector<int> local;
+    for (const int gpu : own)
+      local.push_back(gpu % per_server);
+    placement.same_local =
+        placement.same_local && (placement.locals.empty() || local == placement.locals.front());
+    if (own.front() / per_server == gpus.front() / per_server) placement.local = local;
+    placement.locals.push_back(std::move(local));
+    placement.numbers.push_back(own.front() / per_server);
   }
-  placement.same_local = placement.same_local && placement.even;
   return placement;
 }
 

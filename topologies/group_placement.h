@@ -8,12 +8,18 @@
 
 namespace trainyard::topologies {
 
+// The GPUs of each server that holds any, ascending. Cost: O(n) if they come in ascending order of
+// server, else O(n log n).
+std::vector<std::vector<int>> by_server(std::span<const int> gpus, int gpus_per_server);
+
 struct GroupPlacement {
-  int servers = 0;          // that hold at least one GPU of the group
-  int gpus_per_server = 0;  // on the server that holds most
-  bool even = true;         // all servers hold the same number
-  bool same_local = true;   // all hold the same local indices, so that all peers share a rail
-  std::vector<int> local;   // local indices on the server of the first GPU, ascending
+  int servers = 0;           // that hold at least one GPU of the group
+  int gpus_per_server = 0;   // on the server that holds most
+  bool even = true;          // all servers hold the same number
+  bool same_local = true;    // all hold the same local indices, so that all peers share a rail
+  std::vector<int> local;    // local indices on the server of the first GPU, ascending
+  std::vector<int> numbers;  // of the servers, ascending
+  std::vector<std::vector<int>> locals;  // local indices on each of them, ascending
 };
 
 // Requires: the GPUs are distinct and of the cluster. O(group size) if they come in ascending order

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "topologies/group_placement.h"
+
 namespace trainyard::lower {
 
 int ring_count(int servers, int ranks_per_server) {
@@ -9,14 +11,7 @@ int ring_count(int servers, int ranks_per_server) {
 }
 
 std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_per_server) {
-  std::vector<std::vector<int>> servers;
-  std::vector<int> sorted(gpus.begin(), gpus.end());
-  std::sort(sorted.begin(), sorted.end());
-  for (const int gpu : sorted) {
-    if (servers.empty() || servers.back().front() / gpus_per_server != gpu / gpus_per_server)
-      servers.emplace_back();
-    servers.back().push_back(gpu);
-  }
+  const std::vector<std::vector<int>> servers = topologies::by_server(gpus, gpus_per_server);
   std::size_t most = 0;
   for (const std::vector<int>& server : servers)
     most = std::max(most, server.size());

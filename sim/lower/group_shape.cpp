@@ -1,7 +1,6 @@
 #include "sim/lower/group_shape.h"
 
 #include <algorithm>
-#include <map>
 
 #include "sim/base/check.h"
 
@@ -46,38 +45,29 @@ BytesPerSecond GroupShapes::nic_share(int rings, int members, int server) const 
 GroupShape GroupShapes::of_group(std::span<const int> gpus) {
   TRAINYARD_CHECK(gpus.size() >= 2, "a group of {}", gpus.size());
   const ServerSpec& server = cluster_.server;
-  std::map<int, std::vector<int>> local_of;  // by server
-  for (const int gpu : gpus)
-    local_of[gpu / server.gpus].push_back(gpu % server.gpus);
+  const topologies::GroupPlacement placement = place(cluster_, gpus);
   GroupShape shape;
   shape.ranks = static_cast<int>(gpus.size());
-  shape.servers = static_cast<int>(local_of.size());
-  bool even = true;
-  for (const auto& [at, local] : local_of) {
-    const int members = static_cast<int>(local.size());
-    even = even && members == static_cast<int>(local_of.begin()->second.size());
-    shape.ranks_per_server = std::max(shape.ranks_per_server, members);
-  }
+  shape.servers = placement.servers;
+  shape.ranks_per_server = placement.gpus_per_server;
+  const auto least = [](BytesPerSecond& bandwidth, BytesPerSecond other) {
+    bandwidth = bandwidth.count() == 0 ? other : std::min(bandwidth, other);
+  };
+  if (placement.gpus_per_server > 1) shape.intra_latency = server.intra_latency;
+  // Of a group that lies evenly one server stands for all.
+  if (placement.even && placement.gpus_per_server > 1)
+    shape.intra_bandwidth = ring(placement.local);
+  for (const std::vector<int>& local : placement.locals)
+    if (!placement.even && local.size() > 1) least(shape.intra_bandwidth, ring(local));
+  if (shape.servers == 1) return shape;
+  for (std::size_t at = 0; at < placement.locals.size(); ++at)
+    least(shape.inter_bandwidth,
+          nic_share(shape.ranks_per_server, static_cast<int>(placement.locals[at].size()),
+                    placement.numbers[at]));
   const int first = gpus.front() / server.gpus;
-  for (auto& [at, local] : local_of) {
-    const int members = static_cast<int>(local.size());
-    std::sort(local.begin(), local.end());
-    if (members > 1 && (!even || at == first)) {
-      const BytesPerSecond inside = ring(local);
-      shape.intra_bandwidth =
-          shape.intra_bandwidth.count() == 0 ? inside : std::min(shape.intra_bandwidth, inside);
-      shape.intra_latency = server.intra_latency;
-    }
-    if (shape.servers == 1) continue;
-    const BytesPerSecond share = nic_share(shape.ranks_per_server, members, at);
-    shape.inter_bandwidth =
-        shape.inter_bandwidth.count() == 0 ? share : std::min(shape.inter_bandwidth, share);
-    if (at != first && shape.inter_latency == Duration(0)) {
-      const auto other = std::find_if(gpus.begin(), gpus.end(),
-                                      [&](int gpu) { return gpu / server.gpus != first; });
-      shape.inter_latency = latency_between(gpus.front(), *other);
-    }
-  }
+  const auto other =
+      std::find_if(gpus.begin(), gpus.end(), [&](int gpu) { return gpu / server.gpus != first; });
+  shape.inter_latency = latency_between(gpus.front(), *other);
   return shape;
 }
 
