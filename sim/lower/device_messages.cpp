@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/lower/flow_paths.h"
 #include "topologies/server_board.h"
 
 namespace trainyard::lower {
@@ -32,8 +33,8 @@ cost::GroupShape DeviceMessages::shape(Device from, Device to, const Crossing& c
     cost::GroupShape shape;
     shape.ranks = shape.ranks_per_server = 2;
     shape.servers = 1;
-    shape.intra_bandwidth =
-        to.is_host() ? hosts_.offered(HostTransfer::to_host) : peer_pcie_bandwidth(cluster_.server);
+    shape.intra_bandwidth = to.is_host() ? hosts_.offered(HostTransfer::to_host, from)
+                                         : peer_pcie_bandwidth(cluster_.server);
     shape.intra_latency = cluster_.server.intra_latency;
     return shape;
   }
@@ -51,9 +52,7 @@ std::vector<std::uint32_t> DeviceMessages::links(const Device& from, const Devic
   if (from.server == to.server && to.is_host()) return hosts_.path(HostTransfer::to_host, from);
   const Device source{.server = from.server, .gpu = from.is_host() ? to.gpu : from.gpu};
   const Device destination{.server = to.server, .gpu = to.is_host() ? from.gpu : to.gpu};
-  std::vector<std::uint32_t> links;
-  for (const LinkId link : topology_->route(gpu(source), gpu(destination)).links)
-    links.push_back(static_cast<std::uint32_t>(link));
+  std::vector<std::uint32_t> links = route_links(*topology_, gpu(source), gpu(destination));
   // A host is where the cable of that GPU begins.
   if (from.is_host()) links.erase(links.begin());
   if (to.is_host()) links.pop_back();

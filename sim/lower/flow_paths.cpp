@@ -31,17 +31,12 @@ std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_
   return edges;
 }
 
-std::uint32_t add_path(const topologies::Topology& topology, PathEnd from, PathEnd to,
-                       RankStructure& structure, std::uint32_t layout, int weight) {
-  RankStructure::Path path;
-  path.source = from.player;
-  path.destination = to.player;
-  for (const LinkId link : topology.route(from.gpu, to.gpu).links)
-    path.links.push_back(static_cast<std::uint32_t>(link));
-  path.layout = layout;
-  path.weight = weight;
-  structure.paths.push_back(std::move(path));
-  return static_cast<std::uint32_t>(structure.paths.size() - 1);
+std::vector<std::uint32_t> route_links(const topologies::Topology& topology, int from_gpu,
+                                       int to_gpu) {
+  std::vector<std::uint32_t> links;
+  for (const LinkId link : topology.route(from_gpu, to_gpu).links)
+    links.push_back(static_cast<std::uint32_t>(link));
+  return links;
 }
 
 }  // namespace trainyard::lower

@@ -1,11 +1,11 @@
 // Which links a group's rings and a pair's message use.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "sim/lower/rank_classes.h"
 #include "topologies/topology.h"
 
 namespace trainyard::lower {
@@ -18,13 +18,8 @@ int ring_count(int servers, int ranks_per_server);
 // (from, to) of every edge of those rings. GPUs of one server stay together in each ring.
 std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_per_server);
 
-// Adds the route between two GPUs, on which two players sit, to the structure's paths and returns
-// its index. `layout` and `weight`: RankStructure::Path.
-struct PathEnd {
-  std::uint32_t player = 0;
-  int gpu = 0;
-};
-std::uint32_t add_path(const topologies::Topology& topology, PathEnd from, PathEnd to,
-                       RankStructure& structure, std::uint32_t layout = 0, int weight = 1);
+// The links of the route between two GPUs, by number.
+std::vector<std::uint32_t> route_links(const topologies::Topology& topology, int from_gpu,
+                                       int to_gpu);
 
 }  // namespace trainyard::lower

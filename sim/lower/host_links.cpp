@@ -60,10 +60,10 @@ int HostLinks::switches() const {
   return (server.gpus + server.gpus_per_pcie_switch - 1) / server.gpus_per_pcie_switch;
 }
 
-BytesPerSecond HostLinks::offered(HostTransfer transfer) const {
+BytesPerSecond HostLinks::offered(HostTransfer transfer, const Device& device) const {
   const ServerSpec& server = cluster_.server;
   const BytesPerSecond all = whole(server, transfer);
-  if (flows_) return all;
+  if (flows_ || device.is_host()) return all;  // processors share their memory with no GPU
   const bool pcie = transfer == HostTransfer::to_host || transfer == HostTransfer::to_device;
   const int sharers = pcie ? std::min(server.gpus_per_pcie_switch, most_players_) : most_players_;
   return all / sharers;

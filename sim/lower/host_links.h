@@ -23,8 +23,8 @@ class HostLinks {
   HostLinks(const topologies::ClusterSpec& cluster, const std::vector<int>& players,
             const topologies::Topology* topology);
 
-  // The bandwidth that one rank counts on. Requires: stated in the cluster.
-  BytesPerSecond offered(HostTransfer transfer) const;
+  // The bandwidth that a player on `device` counts on. Requires: stated in the cluster.
+  BytesPerSecond offered(HostTransfer transfer, const Device& device) const;
 
   // Capacities of the links behind those of the topology, in bytes per second.
   const std::vector<double>& capacities() const { return capacities_; }

@@ -101,8 +101,8 @@ class Lowering {
   std::vector<Player> movers(const Connection& connection) const;
   std::vector<std::uint32_t> group_paths(ConnectionId connection, Members members,
                                          const cost::GroupShape& shape);
-  std::uint32_t path(Player from, Player to);
-  std::uint32_t host_path(HostTransfer transfer, Player player);
+  std::uint32_t add_path(RankStructure::Path path);
+  std::uint32_t message_path(Player from, Player to);
   void make_actors();
   void make_classes();
   double capacity(std::size_t number) const;
@@ -190,11 +190,15 @@ void Lowering::colour_links() {
   }
 }
 
-std::uint32_t Lowering::path(Player from, Player to) {
-  uses_host_ = uses_host_ || device(from).is_host() || device(to).is_host();
-  structure_.paths.push_back({static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to),
-                              messages_.links(device(from), device(to))});
+std::uint32_t Lowering::add_path(RankStructure::Path path) {
+  structure_.paths.push_back(std::move(path));
   return static_cast<std::uint32_t>(structure_.paths.size() - 1);
+}
+
+std::uint32_t Lowering::message_path(Player from, Player to) {
+  uses_host_ = uses_host_ || device(from).is_host() || device(to).is_host();
+  return add_path({static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to),
+                   messages_.links(device(from), device(to))});
 }
 
 std::vector<std::uint32_t> Lowering::group_paths(ConnectionId connection, Members members,
@@ -207,16 +211,10 @@ std::vector<std::uint32_t> Lowering::group_paths(ConnectionId connection, Member
   for (std::uint32_t layout = 0; layout < layouts.size(); ++layout) {
     for (const auto& [from, to, weight] :
          tables_.edges(layouts[layout], gpus(members), cluster_.server.gpus, shape))
-      paths.push_back(add_path(*topology_, {player_on.at(from), from}, {player_on.at(to), to},
-                               structure_, layout, weight));
+      paths.push_back(add_path({player_on.at(from), player_on.at(to),
+                                route_links(*topology_, from, to), layout, weight}));
   }
   return paths;
-}
-
-std::uint32_t Lowering::host_path(HostTransfer transfer, Player player) {
-  const auto number = static_cast<std::uint32_t>(player);
-  structure_.paths.push_back({number, number, host_links_.path(transfer, device(player))});
-  return static_cast<std::uint32_t>(structure_.paths.size() - 1);
 }
 
 // Who makes transfers of its own on a connection.
@@ -250,7 +248,7 @@ void Lowering::add_messages(ConnectionId id) {
     const Members ends = connection.groups[pair];
     const cost::GroupShape shape = messages_.shape(device(ends[0]), device(ends[1]), crossing);
     std::vector<std::uint32_t> paths;
-    if (flows_) paths = {path(ends[0], ends[1])};
+    if (flows_) paths = {message_path(ends[0], ends[1])};
     const EdgeInfo::Nth nth{.of_source = pairs[index(ends[0])].of_source++,
                             .of_destination = pairs[index(ends[1])].of_destination++};
     add_edge({id, tables_.table(id, shape), nth}, ends, std::move(paths));
@@ -263,11 +261,12 @@ void Lowering::add_edges(ConnectionId id) {
   if (connection.traffic == Traffic::host) {
     uses_host_ = true;
     for (const Player player : movers(connection)) {
-      cost::GroupShape alone;  // processors share their memory with no GPU
-      alone.intra_bandwidth = device(player).is_host() ? cluster_.server.host_memory_bandwidth
-                                                       : host_links_.offered(connection.host);
+      cost::GroupShape alone;
+      alone.intra_bandwidth = host_links_.offered(connection.host, device(player));
       std::vector<std::uint32_t> paths;
-      if (flows_) paths = {host_path(connection.host, player)};
+      const auto number = static_cast<std::uint32_t>(player);
+      if (flows_)
+        paths = {add_path({number, number, host_links_.path(connection.host, device(player))})};
       add_edge({id, tables_.table(id, alone)}, {&player, 1}, std::move(paths));
     }
     return;

@@ -161,8 +161,8 @@ inline constexpr int kLastPlace = 1000;
 
 struct Connection {
   std::string name{};
-  int place =
-      kLastPlace;  // where reports list it among the others; equal places in order of speech
+  // Where reports list it among the others; equal places in the order of speech.
+  int place = kLastPlace;
   Traffic traffic = Traffic::collective;
   HostTransfer host = HostTransfer::to_host;    // Traffic::host: which
   StreamKind stream = StreamKind::compute;      // that shows it; of messages, their sends
