@@ -187,8 +187,8 @@ std::string text_of(const Table& table) {
   for (const Row& row : rows) {
     const double bandwidth = row.algorithm_bandwidth();
     const std::string figures =
-        fmt::format("  {:>7}  {:>6.2f}  {:>6.2f}    N/A", scale_of(microseconds(row.estimate.time)), bandwidth,
-                    bandwidth * factor);
+        fmt::format("  {:>7}  {:>6.2f}  {:>6.2f}    N/A", scale_of(microseconds(row.estimate.time)),
+                    bandwidth, bandwidth * factor);
     text += fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}{}{}\n", row.bytes, row.count, "float",
                         table.collective.reduction, table.collective.root, figures, figures);
   }
