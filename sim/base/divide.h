@@ -3,15 +3,20 @@
 
 #include <cstdint>
 
+#include "sim/base/units.h"
+
 namespace trainyard {
 
 // Work that outgrows 64 bits: bytes times the picoseconds of a second.
 using Int128 = __int128;
 
-// ceil(dividend / divisor). Requires: dividend >= 0, divisor >= 1, the quotient fits.
+// ceil(dividend / divisor). Requires: dividend >= 0, divisor >= 1. Throws OutOfRange if the
+// quotient has more than 62 bits.
 template <class Integer>
 constexpr std::int64_t divide_up(Integer dividend, std::int64_t divisor) {
-  return static_cast<std::int64_t>((dividend + divisor - 1) / divisor);
+  const Integer quotient = (dividend + divisor - 1) / divisor;
+  if (quotient > kEndOfTime.count()) detail::throw_too_large();
+  return static_cast<std::int64_t>(quotient);
 }
 
 }  // namespace trainyard

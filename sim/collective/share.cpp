@@ -19,8 +19,7 @@ Bytes Share::of(Bytes buffer) const {
   __extension__ using Wide = __int128;
   const Wide product = static_cast<Wide>(buffer.count()) * numerator_;
   const Wide bytes = (product + denominator_ - 1) / denominator_;
-  TRAINYARD_CHECK(bytes <= std::numeric_limits<std::int64_t>::max(), "{} bytes times {} / {}",
-                  buffer.count(), numerator_, denominator_);
+  if (bytes > std::numeric_limits<std::int64_t>::max()) detail::throw_too_large();
   return Bytes(static_cast<std::int64_t>(bytes));
 }
 
