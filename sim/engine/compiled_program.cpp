@@ -111,6 +111,7 @@ void CompiledProgram::compile_calls(const std::vector<std::uint32_t>& counts,
       sequences[c] += counts[std::size_t{call.block} * columns + c];
     launched += launches[call.block];
   }
+  all_launches = static_cast<std::int64_t>(launched);
 }
 
 std::uint32_t CompiledProgram::work(std::uint32_t segment, std::uint32_t launches) {
@@ -160,6 +161,8 @@ bool CompiledProgram::find(std::uint32_t column, std::uint32_t sequence,
 std::vector<WorkTime> CompiledProgram::work_times(const KernelTimes& times, Duration launch) const {
   std::vector<WorkTime> result;
   result.reserve(works.size());
+  // All that is ever enqueued, so that no sum of launches wraps.
+  later(Duration(checked_product(all_launches, launch.count())), Duration(0));
   for (const Work& work : works) {
     const Segment& segment = program->segments[work.segment];
     WorkTime time;
@@ -169,9 +172,9 @@ std::vector<WorkTime> CompiledProgram::work_times(const KernelTimes& times, Dura
                       times.kernel.size());
       TRAINYARD_CHECK(times.kernel[kernel] >= Duration::zero(), "kernel {} takes {} ps", kernel,
                       times.kernel[kernel].count());
-      time.total += times.kernel[kernel];
+      time.total = later(time.total, times.kernel[kernel]);
       const auto launches = static_cast<std::int64_t>(std::min(k + 1, work.launches));
-      time.host = std::max(time.host, launches * launch + time.total);
+      time.host = std::max(time.host, later(launches * launch, time.total));
     }
     result.push_back(time);
   }

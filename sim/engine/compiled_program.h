@@ -58,6 +58,7 @@ struct CompiledProgram {
   std::vector<Work> works;
   std::vector<std::uint32_t> ended_base;     // [call * streams + stream]
   std::vector<std::uint64_t> launch_base;    // [call]
+  std::int64_t all_launches = 0;
   std::vector<std::uint32_t> sequence_base;  // [call * columns + column]
   std::vector<std::uint32_t> stream_ops;     // [stream], in all calls
 

@@ -25,8 +25,8 @@ void ComputeRunner::begin(std::uint32_t number) {
     const CompiledOp& op = state_.op(stream);
     const WorkTime& time = state_.work_times[owner.times][op.subject];
     const std::int64_t before = state_.program(stream).launches_before(stream.head.call, op);
-    push_end(number,
-             std::max(stream.begin + time.total, before * state_.actor(stream).launch + time.host));
+    push_end(number, std::max(later(stream.begin, time.total),
+                              later(before * state_.actor(stream).launch, time.host)));
     return;
   }
   const KernelSequence kernels = state_.kernels(stream);

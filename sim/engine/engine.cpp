@@ -175,7 +175,7 @@ class Engine {
     exchange.active = queue_.now();
     exchange.state = ExchangeState::in_flight;
     hold_units(exchange, transfer.units_taken);
-    const Duration arrives = queue_.now() + transfer.latency;
+    const Duration arrives = later(queue_.now(), transfer.latency);
     if (transfer.bytes > Bytes{} && has_paths(exchange)) {
       if (transfer.latency == Duration::zero())
         join_network(slot);
@@ -190,7 +190,7 @@ class Engine {
       wire = Duration(
           divide_up(Int128{transfer.bytes.count()} * kPicosecondsPerSecond, transfer.rate));
     }
-    queue_.push({arrives + wire, slot, 0, Phase::finish, kEndExchange});
+    queue_.push({later(arrives, wire), slot, 0, Phase::finish, kEndExchange});
   }
 
   bool has_paths(const Exchange& exchange) const {

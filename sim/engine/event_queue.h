@@ -36,7 +36,7 @@ struct Event {
 
 class EventQueue {
  public:
-  // Requires: event.at >= now(). Amortised O(bits of the time range).
+  // Requires: now() <= event.at < kEndOfTime. Amortised O(bits of the time range).
   void push(const Event& event) {
     TRAINYARD_CHECK(event.at >= now_, "event at {} ps scheduled in the past of {} ps",
                     event.at.count(), now_.count());

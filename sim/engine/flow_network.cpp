@@ -38,7 +38,8 @@ void FlowNetwork::reshare(EventQueue& queue, std::uint8_t kind) {
     TRAINYARD_CHECK(flow.left > 0, "flow {} is past its end", flow.id);
     flow.since = now;
     flow.rate = rates_[i];
-    const Duration end = now + Duration(std::max<std::int64_t>(1, divide_up(flow.left, flow.rate)));
+    const Duration end =
+        later(now, Duration(std::max<std::int64_t>(1, divide_up(flow.left, flow.rate))));
     queue.push({end, flow.id, ++version_[flow.id], Phase::finish, kind});
   }
 }

@@ -58,7 +58,7 @@ class KernelClock {
         at_ = until;
         return;
       }
-      const Duration end = at_ + Duration(needed);
+      const Duration end = later(at_, Duration(needed));
       emit(kernel_, begin_, end);
       enter(sequence, kernel_ + 1, end);
     }
@@ -68,7 +68,7 @@ class KernelClock {
   template <class Emit>
   Duration finish(const KernelSequence& sequence, const Emit& emit) {
     while (kernel_ < sequence.count) {
-      const Duration end = at_ + Duration(divide_up(left_, sequence.rate(kernel_, taken_)));
+      const Duration end = later(at_, Duration(divide_up(left_, sequence.rate(kernel_, taken_))));
       emit(kernel_, begin_, end);
       enter(sequence, kernel_ + 1, end);
     }

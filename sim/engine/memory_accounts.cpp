@@ -18,7 +18,7 @@ MemoryAccounts::MemoryAccounts(const RunState& state)
     for (const MemoryEffect& effect :
          state.programs[state.actors[actor].program].program->resident) {
       TRAINYARD_CHECK(effect.category < kMaxCategories, "memory category {}", effect.category);
-      account.level += effect.bytes;
+      account.level = checked_sum(account.level, effect.bytes);
       account.by_category[effect.category] += effect.bytes;
     }
     account.peak.peak = account.peak.resident = Bytes(account.level);
@@ -43,7 +43,7 @@ void MemoryAccounts::change(const StreamState& stream, int sign, Duration now, R
     const MemoryEffect& effect = program.effects[e];
     if ((effect.bytes > 0) != (sign > 0)) continue;
     TRAINYARD_CHECK(effect.category < kMaxCategories, "memory category {}", effect.category);
-    account.level += effect.bytes;
+    account.level = checked_sum(account.level, effect.bytes);
     account.by_category[effect.category] += effect.bytes;
     recorder.memory(stream, effect, now);
   }

@@ -1,11 +1,15 @@
 #include "sim/lower/lower.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "sim/base/check.h"
+#include "sim/base/out_of_range.h"
+#include "sim/base/text.h"
 #include "sim/lower/device_messages.h"
 #include "sim/lower/flow_paths.h"
 #include "sim/lower/group_shape.h"
@@ -144,8 +148,13 @@ class Lowering {
 };
 
 void Lowering::estimate_kernels() {
-  for (const models::Kernel& kernel : cast_.kernels)
+  for (const models::Kernel& kernel : cast_.kernels) {
     result_.kernels.push_back(compute_.time(kernel));
+    const double seconds = result_.kernels.back().time.count();
+    if (!(seconds >= 0 && seconds < Seconds(kEndOfTime).count()))
+      throw OutOfRange(fmt::format("{} takes {} s, more than the 53 days that can be simulated",
+                                   models::to_text(kernel), shortest(seconds)));
+  }
 }
 
 // By Cast::kernels; nothing if all kernels are alike.
@@ -345,7 +354,10 @@ void Lowering::make_links() {
     seen[link_class] = true;
     is_first[l] = true;
     TRAINYARD_CHECK(link_class == result_.machine.link_capacity.size(), "classes are in order");
-    result_.machine.link_capacity.push_back(static_cast<std::int64_t>(capacity(l)));
+    const double carried = capacity(l);
+    if (!(carried >= 1 && carried < 0x1p62))
+      throw OutOfRange(fmt::format("a link of {} B/s is none that can be simulated", carried));
+    result_.machine.link_capacity.push_back(static_cast<std::int64_t>(carried));
   }
   for (std::size_t p = 0; p < structure_.paths.size(); ++p) {
     for (const std::uint32_t link : structure_.paths[p].links) {

@@ -1,8 +1,10 @@
 #include "sim/lower/transfer_tables.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
-#include "sim/base/check.h"
+#include "sim/base/out_of_range.h"
 
 namespace trainyard::lower {
 
@@ -21,7 +23,8 @@ engine::Transfer as_transfer(const MessageTerms& terms) {
   transfer.units_taken = terms.channels;
   if (terms.wire_bytes > Bytes(0)) {
     const double rate = terms.bandwidth.count();
-    TRAINYARD_CHECK(rate >= 1 && rate < 0x1p62, "a transfer at {} B/s", rate);
+    if (!(rate >= 1 && rate < 0x1p62))
+      throw OutOfRange(fmt::format("a transfer at {} B/s is none that can be simulated", rate));
     transfer.rate = static_cast<std::int64_t>(rate);
   }
   return transfer;

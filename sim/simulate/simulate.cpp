@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/diagnostic.h"
+#include "sim/base/out_of_range.h"
 #include "sim/simulate/report/summarize.h"
 
 namespace trainyard::simulate {
@@ -42,6 +43,14 @@ std::unique_ptr<Step> step_of(const scenario::Scenario& scenario, const Job& job
                               const StepOptions& options) {
   try {
     return simulate_step(job, options);
+  } catch (const OutOfRange& outgrown) {
+    Diagnostic diagnostic;
+    diagnostic.pointer = "/training";
+    diagnostic.message = outgrown.what();
+    diagnostic.hint = "look for a size, a length or a rate that is far off";
+    const json::Value* value = json::find(scenario.document, diagnostic.pointer);
+    if (value != nullptr) diagnostic.at = value->at.position();
+    throw ScenarioError({diagnostic});
   } catch (const lower::UnsupportedCollective& refused) {
     Diagnostic diagnostic;
     diagnostic.pointer = scenario::algorithm_pointer(refused.kind);
