@@ -36,7 +36,7 @@ enum class Need : std::uint8_t { required, optional };
 inline constexpr Need required = Need::required;
 inline constexpr Need optional = Need::optional;
 
-// What a number, or the count of a quantity in its base unit (B, s, B/s, FLOP/s), may be.
+// What a number, or the count of a quantity in its base unit (B, s, B/s, FLOP/s, W), may be.
 struct Bounds {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
@@ -63,7 +63,7 @@ struct FieldInfo {
 
 // A value of the struct, by type.
 using Target = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
-                            Bytes*, Duration*, Seconds*, BytesPerSecond*, FlopsPerSecond*>;
+                            Bytes*, Duration*, Seconds*, BytesPerSecond*, FlopsPerSecond*, Watts*>;
 
 struct Value;
 

@@ -63,6 +63,7 @@ constexpr std::array<Unit, 6> kComputeRates = {{{"FLOP/s", 0, 0},
                                                 {"TFLOP/s", 12, 0},
                                                 {"PFLOP/s", 15, 0},
                                                 {"EFLOP/s", 18, 0}}};
+constexpr std::array<Unit, 2> kPowers = {{{"W", 0, 0}, {"kW", 3, 0}}};
 
 struct Dimension {
   std::string_view what;      // "a size"
@@ -74,6 +75,7 @@ const Dimension kSize{"a size", "\"25MiB\" or \"80GB\"", kSizes};
 const Dimension kTime{"a time", "\"1.5us\" or \"30min\"", kTimes};
 const Dimension kBandwidth{"a bandwidth", "\"400Gbps\" or \"50GB/s\"", kBandwidths};
 const Dimension kComputeRate{"a compute rate", "\"312TFLOP/s\"", kComputeRates};
+const Dimension kPower{"a power", "\"700W\"", kPowers};
 
 // A decimal number: digits * 10^exponent, digits without leading zeros.
 struct Split {
@@ -360,6 +362,9 @@ Parsed<BytesPerSecond> parse_bandwidth(std::string_view text) {
 Parsed<FlopsPerSecond> parse_compute_rate(std::string_view text) {
   return parse_real<FlopsPerSecond>(text, kComputeRate, 0);
 }
+Parsed<Watts> parse_power(std::string_view text) {
+  return parse_real<Watts>(text, kPower, 0);
+}
 
 std::string missing_unit(std::string_view number, const Bytes*) {
   return fmt::format("{0} has no unit; write \"{0}MiB\" or \"{0}GB\"", number);
@@ -375,6 +380,9 @@ std::string missing_unit(std::string_view number, const BytesPerSecond*) {
 }
 std::string missing_unit(std::string_view number, const FlopsPerSecond*) {
   return fmt::format("{0} has no unit; write \"{0}TFLOP/s\"", number);
+}
+std::string missing_unit(std::string_view number, const Watts*) {
+  return fmt::format("{0} has no unit; write \"{0}W\"", number);
 }
 
 std::string quantity_text(Bytes value) {
@@ -396,6 +404,9 @@ std::string quantity_text(BytesPerSecond value) {
 std::string quantity_text(FlopsPerSecond value) {
   return in_units(value.count(), 0, kComputeRates);
 }
+std::string quantity_text(Watts value) {
+  return in_units(value.count(), 0, kPowers);
+}
 
 std::string quantity_pattern(const Bytes*) {
   return pattern_of(kSize);
@@ -411,6 +422,9 @@ std::string quantity_pattern(const BytesPerSecond*) {
 }
 std::string quantity_pattern(const FlopsPerSecond*) {
   return pattern_of(kComputeRate);
+}
+std::string quantity_pattern(const Watts*) {
+  return pattern_of(kPower);
 }
 
 }  // namespace trainyard::json

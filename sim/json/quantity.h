@@ -22,6 +22,7 @@ Parsed<Duration> parse_duration(std::string_view text);  // whole picoseconds on
 Parsed<Seconds> parse_seconds(std::string_view text);    // any decimal
 Parsed<BytesPerSecond> parse_bandwidth(std::string_view text);
 Parsed<FlopsPerSecond> parse_compute_rate(std::string_view text);
+Parsed<Watts> parse_power(std::string_view text);
 
 // What a bare number should have been: `200 has no unit; write "200Gbps" or "25GB/s"`.
 std::string missing_unit(std::string_view number, const Bytes*);
@@ -29,6 +30,7 @@ std::string missing_unit(std::string_view number, const Duration*);
 std::string missing_unit(std::string_view number, const Seconds*);
 std::string missing_unit(std::string_view number, const BytesPerSecond*);
 std::string missing_unit(std::string_view number, const FlopsPerSecond*);
+std::string missing_unit(std::string_view number, const Watts*);
 
 // The form that reads back as the same value, in the largest unit that is exact: "25MiB", "1.5us".
 std::string quantity_text(Bytes value);
@@ -36,6 +38,7 @@ std::string quantity_text(Duration value);
 std::string quantity_text(Seconds value);
 std::string quantity_text(BytesPerSecond value);
 std::string quantity_text(FlopsPerSecond value);
+std::string quantity_text(Watts value);
 
 // A regular expression of what is accepted, for JSON Schema.
 std::string quantity_pattern(const Bytes*);
@@ -43,5 +46,6 @@ std::string quantity_pattern(const Duration*);
 std::string quantity_pattern(const Seconds*);
 std::string quantity_pattern(const BytesPerSecond*);
 std::string quantity_pattern(const FlopsPerSecond*);
+std::string quantity_pattern(const Watts*);
 
 }  // namespace trainyard::json

@@ -86,6 +86,7 @@ struct ScalarReader {
   std::string operator()(FlopsPerSecond* target) const {
     return quantity(target, parse_compute_rate);
   }
+  std::string operator()(Watts* target) const { return quantity(target, parse_power); }
 
  private:
   std::string expected(std::string_view what) const {

@@ -430,6 +430,7 @@ Value json_of(const Target& target) {
     Value operator()(const Seconds* value) const { return Value::of(quantity_text(*value)); }
     Value operator()(const BytesPerSecond* value) const { return Value::of(quantity_text(*value)); }
     Value operator()(const FlopsPerSecond* value) const { return Value::of(quantity_text(*value)); }
+    Value operator()(const Watts* value) const { return Value::of(quantity_text(*value)); }
   };
   return std::visit(Writer{}, target);
 }

@@ -38,6 +38,8 @@ TEST_CASE("a small b is bits, a capital B is bytes, and both are exact") {
   CHECK(parse_bandwidth("1GiB/s").value == BytesPerSecond(0x1p30));
   CHECK(parse_bandwidth("2e3Mbit/s").value == BytesPerSecond(0.25e9));
   CHECK(parse_compute_rate("312TFLOP/s").value == FlopsPerSecond(312e12));
+  CHECK(parse_power("0.7kW").value == Watts(700));
+  CHECK(!parse_power("700").ok());
 }
 
 TEST_CASE("a wrong unit is answered with the right one") {
@@ -73,6 +75,7 @@ TEST_CASE("quantities are written so that they read back equal") {
   CHECK(quantity_text(Duration(0)) == "0ps");
   CHECK(quantity_text(BytesPerSecond(50e9)) == "50GB/s");
   CHECK(quantity_text(FlopsPerSecond(312e12)) == "312TFLOP/s");
+  CHECK(quantity_text(Watts(700)) == "700W");
   for (const std::int64_t count :
        {0LL, 1LL, 1023LL, 1024LL, 1536LL, 80'000'000'000LL, 85899345920LL, 123456789012345LL}) {
     CHECK(parse_bytes(quantity_text(Bytes(count))).value == Bytes(count));
