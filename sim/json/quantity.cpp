@@ -366,7 +366,23 @@ Parsed<Watts> parse_power(std::string_view text) {
   return parse_real<Watts>(text, kPower, 0);
 }
 
+namespace {
+
+// "25000000 has no unit; write \"25MB\"": a number that large is one of base units.
+template <class T>
+std::string in_base_units(std::string_view number, double least) {
+  double value = 0;
+  const auto end = std::from_chars(number.data(), number.data() + number.size(), value);
+  if (end.ec != std::errc() || !(value >= least) || !(value < 9e18)) return {};
+  const auto count = static_cast<decltype(T{}.count())>(value);
+  if (static_cast<double>(count) != value) return {};
+  return fmt::format("{} has no unit; write \"{}\"", number, quantity_text(T(count)));
+}
+
+}  // namespace
+
 std::string missing_unit(std::string_view number, const Bytes*) {
+  if (std::string said = in_base_units<Bytes>(number, 1e4); !said.empty()) return said;
   return fmt::format("{0} has no unit; write \"{0}MiB\" or \"{0}GB\"", number);
 }
 std::string missing_unit(std::string_view number, const Duration*) {
@@ -376,9 +392,15 @@ std::string missing_unit(std::string_view number, const Seconds*) {
   return missing_unit(number, static_cast<const Duration*>(nullptr));
 }
 std::string missing_unit(std::string_view number, const BytesPerSecond*) {
+  if (std::string said = in_base_units<BytesPerSecond>(number, 1e6); !said.empty()) {
+    std::string bits = said.substr(said.find("write ") + 6);
+    bits.replace(bits.find("B/s"), 3, "bps");
+    return fmt::format("{} (bytes) or {} (bits)", said, bits);
+  }
   return fmt::format("{0} has no unit; write \"{0}Gbps\" (bits) or \"{0}GB/s\" (bytes)", number);
 }
 std::string missing_unit(std::string_view number, const FlopsPerSecond*) {
+  if (std::string said = in_base_units<FlopsPerSecond>(number, 1e6); !said.empty()) return said;
   return fmt::format("{0} has no unit; write \"{0}TFLOP/s\"", number);
 }
 std::string missing_unit(std::string_view number, const Watts*) {
