@@ -39,9 +39,9 @@ constexpr std::array kNcclNames = {
 [[noreturn]] void fail_unknown(std::string_view what, const std::string& word,
                                const std::vector<std::string>& known) {
   const std::vector<std::string_view> views(known.begin(), known.end());
-  throw UsageError(
-      fmt::format("no {} is called '{}'; the nearest are {}", what, escape_control(word),
-                  escape_control(fmt::format("{}", fmt::join(nearest(word, views, 3), ", ")))));
+  throw UsageError(fmt::format(
+      "no {} is called '{}'; the nearest are {}", what, escape_control(word),
+      escape_control(fmt::format("{}", fmt::join(nearest_names(word, views, 3), ", ")))));
 }
 
 const NcclName& find_collective(std::string word) {

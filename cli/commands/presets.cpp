@@ -42,7 +42,7 @@ std::vector<scenario::Preset> named(const std::vector<scenario::Preset>& presets
   std::vector<std::string_view> known;
   for (const scenario::Preset& preset : presets)
     known.push_back(preset.name);
-  const std::vector<std::string_view> near = nearest(name, known, 3);
+  const std::vector<std::string_view> near = nearest_names(name, known, 3);
   throw UsageError(fmt::format("no preset is called '{}'; the nearest are {}", escape_control(name),
                                escape_control(fmt::format("{}", fmt::join(near, ", ")))));
 }

@@ -56,6 +56,24 @@ std::vector<std::string_view> nearest(std::string_view word,
   return names;
 }
 
+std::vector<std::string_view> nearest_names(std::string_view word,
+                                            std::span<const std::string_view> known,
+                                            std::size_t count) {
+  constexpr std::size_t kShortest = 3;
+  std::vector<std::string_view> names = nearest(word, known, known.size());
+  if (word.size() >= kShortest) {
+    const auto holds = [&](std::string_view name) {
+      return name.find(word) != std::string_view::npos;
+    };
+    const auto end = std::stable_partition(names.begin(), names.end(), holds);
+    if (end != names.begin()) names.erase(end, names.end());
+    std::stable_partition(names.begin(), names.end(),
+                          [&](std::string_view name) { return name.starts_with(word); });
+  }
+  if (names.size() > count) names.resize(count);
+  return names;
+}
+
 std::string escape_control(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -23,6 +23,12 @@ std::optional<std::string_view> find_nearest(std::string_view word,
 std::vector<std::string_view> nearest(std::string_view word,
                                       std::span<const std::string_view> known, std::size_t count);
 
+// The same for names of things, of which people leave out the end: "dgx-a100" is one
+// of the names that hold it, "dgx-a100-80gb", and not "dgx-h100".
+std::vector<std::string_view> nearest_names(std::string_view word,
+                                            std::span<const std::string_view> known,
+                                            std::size_t count);
+
 // Control bytes, escape sequences and bidirectional overrides as \xNN, so that no text of a file
 // can drive a terminal. Valid UTF-8 otherwise passes unchanged.
 std::string escape_control(std::string_view text);

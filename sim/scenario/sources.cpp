@@ -143,7 +143,7 @@ void unknown_preset(const Value& name, const std::string& pointer, std::string_v
   const std::vector<std::string> known = preset_names(configs, std::string(folder));
   std::string hint = configs.empty() ? "no configs folder was found; set TRAINYARD_CONFIGS" : "";
   const std::vector<std::string_view> views(known.begin(), known.end());
-  for (const std::string_view near : nearest(name.text, views, 3))
+  for (const std::string_view near : nearest_names(name.text, views, 3))
     hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
   error(diagnostics, name.at, pointer + "/preset",
         fmt::format("unknown {} preset {}", singular(folder), json::quoted(name)), hint);
