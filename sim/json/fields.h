@@ -41,6 +41,10 @@ struct Bounds {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
   bool open = false;  // `least` itself is refused
+
+  constexpr bool hold(double value) const {
+    return (open ? value > least : value >= least) && value <= most;
+  }
 };
 inline constexpr Bounds anything{};
 inline constexpr Bounds positive{0, std::numeric_limits<double>::infinity(), true};
@@ -56,7 +60,7 @@ inline constexpr Bounds ratio{0, 1, true};  // above 0, up to 1
 struct FieldInfo {
   std::string_view key;
   Need need = Need::required;
-  Bounds bounds;
+  Bounds bounds{};
   std::string_view about;  // one sentence for the schema and `explain`
   bool one_too = false;    // of an array: its only item may stand without the brackets
 };

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "sim/base/text.h"
+#include "sim/json/field_words.h"
 #include "sim/json/quantity.h"
 
 namespace trainyard::json {
@@ -14,26 +15,6 @@ namespace {
 
 constexpr std::size_t kQuotedLength = 60;
 constexpr std::size_t kListedNames = 20;
-
-bool within(const Bounds& bounds, double value) {
-  return (bounds.open ? value > bounds.least : value >= bounds.least) && value <= bounds.most;
-}
-
-// 1000000000 rather than 1e+09.
-std::string plain(double value) {
-  return std::abs(value) < 1e15 && value == std::floor(value) ? fmt::format("{:.0f}", value)
-                                                              : shortest(value);
-}
-
-std::string describe(const Bounds& bounds) {
-  const bool below = bounds.most < std::numeric_limits<double>::infinity();
-  const bool above = bounds.least > -std::numeric_limits<double>::infinity();
-  if (above && bounds.least == bounds.most) return plain(bounds.least);
-  std::string text;
-  if (above) text = fmt::format("{} {}", bounds.open ? "above" : "at least", plain(bounds.least));
-  if (below) text += fmt::format("{}at most {}", above ? " and " : "", plain(bounds.most));
-  return text;
-}
 
 // Reads one scalar. The result is a message, empty if all is well.
 struct ScalarReader {
@@ -53,7 +34,7 @@ struct ScalarReader {
   std::string operator()(int* target) const {
     const std::optional<std::int64_t> number = find_integer(value);
     if (!number) return whole_problem();
-    if (!within(bounds, static_cast<double>(*number))) return out_of_bounds();
+    if (!bounds.hold(static_cast<double>(*number))) return out_of_bounds();
     if (*number > std::numeric_limits<int>::max() || *number < std::numeric_limits<int>::min())
       return fmt::format("{} is too large", value.text);
     *target = static_cast<int>(*number);
@@ -62,7 +43,7 @@ struct ScalarReader {
   std::string operator()(std::int64_t* target) const {
     const std::optional<std::int64_t> number = find_integer(value);
     if (!number) return whole_problem();
-    if (!within(bounds, static_cast<double>(*number))) return out_of_bounds();
+    if (!bounds.hold(static_cast<double>(*number))) return out_of_bounds();
     *target = *number;
     return {};
   }
@@ -75,7 +56,7 @@ struct ScalarReader {
   std::string operator()(double* target) const {
     const std::optional<double> number = find_number(value);
     if (!number) return expected("a number");
-    if (!within(bounds, *number)) return out_of_bounds();
+    if (!bounds.hold(*number)) return out_of_bounds();
     *target = *number;
     return {};
   }
@@ -107,7 +88,7 @@ struct ScalarReader {
     if (!value.is(Kind::string)) return expected("a quantity with its unit");
     const Parsed<T> parsed = parse(value.text);
     if (!parsed.ok()) return parsed.problem;
-    if (!within(bounds, static_cast<double>(parsed.value.count())))
+    if (!bounds.hold(static_cast<double>(parsed.value.count())))
       return fmt::format("expected {}, got {}", describe(bounds), quoted(value));
     *target = parsed.value;
     return {};

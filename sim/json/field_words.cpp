@@ -1,0 +1,47 @@
+#include "sim/json/field_words.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "sim/base/text.h"
+
+namespace trainyard::json {
+
+namespace {
+
+// 1000000000 rather than 1e+09.
+std::string plain(double value) {
+  return std::abs(value) < 1e15 && value == std::floor(value) ? fmt::format("{:.0f}", value)
+                                                              : shortest(value);
+}
+
+}  // namespace
+
+std::string describe(const Bounds& bounds) {
+  const bool below = bounds.most < std::numeric_limits<double>::infinity();
+  const bool above = bounds.least > -std::numeric_limits<double>::infinity();
+  if (above && bounds.least == bounds.most) return plain(bounds.least);
+  std::string text;
+  if (above) text = fmt::format("{} {}", bounds.open ? "above" : "at least", plain(bounds.least));
+  if (below) text += fmt::format("{}at most {}", above ? " and " : "", plain(bounds.most));
+  return text;
+}
+
+bool can_be_said(const Bounds& bounds, const Target& target) {
+  return std::visit(
+      [&bounds](const auto* value) {
+        using T = std::remove_cvref_t<decltype(*value)>;
+        if constexpr (std::is_same_v<T, std::string>)
+          return !value->empty();
+        else if constexpr (std::is_arithmetic_v<T>)
+          return bounds.hold(static_cast<double>(*value));
+        else
+          return bounds.hold(static_cast<double>(value->count()));
+      },
+      target);
+}
+
+}  // namespace trainyard::json
