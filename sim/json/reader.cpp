@@ -174,7 +174,9 @@ bool Reader::is_known_here(std::string_view key) const {
 
 void Reader::unknown_key(const Member& member) {
   std::string hint;
-  const std::vector<std::string_view> here(asked_.begin(), asked_.end());
+  std::vector<std::string_view> here;
+  for (const std::string& key : asked_)
+    if (std::find(refused_.begin(), refused_.end(), key) == refused_.end()) here.push_back(key);
   if (const auto near = find_nearest(member.key, here)) {
     hint = fmt::format("did you mean \"{}\"?", *near);
   } else if (known_ != nullptr && !is_known_here(member.key)) {
@@ -208,6 +210,11 @@ std::string Reader::pointer_to(std::string_view key) const {
 void Reader::error(const Place& at, std::string_view key, std::string message, std::string hint) {
   diagnostics_.push_back(
       {Severity::error, at.position(), pointer_to(key), std::move(message), std::move(hint)});
+}
+
+void Reader::error_at(const Place& at, std::string pointer, std::string message) {
+  diagnostics_.push_back(
+      {Severity::error, at.position(), std::move(pointer), std::move(message), ""});
 }
 
 const Value* Reader::take(const FieldInfo& info) {
@@ -287,7 +294,7 @@ bool Reader::numbers_or_name(const FieldInfo& info, std::span<const std::string_
   for (std::size_t i = 0; i < read.size(); ++i) {
     const std::string problem = ScalarReader{value->items[i], info.bounds}(&read[i]);
     if (problem.empty()) continue;
-    error(value->items[i].at, fmt::format("{}/{}", info.key, i), problem);
+    error_at(value->items[i].at, fmt::format("{}/{}", pointer_to(info.key), i), problem);
     return false;
   }
   name.clear();
@@ -381,6 +388,7 @@ bool Reader::members(const FieldInfo& info, const std::vector<std::string>&,
 void Reader::unsupported(std::string_view key, std::string_view what,
                          std::initializer_list<std::string_view> harmless) {
   asked_.emplace_back(key);
+  if (harmless.size() == 0) refused_.emplace_back(key);
   const Value* value = object_.find(key);
   if (value == nullptr || value->is(Kind::null)) return;
   const std::string text = to_text(*value, -1);

@@ -66,6 +66,7 @@ class Reader : public Fields {
   const Value* take(const FieldInfo& info);  // the value, or null with a diagnostic if one is due
   std::string pointer_to(std::string_view key) const;
   void error(const Place& at, std::string_view key, std::string message, std::string hint = {});
+  void error_at(const Place& at, std::string pointer, std::string message);
   bool is_known_here(std::string_view key) const;
   void unknown_key(const Member& member);
   void unknown_name(const FieldInfo& info, const Value& value,
@@ -76,6 +77,7 @@ class Reader : public Fields {
   std::vector<Diagnostic>& diagnostics_;
   const KeyIndex* known_;
   std::vector<std::string> asked_;
+  std::vector<std::string> refused_;       // of those: keys that are known only to be refused
   std::vector<std::string_view> not_yet_;  // names of the next choice that are refused kindly
 };
 
