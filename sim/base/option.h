@@ -6,11 +6,23 @@
 
 namespace trainyard {
 
+// Stands for a default until it is known: what an option is where nobody said it depends on others,
+// or it must be said.
+template <class T>
+struct Depends {
+  T stand_in;
+};
+template <class T>
+constexpr Depends<T> depends(const T& stand_in) {
+  return {stand_in};
+}
+
 template <class T>
 class Option {
  public:
   constexpr Option() = default;
   constexpr Option(const T& otherwise) : value_(otherwise) {}
+  constexpr Option(const Depends<T>& otherwise) : value_(otherwise.stand_in), is_fixed_(false) {}
 
   constexpr Option& operator=(const T& chosen) {
     value_ = chosen;
@@ -23,12 +35,15 @@ class Option {
   }
 
   constexpr bool is_said() const { return is_said_; }
+  // Where nobody said it, it is always the same.
+  constexpr bool is_fixed() const { return is_fixed_; }
   constexpr const T& value() const { return value_; }
   constexpr operator const T&() const { return value_; }
 
  private:
   T value_{};
   bool is_said_ = false;
+  bool is_fixed_ = true;
 };
 
 }  // namespace trainyard

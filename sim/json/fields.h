@@ -63,6 +63,7 @@ struct FieldInfo {
   Bounds bounds{};
   std::string_view about;  // one sentence for the schema and `explain`
   bool one_too = false;    // of an array: its only item may stand without the brackets
+  bool fixed = true;       // the value before reading is what leaving the field out always means
 };
 
 // A value of the struct, by type.
@@ -97,8 +98,8 @@ class Fields {
   template <class T>
   bool field(std::string_view key, std::optional<T>& value, Bounds bounds, std::string_view about) {
     T given = value.value_or(T{});
-    const bool found =
-        maybe({key, Need::optional, bounds, about}, Target(&given), value.has_value());
+    const bool found = maybe({key, Need::optional, bounds, about, false, false}, Target(&given),
+                             value.has_value());
     if (found) value = given;
     return found;
   }
@@ -106,7 +107,8 @@ class Fields {
   template <class T>
   bool field(std::string_view key, Option<T>& value, Bounds bounds, std::string_view about) {
     T given = value;
-    const bool found = maybe({key, Need::optional, bounds, about}, Target(&given), value.is_said());
+    const bool found = maybe({key, Need::optional, bounds, about, false, value.is_fixed()},
+                             Target(&given), value.is_said());
     if (found) value = given;
     return found;
   }
@@ -115,6 +117,10 @@ class Fields {
   // stand for one value are accepted, the first is written.
   template <class E, class List>
   bool choice(std::string_view key, E& value, const List& list, Need need, std::string_view about) {
+    return choice(FieldInfo{key, need, anything, about}, value, list);
+  }
+  template <class E, class List>
+  bool choice(const FieldInfo& info, E& value, const List& list) {
     std::vector<std::string_view> names;
     std::size_t chosen = 0;
     bool known = false;
@@ -125,7 +131,7 @@ class Fields {
       }
       names.push_back(entry.name);
     }
-    const bool found = choice_of({key, need, anything, about}, names, chosen);
+    const bool found = choice_of(info, names, chosen);
     if (found) value = std::begin(list)[chosen].value;
     return found;
   }
@@ -134,7 +140,8 @@ class Fields {
   bool choice(std::string_view key, Option<E>& value, const List& list, Need need,
               std::string_view about) {
     E given = value;
-    const bool found = choice(key, given, list, need, about);
+    const bool found =
+        choice(FieldInfo{key, need, anything, about, false, value.is_fixed()}, given, list);
     if (found) value = given;
     return found;
   }
@@ -149,7 +156,8 @@ class Fields {
     for (std::size_t i = names.size(); value && i-- > 0;) {
       if (std::begin(list)[i].value == *value) chosen = i;
     }
-    const bool found = choice_of({key, Need::optional, anything, about}, names, chosen);
+    const bool found =
+        choice_of({key, Need::optional, anything, about, false, false}, names, chosen);
     if (found) value = std::begin(list)[chosen].value;
     return found;
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "sim/json/field_words.h"
 #include "sim/json/quantity.h"
 
 namespace trainyard::json {
@@ -15,7 +16,12 @@ struct TypeSchema {
 
   Value operator()(const bool*) const { return typed("boolean"); }
   Value operator()(const std::string*) const { return typed("string"); }
-  Value operator()(const int*) const { return bounded(typed("integer")); }
+  Value operator()(const int*) const {
+    Value schema = bounded(typed("integer"));
+    if (schema.find("maximum") == nullptr)
+      schema.set("maximum", Value::of(std::int64_t{std::numeric_limits<int>::max()}));
+    return schema;
+  }
   Value operator()(const std::int64_t*) const { return bounded(typed("integer")); }
   Value operator()(const std::uint64_t*) const {
     Value schema = typed("integer");
@@ -96,13 +102,15 @@ class SchemaWriter : public Fields {
 
   void alternatives(const FieldInfo& info, std::span<const std::string_view> names, std::size_t&,
                     const std::function<void(Fields&)>& visit_chosen) override;
-  bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view> names, std::string&,
-                       std::vector<int>&) override {
+  bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view> names,
+                       std::string& name, std::vector<int>&) override {
     Value list = Value::object();
     list.set("type", Value::of("array"));
     int number = 0;
     list.set("items", TypeSchema{info.bounds}(&number));
-    add(info, one_of("oneOf", enumeration(names), std::move(list)));
+    Value schema = one_of("oneOf", enumeration(names), std::move(list));
+    if (has_default(info) && !name.empty()) schema.set("default", Value::of(name));
+    add(info, std::move(schema));
     return false;
   }
   void unsupported(std::string_view key, std::string_view what,
@@ -136,18 +144,18 @@ class SchemaWriter : public Fields {
   void problem(std::string_view, std::string, std::string) override {}
 
  protected:
-  bool scalar(const FieldInfo& info, Target target) override { return maybe(info, target, true); }
-  bool maybe(const FieldInfo& info, Target target, bool has_value) override {
+  bool scalar(const FieldInfo& info, Target target) override {
     Value schema = std::visit(TypeSchema{info.bounds}, target);
-    if (has_value && info.need == Need::optional) schema.set("default", json_of(target));
+    if (has_default(info) && can_be_said(info.bounds, target))
+      schema.set("default", json_of(target));
     add(info, std::move(schema));
     return false;
   }
+  bool maybe(const FieldInfo& info, Target target, bool) override { return scalar(info, target); }
   bool choice_of(const FieldInfo& info, std::span<const std::string_view> names,
                  std::size_t& chosen) override {
     Value schema = enumeration(names);
-    if (info.need == Need::optional && chosen < names.size())
-      schema.set("default", Value::of(names[chosen]));
+    if (has_default(info) && chosen < names.size()) schema.set("default", Value::of(names[chosen]));
     add(info, std::move(schema));
     return false;
   }
@@ -166,9 +174,11 @@ class SchemaWriter : public Fields {
     add(info, one_of("anyOf", std::move(string), std::move(child.shape)));
     return false;
   }
-  bool name_or_nested(const FieldInfo& info, std::span<const std::string_view> names, std::string&,
-                      const std::function<void(Fields&)>& visit) override {
-    add(info, one_of("anyOf", enumeration(names), schema_of(visit).shape));
+  bool name_or_nested(const FieldInfo& info, std::span<const std::string_view> names,
+                      std::string& name, const std::function<void(Fields&)>& visit) override {
+    Value schema = one_of("anyOf", enumeration(names), schema_of(visit).shape);
+    if (has_default(info) && !name.empty()) schema.set("default", Value::of(name));
+    add(info, std::move(schema));
     return false;
   }
   bool array(const FieldInfo& info, std::size_t, const std::function<void(std::size_t)>& resize,
@@ -206,6 +216,9 @@ class SchemaWriter : public Fields {
   }
 
  private:
+  static bool has_default(const FieldInfo& info) {
+    return info.fixed && info.need == Need::optional;
+  }
   void add(const FieldInfo& info, Value schema) {
     if (!info.about.empty()) schema.set("description", Value::of(info.about));
     properties_.set(info.key, std::move(schema));

@@ -17,7 +17,8 @@ enum class LayerSplit : std::uint8_t { uniform, balanced, list };
 struct Pipeline {
   std::string schedule = "1f1b";  // a name of schedules() (sim/schedule/schedule.h), or "custom"
   schedule::CustomSchedule custom{};  // if it is
-  Option<int> chunks = 1;      // virtual stages per stage; a scenario: as the schedule has them
+  Option<int> chunks =
+      depends(1);              // virtual stages per stage; a scenario: as the schedule has them
   Option<int> group_size = 0;  // PipelineShape::group
   LayerSplit layer_split = LayerSplit::uniform;
   std::vector<int> layers_per_chunk{};  // LayerSplit::list: [chunk * stages + stage]

@@ -26,7 +26,8 @@ struct MemoryAllowance {
   Option<Bytes> context = Bytes(0);  // of the driver, with the code of kernels and libraries
   Option<double> fragmentation =
       0;  // that the framework's allocator reserves, in parts of the allocated
-  Option<Bytes> blas_workspace = Bytes(0);  // of the matrix library, from the framework's allocator
+  Option<Bytes> blas_workspace =
+      depends(Bytes(0));  // of the matrix library, from the framework's allocator
   bool nccl_buffers = false;
 };
 
@@ -75,8 +76,8 @@ struct DataParallelOptions {
   Option<int> shard_size = 0;                     // ranks that share one copy
   Option<int> prefetch_layers = 1;                // layers gathered ahead of the one that computes
   Option<bool> limit_all_gathers = true;  // false: gathers run ahead as far as the host lets them
-  Option<bool> reshard_after_forward = true;    // a scenario: without a pipeline
-  std::optional<models::Dtype> reduce_dtype{};  // empty: Precision::gradients
+  Option<bool> reshard_after_forward = depends(true);  // a scenario: without a pipeline
+  std::optional<models::Dtype> reduce_dtype{};         // empty: Precision::gradients
   Option<bool> gradient_as_bucket_view =
       true;  // false: PyTorch DDP copies gradients to buckets and back
   std::optional<bool> overlap_param_gather{};  // empty: as the strategy does
