@@ -110,8 +110,8 @@ void visit_fields(json::Fields& f, ExpertParallelSection& s) {
   f.choice("dispatch", s.experts.hierarchical_dispatch, kDispatches, json::optional,
            "How rows travel: all_to_all (each by itself), hierarchical (once to each server, from "
            "there once to each rank; DeepEP).");
-  maybe_choice(f, "dispatch_dtype", s.experts.dispatch_dtype, kDispatchDtypes, models::Dtype::bf16,
-               "Type of rows on their way to experts of fp8 products. Default: bf16.");
+  f.choice("dispatch_dtype", s.experts.dispatch_dtype, kDispatchDtypes,
+           "Type of rows on their way to experts of fp8 products. Default: bf16.");
 }
 
 void assemble_experts(Scenario& scenario, const ExpertParallelSection& section,

@@ -9,14 +9,12 @@ namespace trainyard::recipe {
 
 void visit_fields(json::Fields& f, MemoryAllowance& s) {
   f.field("context", s.context, json::not_negative,
-          "What the driver, libraries and loaded kernels hold. Default: 512MiB.");
+          "What the driver, libraries and loaded kernels hold.");
   f.field("blas_workspace", s.blas_workspace, json::not_negative,
           "Of cuBLAS, from the framework's allocator. Default: PyTorch's, 32MiB from compute "
           "capability 9.0 on, else 8320KiB.");
-  f.field(
-      "fragmentation", s.fragmentation, json::between(0, 1),
-      "Reserved by the framework's allocator beyond what is allocated, in parts of that. Default: "
-      "0.02.");
+  f.field("fragmentation", s.fragmentation, json::between(0, 1),
+          "Reserved by the framework's allocator beyond what is allocated, in parts of that.");
   f.field("nccl_buffers", s.nccl_buffers, json::optional,
           "NCCL's own buffers of every communicator are counted.");
 }
@@ -27,9 +25,6 @@ namespace trainyard::scenario {
 namespace {
 
 using namespace literals;
-
-constexpr Bytes kContext = 512_MiB;
-constexpr double kFragmentation = 0.02;
 
 // PyTorch's CUBLAS_WORKSPACE_CONFIG: ":4096:2:16:8" in KiB, from Hopper on 32 MiB.
 // Source: aten/src/ATen/cuda/CublasHandlePool.cpp; NVIDIA cuBLAS documentation, cublasSetWorkspace.
@@ -43,10 +38,16 @@ Bytes blas_workspace(const topologies::GpuSpec& gpu) {
 
 }  // namespace
 
+recipe::MemoryAllowance usual_memory() {
+  recipe::MemoryAllowance memory;
+  memory.context.otherwise(512_MiB);
+  memory.fragmentation.otherwise(0.02);
+  memory.nccl_buffers = true;
+  return memory;
+}
+
 recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
                                         const topologies::GpuSpec& gpu) {
-  memory.context.otherwise(kContext);
-  memory.fragmentation.otherwise(kFragmentation);
   memory.blas_workspace.otherwise(blas_workspace(gpu));
   return memory;
 }

@@ -34,11 +34,11 @@ void visit_fields(json::Fields& f, OffloadOptions& s) {
   f.choice("activations", s.activations, kActivationPlaces, json::optional,
            "Where activations wait for their backward pass.");
   f.field("fraction", s.fraction, json::ratio,
-          "Of the layers of a stage, its first ones, whose activations go. Default: 1.");
+          "Of the layers of a stage, its first ones, whose activations go.");
   f.field("prefetch_layers", s.prefetch_layers, json::between(0, kMostActivationPrefetch),
-          "Layers whose activations are on their way beside the one that computes. Default: 1.");
+          "Layers whose activations are on their way beside the one that computes.");
   f.field("tile_parameters", s.tile_parameters, json::between(1, 1e12),
-          "Parameters that the host updates at a time. Default: 134217728 (DeepSpeed).");
+          "Parameters that the host updates at a time; as many as DeepSpeed does.");
 }
 
 }  // namespace trainyard::recipe

@@ -29,16 +29,15 @@ constexpr std::array<Choice<Dtype>, 4> kStateDtypes = {
 
 void visit_fields(json::Fields& f, Precision& s) {
   f.choice("compute", s.compute, kDtypes, json::required, "Type of matrix multiplications.");
-  scenario::maybe_choice(
-      f, "parameters", s.parameters, kStateDtypes, Dtype::bf16,
-      "Type in which weights are kept and gathered; fp8 with fp8 compute only. Default: that "
-      "of compute, bf16 with fp8.");
+  f.choice("parameters", s.parameters, kStateDtypes,
+           "Type in which weights are kept and gathered; fp8 with fp8 compute only. Default: that "
+           "of compute, bf16 with fp8.");
   f.choice("gradients", s.gradients, scenario::kGradientDtypes, json::optional,
            "Type in which gradients are kept and reduced. Default: that of the weights.");
   f.choice("master_weights", s.master_weights, kMasterWeights, json::optional,
            "The optimizer's own copy of narrower weights.");
   f.choice("optimizer_states", s.optimizer_states, kStateDtypes, json::optional,
-           "Type of the optimizer's moments; fp8: one byte, as in 8-bit Adam. Default: fp32.");
+           "Type of the optimizer's moments; fp8: one byte, as in 8-bit Adam.");
   f.field(
       "cached_fp8_weights", s.cached_fp8_weights, json::optional,
       "fp8 compute: fp8 copies of the weights stay, by rows and by columns, instead of being cast "

@@ -35,9 +35,9 @@ void visit_fields(json::Fields& f, GradientCompression& s) {
   f.choice("kind", s.kind, compression_kinds(), json::optional,
            "How gradients are made smaller for the exchange: a cast (fp16, bf16), 8 bits (int8, "
            "fp8), their signs (one_bit), the largest (top_k), factors of low rank (power_sgd).");
-  f.field("rank", s.rank, json::between(1, 1024), "power_sgd: rank of the factors. Default: 1.");
+  f.field("rank", s.rank, json::between(1, 1024), "power_sgd: rank of the factors.");
   f.field("density", s.density, json::Bounds{0, 1, true},
-          "top_k: part of the gradients that is sent. Default: 0.001.");
+          "top_k: part of the gradients that is sent.");
 }
 
 void visit_fields(json::Fields& f, DataParallelOptions& s) {
@@ -58,18 +58,17 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
   f.field("shard_size", s.shard_size, json::between(2, 1 << 20),
           "hsdp: neighbouring ranks that share one copy.");
   f.field("prefetch_layers", s.prefetch_layers, json::between(0, kMostPrefetchLayers),
-          "zero3, fsdp, hsdp: layers gathered ahead of the one that computes. Default: 1.");
+          "zero3, fsdp, hsdp: layers gathered ahead of the one that computes.");
   f.field("limit_all_gathers", s.limit_all_gathers, json::anything,
           "zero3, fsdp, hsdp: false lets gathers run ahead of the computation without a limit.");
   f.field("reshard_after_forward", s.reshard_after_forward, json::anything,
           "fsdp, hsdp: false keeps layers gathered from forward to backward. Default: true without "
           "a pipeline.");
-  scenario::maybe_choice(
-      f, "reduce_dtype", s.reduce_dtype, scenario::kGradientDtypes, Dtype::fp32,
-      "fsdp, hsdp: type in which gradients are reduced. Default: precision/gradients.");
+  f.choice("reduce_dtype", s.reduce_dtype, scenario::kGradientDtypes,
+           "fsdp, hsdp: type in which gradients are reduced. Default: precision/gradients.");
   f.field("gradient_as_bucket_view", s.gradient_as_bucket_view, json::anything,
           "allreduce: false holds buckets beside the gradients, as PyTorch DDP does unless it is "
-          "told otherwise. Default: true.");
+          "told otherwise.");
   f.field("overlap_param_gather", s.overlap_param_gather, json::anything,
           "zero1, zero2, distributed_optimizer: updated parameters are gathered under the next "
           "forward pass. Default: true for distributed_optimizer.");
@@ -77,9 +76,9 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
           "zero1: whole gradients are all-reduced, as DeepSpeed once did.");
   f.field("steps_between", s.steps_between, json::between(1, 1e6),
           "local_sgd: steps from one meeting of the replicas to the next; a simulated step carries "
-          "that part of it. Default: 100.");
+          "that part of it.");
   f.field("server", s.server, json::between(0, 1 << 20),
-          "parameter_server: the server of the cluster on whose processors it runs. Default: 0.");
+          "parameter_server: the server of the cluster on whose processors it runs.");
   f.section("compression", s.compression, json::optional,
             "allreduce: gradients are compressed, bucket by bucket.");
 }

@@ -34,8 +34,11 @@ struct RecomputeSection {
   std::optional<int> layers;
 };
 
+// What a device holds beside tensors where the file says nothing.
+recipe::MemoryAllowance usual_memory();
+
 struct TrainingSection {
-  TrainingSection() { recipe.memory.nccl_buffers = true; }
+  TrainingSection() { recipe.memory = usual_memory(); }
   recipe::TrainingRecipe recipe;  // as far as the file says it
   OptimizerSection optimizer;
   std::string recompute = "none";  // empty: as recompute_parts says

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <optional>
 #include <string_view>
 
 #include "models/layer/kernel.h"
@@ -22,13 +21,5 @@ inline constexpr std::array<json::Choice<models::Dtype>, 3> kGradientDtypes = {
 // Forms of /training/recompute that are a word, as name(Recompute) spells them.
 inline constexpr std::array<std::string_view, 4> kRecomputeForms = {"none", "selective", "full",
                                                                     "selective_op"};
-
-// A choice that may be absent.
-template <class E, class List>
-void maybe_choice(json::Fields& f, std::string_view key, std::optional<E>& value, const List& list,
-                  E otherwise, std::string_view about) {
-  E given = value.value_or(otherwise);
-  if (f.choice(key, given, list, json::optional, about)) value = given;
-}
 
 }  // namespace trainyard::scenario
