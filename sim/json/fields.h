@@ -57,6 +57,9 @@ constexpr Bounds between(double least, double most) {
 }
 inline constexpr Bounds ratio{0, 1, true};  // above 0, up to 1
 
+// Names that a text may be, for editors; others are texts too.
+using KnownNames = std::vector<std::string> (*)();
+
 struct FieldInfo {
   std::string_view key;
   Need need = Need::required;
@@ -64,6 +67,7 @@ struct FieldInfo {
   std::string_view about;  // one sentence for the schema and `explain`
   bool one_too = false;    // of an array: its only item may stand without the brackets
   bool fixed = true;       // the value before reading is what leaving the field out always means
+  KnownNames known = nullptr;  // of a text
 };
 
 // A value of the struct, by type.
@@ -189,8 +193,9 @@ class Fields {
   }
   // The same where a string names a preset that holds the object (expanded before reading).
   template <class T>
-  bool section_or_name(std::string_view key, T& value, Need need, std::string_view about) {
-    return nested_or_name({key, need, anything, about},
+  bool section_or_name(std::string_view key, T& value, Need need, std::string_view about,
+                       KnownNames known = nullptr) {
+    return nested_or_name({key, need, anything, about, false, true, known},
                           [&value](Fields& f) { visit_fields(f, value); });
   }
 
@@ -269,7 +274,7 @@ class Fields {
 
   // A key that names a file which holds the other fields, so that none of them is
   // required beside it. Expanded before reading.
-  virtual void source(std::string_view key, std::string_view about) = 0;
+  virtual void source(const FieldInfo& info) = 0;
 
   // A mistake that only the section's own code can see; ignored by writers.
   virtual void problem(std::string_view key, std::string message, std::string hint = {}) = 0;

@@ -404,8 +404,8 @@ void Reader::not_yet(std::initializer_list<std::string_view> names) {
 void Reader::accepted(std::string_view key, std::string_view) {
   asked_.emplace_back(key);
 }
-void Reader::source(std::string_view key, std::string_view) {
-  asked_.emplace_back(key);
+void Reader::source(const FieldInfo& info) {
+  asked_.emplace_back(info.key);
 }
 
 void Reader::problem(std::string_view key, std::string message, std::string hint) {

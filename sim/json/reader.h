@@ -43,7 +43,7 @@ class Reader : public Fields {
                    std::initializer_list<std::string_view> harmless) override;
   void not_yet(std::initializer_list<std::string_view> names) override;
   void accepted(std::string_view key, std::string_view about) override;
-  void source(std::string_view key, std::string_view about) override;
+  void source(const FieldInfo& info) override;
   void problem(std::string_view key, std::string message, std::string hint) override;
 
  protected:

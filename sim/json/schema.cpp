@@ -74,6 +74,19 @@ Value one_of(const char* word, Value first, Value second) {
   return schema;
 }
 
+// Any text; names that it may be complete in editors.
+Value text(KnownNames known) {
+  Value any = Value::object();
+  any.set("type", Value::of("string"));
+  if (known == nullptr) return any;
+  Value names = Value::array();
+  for (const std::string& name : known())
+    names.append(Value::of(name));
+  Value listed = Value::object();
+  listed.set("enum", std::move(names));
+  return one_of("anyOf", std::move(listed), std::move(any));
+}
+
 class SchemaWriter : public Fields {
  public:
   Schema take() {
@@ -135,11 +148,9 @@ class SchemaWriter : public Fields {
   void accepted(std::string_view key, std::string_view about) override {
     add({key, Need::optional, anything, about}, Value::object());
   }
-  void source(std::string_view key, std::string_view about) override {
-    Value schema = Value::object();
-    schema.set("type", Value::of("string"));
-    add({key, Need::optional, anything, about}, std::move(schema));
-    sources_.emplace_back(key);
+  void source(const FieldInfo& info) override {
+    add(info, text(info.known));
+    sources_.emplace_back(info.key);
   }
   void problem(std::string_view, std::string, std::string) override {}
 
@@ -167,8 +178,7 @@ class SchemaWriter : public Fields {
   }
   bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
     Schema child = schema_of(visit);
-    Value string = Value::object();
-    string.set("type", Value::of("string"));
+    Value string = text(info.known);
     if (!child.complete.members.empty())
       nested_complete_.set(info.key, one_of("anyOf", string, std::move(child.complete)));
     add(info, one_of("anyOf", std::move(string), std::move(child.shape)));
@@ -253,166 +263,6 @@ void SchemaWriter::alternatives(const FieldInfo& info, std::span<const std::stri
   chosen = usual;
 }
 
-// Visits everything and notes where each key stands.
-class KeyCollector : public Fields {
- public:
-  KeyCollector(std::string section, KeyIndex& keys) : section_(std::move(section)), keys_(keys) {}
-
-  void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
-                    std::size_t& chosen,
-                    const std::function<void(Fields&)>& visit_chosen) override {
-    note(info.key);
-    for (chosen = 0; chosen < names.size(); ++chosen)
-      visit_chosen(*this);
-    chosen = 0;
-  }
-  bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view>, std::string&,
-                       std::vector<int>&) override {
-    return note(info.key);
-  }
-  void unsupported(std::string_view key, std::string_view,
-                   std::initializer_list<std::string_view>) override {
-    note(key);
-  }
-  void accepted(std::string_view key, std::string_view) override { note(key); }
-  void source(std::string_view key, std::string_view) override { note(key); }
-  void problem(std::string_view, std::string, std::string) override {}
-
- protected:
-  bool scalar(const FieldInfo& info, Target) override { return note(info.key); }
-  bool maybe(const FieldInfo& info, Target, bool) override { return note(info.key); }
-  bool choice_of(const FieldInfo& info, std::span<const std::string_view>, std::size_t&) override {
-    return note(info.key);
-  }
-  bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
-    note(info.key);
-    KeyCollector child(fmt::format("{}/{}", section_, info.key), keys_);
-    visit(child);
-    return false;
-  }
-  bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
-    return nested(info, visit);
-  }
-  bool name_or_nested(const FieldInfo& info, std::span<const std::string_view>, std::string&,
-                      const std::function<void(Fields&)>& visit) override {
-    return nested(info, visit);
-  }
-  bool array(const FieldInfo& info, std::size_t, const std::function<void(std::size_t)>&,
-             const std::function<void(Fields&, std::string_view, std::size_t)>&) override {
-    return note(info.key);  // keys of items are not offered to other sections
-  }
-  bool members(const FieldInfo& info, const std::vector<std::string>&,
-               const std::function<void(const std::vector<std::string>&)>&,
-               const std::function<void(Fields&, std::string_view, std::size_t)>&) override {
-    return note(info.key);
-  }
-
- private:
-  bool note(std::string_view key) {
-    const auto same = [&](const KnownKey& known) {
-      return known.key == key && known.section == section_;
-    };
-    if (std::none_of(keys_.begin(), keys_.end(), same))
-      keys_.push_back({std::string(key), section_});
-    return false;
-  }
-  std::string section_;
-  KeyIndex& keys_;
-};
-
-class Explainer : public Fields {
- public:
-  Explainer(const Value& document, std::string pointer, std::vector<Explained>& lines)
-      : document_(document), pointer_(std::move(pointer)), lines_(lines) {}
-
-  void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
-                    std::size_t& chosen,
-                    const std::function<void(Fields&)>& visit_chosen) override {
-    choice_of(info, names, chosen);
-    visit_chosen(*this);
-  }
-  bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view>, std::string& name,
-                       std::vector<int>& numbers) override {
-    Value value = Value::of(name);
-    if (!numbers.empty()) {
-      value = Value::array();
-      for (const int number : numbers)
-        value.append(Value::of(number));
-    }
-    return line(info, value);
-  }
-  void unsupported(std::string_view, std::string_view,
-                   std::initializer_list<std::string_view>) override {}
-  void accepted(std::string_view, std::string_view) override {}
-  void source(std::string_view key, std::string_view about) override {
-    if (const Value* value = find(document_, fmt::format("{}/{}", pointer_, key)))
-      line({key, Need::optional, anything, about}, *value);
-  }
-  void problem(std::string_view, std::string, std::string) override {}
-
- protected:
-  bool scalar(const FieldInfo& info, Target target) override { return line(info, json_of(target)); }
-  bool maybe(const FieldInfo& info, Target target, bool has_value) override {
-    return has_value && line(info, json_of(target));
-  }
-  bool choice_of(const FieldInfo& info, std::span<const std::string_view> names,
-                 std::size_t& chosen) override {
-    return chosen < names.size() && line(info, Value::of(names[chosen]));
-  }
-  bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
-    Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
-    visit(child);
-    return false;
-  }
-  bool maybe_nested(const FieldInfo& info, bool has_value,
-                    const std::function<void(Fields&)>& visit) override {
-    return has_value && nested(info, visit);
-  }
-  bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
-    return nested(info, visit);
-  }
-  bool name_or_nested(const FieldInfo& info, std::span<const std::string_view>, std::string& name,
-                      const std::function<void(Fields&)>& visit) override {
-    return name.empty() ? nested(info, visit) : line(info, Value::of(name));
-  }
-  bool array(const FieldInfo& info, std::size_t size, const std::function<void(std::size_t)>&,
-             const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
-    const std::string pointer = pointer_ + "/" + escape_pointer(info.key);
-    const Value* written = find(document_, pointer);
-    if (info.one_too && size == 1 && written != nullptr && !written->is(Kind::array)) {
-      visit(*this, info.key, 0);
-      return false;
-    }
-    Explainer child(document_, pointer, lines_);
-    for (std::size_t i = 0; i < size; ++i)
-      visit(child, std::to_string(i), i);
-    return false;
-  }
-  bool members(const FieldInfo& info, const std::vector<std::string>& names,
-               const std::function<void(const std::vector<std::string>&)>&,
-               const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
-    Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
-    for (std::size_t i = 0; i < names.size(); ++i)
-      visit(child, names[i], i);
-    return false;
-  }
-
- private:
-  // False: nothing was read, the struct keeps its value.
-  bool line(const FieldInfo& info, const Value& value) {
-    std::string pointer = pointer_ + "/" + escape_pointer(info.key);
-    const Value* written = find(document_, pointer);
-    const bool given = written != nullptr && !written->is(Kind::null);
-    lines_.push_back({std::move(pointer), to_text(value, -1),
-                      given ? written->at.position() : Position{"default", 0, 0},
-                      std::string(info.about)});
-    return false;
-  }
-  const Value& document_;
-  std::string pointer_;
-  std::vector<Explained>& lines_;
-};
-
 }  // namespace
 
 bool Fields::name(std::string_view key, std::string& value, std::span<const std::string_view> names,
@@ -452,20 +302,6 @@ Schema schema_of(const std::function<void(Fields&)>& visit) {
   SchemaWriter writer;
   visit(writer);
   return writer.take();
-}
-
-KeyIndex keys_of(const std::function<void(Fields&)>& visit) {
-  KeyIndex keys;
-  KeyCollector collector("", keys);
-  visit(collector);
-  return keys;
-}
-
-std::vector<Explained> explain(const Value& document, const std::function<void(Fields&)>& visit) {
-  std::vector<Explained> lines;
-  Explainer explainer(document, "", lines);
-  visit(explainer);
-  return lines;
 }
 
 }  // namespace trainyard::json

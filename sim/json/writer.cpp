@@ -26,7 +26,7 @@ class Writer : public Fields {
   void unsupported(std::string_view, std::string_view,
                    std::initializer_list<std::string_view>) override {}
   void accepted(std::string_view, std::string_view) override {}
-  void source(std::string_view, std::string_view) override {}
+  void source(const FieldInfo&) override {}
   void problem(std::string_view, std::string, std::string) override {}
 
  protected:

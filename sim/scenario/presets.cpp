@@ -16,6 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::array<const char*, 4> kFolders = {"models", "gpus", "servers", "clusters"};
+
 std::string description_of(const std::string& path) {
   std::vector<Diagnostic> ignored;  // a broken preset is reported when it is used
   const json::Value value = json::parse_file(path, ignored);
@@ -63,6 +65,19 @@ std::string shipped_configs() {
   return fs::is_directory(source, code) ? spelled(source) : "";
 }
 
+std::vector<std::string> shipped_models() {
+  return preset_names(shipped_configs(), "models");
+}
+std::vector<std::string> shipped_gpus() {
+  return preset_names(shipped_configs(), "gpus");
+}
+std::vector<std::string> shipped_servers() {
+  return preset_names(shipped_configs(), "servers");
+}
+std::vector<std::string> shipped_clusters() {
+  return preset_names(shipped_configs(), "clusters");
+}
+
 std::optional<topologies::GpuSpec> gpu_of_device(const std::string& configs,
                                                  const std::string& device_name) {
   for (const std::string& name : preset_names(configs, "gpus")) {
@@ -80,7 +95,6 @@ std::optional<topologies::GpuSpec> gpu_of_device(const std::string& configs,
 
 std::vector<Preset> list_presets(const std::string& configs) {
   std::vector<Preset> presets;
-  constexpr std::array<const char*, 4> kFolders = {"models", "gpus", "servers", "clusters"};
   for (const std::string folder : kFolders) {
     for (const std::string& name : preset_names(configs, folder)) {
       const std::string path = preset_path(configs, folder, name);

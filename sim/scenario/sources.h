@@ -43,4 +43,10 @@ std::string preset_path(const std::string& configs, const std::string& folder,
 std::vector<std::string> preset_names(const std::string& configs, const std::string& folder);
 bool is_file(const std::string& path);
 
+// Names of presets that come with trainyard, sorted.
+std::vector<std::string> shipped_models();
+std::vector<std::string> shipped_gpus();
+std::vector<std::string> shipped_servers();
+std::vector<std::string> shipped_clusters();
+
 }  // namespace trainyard::scenario

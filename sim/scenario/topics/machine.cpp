@@ -127,7 +127,10 @@ void visit_fields(json::Fields& f, ClosLevel& s) {
 }
 
 void visit_fields(json::Fields& f, GpuSpec& s) {
-  f.source("preset", "A file of configs/gpus; fields beside it replace its own.");
+  f.source({.key = "preset",
+            .need = json::optional,
+            .about = "A file of configs/gpus; fields beside it replace its own.",
+            .known = scenario::shipped_gpus});
   describe_preset(f);
   f.field("name", s.name, optional, "By which a profile recognises it.");
   f.accepted("device_names", "As drivers call it, by which a measurement finds the preset.");
@@ -146,7 +149,10 @@ void visit_fields(json::Fields& f, ServerSpec& s) {
   Intra intra{s};
   Nic nic{s};
   Host host{s};
-  f.source("preset", "A file of configs/servers; fields beside it replace its own.");
+  f.source({.key = "preset",
+            .need = json::optional,
+            .about = "A file of configs/servers; fields beside it replace its own.",
+            .known = scenario::shipped_servers});
   describe_preset(f);
   f.field("name", s.name, optional, "By which a profile recognises it.");
   f.section_or_name("gpu", s.gpu, required, "A name of configs/gpus, or a description.");
@@ -175,7 +181,10 @@ void visit_fields(json::Fields& f, FabricSpec& s) {
 namespace trainyard::scenario {
 
 void visit_fields(json::Fields& f, ClusterSection& s) {
-  f.source("preset", "A file of configs/clusters; fields beside it replace its own.");
+  f.source({.key = "preset",
+            .need = json::optional,
+            .about = "A file of configs/clusters; fields beside it replace its own.",
+            .known = shipped_clusters});
   f.accepted("description", "For people.");
   f.accepted("source", "Where the numbers come from.");
   f.accepted("name", "For people.");

@@ -44,7 +44,9 @@ void visit_fields(json::Fields& f, ScenarioSections& s) {
   f.field("name", s.name, required, "Short name of the scenario.");
   f.field("label", s.label, optional, "For people; default: the name.");
   f.field("description", s.description, optional, "For people.");
-  f.source("extends", "Base file or files, merged before this one (RFC 7396).");
+  f.source({.key = "extends",
+            .need = json::optional,
+            .about = "Base file or files, merged before this one (RFC 7396)."});
   f.sections("references", s.references, optional, "Published numbers to compare with.");
   f.section("model", s.model, required, "What is trained.");
   f.section("cluster", s.cluster, required, "Where it runs.");

@@ -4,6 +4,7 @@
 #include "models/layers/layer_table.h"
 #include "models/recommender/recommender.h"
 #include "models/transformer/networks.h"
+#include "sim/scenario/sources.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/model/model_family.h"
 
@@ -32,8 +33,13 @@ namespace {
 
 // What networks of all families may say.
 void visit_common(json::Fields& f) {
-  f.source("preset", "A file of configs/models.");
-  f.source("hf_config", "Path of a Hugging Face config.json, relative to this file.");
+  f.source({.key = "preset",
+            .need = json::optional,
+            .about = "A file of configs/models.",
+            .known = shipped_models});
+  f.source({.key = "hf_config",
+            .need = json::optional,
+            .about = "Path of a Hugging Face config.json, relative to this file."});
   f.accepted("description", "For people.");
   f.accepted("source", "Where the numbers come from.");
 }

@@ -1,0 +1,187 @@
+// Who reads a field table without a schema in mind: the known keys, and the resolved values.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/json/schema.h"
+
+namespace trainyard::json {
+namespace {
+
+// Visits everything and notes where each key stands.
+class KeyCollector : public Fields {
+ public:
+  KeyCollector(std::string section, KeyIndex& keys) : section_(std::move(section)), keys_(keys) {}
+
+  void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
+                    std::size_t& chosen,
+                    const std::function<void(Fields&)>& visit_chosen) override {
+    note(info.key);
+    for (chosen = 0; chosen < names.size(); ++chosen)
+      visit_chosen(*this);
+    chosen = 0;
+  }
+  bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view>, std::string&,
+                       std::vector<int>&) override {
+    return note(info.key);
+  }
+  void unsupported(std::string_view key, std::string_view,
+                   std::initializer_list<std::string_view>) override {
+    note(key);
+  }
+  void accepted(std::string_view key, std::string_view) override { note(key); }
+  void source(const FieldInfo& info) override { note(info.key); }
+  void problem(std::string_view, std::string, std::string) override {}
+
+ protected:
+  bool scalar(const FieldInfo& info, Target) override { return note(info.key); }
+  bool maybe(const FieldInfo& info, Target, bool) override { return note(info.key); }
+  bool choice_of(const FieldInfo& info, std::span<const std::string_view>, std::size_t&) override {
+    return note(info.key);
+  }
+  bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
+    note(info.key);
+    KeyCollector child(fmt::format("{}/{}", section_, info.key), keys_);
+    visit(child);
+    return false;
+  }
+  bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
+    return nested(info, visit);
+  }
+  bool name_or_nested(const FieldInfo& info, std::span<const std::string_view>, std::string&,
+                      const std::function<void(Fields&)>& visit) override {
+    return nested(info, visit);
+  }
+  bool array(const FieldInfo& info, std::size_t, const std::function<void(std::size_t)>&,
+             const std::function<void(Fields&, std::string_view, std::size_t)>&) override {
+    return note(info.key);  // keys of items are not offered to other sections
+  }
+  bool members(const FieldInfo& info, const std::vector<std::string>&,
+               const std::function<void(const std::vector<std::string>&)>&,
+               const std::function<void(Fields&, std::string_view, std::size_t)>&) override {
+    return note(info.key);
+  }
+
+ private:
+  bool note(std::string_view key) {
+    const auto same = [&](const KnownKey& known) {
+      return known.key == key && known.section == section_;
+    };
+    if (std::none_of(keys_.begin(), keys_.end(), same))
+      keys_.push_back({std::string(key), section_});
+    return false;
+  }
+  std::string section_;
+  KeyIndex& keys_;
+};
+
+class Explainer : public Fields {
+ public:
+  Explainer(const Value& document, std::string pointer, std::vector<Explained>& lines)
+      : document_(document), pointer_(std::move(pointer)), lines_(lines) {}
+
+  void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
+                    std::size_t& chosen,
+                    const std::function<void(Fields&)>& visit_chosen) override {
+    choice_of(info, names, chosen);
+    visit_chosen(*this);
+  }
+  bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view>, std::string& name,
+                       std::vector<int>& numbers) override {
+    Value value = Value::of(name);
+    if (!numbers.empty()) {
+      value = Value::array();
+      for (const int number : numbers)
+        value.append(Value::of(number));
+    }
+    return line(info, value);
+  }
+  void unsupported(std::string_view, std::string_view,
+                   std::initializer_list<std::string_view>) override {}
+  void accepted(std::string_view, std::string_view) override {}
+  void source(const FieldInfo& info) override {
+    if (const Value* value = find(document_, fmt::format("{}/{}", pointer_, info.key)))
+      line(info, *value);
+  }
+  void problem(std::string_view, std::string, std::string) override {}
+
+ protected:
+  bool scalar(const FieldInfo& info, Target target) override { return line(info, json_of(target)); }
+  bool maybe(const FieldInfo& info, Target target, bool has_value) override {
+    return has_value && line(info, json_of(target));
+  }
+  bool choice_of(const FieldInfo& info, std::span<const std::string_view> names,
+                 std::size_t& chosen) override {
+    return chosen < names.size() && line(info, Value::of(names[chosen]));
+  }
+  bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
+    Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
+    visit(child);
+    return false;
+  }
+  bool maybe_nested(const FieldInfo& info, bool has_value,
+                    const std::function<void(Fields&)>& visit) override {
+    return has_value && nested(info, visit);
+  }
+  bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
+    return nested(info, visit);
+  }
+  bool name_or_nested(const FieldInfo& info, std::span<const std::string_view>, std::string& name,
+                      const std::function<void(Fields&)>& visit) override {
+    return name.empty() ? nested(info, visit) : line(info, Value::of(name));
+  }
+  bool array(const FieldInfo& info, std::size_t size, const std::function<void(std::size_t)>&,
+             const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
+    const std::string pointer = pointer_ + "/" + escape_pointer(info.key);
+    const Value* written = find(document_, pointer);
+    if (info.one_too && size == 1 && written != nullptr && !written->is(Kind::array)) {
+      visit(*this, info.key, 0);
+      return false;
+    }
+    Explainer child(document_, pointer, lines_);
+    for (std::size_t i = 0; i < size; ++i)
+      visit(child, std::to_string(i), i);
+    return false;
+  }
+  bool members(const FieldInfo& info, const std::vector<std::string>& names,
+               const std::function<void(const std::vector<std::string>&)>&,
+               const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
+    Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      visit(child, names[i], i);
+    return false;
+  }
+
+ private:
+  // False: nothing was read, the struct keeps its value.
+  bool line(const FieldInfo& info, const Value& value) {
+    std::string pointer = pointer_ + "/" + escape_pointer(info.key);
+    const Value* written = find(document_, pointer);
+    const bool given = written != nullptr && !written->is(Kind::null);
+    lines_.push_back({std::move(pointer), to_text(value, -1),
+                      given ? written->at.position() : Position{"default", 0, 0},
+                      std::string(info.about)});
+    return false;
+  }
+  const Value& document_;
+  std::string pointer_;
+  std::vector<Explained>& lines_;
+};
+
+}  // namespace
+
+KeyIndex keys_of(const std::function<void(Fields&)>& visit) {
+  KeyIndex keys;
+  KeyCollector collector("", keys);
+  visit(collector);
+  return keys;
+}
+
+std::vector<Explained> explain(const Value& document, const std::function<void(Fields&)>& visit) {
+  std::vector<Explained> lines;
+  Explainer explainer(document, "", lines);
+  visit(explainer);
+  return lines;
+}
+
+}  // namespace trainyard::json
