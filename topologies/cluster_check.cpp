@@ -14,15 +14,6 @@
 namespace trainyard::topologies {
 namespace {
 
-// Limits that keep every number of the graph in range and a slip of the keyboard from filling
-// memory.
-constexpr int kServerGpus = 576;
-constexpr int kServerNics = 1024;
-constexpr int kSockets = 16;
-constexpr int kMeshGpus = 8;  // the ring search is exhaustive
-constexpr int kMeshLinks = 64;
-constexpr int kRadix = 4096;
-constexpr std::int64_t kGpus = std::int64_t{1} << 20;
 constexpr std::int64_t kNics = std::int64_t{1} << 22;
 constexpr std::int64_t kLinks = std::int64_t{1} << 24;
 constexpr Duration kLatency = std::chrono::seconds(1);
@@ -96,12 +87,12 @@ class Checker {
 };
 
 void Checker::check_counts() {
-  const bool fits = in_range("/node/gpus", server_.gpus, 1, kServerGpus);
+  const bool fits = in_range("/node/gpus", server_.gpus, 1, kMostServerGpus);
   if (cluster_.servers < 1)
     error("/nodes", fmt::format("expected at least 1 server, got {}", cluster_.servers));
-  else if (fits && std::int64_t{cluster_.servers} * server_.gpus > kGpus)
+  else if (fits && std::int64_t{cluster_.servers} * server_.gpus > kMostGpus)
     error("/nodes", fmt::format("{} servers of {} GPUs are more than {} GPUs", cluster_.servers,
-                                server_.gpus, kGpus));
+                                server_.gpus, kMostGpus));
 }
 
 void Checker::check_intra() {
@@ -116,14 +107,14 @@ void Checker::check_intra() {
 }
 
 void Checker::check_mesh() {
-  if (server_.gpus > kMeshGpus)
+  if (server_.gpus > kMostMeshGpus)
     error("/node/gpus",
-          fmt::format("an nvlink_mesh holds at most {} GPUs, got {}", kMeshGpus, server_.gpus));
+          fmt::format("an nvlink_mesh holds at most {} GPUs, got {}", kMostMeshGpus, server_.gpus));
   std::vector<std::pair<int, int>> seen;
   for (std::size_t i = 0; i < server_.mesh.size(); ++i) {
     const NvlinkPair& pair = server_.mesh[i];
     const std::string pointer = fmt::format("/node/intra/mesh/{}", i);
-    in_range(pointer + "/links", pair.links, 1, kMeshLinks);
+    in_range(pointer + "/links", pair.links, 1, kMostMeshLinks);
     for (const int gpu : {pair.a, pair.b})
       if (gpu < 0 || gpu >= server_.gpus)
         error(pointer, fmt::format("GPU {} does not exist, the server has GPUs 0 to {}", gpu,
@@ -138,13 +129,13 @@ void Checker::check_mesh() {
 }
 
 void Checker::check_host() {
-  in_range("/node/host/sockets", server_.sockets, 1, kSockets);
+  in_range("/node/host/sockets", server_.sockets, 1, kMostSockets);
   positive_if_stated("/node/host/pcie_bandwidth", server_.pcie_bandwidth);
   positive_if_stated("/node/host/socket_bandwidth", server_.socket_bandwidth);
 }
 
 void Checker::check_nics() {
-  in_range("/node/nics", server_.nics, 0, kServerNics);
+  in_range("/node/nics", server_.nics, 0, kMostServerNics);
   if (found_.empty() && std::int64_t{cluster_.servers} * server_.nics > kNics)
     error("/node/nics", fmt::format("{} servers of {} NICs are more than {} NICs", cluster_.servers,
                                     server_.nics, kNics));
@@ -161,7 +152,7 @@ void Checker::check_nics() {
 void Checker::check_fabric(const FatTree& tree) {
   latency("/fabric/switch_latency", tree.switch_latency);
   const bool tiers = in_range("/fabric/tiers", tree.tiers, 2, 3);
-  const bool radix = in_range("/fabric/radix", tree.radix, 2, kRadix);
+  const bool radix = in_range("/fabric/radix", tree.radix, 2, kMostRadix);
   const std::size_t before = found_.size();
   for (std::size_t i = 0; i < tree.oversubscription.size(); ++i) {
     const std::string pointer = fmt::format("/fabric/oversubscription/{}", i);
@@ -176,7 +167,7 @@ void Checker::check_fabric(const FatTree& tree) {
   const std::int64_t reach = fat_tree_capacity(tree);
   if (reach >= nics) return;
   FatTree larger = tree;
-  while (larger.radix < kRadix && fat_tree_capacity(larger) < nics)
+  while (larger.radix < kMostRadix && fat_tree_capacity(larger) < nics)
     ++larger.radix;
   const std::string cure = fat_tree_capacity(larger) >= nics
                                ? fmt::format("radix {} is the smallest that does", larger.radix)

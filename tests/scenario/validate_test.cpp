@@ -124,8 +124,8 @@ TEST_CASE("the profile is the GPU's own, one by name, or none") {
 }
 
 TEST_CASE("magnitudes that no machine has are a warning") {
-  CHECK(said({"cluster.node.intra.bandwidth_per_gpu=300KB/s"}) ==
-        "/cluster/node/intra/bandwidth_per_gpu: 300KB/s is implausible, expected 1GB/s to 4TB/s");
+  CHECK(said({"cluster.node.intra.bandwidth_per_gpu=300MB/s"}) ==
+        "/cluster/node/intra/bandwidth_per_gpu: 300MB/s is implausible, expected 1GB/s to 4TB/s");
   CHECK(said({"cluster.node.intra.bandwidth_per_gpu=600GB/s"}) ==
         "/cluster/node/intra/bandwidth_per_gpu: 600GB/s looks like both directions together");
   CHECK(said({"cluster.node.nic.latency=20ms"}) ==

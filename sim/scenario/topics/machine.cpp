@@ -8,6 +8,7 @@
 #include "sim/json/quantity.h"
 #include "sim/scenario/sources.h"
 #include "sim/scenario/topics/assemble.h"
+#include "topologies/cluster_check.h"
 
 namespace trainyard::topologies {
 
@@ -29,6 +30,10 @@ constexpr std::array<Choice<bool>, 2> kRails = {{{"gpu", true}, {"none", false}}
 // In the order of the alternatives of FabricSpec.
 constexpr std::array<std::string_view, 3> kFabricKinds = {"single_switch", "fat_tree", "clos"};
 
+// What links and memories of machines move, with decades to spare on both sides.
+constexpr json::Bounds kRate = between(1e6, 1e18);
+constexpr json::Bounds kLatency = between(0, 1e13);  // picoseconds
+
 // Objects of the file whose fields are the server's own.
 struct Intra {
   ServerSpec& server;
@@ -44,61 +49,70 @@ struct Peaks {
   GpuSpec& gpu;
 };
 void visit_fields(json::Fields& f, Peaks& s) {
-  constexpr std::string_view kAbout = "Dense datasheet peak; absent: the chip has no such unit.";
-  f.field("fp32", s.gpu.fp32, optional, not_negative, kAbout);
-  f.field("tf32", s.gpu.tf32, optional, not_negative, kAbout);
-  f.field("fp16", s.gpu.fp16, optional, not_negative, kAbout);
-  f.field("bf16", s.gpu.bf16, optional, not_negative, kAbout);
-  f.field("fp8", s.gpu.fp8, optional, not_negative, kAbout);
+  static constexpr std::string_view kAbout =
+      "Dense datasheet peak; absent: the chip has no such unit.";
+  const auto rate = [&f](std::string_view key, FlopsPerSecond& peak) {
+    f.field(key, peak, optional, between(0, 1e21), kAbout);
+    if (peak.count() > 0 && peak.count() < 1e6)
+      f.problem(key, fmt::format("{} FLOP/s is less than 1MFLOP/s", peak.count()));
+  };
+  rate("fp32", s.gpu.fp32);
+  rate("tf32", s.gpu.tf32);
+  rate("fp16", s.gpu.fp16);
+  rate("bf16", s.gpu.bf16);
+  rate("fp8", s.gpu.fp8);
 }
 
 void visit_fields(json::Fields& f, Intra& s) {
   f.choice("kind", s.server.intra, kIntraKinds, required,
            "How the GPUs of a server reach each other.");
-  f.field("bandwidth_per_gpu", s.server.intra_bandwidth, optional, positive,
-          "Per direction: of a GPU (nvswitch), of a link (nvlink_mesh), of a slot (pcie).");
-  f.field("latency", s.server.intra_latency, optional, "Of one hop.");
-  f.sections("mesh", s.server.mesh, optional, "Linked pairs of an nvlink_mesh.");
+  f.field("bandwidth_per_gpu", s.server.intra_bandwidth, optional, kRate,
+          "Per direction: of a GPU (nvswitch), of a link (nvlink_mesh), of a slot (pcie, none; "
+          "default: host/pcie_bandwidth, else the GPU's own).");
+  f.field("latency", s.server.intra_latency, optional, kLatency, "Of one hop.");
+  if (f.sections("mesh", s.server.mesh, optional, "Linked pairs of an nvlink_mesh.") &&
+      s.server.mesh.empty())
+    f.problem("mesh", "no pair of GPUs is linked", "list the pairs, or remove it");
 }
 
 void visit_fields(json::Fields& f, Nic& s) {
-  f.field("bandwidth", s.server.nic_bandwidth, required, positive, "Line rate, per direction.");
-  f.field("latency", s.server.nic_latency, optional, "Of the NIC.");
+  f.field("bandwidth", s.server.nic_bandwidth, required, kRate, "Line rate, per direction.");
+  f.field("latency", s.server.nic_latency, optional, kLatency, "Of the NIC.");
   f.choice("rail", s.server.rail_per_gpu, kRails, optional, "gpu: NIC i belongs to GPU i.");
-  f.field("efficiency", s.server.nic_efficiency, optional, json::ratio,
+  f.field("efficiency", s.server.nic_efficiency, optional, between(1e-3, 1),
           "Reachable share of the line rate.");
 }
 
 void visit_fields(json::Fields& f, Host& s) {
-  f.field("pcie_bandwidth", s.server.pcie_bandwidth, optional, positive,
+  f.field("pcie_bandwidth", s.server.pcie_bandwidth, optional, kRate,
           "GPU or NIC to its host bridge.");
-  f.field("socket_bandwidth", s.server.socket_bandwidth, optional, positive,
-          "Between two sockets.");
-  f.field("sockets", s.server.sockets, optional, between(1, 64), "Processors.");
-  f.field("gpus_per_pcie_switch", s.server.gpus_per_pcie_switch, optional, between(1, 4096),
+  f.field("socket_bandwidth", s.server.socket_bandwidth, optional, kRate, "Between two sockets.");
+  f.field("sockets", s.server.sockets, optional, between(1, kMostSockets), "Processors.");
+  f.field("gpus_per_pcie_switch", s.server.gpus_per_pcie_switch, optional,
+          between(1, kMostServerGpus),
           "Neighbouring GPUs that share one link of pcie_bandwidth to the host.");
   f.field("memory", s.server.host_memory, optional, positive,
           "Of the server; what is offloaded must fit.");
-  f.field("memory_bandwidth", s.server.host_memory_bandwidth, optional, positive,
+  f.field("memory_bandwidth", s.server.host_memory_bandwidth, optional, kRate,
           "Of the host's memory, reads and writes together, over all sockets.");
   f.field("nvme_capacity", s.server.nvme_capacity, optional, positive,
           "Of all drives of the server.");
-  f.field("nvme_read_bandwidth", s.server.nvme_read_bandwidth, optional, positive,
+  f.field("nvme_read_bandwidth", s.server.nvme_read_bandwidth, optional, kRate,
           "Of all drives together.");
-  f.field("nvme_write_bandwidth", s.server.nvme_write_bandwidth, optional, positive,
+  f.field("nvme_write_bandwidth", s.server.nvme_write_bandwidth, optional, kRate,
           "Of all drives together.");
 }
 
 void visit_fields(json::Fields& f, SingleSwitch& s) {
-  f.field("switch_latency", s.switch_latency, optional, "Of the switch.");
+  f.field("switch_latency", s.switch_latency, optional, kLatency, "Of the switch.");
 }
 
 void visit_fields(json::Fields& f, FatTree& s) {
   f.field("tiers", s.tiers, optional, between(2, 3), "Layers of switches.");
-  f.field("radix", s.radix, optional, between(2, 4096), "Ports of a switch.");
-  f.list("oversubscription", s.oversubscription, optional, at_least(1),
+  f.field("radix", s.radix, optional, between(2, kMostRadix), "Ports of a switch.");
+  f.list("oversubscription", s.oversubscription, optional, between(1, 1e3),
          "Down to up capacity per tier; absent ones are 1.");
-  f.field("switch_latency", s.switch_latency, optional, "Of a switch.");
+  f.field("switch_latency", s.switch_latency, optional, kLatency, "Of a switch.");
 }
 
 void visit_fields(json::Fields& f, Clos& s) {
@@ -115,15 +129,16 @@ void describe_preset(json::Fields& f) {
 void visit_fields(json::Fields& f, NvlinkPair& s) {
   f.field("a", s.a, required, at_least(0), "GPU of the server.");
   f.field("b", s.b, required, at_least(0), "GPU of the server.");
-  f.field("links", s.links, optional, at_least(1), "Parallel links.");
+  f.field("links", s.links, optional, between(1, kMostMeshLinks), "Parallel links.");
 }
 
 void visit_fields(json::Fields& f, ClosLevel& s) {
   f.field("name", s.name, required, "rack, pod, spine, ...");
   f.field("gpus", s.gpus, required, between(1, 1 << 24),
           "Under one group of switches of this level.");
-  f.field("oversubscription", s.oversubscription, optional, at_least(1), "Down to up capacity.");
-  f.field("latency", s.latency, optional, "Of one switch.");
+  f.field("oversubscription", s.oversubscription, optional, between(1, 1e3),
+          "Down to up capacity.");
+  f.field("latency", s.latency, optional, kLatency, "Of one switch.");
 }
 
 void visit_fields(json::Fields& f, GpuSpec& s) {
@@ -137,7 +152,7 @@ void visit_fields(json::Fields& f, GpuSpec& s) {
   f.field("compute_capability", s.compute_capability, optional,
           "Of CUDA: GPUs of the same one stand in for each other.");
   f.field("memory", s.memory, required, positive, "Capacity of device memory.");
-  f.field("memory_bandwidth", s.memory_bandwidth, required, positive, "Of device memory.");
+  f.field("memory_bandwidth", s.memory_bandwidth, required, kRate, "Of device memory.");
   Peaks peak{s};
   f.section("peak", peak, required, "Compute rates by number format, without sparsity.");
   f.field("l2", s.l2, optional, not_negative, "Capacity of the second-level cache.");
@@ -155,8 +170,9 @@ void visit_fields(json::Fields& f, ServerSpec& s) {
             .known = scenario::shipped_servers});
   describe_preset(f);
   f.field("name", s.name, optional, "By which a profile recognises it.");
-  f.section_or_name("gpu", s.gpu, required, "A name of configs/gpus, or a description.");
-  f.field("gpus", s.gpus, required, between(1, 4096), "GPUs of a server.");
+  f.section_or_name("gpu", s.gpu, required, "A name of configs/gpus, or a description.",
+                    scenario::shipped_gpus);
+  f.field("gpus", s.gpus, required, between(1, kMostServerGpus), "GPUs of a server.");
   f.section("intra", intra, required, "Links inside a server.");
   f.field("nics", s.nics, optional, between(0, 4096), "NICs of a server.");
   f.section("nic", nic, s.nics > 0 ? required : optional, "One NIC.");
@@ -189,8 +205,10 @@ void visit_fields(json::Fields& f, ClusterSection& s) {
   f.accepted("source", "Where the numbers come from.");
   f.accepted("name", "For people.");
   f.field("nodes", s.spec.servers, json::required, json::between(1, 1 << 20), "Servers.");
-  f.section_or_name("node", s.spec.server, json::required, "One server.");
-  f.list("gpus_used", s.spec.gpus_used, json::optional, json::between(1, 4096),
+  f.section_or_name("node", s.spec.server, json::required,
+                    "A name of configs/servers, or a description of one server.", shipped_servers);
+  f.list("gpus_used", s.spec.gpus_used, json::optional,
+         json::between(1, topologies::kMostServerGpus),
          "GPUs of a server that the job uses, its first ones: a number for all servers, or one for "
          "each. Default: all.",
          true);
