@@ -19,6 +19,7 @@ struct GpuSpec {
       fp8;  // dense datasheet peaks; 0: the chip has no such unit
   Bytes memory;
   BytesPerSecond memory_bandwidth;
+  BytesPerSecond pcie_bandwidth;  // of its slot; 0: not stated
   Bytes l2;
   int multiprocessors = 1;
 };
@@ -39,7 +40,7 @@ struct ServerSpec {
   BytesPerSecond intra_bandwidth;  // nvswitch: per GPU; nvlink_mesh: per link; pcie: per x16 slot
   Duration intra_latency{};
   std::vector<NvlinkPair> mesh;     // nvlink_mesh only
-  BytesPerSecond pcie_bandwidth;    // GPU or NIC to its host bridge; 0: not stated, not a limit
+  BytesPerSecond pcie_bandwidth;    // GPU or NIC to its host bridge; 0: not stated
   BytesPerSecond socket_bandwidth;  // between two host bridges; 0: not stated, not a limit
   int sockets = 1;                  // host bridges, over which GPUs and NICs are spread in order
   int gpus_per_pcie_switch = 1;     // neighbours that share one link to their host bridge

@@ -74,7 +74,7 @@ class Checker {
   void check_fabric(const Clos& clos);
   void check_clos_level(const Clos& clos, std::size_t l);
   void check_graph();
-  void check_connected(const ServerBoard& board);
+  void check_connected();
   void check_size(const ServerBoard& board);
   bool uses_fabric() const { return cluster_.servers > 1; }
   bool joins_by_pcie() const {
@@ -100,9 +100,17 @@ void Checker::check_intra() {
   if (server_.intra == IntraKind::nvlink_mesh) check_mesh();
   if (server_.intra != IntraKind::nvlink_mesh && !server_.mesh.empty())
     error("/node/intra/mesh", "only an nvlink_mesh has GPU pairs");
-  if (joins_by_pcie())
+  if (joins_by_pcie()) {
     positive_if_stated("/node/intra/bandwidth_per_gpu", server_.intra_bandwidth);
-  else if (server_.gpus > 1)
+    positive_if_stated("/node/gpu/pcie_bandwidth", server_.gpu.pcie_bandwidth);
+    if (server_.gpus > 1 && stated_pcie_bandwidth(server_).count() == 0)
+      error(
+          "/node/intra/bandwidth_per_gpu",
+          "is required and missing: PCIe joins the GPUs, and the GPU does not say what its slot "
+          "carries",
+          "state it, or /cluster/node/gpu/pcie_bandwidth; of 16 lanes about 12GB/s are reached in "
+          "the third generation, 25GB/s in the fourth, 50GB/s in the fifth");
+  } else if (server_.gpus > 1)
     positive("/node/intra/bandwidth_per_gpu", server_.intra_bandwidth);
 }
 
@@ -218,21 +226,23 @@ void Checker::check_clos_level(const Clos& clos, std::size_t l) {
 }
 
 void Checker::check_graph() {
-  const ServerBoard board(server_);
-  check_connected(board);
-  check_size(board);
+  check_connected();
+  check_size(ServerBoard(server_));
 }
 
-// A GPU must reach every other of its server. It reaches the NICs whenever there are any, for PCIe
-// that is not stated takes its bandwidth from them.
-void Checker::check_connected(const ServerBoard& board) {
+// A GPU must reach every other of its server, and not over PCIe whose bandwidth nobody states. It
+// reaches the NICs whenever there are any.
+void Checker::check_connected() {
+  ServerSpec joined = server_;
+  if (stated_pcie_bandwidth(server_).count() == 0) joined.nics = 0;
+  const ServerBoard board(joined);
   std::string first, second;
   int lost = 0;
   for (int g = 0; g < server_.gpus; ++g) {
-    const bool joined = board.reaches(board.gpu(0), board.gpu(g));
-    std::string& part = joined ? first : second;
+    const bool is_joined = board.reaches(board.gpu(0), board.gpu(g));
+    std::string& part = is_joined ? first : second;
     part += (part.empty() ? "" : ", ") + std::to_string(g);
-    if (!joined && lost == 0) lost = g;
+    if (!is_joined && lost == 0) lost = g;
   }
   if (lost > 0)
     error(server_.intra == IntraKind::nvlink_mesh ? "/node/intra/mesh" : "/node/intra/kind",

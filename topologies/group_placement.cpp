@@ -33,9 +33,12 @@ BytesPerSecond mesh_ring_bandwidth(const ServerSpec& server, const std::vector<i
   const RingPacking packing = pack_rings(server.mesh, gpus);
   const double share = packing.relays > 0 ? kRelayed : 1;
   const BytesPerSecond nvlink = packing.rings * share * server.intra_bandwidth;
-  return packing.rings > 0 && packing.relays == 0
-             ? nvlink
-             : std::max(nvlink, pcie_ring_bandwidth(server, gpus));
+  if (packing.rings > 0 && packing.relays == 0) return nvlink;
+  // PCIe that nobody states is no way around. Where the group's own links make no ring, one goes
+  // through other GPUs of the server, all of which are joined (cluster_check.cpp).
+  if (stated_pcie_bandwidth(server).count() == 0)
+    return packing.rings > 0 ? nvlink : kRelayed * server.intra_bandwidth;
+  return std::max(nvlink, pcie_ring_bandwidth(server, gpus));
 }
 
 }  // namespace

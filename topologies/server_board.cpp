@@ -39,21 +39,26 @@ bool joins_by_pcie(const ServerSpec& server) {
 
 }  // namespace
 
-BytesPerSecond pcie_bandwidth(const ServerSpec& server) {
+BytesPerSecond stated_pcie_bandwidth(const ServerSpec& server) {
+  if (!joins_by_pcie(server)) return server.pcie_bandwidth;
+  if (server.intra_bandwidth.count() > 0) return server.intra_bandwidth;
+  return server.pcie_bandwidth.count() > 0 ? server.pcie_bandwidth : server.gpu.pcie_bandwidth;
+}
+
+BytesPerSecond nic_pcie_bandwidth(const ServerSpec& server) {
   if (server.pcie_bandwidth.count() > 0) return server.pcie_bandwidth;
-  if (joins_by_pcie(server) && server.intra_bandwidth.count() > 0) return server.intra_bandwidth;
   return static_cast<double>(server.nics) * server.nic_bandwidth;
 }
 
 BytesPerSecond socket_bandwidth(const ServerSpec& server) {
   if (server.socket_bandwidth.count() > 0) return server.socket_bandwidth;
-  const auto widest = std::max(pcie_bandwidth(server), peer_pcie_bandwidth(server));
+  const auto widest = std::max(nic_pcie_bandwidth(server), peer_pcie_bandwidth(server));
   return static_cast<double>(server.gpus + server.nics) * widest;
 }
 
 BytesPerSecond peer_pcie_bandwidth(const ServerSpec& server) {
-  const bool own = joins_by_pcie(server) && server.intra_bandwidth.count() > 0;
-  return own ? server.intra_bandwidth : pcie_bandwidth(server);
+  const BytesPerSecond stated = stated_pcie_bandwidth(server);
+  return stated.count() > 0 ? stated : static_cast<double>(server.nics) * server.nic_bandwidth;
 }
 
 ServerBoard::ServerBoard(const ServerSpec& server) {
@@ -112,7 +117,7 @@ void ServerBoard::build_host(const ServerSpec& server) {
                 Duration{0});
   for (int n = 0; n < server.nics; ++n)
     add_cable(bridge + socket_of(n, server.nics, sockets), nic(n), LinkKind::pcie,
-              pcie_bandwidth(server), Duration{0}, Duration{0});
+              nic_pcie_bandwidth(server), Duration{0}, Duration{0});
 }
 
 // Fills what has no route yet, over NVLink alone or over everything else alone: a GPU relays on

@@ -10,14 +10,20 @@
 
 namespace trainyard::topologies {
 
-// The PCIe bandwidth of a GPU or NIC as the graph uses it: as stated; else that of the slots which
-// join the GPUs; else all NICs of the server together, which never limits; 0: no PCIe in the graph.
-BytesPerSecond pcie_bandwidth(const ServerSpec& server);
+// What a GPU's slot carries as far as the scenario says it: where PCIe joins the GPUs (intra pcie
+// or none) that of `intra`, else of the host, else of the GPU; elsewhere that of the host. 0:
+// unsaid.
+BytesPerSecond stated_pcie_bandwidth(const ServerSpec& server);
+
+// The PCIe link of a NIC as the graph uses it: as stated; else all NICs of the server together,
+// which never limits.
+BytesPerSecond nic_pcie_bandwidth(const ServerSpec& server);
 
 // The bandwidth between two host bridges: as stated, else enough for every device of the server.
 BytesPerSecond socket_bandwidth(const ServerSpec& server);
 
-// What one GPU has to the host bridge when PCIe joins the GPUs (intra pcie or none).
+// The PCIe link of a GPU as the graph uses it: as stated; else all NICs of the server together,
+// which never limits what a GPU sends to them, and joins no GPUs; 0: no PCIe in the graph.
 BytesPerSecond peer_pcie_bandwidth(const ServerSpec& server);
 
 // The host bridge of device `local` of `count`; devices are spread over the sockets in order.

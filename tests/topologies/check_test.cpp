@@ -112,13 +112,18 @@ TEST_CASE("a server in two parts is refused with both parts") {
   CHECK(check(cluster_of(1, server, SingleSwitch{})).empty());
 }
 
-TEST_CASE("PCIe servers need a PCIe bandwidth") {
+TEST_CASE("PCIe servers need a PCIe bandwidth, whatever NICs they have") {
   ServerSpec server = pcie_server();
-  server.nics = 0;
   server.intra_bandwidth = server.pcie_bandwidth = BytesPerSecond{};
-  const std::vector<Diagnostic> found = check(cluster_of(1, server, SingleSwitch{}));
-  REQUIRE(found.size() == 1);
-  CHECK(found[0].pointer == "/cluster/node/intra/kind");
+  server.nic_bandwidth = 25_GBps;
+  for (const int nics : {0, 1, 8}) {
+    server.nics = nics;
+    const std::vector<Diagnostic> found = check(cluster_of(1, server, SingleSwitch{}));
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].pointer == "/cluster/node/intra/bandwidth_per_gpu");
+  }
+  server.gpu.pcie_bandwidth = 12_GBps;
+  CHECK(check(cluster_of(1, server, SingleSwitch{})).empty());
 }
 
 TEST_CASE("a radix too small for the servers is refused, with the one that fits") {

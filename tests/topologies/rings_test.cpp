@@ -138,6 +138,15 @@ TEST_CASE("GPUs without a common NVLink use PCIe") {
   CHECK(ring_bandwidth(server, {0, 5}) == 32_GBps);
 }
 
+TEST_CASE("GPUs that only others join by NVLink get a ring through those, not none") {
+  ServerSpec star = dgx1v();
+  star.gpus = 4;
+  star.mesh = {{0, 1, 1}, {0, 2, 1}, {0, 3, 1}};
+  star.pcie_bandwidth = BytesPerSecond(0);
+  CHECK(pack_rings(star.mesh, std::vector{1, 2}).rings == 0);
+  CHECK(ring_bandwidth(star, {1, 2}) == 0.83 * star.intra_bandwidth);
+}
+
 TEST_CASE("ring bandwidth of the other boards") {
   CHECK(ring_bandwidth(nvswitch_server(), {1, 6, 3}) == 300_GBps);
   ServerSpec server = pcie_server();

@@ -155,9 +155,10 @@ void visit_fields(json::Fields& f, GpuSpec& s) {
   f.field("memory_bandwidth", s.memory_bandwidth, required, kRate, "Of device memory.");
   Peaks peak{s};
   f.section("peak", peak, required, "Compute rates by number format, without sparsity.");
-  f.field("l2", s.l2, optional, not_negative, "Capacity of the second-level cache.");
-  f.field("multiprocessors", s.multiprocessors, optional, between(1, 1e5),
-          "Streaming multiprocessors.");
+  f.field(
+      "pcie_bandwidth", s.pcie_bandwidth, optional, kRate,
+      "Of its slot, each way, as reached; taken where PCIe joins the GPUs and neither intra nor "
+      "host says it.");
 }
 
 void visit_fields(json::Fields& f, ServerSpec& s) {

@@ -171,10 +171,7 @@ void check_server(const Scenario& scenario, Findings& findings) {
                    "state it, as the servers of configs/servers do");
   };
   if (!offload.any()) return;
-  needs("pcie_bandwidth",
-        peer_pcie_bandwidth(server).count() > 0 &&
-            (server.pcie_bandwidth.count() > 0 || server.intra == topologies::IntraKind::pcie ||
-             server.intra == topologies::IntraKind::none),
+  needs("pcie_bandwidth", stated_pcie_bandwidth(server).count() > 0,
         "what is offloaded crosses PCIe");
   if (offload.optimizer != OffloadTo::none || scenario.fidelity == recipe::Fidelity::flow)
     needs("memory_bandwidth", server.host_memory_bandwidth.count() > 0,

@@ -209,10 +209,7 @@ void check_server(const topologies::ClusterSpec& cluster, int number, Findings& 
   };
   needs("memory_bandwidth", server.host_memory_bandwidth.count() > 0,
         "the parameter server sums gradients and updates parameters at it");
-  needs("pcie_bandwidth",
-        peer_pcie_bandwidth(server).count() > 0 &&
-            (server.pcie_bandwidth.count() > 0 || server.intra == topologies::IntraKind::pcie ||
-             server.intra == topologies::IntraKind::none),
+  needs("pcie_bandwidth", stated_pcie_bandwidth(server).count() > 0,
         "GPUs reach the parameter server on their own server over PCIe");
 }
 
