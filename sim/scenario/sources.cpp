@@ -149,6 +149,13 @@ void unknown_preset(const Value& name, const std::string& pointer, std::string_v
         fmt::format("unknown {} preset {}", singular(folder), json::quoted(name)), hint);
 }
 
+// What a preset says of its NVLinks is no number for the PCIe that the file puts in their place.
+void drop_links_of_another_kind(Value& preset, const Value& section) {
+  const Value* before = json::find(preset, "/intra/kind");
+  const Value* after = json::find(section, "/intra/kind");
+  if (before != nullptr && after != nullptr && before->text != after->text) preset.erase("intra");
+}
+
 // Puts the fields of the preset that `section` names below those it has itself.
 void expand(Value* section, const std::string& pointer, const std::string& folder,
             const std::string& configs, std::vector<Diagnostic>& diagnostics) {
@@ -179,6 +186,7 @@ void expand(Value* section, const std::string& pointer, const std::string& folde
     spell_out_name(whole.find("node"), "gpu");
   }
   whole.erase("$schema");
+  if (folder == "servers") drop_links_of_another_kind(whole, *section);
   json::merge_patch(whole, *section);
   whole.at = section->at;
   *section = std::move(whole);

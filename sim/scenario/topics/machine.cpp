@@ -175,8 +175,10 @@ void visit_fields(json::Fields& f, ServerSpec& s) {
                     scenario::shipped_gpus);
   f.field("gpus", s.gpus, required, between(1, kMostServerGpus), "GPUs of a server.");
   f.section("intra", intra, required, "Links inside a server.");
-  f.field("nics", s.nics, optional, between(0, 4096), "NICs of a server.");
-  f.section("nic", nic, s.nics > 0 ? required : optional, "One NIC.");
+  const bool counts_nics =
+      f.field("nics", s.nics, optional, between(0, kMostServerNics), "NICs of a server.");
+  if (f.section("nic", nic, s.nics > 0 ? required : optional, "One NIC.") && !counts_nics)
+    f.problem("nic", "a server has none unless nics says how many", "state nics");
   f.section("host", host, optional, "Processors and PCIe.");
   f.unsupported("nccl_xml", "a server from NCCL's topology dump; describe it");
 }
@@ -300,8 +302,11 @@ std::string find_profile(const ClusterSection& section, const json::Value& docum
 
 void validate_machine(const Scenario& scenario, Findings& findings) {
   const topologies::ServerSpec& server = scenario.cluster.server;
-  check_plausible("/cluster/node/intra/bandwidth_per_gpu", server.intra_bandwidth, 1e9, 4e12,
-                  findings);
+  // 16 lanes of PCIe's sixth generation carry 121 GB/s.
+  const bool is_pcie =
+      server.intra == topologies::IntraKind::pcie || server.intra == topologies::IntraKind::none;
+  check_plausible("/cluster/node/intra/bandwidth_per_gpu", server.intra_bandwidth, 1e9,
+                  is_pcie ? 1.3e11 : 4e12, findings);
   check_plausible("/cluster/node/intra/latency", server.intra_latency, findings);
   check_plausible("/cluster/node/nic/bandwidth", server.nic_bandwidth, 1e8, 4e11, findings);
   check_plausible("/cluster/node/nic/latency", server.nic_latency, findings);
