@@ -17,15 +17,32 @@ Flops flops_of(const Gemm& gemm) {
   return Flops(2 * real(gemm.batch) * real(gemm.m) * real(gemm.n) * real(gemm.k));
 }
 
+// The part of all pairs of queries and keys that a mask leaves, k keys and a window of w:
+//   causal 1/2;  window (w - w^2 / 2k) / k, which is 1/2 at w = k;  chunks of w: the causal
+//   triangle of each, the last one's of what remains.
+double unmasked_share(const Attention& attention) {
+  if (!attention.causal) return 1;
+  if (attention.window == 0 || attention.window >= attention.key_length) return 0.5;
+  const double keys = real(attention.key_length), window = real(attention.window);
+  if (!attention.chunked) return (window - window * window / (2 * keys)) / keys;
+  const std::int64_t rest = attention.key_length % attention.window;
+  const double whole = real(attention.key_length - rest) * window;
+  return (whole + real(rest) * real(rest)) / (2 * keys * keys);
+}
+
 // Two matrix products forward; backward five of that size, because the scores are computed again.
-// A causal mask leaves half of them.
+// Every query meets every key.
 // Source: Dao, FlashAttention-2, 2023, section 4.1.
-Flops flops_of(const Attention& attention) {
+Flops square_of(const Attention& attention) {
   const double scores = real(attention.batch) * real(attention.heads) *
                         real(attention.query_length) * real(attention.key_length);
   const double products = attention.backward ? 5 : 2;
-  const double share = attention.causal ? 0.5 : 1;
-  return Flops(share * products * 2 * scores * real(attention.head_size));
+  return Flops(products * 2 * scores * real(attention.head_size));
+}
+
+// What a mask leaves out is not computed.
+Flops flops_of(const Attention& attention) {
+  return unmasked_share(attention) * square_of(attention);
 }
 
 // All three passes multiply the same pairs, only sum over different ones.
@@ -93,10 +110,14 @@ std::string text_of(const Gemm& gemm) {
 }
 
 std::string text_of(const Attention& attention) {
-  return fmt::format("{}attention{} {} {}x{}/{} heads {}x{}x{}", attention.causal ? "causal " : "",
-                     attention.backward ? " backward" : "", name(attention.dtype), attention.batch,
-                     attention.heads, attention.kv_heads, attention.query_length,
-                     attention.key_length, attention.head_size);
+  const std::string window =
+      attention.window == 0 ? ""
+                            : fmt::format(" in {} of {}", attention.chunked ? "chunks" : "a window",
+                                          attention.window);
+  return fmt::format("{}attention{} {} {}x{}/{} heads {}x{}x{}{}",
+                     attention.causal ? "causal " : "", attention.backward ? " backward" : "",
+                     name(attention.dtype), attention.batch, attention.heads, attention.kv_heads,
+                     attention.query_length, attention.key_length, attention.head_size, window);
 }
 
 std::string text_of(const Convolution& conv) {
@@ -163,6 +184,10 @@ std::string_view name(MemoryOp op) {
 
 Flops flops(const Kernel& kernel) {
   return std::visit([](const auto& k) { return flops_of(k); }, kernel);
+}
+
+Flops masked_flops(const Attention& attention) {
+  return square_of(attention) - flops_of(attention);
 }
 
 Bytes memory_traffic(const Kernel& kernel) {

@@ -31,6 +31,10 @@ struct Attention {
   std::int64_t batch = 1, heads = 1, kv_heads = 1, query_length = 1, key_length = 1, head_size = 1;
   bool causal = true, backward = false;
   Dtype dtype = Dtype::fp16;
+  // Causal: keys that a query sees at most, the nearest ones or (chunked) those of its own chunk of
+  // the sequence; 0: all before it.
+  std::int64_t window = 0;
+  bool chunked = false;
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 
@@ -79,9 +83,12 @@ struct Timed {
 using Kernel = std::variant<Gemm, Attention, Convolution, MemoryBound, Timed>;
 
 // What the kernel executes. Multiply-adds count as two, memory-bound and timed kernels count none;
-// causal fused attention does half of the scores, its backward pass five products where forward
-// does two.
+// causal fused attention does half of the scores, those in its window if it has one, its backward
+// pass five products where forward does two.
 Flops flops(const Kernel& kernel);
+
+// What the mask leaves out of that: the rest of the square of all queries and all keys.
+Flops masked_flops(const Attention& attention);
 
 // Bytes that must cross HBM once: operands in, results out.
 Bytes memory_traffic(const Kernel& kernel);

@@ -194,7 +194,7 @@ void Player::write_backward() {
   work_.backward = backward.take();
 }
 
-// Multiply-adds of attention count in full, as Megatron-LM does.
+// Attention counts its square, and apart what the mask leaves out of it.
 void Player::count_flops() {
   double sum = 0;
   bool all = !regions_.empty();
@@ -204,6 +204,7 @@ void Player::count_flops() {
     if (is_kind(pieces()[i], PieceKind::core) || is_kind(pieces()[i], PieceKind::cross_core)) {
       const bool own = is_kind(pieces()[i], PieceKind::core);
       sum += (own ? script_.attention : script_.cross_attention).count();
+      if (own) work_.recompute_masked_flops = script_.masked;
       continue;
     }
     for (const WorkItem& item : again_[i])
@@ -211,6 +212,7 @@ void Player::count_flops() {
         sum += script_.ranks * flops(named->kernel).count();
   }
   work_.forward_model_flops = script_.model_flops;
+  work_.forward_masked_flops = script_.masked;
   work_.recompute_model_flops = all ? script_.model_flops : Flops(sum);
 }
 

@@ -77,8 +77,9 @@ struct LayerScript {
   std::vector<Piece> pieces;                // in forward order
   std::vector<std::size_t> backward_order;  // empty: the reverse
   double ranks = 1;                         // that share the layer, for FLOPs
-  Flops attention;                          // model FLOPs of the piece `core`
-  Flops cross_attention;                    // ... of `cross_core`
+  Flops attention;                          // model FLOPs of the piece `core`: the full square
+  Flops masked;                             // of those, what the mask leaves out
+  Flops cross_attention;                    // ... of `cross_core`, which has no mask
   Flops model_flops;                        // of all
   bool eager = false;  // operators run again even if nothing needs their outputs
 };

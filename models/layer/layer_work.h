@@ -103,11 +103,12 @@ struct LayerWork {
   // forward to backward; so do the activations of the layer that made it.
   Bytes passed_on;
 
-  // Matrix multiplications and attention of one forward pass over all ranks that share the layer;
-  // attention is counted in full, as Megatron-LM does. Model FLOPs of a step are three times their
-  // sum.
+  // Matrix multiplications and attention of one forward pass over all ranks that share the layer,
+  // with the full square of attention, as Megatron-LM counts.
   Flops forward_model_flops;
   Flops recompute_model_flops;  // of those, what recomputation executes again
+  // The parts of both that an attention mask leaves out.
+  Flops forward_masked_flops, recompute_masked_flops;
 };
 
 }  // namespace trainyard::models

@@ -84,7 +84,7 @@ class Expansion : private BatchSizes {
     return {.m = m, .n = n, .k = k, .batch = count, .dtype = dtype_};
   }
   Kernel convolution(const LayerOperation& o, ConvolutionPass pass) const;
-  Kernel attention(const LayerOperation& o, bool backward) const;
+  Attention attention(const LayerOperation& o, bool backward) const;
   Kernel traffic(const LayerOperation& o, const TableTraffic& moved) const;
   Kernel timed(const LayerOperation& o, Duration time) const {
     return Timed{Seconds(time) *
@@ -143,7 +143,7 @@ Kernel Expansion::convolution(const LayerOperation& o, ConvolutionPass pass) con
                      .dtype = dtype_};
 }
 
-Kernel Expansion::attention(const LayerOperation& o, bool backward) const {
+Attention Expansion::attention(const LayerOperation& o, bool backward) const {
   const TableRow& row = o.row;
   return Attention{.batch = batch_,
                    .heads = *row.heads,
@@ -439,6 +439,8 @@ LayerWork Expansion::layer(int index, bool recompute) const {
     if (o.matrix) work.matrices.push_back(*o.matrix);
     const auto made = static_cast<double>(samples(o.output)) * static_cast<double>(o.multiply_adds);
     work.forward_model_flops = work.forward_model_flops + Flops(2 * made);
+    if (o.row.op == Op::attention)
+      work.forward_masked_flops = work.forward_masked_flops + masked_flops(attention(o, false));
   }
   for (std::size_t i = last; i-- > first;)
     backward(backwards, all[i], static_cast<int>(i));
@@ -451,6 +453,7 @@ LayerWork Expansion::layer(int index, bool recompute) const {
     work.restored_for_weights = true;
     work.recompute = recomputed(work.forward);
     work.recompute_model_flops = work.forward_model_flops;
+    work.recompute_masked_flops = work.forward_masked_flops;
   }
   return work;
 }

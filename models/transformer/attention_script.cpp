@@ -15,9 +15,7 @@
 #include "models/transformer/attention_script.h"
 
 namespace trainyard::models {
-namespace {
-
-Attention whole(const TransformerSlice& s, bool backward) {
+Attention whole_attention(const TransformerSlice& s, bool backward) {
   return {.batch = s.micro_batch,
           .heads = s.heads,
           .kv_heads = s.kv_heads,
@@ -28,6 +26,8 @@ Attention whole(const TransformerSlice& s, bool backward) {
           .backward = backward,
           .dtype = s.stored};
 }
+
+namespace {
 
 std::int64_t local_length(const TransformerSlice& s) {
   return s.sequence_length / s.context;
@@ -50,7 +50,7 @@ void shift(WorkList& list, const TransformerSlice& s, std::string name, Bytes ow
 // against the earlier key chunk, or its later query chunk against both. Without a causal mask it
 // sees the whole part.
 Attention ring_step(const TransformerSlice& s, int step, bool backward) {
-  Attention attention = whole(s, backward);
+  Attention attention = whole_attention(s, backward);
   attention.query_length = local_length(s);
   attention.key_length = step == 0 || !s.causal ? local_length(s) : local_length(s) / 2;
   attention.causal = s.causal && step == 0;
@@ -89,7 +89,7 @@ void gathered(WorkList& list, const TransformerSlice& s, bool backward) {
   const Bytes all = s.context * key_value_bytes(s);
   list.start("keys and values all-gather", CollectiveKind::all_gather, all, LayerGroup::context);
   list.wait(LayerGroup::context);
-  Attention attention = whole(s, backward);
+  Attention attention = whole_attention(s, backward);
   attention.query_length = local_length(s);
   list.kernel(backward ? "attention backward" : "attention", attention);
   if (!backward) return;
@@ -104,7 +104,7 @@ void exchanged(WorkList& list, const TransformerSlice& s, bool backward) {
     list.start(std::move(name), CollectiveKind::all_to_all, bytes, LayerGroup::context);
     list.wait(LayerGroup::context);
   };
-  Attention attention = whole(s, backward);
+  Attention attention = whole_attention(s, backward);
   attention.heads = s.heads / s.context;
   attention.kv_heads = s.kv_heads / s.context;
   if (backward)
@@ -132,14 +132,14 @@ void fused_attention_forward(WorkList& list, const TransformerSlice& s) {
   if (s.context > 1)
     divided(list, s, false);
   else
-    list.kernel("attention", whole(s, false));
+    list.kernel("attention", whole_attention(s, false));
 }
 
 void fused_attention_backward(WorkList& list, const TransformerSlice& s) {
   if (s.context > 1)
     divided(list, s, true);
   else
-    list.kernel("attention backward", whole(s, true));
+    list.kernel("attention backward", whole_attention(s, true));
 }
 
 }  // namespace trainyard::models

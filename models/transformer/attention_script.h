@@ -16,6 +16,9 @@ std::int64_t latent_kept_per_token(const LatentAttention& latent);
 std::int64_t latent_parameters(const Transformer& network, int tensor);
 double latent_products(const Transformer& network);
 
+// Attention of a whole sequence with the heads of one tensor-parallel rank, as one fused kernel.
+Attention whole_attention(const TransformerSlice& slice, bool backward);
+
 void fused_attention_forward(WorkList& list, const TransformerSlice& slice);
 void fused_attention_backward(WorkList& list, const TransformerSlice& slice);
 

@@ -224,7 +224,7 @@ void add_by_hand(LayerScript& script, const TransformerSlice& s, bool mixture) {
   if (mixture) order_mixture(script);
 }
 
-// The scores of all heads and tokens, twice: Q K^T and P V, no part left out for the causal mask.
+// The scores of all heads and tokens, twice: Q K^T and P V, no part left out for a mask.
 Flops attention_flops(const TransformerSlice& s, int tensor, std::int64_t keys) {
   return Flops(4.0 * static_cast<double>(s.context * s.tokens * keys) *
                static_cast<double>(tensor * s.heads * s.head_size));
@@ -252,6 +252,7 @@ LayerScript transformer_script(const Transformer& network, const Execution& exec
   script.ranks = static_cast<double>(execution.tensor) * execution.context;
   script.eager = s.kernels.fusion == Fusion::eager;
   script.attention = attention_flops(s, execution.tensor, s.sequence_length);
+  script.masked = static_cast<double>(execution.tensor) * masked_flops(whole_attention(s, false));
   script.cross_attention = attention_flops(s, execution.tensor, s.memory_length);
   script.model_flops = Flops(linear_flops(s, network, execution.tensor, mixture)) +
                        script.attention + script.cross_attention;

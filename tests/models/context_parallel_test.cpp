@@ -74,6 +74,9 @@ TEST_CASE("c ranks share one sequence's work, each a c-th of it, exactly") {
         CHECK(c * part.output == whole.output);
         CHECK(part.parameters == whole.parameters);
         CHECK(part.forward_model_flops == whole.forward_model_flops);
+        CHECK(part.forward_masked_flops == whole.forward_masked_flops);
+        CHECK(c * tensor * sum_of_flops(part.forward) ==
+              part.forward_model_flops - part.forward_masked_flops);
       }
     }
   }

@@ -110,6 +110,7 @@ TEST_CASE("cross-attention multiplies what its shapes say") {
     const double self = static_cast<double>(4 * b * sd * sd * w);
     const double cross = static_cast<double>(4 * b * sd * se * w);
     CHECK(work.forward_model_flops.count() == linear + self + cross);
+    CHECK(work.forward_masked_flops.count() == self / 2);
     // Fused self-attention is causal and leaves half of it out; the cross one sees everything.
     CHECK(sum_of_flops(work.forward).count() == linear + (fused ? self / 2 : self) + cross);
     CHECK(sum_of_flops(work.backward).count() ==

@@ -88,6 +88,7 @@ TEST_CASE("a layer of BERT multiplies 24 b s h^2 + 4 b s^2 h, fused or not") {
     const double forward = static_cast<double>(24 * b * s * h * h + 4 * b * s * s * h);
     CHECK(layer(work).forward_model_flops.count() == forward);
     // No part is left out for a mask.
+    CHECK(layer(work).forward_masked_flops == Flops(0));
     CHECK(sum_of_flops(layer(work).forward).count() == forward);
     // Fused attention computes the scores once more: 5 products for 2.
     CHECK(sum_of_flops(layer(work).backward).count() ==

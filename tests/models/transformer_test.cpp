@@ -45,6 +45,39 @@ TEST_CASE("model FLOPs of a step are 72 B s l h^2 (1 + s/(6h) + V/(12 l h)) exac
   }
 }
 
+// 12 B s^2 l h are the square of the scores in three passes; a causal mask leaves half of it.
+TEST_CASE("a causal mask leaves out 6 B s^2 l h, fused or not") {
+  for (const Shape& shape : kShapes) {
+    const auto [l, h, a, v, b, s] = shape;
+    for (const bool fused : {false, true}) {
+      for (const int t : {1, 2}) {
+        Execution how = execution(b, s, t);
+        how.kernels.fused_attention = fused;
+        const NetworkWork work = network_work(gpt(l, h, a, v), how);
+        CHECK(3.0 * l * layer(work).forward_masked_flops.count() ==
+              static_cast<double>(6 * b * s * s * l * h));
+        how.recompute.form = Recompute::full;
+        const LayerWork again = layer(network_work(gpt(l, h, a, v), how));
+        CHECK(again.recompute_masked_flops == again.forward_masked_flops);
+      }
+    }
+  }
+}
+
+TEST_CASE("what fused kernels execute forward are the model FLOPs without the mask's part") {
+  for (const Transformer& network : {gpt(2, 512, 8, 1000), llama(2, 512, 8, 2, 1408, 1000)}) {
+    for (const bool causal : {true, false}) {
+      Transformer masked = network;
+      masked.causal = causal;
+      Execution how = execution(2, 256);
+      how.kernels.fused_attention = true;
+      const LayerWork work = layer(network_work(masked, how));
+      CHECK(sum_of_flops(work.forward) == work.forward_model_flops - work.forward_masked_flops);
+      CHECK((work.forward_masked_flops == Flops(0)) == !causal);
+    }
+  }
+}
+
 TEST_CASE("with full recomputation the layers and logits cost what Narayanan et al. count") {
   for (const Shape& shape : kShapes) {
     const auto [l, h, a, v, b, s] = shape;
