@@ -109,6 +109,9 @@ struct LayerWork {
   Flops recompute_model_flops;  // of those, what recomputation executes again
   // The parts of both that an attention mask leaves out.
   Flops forward_masked_flops, recompute_masked_flops;
+  // Backward products that are not made: nobody needs the gradient of the network's input. Model
+  // FLOPs are three times forward without the masked ones, less these.
+  Flops skipped_flops;
 };
 
 }  // namespace trainyard::models

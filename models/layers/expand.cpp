@@ -85,6 +85,7 @@ class Expansion : private BatchSizes {
   }
   Kernel convolution(const LayerOperation& o, ConvolutionPass pass) const;
   Attention attention(const LayerOperation& o, bool backward) const;
+  double skipped(const LayerOperation& o) const;
   Kernel traffic(const LayerOperation& o, const TableTraffic& moved) const;
   Kernel timed(const LayerOperation& o, Duration time) const {
     return Timed{Seconds(time) *
@@ -424,6 +425,15 @@ void Expansion::cut_behind(LayerWork& work, int layer) const {
   }
 }
 
+// Of the two products backward for one forward: one for each operand without a gradient.
+double Expansion::skipped(const LayerOperation& o) const {
+  if (!o.output.gradient) return 2;
+  if (o.row.op == Op::attention || o.multiply_adds == 0) return 0;
+  const auto idle = std::count_if(o.inputs.begin(), o.inputs.end(),
+                                  [](const LayerTensor& t) { return !t.gradient; });
+  return static_cast<double>(idle);
+}
+
 LayerWork Expansion::layer(int index, bool recompute) const {
   LayerWork work;
   WorkList forwards, backwards;
@@ -441,6 +451,7 @@ LayerWork Expansion::layer(int index, bool recompute) const {
     work.forward_model_flops = work.forward_model_flops + Flops(2 * made);
     if (o.row.op == Op::attention)
       work.forward_masked_flops = work.forward_masked_flops + masked_flops(attention(o, false));
+    work.skipped_flops = work.skipped_flops + skipped(o) * Flops(2 * made);
   }
   for (std::size_t i = last; i-- > first;)
     backward(backwards, all[i], static_cast<int>(i));

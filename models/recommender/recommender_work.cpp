@@ -298,6 +298,7 @@ LayerWork mlp_layer(const Sizes& s, const std::string& name, std::int64_t in, st
                 Bytes(result + (first ? b * in * s.element : 0) + (last ? loss : 0)));
   work.output = Bytes(result);
   work.forward_model_flops = flops(product);
+  if (first) work.skipped_flops = work.forward_model_flops;
   return work;
 }
 

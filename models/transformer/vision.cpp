@@ -110,6 +110,7 @@ LayerWork Ends::embedding() const {
   work.output = s_.hidden_states();
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s_.micro_batch * n_.patches()) *
                                    static_cast<double>(s_.hidden * pixels()));
+  work.skipped_flops = work.forward_model_flops;  // images have no gradient
   WorkList forward, backward;
   patches_forward(forward);
   patches_backward(backward);

@@ -118,15 +118,17 @@ TEST_CASE("parameters of ranks add up to the network, replicas counted once") {
 TEST_CASE("products of a recommender are those of its matrices, and pairs of vectors") {
   Recommender n = small();
   const auto forward = [](const NetworkWork& work) {
-    Flops sum, model, backward;
+    Flops sum, model, backward, skipped;
     for (const LayerWork& kind : work.kinds) {
       sum = sum + sum_of_flops(kind.forward);
       backward = backward + sum_of_flops(kind.backward);
       model = model + kind.forward_model_flops;
+      skipped = skipped + kind.skipped_flops;
     }
     CHECK(sum == model);
     // The gradient of the dense features is nobody's input.
     CHECK(backward.count() == 2 * model.count() - 2.0 * kSamples * 13 * 32);
+    CHECK(backward == 2 * model - skipped);
     return model.count();
   };
   const double mlps = 2.0 * kSamples * (13 * 32 + 32 * 16 + 64);

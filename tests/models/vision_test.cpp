@@ -59,6 +59,7 @@ TEST_CASE("a vision transformer sees its patches") {
   CHECK(work.kinds[2].forward_model_flops == sum_of_flops(work.kinds[2].forward));
   // Images have no gradient: one product backward for the forward one.
   CHECK(sum_of_flops(work.kinds[0].backward) == sum_of_flops(work.kinds[0].forward));
+  CHECK(work.kinds[0].skipped_flops == work.kinds[0].forward_model_flops);
   CHECK(work.chain.size() == 14);
 }
 

@@ -114,6 +114,7 @@ TEST_CASE("only the first convolution has no data gradient") {
       const LayerWork& kind = work.kinds[i];
       CHECK(sum_of_flops(kind.forward) == kind.forward_model_flops);
       CHECK(sum_of_flops(kind.backward) == (i == 0 ? 1.0 : 2.0) * kind.forward_model_flops);
+      CHECK(sum_of_flops(kind.backward) == 2.0 * kind.forward_model_flops - kind.skipped_flops);
     }
   }
 }
