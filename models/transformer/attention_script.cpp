@@ -24,7 +24,9 @@ Attention whole_attention(const TransformerSlice& s, bool backward) {
           .head_size = s.head_size,
           .causal = s.causal,
           .backward = backward,
-          .dtype = s.stored};
+          .dtype = s.stored,
+          .window = s.window,
+          .chunked = s.chunked};
 }
 
 namespace {

@@ -27,6 +27,23 @@ struct Experts {
   std::int64_t top_groups = 1;         // so many before it chooses experts in them
 };
 
+// Layers whose tokens see only those next before them. Source: Beltagy et al., Longformer, 2020;
+// Gemma Team, Gemma 2, 2024, section 2 (every second layer); Meta, Llama 4, 2025 (chunks).
+struct Window {
+  std::int64_t size = 0;          // tokens that a token sees, itself among them; 0: no such layer
+  std::int64_t first = 0;         // layers before this one see all tokens
+  std::int64_t global_every = 0;  // every n-th layer of the stack sees all tokens; 0: none does
+  bool chunked = false;           // a token sees those of its own chunk of `size` tokens
+  bool global_positions = true;   // layers that see all tokens have positions too
+};
+
+// The ways in which layers of one stack differ.
+struct LayerForm {
+  bool mixture = false;   // of experts
+  bool windowed = false;  // of Window
+  friend bool operator==(const LayerForm&, const LayerForm&) = default;
+};
+
 // Multi-head latent attention (models/transformer/latent_attention.cpp).
 struct LatentAttention {
   std::int64_t key_value_rank = 0;  // 0: plain projections of queries, keys and values
@@ -60,6 +77,7 @@ struct Transformer {
   std::int64_t buckets = 32;  // of relative positions
   Experts moe;
   LatentAttention latent;
+  Window window;
 
   bool gated() const {
     return feed_forward == FeedForward::swiglu || feed_forward == FeedForward::geglu;
@@ -69,6 +87,11 @@ struct Transformer {
     return moe.experts > 0 && layer >= moe.first_dense &&
            (layer - moe.first_dense + 1) % moe.every == 0;
   }
+  bool is_windowed(std::int64_t layer) const {
+    return window.size > 0 && layer >= window.first &&
+           (window.global_every == 0 || (layer + 1) % window.global_every != 0);
+  }
+  LayerForm form_of(std::int64_t layer) const { return {is_mixture(layer), is_windowed(layer)}; }
 };
 
 // An encoder with the heads of its pre-training. Source: Devlin et al., BERT, NAACL 2019; counts

@@ -2,6 +2,7 @@
 // chain.
 #include "models/transformer/transformer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace trainyard::models {
@@ -214,14 +215,27 @@ NetworkWork stack_work(LayerWork first, LayerWork layer, LayerWork last, std::in
   return work;
 }
 
+std::vector<LayerForm> layer_forms(const Transformer& network) {
+  std::vector<LayerForm> forms;
+  for (std::int64_t layer = 0; layer < network.layers; ++layer) {
+    const LayerForm form = network.form_of(layer);
+    if (std::find(forms.begin(), forms.end(), form) == forms.end()) forms.push_back(form);
+  }
+  return forms;
+}
+
 NetworkWork transformer_work(const Transformer& network, const Execution& execution) {
-  NetworkWork work =
-      stack_work(embedding_layer(network, execution), transformer_layer(network, execution),
-                 logits_layer(network, execution), network.layers);
-  if (network.moe.experts == 0) return work;
-  work.kinds.push_back(transformer_layer(network, execution, true));
-  for (std::int64_t layer = 0; layer < network.layers; ++layer)
-    if (network.is_mixture(layer)) work.chain[static_cast<std::size_t>(layer) + 1] = 3;
+  const std::vector<LayerForm> forms = layer_forms(network);
+  NetworkWork work = stack_work(embedding_layer(network, execution),
+                                transformer_layer(network, execution, forms.front()),
+                                logits_layer(network, execution), network.layers);
+  for (std::size_t i = 1; i < forms.size(); ++i)
+    work.kinds.push_back(transformer_layer(network, execution, forms[i]));
+  for (std::int64_t layer = 0; layer < network.layers; ++layer) {
+    const auto form = std::find(forms.begin(), forms.end(), network.form_of(layer));
+    const auto place = static_cast<int>(form - forms.begin());
+    work.chain[static_cast<std::size_t>(layer) + 1] = place == 0 ? 1 : place + 2;
+  }
   return work;
 }
 

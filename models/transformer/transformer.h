@@ -36,6 +36,8 @@ struct TransformerSlice {
   std::int64_t vocabulary = 0;       // rows of the embedding, rounded up
   // What cross-attention reads, all and outside the tensor-parallel regions; 0: there is none.
   std::int64_t memory_length = 0, memory_tokens = 0, memory_shard_tokens = 0;
+  std::int64_t window = 0;  // tokens that a token sees; 0: all before it
+  bool chunked = false;
   LatentAttention latent;
   std::int64_t compressed_width() const {
     return latent.query_rank + latent.key_value_rank + latent.rope_size;
@@ -77,7 +79,8 @@ struct TransformerSlice {
   Bytes hidden_states() const { return tokens * hidden * element(); }
 };
 
-TransformerSlice slice(const Transformer& network, const Execution& execution);
+TransformerSlice slice(const Transformer& network, const Execution& execution,
+                       const LayerForm& form = {});
 
 // Collectives at the border of a tensor-parallel region, waited at once; nothing when t = 1.
 void gather_tokens(WorkList& list, const TransformerSlice& slice, const std::string& name);
@@ -130,15 +133,17 @@ Bytes pytorch_layer_transient(const TransformerSlice& slice);
 Bytes pytorch_logits_kept(const TransformerSlice& slice);
 Bytes pytorch_logits_transient(const TransformerSlice& slice);
 
-// A layer with a dense feed-forward half, or with a mixture of experts.
 LayerWork transformer_layer(const Transformer& network, const Execution& execution,
-                            bool mixture = false);
+                            const LayerForm& form = {});
 LayerWork embedding_layer(const Transformer& network, const Execution& execution);
 LayerWork logits_layer(const Transformer& network, const Execution& execution);
 
+// The forms that layers of a stack have, in the order in which they first occur.
+std::vector<LayerForm> layer_forms(const Transformer& network);
+
 // Its pieces, tensors included.
 LayerScript transformer_script(const Transformer& network, const Execution& execution,
-                               bool mixture = false);
+                               const LayerForm& form = {});
 // What the backward pass needs of the forward pass, written to the pieces.
 void save_tensors(LayerScript& script, const TransformerSlice& slice);
 

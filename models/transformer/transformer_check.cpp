@@ -98,6 +98,13 @@ void check_context(Problems& problems, const Transformer& n, const Execution& e)
                                                        "by the context-parallel degree ({})",
                                                        e.micro_batch.sequence_length, e.context)});
   }
+  // As Transformer Engine refuses it: a part of the keys that goes round is seen by few queries.
+  if (n.window.size > 0 && n.window.size < e.micro_batch.sequence_length &&
+      e.context_parallel.method == ContextMethod::ring) {
+    problems.push_back({"context_method",
+                        "a ring sends all keys round, and layers with a window need few of them; "
+                        "use all_gather or ulysses"});
+  }
   if (e.context_parallel.method != ContextMethod::ulysses) return;
   for (const auto& [what, heads] :
        {std::pair{"attention heads", n.heads}, std::pair{"key/value heads", n.kv_heads}}) {
@@ -122,14 +129,13 @@ void check_recompute(Problems& problems, const Transformer& n, const Execution& 
                         "selective_op chooses among PyTorch's operators; the execution is "
                         "\"fused\", make it \"eager\" or \"compiled\""});
   }
-  bool has_dense = false, has_mixture = false;
-  for (std::int64_t layer = 0; layer < n.layers; ++layer)
-    (n.is_mixture(layer) ? has_mixture : has_dense) = true;
+  const std::vector<LayerForm> forms = layer_forms(n);
   for (const M module : {M::core_attn, M::mlp, M::moe, M::moe_act, M::shared_experts, M::layernorm,
                          M::mla_up_proj}) {
     if (!names(e, module)) continue;
-    const bool found = (has_dense && has_module(transformer_script(n, e, false), module)) ||
-                       (has_mixture && has_module(transformer_script(n, e, true), module));
+    const bool found = std::any_of(forms.begin(), forms.end(), [&](const LayerForm& form) {
+      return has_module(transformer_script(n, e, form), module);
+    });
     if (!found)
       problems.push_back({"recompute", fmt::format("no layer has a module {}", name(module))});
   }

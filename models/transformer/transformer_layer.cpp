@@ -246,34 +246,36 @@ double linear_flops(const TransformerSlice& s, const Transformer& network, int t
 }  // namespace
 
 LayerScript transformer_script(const Transformer& network, const Execution& execution,
-                               bool mixture) {
-  const TransformerSlice s = slice(network, execution);
+                               const LayerForm& form) {
+  const TransformerSlice s = slice(network, execution, form);
   LayerScript script;
   script.ranks = static_cast<double>(execution.tensor) * execution.context;
   script.eager = s.kernels.fusion == Fusion::eager;
   script.attention = attention_flops(s, execution.tensor, s.sequence_length);
   script.masked = static_cast<double>(execution.tensor) * masked_flops(whole_attention(s, false));
   script.cross_attention = attention_flops(s, execution.tensor, s.memory_length);
-  script.model_flops = Flops(linear_flops(s, network, execution.tensor, mixture)) +
+  script.model_flops = Flops(linear_flops(s, network, execution.tensor, form.mixture)) +
                        script.attention + script.cross_attention;
-  s.kernels.fusion == Fusion::by_hand ? add_by_hand(script, s, mixture) : add_pytorch(script, s);
+  s.kernels.fusion == Fusion::by_hand ? add_by_hand(script, s, form.mixture)
+                                      : add_pytorch(script, s);
   save_tensors(script, s);
   return script;
 }
 
-LayerWork transformer_layer(const Transformer& network, const Execution& execution, bool mixture) {
-  const TransformerSlice s = slice(network, execution);
+LayerWork transformer_layer(const Transformer& network, const Execution& execution,
+                            const LayerForm& form) {
+  const TransformerSlice s = slice(network, execution, form);
   LayerWork work;
-  work.name = mixture ? "layer of experts" : "transformer layer";
-  play(transformer_script(network, execution, mixture), execution.recompute.form,
+  work.name = form.mixture ? "layer of experts" : "transformer layer";
+  play(transformer_script(network, execution, form), execution.recompute.form,
        execution.recompute.modules, work);
-  work.parameters = layer_parameters(network, execution.tensor, mixture);
+  work.parameters = layer_parameters(network, execution.tensor, form.mixture);
   if (s.memory_length > 0) work.parameters += cross_attention_parameters(network, execution.tensor);
-  if (mixture) {
+  if (form.mixture) {
     work.expert_parameters =
         routed_parameters(network, execution.experts.ranks, execution.experts.tensor);
   }
-  work.matrices = layer_matrices(s, mixture);
+  work.matrices = layer_matrices(s, form.mixture);
   work.output = s.hidden_states();
   work.shared_buffers = chunked_buffers(s);
   if (s.kernels.fusion != Fusion::by_hand) work.transient = pytorch_layer_transient(s);

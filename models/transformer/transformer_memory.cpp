@@ -45,7 +45,8 @@ void describe_exchange(const Transformer& network, const Execution& execution,
 
 }  // namespace
 
-TransformerSlice slice(const Transformer& network, const Execution& execution) {
+TransformerSlice slice(const Transformer& network, const Execution& execution,
+                       const LayerForm& form) {
   const std::int64_t t = execution.tensor;
   TransformerSlice result;
   result.sequence_length = execution.micro_batch.sequence_length;
@@ -105,6 +106,12 @@ TransformerSlice slice(const Transformer& network, const Execution& execution) {
   result.kernels = execution.kernels;
   result.gemm = execution.compute;
   result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
+  if (form.windowed && network.window.size < result.sequence_length) {
+    result.window = network.window.size;
+    result.chunked = network.window.chunked;
+  }
+  if (network.window.size > 0 && !form.windowed && !network.window.global_positions)
+    result.positional = Positional::none;
   describe_exchange(network, execution, result);
   return result;
 }

@@ -56,7 +56,7 @@ Transformer mixture() {
 }
 
 LayerWork experts_layer(const Execution& how) {
-  return network_work(mixture(), how).kinds[3];
+  return last_layer(network_work(mixture(), how));
 }
 
 }  // namespace

@@ -75,6 +75,15 @@ TEST_CASE("what fused kernels execute forward are the model FLOPs without the ma
       CHECK(sum_of_flops(work.forward) == work.forward_model_flops - work.forward_masked_flops);
       CHECK((work.forward_masked_flops == Flops(0)) == !causal);
     }
+    // A window leaves out more.
+    Transformer windowed = network;
+    windowed.window.size = 64;
+    Execution how = execution(2, 256);
+    how.kernels.fused_attention = true;
+    const NetworkWork all = network_work(windowed, how);
+    const LayerWork& near = all.kinds[static_cast<std::size_t>(all.chain[1])];
+    CHECK(sum_of_flops(near.forward) == near.forward_model_flops - near.forward_masked_flops);
+    CHECK(near.forward_masked_flops > layer(network_work(network, how)).forward_masked_flops);
   }
 }
 

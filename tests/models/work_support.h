@@ -28,6 +28,11 @@ inline const LayerWork& layer(const NetworkWork& work) {
   return work.kinds[1];
 }
 
+// A mixture of experts, if the stack has any.
+inline const LayerWork& last_layer(const NetworkWork& work) {
+  return work.kinds[static_cast<std::size_t>(work.chain[work.chain.size() - 2])];
+}
+
 inline Flops sum_of_flops(const std::vector<WorkItem>& items) {
   Flops sum;
   for (const WorkItem& item : items) {
