@@ -13,6 +13,21 @@ enum class FeedForward : std::uint8_t { gelu, relu, swiglu, geglu };
 //             Source: Raffel et al., T5, JMLR 2020, section 2.1.
 enum class Positional : std::uint8_t { learned, rope, none, relative };
 enum class Norm : std::uint8_t { layer_norm, rms_norm };
+// Of queries and keys, behind their projection and before positions enter.
+//   per_head: each head by itself, with one weight per column of a head that all heads share.
+//             Source: Qwen Team, Qwen3, 2025, section 2; Gemma Team, Gemma 3, 2025, section 2.
+//   whole:    all heads together, with a weight per column. Source: OLMo Team, OLMo 2, 2024.
+//   unweighted: as per_head, without weights. Source: Hugging Face's Llama4TextL2Norm.
+enum class HeadNorm : std::uint8_t { none, per_head, whole, unweighted };
+
+// Which linear layers have biases.
+struct Biases {
+  bool qkv = true, proj = true, feed_forward = true;
+  // Not explicit: most networks have all of them or none.
+  Biases(bool all = true) : qkv(all), proj(all), feed_forward(all) {}
+  bool any() const { return qkv || proj || feed_forward; }
+  friend bool operator==(const Biases&, const Biases&) = default;
+};
 
 // A mixture of experts in place of the feed-forward layer. Source: Fedus et al., Switch
 // Transformers, 2021; DeepSeek-AI, DeepSeekMoE, 2024 (shared experts).
@@ -69,6 +84,7 @@ struct Transformer {
   FeedForward feed_forward = FeedForward::gelu;
   Positional positional = Positional::learned;
   Norm norm = Norm::layer_norm;
+  HeadNorm head_norm = HeadNorm::none;
   bool biases = true;
   bool dropout = true;
   bool tied_embeddings = true;

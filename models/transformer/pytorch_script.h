@@ -48,6 +48,9 @@ class PytorchScript {
  protected:
   bool eager() const { return s_.kernels.fusion == Fusion::eager; }
   Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
+  MemoryOp norm_op() const {
+    return s_.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
+  }
 
   WorkList& list_;
   const TransformerSlice& s_;
@@ -55,9 +58,6 @@ class PytorchScript {
  private:
   Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
-  MemoryOp norm_op() const {
-    return s_.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
-  }
   bool gated() const { return s_.fc1_width != s_.ffn; }
 };
 

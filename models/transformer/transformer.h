@@ -67,7 +67,9 @@ struct TransformerSlice {
   Positional positional = Positional::learned;
   Norm norm = Norm::layer_norm;
   bool causal = true, post_norm = false;
-  bool dropout = false, biases = false;
+  HeadNorm head_norm = HeadNorm::none;
+  bool dropout = false;
+  bool biases = false;
   KernelChoice kernels;
   Dtype gemm = Dtype::bf16;
   // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.

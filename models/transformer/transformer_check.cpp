@@ -69,8 +69,21 @@ void check_experts(Problems& problems, const Transformer& n, const Execution& e)
   }
 }
 
+void check_head_norm(Problems& problems, const Transformer& n, const Execution& e) {
+  if (n.head_norm == HeadNorm::whole && e.tensor > 1) {
+    problems.push_back({"tensor",
+                        "a norm over all heads needs their sum of squares, and tensor parallelism "
+                        "divides the heads; that exchange is not described"});
+  }
+}
+
 void check_latent(Problems& problems, const Transformer& n, const Execution& e) {
   if (!n.latent.used()) return;
+  if (n.head_norm != HeadNorm::none || n.attention_sinks) {
+    problems.push_back({"",
+                        "latent attention has norms of its own; norms of heads and sinks are "
+                        "described for plain attention"});
+  }
   must_be_positive(problems, "", "the position-free part of a head", n.latent.nope_size);
   must_be_positive(problems, "", "the rotated part of a head", n.latent.rope_size);
   must_be_positive(problems, "", "the head size of values", n.latent.value_size);
@@ -201,6 +214,7 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
                         "the execution \"fused\""});
   }
   check_latent(problems, n, e);
+  check_head_norm(problems, n, e);
   if (n.positional == Positional::learned && n.max_positions > 0 &&
       e.micro_batch.sequence_length > n.max_positions) {
     problems.push_back(

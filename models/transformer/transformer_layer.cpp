@@ -2,6 +2,9 @@
 //
 // Byte counts of memory-bound kernels are those of fused element-wise kernels as Megatron-LM runs
 // them; biases are part of the matrix multiplications or of the kernel that follows.
+#include <string>
+#include <utility>
+
 #include "models/layer/layer_script.h"
 #include "models/transformer/attention_script.h"
 #include "models/transformer/cross_attention.h"
@@ -56,7 +59,18 @@ void attention_core(WorkList& list, const TransformerSlice& s) {
   list.kernel("attention context", context_gemm(s));
 }
 
+void head_norms(WorkList& list, const TransformerSlice& s, bool backward) {
+  if (s.head_norm == HeadNorm::none) return;
+  const MemoryOp op = s.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
+  const char* suffix = backward ? " backward" : "";
+  for (const auto& [name, heads] : {std::pair{"query norm", s.heads}, {"key norm", s.kv_heads}}) {
+    const Bytes states = s.tokens * heads * s.head_size * s.element();
+    memory_bound(list, std::string(name) + suffix, op, (backward ? 2 : 1) * states, states);
+  }
+}
+
 void heads_forward(WorkList& list, const TransformerSlice& s) {
+  head_norms(list, s, false);
   rope(list, s, "rope");
   if (!s.kernels.fused_attention) transpose(list, s, "attention transpose");
 }
@@ -64,6 +78,7 @@ void heads_forward(WorkList& list, const TransformerSlice& s) {
 void heads_backward(WorkList& list, const TransformerSlice& s) {
   if (!s.kernels.fused_attention) transpose(list, s, "attention transpose backward");
   rope(list, s, "rope backward");
+  head_norms(list, s, true);
 }
 
 void core_forward(WorkList& list, const TransformerSlice& s) {

@@ -99,6 +99,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   result.feed_forward = network.feed_forward;
   result.positional = network.positional;
   result.norm = network.norm;
+  result.head_norm = network.head_norm;
   result.causal = network.causal;
   result.post_norm = network.post_norm;
   result.dropout = network.dropout;
@@ -112,6 +113,9 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   }
   if (network.window.size > 0 && !form.windowed && !network.window.global_positions)
     result.positional = Positional::none;
+  // Llama 4 normalises where it rotates.
+  if (result.positional == Positional::none && result.head_norm == HeadNorm::unweighted)
+    result.head_norm = HeadNorm::none;
   describe_exchange(network, execution, result);
   return result;
 }
@@ -121,6 +125,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
 //   inputs of qkv and fc1 (norm outputs)    2 q h d
 //   two dropout masks                       2 q h         with dropout, a byte each
 //   query, key, value                       m (a + 2 kv) hs / t d
+//   query and key before their norms        m (a + kv) hs / t d       with norms of heads
 //   attention output = input of proj        m a hs / t d
 //   activation inputs and input of fc2      m f / t d x (GELU 2, ReLU 1, SwiGLU and GeGLU 3)
 //   unfused: softmax output                 m s a / t d
@@ -180,6 +185,8 @@ void Tensors::attention() {
     const Bytes narrow = s_.shard_tokens * latent_kept_per_token(s_.latent) * s_.element();
     save(P::compress, {Module::attention, narrow, P::qkv, true});
   }
+  if (s_.head_norm != HeadNorm::none)
+    save(P::qkv, {Module::attention, of((s_.heads + s_.kv_heads) * s_.head_size), P::heads});
   // Where nothing happens between the projection and attention, its output is what attention needs.
   save(find(P::heads)->forward.empty() ? P::qkv : P::heads,
        {Module::attention, of(s_.qkv_width), P::core});

@@ -37,6 +37,7 @@
 // operators and reductions over one iteration space are one kernel; Ansel et al., PyTorch 2,
 // ASPLOS 2024, section 4. Eager RMSNorm is taken to be one kernel, as it is since PyTorch 2.9.
 #include <algorithm>
+#include <utility>
 
 #include "models/transformer/attention_script.h"
 #include "models/transformer/cross_attention.h"
@@ -134,6 +135,7 @@ class PytorchAttention final : public PytorchScript {
  public:
   using PytorchScript::PytorchScript;
 
+  void head_norms(bool backward);
   void rope(const std::string& suffix);
   void heads();
   void heads_gradient();
@@ -159,6 +161,20 @@ class PytorchAttention final : public PytorchScript {
   }
 };
 
+void PytorchAttention::head_norms(bool backward) {
+  if (s_.head_norm == HeadNorm::none) return;
+  for (const auto& [name, heads] : {std::pair{"query norm", s_.heads}, {"key norm", s_.kv_heads}}) {
+    const Bytes states = of(heads * s_.head_size);
+    if (!backward) {
+      pass(name, norm_op(), states, states);
+      continue;
+    }
+    pass(std::string(name) + " backward", norm_op(), 2 * states, states);
+    if (s_.head_norm == HeadNorm::unweighted) continue;
+    pass(std::string(name) + " parameter gradients", norm_op(), 2 * states, Bytes(0));
+  }
+}
+
 void PytorchAttention::rope(const std::string& suffix) {
   if (s_.positional != Positional::rope) return;
   if (!eager()) {
@@ -177,6 +193,7 @@ void PytorchAttention::rope(const std::string& suffix) {
 }
 
 void PytorchAttention::heads() {
+  head_norms(false);
   rope("");
   if (s_.kernels.fused_attention) return;
   for (const char* name : {"query copy", "key copy", "value copy"})
@@ -185,6 +202,7 @@ void PytorchAttention::heads() {
 
 void PytorchAttention::heads_gradient() {
   rope(" backward");
+  head_norms(true);
   pass("qkv gradient concatenation", MemoryOp::elementwise, of(s_.qkv_width), of(s_.qkv_width));
 }
 
