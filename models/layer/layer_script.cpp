@@ -235,7 +235,8 @@ void Player::play_all(Recompute recompute, const RecomputeModules& modules) {
   if (modules.has(M::mla_up_proj) && find_piece(script_, P::compress))
     add(P::qkv, P::heads, P::core);
   if (modules.has(M::layernorm)) {
-    add(P::norm_1, P::norm_1, P::proj);
+    // Where it is the only norm, the feed-forward layer reads it too, and comes first.
+    add(P::norm_1, P::norm_1, find_piece(script_, P::norm_2) ? P::proj : P::branch_sum);
     add(P::norm_2, P::norm_2);
     if (const auto norm = find_piece(script_, P::norm_2)) {
       regions_.back().gives_up_output = true;

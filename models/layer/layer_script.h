@@ -24,6 +24,7 @@ enum class PieceKind : std::uint8_t {
   heads,  // positions and the layout that attention wants
   core,
   proj,
+  branch_norm_1,  // of what attention adds
   residual_1,
   cross_norm,
   cross_query,
@@ -46,6 +47,8 @@ enum class PieceKind : std::uint8_t {
   shared_activation,
   shared_fc2,
   shared_sum,
+  branch_sum,     // of attention and feed-forward, side by side
+  branch_norm_2,  // of what the feed-forward half adds
   residual_2,
 };
 

@@ -20,6 +20,16 @@ enum class Norm : std::uint8_t { layer_norm, rms_norm };
 //   unweighted: as per_head, without weights. Source: Hugging Face's Llama4TextL2Norm.
 enum class HeadNorm : std::uint8_t { none, per_head, whole, unweighted };
 
+// Where a decoder's layer has norms.
+//   before: attention and the feed-forward layer, of what they read.
+//   around: both, and also of what they add to the stream. Source: Gemma Team, Gemma 2, 2024.
+//   after:  of what they add alone. Source: OLMo Team, 2 OLMo 2 Furious, 2024, section 2.1.
+enum class BlockNorms : std::uint8_t { before, around, after };
+// Whether the feed-forward layer reads what attention has added to the stream, or the same stream,
+// beside it, with a norm of its own or the same one. Source: Wang and Komatsuzaki, GPT-J, 2021;
+// Black et al., GPT-NeoX-20B, 2022, section 2.1; Almazrouei et al., Falcon, 2023 (one norm in 7B).
+enum class Blocks : std::uint8_t { sequential, parallel, parallel_one_norm };
+
 // Which linear layers have biases.
 struct Biases {
   bool qkv = true, proj = true, feed_forward = true;
@@ -91,10 +101,15 @@ struct Transformer {
   bool causal = true;         // false: every token sees the whole of its sequence
   bool post_norm = false;     // norms stand after the residual additions, and none after the stack
   std::int64_t buckets = 32;  // of relative positions
+  BlockNorms block_norms = BlockNorms::before;
+  Blocks blocks = Blocks::sequential;
+  bool embedding_norm = false;   // of what the embedding hands on
+  bool attention_sinks = false;  // a score per head that no key has (gpt-oss)
   Experts moe;
   LatentAttention latent;
   Window window;
 
+  bool parallel() const { return blocks != Blocks::sequential; }
   bool gated() const {
     return feed_forward == FeedForward::swiglu || feed_forward == FeedForward::geglu;
   }

@@ -123,8 +123,13 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
     forward.kernel("embedding dropout", MemoryBound{MemoryOp::dropout, shard, shard + mask});
   }
   position_bias_forward(forward, s);
+  if (network.embedding_norm) {
+    norm_forward(forward, s, "embedding norm");
+    work.kept.add(Module::embedding, shard);
+  }
 
   WorkList backward;
+  if (network.embedding_norm) norm_backward(backward, s, "embedding norm backward");
   position_bias_backward(backward, s);
   if (s.dropout) {
     backward.kernel("embedding dropout backward",

@@ -67,6 +67,9 @@ struct TransformerSlice {
   Positional positional = Positional::learned;
   Norm norm = Norm::layer_norm;
   bool causal = true, post_norm = false;
+  BlockNorms block_norms = BlockNorms::before;
+  Blocks blocks = Blocks::sequential;
+  bool parallel() const { return blocks != Blocks::sequential; }
   HeadNorm head_norm = HeadNorm::none;
   bool dropout = false;
   bool biases = false;

@@ -69,6 +69,22 @@ void check_experts(Problems& problems, const Transformer& n, const Execution& e)
   }
 }
 
+void check_fusion(Problems& problems, const Transformer& n, const Execution& e) {
+  const bool blocks = n.block_norms != BlockNorms::before || n.parallel() || n.embedding_norm;
+  if (n.parallel() && (n.moe.experts > 0 || n.block_norms != BlockNorms::before))
+    problems.push_back({"", "parallel blocks are described for dense layers with norms before"});
+  if (e.kernels.fusion == Fusion::by_hand) return;
+  if (n.moe.experts > 0 || n.latent.used()) {
+    problems.push_back({"fusion",
+                        "experts and latent attention are described with fused kernels only; leave "
+                        "the execution \"fused\""});
+  } else if (blocks) {
+    problems.push_back({"fusion",
+                        "parallel blocks, norms behind blocks and of the embedding are described "
+                        "with fused kernels only; leave the execution \"fused\""});
+  }
+}
+
 void check_head_norm(Problems& problems, const Transformer& n, const Execution& e) {
   if (n.head_norm == HeadNorm::whole && e.tensor > 1) {
     problems.push_back({"tensor",
@@ -208,11 +224,7 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
   check_pieces(problems, e);
   check_context(problems, n, e);
   check_experts(problems, n, e);
-  if (e.kernels.fusion != Fusion::by_hand && (n.moe.experts > 0 || n.latent.used())) {
-    problems.push_back({"fusion",
-                        "experts and latent attention are described with fused kernels only; leave "
-                        "the execution \"fused\""});
-  }
+  check_fusion(problems, n, e);
   check_latent(problems, n, e);
   check_head_norm(problems, n, e);
   if (n.positional == Positional::learned && n.max_positions > 0 &&
@@ -225,6 +237,9 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
 }
 
 void check_plain(Problems& problems, const Transformer& stack) {
+  if (stack.parallel() || stack.block_norms != BlockNorms::before || stack.embedding_norm ||
+      stack.window.size > 0)
+    problems.push_back({"", "such blocks, norms and windows are described for decoders only"});
   if (stack.moe.experts > 0 || stack.latent.used())
     problems.push_back({"", "experts and latent attention are described for decoders only"});
 }

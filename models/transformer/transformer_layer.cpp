@@ -207,35 +207,88 @@ void order_mixture(LayerScript& script) {
   down(at(PieceKind::norm_2), 0);
 }
 
-void add_by_hand(LayerScript& script, const TransformerSlice& s, bool mixture) {
+auto named(void (*work)(WorkList&, const TransformerSlice&, std::string), const char* name) {
+  return [=](WorkList& list, const TransformerSlice& own) { work(list, own, name); };
+}
+
+void add_norm(LayerScript& script, const TransformerSlice& s, PieceKind kind,
+              const std::string& name) {
+  const auto forward = [&](WorkList& list, const TransformerSlice& own) {
+    norm_forward(list, own, name);
+  };
+  const auto backward = [&](WorkList& list, const TransformerSlice& own) {
+    norm_backward(list, own, name + " backward");
+  };
+  add_piece(script, kind, s, forward, backward);
+}
+
+void add_attention(LayerScript& script, const TransformerSlice& s) {
   using P = PieceKind;
-  const auto named = [](auto work, const char* name) {
-    return [=](WorkList& list, const TransformerSlice& own) { work(list, own, name); };
-  };
-  const auto norm_1 = [&] {
-    add_piece(script, P::norm_1, s, named(norm_forward, "norm 1"),
-              named(norm_backward, "norm 1 backward"));
-  };
-  const auto norm_2 = [&] {
-    add_piece(script, P::norm_2, s, named(norm_forward, "norm 2"),
-              named(norm_backward, "norm 2 backward"));
-  };
-  if (!s.post_norm) norm_1();
   if (s.latent.used())
     add_piece(script, P::compress, s, latent_compression_forward, latent_compression_backward);
   add_piece(script, P::qkv, s, qkv_forward, qkv_backward);
   add_piece(script, P::heads, s, heads_forward, heads_backward);
   add_piece(script, P::core, s, core_forward, core_backward);
+}
+
+void branch_sum(WorkList& list, const TransformerSlice& s) {
+  const Bytes states = s.hidden_states();
+  memory_bound(list, "branch sum", MemoryOp::elementwise, 2 * states, states);
+  reduce_partial_sums(list, s, "branches");
+}
+
+// Attention and feed-forward read one stream. Their partial sums are added before the group
+// reduces them, once; backward, one gather of the sum's gradient serves both, and the gradient of
+// the input of each is reduced by itself. Source: GPT-NeoX, ParallelTransformerLayer with
+// gpt_j_residual.
+void add_parallel_blocks(LayerScript& script, const TransformerSlice& s) {
+  using P = PieceKind;
+  const auto product = [](const char* name, std::int64_t rows) {
+    return [=](WorkList& list, const TransformerSlice& own) {
+      list.kernel(name, Gemm{own.tokens, own.hidden, rows, 1, own.gemm});
+    };
+  };
+  const auto gradients = [](const std::string& name, std::int64_t rows) {
+    return [=](WorkList& list, const TransformerSlice& own) {
+      list.kernel(name + " input gradient", Gemm{own.tokens, rows, own.hidden, 1, own.gemm});
+      list.weight_gradient(name + " weight gradient",
+                           Gemm{own.hidden, rows, own.tokens, 1, own.gemm});
+    };
+  };
+  add_norm(script, s, P::norm_1, "norm 1");
+  add_attention(script, s);
+  add_piece(script, P::proj, s, product("proj", s.attention_width),
+            gradients("proj", s.attention_width));
+  if (s.blocks == Blocks::parallel) add_norm(script, s, P::norm_2, "norm 2");
+  add_piece(script, P::fc1, s, fc1_forward, fc1_backward);
+  add_piece(script, P::activation, s, activation_forward, activation_backward);
+  add_piece(script, P::fc2, s, product("fc2", s.ffn), gradients("fc2", s.ffn));
+  add_piece(script, P::branch_sum, s, branch_sum, [](WorkList& list, const TransformerSlice& own) {
+    gather_tokens(list, own, "branches gradient all-gather");
+  });
+  add_piece(script, P::residual_2, s, named(residual_forward, "residual"),
+            named(residual_backward, "residual backward"));
+}
+
+void add_by_hand(LayerScript& script, const TransformerSlice& s, bool mixture) {
+  using P = PieceKind;
+  if (s.parallel()) return add_parallel_blocks(script, s);
+  const bool before = !s.post_norm && s.block_norms != BlockNorms::after;
+  const bool behind = s.block_norms != BlockNorms::before;
+  if (before) add_norm(script, s, P::norm_1, "norm 1");
+  add_attention(script, s);
   add_piece(script, P::proj, s, proj_forward, proj_backward);
+  if (behind) add_norm(script, s, P::branch_norm_1, "attention output norm");
   add_piece(script, P::residual_1, s, named(residual_forward, "residual 1"),
             named(residual_backward, "residual 1 backward"));
-  if (s.post_norm) norm_1();
+  if (s.post_norm) add_norm(script, s, P::norm_1, "norm 1");
   if (s.memory_length > 0) add_cross_attention(script, s);
-  if (!s.post_norm) norm_2();
+  if (before) add_norm(script, s, P::norm_2, "norm 2");
   mixture ? add_mixture(script, s) : add_dense(script, s, false);
+  if (behind) add_norm(script, s, P::branch_norm_2, "feed-forward output norm");
   add_piece(script, P::residual_2, s, named(residual_forward, "residual 2"),
             named(residual_backward, "residual 2 backward"));
-  if (s.post_norm) norm_2();
+  if (s.post_norm) add_norm(script, s, P::norm_2, "norm 2");
   if (mixture) order_mixture(script);
 }
 

@@ -102,6 +102,8 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   result.head_norm = network.head_norm;
   result.causal = network.causal;
   result.post_norm = network.post_norm;
+  result.block_norms = network.block_norms;
+  result.blocks = network.blocks;
   result.dropout = network.dropout;
   result.biases = network.biases;
   result.kernels = execution.kernels;
@@ -180,7 +182,10 @@ Bytes Tensors::scores(std::int64_t keys) const {
 void Tensors::attention() {
   using P = PieceKind;
   const P reads_norm = s_.latent.used() ? P::compress : P::qkv;
-  if (!s_.post_norm) save(P::norm_1, {Module::attention, outside(), reads_norm, true});
+  // One norm of parallel blocks is read by both.
+  const bool shared = s_.blocks == Blocks::parallel_one_norm;
+  if (!s_.post_norm && s_.block_norms != BlockNorms::after)
+    save(P::norm_1, {Module::attention, outside(), shared ? P::fc1 : reads_norm, true});
   if (s_.latent.used()) {
     const Bytes narrow = s_.shard_tokens * latent_kept_per_token(s_.latent) * s_.element();
     save(P::compress, {Module::attention, narrow, P::qkv, true});
@@ -256,9 +261,35 @@ void Tensors::residual(PieceKind kind, std::optional<PieceKind> next_norm) {
 }
 
 void Tensors::reductions() {
-  if (!s_.sequence_parallel) return;
+  if (!s_.sequence_parallel || s_.parallel()) return;
   for (const PieceKind kind : {PieceKind::proj, PieceKind::cross_proj, PieceKind::fc2})
     if (Piece* piece = find(kind)) piece->scattered = outside();
+}
+
+}  // namespace
+
+namespace {
+
+// What the feed-forward half reads: the output of its norm, or, where nothing is normalised before
+// it, the stream itself. Parallel blocks with one norm have kept that for attention.
+void save_feed_forward_input(Tensors& tensors, const TransformerSlice& s, bool mixture) {
+  using P = PieceKind;
+  if (s.blocks == Blocks::parallel_one_norm) return;
+  const SavedTensor input = {mixture ? Module::experts : Module::feed_forward, tensors.outside(),
+                             mixture ? P::combine : P::fc1, true};
+  if (s.block_norms == BlockNorms::after)
+    tensors.save(P::residual_1, input);
+  else
+    tensors.save(s.post_norm ? P::norm_1 : P::norm_2, input);
+}
+
+// The inputs of norms that stand behind attention and the feed-forward half.
+void save_branches(Tensors& tensors, const TransformerSlice& s, bool mixture) {
+  using P = PieceKind;
+  if (s.block_norms == BlockNorms::before) return;
+  const P last = !mixture ? P::fc2 : s.shared_ffn > 0 ? P::shared_sum : P::combine;
+  tensors.save(P::proj, {Module::norms, tensors.outside(), P::branch_norm_1});
+  tensors.save(last, {Module::norms, tensors.outside(), P::branch_norm_2});
 }
 
 }  // namespace
@@ -266,19 +297,22 @@ void Tensors::reductions() {
 void save_tensors(LayerScript& script, const TransformerSlice& s) {
   using P = PieceKind;
   Tensors tensors(script, s);
-  script.input = {Module::layer_input, tensors.outside(), s.post_norm ? P::qkv : P::norm_1,
-                  s.post_norm};
+  const bool straight = s.post_norm || s.block_norms == BlockNorms::after;
+  const P reader = s.latent.used() ? P::compress : P::qkv;
+  script.input = {Module::layer_input, tensors.outside(), straight ? reader : P::norm_1, straight};
   tensors.attention();
   const bool cross = s.memory_length > 0;
-  tensors.residual(P::residual_1, s.post_norm ? P::norm_1 : cross ? P::cross_norm : P::norm_2);
+  const P reads_sum = s.post_norm ? P::norm_1 : cross ? P::cross_norm : P::norm_2;
+  if (!s.parallel())
+    tensors.residual(P::residual_1, s.block_norms == BlockNorms::after
+                                        ? std::nullopt
+                                        : std::optional<PieceKind>(reads_sum));
   if (cross) {
     tensors.cross_attention();
     tensors.residual(P::cross_residual, P::norm_2);
   }
   const bool mixture = tensors.find(P::router) != nullptr;
-  tensors.save(s.post_norm ? P::norm_1 : P::norm_2,
-               {mixture ? Module::experts : Module::feed_forward, tensors.outside(),
-                mixture ? P::combine : P::fc1, true});
+  save_feed_forward_input(tensors, s, mixture);
   if (mixture) {
     tensors.experts();
     if (s.shared_ffn > 0) {
@@ -288,6 +322,7 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
   } else {
     tensors.feed_forward({P::fc1, P::activation, P::fc2}, s.ffn, Module::feed_forward);
   }
+  save_branches(tensors, s, mixture);
   tensors.residual(P::residual_2, s.post_norm ? std::optional<PieceKind>(P::norm_2) : std::nullopt);
   tensors.reductions();
 }
@@ -296,7 +331,11 @@ std::int64_t norm_parameters(const Transformer& network) {
   return network.norm == Norm::layer_norm ? 2 * network.hidden : network.hidden;
 }
 
-// Biases of proj and fc2 are added after the sum over the group, so every rank holds them whole.
+std::int64_t norms_of_layer(const Transformer& network) {
+  if (network.blocks == Blocks::parallel_one_norm) return 1;
+  return network.block_norms == BlockNorms::around ? 4 : 2;
+}
+
 std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture) {
   const std::int64_t h = network.hidden;
   const std::int64_t heads = (network.heads + 2 * network.kv_heads) / tensor;
@@ -309,7 +348,7 @@ std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixtu
   const std::int64_t fc1 = (network.gated() ? 2 : 1) * ffn * (h + bias);
   const std::int64_t fc2 = ffn * h + bias * h;
   const std::int64_t feed_forward = mixture ? unrouted_parameters(network, tensor) : fc1 + fc2;
-  return attention + feed_forward + 2 * norm_parameters(network);
+  return attention + feed_forward + norms_of_layer(network) * norm_parameters(network);
 }
 
 std::int64_t output_matrix_parameters(const Transformer& network, int tensor) {
@@ -321,7 +360,8 @@ std::int64_t embedding_parameters(const Transformer& network, int tensor,
   const std::int64_t rows = network.max_positions > 0 ? network.max_positions : sequence_length;
   const std::int64_t positions =
       network.positional == Positional::learned ? rows * network.hidden : 0;
-  return output_matrix_parameters(network, tensor) + positions +
+  const std::int64_t norm = network.embedding_norm ? norm_parameters(network) : 0;
+  return output_matrix_parameters(network, tensor) + positions + norm +
          position_bias_parameters(network, tensor);
 }
 
