@@ -189,12 +189,16 @@ void add_experts(LayerScript& script, const TransformerSlice& slice) {
 std::int64_t routed_parameters(const Transformer& network, int expert, int expert_tensor) {
   const std::int64_t columns = network.gated() ? 3 : 2;
   const std::int64_t experts = divide_up(network.moe.experts, expert);
-  return experts * columns * network.hidden * (network.moe.ffn_hidden / expert_tensor);
+  const std::int64_t width = network.moe.ffn_hidden / expert_tensor;
+  const std::int64_t biases = network.moe.biases ? (columns - 1) * width + network.hidden : 0;
+  return experts * (columns * network.hidden * width + biases);
 }
 
 std::int64_t unrouted_parameters(const Transformer& network, int tensor) {
   const std::int64_t columns = network.gated() ? 3 : 2;
-  return network.moe.experts * network.hidden +
+  const Experts& moe = network.moe;
+  const std::int64_t per_expert = (moe.biases ? 1 : 0) + (moe.balance_bias ? 1 : 0);
+  return moe.experts * (network.hidden + per_expert) + (moe.shared_gate ? network.hidden : 0) +
          columns * network.hidden * (network.moe.shared_ffn_hidden / tensor);
 }
 
@@ -203,7 +207,8 @@ double experts_products(const Transformer& network) {
   const std::int64_t width =
       network.moe.top_k * network.moe.ffn_hidden + network.moe.shared_ffn_hidden;
   return static_cast<double>(network.hidden) *
-         static_cast<double>(network.moe.experts + columns * width);
+         static_cast<double>(network.moe.experts + columns * width +
+                             (network.moe.shared_gate ? 1 : 0));
 }
 
 }  // namespace trainyard::models

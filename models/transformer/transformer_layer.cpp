@@ -165,6 +165,15 @@ void shared_sum(WorkList& list, const TransformerSlice& s, std::string name) {
   memory_bound(list, std::move(name), MemoryOp::elementwise, 2 * states, states);
 }
 
+// One column: its sigmoid scales what the shared experts add, in the kernel of the sum.
+void shared_gate(WorkList& list, const TransformerSlice& s, bool backward) {
+  if (!s.moe.shared_gate) return;
+  if (!backward) return list.kernel("shared gate", Gemm{s.shard_tokens, 1, s.hidden, 1, s.stored});
+  list.kernel("shared gate input gradient", Gemm{s.shard_tokens, s.hidden, 1, 1, s.stored});
+  list.weight_gradient("shared gate weight gradient",
+                       Gemm{1, s.hidden, s.shard_tokens, 1, s.stored});
+}
+
 void add_dense(LayerScript& script, const TransformerSlice& s, bool shared) {
   using P = PieceKind;
   add_piece(script, shared ? P::shared_fc1 : P::fc1, s, fc1_forward, fc1_backward);
@@ -180,10 +189,12 @@ void add_mixture(LayerScript& script, const TransformerSlice& s) {
   add_piece(
       script, PieceKind::shared_sum, s,
       [](WorkList& list, const TransformerSlice& own) {
+        shared_gate(list, own, false);
         shared_sum(list, own, "shared and routed sum");
       },
       [](WorkList& list, const TransformerSlice& own) {
         shared_sum(list, own, "shared and routed gradient sum");
+        shared_gate(list, own, true);
       });
 }
 
@@ -200,11 +211,11 @@ void order_mixture(LayerScript& script) {
     for (std::size_t i = from + 1; i-- > to;)
       script.backward_order.push_back(i);
   };
-  down(script.pieces.size() - 1, at(PieceKind::residual_2));
+  down(script.pieces.size() - 1, at(PieceKind::shared_sum) + 1);
   down(at(PieceKind::combine), at(PieceKind::router));
   down(at(PieceKind::shared_fc2), at(PieceKind::shared_fc1));
   script.backward_order.push_back(at(PieceKind::shared_sum));
-  down(at(PieceKind::norm_2), 0);
+  down(at(PieceKind::router) - 1, 0);
 }
 
 auto named(void (*work)(WorkList&, const TransformerSlice&, std::string), const char* name) {

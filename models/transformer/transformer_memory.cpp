@@ -318,6 +318,9 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
     if (s.shared_ffn > 0) {
       tensors.feed_forward({P::shared_fc1, P::shared_activation, P::shared_fc2}, s.shared_ffn,
                            Module::experts);
+      // What the gate scales is kept for the gate's own gradient.
+      if (s.moe.shared_gate)
+        tensors.save(P::shared_fc2, {Module::experts, tensors.outside(), P::shared_sum});
     }
   } else {
     tensors.feed_forward({P::fc1, P::activation, P::fc2}, s.ffn, Module::feed_forward);

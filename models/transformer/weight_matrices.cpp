@@ -38,6 +38,7 @@ std::vector<WeightMatrix> layer_matrices(const TransformerSlice& s, bool mixture
   if (s.shared_ffn == 0) return found;
   found.push_back({s.fc1_width == s.ffn ? s.shared_ffn : 2 * s.shared_ffn, s.hidden});
   found.push_back({s.hidden, s.shared_ffn});
+  if (s.moe.shared_gate) found.push_back({1, s.hidden});
   return found;
 }
 
