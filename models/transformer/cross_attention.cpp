@@ -88,8 +88,8 @@ Bytes context(const TransformerSlice& s) {
 }
 
 void bias_gradient(WorkList& list, const TransformerSlice& s, const char* name,
-                   std::int64_t columns) {
-  if (!by_hand(s)) PytorchScript(list, s).bias_gradient(name, columns);
+                   std::int64_t columns, bool biased) {
+  if (!by_hand(s)) PytorchScript(list, s).bias_gradient(name, columns, biased);
 }
 
 void norm(WorkList& list, const TransformerSlice& s) {
@@ -109,7 +109,7 @@ void query_forward(WorkList& list, const TransformerSlice& s) {
 
 void query_backward(WorkList& list, const TransformerSlice& s) {
   column_backward(list, s, "cross query", s.attention_width);
-  bias_gradient(list, s, "cross query", s.attention_width);
+  bias_gradient(list, s, "cross query", s.attention_width, s.biases.qkv);
 }
 
 void key_value_forward(WorkList& list, const TransformerSlice& s) {
@@ -120,7 +120,7 @@ void key_value_forward(WorkList& list, const TransformerSlice& s) {
 
 void key_value_backward(WorkList& list, const TransformerSlice& s) {
   column_backward(list, of_memory(s), "cross key and value", key_value_width(s));
-  bias_gradient(list, of_memory(s), "cross key and value", key_value_width(s));
+  bias_gradient(list, of_memory(s), "cross key and value", key_value_width(s), s.biases.qkv);
   const Bytes states = s.memory_shard_tokens * s.hidden * s.element();
   memory_bound(list, "encoder output gradient sum", MemoryOp::elementwise, 2 * states, states);
 }
@@ -204,7 +204,7 @@ void proj_forward(WorkList& list, const TransformerSlice& s) {
 
 void proj_backward(WorkList& list, const TransformerSlice& s) {
   row_backward(list, s, "cross proj", s.attention_width);
-  bias_gradient(list, s, "cross proj", s.hidden);
+  bias_gradient(list, s, "cross proj", s.hidden, s.biases.proj);
   context_copy(list, s, "cross context copy backward");
 }
 
@@ -242,10 +242,10 @@ double cross_linear_flops(const TransformerSlice& s, int tensor) {
 // The bias of proj is added after the sum over the group, so every rank holds it whole.
 std::int64_t cross_attention_parameters(const Transformer& network, int tensor) {
   const std::int64_t h = network.hidden;
-  const std::int64_t bias = network.biases ? 1 : 0;
   const std::int64_t columns = (network.heads + 2 * network.kv_heads) / tensor * network.head_size;
   const std::int64_t rows = network.heads / tensor * network.head_size;
-  return columns * (h + bias) + rows * h + bias * h + norm_parameters(network);
+  return columns * (h + (network.biases.qkv ? 1 : 0)) + rows * h + (network.biases.proj ? h : 0) +
+         norm_parameters(network);
 }
 
 }  // namespace trainyard::models

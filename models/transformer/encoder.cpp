@@ -178,7 +178,8 @@ void Ends::masked_backward(WorkList& list) const {
   else
     PytorchScript(list, masked_).loss_gradient();
   column_backward(list, masked_, "logits", s_.vocabulary);
-  if (!by_hand()) PytorchScript(list, masked_).bias_gradient("logits", s_.vocabulary);
+  if (!by_hand())
+    PytorchScript(list, masked_).bias_gradient("logits", s_.vocabulary, s_.biases.any());
   norm_gradient(list, masked_, "transform norm");
   memory(list, "transform activation backward", MemoryOp::activation, 2 * masked_states(),
          masked_states());

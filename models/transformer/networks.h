@@ -11,7 +11,9 @@ struct Family;
 enum class FeedForward : std::uint8_t { gelu, relu, swiglu, geglu };
 //   relative: a bias per head and distance is added to the scores; distances share `buckets` rows.
 //             Source: Raffel et al., T5, JMLR 2020, section 2.1.
-enum class Positional : std::uint8_t { learned, rope, none, relative };
+//   alibi:    a distance times a slope of each head is added to the scores, inside the kernel that
+//             masks them. Source: Press et al., Train Short, Test Long, 2022.
+enum class Positional : std::uint8_t { learned, rope, none, relative, alibi };
 enum class Norm : std::uint8_t { layer_norm, rms_norm };
 // Of queries and keys, behind their projection and before positions enter.
 //   per_head: each head by itself, with one weight per column of a head that all heads share.
@@ -100,7 +102,7 @@ struct Transformer {
   Positional positional = Positional::learned;
   Norm norm = Norm::layer_norm;
   HeadNorm head_norm = HeadNorm::none;
-  bool biases = true;
+  Biases biases;
   bool dropout = true;
   bool tied_embeddings = true;
   bool causal = true;         // false: every token sees the whole of its sequence

@@ -29,12 +29,12 @@ class PytorchScript {
   Gemm product(std::int64_t columns, std::int64_t rows) const {
     return {s_.tokens, columns, rows, 1, s_.gemm};
   }
-  // What the gradient of a bias of `columns` reads.
-  void bias_gradient(const std::string& name, std::int64_t columns) {
-    if (s_.biases) pass(name + " bias gradient", MemoryOp::elementwise, of(columns), Bytes(0));
+  // What the gradient of a bias of `columns` reads, if there is one.
+  void bias_gradient(const std::string& name, std::int64_t columns, bool biased) {
+    if (biased) pass(name + " bias gradient", MemoryOp::elementwise, of(columns), Bytes(0));
   }
   // The backward pass of proj and fc2, which are split by rows.
-  void row_gradient(const std::string& name, std::int64_t rows);
+  void row_gradient(const std::string& name, std::int64_t rows, bool biased);
   void activation();
   void activation_gradient();
   // The loss over the logits of this rank.

@@ -72,7 +72,7 @@ struct TransformerSlice {
   bool parallel() const { return blocks != Blocks::sequential; }
   HeadNorm head_norm = HeadNorm::none;
   bool dropout = false;
-  bool biases = false;
+  Biases biases = false;
   KernelChoice kernels;
   Dtype gemm = Dtype::bf16;
   // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.

@@ -339,17 +339,31 @@ std::int64_t norms_of_layer(const Transformer& network) {
   return network.block_norms == BlockNorms::around ? 4 : 2;
 }
 
+// Weights of the norms of queries and keys; those of single heads are whole on every rank.
+std::int64_t head_norm_parameters(const Transformer& network, int tensor) {
+  switch (network.head_norm) {
+    case HeadNorm::none:
+    case HeadNorm::unweighted: return 0;
+    case HeadNorm::per_head: return 2 * network.head_size;
+    case HeadNorm::whole: return (network.heads + network.kv_heads) / tensor * network.head_size;
+  }
+  return 0;
+}
+
+// Biases of proj and fc2 are added after the sum over the group, so every rank holds them whole.
 std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture) {
   const std::int64_t h = network.hidden;
   const std::int64_t heads = (network.heads + 2 * network.kv_heads) / tensor;
   const std::int64_t ffn = network.ffn_hidden / tensor;
-  const std::int64_t bias = network.biases ? 1 : 0;
-  const std::int64_t qkv = heads * network.head_size * (h + bias);
-  const std::int64_t proj = network.heads / tensor * network.head_size * h + bias * h;
-  const std::int64_t attention =
-      network.latent.used() ? latent_parameters(network, tensor) : qkv + proj;
-  const std::int64_t fc1 = (network.gated() ? 2 : 1) * ffn * (h + bias);
-  const std::int64_t fc2 = ffn * h + bias * h;
+  const Biases& biases = network.biases;
+  const std::int64_t qkv = heads * network.head_size * (h + (biases.qkv ? 1 : 0));
+  const std::int64_t proj = network.heads / tensor * network.head_size * h + (biases.proj ? h : 0);
+  const std::int64_t attention = network.latent.used()
+                                     ? latent_parameters(network, tensor)
+                                     : qkv + proj + head_norm_parameters(network, tensor) +
+                                           (network.attention_sinks ? network.heads / tensor : 0);
+  const std::int64_t fc1 = (network.gated() ? 2 : 1) * ffn * (h + (biases.feed_forward ? 1 : 0));
+  const std::int64_t fc2 = ffn * h + (biases.feed_forward ? h : 0);
   const std::int64_t feed_forward = mixture ? unrouted_parameters(network, tensor) : fc1 + fc2;
   return attention + feed_forward + norms_of_layer(network) * norm_parameters(network);
 }

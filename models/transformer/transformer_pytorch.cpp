@@ -77,11 +77,11 @@ void PytorchScript::residual_gradient(const std::string& name) {
     pass(name + " dropout backward", MemoryOp::dropout, states() + mask(), states());
 }
 
-void PytorchScript::row_gradient(const std::string& name, std::int64_t rows) {
+void PytorchScript::row_gradient(const std::string& name, std::int64_t rows, bool biased) {
   gathered_product(list_, s_, name + " gradient all-gather", name + " input gradient",
                    product(rows, s_.hidden));
   list_.weight_gradient(name + " weight gradient", Gemm{s_.hidden, rows, s_.tokens, 1, s_.gemm});
-  bias_gradient(name, s_.hidden);
+  bias_gradient(name, s_.hidden, biased);
 }
 
 void PytorchScript::activation() {
@@ -276,7 +276,7 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
         },
         [=](List& list, PytorchAttention s, const Slice& own) {
           column_backward(list, own, name, width);
-          s.bias_gradient(name, width);
+          s.bias_gradient(name, width, kind == P::qkv ? own.biases.qkv : own.biases.feed_forward);
           if (own.post_norm) s.gradient_sum(kind == P::qkv ? "residual 1" : "residual 2");
         });
   };
@@ -288,8 +288,8 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
           if (kind == P::proj) s.context_copy("");
           reduced_product(list, own, name, s.product(own.hidden, rows));
         },
-        [=](List&, PytorchAttention s, const Slice&) {
-          s.row_gradient(name, rows);
+        [=](List&, PytorchAttention s, const Slice& own) {
+          s.row_gradient(name, rows, kind == P::proj ? own.biases.proj : own.biases.feed_forward);
           if (kind == P::proj) s.context_copy(" backward");
         });
   };

@@ -71,7 +71,7 @@ TEST_CASE("a Hugging Face config becomes the network it describes") {
   CHECK(network.feed_forward == FeedForward::swiglu);
   CHECK(network.norm == Norm::rms_norm);
   CHECK(network.positional == Positional::rope);
-  CHECK_FALSE(network.biases);
+  CHECK_FALSE(network.biases.any());
   CHECK_FALSE(network.dropout);
   CHECK(parameter_count(s.network, 8192) == 8030261248);  // the count of Meta-Llama-3-8B
 }
