@@ -57,11 +57,12 @@ void check_names(const ScenarioSections& sections, Findings& findings) {
 
 void check_execution_of_network(const Scenario& scenario, Findings& findings) {
   const models::Execution planned = plan::execution(scenario.recipe, scenario.plan);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kPointers = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kPointers = {
       {{"", "/model"},
        {"tensor_chunks", "/parallelism/tensor_parallel/chunks"},
        {"tensor", "/parallelism/tp"},
        {"context", "/parallelism/cp"},
+       {"context_method", "/parallelism/context_parallel/method"},
        {"expert", "/parallelism/ep"},
        {"expert_tensor", "/parallelism/etp"},
        {"fused_attention", "/training/fused_attention"},

@@ -8,6 +8,7 @@
 #include "models/transformer/networks.h"
 #include "sim/json/schema.h"
 #include "sim/scenario/topics/assemble.h"
+#include "sim/scenario/topics/model/decoder_sections.h"
 #include "sim/scenario/topics/model/model_family.h"
 #include "sim/scenario/topics/word_lists.h"
 
@@ -19,7 +20,10 @@ void visit_fields(json::Fields& f, LatentAttention& s);
 
 namespace trainyard::scenario {
 
+using models::BlockNorms;
+using models::Blocks;
 using models::FeedForward;
+using models::HeadNorm;
 using models::Network;
 using models::Norm;
 using models::Positional;
@@ -32,15 +36,10 @@ using json::Choice;
 using json::optional;
 using json::required;
 
-enum class StackKind : std::uint8_t { decoder, encoder, encoder_decoder, vision };
+// Which linear layers of attention have biases.
+enum class AttentionBiases : std::uint8_t { none, qkv, all };
 
-struct MoeSection {
-  std::int64_t experts = 1, top_k = 1;
-  std::optional<std::int64_t> expert_ffn_hidden, shared_ffn_hidden;
-  std::int64_t shared_experts = 0, first_dense = 0, every = 1;
-  std::int64_t groups = 1;
-  std::optional<std::int64_t> top_groups;
-};
+enum class StackKind : std::uint8_t { decoder, encoder, encoder_decoder, vision };
 
 struct EncoderSection {
   bool post_norm = true;
@@ -60,11 +59,19 @@ struct VisionSection {
 struct StackSection {
   StackKind kind = StackKind::decoder;
   models::Transformer transformer;
-  std::optional<std::int64_t> kv_heads, head_size, ffn_hidden, max_positions, vocabulary, buckets;
+  std::optional<std::int64_t> kv_heads, head_size, ffn_hidden, max_positions, vocabulary;
+  Option<std::int64_t> buckets = models::Transformer{}.buckets;
   std::optional<EncoderSection> encoder;
   std::optional<DecoderSection> decoder;
   std::optional<VisionSection> vision;
+  bool biases = true;
+  std::optional<AttentionBiases> attention_biases;
+  std::optional<bool> ffn_biases, attention_sinks, embedding_norm;
+  std::optional<models::BlockNorms> block_norms;
+  std::optional<models::Blocks> blocks;
+  std::optional<models::HeadNorm> head_norm;
   std::optional<MoeSection> moe;
+  std::optional<WindowSection> window;
   ImageInput input;
 };
 
@@ -72,11 +79,26 @@ constexpr std::array<Choice<FeedForward>, 4> kFeedForwards = {{{"gelu", FeedForw
                                                                {"relu", FeedForward::relu},
                                                                {"swiglu", FeedForward::swiglu},
                                                                {"geglu", FeedForward::geglu}}};
-constexpr std::array<Choice<Positional>, 4> kPositionals = {{{"learned", Positional::learned},
+constexpr std::array<Choice<Positional>, 5> kPositionals = {{{"learned", Positional::learned},
                                                              {"rope", Positional::rope},
                                                              {"none", Positional::none},
-                                                             {"relative", Positional::relative}}};
+                                                             {"relative", Positional::relative},
+                                                             {"alibi", Positional::alibi}}};
 constexpr std::array<Choice<bool>, 2> kNormPositions = {{{"post", true}, {"pre", false}}};
+constexpr std::array<Choice<AttentionBiases>, 3> kAttentionBiases = {
+    {{"none", AttentionBiases::none},
+     {"qkv", AttentionBiases::qkv},
+     {"all", AttentionBiases::all}}};
+constexpr std::array<Choice<BlockNorms>, 3> kBlockNorms = {
+    {{"before", BlockNorms::before}, {"around", BlockNorms::around}, {"after", BlockNorms::after}}};
+constexpr std::array<Choice<Blocks>, 3> kBlocks = {
+    {{"sequential", Blocks::sequential},
+     {"parallel", Blocks::parallel},
+     {"parallel_one_norm", Blocks::parallel_one_norm}}};
+constexpr std::array<Choice<HeadNorm>, 4> kHeadNorms = {{{"none", HeadNorm::none},
+                                                         {"per_head", HeadNorm::per_head},
+                                                         {"whole", HeadNorm::whole},
+                                                         {"unweighted", HeadNorm::unweighted}}};
 constexpr std::array<Choice<Norm>, 2> kNorms = {
     {{"layer_norm", Norm::layer_norm}, {"rms_norm", Norm::rms_norm}}};
 
@@ -102,25 +124,6 @@ void visit_fields(json::Fields& f, VisionSection& s) {
           "The classifier reads a token of its own; else the mean of the patches.");
 }
 
-void visit_fields(json::Fields& f, MoeSection& s) {
-  f.field("experts", s.experts, required, between(1, 1 << 16), "Routed experts of a layer.");
-  f.field("top_k", s.top_k, required, between(1, 1 << 16), "Experts that each token visits.");
-  f.field("expert_ffn_hidden", s.expert_ffn_hidden, between(1, kMostWidth),
-          "Width of one routed expert. Default: ffn_hidden.");
-  f.field("shared_experts", s.shared_experts, optional, between(0, 1 << 16),
-          "Experts that every token visits.");
-  f.field("shared_ffn_hidden", s.shared_ffn_hidden, between(1, kMostWidth),
-          "Width of the shared experts together. Default: that of as many routed ones.");
-  f.field("first_dense", s.first_dense, optional, between(0, kMostLayers),
-          "Dense layers before the first one with experts.");
-  f.field("every", s.every, optional, between(1, kMostLayers),
-          "Of the layers that follow, each n-th has experts.");
-  f.field("groups", s.groups, optional, between(1, 1024),
-          "Equal groups of experts, of which the router chooses some for each token (n_group).");
-  f.field("top_groups", s.top_groups, between(1, 1024),
-          "Groups that a token's experts are in (topk_group). Default: all.");
-}
-
 // What only some kinds of networks have. A section that would change nothing is refused.
 void visit_kinds(json::Fields& f, StackSection& s, bool has_input) {
   const auto only = [&](bool given, StackKind kind, const char* key, const char* why) {
@@ -134,6 +137,7 @@ void visit_kinds(json::Fields& f, StackSection& s, bool has_input) {
   only(f.section("vision", s.vision, "Patches and classes of kind vision_transformer."),
        StackKind::vision, "vision", "only kind vision_transformer has patches");
   if (s.kind == StackKind::decoder) return;
+  if (s.window) f.problem("window", "windows are described for decoders only");
   if (s.moe) f.problem("moe", "experts are described for decoders only");
   if (s.transformer.latent.used())
     f.problem("latent_attention", "latent attention is described for decoders only");
@@ -154,7 +158,6 @@ void visit_vocabulary(json::Fields& f, StackSection& s) {
 
 void visit_positions(json::Fields& f, StackSection& s) {
   const bool images = s.kind == StackKind::vision;
-  f.not_yet({"alibi"});
   if (f.choice("positional", s.transformer.positional, kPositionals, optional,
                "How positions enter; relative is T5's bias of the scores.") &&
       images && s.transformer.positional != Positional::learned)
@@ -164,7 +167,29 @@ void visit_positions(json::Fields& f, StackSection& s) {
       images)
     f.problem("max_positions", "the image and its patches say how many positions there are");
   f.field("position_buckets", s.buckets, between(1, kMostTokens),
-          "Rows of a table of relative positions. Default: 32.");
+          "Rows of a table of relative positions.");
+}
+
+// What not every layer of attention and feed-forward has.
+void visit_blocks(json::Fields& f, StackSection& s) {
+  f.choice("block_norms", s.block_norms, kBlockNorms,
+           "Norms of a layer: before attention and the feed-forward layer (default), around them "
+           "(Gemma 2), after them (OLMo 2).");
+  f.choice("blocks", s.blocks, kBlocks,
+           "sequential (default); parallel: the feed-forward layer reads what attention reads, "
+           "with a norm of its own (GPT-NeoX) or the same one (Falcon 7B).");
+  f.field("embedding_norm", s.embedding_norm, json::anything,
+          "A norm of what the embedding hands on (BLOOM).");
+  f.field("attention_sinks", s.attention_sinks, json::anything,
+          "A score per head that no key has (gpt-oss).");
+}
+
+void visit_biases(json::Fields& f, StackSection& s) {
+  f.field("biases", s.biases, optional, "Linear layers have biases.");
+  f.choice("attention_biases", s.attention_biases, kAttentionBiases,
+           "Of attention: none, qkv (Qwen2), all. Default: all or none, as biases says.");
+  f.field("ffn_biases", s.ffn_biases, json::anything,
+          "Of the feed-forward layer. Default: as biases says.");
 }
 
 void visit_transformer(json::Fields& f, StackSection& s, bool has_input) {
@@ -182,37 +207,29 @@ void visit_transformer(json::Fields& f, StackSection& s, bool has_input) {
   visit_vocabulary(f, s);
   visit_positions(f, s);
   f.choice("norm", t.norm, kNorms, optional, "Normalisation before each block.");
-  f.field("biases", t.biases, optional, "Linear layers have biases.");
+  f.choice("head_norm", s.head_norm, kHeadNorms,
+           "Norms of queries and keys: none (default), per_head (Qwen3), whole (OLMo 2: all heads "
+           "together), unweighted (Llama 4).");
+  visit_blocks(f, s);
+  visit_biases(f, s);
   f.field("dropout", t.dropout, optional, "Dropout after attention and feed-forward.");
   MoeSection moe = s.moe.value_or(MoeSection{});
   if (f.section("moe", moe, optional, "Experts in place of the feed-forward layer.")) s.moe = moe;
   f.section("latent_attention", t.latent, optional,
             "Queries, keys and values expanded from compressed states.");
+  f.section("window", s.window, "Layers whose tokens see only those next before them.");
   visit_kinds(f, s, has_input);
   f.unsupported("chakra_et", "a network from Chakra traces; describe its layers");
 }
 
-bool check_groups(const MoeSection& moe, Findings& findings) {
-  if (moe.experts % moe.groups != 0) {
-    findings.error("/model/moe/groups",
-                   fmt::format("{} experts in {} groups", moe.experts, moe.groups),
-                   "groups must divide experts");
-    return false;
+models::Biases assemble_biases(const StackSection& section) {
+  models::Biases biases = section.biases;
+  if (section.attention_biases) {
+    biases.qkv = *section.attention_biases != AttentionBiases::none;
+    biases.proj = *section.attention_biases == AttentionBiases::all;
   }
-  const std::int64_t chosen = moe.top_groups.value_or(moe.groups);
-  const std::int64_t offered = chosen * (moe.experts / moe.groups);
-  if (chosen > moe.groups) {
-    findings.error("/model/moe/top_groups", fmt::format("{} of {} groups", chosen, moe.groups),
-                   fmt::format("the most is {}", moe.groups));
-    return false;
-  }
-  if (moe.top_k <= moe.experts && moe.top_k > offered) {
-    findings.error(
-        "/model/moe/top_groups",
-        fmt::format("experts in the chosen groups: {}, fewer than top_k ({})", offered, moe.top_k));
-    return false;
-  }
-  return true;
+  biases.feed_forward = section.ffn_biases.value_or(section.biases);
+  return biases;
 }
 
 // The stack of layers, whatever network it is part of.
@@ -227,32 +244,22 @@ Transformer assemble_stack(const StackSection& section, Findings& findings) {
   t.ffn_hidden = section.ffn_hidden.value_or(4 * t.hidden);
   t.max_positions = section.max_positions.value_or(0);
   t.vocabulary = section.vocabulary.value_or(1);
-  t.buckets = section.buckets.value_or(t.buckets);
+  t.buckets = section.buckets;
+  t.head_norm = section.head_norm.value_or(HeadNorm::none);
+  t.biases = assemble_biases(section);
+  t.block_norms = section.block_norms.value_or(BlockNorms::before);
+  t.blocks = section.blocks.value_or(Blocks::sequential);
+  t.embedding_norm = section.embedding_norm.value_or(false);
+  t.attention_sinks = section.attention_sinks.value_or(false);
   const bool relative = t.positional == models::Positional::relative;
   if (relative && section.kind != StackKind::encoder_decoder)
     findings.error("/model/positional", "relative positions are described for kind encoder_decoder",
                    "learned, rope and none are available");
-  if (section.buckets && !relative)
+  if (section.buckets.is_said() && !relative)
     findings.error("/model/position_buckets", "only relative positions have buckets", "remove it");
-  if (section.moe) {
-    const MoeSection& moe = *section.moe;
-    t.moe.experts = moe.experts;
-    t.moe.top_k = moe.top_k;
-    t.moe.ffn_hidden = moe.expert_ffn_hidden.value_or(t.ffn_hidden);
-    t.moe.shared_ffn_hidden = moe.shared_ffn_hidden.value_or(moe.shared_experts * t.moe.ffn_hidden);
-    t.moe.first_dense = moe.first_dense;
-    t.moe.every = moe.every;
-    if (check_groups(moe, findings)) {
-      t.moe.groups = moe.groups;
-      t.moe.top_groups = moe.top_groups.value_or(moe.groups);
-    }
-    if (moe.top_k > moe.experts)
-      findings.error("/model/moe/top_k", fmt::format("{} of {} experts", moe.top_k, moe.experts),
-                     fmt::format("the most is {}", moe.experts));
-    if (t.biases)
-      findings.error("/model/biases", "experts have no biases", "write \"biases\": false");
-  }
-  if (t.latent.used() && t.biases)
+  if (section.window) t.window = assemble_window(*section.window);
+  if (section.moe) assemble_moe(*section.moe, t, findings);
+  if (t.latent.used() && (t.biases.qkv || t.biases.proj))
     findings.error("/model/biases", "latent attention has no biases", "write \"biases\": false");
   return t;
 }

@@ -1,0 +1,118 @@
+#include "sim/scenario/topics/model/decoder_sections.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "sim/json/schema.h"
+#include "sim/scenario/topics/word_lists.h"
+
+namespace trainyard::scenario {
+
+using json::between;
+using json::Choice;
+using json::optional;
+using json::required;
+
+namespace {
+
+constexpr std::array<Choice<WindowForm>, 2> kWindowForms = {
+    {{"sliding", WindowForm::sliding}, {"chunks", WindowForm::chunks}}};
+
+bool check_groups(const MoeSection& moe, Findings& findings) {
+  if (moe.experts % moe.groups != 0) {
+    findings.error("/model/moe/groups",
+                   fmt::format("{} experts in {} groups", moe.experts, moe.groups),
+                   "groups must divide experts");
+    return false;
+  }
+  const std::int64_t chosen = moe.top_groups.value_or(moe.groups);
+  const std::int64_t offered = chosen * (moe.experts / moe.groups);
+  if (chosen > moe.groups) {
+    findings.error("/model/moe/top_groups", fmt::format("{} of {} groups", chosen, moe.groups),
+                   fmt::format("the most is {}", moe.groups));
+    return false;
+  }
+  if (moe.top_k <= moe.experts && moe.top_k > offered) {
+    findings.error(
+        "/model/moe/top_groups",
+        fmt::format("experts in the chosen groups: {}, fewer than top_k ({})", offered, moe.top_k));
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void visit_fields(json::Fields& f, WindowSection& s) {
+  f.field("size", s.size, required, between(1, kMostTokens),
+          "Tokens that a token sees, itself among them.");
+  f.field("first", s.first, optional, between(0, kMostLayers),
+          "Layers before this one, counted from 0, see all tokens.");
+  f.field("global_every", s.global_every, optional, between(0, kMostLayers),
+          "Each n-th layer of the stack sees all tokens; 0: none does.");
+  f.choice("form", s.form, kWindowForms, optional,
+           "sliding: the nearest tokens before it. chunks: those of its own part of the sequence.");
+  f.field("global_positions", s.global_positions, optional,
+          "Layers that see all tokens have positions too.");
+}
+
+void visit_fields(json::Fields& f, MoeSection& s) {
+  f.field("experts", s.experts, required, between(1, 1 << 16), "Routed experts of a layer.");
+  f.field("top_k", s.top_k, required, between(1, 1 << 16), "Experts that each token visits.");
+  f.field("expert_ffn_hidden", s.expert_ffn_hidden, between(1, kMostWidth),
+          "Width of one routed expert. Default: ffn_hidden.");
+  f.field("shared_experts", s.shared_experts, optional, between(0, 1 << 16),
+          "Experts that every token visits.");
+  f.field("shared_ffn_hidden", s.shared_ffn_hidden, between(1, kMostWidth),
+          "Width of the shared experts together. Default: that of as many routed ones.");
+  f.field("first_dense", s.first_dense, optional, between(0, kMostLayers),
+          "Dense layers before the first one with experts.");
+  f.field("every", s.every, optional, between(1, kMostLayers),
+          "Of the layers that follow, each n-th has experts.");
+  f.field("groups", s.groups, optional, between(1, 1024),
+          "Equal groups of experts, of which the router chooses some for each token (n_group).");
+  f.field("top_groups", s.top_groups, between(1, 1024),
+          "Groups that a token's experts are in (topk_group). Default: all.");
+  f.field("biases", s.biases, json::anything, "Of the router and of the experts (gpt-oss).");
+  f.field("shared_gate", s.shared_gate, json::anything,
+          "A column that scales what the shared experts add (Qwen2-MoE).");
+  f.field("balance_bias", s.balance_bias, json::anything,
+          "A number per expert that balances their load without a loss (DeepSeek-V3).");
+}
+
+models::Window assemble_window(const WindowSection& section) {
+  return {.size = section.size,
+          .first = section.first,
+          .global_every = section.global_every,
+          .chunked = section.form == WindowForm::chunks,
+          .global_positions = section.global_positions};
+}
+
+void assemble_moe(const MoeSection& section, models::Transformer& stack, Findings& findings) {
+  models::Experts& moe = stack.moe;
+  moe.experts = section.experts;
+  moe.top_k = section.top_k;
+  moe.ffn_hidden = section.expert_ffn_hidden.value_or(stack.ffn_hidden);
+  moe.shared_ffn_hidden =
+      section.shared_ffn_hidden.value_or(section.shared_experts * moe.ffn_hidden);
+  moe.first_dense = section.first_dense;
+  moe.every = section.every;
+  moe.biases = section.biases.value_or(false);
+  moe.shared_gate = section.shared_gate.value_or(false);
+  moe.balance_bias = section.balance_bias.value_or(false);
+  if (check_groups(section, findings)) {
+    moe.groups = section.groups;
+    moe.top_groups = section.top_groups.value_or(section.groups);
+  }
+  if (moe.top_k > moe.experts)
+    findings.error("/model/moe/top_k", fmt::format("{} of {} experts", moe.top_k, moe.experts),
+                   fmt::format("the most is {}", moe.experts));
+  if (stack.biases.feed_forward)
+    findings.error("/model/biases", "experts have biases of their own, under moe.biases",
+                   "write \"biases\": false");
+  if (moe.shared_gate && moe.shared_ffn_hidden == 0)
+    findings.error("/model/moe/shared_gate", "there are no shared experts to scale", "remove it");
+}
+
+}  // namespace trainyard::scenario
