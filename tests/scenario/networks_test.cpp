@@ -127,5 +127,5 @@ TEST_CASE("Hugging Face's BERT, T5 and ViT become the networks they describe") {
     "vocab_size": 32128 })",
                                    kTwo)) ==
         "configs/net.json:2:42: error: /feed_forward_proj: unknown feed-forward layer "
-        "\"gated-silu\"");
+        "\"gated-silu\"; known: relu, gated-gelu");
 }
