@@ -17,6 +17,7 @@
 #include "models/families/network.h"
 #include "sim/plan/program_builder.h"
 #include "sim/plan/stage_split.h"
+#include "sim/plan/step_plan.h"
 #include "sim/recipe/offload_options.h"
 
 namespace trainyard::plan {
@@ -24,9 +25,9 @@ namespace trainyard::plan {
 class ActivationOffload {
  public:
   // All references must outlive it.
-  ActivationOffload(ProgramBuilder& builder, const models::NetworkWork& work,
+  ActivationOffload(ProgramBuilder& builder, const StepPlan& step, const models::NetworkWork& work,
                     const recipe::OffloadOptions& options)
-      : builder_(builder), work_(work), options_(options) {}
+      : builder_(builder), step_(step), work_(work), options_(options) {}
 
   bool used() const { return options_.activations; }
   // Whether a pass fetches for the one after it.
@@ -53,6 +54,7 @@ class ActivationOffload {
   Bytes bytes(int place) const;
 
   ProgramBuilder& builder_;
+  const StepPlan& step_;
   const models::NetworkWork& work_;
   const recipe::OffloadOptions& options_;
 

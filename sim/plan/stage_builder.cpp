@@ -97,7 +97,7 @@ void StageBuilder::send(const Seat& seat, Pass pass) {
 }
 
 std::vector<Act> StageBuilder::forward_acts(int place) const {
-  const std::string name = place_name(work_, place);
+  const std::string name = step_.name_of(place);
   return {Hold{MemoryKind::activations, layer(place).activations(), name},
           Hold{MemoryKind::activations, carried_to(place), kCarried},
           Hold{MemoryKind::logits, layer(place).logits, name},
@@ -109,7 +109,7 @@ std::vector<Act> StageBuilder::forward_acts(int place) const {
 // inputs need.
 std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   const models::LayerWork& work = layer(place);
-  const std::string name = place_name(work_, place);
+  const std::string name = step_.name_of(place);
   const ChainRange again = again_[static_cast<std::size_t>(place)];
   const bool restored_before = again.first == again.last;  // with a later layer of its group
   const MemoryKind working = work.logits > Bytes(0) ? MemoryKind::logits : MemoryKind::workspace;
@@ -118,7 +118,7 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
   if (kind != CallKind::backward_weight) {
     for (int other = again.first; other + 1 < again.last; ++other)
       acts.emplace_back(
-          Hold{MemoryKind::workspace, layer(other).restored, place_name(work_, other)});
+          Hold{MemoryKind::workspace, layer(other).restored, step_.name_of(other)});
     acts.emplace_back(Hold{working, restored_before ? work.transient : work.workspace(), name});
   }
   if (kind != CallKind::backward_input && data_.gradients_come_and_go())
@@ -126,7 +126,7 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
         Hold{MemoryKind::gradients, data_.gradient_bytes(parameters_at(place)), kGradients});
   if (kind != CallKind::backward_weight) {
     for (int other = again.first; other < again.last; ++other)
-      acts.emplace_back(Work{layer(other).recompute, place_name(work_, other) + " recompute"});
+      acts.emplace_back(Work{layer(other).recompute, step_.name_of(other) + " recompute"});
   }
   if (kind == CallKind::backward_input) {
     acts.emplace_back(Work{input_half(work.backward), name + " backward"});

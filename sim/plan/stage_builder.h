@@ -32,7 +32,7 @@ class StageBuilder {
         versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
         builder_(step.cast, connections),
         data_(builder_, step, work_, recipe, plan, updates_ == schedule::Updates::after_all),
-        offload_(builder_, work_, recipe.offload) {}
+        offload_(builder_, step, work_, recipe.offload) {}
 
   Role build(const std::vector<schedule::Slot>& order);
 

@@ -109,16 +109,22 @@ std::vector<ChainRange> split_layers(const NetworkWork& work, const schedule::Pi
   return cut_by_counts(work, counts);
 }
 
-std::string place_name(const NetworkWork& work, int place) {
+std::vector<std::string> place_names(const NetworkWork& work) {
   // Kinds of one name differ in what they recompute.
-  const int kind = work.chain[static_cast<std::size_t>(place)];
-  const std::string& own = work.kinds[static_cast<std::size_t>(kind)].name;
-  const auto is_alike = [&](int other) {
-    return other == kind || work.kinds[static_cast<std::size_t>(other)].name == own;
+  std::map<std::string_view, int> places_of;
+  const auto own = [&](int kind) -> const std::string& {
+    return work.kinds[static_cast<std::size_t>(kind)].name;
   };
-  if (std::count_if(work.chain.begin(), work.chain.end(), is_alike) == 1) return own;
-  const auto before = std::count(work.divisible.begin(), work.divisible.begin() + place, true);
-  return fmt::format("layer {}", before);
+  for (const int kind : work.chain)
+    ++places_of[own(kind)];
+  std::vector<std::string> names;
+  int layers = 0;
+  for (std::size_t place = 0; place < work.chain.size(); ++place) {
+    const std::string& name = own(work.chain[place]);
+    names.push_back(places_of[name] == 1 ? name : fmt::format("layer {}", layers));
+    layers += work.divisible[place] ? 1 : 0;
+  }
+  return names;
 }
 
 }  // namespace trainyard::plan

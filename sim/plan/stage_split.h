@@ -30,8 +30,8 @@ std::vector<ChainRange> split_layers(const models::NetworkWork& work,
                                      const schedule::PipelineShape& shape, recipe::LayerSplit split,
                                      const std::vector<int>& layers_per_chunk);
 
-// What reports call a place of the chain: its layer's name, or "layer 5" where several places have
-// the same kind of layer.
-std::string place_name(const models::NetworkWork& work, int place);
+// What reports call each place of the chain: its layer's name, or "layer 5" where several places
+// have the same kind of layer.
+std::vector<std::string> place_names(const models::NetworkWork& work);
 
 }  // namespace trainyard::plan

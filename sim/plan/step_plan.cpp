@@ -102,10 +102,11 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
       split_layers(work, step.shape, plan.pipeline.layer_split, plan.pipeline.layers_per_chunk);
 
   const RecomputePlaces placed = place_recompute(work, step.layers, recipe.recompute.layers);
-  for (int place = 0; place < static_cast<int>(work.chain.size()); ++place) {
-    const int kind = placed.work.chain[static_cast<std::size_t>(place)];
+  std::vector<std::string> names = place_names(placed.work);
+  for (std::size_t place = 0; place < names.size(); ++place) {
+    const int kind = placed.work.chain[place];
     step.kept.push_back(
-        {place_name(placed.work, place), placed.work.kinds[static_cast<std::size_t>(kind)].kept});
+        {std::move(names[place]), placed.work.kinds[static_cast<std::size_t>(kind)].kept});
   }
 
   const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);

@@ -41,6 +41,11 @@ struct StepPlan {
   Cast cast;                       // its first roles are the stages
   Flops model_flops;               // of one step over all ranks, without recomputation
   Flops executed_flops;            // with it
+
+  // What reports call a place of the chain.
+  const std::string& name_of(int place) const {
+    return kept[static_cast<std::size_t>(place)].owner;
+  }
 };
 
 // Micro-batches per replica and step: global_batch / (data * micro_batch).

@@ -49,8 +49,8 @@ void layers(const Job& /*job*/, const Step& step, Text out) {
         const plan::ChainRange range =
             step.plan.layers[static_cast<std::size_t>(virtual_stage(shape, seat))];
         fmt::format_to(out, "{:>5}  {:>5}  {:>6}  {} .. {}\n", stage, part(shape, seat),
-                       range.last - range.first, plan::place_name(step.work, range.first),
-                       plan::place_name(step.work, range.last - 1));
+                       range.last - range.first, step.plan.name_of(range.first),
+                       step.plan.name_of(range.last - 1));
       }
     }
   }

@@ -69,7 +69,7 @@ std::vector<GatherUnit> layer_units(const ReplicaContext& context, const GatherO
     add({.enters = place,
          .leaves = place,
          .parameters = {layer.parameters, layer.expert_parameters},
-         .name = place_name(context.work, place)},
+         .name = context.step.name_of(place)},
         is_kept(context, options, place));
   }
   return units;
@@ -92,7 +92,7 @@ std::vector<GatherUnit> bucket_units(const ReplicaContext& context, const Gather
                      .parameters = parameters,
                      .gathers = true,
                      .stream = stream_of_unit(units.size(), options),
-                     .name = place_name(context.work, first)});
+                     .name = context.step.name_of(first)});
     first = place + 1;
     parameters = {};
   }
