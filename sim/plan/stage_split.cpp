@@ -3,31 +3,44 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <limits>
+#include <map>
+#include <string_view>
+#include <utility>
 
 #include "sim/base/check.h"
+#include "sim/plan/replicas/data_parallel.h"
+#include "sim/plan/step_memory.h"
+#include "sim/recipe/stage_orders.h"
+#include "sim/schedule/chunk_placement.h"
 
 namespace trainyard::plan {
 
 using models::NetworkWork;
 using recipe::LayerSplit;
+using schedule::PipelineShape;
 
 namespace {
 
-// counts[k] divisible places for virtual stage k. The others go with the first place after them,
-// those at the end with the last before.
+bool is_divisible(const NetworkWork& work, int place) {
+  return work.divisible[static_cast<std::size_t>(place)];
+}
+
+// counts[k] divisible places for virtual stage k, and before them the others that no earlier one
+// has taken.
 std::vector<ChainRange> cut_by_counts(const NetworkWork& work, const std::vector<int>& counts) {
   std::vector<ChainRange> ranges;
   int place = 0;
   const int places = static_cast<int>(work.chain.size());
-  const auto last = std::find(work.divisible.rbegin(), work.divisible.rend(), true);
-  const int after_last = static_cast<int>(work.divisible.rend() - last);
+  const auto first = std::find(work.divisible.begin(), work.divisible.end(), true);
+  const int first_divisible = static_cast<int>(first - work.divisible.begin());
   for (std::size_t k = 0; k < counts.size(); ++k) {
     ChainRange range{place, place};
     for (int taken = 0; place < places; ++place) {
-      const bool divisible = work.divisible[static_cast<std::size_t>(place)];
-      if (taken == counts[k] && (divisible || (taken > 0 && place < after_last))) break;
-      taken += divisible ? 1 : 0;
+      if (taken == counts[k] && place >= first_divisible) break;
+      taken += is_divisible(work, place) ? 1 : 0;
     }
     range.last = k + 1 == counts.size() ? places : place;
     place = range.last;
@@ -36,65 +49,202 @@ std::vector<ChainRange> cut_by_counts(const NetworkWork& work, const std::vector
   return ranges;
 }
 
-// The smallest possible largest weight of `parts` contiguous parts, each with at least one place.
-// least[k][i]: of the places i .. end in k parts. O(parts * places^2).
-std::vector<ChainRange> cut_balanced(const NetworkWork& work, int parts) {
-  const int places = static_cast<int>(work.chain.size());
-  std::vector<double> prefix(static_cast<std::size_t>(places) + 1, 0);
-  for (int i = 0; i < places; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    const models::LayerWork& layer = work.kinds[static_cast<std::size_t>(work.chain[at])];
-    prefix[at + 1] = prefix[at] + layer.forward_model_flops.count();
-  }
-  const auto weight = [&](int first, int last) {
-    return prefix[static_cast<std::size_t>(last)] - prefix[static_cast<std::size_t>(first)];
-  };
-  const double infinity = std::numeric_limits<double>::infinity();
-  using Row = std::vector<double>;
-  std::vector<Row> least(static_cast<std::size_t>(parts) + 1,
-                         Row(static_cast<std::size_t>(places) + 1, infinity));
-  least[0][static_cast<std::size_t>(places)] = 0;
-  for (int k = 1; k <= parts; ++k) {
-    for (int i = places - k; i >= 0; --i) {
-      double best = infinity;
-      for (int j = i + 1; j <= places - (k - 1); ++j) {
-        const double first_part = weight(i, j);
-        if (first_part >= best) break;
-        best = std::min(
-            best, std::max(first_part,
-                           least[static_cast<std::size_t>(k) - 1][static_cast<std::size_t>(j)]));
-      }
-      least[static_cast<std::size_t>(k)][static_cast<std::size_t>(i)] = best;
+// The most micro-batches that a virtual stage holds at once, by virtual stage; of two copies of the
+// network, in the fuller one.
+std::vector<int> most_held(const PipelineShape& shape, const recipe::ParallelPlan& plan) {
+  std::vector<int> most(static_cast<std::size_t>(virtual_stages(shape)), 0);
+  const schedule::StageOrders orders = recipe::stage_orders(plan, shape);
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    std::vector<std::array<int, 2>> held(most.size(), {0, 0});
+    for (const schedule::Slot& slot : orders[static_cast<std::size_t>(stage)]) {
+      const auto at = static_cast<std::size_t>(virtual_stage(shape, stage, slot));
+      int& own = held[at][slot.direction];
+      if (slot.pass == schedule::Pass::forward) most[at] = std::max(most[at], ++own);
+      if (ends_backward(slot.pass)) --own;
     }
   }
-  const double bound = least[static_cast<std::size_t>(parts)][0];
-  std::vector<ChainRange> ranges;
-  for (int k = parts, i = 0; k >= 1; --k) {
-    // As many places as the bound allows: the later stages, which also wait longest, are the
-    // lighter.
-    int j = i + 1;
-    while (j + 1 <= places - (k - 1) && weight(i, j + 1) <= bound)
-      ++j;
-    if (k == 1) j = places;
-    ranges.push_back({i, j});
-    i = j;
-  }
-  return ranges;
+  return most;
 }
+
+// What a virtual stage does and holds, place by place.
+struct Load {
+  double flops = 0;
+  std::int64_t parameters = 0, expert_parameters = 0;
+  Bytes kept;  // of one micro-batch
+  Bytes workspace;
+  int divisible = 0;
+};
+
+// Cuts a chain by FLOPs and memory.
+class Balance {
+ public:
+  Balance(const NetworkWork& work, const PipelineShape& shape, const recipe::TrainingRecipe& recipe,
+          const recipe::ParallelPlan& plan)
+      : work_(work),
+        recipe_(recipe),
+        dense_(strategy_of(plan, recipe)),
+        experts_(among(plan.expert_replicas() * directions(shape), dense_)),
+        held_(most_held(shape, plan)),
+        layers_(static_cast<int>(std::count(work.divisible.begin(), work.divisible.end(), true))) {}
+
+  std::vector<ChainRange> cut() const {
+    Limits limits;
+    const Limits none;
+    limits.flops = least(
+        [&](double flops) {
+          return fill({flops, none.memory});
+        },
+        [](const Reach& reach) { return reach.flops; });
+    limits.memory = least(
+        [&](double memory) {
+          return fill({limits.flops, memory});
+        },
+        [](const Reach& reach) { return reach.memory; });
+    return even(limits);
+  }
+
+ private:
+  struct Limits {
+    double flops = std::numeric_limits<double>::infinity();
+    double memory = std::numeric_limits<double>::infinity();
+  };
+  // Of a cut within limits: what its largest parts come to.
+  struct Reach {
+    bool covers = false;
+    double flops = 0, memory = 0;
+  };
+
+  int parts() const { return static_cast<int>(held_.size()); }
+
+  void add(Load& load, int place) const {
+    const models::LayerWork& layer =
+        work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
+    load.flops += layer.forward_model_flops.count();
+    load.parameters += layer.parameters;
+    load.expert_parameters += layer.expert_parameters;
+    load.kept = load.kept + layer.activations() + layer.logits;
+    load.workspace = std::max(load.workspace, layer.workspace());
+    load.divisible += is_divisible(work_, place) ? 1 : 0;
+  }
+
+  double memory(const Load& load, int part) const {
+    const auto states = [&](std::int64_t parameters, const DataParallelStrategy& strategy) {
+      const StateBytes each = state_bytes(parameters, recipe_, strategy);
+      return each.parameters + each.gradients + each.optimizer_state;
+    };
+    const Bytes all = states(load.parameters, dense_) + states(load.expert_parameters, experts_) +
+                      held_[static_cast<std::size_t>(part)] * load.kept + load.workspace;
+    return static_cast<double>(all.count());
+  }
+
+  // Hands on each end that part `part` may have, from `first` on with `before` divisible places
+  // behind it, until `take` returns false.
+  template <class Take>
+  void each_end(int part, int first, int before, const Limits& limits, Take take) const {
+    Load load;
+    const bool is_last = part + 1 == parts();
+    const auto places = static_cast<int>(work_.chain.size());
+    for (int place = first; place < places; ++place) {
+      add(load, place);
+      const bool fits = load.flops <= limits.flops && memory(load, part) <= limits.memory;
+      if (!fits || layers_ - before - load.divisible < parts() - part - 1) return;
+      if (load.divisible == 0 || (is_last && place + 1 < places)) continue;
+      if (!take(place + 1, load)) return;
+    }
+  }
+
+  // Parts from `part` on, each as long as the limits let it be. What fits stays within them if it
+  // is cut shorter, so no other cut reaches further.
+  Reach fill(const Limits& limits, int part = 0, int first = 0, int before = 0) const {
+    Reach reach;
+    for (; part < parts(); ++part) {
+      int end = first;
+      Load longest;
+      each_end(part, first, before, limits, [&](int last, const Load& load) {
+        end = last;
+        longest = load;
+        return true;
+      });
+      if (end == first) return {};
+      reach.flops = std::max(reach.flops, longest.flops);
+      reach.memory = std::max(reach.memory, memory(longest, part));
+      before += longest.divisible;
+      first = end;
+    }
+    reach.covers = first == static_cast<int>(work_.chain.size());
+    return reach;
+  }
+
+  // The least limit under which `reach_of` covers the chain, to the last bit.
+  template <class ReachOf, class Value>
+  static double least(ReachOf reach_of, Value value) {
+    double low = 0, high = value(reach_of(std::numeric_limits<double>::infinity()));
+    for (double middle = high / 2; low < middle && middle < high; middle = (low + high) / 2) {
+      const Reach reach = reach_of(middle);
+      if (reach.covers)
+        high = value(reach);
+      else
+        low = middle;
+    }
+    return high;
+  }
+
+  // Each part as near to its share of what is left as the limits allow.
+  std::vector<ChainRange> even(const Limits& limits) const {
+    double left = 0;
+    for (const int kind : work_.chain)
+      left += work_.kinds[static_cast<std::size_t>(kind)].forward_model_flops.count();
+    std::vector<ChainRange> ranges;
+    int first = 0, before = 0;
+    for (int part = 0; part < parts(); ++part) {
+      const double share = left / (parts() - part);
+      std::vector<std::pair<int, Load>> ends;
+      each_end(part, first, before, limits, [&](int last, const Load& load) {
+        ends.emplace_back(last, load);
+        return true;
+      });
+      const auto distance = [&](const auto& end) { return std::abs(end.second.flops - share); };
+      std::stable_sort(ends.begin(), ends.end(), [&](const auto& one, const auto& other) {
+        return distance(one) < distance(other);
+      });
+      const auto best = std::find_if(ends.begin(), ends.end(), [&](const auto& end) {
+        return rest_covers(limits, part, end.first, before + end.second.divisible);
+      });
+      TRAINYARD_CHECK(best != ends.end(), "part {} of a balanced split has no end", part);
+      ranges.push_back({first, best->first});
+      first = best->first;
+      before += best->second.divisible;
+      left -= best->second.flops;
+    }
+    return ranges;
+  }
+
+  bool rest_covers(const Limits& limits, int part, int first, int before) const {
+    const bool is_last = part + 1 == parts();
+    return is_last || fill(limits, part + 1, first, before).covers;
+  }
+
+  const NetworkWork& work_;
+  const recipe::TrainingRecipe& recipe_;
+  DataParallelStrategy dense_, experts_;
+  std::vector<int> held_;  // by part: micro-batches
+  int layers_;
+};
 
 }  // namespace
 
-std::vector<ChainRange> split_layers(const NetworkWork& work, const schedule::PipelineShape& shape,
-                                     LayerSplit split, const std::vector<int>& layers_per_chunk) {
-  const int parts = shape.stages * shape.chunks;
-  if (split == LayerSplit::balanced) {
-    TRAINYARD_CHECK(static_cast<int>(work.chain.size()) >= parts, "{} places for {} virtual stages",
-                    work.chain.size(), parts);
-    return cut_balanced(work, parts);
-  }
+std::vector<ChainRange> split_layers(const NetworkWork& work, const PipelineShape& shape,
+                                     const recipe::TrainingRecipe& recipe,
+                                     const recipe::ParallelPlan& plan) {
+  const int parts = virtual_stages(shape);
   const auto divisible =
       static_cast<int>(std::count(work.divisible.begin(), work.divisible.end(), true));
-  std::vector<int> counts = layers_per_chunk;
+  const LayerSplit split = plan.pipeline.layer_split;
+  if (split == LayerSplit::balanced) {
+    TRAINYARD_CHECK(divisible >= parts, "{} layers for {} virtual stages", divisible, parts);
+    return Balance(work, shape, recipe, plan).cut();
+  }
+  std::vector<int> counts = plan.pipeline.layers_per_chunk;
   if (split == LayerSplit::uniform) {
     counts.assign(static_cast<std::size_t>(parts), divisible / parts);
     for (int k = 0; k < divisible % parts; ++k)

@@ -17,18 +17,20 @@ struct ChainRange {
 };
 
 // One range per virtual stage, in forward order: range[chunk * stages + stage]. Places that a split
-// does not count (embedding, logits) stay with the divisible place before them, or after them at
-// the start.
+// does not count (embedding, logits) stay with the divisible place after them, those at the end
+// with the last virtual stage.
 //   uniform:  equal counts; where they cannot be equal the first virtual stages get one more.
-//   balanced: the largest sum of forward FLOPs of a virtual stage is as small as it can be, and the
-//   later
-//             stages are as light as that allows (every place counts, also embedding and logits).
-//   list:     layers_per_chunk says how many divisible places each virtual stage gets.
-// Requires: at least as many divisible places as virtual stages (balanced: places); a list of
-// stages * chunks entries that sum to the divisible places.
+//   balanced: each virtual stage has a divisible place, and the largest sum of forward FLOPs of one
+//             is as small as it can be (every place counts). Of such splits one whose fullest
+//             virtual stage holds least memory: states, and what stays of the micro-batches that
+//             the schedule has there at once. Of those, stages as even as that allows.
+//   list:     layers_per_chunk says how many divisible places each virtual stage gets, 0 too.
+// Requires: at least as many divisible places as virtual stages, or a list of stages * chunks
+// entries that sum to the divisible places.
 std::vector<ChainRange> split_layers(const models::NetworkWork& work,
-                                     const schedule::PipelineShape& shape, recipe::LayerSplit split,
-                                     const std::vector<int>& layers_per_chunk);
+                                     const schedule::PipelineShape& shape,
+                                     const recipe::TrainingRecipe& recipe,
+                                     const recipe::ParallelPlan& plan);
 
 // What reports call each place of the chain: its layer's name, or "layer 5" where several places
 // have the same kind of layer.

@@ -98,8 +98,7 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
                    const ParallelPlan& plan, const schedule::ScheduleInputs& inputs) {
   StepPlan step;
   step.shape = pipeline_shape(recipe, plan);
-  step.layers =
-      split_layers(work, step.shape, plan.pipeline.layer_split, plan.pipeline.layers_per_chunk);
+  step.layers = split_layers(work, step.shape, recipe, plan);
 
   const RecomputePlaces placed = place_recompute(work, step.layers, recipe.recompute.layers);
   std::vector<std::string> names = place_names(placed.work);

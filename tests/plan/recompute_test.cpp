@@ -87,9 +87,9 @@ std::vector<bool> recomputes(const RecomputePlaces& placed) {
 
 RecomputePlaces placed(const Case& c) {
   const NetworkWork work = c.work();
-  return place_recompute(
-      work, split_layers(work, pipeline_shape(c.recipe, c.plan), LayerSplit::uniform, {}),
-      c.recipe.recompute.layers);
+  return place_recompute(work,
+                         split_layers(work, pipeline_shape(c.recipe, c.plan), c.recipe, c.plan),
+                         c.recipe.recompute.layers);
 }
 
 }  // namespace

@@ -96,6 +96,10 @@ const StrategyEntry* find_strategy(std::string_view name);
 DataParallelStrategy strategy_of(const recipe::ParallelPlan& plan,
                                  const recipe::TrainingRecipe& recipe);
 
+// The same for parameters that `replicas` ranks hold: what is divided at all is divided among
+// those, with several copies of the shards among those of one copy.
+DataParallelStrategy among(int replicas, DataParallelStrategy strategy);
+
 // Why the strategy cannot be combined with these passes, in words; nullopt if it can.
 std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
                                        const schedule::PipelineShape& shape,

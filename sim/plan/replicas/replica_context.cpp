@@ -13,16 +13,6 @@ using recipe::ParallelPlan;
 
 namespace {
 
-// What is divided at all is divided among `replicas`; with several copies of the shards, among
-// those of one copy.
-DataParallelStrategy among(int replicas, DataParallelStrategy strategy) {
-  replicas /= strategy.replicas;
-  for (int* shards :
-       {&strategy.parameter_shards, &strategy.gradient_shards, &strategy.optimizer_shards})
-    *shards = *shards > 1 ? replicas : 1;
-  return strategy;
-}
-
 bool has_experts(const NetworkWork& work) {
   return std::any_of(work.kinds.begin(), work.kinds.end(),
                      [](const models::LayerWork& kind) { return kind.expert_parameters > 0; });
@@ -48,6 +38,14 @@ std::array<ReplicaGroup, 2> both_groups(const StepPlan& step, const NetworkWork&
 }
 
 }  // namespace
+
+DataParallelStrategy among(int replicas, DataParallelStrategy strategy) {
+  replicas /= strategy.replicas;
+  for (int* shards :
+       {&strategy.parameter_shards, &strategy.gradient_shards, &strategy.optimizer_shards})
+    *shards = *shards > 1 ? replicas : 1;
+  return strategy;
+}
 
 std::vector<WeightMatrix> ReplicaGroup::matrices(const std::vector<WeightMatrix>& all) const {
   std::vector<WeightMatrix> found;

@@ -97,8 +97,7 @@ void validate_recompute(const Scenario& scenario, Findings& findings) {
       network_work(scenario.network, plan::execution(scenario.recipe, scenario.plan));
   const int most = most_layers(
       work, plan::split_layers(work, plan::pipeline_shape(scenario.recipe, scenario.plan),
-                               scenario.plan.pipeline.layer_split,
-                               scenario.plan.pipeline.layers_per_chunk));
+                               scenario.recipe, scenario.plan));
   if (layers.layers > most)
     findings.error(
         pointer,
