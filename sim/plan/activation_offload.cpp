@@ -39,6 +39,7 @@ void ActivationOffload::begin_forward(ChainRange range, const std::optional<Chai
   last_place_ = range.last - 1;
   next_ = next;
   copied_ = false;
+  if (range.first == range.last) fetch_next();
 }
 
 void ActivationOffload::begin_backward(ChainRange range, bool fetched,
@@ -49,6 +50,7 @@ void ActivationOffload::begin_backward(ChainRange range, bool fetched,
   last_place_ = range.first;
   next_ = next;
   copied_ = false;
+  if (range.first == range.last) fetch_next();
   if (fetched || places_.empty() || options_.prefetch_layers == 0) return;
   fetch(places_.back(), stream_bit(StreamKind::compute) | stream_bit(StreamKind::to_host));
 }

@@ -37,6 +37,11 @@ Pass backward_pass(CallKind kind) {
                                             : Pass::backward_weight;
 }
 
+// A virtual stage without layers sends on what it has received.
+void pass_on(ProgramBuilder& builder, ChainRange range) {
+  if (range.first == range.last) builder.settle_waits("no layers");
+}
+
 }  // namespace
 
 std::vector<Seat> StageBuilder::seats() const {
@@ -154,6 +159,7 @@ void StageBuilder::write_forward(const BlockKey& key) {
     data_.after(place);
     offload_.after(place);
   }
+  pass_on(builder_, range(key.seat));
   data_.end();
   send(key.seat, Pass::forward);
 }
@@ -168,6 +174,7 @@ void StageBuilder::write_backward(const BlockKey& key) {
     data_.after(place);
   }
   if (key.kind == CallKind::backward_input) builder_.settle("input gradients");
+  pass_on(builder_, range(key.seat));
   data_.end();
   if (key.kind != CallKind::backward_weight) send(key.seat, Pass::backward);
 }
@@ -183,6 +190,8 @@ void StageBuilder::write_pair(const BlockKey& key) {
   for (int place = backward.last - 1; place >= backward.first; --place)
     append(second, backward_acts(CallKind::backward, place));
   write_overlapped(builder_, first, second);
+  pass_on(builder_, forward);
+  pass_on(builder_, backward);
   data_.begin(Pass::backward, backward, key.backward_role);
   for (int place = backward.last - 1; place >= backward.first; --place)
     data_.after(place);

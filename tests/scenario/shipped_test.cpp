@@ -96,7 +96,9 @@ TEST_CASE("large shipped jobs are divided as their sources say") {
   CHECK(trillion.cluster.servers == 64);
   const Scenario llama = shipped("llama3-405b-16384xh100");
   CHECK(llama.plan.degrees.world_size() == 16384);
-  CHECK(llama.plan.pipeline.layer_split == LayerSplit::balanced);
+  // Section 3.3.2: the first stage has the embedding only, the last the output and the loss.
+  CHECK(llama.plan.pipeline.layers_per_chunk.front() == 0);
+  CHECK(llama.plan.pipeline.layers_per_chunk.back() == 0);
   CHECK(std::get<Clos>(llama.cluster.fabric).levels.size() == 3);
   // Grattafiori et al. 2024, table 4: both stages take 16 million tokens a step on all GPUs.
   const Scenario longer = shipped("llama3-405b-16384xh100", "128k");

@@ -58,7 +58,11 @@ TEST_CASE("layers are dealt evenly, by list, or by balance") {
         "/parallelism/pipeline/layer_split: the numbers sum to 9, the network has 8 layers");
   CHECK(said({"parallelism.pipeline.layer_split=[2,2,4]"}) ==
         "/parallelism/pipeline/layer_split: 3 numbers for 2 stages");
-  CHECK(said({"model.layers=1"}) == "/parallelism/pp: 1 layers are too few for 2 stages");
+  CHECK(said({"model.layers=1"}) ==
+        "/parallelism/pp: 1 layers are too few for 2 stages; a stage goes without if "
+        "/parallelism/pipeline/layer_split lists it with 0");
+  CHECK(said({"model.layers=1", "parallelism.pipeline.layer_split=[0,1]"}) == "");
+  CHECK(said({"model.layers=1", "parallelism.pipeline.layer_split=[1,0]"}) == "");
 }
 
 TEST_CASE("chunks need a pipeline and an interleaved schedule") {

@@ -133,3 +133,32 @@ TEST_CASE("memory returns to what it was before the step") {
     }
   }
 }
+
+// Two stages with a layer each take (m + 1)(F + B), however far apart they are.
+// Source: Megatron-LM's pipeline layouts, and nanotron's stages beyond the layers, have such
+// stages.
+TEST_CASE("stages without layers pass messages on and take no time of their own") {
+  for (const std::int64_t hop : {0, 2}) {
+    const toy::Times times{3, 7, hop};
+    for (const char* schedule : {"gpipe", "1f1b"}) {
+      for (int m = 1; m <= 9; ++m) {
+        CAPTURE(schedule);
+        CAPTURE(m);
+        TrainingRecipe recipe;
+        recipe.global_batch = m;
+        ParallelPlan plan;
+        plan.degrees.pipeline = 5;
+        plan.pipeline.schedule = schedule;
+        plan.pipeline.layer_split = LayerSplit::list;
+        plan.pipeline.layers_per_chunk = {1, 0, 0, 0, 1};
+        const StepPlan step = plan_step(toy::network(2, times), recipe, plan);
+        const Lowered lowered = lower_in_order(step.cast, toy::cluster(5, 1), nullptr,
+                                               toy::Compute(), toy::Messages(hop), {});
+        const Outcome outcome = run(lowered.machine);
+        const Duration end = std::get<Trace>(outcome).end;
+        if (hop == 0) CHECK(end == nanoseconds((m + 1) * 10));
+        if (m == 1) CHECK(end == nanoseconds(2 * 10 + 2 * 4 * hop));
+      }
+    }
+  }
+}

@@ -38,9 +38,10 @@ void visit_fields(json::Fields& f, Pipeline& s) {
           "Of interleaved_1f1b: micro-batches through a chunk before the next chunk. Default: pp.");
   constexpr std::array<std::string_view, 2> kSplits = {"uniform", "balanced_with_embeddings"};
   std::string split(s.layer_split == LayerSplit::uniform ? kSplits[0] : kSplits[1]);
-  f.numbers_or_name({"layer_split", json::optional, json::at_least(1),
-                     "Layers of each virtual stage, chunk by chunk; or how to find them."},
-                    kSplits, split, s.layers_per_chunk);
+  f.numbers_or_name(
+      {"layer_split", json::optional, json::at_least(0),
+       "Layers of each virtual stage, chunk by chunk, 0 for none; or how to find them."},
+      kSplits, split, s.layers_per_chunk);
   s.layer_split = !s.layers_per_chunk.empty() ? LayerSplit::list
                   : split == kSplits[0]       ? LayerSplit::uniform
                                               : LayerSplit::balanced;
@@ -76,17 +77,34 @@ void check_layers(const Scenario& scenario, Findings& findings) {
                      fmt::format("the numbers sum to {}, the network has {} layers", sum, layers));
     return;
   }
-  // A balanced split may leave the embedding or the logits alone on a chunk.
-  const std::int64_t places =
-      pipeline.layer_split == LayerSplit::balanced ? chain_length(scenario.network) : layers;
-  if (parts > places) {
-    findings.error("/parallelism/pp", fmt::format("{} layers are too few for {}", layers, chunks));
+  if (parts > layers) {
+    findings.error("/parallelism/pp", fmt::format("{} layers are too few for {}", layers, chunks),
+                   "a stage goes without if /parallelism/pipeline/layer_split lists it with 0");
   } else if (pipeline.layer_split == LayerSplit::uniform && layers % parts != 0) {
     findings.error("/parallelism/pp",
                    fmt::format("{} layers are not divisible by {}", layers, chunks),
                    "state /parallelism/pipeline/layer_split: a list of layers per stage, or "
                    "\"balanced_with_embeddings\"");
   }
+}
+
+// The first and the last virtual stage may do without layers where they have an embedding or
+// logits. Requires: no errors so far.
+void check_ends(const Scenario& scenario, Findings& findings) {
+  const std::vector<int>& list = scenario.plan.pipeline.layers_per_chunk;
+  if (list.empty() || (list.front() > 0 && list.back() > 0)) return;
+  const models::NetworkWork work =
+      network_work(scenario.network, plan::execution(scenario.recipe, scenario.plan));
+  const auto check = [&](std::size_t at, bool is_layer, const char* end) {
+    if (list[at] == 0 && is_layer)
+      findings.error(fmt::format("/parallelism/pipeline/layer_split/{}", at),
+                     fmt::format("without layers it would have nothing: the network {} with a "
+                                 "layer",
+                                 end),
+                     "give it one");
+  };
+  check(0, work.divisible.front(), "begins");
+  check(list.size() - 1, work.divisible.back(), "ends");
 }
 
 // The smallest group that takes the micro-batches; empty if none does.
@@ -178,6 +196,7 @@ recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline) {
 void validate_pipeline(const Scenario& scenario, Findings& findings) {
   check_layers(scenario, findings);
   check_schedule(scenario, findings);
+  if (!findings.has_errors()) check_ends(scenario, findings);
 }
 
 }  // namespace trainyard::scenario
