@@ -6,6 +6,7 @@
 #include <string>
 
 #include "sim/base/check.h"
+#include "sim/base/divide.h"
 #include "sim/plan/step_memory.h"
 
 namespace trainyard::plan {
@@ -35,6 +36,24 @@ Pass backward_pass(CallKind kind) {
   return kind == CallKind::backward         ? Pass::backward
          : kind == CallKind::backward_input ? Pass::backward_input
                                             : Pass::backward_weight;
+}
+
+// What crosses a boundary of virtual stages, whole.
+Bytes boundary_bytes(const StepPlan& step, const models::NetworkWork& work,
+                     const PipelineMessage& message) {
+  const int place = step.layers[static_cast<std::size_t>(message.boundary)].last - 1;
+  return work.kinds[static_cast<std::size_t>(work.chain[static_cast<std::size_t>(place)])].output;
+}
+
+// Whether ranks send parts of what each of them has, and gather the parts on arrival.
+bool splits_messages(const recipe::ParallelPlan& plan) {
+  return plan.pipeline.scatter_gather && !plan.tensor_parallel.sequence && plan.degrees.tensor > 1;
+}
+
+// What each rank sends: with sequence parallelism it has no more than its part.
+Bytes part_of_message(Bytes boundary, const recipe::ParallelPlan& plan) {
+  const bool in_parts = plan.tensor_parallel.sequence || splits_messages(plan);
+  return Bytes(divide_up(boundary.count(), in_parts ? plan.degrees.tensor : 1));
 }
 
 // A virtual stage without layers sends on what it has received.
@@ -85,20 +104,29 @@ void StageBuilder::wait_for_sends() {
 
 void StageBuilder::receive(const PipelineMessage& message) {
   const ConnectionId lane = builder_.connections().lane(message.lane);
-  if (carries_gradients(message.lane))
-    builder_.receive(lane, message_bytes(message), "receive gradients", PairPart::backward);
-  else
-    builder_.receive(lane, message_bytes(message), "receive activations", PairPart::forward);
+  const Bytes whole = boundary_bytes(step_, work_, message);
+  const bool gradients = carries_gradients(message.lane);
+  const std::string what = gradients ? "gradients" : "activations";
+  const PairPart part = gradients ? PairPart::backward : PairPart::forward;
+  builder_.receive(lane, part_of_message(whole, plan_), "receive " + what, part);
+  if (!splits_messages(plan_)) return;
+  // Source: Megatron-LM 2021, megatron/p2p_communication.py (gather_split_1d_tensor).
+  builder_.collective(StreamKind::tensor, builder_.connections().layer(models::LayerGroup::tensor),
+                      {CollectiveKind::all_gather, whole},
+                      stream_bit(step_.cast.connections[lane].arrives_on),
+                      "gather received " + what, part);
+  builder_.compute_waits_for(stream_bit(StreamKind::tensor));
 }
 
 void StageBuilder::send(const Seat& seat, Pass pass) {
   const auto message = messages_.sent(stage_, {pass, 0, seat.chunk, seat.direction});
   if (!message) return;
   const ConnectionId lane = builder_.connections().lane(message->lane);
+  const Bytes bytes = part_of_message(boundary_bytes(step_, work_, *message), plan_);
   if (pass == Pass::forward)
-    builder_.send(lane, message_bytes(*message), "send activations", PairPart::forward);
+    builder_.send(lane, bytes, "send activations", PairPart::forward);
   else
-    builder_.send(lane, message_bytes(*message), "send gradients", PairPart::backward);
+    builder_.send(lane, bytes, "send gradients", PairPart::backward);
 }
 
 std::vector<Act> StageBuilder::forward_acts(int place) const {

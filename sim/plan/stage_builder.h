@@ -57,13 +57,6 @@ class StageBuilder {
   schedule::Seat seat_of(const schedule::Slot& slot) const {
     return {stage_, slot.chunk, slot.direction};
   }
-  // What crosses a boundary of virtual stages. Each tensor-parallel rank sends its part of it.
-  Bytes message_bytes(const PipelineMessage& message) const {
-    const int place = step_.layers[static_cast<std::size_t>(message.boundary)].last - 1;
-    const std::int64_t parts = plan_.degrees.tensor;
-    return Bytes((layer(place).output.count() + parts - 1) / parts);
-  }
-
   // Parameters of the layer at `place`; a rank has one tied matrix, whichever of its places use it.
   std::int64_t parameters_at(int place) const {
     return layer(place).parameters - tied_with_earlier(step_, work_, place);

@@ -23,6 +23,10 @@ struct Pipeline {
   LayerSplit layer_split = LayerSplit::uniform;
   std::vector<int> layers_per_chunk{};  // LayerSplit::list: [chunk * stages + stage]
   bool overlap_p2p = true;  // false: the compute stream waits for its sends, as blocking calls do
+  // Each tensor-parallel rank sends its part of a message, and the receivers gather them. Without,
+  // every rank sends the whole, as today's Megatron-LM does. With sequence parallelism ranks have
+  // no more than their part. Source: Narayanan et al., SC 2021, section 4.1 (scatter/gather).
+  bool scatter_gather = false;
 };
 
 }  // namespace trainyard::recipe

@@ -47,6 +47,9 @@ void visit_fields(json::Fields& f, Pipeline& s) {
                                               : LayerSplit::balanced;
   f.field("overlap_p2p", s.overlap_p2p, json::optional,
           "Computing goes on while activations are sent; false: as blocking calls do.");
+  f.field("scatter_gather", s.scatter_gather, json::optional,
+          "Tensor-parallel ranks send a part of each message and gather the whole on arrival "
+          "(Megatron-LM of 2021, DeepSpeed); false: each sends the whole.");
 }
 
 }  // namespace trainyard::recipe
@@ -184,6 +187,22 @@ void check_schedule(const Scenario& scenario, Findings& findings) {
                      fmt::format("{} micro-batches do not fill {} stages", microbatches, stages));
 }
 
+void check_messages(const Scenario& scenario, Findings& findings) {
+  const recipe::ParallelPlan& plan = scenario.plan;
+  if (!plan.pipeline.scatter_gather) return;
+  const char* pointer = "/parallelism/pipeline/scatter_gather";
+  if (plan.degrees.pipeline == 1)
+    findings.warning(pointer, "pp is 1: there are no messages between stages", "remove it");
+  else if (plan.degrees.tensor == 1)
+    findings.warning(pointer, "tp is 1: there are no parts to send", "remove it");
+  else if (plan.tensor_parallel.sequence)
+    findings.warning(pointer,
+                     fmt::format("changes nothing: with sequence parallelism a rank has 1/{} of "
+                                 "each message and needs no more",
+                                 plan.degrees.tensor),
+                     "remove it");
+}
+
 }  // namespace
 
 recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline) {
@@ -196,6 +215,7 @@ recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline) {
 void validate_pipeline(const Scenario& scenario, Findings& findings) {
   check_layers(scenario, findings);
   check_schedule(scenario, findings);
+  check_messages(scenario, findings);
   if (!findings.has_errors()) check_ends(scenario, findings);
 }
 
