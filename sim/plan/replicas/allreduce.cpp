@@ -10,8 +10,9 @@ DataParallelStrategy allreduce(const recipe::DataParallelOptions& options,
   DataParallelStrategy strategy;
   strategy.each_microbatch = options.reduce_every_microbatch.value_or(false);
   strategy.parts = {
-      options.compression.used() ? exchange_compressed()
-                                 : reduce_in_buckets({.copies = !options.gradient_as_bucket_view}),
+      options.compression.used()
+          ? exchange_compressed()
+          : reduce_in_buckets({.small_first = true, .copies = !options.gradient_as_bucket_view}),
       optimizer_step(),
   };
   return strategy;

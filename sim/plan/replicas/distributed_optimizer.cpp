@@ -4,15 +4,15 @@
 // training begins with the gathers of the one before it. Source: Megatron-LM,
 // docs/source/api-guide/dist_optimizer.md: 6 + 12/d bytes per parameter with 16-bit parameters and
 // fp32 gradients.
-#include "sim/plan/replicas/data_parallel.h"
+#include "sim/plan/replicas/parts/parts.h"
 
 namespace trainyard::plan {
 
 DataParallelStrategy distributed_optimizer(const recipe::DataParallelOptions& options,
-                                           const recipe::TrainingRecipe& recipe, int ranks) {
+                                           const recipe::TrainingRecipe& /*recipe*/, int ranks) {
   recipe::DataParallelOptions overlapped = options;
   overlapped.overlap_param_gather = options.overlap_param_gather.value_or(true);
-  return zero1(overlapped, recipe, ranks);
+  return sharded_states(overlapped, ranks, BucketFill::past);
 }
 
 }  // namespace trainyard::plan

@@ -6,14 +6,15 @@
 
 namespace trainyard::plan {
 
-DataParallelStrategy zero1(const recipe::DataParallelOptions& options,
-                           const recipe::TrainingRecipe& /*recipe*/, int ranks) {
+DataParallelStrategy sharded_states(const recipe::DataParallelOptions& options, int ranks,
+                                    BucketFill fill) {
   DataParallelStrategy strategy;
   strategy.optimizer_shards = ranks;
   strategy.each_microbatch = options.reduce_every_microbatch.value_or(false);
   const PartMaker reduce =
       reduce_in_buckets({.kind = options.all_reduce_gradients ? CollectiveKind::all_reduce
-                                                              : CollectiveKind::reduce_scatter});
+                                                              : CollectiveKind::reduce_scatter,
+                         .fill = fill});
   if (options.overlap_param_gather.value_or(false)) {
     strategy.gathering = Gathering::first_forward;
     // What is gathered has its place already.
@@ -24,6 +25,11 @@ DataParallelStrategy zero1(const recipe::DataParallelOptions& options,
     strategy.parts = {reduce, optimizer_step(), gather_updated()};
   }
   return strategy;
+}
+
+DataParallelStrategy zero1(const recipe::DataParallelOptions& options,
+                           const recipe::TrainingRecipe& /*recipe*/, int ranks) {
+  return sharded_states(options, ranks, BucketFill::within);
 }
 
 }  // namespace trainyard::plan

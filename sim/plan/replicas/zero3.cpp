@@ -12,7 +12,7 @@ DataParallelStrategy zero3(const recipe::DataParallelOptions& options,
   strategy.gathering = Gathering::each_pass;
   strategy.parts = {
       gather_in_passes({.prefetch = options.prefetch_layers, .limited = options.limit_all_gathers}),
-      reduce_in_buckets({.kind = CollectiveKind::reduce_scatter}),
+      reduce_in_buckets({.kind = CollectiveKind::reduce_scatter, .fill = BucketFill::within}),
       optimizer_step(),
   };
   return strategy;

@@ -47,9 +47,9 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
   f.name("kind", s.kind, names, json::optional,
          "What replicas divide and how they exchange gradients.");
   f.field("bucket_size", s.bucket_size, json::optional, json::positive,
-          "Gradients reduced together.");
+          "Gradients reduced together, in whole tensors.");
   f.field("first_bucket_size", s.first_bucket_size, json::optional, json::positive,
-          "The first bucket, small so that communication starts early.");
+          "allreduce: the first bucket, small so that communication starts early.");
   f.field("overlap_backward", s.overlap_backward, json::optional,
           "Buckets are reduced while the backward pass goes on.");
   f.field("reduce_every_microbatch", s.reduce_every_microbatch, json::anything,
@@ -111,7 +111,7 @@ std::string kinds_that_accept(std::string_view option) {
 // An option that this kind would silently ignore; a value that asks for nothing is none.
 void check_options(const StrategyEntry& strategy, const recipe::DataParallelOptions& options,
                    Findings& findings) {
-  const std::array<std::pair<std::string_view, bool>, 12> given = {
+  const std::array<std::pair<std::string_view, bool>, 13> given = {
       {{"reduce_every_microbatch", options.reduce_every_microbatch.has_value()},
        {"shard_size", options.shard_size.is_said()},
        {"steps_between", options.steps_between.is_said()},
@@ -119,6 +119,8 @@ void check_options(const StrategyEntry& strategy, const recipe::DataParallelOpti
        {"limit_all_gathers", options.limit_all_gathers.is_said()},
        {"reshard_after_forward", options.reshard_after_forward.is_said()},
        {"reduce_dtype", options.reduce_dtype.has_value()},
+       {"first_bucket_size",
+        options.first_bucket_size != recipe::DataParallelOptions().first_bucket_size},
        {"gradient_as_bucket_view", !options.gradient_as_bucket_view},
        {"overlap_param_gather", options.overlap_param_gather.value_or(false)},
        {"server", options.server.is_said()},

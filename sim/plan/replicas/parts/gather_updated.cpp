@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
-#include "sim/plan/replicas/parts/gradient_buckets.h"
+#include <algorithm>
+
 #include "sim/plan/replicas/parts/parts.h"
 #include "sim/plan/replicas/replica_part.h"
 
@@ -18,11 +19,13 @@ class GatherUpdated : public ReplicaPart {
 
  private:
   void gather(std::int64_t parameters, const ReplicaGroup& group) {
-    GradientBuckets buckets(context_.plan.data_parallel.bucket_size,
-                            context_.plan.data_parallel.bucket_size);
-    std::vector<Bytes> sizes = buckets.add(parameters * size_of(weight_type(context_.recipe)));
-    for (const Bytes rest : buckets.flush())
-      sizes.push_back(rest);
+    // Flat shards have no tensors, so a piece ends anywhere. Source: DeepSpeed,
+    // all_gather_dp_groups (runtime/utils.py).
+    const Bytes piece = context_.plan.data_parallel.bucket_size;
+    std::vector<Bytes> sizes;
+    for (Bytes left = parameters * size_of(weight_type(context_.recipe)); left > Bytes(0);
+         left = left - sizes.back())
+      sizes.push_back(std::min(left, piece));
     for (std::size_t i = 0; i < sizes.size(); ++i)
       context_.builder.collective(StreamKind::gather, context_.within(group),
                                   {CollectiveKind::all_gather, sizes[i]},

@@ -2,29 +2,38 @@
 // backward produces them.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "sim/base/units.h"
 
 namespace trainyard::plan {
 
+// What becomes of the tensor with which a bucket reaches its size. No tensor is cut in two.
+//   past:   it is the bucket's last. Source: PyTorch, compute_bucket_assignment_by_size
+//           (torch/csrc/distributed/c10d/reducer.cpp); Megatron-LM, param_and_grad_buffer.py.
+//   within: a tensor that would take the bucket past its size is the next one's first. Source:
+//           DeepSpeed, reduce_independent_p_g_buckets_and_remove_grads (zero/stage_1_and_2.py,
+//           and zero/stage3.py alike), which notices only then that a bucket is just full.
+enum class BucketFill : std::uint8_t { past, within };
+
 // Full buckets leave as soon as they are full; what is left leaves with flush().
-// Source: Li et al., PyTorch Distributed, VLDB 2020, section 3.2.3 (the first bucket is smaller so
-// that communication starts early).
 class GradientBuckets {
  public:
   // Requires: both sizes positive.
-  GradientBuckets(Bytes first_size, Bytes size) : size_(size), next_size_(first_size) {}
+  GradientBuckets(Bytes first_size, Bytes size, BucketFill fill)
+      : size_(size), next_size_(first_size), fill_(fill) {}
 
-  // Buckets that these gradients complete. A gradient may be cut by a bucket's end.
-  std::vector<Bytes> add(Bytes gradients) {
+  // Buckets that the gradients of one tensor complete.
+  std::vector<Bytes> add(Bytes tensor) {
     std::vector<Bytes> full;
-    waiting_ = waiting_ + gradients;
-    while (waiting_ >= next_size_) {
-      full.push_back(next_size_);
-      waiting_ = waiting_ - next_size_;
-      next_size_ = size_;
+    if (fill_ == BucketFill::within && waiting_ + tensor > next_size_) full = flush();
+    waiting_ = waiting_ + tensor;
+    if (waiting_ >= next_size_) {
+      full.push_back(waiting_);
+      waiting_ = Bytes(0);
     }
+    if (!full.empty()) next_size_ = size_;
     return full;
   }
 
@@ -37,6 +46,7 @@ class GradientBuckets {
 
  private:
   Bytes size_, next_size_, waiting_;
+  BucketFill fill_;
 };
 
 }  // namespace trainyard::plan

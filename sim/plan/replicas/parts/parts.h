@@ -4,6 +4,7 @@
 
 #include "sim/base/collective_kind.h"
 #include "sim/plan/replicas/data_parallel.h"
+#include "sim/plan/replicas/parts/gradient_buckets.h"
 
 namespace trainyard::plan {
 
@@ -20,6 +21,8 @@ PartMaker gather_in_passes(const GatherOptions& options);
 
 struct BucketOptions {
   CollectiveKind kind = CollectiveKind::all_reduce;
+  BucketFill fill = BucketFill::past;
+  bool small_first = false;  // the first has a size of its own, so that communication starts early
   // Buckets are memory of their own, into which gradients are copied, and back when reduced.
   bool copies = false;
 };
@@ -37,5 +40,9 @@ PartMaker optimizer_step();
 
 // Updated shards of parameters are gathered in buckets when the optimizer is done.
 PartMaker gather_updated();
+
+// Optimizer states are divided among `ranks`, whatever the framework fills its buckets with.
+DataParallelStrategy sharded_states(const recipe::DataParallelOptions& options, int ranks,
+                                    BucketFill fill);
 
 }  // namespace trainyard::plan

@@ -1,17 +1,30 @@
 #include <fmt/format.h>
 
-#include "sim/plan/replicas/parts/gradient_buckets.h"
+#include <array>
+#include <variant>
+#include <vector>
+
 #include "sim/plan/replicas/parts/owners.h"
 #include "sim/plan/replicas/parts/parts.h"
 #include "sim/plan/replicas/parts/reduce_by_place.h"
+#include "sim/plan/tied_matrix.h"
 
 namespace trainyard::plan {
 namespace {
 
+GradientBuckets open_bucket(const ReplicaContext& context, const BucketOptions& options) {
+  const recipe::DataParallelOptions& sizes = context.plan.data_parallel;
+  return {options.small_first ? sizes.first_bucket_size : sizes.bucket_size, sizes.bucket_size,
+          options.fill};
+}
+
 class BucketReduction : public ReduceByPlace {
  public:
   BucketReduction(ReplicaContext& context, const BucketOptions& options)
-      : ReduceByPlace(context, false), context_(context), options_(options) {}
+      : ReduceByPlace(context, false),
+        context_(context),
+        options_(options),
+        buckets_{open_bucket(context, options), open_bucket(context, options)} {}
 
   void hold(const StageParameters& /*stage*/, const StateBytes& states) override {
     if (options_.copies && context_.exchanges())
@@ -28,46 +41,81 @@ class BucketReduction : public ReduceByPlace {
   }
 
  private:
+  using Tensors = std::vector<std::int64_t>;  // parameters of each
+
   void reduce_place(int place) override {
-    for (std::size_t i = 0; i < buckets_.size(); ++i)
-      add(i, context_.updated_at(context_.groups[i], place));
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      const Tensors tensors = tensors_at(place, i);
+      add(i, tensors, static_cast<std::int64_t>(tensors.size()) - taken_[i], layer_streams());
+    }
+    taken_ = {};
   }
 
   void reduce_stage(const StageParameters& stage) override {
-    for (std::size_t i = 0; i < buckets_.size(); ++i)
-      add(i, context_.groups[i].parameters(stage));
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      const Tensors tensors = tensors_of(stage.matrices, context_.groups[i].parameters(stage), i);
+      add(i, tensors, static_cast<std::int64_t>(tensors.size()), layer_streams());
+    }
+    taken_ = {};
   }
 
   void reduce_rest() override {
     for (std::size_t i = 0; i < buckets_.size(); ++i)
-      if (leaves(context_.groups[i])) reduce(buckets_[i].flush(), context_.groups[i]);
+      if (leaves(context_.groups[i]))
+        reduce(buckets_[i].flush(), context_.groups[i], layer_streams());
   }
 
   // Whether the group's gradients go anywhere.
   bool leaves(const ReplicaGroup& group) const { return group.exchanges || host_.used(); }
-  // Gradients of so many parameters join the group's open bucket, and what is full is reduced.
-  void add(std::size_t group, std::int64_t parameters);
-  void reduce(const std::vector<Bytes>& buckets, const ReplicaGroup& group);
+  StreamSet layer_streams() const { return stream_bit(StreamKind::compute) | kLayerStreams; }
+  Bytes gradients(std::int64_t parameters) const {
+    return parameters * size_of(context_.recipe.precision.gradients);
+  }
+  // In the order in which a backward pass makes their gradients. Biases and scales, which are
+  // small, count as one tensor that is there when the pass is done.
+  Tensors tensors_of(const std::vector<models::WeightMatrix>& matrices, std::int64_t parameters,
+                     std::size_t group) const;
+  Tensors tensors_at(int place, std::size_t group) const {
+    return tensors_of(own_matrices(context_.step, context_.work, place),
+                      context_.updated_at(context_.groups[group], place), group);
+  }
+  // The next `count` tensors join the group's open bucket, and what is full is reduced.
+  void add(std::size_t group, const Tensors& tensors, std::int64_t count, StreamSet waits);
+  void reduce(const std::vector<Bytes>& buckets, const ReplicaGroup& group, StreamSet waits);
   void exchange(Bytes bytes, const ReplicaGroup& group, StreamSet waits, const std::string& name);
 
   ReplicaContext& context_;
   BucketOptions options_;
-  std::array<GradientBuckets, 2> buckets_ = {
-      GradientBuckets(context_.plan.data_parallel.first_bucket_size,
-                      context_.plan.data_parallel.bucket_size),
-      GradientBuckets(context_.plan.data_parallel.first_bucket_size,
-                      context_.plan.data_parallel.bucket_size)};
-  int sent_ = 0;  // buckets, which labels number
+  std::array<GradientBuckets, 2> buckets_;
+  ByGroup taken_ = {};  // tensors of the open place that have joined a bucket
+  int sent_ = 0;        // buckets, which labels number
 };
 
-void BucketReduction::add(std::size_t group, std::int64_t parameters) {
-  const ReplicaGroup& own = context_.groups[group];
-  if (leaves(own))
-    reduce(buckets_[group].add(parameters * size_of(context_.recipe.precision.gradients)), own);
+BucketReduction::Tensors BucketReduction::tensors_of(
+    const std::vector<models::WeightMatrix>& matrices, std::int64_t parameters,
+    std::size_t group) const {
+  Tensors tensors;
+  const std::vector<models::WeightMatrix> own = context_.groups[group].matrices(matrices);
+  for (auto matrix = own.rbegin(); matrix != own.rend(); ++matrix) {
+    tensors.insert(tensors.end(), static_cast<std::size_t>(matrix->count),
+                   matrix->rows * matrix->columns);
+    parameters -= matrix->elements();
+  }
+  if (parameters > 0) tensors.push_back(parameters);
+  return tensors;
 }
 
-void BucketReduction::reduce(const std::vector<Bytes>& buckets, const ReplicaGroup& group) {
-  StreamSet waits = stream_bit(StreamKind::compute) | kLayerStreams;
+void BucketReduction::add(std::size_t group, const Tensors& tensors, std::int64_t count,
+                          StreamSet waits) {
+  const ReplicaGroup& own = context_.groups[group];
+  for (std::int64_t n = 0; n < count; ++n) {
+    const std::int64_t tensor = tensors[static_cast<std::size_t>(taken_[group]++)];
+    if (leaves(own)) reduce(buckets_[group].add(gradients(tensor)), own, waits);
+  }
+}
+
+void BucketReduction::reduce(const std::vector<Bytes>& buckets, const ReplicaGroup& group,
+                             StreamSet waits) {
   if (context_.strategy().gathering == Gathering::each_pass) waits |= kGatherStreams;
   for (const Bytes bytes : buckets) {
     const std::string name = fmt::format("gradient bucket {}", sent_++);
