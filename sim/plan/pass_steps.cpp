@@ -16,6 +16,8 @@ void write(ProgramBuilder& builder, const Act& act) {
     builder.release(release->kind, release->bytes, release->owner);
   else if (const auto* work = std::get_if<Work>(&act))
     builder.work(work->items, work->where, OpGroup::compute, work->part);
+  else if (const auto* between = std::get_if<Between>(&act))
+    between->write();
 }
 
 // Acts whose work is cut before every collective and every wait, and after every wait.

@@ -2,6 +2,7 @@
 // written as one when they overlap.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -27,7 +28,11 @@ struct Work {
   std::string where;
   PairPart part = PairPart::backward;
 };
-using Act = std::variant<Hold, Release, Work>;
+// What a pass does between its kernels.
+struct Between {
+  std::function<void()> write;
+};
+using Act = std::variant<Hold, Release, Work, Between>;
 
 void write(ProgramBuilder& builder, const std::vector<Act>& acts);
 

@@ -140,7 +140,7 @@ std::vector<Act> StageBuilder::forward_acts(int place) const {
 // Weight gradients need the inputs of matrix multiplications: activations stay until they are done,
 // and so does what recomputation has restored of them. Attention's scores only the gradients of
 // inputs need.
-std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
+std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place, bool alone) {
   const models::LayerWork& work = layer(place);
   const std::string name = step_.name_of(place);
   const ChainRange again = again_[static_cast<std::size_t>(place)];
@@ -166,10 +166,20 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place) const {
     if (!work.restored_for_weights) acts.emplace_back(workspace);
     return acts;
   }
-  acts.emplace_back(
-      Work{kind == CallKind::backward_weight ? weight_half(work.backward) : work.backward,
-           name + " backward"});
-  acts.emplace_back(Work{data_.accumulation(parameters_at(place)), name + " backward"});
+  const std::vector<models::WorkItem> items =
+      kind == CallKind::backward_weight ? weight_half(work.backward) : work.backward;
+  std::int64_t parameters = parameters_at(place);
+  auto from = items.begin();
+  for (const GradientCut& cut : alone ? data_.cuts(place, items) : std::vector<GradientCut>()) {
+    const auto to = items.begin() + static_cast<std::ptrdiff_t>(cut.items);
+    acts.emplace_back(Work{{from, to}, name + " backward"});
+    acts.emplace_back(Work{data_.accumulation(cut.parameters[0]), name + " backward"});
+    acts.emplace_back(Between{[this, place, cut] { data_.during(place, cut); }});
+    parameters -= cut.parameters[0];
+    from = to;
+  }
+  acts.emplace_back(Work{{from, items.end()}, name + " backward"});
+  acts.emplace_back(Work{data_.accumulation(parameters), name + " backward"});
   if (kind == CallKind::backward || work.restored_for_weights) acts.emplace_back(workspace);
   acts.emplace_back(Release{MemoryKind::activations, work.activations(), name});
   acts.emplace_back(Release{MemoryKind::activations, carried_to(place), kCarried});
@@ -198,7 +208,7 @@ void StageBuilder::write_backward(const BlockKey& key) {
   for (int place = range(key.seat).last - 1; place >= range(key.seat).first; --place) {
     data_.before(place);
     offload_.before(place);
-    write(builder_, backward_acts(key.kind, place));
+    write(builder_, backward_acts(key.kind, place, true));
     data_.after(place);
   }
   if (key.kind == CallKind::backward_input) builder_.settle("input gradients");
@@ -216,7 +226,7 @@ void StageBuilder::write_pair(const BlockKey& key) {
   for (int place = forward.first; place < forward.last; ++place)
     append(first, forward_acts(place));
   for (int place = backward.last - 1; place >= backward.first; --place)
-    append(second, backward_acts(CallKind::backward, place));
+    append(second, backward_acts(CallKind::backward, place, false));
   write_overlapped(builder_, first, second);
   pass_on(builder_, forward);
   pass_on(builder_, backward);

@@ -73,7 +73,8 @@ class StageBuilder {
   void hold_tables(Role& stage);
   Bytes shared_buffers() const;
   std::vector<Act> forward_acts(int place) const;
-  std::vector<Act> backward_acts(CallKind kind, int place) const;
+  // `alone`: no other pass is written in between, so that gradients may leave on the way.
+  std::vector<Act> backward_acts(CallKind kind, int place, bool alone);
   std::uint32_t write_block(const BlockKey& key);
   void write_forward(const BlockKey& key);
   void write_backward(const BlockKey& key);

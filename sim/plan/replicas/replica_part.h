@@ -2,10 +2,20 @@
 // Each part writes its ops and its memory through the same doors.
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 #include "sim/plan/replicas/replica_context.h"
 #include "sim/plan/step_memory.h"
 
 namespace trainyard::plan {
+
+// A point in the backward pass of a place at which gradients leave.
+struct GradientCut {
+  std::size_t items = 0;    // of the pass, before it
+  ByGroup tensors = {};     // of each group whose gradients are there and were not at the last cut
+  ByGroup parameters = {};  // in those
+};
 
 class ReplicaPart {
  public:
@@ -23,6 +33,14 @@ class ReplicaPart {
   virtual void before(int /*place*/) {}
   virtual void after(int /*place*/) {}
   virtual void end() {}
+
+  // Where gradients leave before the open backward pass is done with a place, of whose items
+  // `backward` are; during() is called at each such point.
+  virtual std::vector<GradientCut> cuts(int /*place*/,
+                                        const std::vector<models::WorkItem>& /*backward*/) const {
+    return {};
+  }
+  virtual void during(int /*place*/, const GradientCut& /*cut*/) {}
 
   // In the block of the optimizer step. `copies`: parts of a stage that holds several copies of the
   // network, in the order in which they are reduced.

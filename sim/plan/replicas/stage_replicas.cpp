@@ -94,6 +94,19 @@ void StageReplicas::after(int place) {
     part->after(place);
 }
 
+// Of the strategies' parts one reduces.
+std::vector<GradientCut> StageReplicas::cuts(int place,
+                                             const std::vector<models::WorkItem>& backward) const {
+  for (const std::unique_ptr<ReplicaPart>& part : parts_)
+    if (std::vector<GradientCut> cuts = part->cuts(place, backward); !cuts.empty()) return cuts;
+  return {};
+}
+
+void StageReplicas::during(int place, const GradientCut& cut) {
+  for (const std::unique_ptr<ReplicaPart>& part : parts_)
+    part->during(place, cut);
+}
+
 void StageReplicas::end() {
   for (const std::unique_ptr<ReplicaPart>& part : parts_)
     part->end();

@@ -47,6 +47,8 @@ class StageReplicas {
   void before(int place);
   void after(int place);
   void end();
+  std::vector<GradientCut> cuts(int place, const std::vector<models::WorkItem>& backward) const;
+  void during(int place, const GradientCut& cut);
   void step(const StageParameters& parameters, const std::vector<ChainRange>& copies = {});
 
   // What leaves the GPU; activations, which others write, are not in it.

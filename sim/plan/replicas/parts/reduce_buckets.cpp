@@ -18,6 +18,17 @@ GradientBuckets open_bucket(const ReplicaContext& context, const BucketOptions& 
           options.fill};
 }
 
+// Parameters whose gradient a kernel makes.
+std::int64_t gradient_made_by(const models::NamedKernel& named) {
+  if (!named.weight_gradient) return 0;
+  if (const auto* gemm = std::get_if<models::Gemm>(&named.kernel))
+    return gemm->m * gemm->n * gemm->batch;
+  if (const auto* conv = std::get_if<models::Convolution>(&named.kernel))
+    return conv->out_channels * (conv->in_channels / conv->groups) * conv->kernel_height *
+           conv->kernel_width;
+  return 0;
+}
+
 class BucketReduction : public ReduceByPlace {
  public:
   BucketReduction(ReplicaContext& context, const BucketOptions& options)
@@ -38,6 +49,14 @@ class BucketReduction : public ReduceByPlace {
     const Bytes whole =
         (stage.dense + stage.experts) * size_of(context_.recipe.precision.gradients);
     context_.copy("copy buckets into gradients", whole, whole, OpGroup::compute);
+  }
+
+  std::vector<GradientCut> cuts(int place,
+                                const std::vector<models::WorkItem>& backward) const override;
+
+  void during(int place, const GradientCut& cut) override {
+    for (std::size_t i = 0; i < buckets_.size(); ++i)
+      add(i, tensors_at(place, i), cut.tensors[i], stream_bit(StreamKind::compute));
   }
 
  private:
@@ -103,6 +122,38 @@ BucketReduction::Tensors BucketReduction::tensors_of(
   }
   if (parameters > 0) tensors.push_back(parameters);
   return tensors;
+}
+
+// A bucket leaves behind the kernel that makes the last of its gradients.
+std::vector<GradientCut> BucketReduction::cuts(
+    int place, const std::vector<models::WorkItem>& backward) const {
+  std::vector<GradientCut> found;
+  if (!reduces_now()) return found;
+  std::array<GradientBuckets, 2> buckets = buckets_;
+  const std::array<Tensors, 2> tensors = {tensors_at(place, 0), tensors_at(place, 1)};
+  ByGroup made = {}, next = {};
+  GradientCut cut;
+  for (std::size_t at = 0; at + 1 < backward.size(); ++at) {
+    const auto* named = std::get_if<models::NamedKernel>(&backward[at]);
+    if (named == nullptr) continue;
+    const std::size_t i = named->routed ? 1 : 0;
+    made[i] += gradient_made_by(*named);
+    bool leave = false;
+    // The last tensor is there when the pass is done.
+    for (; static_cast<std::size_t>(next[i]) + 1 < tensors[i].size(); ++next[i]) {
+      const std::int64_t own = tensors[i][static_cast<std::size_t>(next[i])];
+      if (made[i] < own) break;
+      made[i] -= own;
+      ++cut.tensors[i];
+      cut.parameters[i] += own;
+      leave = !buckets[i].add(gradients(own)).empty() || leave;
+    }
+    if (!leave || !leaves(context_.groups[i])) continue;
+    cut.items = at + 1;
+    found.push_back(cut);
+    cut = {};
+  }
+  return found;
 }
 
 void BucketReduction::add(std::size_t group, const Tensors& tensors, std::int64_t count,

@@ -13,7 +13,6 @@ bool ReduceByPlace::in_backward() const {
           always_in_backward_);
 }
 
-// Whether the open pass is one whose gradients are reduced in it.
 bool ReduceByPlace::reduces_now() const {
   return in_backward() && ends_backward(context_.pass) &&
          (context_.strategy().each_microbatch || context_.role.last);

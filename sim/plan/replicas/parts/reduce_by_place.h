@@ -20,6 +20,9 @@ class ReduceByPlace : public ReplicaPart {
   void step(const StageParameters& stage, const std::vector<ChainRange>& copies) override;
 
  protected:
+  // Whether the open pass is one whose gradients are reduced in it.
+  bool reduces_now() const;
+
   HostOptimizer host_;
 
  private:
@@ -30,7 +33,6 @@ class ReduceByPlace : public ReplicaPart {
   virtual void reduce_rest() = 0;
 
   bool in_backward() const;
-  bool reduces_now() const;
   void reduce_all(const StageParameters& stage, const std::vector<ChainRange>& copies);
 
   ReplicaContext& context_;
