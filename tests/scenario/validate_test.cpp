@@ -1,6 +1,7 @@
 // Cross-field rules, one --set away from a valid scenario. Errors with positions are in wrong_test.
 #include <doctest/doctest.h>
 
+#include "sim/plan/replicas/data_parallel.h"
 #include "tests/scenario/temporary.h"
 #include "tests/support/rooms.h"
 
@@ -63,6 +64,23 @@ TEST_CASE("layers are dealt evenly, by list, or by balance") {
         "/parallelism/pipeline/layer_split lists it with 0");
   CHECK(said({"model.layers=1", "parallelism.pipeline.layer_split=[0,1]"}) == "");
   CHECK(said({"model.layers=1", "parallelism.pipeline.layer_split=[1,0]"}) == "");
+}
+
+// Source: torch/distributed/pipelining/stage.py (backward_maybe_with_nosync).
+TEST_CASE("with a pipeline fsdp and hsdp reduce gradients once per step unless told otherwise") {
+  const auto reduces_often = [](std::vector<std::string> sets) {
+    sets.push_back("parallelism.tp=1");
+    test::Folder folder("validate");
+    const Scenario scenario = load_scenario(folder.write("s.json", test::kSmall), sets).base;
+    return plan::strategy_of(scenario.plan, scenario.recipe).each_microbatch;
+  };
+  CHECK_FALSE(reduces_often({"parallelism.data_parallel={\"kind\": \"fsdp\"}"}));
+  CHECK_FALSE(reduces_often({"parallelism.data_parallel={\"kind\": \"hsdp\", \"shard_size\": 2}"}));
+  CHECK(
+      reduces_often({"parallelism.data_parallel={\"kind\": \"fsdp\", "
+                     "\"reduce_every_microbatch\": true}"}));
+  CHECK(reduces_often({"parallelism.data_parallel={\"kind\": \"fsdp\"}", "parallelism.pp=1"}));
+  CHECK(reduces_often({"parallelism.data_parallel={\"kind\": \"zero2\"}"}));
 }
 
 TEST_CASE("chunks need a pipeline and an interleaved schedule") {

@@ -85,6 +85,8 @@ struct StrategyEntry {
   bool only_exchanges = false;
   // The framework it comes from, where that one refuses it with a pipeline.
   std::string_view refused_with_pipeline = {};
+  // With a pipeline gradients are reduced once per step unless it is told otherwise.
+  bool once_with_pipeline = false;
 };
 
 // All strategies, in the order in which help lists them.

@@ -54,7 +54,7 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
           "Buckets are reduced while the backward pass goes on.");
   f.field("reduce_every_microbatch", s.reduce_every_microbatch, json::anything,
           "Gradients are reduced after every micro-batch, not only the last. Default: true for "
-          "zero2, zero3, fsdp and hsdp.");
+          "zero2 and zero3, and without a pipeline for fsdp and hsdp.");
   f.field("shard_size", s.shard_size, json::between(2, 1 << 20),
           "hsdp: neighbouring ranks that share one copy.");
   f.field("prefetch_layers", s.prefetch_layers, json::between(0, kMostPrefetchLayers),
@@ -267,10 +267,16 @@ void check_schedule(const Scenario& scenario, Findings& findings) {
 }  // namespace
 
 // Gathered layers stay where a pipeline would gather them again for every micro-batch, as
-// torchtitan's default is (parallelism.fsdp_reshard_after_forward).
+// torchtitan's default is (parallelism.fsdp_reshard_after_forward), and PyTorch's pipelines reduce
+// gradients in the backward pass of the last one. Source: torch/distributed/pipelining/stage.py
+// (backward_maybe_with_nosync: set_requires_gradient_sync and set_is_last_backward).
 recipe::DataParallelOptions assemble_data_parallel(recipe::DataParallelOptions options,
                                                    bool pipeline) {
   options.reshard_after_forward.otherwise(!pipeline);
+  const StrategyEntry* strategy = plan::find_strategy(options.kind);
+  if (pipeline && strategy != nullptr && strategy->once_with_pipeline &&
+      !options.reduce_every_microbatch)
+    options.reduce_every_microbatch = false;
   return options;
 }
 
