@@ -17,35 +17,17 @@ import sys
 import tempfile
 import time
 
-from process import ENVIRONMENT, require, require_equal, run, tree
+from process import ENVIRONMENT, Cases, require, require_equal, require_one_line, run, tree
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SMALL = os.path.join(HERE, "small.json")
-PROGRAM = sys.argv[1]
-CASES = []
+case = Cases()
+expect = case.expect
+PROGRAM = case.program
 # Makes every variant of small.json run out of memory.
 NO_MEMORY = [
     "--set", "/cluster/node/gpu/memory=1MiB",
 ]
-
-
-def case(function):
-    CASES.append(function)
-    return function
-
-
-def expect(code, *words, **options):
-    """Runs the program; the exit code is as expected. Returns the texts of both streams."""
-    done = run(PROGRAM, *words, **options)
-    out, err = (stream.decode() if stream is not None else "" for stream in (done.stdout, done.stderr))
-    require_equal(done.returncode, code, f"exit code of {words}; standard error: {err}")
-    return out, err
-
-
-def require_one_line(err, *parts):
-    require_equal(err.count("\n"), 1, f"lines on standard error: {err!r}")
-    for part in parts:
-        require(part in err, f"{part!r} is not in {err!r}")
 
 
 @case
@@ -913,13 +895,4 @@ def calls_nothing_outside(folder):
     require_equal(found, [], "functions")
 
 
-def main():
-    if PROGRAM == "--list":
-        print("\n".join(f"{function.__name__}={function.__doc__}" for function in CASES))
-        return
-    function = next(function for function in CASES if function.__name__ == sys.argv[2])
-    with tempfile.TemporaryDirectory() as folder:
-        function(os.path.realpath(folder))
-
-
-main()
+case.main()
