@@ -53,7 +53,7 @@ struct Loaded {
 };
 
 // Loads a document whose presets are expanded, and adds to what was found in doing so.
-Loaded load_expanded(const Value& document, const std::string& configs,
+Loaded load_expanded(const Value& document, const Places& places,
                      std::vector<Diagnostic> diagnostics) {
   Loaded out;
   out.diagnostics = std::move(diagnostics);
@@ -61,7 +61,7 @@ Loaded load_expanded(const Value& document, const std::string& configs,
   const auto spoils = [](const Diagnostic& d) { return is_error(d) && !d.harmless; };
   if (std::any_of(out.diagnostics.begin(), out.diagnostics.end(), spoils)) return out;
   Findings findings;
-  out.scenario = assemble(out.sections, document, configs, findings);
+  out.scenario = assemble(out.sections, document, places, findings);
   if (!findings.has_errors()) validate(out.scenario, out.sections, findings);
   for (Diagnostic& diagnostic : findings.found) {
     diagnostic.at = locate(document, diagnostic.pointer);
@@ -70,10 +70,10 @@ Loaded load_expanded(const Value& document, const std::string& configs,
   return out;
 }
 
-Loaded load_one(Value document, const std::string& configs) {
+Loaded load_one(Value document, const Places& places) {
   std::vector<Diagnostic> diagnostics;
-  expand_presets(document, configs, diagnostics);
-  return load_expanded(document, configs, std::move(diagnostics));
+  expand_presets(document, places, diagnostics);
+  return load_expanded(document, places, std::move(diagnostics));
 }
 
 // The scenario with one variant's patch applied, or nothing with diagnostics.
@@ -142,17 +142,18 @@ void add_variant(std::vector<Diagnostic>& all, const std::vector<Diagnostic>& ba
 
 }  // namespace
 
-ScenarioSet load_scenario(const std::string& path, const std::vector<std::string>& sets) {
+ScenarioSet load_scenario(const std::string& path, const std::vector<std::string>& sets,
+                          const LoadOptions& options) {
   std::vector<Diagnostic> all;
-  Value document = read_with_bases(path, all);
+  Value document = read_with_bases(path, options.root, all);
   // Without its bases a file cannot be judged.
   const bool incomplete = document.find("extends") != nullptr && !all.empty();
   if (!document.is(Kind::object) || incomplete) refuse(std::move(all), path);
   for (const std::string& set : sets)
     apply_set(document, set, all);
-  const std::string configs = configs_folder(path);
+  const Places places{configs_folder(path), options.root};
 
-  Loaded base = load_one(document, configs);
+  Loaded base = load_one(document, places);
   all.insert(all.end(), base.diagnostics.begin(), base.diagnostics.end());
   ScenarioSet out;
   const Value* variants = document.find("variants");
@@ -161,18 +162,20 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
   for (std::size_t i = 0; i < count && i < base.sections.variants.size(); ++i) {
     std::optional<Value> variant = patched(document, i, all);
     if (!variant) continue;
-    Loaded loaded = load_one(std::move(*variant), configs);
+    Loaded loaded = load_one(std::move(*variant), places);
     const VariantSection& section = base.sections.variants[i];
     add_variant(all, base.diagnostics, loaded, section.name);
     loaded.scenario.variant = section.name;
     loaded.scenario.label = section.label.empty() ? section.name : section.label;
     loaded.scenario.file = path;
+    loaded.scenario.root = options.root;
     out.variants.push_back(std::move(loaded.scenario));
   }
   if (std::any_of(all.begin(), all.end(), is_error)) refuse(std::move(all), path);
   sort_by_place(base.diagnostics, path);
   out.base = std::move(base.scenario);
   out.base.file = path;
+  out.base.root = options.root;
   out.base.warnings = std::move(base.diagnostics);
   out.baseline = base.sections.baseline;
   return out;
@@ -183,12 +186,13 @@ std::optional<Scenario> with_patch(const Scenario& scenario, const Value& patch)
   document.erase("variants");
   document.erase("baseline");
   json::merge_patch(document, patch);
-  Loaded loaded = load_expanded(document, configs_folder(scenario.file), {});
+  Loaded loaded = load_expanded(document, {configs_folder(scenario.file), scenario.root}, {});
   if (std::any_of(loaded.diagnostics.begin(), loaded.diagnostics.end(), is_error))
     return std::nullopt;
   loaded.scenario.label = scenario.label;
   loaded.scenario.variant = scenario.variant;
   loaded.scenario.file = scenario.file;
+  loaded.scenario.root = scenario.root;
   loaded.scenario.warnings = std::move(loaded.diagnostics);
   return std::move(loaded.scenario);
 }

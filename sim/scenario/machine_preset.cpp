@@ -25,6 +25,25 @@ Value preset_object(const std::string& name) {
   return object;
 }
 
+// The machine of /cluster, with all diagnostics; nothing after an error.
+std::optional<Machine> read_machine(Value cluster, const std::string& configs,
+                                    std::vector<Diagnostic>& diagnostics) {
+  Value document = Value::object();
+  document.set("cluster", std::move(cluster));
+  const Places places{configs, ""};
+  expand_presets(document, places, diagnostics);
+  ClusterSection section;
+  json::read_object(*document.find("cluster"), "/cluster", section, diagnostics);
+  if (!diagnostics.empty()) return std::nullopt;
+  Findings findings;
+  Machine machine = assemble_machine(section, document, places, findings);
+  for (Diagnostic& diagnostic : topologies::check(machine.cluster))
+    findings.found.push_back(std::move(diagnostic));
+  const bool wrong = findings.has_errors();
+  diagnostics = std::move(findings.found);
+  return wrong ? std::nullopt : std::optional<Machine>(std::move(machine));
+}
+
 }  // namespace
 
 std::optional<Machine> machine_of_preset(const std::string& configs, const std::string& name,
@@ -37,18 +56,9 @@ std::optional<Machine> machine_of_preset(const std::string& configs, const std::
     servers = std::max(1, servers);
   }
   if (servers > 0) cluster.set("nodes", Value::of(std::int64_t{servers}));
-  Value document = Value::object();
-  document.set("cluster", std::move(cluster));
   std::vector<Diagnostic> found;
-  expand_presets(document, configs, found);
-  ClusterSection section;
-  json::read_object(*document.find("cluster"), "/cluster", section, found);
-  if (!found.empty()) throw ScenarioError(std::move(found));
-  Findings findings;
-  Machine machine = assemble_machine(section, document, configs, findings);
-  for (Diagnostic& diagnostic : topologies::check(machine.cluster))
-    findings.found.push_back(std::move(diagnostic));
-  if (findings.has_errors()) throw ScenarioError(std::move(findings.found));
+  std::optional<Machine> machine = read_machine(std::move(cluster), configs, found);
+  if (!machine) throw ScenarioError(std::move(found));
   return machine;
 }
 

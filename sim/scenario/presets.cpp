@@ -34,6 +34,13 @@ std::string spelled(const fs::path& folder) {
   return near.empty() || *near.begin() == ".." ? folder.string() : near.string();
 }
 
+// A folder of one's own may have one kind of preset only.
+bool holds_presets(const fs::path& folder) {
+  std::error_code code;
+  return std::any_of(kFolders.begin(), kFolders.end(),
+                     [&](const char* kind) { return fs::is_directory(folder / kind, code); });
+}
+
 bool lists_device(const json::Value& preset, const std::string& device) {
   const json::Value* names = preset.find("device_names");
   return names != nullptr &&
@@ -51,8 +58,7 @@ std::string configs_folder(const std::string& from) {
   const fs::path start = fs::weakly_canonical(fs::absolute(from, code), code);
   for (fs::path at = start; !at.empty(); at = at.parent_path()) {
     for (const fs::path& folder : {at, at / "configs"}) {
-      if (folder.filename() == "configs" && fs::is_directory(folder / "models", code))
-        return spelled(folder);
+      if (folder.filename() == "configs" && holds_presets(folder)) return spelled(folder);
     }
     if (at == at.root_path()) break;
   }

@@ -31,6 +31,7 @@ struct Scenario {
   std::string name, label, description;  // a variant's label replaces the base's
   std::string variant;                   // empty for the base
   std::string file;                      // the scenario's path as given
+  std::string root;                      // LoadOptions::root
 
   models::Network network;
   std::string network_name;  // preset or file; may be empty
@@ -61,7 +62,14 @@ struct ScenarioSet {
 // Reads and checks a scenario and each of its variants; `sets` are "KEY=VALUE" with dotted or
 // /pointer keys and JSON or plain text. Throws ScenarioError with all mistakes, in file order, at
 // most kMostDiagnostics.
-ScenarioSet load_scenario(const std::string& path, const std::vector<std::string>& sets = {});
+struct LoadOptions {
+  // Only this variant is read and judged, or, if empty, only the scenario without any. Not said:
+  // all.
+  std::optional<std::string> variant{};
+  std::string root{};  // a folder whose files may be read besides those of the scenario's own root
+};
+ScenarioSet load_scenario(const std::string& path, const std::vector<std::string>& sets = {},
+                          const LoadOptions& options = {});
 inline constexpr std::size_t kMostDiagnostics = 20;
 
 // The scenario with a merge patch (RFC 7396) on its document, read and checked as a file is;

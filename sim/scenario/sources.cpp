@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "sim/base/text.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
+#include "sim/scenario/path_guard.h"
 
 namespace trainyard::scenario {
 
@@ -27,31 +29,11 @@ void error(std::vector<Diagnostic>& diagnostics, const json::Place& at, std::str
       {Severity::error, at.position(), std::move(pointer), std::move(message), std::move(hint)});
 }
 
-// The nearest folder upwards that holds presets/, models/ or configs/, else the file's own.
-fs::path root_of(const fs::path& folder) {
-  std::error_code code;
-  for (fs::path at = folder; !at.empty(); at = at.parent_path()) {
-    for (const char* mark : {"presets", "models", "configs"}) {
-      if (fs::is_directory(at / mark, code)) return at;
-    }
-    if (at == at.root_path()) break;
-  }
-  return folder;
-}
-
-// Why a path of a file is refused before any folder is looked at; empty if it may be good.
-std::string refused_path(const std::string& path) {
-  if (path.empty()) return "the path is empty";
-  if (path[0] == '/' || path.find('\\') != std::string::npos) return "only relative paths are read";
-  if (path[0] == '~' || path.find('$') != std::string::npos) return "paths are not expanded";
-  if (path.find("://") != std::string::npos) return "nothing is fetched from the network";
-  return {};
-}
-
 // Reads a file and its bases; `chain` holds the files being read, for cycles.
 class BaseReader {
  public:
-  explicit BaseReader(std::vector<Diagnostic>& diagnostics) : diagnostics_(diagnostics) {}
+  BaseReader(std::string root, std::vector<Diagnostic>& diagnostics)
+      : root_(std::move(root)), diagnostics_(diagnostics) {}
 
   Value read(const std::string& path) {
     std::error_code code;
@@ -99,7 +81,7 @@ class BaseReader {
   }
 
   Value read_base_file(const Value& base) {
-    const std::string path = resolve_path(base, "/extends", diagnostics_);
+    const std::string path = resolve_path(base, "/extends", root_, diagnostics_);
     if (path.empty()) return Value::null();
     std::error_code code;
     const std::string id = fs::weakly_canonical(path, code).string();
@@ -119,6 +101,7 @@ class BaseReader {
     return read(path);
   }
 
+  std::string root_;
   std::vector<Diagnostic>& diagnostics_;
   std::vector<Link> chain_;
   int files_ = 0;
@@ -158,7 +141,7 @@ void drop_links_of_another_kind(Value& preset, const Value& section) {
 
 // Puts the fields of the preset that `section` names below those it has itself.
 void expand(Value* section, const std::string& pointer, const std::string& folder,
-            const std::string& configs, std::vector<Diagnostic>& diagnostics) {
+            const Places& places, std::vector<Diagnostic>& diagnostics) {
   if (section == nullptr || !section->is(Kind::object)) return;
   const Value* preset = section->find("preset");
   if (preset == nullptr) return;
@@ -168,10 +151,11 @@ void expand(Value* section, const std::string& pointer, const std::string& folde
     section->refused = true;
     return;
   }
-  const std::string path = preset_path(configs, folder, preset->text);
+  const std::string path = preset_path(places.configs, folder, preset->text);
   const bool plain = preset->text.find_first_of("/\\") == std::string::npos;
-  if (configs.empty() || !plain || !is_file(path)) {
-    unknown_preset(*preset, pointer, folder, configs, diagnostics);
+  const bool is_known = !places.configs.empty() && plain && is_file(path);
+  if (!is_known) unknown_preset(*preset, pointer, folder, places.configs, diagnostics);
+  if (!is_known || !preset_stays(path, *preset, pointer + "/preset", places, diagnostics)) {
     section->refused = true;
     return;
   }
@@ -192,7 +176,8 @@ void expand(Value* section, const std::string& pointer, const std::string& folde
   *section = std::move(whole);
 }
 
-void expand_hugging_face(Value* model, std::vector<Diagnostic>& diagnostics) {
+void expand_hugging_face(Value* model, const std::string& root,
+                         std::vector<Diagnostic>& diagnostics) {
   if (model == nullptr || !model->is(Kind::object)) return;
   const Value* path = model->find("hf_config");
   if (path == nullptr) return;
@@ -202,7 +187,7 @@ void expand_hugging_face(Value* model, std::vector<Diagnostic>& diagnostics) {
           "a model has a preset or a hf_config, not both");
     return;
   }
-  const std::string file = resolve_path(*path, "/model/hf_config", diagnostics);
+  const std::string file = resolve_path(*path, "/model/hf_config", root, diagnostics);
   if (file.empty()) return;
   const Value config = json::parse_file(file, diagnostics);
   if (config.is(Kind::null)) return;
@@ -243,48 +228,15 @@ std::vector<std::string> preset_names(const std::string& configs, const std::str
   return names;
 }
 
-std::string resolve_path(const Value& value, const std::string& pointer,
-                         std::vector<Diagnostic>& diagnostics) {
-  if (!value.is(Kind::string)) {
-    error(diagnostics, value.at, pointer,
-          fmt::format("expected the path of a file, got {}", json::quoted(value)));
-    return {};
-  }
-  const std::string why = refused_path(value.text);
-  if (!why.empty()) {
-    error(diagnostics, value.at, pointer, fmt::format("{}: {}", json::quoted(value), why));
-    return {};
-  }
-  const std::string writer = value.at.position().file;
-  const fs::path folder = is_file(writer) ? fs::path(writer).parent_path() : fs::path();
-  const fs::path path = (folder / value.text).lexically_normal();
-  std::error_code code;
-  const fs::path root = root_of(fs::weakly_canonical(fs::absolute(folder, code), code));
-  const fs::path target = fs::weakly_canonical(fs::absolute(path, code), code);
-  const fs::path inside = target.lexically_relative(root);
-  if (inside.empty() || *inside.begin() == "..") {
-    error(diagnostics, value.at, pointer,
-          fmt::format("{} leaves the scenario's root", json::quoted(value)),
-          "the root is the nearest folder upwards that holds presets/, models/ or configs/");
-    return {};
-  }
-  if (!is_file(path.string())) {
-    error(diagnostics, value.at, pointer,
-          fmt::format("{} was not found in {}", json::quoted(value),
-                      folder.empty() ? "." : folder.string()));
-    return {};
-  }
-  return path.string();
-}
-
 void spell_out_names(Value& scenario) {
   Value* cluster = scenario.find("cluster");
   spell_out_name(cluster, "node");
   spell_out_name(cluster != nullptr ? cluster->find("node") : nullptr, "gpu");
 }
 
-Value read_with_bases(const std::string& path, std::vector<Diagnostic>& diagnostics) {
-  return BaseReader(diagnostics).read(path);
+Value read_with_bases(const std::string& path, const std::string& root,
+                      std::vector<Diagnostic>& diagnostics) {
+  return BaseReader(root, diagnostics).read(path);
 }
 
 void apply_set(Value& scenario, const std::string& set, std::vector<Diagnostic>& diagnostics) {
@@ -316,15 +268,14 @@ void apply_set(Value& scenario, const std::string& set, std::vector<Diagnostic>&
   spell_out_names(scenario);
 }
 
-void expand_presets(Value& scenario, const std::string& configs,
-                    std::vector<Diagnostic>& diagnostics) {
-  expand(scenario.find("model"), "/model", "models", configs, diagnostics);
-  expand_hugging_face(scenario.find("model"), diagnostics);
+void expand_presets(Value& scenario, const Places& places, std::vector<Diagnostic>& diagnostics) {
+  expand(scenario.find("model"), "/model", "models", places, diagnostics);
+  expand_hugging_face(scenario.find("model"), places.root, diagnostics);
   Value* cluster = scenario.find("cluster");
-  expand(cluster, "/cluster", "clusters", configs, diagnostics);
+  expand(cluster, "/cluster", "clusters", places, diagnostics);
   Value* node = cluster != nullptr ? cluster->find("node") : nullptr;
-  expand(node, "/cluster/node", "servers", configs, diagnostics);
-  expand(node != nullptr ? node->find("gpu") : nullptr, "/cluster/node/gpu", "gpus", configs,
+  expand(node, "/cluster/node", "servers", places, diagnostics);
+  expand(node != nullptr ? node->find("gpu") : nullptr, "/cluster/node/gpu", "gpus", places,
          diagnostics);
 }
 

@@ -10,8 +10,15 @@
 
 namespace trainyard::scenario {
 
+// Where the files that a scenario names are looked for.
+struct Places {
+  std::string configs;  // configs_folder()
+  std::string root;     // that the user allows besides the scenario's own; may be empty
+};
+
 // Reads a scenario file with everything it extends merged below it. Null after an error.
-json::Value read_with_bases(const std::string& path, std::vector<Diagnostic>& diagnostics);
+json::Value read_with_bases(const std::string& path, const std::string& root,
+                            std::vector<Diagnostic>& diagnostics);
 
 // Writes gpu and node given as names in the form {"preset": name}, so that patches merge into them.
 void spell_out_names(json::Value& scenario);
@@ -21,13 +28,8 @@ void apply_set(json::Value& scenario, const std::string& set, std::vector<Diagno
 
 // Replaces every preset, and a Hugging Face config, by the fields it stands for; fields beside the
 // name win. A section whose preset is not found is marked as refused.
-void expand_presets(json::Value& scenario, const std::string& configs,
+void expand_presets(json::Value& scenario, const Places& places,
                     std::vector<Diagnostic>& diagnostics);
-
-// The path of a file that a value names, relative to the file in which the value stands; empty,
-// with a diagnostic, if it leaves the scenario's root.
-std::string resolve_path(const json::Value& value, const std::string& pointer,
-                         std::vector<Diagnostic>& diagnostics);
 
 // The fields of a Hugging Face config.json as those of /model. Null after an error.
 json::Value from_hugging_face(const json::Value& config, std::vector<Diagnostic>& diagnostics);

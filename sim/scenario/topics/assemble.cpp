@@ -32,13 +32,13 @@ bool Findings::has_errors() const {
 }
 
 Machine assemble_machine(const ClusterSection& section, const json::Value& document,
-                         const std::string& configs, Findings& findings) {
+                         const Places& places, Findings& findings) {
   return {assemble_cluster(section.spec, findings),
-          find_profile(section, document, configs, findings)};
+          find_profile(section, document, places, findings)};
 }
 
 Scenario assemble(const ScenarioSections& sections, const json::Value& document,
-                  const std::string& configs, Findings& findings) {
+                  const Places& places, Findings& findings) {
   Scenario scenario;
   scenario.name = sections.name;
   scenario.label = sections.label.empty() ? sections.name : sections.label;
@@ -56,7 +56,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.seed = sections.simulation.seed;
   assemble_experts(scenario, sections.parallelism.expert_parallel, findings);
   assemble_tables(scenario, sections, findings);
-  scenario.profile = find_profile(sections.cluster, document, configs, findings);
+  scenario.profile = find_profile(sections.cluster, document, places, findings);
   scenario.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;
   assemble_stragglers(scenario, sections.perturbations, findings);
   scenario.collectives = assemble_collectives(sections.collectives, findings);

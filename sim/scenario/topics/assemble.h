@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/sources.h"
 #include "sim/scenario/topics/sections.h"
 
 namespace trainyard::scenario {
@@ -20,7 +21,7 @@ struct Findings {
 // Fills defaults that depend on other fields and derives what is not said (dp, the profile).
 // `document` is the tree that the sections were read from.
 Scenario assemble(const ScenarioSections& sections, const json::Value& document,
-                  const std::string& configs, Findings& findings);
+                  const Places& places, Findings& findings);
 
 // Checks what no single field can know. Requires: sections that were read without an error.
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
@@ -30,7 +31,7 @@ void validate(const Scenario& scenario, const ScenarioSections& sections, Findin
 
 // /cluster, also of a document that has nothing else.
 Machine assemble_machine(const ClusterSection& section, const json::Value& document,
-                         const std::string& configs, Findings& findings);
+                         const Places& places, Findings& findings);
 
 // Tables. Requires: network and degrees are set.
 void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings);
@@ -41,7 +42,7 @@ topologies::ClusterSpec assemble_cluster(topologies::ClusterSpec cluster, Findin
 // /cluster: the path of the profile that it names, or that its GPU has (empty: none); magnitudes
 // that no machine has.
 std::string find_profile(const ClusterSection& section, const json::Value& document,
-                         const std::string& configs, Findings& findings);
+                         const Places& places, Findings& findings);
 void validate_machine(const Scenario& scenario, Findings& findings);
 
 // /training as a whole, with its parts below.

@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
+#include "sim/base/check.h"
 #include "sim/base/text.h"
 #include "sim/json/quantity.h"
-#include "sim/scenario/sources.h"
+#include "sim/scenario/path_guard.h"
 #include "sim/scenario/topics/assemble.h"
 #include "topologies/cluster_check.h"
 
@@ -268,36 +268,42 @@ topologies::ClusterSpec assemble_cluster(topologies::ClusterSpec cluster, Findin
   return cluster;
 }
 
-std::string find_profile(const ClusterSection& section, const json::Value& document,
-                         const std::string& configs, Findings& findings) {
-  const std::string& wanted = section.calibration;
-  if (wanted == "none") return {};
-  if (wanted.empty()) {
-    const std::string path = preset_path(configs, "profiles", section.spec.server.gpu.name);
-    return !section.spec.server.gpu.name.empty() && is_file(path) ? path : "";
-  }
-  if (wanted.find('/') == std::string::npos) {
-    const std::string path = preset_path(configs, "profiles", wanted);
-    if (is_file(path)) return path;
-  }
-  namespace fs = std::filesystem;
-  const json::Value* value = json::find(document, "/cluster/calibration");
-  const std::string writer = value != nullptr ? value->at.position().file : "";
-  const fs::path folder = is_file(writer) ? fs::path(writer).parent_path() : fs::path();
-  const std::string path = (folder / wanted).lexically_normal().string();
-  if (is_file(path)) return path;
+namespace {
+
+// The cure of a name that no profile has.
+std::string near_profiles(const std::string& wanted, const std::string& configs) {
   const std::vector<std::string> known = preset_names(configs, "profiles");
   std::string hint;
   const std::vector<std::string_view> views(known.begin(), known.end());
-  for (const std::string_view near : nearest(wanted, views, 3))
+  for (const std::string_view near : nearest_names(wanted, views, 3))
     hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
-  if (wanted.find('/') != std::string::npos || wanted.ends_with(".json"))
-    hint = fmt::format(
-        "{} is no file; a path begins at the folder of the file that names it, with --set at the "
-        "working folder",
-        path);
-  findings.error("/cluster/calibration", fmt::format("no profile \"{}\"", wanted), hint);
-  return {};
+  return hint;
+}
+
+}  // namespace
+
+std::string find_profile(const ClusterSection& section, const json::Value& document,
+                         const Places& places, Findings& findings) {
+  constexpr const char* kPointer = "/cluster/calibration";
+  const std::string& wanted = section.calibration;
+  if (wanted == "none") return {};
+  if (wanted.empty()) {
+    const std::string path = preset_path(places.configs, "profiles", section.spec.server.gpu.name);
+    return !section.spec.server.gpu.name.empty() && is_file(path) ? path : "";
+  }
+  const json::Value* value = json::find(document, kPointer);
+  TRAINYARD_CHECK(value != nullptr, "the section was read from this document");
+  if (wanted.find('/') == std::string::npos) {
+    const std::string path = preset_path(places.configs, "profiles", wanted);
+    if (is_file(path))
+      return preset_stays(path, *value, kPointer, places, findings.found) ? path : "";
+    if (!wanted.ends_with(".json") && !names_file(*value)) {
+      findings.error(kPointer, fmt::format("no profile \"{}\"", wanted),
+                     near_profiles(wanted, places.configs));
+      return {};
+    }
+  }
+  return resolve_path(*value, kPointer, places.root, findings.found);
 }
 
 void validate_machine(const Scenario& scenario, Findings& findings) {
