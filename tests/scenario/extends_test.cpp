@@ -62,8 +62,13 @@ TEST_CASE("no base is read from outside the scenario's root") {
     return test::problems(folder.write("root/s.json", "{\"extends\": \"" + target + "\"}"));
   };
   CHECK(extends("deep/inside.json") == "");
-  CHECK(extends("../outside.json").find("leaves the scenario's root") != std::string::npos);
-  CHECK(extends("link.json").find("leaves the scenario's root") != std::string::npos);
+  const std::string root = folder.path() + "/root";
+  const std::string cure =
+      "; copy the file into " + root + ", or allow it with --root " + folder.path();
+  CHECK(extends("../outside.json").find("leaves the scenario's root, " + root + cure) !=
+        std::string::npos);
+  CHECK(extends("link.json").find("is a link that leaves the scenario's root, " + root + cure) !=
+        std::string::npos);
   CHECK(extends("/etc/passwd").find("only relative paths are read") != std::string::npos);
   CHECK(extends("~/s.json").find("paths are not expanded") != std::string::npos);
   CHECK(extends("$HOME/s.json").find("paths are not expanded") != std::string::npos);

@@ -45,10 +45,11 @@ class Folder {
 };
 
 // The diagnostics of a scenario, one per line, with `folder` removed from paths; "" if it loads.
-inline std::string problems(const std::string& path, const std::vector<std::string>& sets = {}) {
+inline std::string problems(const std::string& path, const std::vector<std::string>& sets = {},
+                            const LoadOptions& options = {}) {
   std::string out;
   try {
-    load_scenario(path, sets);
+    load_scenario(path, sets, options);
   } catch (const ScenarioError& error) {
     const std::string folder = std::filesystem::path(path).parent_path().string() + "/";
     for (const Diagnostic& diagnostic : error.diagnostics()) {
