@@ -20,6 +20,7 @@ struct Context {
 struct ScenarioOptions {
   std::string path;
   std::vector<std::string> sets;  // "KEY=VALUE"
+  std::string root;               // files in it may be read as well; empty: none
 };
 
 struct OutputOptions {
@@ -50,6 +51,7 @@ ExitCode compare(const CompareOptions& options, const Context& context);
 struct CheckOptions {
   std::vector<std::string> paths;
   std::vector<std::string> sets;
+  std::string root;
 };
 ExitCode check(const CheckOptions& options, const Context& context);
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -48,9 +49,20 @@ void add_sets(CLI::App& app, std::vector<std::string>& sets) {
       ->take_all();
 }
 
+// What a scenario names lies in its own root unless the user says otherwise.
+void add_root(CLI::App& app, std::string& root) {
+  add_word(app, "--root", root,
+           "A folder whose files the scenario may name, besides those of its own root", "DIR")
+      ->check([](const std::string& path) {
+        std::error_code code;
+        return std::filesystem::is_directory(path, code) ? "" : "'" + path + "' is no folder";
+      });
+}
+
 void add_scenario(CLI::App& app, ScenarioOptions& scenario) {
   app.add_option("scenario", scenario.path, "The scenario file")->required()->type_name("FILE");
   add_sets(app, scenario.sets);
+  add_root(app, scenario.root);
 }
 
 void add_output(CLI::App& app, OutputOptions& output) {
@@ -97,6 +109,7 @@ void add_check(CLI::App& app, CheckOptions& options) {
       ->required()
       ->type_name("FILE");
   add_sets(*command, options.sets);
+  add_root(*command, options.root);
 }
 
 void add_explain(CLI::App& app, ExplainOptions& options) {

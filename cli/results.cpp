@@ -36,6 +36,12 @@ void collect_files(const json::Value& value, std::set<std::string>& files) {
 
 }  // namespace
 
+scenario::ScenarioSet load(const ScenarioOptions& options,
+                           const std::optional<std::string>& variant) {
+  return scenario::load_scenario(options.path, options.sets,
+                                 {.variant = variant, .root = options.root});
+}
+
 std::string command_text(std::string_view command, const ScenarioOptions& options,
                          const std::string& choice_option, const std::string& choice) {
   const std::filesystem::path path(options.path);
@@ -43,6 +49,7 @@ std::string command_text(std::string_view command, const ScenarioOptions& option
   std::string text = fmt::format("trainyard {} {}", command, shell_word(shown));
   for (const std::string& set : options.sets)
     text += " --set " + shell_word(set);
+  if (!options.root.empty()) text += " --root DIR";
   if (!choice.empty()) text += fmt::format(" {} {}", choice_option, shell_word(choice));
   return text + " -o DIR";
 }

@@ -1,6 +1,7 @@
 // What `run` and `compare` have in common: from simulations to the files of a result.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,11 @@
 #include "sim/simulate/simulate.h"
 
 namespace trainyard::cli {
+
+// The scenario of a command, read.
+// `variant`: as LoadOptions.
+scenario::ScenarioSet load(const ScenarioOptions& options,
+                           const std::optional<std::string>& variant = {});
 
 // How to make the result again, without what does not change it (threads, colours, the folder's
 // name).

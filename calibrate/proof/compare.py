@@ -91,8 +91,9 @@ def run(trainyard, scenario, path):
     """What `trainyard run` says of the scenario."""
     with open(path, "w", encoding="utf-8") as stream:
         json.dump(scenario, stream, indent=1)
-    done = subprocess.run([trainyard, "run", path, "--json", "-q"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, check=False)
+    profiles = os.path.dirname(scenario["cluster"]["calibration"])
+    done = subprocess.run([trainyard, "run", path, "--json", "-q", "--root", profiles],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode in (0, DOES_NOT_FIT) and done.stdout:
         return json.loads(done.stdout)
     said = [line.strip() for line in done.stderr.splitlines() if line.strip()]

@@ -41,7 +41,7 @@ ExitCode check(const CheckOptions& options, const Context& context) {
   ExitCode code = ExitCode::done;
   for (const std::string& path : options.paths) {
     try {
-      const scenario::ScenarioSet set = scenario::load_scenario(path, options.sets);
+      const scenario::ScenarioSet set = load({path, options.sets, options.root});
       std::vector<const scenario::Scenario*> scenarios = {&set.base};
       for (const scenario::Scenario& scenario : set.variants)
         scenarios.push_back(&scenario);

@@ -66,8 +66,7 @@ std::vector<OutputFile> files_of(const CompareOptions& options, const scenario::
 
 ExitCode compare(const CompareOptions& options, const Context& context) {
   Console& console = context.console;
-  const scenario::ScenarioSet set =
-      scenario::load_scenario(options.scenario.path, options.scenario.sets);
+  const scenario::ScenarioSet set = load(options.scenario);
   if (set.variants.empty())
     throw UsageError(fmt::format("{} has no variants to compare; use run", set.base.file));
   const std::string& named = options.baseline.empty() ? set.baseline : options.baseline;

@@ -52,8 +52,7 @@ std::vector<std::string> explain_stages() {
 }
 
 ExitCode explain(const ExplainOptions& options, const Context& context) {
-  const scenario::ScenarioSet set =
-      scenario::load_scenario(options.scenario.path, options.scenario.sets);
+  const scenario::ScenarioSet set = load(options.scenario, options.variant);
   const scenario::Scenario& scenario =
       options.variant.empty() ? set.base : set.variants[variant_index(set, options.variant)];
   print_warnings({&scenario}, context.console);

@@ -41,8 +41,7 @@ std::vector<OutputFile> files_of(const RunOptions& options, report::ReportVarian
 
 ExitCode run(const RunOptions& options, const Context& context) {
   Console& console = context.console;
-  const scenario::ScenarioSet set =
-      scenario::load_scenario(options.scenario.path, options.scenario.sets);
+  const scenario::ScenarioSet set = load(options.scenario, options.variant);
   const scenario::Scenario& scenario = chosen(set, options.variant, console);
   print_warnings({&scenario}, console);
   std::optional<OutputFolder> folder;
