@@ -14,10 +14,10 @@ namespace {
 // Whether the file with these --set has the values in the scenario that is meant.
 bool reaches(const ScenarioOptions& options, const std::vector<std::string>& sets,
              const std::string& variant, const simulate::WayToFit& way) {
-  std::vector<std::string> all = options.sets;
-  all.insert(all.end(), sets.begin(), sets.end());
+  ScenarioOptions changed = options;
+  changed.sets.insert(changed.sets.end(), sets.begin(), sets.end());
   try {
-    const scenario::ScenarioSet set = scenario::load_scenario(options.path, all);
+    const scenario::ScenarioSet set = load(changed, variant);
     const scenario::Scenario& scenario =
         variant.empty() ? set.base : set.variants[variant_index(set, variant)];
     return std::all_of(
@@ -26,12 +26,12 @@ bool reaches(const ScenarioOptions& options, const std::vector<std::string>& set
           return (value != nullptr ? json::to_text(*value, -1) : "null") == change.to;
         });
   } catch (const ScenarioError&) {
-    return false;  // another variant cannot take them
+    return false;  // as another step of reading the file sees them
   }
 }
 
 // A variant's patch comes after --set and may write the same key, and what one variant can take may
-// be wrong for another: then the patch itself is set, or the variants are left out.
+// be wrong for another that is compared with it: then the patch itself is set.
 std::vector<std::string> sets_that_reach(const ScenarioOptions& options,
                                          const scenario::Scenario& scenario, bool alone,
                                          const simulate::WayToFit& way) {
@@ -42,8 +42,8 @@ std::vector<std::string> sets_that_reach(const ScenarioOptions& options,
     sets.insert(sets.end(), way.sets.begin(), way.sets.end());
     return sets;
   }
-  const std::size_t index =
-      variant_index(scenario::load_scenario(options.path, options.sets), scenario.variant);
+  const std::vector<std::string> names = load(options, scenario.variant).names;
+  const auto index = std::find(names.begin(), names.end(), scenario.variant) - names.begin();
   for (const std::string& set : way.sets)
     sets.push_back(fmt::format("variants.{}.with.{}", index, set));
   return sets;

@@ -103,11 +103,9 @@ void print_warnings(const std::vector<const scenario::Scenario*>& scenarios, Con
 }
 
 std::size_t variant_index(const scenario::ScenarioSet& set, const std::string& name) {
-  std::vector<std::string_view> known;
-  for (std::size_t i = 0; i < set.variants.size(); ++i) {
+  for (std::size_t i = 0; i < set.variants.size(); ++i)
     if (set.variants[i].variant == name) return i;
-    known.push_back(set.variants[i].variant);
-  }
+  const std::vector<std::string_view> known(set.names.begin(), set.names.end());
   std::string text =
       fmt::format("{} has no variant '{}'", escape_control(set.base.file), escape_control(name));
   if (const auto near = find_nearest(name, known))

@@ -39,7 +39,7 @@ std::string folder_path(const OutputOptions& options, const scenario::Scenario& 
 void print_warnings(const std::vector<const scenario::Scenario*>& scenarios, Console& console);
 
 // "four-strategies has no variant 'fspd'; did you mean 'fsdp'?" as UsageError, or the variant's
-// index.
+// index among those that were read.
 std::size_t variant_index(const scenario::ScenarioSet& set, const std::string& name);
 
 }  // namespace trainyard::cli

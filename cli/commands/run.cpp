@@ -17,11 +17,11 @@ namespace {
 const scenario::Scenario& chosen(const scenario::ScenarioSet& set, const std::string& variant,
                                  Console& console) {
   if (!variant.empty()) return set.variants[variant_index(set, variant)];
-  if (!set.variants.empty())
+  if (!set.names.empty())
     console.note(
         fmt::format("{} has {} variants; this is the scenario without any "
                     "(use --variant NAME, or compare)",
-                    set.base.file, set.variants.size()));
+                    set.base.file, set.names.size()));
   return set.base;
 }
 

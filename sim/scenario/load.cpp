@@ -76,10 +76,9 @@ Loaded load_one(Value document, const Places& places) {
   return load_expanded(document, places, std::move(diagnostics));
 }
 
-// The scenario with one variant's patch applied, or nothing with diagnostics.
-std::optional<Value> patched(const Value& document, std::size_t index,
+// The plain scenario with one variant's patch applied, or nothing with diagnostics.
+std::optional<Value> patched(const Value& plain, const Value& variant, std::size_t index,
                              std::vector<Diagnostic>& diagnostics) {
-  const Value& variant = document.find("variants")->items[index];
   const std::string pointer = fmt::format("/variants/{}/with", index);
   const Value* with = variant.find("with");
   const auto fail = [&](const json::Place& at, std::string message) {
@@ -95,11 +94,18 @@ std::optional<Value> patched(const Value& document, std::size_t index,
   }
   Value patch = *with;
   spell_out_names(patch);
-  Value out = document;
-  out.erase("variants");
-  out.erase("baseline");
+  Value out = plain;
   json::merge_patch(out, patch);
   return out;
+}
+
+// What variants patch. It is copied for each of them, so they must not be in it.
+Value without_variants(const Value& document) {
+  Value plain = Value::object();
+  for (const json::Member& member : document.members)
+    if (member.key != "variants" && member.key != "baseline") plain.members.push_back(member);
+  plain.at = document.at;
+  return plain;
 }
 
 void sort_by_place(std::vector<Diagnostic>& list, const std::string& first_file) {
@@ -127,17 +133,23 @@ void sort_by_place(std::vector<Diagnostic>& list, const std::string& first_file)
   throw ScenarioError(std::move(diagnostics));
 }
 
-// Adds the diagnostics of a variant that the base does not have, with the variant's name.
-void add_variant(std::vector<Diagnostic>& all, const std::vector<Diagnostic>& base, Loaded& loaded,
-                 const std::string& name) {
+// The diagnostics of a variant that the base does not have, with the variant's name. All of them,
+// those of the base too, are the scenario's warnings.
+std::vector<Diagnostic> add_variant(const std::vector<Diagnostic>& base, Loaded& loaded,
+                                    const std::string& name) {
   std::vector<Diagnostic> own;
   for (Diagnostic& diagnostic : loaded.diagnostics) {
     if (contains(base, diagnostic)) continue;
     diagnostic.message = fmt::format("in variant \"{}\": {}", name, diagnostic.message);
-    own.push_back(std::move(diagnostic));
+    own.push_back(diagnostic);
   }
-  all.insert(all.end(), own.begin(), own.end());
-  loaded.scenario.warnings = std::move(own);
+  loaded.scenario.warnings = std::move(loaded.diagnostics);
+  return own;
+}
+
+// What is wrong with the list of variants itself, whichever of them is wanted.
+bool is_of_variants(const Diagnostic& diagnostic) {
+  return diagnostic.pointer.starts_with("/variants") || diagnostic.pointer.starts_with("/baseline");
 }
 
 }  // namespace
@@ -154,17 +166,27 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
   const Places places{configs_folder(path), options.root};
 
   Loaded base = load_one(document, places);
-  all.insert(all.end(), base.diagnostics.begin(), base.diagnostics.end());
   ScenarioSet out;
+  for (const VariantSection& variant : base.sections.variants)
+    out.names.push_back(variant.name);
+  const bool is_one = options.variant && std::find(out.names.begin(), out.names.end(),
+                                                   *options.variant) != out.names.end();
+  // What the one variant takes over of it is found again when that is read.
+  for (const Diagnostic& diagnostic : base.diagnostics)
+    if (!is_one || is_of_variants(diagnostic)) all.push_back(diagnostic);
   const Value* variants = document.find("variants");
   const std::size_t count =
       variants != nullptr && variants->is(Kind::array) ? variants->items.size() : 0;
+  const Value plain = without_variants(document);
   for (std::size_t i = 0; i < count && i < base.sections.variants.size(); ++i) {
-    std::optional<Value> variant = patched(document, i, all);
+    if (options.variant && out.names[i] != *options.variant) continue;
+    std::optional<Value> variant = patched(plain, variants->items[i], i, all);
     if (!variant) continue;
     Loaded loaded = load_one(std::move(*variant), places);
     const VariantSection& section = base.sections.variants[i];
-    add_variant(all, base.diagnostics, loaded, section.name);
+    const std::vector<Diagnostic> unknown = add_variant(base.diagnostics, loaded, section.name);
+    const std::vector<Diagnostic>& own = is_one ? loaded.scenario.warnings : unknown;
+    all.insert(all.end(), own.begin(), own.end());
     loaded.scenario.variant = section.name;
     loaded.scenario.label = section.label.empty() ? section.name : section.label;
     loaded.scenario.file = path;
@@ -182,9 +204,7 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
 }
 
 std::optional<Scenario> with_patch(const Scenario& scenario, const Value& patch) {
-  Value document = scenario.document;
-  document.erase("variants");
-  document.erase("baseline");
+  Value document = without_variants(scenario.document);
   json::merge_patch(document, patch);
   Loaded loaded = load_expanded(document, {configs_folder(scenario.file), scenario.root}, {});
   if (std::any_of(loaded.diagnostics.begin(), loaded.diagnostics.end(), is_error))

@@ -57,6 +57,7 @@ struct ScenarioSet {
   Scenario base;
   std::vector<Scenario> variants;  // in file order; empty if the file has none
   std::string baseline;            // a variant's name; empty: the first
+  std::vector<std::string> names;  // of all variants of the file, wanted or not
 };
 
 // Reads and checks a scenario and each of its variants; `sets` are "KEY=VALUE" with dotted or

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <ctime>
+#include <string>
 
 #include "tests/scenario/temporary.h"
 #include "tests/support/rooms.h"
@@ -116,6 +118,27 @@ TEST_CASE("every value is explained with its origin") {
   CHECK(line(lines, "/parallelism/dp").value == "2");
   CHECK(line(lines, "/parallelism/dp").origin.file == "default");
   CHECK(line(lines, "/parallelism/pipeline/schedule").value == "\"1f1b\"");
+}
+
+TEST_CASE("variants are read in a time that grows as their number does") {
+  test::Folder folder("many");
+  const auto seconds = [&](int count) {
+    std::string text = test::kSmall;
+    text.replace(text.rfind('}'), 1, ", \"variants\": [");
+    for (int i = 0; i < count; ++i) {
+      text += (i == 0 ? "{ \"name\": \"v" : ", { \"name\": \"v") + std::to_string(i) +
+              "\", \"with\": { \"parallelism\": { \"unknown\": [";
+      for (int number = 0; number < 500; ++number)
+        text += number == 0 ? "0" : ", 0";
+      text += "] } } }";
+    }
+    const std::string file = folder.write("s.json", text + "] }");
+    const std::clock_t begin = std::clock();
+    CHECK(test::problems(file) != "");
+    return static_cast<double>(std::clock() - begin);
+  };
+  // Four times as many: four times as long. Copying all of them for each would be sixteen.
+  CHECK(seconds(400) < 8 * seconds(100));
 }
 
 TEST_CASE("a variant changes its scenario and its mistakes carry its name") {

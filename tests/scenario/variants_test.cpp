@@ -1,0 +1,64 @@
+// Variants: what each of them warns of, and one of them alone.
+#include <doctest/doctest.h>
+
+#include "tests/scenario/temporary.h"
+#include "tests/support/rooms.h"
+
+using namespace trainyard;
+
+namespace {
+
+// tp 8 spans servers of 4 GPUs in the base and in "a"; not in "b", which warns of a thing of its
+// own.
+const char* const kVariants = R"("variants": [
+  {"name": "a", "with": {"training": {"micro_batch": 2}}},
+  {"name": "b", "with": {"parallelism": {"tp": 1, "context_parallel": {"method": "ring"}}}},
+  {"name": "c", "with": {"parallelism": {"pp": null, "tp": 2, "dp": 4}}}],)";
+
+std::string written() {
+  std::string text = test::kSmall;
+  text.replace(text.find(R"("tp": 2, "pp": 2)"), 16, R"("tp": 8)");
+  const std::string at = R"("model":)";
+  return text.insert(text.find(at), kVariants);
+}
+
+}  // namespace
+
+TEST_CASE("warnings of the scenario are those of every variant that keeps their cause") {
+  test::Folder folder("variants");
+  const ScenarioSet set = load_scenario(folder.write("s.json", written()));
+  const std::string spans = "/parallelism/tp: tp 8 spans servers of 4 GPUs";
+  CHECK(test::warnings(set.base).find(spans) == 0);
+  CHECK(test::warnings(set.variants[0]) == test::warnings(set.base));
+  CHECK(test::warnings(set.variants[1]).find(spans) == std::string::npos);
+  CHECK(test::warnings(set.variants[1])
+            .find("/parallelism/context_parallel/method: in variant \"b\": means nothing") !=
+        std::string::npos);
+}
+
+TEST_CASE("one variant is judged alone") {
+  test::Folder folder("variants");
+  const std::string path = folder.write("s.json", written());
+  // Neither the base nor the other variants can take it.
+  const std::vector<std::string> sets = {
+      "parallelism.tp=4", "parallelism.pp=2", "parallelism.data_parallel.steps_between=7",
+      "variants.0.with.parallelism.data_parallel.kind=local_sgd"};
+  CHECK(test::problems(path, sets).find("steps_between: ") != std::string::npos);
+  const ScenarioSet one = load_scenario(path, sets, {.variant = "a"});
+  REQUIRE(one.variants.size() == 1);
+  CHECK(one.variants[0].variant == "a");
+  CHECK(one.names == std::vector<std::string>{"a", "b", "c"});
+  CHECK(test::problems(path, sets, {.variant = "b"}).find("steps_between: ") != std::string::npos);
+  // And the scenario without any.
+  const std::vector<std::string> of_base = {"parallelism.dp=1"};
+  CHECK(test::problems(path, of_base) != "");
+  CHECK(load_scenario(path, of_base, {.variant = ""}).variants.empty());
+}
+
+TEST_CASE("a list of variants that is wrong is told whichever is wanted") {
+  test::Folder folder("variants");
+  const std::string path = folder.write("s.json", written());
+  const std::vector<std::string> twice = {"variants.1.name=a"};
+  CHECK(test::problems(path, twice, {.variant = "c"}).find("two variants are named \"a\"") !=
+        std::string::npos);
+}
