@@ -10,6 +10,7 @@
 #include "sim/scenario/sources.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/sections.h"
+#include "sim/scenario/translations.h"
 
 namespace trainyard::scenario {
 namespace {
@@ -43,6 +44,7 @@ ScenarioSections read_sections(const Value& document, std::vector<Diagnostic>& d
   static const json::KeyIndex known = scenario_keys();
   ScenarioSections sections;
   json::read_object(document, "", sections, diagnostics, &known);
+  translate(document, diagnostics);
   return sections;
 }
 
