@@ -90,7 +90,7 @@ std::optional<Value> patched(const Value& plain, const Value& variant, std::size
   if (with == nullptr) return fail(variant.at, "is required and missing");
   if (!with->is(Kind::object))
     return fail(with->at, fmt::format("expected an object, got {}", json::quoted(*with)));
-  for (const char* key : {"version", "name", "extends", "variants", "baseline"}) {
+  for (const char* key : {"version", "name", "extends", "variants", "baseline", "outputs"}) {
     if (const json::Member* member = with->find_member(key))
       return fail(member->at, fmt::format("a variant cannot change \"{}\"", key));
   }

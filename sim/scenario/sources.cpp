@@ -251,6 +251,11 @@ void apply_set(Value& scenario, const std::string& set, std::vector<Diagnostic>&
     std::replace(pointer.begin(), pointer.end(), '.', '/');
     pointer.insert(pointer.begin(), '/');
   }
+  if (json::split_pointer(pointer).front() == "extends") {
+    error(diagnostics, at, "/extends", "bases are read before --set changes anything",
+          "write a file that extends this one and them");
+    return;
+  }
   const std::string text = set.substr(split + 1);
   std::vector<Diagnostic> not_json;
   Value value = json::parse_text(text, "--set " + set, not_json);

@@ -90,9 +90,8 @@ TEST_CASE("chunks need a pipeline and an interleaved schedule") {
       said(
           {"parallelism.pipeline={\"schedule\": \"interleaved-1f1b\", \"chunks_per_stage\": 2}"}) ==
       "");
-  CHECK(
-      said({"parallelism.pipeline.chunks_per_stage=2"}).find("/parallelism/pipeline/schedule: ") ==
-      0);
+  CHECK(said({"parallelism.pipeline.chunks_per_stage=2"})
+            .find("/parallelism/pipeline/chunks_per_stage: ") == 0);
 }
 
 TEST_CASE("micro-batches that stages do not divide go in a larger group, as in Megatron-LM") {

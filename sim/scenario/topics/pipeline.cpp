@@ -179,10 +179,20 @@ void check_schedule(const Scenario& scenario, Findings& findings) {
                    "remove them, or set the schedule to \"custom\"");
   if (schedule == nullptr) return;  // the reader knows the names
   const PipelineShape shape = plan::pipeline_shape(scenario.recipe, scenario.plan);
-  if (const std::optional<std::string> why = schedule->unsupported(shape))
-    findings.error("/parallelism/pipeline/schedule", *why,
-                   schedule->grouped ? possible_group(shape) : "");
-  else if (microbatches < stages && !schedule->one_at_a_time)
+  if (const std::optional<std::string> why = schedule->unsupported(shape)) {
+    PipelineShape own = shape;
+    own.chunks = schedule->chunks;
+    const bool is_of_chunks = shape.chunks != own.chunks && !schedule->unsupported(own);
+    if (is_of_chunks)
+      findings.error("/parallelism/pipeline/chunks_per_stage", *why,
+                     fmt::format("set it to {}, or choose a schedule of several chunks such as "
+                                 "interleaved_1f1b",
+                                 own.chunks));
+    else
+      findings.error("/parallelism/pipeline/schedule", *why,
+                     schedule->grouped ? possible_group(shape) : "");
+  }
+  if (!schedule->unsupported(shape) && microbatches < stages && !schedule->one_at_a_time)
     findings.warning("/parallelism/pp",
                      fmt::format("{} micro-batches do not fill {} stages", microbatches, stages));
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <string>
 
+#include "models/layer/peak.h"
 #include "models/transformer/networks.h"
 #include "sim/base/check.h"
 #include "sim/plan/replicas/data_parallel.h"
@@ -134,6 +135,24 @@ void check_options(const StrategyEntry& strategy, const recipe::DataParallelOpti
   }
 }
 
+// Keys of buckets of a kind that has none: layers are its units, or it exchanges no gradients in
+// the backward pass. They are often left of a base that reduces in buckets, so that this is no
+// error.
+void check_buckets(const Scenario& scenario, Findings& findings) {
+  const recipe::ParallelPlan& plan = scenario.plan;
+  const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
+  const bool exchanges = !strategy.trains_apart && !strategy.updates_elsewhere;
+  const auto check = [&](std::string_view key, bool is_used) {
+    const std::string pointer = fmt::format("{}/{}", kSection, key);
+    if (!is_used && json::find(scenario.document, pointer) != nullptr)
+      findings.warning(pointer, fmt::format("means nothing to {}", plan.data_parallel.kind),
+                       "remove it");
+  };
+  check("bucket_size", exchanges && !strategy.layer_units);
+  check("first_bucket_size", exchanges && !strategy.layer_units);
+  check("overlap_backward", exchanges);
+}
+
 // Such buckets need copies there and back, and those back would be due after every pass.
 void check_bucket_copies(const Scenario& scenario, const recipe::DataParallelOptions& options,
                          Findings& findings) {
@@ -147,6 +166,13 @@ void check_bucket_copies(const Scenario& scenario, const recipe::DataParallelOpt
     findings.error(pointer, "nothing is reduced: dp x cp is 1", "remove it");
 }
 
+// In units of the format, or of a wider one.
+bool multiplies(const topologies::GpuSpec& gpu, models::Dtype dtype) {
+  const auto has = [&](models::Dtype unit) { return models::peak_of(gpu, unit).count() > 0; };
+  const bool is_narrow = dtype != models::Dtype::fp32;
+  return has(dtype) || (is_narrow && (has(models::Dtype::tf32) || has(models::Dtype::fp32)));
+}
+
 void check_compression(const Scenario& scenario, const recipe::GradientCompression& compression,
                        Findings& findings) {
   const std::string pointer = fmt::format("{}/compression", kSection);
@@ -156,6 +182,11 @@ void check_compression(const Scenario& scenario, const recipe::GradientCompressi
   if (compression.density.is_said() && kind != CompressionKind::top_k)
     findings.error(pointer + "/density", "only top_k sends a part of the gradients", "remove it");
   const models::Dtype gradients = scenario.recipe.precision.gradients;
+  if (kind == CompressionKind::power_sgd && !multiplies(scenario.cluster.server.gpu, gradients))
+    findings.error(pointer + "/kind",
+                   fmt::format("factors are multiplied in {}, for which the GPU has no units",
+                               name(gradients)),
+                   "state its peak, or gradients in a format that it has");
   if ((kind == CompressionKind::fp16 || kind == CompressionKind::bf16) &&
       size_of(gradients) <= size_of(models::Dtype::fp16))
     findings.error(pointer + "/kind",
@@ -292,6 +323,7 @@ void validate_data_parallel(const Scenario& scenario, Findings& findings) {
   if (accepts(*strategy, "server") && degrees.replicas() > 1)
     check_parameter_server(scenario, findings);
   if (findings.has_errors()) return;
+  check_buckets(scenario, findings);
   check_experts(scenario, findings);
   check_schedule(scenario, findings);
   if (accepts(*strategy, "steps_between"))

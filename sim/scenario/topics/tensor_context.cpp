@@ -40,10 +40,25 @@ void visit_fields(json::Fields& f, ContextParallel& s) {
 
 namespace trainyard::scenario {
 
+namespace {
+
+// What is chosen for a group of one rank.
+void check_chosen_for_nothing(const Scenario& scenario, Findings& findings) {
+  const auto check = [&](const char* pointer, const char* degree, int ranks) {
+    if (ranks == 1 && json::find(scenario.document, pointer) != nullptr)
+      findings.warning(pointer, fmt::format("means nothing: {} is 1", degree), "remove it");
+  };
+  check("/parallelism/context_parallel/method", "cp", scenario.plan.degrees.context);
+  check("/parallelism/tensor_parallel/overlap", "tp", scenario.plan.degrees.tensor);
+}
+
+}  // namespace
+
 void validate_tensor_parallel(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelPlan& plan = scenario.plan;
   const recipe::ParallelDegrees& degrees = plan.degrees;
   const int per_server = scenario.cluster.server.gpus;
+  check_chosen_for_nothing(scenario, findings);
   if (plan.tensor_parallel.sequence && degrees.tensor == 1)
     findings.error("/parallelism/sequence_parallel",
                    "sequence parallelism divides what tensor parallelism leaves whole, and tp is 1",
