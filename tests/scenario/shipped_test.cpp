@@ -111,6 +111,9 @@ TEST_CASE("large shipped jobs are divided as their sources say") {
   const Scenario resnet = shipped("resnet50-ddp-8xv100");
   CHECK(resnet.network.as<LayerNetwork>().operations.size() > 100);
   CHECK(resnet.cluster.server.mesh.size() == 16);
+  // Kernels fused by hand are Megatron-LM's; nobody is told that they run here.
+  CHECK(resnet.recipe.kernels.fusion == Fusion::eager);
+  CHECK_THROWS_AS(load_scenario(resnet.file, {"training.execution=fused"}), ScenarioError);
   CHECK(fs::path(resnet.profile).filename() == "v100-sxm2-16gb.json");
 }
 

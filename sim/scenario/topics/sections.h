@@ -43,6 +43,7 @@ struct TrainingSection {
   OptimizerSection optimizer;
   std::string recompute = "none";  // empty: as recompute_parts says
   RecomputeSection recompute_parts;
+  std::optional<models::Fusion> execution;  // empty: as the network is commonly run
   std::optional<models::TableOptimizer> embedding_optimizer;
   std::optional<double> tokens;
 };

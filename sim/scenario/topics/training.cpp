@@ -19,9 +19,6 @@ constexpr std::array<json::Choice<Fusion>, 2> kLosses = {
 void visit_fields(json::Fields& f, KernelChoice& s) {
   f.field("fused_attention", s.fused_attention, json::optional,
           "Flash attention: no scores in memory.");
-  f.choice("execution", s.fusion, kExecutions, json::optional,
-           "Element-wise kernels: fused by hand as in Megatron-LM, PyTorch's eager operators, or "
-           "those of torch.compile.");
   f.choice("loss", s.loss, kLosses,
            "Kernels and memory of logits and loss where they differ from the layers': eager, as "
            "when only layers are compiled, or compiled. Default: as execution.");
@@ -65,6 +62,10 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
                     "unfused attention), full, selective_op (PyTorch's, by operators), or an "
                     "object that names modules or layers.");
   visit_fields(f, s.recipe.kernels);
+  f.choice("execution", s.execution, models::kExecutions,
+           "Element-wise kernels: fused by hand as in Megatron-LM (transformers), PyTorch's "
+           "eager operators, or those of torch.compile (transformers). Default: fused for "
+           "transformers, eager for all others.");
   f.field("launch_time", s.recipe.launch_time, json::not_negative,
           "Host time per kernel; 0us: a CUDA graph. Default: the profile's.");
   f.field("gradient_clipping", s.recipe.gradient_clipping, optional,
@@ -101,6 +102,11 @@ void check_kernels(const models::KernelChoice& kernels, const models::Network& n
   if (kernels.loss && !is_language)
     findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
                    "remove it");
+  if (!has_attention && kernels.fusion == models::Fusion::by_hand)
+    findings.error("/training/execution",
+                   fmt::format("fused are the kernels of Megatron-LM, and it has none for {}",
+                               network.words()),
+                   "remove it: \"eager\" is what runs");
   if (!has_attention && kernels.fusion == models::Fusion::compiled)
     findings.error("/training/execution",
                    fmt::format("what torch.compile makes of {} is not described", network.words()),
@@ -120,6 +126,10 @@ recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
   recipe.precision = assemble_precision(recipe.precision);
   recipe.optimizer = assemble_optimizer(section.optimizer, findings);
   assemble_recompute(recipe, section, findings);
+  // PyTorch and cuDNN run convolution, normalisation and activation one after the other unless the
+  // script is compiled.
+  recipe.kernels.fusion = section.execution.value_or(
+      stack_of(network) != nullptr ? models::Fusion::by_hand : models::Fusion::eager);
   check_kernels(recipe.kernels, network, findings);
   recipe.memory = assemble_memory(recipe.memory, gpu);
   return recipe;
