@@ -40,8 +40,9 @@ enum class Fusion : std::uint8_t { by_hand, eager, compiled };
 
 // What one replica computes at a time.
 struct MicroBatch {
-  std::int64_t size = 1;                             // sequences, images or samples
-  Option<std::int64_t> sequence_length = 1;          // tokens; ignored by networks of images
+  Option<std::int64_t> size = depends<std::int64_t>(1);  // sequences, images or samples
+  Option<std::int64_t> sequence_length =
+      depends<std::int64_t>(1);                      // tokens; ignored by networks of images
   Option<std::int64_t> decoder_sequence_length = 0;  // of a decoder that has an encoder beside it
   Option<std::int64_t> predictions = 0;  // tokens that a masked-language head sees; 0: all
 };
@@ -61,7 +62,7 @@ struct ContextParallel {
 // Ranks that divide a layer's experts.
 struct ExpertParallel {
   int ranks = 1;                          // that share the experts of a layer
-  Option<int> tensor = 1;                 // ranks that divide the columns of each
+  Option<int> tensor = depends(1);        // ranks that divide the columns of each
   Option<double> capacity = 0;            // capacity factor of an expert; 0: no token is dropped
   bool hierarchical_dispatch = false;     // rows that go to one server share their way to it
   std::optional<Dtype> dispatch_dtype{};  // of rows on their way to experts; without: as stored

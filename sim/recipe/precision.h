@@ -13,9 +13,11 @@ namespace trainyard::recipe {
 enum class MasterWeights : std::uint8_t { none, fp32, bf16 };
 
 struct Precision {
-  models::Dtype compute = models::Dtype::bf16;            // of matrix multiplications
-  std::optional<models::Dtype> parameters{};              // empty: plan::stored_type(compute)
-  Option<models::Dtype> gradients = models::Dtype::bf16;  // kept and reduced; a scenario: as stored
+  // Of matrix multiplications; a scenario: the best that the GPU has.
+  Option<models::Dtype> compute = depends(models::Dtype::bf16);
+  std::optional<models::Dtype> parameters{};  // empty: plan::stored_type(compute)
+  // Kept and reduced; a scenario: as stored.
+  Option<models::Dtype> gradients = depends(models::Dtype::bf16);
   Option<MasterWeights> master_weights = MasterWeights::fp32;
   Option<models::Dtype> optimizer_states = models::Dtype::fp32;  // of the optimizer's moments
   // fp8 compute: weights of matrix multiplications are kept in fp8 too, by rows and by columns,

@@ -243,6 +243,11 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   const recipe::TrainingRecipe& recipe = scenario.recipe;
   recipe::Precision& precision = sections.training.recipe.precision;
   precision = recipe.precision;
+  sections.training.recipe.micro_batch.size = recipe.micro_batch.size.value();
+  OptimizerSection& optimizer = sections.training.optimizer;
+  optimizer.type = recipe.optimizer == recipe::Optimizer::adam ? recipe::Optimizer::adam
+                                                               : recipe::Optimizer::sgd;
+  if (recipe.optimizer == recipe::Optimizer::sgd_momentum) optimizer.momentum = true;
   precision.parameters = plan::weight_type(recipe);
   if (!precision.keeps_master()) precision.master_weights = recipe::MasterWeights::none;
   recipe::MemoryAllowance& memory = sections.training.recipe.memory;

@@ -16,6 +16,7 @@
 #include "sim/json/schema.h"
 #include "sim/json/value.h"
 #include "sim/recipe/recipe.h"
+#include "sim/scenario/assumption.h"
 #include "topologies/cluster.h"
 
 namespace trainyard::scenario {
@@ -50,6 +51,7 @@ struct Scenario {
   std::string output_directory;  // empty: not said
 
   json::Value document;  // resolved: extends, --set, variant and presets applied
+  std::vector<Assumption> assumed;
   std::vector<Diagnostic> warnings;
 };
 

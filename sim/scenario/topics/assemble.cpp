@@ -53,6 +53,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.plan.data_parallel =
       assemble_data_parallel(scenario.plan.data_parallel, scenario.plan.degrees.pipeline > 1);
   assemble_degrees(scenario, sections.parallelism, findings);
+  assume_micro_batch(scenario);
   scenario.seed = sections.simulation.seed;
   assemble_experts(scenario, sections.parallelism.expert_parallel, findings);
   assemble_tables(scenario, sections, findings);
@@ -66,6 +67,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   for (const ReferenceSection& reference : sections.references)
     scenario.references.push_back({reference.label, reference.metric, reference.value.value_or(0)});
   scenario.output_directory = sections.outputs.directory;
+  scenario.assumed = assumptions(scenario, document);
   scenario.document = document;
   return scenario;
 }

@@ -55,11 +55,18 @@ models::MicroBatch assemble_batch(models::MicroBatch batch, const models::Networ
                                   Findings& findings);
 void validate_batch(const Scenario& scenario, Findings& findings);
 
+// The micro-batch that no file says. Requires: network, batch and degrees are set.
+void assume_micro_batch(Scenario& scenario);
+
+// What `document` leaves out of servers, micro-batch, number format and optimizer, as the scenario
+// has it. Requires: everything else is assembled.
+std::vector<Assumption> assumptions(const Scenario& scenario, const json::Value& document);
+
 // 0: the batch does not divide, or into too many.
 std::int64_t microbatches_per_step(const Scenario& scenario);
 
 // /training/precision: against each other and the optimizer, and units that the GPU lacks.
-recipe::Precision assemble_precision(recipe::Precision precision);
+recipe::Precision assemble_precision(recipe::Precision precision, const topologies::GpuSpec& gpu);
 void validate_precision(const Scenario& scenario, Findings& findings);
 void validate_compute(const Scenario& scenario, Findings& findings);
 

@@ -1,6 +1,8 @@
 // What a replica computes at a time: sizes of batches and lengths of sequences.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "models/transformer/networks.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/word_lists.h"
@@ -11,8 +13,9 @@ using scenario::kMostBatch;
 using scenario::kMostTokens;
 
 void visit_fields(json::Fields& f, MicroBatch& s) {
-  f.field("micro_batch", s.size, json::required, json::between(1, kMostBatch),
-          "Sequences, images or samples per data-parallel replica and micro-batch.");
+  f.field("micro_batch", s.size, json::between(1, kMostBatch),
+          "Sequences, images or samples per data-parallel replica and micro-batch. Default: 1 of "
+          "sequences and with a pipeline, else a replica's part of global_batch.");
   f.field("sequence_length", s.sequence_length, json::between(1, kMostTokens),
           "Tokens of a sequence, of an encoder-decoder the encoder's. Transformers need it.");
   f.field("decoder_sequence_length", s.decoder_sequence_length, json::between(1, kMostTokens),
@@ -54,6 +57,14 @@ models::MicroBatch assemble_batch(models::MicroBatch batch, const models::Networ
                    fmt::format("{} have no sequence", images ? "images" : "samples"), "remove it");
   }
   return batch;
+}
+
+// Sequences are long, and one fills a GPU; images and samples are not accumulated one by one.
+void assume_micro_batch(Scenario& scenario) {
+  const recipe::ParallelDegrees& degrees = scenario.plan.degrees;
+  const bool accumulates = reads_tokens(scenario.network) || degrees.pipeline > 1;
+  const std::int64_t part = scenario.recipe.global_batch / degrees.data;
+  scenario.recipe.micro_batch.size.otherwise(accumulates ? 1 : std::max<std::int64_t>(1, part));
 }
 
 std::int64_t microbatches_per_step(const Scenario& scenario) {

@@ -103,7 +103,11 @@ void check_cached_weights(const TrainingRecipe& recipe, Findings& findings) {
 
 }  // namespace
 
-recipe::Precision assemble_precision(recipe::Precision precision) {
+recipe::Precision assemble_precision(recipe::Precision precision, const topologies::GpuSpec& gpu) {
+  const auto has = [&](Dtype dtype) { return models::peak_of(gpu, dtype).count() > 0; };
+  precision.compute.otherwise(has(Dtype::bf16)   ? Dtype::bf16
+                              : has(Dtype::fp16) ? Dtype::fp16
+                                                 : Dtype::fp32);
   switch (precision.compute) {
     case Dtype::fp32:
     case Dtype::tf32: precision.gradients.otherwise(Dtype::fp32); break;

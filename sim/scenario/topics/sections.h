@@ -24,8 +24,8 @@ struct ClusterSection {
 };
 
 struct OptimizerSection {
-  recipe::Optimizer type = recipe::Optimizer::adam;
-  bool momentum = false;
+  Option<recipe::Optimizer> type = depends(recipe::Optimizer::adam);
+  Option<bool> momentum = depends(false);
 };
 
 struct RecomputeSection {

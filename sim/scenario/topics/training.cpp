@@ -2,6 +2,7 @@
 // their own.
 #include <fmt/format.h>
 
+#include "models/recommender/recommender.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/word_lists.h"
 
@@ -45,8 +46,11 @@ constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
 
 void visit_fields(json::Fields& f, OptimizerSection& s) {
   f.not_yet({"lamb", "lion"});
-  f.choice("type", s.type, kOptimizers, required, "How parameters are updated.");
-  f.field("momentum", s.momentum, optional, "SGD keeps a momentum per parameter.");
+  f.choice("type", s.type, kOptimizers, optional,
+           "How parameters are updated. Default: adam of transformers, sgd of other networks, with "
+           "momentum but of recommenders.");
+  f.field("momentum", s.momentum, json::anything,
+          "SGD keeps a momentum per parameter. Default: false where the type is said.");
   f.unsupported("offload", "offload as a part of the optimizer; say it under /training/offload",
                 {"false"});
 }
@@ -55,8 +59,8 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
   f.field("global_batch", s.recipe.global_batch, required, between(1, kMostBatch),
           "Sequences, images or samples per optimizer step, over all GPUs.");
   visit_fields(f, s.recipe.micro_batch);
-  f.section("precision", s.recipe.precision, required, "Number formats.");
-  f.section("optimizer", s.optimizer, required, "How parameters are updated.");
+  f.section("precision", s.recipe.precision, optional, "Number formats.");
+  f.section("optimizer", s.optimizer, optional, "How parameters are updated.");
   f.name_or_section("recompute", s.recompute, kRecomputeForms, s.recompute_parts, optional,
                     "Activations computed again in the backward pass: none, selective (scores of "
                     "unfused attention), full, selective_op (PyTorch's, by operators), or an "
@@ -84,12 +88,25 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
 
 namespace {
 
-Optimizer assemble_optimizer(const OptimizerSection& section, Findings& findings) {
-  if (section.momentum && section.type != Optimizer::sgd)
+// What published recipes use. Sources: Megatron-LM and torchtitan (Adam); torchvision's references
+// (SGD with momentum); MLPerf's DLRM (SGD).
+Optimizer usual_optimizer(const models::Network& network) {
+  if (stack_of(network) != nullptr) return Optimizer::adam;
+  return network.is<models::Recommender>() ? Optimizer::sgd : Optimizer::sgd_momentum;
+}
+
+Optimizer assemble_optimizer(const OptimizerSection& section, const models::Network& network,
+                             Findings& findings) {
+  const Optimizer usual = usual_optimizer(network);
+  const bool is_sgd =
+      section.type.is_said() ? section.type == Optimizer::sgd : usual != Optimizer::adam;
+  const bool usual_momentum = !section.type.is_said() && usual == Optimizer::sgd_momentum;
+  const bool momentum = section.momentum.is_said() ? section.momentum.value() : usual_momentum;
+  if (momentum && !is_sgd)
     findings.error("/training/optimizer/momentum", "only sgd has a momentum of its own",
                    "remove it");
-  return section.type == Optimizer::sgd && section.momentum ? Optimizer::sgd_momentum
-                                                            : section.type;
+  if (!is_sgd) return Optimizer::adam;
+  return momentum ? Optimizer::sgd_momentum : Optimizer::sgd;
 }
 
 void check_kernels(const models::KernelChoice& kernels, const models::Network& network,
@@ -124,7 +141,7 @@ recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
   recipe::TrainingRecipe recipe = section.recipe;
   recipe.micro_batch = assemble_batch(recipe.micro_batch, network, findings);
   recipe.precision = assemble_precision(recipe.precision);
-  recipe.optimizer = assemble_optimizer(section.optimizer, findings);
+  recipe.optimizer = assemble_optimizer(section.optimizer, network, findings);
   assemble_recompute(recipe, section, findings);
   // PyTorch and cuDNN run convolution, normalisation and activation one after the other unless the
   // script is compiled.

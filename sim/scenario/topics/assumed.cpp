@@ -1,0 +1,65 @@
+// What a file may leave out though an estimate depends on it: every output names it.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "models/transformer/networks.h"
+#include "sim/scenario/topics/assemble.h"
+
+namespace trainyard::scenario {
+
+namespace {
+
+// A value that practice decides, and why it is what it is.
+struct Guess {
+  std::string value, why;
+};
+
+Guess nodes(const Scenario& scenario) {
+  return {fmt::format("{}", scenario.cluster.servers), "one server"};
+}
+
+Guess micro_batch(const Scenario& scenario) {
+  const std::string value = fmt::format("{}", scenario.recipe.micro_batch.size.value());
+  if (reads_tokens(scenario.network)) return {value, "one sequence at a time"};
+  return {value, scenario.plan.degrees.pipeline > 1 ? "with a pipeline one at a time"
+                                                    : "a replica's part of the batch at once"};
+}
+
+Guess compute(const Scenario& scenario) {
+  const models::Dtype dtype = scenario.recipe.precision.compute;
+  return {std::string(name(dtype)),
+          dtype == models::Dtype::bf16 ? "the GPU has it" : "the GPU has no bf16"};
+}
+
+Guess optimizer(const Scenario& scenario) {
+  if (scenario.recipe.optimizer == recipe::Optimizer::adam)
+    return {"adam", "as transformers are trained"};
+  return scenario.recipe.optimizer == recipe::Optimizer::sgd_momentum
+             ? Guess{"sgd", "with momentum, as convolutional networks are trained"}
+             : Guess{"sgd", "as recommenders are trained"};
+}
+
+struct Assumable {
+  const char* pointer;
+  Guess (*guess)(const Scenario&);
+};
+constexpr std::array<Assumable, 4> kAssumables = {{{"/cluster/nodes", nodes},
+                                                   {"/training/micro_batch", micro_batch},
+                                                   {"/training/precision/compute", compute},
+                                                   {"/training/optimizer/type", optimizer}}};
+
+}  // namespace
+
+std::vector<Assumption> assumptions(const Scenario& scenario, const json::Value& document) {
+  std::vector<Assumption> found;
+  for (const Assumable& row : kAssumables) {
+    const json::Value* said = json::find(document, row.pointer);
+    if (said != nullptr && !said->is(json::Kind::null)) continue;
+    Guess guess = row.guess(scenario);
+    found.push_back({row.pointer, std::move(guess.value), std::move(guess.why)});
+  }
+  return found;
+}
+
+}  // namespace trainyard::scenario
