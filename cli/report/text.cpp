@@ -292,9 +292,11 @@ std::vector<std::string> table_row(const StepReport& report, const simulate::Bas
 std::string to_text(const StepReport& report, const TextOptions& options) {
   const Painter paint(options);
   std::string text = paint.bold(wrap(escape_control(label_of(report)), 0));
-  text += wrap(escape_control(describe(report)), 0) + "\n";
-  text += headline(report, paint) + memory_row(report, paint) + host_memory_rows(report, paint) +
-          ways_to_fit_text(report);
+  text += wrap(escape_control(describe(report)), 0);
+  const std::string assumed = describe_assumed(report);
+  if (!assumed.empty()) text += note("Assumed, as the scenario does not say it", assumed);
+  text += "\n" + headline(report, paint) + memory_row(report, paint) +
+          host_memory_rows(report, paint) + ways_to_fit_text(report);
   return text + breakdown_rows(report, paint) + memory_rows(report, paint) + notes(report, paint);
 }
 

@@ -74,6 +74,7 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
   simulation.report.name = scenario.variant.empty() ? scenario.name : scenario.variant;
   simulation.report.label = scenario.label;
   simulation.report.description = scenario.description;
+  simulation.report.assumed = scenario.assumed;
   for (const std::string& warning : job.warnings)
     simulation.report.warnings.push_back(warning);
   for (const Diagnostic& warning : scenario.warnings)

@@ -42,9 +42,14 @@ function drawComparison() {
 function drawReproduce() {
   const warnings = variants.flatMap((v) => v.report.warnings.map((w) =>
       el("li", {}, variants.length > 1 ? el("b", {}, v.label + ": ") : null, w)));
+  const assumed = variants.flatMap((v) => (v.report.assumed || []).map((a) =>
+      el("li", {}, variants.length > 1 ? el("b", {}, v.label + ": ") : null,
+         el("code", {}, a.pointer.slice(1).replaceAll("/", ".")), ` = ${a.value} (${a.why})`)));
   const resolved = variants.filter((v) => v.settings.length);
   section("reproduce", "Reproduce",
       page.command ? el("pre", {}, el("code", {}, page.command)) : null,
+      assumed.length ? el("div", {class: "callout warn"}, el("h3", {}, "Assumed, as the scenario does not say it"),
+                          el("ul", {}, assumed)) : null,
       warnings.length ? el("div", {class: "callout warn"}, el("h3", {}, plural(warnings.length, "warning")),
                            el("ul", {}, warnings)) : el("p", {class: "quiet"}, "No warnings."),
       resolved.map((v) => folded(`Resolved settings of ${v.label}`,

@@ -207,7 +207,7 @@ void visit_fields(json::Fields& f, ClusterSection& s) {
   f.accepted("description", "For people.");
   f.accepted("source", "Where the numbers come from.");
   f.accepted("name", "For people.");
-  f.field("nodes", s.spec.servers, json::required, json::between(1, 1 << 20), "Servers.");
+  f.field("nodes", s.spec.servers, json::optional, json::between(1, 1 << 20), "Servers.");
   f.section_or_name("node", s.spec.server, json::required,
                     "A name of configs/servers, or a description of one server.", shipped_servers);
   f.list("gpus_used", s.spec.gpus_used, json::optional,

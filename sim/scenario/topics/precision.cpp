@@ -28,7 +28,8 @@ constexpr std::array<Choice<Dtype>, 4> kStateDtypes = {
 }  // namespace
 
 void visit_fields(json::Fields& f, Precision& s) {
-  f.choice("compute", s.compute, kDtypes, json::required, "Type of matrix multiplications.");
+  f.choice("compute", s.compute, kDtypes, json::optional,
+           "Type of matrix multiplications. Default: bf16, on GPUs without it fp16, else fp32.");
   f.choice("parameters", s.parameters, kStateDtypes,
            "Type in which weights are kept and gathered; fp8 with fp8 compute only. Default: that "
            "of compute, bf16 with fp8.");

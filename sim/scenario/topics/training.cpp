@@ -140,7 +140,7 @@ recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
                                        const topologies::GpuSpec& gpu, Findings& findings) {
   recipe::TrainingRecipe recipe = section.recipe;
   recipe.micro_batch = assemble_batch(recipe.micro_batch, network, findings);
-  recipe.precision = assemble_precision(recipe.precision);
+  recipe.precision = assemble_precision(recipe.precision, gpu);
   recipe.optimizer = assemble_optimizer(section.optimizer, network, findings);
   assemble_recompute(recipe, section, findings);
   // PyTorch and cuDNN run convolution, normalisation and activation one after the other unless the

@@ -287,6 +287,17 @@ std::string describe_extrapolation(const StepReport& report, std::size_t count) 
   return text;
 }
 
+std::string describe_assumed(const StepReport& report) {
+  std::string text;
+  for (const scenario::Assumption& assumption : report.assumed) {
+    std::string key = assumption.pointer.substr(1);
+    std::replace(key.begin(), key.end(), '/', '.');
+    text += fmt::format("{}{} = {} ({})", text.empty() ? "" : ", ", key, assumption.value,
+                        assumption.why);
+  }
+  return text;
+}
+
 std::vector<std::string> all_warnings(const StepReport& report) {
   std::vector<std::string> warnings;
   if (std::string text = describe_extrapolation(report); !text.empty())

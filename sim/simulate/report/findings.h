@@ -44,6 +44,9 @@ std::string describe_basis(const StepReport& report);
 // fitted (8.1 %); ...", at most `count` reasons with as many names each. Empty if nothing is.
 std::string describe_extrapolation(const StepReport& report, std::size_t count = 3);
 
+// What the scenario leaves out and how it was taken; empty if it says all.
+std::string describe_assumed(const StepReport& report);
+
 // The warnings of the report, first what is extrapolated.
 std::vector<std::string> all_warnings(const StepReport& report);
 

@@ -13,6 +13,7 @@
 #include "sim/base/units.h"
 #include "sim/cost/calibration.h"
 #include "sim/plan/memory_kind.h"
+#include "sim/scenario/assumption.h"
 #include "sim/simulate/report/way_to_fit.h"
 
 namespace trainyard::simulate {
@@ -124,6 +125,7 @@ struct StepReport {
   std::string profile, fidelity;
   std::uint64_t events = 0, ops = 0;
   int classes = 0;
+  std::vector<scenario::Assumption> assumed;  // what the scenario leaves out
   std::vector<std::string> warnings;
   std::optional<WaysToFit> ways_to_fit;  // empty: it fits, or they were not asked for
 };

@@ -284,6 +284,9 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
                     {"ops", report.ops},
                     {"ranks", report.world_size},
                     {"classes", report.classes}};
+  for (const scenario::Assumption& assumption : report.assumed)
+    json["assumed"].push_back(
+        {{"pointer", assumption.pointer}, {"value", assumption.value}, {"why", assumption.why}});
   json["warnings"] = all_warnings(report);
   return json;
 }
