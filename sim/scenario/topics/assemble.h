@@ -29,6 +29,9 @@ void validate(const Scenario& scenario, const ScenarioSections& sections, Findin
 // What follows are the parts of both, topic by topic: what assemble() takes from a topic's section,
 // and what validate() then finds in it.
 
+// What the job takes to be simulated.
+void validate_work(const Scenario& scenario, Findings& findings);
+
 // /cluster, also of a document that has nothing else.
 Machine assemble_machine(const ClusterSection& section, const json::Value& document,
                          const Places& places, Findings& findings);

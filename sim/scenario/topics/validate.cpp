@@ -98,6 +98,7 @@ void validate(const Scenario& scenario, const ScenarioSections& sections, Findin
   validate_data_parallel(scenario, findings);
   validate_recompute(scenario, findings);
   validate_offload(scenario, findings);
+  validate_work(scenario, findings);
 }
 
 }  // namespace trainyard::scenario
