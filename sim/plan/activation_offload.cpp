@@ -21,7 +21,7 @@ std::vector<int> ActivationOffload::places(ChainRange range) const {
 }
 
 bool ActivationOffload::leaves(int place) const {
-  return std::find(places_.begin(), places_.end(), place) != places_.end();
+  return std::binary_search(places_.begin(), places_.end(), place);
 }
 
 Bytes ActivationOffload::moved(ChainRange range) const {
@@ -64,7 +64,7 @@ void ActivationOffload::before(int place) {
     // The wait is for this layer's fetch alone, so it comes before the next one is enqueued.
     builder_.settle_waits("wait for activations of " + step_.name_of(place));
     if (options_.prefetch_layers > 0 && place != places_.front()) {
-      const auto own = std::find(places_.begin(), places_.end(), place);
+      const auto own = std::lower_bound(places_.begin(), places_.end(), place);
       fetch(*(own - 1), stream_bit(StreamKind::compute));
     }
   }

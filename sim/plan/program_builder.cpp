@@ -59,7 +59,8 @@ void ProgramBuilder::begin_block() {
 }
 
 std::uint32_t ProgramBuilder::end_block() {
-  TRAINYARD_CHECK(pending_holds_.empty(), "memory is held by no op");
+  // What no kernel of the block works on is taken at its end.
+  if (!pending_holds_.empty()) settle(program_.labels[pending_holds_.back().owner]);
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     ops_[i].first_effect = static_cast<std::uint32_t>(program_.effects.size());
     ops_[i].effects = static_cast<std::uint32_t>(op_effects_[i].size());

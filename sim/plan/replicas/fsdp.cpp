@@ -27,8 +27,7 @@ class ShardedUnits : public ReplicaPart {
     reduction_.before(place);
   }
   void after(int place) override {
-    for (const GatherUnit& unit : gather_.units()) {
-      if (unit.leaves != place) continue;
+    for (const GatherUnit& unit : gather_.leaving(place)) {
       gather_.leave(unit);
       reduction_.leave(unit);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <vector>
 
 #include "sim/base/check.h"
@@ -82,8 +83,9 @@ class Accountant {
 
   // The transfers in flight during [begin, end) among those `waits` names, enqueued before `until`
   // if given.
-  std::vector<Interval> in_flight(Duration begin, Duration end, unsigned waits, const Span* until) {
-    std::vector<Interval> intervals;
+  const std::vector<Interval>& in_flight(Duration begin, Duration end, unsigned waits,
+                                         const Span* until) {
+    intervals_.clear();
     for (std::size_t s = 0; s < streams_.size(); ++s) {
       if ((waits >> s & 1U) == 0) continue;
       const std::vector<const Span*>& stream = streams_[s];
@@ -100,31 +102,46 @@ class Accountant {
         const Duration from = std::max(begin, answers ? span.begin : span.active);
         const Duration to = std::min(end, span.end);
         if (from < to)
-          intervals.push_back({from, to, exposed_by(static_cast<OpGroup>(op(span).group))});
+          intervals_.push_back({from, to, exposed_by(static_cast<OpGroup>(op(span).group))});
       }
     }
-    return intervals;
+    return intervals_;
+  }
+
+  // Consecutive intervals of which each begins when the one before has ended.
+  void find_runs(std::span<const Interval> intervals) {
+    runs_.clear();
+    if (intervals.empty()) return;
+    for (std::size_t first = 0, i = 1; i <= intervals.size(); ++i) {
+      if (i < intervals.size() && intervals[i - 1].end <= intervals[i].begin) continue;
+      runs_.push_back(intervals.subspan(first, i - first));
+      first = i;
+    }
   }
 
   // [begin, end) in pieces on which nothing changes; the first interval that covers a piece names
-  // it.
+  // it. Time: as that of sorting them, for those of a stream are one run.
   void account(Duration begin, Duration end, const std::vector<Interval>& intervals,
                Duration issued) {
-    std::vector<Duration> cuts = {begin, end};
+    std::vector<Duration>& cuts = cuts_;
+    cuts = {begin, end};
     if (begin < issued && issued < end) cuts.push_back(issued);
     for (const Interval& interval : intervals) {
       cuts.push_back(interval.begin);
       cuts.push_back(interval.end);
     }
+    find_runs(intervals);
     std::sort(cuts.begin(), cuts.end());
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
       if (cuts[i] == cuts[i + 1]) continue;
       TimeCategory category = cuts[i] < issued ? TimeCategory::host : TimeCategory::bubble;
-      for (const Interval& interval : intervals) {
-        if (interval.begin <= cuts[i] && cuts[i + 1] <= interval.end) {
-          category = interval.category;
-          break;
-        }
+      bool covered = false;
+      for (std::span<const Interval>& run : runs_) {
+        while (!run.empty() && run.front().end <= cuts[i])
+          run = run.subspan(1);
+        if (covered || run.empty() || run.front().begin > cuts[i]) continue;
+        category = run.front().category;
+        covered = true;
       }
       at(result_, category) += cuts[i + 1] - cuts[i];
     }
@@ -179,6 +196,11 @@ class Accountant {
   std::array<std::size_t, engine::kMaxStreams> next_{};
   std::size_t next_kernel_ = 0;
   Breakdown result_{};
+
+  // Of the gap that is accounted, kept for their memory.
+  std::vector<Interval> intervals_;
+  std::vector<Duration> cuts_;
+  std::vector<std::span<const Interval>> runs_;
 };
 
 }  // namespace

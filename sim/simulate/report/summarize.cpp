@@ -154,17 +154,19 @@ void count_messages(const Step& step, StepReport& report) {
 // What no layer owns stands under its own name.
 std::vector<MemoryReport::ModuleBytes> activations_by_module(
     const plan::StepPlan& plan, const std::vector<MemoryReport::Owner>& owners) {
+  std::map<std::string_view, const models::Activations*> kept_by;
+  for (const plan::KeptByPlace& place : plan.kept)
+    kept_by.emplace(place.owner, &place.kept);
   std::map<std::string, std::int64_t> sums;
   for (const MemoryReport::Owner& owner : owners) {
     if (owner.category != MemoryKind::activations) continue;
-    const auto place = std::find_if(plan.kept.begin(), plan.kept.end(),
-                                    [&](const auto& at) { return at.owner == owner.name; });
-    if (place == plan.kept.end()) {
+    const auto place = kept_by.find(owner.name);
+    if (place == kept_by.end()) {
       sums[owner.name] += owner.bytes.count();
       continue;
     }
-    const std::int64_t copies = owner.bytes.count() / place->kept.total().count();
-    for (const models::Kept& kept : place->kept.by_module())
+    const std::int64_t copies = owner.bytes.count() / place->second->total().count();
+    for (const models::Kept& kept : place->second->by_module())
       sums[std::string(name(kept.module))] += copies * kept.bytes.count();
   }
   std::vector<MemoryReport::ModuleBytes> modules;

@@ -33,18 +33,33 @@ void Gather::begin() {
     units_ = layer_units(context_, options_);
   else if (context_.pass == Pass::forward && context_.role.first)
     units_ = bucket_units(context_, options_);
+  entering_.clear();
+  leaving_.clear();
+  for (std::size_t number = 0; number < units_.size(); ++number) {
+    entering_.emplace(units_[number].enters, number);
+    leaving_.emplace(units_[number].leaves, number);
+  }
   // The first units are needed by the first places.
   fetch_until(static_cast<std::size_t>(std::max(1, options_.prefetch)));
 }
 
 void Gather::before(int place) {
-  for (std::size_t number = 0; number < units_.size(); ++number)
-    if (units_[number].enters == place) arrive(number);
+  const auto [first, last] = entering_.equal_range(place);
+  for (auto at = first; at != last; ++at)
+    arrive(at->second);
 }
 
 void Gather::after(int place) {
-  for (const GatherUnit& unit : units_)
-    if (unit.leaves == place) leave(unit);
+  for (const GatherUnit& unit : leaving(place))
+    leave(unit);
+}
+
+std::vector<GatherUnit> Gather::leaving(int place) const {
+  std::vector<GatherUnit> units;
+  const auto [first, last] = leaving_.equal_range(place);
+  for (auto at = first; at != last; ++at)
+    units.push_back(units_[at->second]);
+  return units;
 }
 
 bool Gather::travels(const GatherUnit& unit, std::size_t group) const {

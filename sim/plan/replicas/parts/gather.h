@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <vector>
 
 #include "sim/plan/replicas/parts/gather_units.h"
@@ -21,8 +22,8 @@ class Gather : public ReplicaPart {
   void before(int place) override;
   void after(int place) override;
 
-  // State of the open block.
-  const std::vector<GatherUnit>& units() const { return units_; }
+  // Units of the open block of which `place` is the last.
+  std::vector<GatherUnit> leaving(int place) const;
   // The pass is done with a unit.
   void leave(const GatherUnit& unit);
 
@@ -47,6 +48,7 @@ class Gather : public ReplicaPart {
   GatherOptions options_;
   HostShards shards_;
   std::vector<GatherUnit> units_;
+  std::multimap<int, std::size_t> entering_, leaving_;  // numbers of units, by place
   std::size_t fetched_ = 0;  // units whose gather is enqueued, if they have one
 };
 
