@@ -130,6 +130,8 @@ std::string headline(const StepReport& report, const Painter& paint) {
       row("MFU", fmt::format("{} (HFU {}), {} model TFLOP/s per GPU",
                              simulate::percent_text(report.mfu), simulate::percent_text(report.hfu),
                              simulate::count_text(report.model_tflops_per_gpu)));
+  if (const std::string square = describe_full_square(report); !square.empty())
+    text += row("", fmt::format("as PaLM and Megatron-LM count: {}", square));
   return text;
 }
 

@@ -128,14 +128,17 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   if (const RoleMaker add_roles = strategy_of(plan, recipe).add_roles)
     add_roles(step.cast, connections, recipe, plan);
 
-  Flops forward, recomputed;
+  Flops forward, recomputed, masked, skipped;
   for (const int kind : placed.work.chain) {
     const models::LayerWork& layer = placed.work.kinds[static_cast<std::size_t>(kind)];
     forward = forward + layer.forward_model_flops;
-    recomputed = recomputed + layer.recompute_model_flops;
+    recomputed = recomputed + layer.recompute_model_flops - layer.recompute_masked_flops;
+    masked = masked + layer.forward_masked_flops;
+    skipped = skipped + layer.skipped_flops;
   }
   const double passes = static_cast<double>(step.shape.microbatches) * plan.degrees.data;
-  step.model_flops = 3 * passes * forward;
+  step.full_square_flops = passes * (3.0 * forward - skipped);
+  step.model_flops = step.full_square_flops - 3 * passes * masked;
   step.executed_flops = step.model_flops + passes * recomputed;
   return step;
 }

@@ -39,8 +39,9 @@ struct StepPlan {
   std::vector<ChainRange> layers;  // by virtual stage
   std::vector<KeptByPlace> kept;   // by place of the chain
   Cast cast;                       // its first roles are the stages
-  Flops model_flops;               // of one step over all ranks, without recomputation
-  Flops executed_flops;            // with it
+  // Of one step over all ranks: without recomputation and what attention masks leave out; without
+  // recomputation; with what recomputation repeats of the first.
+  Flops model_flops, full_square_flops, executed_flops;
 
   // What reports call a place of the chain.
   const std::string& name_of(int place) const {

@@ -274,6 +274,9 @@ class Builder {
     r.model_tflops_per_gpu = r.model_flops / step / r.world_size / 1e12;
     r.mfu = r.model_tflops_per_gpu / 312;
     r.hfu = r.mfu * (shape_.recompute ? 4.0 / 3 : 1);
+    r.full_square_flops = 1.05 * r.model_flops;
+    r.full_square_tflops_per_gpu = 1.05 * r.model_tflops_per_gpu;
+    r.full_square_mfu = 1.05 * r.mfu;
     Duration busy{}, slowest{};
     for (int s = 0; s < shape_.stages; ++s) {
       const Stage& st = stages_[static_cast<std::size_t>(s)];

@@ -56,6 +56,7 @@ TEST_CASE("every number of the report is in its summary") {
   CHECK(json["tokens_per_s_per_gpu"].get<double>() == report.tokens_per_s_per_gpu);
   CHECK(json["mfu"].get<double>() == report.mfu);
   CHECK(json["hfu"].get<double>() == report.hfu);
+  CHECK(json["full_square"]["mfu"].get<double>() == report.full_square_mfu);
   CHECK(json["world_size"] == 8);
   CHECK(json["pipeline"]["schedule"] == "1f1b");
   CHECK(json["pipeline"]["bubble_fraction"].get<double>() == report.bubble_fraction);

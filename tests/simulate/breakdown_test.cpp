@@ -130,6 +130,30 @@ TEST_CASE("MFU is below one, and HFU exceeds it by what recomputation executes")
   CHECK(full.model_flops == without.model_flops);
 }
 
+// Half of the square of attention is masked, in three passes: 6 B s^2 l h.
+TEST_CASE("model FLOPs leave out what the mask does, the other convention counts it") {
+  const Job plain = job(1, 1, 1);
+  const Transformer network = gpt(4, 512, 8, 8192);
+  const std::int64_t s = plain.recipe.micro_batch.sequence_length;
+  const std::int64_t masked =
+      6 * plain.recipe.global_batch * s * s * network.layers * network.heads * network.head_size;
+  const StepReport report = report_of(plain);
+  CHECK(report.full_square_flops - report.model_flops == static_cast<double>(masked));
+  CHECK(report.full_square_mfu / report.mfu ==
+        doctest::Approx(report.full_square_flops / report.model_flops));
+}
+
+TEST_CASE("what the model multiplies does not depend on memory") {
+  Job big = job(1, 1, 1);
+  const StepReport fits = report_of(big);
+  big.cluster.server.gpu.memory = Bytes(100 << 20);
+  const StepReport report = report_of(big);
+  CHECK(!report.fits);
+  CHECK(report.model_flops == fits.model_flops);
+  CHECK(report.model_flops > 0);
+  CHECK(report.full_square_flops == fits.full_square_flops);
+}
+
 TEST_CASE("a job that does not fit says so and keeps its peak and owners") {
   Job big = job(1, 1, 1);
   big.cluster.server.gpu.memory = Bytes(100 << 20);

@@ -46,6 +46,9 @@ function card(v) {
                                    countText(r.tokens_per_s_per_gpu) + " per GPU")
                             : fact("Samples/s", countText(r.samples_per_s)),
     fact("MFU", percent(r.mfu), Math.abs(r.hfu - r.mfu) > 5e-4 ? "HFU " + percent(r.hfu) : ""),
+    r.full_square.model_flops > r.model_flops
+        ? fact("MFU, full square", r.full_square.mfu === null ? "above the peak" : percent(r.full_square.mfu),
+               "as PaLM and Megatron-LM") : null,
   ];
   return el("article", {class: "card" + (v === best && running.length ? " best" : "") +
                                (r.step_time_s === null ? " fails" : "")},

@@ -125,6 +125,18 @@ std::string describe(const StepReport& report) {
   return text + ".";
 }
 
+std::optional<double> full_square_mfu(const StepReport& report) {
+  if (!report.step_time || report.full_square_mfu > 1) return std::nullopt;
+  return report.full_square_mfu;
+}
+
+std::string describe_full_square(const StepReport& report) {
+  if (!report.step_time || report.full_square_flops <= report.model_flops) return "";
+  const std::optional<double> share = full_square_mfu(report);
+  return fmt::format("{}{} TFLOP/s per GPU", share ? percent_text(*share) + ", " : "",
+                     count_text(report.full_square_tflops_per_gpu));
+}
+
 double ideal_bubble(const StepReport& report) {
   if (report.stages <= 1 || report.microbatches < 1) return 0;
   const schedule::ScheduleEntry* schedule = schedule::find_schedule(report.schedule);

@@ -2,6 +2,7 @@
 // losses, how far the numbers were measured.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,15 @@ const std::string& label_of(const StepReport& report);
 
 // One sentence: how many GPUs of which kind, how the network is divided, the batch.
 std::string describe(const StepReport& report);
+
+// MFU with the full square of attention, as PaLM and Megatron-LM count. Empty where there is no
+// step time, and above 1: the mask's share is work that no kernel has to do, so that is no
+// utilisation.
+std::optional<double> full_square_mfu(const StepReport& report);
+
+// "44.0 %, 137 TFLOP/s per GPU with the full square of attention, as ..."; empty if no mask leaves
+// out any of it, or there is no step time.
+std::string describe_full_square(const StepReport& report);
 
 // Largest first, at most `count`, none below half a percent of the step.
 std::vector<Finding> findings(const StepReport& report, std::size_t count = 5);

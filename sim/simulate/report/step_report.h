@@ -105,8 +105,11 @@ struct StepReport {
   std::optional<Duration> step_time;    // empty if it does not fit or never finishes
   Duration simulated_step{};            // what it would take with enough memory
   double samples_per_s = 0, tokens_per_s = 0, tokens_per_s_per_gpu = 0;
-  double model_flops = 0;  // per step
-  double model_tflops_per_gpu = 0, mfu = 0, hfu = 0;
+  // Per step. Attention counts what its mask leaves, or by the convention of PaLM and Megatron-LM
+  // the full square.
+  double model_flops = 0, full_square_flops = 0;
+  double model_tflops_per_gpu = 0, full_square_tflops_per_gpu = 0;
+  double mfu = 0, full_square_mfu = 0, hfu = 0;
   Breakdown breakdown{};  // of `slowest_rank`; sums to simulated_step
   int slowest_rank = 0;
   struct RankBreakdown {

@@ -44,6 +44,8 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.global_batch = job.recipe.global_batch;
   report.sequence_length = job.recipe.micro_batch.sequence_length;
   report.is_language = reads_tokens(job.network);
+  report.model_flops = step.plan.model_flops.count();
+  report.full_square_flops = step.plan.full_square_flops.count();
   report.profile = job.profile ? job.profile->name : "none (datasheet and closed forms)";
   report.fidelity = job.fidelity == recipe::Fidelity::flow ? "flow" : "closed_form";
   for (const RankClass& rank_class : step.lowered.classes)
@@ -54,7 +56,6 @@ void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   const double seconds = Seconds(*report.step_time).count();
   const double gpus = report.world_size;
   const double peak = models::peak_of(job.cluster.server.gpu, job.recipe.precision.compute).count();
-  report.model_flops = step.plan.model_flops.count();
   report.samples_per_s = static_cast<double>(job.recipe.global_batch) / seconds;
   if (report.is_language) {
     report.tokens_per_s =
@@ -62,8 +63,10 @@ void rate_throughput(const Job& job, const Step& step, StepReport& report) {
     report.tokens_per_s_per_gpu = report.tokens_per_s / gpus;
   }
   report.model_tflops_per_gpu = report.model_flops / seconds / gpus / 1e12;
+  report.full_square_tflops_per_gpu = report.full_square_flops / seconds / gpus / 1e12;
   if (peak > 0) {
     report.mfu = report.model_flops / (seconds * gpus * peak);
+    report.full_square_mfu = report.full_square_flops / (seconds * gpus * peak);
     report.hfu = step.plan.executed_flops.count() / (seconds * gpus * peak);
   }
 }

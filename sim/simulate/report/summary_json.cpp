@@ -242,6 +242,11 @@ void add_rates(Json& json, const StepReport& report) {
   json["model_tflops_per_gpu"] = if_runs(report, report.model_tflops_per_gpu);
   json["mfu"] = if_runs(report, report.mfu);
   json["hfu"] = if_runs(report, report.hfu);
+  const std::optional<double> share = full_square_mfu(report);
+  json["full_square"] = {
+      {"model_flops", report.full_square_flops},
+      {"model_tflops_per_gpu", if_runs(report, report.full_square_tflops_per_gpu)},
+      {"mfu", share ? Json(*share) : Json(nullptr)}};
 }
 
 Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
