@@ -5,6 +5,7 @@
 #include "sim/base/diagnostic.h"
 #include "sim/base/out_of_range.h"
 #include "sim/simulate/report/summarize.h"
+#include "sim/simulate/report/utilisation.h"
 
 namespace trainyard::simulate {
 
@@ -62,6 +63,26 @@ std::unique_ptr<Step> step_of(const scenario::Scenario& scenario, const Job& job
   }
 }
 
+namespace {
+
+// A step that does more than the machine can is not reported.
+void refuse_contradiction(const scenario::Scenario& scenario, const FasterThanPeak& fastest) {
+  Diagnostic diagnostic;
+  diagnostic.pointer = scenario.profile.empty() ? "/cluster/node/gpu/peak" : "/cluster/calibration";
+  const json::Value* value = json::find(scenario.document, diagnostic.pointer);
+  diagnostic.at = value != nullptr ? value->at.position() : Position{scenario.file, 0, 0};
+  diagnostic.message = fmt::format(
+      "the step would do more than the GPUs can: {} reaches {:.4g} TFLOP/s by {}, and the peak of "
+      "{} is {:.4g} TFLOP/s",
+      fastest.kernel, fastest.reached.count() / 1e12,
+      scenario.profile.empty() ? "its own type's peak" : "the profile",
+      name(scenario.recipe.precision.compute), fastest.peak.count() / 1e12);
+  diagnostic.hint = "correct cluster.node.gpu.peak, or name a profile of this GPU";
+  throw ScenarioError({diagnostic});
+}
+
+}  // namespace
+
 Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& options) {
   const Job job = job_of(scenario);
   const std::unique_ptr<Step> step =
@@ -71,6 +92,8 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
                .recorded_classes = {}});
   Simulation simulation;
   simulation.report = summarize(job, *step);
+  if (const auto fastest = find_contradiction(job, *step, simulation.report))
+    refuse_contradiction(scenario, *fastest);
   simulation.report.name = scenario.variant.empty() ? scenario.name : scenario.variant;
   simulation.report.label = scenario.label;
   simulation.report.description = scenario.description;

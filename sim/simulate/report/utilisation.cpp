@@ -1,0 +1,31 @@
+#include "sim/simulate/report/utilisation.h"
+
+#include <algorithm>
+
+#include "models/layer/peak.h"
+#include "sim/base/check.h"
+
+namespace trainyard::simulate {
+
+std::optional<FasterThanPeak> find_contradiction(const Job& job, const Step& step,
+                                                 const StepReport& report) {
+  constexpr double kRounding = 1e-6;
+  const double utilisation = std::max(report.mfu, report.hfu);
+  if (utilisation <= 1 + kRounding) return std::nullopt;
+  FasterThanPeak fastest;
+  fastest.peak = models::peak_of(job.cluster.server.gpu, job.recipe.precision.compute);
+  for (std::size_t k = 0; k < step.plan.cast.kernels.size(); ++k) {
+    const models::Kernel& kernel = step.plan.cast.kernels[k];
+    const double seconds = step.lowered.kernels[k].time.count();
+    const double rate = seconds > 0 ? models::flops(kernel).count() / seconds : 0;
+    if (rate <= fastest.reached.count()) continue;
+    fastest.reached = FlopsPerSecond(rate);
+    fastest.kernel = models::to_text(kernel);
+  }
+  TRAINYARD_CHECK(fastest.reached > fastest.peak,
+                  "utilisation {} although no kernel is faster than {} FLOP/s", utilisation,
+                  fastest.peak.count());
+  return fastest;
+}
+
+}  // namespace trainyard::simulate
