@@ -22,6 +22,7 @@ struct GpuSpec {
   BytesPerSecond pcie_bandwidth;  // of its slot; 0: not stated
   Bytes l2;
   int multiprocessors = 1;
+  Watts idle_power, busy_power;  // of the board: no kernel runs, one does; 0: not known
 };
 
 // How the GPUs of one server reach each other. none: over PCIe too, but without peer-to-peer

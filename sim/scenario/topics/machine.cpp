@@ -63,6 +63,17 @@ void visit_fields(json::Fields& f, Peaks& s) {
   rate("fp8", s.gpu.fp8);
 }
 
+struct Power {
+  GpuSpec& gpu;
+};
+void visit_fields(json::Fields& f, Power& s) {
+  f.field("idle", s.gpu.idle_power, required, positive,
+          "Of the board in a job, while no kernel runs.");
+  f.field("busy", s.gpu.busy_power, required, positive,
+          "While one runs; presets: the board's limit, which is the most.");
+  f.accepted("source", "Where the numbers come from.");
+}
+
 void visit_fields(json::Fields& f, Intra& s) {
   f.choice("kind", s.server.intra, kIntraKinds, required,
            "How the GPUs of a server reach each other.");
@@ -159,6 +170,11 @@ void visit_fields(json::Fields& f, GpuSpec& s) {
       "pcie_bandwidth", s.pcie_bandwidth, optional, kRate,
       "Of its slot, each way, as reached; taken where PCIe joins the GPUs and neither intra nor "
       "host says it.");
+  Power power{s};
+  f.section("power", power, optional, "Electrical power, for the energy of a training.");
+  f.field("l2", s.l2, optional, not_negative, "Capacity of the second-level cache.");
+  f.field("multiprocessors", s.multiprocessors, optional, between(1, 1e5),
+          "Streaming multiprocessors.");
 }
 
 void visit_fields(json::Fields& f, ServerSpec& s) {
