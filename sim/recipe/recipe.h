@@ -44,6 +44,12 @@ struct TrainingRecipe {
   OffloadOptions offload;
 };
 
+// How long training goes on, which no step depends on.
+struct TrainingLength {
+  double samples = 0;              // 0: not said
+  std::optional<double> gpu_hour;  // dollars for one GPU and hour
+};
+
 // The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-cp-dp-pp.
 enum class Axis : std::uint8_t { tensor, context, data, pipeline };
 inline constexpr std::size_t kAxes = 4;

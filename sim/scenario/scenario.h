@@ -46,7 +46,7 @@ struct Scenario {
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   std::uint64_t seed = 0;
   bool exploit_symmetry = true;
-  std::optional<double> tokens;  // of the whole training, for the time it takes
+  recipe::TrainingLength length;
   std::vector<Reference> references;
   std::string output_directory;  // empty: not said
 

@@ -18,6 +18,7 @@ Job job_of(const scenario::Scenario& scenario) {
   job.stragglers = scenario.stragglers;
   job.collectives = scenario.collectives;
   job.fidelity = scenario.fidelity;
+  job.length = scenario.length;
   if (scenario.profile.empty()) return job;
   job.profile = cost::read_profile(scenario.profile);
   const std::string& gpu = job.cluster.server.gpu.name;

@@ -28,6 +28,7 @@ struct Job {
   std::vector<recipe::Straggler> stragglers;
   collective::Choices collectives;
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
+  recipe::TrainingLength length;
   std::vector<std::string> warnings;  // what the report must say of these values
 };
 

@@ -63,7 +63,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.collectives = assemble_collectives(sections.collectives, findings);
   scenario.fidelity = sections.simulation.fidelity;
   scenario.exploit_symmetry = sections.simulation.exploit_symmetry;
-  scenario.tokens = sections.training.tokens;
+  scenario.length = assemble_length(sections, scenario, findings);
   for (const ReferenceSection& reference : sections.references)
     scenario.references.push_back({reference.label, reference.metric, reference.value.value_or(0)});
   scenario.output_directory = sections.outputs.directory;

@@ -85,6 +85,10 @@ collective::Choices assemble_collectives(const CollectivesSection& section, Find
 recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
                                         const topologies::GpuSpec& gpu);
 
+// /training/tokens, samples, epochs and dataset_size, and /cost. Requires: network and batch.
+recipe::TrainingLength assemble_length(const ScenarioSections& sections, const Scenario& scenario,
+                                       Findings& findings);
+
 // /training/offload
 void validate_offload(const Scenario& scenario, Findings& findings);
 

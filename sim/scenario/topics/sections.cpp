@@ -25,6 +25,10 @@ void visit_fields(json::Fields& f, ReferenceSection& s) {
          "Whether the number was checked against its source.");
 }
 
+void visit_fields(json::Fields& f, CostSection& s) {
+  f.field("gpu_hour", s.gpu_hour, json::positive, "Dollars for one GPU and hour.");
+}
+
 void visit_fields(json::Fields& f, VariantSection& s) {
   f.field("name", s.name, required, "Short name, unique in the file.");
   f.field("label", s.label, optional, "For people.");
@@ -55,6 +59,7 @@ void visit_fields(json::Fields& f, ScenarioSections& s) {
   f.section("collectives", s.collectives, optional, "How GPUs communicate.");
   f.section("perturbations", s.perturbations, optional, "What goes wrong.");
   f.section("simulation", s.simulation, optional, "How it is simulated.");
+  f.section("cost", s.cost, optional, "What the training costs, if /training says how long it is.");
   f.field("baseline", s.baseline, optional, "The variant that others are compared with.");
   f.sections("variants", s.variants, optional, "Changes to this scenario, compared side by side.");
   f.unsupported("sweep", "a sweep; list variants");

@@ -34,6 +34,11 @@ struct RecomputeSection {
   std::optional<int> layers;
 };
 
+// Of the whole training: one of the first three.
+struct LengthSection {
+  std::optional<double> tokens, samples, epochs, dataset_size;
+};
+
 // What a device holds beside tensors where the file says nothing.
 recipe::MemoryAllowance usual_memory();
 
@@ -45,7 +50,7 @@ struct TrainingSection {
   RecomputeSection recompute_parts;
   std::optional<models::Fusion> execution;  // empty: as the network is commonly run
   std::optional<models::TableOptimizer> embedding_optimizer;
-  std::optional<double> tokens;
+  LengthSection length;
 };
 
 struct ExpertParallelSection {
@@ -95,6 +100,10 @@ struct ReferenceSection {
   std::optional<double> value;
 };
 
+struct CostSection {
+  std::optional<double> gpu_hour;
+};
+
 struct VariantSection {
   std::string name, label;
 };
@@ -114,6 +123,7 @@ struct ScenarioSections {
   CollectivesSection collectives;
   PerturbationsSection perturbations;
   SimulationSection simulation;
+  CostSection cost;
   std::string baseline;
   std::vector<VariantSection> variants;
   OutputsSection outputs;

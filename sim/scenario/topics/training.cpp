@@ -80,8 +80,12 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
   f.section("memory", s.recipe.memory, optional,
             "What the device holds beside what the training script allocates.");
   f.section("offload", s.recipe.offload, optional, "What is kept in the host's memory or on NVMe.");
-  f.field("tokens", s.tokens, positive, "Of the whole training, to say how long it takes.");
-  f.unsupported("dataset", "a data set; give /training/tokens");
+  f.field("tokens", s.length.tokens, positive,
+          "Of the whole training, to say how long it takes and what it costs.");
+  f.field("samples", s.length.samples, positive, "The same in sequences, images or samples.");
+  f.field("epochs", s.length.epochs, positive, "The same in passes over dataset_size.");
+  f.field("dataset_size", s.length.dataset_size, positive, "Samples of an epoch.");
+  f.unsupported("dataset", "a data set; give /training/tokens, or epochs and dataset_size");
   f.unsupported("input_pipeline", "an input pipeline; input is taken to be ready in time");
   f.unsupported("checkpoint", "writing checkpoints; a step without one is simulated");
 }

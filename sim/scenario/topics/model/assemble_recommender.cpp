@@ -59,8 +59,6 @@ void refuse_other_ways(const ScenarioSections& sections, Findings& findings) {
                    "tables are updated in the backward pass, before the norm of all gradients is "
                    "known",
                    "remove it");
-  if (sections.training.tokens)
-    findings.error("/training/tokens", "samples are no tokens", "remove it");
 }
 
 void choose_groups(Recommender& network, const EmbeddingParallelSection& how, Findings& findings) {

@@ -1,0 +1,50 @@
+// How long the whole training is, and what an hour of it costs.
+#include <fmt/format.h>
+
+#include "models/families/network.h"
+#include "sim/scenario/topics/assemble.h"
+
+namespace trainyard::scenario {
+
+namespace {
+
+// Samples of the whole training; 0 if nothing is said or what is said is wrong.
+double samples_of(const LengthSection& said, const Scenario& scenario, Findings& findings) {
+  const int ways = said.tokens.has_value() + said.samples.has_value() + said.epochs.has_value();
+  if (ways > 1) {
+    findings.error("/training",
+                   "the length of the training is said in more than one way: tokens, samples and "
+                   "epochs",
+                   "keep one of them");
+    return 0;
+  }
+  if (said.epochs && !said.dataset_size)
+    findings.error("/training/epochs", "how many samples an epoch has is not said",
+                   "add training.dataset_size");
+  if (said.dataset_size && !said.epochs)
+    findings.error("/training/dataset_size", "means nothing without epochs",
+                   "add training.epochs, or remove it");
+  if (said.samples) return *said.samples;
+  if (said.epochs) return *said.epochs * said.dataset_size.value_or(0);
+  if (!said.tokens) return 0;
+  if (!reads_tokens(scenario.network)) {
+    findings.error("/training/tokens", "samples are no tokens", "say it in training.samples");
+    return 0;
+  }
+  return *said.tokens / static_cast<double>(scenario.recipe.micro_batch.sequence_length);
+}
+
+}  // namespace
+
+recipe::TrainingLength assemble_length(const ScenarioSections& sections, const Scenario& scenario,
+                                       Findings& findings) {
+  recipe::TrainingLength length;
+  length.samples = samples_of(sections.training.length, scenario, findings);
+  length.gpu_hour = sections.cost.gpu_hour;
+  if (length.gpu_hour && length.samples == 0 && !findings.has_errors())
+    findings.warning("/cost/gpu_hour", "how long the training is is not said, so it has no price",
+                     "add training.tokens, training.samples or training.epochs");
+  return length;
+}
+
+}  // namespace trainyard::scenario
