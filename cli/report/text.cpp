@@ -9,6 +9,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/text.h"
+#include "sim/simulate/outlook/training_text.h"
 #include "sim/simulate/report/findings.h"
 #include "sim/simulate/report/summary.h"
 #include "sim/simulate/report/ways_text.h"
@@ -133,6 +134,12 @@ std::string headline(const StepReport& report, const Painter& paint) {
   if (const std::string square = describe_full_square(report); !square.empty())
     text += row("", fmt::format("as PaLM and Megatron-LM count: {}", square));
   return text;
+}
+
+// The whole training, its price and its energy.
+std::string training_rows(const StepReport& report) {
+  const std::string length = describe_training(report), price = describe_price(report);
+  return (length.empty() ? "" : row("training", length)) + (price.empty() ? "" : row("", price));
 }
 
 std::string memory_row(const StepReport& report, const Painter& paint) {
@@ -297,7 +304,7 @@ std::string to_text(const StepReport& report, const TextOptions& options) {
   text += wrap(escape_control(describe(report)), 0);
   const std::string assumed = describe_assumed(report);
   if (!assumed.empty()) text += note("Assumed, as the scenario does not say it", assumed);
-  text += "\n" + headline(report, paint) + memory_row(report, paint) +
+  text += "\n" + headline(report, paint) + training_rows(report) + memory_row(report, paint) +
           host_memory_rows(report, paint) + ways_to_fit_text(report);
   return text + breakdown_rows(report, paint) + memory_rows(report, paint) + notes(report, paint);
 }

@@ -277,6 +277,11 @@ class Builder {
     r.full_square_flops = 1.05 * r.model_flops;
     r.full_square_tflops_per_gpu = 1.05 * r.model_tflops_per_gpu;
     r.full_square_mfu = 1.05 * r.mfu;
+    TrainingTotal& total = r.training.emplace();
+    total.samples = 64e6, total.tokens = 1024 * total.samples, total.steps = 1e6;
+    total.days = total.steps * step / 86400, total.gpu_hours = 24 * total.days * r.world_size;
+    total.gpu_hour = 1.5, total.dollars = 1.5 * total.gpu_hours;
+    total.kilowatt_hours = 0.3 * total.gpu_hours;
     Duration busy{}, slowest{};
     for (int s = 0; s < shape_.stages; ++s) {
       const Stage& st = stages_[static_cast<std::size_t>(s)];

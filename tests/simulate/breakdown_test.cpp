@@ -143,6 +143,30 @@ TEST_CASE("model FLOPs leave out what the mask does, the other convention counts
         doctest::Approx(report.full_square_flops / report.model_flops));
 }
 
+// 8 samples a step: 1001 samples are 126 steps, the last one not full.
+TEST_CASE("a training is as many steps as its samples take, and its energy between idle and busy") {
+  Job plain = job(2, 2, 1);
+  CHECK(!report_of(plain).training);
+  plain.length = {.samples = 1001, .gpu_hour = 2.5};
+  plain.cluster.server.gpu.idle_power = Watts(100);
+  plain.cluster.server.gpu.busy_power = Watts(400);
+  const StepReport report = report_of(plain);
+  REQUIRE(report.training);
+  const TrainingTotal& total = *report.training;
+  CHECK(total.steps == 126);
+  CHECK(total.tokens == 1001 * 256);
+  const double hours = 126 * Seconds(*report.step_time).count() / 3600;
+  CHECK(total.gpu_hours == doctest::Approx(4 * hours).epsilon(1e-12));
+  CHECK(total.days == doctest::Approx(hours / 24).epsilon(1e-12));
+  CHECK(*total.dollars == doctest::Approx(10 * hours).epsilon(1e-12));
+  const double idle = report.bubble_fraction;
+  CHECK(idle > 0);
+  CHECK(*total.kilowatt_hours ==
+        doctest::Approx(4 * hours * (0.1 * idle + 0.4 * (1 - idle))).epsilon(1e-12));
+  plain.cluster.server.gpu.busy_power = Watts(0);
+  CHECK(!report_of(plain).training->kilowatt_hours);
+}
+
 TEST_CASE("what the model multiplies does not depend on memory") {
   Job big = job(1, 1, 1);
   const StepReport fits = report_of(big);

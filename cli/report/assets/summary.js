@@ -37,6 +37,22 @@ function memoryBar(r) {
             el("div", {class: "limit", css: {left: 100 / scale + "%"}}));
 }
 
+// The whole training: how long, how much, and of the GPUs the energy.
+function trainingFacts(r, fact) {
+  const t = r.training;
+  if (!t || r.step_time_s === null) return [];
+  const days = t.days >= 2 ? countText(t.days) + " days" : countText(24 * t.days) + " hours";
+  return [
+    fact("Training", days, `${countText(t.steps)} steps of ${countText(t.tokens ?? t.samples)} ` +
+                           (t.tokens === null ? "samples" : "tokens")),
+    fact("GPU-hours", countText(t.gpu_hours)),
+    t.dollars === null ? null : fact("Cost", "$" + countText(t.dollars), `at $${t.dollars_per_gpu_hour} a GPU-hour`),
+    t.energy_kwh === null ? null : fact("Energy", t.energy_kwh >= 1e3 ? countText(t.energy_kwh / 1e3) + " MWh"
+                                                                       : countText(t.energy_kwh) + " kWh",
+                                        "in the GPUs, analytic"),
+  ];
+}
+
 function card(v) {
   const r = v.report;
   const fact = (name, value, note) => el("div", {class: "fact"}, el("dt", {}, name),
@@ -55,7 +71,7 @@ function card(v) {
             el("header", {}, el("h3", {}, v.label), badge(v)),
             el("p", {class: "big"}, r.step_time_s === null ? "no step" : timeText(r.step_time_s)),
             r.reason ? el("p", {class: "reason"}, r.reason) : null,
-            el("dl", {}, rates, fact("Idle", percent(r.pipeline.bubble_fraction), "of the compute streams"),
+            el("dl", {}, rates, trainingFacts(r, fact), fact("Idle", percent(r.pipeline.bubble_fraction), "of the compute streams"),
                fact("Memory", bytesText(r.memory.peak_bytes), "of " + bytesText(r.memory.capacity_bytes))),
             memoryBar(r));
 }

@@ -88,6 +88,16 @@ struct Extrapolation {
   double fraction = 0;  // of the predicted time
 };
 
+// The whole training: as many steps as its samples take, each as long as the simulated one.
+struct TrainingTotal {
+  double samples = 0, tokens = 0;  // tokens: 0 where samples have none
+  double steps = 0;                // whole
+  // Of a step that has a time.
+  double days = 0, gpu_hours = 0;
+  std::optional<double> gpu_hour, dollars;  // the price of one, and of all
+  std::optional<double> kilowatt_hours;     // of the GPUs, where their power is known
+};
+
 struct StepReport {
   std::string name, label, description;
   int world_size = 0;
@@ -126,6 +136,7 @@ struct StepReport {
   std::vector<Extrapolation> extrapolated;       // largest first
   std::optional<cost::Calibration> calibration;  // of the profile, if `trainyard fit` made it
   std::string profile, fidelity;
+  std::optional<TrainingTotal> training;  // empty: how long it is was not said
   std::uint64_t events = 0, ops = 0;
   int classes = 0;
   std::vector<scenario::Assumption> assumed;  // what the scenario leaves out

@@ -9,6 +9,7 @@
 #include "models/layer/peak.h"
 #include "sim/base/check.h"
 #include "sim/base/text.h"
+#include "sim/simulate/outlook/training_total.h"
 #include "sim/simulate/report/actor_spans.h"
 #include "sim/simulate/report/breakdown.h"
 
@@ -303,6 +304,7 @@ StepReport summarize(const Job& job, const Step& step) {
   if (report.deadlock) return report;
   if (report.step_time && *report.step_time > Duration(0)) rate_throughput(job, step, report);
   break_down(step, window_of(step), report);
+  report.training = training_total(job, report);
   count_messages(step, report);
   account_basis(job, step, report);
   return report;

@@ -202,34 +202,22 @@ void add_ways_to_fit(Json& json, const StepReport& report) {
   json["ways_cut_short"] = looked ? Json(found.cut_short) : Json(nullptr);
 }
 
-std::string_view status(const StepReport& report) {
-  if (report.deadlock) return "deadlock";
-  return report.fits ? "ok" : "out_of_memory";
-}
-
-// A rate of a step that cannot run is not a number to be ranked.
-Json if_runs(const StepReport& report, double value) {
-  return report.step_time ? Json(value) : Json(nullptr);
-}
-
-void add_scenario(Json& json, const StepReport& report) {
-  json["name"] = report.name;
-  json["label"] = label_of(report);
-  json["description"] = report.description;
-  json["status"] = status(report);
-  json["reason"] = report.step_time ? Json(nullptr) : Json(why_no_time(report));
-  json["world_size"] = report.world_size;
-  json["gpu"] = report.gpu;
-  json["server"] = report.server;
-  json["servers"] = report.servers;
-  json["parallelism"] = {{"tp", report.tensor},
-                         {"cp", report.context},
-                         {"ep", report.expert},
-                         {"dp", report.data},
-                         {"pp", report.pipeline}};
-  json["parameters"] = report.parameters;
-  json["global_batch"] = report.global_batch;
-  json["sequence_length"] = report.is_language ? Json(report.sequence_length) : Json(nullptr);
+Json training(const StepReport& report) {
+  if (!report.training) return nullptr;
+  const TrainingTotal& total = *report.training;
+  const bool runs = report.step_time.has_value();
+  const auto known = [&](const std::optional<double>& value) {
+    return value ? Json(*value) : Json(nullptr);
+  };
+  return {{"samples", total.samples},
+          {"tokens", report.is_language ? Json(total.tokens) : Json(nullptr)},
+          {"steps", total.steps},
+          {"days", runs ? Json(total.days) : Json(nullptr)},
+          {"gpu_hours", runs ? Json(total.gpu_hours) : Json(nullptr)},
+          {"dollars_per_gpu_hour", known(total.gpu_hour)},
+          {"dollars", known(total.dollars)},
+          {"energy_kwh", known(total.kilowatt_hours)},
+          {"energy_basis", total.kilowatt_hours ? Json("analytic") : Json(nullptr)}};
 }
 
 void add_rates(Json& json, const StepReport& report) {
@@ -258,6 +246,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
     json["baseline"] = baseline->name;
     json["speedup"] = factor ? Json(*factor) : Json(nullptr);
   }
+  json["training"] = training(report);
   json["simulated_step_s"] = seconds(report.simulated_step);
   json["slowest_rank"] = report.slowest_rank;
   json["breakdown_s"] = breakdown(report.breakdown);
