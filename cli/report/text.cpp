@@ -9,6 +9,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/text.h"
+#include "sim/simulate/outlook/published.h"
 #include "sim/simulate/outlook/training_text.h"
 #include "sim/simulate/report/findings.h"
 #include "sim/simulate/report/summary.h"
@@ -224,6 +225,8 @@ std::string breakdown_rows(const StepReport& report, const Painter& paint) {
 std::string notes(const StepReport& report, const Painter& paint) {
   std::string text = "\n";
   text += note("Basis", describe_basis(report));
+  for (const simulate::Published& number : report.published)
+    text += note("Published", describe(number));
   if (!report.fidelity.empty()) text += note("Communication", report.fidelity);
   text +=
       paint.faint(fmt::format("{} events, {} ranks in {} class{}", report.events, report.world_size,

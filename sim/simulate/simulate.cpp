@@ -4,6 +4,7 @@
 
 #include "sim/base/diagnostic.h"
 #include "sim/base/out_of_range.h"
+#include "sim/simulate/outlook/published.h"
 #include "sim/simulate/report/summarize.h"
 #include "sim/simulate/report/utilisation.h"
 
@@ -103,6 +104,10 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
     simulation.report.warnings.push_back(warning);
   for (const Diagnostic& warning : scenario.warnings)
     simulation.report.warnings.push_back(to_text(warning));
+  }
+  for (const scenario::Reference& reference : scenario.references)
+    simulation.report.published.push_back({reference.label, reference.metric, reference.value,
+                                           metric_of(simulation.report, reference.metric)});
   if (options.timeline) simulation.timeline = timeline(*step, options.timeline_ranks);
   return simulation;
 }

@@ -118,6 +118,18 @@ function basisBlock(v) {
           table("", ["What", "Basis", "Source", "Machine", "Error of the fit"], rows, {left: 5})) : null);
 }
 
+// Published numbers beside predicted ones.
+function publishedBlock(v) {
+  const list = v.report.published;
+  if (!list.length) return null;
+  const digits = (x) => x === null ? null : x >= 1e4 ? countText(x) : String(Number(x.toPrecision(4)));
+  const off = (p) => p.predicted === null || p.value === 0 ? null
+      : (p.predicted >= p.value ? "+" : "\u2212") + percent(Math.abs(p.predicted / p.value - 1));
+  return el("div", {class: "panel published"}, el("h3", {}, "Published beside predicted"),
+      table("", ["What", "Metric", "Published", "Predicted", "Off by"],
+            list.map((p) => [p.label, el("span", {class: "word"}, p.metric), digits(p.value), digits(p.predicted), off(p)]), {left: 2}));
+}
+
 // How the profile was fitted and how well it predicts what it was not fitted on.
 function calibrationBlock(v) {
   const c = v.report.calibration;
@@ -178,5 +190,5 @@ function drawSummary() {
                 ...variants.filter((v) => v !== shown).map((v) =>
                     el("div", {}, el("h4", {}, v.label), findingList(v)))) : null),
          basisBlock(shown)),
-      calibrationBlock(shown));
+      publishedBlock(shown), calibrationBlock(shown));
 }

@@ -13,13 +13,23 @@ using json::between;
 using json::optional;
 using json::required;
 
+constexpr std::array<std::string_view, 8> kMetrics = {"step_time",
+                                                      "mfu",
+                                                      "model_tflops_per_gpu",
+                                                      "full_square.mfu",
+                                                      "full_square.model_tflops_per_gpu",
+                                                      "gpu_hours",
+                                                      "allocated_memory",
+                                                      "reserved_memory"};
+
 }  // namespace
 
 void visit_fields(json::Fields& f, ReferenceSection& s) {
   f.field("label", s.label, required, "What the number is and where it stands.");
-  f.field("metric", s.metric, optional,
-          "As reports name it: step_time (s), mfu, model_tflops_per_gpu, allocated_memory or "
-          "reserved_memory (GiB, of the fullest GPU).");
+  f.name("metric", s.metric, kMetrics, optional,
+         "As reports name it: step_time (s), mfu, model_tflops_per_gpu, the last two also as "
+         "full_square.mfu and full_square.model_tflops_per_gpu (as PaLM and Megatron-LM count), "
+         "gpu_hours, allocated_memory or reserved_memory (GiB, of the fullest GPU).");
   f.field("value", s.value, anything, "In the metric's unit.");
   f.name("status", s.status, std::array<std::string_view, 2>{"verified", "to_verify"}, optional,
          "Whether the number was checked against its source.");

@@ -98,6 +98,13 @@ struct TrainingTotal {
   std::optional<double> kilowatt_hours;     // of the GPUs, where their power is known
 };
 
+// A number of the scenario's references, and what is predicted for it.
+struct Published {
+  std::string label, metric;
+  double value = 0;
+  std::optional<double> predicted;  // empty: the metric is not known, or the step has none
+};
+
 struct StepReport {
   std::string name, label, description;
   int world_size = 0;
@@ -137,6 +144,7 @@ struct StepReport {
   std::optional<cost::Calibration> calibration;  // of the profile, if `trainyard fit` made it
   std::string profile, fidelity;
   std::optional<TrainingTotal> training;  // empty: how long it is was not said
+  std::vector<Published> published;
   std::uint64_t events = 0, ops = 0;
   int classes = 0;
   std::vector<scenario::Assumption> assumed;  // what the scenario leaves out

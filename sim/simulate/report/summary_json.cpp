@@ -220,6 +220,46 @@ Json training(const StepReport& report) {
           {"energy_basis", total.kilowatt_hours ? Json("analytic") : Json(nullptr)}};
 }
 
+Json published(const StepReport& report) {
+  Json list = Json::array();
+  for (const Published& number : report.published)
+    list.push_back({{"label", number.label},
+                    {"metric", number.metric},
+                    {"value", number.value},
+                    {"predicted", number.predicted ? Json(*number.predicted) : Json(nullptr)}});
+  return list;
+}
+
+std::string_view status(const StepReport& report) {
+  if (report.deadlock) return "deadlock";
+  return report.fits ? "ok" : "out_of_memory";
+}
+
+// A rate of a step that cannot run is not a number to be ranked.
+Json if_runs(const StepReport& report, double value) {
+  return report.step_time ? Json(value) : Json(nullptr);
+}
+
+void add_scenario(Json& json, const StepReport& report) {
+  json["name"] = report.name;
+  json["label"] = label_of(report);
+  json["description"] = report.description;
+  json["status"] = status(report);
+  json["reason"] = report.step_time ? Json(nullptr) : Json(why_no_time(report));
+  json["world_size"] = report.world_size;
+  json["gpu"] = report.gpu;
+  json["server"] = report.server;
+  json["servers"] = report.servers;
+  json["parallelism"] = {{"tp", report.tensor},
+                         {"cp", report.context},
+                         {"ep", report.expert},
+                         {"dp", report.data},
+                         {"pp", report.pipeline}};
+  json["parameters"] = report.parameters;
+  json["global_batch"] = report.global_batch;
+  json["sequence_length"] = report.is_language ? Json(report.sequence_length) : Json(nullptr);
+}
+
 void add_rates(Json& json, const StepReport& report) {
   json["step_time_s"] = report.step_time ? Json(seconds(*report.step_time)) : Json(nullptr);
   json["samples_per_s"] = if_runs(report, report.samples_per_s);
@@ -247,6 +287,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
     json["speedup"] = factor ? Json(*factor) : Json(nullptr);
   }
   json["training"] = training(report);
+  json["published"] = published(report);
   json["simulated_step_s"] = seconds(report.simulated_step);
   json["slowest_rank"] = report.slowest_rank;
   json["breakdown_s"] = breakdown(report.breakdown);
