@@ -122,7 +122,10 @@ std::string headline(const StepReport& report, const Painter& paint) {
       text += row("", fmt::format("(with enough memory: {})", to_text(report.simulated_step)));
     return text;
   }
-  text += row("step time", paint.bold(to_text(*report.step_time)));
+  const std::string time = paint.bold(to_text(*report.step_time));
+  text += row("step time", report.interval ? fmt::format("{} ({}: 8 of 10 like it)", time,
+                                                         describe(*report.interval))
+                                           : time);
   std::string rate = fmt::format("{} samples/s", simulate::count_text(report.samples_per_s));
   if (report.is_language)
     rate += fmt::format(", {} tokens/s ({} per GPU)", simulate::count_text(report.tokens_per_s),
@@ -222,8 +225,22 @@ std::string breakdown_rows(const StepReport& report, const Painter& paint) {
   return text;
 }
 
+// Which steps the interval is from, and what they say of this one.
+std::string interval_note(const StepReport& report) {
+  const simulate::Interval& found = *report.interval;
+  if (!found.is_of_kind)
+    return fmt::format(
+        "8 of 10 of all {} published steps were so far off what is predicted for them; too few are "
+        "of {}, so that says little",
+        found.steps, report.estimate_class.network);
+  return fmt::format(
+      "8 of 10 of the {} published steps like it were so far off what is predicted for them ({})",
+      found.steps, found.of);
+}
+
 std::string notes(const StepReport& report, const Painter& paint) {
   std::string text = "\n";
+  if (report.interval) text += note("Interval", interval_note(report));
   text += note("Basis", describe_basis(report));
   for (const simulate::Published& number : report.published)
     text += note("Published", describe(number));

@@ -4,6 +4,7 @@
 
 #include "sim/base/diagnostic.h"
 #include "sim/base/out_of_range.h"
+#include "sim/scenario/sources.h"
 #include "sim/simulate/outlook/published.h"
 #include "sim/simulate/report/summarize.h"
 #include "sim/simulate/report/utilisation.h"
@@ -83,6 +84,17 @@ void refuse_contradiction(const scenario::Scenario& scenario, const FasterThanPe
   throw ScenarioError({diagnostic});
 }
 
+// What is known of how far off estimates like this one are.
+void add_interval(const scenario::Scenario& scenario, const Job& job, StepReport& report) {
+  report.estimate_class = {std::string(job.network.words()),
+                           job.profile && job.profile->gpu == job.cluster.server.gpu.name,
+                           job.cluster.servers == 1};
+  const std::string path =
+      scenario::preset_path(scenario::configs_folder(scenario.file), "accuracy", "steps");
+  if (!report.step_time || !scenario::is_file(path)) return;
+  report.interval = interval(read_errors(path), report.estimate_class, *report.step_time);
+}
+
 }  // namespace
 
 Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& options) {
@@ -96,6 +108,7 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
   simulation.report = summarize(job, *step);
   if (const auto fastest = find_contradiction(job, *step, simulation.report))
     refuse_contradiction(scenario, *fastest);
+  add_interval(scenario, job, simulation.report);
   simulation.report.name = scenario.variant.empty() ? scenario.name : scenario.variant;
   simulation.report.label = scenario.label;
   simulation.report.description = scenario.description;

@@ -277,6 +277,9 @@ class Builder {
     r.full_square_flops = 1.05 * r.model_flops;
     r.full_square_tflops_per_gpu = 1.05 * r.model_tflops_per_gpu;
     r.full_square_mfu = 1.05 * r.mfu;
+    r.estimate_class = {"a transformer", true, true};
+    r.interval = Interval{to_duration(Seconds(0.9 * step)), to_duration(Seconds(1.2 * step)), 17,
+                          describe(r.estimate_class), true};
     TrainingTotal& total = r.training.emplace();
     total.samples = 64e6, total.tokens = 1024 * total.samples, total.steps = 1e6;
     total.days = total.steps * step / 86400, total.gpu_hours = 24 * total.days * r.world_size;

@@ -57,6 +57,7 @@ TEST_CASE("every number of the report is in its summary") {
   CHECK(json["mfu"].get<double>() == report.mfu);
   CHECK(json["hfu"].get<double>() == report.hfu);
   CHECK(json["full_square"]["mfu"].get<double>() == report.full_square_mfu);
+  CHECK(json["interval"]["low_s"].get<double>() == Seconds(report.interval->low).count());
   CHECK(json["training"]["gpu_hours"].get<double>() == report.training->gpu_hours);
   CHECK(json["training"]["dollars"].get<double>() == *report.training->dollars);
   CHECK(json["training"]["energy_basis"] == "analytic");

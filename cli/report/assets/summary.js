@@ -70,6 +70,8 @@ function card(v) {
                                (r.step_time_s === null ? " fails" : "")},
             el("header", {}, el("h3", {}, v.label), badge(v)),
             el("p", {class: "big"}, r.step_time_s === null ? "no step" : timeText(r.step_time_s)),
+            r.interval ? el("p", {class: "interval quiet"}, `8 of 10 like it: ${timeText(r.interval.low_s)} to ` +
+                                                            timeText(r.interval.high_s)) : null,
             r.reason ? el("p", {class: "reason"}, r.reason) : null,
             el("dl", {}, rates, trainingFacts(r, fact), fact("Idle", percent(r.pipeline.bubble_fraction), "of the compute streams"),
                fact("Memory", bytesText(r.memory.peak_bytes), "of " + bytesText(r.memory.capacity_bytes))),
@@ -106,6 +108,7 @@ function basisBlock(v) {
       el("p", {class: r.calibrated ? "" : "callout warn"}, r.calibrated ? "" : el("strong", {}, "Uncalibrated. "),
          r.calibrated ? v.basis.replace(/^o/, "O") + "." :
                         "Every time is derived from datasheets and closed forms, none from a measurement."),
+      intervalNote(r),
       kinds.length ? el("div", {class: "basis", role: "img", "aria-label": v.basis}, kinds.map(([name, share]) =>
           el("div", {class: "part " + name, css: {flex: String(1000 * share)}, title: name + " " + percent(share)},
              share * 60 > name.length + 4 ? name + " " + percent(share, 0) : ""))) : null,
@@ -116,6 +119,18 @@ function basisBlock(v) {
          `${plural(r.engine.classes, "class")}.`),
       rows.length ? folded(plural(rows.length, "source"),
           table("", ["What", "Basis", "Source", "Machine", "Error of the fit"], rows, {left: 5})) : null);
+}
+
+// Which published steps the interval is from.
+function intervalNote(r) {
+  if (!r.interval) return null;
+  const range = `${timeText(r.interval.low_s)} to ${timeText(r.interval.high_s)}`;
+  return el("p", {class: r.interval.of_this_kind ? "" : "callout warn"}, el("strong", {}, range + ". "),
+      r.interval.of_this_kind
+          ? `8 of 10 of the ${r.interval.steps} published steps like it were so far off what is predicted for them ` +
+            `(${r.interval.of}).`
+          : `8 of 10 of all ${r.interval.steps} published steps were so far off what is predicted for them; too few are ` +
+            `of ${r.class.network}, so that says little.`);
 }
 
 // Published numbers beside predicted ones.

@@ -14,6 +14,7 @@
 #include "sim/cost/calibration.h"
 #include "sim/plan/memory_kind.h"
 #include "sim/scenario/assumption.h"
+#include "sim/simulate/outlook/interval.h"
 #include "sim/simulate/report/way_to_fit.h"
 
 namespace trainyard::simulate {
@@ -44,6 +45,7 @@ struct HostMemoryReport {
   Bytes parameters, gradients, optimizer_state, activations, buffers;  // of `rank`
   Bytes memory, nvme;                                                  // of `rank`
   int rank = 0;                                                        // that holds most
+  std::string role;  // its name, if it is no rank: "parameter server"
   Bytes server_memory, server_nvme;
   Bytes memory_capacity, nvme_capacity;  // of a server; 0: not stated
 };
@@ -121,6 +123,8 @@ struct StepReport {
   std::optional<std::string> deadlock;  // text; then no time is known
   std::optional<Duration> step_time;    // empty if it does not fit or never finishes
   Duration simulated_step{};            // what it would take with enough memory
+  EstimateClass estimate_class;
+  std::optional<Interval> interval;  // of step_time; empty: none, or nothing to tell it by
   double samples_per_s = 0, tokens_per_s = 0, tokens_per_s_per_gpu = 0;
   // Per step. Attention counts what its mask leaves, or by the convention of PaLM and Megatron-LM
   // the full square.

@@ -202,6 +202,21 @@ void add_ways_to_fit(Json& json, const StepReport& report) {
   json["ways_cut_short"] = looked ? Json(found.cut_short) : Json(nullptr);
 }
 
+// Of a step whose time is known; the class is known of all.
+void add_interval(Json& json, const StepReport& report) {
+  const EstimateClass& of = report.estimate_class;
+  json["class"] = {{"network", of.network}, {"profile", of.profile}, {"one_server", of.one_server}};
+  json["interval"] = nullptr;
+  if (!report.interval) return;
+  const Interval& found = *report.interval;
+  json["interval"] = {{"low_s", seconds(found.low)},
+                      {"high_s", seconds(found.high)},
+                      {"share", 0.8},
+                      {"steps", found.steps},
+                      {"of", found.of},
+                      {"of_this_kind", found.is_of_kind}};
+}
+
 Json training(const StepReport& report) {
   if (!report.training) return nullptr;
   const TrainingTotal& total = *report.training;
@@ -286,6 +301,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
     json["baseline"] = baseline->name;
     json["speedup"] = factor ? Json(*factor) : Json(nullptr);
   }
+  add_interval(json, report);
   json["training"] = training(report);
   json["published"] = published(report);
   json["simulated_step_s"] = seconds(report.simulated_step);
