@@ -11,6 +11,7 @@
 #include "sim/base/text.h"
 #include "sim/simulate/outlook/published.h"
 #include "sim/simulate/outlook/training_text.h"
+#include "sim/simulate/outlook/verdict.h"
 #include "sim/simulate/report/findings.h"
 #include "sim/simulate/report/summary.h"
 #include "sim/simulate/report/ways_text.h"
@@ -326,7 +327,10 @@ std::string to_text(const StepReport& report, const TextOptions& options) {
   if (!assumed.empty()) text += note("Assumed, as the scenario does not say it", assumed);
   text += "\n" + headline(report, paint) + training_rows(report) + memory_row(report, paint) +
           host_memory_rows(report, paint) + ways_to_fit_text(report);
-  return text + breakdown_rows(report, paint) + memory_rows(report, paint) + notes(report, paint);
+  text += breakdown_rows(report, paint) + memory_rows(report, paint) + notes(report, paint);
+  text += "\n" + paint.bold(wrap(escape_control(verdict(report)), 0));
+  const std::string most = costliest(report);
+  return most.empty() ? text : text + wrap("Costs most: " + escape_control(most), 0);
 }
 
 std::string compare_text(std::string_view heading, std::span<const StepReport> reports,

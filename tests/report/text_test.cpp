@@ -71,6 +71,30 @@ TEST_CASE("names cannot drive the terminal") {
   }
 }
 
+// The order of fourteen lines, read from the end: what a reader takes away stands where the eye is.
+TEST_CASE("a result ends with its verdict and with what costs most") {
+  const StepReport report = reports()[1];
+  const std::string text = to_text(report);
+  const std::size_t verdict = text.find("\nFits with "), most = text.find("\nCosts most: ");
+  REQUIRE(verdict != std::string::npos);
+  CHECK(most > verdict);
+  CHECK(most > text.find("Basis: "));
+  CHECK(has(text, "tokens take"));
+  const std::string none = to_text(reports()[3]);
+  CHECK(none.rfind("\nDoes not fit: ") > none.find("Basis: "));
+}
+
+TEST_CASE("the convention of PaLM is said without a share above one") {
+  StepReport report = reports()[1];
+  CHECK(has(to_text(report), "as PaLM and Megatron-LM count: "));
+  report.full_square_mfu = 1.25;
+  const std::string text = to_text(report);
+  const std::size_t at = text.find("as PaLM and Megatron-LM count: ");
+  CHECK(text.substr(at, text.find('\n', at) - at).find('%') == std::string::npos);
+  report.full_square_flops = report.model_flops;
+  CHECK(!has(to_text(report), "as PaLM"));
+}
+
 TEST_CASE("a variant that does not fit says so with its peak and its capacity") {
   const std::string one = to_text(reports()[3]);
   CHECK(has(one, "does not fit"));

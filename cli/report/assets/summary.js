@@ -7,9 +7,7 @@ function verdict() {
               r.reason || "the step has no time", ".");
   const time = el("strong", {}, timeText(r.step_time_s));
   if (variants.length === 1)
-    return el("p", {class: "verdict"}, "A step takes ", time, ": ",
-              r.tokens_per_s !== null ? countText(r.tokens_per_s) + " tokens/s, " : "",
-              percent(r.mfu), " MFU, ", percent(memoryShare(r), 0), " of the GPU memory.");
+    return el("p", {class: "verdict"}, r.verdict);
   const name = el("strong", {}, best.label);
   const gain = r.speedup === null ? "" :
       best === baseline ? ", and it is the baseline" : `, ${speedupText(r)} the speed of ${baseline.label}`;

@@ -3,6 +3,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/version.h"
+#include "sim/simulate/outlook/verdict.h"
 #include "sim/simulate/report/findings.h"
 #include "sim/simulate/report/summary.h"
 #include "sim/simulate/report/ways_text.h"
@@ -98,20 +99,22 @@ Json host_memory(const StepReport& report) {
   const auto capacity = [](Bytes bytes) {
     return bytes > Bytes(0) ? Json(bytes.count()) : Json(nullptr);
   };
-  return {{"fits", host.fits},
-          {"rank", host.rank},
-          {"bytes", host.memory.count()},
-          {"by_category",
-           {{"parameters", host.parameters.count()},
-            {"gradients", host.gradients.count()},
-            {"optimizer_state", host.optimizer_state.count()},
-            {"activations", host.activations.count()},
-            {"buffers", host.buffers.count()}}},
-          {"nvme_bytes", host.nvme.count()},
-          {"server_bytes", host.server_memory.count()},
-          {"server_capacity_bytes", capacity(host.memory_capacity)},
-          {"server_nvme_bytes", host.server_nvme.count()},
-          {"server_nvme_capacity_bytes", capacity(host.nvme_capacity)}};
+  Json json = {{"fits", host.fits},
+               {"rank", host.rank},
+               {"bytes", host.memory.count()},
+               {"by_category",
+                {{"parameters", host.parameters.count()},
+                 {"gradients", host.gradients.count()},
+                 {"optimizer_state", host.optimizer_state.count()},
+                 {"activations", host.activations.count()},
+                 {"buffers", host.buffers.count()}}},
+               {"nvme_bytes", host.nvme.count()},
+               {"server_bytes", host.server_memory.count()},
+               {"server_capacity_bytes", capacity(host.memory_capacity)},
+               {"server_nvme_bytes", host.server_nvme.count()},
+               {"server_nvme_capacity_bytes", capacity(host.nvme_capacity)}};
+  if (!host.role.empty()) json["role"] = host.role;
+  return json;
 }
 
 Json basis(const StepReport& report) {
@@ -331,6 +334,8 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
                                 {"share", finding.share},
                                 {"time_s", seconds(finding.time)},
                                 {"text", finding.text}});
+  json["verdict"] = verdict(report);
+  json["costliest"] = costliest(report);
   json["engine"] = {{"events", report.events},
                     {"ops", report.ops},
                     {"ranks", report.world_size},
