@@ -42,6 +42,7 @@ struct CompareOptions {
   ScenarioOptions scenario;
   std::string baseline;  // empty: the one that the scenario names
   OutputOptions output;
+  bool csv = false;
   bool unfold = false;
   bool no_ways_to_fit = false;
   int jobs = 1;

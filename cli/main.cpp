@@ -94,6 +94,8 @@ void add_compare(CLI::App& app, CompareOptions& options) {
       ->add_option("--baseline", options.baseline, "The variant that the others are compared with")
       ->type_name("NAME");
   add_output(*command, options.output);
+  command->add_flag("--csv", options.csv, "Print one line of comma-separated values per variant")
+      ->excludes("--json");
   add_simulation(*command, options.unfold, options.no_ways_to_fit);
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   options.jobs = static_cast<int>(std::min<unsigned>(cores, kMaxJobs));

@@ -10,6 +10,7 @@
 #include "cli/fit_advice.h"
 #include "cli/in_order.h"
 #include "cli/report/compress.h"
+#include "cli/report/csv.h"
 #include "cli/report/perfetto.h"
 #include "cli/report/text.h"
 #include "cli/results.h"
@@ -85,15 +86,17 @@ ExitCode compare(const CompareOptions& options, const Context& context) {
   for (const simulate::Simulation& simulation : simulations)
     reports.push_back(simulation.report);
   const std::string summary = compare_json(set.base.name, reports, baseline) + "\n";
-  std::string text = options.output.json
-                         ? summary
-                         : report::compare_text(set.base.name, reports, baseline,
-                                                {.colour = console.color_results()});
+  std::string text = summary;
+  if (options.csv) text = report::compare_csv(reports, baseline);
+  const bool for_people = !options.csv && !options.output.json;
+  if (for_people)
+    text =
+        report::compare_text(set.base.name, reports, baseline, {.colour = console.color_results()});
   if (folder) {
     console.progress("writing " + folder->path());
     folder->write(files_of(options, set, std::move(simulations), summary, baseline),
                   input_files(set));
-    if (!options.output.json) text += fmt::format("report: {}/report.html\n", folder->path());
+    if (for_people) text += fmt::format("report: {}/report.html\n", folder->path());
   }
   console.result(text);
   const bool any_feasible =

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "cli/report/csv.h"
 #include "sim/base/check.h"
 #include "sim/base/text.h"
 #include "sim/simulate/outlook/published.h"
@@ -299,22 +300,24 @@ std::string extrapolated_row(std::span<const StepReport> reports) {
                           most));
 }
 
-std::vector<std::string> table_row(const StepReport& report, const simulate::Baseline& base) {
-  const bool runs = report.step_time.has_value();
-  const std::optional<double> factor = speedup(report, base);
-  const std::string memory =
-      fmt::format("{}{}", to_text(report.memory.peak), report.memory.fits ? "" : " !");
-  const std::string none = report.deadlock ? "stuck" : "OOM";
-  return {
-      escape_control(label_of(report)),
-      runs ? to_text(*report.step_time) : none,
-      factor ? fmt::format("{:.2f}x", *factor) : "-",
-      runs ? simulate::count_text(report.is_language ? report.tokens_per_s : report.samples_per_s)
-           : "-",
-      runs ? simulate::percent_text(report.mfu) : "-",
-      simulate::percent_text(report.bubble_fraction),
-      report.pipeline > 1 ? to_text(report.pipeline_bytes) : "-",
-      memory};
+// What each variant's training takes, below the table; empty if no length is known.
+std::string trainings(std::span<const StepReport> reports, std::span<const std::size_t> order) {
+  Table table;
+  table.rows.push_back({"training", "steps", "days", "GPU-hours", "dollars", "energy"});
+  table.names.push_back(table.rows[0][0]);
+  for (const std::size_t i : order) {
+    const StepReport& report = reports[i];
+    if (!report.training || !report.step_time) continue;
+    const simulate::TrainingTotal& total = *report.training;
+    table.rows.push_back(
+        {escape_control(label_of(report)), simulate::count_text(total.steps),
+         simulate::count_text(total.days), simulate::count_text(total.gpu_hours),
+         total.dollars ? simulate::dollars_text(*total.dollars) : "-",
+         total.kilowatt_hours ? simulate::energy_text(*total.kilowatt_hours) : "-"});
+    table.names.push_back(escape_control(report.name));
+  }
+  if (table.rows.size() == 1) return "";
+  return lay_out(table) + wrap("Energy is that of the GPUs, analytic.", 0) + "\n";
 }
 
 }  // namespace
@@ -345,11 +348,15 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
   table.rows.push_back({"variant", "step", "speed-up", language ? "tokens/s" : "samples/s", "MFU",
                         "idle", "p2p", "memory"});
   table.names.push_back(table.rows[0][0]);
-  for (const StepReport& report : reports) {
-    table.rows.push_back(table_row(report, base));
-    table.names.push_back(escape_control(report.name));
+  const std::vector<std::size_t> order = fastest_first(reports);
+  for (const std::size_t i : order) {
+    const std::string mark = i == order.front() && reports[i].step_time ? "* " : "  ";
+    table.rows.push_back(table_row(reports[i], base));
+    table.rows.back()[0].insert(0, mark);
+    table.names.push_back(mark + escape_control(reports[i].name));
   }
   std::string text = paint.bold(wrap(escape_control(heading), 0)) + "\n" + lay_out(table) + "\n";
+  text += trainings(reports, order);
   text += wrap(fmt::format("Speed-up over {}.", escape_control(base.name)), 0);
   for (const StepReport& report : reports) {
     if (report.step_time) continue;

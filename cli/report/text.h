@@ -17,7 +17,8 @@ struct TextOptions {
 // One screen: step time, throughput, MFU, memory, where the time goes, what the numbers rest on.
 std::string to_text(const simulate::StepReport& report, const TextOptions& options = {});
 
-// One row per variant in the order given, with the speed-up over the baseline.
+// One row per variant, fastest first, with the speed-up over the baseline, and what is to be taken
+// away.
 // Requires: baseline < reports.size().
 std::string compare_text(std::string_view title, std::span<const simulate::StepReport> reports,
                          std::size_t baseline, const TextOptions& options = {});

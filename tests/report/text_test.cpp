@@ -142,15 +142,16 @@ TEST_CASE("ways to fit are said with what they save, what they cost and what to 
   check_width(none);
 }
 
-TEST_CASE("rows stay in the order given and the baseline has speed-up 1") {
+TEST_CASE("the baseline has speed-up 1, and what does not run stands last") {
   std::vector<StepReport> list = reports();
-  const std::vector<std::string> labels = {"all", "GPipe", "1F1B", "1F1B, tp 2"};
+  const std::vector<std::string> labels = {"all", "GPipe", "1F1B", "too large"};
   REQUIRE(list.size() == labels.size());
   for (std::size_t i = 0; i < list.size(); ++i)
     list[i].label = labels[i];
   const std::string text = compare_text("four", list, 0);
-  CHECK(text.find("GPipe ") < text.find("1F1B "));
-  CHECK(text.find("1F1B ") < text.find("1F1B, tp 2"));
+  const std::size_t last = text.find("too large ");
+  for (const char* label : {"all ", "GPipe ", "1F1B "})
+    CHECK(text.find(label) < last);
   CHECK(has(text, "1.00x"));
 }
 
@@ -162,8 +163,8 @@ TEST_CASE("names stand where labels do not fit") {
     list[i].label = "A long label of which only the end, " + std::to_string(i) + ", is its own";
   }
   const std::string text = compare_text("four", list, 0);
-  CHECK(text.find("variant-0 ") < text.find("variant-1 "));
-  CHECK(text.find("variant-1 ") < text.find("variant-2 "));
+  for (std::size_t i = 0; i < list.size(); ++i)
+    CHECK(has(text, "variant-" + std::to_string(i) + " "));
 }
 
 TEST_CASE("uncalibrated numbers are called so") {

@@ -1,11 +1,12 @@
 // Variants against the baseline, the settings in which they differ, and how to make the page again.
 
 function comparisonRows() {
-  return variants.map((v) => {
+  const time = (v) => v.report.step_time_s ?? Infinity;
+  return [...variants].sort((a, b) => time(a) < time(b) ? -1 : time(a) > time(b) ? 1 : a.index - b.index).map((v) => {
     const r = v.report;
     const ok = r.step_time_s !== null;
     const row = [
-      el("span", {}, v.label, v === baseline ? el("small", {}, " baseline") : null,
+      el("span", {}, v === best && ok ? "\u2605 " : null, v.label, v === baseline ? el("small", {}, " baseline") : null,
          ok ? null : el("small", {class: "why"}, " " + r.reason)),
       ok ? timeText(r.step_time_s) : el("b", {class: "badtext"}, r.status === "deadlock" ? "stuck" : "OOM"),
       speedupText(r), ok ? countText(r.tokens_per_s ?? r.samples_per_s) : null, ok ? percent(r.mfu) : null,
@@ -33,7 +34,7 @@ function drawComparison() {
   const language = variants.every((v) => v.report.tokens_per_s !== null || v.report.step_time_s === null);
   section("compare", "Comparison",
       el("p", {class: "lead"}, "Speed-up is the step time of ", el("b", {}, baseline.label),
-         " over that of the variant. Variants that cannot run stay in the table."),
+         " over that of the variant; the fastest stands first. Variants that cannot run stay in the table."),
       table("", ["Variant", "Step", "Speed-up", language ? "Tokens/s" : "Samples/s", "MFU", "HFU", "Idle", "Sent by stages",
                  "Peak memory", "of capacity", "GPUs"], comparisonRows(), {className: "comparison"}),
       settingsDifferences());

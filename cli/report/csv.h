@@ -1,0 +1,19 @@
+// Variants as a table for spreadsheets and scripts: RFC 4180, one row each, fastest first.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/simulate/report/step_report.h"
+
+namespace trainyard::report {
+
+// Columns are those of summary.json by name, in SI units; what a variant does not have is empty.
+// Requires: baseline < reports.size().
+std::string compare_csv(std::span<const simulate::StepReport> reports, std::size_t baseline);
+
+// Indices of the variants: those with a step time by it, the others behind in the order given.
+std::vector<std::size_t> fastest_first(std::span<const simulate::StepReport> reports);
+
+}  // namespace trainyard::report
