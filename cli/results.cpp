@@ -102,6 +102,14 @@ void print_warnings(const std::vector<const scenario::Scenario*>& scenarios, Con
   console.diagnostics(list);
 }
 
+std::size_t fitting_baseline(const std::vector<simulate::StepReport>& reports, std::size_t wanted) {
+  for (std::size_t i = 0; i < reports.size(); ++i) {
+    const std::size_t at = (wanted + i) % reports.size();
+    if (reports[at].step_time) return at;
+  }
+  return wanted;
+}
+
 std::size_t variant_index(const scenario::ScenarioSet& set, const std::string& name) {
   for (std::size_t i = 0; i < set.variants.size(); ++i)
     if (set.variants[i].variant == name) return i;

@@ -38,6 +38,10 @@ std::string folder_path(const OutputOptions& options, const scenario::Scenario& 
 // Warnings of the scenarios, each once.
 void print_warnings(const std::vector<const scenario::Scenario*>& scenarios, Console& console);
 
+// What a comparison is with: the variant that was asked for, or, if that has no step time, the next
+// one that has, from there on and then from the first. Requires: wanted < reports.size().
+std::size_t fitting_baseline(const std::vector<simulate::StepReport>& reports, std::size_t wanted);
+
 // "four-strategies has no variant 'fspd'; did you mean 'fsdp'?" as UsageError, or the variant's
 // index among those that were read.
 std::size_t variant_index(const scenario::ScenarioSet& set, const std::string& name);

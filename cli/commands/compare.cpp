@@ -71,7 +71,7 @@ ExitCode compare(const CompareOptions& options, const Context& context) {
   if (set.variants.empty())
     throw UsageError(fmt::format("{} has no variants to compare; use run", set.base.file));
   const std::string& named = options.baseline.empty() ? set.baseline : options.baseline;
-  const std::size_t baseline = named.empty() ? 0 : variant_index(set, named);
+  const std::size_t wanted = named.empty() ? 0 : variant_index(set, named);
   std::vector<const scenario::Scenario*> scenarios;
   for (const scenario::Scenario& scenario : set.variants)
     scenarios.push_back(&scenario);
@@ -85,6 +85,10 @@ ExitCode compare(const CompareOptions& options, const Context& context) {
   std::vector<simulate::StepReport> reports;
   for (const simulate::Simulation& simulation : simulations)
     reports.push_back(simulation.report);
+  const std::size_t baseline = fitting_baseline(reports, wanted);
+  if (baseline != wanted)
+    console.note(fmt::format("the baseline {} has no step time; compared with {}",
+                             set.variants[wanted].variant, set.variants[baseline].variant));
   const std::string summary = compare_json(set.base.name, reports, baseline) + "\n";
   std::string text = summary;
   if (options.csv) text = report::compare_csv(reports, baseline);

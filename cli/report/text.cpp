@@ -320,6 +320,52 @@ std::string trainings(std::span<const StepReport> reports, std::span<const std::
   return lay_out(table) + wrap("Energy is that of the GPUs, analytic.", 0) + "\n";
 }
 
+// Who wins, by how much, and what it still loses.
+std::string winner_text(std::span<const StepReport> reports, std::size_t winner,
+                        std::size_t baseline, const Painter& paint) {
+  const StepReport& report = reports[winner];
+  if (!report.step_time) return paint.bold("No variant runs.") + "\n";
+  const std::optional<double> factor = speedup(report, baseline_of(reports[baseline]));
+  std::string text = fmt::format("* {} is the fastest", label_of(report));
+  if (factor && winner != baseline)
+    text += fmt::format(", {:.2f}x the speed of {}", *factor, label_of(reports[baseline]));
+  text = paint.bold(wrap(escape_control(fmt::format("{}. {}", text, verdict(report))), 0));
+  const std::string most = costliest(report);
+  return most.empty() ? text : text + wrap("Costs it most: " + escape_control(most), 0);
+}
+
+// What the variants leave out, each way of taking it once.
+std::string assumed_rows(std::span<const StepReport> reports) {
+  std::vector<std::string> said;
+  std::string text;
+  for (const StepReport& report : reports) {
+    const std::string assumed = describe_assumed(report);
+    if (assumed.empty() || std::find(said.begin(), said.end(), assumed) != said.end()) continue;
+    said.push_back(assumed);
+    text += note(fmt::format("Assumed in {}, as the scenario does not say it", label_of(report)),
+                 assumed);
+  }
+  return text;
+}
+
+std::vector<std::string> table_row(const StepReport& report, const simulate::Baseline& base) {
+  const bool runs = report.step_time.has_value();
+  const std::optional<double> factor = speedup(report, base);
+  const std::string memory =
+      fmt::format("{}{}", to_text(report.memory.peak), report.memory.fits ? "" : " !");
+  const std::string none = report.deadlock ? "stuck" : "OOM";
+  return {
+      escape_control(label_of(report)),
+      runs ? to_text(*report.step_time) : none,
+      factor ? fmt::format("{:.2f}x", *factor) : "-",
+      runs ? simulate::count_text(report.is_language ? report.tokens_per_s : report.samples_per_s)
+           : "-",
+      runs ? simulate::percent_text(report.mfu) : "-",
+      simulate::percent_text(report.bubble_fraction),
+      report.pipeline > 1 ? to_text(report.pipeline_bytes) : "-",
+      memory};
+}
+
 }  // namespace
 
 std::string to_text(const StepReport& report, const TextOptions& options) {
@@ -371,7 +417,8 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
       break;
     }
   }
-  return text + extrapolated_row(reports);
+  return text + extrapolated_row(reports) + assumed_rows(reports) + "\n" +
+         winner_text(reports, order.front(), baseline, paint);
 }
 
 }  // namespace trainyard::report

@@ -84,6 +84,21 @@ TEST_CASE("a result ends with its verdict and with what costs most") {
   CHECK(none.rfind("\nDoes not fit: ") > none.find("Basis: "));
 }
 
+TEST_CASE("a comparison marks the fastest, stands it first and ends with it") {
+  const std::vector<StepReport> list = reports();
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < list.size(); ++i)
+    if (list[i].step_time && *list[i].step_time < *list[best].step_time) best = i;
+  const std::string text = compare_text("four", list, 0);
+  const std::size_t first = text.find("* " + list[best].label);
+  REQUIRE(first != std::string::npos);
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (i != best) CHECK(text.find("  " + list[i].label) > first);
+  CHECK(has(text, "* " + list[best].label + " is the fastest"));
+  CHECK(text.rfind("Costs it most: ") > text.rfind("is the fastest"));
+  CHECK(has(text, "GPU-hours"));
+}
+
 TEST_CASE("the convention of PaLM is said without a share above one") {
   StepReport report = reports()[1];
   CHECK(has(to_text(report), "as PaLM and Megatron-LM count: "));
