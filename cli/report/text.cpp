@@ -201,12 +201,13 @@ std::string host_memory_rows(const StepReport& report, const Painter& paint) {
                                : to_text(used);
   };
   const std::string verdict = m.fits ? paint.good("fits") : paint.bad("does not fit");
-  std::string text = row("host memory", fmt::format("{} of a server's, {} of rank {}: {}",
+  const std::string holder = m.role.empty() ? fmt::format("rank {}", m.rank) : "the " + m.role;
+  std::string text = row("host memory", fmt::format("{} of a server's, {} of {}: {}",
                                                     of(m.server_memory, m.memory_capacity),
-                                                    to_text(m.memory), m.rank, verdict));
+                                                    to_text(m.memory), holder, verdict));
   if (m.server_nvme > Bytes(0))
-    text += row("NVMe", fmt::format("{} of a server's, {} of rank {}",
-                                    of(m.server_nvme, m.nvme_capacity), to_text(m.nvme), m.rank));
+    text += row("NVMe", fmt::format("{} of a server's, {} of {}",
+                                    of(m.server_nvme, m.nvme_capacity), to_text(m.nvme), holder));
   return text;
 }
 

@@ -158,6 +158,7 @@ TEST_CASE("the server is no rank of the report, whatever divides the network") {
         if (rank / tensor % data == 0)
           parameters += folded->plan.cast.role(static_cast<Player>(rank)).parameters;
       CHECK(report.host_memory->server_memory == Bytes(16 * parameters));
+      CHECK(report.host_memory->role == "parameter server");
     }
   }
 }

@@ -331,8 +331,9 @@ std::string why_no_time(const StepReport& report) {
                        to_text(memory ? host.server_memory : host.server_nvme),
                        to_text(memory ? host.memory_capacity : host.nvme_capacity),
                        memory ? "host memory" : "NVMe",
-                       memory ? "offload to NVMe, less, or over more servers"
-                              : "offload less, or over more servers");
+                       !host.role.empty() ? "hold the states on the GPUs, as allreduce does"
+                       : memory           ? "offload to NVMe, less, or over more servers"
+                                          : "offload less, or over more servers");
   }
   return "";
 }

@@ -247,6 +247,7 @@ void account_host_memory(const Job& job, const Step& step, StepReport& report) {
     host.server_nvme = std::max(host.server_nvme, nvme[at]);
     if (rank > 0 && held.memory() <= host.memory) continue;
     host.rank = static_cast<int>(rank);
+    host.role = role_of(step, own).on_gpu() ? "" : role_of(step, own).name;
     host.memory = held.memory();
     host.nvme = held.nvme;
     host.parameters = held.parameters;

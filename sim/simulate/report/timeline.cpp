@@ -133,12 +133,13 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
 }
 
 void TimelineBuilder::add_lanes(const RankClass& rank_class) {
-  const Program& program =
-      step_.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].program;
+  const plan::Role& role = step_.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+  const Program& program = role.program;
   std::array<Lane, plan::kStreams> lanes;
   for (std::size_t s = 0; s < program.streams.size(); ++s) {
     lanes[s].rank = rank_class.representative;
     lanes[s].stage = rank_class.stage;
+    if (!role.on_gpu()) lanes[s].role = role.name;
     lanes[s].stream = program.streams[s];
   }
   for (const Span& span : spans_of(trace_, rank_class.actor)) {

@@ -44,6 +44,7 @@ struct Slice {
 struct Lane {
   int rank = 0;
   int stage = 0;
+  std::string role{};         // whose lane it is, if it is no rank's: "parameter server"
   std::string stream;         // "compute", "tensor parallel", "data parallel", "send", "receive"
   std::vector<Slice> slices;  // sorted, disjoint
 };
