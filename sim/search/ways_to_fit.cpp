@@ -223,7 +223,17 @@ class Search {
     return true;
   }
 
-  // The fastest trial of each set of knobs that fits, fastest first.
+  // Two ways of knobs to the same file: tensor parallelism that brings sequence parallelism along
+  // is no other way than the two one after the other.
+  static bool same_changes(const Edits& a, const Edits& b) {
+    return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&](const Edit& edit) {
+             return std::any_of(b.begin(), b.end(), [&](const Edit& other) {
+               return edit.pointer == other.pointer && same(edit.value, other.value);
+             });
+           });
+  }
+
+  // The fastest trial of each set of knobs that fits, fastest first, each way once.
   std::vector<const Trial*> fastest() const {
     std::vector<const Trial*> fitting;
     for (const auto& trial : trials_)
@@ -234,7 +244,7 @@ class Search {
     std::vector<const Trial*> kept;
     for (const Trial* trial : fitting) {
       const bool again = std::any_of(kept.begin(), kept.end(), [&](const Trial* other) {
-        return other->knobs == trial->knobs;
+        return other->knobs == trial->knobs || same_changes(other->edits, trial->edits);
       });
       if (!again) kept.push_back(trial);
     }

@@ -165,6 +165,37 @@ TEST_CASE("each way to fit is what --set does: it fits, in that memory and that 
   }
 }
 
+TEST_CASE("no way to fit is listed twice, though several changes lead to it") {
+  const test::Folder folder("ways");
+  const std::string path = folder.write("tight.json", kJob);
+  const std::vector<std::string> job = {"parallelism={}",
+                                        "parallelism.data_parallel.kind=zero3",
+                                        "cluster.nodes=1",
+                                        "cluster.node.gpus=2",
+                                        "model.layers=2",
+                                        "training.micro_batch=1",
+                                        "training.sequence_length=4096",
+                                        "training.precision.gradients=bf16",
+                                        "training.fused_attention=true"};
+  const auto with = [&](std::vector<std::string> sets) {
+    sets.insert(sets.begin(), job.begin(), job.end());
+    return sets;
+  };
+  // Tensor parallelism alone just does not fit; sequence parallelism comes with it, or after it.
+  const Bytes alone = report_of(path, with({"parallelism.tp=2"})).memory.peak;
+  const Bytes both =
+      report_of(path, with({"parallelism.tp=2", "parallelism.sequence_parallel=true"})).memory.peak;
+  REQUIRE(both < alone);
+  const std::int64_t between = both.count() + (alone.count() - both.count()) / 3;
+  const WaysToFit found =
+      ways_of(path, with({fmt::format("cluster.node.gpu.memory={}B", between)}));
+  REQUIRE(found.ways.size() > 1);
+  std::set<std::set<std::string>> ways;
+  for (const WayToFit& way : found.ways)
+    ways.insert({way.sets.begin(), way.sets.end()});
+  CHECK(ways.size() == found.ways.size());
+}
+
 TEST_CASE("the ways to fit differ in their knobs and say what they change") {
   const test::Folder folder("ways");
   const std::string path = folder.write("tight.json", kJob);
