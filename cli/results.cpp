@@ -44,9 +44,8 @@ scenario::ScenarioSet load(const ScenarioOptions& options,
 
 std::string command_text(std::string_view command, const ScenarioOptions& options,
                          const std::string& choice_option, const std::string& choice) {
-  const std::filesystem::path path(options.path);
-  const std::string shown = path.is_absolute() ? path.filename().string() : options.path;
-  std::string text = fmt::format("trainyard {} {}", command, shell_word(shown));
+  const std::string name = std::filesystem::path(options.path).filename().string();
+  std::string text = fmt::format("trainyard {} {}", command, shell_word(name));
   for (const std::string& set : options.sets)
     text += " --set " + shell_word(set);
   if (!options.root.empty()) text += " --root DIR";
@@ -61,11 +60,13 @@ report::ReportVariant report_variant(const scenario::Scenario& scenario,
   variant.label = scenario.variant.empty() ? scenario.name : scenario.variant;
   if (!scenario.label.empty()) variant.label = scenario.label;
   for (const json::Explained& value : explain(scenario)) {
-    const bool is_path = value.pointer == "/cluster/calibration" && !scenario.profile.empty();
-    const std::filesystem::path profile(scenario.profile);
-    variant.settings.push_back(
-        {value.pointer,
-         is_path ? json::to_text(json::Value::of(profile.stem().string()), -1) : value.value});
+    const bool is_profile = value.pointer == "/cluster/calibration" && !scenario.profile.empty();
+    const bool is_network = value.pointer == "/model/hf_config";
+    const std::filesystem::path path(is_profile ? scenario.profile : scenario.network_name);
+    const std::string name = is_profile ? path.stem().string() : path.filename().string();
+    variant.settings.push_back({value.pointer, is_profile || is_network
+                                                   ? json::to_text(json::Value::of(name), -1)
+                                                   : value.value});
   }
   variant.report = std::move(simulation.report);
   variant.timeline = std::move(simulation.timeline);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "sim/base/diagnostic.h"
 #include "sim/base/out_of_range.h"
 #include "sim/scenario/sources.h"
@@ -115,7 +117,10 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
   simulation.report.assumed = scenario.assumed;
   for (const std::string& warning : job.warnings)
     simulation.report.warnings.push_back(warning);
-  for (const Diagnostic& warning : scenario.warnings)
+  for (Diagnostic warning : scenario.warnings) {
+    // Results do not tell where their maker keeps files.
+    if (warning.at.line > 0)
+      warning.at.file = std::filesystem::path(warning.at.file).filename().string();
     simulation.report.warnings.push_back(to_text(warning));
   }
   for (const scenario::Reference& reference : scenario.references)
