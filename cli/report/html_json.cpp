@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/report/assets.h"
 #include "cli/report/compress.h"
@@ -70,6 +71,11 @@ Json timeline_json(const simulate::Timeline& timeline, std::size_t cap) {
   for (const simulate::Lane& lane : timeline.lanes)
     if (shown(lane.rank))
       lanes.push_back({{"rank", lane.rank}, {"stage", lane.stage}, {"stream", lane.stream}});
+  std::set<int> unseen;  // stages of which no rank is shown
+  for (const simulate::Lane& lane : timeline.lanes)
+    unseen.insert(lane.stage);
+  for (const simulate::Lane& lane : timeline.lanes)
+    if (shown(lane.rank)) unseen.erase(lane.stage);
   Json curves = Json::array();
   for (const simulate::MemoryCurve& curve : timeline.memory)
     if (shown(curve.rank))
@@ -80,6 +86,7 @@ Json timeline_json(const simulate::Timeline& timeline, std::size_t cap) {
           {"ranks_simulated", timeline.ranks_shown.size()},
           {"slices", selection.slices},
           {"slices_left_out", selection.left_out},
+          {"stages_left_out", unseen},
           {"names", timeline.names},
           {"lanes", std::move(lanes)},
           {"memory", std::move(curves)},

@@ -100,6 +100,21 @@ TEST_CASE("above the cap whole ranks are left out, a rank of every stage first")
   CHECK(part.until < timeline.end);
 }
 
+TEST_CASE("the page names the stages of which no rank is shown") {
+  ReportVariant variant;
+  const auto made = fixture::make({"t", "1f1b", 4, 8, 1, 2, false, 1 << 20});
+  variant.timeline = made.timeline;
+  variant.report = made.report;
+  const auto left_out = [&](std::size_t cap) {
+    HtmlOptions options;
+    options.slice_cap = cap;
+    const Json page = Json::parse(block(html_report("t", {&variant, 1}, 0, options), "page"));
+    return page["variants"][0]["timeline"]["stages_left_out"];
+  };
+  CHECK(left_out(400'000) == Json::array());
+  CHECK(left_out(10) == Json({1, 2, 3}));
+}
+
 TEST_CASE("the first rank of each stage goes before the second of any") {
   Timeline timeline;
   timeline.names = {"k"};

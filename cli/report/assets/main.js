@@ -1,5 +1,14 @@
 // Puts the page together.
 
+// Whose work is nowhere on the page.
+function leftOutStages(v) {
+  const t = v.timeline, shown = new Set(v.lanes.map((l) => l.rank)).size;
+  if (shown === t.ranks_simulated) return "";
+  const who = variants.length > 1 ? `${v.label}: ` : "", stages = t.stages_left_out;
+  const which = stages.length ? `, all of the pipeline's ${stages.length > 1 ? "stages" : "stage"} ${stages.join(", ")} among them` : "";
+  return `${who}${plural(t.ranks_simulated - shown, "simulated rank")} left out${which}. `;
+}
+
 function leftOutNote() {
   const notes = variants.map((v) => {
     const t = v.timeline, shown = new Set(v.lanes.map((l) => l.rank)).size;
@@ -12,7 +21,8 @@ function leftOutNote() {
   const same = new Set(notes).size === 1;
   const text = same ? (variants.length > 1 ? "Of each variant " : "") + notes[0] :
       variants.map((v, i) => notes[i] && `${v.label}: ${notes[i]}`).filter(Boolean).join(". ");
-  return el("p", {class: "quiet"}, text, ". Ranks that are not shown do the same work as one that is.");
+  return el("p", {class: "quiet"}, text, ". ", ...variants.map(leftOutStages),
+            "Ranks that were not simulated do the same work as one that was.");
 }
 
 // What is drawn, as rows: the blocks of the compute lanes.
