@@ -13,10 +13,12 @@ namespace {
 constexpr int kRaw = -MAX_WBITS;
 constexpr int kGzip = MAX_WBITS + 16;
 constexpr int kUnknownSystem = 255;
+// A trace is large and stays on the machine; a report is sent to others.
+constexpr int kFast = 1, kSmall = 6;
 
-std::string deflate_as(std::string_view bytes, int window_bits) {
+std::string deflate_as(std::string_view bytes, int window_bits, int level) {
   z_stream stream{};
-  int status = deflateInit2(&stream, 6, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY);
+  int status = deflateInit2(&stream, level, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY);
   TRAINYARD_CHECK(status == Z_OK, "deflateInit2: {}", status);
   gz_header header{};
   header.os = kUnknownSystem;
@@ -45,11 +47,11 @@ std::string deflate_as(std::string_view bytes, int window_bits) {
 }  // namespace
 
 std::string gzip(std::string_view bytes) {
-  return deflate_as(bytes, kGzip);
+  return deflate_as(bytes, kGzip, kFast);
 }
 
 std::string deflate_raw(std::string_view bytes) {
-  return deflate_as(bytes, kRaw);
+  return deflate_as(bytes, kRaw, kSmall);
 }
 
 std::string base64(std::string_view bytes) {

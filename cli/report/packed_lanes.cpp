@@ -137,7 +137,7 @@ std::string pack(const Timeline& timeline, const Selection& selection) {
     if (is_selected(selection, lane.rank)) pack_lane(out, lane, kept(lane, selection), flows);
   for (const simulate::MemoryCurve& curve : timeline.memory)
     if (is_selected(selection, curve.rank)) pack_curve(out, curve);
-  return out.data();
+  return out.take();
 }
 
 }  // namespace trainyard::report

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <vector>
@@ -26,10 +27,13 @@ constexpr int timestamp = 8, sequence = 10, track_event = 11, interned_data = 12
               track_descriptor = 60;
 }
 namespace event {
-constexpr int annotation = 4, type = 9, name_iid = 10, track = 11, category = 22, name = 23,
+constexpr int category_iid = 3, annotation = 4, type = 9, name_iid = 10, track = 11, name = 23,
               counter = 30, flow = 47, terminating_flow = 48;
 constexpr int begin = 1, end = 2, counter_value = 4;
 }  // namespace event
+namespace interned {
+constexpr int categories = 1, names = 2, annotation_names = 3;
+}
 namespace descriptor {
 constexpr int uuid = 1, name = 2, process = 3, parent = 5, counter = 8, child_ordering = 11,
               sibling_rank = 12, process_ordering = 19;
@@ -45,12 +49,8 @@ std::uint64_t nanoseconds(Duration at) {
 // Processes of a variant are numbered apart from those of the others.
 constexpr int kMostRanks = 1 << 22;
 
-// Where a flow ends must come after where it begins, also within one nanosecond: phase 1 is later.
-struct Timed {
-  std::uint64_t at = 0;
-  int phase = 0;
-  std::string packet;
-};
+enum Annotation : std::uint64_t { kMicroBatch = 1, kChunk, kBytes, kPeer };
+constexpr std::array<std::string_view, 4> kAnnotations = {"micro-batch", "chunk", "bytes", "peer"};
 
 class TraceWriter {
  public:
@@ -64,17 +64,17 @@ class TraceWriter {
     intern_names();
     if (index_ == 0) describe_root(title);
     describe_processes();
+    // Viewers order packets by time and, within a nanosecond, as they stand in the file: what ends
+    // a flow stands behind what begins it.
+    std::vector<std::uint64_t> tracks;
     for (const Lane& lane : timeline_.lanes)
-      add_lane(lane);
+      tracks.push_back(add_track(lane.rank, lane.stream, false));
+    for (const bool receiving : {false, true})
+      for (std::size_t i = 0; i < tracks.size(); ++i)
+        if (receives(timeline_.lanes[i]) == receiving) add_lane(timeline_.lanes[i], tracks[i]);
     for (const MemoryCurve& curve : timeline_.memory)
       add_memory(curve);
-    // Stable: a slice of no length still begins before it ends.
-    std::stable_sort(events_.begin(), events_.end(), [](const Timed& a, const Timed& b) {
-      return std::pair(a.at, a.phase) < std::pair(b.at, b.phase);
-    });
-    for (const Timed& timed : events_)
-      trace_.bytes(1, timed.packet);
-    return trace_.data();
+    return trace_.take();
   }
 
  private:
@@ -103,14 +103,26 @@ class TraceWriter {
     return index_ == 0 ? flow : Hash().add(static_cast<std::uint64_t>(index_)).add(flow).value();
   }
 
-  void intern_names() {
-    ProtoWriter interned;
-    for (std::size_t i = 0; i < timeline_.names.size(); ++i) {
+  // Words are written once, and events name them by number, from 1.
+  template <class Words>
+  static void intern(ProtoWriter& interned, int field, const Words& words) {
+    std::uint64_t number = 0;
+    for (const auto& word : words) {
       ProtoWriter entry;
-      entry.number(1, static_cast<std::uint64_t>(i) + 1);
-      entry.bytes(2, timeline_.names[i]);
-      interned.message(2, entry);
+      entry.number(1, ++number);
+      entry.bytes(2, word);
+      interned.message(field, entry);
     }
+  }
+
+  void intern_names() {
+    std::array<std::string_view, simulate::kSliceKinds> kinds;
+    for (std::size_t i = 0; i < kinds.size(); ++i)
+      kinds[i] = name(static_cast<simulate::SliceKind>(i));
+    ProtoWriter interned;
+    intern(interned, interned::categories, kinds);
+    intern(interned, interned::names, timeline_.names);
+    intern(interned, interned::annotation_names, kAnnotations);
     ProtoWriter first;
     first.number(packet::sequence, sequence());
     first.message(packet::interned_data, interned);
@@ -135,17 +147,18 @@ class TraceWriter {
   }
 
   void describe_processes() {
-    std::map<int, int> stages;
+    std::map<int, std::string> names;
     for (const Lane& lane : timeline_.lanes)
-      stages.emplace(lane.rank, lane.stage);
+      names.emplace(lane.rank, !lane.role.empty()
+                                   ? lane.role
+                                   : fmt::format("rank {} (stage {})", lane.rank, lane.stage));
     for (const MemoryCurve& curve : timeline_.memory)
-      stages.emplace(curve.rank, -1);
-    for (const auto& [rank, stage] : stages) {
+      names.emplace(curve.rank, fmt::format("rank {}", curve.rank));
+    for (const auto& [rank, name] : names) {
       ProtoWriter process;
       process.number(1, process_number(rank) + 1);  // a process id of 0 is the idle task
       const std::string prefix = variant_.empty() ? "" : fmt::format("{}: ", variant_);
-      process.bytes(6, stage < 0 ? fmt::format("{}rank {}", prefix, rank)
-                                 : fmt::format("{}rank {} (stage {})", prefix, rank, stage));
+      process.bytes(6, prefix + name);
       ProtoWriter track;
       track.number(descriptor::uuid, process_track(rank));
       track.message(descriptor::process, process);
@@ -171,89 +184,84 @@ class TraceWriter {
     return process_track(rank) + static_cast<std::uint64_t>(position);
   }
 
-  // Events of one track are added in order; a phase once raised holds for the rest of its
-  // nanosecond.
-  void add_event(Duration at, const ProtoWriter& body, int phase = 0) {
-    ProtoWriter out;
+  void add_event(Duration at, const EventWriter& body, bool names_words) {
+    EventWriter out;
     out.number(packet::timestamp, nanoseconds(at));
     out.number(packet::sequence, sequence());
     out.message(packet::track_event, body);
-    out.number(packet::flags, kNeedsState);
-    if (nanoseconds(at) == latest_at_) phase = std::max(phase, latest_phase_);
-    latest_at_ = nanoseconds(at);
-    latest_phase_ = phase;
-    events_.push_back({latest_at_, phase, out.data()});
+    if (names_words) out.number(packet::flags, kNeedsState);
+    trace_.message(1, out);
   }
 
-  static void annotate(ProtoWriter& body, std::string_view name, std::int64_t value) {
-    ProtoWriter annotation;
+  static void annotate(EventWriter& body, Annotation name, std::int64_t value) {
+    EventWriter annotation;
+    annotation.number(1, static_cast<std::uint64_t>(name));
     annotation.number(4, value);
-    annotation.bytes(10, name);
     body.message(event::annotation, annotation);
   }
 
-  ProtoWriter begin_of(std::uint64_t track, const Slice& slice) {
-    ProtoWriter body;
-    if (slice.microbatch >= 0) {
-      annotate(body, "micro-batch", slice.microbatch);
-      annotate(body, "chunk", slice.chunk);
-    }
-    if (slice.bytes > 0) annotate(body, "bytes", slice.bytes);
-    if (slice.peer >= 0) annotate(body, "peer", slice.peer);
+  static void begin(EventWriter& body, std::uint64_t track, const Slice& slice) {
+    body.number(event::category_iid, static_cast<std::uint64_t>(slice.kind) + 1);
     body.number(event::type, event::begin);
-    body.number(event::name_iid, static_cast<std::uint64_t>(slice.name) + 1);
     body.number(event::track, track);
-    body.bytes(event::category, name(slice.kind));
+  }
+
+  static EventWriter begin_of(std::uint64_t track, const Slice& slice) {
+    EventWriter body;
+    begin(body, track, slice);
+    if (slice.microbatch >= 0) {
+      annotate(body, kMicroBatch, slice.microbatch);
+      annotate(body, kChunk, slice.chunk);
+    }
+    if (slice.bytes > 0) annotate(body, kBytes, slice.bytes);
+    if (slice.peer >= 0) annotate(body, kPeer, slice.peer);
+    body.number(event::name_iid, static_cast<std::uint64_t>(slice.name) + 1);
     return body;
   }
 
   void add_end(std::uint64_t track, Duration at) {
-    ProtoWriter body;
+    EventWriter body;
     body.number(event::type, event::end);
     body.number(event::track, track);
-    add_event(at, body);
+    add_event(at, body, false);
   }
 
   // A receive that waits begins before its send, so the flow ends at the nested slice of the
   // movement.
   void add_receive(std::uint64_t track, const Slice& slice) {
-    ProtoWriter body = begin_of(track, slice);
+    EventWriter body = begin_of(track, slice);
     if (slice.active > slice.begin) {
-      add_event(slice.begin, body);
+      add_event(slice.begin, body, true);
       body.clear();
-      body.number(event::type, event::begin);
+      begin(body, track, slice);
       body.bytes(event::name, "moving");
-      body.number(event::track, track);
-      body.bytes(event::category, name(slice.kind));
     }
     body.fixed64(event::terminating_flow, flow_id(slice.flow));
-    add_event(std::max(slice.active, slice.begin), body, 1);
+    add_event(std::max(slice.active, slice.begin), body, true);
     if (slice.active > slice.begin) add_end(track, slice.end);
     add_end(track, slice.end);
   }
 
-  void add_lane(const Lane& lane) {
-    const std::uint64_t track = add_track(lane.rank, lane.stream, false);
-    latest_phase_ = 0;
+  void add_lane(const Lane& lane, std::uint64_t track) {
     for (const Slice& slice : lane.slices) {
-      const bool flows = both_ends_.count(slice.flow) != 0;
+      const bool flows = slice.flow != 0 && both_ends_.count(slice.flow) != 0;
       if (flows && receives(lane)) {
         add_receive(track, slice);
         continue;
       }
-      ProtoWriter body = begin_of(track, slice);
+      EventWriter body = begin_of(track, slice);
       if (flows) body.fixed64(event::flow, flow_id(slice.flow));
-      add_event(slice.begin, body);
+      add_event(slice.begin, body, true);
       add_end(track, slice.end);
     }
   }
 
   void add_counter(std::uint64_t track, Duration at, std::int64_t value) {
-    ProtoWriter body;
+    EventWriter body;
     body.number(event::type, event::counter_value);
     body.number(event::track, track);
     body.number(event::counter, value);
-    add_event(at, body);
+    add_event(at, body, false);
   }
 
   // The total, and each category that is ever used; a value is written when it changes.
@@ -270,7 +278,6 @@ class TraceWriter {
         return;
       const std::uint64_t track = add_track(curve.rank, title, true);
       std::int64_t last = -1;
-      latest_phase_ = 0;
       for (const MemorySample& sample : curve.samples) {
         if (value(sample) == last) continue;
         last = value(sample);
@@ -289,9 +296,6 @@ class TraceWriter {
   ProtoWriter trace_;
   std::set<std::uint64_t> both_ends_;
   std::map<int, int> tracks_of_;
-  std::vector<Timed> events_;
-  std::uint64_t latest_at_ = 0;
-  int latest_phase_ = 0;
 };
 
 }  // namespace

@@ -2,13 +2,43 @@
 // Source: protobuf.dev, "Encoding".
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "sim/base/check.h"
 
 namespace trainyard::report {
 
-class ProtoWriter {
+// Bytes that never leave the stack: what describes one event has no names, so a bound.
+class EventBytes {
+ public:
+  void push_back(char c) {
+    TRAINYARD_CHECK(size_ < bytes_.size(), "an event of more than {} bytes", bytes_.size());
+    bytes_[size_++] = c;
+  }
+  void append(std::string_view text) {
+    TRAINYARD_CHECK(text.size() <= bytes_.size() - size_, "an event of more than {} bytes",
+                    bytes_.size());
+    std::memcpy(bytes_.data() + size_, text.data(), text.size());
+    size_ += text.size();
+  }
+  void clear() { size_ = 0; }
+  std::string_view view() const { return {bytes_.data(), size_}; }
+
+ private:
+  std::array<char, 256> bytes_;
+  std::size_t size_ = 0;
+};
+
+// `Store` is std::string or EventBytes.
+template <class Store>
+class BasicProtoWriter {
  public:
   void number(int field, std::uint64_t value) {
     tag(field, 0);
@@ -19,25 +49,38 @@ class ProtoWriter {
   void fixed64(int field, std::uint64_t value) {
     tag(field, 1);
     for (int shift = 0; shift < 64; shift += 8)
-      out_ += static_cast<char>((value >> shift) & 0xFF);
+      out_.push_back(static_cast<char>((value >> shift) & 0xFF));
   }
   void bytes(int field, std::string_view value) {
     tag(field, 2);
     varint(value.size());
-    out_ += value;
+    out_.append(value);
   }
-  void message(int field, const ProtoWriter& inner) { bytes(field, inner.out_); }
+  template <class Inner>
+  void message(int field, const BasicProtoWriter<Inner>& inner) {
+    bytes(field, inner.data());
+  }
   void varint(std::uint64_t value) {
     for (; value >= 0x80; value >>= 7)
-      out_ += static_cast<char>((value & 0x7F) | 0x80);
-    out_ += static_cast<char>(value);
+      out_.push_back(static_cast<char>((value & 0x7F) | 0x80));
+    out_.push_back(static_cast<char>(value));
   }
-  const std::string& data() const { return out_; }
+  std::string_view data() const {
+    if constexpr (std::is_same_v<Store, std::string>)
+      return out_;
+    else
+      return out_.view();
+  }
+  // What was written, moved out of the writer, which is empty after it.
+  Store take() { return std::exchange(out_, {}); }
   void clear() { out_.clear(); }
 
  private:
   void tag(int field, unsigned wire) { varint(static_cast<std::uint64_t>(field) << 3 | wire); }
-  std::string out_;
+  Store out_;
 };
+
+using ProtoWriter = BasicProtoWriter<std::string>;
+using EventWriter = BasicProtoWriter<EventBytes>;
 
 }  // namespace trainyard::report

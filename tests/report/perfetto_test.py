@@ -34,7 +34,16 @@ def main():
     assert not unknown, f"fields that are not Perfetto's: {unknown[:3]}"
     packets = text.split("\npacket {")
 
-    open_slices, opened, last_at, counters = {}, 0, 0, 0
+    # A viewer orders events by time and, where that is equal, as they stand in the file.
+    events = [packet for packet in packets if "track_event" in packet]
+    packets = [packet for packet in packets if "track_event" not in packet]
+    packets += sorted(events, key=lambda packet: int(one(packet, "timestamp", "0")))
+    words = {}
+    for kind in ("event_categories", "debug_annotation_names"):
+        words[kind] = dict(re.findall(kind + r" \{\s+iid: (\d+)\s+name: \"([^\"]+)\"", text))
+        assert words[kind], f"no {kind}"
+
+    open_slices, opened, counters = {}, 0, 0
     flows, ended, described = {}, 0, set()
     for packet in packets:
         if "track_descriptor" in packet:
@@ -44,8 +53,6 @@ def main():
         if "track_event" not in packet:
             continue
         at = int(one(packet, "timestamp", "0"))
-        assert at >= last_at, "packets are not in order of time"
-        last_at = at
         track = one(packet, "track_uuid")
         assert track in described, f"track {track} is not described"
         kind = one(packet, "type")
@@ -55,6 +62,10 @@ def main():
             depth.append(at)
             # Only a receive that waited holds a second slice inside.
             assert len(depth) <= 2, f"slices overlap on track {track}"
+            assert one(packet, "category_iids") in words["event_categories"], "a slice without a category"
+            for annotation in re.findall(r"debug_annotations \{\s+name_iid: (\d+)", packet):
+                assert annotation in words["debug_annotation_names"], "an annotation without a name"
+            packet = re.sub(r"debug_annotations \{[^}]*\}", "", packet)
             assert one(packet, "name_iid") or one(packet, "name"), "a slice without a name"
             if one(packet, "flow_ids") and "terminating" not in packet:
                 flows[one(packet, "flow_ids")] = at
