@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """Measured steps and memory peaks against predicted ones.
 
-usage: error_table.py TRAINYARD [--json] FILE...
+usage: error_table.py TRAINYARD [--json | --write ERRORS.json] FILE...
+
+--write makes the file by which trainyard tells how far off an estimate may be: the errors of all step times.
 
 A file is a scenario whose variants each have one reference in their patch, all of the same metric:
 
@@ -63,30 +65,33 @@ def references(path):
 
 
 def predictions(trainyard, path, metric):
-    """Variant name -> value, without those that have none."""
+    """Variant name -> (value, class of the estimate), without those that have none; and the program's version."""
     done = subprocess.run([trainyard, "compare", path, "--json", "-q"], stdout=subprocess.PIPE, check=False)
     if done.returncode not in (0, NOTHING_FITS):
         sys.exit(f"{path}: {trainyard} compare ended with exit code {done.returncode}")
     value_of, _ = METRICS[metric]
-    values = {v["name"]: value_of(v) for v in json.loads(done.stdout)["variants"]}
-    return {name: value for name, value in values.items() if value is not None}
+    answer = json.loads(done.stdout)
+    values = {v["name"]: (value_of(v), v.get("class")) for v in answer["variants"]}
+    return {name: value for name, value in values.items() if value[0] is not None}, answer.get("trainyard")
 
 
 def table(trainyard, path):
     metric, stated = references(path)
-    predicted = predictions(trainyard, path, metric)
+    predicted, program = predictions(trainyard, path, metric)
     rows = {}
     for name, (label, measured) in stated.items():
         row = rows.setdefault(label, {"row": label, "measured": measured, "predicted": None, "variant": None})
-        value = predicted.get(name)
+        value, of = predicted.get(name, (None, None))
         if value is not None and (row["predicted"] is None or value < row["predicted"]):
             row.update(predicted=value, variant=name, error=value / measured - 1)
+            row["class"] = of
     lost = [label for label, row in rows.items() if row["predicted"] is None]
     if lost:
         sys.exit(f"{path}: no variant fits in memory: {', '.join(lost)}")
     return {
         "name": os.path.splitext(os.path.basename(path))[0],
         "metric": metric,
+        "program": program,
         "rows": list(rows.values()),
         **summary([row["error"] for row in rows.values()]),
     }
@@ -104,11 +109,40 @@ def as_text(result):
     return "\n".join(lines)
 
 
+def write_errors(path, results, files):
+    """What sim/simulate/outlook/interval_json.cpp reads: rows of step times, one a line, with where they are from."""
+    steps = [result for result in results if result["metric"] == "step_time"]
+    sources = []
+    for result in steps:
+        file = next(f for f in files if os.path.splitext(os.path.basename(f))[0] == result["name"])
+        with open(file, encoding="utf-8") as stream:
+            sources.append({"set": result["name"], "source": json.load(stream)["description"]})
+    rows = [{"set": result["name"], "step": row["row"], **row["class"], "error": round(row["error"], 4)}
+            for result in steps for row in result["rows"]]
+    head = {
+        "description": "Errors of predicted step times, predicted / measured - 1, of the steps in configs/validation",
+        "command": "./dev validate --write",
+        "program": f"trainyard {steps[0]['program']}",
+        "sources": sources,
+    }
+    text = json.dumps(head, indent=2, ensure_ascii=False)[:-2]
+    lines = ",\n".join("    " + json.dumps(row, ensure_ascii=False) for row in rows)
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write(f'{text},\n  "steps": [\n{lines}\n  ]\n}}\n')
+
+
 def main():
     arguments = [argument for argument in sys.argv[1:] if argument != "--json"]
+    errors = None
+    if "--write" in arguments:
+        at = arguments.index("--write")
+        errors = arguments[at + 1] if at + 1 < len(arguments) else sys.exit(__doc__.strip())
+        del arguments[at:at + 2]
     if len(arguments) < 2:
         sys.exit(__doc__.strip())
     results = [table(arguments[0], path) for path in arguments[1:]]
+    if errors:
+        write_errors(errors, results, arguments[1:])
     if "--json" in sys.argv[1:]:
         print(json.dumps(results, indent=2))
     else:

@@ -42,6 +42,26 @@ def main():
         summary = [result[key] for key in ("name", "mape", "median", "max", "bias")]
         assert summary == ["set", 0.375, 0.375, 0.5, -0.125], summary
 
+        # What the program reads: one row per published step, its class as the program said it, and the source.
+        scenario, program = os.path.join(folder, "set.json"), os.path.join(folder, "program")
+        with open(scenario, encoding="utf-8") as stream:
+            content = json.load(stream)
+        with open(scenario, "w", encoding="utf-8") as stream:
+            json.dump({**content, "description": "somebody measured"}, stream)
+        of = {"network": "a transformer", "profile": True, "one_server": False}
+        answer = {"trainyard": "0", "variants": [{"name": n, "step_time_s": s, "class": of} for n, s in STEPS.items()]}
+        with open(program, "w", encoding="utf-8") as stream:
+            stream.write(f"#!/bin/sh\ncat <<'TEXT'\n{json.dumps(answer)}\nTEXT\n")
+        errors = os.path.join(folder, "errors.json")
+        subprocess.run([sys.executable, "-B", TABLE, program, "--write", errors, scenario], check=True,
+                       stdout=subprocess.DEVNULL)
+        with open(errors, encoding="utf-8") as stream:
+            written = json.load(stream)
+        assert written["sources"] == [{"set": "set", "source": "somebody measured"}], written
+        assert written["steps"] == [{"set": "set", "step": "a", **of, "error": -0.5},
+                                    {"set": "set", "step": "b", **of, "error": 0.25}], written
+        assert written["command"] == "./dev validate --write" and written["program"] == "trainyard 0", written
+
         code, output = run(folder, REFERENCES, {**STEPS, "b": None})
         assert code != 0 and b"no variant fits in memory: b" in output, output
         code, output = run(folder, {**REFERENCES, "a3": ("a", 3)}, STEPS)
