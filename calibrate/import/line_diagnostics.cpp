@@ -26,6 +26,7 @@ std::string samples_text(const std::vector<json::Value>& samples) {
 namespace {
 
 constexpr std::size_t kShown = 40;
+constexpr int kMostNotes = 100;
 
 bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\v' || c == '\f';
@@ -71,12 +72,26 @@ bool is_allowed(unsigned char first, unsigned char second) {
 }  // namespace
 
 void Notes::note(Severity severity, int line, std::string message, std::string hint) {
+  int& count = severity == Severity::error ? errors_ : warnings_;
+  if (++count > kMostNotes + 1) return;
+  if (count == kMostNotes + 1) {
+    message = fmt::format("more than {} {}; the others are not listed", kMostNotes,
+                          severity == Severity::error ? "mistakes" : "warnings");
+    hint.clear();
+  }
   Diagnostic diagnostic;
   diagnostic.severity = severity;
   diagnostic.at = {file_, line, line > 0 ? 1 : 0};
   diagnostic.message = std::move(message);
   diagnostic.hint = std::move(hint);
-  imported_.diagnostics.push_back(std::move(diagnostic));
+  // In the order of the lines, whatever reads a log first; what is said of the whole file is last.
+  std::vector<Diagnostic>& list = imported_.diagnostics;
+  const auto behind =
+      line > 0
+          ? std::find_if(list.begin(), list.end(),
+                         [&](const Diagnostic& d) { return d.at.line == 0 || d.at.line > line; })
+          : list.end();
+  list.insert(behind, std::move(diagnostic));
 }
 
 void Notes::error(int line, std::string message, std::string hint) {

@@ -21,10 +21,12 @@ class Notes {
   void require_samples(std::string_view of_what);
 
  private:
+  // Of each severity the first hundred are kept, and a word that there are more.
   void note(Severity severity, int line, std::string message, std::string hint);
 
   std::string file_;
   Imported& imported_;
+  int errors_ = 0, warnings_ = 0;
 };
 
 // Lines without their ends (\n or \r\n) and without the escape sequences of terminals.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "calibrate/import/line_diagnostics.h"
 #include "sim/json/parse.h"
@@ -112,9 +113,10 @@ class BandwidthFile {
     }
     const bool written = cell.is(json::Kind::string) || cell.is(json::Kind::number);
     const auto bandwidth = written ? find_measure(cell.text) : std::nullopt;
-    if (!bandwidth || *bandwidth <= 0)
-      return notes_.error(cell.at.line, fmt::format("{} is no bandwidth", shown(cell.text)));
     const auto bytes = options_.buffer.count();
+    const double time = static_cast<double>(bytes) / bandwidth.value_or(0) * 1e-3;
+    if (!bandwidth || *bandwidth <= 0 || !std::isfinite(time))
+      return notes_.error(cell.at.line, fmt::format("{} is no bandwidth", shown(cell.text)));
     json::Value sample = json::Value::object();
     const auto put = [&](std::string_view key, std::size_t value) {
       sample.set(key, json::Value::of(static_cast<std::int64_t>(value)));
@@ -133,7 +135,7 @@ class BandwidthFile {
       sample.set("mode", json::Value::of("alone"));
     }
     sample.set("bytes", json::Value::of(bytes));
-    sample.set("time_us", json::Value::of(static_cast<double>(bytes) / *bandwidth * 1e-3));
+    sample.set("time_us", json::Value::of(time));
     samples_.push_back(std::move(sample));
   }
 

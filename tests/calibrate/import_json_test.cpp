@@ -118,6 +118,8 @@ TEST_CASE("Mistakes in a file of nvbandwidth are named by their line") {
   };
   CHECK(complaint("\"53.6870912\"", "\"nan\"").find("log:5:1: error: 'nan' is no bandwidth") == 0);
   CHECK(complaint("\"53.6870912\"", "0").find("no bandwidth") != std::string::npos);
+  // The time that it would take is beyond every number.
+  CHECK(complaint("\"53.6870912\"", "\"4.9e-324\"").find("no bandwidth") != std::string::npos);
   CHECK(complaint("],[\"268.435456\",\"N/A\"]", "]").find("not square") != std::string::npos);
   CHECK(complaint("[[\"53.6870912\",", "[[").find("devices") != std::string::npos);
   CHECK(complaint("\"Passed\"", "\"Error\"").find("log:3:1: warning") == 0);
