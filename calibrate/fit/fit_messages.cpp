@@ -150,9 +150,13 @@ bool is_virtual(const CollectiveCase& c) {
 }
 
 void fit_collectives(const Fitting& f) {
+  f.unused(f.choose<CollectiveCase>([](const CollectiveCase& c) {
+    return !kind_of(c.collective) && c.collective != "send-recv" && !is_virtual(c);
+  }),
+           "training has no such collective: no law of a profile", describe_collective);
   std::map<Group, std::vector<const Sample*>> groups;
   for (const Sample* sample : f.choose<CollectiveCase>(
-           [](const CollectiveCase& c) { return c.collective != "send-recv" && !is_virtual(c); }))
+           [](const CollectiveCase& c) { return kind_of(c.collective) && !is_virtual(c); }))
     groups[group_of(as<CollectiveCase>(*sample))].push_back(sample);
   for (const auto& [group, all] : groups) {
     const std::vector<const Sample*> samples = best_samples(f, all);

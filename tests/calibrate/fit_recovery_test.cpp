@@ -1,6 +1,8 @@
 // Data of a known law gives the law back; data of another law shows that it does not fit.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "tests/calibrate/synthetic.h"
 #include "tests/support/rooms.h"
 
@@ -71,6 +73,20 @@ TEST_CASE("A collective's law is recovered and virtual ranks give none") {
   CHECK(result.warnings.front().message.find("collective start: 1 different case is too few") !=
         std::string::npos);
   CHECK_FALSE(result.profile.collective_start.has_value());
+}
+
+TEST_CASE("Measured collectives that training does not have are listed and give no law") {
+  std::vector<std::string> lines;
+  for (int power = 10; power <= 20; ++power)
+    for (const std::string collective : {"all-reduce", "reduce", "gather", "scatter", "hypercube"})
+      lines.push_back(collective_line(collective, 8, std::int64_t{1} << power,
+                                      40e-6 + std::exp2(power) / 280e9));
+  const FitResult result = fit_lines(lines);
+  REQUIRE(result.profile.collectives.size() == 1);
+  CHECK(result.profile.collectives.front().kind == CollectiveKind::all_reduce);
+  CHECK(std::count_if(result.records.begin(), result.records.end(), [](const FitRecord& record) {
+          return record.reason.find("training has no such collective") != std::string::npos;
+        }) == 4 * 11);
 }
 
 TEST_CASE("The law of a memory-bound kernel is recovered from cold and warm operands") {

@@ -166,10 +166,10 @@ PeerCase read_peer(Line& line) {
 
 CollectiveCase read_collective(Line& line) {
   CollectiveCase c;
-  c.collective = line.word(
-      "collective",
-      {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-recv"},
-      Line::required);
+  c.collective = line.word("collective",
+                           {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast",
+                            "send-recv", "reduce", "gather", "scatter", "hypercube"},
+                           Line::required);
   c.ranks = line.count("ranks", 1, Line::required, 2);
   c.servers = line.count("servers", 1, Line::optional, 1);
   c.bytes = read_bytes(line, "bytes", 0);
