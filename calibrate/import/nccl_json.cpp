@@ -52,6 +52,9 @@ class NcclFile {
     if (devices == nullptr || !devices->is(json::Kind::array)) return;
     for (const json::Value& device : devices->items) {
       NcclRank rank;
+      rank.index = static_cast<int>(test.ranks.size());
+      if (const json::Value* index = device.find("rank"))
+        rank.index = rank_index(json::find_integer(*index).value_or(-1));
       rank.host = text_of(device, "hostname");
       rank.gpu = text_of(device, "device_info");
       if (const json::Value* group = device.find("group"))
@@ -80,7 +83,7 @@ class NcclFile {
     bool good = true;
     row.out_of_place = figures(result, "out_of_place", good);
     row.in_place = figures(result, "in_place", good);
-    if (good) rows_.add(row);
+    if (good) rows_.add(std::move(row));
   }
 
   std::optional<NcclFigures> figures(const json::Value& result, std::string_view key, bool& good) {

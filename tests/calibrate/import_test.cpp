@@ -110,9 +110,11 @@ TEST_CASE("An old log without redop is read, and its empty operations are named"
 TEST_CASE("A bare table needs to be told what it is of") {
   const std::string table = recorded("h100-2x8-all-gather.txt");
   CHECK(messages(nccl(table, {})) ==
-        "log: error: the log does not say how many ranks took part; add --ranks N\n"
-        "log: error: the log does not say how many servers took part; add --servers N\n"
-        "log: error: the log does not say which collective was measured; add --collective NAME\n");
+        "log: error: the log does not say which collective was measured; add --collective NAME; "
+        "the columns fit all-gather, all-to-all or hypercube\n"
+        "log: warning: the log does not list its ranks; sizes and bandwidths are those of 16 ranks "
+        "alone\n"
+        "log: error: the log does not say how many servers took part; add --servers N\n");
   ImportOptions given = options("all-gather");
   given.ranks = 16;
   given.servers = 2;
@@ -166,8 +168,8 @@ TEST_CASE("The name of the test is taken from where the log has it") {
   for (const std::string line : {"# Collective test starting: all_reduce_perf\n",
                                  "+ srun ./build/all_reduce_perf_mpi -b 8\n# nThread 1 nGpus 1\n"})
     CHECK(nccl(line + row, given).samples.size() == 2);
-  CHECK(messages(nccl("# Collective test starting: hypercube_perf\n" + row, given))
-            .find("samples have no collective for 'hypercube_perf'") != std::string::npos);
+  CHECK(messages(nccl("# Collective test starting: alltoallv_perf\n" + row, given))
+            .find("samples have no collective for 'alltoallv_perf'") != std::string::npos);
 }
 
 TEST_CASE("Several tests in one log are told apart") {
