@@ -12,6 +12,8 @@
 namespace trainyard::imports {
 namespace {
 
+constexpr std::size_t kMostRanks = std::size_t{1} << 20;
+
 bool is_digits(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -22,18 +24,54 @@ bool is_name(std::string_view word) {
          word != "nan" && word != "inf";
 }
 
-// What mpirun --tag-output and srun --label write before a line. Standard error is not the table.
+std::string_view without_blanks(std::string_view line) {
+  const std::size_t first = line.find_first_not_of(" \t");
+  return first == std::string_view::npos ? "" : line.substr(first);
+}
+
+// What launchers write before a line: "[1,0]<stdout>:" (mpirun --tag-output), "[pod/name/main] "
+// (kubectl logs --prefix), "0: " (srun --label), and "host: " (pdsh) before what is surely a line
+// of the table. Standard error is not the table. Blanks may stand before it: a log may be indented.
 std::string_view without_label(std::string_view line) {
+  line = without_blanks(line);
   const std::size_t tag = line.starts_with('[') ? line.find("]<stdout>") : std::string_view::npos;
   if (tag != std::string_view::npos) {
     line.remove_prefix(tag + 9);
     if (line.starts_with(':')) line.remove_prefix(1);
     return line;
   }
+  if (line.starts_with("[pod/"))
+    return line.find("] ") == std::string_view::npos ? line : line.substr(line.find("] ") + 2);
   const std::size_t colon = line.find(": ");
   if (colon == std::string_view::npos) return line;
   const std::vector<std::string> before = words_of(line.substr(0, colon));
-  return before.size() == 1 && is_digits(before[0]) ? line.substr(colon + 2) : line;
+  const std::string_view rest = without_blanks(line.substr(colon + 2));
+  const bool is_table = !rest.empty() && (rest[0] == '#' || is_digits(rest.substr(0, 1)));
+  return before.size() == 1 && before[0][0] != '#' && (is_digits(before[0]) || is_table) ? rest
+                                                                                         : line;
+}
+
+// A comment of nccl-tests whose first '#' was lost on the way, as when a log was pasted.
+bool is_bare_comment(const std::vector<std::string>& words) {
+  if (words.size() < 3) return false;
+  if (words[0] == "nThread" || words[0] == "Rank") return is_digits(words[1]);
+  return words[0] == "size" && words[1] == "count" && words[2] == "type";
+}
+
+// "`all_gather_perf`:" is all_gather_perf.
+std::string without_quotes(std::string_view word) {
+  constexpr std::string_view kMarks = "`'\"()[],;:.";
+  const std::size_t first = word.find_first_not_of(kMarks);
+  if (first == std::string_view::npos) return "";
+  // A path may begin with dots.
+  const std::size_t begin = word.find_first_not_of("`'\"([");
+  return std::string(word.substr(begin, word.find_last_not_of(kMarks) + 1 - begin));
+}
+
+// "XXXXX": somebody has hidden a figure.
+bool is_masked(std::string_view word) {
+  return word.size() > 1 && word.find_first_not_of("Xx.") == std::string_view::npos &&
+         word.find_first_of("Xx") != std::string_view::npos;
 }
 
 // "2025-07-01 12:00:00", the last two words of a row with option -S.
@@ -54,13 +92,17 @@ class NcclLog {
     for (const std::string& whole : lines_of(text)) {
       ++line_;
       const std::string_view line = without_label(whole);
-      const std::vector<std::string> words = words_of(line);
+      std::vector<std::string> words = words_of(line);
       if (words.empty()) continue;
+      if (is_bare_comment(words)) words.insert(words.begin(), "#");
       if (words[0].starts_with('#'))
         comment(line, words);
       else if (is_digits(words[0]) &&
                (in_table_ || (words.size() > 2 && find_type_bytes(words[2]))))
         row(words);
+      else if (in_table_ && words.size() == 1 &&
+               words[0].find_first_not_of('.') == std::string::npos)
+        notes_.warning(line_, "here somebody has left out rows");
       else
         other(words);
     }
@@ -92,15 +134,15 @@ class NcclLog {
     } else if (has(1, "nThread")) {
       start();
       if (rows_.test().line == 0) rows_.test().line = line_;
-      if (rows_.test().collective.empty()) rows_.test().collective = std::exchange(named_, "");
     } else if (has(1, "Rank")) {
       rank(line, words);
     } else if (line.find("algbw") != std::string_view::npos &&
                line.find("size") != std::string_view::npos) {
       header(words);
-    } else if (has(1, "Out") && has(2, "of") && words.back() == "FAILED" &&
-               last_ == LastColumn::error) {
-      notes_.error(line_, "the run says that values were wrong, and the table not which");
+    } else if (has(1, "Out") && has(2, "of")) {
+      in_table_ = false;
+      if (words.back() == "FAILED" && last_ == LastColumn::error)
+        notes_.error(line_, "the run says that values were wrong, and the table not which");
     }
   }
 
@@ -115,9 +157,19 @@ class NcclLog {
   void program(const std::string& name) {
     const std::optional<std::string> collective = find_collective(name);
     if (!collective || collective->empty())
-      notes_.error(line_, fmt::format("samples have no collective for {}", shown(name)));
-    else
-      rows_.test().collective = *collective;
+      return notes_.error(line_, fmt::format("samples have no collective for {}", shown(name)));
+    rows_.test().collective = *collective;
+    named_.clear();
+  }
+
+  // A command line names the test that begins after it.
+  void take_name() {
+    if (named_.empty()) return;
+    if (rows_.test().collective.empty()) {
+      rows_.test().collective = named_;
+      rows_.test().from_command = true;
+    }
+    named_.clear();
   }
 
   // "#  Rank  0 Group  0 Pid 1 on  host device  0 [0x17] NVIDIA H100 80GB HBM3"; older ones have no
@@ -127,13 +179,17 @@ class NcclLog {
       const auto found = std::find(words.begin(), words.end(), word);
       return found == words.end() || found + 1 == words.end() ? "" : *(found + 1);
     };
+    take_name();
     NcclRank rank;
     rank.host = after("on");
     if (const auto group = find_count(after("Group"))) rank.group = static_cast<int>(*group);
     const std::size_t open = line.find('['), close = line.find("] ");
-    if (rank.host.empty() || !find_count(after("Rank")) || close == std::string_view::npos ||
-        open > close)
+    const auto index = find_count(after("Rank"));
+    if (rank.host.empty() || !index || close == std::string_view::npos || open > close)
       return notes_.error(line_, "the line of a rank is damaged");
+    if (rows_.test().ranks.size() == kMostRanks)
+      return notes_.error(line_, fmt::format("the list has more than {} ranks", kMostRanks));
+    rank.index = rank_index(*index);
     const std::vector<std::string> name = words_of(line.substr(close + 2));
     rank.gpu = fmt::format("{}", fmt::join(name, " "));
     rows_.test().ranks.push_back(std::move(rank));
@@ -142,6 +198,7 @@ class NcclLog {
 
   // The columns must be those that row() expects.
   void header(const std::vector<std::string>& words) {
+    take_name();
     std::size_t i = 1;
     const auto take = [&](std::string_view word) {
       if (i >= words.size() || words[i] != word) return false;
@@ -186,13 +243,15 @@ class NcclLog {
     row.bytes = *bytes;
     row.count = *count;
     row.type = words[2];
+    if (std::any_of(words.begin() + 3, words.end(), is_masked)) return masked();
     std::size_t at = 3;
-    if (at < words.size() && is_name(words[at])) ++at;  // redop; blank for a broadcast
+    if (at < words.size() && is_name(words[at])) row.reduces = words[at++] != "none";
     const std::size_t left = words.size() - at;
     if (left == 9 || left == 5) {  // root: a rank, or -1
       const std::string_view root = words[at];
       if (!is_digits(root.substr(root.starts_with('-') ? 1 : 0)))
         return notes_.error(line_, fmt::format("{} is no root", shown(root)));
+      row.rooted = root[0] != '-';
       ++at;
     } else if (left != 8 && left != 4) {
       return notes_.error(
@@ -202,8 +261,16 @@ class NcclLog {
     // With one set of figures the columns of the other direction are blank: it was in place.
     bool good = true;
     if (left >= 8) row.out_of_place = figures(words, at, good);
-    row.in_place = figures(words, left >= 8 ? at + 4 : at, good);
-    if (good) rows_.add(row);
+    if (good) row.in_place = figures(words, left >= 8 ? at + 4 : at, good);
+    // Where the table has no such column, or a blank one, the test has no such thing.
+    if (in_table_ && !row.reduces) row.reduces = false;
+    if (in_table_ && !row.rooted) row.rooted = false;
+    if (good) rows_.add(std::move(row));
+  }
+
+  void masked() {
+    if (std::exchange(masked_, true)) return;
+    notes_.error(line_, "the figures are written over with X: this is an example, no measurement");
   }
 
   // Four columns from `at` on; nothing if all times are N/A.
@@ -213,7 +280,7 @@ class NcclLog {
     NcclFigures result;
     const auto take = [&](std::size_t i, double& value) {
       const std::optional<double> read = find_measure(words[at + i]);
-      if (!read) {
+      if (!read && good) {
         notes_.error(line_, fmt::format("{} is no measurement", shown(words[at + i])));
         good = false;
       }
@@ -232,7 +299,7 @@ class NcclLog {
   // A line of the launcher, the shell or NCCL.
   void other(const std::vector<std::string>& words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
-      const std::string& word = words[i];
+      const std::string word = without_quotes(words[i]);
       if (word.ends_with("_perf") || word.ends_with("_perf_mpi"))
         if (const auto collective = find_collective(word)) named_ = *collective;
       if (word == "NCCL" && i + 2 < words.size() && words[i + 1] == "version") {
@@ -248,6 +315,7 @@ class NcclLog {
   bool fresh_ = true;      // nothing of the test but its beginning was read
   bool in_table_ = false;  // behind a header: a line that begins with a number is a row
   bool cpu_time_ = false;
+  bool masked_ = false;  // was said
   LastColumn last_ = LastColumn::wrong;
   std::string named_;  // by a command line in the log, for the next test
 };
