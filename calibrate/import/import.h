@@ -18,6 +18,7 @@ struct ImportOptions {
   int servers = 0;
   std::string gpu;                        // name as the driver says it
   Bytes buffer{std::int64_t{512} << 20};  // of nvbandwidth, which does not write it: its default
+  bool for_preset = false;                // of a server: warn of what a preset cannot say
 };
 
 // Every row of a log is a sample or has a diagnostic. A warning leaves a row out; after an error
