@@ -12,7 +12,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
 # header prefix, the only files that may include it, why
 PRIVATE_HEADERS = [
-    ("boost/", r"topologies/[^/]+\.cpp", "Boost stays inside topologies/*.cpp"),
+    ("boost/", r"(topologies/[^/]+|calibrate/import/xml)\.cpp",
+     "Boost stays inside topologies/*.cpp, for graphs, and calibrate/import/xml.cpp"),
     ("nlohmann/", r"(sim|models|topologies|calibrate|cli)/.*_json\.cpp", "JSON is read and written in *_json.cpp"),
     ("CLI/", r"cli/main\.cpp", "CLI11 takes seconds to compile: cli/main.cpp only"),
     ("cuda", r"calibrate/probe/.*", "CUDA is for the probes only"),
