@@ -37,6 +37,8 @@ Imported import_nvbandwidth(std::string_view text, const std::string& file,
                             const ImportOptions& options);  // the output of --json
 Imported import_smi_topo(std::string_view text, const std::string& file,
                          const ImportOptions& options);  // the output of nvidia-smi topo -m
+Imported import_nccl_topo(std::string_view text, const std::string& file,
+                          const ImportOptions& options);  // what NCCL_TOPO_DUMP_FILE names
 
 // One line per sample.
 std::string samples_text(const std::vector<json::Value>& samples);
