@@ -161,3 +161,109 @@ TEST_CASE("the last whole machine line counts, other lines and broken ones do no
   CHECK_FALSE(measured_machine("").has_value());
   CHECK_FALSE(measured_machine(R"({"kind":"machine"})").has_value());
 }
+
+namespace {
+
+MeasuredMachine described(int gpus, int sockets) {
+  MeasuredMachine machine;
+  machine.sockets = sockets;
+  machine.gpus.assign(static_cast<std::size_t>(gpus), {});
+  for (MeasuredGpu& gpu : machine.gpus) {
+    gpu.name = "10de:20b2";
+    gpu.major = 8;
+  }
+  return machine;
+}
+
+DescribedServer server_of(MeasuredMachine machine) {
+  DescribedServer server;
+  server.machine = std::move(machine);
+  server.origin = "Described by topo.xml";
+  return server;
+}
+
+}  // namespace
+
+TEST_CASE("a described server is one that a scenario can name: switches, NUMA nodes, NICs, rails") {
+  MeasuredMachine machine = described(8, 4);
+  for (std::size_t g = 0; g < 8; ++g) {
+    machine.gpus[g].nvswitch_links = 12;
+    machine.gpus[g].pcie_generation = 4;
+    machine.gpus[g].pcie_width = 16;
+    machine.gpus[g].pcie_switch = static_cast<int>(g / 2);
+  }
+  machine.nics.assign(8, {200000, 2});
+  machine.nics.push_back({100000, 0});  // no GPU is nearest to it
+  CHECK(says_links(machine) == false);
+  machine.nvlinks.assign(8, std::vector<int>(8, 0));
+  CHECK(says_links(machine));
+  CHECK(count_nics(machine).used == 8);
+  const ServerPreset preset = described_server(server_of(machine), "mine", "a100-sxm4-80gb");
+  CHECK(preset.source.find("Described by topo.xml. Assumed: latencies") == 0);
+  CHECK(preset.source.find("PCIe") == std::string::npos);
+  const ServerSpec server = load(preset).cluster.server;
+  CHECK(server.intra == IntraKind::nvswitch);
+  CHECK(server.intra_bandwidth.count() == 300e9);  // 12 x 25 GB/s
+  CHECK(server.sockets == 4);
+  CHECK(server.gpus_per_pcie_switch == 2);
+  CHECK(server.pcie_bandwidth.count() == 24e9);
+  CHECK(server.nics == 8);
+  CHECK(server.nic_bandwidth.count() == 25e9);
+  CHECK(server.rail_per_gpu);
+}
+
+TEST_CASE("what a description leaves open is given or assumed, and its source says which") {
+  DescribedServer server = server_of(described(4, 2));
+  server.machine.nics.assign(1, {0, 4});
+  CHECK(count_nics(server.machine).with_speed == 0);
+  server.links = ServerPreset::Links::nvswitch;
+  server.nic_bandwidth = BytesPerSecond(50e9);
+  const ServerPreset switched = described_server(server, "s", "a100-sxm4-80gb");
+  CHECK(switched.source.find("Given: how the GPUs are joined; speed of a NIC. ") !=
+        std::string::npos);
+  CHECK(switched.source.find("PCIe 4.0 x16, as the GPU has it") != std::string::npos);
+  CHECK(load(switched).cluster.server.intra_bandwidth.count() == 300e9);
+  CHECK(load(switched).cluster.server.nic_bandwidth.count() == 50e9);
+  server.gpu_pcie_bandwidth = BytesPerSecond(25e9);
+  CHECK(described_server(server, "g", "a100-sxm4-80gb").pcie_bandwidth.count() == 25e9);
+  server.links = ServerPreset::Links::pcie;
+  server.pcie_bandwidth = BytesPerSecond(20e9);
+  const ServerSpec joined = load(described_server(server, "p", "a100-sxm4-80gb")).cluster.server;
+  CHECK(joined.intra == IntraKind::pcie);
+  CHECK(joined.intra_bandwidth.count() == 20e9);
+}
+
+TEST_CASE("pairs of NVLinks become a mesh that PCIe joins") {
+  DescribedServer server = server_of(described(4, 2));
+  server.machine.nvlinks = {{0, 3, 0, 0}, {3, 0, 0, 0}, {0, 0, 0, 3}, {0, 0, 3, 0}};
+  const ServerSpec spec = load(described_server(server, "m", "a100-sxm4-80gb")).cluster.server;
+  CHECK(spec.intra == IntraKind::nvlink_mesh);
+  REQUIRE(spec.mesh.size() == 2);
+  CHECK(spec.mesh[1].a == 2);
+  CHECK(spec.mesh[1].links == 3);
+  CHECK(spec.pcie_bandwidth.count() == 24e9);
+}
+
+TEST_CASE("a bridge over boards of GA102 carries 112.5 GB/s in both directions") {
+  DescribedServer server = server_of(described(2, 1));
+  for (MeasuredGpu& gpu : server.machine.gpus)
+    gpu.minor = 6;
+  server.machine.nvlinks = {{0, 4}, {4, 0}};
+  const ServerPreset preset = described_server(server, "b", "a100-sxm4-80gb");
+  CHECK(preset.bandwidth.count() * 4 == 56.25e9);
+}
+
+TEST_CASE("a machine line's NICs, switches and NVLinks into switches are read") {
+  const auto machine = measured_machine(
+      R"({"kind":"machine","gpus":[{"name":"a","pcie_switch":0,"nvswitch_links":18},)"
+      R"({"name":"a","pcie_switch":3}],"nics":[{"name":"n","megabits":400000,"gpus":[0,1]},)"
+      R"({"name":"o","gpus":[]},7]})"
+      "\n");
+  REQUIRE(machine.has_value());
+  CHECK(machine->gpus[0].nvswitch_links == 18);
+  CHECK(machine->gpus[1].pcie_switch == 3);
+  REQUIRE(machine->nics.size() == 2);
+  CHECK(machine->nics[0].megabits == 400000);
+  CHECK(machine->nics[0].gpus == 2);
+  CHECK(machine->nics[1].gpus == 0);
+}

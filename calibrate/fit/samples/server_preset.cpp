@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "sim/base/check.h"
 
@@ -31,19 +32,23 @@ constexpr std::array<Architecture, 10> kArchitectures = {{
     {12, 0, true, 256, 256, 512, 1024},
 }};
 
-// Links of a GPU and the rate of one, per direction: datasheets of V100, A100, H100, B200.
+// Links of a GPU and the rate of one, per direction: datasheets of V100, A100, A40 (and the other
+// boards of GA102, 112.5 GB/s over a bridge of four), H100, B200.
 struct NvlinkGeneration {
-  int major;
+  int major, minor;  // the last one of them that is not above a GPU's
   int links;
   double rate;
 };
-constexpr std::array<NvlinkGeneration, 4> kNvlinks = {
-    {{7, 6, 25e9}, {8, 12, 25e9}, {9, 18, 25e9}, {10, 18, 50e9}}};
+constexpr std::array<NvlinkGeneration, 5> kNvlinks = {
+    {{7, 0, 6, 25e9}, {8, 0, 12, 25e9}, {8, 6, 4, 14.0625e9}, {9, 0, 18, 25e9}, {10, 0, 18, 50e9}}};
 
 NvlinkGeneration nvlink_of(const MeasuredGpu& gpu) {
+  if (gpu.major == 0) return kNvlinks[1];
+  NvlinkGeneration last = kNvlinks.front();
   for (const NvlinkGeneration& generation : kNvlinks)
-    if (generation.major == gpu.major) return generation;
-  return kNvlinks[1];
+    if (std::pair(generation.major, generation.minor) <= std::pair(gpu.major, gpu.minor))
+      last = generation;
+  return last;
 }
 
 // What is left of a slot's rate after encoding and headers: 0.75 of 2 GB/s per lane of PCIe 4.0, as
@@ -70,6 +75,18 @@ std::string file_name(std::string_view text) {
   return name;
 }
 
+void join_by_switch(double rate, ServerPreset& preset) {
+  preset.links = ServerPreset::Links::nvswitch;
+  preset.bandwidth = BytesPerSecond(rate);
+  preset.latency = "1.1us";
+}
+
+void join_by_pcie(BytesPerSecond slot, ServerPreset& preset) {
+  preset.links = ServerPreset::Links::pcie;
+  preset.bandwidth = slot.count() > 0 ? slot : BytesPerSecond(24e9);
+  preset.latency = "2us";
+}
+
 void choose_links(const MeasuredMachine& machine, ServerPreset& preset) {
   const auto count = machine.gpus.size();
   const NvlinkGeneration nvlink = nvlink_of(machine.gpus.front());
@@ -84,25 +101,46 @@ void choose_links(const MeasuredMachine& machine, ServerPreset& preset) {
           : std::max_element(pairs.begin(), pairs.end(), [](const auto& x, const auto& y) {
               return x.links < y.links;
             })->links;
+  int into_switches = machine.gpus.front().nvswitch_links;
+  for (const MeasuredGpu& gpu : machine.gpus)
+    into_switches = std::min(into_switches, gpu.nvswitch_links);
   if (count < 2) {
     preset.links = ServerPreset::Links::none;
+  } else if (into_switches > 0) {
+    join_by_switch(into_switches * nvlink.rate, preset);
   } else if (pairs.empty()) {
-    preset.links = ServerPreset::Links::pcie;
-    preset.bandwidth = pcie_rate(machine.gpus.front());
-    if (preset.bandwidth.count() == 0) preset.bandwidth = BytesPerSecond(24e9);
-    preset.latency = "2us";
+    join_by_pcie(pcie_rate(machine.gpus.front()), preset);
   } else if (pairs.size() == count * (count - 1) / 2 &&
              most * static_cast<int>(count - 1) > nvlink.links) {
     // More links to its peers than a GPU has: they are counted through a switch.
-    preset.links = ServerPreset::Links::nvswitch;
-    preset.bandwidth = BytesPerSecond(most * nvlink.rate);
-    preset.latency = "1.1us";
+    join_by_switch(most * nvlink.rate, preset);
   } else {
     preset.links = ServerPreset::Links::nvlink_mesh;
     preset.bandwidth = BytesPerSecond(nvlink.rate);
     preset.latency = "1.5us";
     preset.mesh = std::move(pairs);
   }
+}
+
+// GPUs below one switch, if all switches have as many and these are neighbours; else 1.
+int gpus_of_a_switch(const MeasuredMachine& machine) {
+  std::vector<int> runs;
+  for (std::size_t g = 0; g < machine.gpus.size(); ++g) {
+    const int own = machine.gpus[g].pcie_switch;
+    if (own < 0) return 1;
+    if (g == 0 || own != machine.gpus[g - 1].pcie_switch) runs.push_back(0);
+    ++runs.back();
+  }
+  const bool even = std::all_of(runs.begin(), runs.end(), [&](int run) { return run == runs[0]; });
+  return even ? runs.front() : 1;
+}
+
+BytesPerSecond slowest_nic(const MeasuredMachine& machine) {
+  double least = 0;
+  for (const MeasuredNic& nic : machine.nics)
+    if (nic.gpus > 0 && nic.megabits > 0 && (least == 0 || nic.megabits < least))
+      least = nic.megabits;
+  return BytesPerSecond(least * 1e6 / 8);
 }
 
 }  // namespace
@@ -153,6 +191,99 @@ ServerPreset server_preset(const MeasuredMachine& machine, std::string name,
   choose_links(machine, preset);
   preset.sockets = machine.sockets;
   preset.pcie_bandwidth = pcie_rate(gpu);
+  return preset;
+}
+
+bool says_links(const MeasuredMachine& machine) {
+  return machine.gpus.size() == 1 || !machine.nvlinks.empty();
+}
+
+NicCount count_nics(const MeasuredMachine& machine) {
+  NicCount count;
+  for (const MeasuredNic& nic : machine.nics) {
+    if (nic.gpus == 0) continue;
+    ++count.used;
+    if (nic.megabits > 0) ++count.with_speed;
+  }
+  return count;
+}
+
+namespace {
+
+// What a preset's `source` says of where its numbers are from.
+struct Origins {
+  std::string given, assumed = "latencies";
+  static void note(std::string& text, std::string_view what) {
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", what);
+  }
+};
+
+BytesPerSecond described_pcie(const DescribedServer& server, Origins& origins) {
+  MeasuredGpu gpu = server.machine.gpus.front();
+  if (server.pcie_bandwidth.count() > 0) {
+    Origins::note(origins.given, "PCIe bandwidth");
+    return server.pcie_bandwidth;
+  }
+  if (pcie_rate(gpu).count() > 0) return pcie_rate(gpu);
+  if (server.gpu_pcie_bandwidth.count() > 0) {
+    Origins::note(origins.assumed, "PCIe bandwidth, of the GPU preset");
+    return server.gpu_pcie_bandwidth;
+  }
+  gpu.pcie_generation = gpu.major >= 9 ? 5 : gpu.major >= 8 ? 4 : 3;
+  gpu.pcie_width = 16;
+  Origins::note(origins.assumed,
+                fmt::format("PCIe {}.0 x16, as the GPU has it", gpu.pcie_generation));
+  return pcie_rate(gpu);
+}
+
+void join_described(const DescribedServer& server, ServerPreset& preset, Origins& origins) {
+  choose_links(server.machine, preset);
+  if (server.links) {
+    Origins::note(origins.given, "how the GPUs are joined");
+    preset.mesh.clear();
+    preset.links = *server.links;
+    const NvlinkGeneration nvlink = nvlink_of(server.machine.gpus.front());
+    if (preset.links == ServerPreset::Links::nvswitch)
+      join_by_switch(nvlink.links * nvlink.rate, preset);
+    if (preset.links == ServerPreset::Links::pcie) join_by_pcie(preset.pcie_bandwidth, preset);
+  }
+  if (preset.links == ServerPreset::Links::pcie)
+    preset.bandwidth = preset.pcie_bandwidth;
+  else if (preset.links != ServerPreset::Links::none)
+    Origins::note(origins.assumed, "an NVLink's rate, of the GPU's generation");
+}
+
+void add_described_nics(const DescribedServer& server, ServerPreset& preset, Origins& origins) {
+  preset.nics = count_nics(server.machine).used;
+  if (preset.nics == 0) return;
+  preset.nic_bandwidth =
+      server.nic_bandwidth.count() > 0 ? server.nic_bandwidth : slowest_nic(server.machine);
+  if (server.nic_bandwidth.count() > 0) Origins::note(origins.given, "speed of a NIC");
+  preset.nic_latency = "1.5us";
+  preset.nic_efficiency = 0.9;
+  Origins::note(origins.assumed,
+                "NIC efficiency 0.9, which large all-reduces of five published clusters have");
+}
+
+}  // namespace
+
+ServerPreset described_server(const DescribedServer& server, std::string name,
+                              std::string shipped_gpu) {
+  const MeasuredMachine& machine = server.machine;
+  TRAINYARD_CHECK(!machine.gpus.empty() && !shipped_gpu.empty(), "a server without GPUs");
+  Origins origins;
+  ServerPreset preset;
+  preset.name = std::move(name);
+  preset.gpu = std::move(shipped_gpu);
+  preset.gpus = static_cast<int>(machine.gpus.size());
+  preset.description = fmt::format("Server with {} x {}", preset.gpus, preset.gpu);
+  preset.sockets = machine.sockets;
+  preset.gpus_per_pcie_switch = gpus_of_a_switch(machine);
+  preset.pcie_bandwidth = described_pcie(server, origins);
+  join_described(server, preset, origins);
+  add_described_nics(server, preset, origins);
+  const std::string given = origins.given.empty() ? "" : "Given: " + origins.given + ". ";
+  preset.source = fmt::format("{}. {}Assumed: {}.", server.origin, given, origins.assumed);
   return preset;
 }
 

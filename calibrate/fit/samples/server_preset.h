@@ -19,12 +19,20 @@ struct MeasuredGpu {
   double memory_bus_bits = 0, memory_clock_mhz = 0;
   double clock_mhz = 0;
   int pcie_generation = 0, pcie_width = 0;
+  int pcie_switch = -1;    // equal: below one switch; -1: not said
+  int nvswitch_links = 0;  // NVLinks into switches
+};
+
+struct MeasuredNic {
+  double megabits = 0;  // per second; 0: not said
+  int gpus = 0;         // that have no nearer NIC
 };
 
 struct MeasuredMachine {
   std::vector<MeasuredGpu> gpus;          // at least one
   std::vector<std::vector<int>> nvlinks;  // empty: not said
-  int sockets = 0;                        // 0: not said
+  std::vector<MeasuredNic> nics;
+  int sockets = 0;  // 0: not said
   std::string date;
 };
 
@@ -63,6 +71,11 @@ struct ServerPreset {
   std::vector<Pair> mesh;
   int sockets = 0;                // 0: not said
   BytesPerSecond pcie_bandwidth;  // 0: not said
+  int gpus_per_pcie_switch = 1;
+  int nics = 0;
+  BytesPerSecond nic_bandwidth;  // line rate of one; this and the following where there are NICs
+  std::string nic_latency;
+  double nic_efficiency = 1;
 };
 
 // Requires: `shipped_gpu` names a preset, or gpu_preset knows the machine's GPU. Rates of links are
@@ -70,6 +83,30 @@ struct ServerPreset {
 // the preset has none.
 ServerPreset server_preset(const MeasuredMachine& machine, std::string name,
                            std::string shipped_gpu);
+
+// A server that another tool has described, and what that description leaves open.
+struct DescribedServer {
+  MeasuredMachine machine;
+  std::string origin;                        // "nvidia-smi topo -m (topo.txt)"
+  std::optional<ServerPreset::Links> links;  // instead of what the machine says
+  BytesPerSecond nic_bandwidth;              // of one NIC; 0: as the machine says
+  BytesPerSecond pcie_bandwidth;             // 0: as the machine says, else of the GPU's slot
+  BytesPerSecond gpu_pcie_bandwidth;         // of its preset; 0: by the GPU's generation
+};
+
+// Whether the machine says if NVLink joins its GPUs, and how many of its NICs a GPU has no nearer
+// one than, and how many of these say their speed.
+bool says_links(const MeasuredMachine& machine);
+struct NicCount {
+  int used = 0, with_speed = 0;
+};
+NicCount count_nics(const MeasuredMachine& machine);
+
+// Rates of NVLinks and of unsaid PCIe slots are those of the generation of the GPU's compute
+// capability; its `source` says which numbers are the description's, given, and assumed. Requires:
+// says_links or links, a speed of every used NIC or nic_bandwidth, and a shipped GPU preset.
+ServerPreset described_server(const DescribedServer& server, std::string name,
+                              std::string shipped_gpu);
 
 std::string server_preset_json(const ServerPreset& preset);  // a file of configs/servers
 

@@ -53,6 +53,8 @@ MeasuredGpu read_gpu(const Json& object) {
     gpu.pcie_generation = count(*pcie, "generation");
     gpu.pcie_width = count(*pcie, "width");
   }
+  if (object.contains("pcie_switch")) gpu.pcie_switch = count(object, "pcie_switch");
+  gpu.nvswitch_links = count(object, "nvswitch_links");
   return gpu;
 }
 
@@ -71,6 +73,15 @@ std::optional<MeasuredMachine> read_machine(const Json& line) {
         machine.nvlinks.back().push_back(cell.is_number_integer() ? cell.get<int>() : 0);
     }
   }
+  if (const auto nics = line.find("nics"); nics != line.end() && nics->is_array()) {
+    for (const Json& nic : *nics) {
+      if (!nic.is_object()) continue;
+      const auto nearest = nic.find("gpus");
+      const bool listed = nearest != nic.end() && nearest->is_array();
+      machine.nics.push_back(
+          {number(nic, "megabits"), listed ? static_cast<int>(nearest->size()) : 0});
+    }
+  }
   machine.sockets = count(line, "sockets");
   machine.date = text(line, "date");
   return machine;
@@ -86,6 +97,14 @@ Json gpu_json(const GpuPreset& gpu) {
   if (gpu.l2.count() > 0) object["l2"] = json::quantity_text(gpu.l2);
   object["multiprocessors"] = gpu.multiprocessors;
   return object;
+}
+
+// Networks count bits: "200Gbps".
+std::string line_rate(BytesPerSecond rate) {
+  const double gigabits = rate.count() * 8 / 1e9;
+  const auto whole = static_cast<long>(gigabits);
+  return static_cast<double>(whole) == gigabits ? std::to_string(whole) + "Gbps"
+                                                : json::quantity_text(rate);
 }
 
 }  // namespace
@@ -119,10 +138,19 @@ std::string server_preset_json(const ServerPreset& preset) {
   }
   for (const ServerPreset::Pair& pair : preset.mesh)
     intra["mesh"].push_back({{"a", pair.a}, {"b", pair.b}, {"links", pair.links}});
-  object["nics"] = 0;
+  object["nics"] = preset.nics;
+  if (preset.nics > 0) {
+    Json& nic = object["nic"];
+    nic["bandwidth"] = line_rate(preset.nic_bandwidth);
+    nic["latency"] = preset.nic_latency;
+    nic["rail"] = "gpu";
+    nic["efficiency"] = preset.nic_efficiency;
+  }
   if (preset.sockets > 0) object["host"]["sockets"] = preset.sockets;
   if (preset.pcie_bandwidth.count() > 0)
     object["host"]["pcie_bandwidth"] = json::quantity_text(preset.pcie_bandwidth);
+  if (preset.gpus_per_pcie_switch > 1)
+    object["host"]["gpus_per_pcie_switch"] = preset.gpus_per_pcie_switch;
   return object.dump(2) + "\n";
 }
 
