@@ -96,7 +96,7 @@ std::vector<std::string> fidelities();
 ExitCode collective_table(const CollectiveOptions& options, const Context& context);
 
 struct ImportCommandOptions {
-  std::string format;  // "nccl-tests", "nvbandwidth", "smi-topo"
+  std::string format;  // "nccl-tests", "nvbandwidth", "smi-topo", "server"
   std::string path;
   std::string output;  // file of samples; empty: standard output
   bool force = false;
@@ -104,8 +104,10 @@ struct ImportCommandOptions {
   std::string collective, gpu;
   int ranks = 0, servers = 0;
   std::string buffer = "512MiB";
+  std::string links, nic_bandwidth, pcie_bandwidth;  // of a server
 };
 std::vector<std::string> import_collectives();
+std::vector<std::string> import_links();
 ExitCode import_log(const ImportCommandOptions& options, const Context& context);
 
 // What a fit takes from elsewhere.

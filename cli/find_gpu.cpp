@@ -37,7 +37,7 @@ fit::FitGpu fit_gpu(const topologies::GpuSpec& spec) {
   return gpu;
 }
 
-fit::FitGpu read(const scenario::Preset& preset) {
+topologies::GpuSpec read_spec(const scenario::Preset& preset) {
   std::vector<Diagnostic> diagnostics;
   const json::Value document = json::parse_file(preset.path, diagnostics);
   topologies::GpuSpec gpu;
@@ -45,7 +45,11 @@ fit::FitGpu read(const scenario::Preset& preset) {
   for (const Diagnostic& diagnostic : diagnostics)
     if (diagnostic.severity == Severity::error) throw ScenarioError(std::move(diagnostics));
   if (gpu.name.empty()) gpu.name = preset.name;
-  return fit_gpu(gpu);
+  return gpu;
+}
+
+fit::FitGpu read(const scenario::Preset& preset) {
+  return fit_gpu(read_spec(preset));
 }
 
 }  // namespace
@@ -68,6 +72,13 @@ std::optional<fit::FitGpu> find_gpu_of_device(const std::string& device) {
   return fit_gpu(*spec);
 }
 
+std::vector<std::string> gpu_preset_names() {
+  std::vector<std::string> names;
+  for (const scenario::Preset& preset : gpu_presets())
+    names.push_back(preset.name);
+  return names;
+}
+
 std::vector<fit::FitGpu> gpus_of_capability(const std::string& capability) {
   std::vector<fit::FitGpu> found;
   for (const scenario::Preset& preset : gpu_presets())
@@ -79,6 +90,12 @@ std::string capability_of_preset(const std::string& name) {
   for (const scenario::Preset& preset : gpu_presets())
     if (preset.name == name) return capability_of(preset);
   return "";
+}
+
+BytesPerSecond slot_of_preset(const std::string& name) {
+  for (const scenario::Preset& preset : gpu_presets())
+    if (preset.name == name) return read_spec(preset).pcie_bandwidth;
+  return BytesPerSecond(0);
 }
 
 }  // namespace trainyard::cli

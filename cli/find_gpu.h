@@ -15,9 +15,15 @@ std::optional<fit::FitGpu> find_gpu_preset(const std::string& name);
 // Nothing if no preset lists the device.
 std::optional<fit::FitGpu> find_gpu_of_device(const std::string& device);
 
+std::vector<std::string> gpu_preset_names();
+
 // The presets of a compute capability ("9.0"), by name; and that of a preset, empty if it says
 // none.
 std::vector<fit::FitGpu> gpus_of_capability(const std::string& capability);
 std::string capability_of_preset(const std::string& name);
+
+// Of a GPU's slot, as its preset says; 0: it says none. Throws ScenarioError if the preset is
+// wrong.
+BytesPerSecond slot_of_preset(const std::string& name);
 
 }  // namespace trainyard::cli

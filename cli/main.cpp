@@ -201,8 +201,40 @@ CLI::App* add_import_format(CLI::App& app, ImportCommandOptions& options, const 
   return command;
 }
 
+void add_import_server(CLI::App& app, ImportCommandOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "server", "A server preset from nvidia-smi topo -m, or from NCCL's topology XML");
+  command->add_option("file", options.path, "What nvidia-smi or NCCL_TOPO_DUMP_FILE has written")
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option("-o,--output", options.output,
+                   "Write the preset into this file, best in a folder configs/servers (default: "
+                   "standard output)")
+      ->type_name("NAME.json");
+  command->add_flag("--force", options.force, "Replace an earlier file");
+  command
+      ->add_option("--gpu", options.gpu,
+                   "A GPU preset, or the driver's name of one, where the file does not say it")
+      ->type_name("NAME");
+  command
+      ->add_option("--intra", options.links,
+                   "How the GPUs are joined, where the file does not say it or is wrong")
+      ->type_name("KIND")
+      ->check(CLI::IsMember(import_links()));
+  command
+      ->add_option("--nic-bandwidth", options.nic_bandwidth,
+                   "Line rate of one NIC, 400Gbps, where the file does not say it")
+      ->type_name("RATE");
+  command
+      ->add_option("--pcie-bandwidth", options.pcie_bandwidth,
+                   "Of a slot and direction, 24GB/s (default: the file's, or the GPU's own)")
+      ->type_name("RATE");
+}
+
 void add_import(CLI::App& app, ImportCommandOptions& options) {
-  CLI::App* command = app.add_subcommand("import", "Make samples from logs of other tools");
+  CLI::App* command =
+      app.add_subcommand("import", "Make samples, or a server preset, from files of other tools");
   command->require_subcommand(1);
   CLI::App* nccl =
       add_import_format(*command, options, "nccl-tests", "A log of nccl-tests, or its -J file");
@@ -210,7 +242,7 @@ void add_import(CLI::App& app, ImportCommandOptions& options) {
       ->type_name("NAME")
       ->check(CLI::IsMember(import_collectives()));
   constexpr int kMost = 1 << 20;
-  nccl->add_option("--ranks", options.ranks, "GPUs that took part, where the log is silent")
+  nccl->add_option("--ranks", options.ranks, "GPUs that took part, where the log is silent or cut")
       ->type_name("N")
       ->check(CLI::Range(2, kMost));
   nccl->add_option("--servers", options.servers, "Their servers, where the log is silent")
@@ -221,6 +253,7 @@ void add_import(CLI::App& app, ImportCommandOptions& options) {
   bandwidth->add_option("--buffer", options.buffer, "Its --bufferSize (default: 512MiB)")
       ->type_name("BYTES");
   add_import_format(*command, options, "smi-topo", "The output of nvidia-smi topo -m");
+  add_import_server(*command, options);
 }
 
 void add_fit_base(CLI::App* command, FitBaseOptions& options) {
@@ -330,6 +363,7 @@ CommandOption describe(const CLI::Option& option) {
   if (described.names.front() == "--algorithm") described.choices = collective_algorithms();
   if (described.names.front() == "--fidelity") described.choices = fidelities();
   if (described.names.front() == "--collective") described.choices = import_collectives();
+  if (described.names.front() == "--intra") described.choices = import_links();
   return described;
 }
 

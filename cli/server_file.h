@@ -1,4 +1,4 @@
-// What a machine line of samples says of the machine itself, for `fit` and `calibrate`.
+// What a machine line of samples says of the machine itself, for `fit`, `calibrate` and `import`.
 #pragma once
 
 #include <optional>
@@ -24,5 +24,16 @@ std::string capability_of_machine(const std::optional<fit::MeasuredMachine>& mac
 // `shipped_gpu` is empty for a GPU of gpu_of_machine.
 std::string server_file(const std::optional<fit::MeasuredMachine>& machine, const std::string& name,
                         const std::string& shipped_gpu);
+
+// What a description of a server may leave open.
+struct ServerQuestions {
+  std::string file, name;                        // the description's, and the preset's
+  std::string links;                             // "nvswitch", "pcie", "none"; empty: as described
+  BytesPerSecond nic_bandwidth, pcie_bandwidth;  // 0: as described
+};
+
+// The preset of the server of a machine line. Throws ScenarioError that asks for what neither the
+// line nor the options say, or says why no scenario could use the preset.
+std::string described_server_file(const std::string& samples, const ServerQuestions& asked);
 
 }  // namespace trainyard::cli

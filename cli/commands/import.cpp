@@ -1,4 +1,4 @@
-// trainyard import: logs of other tools become samples.
+// trainyard import: files of other tools become samples, or a server preset.
 #include "calibrate/import/import.h"
 
 #include <fmt/format.h>
@@ -8,8 +8,10 @@
 #include <iterator>
 #include <system_error>
 
+#include "calibrate/import/nccl_kinds.h"
 #include "cli/commands.h"
 #include "cli/output_folder.h"
+#include "cli/server_file.h"
 #include "sim/base/text.h"
 #include "sim/json/quantity.h"
 
@@ -55,6 +57,39 @@ imports::Imported import_text(const ImportCommandOptions& options, const std::st
   return imports::import_nvbandwidth(text, options.path, given);
 }
 
+BytesPerSecond rate_of(const char* option, const std::string& text) {
+  if (text.empty()) return BytesPerSecond(0);
+  const json::Parsed<BytesPerSecond> rate = json::parse_bandwidth(text);
+  if (!rate.ok()) throw UsageError(fmt::format("{}: {}", option, rate.problem));
+  if (rate.value.count() <= 0)
+    throw UsageError(fmt::format("{}: must be more than nothing", option));
+  return rate.value;
+}
+
+// The description of a server, whichever of its two formats the file has.
+imports::Imported import_server_text(const ImportCommandOptions& options, const std::string& text) {
+  imports::ImportOptions given;
+  given.gpu = options.gpu;
+  given.for_preset = true;
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const bool is_xml = first != std::string::npos && text[first] == '<';
+  return is_xml ? imports::import_nccl_topo(text, options.path, given)
+                : imports::import_smi_topo(text, options.path, given);
+}
+
+std::string server_text(const ImportCommandOptions& options, const Context& context) {
+  ServerQuestions asked;
+  asked.file = options.path;
+  asked.links = options.links;
+  asked.nic_bandwidth = rate_of("--nic-bandwidth", options.nic_bandwidth);
+  asked.pcie_bandwidth = rate_of("--pcie-bandwidth", options.pcie_bandwidth);
+  asked.name = fs::path(options.output.empty() ? options.path : options.output).stem().string();
+  imports::Imported imported = import_server_text(options, content(options.path));
+  if (!imported.ok()) throw ScenarioError(std::move(imported.diagnostics));
+  context.console.diagnostics(imported.diagnostics);
+  return described_server_file(imports::samples_text(imported.samples), asked);
+}
+
 void write(const ImportCommandOptions& options, const std::string& text, const Context& context) {
   const fs::path path(options.output);
   if (path.filename().empty())
@@ -72,21 +107,42 @@ void write(const ImportCommandOptions& options, const std::string& text, const C
 }  // namespace
 
 std::vector<std::string> import_collectives() {
-  return {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-recv"};
+  std::vector<std::string> names;
+  for (const imports::NcclKind& kind : imports::nccl_kinds())
+    names.emplace_back(kind.collective);
+  return names;
+}
+
+std::vector<std::string> import_links() {
+  return {"nvswitch", "pcie", "none"};
 }
 
 ExitCode import_log(const ImportCommandOptions& options, const Context& context) {
-  imports::Imported imported = import_text(options, content(options.path));
-  if (!imported.ok()) throw ScenarioError(std::move(imported.diagnostics));
-  context.console.diagnostics(imported.diagnostics);
-  const std::string text = imports::samples_text(imported.samples);
+  const bool is_server = options.format == "server";
+  std::string text, what;
+  if (is_server) {
+    text = server_text(options, context);
+    what = "server preset";
+  } else {
+    imports::Imported imported = import_text(options, content(options.path));
+    if (!imported.ok()) throw ScenarioError(std::move(imported.diagnostics));
+    context.console.diagnostics(imported.diagnostics);
+    text = imports::samples_text(imported.samples);
+    what = fmt::format("{} samples", imported.samples.size());
+  }
   if (options.output.empty()) {
     context.console.result(text);
     return ExitCode::done;
   }
   write(options, text, context);
-  context.console.result(
-      fmt::format("{} samples: {}\n", imported.samples.size(), escape_control(options.output)));
+  what += fmt::format(": {}\n", escape_control(options.output));
+  if (is_server)
+    what += fmt::format(
+        "use: \"node\": {{\"preset\": \"{}\"}} in the cluster of a scenario whose folder, or one "
+        "above, has this file as configs/servers/{}\n",
+        escape_control(fs::path(options.output).stem().string()),
+        escape_control(fs::path(options.output).filename().string()));
+  context.console.result(what);
   return ExitCode::done;
 }
 

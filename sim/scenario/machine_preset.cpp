@@ -62,4 +62,19 @@ std::optional<Machine> machine_of_preset(const std::string& configs, const std::
   return machine;
 }
 
+std::vector<Diagnostic> check_server_preset(const std::string& configs, std::string_view text,
+                                            const std::string& file) {
+  std::vector<Diagnostic> found;
+  Value node = json::parse_text(text, file, found);
+  if (!found.empty()) return found;
+  Value cluster = Value::object();
+  cluster.set("nodes", Value::of(std::int64_t{1}));
+  cluster.set("node", std::move(node));
+  Value whole = Value::object();
+  whole.set("cluster", std::move(cluster));
+  spell_out_names(whole);
+  read_machine(std::move(*whole.find("cluster")), configs, found);
+  return found;
+}
+
 }  // namespace trainyard::scenario

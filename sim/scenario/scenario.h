@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/families/network.h"
@@ -110,6 +111,11 @@ struct Machine {
 // ScenarioError if the preset is wrong.
 std::optional<Machine> machine_of_preset(const std::string& configs, const std::string& name,
                                          int servers);
+
+// What is wrong with the text of a server preset, and what is implausible, as a scenario of one
+// such server would say it; `file` is the name that diagnostics carry.
+std::vector<Diagnostic> check_server_preset(const std::string& configs, std::string_view text,
+                                            const std::string& file);
 
 // The GPU preset of a configs folder that lists this name of a device, as the driver says it
 // ("NVIDIA H200"). Throws ScenarioError if that preset is wrong.

@@ -159,7 +159,9 @@ void visit_fields(json::Fields& f, GpuSpec& s) {
             .known = scenario::shipped_gpus});
   describe_preset(f);
   f.field("name", s.name, optional, "By which a profile recognises it.");
-  f.accepted("device_names", "As drivers call it, by which a measurement finds the preset.");
+  f.accepted(
+      "device_names",
+      "As drivers and the PCI bus (10de:2330) call it, by which a measurement finds the preset.");
   f.field("compute_capability", s.compute_capability, optional,
           "Of CUDA: GPUs of the same one stand in for each other.");
   f.field("memory", s.memory, required, positive, "Capacity of device memory.");
@@ -196,7 +198,9 @@ void visit_fields(json::Fields& f, ServerSpec& s) {
   if (f.section("nic", nic, s.nics > 0 ? required : optional, "One NIC.") && !counts_nics)
     f.problem("nic", "a server has none unless nics says how many", "state nics");
   f.section("host", host, optional, "Processors and PCIe.");
-  f.unsupported("nccl_xml", "a server from NCCL's topology dump; describe it");
+  f.unsupported(
+      "nccl_xml",
+      "a file of NCCL beside a preset; 'trainyard import server topo.xml' makes a preset");
 }
 
 void visit_fields(json::Fields& f, FabricSpec& s) {
