@@ -41,6 +41,11 @@ bool wants_color(ColorMode mode, int descriptor) {
 
 }  // namespace
 
+ColorMode color_mode(std::string_view name) {
+  if (name == "always") return ColorMode::always;
+  return name == "never" ? ColorMode::never : ColorMode::automatic;
+}
+
 Console::Console(ColorMode color, bool quiet)
     : quiet_(quiet),
       color_results_(wants_color(color, STDOUT_FILENO)),

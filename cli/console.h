@@ -12,6 +12,9 @@ namespace trainyard::cli {
 
 enum class ColorMode { automatic, always, never };
 
+// Of "auto", "always" or "never".
+ColorMode color_mode(std::string_view name);
+
 class Console {
  public:
   // Takes NO_COLOR and TERM from the environment, and whether standard error is a terminal.

@@ -1,9 +1,7 @@
 // The command line. The only file that includes CLI11, which takes seconds to compile.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <exception>
-#include <functional>
-#include <new>
+#include <filesystem>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -11,7 +9,7 @@
 
 #include "cli/command_tree.h"
 #include "cli/commands.h"
-#include "sim/base/diagnostic.h"
+#include "cli/commands/execute.h"
 #include "sim/base/text.h"
 #include "sim/base/version.h"
 
@@ -431,37 +429,6 @@ Command chosen(const CLI::App& app, const Options& options) {
   };
 }
 
-// The one place where errors become exit codes.
-int execute(const Command& command, const Context& context) {
-  Console& console = context.console;
-  ExitCode code = ExitCode::internal;
-  try {
-    code = command(context);
-  } catch (const ScenarioError& error) {
-    console.end_progress();
-    console.diagnostics(error.diagnostics());
-    code = ExitCode::invalid_input;
-  } catch (const UsageError& error) {
-    console.error(error.what());
-    code = ExitCode::usage;
-  } catch (const EnvironmentError& error) {
-    console.error(error.what());
-    code = ExitCode::environment;
-  } catch (const std::bad_alloc&) {
-    console.error("there is not enough memory for this simulation");
-    code = ExitCode::environment;
-  } catch (const std::exception& error) {
-    console.error(std::string("mistake in trainyard: ") + error.what());
-  }
-  console.end_progress();
-  return static_cast<int>(code);
-}
-
-ColorMode color_mode(std::string_view name) {
-  if (name == "always") return ColorMode::always;
-  return name == "never" ? ColorMode::never : ColorMode::automatic;
-}
-
 int parse_and_execute(const std::vector<std::string>& words) {
   Options options;
   CLI::App app("Predicts how a training job runs on many GPUs.", "trainyard");
@@ -476,14 +443,14 @@ int parse_and_execute(const std::vector<std::string>& words) {
       context.console.result(version ? version->what() + std::string("\n") : app.help());
       return ExitCode::done;
     };
-    return execute(print, {console, interrupts});
+    return static_cast<int>(execute(print, {console, interrupts}));
   } catch (const CLI::ParseError& error) {
     Console console(ColorMode::automatic, false);
     return explain_parse_error(app, error, words, console);
   }
   Console console(color_mode(options.color), options.quiet);
   Interrupts interrupts;
-  return execute(chosen(app, options), {console, interrupts});
+  return static_cast<int>(execute(chosen(app, options), {console, interrupts}));
 }
 
 }  // namespace

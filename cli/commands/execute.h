@@ -1,0 +1,16 @@
+// From a command to its exit code.
+#pragma once
+
+#include <functional>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+
+namespace trainyard::cli {
+
+using Command = std::function<ExitCode(const Context&)>;
+
+// The one place where errors become exit codes: what a command throws is said on the console.
+ExitCode execute(const Command& command, const Context& context);
+
+}  // namespace trainyard::cli
