@@ -7,11 +7,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "cli/exit_code.h"
@@ -20,13 +25,16 @@
 namespace trainyard::cli {
 namespace {
 
-constexpr std::string_view kSuffix = ".trainyard-tmp";
-// Every summary of ours has this key near its start.
-constexpr std::string_view kSummary = "summary.json", kMark = "\"trainyard\"";
+namespace fs = std::filesystem;
 
-std::string temporary_name(std::string_view name) {
-  return fmt::format(".{}{}", name, kSuffix);
-}
+constexpr std::string_view kSuffix = ".trainyard-tmp";
+// Every summary of ours has this key near its start, that of a comparison the other before any
+// label.
+constexpr std::string_view kSummary = "summary.json", kMark = "\"trainyard\"";
+constexpr std::string_view kOfComparison = "\"baseline\":", kOfStep = "\"label\":";
+// What a result consists of; anything else in its folder is the user's.
+constexpr std::array<std::string_view, 3> kResultFiles = {"summary.json", "trace.pftrace.gz",
+                                                          "report.html"};
 
 // Returns 0 or the errno of the call that failed. A full disk may show only when closing.
 int write_and_close(int descriptor, std::string_view text) {
@@ -45,40 +53,85 @@ bool is_same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-bool holds_result(int folder) {
+// The kind of result whose summary lies in the folder; nothing if there is none.
+std::optional<FolderKind> result_in(int folder) {
   const int file =
       ::openat(folder, kSummary.data(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return false;
-  std::array<char, 256> start{};
+  if (file < 0) return std::nullopt;
+  std::array<char, 4096> start{};
   const ssize_t size = ::read(file, start.data(), start.size());
   ::close(file);
-  return size > 0 && std::string_view(start.data(), static_cast<std::size_t>(size)).find(kMark) !=
-                         std::string_view::npos;
+  if (size <= 0) return std::nullopt;
+  const std::string_view text(start.data(), static_cast<std::size_t>(size));
+  if (text.find(kMark) == std::string_view::npos) return std::nullopt;
+  return text.find(kOfComparison) < text.find(kOfStep) ? FolderKind::comparison : FolderKind::step;
 }
 
-bool is_empty(int folder) {
+std::vector<std::string> entries_of(int folder) {
+  std::vector<std::string> names;
   const int copy = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (copy < 0) return false;
+  if (copy < 0) return names;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(copy), ::closedir);
   while (const dirent* entry = ::readdir(stream.get())) {
     const std::string_view name = entry->d_name;
-    // What a killed run has left is no content.
-    if (name != "." && name != ".." && !name.ends_with(kSuffix)) return false;
+    if (name != "." && name != "..") names.emplace_back(name);
   }
-  return true;
+  return names;
+}
+
+// What a killed run has left is no content.
+bool is_empty(int folder) {
+  const std::vector<std::string> names = entries_of(folder);
+  return std::all_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.ends_with(kSuffix); });
+}
+
+int open_folder(const std::string& path, int flags = 0) {
+  return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags);
+}
+
+// The lock is the kernel's: it ends with the process and is never stale.
+bool lock(int folder) {
+  return ::flock(folder, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+// Removes our files from a folder and moves the others to another; all are ours if there is none.
+void bring_back(int from, int to) {
+  for (const std::string& name : entries_of(from)) {
+    const bool is_ours =
+        to < 0 || name.ends_with(kSuffix) ||
+        std::find(kResultFiles.begin(), kResultFiles.end(), name) != kResultFiles.end();
+    if (is_ours)
+      ::unlinkat(from, name.c_str(), 0);
+    else
+      ::renameat2(from, name.c_str(), to, name.c_str(), RENAME_NOREPLACE);
+  }
+}
+
+// A folder that others know by more than its name stays where it is.
+bool is_in_use(const fs::path& folder, int descriptor) {
+  std::error_code code;
+  const fs::path here = fs::current_path(code);
+  const auto [end, unused] = std::mismatch(folder.begin(), folder.end(), here.begin(), here.end());
+  struct stat own = {}, above = {};
+  const bool is_mounted = ::fstat(descriptor, &own) != 0 ||
+                          ::stat(folder.parent_path().c_str(), &above) != 0 ||
+                          own.st_dev != above.st_dev;
+  return code || end == folder.end() || is_mounted;
 }
 
 }  // namespace
 
-OutputFolder::OutputFolder(std::string path, bool force, Interrupts& interrupts)
-    : path_(std::move(path)), interrupts_(interrupts) {
+OutputFolder::OutputFolder(std::string path, bool force, Interrupts& interrupts, FolderKind kind)
+    : path_(std::move(path)), interrupts_(interrupts), kind_(kind) {
   while (path_.size() > 1 && path_.back() == '/')
     path_.pop_back();
   if (path_.empty()) throw UsageError("the output folder has no name");
   try {
-    create();
-    check_writable();
+    make_parents();
+    open_old();
     check_contents(force);
+    make_new();
   } catch (...) {
     remove_leftovers();
     throw;
@@ -94,55 +147,89 @@ void OutputFolder::fail(const std::string& name, int error) const {
                                      escape_control(name), std::strerror(error)));
 }
 
-// Makes the folder and those above it, and opens it.
-void OutputFolder::create() {
+// Makes the folders above, and that of files among others.
+void OutputFolder::make_parents() {
   for (std::size_t end = path_.find('/', 1);; end = path_.find('/', end + 1)) {
+    if (end == std::string::npos && kind_ != FolderKind::files) return;
     const std::string part = path_.substr(0, end);
-    {
-      Interrupts::Hold hold(interrupts_);
-      if (::mkdir(part.c_str(), 0777) == 0) {
-        created_.push_back(part);
-        hold.add_folder(part);
-      } else if (errno != EEXIST && errno != EISDIR) {
-        fail("", errno);
-      }
+    Interrupts::Hold hold(interrupts_);
+    if (::mkdir(part.c_str(), 0777) == 0) {
+      created_.push_back(part);
+      hold.add_folder(part);
+    } else if (errno != EEXIST && errno != EISDIR) {
+      fail("", errno);
     }
-    if (end == std::string::npos) break;
+    if (end == std::string::npos) return;
   }
-  folder_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder_ < 0 && errno == ENOTDIR)
+}
+
+void OutputFolder::open_old() {
+  old_ = open_folder(path_);
+  if (old_ < 0 && errno == ENOTDIR)
     throw EnvironmentError(
         fmt::format("{}: is not a folder; choose another -o", escape_control(path_)));
-  if (folder_ < 0) fail("", errno);
-  // The lock is the kernel's: it ends with the process and is never stale.
-  if (::flock(folder_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  if (old_ < 0 && errno != ENOENT) fail("", errno);
+  std::error_code code;
+  old_path_ = fs::weakly_canonical(fs::absolute(path_, code), code).string();
+  if (code) fail("", code.value());
+  if (old_ >= 0 && !lock(old_))
     throw EnvironmentError(
         fmt::format("{}: another trainyard is writing here", escape_control(path_)));
 }
 
-// Asks the file system by making a file: permission bits do not tell of read-only mounts and
-// quotas.
-void OutputFolder::check_writable() {
-  const std::string probe = temporary_name("probe");
-  ::unlinkat(folder_, probe.c_str(), 0);
-  const int file = ::openat(folder_, probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) fail("", errno);
-  ::close(file);
-  ::unlinkat(folder_, probe.c_str(), 0);
+void OutputFolder::check_contents(bool force) const {
+  if (force || old_ < 0 || is_empty(old_)) return;
+  const std::optional<FolderKind> held = result_in(old_);
+  if (!held)
+    throw EnvironmentError(fmt::format(
+        "{}: is not empty and holds no earlier result; choose another folder or use --force",
+        escape_control(path_)));
+  if (*held == kind_) return;
+  throw EnvironmentError(
+      fmt::format("{}: holds the result of {}; choose another folder with -o, or replace it with "
+                  "--force",
+                  escape_control(path_), *held == FolderKind::comparison ? "compare" : "run"));
 }
 
-void OutputFolder::check_contents(bool force) const {
-  if (force || is_empty(folder_) || holds_result(folder_)) return;
-  throw EnvironmentError(fmt::format(
-      "{}: is not empty and holds no earlier result; choose another folder or use --force",
-      escape_control(path_)));
+// Beside the old folder or, where that must stay or its parent is closed to us, inside it.
+void OutputFolder::make_new() {
+  const fs::path old(old_path_);
+  const bool stays = old_ >= 0 && (kind_ == FolderKind::files || is_in_use(old, old_));
+  beside_ =
+      !stays &&
+      make_new_at(
+          (old.parent_path() / fmt::format(".{}{}", old.filename().string(), kSuffix)).string());
+  if (!beside_ && old_ < 0) fail("", errno);
+  if (!beside_ && !make_new_at((old / fmt::format(".result{}", kSuffix)).string())) fail("", errno);
+}
+
+// False, with errno, if no folder can be made there.
+bool OutputFolder::make_new_at(const std::string& path) {
+  {
+    Interrupts::Hold hold(interrupts_);
+    if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) return false;
+    new_path_ = path;
+    hold.add_folder(path);
+  }
+  new_ = open_folder(path, O_NOFOLLOW);
+  if (new_ < 0) fail("", errno);
+  if (!lock(new_)) {
+    new_path_.clear();  // it is another's
+    throw EnvironmentError(
+        fmt::format("{}: another trainyard is writing here", escape_control(path_)));
+  }
+  // Of a run that was killed. Files of others are here only if it had just exchanged the folders.
+  const bool may_hold_others = old_ >= 0 && fs::path(path).parent_path() != old_path_;
+  bring_back(new_, may_hold_others ? old_ : -1);
+  return true;
 }
 
 void OutputFolder::check_targets(const std::vector<OutputFile>& files,
                                  const std::vector<std::string>& inputs) const {
+  if (old_ < 0) return;
   for (const OutputFile& file : files) {
     struct stat target = {};
-    if (::fstatat(folder_, file.name.c_str(), &target, 0) != 0) {
+    if (::fstatat(old_, file.name.c_str(), &target, 0) != 0) {
       if (errno == ENOENT) continue;
       fail(file.name, errno);
     }
@@ -158,19 +245,43 @@ void OutputFolder::check_targets(const std::vector<OutputFile>& files,
   }
 }
 
-void OutputFolder::write_temporary(const OutputFile& file) {
-  const std::string name = temporary_name(file.name);
+void OutputFolder::write_new(const OutputFile& file) {
   int descriptor = -1;
   {
     Interrupts::Hold hold(interrupts_);
-    ::unlinkat(folder_, name.c_str(), 0);  // of a run that was killed; we hold the lock
-    descriptor = ::openat(folder_, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    descriptor = ::openat(new_, file.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor < 0) fail(file.name, errno);
-    temporaries_.push_back(name);
-    hold.add_file(folder_, name);
+    written_.push_back(file.name);
+    hold.add_file(new_, file.name);
   }
   const int error = write_and_close(descriptor, file.content);
   if (error != 0) fail(file.name, error);
+}
+
+// Requires: signals are held.
+void OutputFolder::put_in_place(const std::vector<OutputFile>& files) {
+  struct stat before = {};
+  if (old_ >= 0 && ::fstat(old_, &before) == 0) ::fchmod(new_, before.st_mode & 07777);
+  // Without this a power cut could undo what follows. Some file systems cannot; then they need not.
+  if (::fsync(new_) != 0 && errno != EINVAL) fail("", errno);
+  const char *from = new_path_.c_str(), *to = old_path_.c_str();
+  if (beside_ && old_ < 0) {
+    if (::rename(from, to) != 0) fail("", errno);
+    new_path_.clear();
+    return;
+  }
+  if (beside_ && ::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0) {
+    bring_back(old_, new_);
+    ::rmdir(from);
+    new_path_.clear();
+    return;
+  }
+  for (const OutputFile& file : files)
+    if (::renameat(new_, file.name.c_str(), old_, file.name.c_str()) != 0) fail(file.name, errno);
+  // Of a version that wrote its temporary files here.
+  for (const std::string& name : entries_of(old_))
+    if (name.ends_with(kSuffix)) ::unlinkat(old_, name.c_str(), 0);
+  if (::fsync(old_) != 0 && errno != EINVAL) fail("", errno);
 }
 
 void OutputFolder::write(const std::vector<OutputFile>& files,
@@ -178,17 +289,19 @@ void OutputFolder::write(const std::vector<OutputFile>& files,
   check_targets(files, inputs);
   try {
     for (const OutputFile& file : files)
-      write_temporary(file);
+      write_new(file);
     Interrupts::Hold hold(interrupts_);
-    for (std::size_t i = 0; i < files.size(); ++i)
-      if (::renameat(folder_, temporaries_[i].c_str(), folder_, files[i].name.c_str()) != 0)
-        fail(files[i].name, errno);
-    temporaries_.clear();
+    put_in_place(files);
+    written_.clear();
     created_.clear();
+    if (!new_path_.empty()) ::rmdir(new_path_.c_str());
+    new_path_.clear();
     hold.forget();
-    // Without this a power cut could undo the renames. Some file systems cannot; then they need
-    // not.
-    if (::fsync(folder_) != 0 && errno != EINVAL) fail("", errno);
+    const int above = open_folder(fs::path(old_path_).parent_path().string());
+    if (above >= 0) {
+      ::fsync(above);
+      ::close(above);
+    }
   } catch (...) {
     remove_leftovers();
     throw;
@@ -197,15 +310,19 @@ void OutputFolder::write(const std::vector<OutputFile>& files,
 
 void OutputFolder::remove_leftovers() {
   Interrupts::Hold hold(interrupts_);
-  for (const std::string& name : temporaries_)
-    ::unlinkat(folder_, name.c_str(), 0);
-  temporaries_.clear();
+  for (const std::string& name : written_)
+    ::unlinkat(new_, name.c_str(), 0);
+  written_.clear();
+  if (!new_path_.empty()) ::rmdir(new_path_.c_str());
+  new_path_.clear();
   for (auto i = created_.rbegin(); i != created_.rend(); ++i)
     ::rmdir(i->c_str());
   created_.clear();
   hold.forget();
-  if (folder_ >= 0) ::close(folder_);
-  folder_ = -1;
+  for (int* folder : {&old_, &new_}) {
+    if (*folder >= 0) ::close(*folder);
+    *folder = -1;
+  }
 }
 
 }  // namespace trainyard::cli

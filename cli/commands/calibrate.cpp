@@ -106,7 +106,8 @@ ExitCode calibrate(const CalibrateOptions& options, const Context& context) {
   {
     // Nothing is measured that could not be written. Other files may stand in the folder: profiles
     // lie side by side.
-    const OutputFolder folder(folder_of(options.output), true, context.interrupts);
+    const OutputFolder folder(folder_of(options.output), true, context.interrupts,
+                              FolderKind::files);
     if (const auto code = measure(options, samples, context)) return *code;
   }
   FitCommandOptions fitting;

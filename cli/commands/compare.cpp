@@ -78,7 +78,8 @@ ExitCode compare(const CompareOptions& options, const Context& context) {
   print_warnings(scenarios, console);
   std::optional<OutputFolder> folder;
   const std::string path = folder_path(options.output, set.base);
-  if (!path.empty()) folder.emplace(path, options.output.force, context.interrupts);
+  if (!path.empty())
+    folder.emplace(path, options.output.force, context.interrupts, FolderKind::comparison);
 
   std::vector<simulate::Simulation> simulations =
       simulate_all(set, options, folder.has_value(), console);

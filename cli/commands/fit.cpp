@@ -78,7 +78,7 @@ ExitCode fit(const FitCommandOptions& options, const Context& context) {
   context.console.end_progress();
   context.console.diagnostics(result.warnings);
   // The folder may hold other things: every profile lives beside others.
-  OutputFolder folder(target.folder, true, context.interrupts);
+  OutputFolder folder(target.folder, true, context.interrupts, FolderKind::files);
   std::vector<OutputFile> files = {{target.profile, profile_json(result.profile)},
                                    {target.page, fit::calibration_html(result)}};
   const std::string server = server_file(machine, target.name, shipped_gpu);

@@ -100,7 +100,8 @@ void write(const ImportCommandOptions& options, const std::string& text, const C
                                        escape_control(options.output)));
   const fs::path folder = path.parent_path();
   // The folder may hold other things: samples are collected beside each other.
-  OutputFolder output(folder.empty() ? "." : folder.string(), true, context.interrupts);
+  OutputFolder output(folder.empty() ? "." : folder.string(), true, context.interrupts,
+                      FolderKind::files);
   output.write({{path.filename().string(), text}}, {options.path});
 }
 

@@ -46,7 +46,8 @@ ExitCode run(const RunOptions& options, const Context& context) {
   print_warnings({&scenario}, console);
   std::optional<OutputFolder> folder;
   const std::string path = folder_path(options.output, set.base);
-  if (!path.empty()) folder.emplace(path, options.output.force, context.interrupts);
+  if (!path.empty())
+    folder.emplace(path, options.output.force, context.interrupts, FolderKind::step);
 
   simulate::SimulateOptions simulate_options;
   simulate_options.unfold = options.unfold;

@@ -22,7 +22,7 @@ const schedule::ScheduleEntry& named(const std::string& name) {
 void write_file(const std::string& path, std::string content, Interrupts& interrupts) {
   const std::filesystem::path file(path);
   const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
-  OutputFolder(folder, true, interrupts)
+  OutputFolder(folder, true, interrupts, FolderKind::files)
       .write({{file.filename().string(), std::move(content)}}, {});
 }
 
