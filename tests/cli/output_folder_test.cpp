@@ -58,7 +58,7 @@ TEST_CASE("A folder that was made for nothing is removed again") {
   {
     Interrupts interrupts;
     const OutputFolder folder(here / "a/b", false, interrupts);
-    CHECK(fs::is_directory(here / "a/b"));
+    CHECK(fs::is_directory(here / "a"));
   }
   CHECK_FALSE(fs::exists(here / "a"));
 }
@@ -119,6 +119,85 @@ TEST_CASE("An input is never overwritten, under whatever name") {
   CHECK_THROWS_AS(folder.write({{"summary.json", "new"}}, {here / "scenario.json"}),
                   EnvironmentError);
   CHECK(read(here / "scenario.json") == kSummary);
+}
+
+TEST_CASE("Who has opened the earlier result never sees a file of the later one") {
+  const TemporaryFolder here;
+  Interrupts interrupts;
+  OutputFolder(here / "out", false, interrupts)
+      .write({{"summary.json", kSummary + "1"}, {"report.html", "1"}}, {});
+  const int reader = ::open((here / "out").c_str(), O_RDONLY | O_DIRECTORY);
+  OutputFolder(here / "out", false, interrupts)
+      .write({{"summary.json", kSummary + "2"}, {"report.html", "2"}}, {});
+  for (const char* name : {"summary.json", "report.html"})
+    CHECK(::faccessat(reader, name, F_OK, 0) != 0);
+  ::close(reader);
+  CHECK(read(here / "out/summary.json") == kSummary + "2");
+  CHECK(read(here / "out/report.html") == "2");
+  CHECK(std::distance(fs::directory_iterator(here / "out"), {}) == 2);
+  CHECK(std::distance(fs::directory_iterator(here / ""), {}) == 1);
+}
+
+TEST_CASE("Whenever a run is killed, its folder holds the earlier result or the later one, whole") {
+  const TemporaryFolder here;
+  Interrupts interrupts;
+  const auto write_once = [&](Interrupts& own, const std::string& tag) {
+    OutputFolder(here / "out", false, own)
+        .write({{"summary.json", kSummary + tag}, {"trace.pftrace.gz", tag}, {"report.html", tag}},
+               {});
+  };
+  write_once(interrupts, "0");
+  write(here / "out/notes.txt", "mine");
+  for (int round = 1; round <= 40; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Interrupts own;
+      for (int i = 0;; ++i)
+        write_once(own, std::to_string(round) + "-" + std::to_string(i));
+    }
+    ::usleep(static_cast<useconds_t>(500 + 137 * round));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    const std::string tag = read(here / "out/report.html");
+    CHECK(read(here / "out/summary.json") == kSummary + tag);
+    CHECK(read(here / "out/trace.pftrace.gz") == tag);
+  }
+  write_once(interrupts, "last");
+  CHECK(read(here / "out/notes.txt") == "mine");
+  CHECK(std::distance(fs::directory_iterator(here / "out"), {}) == 4);
+  CHECK(std::distance(fs::directory_iterator(here / ""), {}) == 1);
+}
+
+TEST_CASE("The working folder stays the same folder") {
+  const TemporaryFolder here;
+  Interrupts interrupts;
+  const fs::path before = fs::current_path();
+  fs::create_directory(here / "out");
+  fs::current_path(here / "out");
+  for (const char* page : {"first", "second"}) {
+    OutputFolder folder(".", false, interrupts);
+    folder.write({{"summary.json", kSummary}, {"report.html", page}}, {});
+    CHECK(read("report.html") == page);
+  }
+  CHECK(std::distance(fs::directory_iterator("."), {}) == 2);
+  fs::current_path(before);
+}
+
+TEST_CASE("The result of a run and that of a comparison do not replace one another") {
+  const TemporaryFolder here;
+  Interrupts interrupts;
+  const std::string comparison =
+      "{\n  \"trainyard\": \"1\",\n  \"name\": \"x\",\n  \"baseline\": \"a\"\n}\n";
+  OutputFolder(here / "both", false, interrupts, FolderKind::comparison)
+      .write({{"summary.json", comparison}}, {});
+  CHECK_THROWS_WITH_AS(OutputFolder(here / "both", false, interrupts, FolderKind::step),
+                       doctest::Contains("holds the result of compare"), EnvironmentError);
+  OutputFolder(here / "both", false, interrupts, FolderKind::comparison);
+  OutputFolder(here / "both", true, interrupts, FolderKind::step)
+      .write({{"summary.json", kSummary}}, {});
+  CHECK_THROWS_WITH_AS(OutputFolder(here / "both", false, interrupts, FolderKind::comparison),
+                       doctest::Contains("holds the result of run"), EnvironmentError);
 }
 
 TEST_CASE("Two runs do not write into one folder at a time") {
