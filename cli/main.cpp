@@ -36,13 +36,26 @@ struct Options {
   CalibrateOptions calibrate;
 };
 
-using Command = std::function<ExitCode(const Context&)>;
+// An option that may be left out, but not given as nothing: a shell writes "" for a variable that
+// is not set.
+CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& value,
+                      const std::string& about, const std::string& type) {
+  CLI::Option* option = app.add_option(names, value, about)->type_name(type);
+  return option->check([](const std::string& word) { return word.empty() ? "is empty" : ""; }, "",
+                       "");
+}
 
-// An option that may be given several times, one value each: `--set a=1 file.json` does not swallow
-// the file.
+// May be given several times, one value each: `--set a=1 file.json` does not swallow the file.
 void add_sets(CLI::App& app, std::vector<std::string>& sets) {
   app.add_option("--set", sets, "Change a value: training.micro_batch=4 or /training/micro_batch=4")
       ->type_name("KEY=VALUE")
+      ->check(
+          [](const std::string& word) {
+            const std::size_t split = word.find('=');
+            const bool is_set = split != std::string::npos && split > 0;
+            return is_set ? "" : "expected KEY=VALUE, e.g. parallelism.tp=8, got '" + word + "'";
+          },
+          "", "")
       ->allow_extra_args(false)
       ->take_all();
 }
@@ -64,8 +77,8 @@ void add_scenario(CLI::App& app, ScenarioOptions& scenario) {
 }
 
 void add_output(CLI::App& app, OutputOptions& output) {
-  app.add_option("-o,--output", output.folder, "Write summary, trace and report into this folder")
-      ->type_name("DIR");
+  add_word(app, "-o,--output", output.folder, "Write summary, trace and report into this folder",
+           "DIR");
   app.add_flag("--json", output.json, "Print one JSON object instead of text");
   app.add_flag("--force", output.force, "Write into a folder that holds other files");
 }
@@ -79,8 +92,7 @@ void add_simulation(CLI::App& app, bool& unfold, bool& no_ways_to_fit) {
 void add_run(CLI::App& app, RunOptions& options) {
   CLI::App* command = app.add_subcommand("run", "Simulate one training step");
   add_scenario(*command, options.scenario);
-  command->add_option("--variant", options.variant, "Simulate this variant of the scenario")
-      ->type_name("NAME");
+  add_word(*command, "--variant", options.variant, "Simulate this variant of the scenario", "NAME");
   add_output(*command, options.output);
   add_simulation(*command, options.unfold, options.no_ways_to_fit);
 }
@@ -88,9 +100,8 @@ void add_run(CLI::App& app, RunOptions& options) {
 void add_compare(CLI::App& app, CompareOptions& options) {
   CLI::App* command = app.add_subcommand("compare", "Simulate all variants, side by side");
   add_scenario(*command, options.scenario);
-  command
-      ->add_option("--baseline", options.baseline, "The variant that the others are compared with")
-      ->type_name("NAME");
+  add_word(*command, "--baseline", options.baseline,
+           "The variant that the others are compared with", "NAME");
   add_output(*command, options.output);
   command->add_flag("--csv", options.csv, "Print one line of comma-separated values per variant")
       ->excludes("--json");
@@ -116,7 +127,7 @@ void add_explain(CLI::App& app, ExplainOptions& options) {
   CLI::App* command = app.add_subcommand(
       "explain", "Show what a scenario comes to: values, origins, ranks, memory");
   add_scenario(*command, options.scenario);
-  command->add_option("--variant", options.variant, "Explain this variant")->type_name("NAME");
+  add_word(*command, "--variant", options.variant, "Explain this variant", "NAME");
   command->add_option("--stage", options.stage, "Show one stage only")
       ->type_name("STAGE")
       ->check(CLI::IsMember(explain_stages()));
@@ -189,10 +200,8 @@ CLI::App* add_import_format(CLI::App& app, ImportCommandOptions& options, const 
   command->add_option("file", options.path, "What the tool has written")
       ->required()
       ->type_name("FILE");
-  command
-      ->add_option("-o,--output", options.output,
-                   "Write samples into this file (default: standard output)")
-      ->type_name("FILE.jsonl");
+  add_word(*command, "-o,--output", options.output,
+           "Write samples into this file (default: standard output)", "FILE.jsonl");
   command->add_flag("--force", options.force, "Replace an earlier file");
   command->add_option("--gpu", options.gpu, "The GPUs' name, where the file does not say it")
       ->type_name("NAME");
@@ -277,9 +286,9 @@ void add_fit(CLI::App& app, FitCommandOptions& options) {
   command->add_option("samples", options.samples, "Files of samples (docs/samples.md)")
       ->required()
       ->type_name("FILE");
-  command->add_option("-o,--output", options.output, "Write this profile, and a page beside it")
-      ->required()
-      ->type_name("PROFILE.json");
+  add_word(*command, "-o,--output", options.output, "Write this profile, and a page beside it",
+           "PROFILE.json")
+      ->required();
   command->add_option("--gpu", options.gpu, "The preset of the GPU, if its name does not tell")
       ->type_name("NAME");
   command->add_option("--name", options.name, "The profile's name (default: the GPU's)")
@@ -292,22 +301,11 @@ void add_fit(CLI::App& app, FitCommandOptions& options) {
   command->add_flag("--force", options.force, "Replace an earlier profile");
 }
 
-// An option that may be left out, but not given as nothing: a shell writes "" for a variable that
-// is not set.
-CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& value,
-                      const std::string& about, const std::string& type) {
-  CLI::Option* option = app.add_option(names, value, about)->type_name(type);
-  return option->check([](const std::string& word) { return word.empty() ? "is empty" : ""; }, "",
-                       "");
-}
-
 void add_calibrate(CLI::App& app, CalibrateOptions& options) {
   CLI::App* command =
       app.add_subcommand("calibrate", "Measure this machine's GPUs and make a profile of them");
-  command
-      ->add_option("-o,--output", options.output,
-                   "Write this profile (default: calibration.json), and a page beside it")
-      ->type_name("PROFILE.json");
+  add_word(*command, "-o,--output", options.output,
+           "Write this profile (default: calibration.json), and a page beside it", "PROFILE.json");
   add_word(*command, "--samples", options.samples,
            "Append what is measured to this file (default: PROFILE.samples.jsonl)", "FILE");
   add_word(*command, "--suite", options.suite,
@@ -375,8 +373,7 @@ CommandTree describe(const CLI::App& app) {
   return tree;
 }
 
-// CLI11's own messages list words in reverse and print the whole help; ours is one line with a
-// hint.
+// CLI11's own messages list words in reverse and print the whole help; ours is a line and a hint.
 int explain_parse_error(const CLI::App& app, const CLI::ParseError& error,
                         const std::vector<std::string>& words, Console& console) {
   std::string text = find_unknown_word(describe(app), words);
