@@ -342,7 +342,9 @@ void build(CLI::App& app, Options& options) {
   add_calibrate(app, options.calibrate);
   app.add_subcommand("schema", "Print the JSON Schema of scenario files");
   CLI::App* completion = app.add_subcommand("completion", "Print a script that completes commands");
-  completion->add_subcommand("bash", "For bash: source <(trainyard completion bash)");
+  for (const std::string shell : {"bash", "zsh"})
+    completion->add_subcommand(shell, "source <(trainyard completion " + shell + ")");
+  completion->add_subcommand("fish", "trainyard completion fish | source");
   completion->require_subcommand(1);
 }
 
@@ -353,6 +355,8 @@ CommandOption describe(const CLI::Option& option) {
   for (const std::string& name : option.get_snames())
     described.names.push_back("-" + name);
   described.takes_value = option.get_items_expected_max() > 0;
+  described.about = option.get_description();
+  described.value = option.get_type_name();
   if (described.names.front() == "--color") described.choices = {"auto", "always", "never"};
   if (described.names.front() == "--attention") described.choices = {"cudnn", "tiled"};
   if (described.names.front() == "--stage") described.choices = explain_stages();
@@ -366,8 +370,13 @@ CommandOption describe(const CLI::Option& option) {
 CommandTree describe(const CLI::App& app) {
   CommandTree tree;
   tree.name = app.get_name();
-  for (const CLI::Option* option : app.get_options())
+  tree.about = app.get_description();
+  for (const CLI::Option* option : app.get_options()) {
     if (option->nonpositional()) tree.options.push_back(describe(*option));
+    if (!option->nonpositional())
+      tree.arguments.push_back(
+          {option->get_name(), option->get_description(), option->get_required()});
+  }
   for (const CLI::App* command : app.get_subcommands({}))
     tree.commands.push_back(describe(*command));
   return tree;
@@ -397,32 +406,29 @@ int explain_parse_error(const CLI::App& app, const CLI::ParseError& error,
   return static_cast<int>(ExitCode::usage);
 }
 
-Command chosen(const CLI::App& app, const Options& options) {
-  const std::string name = app.get_subcommands().front()->get_name();
-  if (name == "run") return [&](const Context& context) { return run(options.run, context); };
-  if (name == "compare")
-    return [&](const Context& context) { return compare(options.compare, context); };
-  if (name == "check") return [&](const Context& context) { return check(options.check, context); };
-  if (name == "explain")
-    return [&](const Context& context) { return explain(options.explain, context); };
-  if (name == "presets")
-    return [&](const Context& context) { return presets(options.presets, context); };
-  if (name == "schedules")
-    return [&](const Context& context) { return schedules(options.schedules, context); };
-  if (name == "collective")
-    return [&](const Context& context) { return collective_table(options.collective, context); };
-  if (name == "import") {
-    ImportCommandOptions given = options.import_log;
-    given.format = app.get_subcommands().front()->get_subcommands().front()->get_name();
-    return [given](const Context& context) { return import_log(given, context); };
-  }
-  if (name == "fit") return [&](const Context& context) { return fit(options.fit, context); };
-  if (name == "calibrate")
-    return [&](const Context& context) { return calibrate(options.calibrate, context); };
+Command chosen(const CLI::App& app, Options& options) {
+  const auto with = [](auto command, const auto& given) -> Command {
+    return [command, &given](const Context& context) { return command(given, context); };
+  };
+  const CLI::App& outer = *app.get_subcommands().front();
+  const std::string name = outer.get_name();
+  const auto below = outer.get_subcommands();
+  const std::string inner = below.empty() ? "" : below.front()->get_name();
+  if (name == "run") return with(run, options.run);
+  if (name == "compare") return with(compare, options.compare);
+  if (name == "check") return with(check, options.check);
+  if (name == "explain") return with(explain, options.explain);
+  if (name == "presets") return with(presets, options.presets);
+  if (name == "schedules") return with(schedules, options.schedules);
+  if (name == "collective") return with(collective_table, options.collective);
+  options.import_log.format = inner;
+  if (name == "import") return with(import_log, options.import_log);
+  if (name == "fit") return with(fit, options.fit);
+  if (name == "calibrate") return with(calibrate, options.calibrate);
   if (name == "schema") return [](const Context& context) { return schema(context); };
-  return [&app](const Context& context) {
-    context.console.result(bash_completion(describe(app)));
-    return ExitCode::done;
+  return [&app, name, inner](const Context& context) {
+    const CommandTree tree = describe(app);
+    context.console.result(completion(inner, tree));
   };
 }
 

@@ -7,12 +7,23 @@ using namespace trainyard::cli;
 namespace {
 
 CommandTree tree() {
-  CommandTree run{"run", {{{"--set"}, true, {}}, {{"--output", "-o"}, true, {}}}, {}};
-  CommandTree show{"show", {}, {}};
-  CommandTree presets{"presets", {}, {show}};
-  return {"trainyard",
-          {{{"--quiet", "-q"}, false, {}}, {{"--color"}, true, {"auto", "never"}}},
-          {run, presets}};
+  CommandTree run;
+  run.name = "run";
+  run.about = "Simulate 'one' step";
+  run.options = {{{"--set"}, true, {}, "A value", "KEY=VALUE"},
+                 {{"--output", "-o"}, true, {}, "A folder", "DIR"}};
+  run.arguments = {{"FILE", "The scenario", true}};
+  CommandTree show;
+  show.name = "show";
+  CommandTree presets;
+  presets.name = "presets";
+  presets.commands = {show};
+  CommandTree all;
+  all.name = "trainyard";
+  all.options = {{{"--quiet", "-q"}, false, {}, "Say nothing", ""},
+                 {{"--color"}, true, {"auto", "never"}, "When", "WHEN"}};
+  all.commands = {run, presets};
+  return all;
 }
 
 std::string unknown(const std::vector<std::string>& words) {
@@ -57,4 +68,26 @@ TEST_CASE("Completion knows every command and option") {
         std::string::npos);
   CHECK(script.find("--color) mapfile -t COMPREPLY < <(compgen -W 'auto never'") !=
         std::string::npos);
+}
+
+TEST_CASE("Completion for zsh and fish describes every command and option") {
+  const std::string zsh = zsh_completion(tree());
+  CHECK(zsh.find("'trainyard presets show') at='trainyard presets show'") != std::string::npos);
+  CHECK(zsh.find("'run:Simulate '\\''one'\\'' step'") != std::string::npos);
+  CHECK(zsh.find("--color) compadd auto never; return ;;") != std::string::npos);
+  const std::string fish = fish_completion(tree());
+  CHECK(fish.find("\"__trainyard_at 'trainyard run' below\" -l output -s o -r -F -d 'A folder'") !=
+        std::string::npos);
+  CHECK(fish.find("-f -a run -d 'Simulate \\'one\\' step'") != std::string::npos);
+}
+
+TEST_CASE("The manual has a section for each command, with what it takes") {
+  const std::string page = manual_page(tree(), "1.2.3");
+  CHECK(page.starts_with(".TH TRAINYARD 1 \"\" \"trainyard 1.2.3\""));
+  for (const std::string_view expected :
+       {".SS trainyard run\n\\fBtrainyard run\\fR [\\fIOPTION\\fR]... \\fIFILE\\fR\n",
+        ".SS trainyard presets show\n",
+        "\\fB\\-\\-output\\fR, \\fB\\-o\\fR \\fIDIR\\fR\nA folder\n",
+        "When (one of: auto, never)\n"})
+    CHECK_MESSAGE(page.find(expected) != std::string::npos, expected);
 }

@@ -77,6 +77,11 @@ void append_words(const CommandTree& command, const std::string& path, std::stri
 
 }  // namespace
 
+std::string completion(std::string_view shell, const CommandTree& tree) {
+  if (shell == "zsh") return zsh_completion(tree);
+  return shell == "fish" ? fish_completion(tree) : bash_completion(tree);
+}
+
 std::string bash_completion(const CommandTree& tree) {
   std::string script(kHead);
   append_paths(tree, tree.name, script);
