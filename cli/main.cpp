@@ -346,6 +346,7 @@ void build(CLI::App& app, Options& options) {
     completion->add_subcommand(shell, "source <(trainyard completion " + shell + ")");
   completion->add_subcommand("fish", "trainyard completion fish | source");
   completion->require_subcommand(1);
+  app.add_subcommand("manual", "Print the manual page: trainyard manual | man -l -");
 }
 
 CommandOption describe(const CLI::Option& option) {
@@ -428,7 +429,9 @@ Command chosen(const CLI::App& app, Options& options) {
   if (name == "schema") return [](const Context& context) { return schema(context); };
   return [&app, name, inner](const Context& context) {
     const CommandTree tree = describe(app);
-    context.console.result(completion(inner, tree));
+    context.console.result(name == "manual" ? manual_page(tree, kVersion)
+                                            : completion(inner, tree));
+    return ExitCode::done;
   };
 }
 
