@@ -65,10 +65,18 @@ std::string configs_folder(const std::string& from) {
   return shipped_configs();
 }
 
+// Installed, the program is PREFIX/bin/trainyard; a build tree has such a folder too, which leads
+// to the sources. So no path of the machine that built the program stands in it, and the files of a
+// package may be put anywhere.
 std::string shipped_configs() {
   std::error_code code;
-  const fs::path source = TRAINYARD_CONFIGS_DIR;
-  return fs::is_directory(source, code) ? spelled(source) : "";
+  const fs::path program = fs::read_symlink("/proc/self/exe", code);
+  for (fs::path at = program.parent_path(); !at.empty(); at = at.parent_path()) {
+    const fs::path folder = at / "share" / "trainyard" / "configs";
+    if (fs::is_directory(folder, code)) return spelled(fs::canonical(folder, code));
+    if (at == at.root_path()) break;
+  }
+  return "";
 }
 
 std::vector<std::string> shipped_models() {
