@@ -139,6 +139,9 @@ struct CalibrateOptions {
 };
 ExitCode calibrate(const CalibrateOptions& options, const Context& context);
 
-ExitCode schema(const Context& context);
+struct SchemaOptions {
+  bool markdown = false;  // docs/scenario.md instead
+};
+ExitCode schema(const SchemaOptions& options, const Context& context);
 
 }  // namespace trainyard::cli

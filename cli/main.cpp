@@ -340,7 +340,9 @@ void build(CLI::App& app, Options& options) {
   add_import(app, options.import_log);
   add_fit(app, options.fit);
   add_calibrate(app, options.calibrate);
-  app.add_subcommand("schema", "Print the JSON Schema of scenario files");
+  app.add_subcommand("schema", "Print the JSON Schema of scenario files")
+      ->add_flag("--markdown", options.schema.markdown,
+                 "Print docs/scenario.md, every key, instead");
   CLI::App* completion = app.add_subcommand("completion", "Print a script that completes commands");
   for (const std::string shell : {"bash", "zsh"})
     completion->add_subcommand(shell, "source <(trainyard completion " + shell + ")");
@@ -426,7 +428,7 @@ Command chosen(const CLI::App& app, Options& options) {
   if (name == "import") return with(import_log, options.import_log);
   if (name == "fit") return with(fit, options.fit);
   if (name == "calibrate") return with(calibrate, options.calibrate);
-  if (name == "schema") return [](const Context& context) { return schema(context); };
+  if (name == "schema") return with(schema, options.schema);
   return [&app, name, inner](const Context& context) {
     const CommandTree tree = describe(app);
     context.console.result(name == "manual" ? manual_page(tree, kVersion)

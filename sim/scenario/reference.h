@@ -1,0 +1,20 @@
+// docs/scenario.md: every key of a scenario, written from the tables that read it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/json/field_rows.h"
+
+namespace trainyard::scenario {
+
+// Every key in the order of the tables, each with an example.
+std::vector<json::FieldRow> reference_rows();
+
+// The page of docs/ that explains a key: "memory.md".
+std::string page_of(const json::FieldRow& row);
+
+// The whole page, as Markdown.
+std::string reference_page();
+
+}  // namespace trainyard::scenario
