@@ -205,6 +205,31 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
   return out;
 }
 
+Scenario scenario_of(Value document, const LoadOptions& options) {
+  constexpr const char* kHere = ".";
+  spell_out_names(document);
+  Loaded loaded = load_one(without_variants(document), {configs_folder(kHere), options.root});
+  if (std::any_of(loaded.diagnostics.begin(), loaded.diagnostics.end(), is_error))
+    refuse(std::move(loaded.diagnostics), kHere);
+  loaded.scenario.file = kHere;
+  loaded.scenario.root = options.root;
+  loaded.scenario.warnings = std::move(loaded.diagnostics);
+  return std::move(loaded.scenario);
+}
+
+models::Network network_of(Value document, const LoadOptions& options) {
+  std::vector<Diagnostic> found;
+  expand_presets(document, {configs_folder("."), options.root}, found);
+  ModelSection section;
+  if (std::none_of(found.begin(), found.end(), is_error))
+    json::read_object(*document.find("model"), "/model", section, found);
+  if (std::any_of(found.begin(), found.end(), is_error)) refuse(std::move(found), "");
+  Findings findings;
+  models::Network network = assemble_network(section, document, findings);
+  if (findings.has_errors()) refuse(std::move(findings.found), "");
+  return network;
+}
+
 std::optional<Scenario> with_patch(const Scenario& scenario, const Value& patch) {
   Value document = without_variants(scenario.document);
   json::merge_patch(document, patch);

@@ -76,6 +76,13 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
                           const LoadOptions& options = {});
 inline constexpr std::size_t kMostDiagnostics = 20;
 
+// The scenario of a document that no file holds; paths in it begin at the working folder. Throws as
+// load_scenario does. Variants are not read.
+Scenario scenario_of(json::Value document, const LoadOptions& options = {});
+
+// The network of such a document, whatever else is in it. Throws the same.
+models::Network network_of(json::Value document, const LoadOptions& options = {});
+
 // The scenario with a merge patch (RFC 7396) on its document, read and checked as a file is;
 // nothing if it is wrong then. Variants are not in it. Requires: a scenario that load_scenario
 // accepted.
