@@ -1,0 +1,144 @@
+#include "cli/commands/named_gpus.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "cli/exit_code.h"
+#include "sim/base/text.h"
+#include "sim/json/parse.h"
+#include "sim/scenario/scenario.h"
+
+namespace trainyard::cli {
+
+using json::Value;
+using scenario::Preset;
+
+namespace {
+
+constexpr int kMostGpus = 1 << 20;
+
+std::vector<std::string> words_of(std::string_view name) {
+  std::vector<std::string> words(1);
+  for (const char c : name) {
+    const bool parts = c == '-' || c == '_' || c == ' ';
+    if (parts && !words.back().empty()) words.emplace_back();
+    if (!parts) words.back() += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+// Every word is one of the preset's, or two of them written together: "rtx4090".
+bool is_called(const std::string& preset, const std::vector<std::string>& words) {
+  const std::vector<std::string> own = words_of(preset);
+  return std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+    for (std::size_t i = 0; i < own.size(); ++i)
+      if (own[i] == word || (i + 1 < own.size() && own[i] + own[i + 1] == word)) return true;
+    return false;
+  });
+}
+
+std::vector<Preset> presets_of(const std::string& kind) {
+  std::vector<Preset> found;
+  for (Preset& preset : scenario::list_presets(scenario::configs_folder(".")))
+    if (preset.kind == kind) found.push_back(std::move(preset));
+  return found;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  return escape_control(fmt::format("{}", fmt::join(names, ", ")));
+}
+
+std::string find_gpu(const std::string& name) {
+  std::vector<std::string> known, called;
+  for (const Preset& preset : presets_of("gpu")) {
+    if (preset.name == name) return name;
+    known.push_back(preset.name);
+    if (is_called(preset.name, words_of(name))) called.push_back(preset.name);
+  }
+  if (called.size() == 1) return called.front();
+  if (called.empty())
+    throw UsageError(fmt::format("--gpus: no GPU is called '{}'; there are {}",
+                                 escape_control(name), joined(known)));
+  throw UsageError(
+      fmt::format("--gpus: '{}' is each of {}; say which", escape_control(name), joined(called)));
+}
+
+Value read(const Preset& preset) {
+  std::vector<Diagnostic> ignored;  // a broken preset is reported when it is used
+  return json::parse_file(preset.path, ignored);
+}
+
+// The text under a key, or the preset that an object there names.
+std::string name_under(const Value& object, const char* key) {
+  const Value* value = object.find(key);
+  if (value != nullptr && value->is(json::Kind::object)) value = value->find("preset");
+  return value != nullptr && value->is(json::Kind::string) ? value->text : "";
+}
+
+struct Server {
+  std::string name;
+  int gpus = 0;
+};
+
+// The first server, by name, that has these GPUs.
+Server find_server(const std::string& gpu) {
+  for (const Preset& preset : presets_of("server")) {
+    const Value server = read(preset);
+    const Value* count = server.find("gpus");
+    if (name_under(server, "gpu") != gpu || count == nullptr) continue;
+    return {preset.name, static_cast<int>(json::find_integer(*count).value_or(0))};
+  }
+  throw UsageError(fmt::format("--gpus: no server preset has {}; describe one in a scenario",
+                               escape_control(gpu)));
+}
+
+// The cluster preset that is made of these servers, if there is one.
+std::string find_cluster(const std::string& server) {
+  for (const Preset& preset : presets_of("cluster"))
+    if (name_under(read(preset), "node") == server) return preset.name;
+  return {};
+}
+
+Value cluster_of(const Server& server, int count) {
+  Value cluster = Value::object();
+  const int servers = (count + server.gpus - 1) / server.gpus;
+  const std::string preset = servers > 1 ? find_cluster(server.name) : "";
+  if (!preset.empty()) cluster.set("preset", Value::of(preset));
+  cluster.set("nodes", Value::of(servers));
+  if (preset.empty()) cluster.set("node", Value::of(server.name));
+  if (count < server.gpus) cluster.set("gpus_used", Value::of(count));
+  return cluster;
+}
+
+}  // namespace
+
+NamedGpus named_gpus(const std::string& words) {
+  const std::size_t split = words.find_first_of("xX*");
+  NamedGpus out;
+  const char* end = words.data() + std::min(split, words.size());
+  const auto [rest, wrong] = std::from_chars(words.data(), end, out.count);
+  const bool is_count =
+      wrong == std::errc() && std::all_of(rest, end, [](char c) { return c == ' '; });
+  if (split == std::string::npos || !is_count || out.count < 1 || out.count > kMostGpus)
+    throw UsageError(fmt::format("--gpus: expected a count and a name, as 8xh100, got '{}'",
+                                 escape_control(words)));
+  std::string name = words.substr(split + 1);
+  name.erase(0, std::min(name.find_first_not_of(' '), name.size()));
+  out.gpu = find_gpu(name);
+  const Server server = find_server(out.gpu);
+  if (server.gpus < 1)
+    throw UsageError(fmt::format("--gpus: the server {} has no GPUs", escape_control(server.name)));
+  const int over = out.count % server.gpus;
+  if (out.count > server.gpus && over != 0)
+    throw UsageError(fmt::format("--gpus: {} has {} GPUs, so take {} or {}",
+                                 escape_control(server.name), server.gpus, out.count - over,
+                                 out.count - over + server.gpus));
+  out.cluster = cluster_of(server, out.count);
+  return out;
+}
+
+}  // namespace trainyard::cli
