@@ -1,6 +1,7 @@
 // One function per subcommand. Options are plain values; only main.cpp knows how they are written.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,6 +64,15 @@ struct ExplainOptions {
 };
 std::vector<std::string> explain_stages();
 ExitCode explain(const ExplainOptions& options, const Context& context);
+
+struct NewOptions {
+  std::string model;                                   // a preset; or
+  std::string hugging_face;                            // path of a config.json
+  std::string gpus;                                    // "8xh100"
+  std::int64_t global_batch = 0, sequence_length = 0;  // 0: as practice has it
+  std::string root;                                    // as of ScenarioOptions
+};
+ExitCode new_scenario(const NewOptions& options, const Context& context);
 
 struct PresetsOptions {
   std::string show;  // empty: list them

@@ -34,6 +34,8 @@ struct Options {
   ImportCommandOptions import_log;
   FitCommandOptions fit;
   CalibrateOptions calibrate;
+  SchemaOptions schema;
+  NewOptions new_scenario;
 };
 
 // An option that may be left out, but not given as nothing: a shell writes "" for a variable that
@@ -131,6 +133,30 @@ void add_explain(CLI::App& app, ExplainOptions& options) {
   command->add_option("--stage", options.stage, "Show one stage only")
       ->type_name("STAGE")
       ->check(CLI::IsMember(explain_stages()));
+}
+
+void add_new(CLI::App& app, NewOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "new", "Write a scenario to start from: a network on GPUs, with a plan that fits");
+  add_word(*command, "--model", options.model, "The network, a preset", "NAME");
+  add_word(*command, "--hf", options.hugging_face,
+           "The network, a Hugging Face config.json, as a path from where the scenario will be",
+           "FILE");
+  add_word(*command, "--gpus", options.gpus, "GPUs: 8xh100, 64xa100-80gb, 2x4090", "COUNTxNAME")
+      ->required();
+  constexpr int kMostBatch = 1'000'000'000;
+  constexpr int kMostTokens = 100'000'000;
+  command
+      ->add_option("--global-batch", options.global_batch,
+                   "Samples of a step (default: about a million tokens, or 32 images a GPU)")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMostBatch));
+  command
+      ->add_option("--sequence-length", options.sequence_length,
+                   "Tokens of a sequence (default: 4096, or what the network takes)")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMostTokens));
+  add_root(*command, options.root);
 }
 
 void add_presets(CLI::App& app, PresetsOptions& options) {
@@ -330,6 +356,7 @@ void build(CLI::App& app, Options& options) {
   app.add_option("--color", options.color, "auto, always or never; NO_COLOR is respected")
       ->type_name("WHEN")
       ->check(CLI::IsMember({"auto", "always", "never"}));
+  add_new(app, options.new_scenario);
   add_run(app, options.run);
   add_compare(app, options.compare);
   add_check(app, options.check);
@@ -417,6 +444,7 @@ Command chosen(const CLI::App& app, Options& options) {
   const std::string name = outer.get_name();
   const auto below = outer.get_subcommands();
   const std::string inner = below.empty() ? "" : below.front()->get_name();
+  if (name == "new") return with(new_scenario, options.new_scenario);
   if (name == "run") return with(run, options.run);
   if (name == "compare") return with(compare, options.compare);
   if (name == "check") return with(check, options.check);

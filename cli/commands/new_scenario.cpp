@@ -1,0 +1,143 @@
+// A scenario to start from: a network, GPUs, and everything else as practice has it, said in full.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/commands.h"
+#include "cli/commands/named_gpus.h"
+#include "models/recommender/recommender.h"
+#include "models/transformer/networks.h"
+#include "sim/base/text.h"
+#include "sim/json/parse.h"
+#include "sim/scenario/scenario.h"
+#include "sim/search/first_plan.h"
+
+namespace trainyard::cli {
+namespace {
+
+using json::Value;
+using models::Network;
+
+// Tokens of a batch and of a sequence: between GPT-3's first and last batches (Brown et al. 2020,
+// table 2.1: 0.5 M to 3.2 M tokens), of sequences as Llama 2's (4,096).
+constexpr std::int64_t kBatchTokens = std::int64_t{1} << 20;
+constexpr std::int64_t kSequence = 4096;
+// Images of a GPU: Goyal et al. 2017. Samples of a batch: MLPerf's DLRM.
+constexpr std::int64_t kImagesOfGpu = 32;
+constexpr std::int64_t kSamples = 65536;
+
+std::int64_t sequence_of(const Network& network) {
+  const models::Transformer* stack = stack_of(network);
+  const bool is_limited = stack != nullptr && stack->max_positions > 0;
+  return is_limited ? std::min(stack->max_positions, kSequence) : kSequence;
+}
+
+// At least one sample of every GPU, and as many of each.
+std::int64_t batch_of(const Network& network, std::int64_t sequence, int gpus) {
+  const std::int64_t wanted = reads_tokens(network)               ? kBatchTokens / sequence
+                              : network.is<models::Recommender>() ? kSamples
+                                                                  : kImagesOfGpu * gpus;
+  return std::max<std::int64_t>(1, (wanted + gpus - 1) / gpus) * gpus;
+}
+
+Value model_of(const NewOptions& options) {
+  Value model = Value::object();
+  const std::string& word = options.hugging_face.empty() ? options.model : options.hugging_face;
+  Value named = Value::of(word);
+  named.at = json::place_of(options.hugging_face.empty() ? "--model" : "--hf");
+  model.set(options.hugging_face.empty() ? "preset" : "hf_config", std::move(named));
+  return model;
+}
+
+Value training_of(const NewOptions& options, const Network& network, int gpus) {
+  Value training = Value::object();
+  const std::int64_t sequence =
+      options.sequence_length > 0 ? options.sequence_length : sequence_of(network);
+  const std::int64_t batch =
+      options.global_batch > 0 ? options.global_batch : batch_of(network, sequence, gpus);
+  training.set("global_batch", Value::of(batch));
+  if (reads_tokens(network)) training.set("sequence_length", Value::of(sequence));
+  if (network.is<models::EncoderDecoder>())
+    training.set("decoder_sequence_length", Value::of(sequence));
+  if (stack_of(network) != nullptr) training.set("fused_attention", Value::of(true));
+  return training;
+}
+
+// What would be assumed is said, so that whoever opens the file sees it.
+void say_assumed(Value& document, const scenario::Scenario& scenario) {
+  for (const scenario::Assumption& assumption : scenario.assumed) {
+    std::vector<Diagnostic> not_json;
+    Value value = json::parse_text(assumption.value, "", not_json);
+    if (!not_json.empty()) value = Value::of(assumption.value);
+    json::set(document, assumption.pointer, std::move(value));
+  }
+  if (scenario.recipe.optimizer == recipe::Optimizer::sgd_momentum)
+    json::set(document, "/training/optimizer/momentum", Value::of(true));
+}
+
+std::string name_of(const NewOptions& options) {
+  std::string name = options.model;
+  if (name.empty()) {  // the folder of a config.json is called as the network
+    std::string path = options.hugging_face;
+    const std::size_t file = path.rfind('/');
+    path.resize(file == std::string::npos ? 0 : file);
+    name = path.substr(path.rfind('/') + 1);
+    if (name.empty() || name == "." || name == "..") name = "network";
+  }
+  std::string gpus = options.gpus;
+  gpus.erase(std::remove(gpus.begin(), gpus.end(), ' '), gpus.end());
+  return name + "-" + gpus;
+}
+
+[[noreturn]] void refuse_bad_words(const NewOptions& options) {
+  throw UsageError(options.model.empty()
+                       ? "which network? --model PRESET (see 'trainyard presets') or --hf "
+                         "config.json"
+                       : "--model and --hf are two networks; name one");
+}
+
+std::string refusal(const search::FirstPlan& plan, const NamedGpus& gpus) {
+  if (!plan.closest)
+    return fmt::format("none of {} plans of {} GPUs can be simulated", plan.simulated, gpus.count);
+  const simulate::MemoryReport& memory = plan.closest->outline.memory;
+  return fmt::format(
+      "no plan of {} simulated fits {} GPUs: the leanest needs {} of {} a GPU; take "
+      "more GPUs, or larger ones",
+      plan.simulated, gpus.count, to_text(memory.peak), to_text(memory.capacity));
+}
+
+}  // namespace
+
+ExitCode new_scenario(const NewOptions& options, const Context& context) {
+  if (options.model.empty() == options.hugging_face.empty()) refuse_bad_words(options);
+  const NamedGpus gpus = named_gpus(options.gpus);
+  scenario::LoadOptions load;
+  load.root = options.root;
+  Value document = Value::object();
+  document.set("version", Value::of(1));
+  document.set("name", Value::of(name_of(options)));
+  document.set("model", model_of(options));
+  document.set("cluster", gpus.cluster);
+  const Network network = scenario::network_of(document, load);
+  document.set("training", training_of(options, network, gpus.count));
+  say_assumed(document, scenario::scenario_of(document, load));
+  const scenario::Scenario start = scenario::scenario_of(document, load);
+  search::FirstPlanOptions search;
+  search.progress = [&](const std::string& text) { context.console.progress(text); };
+  const search::FirstPlan plan = first_plan(start, search);
+  context.console.end_progress();
+  if (!plan.best) {
+    context.console.error(refusal(plan, gpus));
+    return ExitCode::infeasible;
+  }
+  json::merge_patch(document, plan.best->patch);
+  const simulate::StepReport& outline = plan.best->outline;
+  context.console.note(fmt::format(
+      "the fastest of {} plans that were simulated: {} a step, {} of {} on the fullest GPU",
+      plan.simulated, to_text(outline.simulated_step), to_text(outline.memory.peak),
+      to_text(outline.memory.capacity)));
+  context.console.result(json::to_text(document) + "\n");
+  return ExitCode::done;
+}
+
+}  // namespace trainyard::cli

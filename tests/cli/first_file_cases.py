@@ -1,0 +1,135 @@
+#!/usr/bin/python3
+"""What a new user meets: the scenario of README, `new`, what is assumed. As cases.py."""
+
+import json
+import os
+
+from process import Cases, require, require_equal
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.dirname(os.path.dirname(HERE))
+FIRST = os.path.join(SOURCE, "configs", "scenarios", "first.json")
+case = Cases()
+expect = case.expect
+
+
+def text_of(*path):
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return file.read()
+
+
+def write(folder, name, value):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+    return path
+
+
+def new(folder, *words):
+    """What `new` writes, as a file; it runs, fits, and nothing in it is assumed."""
+    text, _ = expect(0, "new", *words, cwd=folder)
+    path = os.path.join(folder, "my.json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    result = json.loads(expect(0, "run", "my.json", "--json", cwd=folder)[0])
+    require(result["step_time_s"] > 0, result)
+    require("assumed" not in result, result.get("assumed"))
+    require_equal(expect(0, "new", *words, cwd=folder)[0], text, "the same words give the same file")
+    return json.loads(text), result
+
+
+@case
+def readme_shows_ten_lines(folder):
+    """README's first scenario is a shipped file of ten lines, and its answer is what run prints"""
+    readme = text_of(SOURCE, "README.md")
+    scenario = text_of(FIRST)
+    require_equal(scenario.count("\n"), 10, "lines")
+    require(f"```json\n{scenario}```" in readme, "README does not show configs/scenarios/first.json")
+    out, _ = expect(0, "run", FIRST, cwd=folder)
+    shown = readme.split("configs/scenarios/first.json\n")[1].split("...\n")[0]
+    require("step time" in shown and "memory" in shown, shown)
+    for line in shown.splitlines():
+        require(line in out.splitlines(), f"README shows {line!r}, run prints:\n{out}")
+
+
+@case
+def names_what_is_assumed(folder):
+    """What a scenario leaves out is named in text, in JSON and in a comparison, and what it says is not"""
+    with open(FIRST, encoding="utf-8") as file:
+        scenario = json.load(file)
+    keys = ["/cluster/nodes", "/training/micro_batch", "/training/precision/compute", "/training/optimizer/type"]
+    result = json.loads(expect(0, "run", FIRST, "--json")[0])
+    require_equal([line["pointer"] for line in result["assumed"]], keys, "assumed")
+    require_equal([line["value"] for line in result["assumed"]], ["1", "1", "bf16", "adam"], "values")
+    said = ["--set", "cluster.nodes=1", "--set", "training.micro_batch=1", "--set", "training.precision.compute=bf16",
+            "--set", "training.optimizer.type=adam"]
+    full = json.loads(expect(0, "run", FIRST, "--json", *said)[0])
+    require("assumed" not in full, full)
+    require_equal(full["step_time_s"], result["step_time_s"], "what is assumed is what may be said")
+    require("Assumed" not in expect(0, "run", FIRST, *said)[0], "nothing is assumed")
+    scenario["variants"] = [{"name": "a", "with": {}}, {"name": "b", "with": {"training": {"micro_batch": 2}}}]
+    out, _ = expect(0, "compare", write(folder, "two.json", scenario))
+    require("Assumed in a" in out and "Assumed in b" in out, out)
+    text = " ".join(out.split("Assumed in b")[1].split())
+    require("cluster.nodes = 1" in text and "micro_batch" not in text, out)
+
+
+@case
+def assumes_what_the_gpu_has(folder):
+    """Without a precision a GPU without bf16 computes in fp16; networks of images take SGD with momentum"""
+    out, _ = expect(0, "run", FIRST, "--json", "--set", "cluster.node=dgx-1v-32gb", "--set", "model.preset=resnet50",
+                    "--set", "training.sequence_length=null", "--set", "training.fused_attention=null", "--set",
+                    "training.global_batch=256", "--set", "parallelism=null")
+    assumed = {line["pointer"]: line["value"] for line in json.loads(out)["assumed"]}
+    require_equal(assumed["/training/precision/compute"], "fp16", "precision")
+    require_equal(assumed["/training/optimizer/type"], "sgd", "optimizer")
+    require_equal(assumed["/training/micro_batch"], "32", "a replica's part of the batch")
+
+
+@case
+def writes_scenarios_that_run(folder):
+    """new writes a file that runs and fits, the same one twice, for networks of every kind"""
+    for words in (["--model", "llama3-8b", "--gpus", "8xh100"], ["--model", "gpt-1.7b", "--gpus", "2x4090"],
+                  ["--model", "resnet50", "--gpus", "8xv100-16gb"], ["--model", "bert-large", "--gpus", "4xh200"],
+                  ["--model", "dlrm-criteo-terabyte", "--gpus", "8xa100-80gb"]):
+        scenario, _ = new(folder, *words)
+        require_equal(scenario["name"], f"{words[1]}-{words[3]}", "name")
+    scenario, _ = new(folder, "--model", "llama3-8b", "--gpus", "16xa100-80gb", "--global-batch", "32",
+                      "--sequence-length", "2048")
+    require_equal(scenario["training"]["global_batch"], 32, "global batch")
+    require_equal(scenario["training"]["sequence_length"], 2048, "sequence length")
+    require_equal(scenario["cluster"], {"preset": "selene", "nodes": 2}, "cluster")
+
+
+@case
+def writes_scenarios_of_hugging_face(folder):
+    """new --hf writes a file for a network's config.json"""
+    os.makedirs(os.path.join(folder, "tiny"))
+    write(folder, "tiny/config.json", {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 16,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 128256,
+        "tie_word_embeddings": True, "hidden_act": "silu", "max_position_embeddings": 131072})
+    scenario, _ = new(folder, "--hf", "tiny/config.json", "--gpus", "8xh100")
+    require_equal(scenario["model"], {"hf_config": "tiny/config.json"}, "model")
+    require_equal(scenario["name"], "tiny-8xh100", "name")
+
+
+@case
+def refuses_what_cannot_be_written(folder):
+    """new says which word is wrong and what would be right, or why nothing fits"""
+    for words, code, part in (
+            (["--model", "llama3-8b", "--gpus", "8"], 2, "as 8xh100"),
+            (["--model", "llama3-8b", "--gpus", "8xa100"], 2, "a100-sxm4-40gb, a100-sxm4-80gb"),
+            (["--model", "llama3-8b", "--gpus", "8xtpu"], 2, "there are a100-sxm4-40gb"),
+            (["--model", "llama3-8b", "--gpus", "12xh100"], 2, "take 8 or 16"),
+            (["--gpus", "8xh100"], 2, "which network?"),
+            (["--model", "llama3-8b", "--hf", "x", "--gpus", "8xh100"], 2, "two networks"),
+            (["--model", "llama3-8c", "--gpus", "8xh100"], 3, "llama3-8b"),
+            (["--hf", "no.json", "--gpus", "8xh100"], 3, "no.json"),
+            (["--model", "gpt-1t", "--gpus", "2x4090"], 1, "take more GPUs")):
+        out, err = expect(code, "new", *words, cwd=folder)
+        require_equal(out, "", f"standard output of {words}")
+        require(part in err, f"{words}: {err}")
+
+
+case.main()
