@@ -682,6 +682,33 @@ def completes(folder):
 
 
 @case
+def completes_elsewhere(folder):
+    """Completion for zsh and fish is a script that those shells take, and so is the manual for man"""
+    for shell in ("zsh", "fish"):
+        path = os.path.join(folder, shell)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(expect(0, "completion", shell)[0])
+        if shutil.which(shell) is not None:
+            done = run(shutil.which(shell), "-n", path)
+            require(done.returncode == 0 and done.stderr == b"", done.stderr.decode())
+    if shutil.which("fish") is not None:
+        for typed, expected in [("ru", {"run"}), ("run --var", {"--variant"}), ("presets s", {"show"}),
+                                ("explain --stage ra", {"ranks"}), ("run --color n", {"never"})]:
+            done = run(shutil.which("fish"), "-c", f"source {path}; complete -C 'trainyard {typed}'")
+            words = {line.split("\t")[0] for line in done.stdout.decode().splitlines()}
+            require_equal(words, expected, typed)
+    page = expect(0, "manual")[0]
+    for command in ("run", "compare", "presets show", "import nccl-tests"):
+        require(f".SS trainyard {command.replace('-', chr(92) + '-')}\n" in page, command)
+    if shutil.which("mandoc") is not None:
+        path = os.path.join(folder, "trainyard.1")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(page)
+        done = run(shutil.which("mandoc"), "-T", "lint", "-W", "error", path)
+        require(done.returncode == 0, done.stdout.decode())
+
+
+@case
 def helps(folder):
     """Help and version go to standard output and end with 0"""
     for words in (["--help"], ["run", "--help"], ["presets", "show", "--help"], ["calibrate", "--help"],
@@ -835,6 +862,63 @@ def imports(folder):
     require_equal(os.listdir(folder), ["s.jsonl"], "files")
 
 
+XML = """<system version="1">
+  <cpu numaid="{0}"><pci busid="ffff:ff:0{0}.0" class="0x060400">
+    <pci busid="0{0}:00.0" class="0x030200" vendor="0x10de" device="0x20b2" link_speed="16 GT/s" link_width="16">
+      <gpu dev="0" sm="80"><nvlink target="c4:00.0" count="12" tclass="0x068000"/></gpu></pci>
+    <pci busid="1{0}:00.0" class="0x030200" vendor="0x10de" device="0x20b2" link_speed="16 GT/s" link_width="16">
+      <gpu dev="1" sm="80"><nvlink target="c4:00.0" count="12" tclass="0x068000"/></gpu></pci>
+    <pci busid="2{0}:00.0" class="0x020700"/>
+  </pci></cpu>
+</system>
+"""
+
+
+@case
+def imports_servers(folder):
+    """import server makes a preset of NCCL's XML or of nvidia-smi topo, which a scenario names at once"""
+    path = os.path.join(folder, "topo.xml")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(XML.format(0))
+    _, err = expect(3, "import", "server", path)
+    require_one_line(err, "1 NICs", "--nic-bandwidth")
+    servers = os.path.join(folder, "configs", "servers")
+    os.makedirs(servers)
+    preset = os.path.join(servers, "mine.json")
+    words = ("import", "server", path, "--nic-bandwidth", "200Gbps", "-o", preset)
+    out, err = expect(0, *words)
+    require('"preset": "mine"' in out and err == "", out + err)
+    with open(preset, encoding="utf-8") as file:
+        server = json.load(file)
+    require_equal((server["gpu"], server["gpus"], server["intra"]["bandwidth_per_gpu"]),
+                  ("a100-sxm4-80gb", 2, "300GB/s"), "GPUs")
+    require_equal((server["nics"], server["nic"]["bandwidth"], server["host"]["gpus_per_pcie_switch"]),
+                  (1, "200Gbps", 2), "NICs and switches")
+    with open(SMALL, encoding="utf-8") as file:
+        scenario = json.load(file)
+    scenario["cluster"]["node"] = {"preset": "mine"}
+    scenario["cluster"]["nodes"] = 4
+    own = os.path.join(folder, "own.json")
+    with open(own, "w", encoding="utf-8") as file:
+        json.dump(scenario, file)
+    expect(0, "check", own)
+    _, err = expect(4, *words)
+    require_one_line(err, "mine.json", "--force")
+    path = os.path.join(folder, "topo.txt")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n")
+    _, err = expect(3, "import", "server", path)
+    require_one_line(err, "--gpu NAME: a100")
+    out, _ = expect(0, "import", "server", path, "--gpu", "NVIDIA H100 80GB HBM3")
+    server = json.loads(out)
+    require_equal((server["name"], server["gpu"], server["intra"]["mesh"]),
+                  ("topo", "h100-sxm5-80gb", [{"a": 0, "b": 1, "links": 4}]), "mesh")
+    _, err = expect(2, "import", "server", path, "--gpu", "h100-sxm5-80gb", "--pcie-bandwidth", "24")
+    require_one_line(err, "--pcie-bandwidth")
+    _, err = expect(3, "import", "server", path, "--gpu", "h9000")
+    require_one_line(err, "no GPU preset is called 'h9000'", "--gpu NAME: a100")
+
+
 @case
 def imports_links(folder):
     """import smi-topo and nvbandwidth ask for the GPU's name, which their files do not have"""
@@ -875,6 +959,131 @@ def refuses_bad_logs(folder):
     require_one_line(err, "did you mean 'nccl-tests'?")
     _, err = expect(2, "import", "nccl-tests", path, "--collective", "allreduce")
     require_one_line(err, "--collective")
+
+
+# One layer of products on one GPU that computes and does nothing else.
+PRODUCTS = {"version": 1, "name": "products",
+            "model": {"kind": "layers", "input": {"shape": [8192]}, "layers": [
+                {"name": "product", "ops": [{"op": "linear", "in": 8192, "out": 8192}, {"op": "loss"}]}]},
+            "cluster": {"nodes": 1, "node": {"preset": "dgx-a100-80gb", "gpus": 1}},
+            "training": {"global_batch": 8192, "micro_batch": 8192, "precision": {"compute": "fp16"},
+                         "optimizer": {"type": "sgd"}}}
+
+
+@case
+def refuses_more_than_the_peak(folder):
+    """A profile by which a step does more than the GPU's peak is refused, with the kernel and both rates"""
+    with open(os.path.join(HERE, "../../configs/profiles/a100-sxm4-80gb.json"), encoding="utf-8") as file:
+        profile = json.load(file)
+    law = profile["gemm"][0]
+    law.update(compute_efficiency=1, memory_efficiency=1, exponent=8, fixed="1ns")
+    law["residuals"] = [{"m": 8192, "n": 8192, "k": 8192, "factor": 0.1}]
+    scenario = {**PRODUCTS, "cluster": {**PRODUCTS["cluster"], "calibration": "fast.json"}}
+    for name, content in (("fast.json", profile), ("products.json", scenario)):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            json.dump(content, file)
+    out, err = expect(3, "run", "./products.json", cwd=folder)
+    require_equal(out, "", "standard output")
+    require("calibration" in err and "gemm fp16" in err and "312 TFLOP/s" in err, err)
+    law["residuals"] = []
+    with open(os.path.join(folder, "fast.json"), "w", encoding="utf-8") as file:
+        json.dump(profile, file)
+    out, _ = expect(0, "run", "./products.json", "--json", cwd=folder)
+    require(0.5 < json.loads(out)["hfu"] <= 1, out)
+
+
+@case
+def long_sequences_stay_below_the_peak(folder):
+    """Half a million tokens with fused attention use less than all of the GPU, and PaLM's count stands beside it"""
+    path = os.path.join(folder, "long.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"version": 1, "name": "long", "model": {"preset": "llama3-8b"},
+                   "cluster": {"nodes": 8, "node": {"preset": "dgx-h100"}},
+                   "training": {"global_batch": 4, "micro_batch": 1, "sequence_length": 524288, "recompute": "full",
+                                "precision": {"compute": "bf16"}, "optimizer": {"type": "adam"},
+                                "fused_attention": True},
+                   "parallelism": {"tp": 8, "cp": 8}}, file)
+    out, _ = expect(0, "run", path, "--json")
+    result = json.loads(out)
+    require(0.3 < result["mfu"] < result["hfu"] < 0.75, out)
+    # 12 l h s FLOPs of the square per token beside 6 N.
+    square = result["full_square"]
+    masked = 6 * 32 * 4096 * 524288 * 4 * 524288
+    require_equal(square["model_flops"] - result["model_flops"], masked, "masked FLOPs")
+    require(abs(square["mfu"] / result["mfu"] - square["model_flops"] / result["model_flops"]) < 1e-9, out)
+    out, _ = expect(0, "run", path)
+    require("as PaLM and Megatron-LM count" in out, out)
+
+
+@case
+def says_what_a_training_takes(folder):
+    """tokens, samples or epochs give steps, days, GPU-hours, dollars and energy; two of them at once are refused"""
+    gpu = ["--set", 'cluster.node.gpu.power={"idle":"50W","busy":"300W"}', "--set", "cost.gpu_hour=2"]
+    answers = []
+    for sets in (["training.tokens=204800"], ["training.samples=1600"],
+                 ["training.epochs=4", "training.dataset_size=400"]):
+        words = [word for value in sets for word in ("--set", value)]
+        out, _ = expect(0, "run", SMALL, "-q", "--json", *gpu, *words)
+        answers.append(json.loads(out))
+    for answer in answers:
+        training = answer["training"]
+        require_equal((training["steps"], training["samples"], training["tokens"]), (100, 1600, 204800), "length")
+        hours = 100 * answer["step_time_s"] / 3600 * 4
+        require(abs(training["gpu_hours"] - hours) < 1e-12 * hours and training["dollars"] == 2 * training["gpu_hours"],
+                training)
+        idle = answer["pipeline"]["bubble_fraction"]
+        kwh = hours * (0.05 * idle + 0.3 * (1 - idle))
+        require(abs(training["energy_kwh"] - kwh) < 1e-9 * kwh, training)
+    out, _ = expect(0, "run", SMALL, "-q", *gpu, "--set", "training.samples=1600")
+    require("205 k tokens: 100 steps" in out and "GPU-hour" in out and "(analytic)" in out, out)
+    out, _ = expect(0, "compare", SMALL, "-q", *gpu, "--set", "training.samples=1600")
+    require("GPU-hours" in out and "dollars" in out, out)
+    _, err = expect(3, "run", SMALL, "--set", "training.samples=5", "--set", "training.tokens=5")
+    require("more than one way" in err, err)
+    _, err = expect(3, "run", SMALL, "--set", "training.epochs=5")
+    require("dataset_size" in err, err)
+    _, err = expect(0, "run", SMALL, "--set", "cost.gpu_hour=5")
+    require("/cost/gpu_hour" in err, err)
+
+
+@case
+def ends_with_a_verdict(folder):
+    """run ends with a verdict and what costs most; compare stands the fastest first, marks it, and has --csv"""
+    out, _ = expect(0, "run", SMALL, "--variant", "tensor")
+    end = "\n".join(out.splitlines()[-8:])
+    require(0 <= end.find("\nFits with ") < end.find("\nCosts most: "), out)
+    out, _ = expect(0, "compare", SMALL)
+    rows = out.splitlines()
+    require(rows[3].startswith("* ") and all(row.startswith("  ") for row in rows[4:7]), out)
+    require("OOM" in rows[6], out)
+    require("is the fastest" in out, out)
+    table, _ = expect(0, "compare", SMALL, "--csv")
+    head, *lines = [line.split(",") for line in table.splitlines()]
+    require_equal(len(lines), 4, "rows")
+    times = [float(line[head.index("step_time_s")]) for line in lines if line[head.index("step_time_s")]]
+    require_equal(times, sorted(times), "step times")
+    expect(2, "compare", SMALL, "--csv", "--json")
+
+
+@case
+def intervals_come_from_published_steps(folder):
+    """An estimate says between which times 8 of 10 published steps of its class were, and what class that is"""
+    out, _ = expect(0, "run", os.path.join(HERE, "../../configs/scenarios/llama3-70b-512xh100.json"), "--json")
+    found = json.loads(out)["interval"]
+    require(found["low_s"] < found["high_s"] and found["steps"] >= 10 and found["of_this_kind"], out)
+    require("a transformer" in found["of"], found)
+    with open(os.path.join(HERE, "../../configs/accuracy/steps.json"), encoding="utf-8") as file:
+        errors = json.load(file)
+    require("./dev validate --write" in errors["command"] and len(errors["sources"]) >= 3, "provenance")
+    # The smallest and the largest error that the tenth and the ninetieth percentile of the class leave.
+    kind = json.loads(out)["class"]
+    rows = sorted(row["error"] for row in errors["steps"] if all(row[key] == kind[key] for key in kind))
+    cut = (len(rows) - 1) // 10
+    step = json.loads(out)["step_time_s"]
+    for key, error in (("low_s", rows[-1 - cut]), ("high_s", rows[cut])):
+        require(abs(found[key] * (1 + error) / step - 1) < 1e-9, (key, found))
+    out, _ = expect(0, "run", SMALL, "--variant", "data", "--json")
+    require(json.loads(out)["class"] == {"network": "a transformer", "profile": False, "one_server": True}, out)
 
 
 @case
