@@ -1,0 +1,121 @@
+#include "tests/fuzz/plan.h"
+
+#include <string>
+
+#include "sim/collective/algorithm.h"
+#include "tests/fuzz/sketch.h"
+
+namespace trainyard::fuzz {
+
+using json::Value;
+
+namespace {
+
+void draw_collectives(Sketch& s) {
+  if (!s.draw.chance(25)) return;
+  constexpr std::pair<const char*, CollectiveKind> kKinds[] = {
+      {"allreduce", CollectiveKind::all_reduce},
+      {"allgather", CollectiveKind::all_gather},
+      {"reduce_scatter", CollectiveKind::reduce_scatter},
+      {"broadcast", CollectiveKind::broadcast},
+      {"alltoall", CollectiveKind::all_to_all}};
+  for (const auto& [key, kind] : kKinds) {
+    if (!s.draw.chance(40)) continue;
+    const std::vector<std::string_view> names = collective::algorithm_names(kind);
+    s.set("/collectives/" + std::string(key) + "/algorithm",
+          s.draw.chance(20) ? std::string_view("auto") : s.draw.element(names));
+  }
+}
+
+void draw_stragglers(Sketch& s) {
+  if (!s.draw.chance(20)) return;
+  Value list = Value::array();
+  Value straggler = Value::object();
+  Value select = Value::object();
+  if (s.draw.chance(70))
+    select.set("rank", Value::of(s.draw.between(0, s.world() - 1)));
+  else
+    select.set("node", Value::of(s.draw.between(0, s.servers - 1)));
+  straggler.set("select", std::move(select));
+  straggler.set("compute_slowdown", Value::of(s.draw.pick({1.5, 1.1, 3.0, 0.5})));
+  list.append(std::move(straggler));
+  s.set("/perturbations/stragglers", list);
+}
+
+Value variant(const char* name, Value with) {
+  Value one = Value::object();
+  one.set("name", Value::of(name));
+  one.set("with", std::move(with));
+  return one;
+}
+
+// The first variant changes nothing.
+void draw_variants(Sketch& s) {
+  if (!s.draw.chance(15)) return;
+  Value list = Value::array();
+  list.append(variant("same", Value::object()));
+  Value with = Value::object();
+  if (s.draw.chance(50))
+    json::set(with, "/training/launch_time", Value::of("3us"));
+  else
+    json::set(with, "/simulation/fidelity", Value::of(s.draw.word({"flow", "closed_form"})));
+  list.append(variant("other", std::move(with)));
+  s.set("/variants", list);
+  if (s.draw.chance(50)) s.set("/baseline", "other");
+}
+
+void draw_references(Sketch& s) {
+  if (!s.draw.chance(5)) return;
+  Value reference = Value::object();
+  reference.set("label", Value::of("nowhere"));
+  reference.set("metric", Value::of(s.draw.word({"step_time", "mfu", "model_tflops_per_gpu"})));
+  reference.set("value", Value::of(0.5));
+  Value list = Value::array();
+  list.append(std::move(reference));
+  s.set("/references", list);
+}
+
+// The machine and the network in a file of their own, which the scenario extends.
+void divide(Sketch& s) {
+  if (!s.draw.chance(5)) return;
+  Value base = Value::object();
+  for (const char* key : {"cluster", "model"}) {
+    base.set(key, *s.plan.scenario.find(key));
+    s.plan.scenario.erase(key);
+  }
+  s.plan.files.push_back({"base.json", json::to_text(base) + "\n"});
+  s.set("/extends", "base.json");
+}
+
+}  // namespace
+
+void draw_rest(Sketch& s) {
+  draw_collectives(s);
+  if (s.draw.chance(40))
+    s.set("/simulation/fidelity", s.draw.word({"flow", "flow", "closed_form"}));
+  if (s.draw.chance(10)) s.set("/simulation/seed", s.draw.between(0, 1000));
+  if (s.draw.chance(5)) s.set("/simulation/exploit_symmetry", s.draw.chance(50));
+  draw_stragglers(s);
+  draw_variants(s);
+  draw_references(s);
+}
+
+Plan draw_plan(std::uint64_t seed, int attempt) {
+  Plan plan;
+  plan.scenario = Value::object();
+  Draw draw(seed * 1000 + static_cast<std::uint64_t>(attempt));
+  Sketch sketch(draw, plan);
+  sketch.set("/version", 1);
+  sketch.set("/name", "fuzz");
+  sketch_degrees(sketch);
+  draw_machine(sketch);
+  choose_strategy(sketch);
+  draw_network(sketch);
+  draw_training(sketch);
+  draw_parallelism(sketch);
+  draw_rest(sketch);
+  divide(sketch);
+  return plan;
+}
+
+}  // namespace trainyard::fuzz

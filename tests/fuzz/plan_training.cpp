@@ -1,0 +1,137 @@
+// /training: number formats, the optimizer, recomputation, offloading and what a device holds
+// besides.
+#include <string>
+
+#include "tests/fuzz/sketch.h"
+
+namespace trainyard::fuzz {
+
+using json::Value;
+
+namespace {
+
+void draw_precision(Sketch& s) {
+  Draw& draw = s.draw;
+  std::string compute = s.has_bf16 ? draw.word({"bf16", "bf16", "bf16", "fp16", "tf32", "fp32"})
+                                   : draw.word({"fp16", "fp16", "fp32"});
+  if (s.has_fp8 && draw.chance(30)) compute = "fp8";
+  s.set("/training/precision/compute", compute);
+  s.compute_fp8 = compute == "fp8";
+  const bool narrow = compute != "fp32" && compute != "tf32";
+  bool fp8_weights = false;
+  if (compute == "fp8" && draw.chance(30)) {
+    fp8_weights = draw.chance(60);
+    s.set("/training/precision/parameters", fp8_weights ? "fp8" : "bf16");
+  }
+  if (draw.chance(40)) s.set("/training/precision/gradients", draw.word({"fp32", "bf16", "fp16"}));
+  std::string master = "fp32";
+  if (draw.chance(40)) {
+    master = fp8_weights ? draw.word({"fp32", "bf16"}) : draw.word({"fp32", "none"});
+    s.set("/training/precision/master_weights", master);
+  }
+  if (compute == "fp8" && !fp8_weights && draw.chance(30))
+    s.set("/training/precision/cached_fp8_weights", true);
+  const std::string optimizer = draw.word({"adam", "adam", "adamw", "sgd"});
+  s.set("/training/optimizer/type", optimizer);
+  const bool momentum = optimizer == "sgd" && draw.chance(50);
+  if (momentum) s.set("/training/optimizer/momentum", true);
+  if ((optimizer != "sgd" || momentum) && narrow && draw.chance(15))
+    s.set("/training/precision/optimizer_states", draw.word({"fp32", "bf16", "fp8"}));
+}
+
+void draw_modules(Sketch& s) {
+  Value modules = Value::array();
+  for (const char* name : {"core_attn", "mlp", "layernorm"})
+    if (s.draw.chance(40)) modules.append(Value::of(name));
+  if (s.experts && s.draw.chance(40)) modules.append(Value::of(s.draw.word({"moe", "moe_act"})));
+  if (s.latent && s.draw.chance(40)) modules.append(Value::of("mla_up_proj"));
+  if (!modules.items.empty()) s.set("/training/recompute/modules", modules);
+  if (!modules.items.empty() && s.draw.chance(60)) return;
+  s.set("/training/recompute/method", modules.items.empty()
+                                          ? s.draw.word({"block", "every", "uniform"})
+                                          : s.draw.word({"block", "every"}));
+  s.set("/training/recompute/layers", s.draw.chance(70) ? 1 : 2);
+}
+
+void draw_recompute(Sketch& s) {
+  if (s.kind == Kind::recommender || s.draw.chance(45)) return;
+  if (s.stack() && s.draw.chance(40)) return draw_modules(s);
+  const char* form = s.draw.word({"none", "full", "full", "selective"});
+  if (!s.stack() && form == std::string("selective")) form = "full";
+  if (s.stack() && s.execution != "fused" && s.draw.chance(40)) form = "selective_op";
+  s.set("/training/recompute", form);
+}
+
+void draw_offload(Sketch& s) {
+  Draw& draw = s.draw;
+  if (!s.offloads) return;
+  const bool gathers = s.strategy == "zero3" || s.strategy == "fsdp" || s.strategy == "hsdp";
+  const bool units = s.strategy == "fsdp" || s.strategy == "hsdp";
+  bool optimizer = s.strategy != "local_sgd" && draw.chance(60);
+  const bool parameters = gathers && optimizer && !s.experts && (units || draw.chance(50));
+  if (units && !parameters) optimizer = false;
+  const bool activations = !optimizer || draw.chance(40);
+  if (optimizer)
+    s.set("/training/offload/optimizer", units ? "cpu" : draw.word({"cpu", "cpu", "nvme"}));
+  if (parameters) s.set("/training/offload/parameters", units ? "cpu" : draw.word({"cpu", "nvme"}));
+  if (optimizer && draw.chance(30)) s.set("/training/offload/tile_parameters", 1 << 20);
+  const bool halves = s.pipeline > 1 && s.schedule != nullptr &&
+                      (s.schedule->name[0] == 'z' || s.schedule->name[0] == 'v' ||
+                       s.schedule->name.starts_with("dualpipe"));
+  if (!activations || halves) return;
+  s.set("/training/offload/activations", "cpu");
+  if (draw.chance(40)) s.set("/training/offload/fraction", draw.pick({0.5, 0.25, 1.0}));
+  if (draw.chance(40)) s.set("/training/offload/prefetch_layers", draw.between(0, 1));
+}
+
+void draw_allowance(Sketch& s) {
+  Draw& draw = s.draw;
+  if (draw.chance(10)) s.set("/training/memory/context", draw.word({"0B", "300MiB"}));
+  if (draw.chance(10)) s.set("/training/memory/blas_workspace", draw.word({"0B", "64MiB"}));
+  if (draw.chance(10)) s.set("/training/memory/fragmentation", draw.pick({0.0, 0.1}));
+  if (draw.chance(10)) s.set("/training/memory/nccl_buffers", draw.chance(50));
+}
+
+void draw_length(Sketch& s) {
+  Draw& draw = s.draw;
+  if (!draw.chance(40)) return;
+  if (s.tokens() && draw.chance(50)) {
+    s.set("/training/tokens", 1e9);
+  } else if (draw.chance(50)) {
+    s.set("/training/samples", 1000);
+  } else {
+    s.set("/training/epochs", draw.pick({0.5, 3.0}));
+    s.set("/training/dataset_size", 100000);
+  }
+  if (draw.chance(50)) s.set("/cost/gpu_hour", 2.5);
+}
+
+}  // namespace
+
+void draw_training(Sketch& s) {
+  Draw& draw = s.draw;
+  s.set("/training/global_batch", s.micro_batch * s.data * s.microbatches);
+  s.set("/training/micro_batch", s.micro_batch);
+  if (s.tokens()) s.set("/training/sequence_length", s.sequence_length);
+  if (s.kind == Kind::encoder_decoder)
+    s.set("/training/decoder_sequence_length",
+          draw.chance(50) ? s.sequence_length : 2 * s.sequence_length);
+  if (s.kind == Kind::encoder && draw.chance(30))
+    s.set("/training/predictions_per_sequence", draw.between(1, s.sequence_length));
+  draw_precision(s);
+  draw_recompute(s);
+  if (s.fused_attention) s.set("/training/fused_attention", true);
+  if (s.execution != "fused" || draw.chance(10)) s.set("/training/execution", s.execution);
+  if (s.execution != "fused" && s.tokens() && draw.chance(30))
+    s.set("/training/loss", draw.word({"eager", "compiled"}));
+  if (draw.chance(20)) s.set("/training/launch_time", draw.word({"0us", "5us", "40us"}));
+  if (s.kind != Kind::recommender && s.strategy != "parameter_server" && draw.chance(30))
+    s.set("/training/gradient_clipping", draw.chance(70));
+  if (s.kind == Kind::recommender && draw.chance(40))
+    s.set("/training/embedding_optimizer", draw.word({"sgd", "row_wise_adagrad", "adam"}));
+  draw_offload(s);
+  draw_allowance(s);
+  draw_length(s);
+}
+
+}  // namespace trainyard::fuzz
