@@ -91,7 +91,8 @@ class RowCollector : public Fields {
   bool scalar(const FieldInfo& info, Target target) override {
     FieldRow row = row_of(info);
     const TypeWords type = std::visit(TypeNamer{}, target);
-    row.value = type.words + bounds_text(info.bounds);
+    const std::string bounds = describe(info.bounds, target);
+    row.value = type.words + (bounds.empty() ? "" : ", " + bounds);
     row.example = type.example;
     if (is_stated(info) && can_be_said(info.bounds, target)) {
       row.otherwise = to_text(json_of(target), -1);

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "sim/base/text.h"
+#include "sim/json/quantity.h"
 
 namespace trainyard::json {
 
@@ -18,16 +19,41 @@ std::string plain(double value) {
                                                               : shortest(value);
 }
 
+template <class Say>
+std::string describe(const Bounds& bounds, Say say) {
+  const bool below = bounds.most < std::numeric_limits<double>::infinity();
+  const bool above = bounds.least > -std::numeric_limits<double>::infinity();
+  if (above && bounds.least == bounds.most) return say(bounds.least);
+  std::string text;
+  if (above) text = fmt::format("{} {}", bounds.open ? "above" : "at least", say(bounds.least));
+  if (below) text += fmt::format("{}at most {}", above ? " and " : "", say(bounds.most));
+  return text;
+}
+
 }  // namespace
 
 std::string describe(const Bounds& bounds) {
-  const bool below = bounds.most < std::numeric_limits<double>::infinity();
-  const bool above = bounds.least > -std::numeric_limits<double>::infinity();
-  if (above && bounds.least == bounds.most) return plain(bounds.least);
-  std::string text;
-  if (above) text = fmt::format("{} {}", bounds.open ? "above" : "at least", plain(bounds.least));
-  if (below) text += fmt::format("{}at most {}", above ? " and " : "", plain(bounds.most));
-  return text;
+  return describe(bounds, plain);
+}
+
+std::string describe(const Bounds& bounds, const Target& target) {
+  return std::visit(
+      [&bounds](const auto* value) {
+        using T = std::remove_cvref_t<decltype(*value)>;
+        if constexpr (std::is_same_v<T, std::string> || std::is_arithmetic_v<T>)
+          return describe(bounds, plain);
+        else
+          return describe(bounds, [](double count) {
+            if (count == 0) return std::string("0");
+            if constexpr (std::is_same_v<T, Duration>)
+              return quantity_text(Duration(static_cast<Duration::rep>(count)));
+            else if constexpr (std::is_same_v<T, Bytes>)
+              return quantity_text(Bytes(static_cast<std::int64_t>(count)));
+            else
+              return quantity_text(T(count));
+          });
+      },
+      target);
 }
 
 bool can_be_said(const Bounds& bounds, const Target& target) {

@@ -10,6 +10,9 @@ namespace trainyard::json {
 // "at least 1 and at most 16", "above 0"; empty where anything goes.
 std::string describe(const Bounds& bounds);
 
+// The same of a quantity, as files write it: "at least 1MB/s and at most 1000000TB/s".
+std::string describe(const Bounds& bounds, const Target& target);
+
 // Whether a file could say the target's present value: what nothing said stands for may be outside
 // the bounds ("not stated", as 0 B/s) or an empty text.
 bool can_be_said(const Bounds& bounds, const Target& target);

@@ -89,7 +89,7 @@ struct ScalarReader {
     const Parsed<T> parsed = parse(value.text);
     if (!parsed.ok()) return parsed.problem;
     if (!bounds.hold(static_cast<double>(parsed.value.count())))
-      return fmt::format("expected {}, got {}", describe(bounds), quoted(value));
+      return expected(describe(bounds, Target(target)));
     *target = parsed.value;
     return {};
   }
