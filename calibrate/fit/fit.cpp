@@ -66,6 +66,19 @@ cost::Calibration calibration_of(const FitResult& result, const fit::Machine& ma
   return calibration;
 }
 
+// A profile that no scenario could read is none.
+void refuse_unreadable(const FitResult& result, const std::string& path) {
+  std::vector<Diagnostic> problems = cost::profile_problems(result.profile);
+  if (problems.empty()) return;
+  for (Diagnostic& problem : problems) {
+    problem.at = {path, 0, 0};
+    problem.message = fmt::format("fitted {}: {}", problem.pointer, problem.message);
+    problem.pointer.clear();
+    problem.hint = "look for samples whose times or sizes are far off";
+  }
+  throw ScenarioError(std::move(problems));
+}
+
 }  // namespace
 
 FitResult fit_samples(const std::vector<std::string>& paths, const FitOptions& options) {
@@ -102,6 +115,7 @@ FitResult fit_samples(const std::vector<std::string>& paths, const FitOptions& o
                      return std::tie(a.group, a.size, a.shape) < std::tie(b.group, b.size, b.shape);
                    });
   result.profile.calibration = calibration_of(result, machine);
+  refuse_unreadable(result, paths.front());
   return result;
 }
 

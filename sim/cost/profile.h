@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/layer/kernel.h"
+#include "sim/base/diagnostic.h"
 #include "sim/cost/calibration.h"
 #include "sim/cost/cost.h"
 
@@ -207,6 +208,9 @@ Profile read_profile(const std::string& path);
 // The file that read_profile reads back equal. A group of constants without provenance (an empty
 // source) is left out.
 std::string profile_json(const Profile& profile);
+
+// What read_profile would say of that file: numbers beyond what a machine may have.
+std::vector<Diagnostic> profile_problems(const Profile& profile);
 
 // The profile for another GPU than the one it was made on: every law is extrapolated, and the
 // tables of measured shapes, which are of that GPU's tiles and caches, are left out.

@@ -21,7 +21,7 @@ struct BatchedGemm {
 };
 
 void visit_fields(json::Fields& f, BatchedGemm& batched) {
-  f.field("efficiency", batched.efficiency, json::required, json::ratio,
+  f.field("efficiency", batched.efficiency, json::required, kShare,
           "Factor on the compute efficiency of a batch of GEMMs.");
   f.section("from", batched.from, json::required, "Provenance.");
 }
@@ -47,12 +47,12 @@ struct Launch {
 };
 
 void visit_fields(json::Fields& f, Launch& launch) {
-  f.field("time", launch.time, json::required, json::not_negative, "Host time of one launch.");
-  f.field("graph_node", launch.details.graph_node, json::not_negative,
+  f.field("time", launch.time, json::required, kStart, "Host time of one launch.");
+  f.field("graph_node", launch.details.graph_node, kStart,
           "GPU time per node of a graph of empty kernels.");
-  f.field("event_record", launch.details.event_record, json::not_negative, "Host time.");
-  f.field("stream_wait", launch.details.stream_wait, json::not_negative, "Host time.");
-  f.field("empty_kernel", launch.details.empty_kernel, json::not_negative,
+  f.field("event_record", launch.details.event_record, kStart, "Host time.");
+  f.field("stream_wait", launch.details.stream_wait, kStart, "Host time.");
+  f.field("empty_kernel", launch.details.empty_kernel, kStart,
           "GPU time of a kernel that does nothing, back to back.");
   f.section("from", launch.from, json::required, "Provenance.");
 }
@@ -100,6 +100,25 @@ void refuse_twins(json::Fields& f, std::string_view key, const std::vector<Law>&
 }
 
 // The same for the rows of a table, of which there may be thousands.
+void refuse_twin_rows(json::Fields& f, const std::vector<ConvolutionLaw>& laws) {
+  for (std::size_t i = 0; i < laws.size(); ++i) {
+    std::vector<std::array<std::int64_t, 11>> shapes;
+    for (const ConvolutionResidual& row : laws[i].residuals) {
+      const models::Convolution& c = row.shape;
+      shapes.push_back({c.batch, c.in_channels, c.out_channels, c.in_height, c.in_width,
+                        c.out_height, c.out_width, c.kernel_height, c.kernel_width, c.groups,
+                        static_cast<std::int64_t>(c.pass)});
+    }
+    std::sort(shapes.begin(), shapes.end());
+    const auto twin = std::adjacent_find(shapes.begin(), shapes.end());
+    if (twin == shapes.end()) continue;
+    f.problem("convolution",
+              fmt::format("law {} has two residuals of batch {}, {} to {} channels, kernel {}x{}",
+                          i, (*twin)[0], (*twin)[1], (*twin)[2], (*twin)[7], (*twin)[8]),
+              "keep one of them");
+  }
+}
+
 void refuse_twin_rows(json::Fields& f, const std::vector<GemmLaw>& laws) {
   for (std::size_t i = 0; i < laws.size(); ++i) {
     std::vector<std::array<std::int64_t, 4>> shapes;
@@ -124,6 +143,7 @@ void refuse_twin_laws(json::Fields& f, const Profile& profile) {
   });
   refuse_twins(f, "convolution", profile.convolution,
                [](const ConvolutionLaw& a, const ConvolutionLaw& b) { return a.dtype == b.dtype; });
+  refuse_twin_rows(f, profile.convolution);
   refuse_twins(f, "memory", profile.memory,
                [](const MemoryLaw& a, const MemoryLaw& b) { return a.op == b.op; });
   refuse_twins(f, "collectives", profile.collectives,
@@ -180,6 +200,14 @@ std::string profile_json(const Profile& profile) {
   Profile copy = profile;  // field tables name what they may fill; a writer fills nothing
   const json::Value value = json::object_of([&copy](json::Fields& f) { visit_fields(f, copy); });
   return json::to_text(value) + "\n";
+}
+
+std::vector<Diagnostic> profile_problems(const Profile& profile) {
+  std::vector<Diagnostic> diagnostics;
+  Profile read;
+  const json::Value document = json::parse_text(profile_json(profile), profile.name, diagnostics);
+  if (diagnostics.empty()) json::read_object(document, "", read, diagnostics);
+  return diagnostics;
 }
 
 }  // namespace trainyard::cost

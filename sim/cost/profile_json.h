@@ -6,6 +6,12 @@
 
 namespace trainyard::cost {
 
+// What a machine may have, with decades to spare, so that a step of it can be simulated; beyond, it
+// is a slip of a unit.
+inline constexpr json::Bounds kStart = json::between(0, 1);      // s, of a kernel or a message
+inline constexpr json::Bounds kRate = json::between(1e3, 1e18);  // B/s
+inline constexpr json::Bounds kShare = json::between(1e-4, 1);   // of a datasheet's number
+
 void visit_fields(json::Fields& f, Profile& profile);
 
 void visit_fields(json::Fields& f, Provenance& from);

@@ -44,9 +44,9 @@ constexpr std::array<Choice<CollectiveKind>, 5> kCollectives = {
      {"all-to-all", CollectiveKind::all_to_all}}};
 
 // Kernels that read from caches reach more than the datasheet bandwidth, but not several times it.
-constexpr json::Bounds kMemoryShare{0, 3, true};
+constexpr json::Bounds kMemoryShare = json::between(kShare.least, 3);
 // Convolution factors: an algorithm with fewer multiplications gains at most a few times.
-constexpr json::Bounds kFactor{0, 4, true};
+constexpr json::Bounds kFactor = json::between(1e-3, 4);
 // A law that is ten times off at a shape describes something else than that shape.
 constexpr json::Bounds kResidual{0.1, 10, false};
 constexpr std::array<Choice<ConvolutionPass>, 3> kPasses = {
@@ -131,9 +131,8 @@ void visit_fields(json::Fields& f, GemmWaves& waves) {
 
 void visit_fields(json::Fields& f, GemmLaw& law) {
   f.choice("dtype", law.dtype, kDtypes, json::required, "Type of the operands.");
-  f.field("fixed", law.fixed, json::required, json::not_negative,
-          "t0, time of a kernel of no work.");
-  f.field("compute_efficiency", law.compute_efficiency, json::required, json::ratio,
+  f.field("fixed", law.fixed, json::required, kStart, "t0, time of a kernel of no work.");
+  f.field("compute_efficiency", law.compute_efficiency, json::required, kShare,
           "e, reached share of the dense peak.");
   f.field("memory_efficiency", law.memory_efficiency, json::required, kMemoryShare,
           "u, reached share of the memory bandwidth.");
@@ -151,11 +150,11 @@ void visit_fields(json::Fields& f, AttentionLaw& law) {
   f.choice("dtype", law.dtype, kDtypes, "Type of the operands; any without.");
   f.field("head_size", law.head_size, json::optional, json::not_negative, "0: any head size.");
   f.field("causal", law.causal, json::anything, "Masked or not; both without.");
-  f.field("forward_fixed", law.forward_fixed, json::not_negative,
+  f.field("forward_fixed", law.forward_fixed, kStart,
           "Time of a kernel of no work; t0 of the GEMM law without.");
-  f.field("backward_fixed", law.backward_fixed, json::not_negative, "The same, backward.");
-  f.field("forward", law.forward, json::required, json::ratio, "Reached share of the dense peak.");
-  f.field("backward", law.backward, json::required, json::ratio, "The same of the backward pass.");
+  f.field("backward_fixed", law.backward_fixed, kStart, "The same, backward.");
+  f.field("forward", law.forward, json::required, kShare, "Reached share of the dense peak.");
+  f.field("backward", law.backward, json::required, kShare, "The same of the backward pass.");
   range(f, "length", law.length, "Fitted lengths of the sequence of queries.");
   f.section("from", law.from, json::required, "Provenance.");
 }
@@ -177,7 +176,7 @@ void visit_fields(json::Fields& f, ConvolutionLaw& law) {
 
 void visit_fields(json::Fields& f, MemoryLaw& law) {
   f.choice("op", law.op, kMemoryOps, json::required, "Kind of kernel.");
-  f.field("fixed", law.fixed, json::required, json::not_negative, "Time of a kernel of no bytes.");
+  f.field("fixed", law.fixed, json::required, kStart, "Time of a kernel of no bytes.");
   f.field("efficiency", law.efficiency, json::required, kMemoryShare,
           "Reached share of the memory bandwidth.");
   f.field("l2_speedup", law.l2_speedup, json::optional, json::between(1, 10),
@@ -190,10 +189,9 @@ void visit_fields(json::Fields& f, CollectiveLaw& law) {
   f.choice("kind", law.kind, kCollectives, json::required, "Which collective.");
   f.field("ranks", law.ranks, json::required, json::at_least(2), "Size of the measured group.");
   f.field("servers", law.servers, json::required, json::at_least(1), "Servers it spanned.");
-  f.field("start", law.start, json::required, json::not_negative,
-          "a of a + S/B + c sqrt(S / 1 MB).");
-  f.field("bandwidth", law.bandwidth, json::required, json::positive, "B, bytes of the buffer.");
-  f.field("per_sqrt_MB", law.per_sqrt_MB, json::required, json::not_negative, "c.");
+  f.field("start", law.start, json::required, kStart, "a of a + S/B + c sqrt(S / 1 MB).");
+  f.field("bandwidth", law.bandwidth, json::required, kRate, "B, bytes of the buffer.");
+  f.field("per_sqrt_MB", law.per_sqrt_MB, json::required, kStart, "c.");
   f.field("in_switch", law.in_switch, json::optional, "Whether the switch reduces.");
   range(f, law.least, law.most);
   f.section("from", law.from, json::required, "Provenance.");
@@ -204,16 +202,16 @@ void visit_fields(json::Fields& f, CollectiveLaw& law) {
 }
 
 void visit_fields(json::Fields& f, CollectiveStart& law) {
-  f.field("start", law.start, json::required, json::not_negative, "Of any collective.");
-  f.field("per_step", law.per_step, json::required, json::not_negative,
+  f.field("start", law.start, json::required, kStart, "Of any collective.");
+  f.field("per_step", law.per_step, json::required, kStart,
           "Of each step round a ring inside one server.");
   f.section("from", law.from, json::required, "Provenance.");
 }
 
 void visit_fields(json::Fields& f, PointToPointLaw& law) {
   f.field("same_server", law.same_server, json::required, "Whether both ranks share a server.");
-  f.field("start", law.start, json::required, json::not_negative, "Time of an empty message.");
-  f.field("bandwidth", law.bandwidth, json::required, json::positive, "Bytes per second.");
+  f.field("start", law.start, json::required, kStart, "Time of an empty message.");
+  f.field("bandwidth", law.bandwidth, json::required, kRate, "Bytes per second.");
   range(f, law.least, law.most);
   f.section("from", law.from, json::required, "Provenance.");
 }
@@ -221,8 +219,8 @@ void visit_fields(json::Fields& f, PointToPointLaw& law) {
 void visit_fields(json::Fields& f, HostCopyLaw& law) {
   f.field("to_device", law.to_device, json::required, "From the host to the GPU, or back.");
   f.field("pinned", law.pinned, json::required, "Whether the host's memory is page-locked.");
-  f.field("start", law.start, json::required, json::not_negative, "Time of an empty copy.");
-  f.field("bandwidth", law.bandwidth, json::required, json::positive, "Bytes per second.");
+  f.field("start", law.start, json::required, kStart, "Time of an empty copy.");
+  f.field("bandwidth", law.bandwidth, json::required, kRate, "Bytes per second.");
   f.section("from", law.from, json::required, "Provenance.");
 }
 
@@ -232,7 +230,7 @@ void visit_fields(json::Fields& f, OverlapLaw& law) {
   f.field("gemm", law.gemm, json::required, weight,
           "w of GEMMs, attention and convolutions: they run at 1 - w c / SM.");
   f.field("memory_bound", law.memory_bound, json::required, weight, "w of memory-bound kernels.");
-  f.field("communication", law.communication, json::optional, json::ratio,
+  f.field("communication", law.communication, json::optional, kShare,
           "Share of its rate that communication keeps beside compute.");
   f.section("from", law.from, json::required, "Provenance.");
 }
