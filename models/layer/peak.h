@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "models/layer/kernel.h"
 
@@ -21,6 +22,22 @@ constexpr auto& peak_of(Peaks& peaks, Dtype dtype) {
     case Dtype::fp8: break;
   }
   return peaks.fp8;
+}
+
+// The type whose unit runs a kernel of `dtype`: its own, or the next wider one that the chip has
+// (fp8 on 16 bits, those on tf32 or fp32). Nothing where it has none of them.
+template <class Peaks>
+constexpr std::optional<Dtype> find_unit(const Peaks& peaks, Dtype dtype) {
+  // Wider and wider from the asked type on; fp8 tries both 16-bit types.
+  constexpr std::array kWider = {Dtype::fp8, Dtype::fp16, Dtype::bf16, Dtype::tf32, Dtype::fp32};
+  if (peak_of(peaks, dtype).count() > 0) return dtype;
+  bool is_wider = false;
+  for (const Dtype wider : kWider) {
+    is_wider = is_wider || wider == dtype;
+    const bool other_half = dtype == Dtype::fp16 && wider == Dtype::bf16;
+    if (is_wider && !other_half && peak_of(peaks, wider).count() > 0) return wider;
+  }
+  return std::nullopt;
 }
 
 }  // namespace trainyard::models

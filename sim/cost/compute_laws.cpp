@@ -65,15 +65,9 @@ double wave_factor(const GemmWaves& waves, const models::Gemm& gemm) {
 }
 
 Dtype unit_for(const MachinePeaks& peaks, Dtype dtype) {
-  // Wider and wider from the asked type on; fp8 tries both 16-bit types.
-  constexpr std::array kWider = {Dtype::fp8, Dtype::fp16, Dtype::bf16, Dtype::tf32, Dtype::fp32};
-  if (peak_of(peaks, dtype).count() > 0) return dtype;
-  for (auto wider = std::find(kWider.begin(), kWider.end(), dtype); wider != kWider.end();
-       ++wider) {
-    const bool other_half = dtype == Dtype::fp16 && *wider == Dtype::bf16;
-    if (!other_half && peak_of(peaks, *wider).count() > 0) return *wider;
-  }
-  TRAINYARD_CHECK(false, "this GPU has no unit for {}", name(dtype));
+  const std::optional<Dtype> unit = models::find_unit(peaks, dtype);
+  TRAINYARD_CHECK(unit.has_value(), "this GPU has no unit for {}", name(dtype));
+  return *unit;
 }
 
 FlopsPerSecond peak(const MachinePeaks& peaks, Dtype dtype) {

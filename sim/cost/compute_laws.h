@@ -24,8 +24,7 @@ Seconds p_norm(Demand demand, double p);
 // tile. Of the tiles that libraries have, the best is taken. Requires: sizes positive.
 double wave_factor(const GemmWaves& waves, const models::Gemm& gemm);
 
-// The type whose unit runs a kernel of `dtype`: its own, or the next wider one that the chip has
-// (fp8 on 16 bits, those on tf32 or fp32). Requires: a peak of one of them.
+// models::find_unit. Requires: the GPU has one.
 models::Dtype unit_for(const MachinePeaks& peaks, models::Dtype dtype);
 
 // Dense peak of the unit that runs a kernel of this type.

@@ -13,9 +13,12 @@
 //   docs/cost-memory-bound.md; the constants: configs/profiles/*.json.
 #include <fmt/format.h>
 
+#include <limits>
+#include <optional>
 #include <tuple>
 #include <variant>
 
+#include "models/layer/peak.h"
 #include "sim/base/check.h"
 #include "sim/cost/compute_laws.h"
 #include "sim/cost/extrapolation.h"
@@ -49,14 +52,16 @@ struct Chosen {
 };
 
 // The law of the unit that runs `dtype`: its own, else that of the other 16-bit type (the units are
-// the same), else that of the type whose peak is nearest.
+// the same), else that of the type whose peak is nearest; a type that this GPU has not comes last.
 template <class Law>
 Chosen<Law> choose(const std::vector<Law>& laws, Dtype dtype, const MachinePeaks& peaks) {
   const Dtype unit = unit_for(peaks, dtype);
   const auto rank = [&](const Law& law) {
     if (law.dtype == unit) return 0.0;
     if (is_half(law.dtype) && is_half(unit)) return 0.5;
-    return apart(peak(peaks, law.dtype), peak(peaks, unit));  // 1 or more
+    const std::optional<Dtype> of_law = models::find_unit(peaks, law.dtype);
+    if (!of_law) return std::numeric_limits<double>::infinity();
+    return apart(peak(peaks, *of_law), peak(peaks, unit));  // 1 or more
   };
   Chosen<Law> best;
   for (std::size_t i = 0; i < laws.size(); ++i) {

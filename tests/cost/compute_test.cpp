@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "models/layer/peak.h"
 #include "sim/cost/compute_laws.h"
 #include "sim/cost/profile.h"
 #include "tests/support/rooms.h"
@@ -129,6 +130,51 @@ TEST_CASE("a chip without a unit for a type runs it on the next wider one") {
   volta.fp16 = {};
   CHECK(unit_for(volta, Dtype::fp16) == Dtype::fp32);
   CHECK(peak(volta, Dtype::fp16) == 10_TFLOPs);
+}
+
+TEST_CASE("a law of a type that the chip has no unit for comes last, and is no mistake") {
+  MachinePeaks half = peaks();
+  half.fp32 = half.tf32 = {};
+  Gemm gemm = kGemm;
+  Profile other;
+  other.gemm = {gemm_law(Dtype::fp32)};
+  CHECK(estimate(other, gemm).basis == Basis::extrapolated);
+  const Estimate alone = fitted_compute_cost(other, half)->time(gemm);
+  CHECK(near(alone.time.count(), seconds(other, gemm)));
+  CHECK(alone.basis == Basis::extrapolated);
+  other.gemm.push_back(gemm_law(Dtype::bf16));
+  CHECK(fitted_compute_cost(other, half)->time(gemm).basis == Basis::interpolated);
+}
+
+TEST_CASE("every kernel that a chip has a unit for is priced by laws of any type") {
+  for (unsigned units = 1; units < 32; ++units) {
+    MachinePeaks some = peaks();
+    for (std::size_t i = 0; i < models::kDtypes.size(); ++i)
+      models::peak_of(some, models::kDtypes[i]) =
+          FlopsPerSecond((units >> i & 1) != 0 ? 1e13 * static_cast<double>(i + 1) : 0);
+    for (unsigned laws = 0; laws < 32; ++laws) {
+      Profile of_some;
+      for (std::size_t i = 0; i < models::kDtypes.size(); ++i) {
+        if ((laws >> i & 1) == 0) continue;
+        of_some.gemm.push_back(gemm_law(models::kDtypes[i]));
+        of_some.convolution.emplace_back();
+        of_some.convolution.back().dtype = models::kDtypes[i];
+      }
+      const auto cost = fitted_compute_cost(of_some, some);
+      for (const Dtype dtype : models::kDtypes) {
+        if (!models::find_unit(some, dtype)) continue;
+        Gemm gemm = kGemm;
+        gemm.dtype = dtype;
+        Convolution convolution{4, 8, 8, 14, 14, 14, 14, 3, 3};
+        convolution.dtype = dtype;
+        for (const Kernel& kernel : {Kernel(gemm), Kernel(convolution)}) {
+          const double time = cost->time(kernel).time.count();
+          CHECK(time > 0);
+          CHECK(time < 1);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("without a law the roofline answers, as analytic") {

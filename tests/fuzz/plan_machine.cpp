@@ -40,6 +40,11 @@ Value gpu(Sketch& s) {
   peak.set("bf16", Value::of(s.draw.word({"300TFLOP/s", "70.25TFLOP/s"})));
   s.has_fp8 = s.draw.chance(40);
   if (s.has_fp8) peak.set("fp8", Value::of("600TFLOP/s"));
+  if (s.draw.chance(25)) {  // a chip without units of a type
+    const std::string without = s.draw.word({"fp32", "tf32", "fp16", "bf16"});
+    peak.erase(without);
+    s.has_bf16 = without != "bf16";
+  }
   Value described = Value::object();
   if (s.draw.chance(50)) described.set("name", Value::of("fuzzer"));
   if (s.draw.chance(30))

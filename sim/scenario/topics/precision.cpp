@@ -124,14 +124,20 @@ void validate_compute(const Scenario& scenario, Findings& findings) {
   const topologies::GpuSpec& gpu = scenario.cluster.server.gpu;
   std::string has;
   for (const Dtype dtype : models::kDtypes) {
-    if (models::peak_of(gpu, dtype).count() <= 0) continue;
-    if (dtype == compute) return;
-    has += fmt::format("{}{}", has.empty() ? "it has " : ", ", name(dtype));
+    if (models::peak_of(gpu, dtype).count() > 0)
+      has += fmt::format("{}{}", has.empty() ? "it has " : ", ", name(dtype));
   }
-  findings.error(
-      "/training/precision/compute",
-      fmt::format("{} has no {} units", gpu.name.empty() ? "the GPU" : gpu.name, name(compute)),
-      has);
+  const std::string who = gpu.name.empty() ? "the GPU" : gpu.name;
+  const Dtype beside = plan::stored_type(compute);
+  if (models::peak_of(gpu, compute).count() <= 0) {
+    findings.error("/training/precision/compute",
+                   fmt::format("{} has no {} units", who, name(compute)), has);
+  } else if (!models::find_unit(gpu, beside)) {
+    findings.error("/training/precision/compute",
+                   fmt::format("{} keeps some products in {}, for which {} has no units",
+                               name(compute), name(beside), who),
+                   fmt::format("state the peak of {}, or of a wider type; {}", name(beside), has));
+  }
 }
 
 void validate_precision(const Scenario& scenario, Findings& findings) {

@@ -166,13 +166,6 @@ void check_bucket_copies(const Scenario& scenario, const recipe::DataParallelOpt
     findings.error(pointer, "nothing is reduced: dp x cp is 1", "remove it");
 }
 
-// In units of the format, or of a wider one.
-bool multiplies(const topologies::GpuSpec& gpu, models::Dtype dtype) {
-  const auto has = [&](models::Dtype unit) { return models::peak_of(gpu, unit).count() > 0; };
-  const bool is_narrow = dtype != models::Dtype::fp32;
-  return has(dtype) || (is_narrow && (has(models::Dtype::tf32) || has(models::Dtype::fp32)));
-}
-
 void check_compression(const Scenario& scenario, const recipe::GradientCompression& compression,
                        Findings& findings) {
   const std::string pointer = fmt::format("{}/compression", kSection);
@@ -182,7 +175,8 @@ void check_compression(const Scenario& scenario, const recipe::GradientCompressi
   if (compression.density.is_said() && kind != CompressionKind::top_k)
     findings.error(pointer + "/density", "only top_k sends a part of the gradients", "remove it");
   const models::Dtype gradients = scenario.recipe.precision.gradients;
-  if (kind == CompressionKind::power_sgd && !multiplies(scenario.cluster.server.gpu, gradients))
+  if (kind == CompressionKind::power_sgd &&
+      !models::find_unit(scenario.cluster.server.gpu, gradients))
     findings.error(pointer + "/kind",
                    fmt::format("factors are multiplied in {}, for which the GPU has no units",
                                name(gradients)),
