@@ -216,6 +216,18 @@ std::vector<Diagnostic> profile_problems(const Profile& profile);
 // tables of measured shapes, which are of that GPU's tiles and caches, are left out.
 Profile for_other_gpu(Profile profile);
 
+// A fitted GPU whose laws stand in for those of another one.
+struct Kin {
+  Profile profile;
+  BytesPerSecond link;  // of its server's switch, per GPU and direction; 0: not known
+};
+
+// The profile of a GPU that nobody has measured: medians of what fitted GPUs of its kind reach of
+// their peaks and, in a server, of their links; `link` is the GPU's own. All of it is extrapolated.
+// Left out are tables of measured shapes, fitted sizes, copies to the host, laws between servers
+// and, where either side's link is 0, those inside one. Requires: kin.
+Profile median_profile(const std::vector<Kin>& kin, BytesPerSecond link);
+
 // What the simulator asks: costs of one GPU type, fitted where the profile has a law and analytic
 // (roofline on the datasheet, closed forms) where it has none.
 struct MachinePeaks {

@@ -1,0 +1,252 @@
+// Laws for a GPU that nobody has measured, from those of its kind. What a law says in shares of
+// datasheet peaks carries over to another GPU; what starting a kernel costs does, too. Tables of
+// shapes and fitted ranges do not.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "sim/base/check.h"
+#include "sim/cost/compute_laws.h"
+#include "sim/cost/profile.h"
+
+namespace trainyard::cost {
+namespace {
+
+double number(double value) {
+  return value;
+}
+double number(Seconds value) {
+  return value.count();
+}
+template <class Tag>
+double number(Quantity<Tag, double> value) {
+  return value.count();
+}
+
+// Requires: values not empty.
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// A law and the name of the GPU it was fitted on.
+template <class Law>
+struct Fitted {
+  Law law;
+  std::string gpu;
+};
+
+template <class Law>
+using Group = std::vector<Fitted<Law>>;
+
+// Sets a member to the median over the group.
+template <class Law, class Number>
+void take_median(Law& result, const Group<Law>& group, Number Law::*member) {
+  std::vector<double> values;
+  for (const Fitted<Law>& fitted : group)
+    values.push_back(number(fitted.law.*member));
+  result.*member = Number(median(std::move(values)));
+}
+
+// The same of those laws that have it.
+template <class Law>
+void take_median(Law& result, const Group<Law>& group, std::optional<Seconds> Law::*member) {
+  std::vector<double> values;
+  for (const Fitted<Law>& fitted : group)
+    if (fitted.law.*member) values.push_back((fitted.law.*member)->count());
+  result.*member = values.empty() ? std::nullopt : std::optional(Seconds(median(values)));
+}
+
+std::string names_of(const std::vector<std::string>& gpus) {
+  return fmt::format("{}", fmt::join(gpus, ", "));
+}
+
+struct Origin {
+  Provenance from;
+  std::string gpu;
+};
+
+Provenance merged(const std::vector<Origin>& origins) {
+  std::vector<std::string> gpus, sources;
+  Provenance result;
+  result.basis = Basis::extrapolated;
+  for (const Origin& origin : origins) {
+    gpus.push_back(origin.gpu);
+    if (std::find(sources.begin(), sources.end(), origin.from.source) == sources.end())
+      sources.push_back(origin.from.source);
+    result.basis = weaker(result.basis, origin.from.basis);
+    result.date = std::max(result.date, origin.from.date);
+  }
+  result.source = fmt::format("{}", fmt::join(sources, "; "));
+  result.machine = names_of(gpus);
+  result.samples = fmt::format("median of {} fitted GPU{} of the kind, in shares of their peaks",
+                               gpus.size(), gpus.size() == 1 ? "" : "s");
+  result.residual = "unknown on this GPU";
+  return result;
+}
+
+template <class Law>
+Provenance merged(const Group<Law>& group) {
+  std::vector<Origin> origins;
+  for (const Fitted<Law>& fitted : group)
+    origins.push_back({fitted.law.from, fitted.gpu});
+  return merged(origins);
+}
+
+// The laws of all kin, those of the same `key` together, in the order of their first.
+template <class Law, class Key>
+std::vector<Group<Law>> grouped(const std::vector<Kin>& kin, std::vector<Law> Profile::*laws,
+                                Key key) {
+  std::vector<Group<Law>> groups;
+  for (const Kin& one : kin) {
+    for (const Law& law : one.profile.*laws) {
+      auto at = std::find_if(groups.begin(), groups.end(), [&](const Group<Law>& group) {
+        return key(group.front().law) == key(law);
+      });
+      if (at == groups.end()) at = groups.insert(at, Group<Law>());
+      at->push_back({law, one.profile.gpu});
+    }
+  }
+  return groups;
+}
+
+// Tiles are of the chip; a wave is one only where every law of the group counts in waves.
+std::optional<GemmWaves> median_waves(const Group<GemmLaw>& group) {
+  std::vector<double> multiprocessors, partial, small_tile;
+  for (const Fitted<GemmLaw>& fitted : group) {
+    if (!fitted.law.waves) return std::nullopt;
+    multiprocessors.push_back(fitted.law.waves->multiprocessors);
+    partial.push_back(fitted.law.waves->partial);
+    small_tile.push_back(fitted.law.waves->small_tile);
+  }
+  return GemmWaves{static_cast<int>(median(multiprocessors)), median(partial), median(small_tile)};
+}
+
+void add_kernels(Profile& result, const std::vector<Kin>& kin) {
+  for (const auto& group : grouped(kin, &Profile::gemm, [](const GemmLaw& l) { return l.dtype; })) {
+    GemmLaw law;
+    law.dtype = group.front().law.dtype;
+    take_median(law, group, &GemmLaw::fixed);
+    take_median(law, group, &GemmLaw::compute_efficiency);
+    take_median(law, group, &GemmLaw::memory_efficiency);
+    take_median(law, group, &GemmLaw::exponent);
+    law.waves = median_waves(group);
+    law.from = merged(group);
+    result.gemm.push_back(std::move(law));
+  }
+  const auto attention_key = [](const AttentionLaw& law) {
+    return std::tuple(law.dtype, law.head_size, law.causal);
+  };
+  for (const auto& group : grouped(kin, &Profile::attention, attention_key)) {
+    AttentionLaw law;
+    std::tie(law.dtype, law.head_size, law.causal) = attention_key(group.front().law);
+    take_median(law, group, &AttentionLaw::forward_fixed);
+    take_median(law, group, &AttentionLaw::backward_fixed);
+    take_median(law, group, &AttentionLaw::forward);
+    take_median(law, group, &AttentionLaw::backward);
+    law.from = merged(group);
+    result.attention.push_back(std::move(law));
+  }
+  for (const auto& group :
+       grouped(kin, &Profile::convolution, [](const ConvolutionLaw& l) { return l.dtype; })) {
+    ConvolutionLaw law;
+    law.dtype = group.front().law.dtype;
+    for (const auto member :
+         {&ConvolutionLaw::efficiency, &ConvolutionLaw::kernel_3x3, &ConvolutionLaw::few_channels,
+          &ConvolutionLaw::data_gradient, &ConvolutionLaw::weight_gradient})
+      take_median(law, group, member);
+    law.from = merged(group);
+    result.convolution.push_back(std::move(law));
+  }
+  for (const auto& group :
+       grouped(kin, &Profile::memory, [](const MemoryLaw& l) { return l.op; })) {
+    MemoryLaw law;
+    law.op = group.front().law.op;
+    take_median(law, group, &MemoryLaw::fixed);
+    take_median(law, group, &MemoryLaw::efficiency);
+    take_median(law, group, &MemoryLaw::l2_speedup);
+    law.from = merged(group);
+    result.memory.push_back(std::move(law));
+  }
+}
+
+// Kin whose laws of links are in shares of `link`: as fast as theirs, times the ratio.
+std::vector<Kin> brought_to(BytesPerSecond link, const std::vector<Kin>& kin) {
+  std::vector<Kin> result;
+  for (const Kin& one : kin) {
+    if (link.count() <= 0 || one.link.count() <= 0) continue;
+    Kin scaled = one;
+    const double ratio = link.count() / one.link.count();
+    std::erase_if(scaled.profile.collectives, [](const CollectiveLaw& l) { return l.servers > 1; });
+    for (CollectiveLaw& law : scaled.profile.collectives)
+      law.bandwidth = ratio * law.bandwidth;
+    std::erase_if(scaled.profile.point_to_point,
+                  [](const PointToPointLaw& l) { return !l.same_server; });
+    for (PointToPointLaw& law : scaled.profile.point_to_point)
+      law.bandwidth = ratio * law.bandwidth;
+    result.push_back(std::move(scaled));
+  }
+  return result;
+}
+
+void add_links(Profile& result, const std::vector<Kin>& kin) {
+  const auto collective_key = [](const CollectiveLaw& law) {
+    return std::tuple(law.kind, law.ranks, law.in_switch);
+  };
+  for (const auto& group : grouped(kin, &Profile::collectives, collective_key)) {
+    CollectiveLaw law;
+    std::tie(law.kind, law.ranks, law.in_switch) = collective_key(group.front().law);
+    take_median(law, group, &CollectiveLaw::start);
+    take_median(law, group, &CollectiveLaw::bandwidth);
+    take_median(law, group, &CollectiveLaw::per_sqrt_MB);
+    law.from = merged(group);
+    result.collectives.push_back(std::move(law));
+  }
+  for (const auto& group : grouped(kin, &Profile::point_to_point,
+                                   [](const PointToPointLaw& law) { return law.same_server; })) {
+    PointToPointLaw law;
+    law.same_server = group.front().law.same_server;
+    take_median(law, group, &PointToPointLaw::start);
+    take_median(law, group, &PointToPointLaw::bandwidth);
+    law.from = merged(group);
+    result.point_to_point.push_back(std::move(law));
+  }
+}
+
+// A number of the whole profile: the median over those kin that say where theirs is from.
+template <class Number>
+void take_median(Profile& result, const std::vector<Kin>& kin, Number Profile::*member,
+                 Provenance Profile::*from) {
+  std::vector<double> values;
+  std::vector<Origin> origins;
+  for (const Kin& one : kin) {
+    if ((one.profile.*from).source.empty()) continue;
+    values.push_back(number(one.profile.*member));
+    origins.push_back({one.profile.*from, one.profile.gpu});
+  }
+  if (values.empty()) return;
+  result.*member = Number(median(std::move(values)));
+  result.*from = merged(origins);
+}
+
+}  // namespace
+
+Profile median_profile(const std::vector<Kin>& kin, BytesPerSecond link) {
+  TRAINYARD_CHECK(!kin.empty(), "a median of no profiles");
+  std::vector<std::string> gpus;
+  for (const Kin& one : kin)
+    gpus.push_back(one.profile.gpu);
+  Profile result;
+  result.name = fmt::format("medians of {}", names_of(gpus));
+  add_kernels(result, kin);
+  add_links(result, brought_to(link, kin));
+  take_median(result, kin, &Profile::batched_gemm_efficiency, &Profile::batched_gemm_from);
+  take_median(result, kin, &Profile::collective_channels, &Profile::channels_from);
+  take_median(result, kin, &Profile::point_to_point_channels, &Profile::channels_from);
+  take_median(result, kin, &Profile::launch, &Profile::launch_from);
+  return result;
+}
+
+}  // namespace trainyard::cost
