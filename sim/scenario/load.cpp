@@ -279,7 +279,9 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   memory.context = recipe.memory.context.value();
   memory.fragmentation = recipe.memory.fragmentation.value();
   memory.blas_workspace = recipe.memory.blas_workspace.value();
-  sections.cluster.calibration = scenario.profile.empty() ? "none" : scenario.profile;
+  sections.cluster.calibration = scenario.profile.of_kind        ? "kind"
+                                 : scenario.profile.path.empty() ? "none"
+                                                                 : scenario.profile.path;
   for (const std::unique_ptr<ModelFamily>& family : sections.model.families)
     family->fill_from(scenario.network);
   return json::explain(scenario.document, [&](json::Fields& f) { visit_fields(f, sections); });

@@ -29,6 +29,12 @@ struct Reference {
   double value = 0;
 };
 
+// By whose measurements the GPUs of a cluster are priced.
+struct ProfileChoice {
+  std::string path;      // of a profile; empty: none
+  bool of_kind = false;  // without one: medians of fitted GPUs of its kind (gpu_origin.h)
+};
+
 struct Scenario {
   std::string name, label, description;  // a variant's label replaces the base's
   std::string variant;                   // empty for the base
@@ -38,7 +44,7 @@ struct Scenario {
   models::Network network;
   std::string network_name;  // preset or file; may be empty
   topologies::ClusterSpec cluster;
-  std::string profile;  // path of the profile file; empty: datasheets and closed forms
+  ProfileChoice profile;
   bool profile_of_other_gpu = false;  // a profile of another GPU is accepted, as extrapolated
   recipe::TrainingRecipe recipe;
   recipe::ParallelPlan plan;
@@ -110,7 +116,7 @@ std::vector<Preset> list_presets(const std::string& configs);
 // A machine without a job.
 struct Machine {
   topologies::ClusterSpec cluster;
-  std::string profile;  // path of the profile of its GPUs; empty: there is none
+  ProfileChoice profile;
 };
 
 // A cluster preset, or servers of a server preset behind one ideal switch. `servers`: how many of

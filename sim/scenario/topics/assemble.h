@@ -42,9 +42,9 @@ void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findi
 // /cluster: with one number of GPUs in use for each server.
 topologies::ClusterSpec assemble_cluster(topologies::ClusterSpec cluster, Findings& findings);
 
-// /cluster: the path of the profile that it names, or that its GPU has (empty: none); magnitudes
+// /cluster: the profile that it names, or that its GPU or one with the same numbers has; magnitudes
 // that no machine has.
-std::string find_profile(const ClusterSection& section, const json::Value& document,
+ProfileChoice find_profile(const ClusterSection& section, const json::Value& document,
                          const Places& places, Findings& findings);
 void validate_machine(const Scenario& scenario, Findings& findings);
 

@@ -6,6 +6,7 @@
 #include "sim/base/check.h"
 #include "sim/base/text.h"
 #include "sim/json/quantity.h"
+#include "sim/scenario/gpu_origin.h"
 #include "sim/scenario/path_guard.h"
 #include "sim/scenario/topics/assemble.h"
 #include "topologies/cluster_check.h"
@@ -239,7 +240,8 @@ void visit_fields(json::Fields& f, ClusterSection& s) {
             "Network between servers; default: one ideal switch.");
   f.field(
       "calibration", s.calibration, json::optional,
-      "Profile: a name of configs/profiles or a path; \"none\": datasheets. Default: the GPU's.");
+      "Profile: a name of configs/profiles or a path; \"kind\": medians of the fitted GPUs of its "
+      "kind; \"none\": datasheets. Default: the GPU's, else \"kind\".");
   f.field("calibration_of_other_gpu", s.calibration_of_other_gpu, json::optional,
           "Accept a profile that was made on another GPU; every estimate is then extrapolated.");
 }
@@ -302,28 +304,29 @@ std::string near_profiles(const std::string& wanted, const std::string& configs)
 
 }  // namespace
 
-std::string find_profile(const ClusterSection& section, const json::Value& document,
-                         const Places& places, Findings& findings) {
+ProfileChoice find_profile(const ClusterSection& section, const json::Value& document,
+                           const Places& places, Findings& findings) {
   constexpr const char* kPointer = "/cluster/calibration";
   const std::string& wanted = section.calibration;
   if (wanted == "none") return {};
+  if (wanted == "kind") return {"", true};
   if (wanted.empty()) {
-    const std::string path = preset_path(places.configs, "profiles", section.spec.server.gpu.name);
-    return !section.spec.server.gpu.name.empty() && is_file(path) ? path : "";
+    const std::string own = own_profile(section.spec.server.gpu, places.configs);
+    return {own, own.empty()};
   }
   const json::Value* value = json::find(document, kPointer);
   TRAINYARD_CHECK(value != nullptr, "the section was read from this document");
   if (wanted.find('/') == std::string::npos) {
     const std::string path = preset_path(places.configs, "profiles", wanted);
     if (is_file(path))
-      return preset_stays(path, *value, kPointer, places, findings.found) ? path : "";
+      return {preset_stays(path, *value, kPointer, places, findings.found) ? path : "", false};
     if (!wanted.ends_with(".json") && !names_file(*value)) {
       findings.error(kPointer, fmt::format("no profile \"{}\"", wanted),
                      near_profiles(wanted, places.configs));
       return {};
     }
   }
-  return resolve_path(*value, kPointer, places.root, findings.found);
+  return {resolve_path(*value, kPointer, places.root, findings.found), false};
 }
 
 void validate_machine(const Scenario& scenario, Findings& findings) {

@@ -1,0 +1,137 @@
+#include "sim/scenario/gpu_origin.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "sim/json/parse.h"
+#include "sim/json/reader.h"
+#include "sim/scenario/sources.h"
+#include "sim/scenario/topics/sections.h"
+
+namespace trainyard::scenario {
+
+using json::Value;
+using topologies::GpuSpec;
+using topologies::ServerSpec;
+
+namespace {
+
+// A broken preset is reported when it is used.
+std::optional<GpuSpec> read_gpu(const std::string& name, const std::string& configs) {
+  std::vector<Diagnostic> found;
+  const Value preset = json::parse_file(preset_path(configs, "gpus", name), found);
+  GpuSpec gpu;
+  if (found.empty()) json::read_object(preset, "", gpu, found);
+  if (!found.empty()) return std::nullopt;
+  if (gpu.name.empty()) gpu.name = name;
+  return gpu;
+}
+
+std::string profile_of(const std::string& gpu, const std::string& configs) {
+  const std::string path = preset_path(configs, "profiles", gpu);
+  return is_file(path) ? path : "";
+}
+
+// Two spellings of a number ("2039GB/s", "2.039TB/s") may differ in its last digit.
+bool same(double a, double b) {
+  return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
+}
+
+std::vector<std::string> differences(const GpuSpec& a, const GpuSpec& b) {
+  const std::array<std::tuple<const char*, double, double>, 8> numbers = {
+      {{"peak/fp32", a.fp32.count(), b.fp32.count()},
+       {"peak/tf32", a.tf32.count(), b.tf32.count()},
+       {"peak/fp16", a.fp16.count(), b.fp16.count()},
+       {"peak/bf16", a.bf16.count(), b.bf16.count()},
+       {"peak/fp8", a.fp8.count(), b.fp8.count()},
+       {"memory", static_cast<double>(a.memory.count()), static_cast<double>(b.memory.count())},
+       {"memory_bandwidth", a.memory_bandwidth.count(), b.memory_bandwidth.count()},
+       {"l2", static_cast<double>(a.l2.count()), static_cast<double>(b.l2.count())}}};
+  std::vector<std::string> keys;
+  for (const auto& [key, mine, other] : numbers)
+    if (!same(mine, other)) keys.emplace_back(key);
+  return keys;
+}
+
+bool is_for_graphics(const GpuSpec& gpu) {
+  const double tensor = std::max(gpu.fp16.count(), gpu.bf16.count());
+  return 6 * gpu.fp32.count() > tensor;
+}
+
+bool has_same_types(const GpuSpec& a, const GpuSpec& b) {
+  return (a.bf16.count() > 0) == (b.bf16.count() > 0) && (a.fp8.count() > 0) == (b.fp8.count() > 0);
+}
+
+// Server presets by the GPU they hold; nothing of those without a switch.
+std::vector<std::pair<std::string, BytesPerSecond>> switches(const std::string& configs) {
+  std::vector<std::pair<std::string, BytesPerSecond>> links;
+  for (const std::string& name : preset_names(configs, "servers")) {
+    Value node = Value::object();
+    node.set("preset", Value::of(name));
+    Value document = Value::object();
+    document.set("cluster", Value::object()).set("node", std::move(node));
+    std::vector<Diagnostic> found;
+    expand_presets(document, {configs, ""}, found);
+    const Value* expanded = json::find(document, "/cluster/node");
+    ServerSpec server;
+    if (found.empty() && expanded != nullptr) json::read_object(*expanded, "", server, found);
+    if (found.empty() && server.intra == topologies::IntraKind::nvswitch)
+      links.emplace_back(server.gpu.name, server.intra_bandwidth);
+  }
+  return links;
+}
+
+}  // namespace
+
+std::string own_profile(const GpuSpec& gpu, const std::string& configs) {
+  const std::string own = gpu.name.empty() ? "" : profile_of(gpu.name, configs);
+  if (!own.empty()) return own;
+  for (const std::string& name : preset_names(configs, "gpus")) {
+    const std::string path = profile_of(name, configs);
+    if (!path.empty() && differences_from(name, gpu, configs).empty()) return path;
+  }
+  return "";
+}
+
+std::vector<std::string> differences_from(const std::string& name, const GpuSpec& gpu,
+                                          const std::string& configs) {
+  const bool is_preset = !name.empty() && is_file(preset_path(configs, "gpus", name));
+  const std::optional<GpuSpec> preset = is_preset ? read_gpu(name, configs) : std::nullopt;
+  if (preset) return differences(gpu, *preset);
+  return name == gpu.name ? std::vector<std::string>() : std::vector<std::string>{"name"};
+}
+
+std::vector<FittedGpu> fitted_kin(const GpuSpec& gpu, const std::string& configs) {
+  std::vector<GpuSpec> fitted;
+  for (const std::string& name : preset_names(configs, "gpus")) {
+    if (name == gpu.name || profile_of(name, configs).empty()) continue;
+    if (const std::optional<GpuSpec> preset = read_gpu(name, configs)) fitted.push_back(*preset);
+  }
+  const auto keep = [&fitted](auto belongs) {
+    if (std::any_of(fitted.begin(), fitted.end(), belongs))
+      std::erase_if(fitted, [&](const GpuSpec& other) { return !belongs(other); });
+  };
+  keep([&](const GpuSpec& other) { return is_for_graphics(other) == is_for_graphics(gpu); });
+  keep([&](const GpuSpec& other) { return has_same_types(other, gpu); });
+  std::vector<FittedGpu> kin;
+  if (fitted.empty()) return kin;
+  const std::vector<std::pair<std::string, BytesPerSecond>> links = switches(configs);
+  for (const GpuSpec& one : fitted) {
+    const auto link = std::find_if(links.begin(), links.end(),
+                                   [&](const auto& known) { return known.first == one.name; });
+    kin.push_back({profile_of(one.name, configs),
+                   link != links.end() ? link->second : BytesPerSecond(0), one.multiprocessors});
+  }
+  return kin;
+}
+
+int multiprocessors_of(const std::string& name, const std::string& configs) {
+  const std::optional<GpuSpec> preset = read_gpu(name, configs);
+  return preset ? preset->multiprocessors : 1;
+}
+
+}  // namespace trainyard::scenario

@@ -1,0 +1,35 @@
+// By whose measurements a GPU is priced that is not exactly one that was measured.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "topologies/cluster.h"
+
+namespace trainyard::scenario {
+
+// The path of the profile in a configs folder of a GPU's name, else of a GPU preset with the same
+// numbers (peaks, memory, its bandwidth, L2); empty: there is none.
+std::string own_profile(const topologies::GpuSpec& gpu, const std::string& configs);
+
+// The numbers in which a GPU differs from the preset called `name`, as keys of /cluster/node/gpu:
+// "memory_bandwidth". Where no preset is called so: "name", if it is not the GPU's own.
+std::vector<std::string> differences_from(const std::string& name, const topologies::GpuSpec& gpu,
+                                          const std::string& configs);
+
+struct FittedGpu {
+  std::string profile;  // path
+  BytesPerSecond link;  // of the NVSwitch in its server preset, per GPU and direction; 0: none
+  int multiprocessors = 1;
+};
+
+// Fitted GPUs other than this one that are of its kind, by name: for training or for graphics (of
+// which CUDA cores reach more than a sixth of what tensor cores do), with the same types of tensor
+// cores. Where there is none of the same types, all for the same use; where there is none of these
+// either, all that are fitted.
+std::vector<FittedGpu> fitted_kin(const topologies::GpuSpec& gpu, const std::string& configs);
+
+// Multiprocessors of the preset called `name`; 1, which is "not stated", if there is none.
+int multiprocessors_of(const std::string& name, const std::string& configs);
+
+}  // namespace trainyard::scenario
