@@ -8,6 +8,7 @@
 #include "sim/base/out_of_range.h"
 #include "sim/scenario/sources.h"
 #include "sim/simulate/outlook/published.h"
+#include "sim/simulate/pricing.h"
 #include "sim/simulate/report/summarize.h"
 #include "sim/simulate/report/utilisation.h"
 
@@ -23,25 +24,31 @@ Job job_of(const scenario::Scenario& scenario) {
   job.collectives = scenario.collectives;
   job.fidelity = scenario.fidelity;
   job.length = scenario.length;
-  if (scenario.profile.empty()) return job;
-  job.profile = cost::read_profile(scenario.profile);
+  Pricing pricing =
+      pricing_of(scenario.profile, job.cluster.server, scenario::configs_folder(scenario.file));
+  job.profile = std::move(pricing.profile);
+  job.uncalibrated = std::move(pricing.uncalibrated);
+  job.cluster.server.gpu.multiprocessors = pricing.multiprocessors;
   const std::string& gpu = job.cluster.server.gpu.name;
-  if (job.profile->gpu == gpu) return job;
-  if (!scenario.profile_of_other_gpu) {
+  if (!job.profile || scenario.profile.of_kind || job.uncalibrated.empty()) return job;
+  if (job.profile->gpu != gpu && !scenario.profile_of_other_gpu) {
     Diagnostic mismatch;
     mismatch.at.file = scenario.file;
     mismatch.pointer = "/cluster/calibration";
     mismatch.message = fmt::format("profile '{}' was made on {}, the cluster has {}",
                                    job.profile->name, job.profile->gpu, gpu);
     mismatch.hint =
-        "name a profile of that GPU, leave the key out to use datasheets, or set "
+        "name a profile of that GPU, leave the key out to use those of its kind, or set "
         "cluster.calibration_of_other_gpu to use it as an extrapolation";
     throw ScenarioError({mismatch});
   }
-  job.profile = for_other_gpu(std::move(*job.profile));
-  job.warnings.push_back(fmt::format(
-      "profile {} was made on {}, the cluster has {}: every estimate is an extrapolation",
-      job.profile->name, job.profile->gpu, gpu));
+  job.warnings.push_back(
+      job.profile->gpu != gpu
+          ? fmt::format("profile {} was made on {}, the cluster has {}: every estimate is an "
+                        "extrapolation",
+                        job.profile->name, job.profile->gpu, gpu)
+          : fmt::format("the cluster has {}: every estimate is an extrapolation",
+                        job.uncalibrated));
   return job;
 }
 
@@ -73,23 +80,23 @@ namespace {
 // A step that does more than the machine can is not reported.
 void refuse_contradiction(const scenario::Scenario& scenario, const FasterThanPeak& fastest) {
   Diagnostic diagnostic;
-  diagnostic.pointer = scenario.profile.empty() ? "/cluster/node/gpu/peak" : "/cluster/calibration";
+  const bool by_profile = !scenario.profile.path.empty();
+  diagnostic.pointer = !by_profile ? "/cluster/node/gpu/peak" : "/cluster/calibration";
   const json::Value* value = json::find(scenario.document, diagnostic.pointer);
   diagnostic.at = value != nullptr ? value->at.position() : Position{scenario.file, 0, 0};
   diagnostic.message = fmt::format(
       "the step would do more than the GPUs can: {} reaches {:.4g} TFLOP/s by {}, and the peak of "
       "{} is {:.4g} TFLOP/s",
       fastest.kernel, fastest.reached.count() / 1e12,
-      scenario.profile.empty() ? "its own type's peak" : "the profile",
-      name(scenario.recipe.precision.compute), fastest.peak.count() / 1e12);
+      by_profile ? "the profile" : "its own type's peak", name(scenario.recipe.precision.compute),
+      fastest.peak.count() / 1e12);
   diagnostic.hint = "correct cluster.node.gpu.peak, or name a profile of this GPU";
   throw ScenarioError({diagnostic});
 }
 
 // What is known of how far off estimates like this one are.
 void add_interval(const scenario::Scenario& scenario, const Job& job, StepReport& report) {
-  report.estimate_class = {std::string(job.network.words()),
-                           job.profile && job.profile->gpu == job.cluster.server.gpu.name,
+  report.estimate_class = {std::string(job.network.words()), job.uncalibrated.empty(),
                            job.cluster.servers == 1};
   const std::string path =
       scenario::preset_path(scenario::configs_folder(scenario.file), "accuracy", "steps");

@@ -25,6 +25,7 @@ struct Job {
   recipe::TrainingRecipe recipe;
   recipe::ParallelPlan plan;
   std::optional<cost::Profile> profile;  // none: datasheet and closed forms
+  std::string uncalibrated;              // Pricing::uncalibrated
   std::vector<recipe::Straggler> stragglers;
   collective::Choices collectives;
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;

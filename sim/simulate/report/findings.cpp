@@ -189,9 +189,11 @@ std::vector<Finding> findings(const StepReport& report, std::size_t count) {
 }
 
 bool is_calibrated(const StepReport& report) {
-  return std::any_of(report.basis.begin(), report.basis.end(), [](const BasisShare& share) {
+  const auto is_measured = [](const BasisShare& share) {
     return share.basis != Basis::analytic && share.fraction > 0;
-  });
+  };
+  return report.uncalibrated.empty() &&
+         std::any_of(report.basis.begin(), report.basis.end(), is_measured);
 }
 
 namespace {
@@ -236,15 +238,21 @@ std::string describe_errors(const cost::Calibration& calibration) {
 std::string describe_basis(const StepReport& report) {
   const std::string profile =
       report.profile.empty() ? "" : fmt::format(" (profile {})", report.profile);
-  if (!is_calibrated(report))
-    return "uncalibrated: every time is derived from datasheets, none from a measurement" + profile;
   std::string text;
+  bool measured = false;
   for (const BasisShare& share : report.basis) {
     if (share.fraction <= 0) continue;
+    measured = measured || share.basis != Basis::analytic;
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", percent_text(share.fraction),
                         name(share.basis));
   }
-  text = fmt::format("of the predicted time {}{}", text, profile);
+  if (!measured)
+    return "uncalibrated: every time is derived from datasheets, none from a measurement" + profile;
+  text = fmt::format("of the predicted time {}", text);
+  // Its name says no more than why the GPU has none of its own.
+  if (!report.uncalibrated.empty())
+    return fmt::format("uncalibrated: the GPU is priced by {}; {}", report.uncalibrated, text);
+  text += profile;
   if (report.calibration)
     text += fmt::format("; calibrated on {}, {}: {}", report.calibration->machine,
                         // the day is enough

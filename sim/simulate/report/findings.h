@@ -42,7 +42,8 @@ std::string describe_full_square(const StepReport& report);
 // Largest first, at most `count`, none below half a percent of the step.
 std::vector<Finding> findings(const StepReport& report, std::size_t count = 5);
 
-// False if no part of the step rests on a measurement: the profile is then a preset of datasheets.
+// False if the GPU has no profile of its own, or no part of the step rests on a measurement: the
+// profile is then a preset of datasheets.
 bool is_calibrated(const StepReport& report);
 
 // "62 % measured, 38 % interpolated (profile a100-sxm4)", or "uncalibrated: ..." said plainly. Of a

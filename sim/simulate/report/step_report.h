@@ -147,6 +147,7 @@ struct StepReport {
   std::vector<Extrapolation> extrapolated;       // largest first
   std::optional<cost::Calibration> calibration;  // of the profile, if `trainyard fit` made it
   std::string profile, fidelity;
+  std::string uncalibrated;  // what the GPU is priced by instead of a profile of its own; or empty
   std::optional<TrainingTotal> training;  // empty: how long it is was not said
   std::vector<Published> published;
   std::uint64_t events = 0, ops = 0;

@@ -322,6 +322,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
   add_ways_to_fit(json, report);
   json["host_memory"] = host_memory(report);
   json["calibrated"] = is_calibrated(report);
+  json["uncalibrated"] = report.uncalibrated;
   json["profile"] = report.profile;
   json["fidelity"] = report.fidelity;
   json["basis"] = basis(report);

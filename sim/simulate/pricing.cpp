@@ -1,0 +1,61 @@
+#include "sim/simulate/pricing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "sim/scenario/gpu_origin.h"
+
+namespace trainyard::simulate {
+
+namespace {
+
+Pricing by_kin(const topologies::ServerSpec& server, const std::string& configs) {
+  std::vector<cost::Kin> kin;
+  std::vector<int> multiprocessors;
+  for (const scenario::FittedGpu& fitted : scenario::fitted_kin(server.gpu, configs)) {
+    kin.push_back({cost::read_profile(fitted.profile), fitted.link});
+    multiprocessors.push_back(fitted.multiprocessors);
+  }
+  if (kin.empty()) return {std::nullopt, "datasheets, as no GPU is fitted", 1};
+  const bool has_switch = server.intra == topologies::IntraKind::nvswitch;
+  Pricing result;
+  result.profile = median_profile(kin, has_switch ? server.intra_bandwidth : BytesPerSecond(0));
+  result.uncalibrated = result.profile->name;
+  std::sort(multiprocessors.begin(), multiprocessors.end());
+  result.multiprocessors = multiprocessors[multiprocessors.size() / 2];
+  return result;
+}
+
+Pricing by_profile(const std::string& path, const topologies::ServerSpec& server,
+                   const std::string& configs) {
+  Pricing result{cost::read_profile(path), "", 1};
+  const std::string& fitted = result.profile->gpu;
+  const std::vector<std::string> differences =
+      scenario::differences_from(fitted, server.gpu, configs);
+  result.multiprocessors = scenario::multiprocessors_of(fitted, configs);
+  if (differences.empty()) return result;
+  result.uncalibrated =
+      fitted == server.gpu.name
+          ? fmt::format("the profile of {} with another {}", fitted, fmt::join(differences, ", "))
+          : fmt::format("the profile of {}", fitted);
+  result.profile = for_other_gpu(std::move(*result.profile));
+  return result;
+}
+
+}  // namespace
+
+Pricing pricing_of(const scenario::ProfileChoice& choice, const topologies::ServerSpec& server,
+                   const std::string& configs) {
+  Pricing result{std::nullopt, "datasheets", 1};
+  if (choice.of_kind)
+    result = by_kin(server, configs);
+  else if (!choice.path.empty())
+    result = by_profile(choice.path, server, configs);
+  // A collective holds some of them, so that one would be all.
+  if (server.gpu.multiprocessors > 1) result.multiprocessors = server.gpu.multiprocessors;
+  return result;
+}
+
+}  // namespace trainyard::simulate

@@ -1,0 +1,26 @@
+// By which profile a machine is priced, and whether that is a calibration of its own GPU.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "sim/cost/profile.h"
+#include "sim/scenario/scenario.h"
+
+namespace trainyard::simulate {
+
+struct Pricing {
+  std::optional<cost::Profile> profile;  // none: datasheet and closed forms
+  // Why the GPU counts as uncalibrated: "medians of a100-sxm4-40gb, a100-sxm4-80gb". Empty: the
+  // profile is its own.
+  std::string uncalibrated;
+  int multiprocessors = 1;  // the GPU's own, else those of what it is priced by; 1: not stated
+};
+
+// A profile of another GPU is no reason to stop here: `profile->gpu` says whose it is, and all of
+// it is extrapolated. `configs`: a folder as of scenario::configs_folder(). Throws ScenarioError if
+// a profile is wrong.
+Pricing pricing_of(const scenario::ProfileChoice& choice, const topologies::ServerSpec& server,
+                   const std::string& configs);
+
+}  // namespace trainyard::simulate

@@ -1,0 +1,142 @@
+// Whose measurements a job is priced by: its own GPU's, another memory's, those of its kind.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "sim/simulate/report/findings.h"
+#include "sim/simulate/simulate.h"
+#include "tests/scenario/temporary.h"
+
+using namespace trainyard;
+using scenario::load_scenario;
+
+namespace {
+
+const char* const kNetwork = R"("version": 1, "name": "calibration",
+  "model": { "layers": 8, "hidden": 4096, "heads": 32, "vocab": 51200 },
+  "training": {
+    "global_batch": 16, "micro_batch": 1, "sequence_length": 2048,
+    "precision": { "compute": "bf16" }, "optimizer": { "type": "adam" }
+  },
+  "parallelism": { "tp": 4, "pp": 2 })";
+
+// A100 SXM4 80 GB from its datasheet, in a server as NVIDIA builds it.
+std::string a100(const std::string& name, const std::string& more) {
+  return R"("cluster": { "nodes": 1, "node": { "gpus": 8, "gpu": {)" + name +
+         R"("memory": "80GiB", "memory_bandwidth": "2.039TB/s", "peak": { "fp32": "19.5TFLOP/s",
+         "tf32": "156TFLOP/s", "fp16": "312TFLOP/s", "bf16": "312TFLOP/s" })" +
+         more +
+         R"(}, "intra": { "kind": "nvswitch", "bandwidth_per_gpu": "300GB/s",
+         "latency": "1.1us" }}})";
+}
+
+const char* const kPreset = R"("cluster": { "nodes": 1, "node": { "preset": "dgx-a100-80gb" } })";
+
+simulate::Job job(const std::string& cluster, const std::vector<std::string>& sets = {}) {
+  test::Folder folder("calibration");
+  const std::string text = std::string("{") + kNetwork + ",\n" + cluster + "}";
+  return simulate::job_of(load_scenario(folder.write("s.json", text), sets).base);
+}
+
+double step(const simulate::Job& job) {
+  return seconds(simulate_step(job)->trace().end);
+}
+
+}  // namespace
+
+TEST_CASE("a GPU that nobody has fitted reaches the median of its kind, not its peaks") {
+  const simulate::Job own = job(a100(R"("name": "mine",)", ""));
+  CHECK(own.uncalibrated == "medians of a100-sxm4-40gb, a100-sxm4-80gb");
+  REQUIRE(own.profile);
+  const double fitted = step(job(kPreset)), described = step(own);
+  CHECK(described == doctest::Approx(fitted).epsilon(0.02));
+  const simulate::Job datasheet = job(a100(R"("name": "mine",)", ""), {"cluster.calibration=none"});
+  CHECK(!datasheet.profile);
+  CHECK(datasheet.uncalibrated == "datasheets");
+  CHECK(step(datasheet) < 0.8 * fitted);
+}
+
+TEST_CASE("a GPU with the numbers of a preset keeps its profile, whatever it is called") {
+  for (const char* const name : {"", R"("name": "mine",)"}) {
+    const simulate::Job copy = job(a100(name, R"(, "l2": "40MiB", "multiprocessors": 108)"));
+    CHECK(copy.uncalibrated == "");
+    REQUIRE(copy.profile);
+    CHECK(copy.profile->name == "a100-sxm4-80gb");
+    CHECK(step(copy) == step(job(kPreset)));
+  }
+  // How many multiprocessors it has is the preset's too, where the file does not say it.
+  CHECK(step(job(a100("", R"(, "l2": "40MiB")"))) == step(job(kPreset)));
+}
+
+TEST_CASE("a preset with another memory or bandwidth counts as uncalibrated") {
+  const simulate::Job preset = job(kPreset);
+  CHECK(preset.uncalibrated == "");
+  CHECK(preset.warnings.empty());
+  for (const auto& [key, set] : {std::pair{"memory_bandwidth", "memory_bandwidth=1.9TB/s"},
+                                 {"memory", "memory=96GiB"},
+                                 {"l2", "l2=20MiB"},
+                                 {"peak/bf16", "peak.bf16=280TFLOP/s"}}) {
+    CAPTURE(key);
+    const simulate::Job changed = job(kPreset, {std::string("cluster.node.gpu.") + set});
+    CHECK(changed.uncalibrated == std::string("the profile of a100-sxm4-80gb with another ") + key);
+    CHECK(changed.warnings.size() == 1);
+    REQUIRE(changed.profile);
+    for (const GemmLaw& law : changed.profile->gemm)
+      CHECK(law.from.basis == Basis::extrapolated);
+  }
+  // What changes no time of a kernel.
+  CHECK(job(kPreset, {"cluster.node.gpu.power.busy=500W"}).uncalibrated == "");
+}
+
+TEST_CASE("kin are GPUs for the same use, of the same tensor cores where there are any") {
+  const auto kin_of = [](const std::string& peaks, const std::string& bandwidth) {
+    return job(R"("cluster": { "nodes": 1, "node": { "gpus": 8, "gpu": { "memory": "80GiB",
+        "memory_bandwidth": ")" +
+               bandwidth + R"(", "peak": {)" + peaks + R"(} },
+        "intra": { "kind": "pcie", "bandwidth_per_gpu": "25GB/s" } } })")
+        .uncalibrated;
+  };
+  // B200, MI300X; RTX 3090; T4.
+  CHECK(kin_of(R"("fp32": "75TFLOP/s", "bf16": "2250TFLOP/s", "fp8": "4500TFLOP/s")", "8TB/s") ==
+        "medians of h100-sxm5-80gb");
+  CHECK(kin_of(R"("fp32": "163TFLOP/s", "bf16": "1307TFLOP/s", "fp8": "2614TFLOP/s")", "5.3TB/s") ==
+        "medians of h100-sxm5-80gb");
+  CHECK(kin_of(R"("fp32": "35.6TFLOP/s", "bf16": "71TFLOP/s")", "936GB/s") ==
+        "medians of rtx-4090");
+}
+
+TEST_CASE("links between GPUs are as far below their rate as those of the kin") {
+  const auto bandwidth = [](const std::string& link) {
+    const simulate::Job own =
+        job(a100(R"("name": "mine",)", ""), {"cluster.node.intra.bandwidth_per_gpu=" + link});
+    REQUIRE(own.profile);
+    REQUIRE(own.profile->collectives.size() == 1);
+    return own.profile->collectives.front().bandwidth.count();
+  };
+  CHECK(bandwidth("300GB/s") == doctest::Approx(143e9));
+  CHECK(bandwidth("150GB/s") == doctest::Approx(143e9 / 2));
+  const simulate::Job pcie = job(a100(R"("name": "mine",)", ""), {"cluster.node.intra.kind=pcie"});
+  REQUIRE(pcie.profile);
+  CHECK(pcie.profile->collectives.empty());
+  CHECK(pcie.profile->point_to_point.empty());
+}
+
+TEST_CASE("the profile of another GPU is refused unless it is asked for") {
+  const std::vector<std::string> other = {"cluster.calibration=h100-sxm5-80gb"};
+  CHECK_THROWS_AS(job(kPreset, other), ScenarioError);
+  const simulate::Job accepted =
+      job(kPreset, {other.front(), "cluster.calibration_of_other_gpu=true"});
+  CHECK(accepted.uncalibrated == "the profile of h100-sxm5-80gb");
+  CHECK(job(kPreset, {"cluster.calibration=kind"}).uncalibrated == "medians of a100-sxm4-40gb");
+}
+
+TEST_CASE("a report says beside the step time that it is uncalibrated") {
+  test::Folder folder("calibration-report");
+  const std::string path = folder.write(
+      "s.json", std::string("{") + kNetwork + ",\n" + a100(R"("name": "mine",)", "") + "}");
+  const simulate::StepReport report = simulate::simulate(load_scenario(path).base).report;
+  CHECK(!is_calibrated(report));
+  CHECK(!report.estimate_class.profile);
+  CHECK(describe_basis(report).find("uncalibrated: the GPU is priced by medians of a100-sxm4-40gb, "
+                                    "a100-sxm4-80gb; of the predicted time ") == 0);
+}
