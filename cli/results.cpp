@@ -60,9 +60,10 @@ report::ReportVariant report_variant(const scenario::Scenario& scenario,
   variant.label = scenario.variant.empty() ? scenario.name : scenario.variant;
   if (!scenario.label.empty()) variant.label = scenario.label;
   for (const json::Explained& value : explain(scenario)) {
-    const bool is_profile = value.pointer == "/cluster/calibration" && !scenario.profile.empty();
+    const bool is_profile =
+        value.pointer == "/cluster/calibration" && !scenario.profile.path.empty();
     const bool is_network = value.pointer == "/model/hf_config";
-    const std::filesystem::path path(is_profile ? scenario.profile : scenario.network_name);
+    const std::filesystem::path path(is_profile ? scenario.profile.path : scenario.network_name);
     const std::string name = is_profile ? path.stem().string() : path.filename().string();
     variant.settings.push_back({value.pointer, is_profile || is_network
                                                    ? json::to_text(json::Value::of(name), -1)
@@ -75,7 +76,7 @@ report::ReportVariant report_variant(const scenario::Scenario& scenario,
 
 std::vector<std::string> input_files(const scenario::Scenario& scenario) {
   std::set<std::string> files = {scenario.file};
-  if (!scenario.profile.empty()) files.insert(scenario.profile);
+  if (!scenario.profile.path.empty()) files.insert(scenario.profile.path);
   collect_files(scenario.document, files);
   return {files.begin(), files.end()};
 }

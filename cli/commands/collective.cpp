@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <filesystem>
 
 #include "cli/commands.h"
 #include "sim/base/text.h"
@@ -14,6 +13,7 @@
 #include "sim/json/writer.h"
 #include "sim/scenario/scenario.h"
 #include "sim/simulate/collective_time.h"
+#include "sim/simulate/pricing.h"
 
 namespace trainyard::cli {
 namespace {
@@ -155,6 +155,7 @@ struct Table {
   const scenario::Machine& machine;
   int ranks;
   const std::vector<Row>& rows;
+  std::string profile;  // by which the rows are priced
 };
 
 std::string text_of(const Table& table) {
@@ -166,10 +167,7 @@ std::string text_of(const Table& table) {
       "#\n# Simulated by trainyard, not measured. algorithm: {}  fidelity: {}  profile: {}\n"
       "# Where the times come from:\n{}#\n# Using devices\n",
       table.collective.program, rows.front().bytes, rows.back().bytes, table.options.factor,
-      table.options.algorithm, table.options.fidelity,
-      table.machine.profile.empty()
-          ? "none"
-          : escape_control(std::filesystem::path(table.machine.profile).stem().string()),
+      table.options.algorithm, table.options.fidelity, escape_control(table.profile),
       basis_lines(rows));
   for (int rank = 0; rank < table.ranks; ++rank)
     text +=
@@ -215,7 +213,7 @@ std::string json_of(const Table& table) {
   out.set("ranks", Value::of(std::int64_t{table.ranks}));
   out.set("algorithm", Value::of(table.options.algorithm));
   out.set("fidelity", Value::of(table.options.fidelity));
-  out.set("profile", Value::of(table.machine.profile));
+  out.set("profile", Value::of(table.profile));
   out.set("rows", std::move(list));
   return json::to_text(out) + "\n";
 }
@@ -238,10 +236,10 @@ ExitCode collective_table(const CollectiveOptions& options, const Context& conte
   const scenario::Machine machine = find_machine(options);
   const int ranks = ranks_of(options, machine.cluster);
   std::vector<Row> rows = sizes(options, collective.kind, ranks);
-  std::optional<cost::Profile> profile;
-  if (!machine.profile.empty()) profile = cost::read_profile(machine.profile);
+  const simulate::Pricing pricing =
+      simulate::pricing_of(machine.profile, machine.cluster.server, scenario::configs_folder("."));
   const bool flows = options.fidelity == "flow";
-  simulate::LoneCollectives clock(machine.cluster, profile, ranks,
+  simulate::LoneCollectives clock(machine.cluster, pricing.profile, ranks,
                                   flows ? recipe::Fidelity::flow : recipe::Fidelity::closed_form);
   const collective::AlgorithmEntry* algorithm = collective::find_algorithm(options.algorithm);
   try {
@@ -251,7 +249,13 @@ ExitCode collective_table(const CollectiveOptions& options, const Context& conte
     throw UsageError(
         fmt::format("--algorithm {}: {}; {}", options.algorithm, refused.message, refused.hint));
   }
-  const Table table{options, collective, machine, ranks, rows};
+  const Table table{options,
+                    collective,
+                    machine,
+                    ranks,
+                    rows,
+                    pricing.uncalibrated.empty() ? pricing.profile->name
+                                                 : "uncalibrated, " + pricing.uncalibrated};
   context.console.result(options.json ? json_of(table) : text_of(table));
   return ExitCode::done;
 }

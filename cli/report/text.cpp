@@ -124,7 +124,8 @@ std::string headline(const StepReport& report, const Painter& paint) {
       text += row("", fmt::format("(with enough memory: {})", to_text(report.simulated_step)));
     return text;
   }
-  const std::string time = paint.bold(to_text(*report.step_time));
+  const std::string time =
+      paint.bold(to_text(*report.step_time)) + (is_calibrated(report) ? "" : " uncalibrated");
   text += row("step time", report.interval ? fmt::format("{} ({}: 8 of 10 like it)", time,
                                                          describe(*report.interval))
                                            : time);
@@ -357,7 +358,7 @@ std::vector<std::string> table_row(const StepReport& report, const simulate::Bas
   const std::string none = report.deadlock ? "stuck" : "OOM";
   return {
       escape_control(label_of(report)),
-      runs ? to_text(*report.step_time) : none,
+      runs ? to_text(*report.step_time) + (is_calibrated(report) ? "" : " uncalibrated") : none,
       factor ? fmt::format("{:.2f}x", *factor) : "-",
       runs ? simulate::count_text(report.is_language ? report.tokens_per_s : report.samples_per_s)
            : "-",

@@ -8,7 +8,8 @@ function comparisonRows() {
     const row = [
       el("span", {}, v === best && ok ? "\u2605 " : null, v.label, v === baseline ? el("small", {}, " baseline") : null,
          ok ? null : el("small", {class: "why"}, " " + r.reason)),
-      ok ? timeText(r.step_time_s) : el("b", {class: "badtext"}, r.status === "deadlock" ? "stuck" : "OOM"),
+      ok ? el("span", {}, timeText(r.step_time_s), r.calibrated ? null : el("small", {}, " uncalibrated"))
+         : el("b", {class: "badtext"}, r.status === "deadlock" ? "stuck" : "OOM"),
       speedupText(r), ok ? countText(r.tokens_per_s ?? r.samples_per_s) : null, ok ? percent(r.mfu) : null,
       ok ? percent(r.hfu) : null, percent(r.pipeline.bubble_fraction),
       r.pipeline.stages > 1 ? bytesText(r.pipeline.bytes_sent) : null,

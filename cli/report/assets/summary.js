@@ -67,7 +67,8 @@ function card(v) {
   return el("article", {class: "card" + (v === best && running.length ? " best" : "") +
                                (r.step_time_s === null ? " fails" : "")},
             el("header", {}, el("h3", {}, v.label), badge(v)),
-            el("p", {class: "big"}, r.step_time_s === null ? "no step" : timeText(r.step_time_s)),
+            el("p", {class: "big"}, r.step_time_s === null ? "no step" : timeText(r.step_time_s),
+               r.calibrated || r.step_time_s === null ? null : el("small", {class: "uncalibrated"}, " uncalibrated")),
             r.interval ? el("p", {class: "interval quiet"}, `8 of 10 like it: ${timeText(r.interval.low_s)} to ` +
                                                             timeText(r.interval.high_s)) : null,
             r.reason ? el("p", {class: "reason"}, r.reason) : null,
@@ -104,15 +105,13 @@ function basisBlock(v) {
   const rows = r.sources.map((s) => [s.what, s.basis, s.source, s.machine, s.residual]);
   return el("div", {class: "panel"}, el("h3", {}, "What these numbers rest on"),
       el("p", {class: r.calibrated ? "" : "callout warn"}, r.calibrated ? "" : el("strong", {}, "Uncalibrated. "),
-         r.calibrated ? v.basis.replace(/^o/, "O") + "." :
-                        "Every time is derived from datasheets and closed forms, none from a measurement."),
+         v.basis.replace(/^uncalibrated: /, "").replace(/^[a-z]/, (first) => first.toUpperCase()) + "."),
       intervalNote(r),
       kinds.length ? el("div", {class: "basis", role: "img", "aria-label": v.basis}, kinds.map(([name, share]) =>
           el("div", {class: "part " + name, css: {flex: String(1000 * share)}, title: name + " " + percent(share)},
              share * 60 > name.length + 4 ? name + " " + percent(share, 0) : ""))) : null,
       extrapolationNote(r),
-      el("p", {class: "quiet"}, !r.calibrated && r.profile ? `Profile ${r.profile}. ` : "",
-         r.fidelity ? `Communication: ${r.fidelity}. ` : "",
+      el("p", {class: "quiet"}, r.fidelity ? `Communication: ${r.fidelity}. ` : "",
          `${countText(r.engine.events)} events, ${plural(r.engine.ranks, "rank")} in ` +
          `${plural(r.engine.classes, "class")}.`),
       rows.length ? folded(plural(rows.length, "source"),
