@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """Measured steps and memory peaks against predicted ones.
 
-usage: error_table.py TRAINYARD [--json | --write ERRORS.json] FILE...
+usage: error_table.py TRAINYARD [--json | --write ERRORS.json | --check ERRORS.json] FILE...
 
---write makes the file by which trainyard tells how far off an estimate may be: the errors of all step times.
+--write makes the file by which trainyard tells how far off an estimate may be: the errors of all step times;
+--check fails if it would be another one.
 
 A file is a scenario whose variants each have one reference in their patch, all of the same metric:
 
@@ -109,7 +110,7 @@ def as_text(result):
     return "\n".join(lines)
 
 
-def write_errors(path, results, files):
+def errors_text(results, files):
     """What sim/simulate/outlook/interval_json.cpp reads: rows of step times, one a line, with where they are from."""
     steps = [result for result in results if result["metric"] == "step_time"]
     sources = []
@@ -127,22 +128,34 @@ def write_errors(path, results, files):
     }
     text = json.dumps(head, indent=2, ensure_ascii=False)[:-2]
     lines = ",\n".join("    " + json.dumps(row, ensure_ascii=False) for row in rows)
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.write(f'{text},\n  "steps": [\n{lines}\n  ]\n}}\n')
+    return f'{text},\n  "steps": [\n{lines}\n  ]\n}}\n'
+
+
+def check_errors(path, text):
+    with open(path, encoding="utf-8") as stream:
+        committed = stream.read()
+    if committed != text:
+        stale = [line.strip() for line in text.splitlines() if line not in committed.splitlines()]
+        sys.exit(f"{path} is stale; make it again with ./dev validate --write. It would say:\n" + "\n".join(stale))
 
 
 def main():
     arguments = [argument for argument in sys.argv[1:] if argument != "--json"]
-    errors = None
-    if "--write" in arguments:
-        at = arguments.index("--write")
-        errors = arguments[at + 1] if at + 1 < len(arguments) else sys.exit(__doc__.strip())
-        del arguments[at:at + 2]
+    files = {}
+    for option in ("--write", "--check"):
+        if option in arguments:
+            at = arguments.index(option)
+            files[option] = arguments[at + 1] if at + 1 < len(arguments) else sys.exit(__doc__.strip())
+            del arguments[at:at + 2]
     if len(arguments) < 2:
         sys.exit(__doc__.strip())
     results = [table(arguments[0], path) for path in arguments[1:]]
-    if errors:
-        write_errors(errors, results, arguments[1:])
+    if "--check" in files:
+        check_errors(files["--check"], errors_text(results, arguments[1:]))
+    if "--write" in files:
+        text = errors_text(results, arguments[1:])
+        with open(files["--write"], "w", encoding="utf-8") as stream:
+            stream.write(text)
     if "--json" in sys.argv[1:]:
         print(json.dumps(results, indent=2))
     else:
