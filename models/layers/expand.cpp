@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <span>
 
 #include "models/layer/work_list.h"
 #include "models/layers/layer_table.h"
+#include "models/layers/readers.h"
 
 namespace trainyard::models {
 namespace {
@@ -54,19 +56,9 @@ class Expansion : private BatchSizes {
       : BatchSizes(execution.micro_batch.size,
                    // Only matrix multiplications exist in 8 bits.
                    execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute),
-        network_(network) {
-    last_reader_.assign(network.operations.size(), -1);
-    first_reader_.assign(network.operations.size(), -1);
-    for (std::size_t i = 0; i < network.operations.size(); ++i) {
-      const LayerOperation& reader = network.operations[i];
-      for (const LayerTensor& tensor : reader.inputs) {
-        if (tensor.maker < 0) continue;
-        const auto maker = static_cast<std::size_t>(tensor.maker);
-        last_reader_[maker] = static_cast<int>(i);
-        if (first_reader_[maker] < 0 && network.operations[maker].layer != reader.layer)
-          first_reader_[maker] = reader.layer;
-      }
-    }
+        network_(network),
+        readers_(network, *this) {
+    place_kept();
   }
 
   LayerWork layer(int index, bool recompute) const;
@@ -112,12 +104,12 @@ class Expansion : private BatchSizes {
     const Op op = network_.operations[static_cast<std::size_t>(t.maker)].row.op;
     return op == Op::parameter || op == Op::buffer;
   }
-  void remember(LayerWork& work, int layer, bool recompute) const;
-  void cut_behind(LayerWork& work, int layer) const;
+  void place_kept();
+  Bytes kept_input(int index, std::span<const LayerOperation> layer, bool recompute) const;
 
   const LayerNetwork& network_;
-  std::vector<int> last_reader_;   // by operation that makes a tensor: an operation, or -1
-  std::vector<int> first_reader_;  // ... : another layer, or -1
+  Readers readers_;
+  std::vector<Bytes> kept_read_, kept_made_;  // by layer: each tensor counts once
 };
 
 Kernel Expansion::convolution(const LayerOperation& o, ConvolutionPass pass) const {
@@ -326,9 +318,7 @@ void Expansion::backward_of_one(WorkList& list, const LayerOperation& o) const {
 void Expansion::gradient_sums(WorkList& list, const LayerOperation& o, int index) const {
   if (o.row.op == Op::part) return;
   for (const LayerTensor& input : o.inputs) {
-    if (input.maker < 0 || !input.gradient ||
-        last_reader_[static_cast<std::size_t>(input.maker)] <= index)
-      continue;
+    if (input.maker < 0 || !input.gradient || readers_.last(input.maker) <= index) continue;
     list.kernel(o.name + " gradient sum",
                 MemoryBound{MemoryOp::elementwise, 2 * bytes(input), bytes(input)});
   }
@@ -382,47 +372,41 @@ Expansion::Kept Expansion::kept_of_memory(const LayerOperation& o) const {
 }
 
 // Each tensor counts once: where another layer reads it first, else where it is made.
-void Expansion::remember(LayerWork& work, int layer, bool recompute) const {
-  std::map<int, LayerTensor> kept_tensors, read;
-  Bytes input, rest;
-  int input_reader = -1;  // the first layer that reads the network's input
+void Expansion::place_kept() {
+  kept_read_.resize(network_.layers.size());
+  kept_made_.resize(network_.layers.size());
+  const auto add = [](std::vector<Bytes>& by_layer, int layer, Bytes more) {
+    Bytes& sum = by_layer[static_cast<std::size_t>(layer)];
+    sum = sum + more;
+  };
+  std::map<int, LayerTensor> tensors;
   for (const LayerOperation& o : network_.operations) {
     const Kept own = kept(o);
-    if (o.layer == layer) rest = rest + own.other;
+    add(kept_made_, o.layer, own.other);
     for (const LayerTensor& tensor : own.tensors)
-      kept_tensors[tensor.maker] = tensor;
-    for (const LayerTensor& tensor : o.inputs) {
-      if (tensor.maker < 0 && input_reader < 0) input_reader = o.layer;
-      if (o.layer == layer) read[tensor.maker] = tensor;
-    }
+      tensors[tensor.maker] = tensor;
   }
-  const auto first_reader = [&](int maker) {
-    return maker < 0 ? input_reader : first_reader_[static_cast<std::size_t>(maker)];
-  };
-  for (const auto& [maker, tensor] : recompute ? read : kept_tensors)
-    if (!is_weight(tensor) && first_reader(maker) == layer) input = input + bytes(tensor);
-  for (const auto& [maker, tensor] : kept_tensors) {
-    if (maker < 0 || is_weight(tensor) || first_reader(maker) >= 0) continue;
-    if (network_.operations[static_cast<std::size_t>(maker)].layer == layer)
-      rest = rest + bytes(tensor);
+  for (const auto& [maker, tensor] : tensors) {
+    if (is_weight(tensor)) continue;
+    if (const int reader = readers_.first_layer(maker); reader >= 0)
+      add(kept_read_, reader, bytes(tensor));
+    else if (maker >= 0)
+      add(kept_made_, network_.operations[static_cast<std::size_t>(maker)].layer, bytes(tensor));
   }
-  work.kept.add(Module::layer_input, input);
-  if (recompute)
-    work.restored = rest;
-  else
-    work.kept.add(Module::features, rest);
 }
 
-// Every tensor that was made up to here and is read behind. One that was read before as well is
-// held by the stage behind the cut too.
-void Expansion::cut_behind(LayerWork& work, int layer) const {
-  for (std::size_t i = 0; i < network_.operations.size(); ++i) {
-    const LayerOperation& maker = network_.operations[i];
-    if (maker.layer > layer || last_reader_[i] < 0) continue;
-    if (network_.operations[static_cast<std::size_t>(last_reader_[i])].layer <= layer) continue;
-    work.output = work.output + bytes(maker.output);
-    if (first_reader_[i] <= layer) work.passed_on = work.passed_on + bytes(maker.output);
-  }
+// What a layer that runs again keeps is all that it reads first.
+Bytes Expansion::kept_input(int index, std::span<const LayerOperation> layer,
+                            bool recompute) const {
+  if (!recompute) return kept_read_[static_cast<std::size_t>(index)];
+  std::map<int, LayerTensor> read;
+  for (const LayerOperation& o : layer)
+    for (const LayerTensor& tensor : o.inputs)
+      read[tensor.maker] = tensor;
+  Bytes input;
+  for (const auto& [maker, tensor] : read)
+    if (!is_weight(tensor) && readers_.first_layer(maker) == index) input = input + bytes(tensor);
+  return input;
 }
 
 // Of the two products backward for one forward: one for each operand without a gradient.
@@ -438,9 +422,9 @@ LayerWork Expansion::layer(int index, bool recompute) const {
   LayerWork work;
   WorkList forwards, backwards;
   const std::vector<LayerOperation>& all = network_.operations;
-  const auto begins = [&](const LayerOperation& o) { return o.layer >= index; };
-  const auto first =
-      static_cast<std::size_t>(std::find_if(all.begin(), all.end(), begins) - all.begin());
+  const auto is_before = [&](const LayerOperation& o) { return o.layer < index; };
+  const auto first = static_cast<std::size_t>(
+      std::partition_point(all.begin(), all.end(), is_before) - all.begin());
   std::size_t last = first;
   for (; last < all.size() && all[last].layer == index; ++last) {
     const LayerOperation& o = all[last];
@@ -458,9 +442,14 @@ LayerWork Expansion::layer(int index, bool recompute) const {
   work.name = network_.layers[static_cast<std::size_t>(index)];
   work.forward = forwards.take();
   work.backward = backwards.take();
-  remember(work, index, recompute);
-  cut_behind(work, index);
+  const auto at = static_cast<std::size_t>(index);
+  const std::span operations = std::span(all).subspan(first, last - first);
+  work.kept.add(Module::layer_input, kept_input(index, operations, recompute));
+  if (!recompute) work.kept.add(Module::features, kept_made_[at]);
+  work.output = readers_.crossing(index);
+  work.passed_on = readers_.passed_on(index);
   if (recompute) {
+    work.restored = kept_made_[at];
     work.restored_for_weights = true;
     work.recompute = recomputed(work.forward);
     work.recompute_model_flops = work.forward_model_flops;

@@ -1,6 +1,9 @@
 // Networks as tables of layers: shapes and counts, kernels, what is kept and what crosses a cut.
 #include <doctest/doctest.h>
 
+#include <ctime>
+#include <string>
+
 #include "models/layers/layer_table.h"
 #include "tests/models/work_support.h"
 
@@ -253,6 +256,24 @@ TEST_CASE("a table of layers is not divided inside its layers") {
 TEST_CASE("a layer split counts all but the two ends") {
   CHECK(divisible_layers(resolved(with_skip())) == 2);
   CHECK(chain_length(resolved(with_skip())) == 4);
+}
+
+TEST_CASE("twenty thousand layers are worked out in proportion to their number") {
+  const auto seconds = [](int layers) {
+    TableRow linear = row(Op::linear, "linear");
+    linear.in = linear.out = 64;
+    LayerTable table{{64}, {}, {}};
+    for (int i = 0; i < layers; ++i)
+      table.layers.push_back(layer("l" + std::to_string(i), {linear}));
+    const LayerNetwork network = resolved(table);
+    const std::clock_t begin = std::clock();
+    const NetworkWork work = network_work(network, samples(1));
+    CHECK(work.kinds.size() == static_cast<std::size_t>(layers));
+    CHECK(work.kinds[1].output == Bytes(2 * 64));
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
+  // In proportion it is 10 times as much, by its square 100 times.
+  CHECK(seconds(20'000) < 40 * seconds(2'000) + 0.5);
 }
 
 TEST_CASE("a wrong table is refused where it is wrong") {
