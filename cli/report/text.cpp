@@ -126,9 +126,10 @@ std::string headline(const StepReport& report, const Painter& paint) {
   }
   const std::string time =
       paint.bold(to_text(*report.step_time)) + (is_calibrated(report) ? "" : " uncalibrated");
-  text += row("step time", report.interval ? fmt::format("{} ({}: 8 of 10 like it)", time,
-                                                         describe(*report.interval))
-                                           : time);
+  text += row("step time",
+              report.interval
+                  ? fmt::format("{} ({})", time, describe(*report.interval, *report.step_time))
+                  : time);
   std::string rate = fmt::format("{} samples/s", simulate::count_text(report.samples_per_s));
   if (report.is_language)
     rate += fmt::format(", {} tokens/s ({} per GPU)", simulate::count_text(report.tokens_per_s),

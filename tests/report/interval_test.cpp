@@ -66,3 +66,10 @@ TEST_CASE("a class with fewer than ten steps takes those of the next wider one")
   CHECK(interval(rows, kHere, step)->of == "a transformer, a profile of its GPU, several servers");
   CHECK(!interval(rows, other, step)->is_of_kind);
 }
+
+TEST_CASE("an estimate outside its interval says on which side like steps were") {
+  const Interval like{to_duration(Seconds(2)), to_duration(Seconds(3)), 10, "", true};
+  CHECK(describe(like, to_duration(Seconds(2.5))) == "2.00 s to 3.00 s: 8 of 10 like it");
+  CHECK(describe(like, to_duration(Seconds(1))) == "2.00 s to 3.00 s: 8 of 10 like it took longer");
+  CHECK(describe(like, to_duration(Seconds(4))) == "2.00 s to 3.00 s: 8 of 10 like it were faster");
+}

@@ -69,8 +69,7 @@ function card(v) {
             el("header", {}, el("h3", {}, v.label), badge(v)),
             el("p", {class: "big"}, r.step_time_s === null ? "no step" : timeText(r.step_time_s),
                r.calibrated || r.step_time_s === null ? null : el("small", {class: "uncalibrated"}, " uncalibrated")),
-            r.interval ? el("p", {class: "interval quiet"}, `8 of 10 like it: ${timeText(r.interval.low_s)} to ` +
-                                                            timeText(r.interval.high_s)) : null,
+            r.interval ? el("p", {class: "interval quiet"}, likeIt(r)) : null,
             r.reason ? el("p", {class: "reason"}, r.reason) : null,
             el("dl", {}, rates, trainingFacts(r, fact), fact("Idle", percent(r.pipeline.bubble_fraction), "of the compute streams"),
                fact("Memory", bytesText(r.memory.peak_bytes), "of " + bytesText(r.memory.capacity_bytes))),
@@ -116,6 +115,12 @@ function basisBlock(v) {
          `${plural(r.engine.classes, "class")}.`),
       rows.length ? folded(plural(rows.length, "source"),
           table("", ["What", "Basis", "Source", "Machine", "Error of the fit"], rows, {left: 5})) : null);
+}
+
+function likeIt(r) {
+  const {low_s, high_s} = r.interval;
+  const side = low_s > r.step_time_s ? " took longer" : high_s < r.step_time_s ? " were faster" : "";
+  return `8 of 10 like it${side}: ${timeText(low_s)} to ${timeText(high_s)}`;
 }
 
 // Which published steps the interval is from.

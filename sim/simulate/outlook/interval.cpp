@@ -48,8 +48,12 @@ std::string describe(const EstimateClass& of) {
   return fmt::format("{}, {}", with_profile(of), of.one_server ? "one server" : "several servers");
 }
 
-std::string describe(const Interval& interval) {
-  return fmt::format("{} to {}", to_text(interval.low), to_text(interval.high));
+std::string describe(const Interval& interval, Duration step) {
+  const std::string_view side = interval.low > step    ? " took longer"
+                                : interval.high < step ? " were faster"
+                                                       : "";
+  return fmt::format("{} to {}: 8 of 10 like it{}", to_text(interval.low), to_text(interval.high),
+                     side);
 }
 
 std::optional<Interval> interval(const std::vector<StepError>& errors, const EstimateClass& of,

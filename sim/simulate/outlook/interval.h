@@ -45,7 +45,8 @@ std::optional<Interval> interval(const std::vector<StepError>& errors, const Est
 // "a transformer, a profile of its GPU, several servers".
 std::string describe(const EstimateClass& of);
 
-// "8 of 10 like it: 18.5 s to 23.2 s"
-std::string describe(const Interval& interval);
+// "18.5 s to 23.2 s: 8 of 10 like it"; where the estimate is not between the two, "... took longer"
+// or "... were faster".
+std::string describe(const Interval& interval, Duration step);
 
 }  // namespace trainyard::simulate
