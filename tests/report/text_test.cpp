@@ -84,6 +84,15 @@ TEST_CASE("a result ends with its verdict and with what costs most") {
   CHECK(none.rfind("\nDoes not fit: ") > none.find("Basis: "));
 }
 
+TEST_CASE("less to spare than predicted peaks are off by is said") {
+  StepReport report = reports()[1];
+  REQUIRE(report.memory.fits);
+  report.memory.peak = Bytes(report.memory.capacity.count() / 100 * 90);
+  CHECK(!has(to_text(report), "less than predicted peaks are off by"));
+  report.memory.peak = Bytes(report.memory.capacity.count() / 100 * 97);
+  CHECK(has(to_text(report), "to spare, less than predicted peaks are off by: a step takes"));
+}
+
 TEST_CASE("a comparison marks the fastest, stands it first and ends with it") {
   const std::vector<StepReport> list = reports();
   std::size_t best = 0;
