@@ -67,6 +67,11 @@ def names_what_is_assumed(folder):
     require("assumed" not in full, full)
     require_equal(full["step_time_s"], result["step_time_s"], "what is assumed is what may be said")
     require("Assumed" not in expect(0, "run", FIRST, *said)[0], "nothing is assumed")
+    del scenario["training"]["fused_attention"]
+    unsaid = json.loads(expect(1, "run", write(folder, "eager.json", scenario), "--json", *said)[0])
+    require_equal([(line["pointer"], line["value"]) for line in unsaid["assumed"]],
+                  [("/training/fused_attention", "false")], "attention that the file does not name")
+    scenario["training"]["fused_attention"] = True
     scenario["variants"] = [{"name": "a", "with": {}}, {"name": "b", "with": {"training": {"micro_batch": 2}}}]
     out, _ = expect(0, "compare", write(folder, "two.json", scenario))
     require("Assumed in a" in out and "Assumed in b" in out, out)

@@ -40,14 +40,24 @@ Guess optimizer(const Scenario& scenario) {
              : Guess{"sgd", "as recommenders are trained"};
 }
 
+bool has_attention(const Scenario& scenario) {
+  return stack_of(scenario.network) != nullptr;
+}
+Guess fused_attention(const Scenario&) {
+  return {"false", "attention keeps its scores"};
+}
+
 struct Assumable {
   const char* pointer;
   Guess (*guess)(const Scenario&);
+  bool (*is_of)(const Scenario&) = [](const Scenario&) { return true; };
 };
-constexpr std::array<Assumable, 4> kAssumables = {{{"/cluster/nodes", nodes},
-                                                   {"/training/micro_batch", micro_batch},
-                                                   {"/training/precision/compute", compute},
-                                                   {"/training/optimizer/type", optimizer}}};
+constexpr std::array<Assumable, 5> kAssumables = {
+    {{"/cluster/nodes", nodes},
+     {"/training/micro_batch", micro_batch},
+     {"/training/precision/compute", compute},
+     {"/training/optimizer/type", optimizer},
+     {"/training/fused_attention", fused_attention, has_attention}}};
 
 }  // namespace
 
@@ -55,7 +65,8 @@ std::vector<Assumption> assumptions(const Scenario& scenario, const json::Value&
   std::vector<Assumption> found;
   for (const Assumable& row : kAssumables) {
     const json::Value* said = json::find(document, row.pointer);
-    if (said != nullptr && !said->is(json::Kind::null)) continue;
+    const bool is_said = said != nullptr && !said->is(json::Kind::null);
+    if (is_said || !row.is_of(scenario)) continue;
     Guess guess = row.guess(scenario);
     found.push_back({row.pointer, std::move(guess.value), std::move(guess.why)});
   }
