@@ -169,6 +169,26 @@ TEST_CASE("sizes that outgrow 64 bits are refused, not wrapped") {
         "/cluster/nodes: 1000000 servers of 4 GPUs are more than 1048576 GPUs");
 }
 
+TEST_CASE(
+    "an oversubscribed network that closed forms leave out is a warning unless they are chosen") {
+  test::Folder folder("oversubscription");
+  const std::string path = folder.write("s.json", test::kSmall);
+  const auto warned = [&](std::vector<std::string> sets, const char* tree) {
+    sets.push_back(std::string("cluster.fabric=") + tree);
+    return test::warnings(load_scenario(path, sets).base);
+  };
+  const char* const kTree = R"({"kind": "fat_tree", "oversubscription": [4]})";
+  CHECK(warned({}, kTree).find("/cluster/fabric: closed forms leave out contention between "
+                               "switches, so an oversubscription of 4 changes no time") == 0);
+  CHECK(warned({}, R"({"kind": "clos", "levels": [{"name": "rack", "gpus": 4},
+        {"name": "pod", "gpus": 64, "oversubscription": 2}]})")
+            .find("oversubscription of 2") != std::string::npos);
+  CHECK(warned({"simulation.fidelity=flow"}, kTree) == "");
+  CHECK(warned({"simulation.fidelity=closed_form"}, kTree) == "");
+  CHECK(warned({"cluster.nodes=1"}, kTree) == "");
+  CHECK(warned({}, R"({"kind": "fat_tree"})") == "");
+}
+
 TEST_CASE("execution and launch time are read, and what is not described is refused") {
   test::Folder folder("execution");
   const std::string path = folder.write("s.json", test::kSmall);

@@ -329,7 +329,39 @@ ProfileChoice find_profile(const ClusterSection& section, const json::Value& doc
   return {resolve_path(*value, kPointer, places.root, findings.found), false};
 }
 
+namespace {
+
+// The most that any tier is oversubscribed.
+double oversubscription(const topologies::FabricSpec& fabric) {
+  double most = 1;
+  if (const auto* tree = std::get_if<topologies::FatTree>(&fabric)) {
+    for (const double tier : tree->oversubscription)
+      most = std::max(most, tier);
+  } else if (const auto* clos = std::get_if<topologies::Clos>(&fabric)) {
+    for (const topologies::ClosLevel& level : clos->levels)
+      most = std::max(most, level.oversubscription);
+  }
+  return most;
+}
+
+// Closed forms know the NICs of a group, and nothing of whom it meets in the network; a file that
+// names them has chosen that.
+void check_contention(const Scenario& scenario, Findings& findings) {
+  const double most = oversubscription(scenario.cluster.fabric);
+  const bool is_met = scenario.cluster.servers > 1 && most > 1;
+  const bool is_chosen = json::find(scenario.document, "/simulation/fidelity") != nullptr;
+  if (!is_met || is_chosen) return;
+  findings.warning("/cluster/fabric",
+                   fmt::format("closed forms leave out contention between switches, so an "
+                               "oversubscription of {:g} changes no time",
+                               most),
+                   "set simulation.fidelity to \"flow\", or \"closed_form\" to leave it out");
+}
+
+}  // namespace
+
 void validate_machine(const Scenario& scenario, Findings& findings) {
+  check_contention(scenario, findings);
   const topologies::ServerSpec& server = scenario.cluster.server;
   // 16 lanes of PCIe's sixth generation carry 121 GB/s.
   const bool is_pcie =
