@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sim/base/text.h"
+#include "sim/scenario/gpu_origin.h"
 
 namespace trainyard::cli {
 namespace {
@@ -77,6 +78,11 @@ report::ReportVariant report_variant(const scenario::Scenario& scenario,
 std::vector<std::string> input_files(const scenario::Scenario& scenario) {
   std::set<std::string> files = {scenario.file};
   if (!scenario.profile.path.empty()) files.insert(scenario.profile.path);
+  if (scenario.profile.of_kind) {
+    for (const scenario::FittedGpu& kin :
+         scenario::fitted_kin(scenario.cluster.server.gpu, scenario::configs_folder(scenario.file)))
+      files.insert(kin.profile);
+  }
   collect_files(scenario.document, files);
   return {files.begin(), files.end()};
 }
