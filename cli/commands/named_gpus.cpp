@@ -19,6 +19,8 @@ using scenario::Preset;
 namespace {
 
 constexpr int kMostGpus = 1 << 20;
+// More slots than any server has that is sold.
+constexpr int kMostOfOneBox = 16;
 
 std::vector<std::string> words_of(std::string_view name) {
   std::vector<std::string> words(1);
@@ -82,7 +84,15 @@ std::string name_under(const Value& object, const char* key) {
 struct Server {
   std::string name;
   int gpus = 0;
+  bool grows = false;  // a box of slots without NICs: more GPUs are in the same one
 };
+
+bool is_box_of_slots(const Value& server) {
+  const Value* intra = json::find(server, "/intra/kind");
+  const Value* nics = server.find("nics");
+  return intra != nullptr && intra->text == "pcie" &&
+         (nics == nullptr || json::find_integer(*nics).value_or(0) == 0);
+}
 
 // The first server, by name, that has these GPUs.
 Server find_server(const std::string& gpu) {
@@ -90,7 +100,8 @@ Server find_server(const std::string& gpu) {
     const Value server = read(preset);
     const Value* count = server.find("gpus");
     if (name_under(server, "gpu") != gpu || count == nullptr) continue;
-    return {preset.name, static_cast<int>(json::find_integer(*count).value_or(0))};
+    return {preset.name, static_cast<int>(json::find_integer(*count).value_or(0)),
+            is_box_of_slots(server)};
   }
   throw UsageError(fmt::format("--gpus: no server preset has {}; describe one in a scenario",
                                escape_control(gpu)));
@@ -105,6 +116,14 @@ std::string find_cluster(const std::string& server) {
 
 Value cluster_of(const Server& server, int count) {
   Value cluster = Value::object();
+  if (server.grows && count > server.gpus) {
+    Value node = Value::object();
+    node.set("preset", Value::of(server.name));
+    node.set("gpus", Value::of(count));
+    cluster.set("nodes", Value::of(1));
+    cluster.set("node", std::move(node));
+    return cluster;
+  }
   const int servers = (count + server.gpus - 1) / server.gpus;
   const std::string preset = servers > 1 ? find_cluster(server.name) : "";
   if (!preset.empty()) cluster.set("preset", Value::of(preset));
@@ -132,8 +151,13 @@ NamedGpus named_gpus(const std::string& words) {
   const Server server = find_server(out.gpu);
   if (server.gpus < 1)
     throw UsageError(fmt::format("--gpus: the server {} has no GPUs", escape_control(server.name)));
+  if (server.grows && out.count > kMostOfOneBox)
+    throw UsageError(fmt::format(
+        "--gpus: {} has no NICs, so all GPUs are of one server: take {} or fewer, or describe "
+        "servers with NICs in a scenario (/cluster/node/nics and nic)",
+        escape_control(server.name), kMostOfOneBox));
   const int over = out.count % server.gpus;
-  if (out.count > server.gpus && over != 0)
+  if (!server.grows && out.count > server.gpus && over != 0)
     throw UsageError(fmt::format("--gpus: {} has {} GPUs, so take {} or {}",
                                  escape_control(server.name), server.gpus, out.count - over,
                                  out.count - over + server.gpus));

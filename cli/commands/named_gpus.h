@@ -9,8 +9,10 @@ namespace trainyard::cli {
 
 struct NamedGpus {
   int count = 1;
-  std::string gpu;      // preset
-  json::Value cluster;  // servers of a shipped preset, behind the fabric of a shipped cluster
+  std::string gpu;  // preset
+  // Servers of a shipped preset, behind the fabric of a shipped cluster; one server with all of
+  // them where the preset has PCIe and no NICs.
+  json::Value cluster;
 };
 
 // "8xh100", "64xa100-80gb", "2x4090", "16 x h100-sxm5-80gb". Throws UsageError with the cure: a

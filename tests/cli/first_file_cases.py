@@ -107,6 +107,14 @@ def writes_scenarios_that_run(folder):
 
 
 @case
+def puts_all_cards_in_one_box(folder):
+    """new puts GPUs of a server without NICs into one server, as many as are asked for"""
+    for count in (3, 4, 8):
+        scenario, _ = new(folder, "--model", "gpt-1.7b", "--gpus", f"{count}x4090")
+        require_equal(scenario["cluster"], {"nodes": 1, "node": {"preset": "pcie-2x4090", "gpus": count}}, "cluster")
+
+
+@case
 def writes_scenarios_of_hugging_face(folder):
     """new --hf writes a file for a network's config.json"""
     os.makedirs(os.path.join(folder, "tiny"))
@@ -127,6 +135,7 @@ def refuses_what_cannot_be_written(folder):
             (["--model", "llama3-8b", "--gpus", "8xa100"], 2, "a100-sxm4-40gb, a100-sxm4-80gb"),
             (["--model", "llama3-8b", "--gpus", "8xtpu"], 2, "there are a100-sxm4-40gb"),
             (["--model", "llama3-8b", "--gpus", "12xh100"], 2, "take 8 or 16"),
+            (["--model", "llama3-8b", "--gpus", "32x4090"], 2, "take 16 or fewer"),
             (["--gpus", "8xh100"], 2, "which network?"),
             (["--model", "llama3-8b", "--hf", "x", "--gpus", "8xh100"], 2, "two networks"),
             (["--model", "llama3-8c", "--gpus", "8xh100"], 3, "llama3-8b"),
