@@ -87,7 +87,7 @@ std::optional<Value> patched(const Value& plain, const Value& variant, std::size
     diagnostics.push_back({Severity::error, at.position(), pointer, std::move(message), ""});
     return std::nullopt;
   };
-  if (with == nullptr) return fail(variant.at, "is required and missing");
+  if (with == nullptr) return plain;
   if (!with->is(Kind::object))
     return fail(with->at, fmt::format("expected an object, got {}", json::quoted(*with)));
   for (const char* key : {"version", "name", "extends", "variants", "baseline", "outputs"}) {

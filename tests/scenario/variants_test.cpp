@@ -36,6 +36,17 @@ TEST_CASE("warnings of the scenario are those of every variant that keeps their 
         std::string::npos);
 }
 
+TEST_CASE("a variant of a name alone is the scenario itself") {
+  test::Folder folder("variants");
+  const std::string path = folder.write("s.json", written());
+  const ScenarioSet set = load_scenario(path, {R"(variants=[{"name": "base"}])"});
+  REQUIRE(set.variants.size() == 1);
+  CHECK(set.variants[0].variant == "base");
+  CHECK(set.variants[0].plan.degrees.tensor == set.base.plan.degrees.tensor);
+  CHECK(set.variants[0].recipe.micro_batch.size == set.base.recipe.micro_batch.size);
+  CHECK(test::warnings(set.variants[0]) == test::warnings(set.base));
+}
+
 TEST_CASE("one variant is judged alone") {
   test::Folder folder("variants");
   const std::string path = folder.write("s.json", written());

@@ -42,7 +42,9 @@ void visit_fields(json::Fields& f, CostSection& s) {
 void visit_fields(json::Fields& f, VariantSection& s) {
   f.field("name", s.name, required, "Short name, unique in the file.");
   f.field("label", s.label, optional, "For people.");
-  f.accepted("with", "Merge patch (RFC 7396) on this scenario; null removes, arrays are replaced.");
+  f.accepted("with",
+             "Merge patch (RFC 7396) on this scenario; null removes, arrays are replaced. Absent: "
+             "no change.");
 }
 
 void visit_fields(json::Fields& f, OutputsSection& s) {
