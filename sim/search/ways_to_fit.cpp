@@ -46,6 +46,28 @@ struct Candidate {
   bool should_fit = false;
 };
 
+// What reading a value again, or planning a kernel or an op, costs in events of the engine.
+constexpr std::uint64_t kEventsPerEntry = 8;
+
+std::uint64_t entries(const Value& value) {
+  std::uint64_t count = 1;
+  for (const Value& item : value.items)
+    count += entries(item);
+  for (const json::Member& member : value.members)
+    count += entries(member.value);
+  return count;
+}
+
+std::uint64_t entries(const plan::Cast& cast) {
+  std::uint64_t count = 0;
+  for (const plan::Role& role : cast.roles) {
+    count += role.program.kernels.size();
+    for (const engine::Block& block : role.program.blocks)
+      count += block.ops.size();
+  }
+  return count;
+}
+
 void set(Edits& edits, const Edit& added) {
   const auto same = std::find_if(edits.begin(), edits.end(),
                                  [&](const Edit& edit) { return edit.pointer == added.pointer; });
@@ -77,7 +99,11 @@ std::string set_text(const Edit& edit) {
 class Search {
  public:
   Search(const Scenario& scenario, const StepReport& report, const WaysToFitOptions& options)
-      : scenario_(scenario), report_(report), options_(options), job_(simulate::job_of(scenario)) {
+      : scenario_(scenario),
+        report_(report),
+        options_(options),
+        job_(simulate::job_of(scenario)),
+        reading_(kEventsPerEntry * entries(scenario.document)) {
     for (const json::Explained& value : explain(scenario))
       said_[value.pointer] = value.value;
   }
@@ -115,6 +141,7 @@ class Search {
 
   // Null: the scenario cannot be changed like this, or never finishes then.
   const Trial* simulate(const Trial* onto, std::size_t knob, const Edits& edits) {
+    spent_ += reading_;
     Value patch = Value::object();
     for (const Edit& edit : edits)
       json::set(patch, edit.pointer, edit.value);
@@ -131,7 +158,7 @@ class Search {
     if (!step) return nullptr;
     Trial trial;
     trial.outline = outline(job, *step);
-    spent_ += trial.outline.events;
+    spent_ += trial.outline.events + kEventsPerEntry * entries(step->plan.cast);
     ++simulated_;
     if (trial.outline.deadlock) return nullptr;
     if (onto != nullptr) {
@@ -287,7 +314,8 @@ class Search {
   std::map<std::string, std::string> said_;  // by pointer
   std::vector<std::unique_ptr<Trial>> trials_;
   std::map<std::string, const Trial*> singles_;  // by name_of
-  std::uint64_t spent_ = 0;                      // events
+  std::uint64_t reading_;                        // of the scenario, in events
+  std::uint64_t spent_ = 0;                      // events, and what else took their time
   int simulated_ = 0;
   bool cut_short_ = false;
 };

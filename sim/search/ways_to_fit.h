@@ -5,7 +5,8 @@
 //   they should be faster than what is found, or if less than three kinds fit; where still nothing
 //   fits three. What several should do is foretold from what each did alone: its share of every
 //   category of memory, and of the time, multiplied. What should fit is simulated first.
-//   Deterministic: the limits are numbers of simulations and of events.
+//   Deterministic: the limits are numbers of simulations and of events; what is read and planned
+//   for a simulation counts as events, too.
 #pragma once
 
 #include <cstdint>

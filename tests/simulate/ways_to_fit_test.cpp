@@ -284,6 +284,34 @@ TEST_CASE("a step that is too large is not simulated again, and the ways say so"
   CHECK(none.closest.empty());
 }
 
+// Five hundred layers of one operation are few events; to read and to plan them is more.
+TEST_CASE("what is read and planned again for each change is bounded, too") {
+  const test::Folder folder("ways");
+  std::string layers;
+  for (int i = 0; i < 500; ++i)
+    layers +=
+        fmt::format(R"({}{{"name": "l{}", "ops": [{{"op": "linear", "in": 64, "out": 64}}]}})",
+                    i == 0 ? "" : ", ", i);
+  const std::string path = folder.write("deep.json", fmt::format(R"({{
+  "version": 1,
+  "name": "deep",
+  "model": {{ "kind": "layers", "input": {{ "shape": [64] }}, "layers": [{}] }},
+  "cluster": {{ "nodes": 1, "node": {{ "preset": "dgx-a100-80gb" }} }},
+  "training": {{ "global_batch": 16, "optimizer": {{ "type": "adam" }} }}
+}})",
+                                                                 layers));
+  const std::vector<std::string> small = {"cluster.node.gpu.memory=\"1MiB\""};
+  WaysToFitOptions options;
+  options.most_events = 8'000'000;
+  const WaysToFit few = ways_of(path, small, options);
+  CHECK(few.cut_short);
+  CHECK(few.simulated >= 1);
+  options.most_events = 64'000'000;
+  const WaysToFit all = ways_of(path, small, options);
+  CHECK_FALSE(all.cut_short);
+  CHECK(all.simulated > few.simulated);
+}
+
 // Every row of the table where it applies: it changes the job, and no change does nothing.
 TEST_CASE("every knob saves memory somewhere") {
   const test::Folder folder("ways");
