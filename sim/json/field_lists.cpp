@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "sim/json/field_words.h"
 #include "sim/json/schema.h"
 
 namespace trainyard::json {
@@ -106,7 +107,12 @@ class Explainer : public Fields {
   void problem(std::string_view, std::string, std::string) override {}
 
  protected:
-  bool scalar(const FieldInfo& info, Target target) override { return line(info, json_of(target)); }
+  // What no file could say is no value: 0 where only more is one.
+  bool scalar(const FieldInfo& info, Target target) override {
+    const bool is_given = given(info) != nullptr;
+    if (!is_given && info.need == Need::required) lacks_ = true;
+    return (is_given || can_be_said(info.bounds, target)) && line(info, json_of(target));
+  }
   bool maybe(const FieldInfo& info, Target target, bool has_value) override {
     return has_value && line(info, json_of(target));
   }
@@ -116,7 +122,11 @@ class Explainer : public Fields {
   }
   bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
     Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
+    const std::size_t before = lines_.size();
     visit(child);
+    // An object that may be absent and lacks what it must have is absent.
+    if (child.lacks_ && info.need == Need::optional) lines_.resize(before);
+    lacks_ = lacks_ || (child.lacks_ && info.need == Need::required);
     return false;
   }
   bool maybe_nested(const FieldInfo& info, bool has_value,
@@ -153,19 +163,22 @@ class Explainer : public Fields {
   }
 
  private:
+  const Value* given(const FieldInfo& info) const {
+    const Value* written = find(document_, pointer_ + "/" + escape_pointer(info.key));
+    return written != nullptr && !written->is(Kind::null) ? written : nullptr;
+  }
   // False: nothing was read, the struct keeps its value.
   bool line(const FieldInfo& info, const Value& value) {
-    std::string pointer = pointer_ + "/" + escape_pointer(info.key);
-    const Value* written = find(document_, pointer);
-    const bool given = written != nullptr && !written->is(Kind::null);
-    lines_.push_back({std::move(pointer), to_text(value, -1),
-                      given ? written->at.position() : Position{"default", 0, 0},
+    const Value* written = given(info);
+    lines_.push_back({pointer_ + "/" + escape_pointer(info.key), to_text(value, -1),
+                      written != nullptr ? written->at.position() : Position{"default", 0, 0},
                       std::string(info.about)});
     return false;
   }
   const Value& document_;
   std::string pointer_;
   std::vector<Explained>& lines_;
+  bool lacks_ = false;  // a number that is required
 };
 
 }  // namespace

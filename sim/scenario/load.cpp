@@ -11,6 +11,7 @@
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/sections.h"
 #include "sim/scenario/translations.h"
+#include "topologies/server_board.h"
 
 namespace trainyard::scenario {
 namespace {
@@ -259,9 +260,29 @@ std::string schema_json() {
   return json::to_text(out) + "\n";
 }
 
+namespace {
+
+// The links of a server that others decide where the file does not say them; a value that is left
+// 0 is none that is used. The same server with them is the same machine.
+void fill_links(topologies::ServerSpec& server) {
+  const bool joins_by_pcie =
+      server.intra == topologies::IntraKind::pcie || server.intra == topologies::IntraKind::none;
+  const BytesPerSecond sockets = socket_bandwidth(server);
+  if (server.sockets > 1) server.socket_bandwidth = sockets;
+  if (!joins_by_pcie) return;
+  server.intra_bandwidth = stated_pcie_bandwidth(server);
+  // Without a word, NICs have links that never limit them.
+  if (server.nics == 0 && server.pcie_bandwidth.count() == 0)
+    server.pcie_bandwidth = server.intra_bandwidth;
+}
+
+}  // namespace
+
 std::vector<json::Explained> explain(const Scenario& scenario) {
   std::vector<Diagnostic> none;
   ScenarioSections sections = read_sections(scenario.document, none);
+  if (sections.label.empty()) sections.label = sections.name;
+  fill_links(sections.cluster.spec.server);
   sections.parallelism.dp = scenario.plan.degrees.data;
   sections.training.recipe.micro_batch.sequence_length =
       scenario.recipe.micro_batch.sequence_length.value();

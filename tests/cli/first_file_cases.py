@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 
 from process import Cases, require, require_equal
 
@@ -144,6 +145,43 @@ def refuses_what_cannot_be_written(folder):
         out, err = expect(code, "new", *words, cwd=folder)
         require_equal(out, "", f"standard output of {words}")
         require(part in err, f"{words}: {err}")
+
+
+def explained(folder, path, *sets):
+    """Values of `explain` by pointer, with their origins."""
+    lines = expect(0, "explain", path, "--stage", "scenario", *sets, cwd=folder)[0].splitlines()
+    return {pointer: (value, origin) for pointer, value, origin in
+            (re.fullmatch(r"(\S+) +(.*?)  +(\S.*)", line).groups() for line in lines)}
+
+
+@case
+def explains_what_the_run_uses(folder):
+    """explain says links that others decide, none that is not there, and the same run where all is said"""
+    slot = ('"24GB/s"', "default")
+    for more in ({}, {"host": {"sockets": 2}}, {"nics": 1, "nic": {"bandwidth": "50GB/s"}, "host": {"sockets": 2}}):
+        path = write(folder, "box.json", {
+            "version": 1, "name": "box", "model": {"preset": "gpt-1.7b"},
+            "cluster": {"nodes": 1, "node": {"gpu": "rtx-4090", "gpus": 4, "intra": {"kind": "pcie"}, **more}},
+            "training": {"global_batch": 64, "sequence_length": 2048, "fused_attention": True},
+            "parallelism": {"data_parallel": {"kind": "fsdp"}}, "simulation": {"fidelity": "flow"}})
+        values = explained(folder, path)
+        node = {key[14:]: value for key, value in values.items() if key.startswith("/cluster/node/")}
+        require_equal(values["/label"][0], '"box"', "label")
+        require_equal(node["intra/bandwidth_per_gpu"], slot, "slot")
+        require_equal(node.get("host/pcie_bandwidth"), None if "nics" in more else slot, "host")
+        require_equal("host/socket_bandwidth" in node, "host" in more, "sockets")
+        require_equal("nic/rail" in node, "nics" in more, "NIC")
+        require("/model/latent_attention/q_rank" not in values, "no latent attention")
+        require(not any(value in ('"0B/s"', '""') for value, _ in values.values()), values)
+        sets = [word for key, (value, origin) in values.items()
+                if origin == "default" and not key.endswith("/calibration") for word in ("--set", f"{key}={value}")]
+        said = explained(folder, path, *sets)
+        for key in {**values, **said}:
+            require_equal(said.get(key, [None])[0], values.get(key, [None])[0], key)
+        times = [json.loads(expect(0, "run", path, "--json", *words, cwd=folder)[0])["step_time_s"]
+                 for words in ([], sets)]
+        require(times[0] is not None, "does not fit")
+        require_equal(times[1], times[0], "step time")
 
 
 case.main()
