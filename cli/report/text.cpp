@@ -78,7 +78,7 @@ std::string wrap(std::string_view text, std::size_t indent) {
 
 // "what: text" with what a terminal would obey made visible.
 std::string note(std::string_view what, std::string_view text) {
-  return wrap(fmt::format("{}: {}", what, escape_control(text)), 0);
+  return wrap(escape_control(fmt::format("{}: {}", what, text)), 0);
 }
 
 class Painter {
@@ -351,6 +351,15 @@ std::string assumed_rows(std::span<const StepReport> reports) {
   return text;
 }
 
+// What the columns are whose heads do not say it, where a variant has a value.
+std::string legend(std::span<const StepReport> reports) {
+  const bool has_stages = std::any_of(reports.begin(), reports.end(),
+                                      [](const StepReport& r) { return r.pipeline > 1; });
+  return wrap(fmt::format("idle: share of the compute streams' time{}",
+                          has_stages ? "; p2p: what stages send each other." : "."),
+              0);
+}
+
 std::vector<std::string> table_row(const StepReport& report, const simulate::Baseline& base) {
   const bool runs = report.step_time.has_value();
   const std::optional<double> factor = speedup(report, base);
@@ -404,7 +413,8 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
     table.rows.back()[0].insert(0, mark);
     table.names.push_back(mark + escape_control(reports[i].name));
   }
-  std::string text = paint.bold(wrap(escape_control(heading), 0)) + "\n" + lay_out(table) + "\n";
+  std::string text =
+      paint.bold(wrap(escape_control(heading), 0)) + "\n" + lay_out(table) + legend(reports) + "\n";
   text += trainings(reports, order);
   text += wrap(fmt::format("Speed-up over {}.", escape_control(base.name)), 0);
   for (const StepReport& report : reports) {
@@ -416,7 +426,7 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
                                              [](const StepReport& r) { return is_calibrated(r); });
   for (const StepReport& report : reports) {
     if (any_uncalibrated != is_calibrated(report)) {
-      text += note("Basis", describe_basis(report));
+      text += note(fmt::format("Basis of {}", label_of(report)), describe_basis(report));
       break;
     }
   }

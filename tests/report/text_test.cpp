@@ -108,6 +108,18 @@ TEST_CASE("a comparison marks the fastest, stands it first and ends with it") {
   CHECK(has(text, "GPU-hours"));
 }
 
+TEST_CASE("a comparison says what its columns are and whose basis it tells") {
+  std::vector<StepReport> list = reports();
+  const std::string text = compare_text("four", list, 0);
+  const std::string p2p =
+      "idle: share of the compute streams' time; p2p: what stages send each other.\n";
+  CHECK(has(text, p2p));
+  CHECK(has(text, "Basis of " + list[0].label.substr(0, 20)));
+  for (StepReport& report : list)
+    report.pipeline = 1;
+  CHECK(has(compare_text("four", list, 0), "idle: share of the compute streams' time.\n"));
+}
+
 TEST_CASE("the convention of PaLM is said without a share above one") {
   StepReport report = reports()[1];
   CHECK(has(to_text(report), "as PaLM and Megatron-LM count: "));
