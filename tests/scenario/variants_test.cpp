@@ -1,5 +1,10 @@
 // Variants: what each of them warns of, and one of them alone.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <string>
 
 #include "tests/scenario/temporary.h"
 #include "tests/support/rooms.h"
@@ -72,4 +77,24 @@ TEST_CASE("a list of variants that is wrong is told whichever is wanted") {
   const std::vector<std::string> twice = {"variants.1.name=a"};
   CHECK(test::problems(path, twice, {.variant = "c"}).find("two variants are named \"a\"") !=
         std::string::npos);
+}
+
+// Each against all others would be a billion comparisons, or as many messages.
+TEST_CASE("fifty thousand variants are compared by name in proportion to their number") {
+  test::Folder folder("variants");
+  const auto file = [&](bool alike) {
+    std::string variants;
+    for (int i = 0; i < 50'000; ++i)
+      variants +=
+          fmt::format(R"({}{{"name": "v{}", "with": {{}}}})", i == 0 ? "" : ",", alike ? 0 : i);
+    std::string text = test::kSmall;
+    text.insert(text.find(R"("model":)"), fmt::format(R"("variants": [{}],)", variants));
+    return folder.write(alike ? "alike.json" : "named.json", text);
+  };
+  const std::clock_t begin = std::clock();
+  CHECK(load_scenario(file(false), {}, {.variant = ""}).names.size() == 50'000);
+  const std::string all = test::problems(file(true), {}, {.variant = ""});
+  CHECK(std::count(all.begin(), all.end(), '\n') <= 50'000);
+  CHECK(all.find("two variants are named \"v0\"") != std::string::npos);
+  CHECK(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < 40);  // with sanitizers
 }

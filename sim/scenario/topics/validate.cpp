@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "models/families/network.h"
 #include "models/transformer/networks.h"
@@ -33,16 +34,15 @@ void check_names(const ScenarioSections& sections, Findings& findings) {
     findings.error("/name", fmt::format("the name has {} bytes, at most {} are taken", name.size(),
                                         kLongestName));
   const std::vector<VariantSection>& variants = sections.variants;
+  std::set<std::string_view> names;
   for (std::size_t i = 0; i < variants.size(); ++i) {
     const std::string pointer = fmt::format("/variants/{}/name", i);
     const std::string& variant = variants[i].name;
     if (!is_plain_name(variant) || variant.size() > kLongestName)
       findings.error(pointer, "expected a short name of letters, digits, '_', '.', '-'",
                      "write the words in \"label\"");
-    for (std::size_t k = 0; k < i; ++k) {
-      if (variants[k].name == variant)
-        findings.error(pointer, fmt::format("two variants are named \"{}\"", variant));
-    }
+    if (!names.insert(variant).second)
+      findings.error(pointer, fmt::format("two variants are named \"{}\"", variant));
   }
   const std::string& baseline = sections.baseline;
   if (baseline.empty()) return;
