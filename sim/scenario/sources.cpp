@@ -121,13 +121,31 @@ std::string_view singular(std::string_view folder) {
   return folder.substr(0, folder.size() - 1);
 }
 
+// The cure of a file where a name is expected.
+std::string named_not_filed(const Value& name, std::string_view folder,
+                            const std::vector<std::string>& known) {
+  const std::string stem = fs::path(name.text).stem().string();
+  const bool is_known = std::find(known.begin(), known.end(), stem) != known.end();
+  return fmt::format(
+      "a preset is a file of configs/{}, named without path and .json{}; your own stand in a "
+      "folder "
+      "configs/{} beside the scenario",
+      folder, is_known ? fmt::format(": \"{}\"", stem) : "", folder);
+}
+
 void unknown_preset(const Value& name, const std::string& pointer, std::string_view folder,
                     const std::string& configs, std::vector<Diagnostic>& diagnostics) {
   const std::vector<std::string> known = preset_names(configs, std::string(folder));
   std::string hint = configs.empty() ? "no configs folder was found; set TRAINYARD_CONFIGS" : "";
+  const bool is_file_name =
+      name.text.find_first_of("/\\") != std::string::npos || name.text.ends_with(".json");
   const std::vector<std::string_view> views(known.begin(), known.end());
-  for (const std::string_view near : nearest_names(name.text, views, 3))
-    hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
+  if (is_file_name) {
+    hint = named_not_filed(name, folder, known);
+  } else {
+    for (const std::string_view near : nearest_names(name.text, views, 3))
+      hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
+  }
   error(diagnostics, name.at, pointer + "/preset",
         fmt::format("unknown {} preset {}", singular(folder), json::quoted(name)), hint);
 }

@@ -51,6 +51,17 @@ TEST_CASE("a project's own configs folder holds what it adds, the shipped one th
   CHECK_FALSE(set.base.profile.path.empty());
 }
 
+TEST_CASE("a file where a preset is expected is told how presets are named") {
+  const test::Folder folder("named-files");
+  const std::string path = folder.write("s.json", test::kSmall);
+  const std::string own = test::problems(path, {"cluster.node=mybox.json"});
+  CHECK(own.find("a preset is a file of configs/servers, named without path and .json; your own "
+                 "stand in a folder configs/servers beside the scenario") != std::string::npos);
+  CHECK(own.find("nearest") == std::string::npos);
+  CHECK(test::problems(path, {"cluster.node=configs/servers/dgx-h100.json"})
+            .find(R"(without path and .json: "dgx-h100";)") != std::string::npos);
+}
+
 TEST_CASE("a device finds its preset by the name that the driver says") {
   const std::string configs = std::string(TRAINYARD_SOURCE_DIR) + "/configs";
   CHECK(gpu_of_device(configs, "NVIDIA H200")->name == "h200-sxm5-141gb");
