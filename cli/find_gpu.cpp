@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "cli/exit_code.h"
@@ -52,13 +53,47 @@ fit::FitGpu read(const scenario::Preset& preset) {
   return fit_gpu(read_spec(preset));
 }
 
+std::vector<std::string> words_of(std::string_view name) {
+  std::vector<std::string> words(1);
+  for (const char c : name) {
+    const bool parts = c == '-' || c == '_' || c == ' ';
+    if (parts && !words.back().empty()) words.emplace_back();
+    if (!parts) words.back() += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+// Every word is one of the preset's, or two of them written together: "rtx4090".
+bool is_called(const std::string& preset, const std::vector<std::string>& words) {
+  const std::vector<std::string> own = words_of(preset);
+  return std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+    for (std::size_t i = 0; i < own.size(); ++i)
+      if (own[i] == word || (i + 1 < own.size() && own[i] + own[i + 1] == word)) return true;
+    return false;
+  });
+}
+
 }  // namespace
+
+std::string gpu_called(const std::string& name, std::string_view option) {
+  std::vector<std::string> called;
+  for (const std::string& preset : gpu_preset_names()) {
+    if (preset == name) return name;
+    if (is_called(preset, words_of(name))) called.push_back(preset);
+  }
+  if (called.size() > 1)
+    throw UsageError(fmt::format("{}: '{}' is each of {}; say which", option, escape_control(name),
+                                 escape_control(fmt::format("{}", fmt::join(called, ", ")))));
+  return called.empty() ? "" : called.front();
+}
 
 std::optional<fit::FitGpu> find_gpu_preset(const std::string& name) {
   const std::vector<scenario::Preset> gpus = gpu_presets();
+  const std::string called = gpu_called(name, "--gpu");
   std::vector<std::string_view> known;
   for (const scenario::Preset& preset : gpus) {
-    if (preset.name == name) return read(preset);
+    if (preset.name == called) return read(preset);
     known.push_back(preset.name);
   }
   throw UsageError(fmt::format("no GPU is called '{}'; there are {}", escape_control(name),

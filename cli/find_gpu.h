@@ -3,13 +3,18 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "calibrate/fit/fit.h"
 
 namespace trainyard::cli {
 
-// Throws UsageError if no preset has the name.
+// The preset that people call so: "a100-40gb" is a100-sxm4-40gb, "4090" is rtx-4090; empty if there
+// is none. Throws UsageError that names them if there are several; `option` is where it was said.
+std::string gpu_called(const std::string& name, std::string_view option);
+
+// Throws UsageError if no preset is called so.
 std::optional<fit::FitGpu> find_gpu_preset(const std::string& name);
 
 // Nothing if no preset lists the device.

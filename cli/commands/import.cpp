@@ -10,6 +10,7 @@
 
 #include "calibrate/import/nccl_kinds.h"
 #include "cli/commands.h"
+#include "cli/find_gpu.h"
 #include "cli/output_folder.h"
 #include "cli/server_file.h"
 #include "sim/base/text.h"
@@ -69,7 +70,8 @@ BytesPerSecond rate_of(const char* option, const std::string& text) {
 // The description of a server, whichever of its two formats the file has.
 imports::Imported import_server_text(const ImportCommandOptions& options, const std::string& text) {
   imports::ImportOptions given;
-  given.gpu = options.gpu;
+  const std::string called = options.gpu.empty() ? "" : gpu_called(options.gpu, "--gpu");
+  given.gpu = called.empty() ? options.gpu : called;  // or as the driver calls it
   given.for_preset = true;
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const bool is_xml = first != std::string::npos && text[first] == '<';

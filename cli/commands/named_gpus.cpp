@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/exit_code.h"
+#include "cli/find_gpu.h"
 #include "sim/base/text.h"
 #include "sim/json/parse.h"
 #include "sim/scenario/scenario.h"
@@ -22,27 +23,6 @@ constexpr int kMostGpus = 1 << 20;
 // More slots than any server has that is sold.
 constexpr int kMostOfOneBox = 16;
 
-std::vector<std::string> words_of(std::string_view name) {
-  std::vector<std::string> words(1);
-  for (const char c : name) {
-    const bool parts = c == '-' || c == '_' || c == ' ';
-    if (parts && !words.back().empty()) words.emplace_back();
-    if (!parts) words.back() += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  }
-  if (words.back().empty()) words.pop_back();
-  return words;
-}
-
-// Every word is one of the preset's, or two of them written together: "rtx4090".
-bool is_called(const std::string& preset, const std::vector<std::string>& words) {
-  const std::vector<std::string> own = words_of(preset);
-  return std::all_of(words.begin(), words.end(), [&](const std::string& word) {
-    for (std::size_t i = 0; i < own.size(); ++i)
-      if (own[i] == word || (i + 1 < own.size() && own[i] + own[i + 1] == word)) return true;
-    return false;
-  });
-}
-
 std::vector<Preset> presets_of(const std::string& kind) {
   std::vector<Preset> found;
   for (Preset& preset : scenario::list_presets(scenario::configs_folder(".")))
@@ -50,23 +30,12 @@ std::vector<Preset> presets_of(const std::string& kind) {
   return found;
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  return escape_control(fmt::format("{}", fmt::join(names, ", ")));
-}
-
 std::string find_gpu(const std::string& name) {
-  std::vector<std::string> known, called;
-  for (const Preset& preset : presets_of("gpu")) {
-    if (preset.name == name) return name;
-    known.push_back(preset.name);
-    if (is_called(preset.name, words_of(name))) called.push_back(preset.name);
-  }
-  if (called.size() == 1) return called.front();
-  if (called.empty())
-    throw UsageError(fmt::format("--gpus: no GPU is called '{}'; there are {}",
-                                 escape_control(name), joined(known)));
+  std::string found = gpu_called(name, "--gpus");
+  if (!found.empty()) return found;
   throw UsageError(
-      fmt::format("--gpus: '{}' is each of {}; say which", escape_control(name), joined(called)));
+      fmt::format("--gpus: no GPU is called '{}'; there are {}", escape_control(name),
+                  escape_control(fmt::format("{}", fmt::join(gpu_preset_names(), ", ")))));
 }
 
 Value read(const Preset& preset) {

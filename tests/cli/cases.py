@@ -323,7 +323,7 @@ def fits_and_runs(folder):
     require(law["exponent"] < 1.05, law)
     _, err = expect(4, "fit", "samples.jsonl", "-o", "mine.json", cwd=folder)
     require_one_line(err, "mine.json: exists", "--force")
-    _, err = expect(0, "fit", "samples.jsonl", "-o", "other.json", "--gpu", "h100-sxm5-80gb", cwd=folder)
+    _, err = expect(0, "fit", "samples.jsonl", "-o", "other.json", "--gpu", "h100", cwd=folder)
     require_one_line(err, "'NVIDIA A100-SXM4-80GB' is a100-sxm4-80gb by its name", "h100-sxm5-80gb")
     again, _ = expect(0, "fit", "samples.jsonl", "-o", "mine.json", "--force", "--json", cwd=folder)
     require(json.loads(again)["gpu"] == "a100-sxm4-80gb", again)
@@ -917,6 +917,10 @@ def imports_servers(folder):
     require_one_line(err, "--pcie-bandwidth")
     _, err = expect(3, "import", "server", path, "--gpu", "h9000")
     require_one_line(err, "no GPU preset is called 'h9000'", "--gpu NAME: a100")
+    for word, name in (("a100-40gb", "a100-sxm4-40gb"), ("4090", "rtx-4090")):
+        require_equal(json.loads(expect(0, "import", "server", path, "--gpu", word)[0])["gpu"], name, word)
+    _, err = expect(2, "import", "server", path, "--gpu", "a100")
+    require_one_line(err, "--gpu: 'a100' is each of a100-sxm4-40gb, a100-sxm4-80gb; say which")
 
 
 @case
