@@ -172,6 +172,17 @@ void Checker::check_fabric(const FatTree& tree) {
   }
   if (!tiers || !radix || found_.size() > before || !uses_fabric() || server_.nics < 1) return;
   const std::int64_t nics = std::int64_t{cluster_.servers} * server_.nics;
+  for (int tier = 0; tier + 1 < tree.tiers; ++tier) {
+    const auto t = static_cast<std::size_t>(tier);
+    if (t >= tree.oversubscription.size() ||
+        tier_ports(tree.radix, tree.oversubscription[t]).up > 0)
+      continue;
+    const double ratio = tree.oversubscription[t];
+    error(fmt::format("/fabric/oversubscription/{}", t),
+          fmt::format("{} to 1 leaves a switch of {} ports no uplink", shortest(ratio), tree.radix),
+          fmt::format("at most {}, or radix {}", tree.radix - 1, std::ceil(1 + ratio)));
+  }
+  if (found_.size() > before) return;
   const std::int64_t reach = fat_tree_capacity(tree);
   if (reach >= nics) return;
   FatTree larger = tree;

@@ -137,6 +137,17 @@ TEST_CASE("a radix too small for the servers is refused, with the one that fits"
   CHECK(check(hosts(16, fat_tree(3, 4))).empty());
 }
 
+TEST_CASE(
+    "a ratio that leaves a switch no uplink is refused, with the largest and the radix for it") {
+  const std::vector<Diagnostic> found = check(hosts(32, fat_tree(2, 40, {100})));
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].pointer == "/cluster/fabric/oversubscription/0");
+  CHECK(found[0].message == "100 to 1 leaves a switch of 40 ports no uplink");
+  CHECK(found[0].hint == "at most 39, or radix 101");
+  CHECK(check(hosts(32, fat_tree(2, 40, {39}))).empty());
+  CHECK(check(hosts(32, fat_tree(2, 101, {100}))).empty());
+}
+
 TEST_CASE("fat trees: tiers and oversubscription") {
   const FatTree good = fat_tree(3, 40, {1, 1, 1});
   CHECK(wrong(kNothing, good).empty());
