@@ -36,6 +36,10 @@ TEST_CASE("degrees multiply to the GPUs, or the nearest that do are named") {
   CHECK(said({"parallelism.tp=3"})
             .find("/parallelism: tp 3 x pp 2 = 6 GPUs per replica, the cluster "
                   "has 2 x 4 = 8; nearest: ") == 0);
+  // Micro-batches of 7 divide no batch of 64.
+  CHECK(said({"parallelism.tp=3", "training.micro_batch=7"})
+            .find("/parallelism: tp 3 x pp 2 = 6 GPUs per replica, the cluster has 2 x 4 = 8; "
+                  "tp x pp must divide 8: 1, 2, 4 or 8") == 0);
 }
 
 TEST_CASE("batches divide by micro-batch and replicas") {

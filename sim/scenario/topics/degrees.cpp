@@ -135,6 +135,20 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
   return text;
 }
 
+// The cure where the batch or the network refuses all of them: what the product may be.
+std::string possible_products(const ParallelDegrees& wanted, int gpus) {
+  constexpr std::size_t kMostListed = 12;
+  const std::vector<int> products = divisors(gpus);
+  std::string listed;
+  for (std::size_t i = 0; i < products.size() && products.size() <= kMostListed; ++i)
+    listed += fmt::format("{}{}",
+                          i == 0                     ? ": "
+                          : i + 1 == products.size() ? " or "
+                                                     : ", ",
+                          products[i]);
+  return fmt::format("tp{} x pp must divide {}{}", wanted.context > 1 ? " x cp" : "", gpus, listed);
+}
+
 }  // namespace
 
 void assemble_degrees(Scenario& scenario, const ParallelismSection& section, Findings& findings) {
@@ -166,8 +180,9 @@ void assemble_degrees(Scenario& scenario, const ParallelismSection& section, Fin
           ? fmt::format("the cluster has {} x {} = {}", scenario.cluster.servers,
                         scenario.cluster.server.gpus, gpus)
           : fmt::format("/cluster/gpus_used leaves {}", gpus);
-  findings.error(section.dp ? "/parallelism/dp" : "/parallelism",
-                 fmt::format("{}, {}", given, there), near.empty() ? "" : "nearest: " + near);
+  findings.error(
+      section.dp ? "/parallelism/dp" : "/parallelism", fmt::format("{}, {}", given, there),
+      near.empty() ? possible_products(degrees, static_cast<int>(gpus)) : "nearest: " + near);
 }
 
 }  // namespace trainyard::scenario
