@@ -5,12 +5,14 @@
 
 #include "cli/commands.h"
 #include "cli/commands/named_gpus.h"
+#include "cli/find_gpu.h"
 #include "models/recommender/recommender.h"
 #include "models/transformer/networks.h"
 #include "sim/base/text.h"
 #include "sim/json/parse.h"
 #include "sim/scenario/scenario.h"
 #include "sim/search/first_plan.h"
+#include "sim/search/fit_knobs.h"
 
 namespace trainyard::cli {
 namespace {
@@ -49,17 +51,18 @@ Value model_of(const NewOptions& options) {
   return model;
 }
 
-Value training_of(const NewOptions& options, const Network& network, int gpus) {
+Value training_of(const NewOptions& options, const Network& network, const NamedGpus& gpus) {
   Value training = Value::object();
   const std::int64_t sequence =
       options.sequence_length > 0 ? options.sequence_length : sequence_of(network);
   const std::int64_t batch =
-      options.global_batch > 0 ? options.global_batch : batch_of(network, sequence, gpus);
+      options.global_batch > 0 ? options.global_batch : batch_of(network, sequence, gpus.count);
   training.set("global_batch", Value::of(batch));
   if (reads_tokens(network)) training.set("sequence_length", Value::of(sequence));
   if (network.is<models::EncoderDecoder>())
     training.set("decoder_sequence_length", Value::of(sequence));
-  if (stack_of(network) != nullptr) training.set("fused_attention", Value::of(true));
+  const bool is_fused = search::runs_flash_attention(capability_of_preset(gpus.gpu));
+  if (stack_of(network) != nullptr) training.set("fused_attention", Value::of(is_fused));
   return training;
 }
 
@@ -119,7 +122,7 @@ ExitCode new_scenario(const NewOptions& options, const Context& context) {
   document.set("model", model_of(options));
   document.set("cluster", gpus.cluster);
   const Network network = scenario::network_of(document, load);
-  document.set("training", training_of(options, network, gpus.count));
+  document.set("training", training_of(options, network, gpus));
   say_assumed(document, scenario::scenario_of(document, load));
   const scenario::Scenario start = scenario::scenario_of(document, load);
   search::FirstPlanOptions search;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 
 #include "models/transformer/networks.h"
@@ -207,6 +208,7 @@ std::vector<Edits> sequence_parallel(const Scenario& scenario) {
 
 std::vector<Edits> fused_attention(const Scenario& scenario) {
   if (scenario.recipe.kernels.fused_attention || stack_of(scenario.network) == nullptr) return {};
+  if (!runs_flash_attention(scenario.cluster.server.gpu.compute_capability)) return {};
   return one_edit("/training/fused_attention", Value::of(true), "fused attention");
 }
 
@@ -278,6 +280,14 @@ constexpr std::array<FitKnob, 17> kKnobs = {{
 }};
 
 }  // namespace
+
+bool runs_flash_attention(std::string_view compute_capability) {
+  constexpr int kLeastMajor = 8;
+  int major = kLeastMajor;
+  std::from_chars(compute_capability.data(), compute_capability.data() + compute_capability.size(),
+                  major);
+  return major >= kLeastMajor;
+}
 
 std::span<const FitKnob> fit_knobs() {
   return kKnobs;

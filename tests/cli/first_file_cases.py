@@ -100,6 +100,9 @@ def writes_scenarios_that_run(folder):
                   ["--model", "dlrm-criteo-terabyte", "--gpus", "8xa100-80gb"]):
         scenario, _ = new(folder, *words)
         require_equal(scenario["name"], f"{words[1]}-{words[3]}", "name")
+    for gpus, is_fused in (("8xv100-32gb", False), ("2x4090", True)):
+        scenario, _ = new(folder, "--model", "gpt-1.7b", "--gpus", gpus)
+        require_equal(scenario["training"]["fused_attention"], is_fused, f"fused attention on {gpus}")
     scenario, _ = new(folder, "--model", "llama3-8b", "--gpus", "16xa100-80gb", "--global-batch", "32",
                       "--sequence-length", "2048")
     require_equal(scenario["training"]["global_batch"], 32, "global batch")

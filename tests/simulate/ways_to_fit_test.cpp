@@ -257,6 +257,24 @@ TEST_CASE("a change that the scenario cannot take is no way to fit") {
       CHECK(change.pointer != "/parallelism/tp");
 }
 
+// FlashAttention-2's README: Ampere, Ada and Hopper.
+TEST_CASE("fused attention is no way to fit below compute capability 8.0") {
+  const test::Folder folder("ways");
+  const std::string path = folder.write("tight.json", kJob);
+  const auto fused = std::find_if(fit_knobs().begin(), fit_knobs().end(), [](const FitKnob& knob) {
+    return knob.name == "fused attention";
+  });
+  REQUIRE(fused != fit_knobs().end());
+  const auto changes = [&](const std::string& capability) {
+    const std::string set = "cluster.node.gpu.compute_capability=" + capability;
+    return fused->changes(load_scenario(path, {set}).base).size();
+  };
+  for (const char* old : {"\"7.0\"", "\"7.5\""})
+    CHECK(changes(old) == 0);
+  for (const char* able : {"\"8.0\"", "\"8.9\"", "\"10.0\"", "null"})
+    CHECK(changes(able) == 1);
+}
+
 TEST_CASE("a patched scenario is the one that --set makes") {
   const test::Folder folder("ways");
   const std::string path = folder.write("tight.json", kJob);
