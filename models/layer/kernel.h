@@ -2,6 +2,7 @@
 // never how long it takes.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@ struct Gemm {
   Dtype dtype = Dtype::fp16;
   bool grouped = false;
   friend bool operator==(const Gemm&, const Gemm&) = default;
+  friend auto operator<=>(const Gemm&, const Gemm&) = default;
 };
 
 // Fused (flash) attention: softmax(Q K^T) V without the scores in memory.
@@ -36,6 +38,7 @@ struct Attention {
   std::int64_t window = 0;
   bool chunked = false;
   friend bool operator==(const Attention&, const Attention&) = default;
+  friend auto operator<=>(const Attention&, const Attention&) = default;
 };
 
 enum class ConvolutionPass : std::uint8_t { forward, data_gradient, weight_gradient };
@@ -48,6 +51,7 @@ struct Convolution {
   ConvolutionPass pass = ConvolutionPass::forward;
   Dtype dtype = Dtype::fp16;
   friend bool operator==(const Convolution&, const Convolution&) = default;
+  friend auto operator<=>(const Convolution&, const Convolution&) = default;
 };
 
 // What a memory-bound kernel does; the reached share of HBM bandwidth differs by kind.
@@ -72,12 +76,14 @@ struct MemoryBound {
   MemoryOp op = MemoryOp::elementwise;
   Bytes read, written;
   friend bool operator==(const MemoryBound&, const MemoryBound&) = default;
+  friend auto operator<=>(const MemoryBound&, const MemoryBound&) = default;
 };
 
 // What takes as long as somebody says who timed it; nothing else is known of it.
 struct Timed {
   Seconds time{};
   friend bool operator==(const Timed&, const Timed&) = default;
+  friend auto operator<=>(const Timed&, const Timed&) = default;
 };
 
 using Kernel = std::variant<Gemm, Attention, Convolution, MemoryBound, Timed>;

@@ -61,13 +61,17 @@ ConnectionId Cast::connect(std::string_view name, const std::function<Connection
 }
 
 std::uint32_t Cast::kernel_index(const models::NamedKernel& named) {
-  for (std::size_t i = 0; i < kernels.size(); ++i) {
-    if (routed[i] == named.routed && kernels[i] == named.kernel)
-      return static_cast<std::uint32_t>(i);
-  }
+  // Others that a joined cast brought along stand behind the first of their like.
+  for (; kernels_placed < kernels.size(); ++kernels_placed)
+    kernel_places.try_emplace({kernels[kernels_placed], routed[kernels_placed]},
+                              static_cast<std::uint32_t>(kernels_placed));
+  const auto next = static_cast<std::uint32_t>(kernels.size());
+  const auto [place, is_new] = kernel_places.try_emplace({named.kernel, named.routed}, next);
+  if (!is_new) return place->second;
   kernels.push_back(named.kernel);
   routed.push_back(named.routed);
-  return static_cast<std::uint32_t>(kernels.size() - 1);
+  ++kernels_placed;
+  return next;
 }
 
 std::uint32_t Cast::transfer_index(ConnectionId connection, const TransferSpec& spec) {

@@ -17,10 +17,12 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/layer/kernel.h"
@@ -205,6 +207,9 @@ struct Cast {
   IdVector<ConnectionId, Connection> connections;
   std::vector<models::Kernel> kernels;  // by Program::kernels
   std::vector<bool> routed;             // of those, which work follows `loads`
+  // Where the first `kernels_placed` of them stand: a network may have many thousands.
+  std::map<std::pair<models::Kernel, bool>, std::uint32_t> kernel_places{};
+  std::size_t kernels_placed = 0;
 
   std::size_t players() const { return role_of.size(); }
   const Role& role(Player player) const { return roles[role_of[index(player)]]; }

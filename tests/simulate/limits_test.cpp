@@ -96,3 +96,20 @@ TEST_CASE("the time of a simulation grows as layers and buckets do") {
   };
   CHECK(with_buckets(2500) < 9 * with_buckets(10000));
 }
+
+TEST_CASE("kernels of ten thousand shapes are found in proportion to their number") {
+  const auto of = [](int shapes) {
+    plan::Cast cast;
+    const std::clock_t begin = std::clock();
+    for (int again = 0; again < 2; ++again) {
+      for (int i = 0; i < shapes; ++i) {
+        models::NamedKernel named;
+        named.kernel = Gemm{.m = 1 + i, .n = 8, .k = 8};
+        CHECK(cast.kernel_index(named) == static_cast<std::uint32_t>(i));
+      }
+    }
+    CHECK(cast.kernels.size() == static_cast<std::size_t>(shapes));
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
+  CHECK(of(20'000) < 40 * of(2'000) + 0.2);
+}
