@@ -22,11 +22,11 @@ namespace {
 std::string text_cell(std::string_view text) {
   std::string cell = escape_control(text);
   if (!cell.empty() && std::string_view("=+-@").find(cell[0]) != std::string_view::npos)
-    cell.insert(0, "'");
+    cell.insert(cell.begin(), '\'');
   if (cell.find_first_of(",\"") == std::string::npos) return cell;
   std::string quoted = "\"";
   for (const char c : cell)
-    quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+    quoted.append(c == '"' ? 2 : 1, c);
   return quoted + "\"";
 }
 

@@ -207,12 +207,12 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
 }
 
 Scenario scenario_of(Value document, const LoadOptions& options) {
-  constexpr const char* kHere = ".";
+  const std::string here = ".";
   spell_out_names(document);
-  Loaded loaded = load_one(without_variants(document), {configs_folder(kHere), options.root});
+  Loaded loaded = load_one(without_variants(document), {configs_folder(here), options.root});
   if (std::any_of(loaded.diagnostics.begin(), loaded.diagnostics.end(), is_error))
-    refuse(std::move(loaded.diagnostics), kHere);
-  loaded.scenario.file = kHere;
+    refuse(std::move(loaded.diagnostics), here);
+  loaded.scenario.file = here;
   loaded.scenario.root = options.root;
   loaded.scenario.warnings = std::move(loaded.diagnostics);
   return std::move(loaded.scenario);
