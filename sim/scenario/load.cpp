@@ -150,6 +150,18 @@ std::vector<Diagnostic> add_variant(const std::vector<Diagnostic>& base, Loaded&
   return own;
 }
 
+// Each takes about a millisecond to read and its step to simulate, and the results of all of them
+// are held together.
+constexpr std::size_t kMostVariants = std::size_t{1} << 14;
+
+Diagnostic too_many_variants(std::size_t count) {
+  Diagnostic found;
+  found.pointer = "/variants";
+  found.message = fmt::format("{} variants, at most {} are read together", count, kMostVariants);
+  found.hint = "run one of them with --variant NAME, or divide the list into files";
+  return found;
+}
+
 // What is wrong with the list of variants itself, whichever of them is wanted.
 bool is_of_variants(const Diagnostic& diagnostic) {
   return diagnostic.pointer.starts_with("/variants") || diagnostic.pointer.starts_with("/baseline");
@@ -180,6 +192,11 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
   const Value* variants = document.find("variants");
   const std::size_t count =
       variants != nullptr && variants->is(Kind::array) ? variants->items.size() : 0;
+  if (!options.variant && count > kMostVariants) {
+    all.push_back(too_many_variants(count));
+    all.back().at = variants->at.position();
+    refuse(std::move(all), path);
+  }
   const Value plain = without_variants(document);
   for (std::size_t i = 0; i < count && i < base.sections.variants.size(); ++i) {
     if (options.variant && out.names[i] != *options.variant) continue;

@@ -98,3 +98,18 @@ TEST_CASE("fifty thousand variants are compared by name in proportion to their n
   CHECK(all.find("two variants are named \"v0\"") != std::string::npos);
   CHECK(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < 40);  // with sanitizers
 }
+
+TEST_CASE("more variants than are read together are refused before any is, and one alone is not") {
+  test::Folder folder("variants");
+  std::string variants;
+  for (int i = 0; i <= 1 << 14; ++i)
+    variants += fmt::format(R"({}{{"name": "v{}"}})", i == 0 ? "" : ",", i);
+  std::string text = test::kSmall;
+  text.insert(text.find(R"("model":)"), fmt::format(R"("variants": [{}],)", variants));
+  const std::string path = folder.write("many.json", text);
+  const std::string said = test::problems(path);
+  CHECK(said.find("/variants: 16385 variants, at most 16384 are read together") !=
+        std::string::npos);
+  CHECK(std::count(said.begin(), said.end(), '\n') == 0);
+  CHECK(test::problems(path, {}, {.variant = "v16384"}) == "");
+}
