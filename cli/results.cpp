@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
 #include <set>
 #include <utility>
 
+#include "cli/report/compress.h"
 #include "sim/base/text.h"
 #include "sim/scenario/gpu_origin.h"
 
@@ -73,6 +75,14 @@ report::ReportVariant report_variant(const scenario::Scenario& scenario,
   variant.report = std::move(simulation.report);
   variant.timeline = std::move(simulation.timeline);
   return variant;
+}
+
+std::vector<OutputFile> picture_files(const std::function<std::string()>& trace,
+                                      const std::function<std::string()>& page) {
+  // Where no thread can be had, it is made when it is asked for.
+  std::future<std::string> packed = std::async([&] { return report::gzip(trace()); });
+  std::string html = page();
+  return {{"trace.pftrace.gz", packed.get()}, {"report.html", std::move(html)}};
 }
 
 std::vector<std::string> input_files(const scenario::Scenario& scenario) {

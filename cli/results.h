@@ -1,6 +1,7 @@
 // What `run` and `compare` have in common: from simulations to the files of a result.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,6 +28,11 @@ std::string command_text(std::string_view command, const ScenarioOptions& option
 // A simulation with the settings that led to it.
 report::ReportVariant report_variant(const scenario::Scenario& scenario,
                                      simulate::Simulation simulation);
+
+// trace.pftrace.gz, of the bytes that `trace` returns, and report.html. The one is made while the
+// other is; neither function may change what the other reads.
+std::vector<OutputFile> picture_files(const std::function<std::string()>& trace,
+                                      const std::function<std::string()>& page);
 
 // Files that the scenario was read from: itself, what it extends, presets, the profile.
 std::vector<std::string> input_files(const scenario::Scenario& scenario);

@@ -9,7 +9,6 @@
 #include "cli/commands.h"
 #include "cli/fit_advice.h"
 #include "cli/in_order.h"
-#include "cli/report/compress.h"
 #include "cli/report/csv.h"
 #include "cli/report/perfetto.h"
 #include "cli/report/text.h"
@@ -56,10 +55,12 @@ std::vector<OutputFile> files_of(const CompareOptions& options, const scenario::
     variants.push_back(report_variant(set.variants[i], std::move(simulations[i])));
   for (std::size_t i = 0; i < variants.size(); ++i)
     timelines.push_back({set.variants[i].variant, &variants[i].timeline});
-  files.push_back({"trace.pftrace.gz", report::gzip(perfetto_trace(timelines, set.base.name))});
   report::HtmlOptions html;
   html.command = command_text("compare", options.scenario, "--baseline", options.baseline);
-  files.push_back({"report.html", html_report(set.base.name, variants, baseline, html)});
+  for (OutputFile& picture :
+       picture_files([&] { return perfetto_trace(timelines, set.base.name); },
+                     [&] { return html_report(set.base.name, variants, baseline, html); }))
+    files.push_back(std::move(picture));
   return files;
 }
 

@@ -5,7 +5,6 @@
 
 #include "cli/commands.h"
 #include "cli/fit_advice.h"
-#include "cli/report/compress.h"
 #include "cli/report/perfetto.h"
 #include "cli/report/text.h"
 #include "cli/results.h"
@@ -31,9 +30,12 @@ std::vector<OutputFile> files_of(const RunOptions& options, report::ReportVarian
   const std::string title = variant.report.name;
   std::vector<OutputFile> files;
   files.push_back({"summary.json", to_json(variant.report) + "\n"});
-  files.push_back(
-      {"trace.pftrace.gz", report::gzip(report::perfetto_trace(variant.timeline, title))});
-  files.push_back({"report.html", html_report(title, {&variant, 1}, 0, html)});
+  for (OutputFile& picture :
+       picture_files([&] { return report::perfetto_trace(variant.timeline, title); },
+                     [&] {
+                       return html_report(title, {&variant, 1}, 0, html);
+                     }))
+    files.push_back(std::move(picture));
   return files;
 }
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <set>
+#include <unordered_set>
 #include <vector>
 
 #include "cli/report/protobuf.h"
@@ -84,7 +84,7 @@ class TraceWriter {
   // A message to a rank that is not shown, or whose receiver never waited, has one end only: no
   // arrow.
   void find_flows() {
-    std::set<std::uint64_t> sent;
+    std::unordered_set<std::uint64_t> sent;
     for (const Lane& lane : timeline_.lanes)
       for (const Slice& slice : lane.slices)
         if (slice.flow != 0 && !receives(lane)) sent.insert(slice.flow);
@@ -294,7 +294,7 @@ class TraceWriter {
   int index_;
   std::string_view variant_;
   ProtoWriter trace_;
-  std::set<std::uint64_t> both_ends_;
+  std::unordered_set<std::uint64_t> both_ends_;
   std::map<int, int> tracks_of_;
 };
 
