@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
-#include <unordered_set>
 #include <vector>
 
 #include "cli/report/protobuf.h"
@@ -84,13 +84,18 @@ class TraceWriter {
   // A message to a rank that is not shown, or whose receiver never waited, has one end only: no
   // arrow.
   void find_flows() {
-    std::unordered_set<std::uint64_t> sent;
+    std::vector<std::uint64_t> sent, received;
     for (const Lane& lane : timeline_.lanes)
       for (const Slice& slice : lane.slices)
-        if (slice.flow != 0 && !receives(lane)) sent.insert(slice.flow);
-    for (const Lane& lane : timeline_.lanes)
-      for (const Slice& slice : lane.slices)
-        if (receives(lane) && sent.count(slice.flow) != 0) both_ends_.insert(slice.flow);
+        if (slice.flow != 0) (receives(lane) ? received : sent).push_back(slice.flow);
+    std::sort(sent.begin(), sent.end());
+    std::sort(received.begin(), received.end());
+    std::set_intersection(sent.begin(), sent.end(), received.begin(), received.end(),
+                          std::back_inserter(both_ends_));
+  }
+
+  bool has_both_ends(std::uint64_t flow) const {
+    return flow != 0 && std::binary_search(both_ends_.begin(), both_ends_.end(), flow);
   }
 
   std::uint64_t sequence() const { return static_cast<std::uint64_t>(index_) + 1; }
@@ -244,7 +249,7 @@ class TraceWriter {
 
   void add_lane(const Lane& lane, std::uint64_t track) {
     for (const Slice& slice : lane.slices) {
-      const bool flows = slice.flow != 0 && both_ends_.count(slice.flow) != 0;
+      const bool flows = has_both_ends(slice.flow);
       if (flows && receives(lane)) {
         add_receive(track, slice);
         continue;
@@ -294,7 +299,7 @@ class TraceWriter {
   int index_;
   std::string_view variant_;
   ProtoWriter trace_;
-  std::unordered_set<std::uint64_t> both_ends_;
+  std::vector<std::uint64_t> both_ends_;  // sorted
   std::map<int, int> tracks_of_;
 };
 
