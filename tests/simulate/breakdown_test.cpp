@@ -130,6 +130,18 @@ TEST_CASE("MFU is below one, and HFU exceeds it by what recomputation executes")
   CHECK(full.model_flops == without.model_flops);
 }
 
+TEST_CASE("a GPU that is faster than the others has a peak as much higher") {
+  Job even = job(1, 2, 1);
+  const StepReport as_they_are = report_of(even);
+  even.stragglers = {{0, 0.25}, {1, 0.25}};
+  const StepReport fast = report_of(even);
+  CHECK(fast.mfu > 0);
+  CHECK(fast.mfu <= as_they_are.mfu * (1 + 1e-9));
+  even.stragglers = {{0, 4.0}, {1, 4.0}};
+  const StepReport slow = report_of(even);
+  CHECK(slow.mfu < as_they_are.mfu / 2);
+}
+
 // Half of the square of attention is masked, in three passes: 6 B s^2 l h.
 TEST_CASE("model FLOPs leave out what the mask does, the other convention counts it") {
   const Job plain = job(1, 1, 1);

@@ -54,10 +54,20 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
     report.classes += role_of(step, rank_class).on_gpu();
 }
 
+// FLOP/s of all GPUs at their peaks. A GPU that the job says is faster than the others has that
+// much more; one that is slower does not reach its own.
+double peak_of_all(const Job& job, double gpus) {
+  const double peak = models::peak_of(job.cluster.server.gpu, job.recipe.precision.compute).count();
+  double more = 0;
+  for (const recipe::Straggler& rank : job.stragglers)
+    more += std::max(0.0, 1 / rank.compute_slowdown - 1);
+  return peak * (gpus + more);
+}
+
 void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   const double seconds = Seconds(*report.step_time).count();
   const double gpus = report.world_size;
-  const double peak = models::peak_of(job.cluster.server.gpu, job.recipe.precision.compute).count();
+  const double peak = peak_of_all(job, gpus);
   report.samples_per_s = static_cast<double>(job.recipe.global_batch) / seconds;
   if (report.is_language) {
     report.tokens_per_s =
@@ -67,9 +77,9 @@ void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   report.model_tflops_per_gpu = report.model_flops / seconds / gpus / 1e12;
   report.full_square_tflops_per_gpu = report.full_square_flops / seconds / gpus / 1e12;
   if (peak > 0) {
-    report.mfu = report.model_flops / (seconds * gpus * peak);
-    report.full_square_mfu = report.full_square_flops / (seconds * gpus * peak);
-    report.hfu = step.plan.executed_flops.count() / (seconds * gpus * peak);
+    report.mfu = report.model_flops / (seconds * peak);
+    report.full_square_mfu = report.full_square_flops / (seconds * peak);
+    report.hfu = step.plan.executed_flops.count() / (seconds * peak);
   }
 }
 
