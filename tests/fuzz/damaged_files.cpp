@@ -24,10 +24,12 @@ namespace {
 
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int kMostSeconds = 300;  // the sanitizers take their share
+constexpr std::size_t kMostBytes = std::size_t{12} << 30;
 #else
 constexpr int kMostSeconds = 60;
+constexpr std::size_t kMostBytes = std::size_t{4} << 30;
 #endif
-constexpr Limits kLimits{.cpu_seconds = kMostSeconds, .bytes = std::size_t{4} << 30};
+constexpr Limits kLimits{.cpu_seconds = kMostSeconds, .bytes = kMostBytes};
 
 // A file before and after, and the command that reads it.
 struct Damaged {

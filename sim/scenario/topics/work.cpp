@@ -1,6 +1,7 @@
 // How much there is to build and to simulate, counted before any of it is made: work grows in
 // proportion to each of these numbers, and their ends are far beyond any job, near what a machine
-// for this program holds (about 1 KB and 2 us for the pass of a layer, the same for a bucket).
+// for this program holds (10 KB and 45 us for a layer, 1.4 KB and 4 us for a pass of it and for a
+// bucket).
 #include <fmt/format.h>
 
 #include <algorithm>
