@@ -56,8 +56,8 @@ struct CompiledProgram {
   std::vector<std::uint32_t> stream_begin;  // [block * (streams + 1) + stream], into ops
   std::vector<std::uint32_t> thresholds;
   std::vector<Work> works;
-  std::vector<std::uint32_t> ended_base;     // [call * streams + stream]
-  std::vector<std::uint64_t> launch_base;    // [call]
+  std::vector<std::uint32_t> ended_base;   // [call * streams + stream]
+  std::vector<std::uint64_t> launch_base;  // [call]
   std::int64_t all_launches = 0;
   std::vector<std::uint32_t> sequence_base;  // [call * columns + column]
   std::vector<std::uint32_t> stream_ops;     // [stream], in all calls

@@ -9,6 +9,7 @@
 #include "sim/engine/event_queue.h"
 #include "sim/engine/flow_network.h"
 #include "sim/engine/memory_accounts.h"
+#include "sim/engine/peak_owners.h"
 #include "sim/engine/recorder.h"
 #include "sim/engine/run_state.h"
 
@@ -32,7 +33,7 @@ class Engine {
       : state_(machine),
         recorder_(state_, options),
         network_(machine.link_capacity, options.sharing != nullptr ? *options.sharing : max_min_),
-        memory_(state_),
+        memory_(state_, recorder_),
         compute_(state_, queue_, recorder_, kEndCompute),
         // A thousand actors in step do a thousand things at once without going round in circles.
         budget_(options.max_events_per_instant * (1 + machine.actors.size() / 1024)) {}
@@ -299,9 +300,10 @@ class Engine {
     if (!over) return take_trace();
     OutOfMemory result;
     result.actor = *over;
-    result.needed = memory_.peak(*over).peak;
     result.capacity = state_.machine.actors[*over].memory_capacity;
-    result.owners = memory_.owners_of_peak(*over);
+    const MemoryPeak peak = memory_.peak(*over);
+    result.needed = peak.peak;
+    result.owners = owners_of_peak(*state_.machine.actors[*over].program, *over, peak);
     result.trace = take_trace();
     return result;
   }

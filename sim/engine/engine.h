@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/engine/machine.h"
+#include "sim/engine/observer.h"
 #include "sim/engine/sharing.h"
 #include "sim/engine/trace.h"
 
@@ -13,8 +14,9 @@ namespace trainyard::engine {
 struct RunOptions {
   Record record = Record::ops;
   std::vector<bool> recorded{};  // by actor; empty: all
-  // With Record::kernels: leaves out those of ops whose host was done enqueuing when they began.
-  // Such kernels follow each other without a gap, from the op's begin to its end.
+  Observer* observer = nullptr;  // told of recorded actors, whatever is recorded of them
+  // With Record::kernels or an observer: leaves out those of ops whose host was done enqueuing when
+  // they began. Such kernels follow each other without a gap, from the op's begin to its end.
   bool only_kernels_host_may_hold = false;
   // For every 1,024 actors begun. More at one instant are reported as a Deadlock.
   std::uint64_t max_events_per_instant = 1'000'000;
@@ -25,7 +27,7 @@ struct RunOptions {
 // channel ends agree with the actors' ports, and no two ports of an actor name one communicator; a
 // stream's waits name other streams.
 // Cost: amortised O(1) per event, two events per op without flows. Memory: O(actors + transfers in
-// flight), unless ops are recorded.
+// flight + calls of programs), unless ops are recorded.
 Outcome run(const Machine& machine, const RunOptions& options = {});
 
 }  // namespace trainyard::engine

@@ -1,18 +1,13 @@
 #include "sim/engine/memory_accounts.h"
 
-#include <algorithm>
-#include <map>
 #include <utility>
 
 #include "sim/base/check.h"
 
 namespace trainyard::engine {
 
-MemoryAccounts::MemoryAccounts(const RunState& state)
-    : state_(state),
-      accounts_(state.actors.size()),
-      peak_ended_(state.streams.size()),
-      peak_running_(state.streams.size()) {
+MemoryAccounts::MemoryAccounts(const RunState& state, const Recorder& recorder)
+    : state_(state), recorder_(recorder), accounts_(state.actors.size()) {
   for (std::size_t actor = 0; actor < accounts_.size(); ++actor) {
     Account& account = accounts_[actor];
     for (const MemoryEffect& effect :
@@ -23,6 +18,8 @@ MemoryAccounts::MemoryAccounts(const RunState& state)
     }
     account.peak.peak = account.peak.resident = Bytes(account.level);
     account.peak.by_category = account.by_category;
+    if (recorder.tells_of(static_cast<std::uint32_t>(actor)))
+      account.peak.ended.resize(state.actors[actor].streams);
   }
 }
 
@@ -59,11 +56,15 @@ void MemoryAccounts::settle(std::uint32_t number, Duration now) {
   account.peak.at = since;
   account.peak.by_category = account.by_category;
   const Bytes capacity = state_.machine.actors[ActorId{number}].memory_capacity;
-  if (capacity == Bytes{} || account.peak.peak <= capacity) return;
+  const bool over = capacity > Bytes{} && account.peak.peak > capacity;
+  if (!over && !recorder_.tells_of(number)) return;
   const ActorState& actor = state_.actors[number];
-  for (std::uint32_t s = actor.first_stream; s < actor.first_stream + actor.streams; ++s) {
-    peak_ended_[s] = state_.streams[s].ended;
-    peak_running_[s] = state_.streams[s].state == HeadState::running;
+  account.peak.ended.resize(actor.streams);
+  account.peak.running = 0;
+  for (std::uint32_t s = 0; s < actor.streams; ++s) {
+    const StreamState& stream = state_.streams[actor.first_stream + s];
+    account.peak.ended[s] = stream.ended;
+    if (stream.state == HeadState::running) account.peak.running |= 1U << s;
   }
 }
 
@@ -89,40 +90,6 @@ std::optional<ActorId> MemoryAccounts::furthest_over() const {
     furthest = actor;
   }
   return furthest;
-}
-
-std::vector<MemoryChange> MemoryAccounts::owners_of_peak(ActorId actor) const {
-  const ActorState& owner = state_.actors[index(actor)];
-  const CompiledProgram& compiled = state_.programs[owner.program];
-  const Program& program = *compiled.program;
-  std::map<std::pair<std::uint8_t, std::uint32_t>, std::int64_t> live;
-  for (const MemoryEffect& effect : program.resident)
-    live[{effect.category, effect.owner}] += effect.bytes;
-  for (std::uint32_t s = 0; s < owner.streams; ++s) {
-    const std::uint32_t ended = peak_ended_[owner.first_stream + s];
-    const std::uint32_t begun = ended + (peak_running_[owner.first_stream + s] ? 1 : 0);
-    Position position = compiled.seek(s, 0);
-    for (std::uint32_t i = 0; i < begun; ++i) {
-      const CompiledOp& op = compiled.ops[position.at];
-      for (std::uint32_t e = op.first_effect; e < op.first_effect + op.effects; ++e) {
-        const MemoryEffect& effect = program.effects[e];
-        if (effect.bytes > 0 || i < ended) live[{effect.category, effect.owner}] += effect.bytes;
-      }
-      if (++position.at == position.last) position = compiled.seek(s, position.call + 1);
-    }
-  }
-  std::vector<MemoryChange> owners;
-  for (const auto& [key, bytes] : live) {
-    if (bytes == 0) continue;
-    owners.push_back({.at = accounts_[index(actor)].peak.at,
-                      .actor = actor,
-                      .category = key.first,
-                      .owner = key.second,
-                      .bytes = bytes});
-  }
-  std::stable_sort(owners.begin(), owners.end(),
-                   [](const MemoryChange& a, const MemoryChange& b) { return a.bytes > b.bytes; });
-  return owners;
 }
 
 }  // namespace trainyard::engine

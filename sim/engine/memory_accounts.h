@@ -17,7 +17,7 @@ namespace trainyard::engine {
 
 class MemoryAccounts {
  public:
-  explicit MemoryAccounts(const RunState& state);
+  MemoryAccounts(const RunState& state, const Recorder& recorder);
 
   // The head of the stream begins: takes. Requires: its state is not running yet.
   void begin(const StreamState& stream, Duration now, Recorder& recorder);
@@ -29,9 +29,6 @@ class MemoryAccounts {
   MemoryPeak peak(ActorId actor) const;
   // The actor whose peak exceeds its capacity by most, the lowest among equals.
   std::optional<ActorId> furthest_over() const;
-  // What was live at the peak by (category, owner), largest first. Requires: settled, over
-  // capacity.
-  std::vector<MemoryChange> owners_of_peak(ActorId actor) const;
 
  private:
   struct Account {
@@ -45,10 +42,8 @@ class MemoryAccounts {
   void settle(std::uint32_t actor, Duration now);
 
   const RunState& state_;
+  const Recorder& recorder_;
   std::vector<Account> accounts_;  // by actor
-  // Where the streams stood at the peak of an actor that is over its capacity; by stream.
-  std::vector<std::uint32_t> peak_ended_;
-  std::vector<bool> peak_running_;
 };
 
 }  // namespace trainyard::engine

@@ -18,13 +18,16 @@ Recorder::Recorder(const RunState& state, const RunOptions& options)
     : state_(state),
       kernels_(options.record == Record::kernels),
       only_held_(options.only_kernels_host_may_hold),
+      observer_(options.observer),
+      tells_(options.record != Record::nothing || options.observer != nullptr),
+      told_(options.recorded),
       first_span_(state.actors.size(), kNowhere) {
   TRAINYARD_CHECK(options.recorded.empty() || options.recorded.size() == state.actors.size(),
                   "`recorded` for {} of {} actors", options.recorded.size(), state.actors.size());
   if (options.record == Record::nothing) return;
   std::size_t spans = 0;
   for (std::size_t actor = 0; actor < state.actors.size(); ++actor) {
-    if (!options.recorded.empty() && !options.recorded[actor]) continue;
+    if (!tells_of(static_cast<std::uint32_t>(actor))) continue;
     first_span_[actor] = spans;
     for (std::uint32_t ops : state.programs[state.actors[actor].program].stream_ops)
       spans += ops;
@@ -37,28 +40,34 @@ void Recorder::kernel(const StreamState& stream, std::uint32_t kernel, Duration 
   const CompiledProgram& program = state_.program(stream);
   const CompiledOp& op = state_.op(stream);
   const Segment& segment = program.program->segments[program.works[op.subject].segment];
-  trace_.kernels.push_back({.actor = ActorId{stream.actor},
-                            .call = stream.head.call,
-                            .op = op.index,
-                            .kernel = segment.first_kernel + kernel,
-                            .begin = begin,
-                            .end = end});
+  const KernelSpan span{.actor = ActorId{stream.actor},
+                        .call = stream.head.call,
+                        .op = op.index,
+                        .kernel = segment.first_kernel + kernel,
+                        .begin = begin,
+                        .end = end};
+  if (observer_ != nullptr) observer_->kernel_ended(span);
+  if (kernels_) trace_.kernels.push_back(span);
 }
 
 void Recorder::op(const StreamState& stream, Duration active, Duration end) {
+  if (!tells_of(stream.actor)) return;
   std::size_t place = first_span_[stream.actor];
+  if (observer_ == nullptr && place == kNowhere) return;
+  const CompiledOp& op = state_.op(stream);
+  const Span span{.actor = ActorId{stream.actor},
+                  .call = stream.head.call,
+                  .op = op.index,
+                  .issued = issued(state_, stream),
+                  .begin = stream.begin,
+                  .active = active,
+                  .end = end};
+  if (observer_ != nullptr) observer_->op_ended(span);
   if (place == kNowhere) return;
   const CompiledProgram& program = state_.program(stream);
-  const CompiledOp& op = state_.op(stream);
   for (std::uint32_t s = 0; s < op.stream; ++s)
     place += program.stream_ops[s];
-  trace_.spans[place + stream.ended] = {.actor = ActorId{stream.actor},
-                                        .call = stream.head.call,
-                                        .op = op.index,
-                                        .issued = issued(state_, stream),
-                                        .begin = stream.begin,
-                                        .active = active,
-                                        .end = end};
+  trace_.spans[place + stream.ended] = span;
 }
 
 void Recorder::memory(const StreamState& stream, const MemoryEffect& effect, Duration at) {

@@ -13,8 +13,10 @@ class Recorder {
  public:
   Recorder(const RunState& state, const RunOptions& options);
 
+  // Whether the observer or the trace is told of an actor.
+  bool tells_of(std::uint32_t actor) const { return tells_ && (told_.empty() || told_[actor]); }
   bool wants_kernels(const StreamState& stream) const {
-    if (!kernels_ || first_span_[stream.actor] == kNowhere) return false;
+    if ((!kernels_ && observer_ == nullptr) || !tells_of(stream.actor)) return false;
     if (!only_held_) return true;
     const KernelSequence kernels = state_.kernels(stream);
     return kernels.count > 0 && kernels.issued(kernels.count - 1) > stream.begin;
@@ -34,7 +36,10 @@ class Recorder {
 
   const RunState& state_;
   bool kernels_, only_held_;
-  std::vector<std::size_t> first_span_;  // by actor; kNowhere: not recorded
+  Observer* observer_;
+  bool tells_;
+  std::vector<bool> told_;               // RunOptions::recorded
+  std::vector<std::size_t> first_span_;  // by actor; kNowhere: its spans are not kept
   Trace trace_;
 };
 

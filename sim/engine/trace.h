@@ -50,13 +50,17 @@ struct MemoryPeak {
   std::array<std::int64_t, kMaxCategories> by_category{};  // bytes at that instant
   Bytes resident;                                          // before and after the step
   Bytes at_end;                                            // equals resident unless a program leaks
+  // Of actors that are recorded or over their capacity, at that instant: how many ops of each
+  // stream had ended, and (bit s) whether the next one of stream s was running.
+  std::vector<std::uint32_t> ended{};
+  std::uint32_t running = 0;
 };
 
 struct Trace {
   Duration end{};                        // the last op's end
   std::vector<Span> spans;               // recorded actors only; sorted by (actor, stream, begin)
   std::vector<KernelSpan> kernels;       // with Record::kernels only
-  std::vector<MemoryChange> memory;      // recorded actors only, in time order
+  std::vector<MemoryChange> memory;      // recorded actors only, in time order; not with nothing
   IdVector<ActorId, Duration> finished;  // when each actor's last op ended
   IdVector<ActorId, MemoryPeak> peaks;
   std::uint64_t events = 0;  // popped from the queue
