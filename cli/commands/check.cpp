@@ -21,8 +21,7 @@ void check_profiles(const scenario::ScenarioSet& set) {
     try {
       const simulate::Job job = simulate::job_of(scenario);
       // Which groups there are is known when the step is laid out.
-      if (scenario.collectives != collective::Choices{})
-        step_of(scenario, job, {.run = false, .recorded_classes = {}});
+      if (scenario.collectives != collective::Choices{}) step_of(scenario, job, {.run = false});
     } catch (const ScenarioError& error) {
       for (const Diagnostic& mistake : error.diagnostics())
         if (said.insert(to_text(mistake)).second) mistakes.push_back(mistake);

@@ -129,7 +129,7 @@ class PlanSearch {
     try {
       const simulate::Job job = simulate::job_of(*changed);
       const std::unique_ptr<simulate::Step> step = simulate::step_of(
-          *changed, job, {.unfold = false, .run = true, .recorded_classes = {}, .outline = true});
+          *changed, job, {.unfold = false, .run = true, .detail = simulate::Detail::outline});
       PlanTrial trial{patch, outline(job, *step)};
       ++simulated_;
       spent_ += trial.outline.events;

@@ -132,8 +132,8 @@ class Search {
   static std::unique_ptr<simulate::Step> step_of(const Scenario& changed,
                                                  const simulate::Job& job) {
     try {
-      return simulate::step_of(
-          changed, job, {.unfold = false, .run = true, .recorded_classes = {}, .outline = true});
+      return simulate::step_of(changed, job,
+                               {.unfold = false, .run = true, .detail = simulate::Detail::outline});
     } catch (const ScenarioError&) {
       return nullptr;
     }

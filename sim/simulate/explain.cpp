@@ -150,8 +150,8 @@ constexpr std::array<Writer, kExplainStages.size()> kWriters = {{
 
 std::string explain_stage(const scenario::Scenario& scenario, std::string_view stage) {
   const Job job = job_of(scenario);
-  const auto step =
-      step_of(scenario, job, {.unfold = false, .run = stage == "memory", .recorded_classes = {}});
+  const auto step = step_of(scenario, job,
+                            {.unfold = false, .run = stage == "memory", .detail = Detail::outline});
   std::string text;
   const Text out(text);
   const auto writer = std::find_if(kWriters.begin(), kWriters.end(), [&](const Writer& candidate) {

@@ -112,7 +112,7 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
       step_of(scenario, job,
               {.unfold = options.unfold || !scenario.exploit_symmetry,
                .run = true,
-               .recorded_classes = {}});
+               .detail = options.timeline ? Detail::timeline : Detail::summary});
   Simulation simulation;
   simulation.report = summarize(job, *step);
   if (const auto fastest = find_contradiction(job, *step, simulation.report))

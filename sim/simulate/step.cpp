@@ -2,6 +2,7 @@
 
 #include "models/layer/peak.h"
 #include "sim/simulate/pass_times.h"
+#include "sim/simulate/step_watcher.h"
 #include "topologies/topology.h"
 
 namespace trainyard::simulate {
@@ -94,17 +95,18 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   if (!options.run) return step;
 
   engine::RunOptions run_options;
-  const bool has_flush = step->plan.rounds.count == 1;
-  run_options.record = !options.outline ? Record::kernels
-                       : has_flush      ? Record::nothing
-                                        : Record::ops;
+  run_options.record = options.detail == Detail::timeline ? Record::ops : Record::nothing;
   run_options.only_kernels_host_may_hold = true;
   run_options.recorded.assign(step->lowered.machine.actors.size(), false);
-  for (std::size_t c = 0; c < step->lowered.classes.size(); ++c) {
-    if (options.recorded_classes.empty() || options.recorded_classes[c])
-      run_options.recorded[index(step->lowered.classes[c].actor)] = true;
-  }
+  for (const lower::RankClass& rank_class : step->lowered.classes)
+    run_options.recorded[index(rank_class.actor)] = true;
+  const bool breakdowns = options.detail != Detail::outline;
+  StepWatcher watcher(step->plan, step->lowered, breakdowns);
+  if (breakdowns || step->plan.rounds.count > 1) run_options.observer = &watcher;
   step->outcome = run(step->lowered.machine, run_options);
+  if (std::holds_alternative<engine::Deadlock>(step->outcome)) return step;
+  step->window = watcher.finish(step->trace().end);
+  if (breakdowns) step->breakdowns = watcher.breakdowns();
   return step;
 }
 

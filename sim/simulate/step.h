@@ -2,6 +2,7 @@
 // and tests look into.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,8 @@
 #include "sim/plan/step_plan.h"
 #include "sim/recipe/recipe.h"
 #include "sim/simulate/device_memory.h"
+#include "sim/simulate/report/step_report.h"
+#include "sim/simulate/step_window.h"
 #include "topologies/cluster.h"
 
 namespace trainyard::simulate {
@@ -40,15 +43,20 @@ struct Step {
   lower::Lowered lowered;
   std::vector<DeviceMemory> devices;  // by Lowered::classes
   engine::Outcome outcome;            // capacities and peaks in it are of what programs hold
+  StepWindow window;                  // of an outcome that is no deadlock
+  std::vector<Breakdown> breakdowns;  // the same, by class, each sums to the window; empty: outline
 
   const engine::Trace& trace() const;  // also of an outcome that is not feasible
 };
 
+// What is kept of a run: what outline() needs, also what summarize() needs, also what timeline()
+// needs. Only the last grows with the micro-batches of the step.
+enum class Detail : std::uint8_t { outline, summary, timeline };
+
 struct StepOptions {
   bool unfold = false;
-  bool run = true;                     // false: stop before the engine
-  std::vector<bool> recorded_classes;  // empty: all
-  bool outline = false;                // true: record no more than outline() needs
+  bool run = true;  // false: stop before the engine
+  Detail detail = Detail::timeline;
 };
 
 // Requires: a job that sim/scenario accepts. Throws lower::UnsupportedCollective. The result is

@@ -1097,6 +1097,32 @@ def small_stack(folder):
     expect(0, "compare", SMALL, "-q", "-o", "out", cwd=folder, preexec_fn=limit)
 
 
+def peak_memory(*words, cwd):
+    """The most bytes that a run of the program held."""
+    with open(os.path.join(cwd, "printed"), "wb") as out:
+        child = subprocess.Popen([PROGRAM, *words], cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        _, status, usage = os.wait4(child.pid, 0)
+    require_equal(status, 0, "wait status")
+    return usage.ru_maxrss * 1024
+
+
+@case
+def many_microbatches(folder):
+    """Where nobody asks for a trace, a micro-batch costs what its calls take, and no span of its ops"""
+    scenario = {
+        "version": 1, "name": "many", "parallelism": {"pp": 4, "dp": 2},
+        "model": {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 32000, "ffn_hidden": 4096},
+        "cluster": {"nodes": 1, "node": {"preset": "dgx-h100"}},
+        "training": {"global_batch": 8192, "micro_batch": 1, "sequence_length": 1024,
+                     "precision": {"compute": "bf16"}, "optimizer": {"type": "adam"}, "fused_attention": True}}
+    with open(os.path.join(folder, "many.json"), "w") as file:
+        json.dump(scenario, file)
+    more = ("--set", "training.global_batch=40960")
+    few, many = (peak_memory("run", "many.json", *words, cwd=folder) for words in ((), more))
+    bytes_each = (many - few) / 16384
+    require(bytes_each < 1500, f"{bytes_each} bytes for a micro-batch")
+
+
 @case
 def calls_nothing_outside(folder):
     """The program cannot open a socket or load code, and starts a process in one way only"""

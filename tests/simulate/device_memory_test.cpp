@@ -47,7 +47,7 @@ std::int64_t of(const MemoryReport& memory, MemoryKind category) {
 // The NCCL buffers of rank 0's class.
 Bytes buffers_of_rank_0(const Job& job) {
   const std::unique_ptr<Step> step =
-      simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+      simulate_step(job, {.unfold = false, .run = false});
   return step->devices[step->lowered.class_of_rank[0]].nccl_buffers;
 }
 
@@ -156,7 +156,7 @@ TEST_CASE("what is live at the peak is named for a job that fits too") {
 TEST_CASE("a job fits exactly while its peak on the device does") {
   for (const bool unfold : {false, true}) {
     Job each = job({.tensor = 2, .data = 2, .pipeline = 2});
-    const StepOptions options{.unfold = unfold, .run = true, .recorded_classes = {}};
+    const StepOptions options{.unfold = unfold, .run = true};
     const MemoryReport roomy = summarize(each, *simulate_step(each, options)).memory;
     each.cluster.server.gpu.memory = roomy.peak;
     std::unique_ptr<Step> step = simulate_step(each, options);

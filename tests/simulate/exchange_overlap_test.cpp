@@ -202,7 +202,7 @@ TEST_CASE("a step with hierarchical dispatch carries a row for each server that 
   for (const bool flows : {false, true}) {
     job.fidelity = flows ? Fidelity::flow : Fidelity::closed_form;
     const auto folded = simulate_step(job);
-    const auto unfolded = simulate_step(job, {.unfold = true, .run = true, .recorded_classes = {}});
+    const auto unfolded = simulate_step(job, {.unfold = true, .run = true});
     CHECK(folded->trace().end == unfolded->trace().end);
   }
 }

@@ -40,8 +40,8 @@ FatTree oversubscribed(int ports_down) {
 // Simulates every rank and one per class; every integer of every rank's trace must agree.
 // Returns the number of classes.
 std::size_t check_fold(const Job& job) {
-  const auto folded = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
-  const auto unfolded = simulate_step(job, {.unfold = true, .run = false, .recorded_classes = {}});
+  const auto folded = simulate_step(job, {.unfold = false, .run = false});
+  const auto unfolded = simulate_step(job, {.unfold = true, .run = false});
   const Outcome folded_outcome = run(folded->lowered.machine, {.record = Record::kernels});
   const Outcome unfolded_outcome = run(unfolded->lowered.machine, {.record = Record::kernels});
   const Trace& few = std::get<Trace>(folded_outcome);
@@ -143,9 +143,9 @@ TEST_CASE("experts take as long as their load says, and no other kernel does") {
   job.network.change<Transformer>().biases = false;
   job.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
   job.plan.experts.ranks = 4;
-  const auto even = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+  const auto even = simulate_step(job, {.unfold = false, .run = false});
   job.plan.expert_load = {1.5, 1, 0.75, 0.75};
-  const auto step = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+  const auto step = simulate_step(job, {.unfold = false, .run = false});
   REQUIRE(step->lowered.classes.size() == 3);
   int routed = 0;
   for (const RankClass& rank_class : step->lowered.classes) {

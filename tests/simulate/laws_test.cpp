@@ -134,7 +134,7 @@ TEST_CASE("parameters over all ranks are the network's, times their replicas") {
             CHECK(expert * divided * dealt.plan.expert_replicas() * pipeline ==
                   degrees.world_size());
             const auto step =
-                simulate_step(dealt, {.unfold = false, .run = false, .recorded_classes = {}});
+                simulate_step(dealt, {.unfold = false, .run = false});
             std::int64_t held = 0;
             for (const Role& stage : step->plan.cast.roles)
               held += tensor * context * data * stage.parameters;

@@ -29,7 +29,7 @@ Job job(const Network& network, int tensor, int data, int pipeline, int microbat
 }
 
 std::unique_ptr<Step> planned(const Job& job) {
-  return simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+  return simulate_step(job, {.unfold = false, .run = false});
 }
 
 std::int64_t parameters(const Step& step) {

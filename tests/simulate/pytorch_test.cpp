@@ -27,7 +27,7 @@ Job job(Fusion fusion, int microbatches) {
 std::int64_t resident_gradients(const Job& job) {
   std::int64_t bytes = 0;
   const std::unique_ptr<Step> step =
-      simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+      simulate_step(job, {.unfold = false, .run = false});
   for (const MemoryEffect& effect : step->plan.cast.roles[0].program.resident) {
     if (effect.category == static_cast<std::uint8_t>(MemoryKind::gradients)) bytes += effect.bytes;
   }
@@ -36,7 +36,7 @@ std::int64_t resident_gradients(const Job& job) {
 
 std::int64_t kernels(const Job& job) {
   const std::unique_ptr<Step> step =
-      simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+      simulate_step(job, {.unfold = false, .run = false});
   std::int64_t count = 0;
   const Program& program = step->plan.cast.roles[0].program;
   for (const auto& call : program.calls) {

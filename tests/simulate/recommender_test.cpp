@@ -132,7 +132,7 @@ TEST_CASE("a step takes at least its kernels, at most those and all that travels
 TEST_CASE("an all-to-all carries (n-1)/n of the embeddings of a rank's samples each way") {
   const Job job = recommender_job(4, 4, TableSharding::table_wise);
   const auto& network = job.network.as<Recommender>();
-  const auto step = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+  const auto step = simulate_step(job, {.unfold = false, .run = false});
   const std::int64_t samples = job.recipe.micro_batch.size, tables = 4;
   const std::int64_t embeddings = samples * tables * network.dimension * 2;
   const std::int64_t indices = samples * tables * (2 * 8 + 4);
@@ -143,7 +143,7 @@ TEST_CASE("an all-to-all carries (n-1)/n of the embeddings of a rank's samples e
 TEST_CASE("row-wise tables reduce sums of all samples and gather their gradients") {
   const Job job = recommender_job(4, 4, TableSharding::row_wise);
   const auto& network = job.network.as<Recommender>();
-  const auto step = simulate_step(job, {.unfold = false, .run = false, .recorded_classes = {}});
+  const auto step = simulate_step(job, {.unfold = false, .run = false});
   const std::int64_t sums = 4 * job.recipe.micro_batch.size * 4 * network.dimension * 2;
   CHECK(on_the_wire(*step, CollectiveKind::reduce_scatter) == Bytes(3 * sums / 4));
   CHECK(on_the_wire(*step, CollectiveKind::all_gather) == Bytes(3 * sums / 4));

@@ -30,11 +30,6 @@ inline std::span<const engine::KernelSpan> kernels_of(const engine::Trace& trace
   return detail::of_actor(trace.kernels, actor);
 }
 
-// The changes of an actor's memory from the start of the step until its peak is first reached.
-// Together with the program's resident memory they are what is live at the peak.
-std::vector<engine::MemoryChange> changes_to_peak(const engine::Trace& trace,
-                                                  engine::ActorId actor);
-
 // Adds the shares of predicted time by basis and the notes of their sources.
 void account_basis(const Job& job, const Step& step, StepReport& report);
 

@@ -1,9 +1,6 @@
 #include "sim/simulate/report/breakdown.h"
 
 #include <algorithm>
-#include <array>
-#include <span>
-#include <vector>
 
 #include "sim/base/check.h"
 #include "sim/plan/program_builder.h"
@@ -11,15 +8,12 @@
 namespace trainyard::simulate {
 
 using engine::KernelSpan;
+using engine::OpKind;
 using engine::Span;
 using plan::OpGroup;
 using plan::StreamKind;
 
 namespace {
-
-Duration& at(Breakdown& breakdown, TimeCategory category) {
-  return breakdown[static_cast<std::size_t>(category)];
-}
 
 TimeCategory exposed_by(OpGroup group) {
   switch (group) {
@@ -45,174 +39,200 @@ constexpr unsigned kHostCopies =
     stream_bit(StreamKind::to_host) | stream_bit(StreamKind::to_device) |
     stream_bit(StreamKind::nvme_read) | stream_bit(StreamKind::nvme_write);
 
-class Accountant {
- public:
-  Accountant(const plan::Role& stage, std::span<const Span> spans,
-             std::span<const KernelSpan> kernels, Duration end)
-      : program_(stage.program), kernels_(kernels), end_(end) {
-    for (const Span& span : spans)
-      streams_[op(span).stream].push_back(&span);
-  }
-
-  Breakdown run() {
-    Duration now{};
-    for (const Span* span : streams_[static_cast<std::size_t>(StreamKind::compute)]) {
-      account_gap(now, *span);
-      now = std::min(span->begin, end_);
-      if (span->begin >= end_) break;
-      account_kernels(*span);
-      now = std::min(span->end, end_);
-    }
-    // What is still in flight when compute is done belongs to the step as well.
-    account_tail(now);
-    return result_;
-  }
-
- private:
-  struct Interval {
-    Duration begin, end;
-    TimeCategory category;
-  };
-
-  const engine::Op& op(const Span& span) const {
-    return program_.blocks[program_.calls[span.call].block].ops[span.op];
-  }
-  static bool enqueued_before(const Span& a, const Span& b) {
-    return a.call != b.call ? a.call < b.call : a.op < b.op;
-  }
-
-  // The transfers in flight during [begin, end) among those `waits` names, enqueued before `until`
-  // if given.
-  const std::vector<Interval>& in_flight(Duration begin, Duration end, unsigned waits,
-                                         const Span* until) {
-    intervals_.clear();
-    for (std::size_t s = 0; s < streams_.size(); ++s) {
-      if ((waits >> s & 1U) == 0) continue;
-      const std::vector<const Span*>& stream = streams_[s];
-      std::size_t& next = next_[s];
-      while (next < stream.size() && stream[next]->end <= begin)
-        ++next;
-      for (std::size_t i = next; i < stream.size() && stream[i]->begin < end; ++i) {
-        const Span& span = *stream[i];
-        if (until != nullptr && !enqueued_before(span, *until)) break;
-        if (s == static_cast<std::size_t>(StreamKind::compute)) continue;
-        // An answer of data parallelism is under way from the question on.
-        const bool answers = op(span).kind == engine::OpKind::receive &&
-                             static_cast<OpGroup>(op(span).group) == OpGroup::data;
-        const Duration from = std::max(begin, answers ? span.begin : span.active);
-        const Duration to = std::min(end, span.end);
-        if (from < to)
-          intervals_.push_back({from, to, exposed_by(static_cast<OpGroup>(op(span).group))});
-      }
-    }
-    return intervals_;
-  }
-
-  // Consecutive intervals of which each begins when the one before has ended.
-  void find_runs(std::span<const Interval> intervals) {
-    runs_.clear();
-    if (intervals.empty()) return;
-    for (std::size_t first = 0, i = 1; i <= intervals.size(); ++i) {
-      if (i < intervals.size() && intervals[i - 1].end <= intervals[i].begin) continue;
-      runs_.push_back(intervals.subspan(first, i - first));
-      first = i;
-    }
-  }
-
-  // [begin, end) in pieces on which nothing changes; the first interval that covers a piece names
-  // it. Time: as that of sorting them, for those of a stream are one run.
-  void account(Duration begin, Duration end, const std::vector<Interval>& intervals,
-               Duration issued) {
-    std::vector<Duration>& cuts = cuts_;
-    cuts = {begin, end};
-    if (begin < issued && issued < end) cuts.push_back(issued);
-    for (const Interval& interval : intervals) {
-      cuts.push_back(interval.begin);
-      cuts.push_back(interval.end);
-    }
-    find_runs(intervals);
-    std::sort(cuts.begin(), cuts.end());
-    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
-      if (cuts[i] == cuts[i + 1]) continue;
-      TimeCategory category = cuts[i] < issued ? TimeCategory::host : TimeCategory::bubble;
-      bool covered = false;
-      for (std::span<const Interval>& run : runs_) {
-        while (!run.empty() && run.front().end <= cuts[i])
-          run = run.subspan(1);
-        if (covered || run.empty() || run.front().begin > cuts[i]) continue;
-        category = run.front().category;
-        covered = true;
-      }
-      at(result_, category) += cuts[i + 1] - cuts[i];
-    }
-  }
-
-  void account_gap(Duration begin, const Span& next) {
-    const Duration end = std::min(next.begin, end_);
-    if (begin == end) return;
-    unsigned waits = op(next).waits;
-    // Gathers stand in line with the reductions of the same group, and wait for shards on their way
-    // to the device; what is copied there may have to be copied from there first.
-    if ((waits & kGathers) != 0)
-      waits |= kGathers | stream_bit(StreamKind::data) | stream_bit(StreamKind::to_device);
-    if ((waits & kHostCopies) != 0) waits |= kHostCopies;
-    account(begin, end, in_flight(begin, end, waits, &next), next.issued);
-  }
-
-  void account_tail(Duration begin) {
-    if (begin == end_) return;
-    account(begin, end_, in_flight(begin, end_, ~0U, nullptr), Duration(0));
-  }
-
-  // Inside an op only the host can keep the next kernel from starting. Kernels that it cannot keep
-  // are not recorded.
-  void account_kernels(const Span& span) {
-    const bool optimizer = static_cast<OpGroup>(op(span).group) == OpGroup::optimizer;
-    // Kernels beside the compute stream are part of what it waits for.
-    while (next_kernel_ < kernels_.size() &&
-           std::pair(kernels_[next_kernel_].call, kernels_[next_kernel_].op) <
-               std::pair(span.call, span.op))
-      ++next_kernel_;
-    const bool recorded = next_kernel_ < kernels_.size() &&
-                          kernels_[next_kernel_].call == span.call &&
-                          kernels_[next_kernel_].op == span.op;
-    Duration running{};
-    if (!recorded && program_.segments[op(span).subject].kernels > 0)
-      running = std::min(span.end, end_) - span.begin;
-    while (next_kernel_ < kernels_.size() && kernels_[next_kernel_].call == span.call &&
-           kernels_[next_kernel_].op == span.op) {
-      running +=
-          std::min(kernels_[next_kernel_].end, end_) - std::min(kernels_[next_kernel_].begin, end_);
-      ++next_kernel_;
-    }
-    at(result_, optimizer ? TimeCategory::optimizer : TimeCategory::compute) += running;
-    at(result_, TimeCategory::host) += std::min(span.end, end_) - span.begin - running;
-  }
-
-  const engine::Program& program_;
-  std::span<const KernelSpan> kernels_;
-  Duration end_;
-  std::array<std::vector<const Span*>, engine::kMaxStreams> streams_;
-  std::array<std::size_t, engine::kMaxStreams> next_{};
-  std::size_t next_kernel_ = 0;
-  Breakdown result_{};
-
-  // Of the gap that is accounted, kept for their memory.
-  std::vector<Interval> intervals_;
-  std::vector<Duration> cuts_;
-  std::vector<std::span<const Interval>> runs_;
-};
+// The streams whose transfers can be what an op waited for.
+unsigned waited_for(unsigned waits) {
+  // Gathers stand in line with the reductions of the same group, and wait for shards on their way
+  // to the device; what is copied there may have to be copied from there first.
+  if ((waits & kGathers) != 0)
+    waits |= kGathers | stream_bit(StreamKind::data) | stream_bit(StreamKind::to_device);
+  if ((waits & kHostCopies) != 0) waits |= kHostCopies;
+  return waits & ~stream_bit(StreamKind::compute);
+}
 
 }  // namespace
 
-Breakdown breakdown(const plan::Role& stage, std::span<const Span> spans,
-                    std::span<const KernelSpan> kernels, Duration end) {
-  const Breakdown result = Accountant(stage, spans, kernels, end).run();
+StreamIndex::StreamIndex(const engine::Program& program) : program_(program) {
+  for (const engine::Block& block : program.blocks) {
+    std::vector<std::uint32_t>& next = next_.emplace_back(block.ops.size());
+    std::vector<std::uint32_t>& first =
+        first_.emplace_back(std::vector<std::uint32_t>(program.streams.size(), kUnknown));
+    for (auto o = static_cast<std::uint32_t>(block.ops.size()); o-- > 0;) {
+      next[o] = first[block.ops[o].stream];
+      first[block.ops[o].stream] = o;
+    }
+  }
+}
+
+StreamIndex::Place StreamIndex::after(const Span& span) const {
+  const std::uint32_t next = next_[program_.calls[span.call].block][span.op];
+  return next == kUnknown ? Place{span.call + 1, kUnknown} : Place{span.call, next};
+}
+
+void StreamIndex::find(std::uint32_t stream, Place& place) const {
+  for (; place.op == kUnknown && place.call < program_.calls.size(); ++place.call) {
+    place.op = first_[program_.calls[place.call].block][stream];
+    if (place.op != kUnknown) return;
+  }
+}
+
+void Accountant::Ended::add(const Span& span, Duration needed_from) {
+  while (first_ < spans_.size() && spans_[first_].end <= needed_from)
+    ++first_;
+  if (2 * first_ >= spans_.size()) {
+    spans_.erase(spans_.begin(), spans_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+  }
+  spans_.push_back(span);
+}
+
+std::span<const Span> Accountant::Ended::since(Duration begin) {
+  while (first_ < spans_.size() && spans_[first_].end <= begin)
+    ++first_;
+  return std::span(spans_).subspan(first_);
+}
+
+Accountant::Accountant(const StreamIndex& index, const StepWindow& window)
+    : index_(index),
+      window_(window),
+      streams_(index.program().streams.size()),
+      next_(streams_.size()) {}
+
+void Accountant::add(TimeCategory category, Duration begin, Duration end) {
+  result_[static_cast<std::size_t>(category)] += window_.part(begin, end);
+}
+
+// Kernels beside the compute stream are part of what it waits for.
+void Accountant::kernel_ended(const KernelSpan& kernel) {
+  if (index_.op(kernel.call, kernel.op).stream != static_cast<std::uint8_t>(StreamKind::compute))
+    return;
+  running_ += window_.part(kernel.begin, kernel.end);
+  held_ = true;
+}
+
+void Accountant::op_ended(const Span& span) {
+  const std::uint8_t stream = op(span).stream;
+  next_[stream] = index_.after(span);
+  if (stream != static_cast<std::uint8_t>(StreamKind::compute)) {
+    streams_[stream].add(span, gaps_.empty() ? free_ : gaps_.front().begin);
+    if (!gaps_.empty()) account_known_gaps();
+    return;
+  }
+  if (free_ < span.begin) {
+    gaps_.push_back({free_, span});
+    account_known_gaps();
+  }
+  account_kernels(span);
+  free_ = span.end;
+}
+
+// What the op itself waited for has ended; of the other streams all that was enqueued before it
+// must have.
+bool Accountant::is_known(const Gap& gap, unsigned waits) {
+  waits &= ~op(gap.next).waits;
+  for (std::uint32_t s = 0; s < next_.size(); ++s) {
+    if ((waits >> s & 1U) == 0) continue;
+    index_.find(s, next_[s]);
+    if (next_[s] < StreamIndex::Place{gap.next.call, gap.next.op}) return false;
+  }
+  return true;
+}
+
+void Accountant::account_known_gaps() {
+  while (!gaps_.empty()) {
+    const Gap& gap = gaps_.front();
+    const unsigned waits = waited_for(op(gap.next).waits);
+    if (!is_known(gap, waits)) return;
+    find_in_flight(gap.begin, gap.next.begin, waits, &gap.next);
+    account(gap.begin, gap.next.begin, gap.next.issued);
+    gaps_.pop_front();
+  }
+}
+
+// The transfers in flight during [begin, end) among those `waits` names, enqueued before `until` if
+// given.
+void Accountant::find_in_flight(Duration begin, Duration end, unsigned waits, const Span* until) {
+  intervals_.clear();
+  for (std::size_t s = 0; s < streams_.size(); ++s) {
+    if ((waits >> s & 1U) == 0) continue;
+    for (const Span& span : streams_[s].since(begin)) {
+      if (span.begin >= end) break;
+      if (until != nullptr && std::pair(span.call, span.op) >= std::pair(until->call, until->op))
+        break;
+      const auto group = static_cast<OpGroup>(op(span).group);
+      // An answer of data parallelism is under way from the question on.
+      const bool answers = op(span).kind == OpKind::receive && group == OpGroup::data;
+      const Duration from = std::max(begin, answers ? span.begin : span.active);
+      const Duration to = std::min(end, span.end);
+      if (from < to) intervals_.push_back({from, to, exposed_by(group)});
+    }
+  }
+}
+
+// Consecutive intervals of which each begins when the one before has ended.
+void Accountant::find_runs() {
+  runs_.clear();
+  const std::span<const Interval> intervals = intervals_;
+  if (intervals.empty()) return;
+  for (std::size_t first = 0, i = 1; i <= intervals.size(); ++i) {
+    if (i < intervals.size() && intervals[i - 1].end <= intervals[i].begin) continue;
+    runs_.push_back(intervals.subspan(first, i - first));
+    first = i;
+  }
+}
+
+// [begin, end) in pieces on which nothing changes; the first interval that covers a piece names it.
+// Time: as that of sorting them, for those of a stream are one run.
+void Accountant::account(Duration begin, Duration end, Duration issued) {
+  cuts_ = {begin, end};
+  if (begin < issued && issued < end) cuts_.push_back(issued);
+  for (const Interval& interval : intervals_) {
+    cuts_.push_back(interval.begin);
+    cuts_.push_back(interval.end);
+  }
+  find_runs();
+  std::sort(cuts_.begin(), cuts_.end());
+  for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) {
+    if (cuts_[i] == cuts_[i + 1]) continue;
+    TimeCategory category = cuts_[i] < issued ? TimeCategory::host : TimeCategory::bubble;
+    bool covered = false;
+    for (std::span<const Interval>& run : runs_) {
+      while (!run.empty() && run.front().end <= cuts_[i])
+        run = run.subspan(1);
+      if (covered || run.empty() || run.front().begin > cuts_[i]) continue;
+      category = run.front().category;
+      covered = true;
+    }
+    add(category, cuts_[i], cuts_[i + 1]);
+  }
+}
+
+// Inside an op only the host can keep the next kernel from starting. Of kernels that it cannot keep
+// nothing was told.
+void Accountant::account_kernels(const Span& span) {
+  const Duration whole = window_.part(span.begin, span.end);
+  if (!held_ && index_.program().segments[op(span).subject].kernels > 0) running_ = whole;
+  const bool optimizer = static_cast<OpGroup>(op(span).group) == OpGroup::optimizer;
+  result_[static_cast<std::size_t>(optimizer ? TimeCategory::optimizer : TimeCategory::compute)] +=
+      running_;
+  result_[static_cast<std::size_t>(TimeCategory::host)] += whole - running_;
+  running_ = Duration(0);
+  held_ = false;
+}
+
+Breakdown Accountant::finish(Duration end) {
+  account_known_gaps();
+  TRAINYARD_CHECK(gaps_.empty(), "{} gaps wait for transfers that have not ended", gaps_.size());
+  // What is still in flight when compute is done belongs to the step as well.
+  if (free_ < end) {
+    find_in_flight(free_, end, ~stream_bit(StreamKind::compute), nullptr);
+    account(free_, end, Duration(0));
+  }
   Duration sum{};
-  for (const Duration part : result)
+  for (const Duration part : result_)
     sum += part;
-  TRAINYARD_CHECK(sum == end, "the breakdown adds up to {} ps of {} ps", sum.count(), end.count());
-  return result;
+  TRAINYARD_CHECK(sum == window_.part(Duration(0), end), "the breakdown adds up to {} ps of {} ps",
+                  sum.count(), window_.part(Duration(0), end).count());
+  return result_;
 }
 
 }  // namespace trainyard::simulate

@@ -9,9 +9,9 @@
 #include "models/layer/peak.h"
 #include "sim/base/check.h"
 #include "sim/base/text.h"
+#include "sim/engine/peak_owners.h"
 #include "sim/simulate/outlook/training_total.h"
 #include "sim/simulate/report/actor_spans.h"
-#include "sim/simulate/report/breakdown.h"
 
 namespace trainyard::simulate {
 
@@ -83,45 +83,9 @@ void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   }
 }
 
-// What a step takes of the trace: all of it, or without a flush one round.
-struct StepWindow {
-  Duration begin{}, end{};
-  Duration length() const { return end - begin; }
-};
-
-// When the last rank has done the calls of a round.
-Duration round_end(const Step& step, std::size_t round) {
-  Duration end{};
-  for (const RankClass& rank_class : step.lowered.classes) {
-    const plan::Role& stage = role_of(step, rank_class);
-    for (const engine::Span& span : spans_of(step.trace(), rank_class.actor))
-      if (span.call < stage.round_calls[round]) end = std::max(end, span.end);
-  }
-  return end;
-}
-
-StepWindow window_of(const Step& step) {
-  if (step.plan.rounds.count == 1) return {Duration(0), step.trace().end};
-  const auto measured = static_cast<std::size_t>(step.plan.rounds.measured);
-  return {round_end(step, measured - 1), round_end(step, measured)};
-}
-
-Breakdown breakdown_of(const Step& step, const RankClass& rank_class, const StepWindow& window) {
-  const plan::Role& stage = role_of(step, rank_class);
-  const auto until = [&](Duration end) {
-    return breakdown(stage, spans_of(step.trace(), rank_class.actor),
-                     kernels_of(step.trace(), rank_class.actor), end);
-  };
-  Breakdown parts = until(window.end);
-  if (window.begin == Duration(0)) return parts;
-  const Breakdown before = until(window.begin);
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    parts[i] -= before[i];
-  return parts;
-}
-
-void break_down(const Step& step, const StepWindow& window, StepReport& report) {
+void break_down(const Step& step, StepReport& report) {
   const Trace& trace = step.trace();
+  const StepWindow& window = step.window;
   const lower::Lowered& lowered = step.lowered;
   std::size_t slowest = 0;
   for (std::size_t c = 1; c < lowered.classes.size(); ++c) {
@@ -133,7 +97,7 @@ void break_down(const Step& step, const StepWindow& window, StepReport& report) 
   for (std::size_t c = 0; c < lowered.classes.size(); ++c) {
     const RankClass& rank_class = lowered.classes[c];
     if (!role_of(step, rank_class).on_gpu()) continue;
-    const Breakdown parts = breakdown_of(step, rank_class, window);
+    const Breakdown& parts = step.breakdowns[c];
     report.ranks.push_back({rank_class.representative, rank_class.ranks, rank_class.stage, parts});
     const Duration busy = parts[static_cast<std::size_t>(TimeCategory::compute)] +
                           parts[static_cast<std::size_t>(TimeCategory::optimizer)];
@@ -216,16 +180,12 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
     memory.by_category[k] = Bytes(by_category[k]);
   memory.fits = memory.peak <= memory.capacity;
 
+  if (peak.ended.empty()) return;
   const engine::Program& program = role_of(step, *worst).program;
-  std::map<std::pair<std::uint8_t, std::uint32_t>, std::int64_t> live;
-  for (const engine::MemoryEffect& effect : program.resident)
-    live[{effect.category, effect.owner}] += effect.bytes;
-  for (const engine::MemoryChange& change : changes_to_peak(trace, worst->actor))
-    live[{change.category, change.owner}] += change.bytes;
-  for (const auto& [key, bytes] : live) {
-    if (bytes > 0)
-      memory.owners.push_back(
-          {static_cast<MemoryKind>(key.first), program.labels[key.second], Bytes(bytes)});
+  for (const engine::MemoryChange& owner : owners_of_peak(program, worst->actor, peak)) {
+    if (owner.bytes < 0) continue;
+    memory.owners.push_back(
+        {static_cast<MemoryKind>(owner.category), program.labels[owner.owner], Bytes(owner.bytes)});
   }
   for (const DeviceMemory::Part& part : device->parts(peak.peak))
     if (part.bytes > Bytes(0))
@@ -302,7 +262,7 @@ StepReport outline(const Job& job, const Step& step) {
     report.deadlock = text_of(step, *deadlock);
     return report;
   }
-  report.simulated_step = window_of(step).length();
+  report.simulated_step = step.window.length();
   account_memory(job, step, report);
   account_host_memory(job, step, report);
   report.fits = report.memory.fits && (!report.host_memory || report.host_memory->fits);
@@ -315,7 +275,7 @@ StepReport summarize(const Job& job, const Step& step) {
   describe_job(job, step, report);
   if (report.deadlock) return report;
   if (report.step_time && *report.step_time > Duration(0)) rate_throughput(job, step, report);
-  break_down(step, window_of(step), report);
+  break_down(step, report);
   report.training = training_total(job, report);
   count_messages(step, report);
   account_basis(job, step, report);
