@@ -6,6 +6,7 @@
 // computed. A kernel ends on a whole picosecond.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "sim/base/divide.h"
@@ -79,7 +80,13 @@ class KernelClock {
   void set_taken(std::int64_t taken) { taken_ = taken; }
 
  private:
-  void enter(const KernelSequence& sequence, std::uint32_t kernel, Duration free);
+  void enter(const KernelSequence& sequence, std::uint32_t kernel, Duration free) {
+    kernel_ = kernel;
+    begin_ = at_ = free;
+    if (kernel >= sequence.count) return;
+    begin_ = at_ = std::max(free, sequence.issued(kernel));
+    left_ = Int128{sequence.length(kernel).count()} * (kFullWeight * sequence.units);
+  }
 
   std::uint32_t kernel_ = 0;  // the one that runs or waits for the host
   Duration begin_{};          // of that kernel; may lie ahead

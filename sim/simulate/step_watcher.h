@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "sim/engine/observer.h"
+#include "sim/engine/engine.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/step_plan.h"
 #include "sim/simulate/report/breakdown.h"

@@ -1,6 +1,4 @@
 // What an observer is told while a machine runs is what the trace holds at its end.
-#include "sim/engine/observer.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/engine/observer.h"
+#include "sim/engine/engine.h"
 #include "sim/engine/program.h"
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/step_window.h"
