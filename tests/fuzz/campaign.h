@@ -1,6 +1,8 @@
 // Many plans, each in a process of its own, and what is found in them made small.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -27,6 +29,14 @@ struct Clock {
     most = std::max(most, seconds);
   }
 };
+
+// Says on standard error, every thousand seeds, how far a campaign has come: one that is broken off
+// can be taken up there.
+inline void tell_progress(const Campaign& campaign, int done, int findings) {
+  if (done % 1000 != 0 || done == campaign.seeds) return;
+  fmt::print(stderr, "{} of {} seeds, up to {}; {} findings\n", done, campaign.seeds,
+             campaign.first_seed + static_cast<std::uint64_t>(done) - 1, findings);
+}
 
 // Returns the number of findings; says what it does on standard output.
 int run_plans(const Campaign& campaign);

@@ -242,7 +242,7 @@ std::string changed_lines(const std::string& before, const std::string& after) {
 int run_damaged(const Campaign& campaign) {
   Children children(kLimits);
   Clock clock;
-  int next = 0, findings = 0, refused = 0;
+  int next = 0, done = 0, findings = 0, refused = 0;
   while (next < campaign.seeds || children.running() > 0) {
     while (next < campaign.seeds && children.running() < static_cast<std::size_t>(campaign.jobs)) {
       const std::uint64_t seed = campaign.first_seed + static_cast<std::uint64_t>(next++);
@@ -250,6 +250,7 @@ int run_damaged(const Campaign& campaign) {
     }
     const auto [seed, ending] = children.wait();
     clock.add(seed, ending.cpu_seconds);
+    tell_progress(campaign, ++done, findings);
     refused += ending.said == "held 0 refused";
     const Finding finding = finding_of(ending);
     if (finding.invariant.empty()) continue;

@@ -50,10 +50,8 @@ std::string rank_difference(const Trace& few, ActorId representative, const Trac
 }  // namespace
 
 std::string fold_difference(const simulate::Job& job) {
-  const auto folded =
-      simulate::simulate_step(job, {.unfold = false, .run = false});
-  const auto unfolded =
-      simulate::simulate_step(job, {.unfold = true, .run = false});
+  const auto folded = simulate::simulate_step(job, {.unfold = false, .run = false});
+  const auto unfolded = simulate::simulate_step(job, {.unfold = true, .run = false});
   const engine::Outcome some = run(folded->lowered.machine, {.record = engine::Record::kernels});
   const engine::Outcome whole = run(unfolded->lowered.machine, {.record = engine::Record::kernels});
   const Trace* few = trace_of(some);

@@ -91,7 +91,7 @@ class Plans {
 
   int run() {
     Children children(kLimits);
-    int next = 0;
+    int next = 0, done = 0;
     while (next < campaign_.seeds || children.running() > 0) {
       while (next < campaign_.seeds &&
              children.running() < static_cast<std::size_t>(campaign_.jobs)) {
@@ -101,6 +101,7 @@ class Plans {
       const auto [seed, ending] = children.wait();
       clock_.add(seed, ending.cpu_seconds);
       take(seed, ending);
+      tell_progress(campaign_, ++done, findings_);
     }
     const int draws = valid_ + refused_;
     fmt::print(
