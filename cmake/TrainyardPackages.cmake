@@ -16,4 +16,14 @@ trainyard_require(fmt 9 libfmt-dev)
 trainyard_require(nlohmann_json 3.11 nlohmann-json3-dev)
 trainyard_require(Boost 1.74 libboost-graph-dev)
 trainyard_require(CLI11 2.1 libcli11-dev)
-trainyard_require(ZLIB 1.2 zlib1g-dev)
+
+# Comes without a package file.
+find_path(LIBDEFLATE_INCLUDE_DIR libdeflate.h)
+find_library(LIBDEFLATE_LIBRARY deflate)
+mark_as_advanced(LIBDEFLATE_INCLUDE_DIR LIBDEFLATE_LIBRARY)
+if(NOT LIBDEFLATE_INCLUDE_DIR OR NOT LIBDEFLATE_LIBRARY)
+  message(FATAL_ERROR "libdeflate was not found. On Debian or Ubuntu: apt-get install libdeflate-dev")
+endif()
+add_library(libdeflate::libdeflate UNKNOWN IMPORTED)
+set_target_properties(libdeflate::libdeflate PROPERTIES
+  IMPORTED_LOCATION ${LIBDEFLATE_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${LIBDEFLATE_INCLUDE_DIR})

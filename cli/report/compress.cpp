@@ -1,57 +1,42 @@
 #include "cli/report/compress.h"
 
-#include <zlib.h>
+#include <libdeflate.h>
 
-#include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "sim/base/check.h"
 
 namespace trainyard::report {
 namespace {
 
-constexpr int kRaw = -MAX_WBITS;
-constexpr int kGzip = MAX_WBITS + 16;
-constexpr int kUnknownSystem = 255;
 // A trace is large and stays on the machine; a report is sent to others.
 constexpr int kFast = 1, kSmall = 6;
 
-std::string deflate_as(std::string_view bytes, int window_bits, int level) {
-  z_stream stream{};
-  int status = deflateInit2(&stream, level, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY);
-  TRAINYARD_CHECK(status == Z_OK, "deflateInit2: {}", status);
-  gz_header header{};
-  header.os = kUnknownSystem;
-  if (window_bits == kGzip) deflateSetHeader(&stream, &header);
-  std::string out;
-  std::string block(std::size_t{1} << 16, '\0');
-  // zlib counts in unsigned int, so larger inputs are fed in pieces.
-  constexpr std::size_t kPiece = std::size_t{1} << 30;
-  do {
-    const std::size_t piece = std::min(bytes.size(), kPiece);
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
-    stream.avail_in = static_cast<uInt>(piece);
-    bytes.remove_prefix(piece);
-    do {
-      stream.next_out = reinterpret_cast<Bytef*>(block.data());
-      stream.avail_out = static_cast<uInt>(block.size());
-      status = deflate(&stream, bytes.empty() ? Z_FINISH : Z_NO_FLUSH);
-      TRAINYARD_CHECK(status != Z_STREAM_ERROR, "deflate: {}", status);
-      out.append(block, 0, block.size() - stream.avail_out);
-    } while (stream.avail_out == 0);
-  } while (!bytes.empty());
-  deflateEnd(&stream);
-  return out;
+using Compressor = std::unique_ptr<libdeflate_compressor, decltype(&libdeflate_free_compressor)>;
+
+// `bound` and `compress` are libdeflate's functions of one format.
+template <class Bound, class Compress>
+std::string compressed(std::string_view bytes, int level, const Bound& bound,
+                       const Compress& compress) {
+  const Compressor compressor(libdeflate_alloc_compressor(level), libdeflate_free_compressor);
+  TRAINYARD_CHECK(compressor != nullptr, "no compressor of level {}", level);
+  // Nobody touches what the bound promises and the result leaves over.
+  const std::size_t room = bound(compressor.get(), bytes.size());
+  const auto out = std::make_unique_for_overwrite<char[]>(room);
+  const std::size_t size = compress(compressor.get(), bytes.data(), bytes.size(), out.get(), room);
+  TRAINYARD_CHECK(size > 0, "{} bytes do not fit into {}", bytes.size(), room);
+  return std::string(out.get(), size);
 }
 
 }  // namespace
 
 std::string gzip(std::string_view bytes) {
-  return deflate_as(bytes, kGzip, kFast);
+  return compressed(bytes, kFast, libdeflate_gzip_compress_bound, libdeflate_gzip_compress);
 }
 
 std::string deflate_raw(std::string_view bytes) {
-  return deflate_as(bytes, kRaw, kSmall);
+  return compressed(bytes, kSmall, libdeflate_deflate_compress_bound, libdeflate_deflate_compress);
 }
 
 std::string base64(std::string_view bytes) {
