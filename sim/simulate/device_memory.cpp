@@ -194,11 +194,11 @@ std::array<std::int64_t, kMemoryKinds> DeviceMemory::by_category(
   return bytes;
 }
 
-std::vector<DeviceMemory::Part> DeviceMemory::parts(Bytes held) const {
-  return {{MemoryKind::workspace, "cuBLAS workspace", blas_workspace},
-          {MemoryKind::fragmentation, "fragmentation", fragmentation(allocated(held))},
-          {MemoryKind::nccl_buffers, "NCCL buffers", nccl_buffers},
-          {MemoryKind::context, "CUDA context", context}};
+std::array<DeviceMemory::Part, 4> DeviceMemory::parts(Bytes held) const {
+  return {{{MemoryKind::workspace, "cuBLAS workspace", blas_workspace},
+           {MemoryKind::fragmentation, "fragmentation", fragmentation(allocated(held))},
+           {MemoryKind::nccl_buffers, "NCCL buffers", nccl_buffers},
+           {MemoryKind::context, "CUDA context", context}}};
 }
 
 std::vector<Bytes> nccl_buffers(const Cast& cast, const lower::DevicePlacement& placement,

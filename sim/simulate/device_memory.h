@@ -50,7 +50,7 @@ struct DeviceMemory {
     std::string_view owner;
     Bytes bytes;
   };
-  std::vector<Part> parts(Bytes held) const;
+  std::array<Part, 4> parts(Bytes held) const;
 };
 
 // Devices by Lowered::classes. `channels`: those of a collective, as NCCL's are; 0: what NCCL takes

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
+#include <span>
 
 #include "sim/base/hash.h"
 #include "sim/simulate/report/actor_spans.h"
@@ -42,38 +44,65 @@ std::vector<std::size_t> chosen_classes(const lower::Lowered& lowered, int limit
 
 class TimelineBuilder {
  public:
-  explicit TimelineBuilder(const Step& step) : step_(step), trace_(step.trace()) {}
+  explicit TimelineBuilder(const Step& step)
+      : step_(step),
+        trace_(step.trace()),
+        shown_as_(step.lowered.machine.actors.size(), -1),
+        messages_(step.lowered.machine.channels.size()) {
+    for (const RankClass& rank_class : step.lowered.classes)
+      shown_as_[index(rank_class.actor)] = rank_class.representative;
+  }
 
   Timeline build(int ranks_shown) {
     timeline_.end = trace_.end;
     timeline_.ranks_total = static_cast<int>(step_.lowered.class_of_rank.size());
-    for (const std::size_t c : chosen_classes(step_.lowered, ranks_shown)) {
-      device_ = &step_.devices[c];
+    const std::vector<std::size_t> classes = chosen_classes(step_.lowered, ranks_shown);
+    for (const std::size_t c : classes) {
       const RankClass& rank_class = step_.lowered.classes[c];
+      name_labels(rank_class.stage);
       timeline_.ranks_shown.push_back(rank_class.representative);
       add_lanes(rank_class);
-      add_memory(rank_class);
     }
+    add_memory(classes);
     return std::move(timeline_);
   }
 
  private:
   void add_lanes(const RankClass& rank_class);
-  void add_memory(const RankClass& rank_class);
+  void add_memory(const std::vector<std::size_t>& classes);
   Slice slice(const RankClass& rank_class, const Span& span);
-  std::uint32_t name_index(const std::string& name) {
-    const auto next = static_cast<std::uint32_t>(timeline_.names.size());
-    const auto [at, added] = name_index_.try_emplace(name, next);
-    if (added) timeline_.names.push_back(name);
-    return at->second;
+  const plan::Role& role_of(const RankClass& rank_class) const {
+    return step_.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
   }
+  // Labels of a role, known from now on by their first use.
+  void name_labels(int stage) {
+    labels_ = &names_of_labels_[stage];
+    labels_->resize(step_.plan.cast.roles[static_cast<std::size_t>(stage)].program.labels.size(),
+                    kNone);
+  }
+  std::uint32_t name_of(const Program& program, std::uint32_t label) {
+    std::uint32_t& known = (*labels_)[label];
+    if (known != kNone) return known;
+    const auto next = static_cast<std::uint32_t>(timeline_.names.size());
+    const auto [at, added] = name_index_.try_emplace(program.labels[label], next);
+    if (added) timeline_.names.push_back(program.labels[label]);
+    return known = at->second;
+  }
+  // How many slices each lane will have at most.
+  static void reserve(const Program& program, std::span<const Span> spans,
+                      std::array<Lane, plan::kStreams>& lanes);
+
+  static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
   const Step& step_;
   const engine::Trace& trace_;
   Timeline timeline_;
-  const DeviceMemory* device_ = nullptr;  // of the class in hand
   std::map<std::string, std::uint32_t> name_index_;
-  std::map<std::pair<std::uint32_t, bool>, std::uint64_t> messages_;  // so far, by channel and end
+  std::map<int, std::vector<std::uint32_t>> names_of_labels_;  // by stage
+  std::vector<std::uint32_t>* labels_ = nullptr;               // of the class in hand
+  std::vector<int> shown_as_;                                  // by actor: its representative
+  // So far, by channel and end.
+  std::vector<std::array<std::uint64_t, 2>> messages_;
 };
 
 bool is_forward(const Op& op, const CallInfo& call) {
@@ -98,7 +127,7 @@ SliceKind kind_of(const Op& op, const CallInfo& call) {
 }
 
 Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
-  const plan::Role& stage = step_.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+  const plan::Role& stage = role_of(rank_class);
   const Program& program = stage.program;
   const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
   const CallInfo& call = stage.calls[span.call];
@@ -106,7 +135,7 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
   slice.begin = span.begin;
   slice.end = span.end;
   slice.active = span.active;
-  slice.name = name_index(program.labels[op.label]);
+  slice.name = name_of(program, op.label);
   slice.kind = kind_of(op, call);
   slice.microbatch = call.kind == CallKind::step ? -1 : call.microbatch;
   slice.chunk = call.chunk;
@@ -124,16 +153,24 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
     const engine::ActorId other =
         receives ? machine.channels[channel].source : machine.channels[channel].destination;
     slice.bytes = step_.plan.cast.transfer(op).bytes.count();
-    for (const RankClass& peer : step_.lowered.classes)
-      if (peer.actor == other) slice.peer = peer.representative;
-    const std::uint64_t number = messages_[{static_cast<std::uint32_t>(channel), receives}]++;
+    slice.peer = shown_as_[index(other)];
+    const std::uint64_t number = messages_[index(channel)][receives ? 1 : 0]++;
     slice.flow = Hash().add(static_cast<std::uint64_t>(channel)).add(number).value() | 1;
   }
   return slice;
 }
 
+void TimelineBuilder::reserve(const Program& program, std::span<const Span> spans,
+                              std::array<Lane, plan::kStreams>& lanes) {
+  std::array<std::size_t, plan::kStreams> counts{};
+  for (const Span& span : spans)
+    ++counts[program.blocks[program.calls[span.call].block].ops[span.op].stream];
+  for (std::size_t s = 0; s < counts.size(); ++s)
+    lanes[s].slices.reserve(counts[s]);
+}
+
 void TimelineBuilder::add_lanes(const RankClass& rank_class) {
-  const plan::Role& role = step_.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+  const plan::Role& role = role_of(rank_class);
   const Program& program = role.program;
   std::array<Lane, plan::kStreams> lanes;
   for (std::size_t s = 0; s < program.streams.size(); ++s) {
@@ -142,7 +179,9 @@ void TimelineBuilder::add_lanes(const RankClass& rank_class) {
     if (!role.on_gpu()) lanes[s].role = role.name;
     lanes[s].stream = program.streams[s];
   }
-  for (const Span& span : spans_of(trace_, rank_class.actor)) {
+  const std::span<const Span> spans = spans_of(trace_, rank_class.actor);
+  reserve(program, spans, lanes);
+  for (const Span& span : spans) {
     const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
     // A receive that found its message there took no time: nothing to see.
     if (op.kind == OpKind::receive && span.begin == span.end) {
@@ -156,23 +195,46 @@ void TimelineBuilder::add_lanes(const RankClass& rank_class) {
   }
 }
 
-void TimelineBuilder::add_memory(const RankClass& rank_class) {
-  const Program& program =
-      step_.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].program;
-  MemoryCurve curve;
-  curve.rank = rank_class.representative;
-  curve.capacity = device_->capacity;
-  std::array<std::int64_t, engine::kMaxCategories> held{};
-  for (const engine::MemoryEffect& effect : program.resident)
-    held[effect.category] += effect.bytes;
-  curve.samples.push_back({Duration(0), device_->by_category(held)});
-  for (const engine::MemoryChange& change : trace_.memory) {
-    if (change.actor != rank_class.actor) continue;
-    held[change.category] += change.bytes;
-    if (curve.samples.back().at != change.at) curve.samples.push_back({change.at, {}});
-    curve.samples.back().bytes = device_->by_category(held);
+void TimelineBuilder::add_memory(const std::vector<std::size_t>& classes) {
+  struct Held {
+    const DeviceMemory* device = nullptr;
+    std::array<std::int64_t, engine::kMaxCategories> bytes{};
+    std::size_t changes = 0;
+  };
+  std::vector<Held> held(classes.size());
+  std::vector<std::uint32_t> curve_of(trace_.peaks.size(), kNone);
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    const RankClass& rank_class = step_.lowered.classes[classes[i]];
+    curve_of[index(rank_class.actor)] = static_cast<std::uint32_t>(i);
+    held[i].device = &step_.devices[classes[i]];
+    for (const engine::MemoryEffect& effect : role_of(rank_class).program.resident)
+      held[i].bytes[effect.category] += effect.bytes;
+    MemoryCurve& curve = timeline_.memory.emplace_back();
+    curve.rank = rank_class.representative;
+    curve.capacity = held[i].device->capacity;
   }
-  timeline_.memory.push_back(std::move(curve));
+  for (const engine::MemoryChange& change : trace_.memory)
+    if (curve_of[index(change.actor)] != kNone) ++held[curve_of[index(change.actor)]].changes;
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    timeline_.memory[i].samples.reserve(held[i].changes + 1);
+    timeline_.memory[i].samples.push_back({});
+  }
+  // A sample is made when its instant is over.
+  const auto settle = [&](std::size_t i) {
+    timeline_.memory[i].samples.back().bytes = held[i].device->by_category(held[i].bytes);
+  };
+  for (const engine::MemoryChange& change : trace_.memory) {
+    const std::uint32_t i = curve_of[index(change.actor)];
+    if (i == kNone) continue;
+    std::vector<MemorySample>& samples = timeline_.memory[i].samples;
+    if (samples.back().at != change.at) {
+      settle(i);
+      samples.push_back({change.at, {}});
+    }
+    held[i].bytes[change.category] += change.bytes;
+  }
+  for (std::size_t i = 0; i < held.size(); ++i)
+    settle(i);
 }
 
 }  // namespace
