@@ -1,10 +1,10 @@
 #include "cli/report/packed_lanes.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
-#include "cli/report/protobuf.h"
 #include "sim/base/check.h"
 
 namespace trainyard::report {
@@ -52,16 +52,43 @@ std::size_t kept(const Lane& lane, const Selection& selection) {
                     [&](const Slice& slice) { return slice.begin <= selection.until; }));
 }
 
+// Numbers as the varints of Protocol Buffers, by the block: most take a byte or two.
+class Numbers {
+ public:
+  void add(std::uint64_t value) {
+    if (used_ + kLongest > block_.size()) flush();
+    for (; value >= 0x80; value >>= 7)
+      block_[used_++] = static_cast<char>((value & 0x7F) | 0x80);
+    block_[used_++] = static_cast<char>(value);
+  }
+  std::string take() {
+    flush();
+    return std::move(out_);
+  }
+
+ private:
+  static constexpr std::size_t kLongest = 10;
+
+  void flush() {
+    out_.append(block_.data(), used_);
+    used_ = 0;
+  }
+
+  std::string out_;
+  std::array<char, 1 << 14> block_;
+  std::size_t used_ = 0;
+};
+
 template <class Column>
-void write_column(ProtoWriter& out, const Lane& lane, std::size_t count, const Column& column) {
+void write_column(Numbers& out, const Lane& lane, std::size_t count, const Column& column) {
   for (std::size_t i = 0; i < count; ++i)
-    out.varint(static_cast<std::uint64_t>(column(lane.slices[i])));
+    out.add(static_cast<std::uint64_t>(column(lane.slices[i])));
 }
 
 using FlowNumbers = std::map<std::uint64_t, std::uint64_t>;
 
-void pack_lane(ProtoWriter& out, const Lane& lane, std::size_t count, FlowNumbers& flows) {
-  out.varint(count);
+void pack_lane(Numbers& out, const Lane& lane, std::size_t count, FlowNumbers& flows) {
+  out.add(count);
   Duration previous{};
   write_column(out, lane, count, [&](const Slice& s) {
     TRAINYARD_CHECK(s.begin >= previous && s.end >= s.begin, "lane {} of rank {} overlaps at {} ps",
@@ -86,16 +113,16 @@ void pack_lane(ProtoWriter& out, const Lane& lane, std::size_t count, FlowNumber
   });
 }
 
-void pack_curve(ProtoWriter& out, const simulate::MemoryCurve& curve) {
-  out.varint(curve.samples.size());
+void pack_curve(Numbers& out, const simulate::MemoryCurve& curve) {
+  out.add(curve.samples.size());
   Duration previous{};
   for (const simulate::MemorySample& sample : curve.samples) {
-    out.varint(static_cast<std::uint64_t>((sample.at - previous).count()));
+    out.add(static_cast<std::uint64_t>((sample.at - previous).count()));
     previous = sample.at;
   }
   for (std::size_t i = 0; i < plan::kMemoryKinds; ++i)
     for (const simulate::MemorySample& sample : curve.samples)
-      out.varint(static_cast<std::uint64_t>(std::max<std::int64_t>(sample.bytes[i], 0)));
+      out.add(static_cast<std::uint64_t>(std::max<std::int64_t>(sample.bytes[i], 0)));
 }
 
 }  // namespace
@@ -131,7 +158,7 @@ Selection select(const Timeline& timeline, std::size_t cap) {
 }
 
 std::string pack(const Timeline& timeline, const Selection& selection) {
-  ProtoWriter out;
+  Numbers out;
   FlowNumbers flows;
   for (const Lane& lane : timeline.lanes)
     if (is_selected(selection, lane.rank)) pack_lane(out, lane, kept(lane, selection), flows);
