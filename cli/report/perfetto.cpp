@@ -24,11 +24,14 @@ namespace {
 
 namespace packet {
 constexpr int timestamp = 8, sequence = 10, track_event = 11, interned_data = 12, flags = 13,
-              track_descriptor = 60;
+              defaults = 59, track_descriptor = 60;
+}
+namespace defaults {
+constexpr int events = 11, track = 11;
 }
 namespace event {
-constexpr int category_iid = 3, annotation = 4, type = 9, name_iid = 10, track = 11, name = 23,
-              counter = 30, flow = 47, terminating_flow = 48;
+constexpr int category_iid = 3, annotation = 4, type = 9, name_iid = 10, name = 23, counter = 30,
+              flow = 47, terminating_flow = 48;
 constexpr int begin = 1, end = 2, counter_value = 4;
 }  // namespace event
 namespace interned {
@@ -60,7 +63,7 @@ class TraceWriter {
       : timeline_(timeline), index_(index), variant_(variant) {}
 
   std::string write(std::string_view title) {
-    find_flows();
+    look_through();
     intern_names();
     if (index_ == 0) describe_root(title);
     describe_processes();
@@ -83,11 +86,18 @@ class TraceWriter {
 
   // A message to a rank that is not shown, or whose receiver never waited, has one end only: no
   // arrow.
-  void find_flows() {
+  void look_through() {
     std::vector<std::uint64_t> sent, received;
-    for (const Lane& lane : timeline_.lanes)
-      for (const Slice& slice : lane.slices)
+    std::size_t slices = 0;
+    for (const Lane& lane : timeline_.lanes) {
+      slices += lane.slices.size();
+      for (const Slice& slice : lane.slices) {
+        has_chunks_ |= slice.chunk > 0;
         if (slice.flow != 0) (receives(lane) ? received : sent).push_back(slice.flow);
+      }
+    }
+    // Most slices take less: what is reserved and not written costs nothing.
+    trace_.reserve(slices * 100);
     std::sort(sent.begin(), sent.end());
     std::sort(received.begin(), received.end());
     std::set_intersection(sent.begin(), sent.end(), received.begin(), received.end(),
@@ -189,12 +199,24 @@ class TraceWriter {
     return process_track(rank) + static_cast<std::uint64_t>(position);
   }
 
-  void add_event(Duration at, const EventWriter& body, bool names_words) {
+  // The track of all events up to the next call.
+  void go_to(std::uint64_t track) {
+    ProtoWriter events;
+    events.number(defaults::track, track);
+    ProtoWriter defaults;
+    defaults.message(defaults::events, events);
+    ProtoWriter out;
+    out.number(packet::sequence, sequence());
+    out.message(packet::defaults, defaults);
+    trace_.message(1, out);
+  }
+
+  void add_event(Duration at, const EventWriter& body) {
     EventWriter out;
     out.number(packet::timestamp, nanoseconds(at));
     out.number(packet::sequence, sequence());
     out.message(packet::track_event, body);
-    if (names_words) out.number(packet::flags, kNeedsState);
+    out.number(packet::flags, kNeedsState);
     trace_.message(1, out);
   }
 
@@ -205,18 +227,17 @@ class TraceWriter {
     body.message(event::annotation, annotation);
   }
 
-  static void begin(EventWriter& body, std::uint64_t track, const Slice& slice) {
+  static void begin(EventWriter& body, const Slice& slice) {
     body.number(event::category_iid, static_cast<std::uint64_t>(slice.kind) + 1);
     body.number(event::type, event::begin);
-    body.number(event::track, track);
   }
 
-  static EventWriter begin_of(std::uint64_t track, const Slice& slice) {
+  EventWriter begin_of(const Slice& slice) const {
     EventWriter body;
-    begin(body, track, slice);
+    begin(body, slice);
     if (slice.microbatch >= 0) {
       annotate(body, kMicroBatch, slice.microbatch);
-      annotate(body, kChunk, slice.chunk);
+      if (has_chunks_) annotate(body, kChunk, slice.chunk);
     }
     if (slice.bytes > 0) annotate(body, kBytes, slice.bytes);
     if (slice.peer >= 0) annotate(body, kPeer, slice.peer);
@@ -224,49 +245,48 @@ class TraceWriter {
     return body;
   }
 
-  void add_end(std::uint64_t track, Duration at) {
+  void add_end(Duration at) {
     EventWriter body;
     body.number(event::type, event::end);
-    body.number(event::track, track);
-    add_event(at, body, false);
+    add_event(at, body);
   }
 
   // A receive that waits begins before its send, so the flow ends at the nested slice of the
   // movement.
-  void add_receive(std::uint64_t track, const Slice& slice) {
-    EventWriter body = begin_of(track, slice);
+  void add_receive(const Slice& slice) {
+    EventWriter body = begin_of(slice);
     if (slice.active > slice.begin) {
-      add_event(slice.begin, body, true);
+      add_event(slice.begin, body);
       body.clear();
-      begin(body, track, slice);
+      begin(body, slice);
       body.bytes(event::name, "moving");
     }
     body.fixed64(event::terminating_flow, flow_id(slice.flow));
-    add_event(std::max(slice.active, slice.begin), body, true);
-    if (slice.active > slice.begin) add_end(track, slice.end);
-    add_end(track, slice.end);
+    add_event(std::max(slice.active, slice.begin), body);
+    if (slice.active > slice.begin) add_end(slice.end);
+    add_end(slice.end);
   }
 
   void add_lane(const Lane& lane, std::uint64_t track) {
+    go_to(track);
     for (const Slice& slice : lane.slices) {
       const bool flows = has_both_ends(slice.flow);
       if (flows && receives(lane)) {
-        add_receive(track, slice);
+        add_receive(slice);
         continue;
       }
-      EventWriter body = begin_of(track, slice);
+      EventWriter body = begin_of(slice);
       if (flows) body.fixed64(event::flow, flow_id(slice.flow));
-      add_event(slice.begin, body, true);
-      add_end(track, slice.end);
+      add_event(slice.begin, body);
+      add_end(slice.end);
     }
   }
 
-  void add_counter(std::uint64_t track, Duration at, std::int64_t value) {
+  void add_counter(Duration at, std::int64_t value) {
     EventWriter body;
     body.number(event::type, event::counter_value);
-    body.number(event::track, track);
     body.number(event::counter, value);
-    add_event(at, body, false);
+    add_event(at, body);
   }
 
   // The total, and each category that is ever used; a value is written when it changes.
@@ -281,12 +301,12 @@ class TraceWriter {
       if (std::all_of(curve.samples.begin(), curve.samples.end(),
                       [&](const MemorySample& s) { return value(s) == 0; }))
         return;
-      const std::uint64_t track = add_track(curve.rank, title, true);
+      go_to(add_track(curve.rank, title, true));
       std::int64_t last = -1;
       for (const MemorySample& sample : curve.samples) {
         if (value(sample) == last) continue;
         last = value(sample);
-        add_counter(track, sample.at, last);
+        add_counter(sample.at, last);
       }
     };
     add_curve("memory", total);
@@ -300,6 +320,7 @@ class TraceWriter {
   std::string_view variant_;
   ProtoWriter trace_;
   std::vector<std::uint64_t> both_ends_;  // sorted
+  bool has_chunks_ = false;
   std::map<int, int> tracks_of_;
 };
 

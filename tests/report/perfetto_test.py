@@ -34,6 +34,16 @@ def main():
     assert not unknown, f"fields that are not Perfetto's: {unknown[:3]}"
     packets = text.split("\npacket {")
 
+    # Defaults hold for what stands behind them in the file.
+    defaults = {}
+    for i, packet in enumerate(packets):
+        sequence = one(packet, "trusted_packet_sequence_id")
+        if "trace_packet_defaults" in packet:
+            defaults[sequence] = one(packet, "track_uuid")
+        elif "track_event" in packet:
+            assert one(packet, "sequence_flags") == "2", "an event that uses defaults without asking for them"
+            packets[i] = packet + f"\n  track_uuid: {defaults[sequence]}"
+
     # A viewer orders events by time and, where that is equal, as they stand in the file.
     events = [packet for packet in packets if "track_event" in packet]
     packets = [packet for packet in packets if "track_event" not in packet]
