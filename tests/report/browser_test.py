@@ -166,6 +166,17 @@ def test_hostile(browser, folder):
     check(inserted != "owned", "the policy stops any other script")
 
 
+def test_without_lanes(browser, folder):
+    """What needs no lanes is there before they are read, and where they cannot be."""
+    script = browser.call("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream")
+    browser.call("Page.navigate", url="file://" + os.path.join(os.path.abspath(folder), "report.html"))
+    browser.wait_for("document.querySelector('#main .callout.bad') !== null")
+    titles = browser.evaluate("[...document.querySelectorAll('main > section')].map(s => s.id)")
+    check(titles == ["summary", "time", "compare"], f"sections without lanes: {titles}")
+    check("could not be drawn" in browser.evaluate("document.querySelector('#main').innerText"), "the page says so")
+    browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+
+
 def main():
     chromium, folder = sys.argv[1:3]
     browser = Browser(chromium)
@@ -181,6 +192,7 @@ def main():
             test_quiet(browser, page)
             numbers = browser.evaluate("document.body.innerText")
             check("NaN" not in numbers and "undefined" not in numbers, f"{page}: every number is one")
+        test_without_lanes(browser, folder)
         test_hostile(browser, folder)
     finally:
         browser.close()

@@ -112,10 +112,11 @@ function finishPrint() {
 }
 
 async function start() {
-  await readTimelines();
+  // What needs no lanes is there before they are read.
   drawSummary();
   drawBreakdown();
   drawComparison();
+  await readTimelines();
   if (variants.some((v) => v.lanes.length)) drawTimeline();
   drawMemory();
   drawReproduce();
