@@ -386,6 +386,7 @@ std::string to_text(const StepReport& report, const TextOptions& options) {
   text += wrap(escape_control(describe(report)), 0);
   const std::string assumed = describe_assumed(report);
   if (!assumed.empty()) text += note("Assumed, as the scenario does not say it", assumed);
+  if (!report.software.empty()) text += note("Software", describe_software(report));
   text += "\n" + headline(report, paint) + training_rows(report) + memory_row(report, paint) +
           host_memory_rows(report, paint) + ways_to_fit_text(report);
   text += breakdown_rows(report, paint) + memory_rows(report, paint) + notes(report, paint);

@@ -98,6 +98,11 @@ class Fields {
   bool field(std::string_view key, T& value, Need need, std::string_view about) {
     return scalar({key, need, anything, about}, Target(&value));
   }
+  // A text for which editors know names; others are texts too.
+  bool field(std::string_view key, std::string& value, Need need, KnownNames known,
+             std::string_view about) {
+    return scalar({key, need, anything, about, false, true, known}, Target(&value));
+  }
   // A field that may be absent; absent and null leave it empty.
   template <class T>
   bool field(std::string_view key, std::optional<T>& value, Bounds bounds, std::string_view about) {

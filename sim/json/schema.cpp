@@ -156,7 +156,8 @@ class SchemaWriter : public Fields {
 
  protected:
   bool scalar(const FieldInfo& info, Target target) override {
-    Value schema = std::visit(TypeSchema{info.bounds}, target);
+    Value schema =
+        info.known != nullptr ? text(info.known) : std::visit(TypeSchema{info.bounds}, target);
     if (has_default(info) && can_be_said(info.bounds, target))
       schema.set("default", json_of(target));
     add(info, std::move(schema));

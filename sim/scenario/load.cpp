@@ -7,6 +7,7 @@
 #include "sim/json/parse.h"
 #include "sim/plan/step_memory.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/software.h"
 #include "sim/scenario/sources.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/sections.h"
@@ -76,6 +77,7 @@ Loaded load_expanded(const Value& document, const Places& places,
 Loaded load_one(Value document, const Places& places) {
   std::vector<Diagnostic> diagnostics;
   expand_presets(document, places, diagnostics);
+  apply_software(document, places, diagnostics);
   return load_expanded(document, places, std::move(diagnostics));
 }
 
@@ -249,9 +251,13 @@ models::Network network_of(Value document, const LoadOptions& options) {
 }
 
 std::optional<Scenario> with_patch(const Scenario& scenario, const Value& patch) {
+  const Places places{configs_folder(scenario.file), scenario.root};
   Value document = without_variants(scenario.document);
+  forget_software(document, places);
   json::merge_patch(document, patch);
-  Loaded loaded = load_expanded(document, {configs_folder(scenario.file), scenario.root}, {});
+  std::vector<Diagnostic> found;
+  apply_software(document, places, found);
+  Loaded loaded = load_expanded(document, places, std::move(found));
   if (std::any_of(loaded.diagnostics.begin(), loaded.diagnostics.end(), is_error))
     return std::nullopt;
   loaded.scenario.label = scenario.label;

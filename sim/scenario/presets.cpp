@@ -16,7 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 4> kFolders = {"models", "gpus", "servers", "clusters"};
+constexpr std::array<const char*, 5> kFolders = {"models", "gpus", "servers", "clusters",
+                                                 "software"};
 
 std::string description_of(const std::string& path) {
   std::vector<Diagnostic> ignored;  // a broken preset is reported when it is used
@@ -88,6 +89,9 @@ std::vector<std::string> shipped_gpus() {
 std::vector<std::string> shipped_servers() {
   return preset_names(shipped_configs(), "servers");
 }
+std::vector<std::string> shipped_software() {
+  return preset_names(shipped_configs(), "software");
+}
 std::vector<std::string> shipped_clusters() {
   return preset_names(shipped_configs(), "clusters");
 }
@@ -112,7 +116,7 @@ std::vector<Preset> list_presets(const std::string& configs) {
   for (const std::string folder : kFolders) {
     for (const std::string& name : preset_names(configs, folder)) {
       const std::string path = preset_path(configs, folder, name);
-      presets.push_back({folder.substr(0, folder.size() - 1), name, path, description_of(path)});
+      presets.push_back({std::string(singular(folder)), name, path, description_of(path)});
     }
   }
   std::stable_sort(presets.begin(), presets.end(), [](const Preset& a, const Preset& b) {

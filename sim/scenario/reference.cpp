@@ -48,7 +48,7 @@ struct Page {
   std::string_view pointer, file;
 };
 // The innermost of these that a key is, or stands in, names its page.
-constexpr std::array<Page, 37> kPages = {{
+constexpr std::array<Page, 38> kPages = {{
     {"", "file-formats.md"},
     {"/references", "validation.md"},
     {"/model", "networks.md"},
@@ -62,6 +62,7 @@ constexpr std::array<Page, 37> kPages = {{
     {"/cluster/calibration_of_other_gpu", "calibration.md"},
     {"/cluster/node/gpu", "cost-gemm.md"},
     {"/cluster/node/host", "offload.md"},
+    {"/software", "software.md"},
     {"/training", "results.md"},
     {"/training/precision", "memory.md"},
     {"/training/optimizer", "memory.md"},

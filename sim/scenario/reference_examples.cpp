@@ -9,13 +9,14 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 165> kExamples = {{
+constexpr std::array<Example, 166> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
     {"/label", R"("Llama 3 8B")"},
     {"/description", R"("On one server.")"},
     {"/extends", R"("base.json")"},
+    {"/software", R"("torchtitan")"},
     {"/baseline", R"("ddp")"},
     {"/references/0/label", R"("Table 5, row 1")"},
     {"/references/0/metric", R"("step_time")"},

@@ -59,6 +59,8 @@ struct Scenario {
 
   json::Value document;  // resolved: extends, --set, variant and presets applied
   std::vector<Assumption> assumed;
+  std::string software;            // that the scenario names; may be empty
+  std::vector<Assumption> habits;  // of it, where the scenario says nothing
   std::vector<Diagnostic> warnings;
 };
 

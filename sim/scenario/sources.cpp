@@ -116,11 +116,6 @@ void spell_out_name(Value* object, std::string_view key) {
   *value = std::move(spelled);
 }
 
-// "models" -> "model".
-std::string_view singular(std::string_view folder) {
-  return folder.substr(0, folder.size() - 1);
-}
-
 // The cure of a file where a name is expected.
 std::string named_not_filed(const Value& name, std::string_view folder,
                             const std::vector<std::string>& known) {
@@ -218,6 +213,10 @@ void expand_hugging_face(Value* model, const std::string& root,
 }
 
 }  // namespace
+
+std::string_view singular(std::string_view folder) {
+  return folder.substr(0, folder.find_last_not_of('s') + 1);
+}
 
 bool is_file(const std::string& path) {
   std::error_code code;

@@ -44,11 +44,14 @@ std::string preset_path(const std::string& configs, const std::string& folder,
                         const std::string& name);
 std::vector<std::string> preset_names(const std::string& configs, const std::string& folder);
 bool is_file(const std::string& path);
+// What a file of the folder is: "models" -> "model", "software" -> "software".
+std::string_view singular(std::string_view folder);
 
 // Names of presets that come with trainyard, sorted.
 std::vector<std::string> shipped_models();
 std::vector<std::string> shipped_gpus();
 std::vector<std::string> shipped_servers();
 std::vector<std::string> shipped_clusters();
+std::vector<std::string> shipped_software();
 
 }  // namespace trainyard::scenario

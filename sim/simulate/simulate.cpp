@@ -122,6 +122,8 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
   simulation.report.label = scenario.label;
   simulation.report.description = scenario.description;
   simulation.report.assumed = scenario.assumed;
+  simulation.report.software = scenario.software;
+  simulation.report.habits = scenario.habits;
   for (const std::string& warning : job.warnings)
     simulation.report.warnings.push_back(warning);
   for (Diagnostic warning : scenario.warnings) {

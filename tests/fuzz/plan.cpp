@@ -98,6 +98,10 @@ void draw_rest(Sketch& s) {
   draw_stragglers(s);
   draw_variants(s);
   draw_references(s);
+  // What the plan leaves open; much of it is said.
+  if (s.stack() && s.draw.chance(10))
+    s.set("/software", s.draw.word({"pytorch-ddp", "hf-trainer", "torchtitan", "megatron-core",
+                                    "nemo", "deepspeed", "nanotron", "internevo"}));
 }
 
 Plan draw_plan(std::uint64_t seed, int attempt) {

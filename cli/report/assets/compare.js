@@ -48,12 +48,17 @@ function drawReproduce() {
       el("li", {}, variants.length > 1 ? el("b", {}, v.label + ": ") : null,
          el("code", {}, a.pointer.slice(1).replaceAll("/", ".")), ` = ${a.value} (${a.why})`)));
   const resolved = variants.filter((v) => v.settings.length);
+  const decided = variants.filter((v) => v.report.software && v.report.software.habits.length);
   section("reproduce", "Reproduce",
       page.command ? el("pre", {}, el("code", {}, page.command)) : null,
       assumed.length ? el("div", {class: "callout warn"}, el("h3", {}, "Assumed, as the scenario does not say it"),
                           el("ul", {}, assumed)) : null,
       warnings.length ? el("div", {class: "callout warn"}, el("h3", {}, plural(warnings.length, "warning")),
                            el("ul", {}, warnings)) : el("p", {class: "quiet"}, "No warnings."),
+      decided.map((v) => folded(`What ${v.report.software.name} decides` + (variants.length > 1 ? ` of ${v.label}` : ""),
+          table("", ["Setting", "Value", "Source"], v.report.software.habits.map((h) =>
+              [el("code", {}, h.pointer.slice(1).replaceAll("/", ".")), el("code", {}, h.value), h.source]),
+                {left: 3, className: "settings"}))),
       resolved.map((v) => folded(`Resolved settings of ${v.label}`,
           table("", ["Setting", "Value"], v.settings.map(([p, value]) =>
               [el("code", {}, p), el("code", {}, value)]), {left: 2, className: "settings"}))),

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "sim/scenario/software.h"
+
 namespace trainyard::scenario {
 
 namespace {
@@ -68,6 +70,8 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
     scenario.references.push_back({reference.label, reference.metric, reference.value.value_or(0)});
   scenario.output_directory = sections.outputs.directory;
   scenario.assumed = assumptions(scenario, document);
+  scenario.software = sections.software;
+  scenario.habits = habits_in_force(document, places);
   scenario.document = document;
   return scenario;
 }

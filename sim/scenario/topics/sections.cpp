@@ -3,6 +3,7 @@
 #include "sim/scenario/topics/sections.h"
 
 #include "sim/json/schema.h"
+#include "sim/scenario/sources.h"
 
 namespace trainyard::scenario {
 
@@ -66,6 +67,8 @@ void visit_fields(json::Fields& f, ScenarioSections& s) {
   f.sections("references", s.references, optional, "Published numbers to compare with.");
   f.section("model", s.model, required, "What is trained.");
   f.section("cluster", s.cluster, required, "Where it runs.");
+  f.field("software", s.software, optional, shipped_software,
+         "A file of configs/software: what the framework does where this scenario says nothing.");
   f.section("training", s.training, required, "How it is trained.");
   f.section("parallelism", s.parallelism, optional, "How the work is divided.");
   f.section("collectives", s.collectives, optional, "How GPUs communicate.");

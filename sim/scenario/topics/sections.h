@@ -114,7 +114,7 @@ struct OutputsSection {
 
 struct ScenarioSections {
   int version = 1;
-  std::string name, label, description;
+  std::string name, label, description, software;
   std::vector<ReferenceSection> references;
   ModelSection model;
   ClusterSection cluster;

@@ -307,14 +307,28 @@ std::string describe_extrapolation(const StepReport& report, std::size_t count) 
   return text;
 }
 
+namespace {
+
+std::string dotted(const scenario::Assumption& assumption) {
+  std::string key = assumption.pointer.substr(1);
+  std::replace(key.begin(), key.end(), '/', '.');
+  return fmt::format("{} = {}", key, assumption.value);
+}
+
+}  // namespace
+
 std::string describe_assumed(const StepReport& report) {
   std::string text;
-  for (const scenario::Assumption& assumption : report.assumed) {
-    std::string key = assumption.pointer.substr(1);
-    std::replace(key.begin(), key.end(), '/', '.');
-    text += fmt::format("{}{} = {} ({})", text.empty() ? "" : ", ", key, assumption.value,
-                        assumption.why);
-  }
+  for (const scenario::Assumption& assumption : report.assumed)
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", dotted(assumption), assumption.why);
+  return text;
+}
+
+std::string describe_software(const StepReport& report) {
+  if (report.software.empty()) return "";
+  std::string text = report.software;
+  for (std::size_t i = 0; i < report.habits.size(); ++i)
+    text += (i == 0 ? ": " : ", ") + dotted(report.habits[i]);
   return text;
 }
 

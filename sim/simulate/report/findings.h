@@ -58,6 +58,10 @@ std::string describe_extrapolation(const StepReport& report, std::size_t count =
 // What the scenario leaves out and how it was taken; empty if it says all.
 std::string describe_assumed(const StepReport& report);
 
+// What the named software decides: "torchtitan: training.execution = \"eager\", ..."; empty without
+// one.
+std::string describe_software(const StepReport& report);
+
 // The warnings of the report, first what is extrapolated.
 std::vector<std::string> all_warnings(const StepReport& report);
 

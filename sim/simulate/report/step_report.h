@@ -153,6 +153,8 @@ struct StepReport {
   std::uint64_t events = 0, ops = 0;
   int classes = 0;
   std::vector<scenario::Assumption> assumed;  // what the scenario leaves out
+  std::string software;                       // that decides some of it; may be empty
+  std::vector<scenario::Assumption> habits;   // what it decides
   std::vector<std::string> warnings;
   std::optional<WaysToFit> ways_to_fit;  // empty: it fits, or they were not asked for
 };

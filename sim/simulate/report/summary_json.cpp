@@ -344,6 +344,12 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
   for (const scenario::Assumption& assumption : report.assumed)
     json["assumed"].push_back(
         {{"pointer", assumption.pointer}, {"value", assumption.value}, {"why", assumption.why}});
+  if (!report.software.empty()) {
+    Json habits = Json::array();
+    for (const scenario::Assumption& habit : report.habits)
+      habits.push_back({{"pointer", habit.pointer}, {"value", habit.value}, {"source", habit.why}});
+    json["software"] = {{"name", report.software}, {"habits", std::move(habits)}};
+  }
   json["warnings"] = all_warnings(report);
   return json;
 }

@@ -1,0 +1,168 @@
+#include "sim/scenario/software.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/text.h"
+#include "sim/json/parse.h"
+#include "sim/json/reader.h"
+#include "sim/scenario/path_guard.h"
+
+namespace trainyard::scenario {
+namespace {
+
+using json::Kind;
+using json::Value;
+
+constexpr const char* kFolder = "software";
+
+void error(std::vector<Diagnostic>& diagnostics, const json::Place& at, std::string message,
+           std::string hint = {}) {
+  diagnostics.push_back(
+      {Severity::error, at.position(), "/software", std::move(message), std::move(hint)});
+}
+
+// The file of the software that a scenario names; empty: none, or it is reported.
+std::string file_of(Value& scenario, const Places& places, std::vector<Diagnostic>& diagnostics) {
+  Value* name = scenario.find("software");
+  if (name == nullptr || !name->is(Kind::string)) return "";
+  const std::string path = preset_path(places.configs, kFolder, name->text);
+  const bool plain = name->text.find_first_of("/\\") == std::string::npos;
+  if (plain && is_file(path))
+    return preset_stays(path, *name, "/software", places, diagnostics) ? path : "";
+  const std::vector<std::string> known = preset_names(places.configs, kFolder);
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  std::string hint;
+  for (const std::string_view near : nearest_names(name->text, views, 3))
+    hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
+  if (hint.empty()) hint = "'trainyard presets' lists them";
+  error(diagnostics, name->at, fmt::format("unknown software {}", json::quoted(*name)), hint);
+  name->refused = true;
+  return "";
+}
+
+// "above": the number is; a list: the value is one of it, null where nothing is said.
+bool holds(const Value& wanted, const Value* said) {
+  if (wanted.is(Kind::array))
+    return std::any_of(wanted.items.begin(), wanted.items.end(), [&](const Value& one) {
+      return said != nullptr ? json::same(one, *said) : one.is(Kind::null);
+    });
+  if (said == nullptr) return false;
+  const Value* above = wanted.find("above");
+  const std::optional<double> bound = above != nullptr ? find_number(*above) : std::nullopt;
+  const std::optional<double> number = find_number(*said);
+  return bound && number && *number > *bound;
+}
+
+bool is_condition(const Value& wanted) {
+  if (wanted.is(Kind::array)) return !wanted.items.empty();
+  const Value* above = wanted.find("above");
+  return wanted.is(Kind::object) && wanted.members.size() == 1 && above != nullptr &&
+         find_number(*above).has_value();
+}
+
+// A row of the file: {"key": POINTER, "value": ..., "when": {POINTER: [...]}, "source": TEXT}.
+struct Habit {
+  std::string key, source;
+  const Value* value = nullptr;
+  const Value* when = nullptr;
+};
+
+std::optional<Habit> habit_of(const Value& row, std::vector<Diagnostic>& diagnostics) {
+  const Value* key = row.find("key");
+  const Value* source = row.find("source");
+  Habit habit;
+  habit.value = row.find("value");
+  habit.when = row.find("when");
+  const bool has_all = key != nullptr && key->is(Kind::string) && key->text.starts_with('/') &&
+                       source != nullptr && source->is(Kind::string) && habit.value != nullptr;
+  const bool known = std::all_of(row.members.begin(), row.members.end(), [](const auto& member) {
+    return member.key == "key" || member.key == "value" || member.key == "when" ||
+           member.key == "source";
+  });
+  const bool conditions =
+      habit.when == nullptr ||
+      (habit.when->is(Kind::object) &&
+       std::all_of(habit.when->members.begin(), habit.when->members.end(),
+                   [](const json::Member& member) { return is_condition(member.value); }));
+  if (!has_all || !known || !conditions) {
+    error(diagnostics, row.at, "a habit has key, value and source, and may have conditions",
+          R"({"key": "/training/execution", "value": "eager", "source": "...",)"
+          R"( "when": {"/parallelism/pp": {"above": 1}}})");
+    return std::nullopt;
+  }
+  habit.key = key->text;
+  habit.source = source->text;
+  return habit;
+}
+
+bool is_wanted(const Habit& habit, const Value& scenario) {
+  if (json::find(scenario, habit.key) != nullptr) return false;
+  return habit.when == nullptr ||
+         std::all_of(habit.when->members.begin(), habit.when->members.end(),
+                     [&](const json::Member& member) {
+                       return holds(member.value, json::find(scenario, member.key));
+                     });
+}
+
+// Calls use(habit) for every row of the scenario's software.
+template <class Use>
+void for_each_habit(Value& scenario, const Places& places, std::vector<Diagnostic>& diagnostics,
+                    const Use& use) {
+  const std::string path = file_of(scenario, places, diagnostics);
+  if (path.empty()) return;
+  const Value file = json::parse_file(path, diagnostics);
+  const Value* habits = file.find("habits");
+  if (habits == nullptr || !habits->is(Kind::array)) {
+    if (!file.is(Kind::null)) error(diagnostics, file.at, "software is a list \"habits\"");
+    return;
+  }
+  for (const Value& row : habits->items)
+    if (const std::optional<Habit> habit = habit_of(row, diagnostics)) use(*habit);
+}
+
+bool stands_in(const Value& value, const std::string& path) {
+  return value.at.file && *value.at.file == path;
+}
+
+// What is empty without its habits was made for them.
+bool forget(Value& object, const std::string& path) {
+  bool found = false;
+  std::erase_if(object.members, [&](json::Member& member) {
+    if (stands_in(member.value, path)) return found = true;
+    if (!member.value.is(Kind::object) || !forget(member.value, path)) return false;
+    found = true;
+    return member.value.members.empty();
+  });
+  return found;
+}
+
+}  // namespace
+
+void apply_software(Value& scenario, const Places& places, std::vector<Diagnostic>& diagnostics) {
+  for_each_habit(scenario, places, diagnostics, [&](const Habit& habit) {
+    if (is_wanted(habit, scenario)) json::set(scenario, habit.key, *habit.value);
+  });
+}
+
+void forget_software(Value& scenario, const Places& places) {
+  std::vector<Diagnostic> known;  // reported when they were applied
+  const std::string path = file_of(scenario, places, known);
+  if (!path.empty()) forget(scenario, path);
+}
+
+std::vector<Assumption> habits_in_force(const Value& scenario, const Places& places) {
+  std::vector<Diagnostic> known;  // reported when they were applied
+  std::vector<Assumption> habits;
+  Value copy = scenario;
+  const std::string path = file_of(copy, places, known);
+  for_each_habit(copy, places, known, [&](const Habit& habit) {
+    const Value* set = json::find(scenario, habit.key);
+    if (set == nullptr || !stands_in(*set, path) || set->at.line != habit.value->at.line) return;
+    habits.push_back({habit.key, json::to_text(*set, -1), habit.source});
+  });
+  return habits;
+}
+
+}  // namespace trainyard::scenario

@@ -1,0 +1,183 @@
+// Software as data: what a framework does where a scenario says nothing.
+#include "sim/scenario/software.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "sim/json/parse.h"
+#include "sim/scenario/sources.h"
+#include "tests/scenario/temporary.h"
+#include "tests/support/rooms.h"
+
+using namespace trainyard;
+
+namespace {
+
+const std::string kConfigs = std::string(TRAINYARD_SOURCE_DIR) + "/configs";
+
+// A configs folder of one's own, for the time of a test.
+class OwnConfigs {
+ public:
+  explicit OwnConfigs(const std::string& path) {
+    const char* before = std::getenv("TRAINYARD_CONFIGS");
+    if (before != nullptr) before_ = before;
+    ::setenv("TRAINYARD_CONFIGS", path.c_str(), 1);
+  }
+  ~OwnConfigs() {
+    if (before_.empty())
+      ::unsetenv("TRAINYARD_CONFIGS");
+    else
+      ::setenv("TRAINYARD_CONFIGS", before_.c_str(), 1);
+  }
+  OwnConfigs(const OwnConfigs&) = delete;
+  OwnConfigs& operator=(const OwnConfigs&) = delete;
+
+ private:
+  std::string before_;
+};
+
+constexpr const char* kPlain = R"({
+  "version": 1, "name": "plain", "software": "torchtitan",
+  "model": { "layers": 8, "hidden": 1024, "heads": 16, "vocab": 51200 },
+  "cluster": { "nodes": 2, "node": { "preset": "dgx-a100-80gb", "gpus": 4 } },
+  "training": { "global_batch": 64, "sequence_length": 1024 }
+})";
+
+std::vector<std::string> pointers(const std::vector<Assumption>& habits) {
+  std::vector<std::string> list;
+  for (const Assumption& habit : habits)
+    list.push_back(habit.pointer);
+  return list;
+}
+
+bool sets(const Scenario& scenario, const std::string& pointer) {
+  const std::vector<std::string> list = pointers(scenario.habits);
+  return std::find(list.begin(), list.end(), pointer) != list.end();
+}
+
+constexpr const char* kKind = "/parallelism/data_parallel/kind";
+
+}  // namespace
+
+TEST_CASE("software decides what a scenario leaves open, with its sources") {
+  test::Folder folder("software");
+  const Scenario scenario = load_scenario(folder.write("plain.json", kPlain)).base;
+  CHECK(scenario.software == "torchtitan");
+  CHECK(scenario.recipe.kernels.fusion == models::Fusion::eager);
+  CHECK(scenario.plan.data_parallel.kind == "fsdp");
+  CHECK(scenario.plan.data_parallel.reduce_dtype == models::Dtype::fp32);
+  CHECK(sets(scenario, kKind));
+  for (const Assumption& habit : scenario.habits)
+    CHECK(habit.why.find("pytorch/torchtitan@") == 0);
+  for (const Assumption& assumption : scenario.assumed)
+    CHECK(assumption.pointer != "/training/fused_attention");
+}
+
+TEST_CASE("what a scenario says stands, and habits that go with another value do not hold") {
+  test::Folder folder("software");
+  const std::string path = folder.write("plain.json", kPlain);
+  const Scenario scenario = load_scenario(path, {"parallelism.data_parallel.kind=allreduce"}).base;
+  CHECK(scenario.plan.data_parallel.kind == "allreduce");
+  CHECK(!sets(scenario, kKind));
+  CHECK(!sets(scenario, "/parallelism/data_parallel/reduce_dtype"));
+  CHECK(scenario.recipe.kernels.fusion == models::Fusion::eager);
+  CHECK(load_scenario(path, {"software=null"}).base.habits.empty());
+}
+
+TEST_CASE("conditions see degrees and what is not said") {
+  test::Folder folder("software");
+  const std::string path = folder.write("plain.json", kPlain);
+  const auto habits = [&](std::vector<std::string> changes) {
+    changes.push_back("software=megatron-lm-2021");
+    return load_scenario(path, changes).base;
+  };
+  const char* const kScatter = "/parallelism/pipeline/scatter_gather";
+  CHECK(!sets(habits({"parallelism.pp=2"}), kScatter));
+  CHECK(!sets(habits({"parallelism.tp=2"}), kScatter));
+  CHECK(sets(habits({"parallelism.pp=2", "parallelism.tp=2"}), kScatter));
+  CHECK(sets(habits({}), "/training/precision/gradients"));
+  CHECK(sets(habits({"training.precision.compute=bf16"}), "/training/precision/gradients"));
+  CHECK(!sets(habits({"training.precision.compute=fp16"}), "/training/precision/gradients"));
+}
+
+TEST_CASE("a patch of a read scenario decides habits again, as --set does") {
+  test::Folder folder("software");
+  const std::string path = folder.write("plain.json", kPlain);
+  const Scenario read = load_scenario(path).base;
+  std::vector<Diagnostic> none;
+  const json::Value patch = json::parse_text(
+      R"({"parallelism": {"data_parallel": {"kind": "allreduce"}}})", "patch", none);
+  const std::optional<Scenario> patched = with_patch(read, patch);
+  REQUIRE(patched);
+  const Scenario set = load_scenario(path, {"parallelism.data_parallel.kind=allreduce"}).base;
+  CHECK(pointers(patched->habits) == pointers(set.habits));
+  CHECK(patched->plan.data_parallel.reduce_dtype == set.plan.data_parallel.reduce_dtype);
+}
+
+TEST_CASE("variants name software of their own") {
+  test::Folder folder("software");
+  std::string text = kPlain;
+  text.replace(text.rfind('}'), 1, R"(, "variants": [
+    {"name": "titan"}, {"name": "nemo", "with": {"software": "nemo"}}]})");
+  const ScenarioSet set = load_scenario(folder.write("two.json", text));
+  REQUIRE(set.variants.size() == 2);
+  CHECK(set.variants[0].plan.data_parallel.kind == "fsdp");
+  CHECK(set.variants[1].plan.data_parallel.kind == "distributed_optimizer");
+  CHECK(set.variants[1].software == "nemo");
+}
+
+TEST_CASE("software that is not known has a cure") {
+  test::Folder folder("software");
+  std::string text = kPlain;
+  text.replace(text.find("torchtitan"), 10, "torchtitam");
+  CHECK(test::problems(folder.write("plain.json", text)) ==
+        "plain.json:2:46: error: /software: unknown software \"torchtitam\"; nearest: torchtitan, "
+        "pytorch-ddp, horovod");
+}
+
+TEST_CASE("a file of one's own is checked row by row, where its rows stand") {
+  test::Folder folder("software");
+  const OwnConfigs own(folder.path() + "/configs");
+  const std::string path = folder.write("plain.json", kPlain);
+  const auto said = [&](const std::string& habits) {
+    folder.write("configs/software/mine.json", "{\"habits\": [\n" + habits + "\n]}");
+    return test::problems(path, {"software=mine"});
+  };
+  CHECK(said(R"({"key": "/training/execution", "value": "eager", "source": "us"})") == "");
+  CHECK(said(R"({"key": "/training/execution", "value": "eager"})")
+            .find("mine.json:2:1: error: /software: a habit has key, value and source") !=
+        std::string::npos);
+  CHECK(said(R"({"key": "/training/execution", "value": "eager", "source": "us",
+                 "when": {"/parallelism/pp": {"over": 1}}})")
+            .find("mine.json:2:1: error: /software: a habit") != std::string::npos);
+  CHECK(said(R"({"key": "/training/execution", "value": "hasty", "source": "us"})")
+            .find("mine.json:2:41: error: /training/execution") != std::string::npos);
+  CHECK(said(R"({"key": "/training/hurry", "value": 1, "source": "us"})").find("unknown key") !=
+        std::string::npos);
+}
+
+TEST_CASE("every shipped software runs a language model with and without a pipeline") {
+  test::Folder folder("software");
+  const std::string path = folder.write("plain.json", kPlain);
+  const std::vector<std::string> names = preset_names(kConfigs, "software");
+  CHECK(names.size() >= 14);
+  for (const std::string& name : names) {
+    CAPTURE(name);
+    for (const char* degrees : {"parallelism.tp=1", "parallelism.tp=2"}) {
+      for (const char* stages : {"parallelism.pp=1", "parallelism.pp=2"}) {
+        for (const char* compute : {"bf16", "fp16"}) {
+          const std::vector<std::string> changes = {
+              "software=" + name, degrees, stages,
+              std::string("training.precision.compute=") + compute};
+          CHECK(test::problems(path, changes) == "");
+          const Scenario scenario = load_scenario(path, changes).base;
+          CHECK(scenario.habits.size() >= 3);
+          CHECK(test::warnings(scenario) == "");
+        }
+      }
+    }
+  }
+}
