@@ -1,0 +1,90 @@
+#include "sim/validation/scores.h"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+namespace trainyard::validation {
+namespace {
+
+std::vector<Pair> of_ten_seconds(const std::vector<double>& predicted) {
+  std::vector<Pair> pairs;
+  for (const double seconds : predicted)
+    pairs.push_back({seconds, 10});
+  return pairs;
+}
+
+// Errors of +10, -10, +30 and -50 %.
+TEST_CASE("scores: errors are relative to what was measured") {
+  const std::vector<Pair> pairs = of_ten_seconds({11, 9, 13, 5});
+  const ErrorScore score = score_errors(pairs).value();
+  CHECK(score.count == 4);
+  CHECK(score.mape == doctest::Approx(0.25));
+  CHECK(score.median == doctest::Approx(0.20));
+  CHECK(score.p90 == doctest::Approx(0.50));
+  CHECK(score.most == doctest::Approx(0.50));
+  CHECK(score.bias == doctest::Approx(-0.05));
+  CHECK_FALSE(score_errors({}));
+}
+
+// Sizes of 1 to n %: nine of ten are not above the ceiling of 0.9 n.
+TEST_CASE("scores: nine of ten errors are not above the ninetieth percentile") {
+  for (const auto [count, expected] :
+       {std::pair{1, 1}, {2, 2}, {9, 9}, {10, 9}, {11, 10}, {20, 18}, {21, 19}}) {
+    std::vector<double> predicted;
+    for (int i = count; i >= 1; --i)
+      predicted.push_back(10 * (1 + 0.01 * i));
+    CAPTURE(count);
+    CHECK(score_errors(of_ten_seconds(predicted))->p90 == doctest::Approx(0.01 * expected));
+  }
+}
+
+TEST_CASE("scores: the median of an odd count is the middle one") {
+  CHECK(score_errors(of_ten_seconds({19, 11, 12}))->median == doctest::Approx(0.2));
+}
+
+// Spearman's 1 - 6 sum d^2 / (n (n^2 - 1)), which holds without equal values.
+TEST_CASE("scores: the rank correlation is that of the order alone") {
+  CHECK(rank_correlation(std::vector<Pair>{{1, 5}, {20, 6}, {300, 7}}) == 1.0);
+  CHECK(rank_correlation(std::vector<Pair>{{3, 1}, {2, 2}, {1, 3}}) == -1.0);
+  const std::vector<Pair> one_swap = {{1, 1}, {2, 2}, {3, 4}, {4, 3}, {5, 5}};
+  CHECK(rank_correlation(one_swap).value() == doctest::Approx(1 - 6.0 * 2 / (5 * 24)));
+}
+
+// Ranks 0.5, 0.5, 2 against 0, 1, 2: 1.5 / sqrt(1.5 * 2).
+TEST_CASE("scores: equal values share the mean of their ranks") {
+  const std::vector<Pair> tied = {{1, 1}, {1, 2}, {2, 3}};
+  CHECK(rank_correlation(tied).value() == doctest::Approx(0.8660254));
+  CHECK_FALSE(rank_correlation(std::vector<Pair>{{1, 1}, {1, 2}, {1, 3}}));
+  CHECK_FALSE(rank_correlation(std::vector<Pair>{{1, 1}, {2, 2}}));
+}
+
+// The first choice is right although its times are not; the second takes 12 s where 10 s would do.
+TEST_CASE("scores: regret is what the pick takes beyond the best") {
+  const std::vector<std::vector<Pair>> choices = {
+      {{5, 20}, {6, 30}, {7, 21}}, {{1, 12}, {2, 10}}, {{3, 50}}};
+  const Regret regret = pick_regret(choices).value();
+  CHECK(regret.choices == 2);
+  CHECK(regret.mean == doctest::Approx(0.1));
+  CHECK(regret.most == doctest::Approx(0.2));
+  CHECK_FALSE(pick_regret(std::vector<std::vector<Pair>>{{{1, 1}}}));
+}
+
+TEST_CASE("scores: balanced accuracy weighs both outcomes alike") {
+  Verdicts verdicts;
+  for (int i = 0; i < 98; ++i)
+    verdicts.add(true, true);
+  CHECK_FALSE(verdicts.balanced_accuracy());
+  verdicts.add(true, false);
+  CHECK(verdicts.balanced_accuracy() == 0.5);  // always "fits": a coin, although 98 of 99 are right
+  verdicts.add(false, false);
+  verdicts.add(false, true);
+  verdicts.add(false, true);
+  CHECK(verdicts.foreseen == 1);
+  CHECK(verdicts.missed == 1);
+  CHECK(verdicts.false_alarms == 2);
+  CHECK(verdicts.balanced_accuracy().value() == doctest::Approx((0.5 + 0.98) / 2));
+}
+
+}  // namespace
+}  // namespace trainyard::validation
