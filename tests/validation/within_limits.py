@@ -16,11 +16,11 @@ from error_table import as_text, table
 LIMITS = {
     "deep-learning-examples-bert": {"mape": 0.243},
     "deep-learning-examples-resnet50": {"mape": 0.237},
-    "dgx-cloud-h100": {"mape": 0.161},
+    "dgx-cloud-h100": {"mape": 0.132},
     "korthikanti-2022-table5": {"max": 0.060},
     "llm-foundry-fsdp": {"mape": 0.176},
     "narayanan-2021-table1": {"mape": 0.025},
-    "simumax-b200": {"mape": 0.423},
+    "simumax-b200": {"mape": 0.402},
     "simumax-memory": {"median": 0.027, "max": 0.095},
     "torchtitan-memory": {"median": 0.137, "max": 0.157},
     "ultra-scale-memory": {"median": 0.055, "max": 0.157},
