@@ -8,9 +8,7 @@
 #include "cli/exit_code.h"
 #include "sim/base/text.h"
 #include "sim/json/parse.h"
-#include "sim/json/reader.h"
 #include "sim/scenario/scenario.h"
-#include "sim/scenario/topics/sections.h"
 #include "sim/simulate/step.h"
 
 namespace trainyard::cli {
@@ -38,19 +36,14 @@ fit::FitGpu fit_gpu(const topologies::GpuSpec& spec) {
   return gpu;
 }
 
-topologies::GpuSpec read_spec(const scenario::Preset& preset) {
-  std::vector<Diagnostic> diagnostics;
-  const json::Value document = json::parse_file(preset.path, diagnostics);
-  topologies::GpuSpec gpu;
-  if (diagnostics.empty()) json::read_object(document, "", gpu, diagnostics);
-  for (const Diagnostic& diagnostic : diagnostics)
-    if (diagnostic.severity == Severity::error) throw ScenarioError(std::move(diagnostics));
-  if (gpu.name.empty()) gpu.name = preset.name;
-  return gpu;
+topologies::GpuSpec read_spec(const std::string& name) {
+  return scenario::gpu_of_preset(scenario::configs_folder("."), name);
 }
 
-fit::FitGpu read(const scenario::Preset& preset) {
-  return fit_gpu(read_spec(preset));
+fit::FitGpu read(const std::string& name) {
+  fit::FitGpu gpu = fit_gpu(read_spec(name));
+  if (gpu.name.empty()) gpu.name = name;
+  return gpu;
 }
 
 std::vector<std::string> words_of(std::string_view name) {
@@ -93,7 +86,7 @@ std::optional<fit::FitGpu> find_gpu_preset(const std::string& name) {
   const std::string called = gpu_called(name, "--gpu");
   std::vector<std::string_view> known;
   for (const scenario::Preset& preset : gpus) {
-    if (preset.name == called) return read(preset);
+    if (preset.name == called) return read(preset.name);
     known.push_back(preset.name);
   }
   throw UsageError(fmt::format("no GPU is called '{}'; there are {}", escape_control(name),
@@ -117,7 +110,8 @@ std::vector<std::string> gpu_preset_names() {
 std::vector<fit::FitGpu> gpus_of_capability(const std::string& capability) {
   std::vector<fit::FitGpu> found;
   for (const scenario::Preset& preset : gpu_presets())
-    if (!capability.empty() && capability_of(preset) == capability) found.push_back(read(preset));
+    if (!capability.empty() && capability_of(preset) == capability)
+      found.push_back(read(preset.name));
   return found;
 }
 
@@ -129,7 +123,7 @@ std::string capability_of_preset(const std::string& name) {
 
 BytesPerSecond slot_of_preset(const std::string& name) {
   for (const scenario::Preset& preset : gpu_presets())
-    if (preset.name == name) return read_spec(preset).pcie_bandwidth;
+    if (preset.name == name) return read_spec(name).pcie_bandwidth;
   return BytesPerSecond(0);
 }
 

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <utility>
 
-#include "sim/json/parse.h"
 #include "sim/json/reader.h"
+#include "sim/scenario/scenario.h"
 #include "sim/scenario/sources.h"
 #include "sim/scenario/topics/sections.h"
 
@@ -22,13 +22,13 @@ namespace {
 
 // A broken preset is reported when it is used.
 std::optional<GpuSpec> read_gpu(const std::string& name, const std::string& configs) {
-  std::vector<Diagnostic> found;
-  const Value preset = json::parse_file(preset_path(configs, "gpus", name), found);
-  GpuSpec gpu;
-  if (found.empty()) json::read_object(preset, "", gpu, found);
-  if (!found.empty()) return std::nullopt;
-  if (gpu.name.empty()) gpu.name = name;
-  return gpu;
+  try {
+    GpuSpec gpu = gpu_of_preset(configs, name);
+    if (gpu.name.empty()) gpu.name = name;
+    return gpu;
+  } catch (const ScenarioError&) {
+    return std::nullopt;
+  }
 }
 
 std::string profile_of(const std::string& gpu, const std::string& configs) {

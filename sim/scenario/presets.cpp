@@ -96,17 +96,22 @@ std::vector<std::string> shipped_clusters() {
   return preset_names(shipped_configs(), "clusters");
 }
 
+topologies::GpuSpec gpu_of_preset(const std::string& configs, const std::string& name) {
+  std::vector<Diagnostic> found;
+  const json::Value preset = json::parse_file(preset_path(configs, "gpus", name), found);
+  topologies::GpuSpec gpu;
+  // Beside a duplicate key there is an object to complain of, too.
+  if (found.empty() || preset.is(json::Kind::object)) json::read_object(preset, "", gpu, found);
+  if (!found.empty()) throw ScenarioError(std::move(found));
+  return gpu;
+}
+
 std::optional<topologies::GpuSpec> gpu_of_device(const std::string& configs,
                                                  const std::string& device_name) {
   for (const std::string& name : preset_names(configs, "gpus")) {
     std::vector<Diagnostic> ignored;  // a broken preset is reported when it is used
     const json::Value preset = json::parse_file(preset_path(configs, "gpus", name), ignored);
-    if (!lists_device(preset, device_name)) continue;
-    topologies::GpuSpec gpu;
-    std::vector<Diagnostic> diagnostics = std::move(ignored);
-    json::read_object(preset, "", gpu, diagnostics);
-    if (!diagnostics.empty()) throw ScenarioError(std::move(diagnostics));
-    return gpu;
+    if (lists_device(preset, device_name)) return gpu_of_preset(configs, name);
   }
   return std::nullopt;
 }

@@ -132,6 +132,10 @@ std::optional<Machine> machine_of_preset(const std::string& configs, const std::
 std::vector<Diagnostic> check_server_preset(const std::string& configs, std::string_view text,
                                             const std::string& file);
 
+// A GPU preset of a configs folder, named as its file says, which may say nothing. Throws
+// ScenarioError if there is none or it is wrong.
+topologies::GpuSpec gpu_of_preset(const std::string& configs, const std::string& name);
+
 // The GPU preset of a configs folder that lists this name of a device, as the driver says it
 // ("NVIDIA H200"). Throws ScenarioError if that preset is wrong.
 std::optional<topologies::GpuSpec> gpu_of_device(const std::string& configs,
