@@ -5,6 +5,7 @@
 
 #include "sim/json/field_words.h"
 #include "sim/json/schema.h"
+#include "sim/json/told_fields.h"
 
 namespace trainyard::json {
 namespace {
@@ -76,49 +77,29 @@ class KeyCollector : public Fields {
   KeyIndex& keys_;
 };
 
-class Explainer : public Fields {
+class Explainer : public ToldFields {
  public:
   Explainer(const Value& document, std::string pointer, std::vector<Explained>& lines)
       : document_(document), pointer_(std::move(pointer)), lines_(lines) {}
 
-  void alternatives(const FieldInfo& info, std::span<const std::string_view> names,
-                    std::size_t& chosen,
-                    const std::function<void(Fields&)>& visit_chosen) override {
-    choice_of(info, names, chosen);
-    visit_chosen(*this);
-  }
-  bool numbers_or_name(const FieldInfo& info, std::span<const std::string_view>, std::string& name,
-                       std::vector<int>& numbers) override {
-    Value value = Value::of(name);
-    if (!numbers.empty()) {
-      value = Value::array();
-      for (const int number : numbers)
-        value.append(Value::of(number));
-    }
-    return line(info, value);
-  }
-  void unsupported(std::string_view, std::string_view,
-                   std::initializer_list<std::string_view>) override {}
-  void accepted(std::string_view, std::string_view) override {}
   void source(const FieldInfo& info) override {
     if (const Value* value = find(document_, fmt::format("{}/{}", pointer_, info.key)))
-      line(info, *value);
+      told(info, *value);
   }
-  void problem(std::string_view, std::string, std::string) override {}
 
  protected:
+  bool told(const FieldInfo& info, Value value) override {
+    const Value* written = given(info);
+    lines_.push_back({pointer_ + "/" + escape_pointer(info.key), to_text(value, -1),
+                      written != nullptr ? written->at.position() : Position{"default", 0, 0},
+                      std::string(info.about)});
+    return false;
+  }
   // What no file could say is no value: 0 where only more is one.
   bool scalar(const FieldInfo& info, Target target) override {
     const bool is_given = given(info) != nullptr;
     if (!is_given && info.need == Need::required) lacks_ = true;
-    return (is_given || can_be_said(info.bounds, target)) && line(info, json_of(target));
-  }
-  bool maybe(const FieldInfo& info, Target target, bool has_value) override {
-    return has_value && line(info, json_of(target));
-  }
-  bool choice_of(const FieldInfo& info, std::span<const std::string_view> names,
-                 std::size_t& chosen) override {
-    return chosen < names.size() && line(info, Value::of(names[chosen]));
+    return (is_given || can_be_said(info.bounds, target)) && told(info, json_of(target));
   }
   bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
     Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
@@ -128,17 +109,6 @@ class Explainer : public Fields {
     if (child.lacks_ && info.need == Need::optional) lines_.resize(before);
     lacks_ = lacks_ || (child.lacks_ && info.need == Need::required);
     return false;
-  }
-  bool maybe_nested(const FieldInfo& info, bool has_value,
-                    const std::function<void(Fields&)>& visit) override {
-    return has_value && nested(info, visit);
-  }
-  bool nested_or_name(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
-    return nested(info, visit);
-  }
-  bool name_or_nested(const FieldInfo& info, std::span<const std::string_view>, std::string& name,
-                      const std::function<void(Fields&)>& visit) override {
-    return name.empty() ? nested(info, visit) : line(info, Value::of(name));
   }
   bool array(const FieldInfo& info, std::size_t size, const std::function<void(std::size_t)>&,
              const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
@@ -166,14 +136,6 @@ class Explainer : public Fields {
   const Value* given(const FieldInfo& info) const {
     const Value* written = find(document_, pointer_ + "/" + escape_pointer(info.key));
     return written != nullptr && !written->is(Kind::null) ? written : nullptr;
-  }
-  // False: nothing was read, the struct keeps its value.
-  bool line(const FieldInfo& info, const Value& value) {
-    const Value* written = given(info);
-    lines_.push_back({pointer_ + "/" + escape_pointer(info.key), to_text(value, -1),
-                      written != nullptr ? written->at.position() : Position{"default", 0, 0},
-                      std::string(info.about)});
-    return false;
   }
   const Value& document_;
   std::string pointer_;
