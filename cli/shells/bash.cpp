@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
-#include <set>
-
-#include "cli/command_tree.h"
+#include "cli/shells/case_rows.h"
 
 namespace trainyard::cli {
 namespace {
@@ -36,35 +34,16 @@ constexpr std::string_view kTail = R"(  esac
 complete -o filenames -F _trainyard trainyard
 )";
 
-std::string joined(const std::vector<std::string>& words, std::string_view separator) {
-  return fmt::format("{}", fmt::join(words, separator));
-}
-
-void append_paths(const CommandTree& command, const std::string& path, std::string& script) {
-  for (const CommandTree& inner : command.commands) {
-    script += fmt::format("      '{0} {1}') path='{0} {1}' ;;\n", path, inner.name);
-    append_paths(inner, path + " " + inner.name, script);
-  }
-}
-
-// After an option that takes a value the word is that value: one of its choices, or a file.
-// Commands share options; an option means the same in all of them.
-void append_values(const CommandTree& command, std::set<std::string>& done, std::string& script) {
-  for (const CommandOption& option : command.options) {
-    if (!option.takes_value || !done.insert(option.names.front()).second) continue;
-    const std::string words =
-        option.choices.empty() ? "-f" : fmt::format("-W '{}'", joined(option.choices, " "));
-    script += fmt::format("    {}) mapfile -t COMPREPLY < <(compgen {} -- \"$word\"); return ;;\n",
-                          joined(option.names, " | "), words);
-  }
-  for (const CommandTree& inner : command.commands)
-    append_values(inner, done, script);
+std::string offered(const std::vector<std::string>& choices) {
+  const std::string words =
+      choices.empty() ? "-f" : fmt::format("-W '{}'", fmt::join(choices, " "));
+  return fmt::format("mapfile -t COMPREPLY < <(compgen {} -- \"$word\")", words);
 }
 
 void append_words(const CommandTree& command, const std::string& path, std::string options,
                   std::string& script) {
   for (const CommandOption& option : command.options)
-    options += " " + joined(option.names, " ");
+    options += fmt::format(" {}", fmt::join(option.names, " "));
   std::string commands;
   for (const CommandTree& inner : command.commands)
     commands += " " + inner.name;
@@ -84,10 +63,9 @@ std::string completion(std::string_view shell, const CommandTree& tree) {
 
 std::string bash_completion(const CommandTree& tree) {
   std::string script(kHead);
-  append_paths(tree, tree.name, script);
+  script += path_rows(tree, "path");
   script += kValues;
-  std::set<std::string> done;
-  append_values(tree, done, script);
+  script += value_rows(tree, offered);
   script += kOptions;
   append_words(tree, tree.name, "", script);
   script += kTail;

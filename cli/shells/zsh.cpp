@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
-#include <set>
-
-#include "cli/command_tree.h"
+#include "cli/shells/case_rows.h"
 
 namespace trainyard::cli {
 namespace {
@@ -52,23 +50,8 @@ std::string offer(std::string_view word, std::string_view about) {
   return in_quotes(about.empty() ? std::string(word) : fmt::format("{}:{}", word, about));
 }
 
-void append_paths(const CommandTree& command, const std::string& path, std::string& script) {
-  for (const CommandTree& inner : command.commands) {
-    script += fmt::format("      '{0} {1}') at='{0} {1}' ;;\n", path, inner.name);
-    append_paths(inner, path + " " + inner.name, script);
-  }
-}
-
-void append_values(const CommandTree& command, std::set<std::string>& done, std::string& script) {
-  for (const CommandOption& option : command.options) {
-    if (!option.takes_value || !done.insert(option.names.front()).second) continue;
-    const std::string offered = option.choices.empty()
-                                    ? "_files"
-                                    : fmt::format("compadd {}", fmt::join(option.choices, " "));
-    script += fmt::format("    {}) {}; return ;;\n", fmt::join(option.names, " | "), offered);
-  }
-  for (const CommandTree& inner : command.commands)
-    append_values(inner, done, script);
+std::string offered(const std::vector<std::string>& choices) {
+  return choices.empty() ? "_files" : fmt::format("compadd {}", fmt::join(choices, " "));
 }
 
 void append_words(const CommandTree& command, const std::string& path, std::string options,
@@ -88,10 +71,9 @@ void append_words(const CommandTree& command, const std::string& path, std::stri
 
 std::string zsh_completion(const CommandTree& tree) {
   std::string script(kHead);
-  append_paths(tree, tree.name, script);
+  script += path_rows(tree, "at");
   script += kValues;
-  std::set<std::string> done;
-  append_values(tree, done, script);
+  script += value_rows(tree, offered);
   script += kOptions;
   append_words(tree, tree.name, "", script);
   script += kTail;
