@@ -68,7 +68,7 @@ std::string without_quotes(std::string_view word) {
   return std::string(word.substr(begin, word.find_last_not_of(kMarks) + 1 - begin));
 }
 
-// "XXXXX": somebody has hidden a figure.
+// Somebody has hidden a figure behind letters: "xx.xx".
 bool is_masked(std::string_view word) {
   return word.size() > 1 && word.find_first_not_of("Xx.") == std::string_view::npos &&
          word.find_first_of("Xx") != std::string_view::npos;
