@@ -13,6 +13,20 @@ constexpr std::string_view kUntiedLateWindows =
 constexpr WindowRule kFlaggedWindows = {.kind = WindowRule::Kind::by_flag};
 constexpr std::string_view kUntied = R"({"tie_word_embeddings": false})";
 
+constexpr HuggingFaceFamily t5(std::string_view model_type, std::string_view defaults) {
+  return {.model_type = model_type,
+          .kind = "encoder_decoder",
+          .layers = "num_layers",
+          .hidden = "d_model",
+          .heads = "num_heads",
+          .kv_heads = "",
+          .ffn_hidden = "d_ff",
+          .dropout = "dropout_rate",
+          .positional = "relative",
+          .defaults = defaults,
+          .details = t5_details};
+}
+
 // Source: configuration_*.py and modeling_*.py of the class in Hugging Face's transformers.
 constexpr HuggingFaceFamily kFamilies[] = {
     {.model_type = "gpt2",
@@ -177,28 +191,8 @@ constexpr HuggingFaceFamily kFamilies[] = {
      .gated = false,
      .biases = kBiased,
      .details = bert_details},
-    {.model_type = "t5",
-     .kind = "encoder_decoder",
-     .layers = "num_layers",
-     .hidden = "d_model",
-     .heads = "num_heads",
-     .kv_heads = "",
-     .ffn_hidden = "d_ff",
-     .dropout = "dropout_rate",
-     .positional = "relative",
-     .defaults = R"({"feed_forward_proj": "relu"})",
-     .details = t5_details},
-    {.model_type = "mt5",
-     .kind = "encoder_decoder",
-     .layers = "num_layers",
-     .hidden = "d_model",
-     .heads = "num_heads",
-     .kv_heads = "",
-     .ffn_hidden = "d_ff",
-     .dropout = "dropout_rate",
-     .positional = "relative",
-     .defaults = R"({"feed_forward_proj": "gated-gelu", "tie_word_embeddings": false})",
-     .details = t5_details},
+    t5("t5", R"({"feed_forward_proj": "relu"})"),
+    t5("mt5", R"({"feed_forward_proj": "gated-gelu", "tie_word_embeddings": false})"),
     {.model_type = "vit",
      .kind = "vision_transformer",
      .kv_heads = "",
