@@ -4,17 +4,13 @@
 #include <string>
 
 #include "calibrate/import/import.h"
+#include "tests/calibrate/imported.h"
 #include "tests/support/rooms.h"
 
 namespace trainyard {
 namespace {
 
-std::string messages(const Imported& imported) {
-  std::string text;
-  for (const Diagnostic& diagnostic : imported.diagnostics)
-    text += to_text(diagnostic) + "\n";
-  return text;
-}
+using test::messages;
 
 // Samples without the blanks of JSON.
 std::string compact(const Imported& imported) {

@@ -8,17 +8,13 @@
 
 #include "calibrate/import/import.h"
 #include "calibrate/import/nccl_kinds.h"
+#include "tests/calibrate/imported.h"
 #include "tests/support/rooms.h"
 
 namespace trainyard {
 namespace {
 
-std::string messages(const Imported& imported) {
-  std::string text;
-  for (const Diagnostic& diagnostic : imported.diagnostics)
-    text += to_text(diagnostic) + "\n";
-  return text;
-}
+using test::messages;
 
 std::string without(std::string text, const std::string& what) {
   for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos;)

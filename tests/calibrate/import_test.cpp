@@ -11,10 +11,13 @@
 #include <vector>
 
 #include "sim/base/random.h"
+#include "tests/calibrate/imported.h"
 #include "tests/support/rooms.h"
 
 namespace trainyard {
 namespace {
+
+using test::messages;
 
 std::string recorded(const std::string& name) {
   std::ifstream file(std::string(TRAINYARD_SOURCE_DIR) + "/tests/calibrate/recorded/" + name);
@@ -30,13 +33,6 @@ ImportOptions options(const std::string& collective = "") {
 
 Imported nccl(const std::string& text, const ImportOptions& given) {
   return import_nccl_tests(text, "log", given);
-}
-
-std::string messages(const Imported& imported) {
-  std::string text;
-  for (const Diagnostic& diagnostic : imported.diagnostics)
-    text += to_text(diagnostic) + "\n";
-  return text;
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {

@@ -7,17 +7,13 @@
 
 #include "calibrate/import/import.h"
 #include "sim/base/random.h"
+#include "tests/calibrate/imported.h"
 #include "tests/support/rooms.h"
 
 namespace trainyard {
 namespace {
 
-std::string messages(const Imported& imported) {
-  std::string text;
-  for (const Diagnostic& diagnostic : imported.diagnostics)
-    text += to_text(diagnostic) + "\n";
-  return text;
-}
+using test::messages;
 
 ImportOptions of_gpu(const std::string& name) {
   ImportOptions given;
