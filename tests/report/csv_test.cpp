@@ -9,15 +9,9 @@
 #include "tests/report/fixture.h"
 
 using namespace trainyard;
+using fixture::reports;
 
 namespace {
-
-std::vector<StepReport> reports() {
-  std::vector<StepReport> list;
-  for (const ReportVariant& variant : fixture::four_variants())
-    list.push_back(variant.report);
-  return list;
-}
 
 // Cells of a text without quotes.
 std::vector<std::vector<std::string>> cells(const std::string& text) {

@@ -389,6 +389,13 @@ std::vector<ReportVariant> four_variants() {
           make({"GPipe, micro-batch of 2", "gpipe", 4, 8, 1, 2, false, 6 * kGiB})};
 }
 
+std::vector<StepReport> reports() {
+  std::vector<StepReport> list;
+  for (ReportVariant& variant : four_variants())
+    list.push_back(std::move(variant.report));
+  return list;
+}
+
 const std::vector<std::string>& hostile_texts() {
   static const std::vector<std::string> texts = {"</script><script>document.title='owned'</script>",
                                                  "<!--<script>",

@@ -25,7 +25,10 @@ ReportVariant make(const Shape& shape);
 // GPipe (the baseline), 1F1B, tensor parallel, out of memory.
 std::vector<ReportVariant> four_variants();
 
-// The same with texts that try to leave their place: tags, quotes, escape sequences, U+202E,
+// Their reports.
+std::vector<StepReport> reports();
+
+// One variant with texts that try to leave their place: tags, quotes, escape sequences, U+202E,
 // U+2028.
 std::vector<ReportVariant> hostile_variants();
 

@@ -54,9 +54,7 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argv[1];
   std::filesystem::create_directories(folder);
   const std::vector<ReportVariant> variants = fixture::four_variants();
-  std::vector<StepReport> reports;
-  for (const ReportVariant& variant : variants)
-    reports.push_back(variant.report);
+  const std::vector<StepReport> reports = fixture::reports();
   HtmlOptions options;
   options.command = "trainyard compare gpt-1.3b-8gpu.json -o out";
   write(folder / "report.html",

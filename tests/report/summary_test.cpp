@@ -10,16 +10,10 @@
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
+using fixture::reports;
 using Json = nlohmann::ordered_json;
 
 namespace {
-
-std::vector<StepReport> reports() {
-  std::vector<StepReport> list;
-  for (const ReportVariant& variant : fixture::four_variants())
-    list.push_back(variant.report);
-  return list;
-}
 
 Duration sum(const Breakdown& breakdown) {
   Duration total{};

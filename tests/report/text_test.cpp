@@ -9,15 +9,9 @@
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
+using fixture::reports;
 
 namespace {
-
-std::vector<StepReport> reports() {
-  std::vector<StepReport> list;
-  for (const ReportVariant& variant : fixture::four_variants())
-    list.push_back(variant.report);
-  return list;
-}
 
 void check_width(const std::string& text) {
   std::istringstream lines(text);
