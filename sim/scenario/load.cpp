@@ -226,7 +226,8 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
 }
 
 Scenario scenario_of(Value document, const LoadOptions& options) {
-  const std::string here = ".";
+  const std::string file = document.at.position().file;
+  const std::string here = file.empty() ? "." : file;
   spell_out_names(document);
   Loaded loaded = load_one(without_variants(document), {configs_folder(here), options.root});
   if (std::any_of(loaded.diagnostics.begin(), loaded.diagnostics.end(), is_error))

@@ -84,8 +84,9 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
                           const LoadOptions& options = {});
 inline constexpr std::size_t kMostDiagnostics = 20;
 
-// The scenario of a document that no file holds; paths in it begin at the working folder. Throws as
-// load_scenario does. Variants are not read.
+// The scenario of a document that no file holds, or that is a part of one: presets are looked for
+// from that file, or from the working folder. Throws as load_scenario does. Variants are not read.
+// Requires: an object.
 Scenario scenario_of(json::Value document, const LoadOptions& options = {});
 
 // The network of such a document, whatever else is in it. Throws the same.

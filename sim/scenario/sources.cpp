@@ -48,6 +48,16 @@ class BaseReader {
     return own;
   }
 
+  // Of an object that stands in a file, as if it were all of it.
+  Value complete(Value own) {
+    const std::string path = own.at.position().file;
+    std::error_code code;
+    chain_.push_back({path, fs::weakly_canonical(path, code).string()});
+    Value merged = merged_over_bases(std::move(own));
+    chain_.pop_back();
+    return merged;
+  }
+
  private:
   struct Link {
     std::string path, id;
@@ -254,6 +264,10 @@ void spell_out_names(Value& scenario) {
 Value read_with_bases(const std::string& path, const std::string& root,
                       std::vector<Diagnostic>& diagnostics) {
   return BaseReader(root, diagnostics).read(path);
+}
+
+Value with_bases(Value document, const std::string& root, std::vector<Diagnostic>& diagnostics) {
+  return BaseReader(root, diagnostics).complete(std::move(document));
 }
 
 void apply_set(Value& scenario, const std::string& set, std::vector<Diagnostic>& diagnostics) {

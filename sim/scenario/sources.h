@@ -20,6 +20,10 @@ struct Places {
 json::Value read_with_bases(const std::string& path, const std::string& root,
                             std::vector<Diagnostic>& diagnostics);
 
+// An object of a file with everything it extends merged below it. Requires: an object.
+json::Value with_bases(json::Value document, const std::string& root,
+                       std::vector<Diagnostic>& diagnostics);
+
 // Writes gpu and node given as names in the form {"preset": name}, so that patches merge into them.
 void spell_out_names(json::Value& scenario);
 
