@@ -1,0 +1,139 @@
+#include "sim/validation/predict.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+#include "sim/scenario/scenario.h"
+#include "sim/scenario/sources.h"
+#include "sim/simulate/simulate.h"
+
+namespace trainyard::validation {
+namespace {
+
+using json::Value;
+
+// What the patch says over what all records of the file say.
+Value document_of(const RecordSet& set, const Record& record, const ScenarioPatch& part,
+                  const std::string& root) {
+  std::vector<Diagnostic> found;
+  Value patch = scenario::with_bases(part.patch, root, found);
+  if (!found.empty()) throw ScenarioError(std::move(found));
+  Value document = set.base;
+  scenario::spell_out_names(document);
+  json::merge_patch(document, patch);
+  if (document.find("version") == nullptr) document.set("version", Value::of(1));
+  if (document.find("name") == nullptr) document.set("name", Value::of(record.name));
+  return document;
+}
+
+// The same mistakes as the file of records has them: whose scenario it is, and where it says so.
+std::vector<Diagnostic> in_file(std::vector<Diagnostic> list, const RecordSet& set,
+                                const Record& record, const ScenarioPatch& part) {
+  for (Diagnostic& one : list) {
+    const bool is_own = json::find(part.patch, one.pointer) != nullptr && !one.pointer.empty();
+    const bool is_common =
+        !is_own && !one.pointer.empty() && json::find(set.base, one.pointer) != nullptr;
+    if (one.at.file != set.file && one.at.line > 0) continue;
+    if (!is_own && !is_common) one.at = record.at;
+    one.pointer = (is_common ? set.base_pointer : part.pointer) + one.pointer;
+    one.message = fmt::format("of \"{}\": {}", record.name, one.message);
+  }
+  return list;
+}
+
+Prediction predict(const Value& document, const Record& record, const std::string& root) {
+  const scenario::Scenario scenario = scenario::scenario_of(document, {.root = root});
+  simulate::SimulateOptions options;
+  options.timeline = false;
+  const simulate::StepReport report = simulate::simulate(scenario, options).report;
+  if (report.deadlock)
+    throw ScenarioError({{Severity::error, record.at, "", "never finishes: " + *report.deadlock,
+                          "run its scenario by itself"}});
+  Prediction out;
+  out.seconds = Seconds(report.simulated_step).count();
+  out.fits = report.fits;
+  out.allocated = static_cast<double>(report.memory.allocated.count());
+  out.reserved = static_cast<double>(report.memory.reserved.count());
+  out.device = static_cast<double>(report.memory.peak.count());
+  return out;
+}
+
+using Groups = std::map<std::pair<std::size_t, std::string>, std::vector<Pair>>;
+
+SetScore score_of(const std::vector<const PredictedSet*>& sets) {
+  SetScore score;
+  std::vector<Pair> times, memories;
+  Groups groups;
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    for (const PredictedRecord& row : sets[i]->rows) {
+      if (row.record.fits) score.verdicts.add(row.prediction.fits, *row.record.fits);
+      if (const std::optional<Pair> memory = row.memory()) memories.push_back(*memory);
+      const std::optional<Pair> time = row.seconds();
+      if (!time) continue;
+      times.push_back(*time);
+      if (!row.record.group.empty()) groups[{i, row.record.group}].push_back(*time);
+    }
+  }
+  std::vector<std::vector<Pair>> choices;
+  for (auto& [name, alternatives] : groups)
+    choices.push_back(std::move(alternatives));
+  score.time = score_errors(times);
+  score.memory = score_errors(memories);
+  score.rank_correlation = rank_correlation(times);
+  score.regret = pick_regret(choices);
+  return score;
+}
+
+}  // namespace
+
+double Prediction::memory(MemorySum sum) const {
+  switch (sum) {
+    case MemorySum::allocated: return allocated;
+    case MemorySum::reserved: return reserved;
+    case MemorySum::device: return device;
+  }
+  return device;
+}
+
+Prediction predict(const RecordSet& set, const Record& record, const std::string& root) {
+  std::optional<Prediction> best;
+  std::vector<Diagnostic> problems;
+  for (const ScenarioPatch& part : record.scenarios) {
+    try {
+      const Prediction one = predict(document_of(set, record, part, root), record, root);
+      const bool is_better = !best || (one.fits && !best->fits) ||
+                             (one.fits == best->fits && one.seconds < best->seconds);
+      if (is_better) best = one;
+    } catch (const ScenarioError& error) {
+      for (Diagnostic& problem : in_file(error.diagnostics(), set, record, part))
+        problems.push_back(std::move(problem));
+    }
+  }
+  if (!best) throw ScenarioError(std::move(problems));
+  return *best;
+}
+
+std::optional<Pair> PredictedRecord::seconds() const {
+  if (!record.seconds) return std::nullopt;
+  return Pair{prediction.seconds, *record.seconds};
+}
+
+std::optional<Pair> PredictedRecord::memory() const {
+  if (!record.memory) return std::nullopt;
+  return Pair{prediction.memory(record.memory->sum), record.memory->bytes};
+}
+
+SetScore score_of(const PredictedSet& set) {
+  return score_of(std::vector<const PredictedSet*>{&set});
+}
+
+SetScore score_of_all(std::span<const PredictedSet> sets) {
+  std::vector<const PredictedSet*> all;
+  for (const PredictedSet& set : sets)
+    all.push_back(&set);
+  return score_of(all);
+}
+
+}  // namespace trainyard::validation

@@ -1,0 +1,271 @@
+#include "sim/validation/records.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "sim/json/parse.h"
+#include "sim/json/reader.h"
+#include "sim/scenario/sources.h"
+
+namespace trainyard::validation {
+namespace {
+
+using json::Kind;
+using json::Value;
+
+struct Unit {
+  std::string_view name;
+  double scale;
+};
+constexpr std::array<Unit, 3> kTimes = {{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}}};
+constexpr std::array<Unit, 5> kSizes = {
+    {{"B", 1}, {"MB", 1e6}, {"GB", 1e9}, {"MiB", 0x1p20}, {"GiB", 0x1p30}}};
+
+constexpr std::array<std::string_view, 3> kStepTimes = {"step_time", "iteration_time",
+                                                        "e2e_latency"};
+
+struct MemoryMetric {
+  std::string_view name;
+  MemorySum sum;
+};
+constexpr std::array<MemoryMetric, 7> kMemories = {{
+    {"allocated_memory", MemorySum::allocated},
+    {"peak_allocated_memory", MemorySum::allocated},
+    {"gpu_memory_alloc", MemorySum::allocated},
+    {"gpu_memory", MemorySum::allocated},
+    {"reserved_memory", MemorySum::reserved},
+    {"peak_reserved_memory", MemorySum::reserved},
+    {"device_memory", MemorySum::device},
+}};
+
+std::string text_of(const Value& object, std::string_view key) {
+  const Value* value = object.find(key);
+  return value != nullptr && value->is(Kind::string) ? value->text : "";
+}
+
+bool has_word(std::string text, std::string_view word) {
+  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  const std::size_t at = text.find(word);
+  const auto is_letter = [&](std::size_t i) {
+    return i < text.size() && text[i] >= 'a' && text[i] <= 'z';
+  };
+  return at != std::string::npos && !(at > 0 && is_letter(at - 1)) && !is_letter(at + word.size());
+}
+
+bool is_out_of_memory(const std::string& outcome) {
+  return has_word(outcome, "oom") || has_word(outcome, "out of memory");
+}
+
+// One record, read by hand: a record may say of the run whatever its source says.
+class RecordReader {
+ public:
+  RecordReader(const Value& value, std::string pointer, std::vector<Diagnostic>& found)
+      : value_(value), found_(found) {
+    record_.at = value.at.position();
+    record_.pointer = std::move(pointer);
+  }
+
+  // Nothing if it is wrong; or, then `unmeasured` grows, if it says that nothing was measured.
+  std::optional<Record> read(std::size_t& unmeasured) {
+    if (!value_.is(Kind::object)) {
+      wrong(value_, "", fmt::format("expected an object, got {}", json::quoted(value_)),
+            "a record has \"id\", \"scenario\" and \"metrics\"");
+      return std::nullopt;
+    }
+    record_.name = text_of(value_, "id");
+    if (record_.name.empty()) wrong(value_, "/id", "is required and missing", "name the record");
+    record_.group = text_of(value_, "group");
+    std::string outcome = text_of(value_, "outcome");
+    read_metrics(outcome);
+    if (outcome.starts_with("failed")) {
+      ++unmeasured;
+      return std::nullopt;
+    }
+    record_.fits = !is_out_of_memory(outcome);
+    if (!is_wrong_ && *record_.fits && !record_.seconds && !record_.memory)
+      wrong(value_, "/metrics", "has neither a step_time nor a memory",
+            "add {\"name\": \"step_time\", \"value\": 1.5, \"unit\": \"s\"}, or \"outcome\": \"out "
+            "of memory\"");
+    read_scenario();
+    if (is_wrong_) return std::nullopt;
+    return std::move(record_);
+  }
+
+ private:
+  void wrong(const Value& value, std::string_view below, std::string message,
+             std::string cure = {}) {
+    is_wrong_ = true;
+    found_.push_back({Severity::error, value.at.position(), record_.pointer + std::string(below),
+                      std::move(message), std::move(cure)});
+  }
+
+  void read_scenario() {
+    const Value* scenario = value_.find("scenario");
+    if (scenario == nullptr) {
+      wrong(value_, "/scenario", "is required and missing",
+            "write what was measured as a scenario; of PyTorch steps on one machine "
+            "calibrate/proof/compare.py makes it");
+    } else if (!scenario->is(Kind::object)) {
+      wrong(*scenario, "/scenario",
+            fmt::format("expected an object, got {}", json::quoted(*scenario)),
+            R"(a file is named by {"extends": "FILE"})");
+    } else {
+      record_.scenarios.push_back({*scenario, record_.pointer + "/scenario"});
+    }
+  }
+
+  void read_metrics(std::string& outcome) {
+    const Value* metrics = value_.find("metrics");
+    if (metrics == nullptr) return;
+    if (!metrics->is(Kind::array)) {
+      wrong(*metrics, "/metrics", fmt::format("expected a list, got {}", json::quoted(*metrics)));
+      return;
+    }
+    for (std::size_t i = 0; i < metrics->items.size(); ++i)
+      read_metric(metrics->items[i], fmt::format("/metrics/{}", i), outcome);
+  }
+
+  void read_metric(const Value& metric, const std::string& below, std::string& outcome) {
+    const std::string name = text_of(metric, "name");
+    if (name.empty()) {
+      wrong(metric, below, "is no metric", "write {\"name\": ..., \"value\": ..., \"unit\": ...}");
+      return;
+    }
+    if (name == "outcome") outcome = text_of(metric, "value");
+    if (std::find(kStepTimes.begin(), kStepTimes.end(), name) != kStepTimes.end() &&
+        !record_.seconds)
+      record_.seconds = amount(metric, below, kTimes);
+    const auto memory = std::find_if(kMemories.begin(), kMemories.end(),
+                                     [&](const MemoryMetric& known) { return known.name == name; });
+    if (memory == kMemories.end() || record_.memory) return;
+    if (const std::optional<double> bytes = amount(metric, below, kSizes))
+      record_.memory = MeasuredMemory{memory->sum, *bytes};
+  }
+
+  std::optional<double> amount(const Value& metric, const std::string& below,
+                               std::span<const Unit> units) {
+    const Value* value = metric.find("value");
+    const std::optional<double> number = value != nullptr ? find_number(*value) : std::nullopt;
+    if (!number || !(*number > 0)) {
+      const std::string got = value != nullptr ? json::quoted(*value) : "nothing";
+      wrong(value != nullptr ? *value : metric, below + "/value",
+            fmt::format("expected a positive number, got {}", got));
+      return std::nullopt;
+    }
+    const std::string said = text_of(metric, "unit");
+    std::string known;
+    for (const Unit& unit : units) {
+      if (unit.name == said) return *number * unit.scale;
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", unit.name);
+    }
+    wrong(metric, below + "/unit", fmt::format("unknown unit \"{}\"", said), "one of " + known);
+    return std::nullopt;
+  }
+
+  const Value& value_;
+  std::vector<Diagnostic>& found_;
+  Record record_;
+  bool is_wrong_ = false;
+};
+
+void read_list(const Value& records, RecordSet& set, std::vector<Diagnostic>& found) {
+  for (std::size_t i = 0; i < records.items.size(); ++i) {
+    RecordReader reader(records.items[i], fmt::format("/records/{}", i), found);
+    if (std::optional<Record> record = reader.read(set.unmeasured))
+      set.records.push_back(std::move(*record));
+  }
+}
+
+// What is measured of a variant; nothing with a diagnostic if not one thing is.
+std::optional<Record> measured_of(const Value& variant, const std::string& pointer,
+                                  std::vector<Diagnostic>& found) {
+  Record record;
+  record.at = variant.at.position();
+  record.pointer = pointer;
+  int known = 0;
+  if (const Value* references = json::find(variant, "/with/references")) {
+    for (const Value& reference : references->items) {
+      const std::string metric = text_of(reference, "metric");
+      const Value* value = reference.find("value");
+      const std::optional<double> number = value != nullptr ? find_number(*value) : std::nullopt;
+      const auto memory = std::find_if(kMemories.begin(), kMemories.end(),
+                                       [&](const MemoryMetric& one) { return one.name == metric; });
+      if ((metric != "step_time" && memory == kMemories.end()) || !number || !(*number > 0))
+        continue;
+      ++known;
+      record.name = text_of(reference, "label");
+      if (metric == "step_time") record.seconds = *number;
+      if (memory != kMemories.end()) record.memory = MeasuredMemory{memory->sum, *number * 0x1p30};
+    }
+  }
+  if (known == 1 && !record.name.empty()) return record;
+  found.push_back({Severity::error, record.at, pointer + "/with/references",
+                   fmt::format("has {} references of what was measured, not one", known),
+                   "a reference has a label, a positive value and one of the metrics step_time, "
+                   "allocated_memory, reserved_memory"});
+  return std::nullopt;
+}
+
+// Variants with one label are one row: what the source does not print was tried.
+void read_variants(const Value& variants, RecordSet& set, std::vector<Diagnostic>& found) {
+  for (std::size_t i = 0; i < variants.items.size(); ++i) {
+    const Value& variant = variants.items[i];
+    const std::string pointer = fmt::format("/variants/{}", i);
+    std::optional<Record> record = measured_of(variant, pointer, found);
+    if (!record) continue;
+    const auto same = std::find_if(set.records.begin(), set.records.end(),
+                                   [&](const Record& other) { return other.name == record->name; });
+    Record& row = same != set.records.end() ? *same : set.records.emplace_back(std::move(*record));
+    Value patch = *variant.find("with");
+    patch.erase("references");
+    row.scenarios.push_back({std::move(patch), pointer + "/with"});
+  }
+}
+
+}  // namespace
+
+RecordSet read_records(const std::string& path, const std::string& root,
+                       std::vector<Diagnostic>& found) {
+  RecordSet set;
+  set.name = std::filesystem::path(path).stem().string();
+  set.file = path;
+  set.base = Value::object();
+  const std::size_t before = found.size();
+  Value document = json::parse_file(path, found);
+  const Value* records = document.find("records");
+  const Value* variants = document.find("variants");
+  if (found.size() > before) return set;
+  if (records != nullptr && records->is(Kind::array)) {
+    set.source = text_of(document, "source");
+    set.license = text_of(document, "license");
+    const Value* base = document.find("scenario");
+    set.base.at = document.at;
+    set.base_pointer = "/scenario";
+    if (base != nullptr && base->is(Kind::object))
+      set.base = scenario::with_bases(*base, root, found);
+    read_list(*records, set, found);
+  } else if (variants != nullptr && variants->is(Kind::array)) {
+    set.source = text_of(document, "description");
+    read_variants(*variants, set, found);
+    document.erase("variants");
+    document.erase("baseline");
+    set.base = scenario::with_bases(std::move(document), root, found);
+  } else {
+    found.push_back({Severity::error,
+                     {path, 0, 0},
+                     "",
+                     "holds no records",
+                     R"(expected {"records": [...]}, or a scenario with variants)"});
+  }
+  return set;
+}
+
+}  // namespace trainyard::validation
