@@ -149,6 +149,16 @@ struct CalibrateOptions {
 };
 ExitCode calibrate(const CalibrateOptions& options, const Context& context);
 
+struct ValidateOptions {
+  std::vector<std::string> records;  // files, and folders of them; empty: those of the program
+  std::string root;                  // as of ScenarioOptions
+  std::string folder;                // empty: no files
+  bool rows = false;
+  bool json = false;
+  int jobs = 1;
+};
+ExitCode validate(const ValidateOptions& options, const Context& context);
+
 struct SchemaOptions {
   bool markdown = false;  // docs/scenario.md instead
 };

@@ -26,6 +26,7 @@ struct Options {
   bool quiet = false;
   RunOptions run;
   CompareOptions compare;
+  ValidateOptions validate;
   CheckOptions check;
   ExplainOptions explain;
   PresetsOptions presets;
@@ -62,6 +63,12 @@ void add_sets(CLI::App& app, std::vector<std::string>& sets) {
       ->take_all();
 }
 
+template <class Int>
+CLI::Option* add_count(CLI::App& app, const std::string& names, Int& value,
+                       const std::string& about, int least, int most) {
+  return app.add_option(names, value, about)->type_name("N")->check(CLI::Range(least, most));
+}
+
 // What a scenario names lies in its own root unless the user says otherwise.
 void add_root(CLI::App& app, std::string& root) {
   add_word(app, "--root", root,
@@ -91,6 +98,12 @@ void add_simulation(CLI::App& app, bool& unfold, bool& no_ways_to_fit) {
                "Do not look for changes with which a step that is out of memory would fit");
 }
 
+void add_jobs(CLI::App& app, int& jobs, const std::string& about) {
+  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+  jobs = static_cast<int>(std::min<unsigned>(cores, kMaxJobs));
+  add_count(app, "-j,--jobs", jobs, about, 1, kMaxJobs);
+}
+
 void add_run(CLI::App& app, RunOptions& options) {
   CLI::App* command = app.add_subcommand("run", "Simulate one training step");
   add_scenario(*command, options.scenario);
@@ -108,12 +121,25 @@ void add_compare(CLI::App& app, CompareOptions& options) {
   command->add_flag("--csv", options.csv, "Print one line of comma-separated values per variant")
       ->excludes("--json");
   add_simulation(*command, options.unfold, options.no_ways_to_fit);
-  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
-  options.jobs = static_cast<int>(std::min<unsigned>(cores, kMaxJobs));
+  add_jobs(*command, options.jobs, "Variants simulated at a time (default: the cores)");
+}
+
+void add_validate(CLI::App& app, ValidateOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("validate", "Compare predictions with measured steps (docs/proof.md)");
   command
-      ->add_option("-j,--jobs", options.jobs, "Variants simulated at a time (default: the cores)")
-      ->type_name("N")
-      ->check(CLI::Range(1, kMaxJobs));
+      ->add_option("--records", options.records,
+                   "A file of records or a folder of them (default: the published steps of "
+                   "configs/validation)")
+      ->type_name("FILE|DIR")
+      ->allow_extra_args(false)
+      ->take_all();
+  add_root(*command, options.root);
+  add_word(*command, "-o,--output", options.folder, "Write a page and a JSON file into this folder",
+           "DIR");
+  command->add_flag("--rows", options.rows, "Print every measured step as well");
+  command->add_flag("--json", options.json, "Print one JSON object instead of text");
+  add_jobs(*command, options.jobs, "Records predicted at a time (default: the cores)");
 }
 
 void add_check(CLI::App& app, CheckOptions& options) {
@@ -146,16 +172,11 @@ void add_new(CLI::App& app, NewOptions& options) {
       ->required();
   constexpr int kMostBatch = 1'000'000'000;
   constexpr int kMostTokens = 100'000'000;
-  command
-      ->add_option("--global-batch", options.global_batch,
-                   "Samples of a step (default: about a million tokens, or 32 images a GPU)")
-      ->type_name("N")
-      ->check(CLI::Range(1, kMostBatch));
-  command
-      ->add_option("--sequence-length", options.sequence_length,
-                   "Tokens of a sequence (default: 4096, or what the network takes)")
-      ->type_name("N")
-      ->check(CLI::Range(1, kMostTokens));
+  add_count(*command, "--global-batch", options.global_batch,
+            "Samples of a step (default: about a million tokens, or 32 images a GPU)", 1,
+            kMostBatch);
+  add_count(*command, "--sequence-length", options.sequence_length,
+            "Tokens of a sequence (default: 4096, or what the network takes)", 1, kMostTokens);
   add_root(*command, options.root);
 }
 
@@ -173,9 +194,7 @@ void add_schedules(CLI::App& app, SchedulesOptions& options) {
   CLI::App* show = command->add_subcommand("show", "Draw one");
   show->add_option("name", options.show, "The schedule")->required()->type_name("NAME");
   const auto number = [show](const char* names, int& value, const char* about, int least,
-                             int most) {
-    show->add_option(names, value, about)->type_name("N")->check(CLI::Range(least, most));
-  };
+                             int most) { add_count(*show, names, value, about, least, most); };
   number("-p,--stages", options.stages, "Stages (default 4)", 1, 256);
   number("-m,--microbatches", options.microbatches, "Micro-batches (default 8)", 1, 4096);
   number("-v,--chunks", options.chunks, "Chunks per stage (default: the schedule's)", 1, 64);
@@ -200,17 +219,12 @@ void add_collective(CLI::App& app, CollectiveOptions& options) {
       ->required()
       ->type_name("NAME");
   constexpr int kMost = 1 << 20;
-  command->add_option("--servers", options.servers, "Servers (default: the cluster's, or one)")
-      ->type_name("N")
-      ->check(CLI::Range(1, kMost));
-  command->add_option("--ranks", options.ranks, "GPUs that take part (default: all)")
-      ->type_name("N")
-      ->check(CLI::Range(2, kMost));
+  add_count(*command, "--servers", options.servers, "Servers (default: the cluster's, or one)", 1,
+            kMost);
+  add_count(*command, "--ranks", options.ranks, "GPUs that take part (default: all)", 2, kMost);
   command->add_option("-b", options.least, "Smallest buffer (default 8)")->type_name("SIZE");
   command->add_option("-e", options.most, "Largest buffer (default 1G)")->type_name("SIZE");
-  command->add_option("-f", options.factor, "From one size to the next (default 2)")
-      ->type_name("N")
-      ->check(CLI::Range(2, 1024));
+  add_count(*command, "-f", options.factor, "From one size to the next (default 2)", 2, 1024);
   command->add_option("--fidelity", options.fidelity, "closed_form (default) or flow")
       ->type_name("WORD")
       ->check(CLI::IsMember(fidelities()));
@@ -240,29 +254,20 @@ void add_import_server(CLI::App& app, ImportCommandOptions& options) {
   command->add_option("file", options.path, "What nvidia-smi or NCCL_TOPO_DUMP_FILE has written")
       ->required()
       ->type_name("FILE");
-  command
-      ->add_option("-o,--output", options.output,
-                   "Write the preset into this file, best in a folder configs/servers (default: "
-                   "standard output)")
-      ->type_name("NAME.json");
+  add_word(*command, "-o,--output", options.output,
+           "Write the preset into this file, best in a folder configs/servers (default: "
+           "standard output)",
+           "NAME.json");
   command->add_flag("--force", options.force, "Replace an earlier file");
-  command
-      ->add_option("--gpu", options.gpu,
-                   "A GPU preset, or the driver's name of one, where the file does not say it")
-      ->type_name("NAME");
-  command
-      ->add_option("--intra", options.links,
-                   "How the GPUs are joined, where the file does not say it or is wrong")
-      ->type_name("KIND")
+  add_word(*command, "--gpu", options.gpu,
+           "A GPU preset, or the driver's name of one, where the file does not say it", "NAME");
+  add_word(*command, "--intra", options.links,
+           "How the GPUs are joined, where the file does not say it or is wrong", "KIND")
       ->check(CLI::IsMember(import_links()));
-  command
-      ->add_option("--nic-bandwidth", options.nic_bandwidth,
-                   "Line rate of one NIC, 400Gbps, where the file does not say it")
-      ->type_name("RATE");
-  command
-      ->add_option("--pcie-bandwidth", options.pcie_bandwidth,
-                   "Of a slot and direction, 24GB/s (default: the file's, or the GPU's own)")
-      ->type_name("RATE");
+  add_word(*command, "--nic-bandwidth", options.nic_bandwidth,
+           "Line rate of one NIC, 400Gbps, where the file does not say it", "RATE");
+  add_word(*command, "--pcie-bandwidth", options.pcie_bandwidth,
+           "Of a slot and direction, 24GB/s (default: the file's, or the GPU's own)", "RATE");
 }
 
 void add_import(CLI::App& app, ImportCommandOptions& options) {
@@ -275,12 +280,10 @@ void add_import(CLI::App& app, ImportCommandOptions& options) {
       ->type_name("NAME")
       ->check(CLI::IsMember(import_collectives()));
   constexpr int kMost = 1 << 20;
-  nccl->add_option("--ranks", options.ranks, "GPUs that took part, where the log is silent or cut")
-      ->type_name("N")
-      ->check(CLI::Range(2, kMost));
-  nccl->add_option("--servers", options.servers, "Their servers, where the log is silent")
-      ->type_name("N")
-      ->check(CLI::Range(1, kMost));
+  add_count(*nccl, "--ranks", options.ranks, "GPUs that took part, where the log is silent or cut",
+            2, kMost);
+  add_count(*nccl, "--servers", options.servers, "Their servers, where the log is silent", 1,
+            kMost);
   CLI::App* bandwidth =
       add_import_format(*command, options, "nvbandwidth", "The output of nvbandwidth --json");
   bandwidth->add_option("--buffer", options.buffer, "Its --bufferSize (default: 512MiB)")
@@ -295,16 +298,10 @@ void add_fit_base(CLI::App* command, FitBaseOptions& options) {
                    "Take what was not measured from this profile: auto (default: that of the GPU, "
                    "or of one like it), none, a name or a path")
       ->type_name("PROFILE");
-  command
-      ->add_option("--channels", options.channels,
-                   "Multiprocessors that a collective holds (default: the base's)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1024));
-  command
-      ->add_option("--p2p-channels", options.point_to_point_channels,
-                   "Multiprocessors that a send or receive holds (default: the base's)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1024));
+  add_count(*command, "--channels", options.channels,
+            "Multiprocessors that a collective holds (default: the base's)", 0, 1024);
+  add_count(*command, "--p2p-channels", options.point_to_point_channels,
+            "Multiprocessors that a send or receive holds (default: the base's)", 0, 1024);
 }
 
 void add_fit(CLI::App& app, FitCommandOptions& options) {
@@ -359,6 +356,7 @@ void build(CLI::App& app, Options& options) {
   add_new(app, options.new_scenario);
   add_run(app, options.run);
   add_compare(app, options.compare);
+  add_validate(app, options.validate);
   add_check(app, options.check);
   add_explain(app, options.explain);
   add_presets(app, options.presets);
@@ -447,6 +445,7 @@ Command chosen(const CLI::App& app, Options& options) {
   if (name == "new") return with(new_scenario, options.new_scenario);
   if (name == "run") return with(run, options.run);
   if (name == "compare") return with(compare, options.compare);
+  if (name == "validate") return with(validate, options.validate);
   if (name == "check") return with(check, options.check);
   if (name == "explain") return with(explain, options.explain);
   if (name == "presets") return with(presets, options.presets);

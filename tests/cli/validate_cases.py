@@ -1,0 +1,202 @@
+#!/usr/bin/python3
+"""What `trainyard validate` promises. As cases.py."""
+
+import json
+import os
+import re
+
+from process import Cases, require, require_equal, run, tree
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SMALL = os.path.join(HERE, "small.json")
+EXAMPLE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "docs", "example.records.json")
+case = Cases()
+expect = case.expect
+
+
+def write(folder, name, value):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1)
+    return path
+
+
+def seconds(value):
+    return {"name": "step_time", "value": value, "unit": "s"}
+
+
+def small():
+    """The scenario of small.json without its variants, and its predicted step in seconds."""
+    with open(SMALL, encoding="utf-8") as file:
+        scenario = json.load(file)
+    del scenario["variants"], scenario["baseline"]
+    out, _ = expect(0, "run", SMALL, "--json", "-q")
+    return scenario, json.loads(out)["step_time_s"]
+
+
+def record(name, value, **more):
+    return {"id": name, "metrics": [seconds(value)], "scenario": {}, **more}
+
+
+def validate(folder, records, code=0, **top):
+    scenario, _ = small()
+    path = write(folder, "mine.json", {"scenario": scenario, "records": records, **top})
+    out, err = expect(code, "validate", "--records", path, "--json", cwd=folder)
+    return json.loads(out)["sets"][0], err
+
+
+@case
+def validates_records(folder):
+    """validate: errors are predicted / measured - 1 of the step that run predicts"""
+    _, step = small()
+    result, err = validate(folder, [record("twice", step / 2), record("right", step), record("half", 2 * step)])
+    require_equal(err, "", "standard error")
+    require_equal([round(row["error_s"], 9) for row in result["records"]], [1.0, 0.0, -0.5], "errors")
+    scores = {key: round(value, 9) for key, value in result["step_time"].items()}
+    require_equal(scores, {"rows": 3, "mape": 0.5, "median": 0.5, "p90": 1.0, "max": 1.0,
+                           "bias": round(0.5 / 3, 9)}, "scores")
+
+
+@case
+def validates_choices(folder):
+    """validate: a group's regret is that of its predicted best, and other groups do not mix with it"""
+    tensor = {"parallelism": {"tp": 4}}
+    out, _ = expect(0, "run", SMALL, "--json", "--variant", "tensor")
+    _, step = small()
+    fastest_is_tensor = json.loads(out)["step_time_s"] < step
+    data, split = (13, 10) if not fastest_is_tensor else (10, 13)
+    rows = [record("data", data, group="job"), record("tensor", split, group="job", scenario=tensor),
+            record("other", 1, group="alone")]
+    result, _ = validate(folder, rows)
+    require_equal(result["pick_regret"]["choices"], 1, "choices")
+    require_equal(round(result["pick_regret"]["max"], 9), 0.3, "regret")
+
+
+@case
+def validates_memory(folder):
+    """validate: memory is compared in its own sum, and outcomes in balanced accuracy"""
+    out, _ = expect(0, "run", SMALL, "--json", "-q")
+    memory = json.loads(out)["memory"]
+    none = {"cluster": {"node": {"gpu": {"memory": "1MiB"}}}}
+    rows = [{"id": kind, "scenario": {}, "metrics": [
+        {"name": f"{kind}_memory", "value": memory[f"{key}_bytes"] / 2**20, "unit": "MiB"}]}
+        for kind, key in (("allocated", "allocated"), ("reserved", "reserved"), ("device", "peak"))]
+    rows += [{"id": "oom", "scenario": none, "outcome": "out of memory"},
+             {"id": "oom, unforeseen", "scenario": {}, "metrics": [
+                 {"name": "outcome", "value": "CUDA OOM", "unit": "text"}]}]
+    result, _ = validate(folder, rows)
+    require_equal([round(row["error_bytes"], 9) for row in result["records"][:3]], [0, 0, 0], "errors")
+    require(memory["allocated_bytes"] < memory["reserved_bytes"] < memory["peak_bytes"], memory)
+    require_equal(result["out_of_memory"], {"hits": 1, "misses": 1, "false_alarms": 0, "fits": 3,
+                                            "balanced_accuracy": 0.75}, "verdicts")
+
+
+@case
+def validates_variants(folder):
+    """validate: variants with one label are one row, of which the fastest that fits counts"""
+    with open(SMALL, encoding="utf-8") as file:
+        scenario = json.load(file)
+    for variant in scenario["variants"]:
+        variant["with"]["references"] = [{"label": "one", "metric": "step_time", "value": 1}]
+    path = write(folder, "set.json", scenario)
+    out, _ = expect(0, "validate", "--records", path, "--json")
+    (row,) = json.loads(out)["sets"][0]["records"]
+    out, _ = expect(0, "compare", SMALL, "--json", "--no-ways-to-fit")
+    steps = [variant["step_time_s"] for variant in json.loads(out)["variants"]]
+    require_equal(row["predicted_s"], min(step for step in steps if step), "fastest")
+
+
+@case
+def names_bad_records(folder):
+    """validate: a bad record is named with file, line, pointer and cure, and left out; the rest counts"""
+    _, step = small()
+    rows = [record("good", step), record("kilo", 1), record("wrong", 1, scenario={"training": {"micro_batch": 3}}),
+            {"id": "bare", "metrics": [seconds(1)]}, {"id": "silent", "scenario": {}}, 7,
+            record("not run", 1, outcome="failed: no GPU")]
+    rows[1]["metrics"][0]["unit"] = "ks"
+    result, err = validate(folder, rows, code=3)
+    require_equal([row["record"] for row in result["records"]], ["good"], "rows")
+    require_equal((result["left_out"], result["unmeasured"]), (5, 1), "left out")
+    for words in (r"/records/1/metrics/0/unit: unknown unit \"ks\"; one of s, ms, us",
+                  r"/scenario/training/global_batch: of \"wrong\": 16 is not divisible by micro_batch 3",
+                  r"/records/3/scenario: is required and missing; write ",
+                  r"/records/4/metrics: has neither a step_time nor a memory; add ",
+                  r"/records/5: expected an object, got 7; a record has "):
+        require(re.search(r"mine\.json:\d+:\d+: error: " + words, err), f"{words} in {err}")
+
+
+@case
+def finds_records(folder):
+    """validate: a folder is its .json files by name; a missing or empty one ends with an error"""
+    scenario, step = small()
+    for name in ("b.json", "a.json"):
+        write(folder, name, {"scenario": scenario, "records": [record("one", step)]})
+    write(folder, "c.txt", {})
+    out, _ = expect(0, "validate", "--records", folder, "--records", os.path.join(folder, "b.json"), "--json")
+    require_equal([one["set"] for one in json.loads(out)["sets"]], ["a", "b", "b"], "sets")
+    _, err = expect(3, "validate", "--records", os.path.join(folder, "none.json"))
+    require("cannot be read" in err, err)
+    os.mkdir(os.path.join(folder, "empty"))
+    _, err = expect(4, "validate", "--records", os.path.join(folder, "empty"))
+    require("holds no .json file" in err, err)
+
+
+@case
+def extends_files_of_records(folder):
+    """validate: the scenario of a record may extend a file beside the records"""
+    scenario, step = small()
+    write(folder, "base.json", scenario)
+    os.mkdir(os.path.join(folder, "sets"))
+    rows = [record("one", step, scenario={"extends": "base.json"})]
+    path = write(folder, "records.json", {"records": rows})
+    out, _ = expect(0, "validate", "--records", path, "--json")
+    require_equal(json.loads(out)["sets"][0]["records"][0]["error_s"], 0, "error")
+    rows[0]["scenario"]["extends"] = "gone.json"
+    write(folder, "records.json", {"records": rows})
+    _, err = expect(3, "validate", "--records", path)
+    require("records.json:" in err and "gone.json" in err, err)
+
+
+@case
+def draws_validation(folder):
+    """validate: the page names every row, asks for nothing, and all bytes are the same on any threads"""
+    scenario, step = small()
+    rows = [record(f"row <{i}>", step * (1 + i), metrics=[
+        seconds(step * (1 + i)), {"name": "reserved_memory", "value": 3, "unit": "GiB"}]) for i in range(5)]
+    path = write(folder, "mine.json", {"scenario": scenario, "source": "somebody", "license": "MIT", "records": rows})
+    for jobs in ("1", "3"):
+        expect(0, "validate", "--records", path, "-o", f"out{jobs}", "-j", jobs, cwd=folder)
+    one, two = (tree(os.path.join(folder, f"out{jobs}")) for jobs in ("1", "3"))
+    require(one == two and set(one) == {"validation.html", "validation.json"}, sorted(one))
+    page = one["validation.html"].decode()
+    require_equal(page.count("<circle cx="), 2 * len(rows) + 1, "points, and one of the legend")
+    for i in range(5):
+        require_equal(page.count(f"row &lt;{i}&gt;"), 2, f"row {i}")
+    require("<script" not in page and "http" not in page.replace("http-equiv", ""), "nothing is fetched")
+    require("somebody (MIT)" in page, "the source")
+    out = run(case.program, "validate", "--records", path, "--json").stdout
+    require_equal(out, one["validation.json"], "--json")
+
+
+@case
+def validates_shipped_sets(folder):
+    """validate: without records it is the published steps of configs/validation, with every row if asked"""
+    out, err = expect(0, "validate", cwd=folder)
+    require_equal(err, "", "standard error")
+    require(re.search(r"^korthikanti-2022-table5 +8 +\d\.\d %", out, re.M), out)
+    require(re.search(r"^ultra-scale-memory +- .* \d\.\d % +-$", out, re.M), out)
+    rows, _ = expect(0, "validate", "--rows", cwd=folder)
+    require(rows.endswith(out) and "530B, 280 GPUs, full" in rows, rows)
+
+
+@case
+def validates_the_example(folder):
+    """validate: the example of docs/proof.md is read and its rows are named"""
+    out, err = expect(0, "validate", "--records", EXAMPLE, "--rows", cwd=folder)
+    require_equal(err, "", "standard error")
+    with open(EXAMPLE, encoding="utf-8") as file:
+        names = [one["id"] for one in json.load(file)["records"]]
+    require(len(names) > 2 and all(name in out for name in names), out)
+
+
+case.main()
