@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "cli/exit_code.h"
@@ -67,6 +68,11 @@ bool is_called(const std::string& preset, const std::vector<std::string>& words)
   });
 }
 
+// Who says H100 means the board of a server, and says so where he means a card.
+bool is_server_board(const std::string& preset) {
+  return preset.find("-sxm") != std::string::npos;
+}
+
 }  // namespace
 
 std::string gpu_called(const std::string& name, std::string_view option) {
@@ -75,6 +81,8 @@ std::string gpu_called(const std::string& name, std::string_view option) {
     if (preset == name) return name;
     if (is_called(preset, words_of(name))) called.push_back(preset);
   }
+  if (std::any_of(called.begin(), called.end(), is_server_board))
+    std::erase_if(called, std::not_fn(is_server_board));
   if (called.size() > 1)
     throw UsageError(fmt::format("{}: '{}' is each of {}; say which", option, escape_control(name),
                                  escape_control(fmt::format("{}", fmt::join(called, ", ")))));

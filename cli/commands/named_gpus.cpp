@@ -63,9 +63,12 @@ bool is_box_of_slots(const Value& server) {
          (nics == nullptr || json::find_integer(*nics).value_or(0) == 0);
 }
 
-// The first server, by name, that has these GPUs.
+// The server that has these GPUs: that of the GPU's maker, else the first by name.
 Server find_server(const std::string& gpu) {
-  for (const Preset& preset : presets_of("server")) {
+  std::vector<Preset> servers = presets_of("server");
+  std::stable_partition(servers.begin(), servers.end(),
+                        [](const Preset& preset) { return preset.name.starts_with("dgx"); });
+  for (const Preset& preset : servers) {
     const Value server = read(preset);
     const Value* count = server.find("gpus");
     if (name_under(server, "gpu") != gpu || count == nullptr) continue;

@@ -908,7 +908,7 @@ def imports_servers(folder):
     with open(path, "w", encoding="utf-8") as file:
         file.write("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n")
     _, err = expect(3, "import", "server", path)
-    require_one_line(err, "--gpu NAME: a100")
+    require_one_line(err, "--gpu NAME: a10")
     out, _ = expect(0, "import", "server", path, "--gpu", "NVIDIA H100 80GB HBM3")
     server = json.loads(out)
     require_equal((server["name"], server["gpu"], server["intra"]["mesh"]),
@@ -916,7 +916,7 @@ def imports_servers(folder):
     _, err = expect(2, "import", "server", path, "--gpu", "h100-sxm5-80gb", "--pcie-bandwidth", "24")
     require_one_line(err, "--pcie-bandwidth")
     _, err = expect(3, "import", "server", path, "--gpu", "h9000")
-    require_one_line(err, "no GPU preset is called 'h9000'", "--gpu NAME: a100")
+    require_one_line(err, "no GPU preset is called 'h9000'", "--gpu NAME: a10")
     for word, name in (("a100-40gb", "a100-sxm4-40gb"), ("4090", "rtx-4090")):
         require_equal(json.loads(expect(0, "import", "server", path, "--gpu", word)[0])["gpu"], name, word)
     _, err = expect(2, "import", "server", path, "--gpu", "a100")

@@ -29,6 +29,26 @@ TEST_CASE("every preset is listed by kind and name, with a description") {
   }));
 }
 
+TEST_CASE("every GPU and every server that is listed can be trained on") {
+  const test::Folder folder("machines");
+  const std::string path = folder.write("s.json", test::kSmall);
+  const std::vector<std::string> job = {"training.precision=null", "cluster.nodes=1",
+                                        "parallelism=null"};
+  for (const Preset& preset : list_presets(std::string(TRAINYARD_SOURCE_DIR) + "/configs")) {
+    if (preset.kind != "gpu" && preset.kind != "server") continue;
+    CAPTURE(preset.name);
+    std::vector<std::string> changes = job;
+    if (preset.kind == "gpu") {
+      changes.push_back("cluster.node.gpu=" + preset.name);
+      changes.push_back("cluster.node.gpus=1");
+    } else {
+      changes.push_back("cluster.node=" + preset.name);
+      changes.push_back("training.global_batch=144");
+    }
+    CHECK(test::problems(path, changes) == "");
+  }
+}
+
 TEST_CASE("the configs folder is found upwards from a scenario") {
   const std::string configs = std::string(TRAINYARD_SOURCE_DIR) + "/configs";
   CHECK(configs_folder(configs + "/scenarios/four-strategies.json") == configs_folder(configs));
