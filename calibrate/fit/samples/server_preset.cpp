@@ -140,7 +140,7 @@ BytesPerSecond slowest_nic(const MeasuredMachine& machine) {
   for (const MeasuredNic& nic : machine.nics)
     if (nic.gpus > 0 && nic.megabits > 0 && (least == 0 || nic.megabits < least))
       least = nic.megabits;
-  return BytesPerSecond(least * 1e6 / 8);
+  return megabits_per_second(least);
 }
 
 }  // namespace
