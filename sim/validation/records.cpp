@@ -113,13 +113,21 @@ class RecordReader {
       wrong(value_, "/scenario", "is required and missing",
             "write what was measured as a scenario; of PyTorch steps on one machine "
             "calibrate/proof/compare.py makes it");
-    } else if (!scenario->is(Kind::object)) {
-      wrong(*scenario, "/scenario",
-            fmt::format("expected an object, got {}", json::quoted(*scenario)),
-            R"(a file is named by {"extends": "FILE"})");
+    } else if (scenario->is(Kind::array) && !scenario->items.empty()) {
+      for (std::size_t i = 0; i < scenario->items.size(); ++i)
+        add_scenario(scenario->items[i], fmt::format("/scenario/{}", i));
     } else {
-      record_.scenarios.push_back({*scenario, record_.pointer + "/scenario"});
+      add_scenario(*scenario, "/scenario");
     }
+  }
+
+  void add_scenario(const Value& scenario, const std::string& below) {
+    if (scenario.is(Kind::object)) {
+      record_.scenarios.push_back({scenario, record_.pointer + below});
+      return;
+    }
+    wrong(scenario, below, fmt::format("expected an object, got {}", json::quoted(scenario)),
+          R"(a file is named by {"extends": "FILE"})");
   }
 
   void read_metrics(std::string& outcome) {

@@ -93,7 +93,7 @@ def validates_memory(folder):
 
 @case
 def validates_variants(folder):
-    """validate: variants with one label are one row, of which the fastest that fits counts"""
+    """validate: of variants with one label, and of a list of scenarios, the fastest that fits counts"""
     with open(SMALL, encoding="utf-8") as file:
         scenario = json.load(file)
     for variant in scenario["variants"]:
@@ -104,6 +104,10 @@ def validates_variants(folder):
     out, _ = expect(0, "compare", SMALL, "--json", "--no-ways-to-fit")
     steps = [variant["step_time_s"] for variant in json.loads(out)["variants"]]
     require_equal(row["predicted_s"], min(step for step in steps if step), "fastest")
+    patches = [{**variant["with"], "references": []} for variant in scenario.pop("variants")]
+    del scenario["baseline"]
+    same, _ = validate(folder, [record("one", 1, scenario=patches)])
+    require_equal(same["records"][0]["predicted_s"], row["predicted_s"], "a list of scenarios")
 
 
 @case
