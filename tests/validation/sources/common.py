@@ -1,0 +1,164 @@
+"""What the converters beside this file share: machines, networks, recipes, and the record that they write.
+
+A converter is a module with FILE (the name of what it reads), SOURCE, and convert(row): a record of docs/proof.md, or
+LeftOut. A row is an entry of a JSON file's "records", or a line of a CSV file as a dict of texts.
+"""
+
+GIB = 2**30
+
+
+class LeftOut(Exception):
+    """Why no scenario says what was measured."""
+
+
+def record(name, scenario, seconds=None, memory=None, group=None, fits=True):
+    """memory: (GiB, "allocated" | "reserved" | "device"); scenario: one, or a list of which the fastest counts."""
+    metrics = []
+    if seconds is not None:
+        metrics.append({"name": "step_time", "value": seconds, "unit": "s"})
+    if memory is not None:
+        metrics.append({"name": f"{memory[1]}_memory", "value": memory[0], "unit": "GiB"})
+    result = {"id": name, "scenario": scenario, "metrics": metrics}
+    if group is not None:
+        result["group"] = group
+    if not fits:
+        result["outcome"] = "out of memory"
+    return result
+
+
+def metric(row, *names):
+    """The first of the named metrics that is a number, or None."""
+    for name in names:
+        for one in row.get("metrics", []):
+            if one.get("name") == name and isinstance(one["value"], (int, float)):
+                return one["value"]
+    return None
+
+
+def even(layers, stages):
+    return [layers // stages + (stage < layers % stages) for stage in range(stages)]
+
+
+# -------------------------------------------------------------------------------------------------------------
+# Machines. What the program ships is named; what it does not is written with datasheet values.
+
+
+def servers(gpus, per=8):
+    """(servers, GPUs of each) of a job: part of a server where it is smaller than one."""
+    return (1, gpus) if gpus < per else (-(-gpus // per), per)
+
+
+def preset_cluster(cluster, node, gpus, **changes):
+    count, each = servers(gpus)
+    of_node = {"preset": node, **changes}
+    if each < 8:
+        of_node.update(gpus=each, nics=each)
+    return {"preset": cluster, "nodes": count, "node": of_node}
+
+
+def a100(gpus, node="dgx-a100-80gb", **changes):
+    return preset_cluster("selene", node, gpus, **changes)
+
+
+def h100(gpus, **changes):
+    return preset_cluster("dgx-h100-superpod", "dgx-h100", gpus, **changes)
+
+
+B200 = {"name": "b200-180gb", "memory": "180GB", "memory_bandwidth": "8000GB/s", "compute_capability": "10.0",
+        "peak": {"fp32": "75TFLOP/s", "tf32": "1125TFLOP/s", "fp16": "2250TFLOP/s", "bf16": "2250TFLOP/s",
+                 "fp8": "4500TFLOP/s"},
+        "l2": "126MiB", "multiprocessors": 148}
+
+
+def blackwell(gpus, domain=8):
+    """B200, of which `domain` share an NVLink switch: 8 of a server, 64 or 72 of a rack of GB200."""
+    count, each = servers(gpus, domain)
+    node = {"gpu": B200, "gpus": each, "nics": each,
+            "intra": {"kind": "nvswitch", "bandwidth_per_gpu": "900GB/s", "latency": "1.1us"},
+            "nic": {"bandwidth": "400Gbps", "latency": "1.5us", "rail": "gpu", "efficiency": 0.9}}
+    return {"nodes": count, "node": node,
+            "fabric": {"kind": "fat_tree", "tiers": 3, "radix": 64, "switch_latency": "150ns"}}
+
+
+# -------------------------------------------------------------------------------------------------------------
+# Networks.
+
+
+def llama(model, **changes):
+    return {"layers": model["layers"], "hidden": model["hidden"], "heads": model["heads"],
+            "kv_heads": model.get("kv_heads") or model["heads"], "ffn_hidden": model["ffn"], "ffn": "swiglu",
+            "vocab": model["vocab"], "positional": "rope", "norm": "rms_norm", "biases": False, "dropout": False,
+            "tied_embeddings": False, **changes}
+
+
+def gpt(model, **changes):
+    return {"layers": model["layers"], "hidden": model["hidden"], "heads": model["heads"],
+            "kv_heads": model.get("kv_heads") or model["heads"],
+            "ffn_hidden": model.get("ffn") or 4 * model["hidden"], "ffn": "gelu", "vocab": model.get("vocab") or 51200,
+            "positional": "learned", "norm": "layer_norm", "biases": True, "dropout": True, "tied_embeddings": True,
+            **changes}
+
+
+def nemo_model(model):
+    """A network of NeMo or Megatron-Core; squared ReLU has the bytes of ReLU."""
+    known = {"swiglu": "swiglu", "geglu": "geglu", "gelu": "gelu", "squared-relu": "relu"}
+    activation = known[model.get("act") or "gelu"]
+    if activation == "gelu":
+        return gpt(model)
+    return llama(model, ffn=activation, norm="layer_norm" if activation == "relu" else "rms_norm")
+
+
+# -------------------------------------------------------------------------------------------------------------
+# Recipes.
+
+
+def precision(compute, gradients=None):
+    states = {"compute": compute, "master_weights": "fp32"}
+    return {**states, "gradients": gradients} if gradients else states
+
+
+def nemo_pipeline(layers, pp, chunks):
+    schedule = {"schedule": "1f1b", "overlap_p2p": pp == 1}
+    if pp > 1 and chunks > 1:
+        schedule = {"schedule": "interleaved_1f1b", "chunks_per_stage": chunks, "overlap_p2p": True}
+    if layers % (pp * chunks):
+        schedule["layer_split"] = even(layers, pp * chunks)
+    return schedule
+
+
+def nemo(row, model, cluster, fp8, recompute="none", chunked=True, chunks=None, micro_batch=None):
+    """NeMo on Megatron-Core and Transformer Engine: fused attention, a distributed optimizer with fp32 gradients,
+    overlapped sends, tensor parallelism with sequence parallelism in chunks (userbuffers), ring context parallelism."""
+    said, batch, gpus = row["parallelism"], row["batch"], row["hardware"]["num_gpus"]
+    tp, pp, cp, ep = (said.get(key) or 1 for key in ("tp", "pp", "cp", "ep"))
+    sequence_parallel = tp > 1 and bool(said.get("sp", True))
+    dp = gpus // (tp * pp * cp)
+    fsdp = said.get("fsdp") or 0
+    data = {"kind": "distributed_optimizer", "bucket_size": "160MB"}
+    if fsdp:
+        data = {"kind": "fsdp"} if fsdp >= dp else {"kind": "hsdp", "shard_size": fsdp}
+    degrees = {"tp": tp, "pp": pp, "dp": dp, "sequence_parallel": sequence_parallel, "data_parallel": data,
+               "pipeline": nemo_pipeline(model["layers"], pp, chunks or said.get("vp") or 1)}
+    if cp > 1:
+        degrees.update(cp=cp, rank_order="tp-cp-dp-pp", context_parallel={"method": "ring"})
+    if ep > 1:
+        degrees["ep"] = ep
+    if said.get("etp"):
+        degrees["etp"] = said["etp"]
+    if sequence_parallel and chunked:
+        degrees["tensor_parallel"] = {"overlap": "chunked"}
+    training = {"global_batch": batch["gbs"], "micro_batch": micro_batch or batch.get("mbs") or 1,
+                "sequence_length": row["model"]["seq"], "precision": precision("fp8" if fp8 else "bf16", "fp32"),
+                "optimizer": {"type": "adamw"}, "recompute": recompute, "fused_attention": True}
+    return {"model": model, "cluster": cluster, "training": training, "parallelism": degrees}
+
+
+def megatron_2021(model, cluster, training, tp, pp, dp, chunks=1):
+    """Megatron-LM of 2021: fp16, full recomputation, blocking sends, no overlap of any reduction."""
+    return {"model": model, "cluster": cluster,
+            "training": {"precision": precision("fp16", "fp16"), "optimizer": {"type": "adam"}, "recompute": "full",
+                         **training},
+            "parallelism": {"tp": tp, "pp": pp, "dp": dp, "tensor_parallel": {"overlap": "none"},
+                            "data_parallel": {"overlap_backward": False},
+                            "pipeline": {"schedule": "interleaved_1f1b" if chunks > 1 else "1f1b",
+                                         "chunks_per_stage": chunks, "overlap_p2p": False}}}

@@ -1,0 +1,81 @@
+#!/usr/bin/python3
+"""Published measurements as records that `trainyard validate` reads.
+
+usage: convert.py FOLDER OUT
+
+For every file of FOLDER that a converter beside this one is for, writes OUT/NAME.json in the format of docs/proof.md,
+and says what it leaves out and why. The figures are their sources': they are no part of this project.
+"""
+
+import collections
+import csv
+import importlib
+import json
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, HERE)
+
+from common import LeftOut
+
+NAMES = sorted(name[:-3] for name in os.listdir(HERE) if name.endswith(".py"))
+for tool in ("common", "convert"):
+    NAMES.remove(tool)
+
+
+def rows_of(path):
+    with open(path, encoding="utf-8", newline="") as stream:
+        if path.endswith(".csv"):
+            return list(csv.DictReader(stream))
+        document = json.load(stream)
+    return document["records"] if isinstance(document, dict) else document
+
+
+def cited(record, row):
+    """The record with what its row says of where it is from."""
+    source = row.get("source")
+    if not isinstance(source, dict):
+        return record
+    named = {"source": source.get("title"), "license": source.get("license")}
+    return {**record, **{key: value for key, value in named.items() if value}}
+
+
+def converted(module, rows):
+    """Records, and why others are none -> how many."""
+    records, left_out = [], collections.Counter()
+    for row in rows:
+        try:
+            records.append(cited(module.convert(row), row))
+        except LeftOut as reason:
+            left_out[str(reason)] += 1
+        except KeyError as key:
+            left_out[f"does not state {key.args[0]}"] += 1
+    return records, left_out
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__.strip())
+    folder, out = sys.argv[1:]
+    os.makedirs(out, exist_ok=True)
+    written = 0
+    for name in NAMES:
+        module = importlib.import_module(name)
+        path = os.path.join(folder, module.FILE)
+        if not os.path.exists(path):
+            continue
+        records, left_out = converted(module, rows_of(path))
+        with open(os.path.join(out, name + ".json"), "w", encoding="utf-8") as stream:
+            json.dump({"source": module.SOURCE, "notes": module.__doc__.strip(), "records": records}, stream, indent=1)
+            stream.write("\n")
+        written += 1
+        print(f"{name}: {len(records)} records", file=sys.stderr)
+        for reason, count in sorted(left_out.items()):
+            print(f"  left out {count}: {reason}", file=sys.stderr)
+    if not written:
+        sys.exit(f"convert.py: {folder} holds no file that a converter is for")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""NVIDIA DGX Cloud Benchmarking: NeMo on H100 and GB200.
+
+A rack of GB200 is one server of 64 GPUs. With FSDP layers are recomputed; without a distributed optimizer in the record
+gradients are all-reduced. Llama 4 Maverick has experts in every second layer and a shared one (model card).
+"""
+
+from common import LeftOut, blackwell, h100, metric, nemo, nemo_model, record
+
+FILE = "dgxc_benchmarking.json"
+SOURCE = "NVIDIA/dgxc-benchmarking, README of each workload"
+
+
+def reason_to_leave_out(row):
+    model, said = row["model"], row["parallelism"]
+    error = row["check_tokens_per_s_rel_err"]
+    if row.get("peft"):
+        return "LoRA"
+    if "mamba_layers" in model:
+        return "Mamba layers"
+    if error is not None and error > 0.02:
+        return "the printed row contradicts itself"
+    if model["name"] == "gpt3-175b" and said["tp"] * said["pp"] == 1:
+        return "175B on one GPU: the layout is incomplete"
+    return None if row["batch"].get("mbs") else "no micro-batch"
+
+
+def network(model):
+    if model["name"].startswith("deepseek"):
+        return {"preset": "deepseek-v3", "layers": 61}
+    result = nemo_model(model)
+    if "experts" in model:
+        result["moe"] = {"experts": model["experts"], "top_k": model["topk"]}
+        if model["name"].startswith("llama4"):
+            result["moe"].update(every=2, shared_experts=1, expert_ffn_hidden=8192, shared_ffn_hidden=8192)
+    return result
+
+
+def convert(row):
+    reason = reason_to_leave_out(row)
+    if reason:
+        raise LeftOut(reason)
+    said, gpus = row["parallelism"], row["hardware"]["num_gpus"]
+    cluster = h100(gpus) if row["hardware"]["profile"] == "DGX-H100" else blackwell(gpus, min(64, gpus))
+    scenario = nemo(row, network(row["model"]), cluster, row["precision"].startswith("FP8"),
+                    recompute="full" if said.get("fsdp") else "none")
+    if not said.get("distributed_optimizer") and not said.get("fsdp"):
+        scenario["parallelism"]["data_parallel"] = {"kind": "allreduce", "bucket_size": "160MB"}
+    return record(row["id"], scenario, metric(row, "iteration_time"))

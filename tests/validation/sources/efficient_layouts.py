@@ -1,0 +1,32 @@
+"""Efficient Parallelization Layouts: LLaMA 13B to 65B on 32 to 256 A100, 1F1B, ZeRO-1.
+
+The kernel "torch" is eager PyTorch, "flash_attention..." that with fused attention; with an RMS kernel, and "fused",
+the element-wise kernels are Megatron's. Layouts of one sheet are alternatives.
+"""
+
+from common import LeftOut, a100, even, llama, metric, precision, record
+
+FILE = "efficient_layouts.json"
+SOURCE = "Hagemann et al. 2023, arXiv:2311.05610 (CC BY-NC-SA)"
+
+
+def convert(row):
+    model, said, batch, kernel = row["model"], row["parallelism"], row["batch"], row["kernel"]
+    outcomes = [str(one["value"]) for one in row["metrics"] if one["name"] == "outcome"]
+    if outcomes and "OOM" not in outcomes[0]:
+        raise LeftOut(f"no verdict: {outcomes[0]}")
+    pipeline = {"schedule": "1f1b", "overlap_p2p": False}
+    if model["layers"] % said["pp"]:
+        pipeline["layer_split"] = even(model["layers"], said["pp"])
+    scenario = {
+        "model": llama(model), "cluster": a100(row["hardware"]["num_gpus"]),
+        "training": {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": model["seq"],
+                     "precision": precision("bf16"), "optimizer": {"type": "adamw"},
+                     "recompute": "none" if row["recompute"] == "none" else "full",
+                     "fused_attention": kernel.startswith("flash"),
+                     "execution": "fused" if "RMS" in kernel or kernel == "fused" else "eager"},
+        "parallelism": {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "pipeline": pipeline,
+                        "sequence_parallel": bool(said.get("sp")) and said["tp"] > 1,
+                        "data_parallel": {"kind": "zero1" if said["dp"] > 1 else "allreduce"}}}
+    sheet = row["source"]["object"].split("/")[-1].split(" trial")[0]
+    return record(row["id"], scenario, metric(row, "iteration_time"), group=sheet, fits=not outcomes)

@@ -1,0 +1,32 @@
+"""Korthikanti et al., table 5, and MT-NLG 530B: Megatron-LM, DeepSpeed on A100.
+
+MT-NLG is DeepSpeed's 1F1B with blocking sends, full recomputation, ZeRO-1 and nothing overlapped (2021). Shares of
+memory read off figures are left out.
+"""
+
+from common import LeftOut, a100, gpt, metric, precision, record
+
+FILE = "korthikanti_mtnlg_llama.json"
+SOURCE = "Korthikanti et al. 2022, arXiv:2205.05198, table 5; Smith et al. 2022, arXiv:2201.11990"
+
+
+def convert(row):
+    model, said, batch = row["model"], row["parallelism"], row["batch"]
+    seconds = metric(row, "iteration_time")
+    if "tp" not in said:
+        raise LeftOut("the layout is not published")
+    if not seconds:
+        raise LeftOut("read off a figure")
+    deepspeed, chunks = row["id"].startswith("mtnlg"), said.get("vp", 1)
+    degrees = {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "sequence_parallel": bool(said["sp"]),
+               "pipeline": {"schedule": "interleaved_1f1b" if chunks > 1 else "1f1b", "chunks_per_stage": chunks,
+                            "overlap_p2p": False}}
+    if deepspeed:
+        degrees.update(tensor_parallel={"overlap": "none"}, data_parallel={"kind": "zero1", "overlap_backward": False})
+    scenario = {
+        "model": gpt(model), "cluster": a100(row["hardware"]["num_gpus"]),
+        "training": {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": model["seq"],
+                     "precision": precision(row["precision"], row["precision"] if deepspeed else "fp32"),
+                     "optimizer": {"type": "adam"}, "recompute": row["recompute"].split(" ")[0]},
+        "parallelism": degrees}
+    return record(row["id"], scenario, seconds)

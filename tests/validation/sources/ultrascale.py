@@ -1,0 +1,51 @@
+"""The Ultra-Scale Playbook: nanotron, networks like Llama of 1.3B to 80B on 8 to 512 H100, with runs out of memory.
+
+Eager PyTorch, fused attention, fp32 gradients and master weights, sequence parallelism with tensor parallelism, 1F1B
+with blocking sends, stages cut by parameters as nanotron does. What the table leaves out is that of its other rows of
+the size. The printed peak is of reserved memory. Layouts of one network, batch and number of GPUs are alternatives.
+"""
+
+from common import LeftOut, h100, llama, precision, record
+
+FILE = "hf_ultrascale_h100.csv"
+SOURCE = "Hugging Face, The Ultra-Scale Playbook, benchmark of nanotron"
+FFN = {"1.34": 8192, "3.57": 8192, "8.86": 14336, "80.0": 28672, "469.0": 53248}
+TIED = ("1.34", "3.57")
+
+
+def stage_layers(model, stages):
+    """As nanotron's get_block_compute_costs and build_model cut them; a stage may get none."""
+    layer = 4 * model["hidden"] ** 2 + 3 * model["ffn"] * model["hidden"]
+    total = model["layers"] * layer + model["vocab"] * model["hidden"]
+    done, stage, split = 0, 0, [0] * stages
+    for _ in range(model["layers"]):
+        done += layer
+        while done > total * (stage + 1) / stages and stage < stages - 1:
+            stage += 1
+        split[stage] += 1
+    return split
+
+
+def convert(row):
+    if row["usable"] not in ("yes", "memory-test"):
+        raise LeftOut(f"not usable: {row['usable']}")
+    tp, dp, pp, gpus, micro_batch, zero = (
+        int(row[key]) for key in ("tp", "dp", "pp", "gpus", "mbs", "zero_stage"))
+    size, ran = row["model_params_b"], row["outcome"] == "ok"
+    model = {key: int(row[key]) for key in ("layers", "hidden", "heads", "vocab")}
+    model["ffn"] = int(row["ffn"] or FFN[size])
+    model["kv_heads"] = int(float(row["kv_heads"] or row["heads"]))
+    tied = row["tied_embeddings"] == "True" if row["tied_embeddings"] else size in TIED
+    pipeline = {"schedule": "1f1b", "overlap_p2p": False}
+    if pp > 1:
+        pipeline["layer_split"] = stage_layers(model, pp)
+    scenario = {
+        "model": llama(model, tied_embeddings=tied), "cluster": h100(gpus),
+        "training": {"global_batch": int(row["gbs"]), "micro_batch": micro_batch, "sequence_length": int(row["seq"]),
+                     "precision": precision("bf16", "fp32"), "optimizer": {"type": "adamw"}, "recompute": "none",
+                     "fused_attention": True, "execution": "eager"},
+        "parallelism": {"tp": tp, "pp": pp, "dp": dp, "sequence_parallel": tp > 1, "pipeline": pipeline,
+                        "data_parallel": {"kind": "zero1" if zero and dp > 1 else "allreduce"}}}
+    reserved = float(row["mem_reserved_GB"]) if ran and row["mem_reserved_GB"] else None
+    return record(row["id"], scenario, float(row["iteration_time_s"]) if ran else None,
+                  (reserved, "reserved") if reserved else None, f"{size}B on {gpus} GPUs, batch {row['gbs']}", ran)

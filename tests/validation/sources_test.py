@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+"""Every converter of sources/ makes records that the program reads and predicts, and says what it leaves out.
+
+usage: sources_test.py TRAINYARD
+"""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sources")
+
+# Rows as the sources have them; the figures are made up.
+GPT = {"name": "gpt", "layers": 8, "hidden": 1024, "heads": 16, "ffn": 4096, "vocab": 51200, "seq": 1024, "act": "gelu"}
+LLAMA = {**GPT, "name": "llama3", "kv_heads": 8, "ffn": 3584, "act": "swiglu"}
+H100 = {"profile": "DGX-H100", "gpu": "H100-SXM5-80GB", "num_gpus": 16}
+A100 = {"profile": "DGX-A100", "gpu": "A100-SXM4-80GB", "num_gpus": 16}
+TP2_PP2 = {"tp": 2, "pp": 2, "dp": 4, "cp": 1, "sp": True, "fsdp": 0}
+TIME = {"name": "iteration_time", "value": 1.5, "unit": "s"}
+RATE = {"name": "tokens_per_s_per_gpu", "value": 5000.0, "unit": "tokens/s/GPU"}
+BATCH = {"gbs": 64, "mbs": 1}
+PLAIN = {"id": "row", "source": {"title": "somebody", "license": "MIT"}, "batch": BATCH, "recompute": "none"}
+
+ROWS = {
+    "llm_foundry.json": {**PLAIN, "hardware": {**A100, "gpu": "a100_40gb"}, "model": GPT, "precision": "bf16",
+                         "parallelism": {"fsdp": "SHARD_GRAD_OP", "mp_mode": "PURE"}, "metrics": [RATE]},
+    "dgxc_benchmarking.json": {**PLAIN, "hardware": H100, "model": LLAMA, "precision": "FP8", "parallelism": TP2_PP2,
+                               "check_tokens_per_s_rel_err": 0.001, "metrics": [TIME]},
+    "efficient_layouts.json": {**PLAIN, "source": {"object": "a/sheet.xlsx trial 7"}, "hardware": A100, "model": LLAMA,
+                               "kernel": "flash_attention2", "parallelism": TP2_PP2, "metrics": [TIME]},
+    "korthikanti_mtnlg_llama.json": {**PLAIN, "hardware": A100, "model": GPT, "precision": "fp16", "recompute": "full",
+                                     "parallelism": TP2_PP2, "metrics": [TIME]},
+    "megatron_lm.json": {**PLAIN, "source": {"title": "README of April 2021"}, "batch": {"gbs": 64}, "model": GPT,
+                         "hardware": A100, "parallelism": TP2_PP2, "metrics": [TIME]},
+    "torchtitan.json": {**PLAIN, "hardware": H100, "model": LLAMA, "precision": "bf16", "recompute": "selective (op)",
+                        "parallelism": {"fsdp": 4, "tp": 2, "pp": 2}, "technique": "FSDP + compile",
+                        "schedule": "Interleaved1F1B",
+                        "metrics": [RATE, {"name": "gpu_memory", "value": 20.5, "unit": "GiB"}]},
+    "simumax_real.json": {**PLAIN, "hardware": {"gpu": "B200-SXM-180GB"}, "model": {"name": "llama3-70b"},
+                          "case": "tp2_seq8192", "batch": {"mbs": 1, "micro_batches": 4}, "parallelism": {"tp": 2},
+                          "metrics": [TIME, {"name": "gpu_memory_alloc", "value": 60.1, "unit": "GiB"}]},
+    "nemo_2407_h100.json": {**PLAIN, "hardware": H100, "model": GPT, "parallelism": TP2_PP2,
+                            "metrics": [{**TIME, "name": "iteration_time_derived"}]},
+    "mlperf_llm.json": {**PLAIN, "benchmark": "gpt3", "model": GPT, "precision": "FP8", "parallelism": TP2_PP2,
+                        "hardware": {**H100, "system": {"system_name": "dgxh100"}},
+                        "metrics": [{**TIME, "name": "tracked_train_step_time"}]},
+    "bloom_bigscience.json": {**PLAIN, "hardware": A100, "model": GPT, "precision": "bf16",
+                              "parallelism": {**TP2_PP2, "zero": 1},
+                              "metrics": [{"name": "hardware_tflops_per_gpu", "value": 90.5, "unit": "TFLOP/s"}]},
+    "vtrain_multi_a100.csv": {"id": "row", "Parameters (billion)": "0.1", "# GPUs": "16", "global batch": "64",
+                              "micro batch": "1", "hidden size": "1024", "attention heads": "16", "# layers": "8",
+                              "sequence length": "1024", "tensor parallelism": "2", "data parallelism": "4",
+                              "pipeline parallelism": "2", "iteration time (ms)": "1500"},
+    "hf_ultrascale_h100.csv": {"id": "row", "gpus": "16", "model_params_b": "1.34", "layers": "16", "hidden": "2048",
+                               "heads": "32", "kv_heads": "32.0", "ffn": "", "vocab": "131072", "tied_embeddings": "",
+                               "seq": "4096", "dp": "4", "tp": "2", "pp": "2", "zero_stage": "1", "mbs": "1",
+                               "gbs": "256", "outcome": "ok", "iteration_time_s": "3.2", "mem_reserved_GB": "30.5",
+                               "usable": "yes"},
+}
+LORA = {**ROWS["dgxc_benchmarking.json"], "peft": True}
+OUT_OF_MEMORY = {**ROWS["hf_ultrascale_h100.csv"], "outcome": "oom", "iteration_time_s": "", "mem_reserved_GB": ""}
+
+
+def write(folder):
+    more = {"dgxc_benchmarking.json": [LORA], "hf_ultrascale_h100.csv": [OUT_OF_MEMORY]}
+    for name, row in ROWS.items():
+        rows = [row, *more.get(name, [])]
+        with open(os.path.join(folder, name), "w", encoding="utf-8", newline="") as stream:
+            if name.endswith(".json"):
+                json.dump({"records": rows}, stream)
+            else:
+                writer = csv.DictWriter(stream, list(row))
+                writer.writeheader()
+                writer.writerows(rows)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        write(folder)
+        out = os.path.join(folder, "records")
+        convert = [sys.executable, "-B", os.path.join(SOURCES, "convert.py")]
+        said = subprocess.run([*convert, folder, out], check=True, stderr=subprocess.PIPE, text=True).stderr
+        assert "left out 1: LoRA" in said, said
+        assert len(os.listdir(out)) == len(ROWS), os.listdir(out)
+        done = subprocess.run([sys.argv[1], "validate", "--records", out, "--json"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        sets = {one["set"]: one for one in json.loads(done.stdout)["sets"]}
+        for name, one in sets.items():
+            assert one["step_time"]["rows"] == 1 and one["source"], (name, one)
+        assert sets["vtrain_multi"]["records"][0]["measured_s"] == 1.5, sets["vtrain_multi"]
+        # 64 sequences of 1024 tokens on 16 GPUs of 5000 tokens/s each.
+        assert sets["llm_foundry"]["records"][0]["measured_s"] == 64 * 1024 / 80000, sets["llm_foundry"]
+        assert sets["torchtitan"]["memory"]["rows"] == 1, sets["torchtitan"]
+        verdicts = sets["ultrascale"]["out_of_memory"]
+        assert verdicts["hits"] + verdicts["misses"] == 1, verdicts
+        empty = os.path.join(folder, "empty")
+        os.mkdir(empty)
+        done = subprocess.run([*convert, empty, out], stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 1 and "no file that a converter is for" in done.stderr, done.stderr
+
+
+main()
