@@ -203,15 +203,15 @@ std::optional<Record> measured_of(const Value& variant, const std::string& point
     for (const Value& reference : references->items) {
       const std::string metric = text_of(reference, "metric");
       const Value* value = reference.find("value");
-      const std::optional<double> number = value != nullptr ? find_number(*value) : std::nullopt;
+      const double number =
+          value != nullptr ? find_number(*value).value_or(0) : 0;  // measured ones are positive
       const auto memory = std::find_if(kMemories.begin(), kMemories.end(),
                                        [&](const MemoryMetric& one) { return one.name == metric; });
-      if ((metric != "step_time" && memory == kMemories.end()) || !number || !(*number > 0))
-        continue;
+      if ((metric != "step_time" && memory == kMemories.end()) || !(number > 0)) continue;
       ++known;
       record.name = text_of(reference, "label");
-      if (metric == "step_time") record.seconds = *number;
-      if (memory != kMemories.end()) record.memory = MeasuredMemory{memory->sum, *number * 0x1p30};
+      if (metric == "step_time") record.seconds = number;
+      if (memory != kMemories.end()) record.memory = MeasuredMemory{memory->sum, number * 0x1p30};
     }
   }
   if (known == 1 && !record.name.empty()) return record;
