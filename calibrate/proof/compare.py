@@ -2,14 +2,15 @@
 """Measured training steps against predicted ones.
 
 usage: compare.py TRAINYARD RECORDS.json... --profile PROFILE [--profile PROFILE]... [--gpu DEVICE=PRESET]...
-                  [--json] [--keep FOLDER]
+                  [--json] [--keep FOLDER] [--write FILE]
 
 RECORDS are what measure.py wrote, or published measurements in the same format. PROFILE is the calibration of the
 GPU that they were measured on: a file that `trainyard fit` wrote, or a name of configs/profiles. Each record becomes a
 scenario of its own, `trainyard run` predicts it, and the table says how far off that is: predicted / measured - 1.
 Nothing is fitted to the records. What the simulator cannot describe is left out, with the reason.
 
---gpu takes records of DEVICE, as they spell it, to be measured on the GPU preset; --keep FOLDER keeps the scenarios.
+--gpu takes records of DEVICE, as they spell it, to be measured on the GPU preset; --keep FOLDER keeps the scenarios;
+--write FILE writes the records with them, as `trainyard validate` reads them.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import tempfile
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 
 from errors import summary, summary_text
-from scenario_of import BadRecord, Undescribable, load_profile, scenario_of
+from scenario_of import CONFIGS, BadRecord, Undescribable, load_profile, scenario_of
 
 DOES_NOT_FIT = 1  # the exit code of run
 STEP_TIMES = ("step_time", "iteration_time", "e2e_latency")
@@ -111,6 +112,17 @@ def predicted_of(result, record):
             "memory_gib": memory["allocated_bytes"] / 2**30}
 
 
+def described(record, scenario, path):
+    """The record with its scenario, whose profile is named from the folder of `path`."""
+    profile = scenario["cluster"]["calibration"]
+    shipped = os.path.join(os.path.realpath(CONFIGS), "profiles")
+    if os.path.dirname(os.path.realpath(profile)) == shipped:
+        named = os.path.splitext(os.path.basename(profile))[0]
+    else:
+        named = os.path.relpath(profile, os.path.dirname(os.path.abspath(path)))
+    return {**record, "scenario": {**scenario, "cluster": {**scenario["cluster"], "calibration": named}}}
+
+
 def compared(record, number, options, folder):
     """One row, with its errors or with the reason why it has none."""
     row = {"id": f"record {number}", "technique": None, "skipped": None, "notes": []}
@@ -130,6 +142,8 @@ def compared(record, number, options, folder):
         return dict(row, skipped=str(reason))
     except BadRecord as mistake:
         return dict(row, skipped=f"bad record: {mistake}")
+    if options.write and "no optimizer" not in str(record.get("mode", "")):  # no scenario says that
+        options.described.append(described(record, scenario, options.write))
     row.update(measured=measured, predicted=predicted)
     for key in ("step_ms", "memory_gib"):
         row[f"{key}_error"] = None if measured[key] is None else predicted[key] / measured[key] - 1
@@ -220,6 +234,7 @@ def arguments():
                         help="take records of this device to be measured on a GPU preset; may be repeated")
     parser.add_argument("--json", action="store_true", help="rows and sums as JSON")
     parser.add_argument("--keep", metavar="FOLDER", help="keep the scenarios in this folder")
+    parser.add_argument("--write", metavar="FILE", help="write the records with their scenarios into this file")
     return parser.parse_args()
 
 
@@ -233,7 +248,7 @@ def main():
             sys.exit(f"compare.py: {name}: no such profile: {error.strerror}")
         except (ValueError, BadRecord) as error:
             sys.exit(f"compare.py: {name}: {error}")
-    options.aliases = {}
+    options.aliases, options.described = {}, []
     for alias in options.gpu:
         device, separator, preset = alias.rpartition("=")
         if not separator or not device or all(preset != known for _, known in options.profiles):
@@ -246,6 +261,10 @@ def main():
         records = [record for path in options.records for record in read_records(path)]
         rows = [compared(record, number, options, folder) for number, record in enumerate(records, 1)]
     report = report_of(rows)
+    if options.write:
+        with open(options.write, "w", encoding="utf-8") as stream:
+            json.dump({"records": options.described}, stream, indent=1)
+            stream.write("\n")
     print(json.dumps(report, indent=2) if options.json else as_text(report))
     return 0 if any(row["skipped"] is None for row in rows) else 1
 

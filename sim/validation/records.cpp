@@ -111,8 +111,8 @@ class RecordReader {
     const Value* scenario = value_.find("scenario");
     if (scenario == nullptr) {
       wrong(value_, "/scenario", "is required and missing",
-            "write what was measured as a scenario; of PyTorch steps on one machine "
-            "calibrate/proof/compare.py makes it");
+            "write what was measured as a scenario; calibrate/proof/compare.py --write makes it of "
+            "what calibrate/proof/measure.py has measured");
     } else if (scenario->is(Kind::array) && !scenario->items.empty()) {
       for (std::size_t i = 0; i < scenario->items.size(); ++i)
         add_scenario(scenario->items[i], fmt::format("/scenario/{}", i));

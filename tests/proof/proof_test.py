@@ -203,6 +203,22 @@ def test_the_program_accepts_them(trainyard):
     assert 4 * 60 * 6.25e-3 < first["step_ms"] < 10, first
 
 
+def test_validate_reads_them(trainyard, folder):
+    """What --write writes has the errors of the comparison, but for a record without an optimizer."""
+    path = os.path.join(folder, "records.json")
+    code, output, errors = compare(trainyard, RECORDS, "--profile", "a100-sxm4-80gb", "--json", "--write", path)
+    assert code == 0, errors
+    wanted = {row["id"]: row for row in json.loads(output)["rows"] if row["id"] != "synthetic-no-optimizer"}
+    done = subprocess.run([trainyard, "validate", "--records", path, "--json"], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = {row["record"]: row for row in json.loads(done.stdout)["sets"][0]["records"]}
+    assert sorted(rows) == sorted(wanted), sorted(rows)
+    for name, row in rows.items():
+        for ours, theirs in (("error_s", "step_ms_error"), ("error_bytes", "memory_gib_error")):
+            assert abs((row.get(ours) or 0) - (wanted[name][theirs] or 0)) < 1e-9, (name, row, wanted[name])
+
+
 def main():
     if sys.argv[1:] == ["--write"]:
         with open(SCENARIOS, "w", encoding="utf-8") as stream:
@@ -216,6 +232,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         test_errors(folder)
         test_bad_input(folder)
+        test_validate_reads_them(sys.argv[1], folder)
     test_the_program_accepts_them(sys.argv[1])
 
 
