@@ -39,9 +39,10 @@ constexpr double kWidth = 760, kHeight = 560;
 constexpr double kLeft = 66, kRight = 14, kTop = 12, kBottom = 48;
 
 // The logarithm to base 10 in 20 binary digits, by multiplications alone: the same on every
-// machine.
+// machine. Of less than 1e-12 it is that of 1e-12.
 double decades(double value) {
   double whole = 0;
+  value = std::max(value, 1e-12);
   for (; value >= 10; value /= 10)
     ++whole;
   for (; value < 1; value *= 10)

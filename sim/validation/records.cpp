@@ -44,6 +44,11 @@ constexpr std::array<MemoryMetric, 7> kMemories = {{
     {"device_memory", MemorySum::device},
 }};
 
+// Of a measured number in its unit: others are slips, and would make scores infinite.
+bool is_plausible(double number) {
+  return number >= 1e-9 && number <= 1e15;
+}
+
 std::string text_of(const Value& object, std::string_view key) {
   const Value* value = object.find(key);
   return value != nullptr && value->is(Kind::string) ? value->text : "";
@@ -162,7 +167,7 @@ class RecordReader {
                                std::span<const Unit> units) {
     const Value* value = metric.find("value");
     const std::optional<double> number = value != nullptr ? find_number(*value) : std::nullopt;
-    if (!number || !(*number > 0)) {
+    if (!number || !is_plausible(*number)) {
       const std::string got = value != nullptr ? json::quoted(*value) : "nothing";
       wrong(value != nullptr ? *value : metric, below + "/value",
             fmt::format("expected a positive number, got {}", got));
@@ -207,7 +212,7 @@ std::optional<Record> measured_of(const Value& variant, const std::string& point
           value != nullptr ? find_number(*value).value_or(0) : 0;  // measured ones are positive
       const auto memory = std::find_if(kMemories.begin(), kMemories.end(),
                                        [&](const MemoryMetric& one) { return one.name == metric; });
-      if ((metric != "step_time" && memory == kMemories.end()) || !(number > 0)) continue;
+      if ((metric != "step_time" && memory == kMemories.end()) || !is_plausible(number)) continue;
       ++known;
       record.name = text_of(reference, "label");
       if (metric == "step_time") record.seconds = number;
@@ -222,6 +227,11 @@ std::optional<Record> measured_of(const Value& variant, const std::string& point
   return std::nullopt;
 }
 
+bool is_same_measurement(const Record& a, const Record& b) {
+  const auto bytes = [](const Record& record) { return record.memory ? record.memory->bytes : 0; };
+  return a.seconds == b.seconds && bytes(a) == bytes(b);
+}
+
 // Variants with one label are one row: what the source does not print was tried.
 void read_variants(const Value& variants, RecordSet& set, std::vector<Diagnostic>& found) {
   for (std::size_t i = 0; i < variants.items.size(); ++i) {
@@ -231,6 +241,12 @@ void read_variants(const Value& variants, RecordSet& set, std::vector<Diagnostic
     if (!record) continue;
     const auto same = std::find_if(set.records.begin(), set.records.end(),
                                    [&](const Record& other) { return other.name == record->name; });
+    if (same != set.records.end() && !is_same_measurement(*same, *record)) {
+      found.push_back({Severity::error, record->at, pointer + "/with/references",
+                       fmt::format("\"{}\" has another value in an earlier variant", record->name),
+                       "variants of one label are one measured step"});
+      continue;
+    }
     Record& row = same != set.records.end() ? *same : set.records.emplace_back(std::move(*record));
     Value patch = *variant.find("with");
     patch.erase("references");
@@ -257,15 +273,22 @@ RecordSet read_records(const std::string& path, const std::string& root,
     const Value* base = document.find("scenario");
     set.base.at = document.at;
     set.base_pointer = "/scenario";
-    if (base != nullptr && base->is(Kind::object))
+    if (base != nullptr && !base->is(Kind::object))
+      found.push_back({Severity::error, base->at.position(), "/scenario",
+                       fmt::format("expected an object, got {}", json::quoted(*base)),
+                       R"(a file is named by {"extends": "FILE"})"});
+    else if (base != nullptr)
       set.base = scenario::with_bases(*base, root, found);
-    read_list(*records, set, found);
+    // Without what they have in common no record can be judged.
+    if (found.size() == before) read_list(*records, set, found);
   } else if (variants != nullptr && variants->is(Kind::array)) {
     set.source = text_of(document, "description");
     read_variants(*variants, set, found);
     document.erase("variants");
     document.erase("baseline");
+    const std::size_t of_variants = found.size();
     set.base = scenario::with_bases(std::move(document), root, found);
+    if (found.size() > of_variants) set.records.clear();
   } else {
     found.push_back({Severity::error,
                      {path, 0, 0},

@@ -40,7 +40,7 @@ def record(name, value, **more):
 
 def validate(folder, records, code=0, **top):
     scenario, _ = small()
-    path = write(folder, "mine.json", {"scenario": scenario, "records": records, **top})
+    path = write(folder, "mine.json", {"scenario": scenario, **top, "records": records})
     out, err = expect(code, "validate", "--records", path, "--json", cwd=folder)
     return json.loads(out)["sets"][0], err
 
@@ -127,6 +127,26 @@ def names_bad_records(folder):
                   r"/records/4/metrics: has neither a step_time nor a memory; add ",
                   r"/records/5: expected an object, got 7; a record has "):
         require(re.search(r"mine\.json:\d+:\d+: error: " + words, err), f"{words} in {err}")
+
+
+@case
+def refuses_wrong_sets(folder):
+    """validate: what a whole file gets wrong is said once, and an absurd number is no measurement"""
+    _, err = validate(folder, [record("a", 1), record("b", 1)], code=3, scenario="base.json")
+    require_equal(err.count("error:"), 1, err)
+    require('/scenario: expected an object, got "base.json"; a file is named by' in err, err)
+    _, err = validate(folder, [record("a", 1), record("b", 1)], code=3, scenario={"extends": "gone.json"})
+    require_equal(err.count("error:"), 1, err)
+    for value in (0, -1, 1e-300, 1e300):
+        result, err = validate(folder, [record("a", value), record("b", 1)], code=3)
+        require("/records/0/metrics/0/value: expected a positive number" in err, err)
+        require_equal(len(result["records"]), 1, "rows")
+    with open(SMALL, encoding="utf-8") as file:
+        scenario = json.load(file)
+    for i, variant in enumerate(scenario["variants"]):
+        variant["with"]["references"] = [{"label": "one", "metric": "step_time", "value": 1 + i // 2}]
+    _, err = expect(3, "validate", "--records", write(folder, "set.json", scenario))
+    require_equal(err.count('"one" has another value in an earlier variant'), 2, err)
 
 
 @case
