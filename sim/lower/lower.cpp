@@ -337,10 +337,7 @@ void Lowering::make_classes() {
 double Lowering::capacity(std::size_t number) const {
   if (number >= topology_->links().size())
     return host_links_.capacities()[number - topology_->links().size()];
-  const topologies::Link& link = topology_->links()[static_cast<LinkId>(number)];
-  const double share =
-      link.kind == topologies::LinkKind::network ? cluster_.server.nic_efficiency : 1;
-  return link.bandwidth.count() * share;
+  return topology_->links()[static_cast<LinkId>(number)].bandwidth.count();
 }
 
 // One link stands for its class; crossings_ says how many paths of each class use it.

@@ -3,6 +3,7 @@
 
 #include "sim/engine/engine.h"
 #include "sim/simulate/report/actor_spans.h"
+#include "sim/simulate/report/summarize.h"
 #include "sim/simulate/step.h"
 #include "tests/simulate/recommender_job.h"
 #include "tests/simulate/toy.h"
@@ -257,6 +258,26 @@ TEST_CASE("flows on a 2:1 oversubscribed fabric with a straggler fold exactly") 
   job.cluster.fabric = oversubscribed(8);
   job.stragglers = {{.rank = 3, .compute_slowdown = 1.5}};
   check_fold(job);
+}
+
+TEST_CASE("a NIC's efficiency counts once, whatever the fidelity") {
+  const auto exposed = [](double efficiency, Fidelity fidelity) {
+    Job job = small_job(1, 2, 1, 1);
+    job.cluster = toy::cluster(2, 1);
+    job.cluster.server.nic_efficiency = efficiency;
+    job.plan.data_parallel.overlap_backward = false;
+    job.fidelity = fidelity;
+    const std::unique_ptr<Step> step = simulate_step(job);
+    return summarize(job, *step).breakdown[static_cast<std::size_t>(TimeCategory::exposed_dp)];
+  };
+  for (const double efficiency : {1.0, 0.9, 0.5}) {
+    CAPTURE(efficiency);
+    const Duration law = exposed(efficiency, Fidelity::closed_form);
+    const Duration flows = exposed(efficiency, Fidelity::flow);
+    CHECK(law > Duration(0));
+    // Times are rounded once in each of two messages.
+    CHECK(std::abs((law - flows).count()) <= 2);
+  }
 }
 
 TEST_CASE("an oversubscribed fabric slows data parallelism down, and only under flow fidelity") {
