@@ -263,7 +263,7 @@ TEST_CASE("flows on a 2:1 oversubscribed fabric with a straggler fold exactly") 
 TEST_CASE("a NIC's efficiency counts once, whatever the fidelity") {
   const auto exposed = [](double efficiency, Fidelity fidelity) {
     Job job = small_job(1, 2, 1, 1);
-    job.cluster = toy::cluster(2, 1);
+    job.cluster = toy::cluster(1, 2);
     job.cluster.server.nic_efficiency = efficiency;
     job.plan.data_parallel.overlap_backward = false;
     job.fidelity = fidelity;
