@@ -8,6 +8,7 @@ and number of GPUs are alternatives.
 from common import GIB, LeftOut, a100, even, gpt, metric, precision, record
 
 FILE = "bloom_bigscience.json"
+SOFTWARE = "megatron-deepspeed"
 SOURCE = "bigscience-workshop/bigscience, notes on throughput of the 104B and 176B networks"
 NIC = {"bandwidth": "100Gbps", "latency": "2us", "rail": "none", "efficiency": 0.9}
 

@@ -41,12 +41,21 @@ def cited(record, row):
     return {**record, **{key: value for key, value in named.items() if value}}
 
 
+def run_by(record, software):
+    """The record with what ran it, which decides what its row does not say."""
+    scenario = record["scenario"]
+    for one in scenario if isinstance(scenario, list) else [scenario]:
+        one.setdefault("software", software)
+    return record
+
+
 def converted(module, rows):
     """Records, and why others are none -> how many."""
     records, left_out = [], collections.Counter()
     for row in rows:
         try:
-            records.append(cited(module.convert(row), row))
+            record = cited(module.convert(row), row)
+            records.append(run_by(record, module.SOFTWARE) if hasattr(module, "SOFTWARE") else record)
         except LeftOut as reason:
             left_out[str(reason)] += 1
         except KeyError as key:

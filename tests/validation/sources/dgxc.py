@@ -7,6 +7,7 @@ gradients are all-reduced. Llama 4 Maverick has experts in every second layer an
 from common import LeftOut, blackwell, h100, metric, nemo, nemo_model, record
 
 FILE = "dgxc_benchmarking.json"
+SOFTWARE = "nemo"
 SOURCE = "NVIDIA/dgxc-benchmarking, README of each workload"
 
 

@@ -7,6 +7,7 @@ memory read off figures are left out.
 from common import LeftOut, a100, gpt, metric, precision, record
 
 FILE = "korthikanti_mtnlg_llama.json"
+SOFTWARE = "megatron-lm-2021"
 SOURCE = "Korthikanti et al. 2022, arXiv:2205.05198, table 5; Smith et al. 2022, arXiv:2201.11990"
 
 

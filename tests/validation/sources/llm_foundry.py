@@ -7,6 +7,7 @@ mixed precision is PURE, else in fp32.
 from common import a100, gpt, h100, metric, precision, record
 
 FILE = "llm_foundry.json"
+SOFTWARE = "llm-foundry"
 SOURCE = "mosaicml/llm-foundry, scripts/train/benchmarking/README.md (Apache-2.0)"
 
 

@@ -3,6 +3,7 @@
 from common import LeftOut, blackwell, h100, metric, nemo, nemo_model, record
 
 FILE = "mlperf_llm.json"
+SOFTWARE = "nemo"
 SOURCE = "MLPerf Training, NVIDIA's submissions"
 
 

@@ -4,6 +4,7 @@ names; fine-tuning of all weights is taken as pre-training."""
 from common import LeftOut, h100, metric, nemo, nemo_model, record
 
 FILE = "nemo_2407_h100.json"
+SOFTWARE = "nemo"
 SOURCE = "NVIDIA NeMo 24.07, performance documentation"
 KNOWN = {"GPT3-20B": {"layers": 44, "hidden": 6144, "heads": 48, "ffn": 24576, "vocab": 51200, "act": "gelu"},
          "Nemotron-22B": {"layers": 40, "hidden": 6144, "heads": 48, "ffn": 24576, "vocab": 256000,

@@ -9,6 +9,7 @@ import re
 from common import LeftOut, blackwell, metric, precision, record
 
 FILE = "simumax_real.json"
+SOFTWARE = "megatron-core"
 SOURCE = "MooreThreads/SimuMax, docs/b200"
 NETWORKS = {
     "deepseek-v3": {"preset": "deepseek-v3", "layers": 4, "moe": {"first_dense": 1}},

@@ -8,6 +8,7 @@ the size. The printed peak is of reserved memory. Layouts of one network, batch 
 from common import LeftOut, h100, llama, precision, record
 
 FILE = "hf_ultrascale_h100.csv"
+SOFTWARE = "nanotron"
 SOURCE = "Hugging Face, The Ultra-Scale Playbook, benchmark of nanotron"
 FFN = {"1.34": 8192, "3.57": 8192, "8.86": 14336, "80.0": 28672, "469.0": 53248}
 TIED = ("1.34", "3.57")

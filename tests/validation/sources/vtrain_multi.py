@@ -6,6 +6,7 @@ About a tenth of the rows are irreproducibly slow. Layouts of one network on as 
 from common import a100, gpt, megatron_2021, record
 
 FILE = "vtrain_multi_a100.csv"
+SOFTWARE = "megatron-lm-2021"
 SOURCE = "VIA-Research/vTrain, data/ground_truth_multi.csv"
 
 
