@@ -38,8 +38,8 @@ std::string listed(std::span<const std::string_view> names) {
 // The first name that is not the default says more than the default does.
 std::string other_name(std::span<const std::string_view> names, std::string_view usual) {
   for (const std::string_view name : names)
-    if (name != usual) return fmt::format("\"{}\"", name);
-  return names.empty() ? "" : fmt::format("\"{}\"", names.front());
+    if (name != usual) return to_text(Value::of_name(name), -1);
+  return names.empty() ? "" : to_text(Value::of_name(names.front()), -1);
 }
 
 class RowCollector : public Fields {
@@ -106,7 +106,7 @@ class RowCollector : public Fields {
     FieldRow row = row_of(info);
     row.value = "one of " + listed(names);
     const std::string_view usual = chosen < names.size() ? names[chosen] : "";
-    if (is_stated(info) && !usual.empty()) row.otherwise = fmt::format("\"{}\"", usual);
+    if (is_stated(info) && !usual.empty()) row.otherwise = to_text(Value::of_name(usual), -1);
     row.example = other_name(names, usual);
     return put(std::move(row));
   }

@@ -123,7 +123,7 @@ class Fields {
   }
 
   // One of a list of names; hyphen and underscore are the same letter. All names of a list that
-  // stand for one value are accepted, the first is written.
+  // stand for one value are accepted, the first is written. The names true and false are JSON's.
   template <class E, class List>
   bool choice(std::string_view key, E& value, const List& list, Need need, std::string_view about) {
     return choice(FieldInfo{key, need, anything, about}, value, list);

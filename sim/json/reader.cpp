@@ -243,17 +243,19 @@ bool Reader::choice_of(const FieldInfo& info, std::span<const std::string_view> 
                        std::size_t& chosen) {
   const Value* value = take(info);
   if (value == nullptr) return false;
-  if (!value->is(Kind::string)) {
+  const std::optional<std::size_t> found =
+      find_name(value->is(Kind::boolean) ? quoted(*value) : value->text, names);
+  // The names true and false are JSON's own, and not strings.
+  if (found && Value::of_name(names[*found]).kind == value->kind) {
+    chosen = *found;
+    return true;
+  }
+  if (value->is(Kind::string))
+    unknown_name(info, *value, names);
+  else
     error(value->at, info.key,
           fmt::format("expected one of {}, got {}", joined(names), quoted(*value)));
-    return false;
-  }
-  const std::optional<std::size_t> found = find_name(value->text, names);
-  if (found)
-    chosen = *found;
-  else
-    unknown_name(info, *value, names);
-  return found.has_value();
+  return false;
 }
 
 void Reader::alternatives(const FieldInfo& info, std::span<const std::string_view> names,

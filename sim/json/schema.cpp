@@ -54,7 +54,7 @@ struct TypeSchema {
 Value enumeration(std::span<const std::string_view> names) {
   Value list = Value::array();
   for (const std::string_view name : names) {
-    list.append(Value::of(name));
+    list.append(Value::of_name(name));
     std::string hyphens(name);
     for (char& c : hyphens)
       c = c == '_' ? '-' : c;
@@ -167,7 +167,8 @@ class SchemaWriter : public Fields {
   bool choice_of(const FieldInfo& info, std::span<const std::string_view> names,
                  std::size_t& chosen) override {
     Value schema = enumeration(names);
-    if (has_default(info) && chosen < names.size()) schema.set("default", Value::of(names[chosen]));
+    if (has_default(info) && chosen < names.size())
+      schema.set("default", Value::of_name(names[chosen]));
     add(info, std::move(schema));
     return false;
   }

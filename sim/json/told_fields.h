@@ -35,7 +35,7 @@ class ToldFields : public Fields {
   }
   bool choice_of(const FieldInfo& info, std::span<const std::string_view> names,
                  std::size_t& chosen) override {
-    return chosen < names.size() && told(info, Value::of(names[chosen]));
+    return chosen < names.size() && told(info, Value::of_name(names[chosen]));
   }
   bool maybe_nested(const FieldInfo& info, bool has_value,
                     const std::function<void(Fields&)>& visit) override {

@@ -261,6 +261,10 @@ Value Value::of(std::string_view string) {
   return value;
 }
 
+Value Value::of_name(std::string_view name) {
+  return name == "true" || name == "false" ? of(name == "true") : of(name);
+}
+
 Value Value::of(std::int64_t number) {
   Value value = of_kind(Kind::number);
   value.text = std::to_string(number);

@@ -65,6 +65,7 @@ struct Value {
   static Value of(const char* string) { return of(std::string_view(string)); }
   static Value of(std::int64_t number);
   static Value of(int number) { return of(static_cast<std::int64_t>(number)); }
+  static Value of_name(std::string_view name);  // of a choice: a string, but true and false
   static Value of(double number);  // Requires: finite. Shortest text that reads back equal.
   static Value array();
   static Value object();
