@@ -77,10 +77,16 @@ struct Recomputation {
 
 // Which kernels a layer is made of.
 struct KernelChoice {
-  bool fused_attention = false;     // flash attention: no scores in memory
+  AttentionKernel attention = AttentionKernel::unfused;
   Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
   std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
   Fusion of_loss() const { return loss.value_or(fusion); }
+  // Attention is one kernel, an `Attention`, rather than products and what is between them.
+  bool one_attention() const { return attention != AttentionKernel::unfused; }
+  // It is, and keeps no scores in memory.
+  bool fused_attention() const {
+    return one_attention() && attention != AttentionKernel::sdpa_math;
+  }
 };
 
 // How a layer is executed. Degrees divide the layer; sizes are those of one micro-batch.

@@ -114,8 +114,10 @@ std::string text_of(const Attention& attention) {
       attention.window == 0 ? ""
                             : fmt::format(" in {} of {}", attention.chunked ? "chunks" : "a window",
                                           attention.window);
-  return fmt::format("{}attention{} {} {}x{}/{} heads {}x{}x{}{}",
+  const bool is_named = attention.kernel != AttentionKernel::usual;
+  return fmt::format("{}attention{}{}{} {} {}x{}/{} heads {}x{}x{}{}",
                      attention.causal ? "causal " : "", attention.backward ? " backward" : "",
+                     is_named ? " " : "", is_named ? name(attention.kernel) : "",
                      name(attention.dtype), attention.batch, attention.heads, attention.kv_heads,
                      attention.query_length, attention.key_length, attention.head_size, window);
 }
@@ -163,6 +165,21 @@ Bytes size_of(Dtype dtype) {
   return Bytes(0);
 }
 
+std::string_view name(AttentionKernel kernel) {
+  switch (kernel) {
+    case AttentionKernel::usual: return "usual";
+    case AttentionKernel::unfused: return "unfused";
+    case AttentionKernel::sdpa_math: return "sdpa_math";
+    case AttentionKernel::fa1: return "fa1";
+    case AttentionKernel::triton: return "triton";
+    case AttentionKernel::fa2: return "fa2";
+    case AttentionKernel::fa3: return "fa3";
+    case AttentionKernel::cudnn: return "cudnn";
+  }
+  TRAINYARD_CHECK(false, "attention kernel {}", static_cast<int>(kernel));
+  return "?";
+}
+
 std::string_view name(MemoryOp op) {
   switch (op) {
     case MemoryOp::elementwise: return "elementwise";
@@ -184,6 +201,10 @@ std::string_view name(MemoryOp op) {
 
 Flops flops(const Kernel& kernel) {
   return std::visit([](const auto& k) { return flops_of(k); }, kernel);
+}
+
+double visible_keys(const Attention& attention) {
+  return unmasked_share(attention) * real(attention.key_length);
 }
 
 Flops masked_flops(const Attention& attention) {

@@ -27,8 +27,21 @@ struct Gemm {
   friend auto operator<=>(const Gemm&, const Gemm&) = default;
 };
 
-// Fused (flash) attention: softmax(Q K^T) V without the scores in memory.
-// Unfused attention is two batched Gemm and its memory-bound kernels instead.
+// Whose code computes softmax(Q K^T) V.
+enum class AttentionKernel : std::uint8_t {
+  usual,      // nobody said: what frameworks take on the GPU
+  unfused,    // two batched Gemm and the memory-bound kernels between them: no Attention
+  sdpa_math,  // PyTorch's composite of plain operators, scores in memory
+  fa1,        // FlashAttention
+  triton,     // FlashAttention written in Triton
+  fa2,        // FlashAttention-2
+  fa3,        // FlashAttention-3, of Hopper
+  cudnn,      // of cuDNN
+};
+
+std::string_view name(AttentionKernel kernel);  // "fa2"
+
+// Attention as one kernel: softmax(Q K^T) V, by most without the scores in memory.
 struct Attention {
   std::int64_t batch = 1, heads = 1, kv_heads = 1, query_length = 1, key_length = 1, head_size = 1;
   bool causal = true, backward = false;
@@ -37,6 +50,7 @@ struct Attention {
   // the sequence; 0: all before it.
   std::int64_t window = 0;
   bool chunked = false;
+  AttentionKernel kernel = AttentionKernel::usual;
   friend bool operator==(const Attention&, const Attention&) = default;
   friend auto operator<=>(const Attention&, const Attention&) = default;
 };
@@ -95,6 +109,9 @@ Flops flops(const Kernel& kernel);
 
 // What the mask leaves out of that: the rest of the square of all queries and all keys.
 Flops masked_flops(const Attention& attention);
+
+// Keys that a query sees, on average over the queries.
+double visible_keys(const Attention& attention);
 
 // Bytes that must cross HBM once: operands in, results out.
 Bytes memory_traffic(const Kernel& kernel);

@@ -26,7 +26,8 @@ Attention whole_attention(const TransformerSlice& s, bool backward) {
           .backward = backward,
           .dtype = s.stored,
           .window = s.window,
-          .chunked = s.chunked};
+          .chunked = s.chunked,
+          .kernel = s.kernels.attention};
 }
 
 namespace {

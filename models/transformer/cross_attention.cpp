@@ -64,7 +64,8 @@ Kernel fused(const TransformerSlice& s, bool backward) {
                    .head_size = s.head_size,
                    .causal = false,
                    .backward = backward,
-                   .dtype = s.stored};
+                   .dtype = s.stored,
+                   .kernel = s.kernels.attention};
 }
 
 std::int64_t score_elements(const TransformerSlice& s) {
@@ -127,7 +128,7 @@ void key_value_backward(WorkList& list, const TransformerSlice& s) {
 
 // Heads of a sequence next to each other: by hand in one kernel, in PyTorch a copy each.
 void heads_forward(WorkList& list, const TransformerSlice& s) {
-  if (s.kernels.fused_attention) return;
+  if (s.kernels.one_attention()) return;
   const Bytes query = context(s);
   const Bytes key_value = s.memory_tokens * key_value_width(s) * s.element();
   if (by_hand(s)) {
@@ -149,14 +150,14 @@ void heads_backward(WorkList& list, const TransformerSlice& s) {
   if (!by_hand(s))
     memory_bound(list, "cross key and value gradient concatenation", MemoryOp::elementwise,
                  key_value, key_value);
-  else if (!s.kernels.fused_attention)
+  else if (!s.kernels.one_attention())
     memory_bound(list, "cross-attention transpose backward", MemoryOp::elementwise,
                  query + key_value, query + key_value);
 }
 
 // Scores, softmax, dropout and sum. In T5 and eagerly, a mask of padding is added.
 void core_forward(WorkList& list, const TransformerSlice& s) {
-  if (s.kernels.fused_attention) return list.kernel("cross-attention", fused(s, false));
+  if (s.kernels.one_attention()) return list.kernel("cross-attention", fused(s, false));
   const Bytes all = scores(s);
   list.kernel("cross-attention scores", scores_gemm(s));
   if (s.kernels.fusion == Fusion::compiled) {
@@ -173,7 +174,7 @@ void core_forward(WorkList& list, const TransformerSlice& s) {
 }
 
 void core_backward(WorkList& list, const TransformerSlice& s) {
-  if (s.kernels.fused_attention) return list.kernel("cross-attention backward", fused(s, true));
+  if (s.kernels.one_attention()) return list.kernel("cross-attention backward", fused(s, true));
   const Bytes all = scores(s);
   const bool compiled = s.kernels.fusion == Fusion::compiled;
   list.kernel("cross-attention probability gradient", scores_gemm(s));
@@ -192,7 +193,7 @@ void core_backward(WorkList& list, const TransformerSlice& s) {
 
 // The copy of the context is between attention and proj.
 void context_copy(WorkList& list, const TransformerSlice& s, const char* name) {
-  if (!by_hand(s) && !s.kernels.fused_attention)
+  if (!by_hand(s) && !s.kernels.one_attention())
     memory_bound(list, name, MemoryOp::elementwise, context(s), context(s));
 }
 

@@ -103,7 +103,7 @@ void check_latent(Problems& problems, const Transformer& n, const Execution& e) 
   must_be_positive(problems, "", "the position-free part of a head", n.latent.nope_size);
   must_be_positive(problems, "", "the rotated part of a head", n.latent.rope_size);
   must_be_positive(problems, "", "the head size of values", n.latent.value_size);
-  if (!e.kernels.fused_attention) {
+  if (!e.kernels.fused_attention()) {
     problems.push_back({"fused_attention",
                         "latent attention has heads of two sizes, which only fused attention has"});
   }
@@ -111,7 +111,7 @@ void check_latent(Problems& problems, const Transformer& n, const Execution& e) 
 
 void check_context(Problems& problems, const Transformer& n, const Execution& e) {
   if (e.context == 1) return;
-  if (!e.kernels.fused_attention) {
+  if (!e.kernels.fused_attention()) {
     problems.push_back({"fused_attention",
                         "context parallelism divides fused attention; unfused attention has all "
                         "scores of a sequence on one rank"});

@@ -72,21 +72,21 @@ void head_norms(WorkList& list, const TransformerSlice& s, bool backward) {
 void heads_forward(WorkList& list, const TransformerSlice& s) {
   head_norms(list, s, false);
   rope(list, s, "rope");
-  if (!s.kernels.fused_attention) transpose(list, s, "attention transpose");
+  if (!s.kernels.one_attention()) transpose(list, s, "attention transpose");
 }
 
 void heads_backward(WorkList& list, const TransformerSlice& s) {
-  if (!s.kernels.fused_attention) transpose(list, s, "attention transpose backward");
+  if (!s.kernels.one_attention()) transpose(list, s, "attention transpose backward");
   rope(list, s, "rope backward");
   head_norms(list, s, true);
 }
 
 void core_forward(WorkList& list, const TransformerSlice& s) {
-  s.kernels.fused_attention ? fused_attention_forward(list, s) : attention_core(list, s);
+  s.kernels.one_attention() ? fused_attention_forward(list, s) : attention_core(list, s);
 }
 
 void core_backward(WorkList& list, const TransformerSlice& s) {
-  if (s.kernels.fused_attention) return fused_attention_backward(list, s);
+  if (s.kernels.one_attention()) return fused_attention_backward(list, s);
   const Bytes scores = score_elements(s) * s.element();
   list.kernel("attention probability gradient", scores_gemm(s));
   list.kernel("attention value gradient", context_gemm(s));

@@ -174,7 +174,7 @@ Piece* Tensors::find(PieceKind kind) {
 
 Bytes Tensors::scores(std::int64_t keys) const {
   const std::int64_t rows = s_.tokens * s_.heads;
-  if (s_.kernels.fused_attention) return rows * size_of(Dtype::fp32);
+  if (s_.kernels.fused_attention()) return rows * size_of(Dtype::fp32);
   const Bytes probabilities = rows * keys * s_.element();
   return s_.dropout ? 2 * probabilities + Bytes(rows * keys) : probabilities;
 }
@@ -198,7 +198,7 @@ void Tensors::attention() {
   const Bytes inner = scores(s_.sequence_length);
   save(P::core, {Module::attention_scores, inner, P::core});
   save(P::core, {Module::attention, of(s_.attention_width), P::proj, true});
-  if (s_.kernels.fused_attention) find(P::core)->fused_output = of(s_.attention_width) + inner;
+  if (s_.kernels.fused_attention()) find(P::core)->fused_output = of(s_.attention_width) + inner;
   for (const std::int64_t heads : {s_.heads, s_.kv_heads, s_.kv_heads})
     find(P::qkv)->products.push_back({heads * s_.head_size, of(heads * s_.head_size)});
   find(P::proj)->products.push_back({s_.hidden, of(s_.hidden)});
@@ -218,7 +218,7 @@ void Tensors::cross_attention() {
   save(laid_out ? P::cross_heads : P::cross_key_value, {module, keys_and_values, P::cross_core});
   save(P::cross_core, {Module::attention_scores, inner, P::cross_core});
   save(P::cross_core, {module, queries, P::cross_proj, true});
-  if (s_.kernels.fused_attention) find(P::cross_core)->fused_output = queries + inner;
+  if (s_.kernels.fused_attention()) find(P::cross_core)->fused_output = queries + inner;
   find(P::cross_query)->products.push_back({s_.attention_width, queries});
   find(P::cross_key_value)->products.push_back({key_value, keys_and_values});
   find(P::cross_proj)->products.push_back({s_.hidden, of(s_.hidden)});

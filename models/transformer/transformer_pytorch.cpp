@@ -142,7 +142,7 @@ class PytorchAttention final : public PytorchScript {
   void core();
   void core_gradient();
   void context_copy(const std::string& suffix) {
-    if (s_.kernels.fused_attention) return;
+    if (s_.kernels.one_attention()) return;
     pass("context copy" + suffix, MemoryOp::elementwise, of(s_.attention_width),
          of(s_.attention_width));
   }
@@ -195,7 +195,7 @@ void PytorchAttention::rope(const std::string& suffix) {
 void PytorchAttention::heads() {
   head_norms(false);
   rope("");
-  if (s_.kernels.fused_attention) return;
+  if (s_.kernels.one_attention()) return;
   for (const char* name : {"query copy", "key copy", "value copy"})
     pass(name, MemoryOp::elementwise, of(s_.attention_width), of(s_.attention_width));
 }
@@ -207,7 +207,7 @@ void PytorchAttention::heads_gradient() {
 }
 
 void PytorchAttention::core() {
-  if (s_.kernels.fused_attention) return fused_attention_forward(list_, s_);
+  if (s_.kernels.one_attention()) return fused_attention_forward(list_, s_);
   const Bytes bias = position_bias_bytes(s_);
   list_.kernel("attention scores", scores_gemm());
   if (eager()) {
@@ -227,7 +227,7 @@ void PytorchAttention::core() {
 }
 
 void PytorchAttention::core_gradient() {
-  if (s_.kernels.fused_attention) return fused_attention_backward(list_, s_);
+  if (s_.kernels.one_attention()) return fused_attention_backward(list_, s_);
   list_.kernel("attention probability gradient", scores_gemm());
   list_.kernel("attention value gradient", context_gemm());
   if (eager() && s_.dropout) {
@@ -368,7 +368,7 @@ void pytorch_logits_backward(WorkList& list, const TransformerSlice& s) {
 
 Bytes pytorch_layer_transient(const TransformerSlice& s) {
   std::int64_t widest = s.fc1_width;
-  if (!s.kernels.fused_attention)
+  if (!s.kernels.fused_attention())
     widest = std::max(widest, s.heads * std::max(s.sequence_length, s.memory_length));
   return 2 * s.tokens * widest * s.element();
 }

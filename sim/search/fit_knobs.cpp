@@ -207,7 +207,7 @@ std::vector<Edits> sequence_parallel(const Scenario& scenario) {
 }
 
 std::vector<Edits> fused_attention(const Scenario& scenario) {
-  if (scenario.recipe.kernels.fused_attention || stack_of(scenario.network) == nullptr) return {};
+  if (scenario.recipe.kernels.fused_attention() || stack_of(scenario.network) == nullptr) return {};
   if (!runs_flash_attention(scenario.cluster.server.gpu.compute_capability)) return {};
   return one_edit("/training/fused_attention", Value::of(true), "fused attention");
 }

@@ -58,18 +58,19 @@ def names_what_is_assumed(folder):
     """What a scenario leaves out is named in text, in JSON and in a comparison, and what it says is not"""
     with open(FIRST, encoding="utf-8") as file:
         scenario = json.load(file)
-    keys = ["/cluster/nodes", "/training/micro_batch", "/training/precision/compute", "/training/optimizer/type"]
+    keys = ["/cluster/nodes", "/training/micro_batch", "/training/precision/compute", "/training/optimizer/type",
+            "/training/fused_attention"]
     result = json.loads(expect(0, "run", FIRST, "--json")[0])
     require_equal([line["pointer"] for line in result["assumed"]], keys, "assumed")
-    require_equal([line["value"] for line in result["assumed"]], ["1", "1", "bf16", "adam"], "values")
+    require_equal([line["value"] for line in result["assumed"]], ["1", "1", "bf16", "adam", "cudnn"], "values")
     said = ["--set", "cluster.nodes=1", "--set", "training.micro_batch=1", "--set", "training.precision.compute=bf16",
-            "--set", "training.optimizer.type=adam"]
+            "--set", "training.optimizer.type=adam", "--set", "training.fused_attention=cudnn"]
     full = json.loads(expect(0, "run", FIRST, "--json", *said)[0])
     require("assumed" not in full, full)
     require_equal(full["step_time_s"], result["step_time_s"], "what is assumed is what may be said")
     require("Assumed" not in expect(0, "run", FIRST, *said)[0], "nothing is assumed")
     del scenario["training"]["fused_attention"]
-    unsaid = json.loads(expect(1, "run", write(folder, "eager.json", scenario), "--json", *said)[0])
+    unsaid = json.loads(expect(1, "run", write(folder, "eager.json", scenario), "--json", *said[:-2])[0])
     require_equal([(line["pointer"], line["value"]) for line in unsaid["assumed"]],
                   [("/training/fused_attention", "false")], "attention that the file does not name")
     scenario["training"]["fused_attention"] = True
@@ -100,9 +101,9 @@ def writes_scenarios_that_run(folder):
                   ["--model", "dlrm-criteo-terabyte", "--gpus", "8xa100-80gb"]):
         scenario, _ = new(folder, *words)
         require_equal(scenario["name"], f"{words[1]}-{words[3]}", "name")
-    for gpus, is_fused in (("8xv100-32gb", False), ("2x4090", True)):
+    for gpus, kernel in (("8xv100-32gb", False), ("2x4090", "fa2"), ("8xh100", "cudnn")):
         scenario, _ = new(folder, "--model", "gpt-1.7b", "--gpus", gpus)
-        require_equal(scenario["training"]["fused_attention"], is_fused, f"fused attention on {gpus}")
+        require_equal(scenario["training"]["fused_attention"], kernel, f"fused attention on {gpus}")
     scenario, _ = new(folder, "--model", "llama3-8b", "--gpus", "16xa100-80gb", "--global-batch", "32",
                       "--sequence-length", "2048")
     require_equal(scenario["training"]["global_batch"], 32, "global batch")

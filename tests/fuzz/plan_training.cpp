@@ -120,7 +120,13 @@ void draw_training(Sketch& s) {
     s.set("/training/predictions_per_sequence", draw.between(1, s.sequence_length));
   draw_precision(s);
   draw_recompute(s);
-  if (s.fused_attention) s.set("/training/fused_attention", true);
+  // Those that every GPU runs.
+  if (s.fused_attention && draw.chance(30))
+    s.set("/training/fused_attention", draw.word({"fa1", "triton"}));
+  else if (s.fused_attention)
+    s.set("/training/fused_attention", true);
+  else if (s.stack() && draw.chance(20))
+    s.set("/training/fused_attention", draw.word({"unfused", "sdpa_math"}));
   if (s.execution != "fused" || draw.chance(10)) s.set("/training/execution", s.execution);
   if (s.execution != "fused" && s.tokens() && draw.chance(30))
     s.set("/training/loss", draw.word({"eager", "compiled"}));

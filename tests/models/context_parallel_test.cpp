@@ -18,7 +18,7 @@ constexpr std::array kMethods = {ContextMethod::ring, ContextMethod::all_gather,
 
 Execution divided(int context, ContextMethod method, int tensor = 1) {
   Execution how = execution(2, 4096, tensor, tensor > 1);
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   how.context = context;
   how.context_parallel.method = method;
   return how;
@@ -123,7 +123,7 @@ TEST_CASE("what context parallelism cannot divide is named") {
         "sequence_length: the sequence length (4096) must be divisible by twice the "
         "context-parallel degree (3): every rank takes an early and a late chunk");
   Execution unfused = divided(2, ContextMethod::ring);
-  unfused.kernels.fused_attention = false;
+  unfused.kernels.attention = AttentionKernel::unfused;
   CHECK(problem(unfused) ==
         "fused_attention: context parallelism divides fused attention; unfused attention has all "
         "scores of a sequence on one rank");

@@ -103,7 +103,7 @@ TEST_CASE("cross-attention multiplies what its shapes say") {
   const std::int64_t b = 2, se = 32, sd = 16, h = 64, w = 8 * 16, f = 128;
   for (const bool fused : {false, true}) {
     Execution execution = how(b, se, sd);
-    execution.kernels.fused_attention = fused;
+    execution.kernels.attention = fused ? AttentionKernel::fa2 : AttentionKernel::unfused;
     const LayerWork work = network_work(small(), execution).kinds[decoder];
     const double linear =
         static_cast<double>(2 * b * sd * h * (4 * w + 2 * w + 2 * f) + 2 * b * se * h * 2 * w);
@@ -200,7 +200,7 @@ TEST_CASE("relative positions are looked up once per stack and added in every la
   CHECK(moved(encoder, "position bias sum") == 2 * (2 * b * a * se * se + a * se * se));
   CHECK(moved(decoder, "position bias sum") == 2 * (2 * b * a * sd * sd + a * sd * sd));
   Execution fused = how(b, se, sd);
-  fused.kernels.fused_attention = true;
+  fused.kernels.attention = AttentionKernel::fa2;
   const Script lines = script(network_work(small(), fused).kinds[encoder].forward);
   CHECK(std::find(lines.begin(), lines.end(), "position bias sum") == lines.end());
 }
@@ -210,7 +210,7 @@ TEST_CASE("PyTorch's T5 runs the same products and collectives") {
     for (const bool fused : {false, true}) {
       for (const bool sp : {false, true}) {
         Execution execution = how(2, 32, 16, 2, sp);
-        execution.kernels.fused_attention = fused;
+        execution.kernels.attention = fused ? AttentionKernel::fa2 : AttentionKernel::unfused;
         const NetworkWork by_hand = network_work(small(), execution);
         execution.kernels.fusion = fusion;
         const NetworkWork work = network_work(small(), execution);
@@ -282,7 +282,7 @@ TEST_CASE("an encoder-decoder says what it cannot be") {
   CHECK(member(small(), how(1000, 2, 100'000'000)) == "");
   Execution execution = how(1, 32, 16);
   execution.context = 2;
-  execution.kernels.fused_attention = true;
+  execution.kernels.attention = AttentionKernel::fa2;
   CHECK(member(small(), execution) == "context");
   EncoderDecoder learned = small();
   learned.stack.positional = Positional::learned;

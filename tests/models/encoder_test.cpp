@@ -83,7 +83,7 @@ TEST_CASE("a layer of BERT multiplies 24 b s h^2 + 4 b s^2 h, fused or not") {
   const std::int64_t b = 3, s = 32, h = 64, l = 2, v = 512;
   for (const bool fused : {false, true}) {
     Execution how = execution(b, s);
-    how.kernels.fused_attention = fused;
+    how.kernels.attention = fused ? AttentionKernel::fa2 : AttentionKernel::unfused;
     const NetworkWork work = network_work(bert(l, h, 8, v), how);
     const double forward = static_cast<double>(24 * b * s * h * h + 4 * b * s * s * h);
     CHECK(layer(work).forward_model_flops.count() == forward);
@@ -175,7 +175,7 @@ TEST_CASE("a layer of BERT has its norms behind the additions, in order") {
 
 TEST_CASE("fused attention of an encoder is not causal, and a ring step sees whole parts") {
   Execution how = execution(2, 64);
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   const NetworkWork alone = network_work(bert(1, 64, 8, 512), how);
   const auto& attention = std::get<Attention>(kernel(layer(alone).forward, "attention").kernel);
   CHECK(!attention.causal);

@@ -119,7 +119,7 @@ TEST_CASE("latent attention counts two head sizes") {
   Transformer network = llama(1, 1024, 16, 16, 4096, 4096);
   network.latent = {.key_value_rank = 128, .nope_size = 48, .rope_size = 16, .value_size = 32};
   Execution how = execution(1, 512);
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   const LayerWork work = layer(network_work(network, how));
   Flops attention;
   for (const WorkItem& item : work.forward) {

@@ -23,7 +23,7 @@ Transformer small() {
 
 Execution fused(int tensor = 1) {
   Execution how = execution(kBatch, kLength, tensor);
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   return how;
 }
 

@@ -107,7 +107,7 @@ TEST_CASE("core_attn is selective recomputation, and of fused attention gives up
   CHECK(named.recompute_model_flops == selective.recompute_model_flops);
 
   how.recompute.form = Recompute::none;
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   const LayerWork fused = layer(network_work(network, with_modules(how, {M::core_attn})));
   CHECK(kept(layer(network_work(network, how))) - kept(fused) == 4 * kA * kS * kB / kT);
   CHECK(again(script(fused.backward)) == Script{"recompute attention"});
@@ -131,7 +131,7 @@ TEST_CASE("modules of a mixture and of latent attention") {
   network.positional = Positional::rope;
   network.latent = {
       .key_value_rank = 64, .query_rank = 96, .nope_size = 32, .rope_size = 16, .value_size = 32};
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   const std::int64_t before = kept(layer(network_work(network, how)));
   const LayerWork latent = layer(network_work(network, with_modules(how, {M::mla_up_proj})));
   CHECK(before - kept(latent) == 2 * tokens * kA * (48 + 48 + 32));
@@ -181,7 +181,7 @@ TEST_CASE("operators: every second product is kept, and the rest runs again") {
   constexpr std::int64_t kTokens = kS * kB, kKv = 2 * 32, kF = 512;
   const Transformer network = llama(1, kH, kA, 2, kF, 1000);
   Execution how = execution(kB, kS);
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   for (const Fusion fusion : {Fusion::eager, Fusion::compiled}) {
     how.kernels.fusion = fusion;
     how.recompute.form = Recompute::none;
@@ -206,7 +206,7 @@ TEST_CASE("operators: every second product is kept, and the rest runs again") {
 TEST_CASE("operators: outputs of reduce-scatters are kept") {
   const Transformer network = llama(1, kH, kA, kA, 512, 1000);
   Execution how = execution(kB, kS, kT, true);
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   how.recompute.form = Recompute::operators;
   how.kernels.fusion = Fusion::eager;
   const LayerWork eager = layer(network_work(network, how));

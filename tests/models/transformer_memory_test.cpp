@@ -89,7 +89,7 @@ TEST_CASE("embedding and logits keep the mask and 4 s b h / t (1 + V/h)") {
 TEST_CASE("fused attention keeps four bytes per head and token instead of scores") {
   const auto [h, a, b, s, t] = kShapes[3];
   Execution how = execution(b, s, t, true);
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   const NetworkWork fused = network_work(gpt(1, h, a, 512), how);
   CHECK(layer(fused).activations().count() == 34 * s * b * h / t + 4 * a * s * b / t);
 }
@@ -100,9 +100,9 @@ TEST_CASE("without dropout a layer keeps 32 s b h") {
   Transformer network = gpt(1, h, a, 512);
   network.dropout = false;
   Execution how = execution(b, s);
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   CHECK(layer(network_work(network, how)).activations().count() == 32 * s * b * h + 4 * a * s * b);
-  how.kernels.fused_attention = false;
+  how.kernels.attention = AttentionKernel::unfused;
   CHECK(layer(network_work(network, how)).activations().count() ==
         32 * s * b * h + 2 * a * s * s * b);
 }
@@ -110,7 +110,7 @@ TEST_CASE("without dropout a layer keeps 32 s b h") {
 TEST_CASE("a Llama layer keeps its norms' inputs, projections, gate, up and product") {
   const std::int64_t h = 4096, a = 32, kv = 8, f = 14336, b = 2, s = 1024;
   Execution how = execution(b, s);
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   const NetworkWork work = network_work(llama(1, h, a, kv, f, 1000), how);
   const std::int64_t tokens = b * s;
   const std::int64_t widths = 4 * h            // two norm inputs, two norm outputs

@@ -17,7 +17,7 @@ NetworkWork work(Transformer network, Fusion fusion, bool fused_attention, bool 
   network.dropout = dropout;
   Execution how = execution(2, 64);
   how.kernels.fusion = fusion;
-  how.kernels.fused_attention = fused_attention;
+  how.kernels.attention = fused_attention ? AttentionKernel::fa2 : AttentionKernel::unfused;
   how.compute = compute;
   return network_work(network, how);
 }
@@ -186,7 +186,7 @@ TEST_CASE("the loss keeps log-probabilities eagerly, logits compiled") {
 TEST_CASE("full recomputation keeps a layer's input and restores the rest beside its gradients") {
   Execution how = execution(2, 64, 1, false, Recompute::full);
   how.kernels.fusion = Fusion::eager;
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   const LayerWork recomputed = layer(network_work(kGpt, how));
   how.recompute.form = Recompute::none;
   const LayerWork kept = layer(network_work(kGpt, how));

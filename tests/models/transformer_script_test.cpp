@@ -86,7 +86,7 @@ TEST_CASE("a Megatron layer with tensor and sequence parallelism, in order") {
 
 TEST_CASE("a Llama layer on one rank, in order") {
   Execution how = execution(1, 16);
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   const LayerWork work = layer(network_work(llama(1, 64, 8, 2, 192, 512), how));
   CHECK(script(work.forward) == Script{"norm 1", "qkv", "rope", "attention", "proj", "residual 1",
                                        "norm 2", "fc1", "activation", "fc2", "residual 2"});

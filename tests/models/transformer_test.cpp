@@ -38,7 +38,7 @@ TEST_CASE("model FLOPs of a step are 72 B s l h^2 (1 + s/(6h) + V/(12 l h)) exac
         72 * b * s * l * h * h + 12 * b * s * s * l * h + 6 * b * s * h * v;
     for (const bool fused : {false, true}) {
       Execution how = execution(b, s);
-      how.kernels.fused_attention = fused;
+      how.kernels.attention = fused ? AttentionKernel::fa2 : AttentionKernel::unfused;
       const NetworkWork work = network_work(gpt(l, h, a, v), how);
       CHECK(model_flops_of_step(work).count() == static_cast<double>(expected));
     }
@@ -52,7 +52,7 @@ TEST_CASE("a causal mask leaves out 6 B s^2 l h, fused or not") {
     for (const bool fused : {false, true}) {
       for (const int t : {1, 2}) {
         Execution how = execution(b, s, t);
-        how.kernels.fused_attention = fused;
+        how.kernels.attention = fused ? AttentionKernel::fa2 : AttentionKernel::unfused;
         const NetworkWork work = network_work(gpt(l, h, a, v), how);
         CHECK(3.0 * l * layer(work).forward_masked_flops.count() ==
               static_cast<double>(6 * b * s * s * l * h));
@@ -70,7 +70,7 @@ TEST_CASE("what fused kernels execute forward are the model FLOPs without the ma
       Transformer masked = network;
       masked.causal = causal;
       Execution how = execution(2, 256);
-      how.kernels.fused_attention = true;
+      how.kernels.attention = AttentionKernel::fa2;
       const LayerWork work = layer(network_work(masked, how));
       CHECK(sum_of_flops(work.forward) == work.forward_model_flops - work.forward_masked_flops);
       CHECK((work.forward_masked_flops == Flops(0)) == !causal);
@@ -79,7 +79,7 @@ TEST_CASE("what fused kernels execute forward are the model FLOPs without the ma
     Transformer windowed = network;
     windowed.window.size = 64;
     Execution how = execution(2, 256);
-    how.kernels.fused_attention = true;
+    how.kernels.attention = AttentionKernel::fa2;
     const NetworkWork all = network_work(windowed, how);
     const LayerWork& near = all.kinds[static_cast<std::size_t>(all.chain[1])];
     CHECK(sum_of_flops(near.forward) == near.forward_model_flops - near.forward_masked_flops);
@@ -156,7 +156,7 @@ TEST_CASE("the FLOPs said to be recomputed are those that recomputation adds") {
 
 TEST_CASE("with fused attention selective recomputation changes nothing") {
   Execution how = execution(2, 256);
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   const NetworkWork none = network_work(gpt(2, 512, 8, 1000), how);
   how.recompute.form = Recompute::selective;
   const NetworkWork selective = network_work(gpt(2, 512, 8, 1000), how);

@@ -117,7 +117,7 @@ TEST_CASE("context-parallel ranks divide the patches") {
   VisionTransformer network = vit(2, 64, 8, 16);
   network.class_token = false;
   Execution how = images(2);
-  how.kernels.fused_attention = true;
+  how.kernels.attention = AttentionKernel::fa2;
   const NetworkWork whole = network_work(network, how);
   how.context = 4;
   const NetworkWork part = network_work(network, how);

@@ -72,8 +72,10 @@ TEST_CASE("software decides what a scenario leaves open, with its sources") {
   CHECK(sets(scenario, kKind));
   for (const Assumption& habit : scenario.habits)
     CHECK(habit.why.find("@") != std::string::npos);  // a commit
+  // Software fuses attention; whose kernel that is, the GPU says.
+  CHECK(sets(scenario, "/training/fused_attention"));
   for (const Assumption& assumption : scenario.assumed)
-    CHECK(assumption.pointer != "/training/fused_attention");
+    if (assumption.pointer == "/training/fused_attention") CHECK(assumption.value == "fa2");
 }
 
 TEST_CASE("what a scenario says stands, and habits that go with another value do not hold") {

@@ -1,6 +1,8 @@
 // Cross-field rules, one --set away from a valid scenario. Errors with positions are in wrong_test.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "sim/plan/replicas/data_parallel.h"
 #include "tests/scenario/temporary.h"
 #include "tests/support/rooms.h"
@@ -40,6 +42,41 @@ TEST_CASE("degrees multiply to the GPUs, or the nearest that do are named") {
   CHECK(said({"parallelism.tp=3", "training.micro_batch=7"})
             .find("/parallelism: tp 3 x pp 2 = 6 GPUs per replica, the cluster has 2 x 4 = 8; "
                   "tp x pp must divide 8: 1, 2, 4 or 8") == 0);
+}
+
+TEST_CASE("attention is computed by the kernel that is named, if the GPU runs it") {
+  test::Folder folder("attention");
+  const std::string path = folder.write("s.json", test::kSmall);
+  const auto kernel = [&](const std::string& gpu, const std::string& word) {
+    const Scenario found =
+        load_scenario(path, {"cluster.node.gpu=" + gpu, "training.fused_attention=" + word,
+                             "training.precision.compute=fp16"})
+            .base;
+    const bool is_assumed =
+        std::any_of(found.assumed.begin(), found.assumed.end(), [](const Assumption& assumption) {
+          return assumption.pointer == "/training/fused_attention";
+        });
+    CHECK(is_assumed == (word == "true"));
+    return std::string(name(found.recipe.kernels.attention));
+  };
+  CHECK(kernel("v100-sxm2-16gb", "true") == "fa1");
+  CHECK(kernel("a100-sxm4-80gb", "true") == "fa2");
+  CHECK(kernel("rtx-4090", "true") == "fa2");
+  CHECK(kernel("h100-sxm5-80gb", "true") == "cudnn");
+  CHECK(kernel("h100-sxm5-80gb", "false") == "unfused");
+  for (const char* word : {"unfused", "sdpa_math", "fa1", "triton", "fa2", "fa3", "cudnn"})
+    CHECK(kernel("h100-sxm5-80gb", word) == word);
+  CHECK(said({"cluster.node.gpu=a100-sxm4-80gb", "training.fused_attention=fa3"}) ==
+        "/training/fused_attention: FlashAttention-3 is written for compute capability 9.0, and "
+        "a100-sxm4-80gb has 8.0; \"fa2\" runs there");
+  CHECK(said({"cluster.node.gpu=v100-sxm2-16gb", "training.fused_attention=fa2",
+              "training.precision.compute=fp16"}) ==
+        "/training/fused_attention: FlashAttention-2 needs compute capability 8.0, and "
+        "v100-sxm2-16gb has 7.0; \"fa1\" runs there");
+  CHECK(said({"training.fused_attention=fa4"})
+            .find("/training/fused_attention: unknown fused_attention \"fa4\"") == 0);
+  CHECK(said({"training.fused_attention=3"})
+            .find("/training/fused_attention: expected one of false, true, unfused") == 0);
 }
 
 TEST_CASE("batches divide by micro-batch and replicas") {

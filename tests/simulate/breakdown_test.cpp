@@ -63,7 +63,7 @@ TEST_CASE("each kind of parallelism exposes its own communication and no other")
   CHECK(part(tensor.breakdown, TimeCategory::exposed_dp) == Duration(0));
   CHECK(part(tensor.breakdown, TimeCategory::exposed_pp) == Duration(0));
   Job divided = job(1, 4, 1);
-  divided.recipe.kernels.fused_attention = true;
+  divided.recipe.kernels.attention = AttentionKernel::fa2;
   divided.recipe.global_batch = 4;
   divided.plan.degrees = {.context = 4};
   const StepReport context = report_of(divided);

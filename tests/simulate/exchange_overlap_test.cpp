@@ -146,7 +146,7 @@ TEST_CASE("DualPipe exposes less of the exchanges of a mixture than 1F1B") {
   job.cluster = toy::cluster(8, 1);
   job.recipe.global_batch = 32;
   job.recipe.micro_batch.sequence_length = 512;
-  job.recipe.kernels.fused_attention = true;
+  job.recipe.kernels.attention = AttentionKernel::fa2;
   job.plan.degrees = {.data = 2, .pipeline = 4};
   job.plan.experts.ranks = 2;
   const auto exposed = [&](const char* schedule, int chunks) {

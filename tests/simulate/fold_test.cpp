@@ -111,7 +111,7 @@ TEST_CASE("context parallel ranks fold exactly, whatever the method") {
     job.cluster = toy::cluster(8, 2);
     job.plan.degrees.context = 2;
     job.plan.context_parallel.method = method;
-    job.recipe.kernels.fused_attention = true;
+    job.recipe.kernels.attention = AttentionKernel::fa2;
     CHECK(check_fold(job) == 2);
     job.fidelity = Fidelity::flow;
     CHECK(check_fold(job) == 2);

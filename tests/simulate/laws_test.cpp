@@ -35,7 +35,7 @@ Job job(const Transformer& network, const ParallelDegrees& degrees, int microbat
   result.recipe.global_batch = 2 * std::int64_t{microbatches} * degrees.data;
   result.recipe.micro_batch.size = 2;
   result.recipe.micro_batch.sequence_length = 256;
-  result.recipe.kernels.fused_attention = true;
+  result.recipe.kernels.attention = AttentionKernel::fa2;
   result.plan.degrees = degrees;
   result.plan.tensor_parallel.sequence = degrees.tensor > 1;
   result.plan.experts.tensor = degrees.tensor;
@@ -133,8 +133,7 @@ TEST_CASE("parameters over all ranks are the network's, times their replicas") {
             CHECK(grids.experts.world_size() == degrees.world_size());
             CHECK(expert * divided * dealt.plan.expert_replicas() * pipeline ==
                   degrees.world_size());
-            const auto step =
-                simulate_step(dealt, {.unfold = false, .run = false});
+            const auto step = simulate_step(dealt, {.unfold = false, .run = false});
             std::int64_t held = 0;
             for (const Role& stage : step->plan.cast.roles)
               held += tensor * context * data * stage.parameters;
@@ -153,7 +152,7 @@ TEST_CASE("MFU is model FLOPs over time and peak, HFU more if and only if someth
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       for (const auto& degrees : {ParallelDegrees{1, 1, 1, 1}, ParallelDegrees{2, 1, 2, 2}}) {
         Job plain = job(mixture(), degrees, 4);
-        plain.recipe.kernels.fused_attention = fused;
+        plain.recipe.kernels.attention = fused ? AttentionKernel::fa2 : AttentionKernel::unfused;
         plain.recipe.recompute.form = recompute;
         const StepReport report = summarize(plain, *simulate_step(plain));
         const double seconds = Seconds(*report.step_time).count();

@@ -18,7 +18,7 @@ Job job(Fusion fusion, int microbatches) {
   result.cluster = toy::cluster(1, 1);
   result.recipe.global_batch = microbatches;
   result.recipe.micro_batch.sequence_length = 64;
-  result.recipe.kernels.fused_attention = true;
+  result.recipe.kernels.attention = AttentionKernel::fa2;
   result.recipe.kernels.fusion = fusion;
   result.plan.degrees = {1, 1, 1};
   return result;
@@ -26,8 +26,7 @@ Job job(Fusion fusion, int microbatches) {
 
 std::int64_t resident_gradients(const Job& job) {
   std::int64_t bytes = 0;
-  const std::unique_ptr<Step> step =
-      simulate_step(job, {.unfold = false, .run = false});
+  const std::unique_ptr<Step> step = simulate_step(job, {.unfold = false, .run = false});
   for (const MemoryEffect& effect : step->plan.cast.roles[0].program.resident) {
     if (effect.category == static_cast<std::uint8_t>(MemoryKind::gradients)) bytes += effect.bytes;
   }
@@ -35,8 +34,7 @@ std::int64_t resident_gradients(const Job& job) {
 }
 
 std::int64_t kernels(const Job& job) {
-  const std::unique_ptr<Step> step =
-      simulate_step(job, {.unfold = false, .run = false});
+  const std::unique_ptr<Step> step = simulate_step(job, {.unfold = false, .run = false});
   std::int64_t count = 0;
   const Program& program = step->plan.cast.roles[0].program;
   for (const auto& call : program.calls) {

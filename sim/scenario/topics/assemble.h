@@ -53,6 +53,11 @@ recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
                                        const models::Network& network,
                                        const topologies::GpuSpec& gpu, Findings& findings);
 
+// The kernel that is meant, with the one that frameworks take for `usual`; an error if the GPU
+// cannot run it. Source: docs/cost-attention.md.
+models::AttentionKernel assemble_attention(models::AttentionKernel kernel,
+                                           const topologies::GpuSpec& gpu, Findings& findings);
+
 // Batches, and the lengths of sequences, which only some networks have.
 models::MicroBatch assemble_batch(models::MicroBatch batch, const models::Network& network,
                                   Findings& findings);

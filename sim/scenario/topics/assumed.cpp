@@ -43,21 +43,28 @@ Guess optimizer(const Scenario& scenario) {
 bool has_attention(const Scenario& scenario) {
   return stack_of(scenario.network) != nullptr;
 }
-Guess fused_attention(const Scenario&) {
-  return {"false", "attention keeps its scores"};
+Guess fused_attention(const Scenario& scenario) {
+  const models::AttentionKernel kernel = scenario.recipe.kernels.attention;
+  if (kernel == models::AttentionKernel::unfused) return {"false", "attention keeps its scores"};
+  return {std::string(name(kernel)), "what frameworks take on this GPU"};
+}
+// Fused, but not by whom.
+bool names_nobody(const json::Value& said) {
+  return said.is(json::Kind::boolean) && said.boolean;
 }
 
 struct Assumable {
   const char* pointer;
   Guess (*guess)(const Scenario&);
   bool (*is_of)(const Scenario&) = [](const Scenario&) { return true; };
+  bool (*leaves_open)(const json::Value& said) = [](const json::Value&) { return false; };
 };
 constexpr std::array<Assumable, 5> kAssumables = {
     {{"/cluster/nodes", nodes},
      {"/training/micro_batch", micro_batch},
      {"/training/precision/compute", compute},
      {"/training/optimizer/type", optimizer},
-     {"/training/fused_attention", fused_attention, has_attention}}};
+     {"/training/fused_attention", fused_attention, has_attention, names_nobody}}};
 
 }  // namespace
 
@@ -65,7 +72,7 @@ std::vector<Assumption> assumptions(const Scenario& scenario, const json::Value&
   std::vector<Assumption> found;
   for (const Assumable& row : kAssumables) {
     const json::Value* said = json::find(document, row.pointer);
-    const bool is_said = said != nullptr && !said->is(json::Kind::null);
+    const bool is_said = said != nullptr && !said->is(json::Kind::null) && !row.leaves_open(*said);
     if (is_said || !row.is_of(scenario)) continue;
     Guess guess = row.guess(scenario);
     found.push_back({row.pointer, std::move(guess.value), std::move(guess.why)});

@@ -105,7 +105,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
     execution.tensor = tensor;
     execution.context = wanted.context;
     execution.context_parallel = scenario.plan.context_parallel;
-    execution.kernels.fused_attention = scenario.recipe.kernels.fused_attention;
+    execution.kernels.attention = scenario.recipe.kernels.attention;
     execution.experts.tensor = 1;
     execution.tensor_parallel.sequence = scenario.plan.tensor_parallel.sequence && tensor > 1;
     if (!check_execution(scenario.network, execution).empty()) continue;

@@ -12,14 +12,26 @@ namespace {
 
 constexpr std::array<json::Choice<Fusion>, 3> kExecutions = {
     {{"fused", Fusion::by_hand}, {"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
+constexpr std::array<json::Choice<AttentionKernel>, 9> kAttention = {
+    {{"false", AttentionKernel::unfused},
+     {"true", AttentionKernel::usual},
+     {"unfused", AttentionKernel::unfused},
+     {"sdpa_math", AttentionKernel::sdpa_math},
+     {"fa1", AttentionKernel::fa1},
+     {"triton", AttentionKernel::triton},
+     {"fa2", AttentionKernel::fa2},
+     {"fa3", AttentionKernel::fa3},
+     {"cudnn", AttentionKernel::cudnn}}};
 constexpr std::array<json::Choice<Fusion>, 2> kLosses = {
     {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
 
 }  // namespace
 
 void visit_fields(json::Fields& f, KernelChoice& s) {
-  f.field("fused_attention", s.fused_attention, json::optional,
-          "Flash attention: no scores in memory.");
+  f.choice("fused_attention", s.attention, kAttention, json::optional,
+           "Whose kernel computes attention: unfused (false) and sdpa_math (PyTorch's plain "
+           "operators) keep the scores in memory, the others do not. true: what frameworks take "
+           "on the GPU, fa2 before Hopper and cudnn from it on.");
   f.choice("loss", s.loss, kLosses,
            "Kernels and memory of logits and loss where they differ from the layers': eager, as "
            "when only layers are compiled, or compiled. Default: as execution.");
@@ -132,7 +144,7 @@ void check_kernels(const models::KernelChoice& kernels, const models::Network& n
     findings.error("/training/execution",
                    fmt::format("what torch.compile makes of {} is not described", network.words()),
                    "\"eager\" is");
-  if (!has_attention && kernels.fused_attention)
+  if (!has_attention && kernels.one_attention())
     findings.error("/training/fused_attention", fmt::format("{} has no attention", network.words()),
                    "remove it");
 }
@@ -151,6 +163,7 @@ recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
   // script is compiled.
   recipe.kernels.fusion = section.execution.value_or(
       stack_of(network) != nullptr ? models::Fusion::by_hand : models::Fusion::eager);
+  recipe.kernels.attention = assemble_attention(recipe.kernels.attention, gpu, findings);
   check_kernels(recipe.kernels, network, findings);
   recipe.memory = assemble_memory(recipe.memory, gpu);
   return recipe;
