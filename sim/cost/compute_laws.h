@@ -38,6 +38,13 @@ double l2_share(Bytes moved, Bytes l2, double l2_speedup);
 // to multiples of 8 (ungrouped convolutions only).
 models::Convolution padded(const models::Convolution& convolution);
 
+// The head size at which attention kernels run: libraries compile multiples of 32 and fill up.
+std::int64_t compiled_head_size(std::int64_t head_size);
+
+// FLOPs executed over useful ones, by what the law says each query costs beside its keys, and by
+// the compiled head size where the law was fitted on another one. At least 1.
+double executed_share(const AttentionLaw& law, const models::Attention& attention);
+
 // The less trustworthy of two.
 constexpr Basis weaker(Basis a, Basis b) {
   return std::max(a, b);

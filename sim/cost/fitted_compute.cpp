@@ -15,7 +15,6 @@
 
 #include <limits>
 #include <optional>
-#include <tuple>
 #include <variant>
 
 #include "models/layer/peak.h"
@@ -28,6 +27,7 @@
 namespace trainyard::cost {
 
 using models::Attention;
+using models::AttentionKernel;
 using models::Convolution;
 using models::ConvolutionPass;
 using models::Dtype;
@@ -104,8 +104,8 @@ class FittedCompute final : public ComputeCost {
     return law.fixed + p_norm({work / rate, bytes / stream}, law.exponent);
   }
 
-  // The law nearest to what is asked, of the same or the other 16-bit type; null without one.
-  const AttentionLaw* attention_law(const Attention& attention) const;
+  // Copies to a head size that the kernel was compiled for, and back.
+  Seconds alignment(const Attention& attention) const;
 
   Profile profile_;
   MachinePeaks peaks_;
@@ -134,32 +134,39 @@ Estimate FittedCompute::time_of(const models::Gemm& gemm) const {
   return {residual.factor * time, reach.basis, reach.why};
 }
 
-const AttentionLaw* FittedCompute::attention_law(const Attention& attention) const {
-  const AttentionLaw* best = nullptr;
-  const auto rank = [&](const AttentionLaw& law) {
-    const bool other_mask = law.causal && *law.causal != attention.causal;
-    const bool other_head = law.head_size > 0 && law.head_size != attention.head_size;
-    const auto head = static_cast<double>(std::max(law.head_size, attention.head_size)) /
-                      static_cast<double>(std::min(law.head_size, attention.head_size));
-    // A law that holds for the kernel first, the more particular of two.
-    return std::make_tuple(other_mask || other_head, !law.dtype || *law.dtype != attention.dtype,
-                           law.head_size == 0 ? 1.0
-                           : other_head       ? head
-                                              : 0.0,
-                           !law.causal, other_mask, law.head_size < attention.head_size);
-  };
-  for (const AttentionLaw& law : profile_.attention) {
-    const bool fits = !law.dtype || *law.dtype == attention.dtype ||
-                      (is_half(*law.dtype) && is_half(attention.dtype));
-    if (fits && (!best || rank(law) < rank(*best))) best = &law;
-  }
-  return best;
+// Forward, queries, keys, values and the output are copied; backward, their gradients, which are
+// half of what it moves. Source: flash-attention's Python interface, docs/cost-attention.md.
+Seconds FittedCompute::alignment(const Attention& attention) const {
+  constexpr std::int64_t kAligned = 8;
+  if (attention.head_size % kAligned == 0) return Seconds{};
+  if (attention.kernel == AttentionKernel::sdpa_math) return Seconds{};
+  const Bytes traffic = memory_traffic(attention);
+  const Bytes copied = attention.backward ? Bytes(traffic.count() / 2) : traffic;
+  return time_of(models::MemoryBound{models::MemoryOp::elementwise, copied, copied}).time;
+}
+
+// How far the kernel is from what its law was fitted on.
+Reach attention_reach(const AttentionLaw& law, const Attention& attention) {
+  Reach reach = reach_of(law.from);
+  if (law.kernel && *law.kernel != attention.kernel && attention.kernel != AttentionKernel::usual)
+    reach.beyond(
+        fmt::format("no law of {}, that of {} instead", name(attention.kernel), name(*law.kernel)));
+  if (law.head_size > 0 && law.head_size != attention.head_size)
+    reach.beyond(fmt::format("no law of head size {}, that of {} instead", attention.head_size,
+                             law.head_size));
+  if (law.causal && *law.causal != attention.causal)
+    reach.beyond(fmt::format("fitted on {} attention only", *law.causal ? "causal" : "full"));
+  reach.check("length", attention.query_length, law.length);
+  return reach;
 }
 
 // Without an attention law the kernel is worth the batched GEMM that it fuses.
-Estimate FittedCompute::time_of(const Attention& attention) const {
+Estimate FittedCompute::time_of(const Attention& asked) const {
+  Attention attention = asked;
+  // A mask of plain operators hides scores that were computed.
+  if (attention.kernel == AttentionKernel::sdpa_math) attention.window = 0;
   const Chosen<GemmLaw> gemm = choose(profile_.gemm, attention.dtype, peaks_);
-  const AttentionLaw* law = attention_law(attention);
+  const AttentionLaw* law = attention_law(profile_, attention);
   if (!law && !gemm.law) return roofline_->time(attention);
   const FlopsPerSecond dense = peak(peaks_, attention.dtype);
   if (!law) {
@@ -172,14 +179,10 @@ Estimate FittedCompute::time_of(const Attention& attention) const {
   const double share = attention.backward ? law->backward : law->forward;
   const Seconds start = (attention.backward ? law->backward_fixed : law->forward_fixed)
                             .value_or(gemm.law ? gemm.law->fixed : Seconds{});
-  Reach reach = reach_of(law->from);
-  if (law->head_size > 0 && law->head_size != attention.head_size)
-    reach.beyond(fmt::format("no law of head size {}, that of {} instead", attention.head_size,
-                             law->head_size));
-  if (law->causal && *law->causal != attention.causal)
-    reach.beyond(fmt::format("fitted on {} attention only", *law->causal ? "causal" : "full"));
-  reach.check("length", attention.query_length, law->length);
-  return {start + flops(attention) / FlopsPerSecond(share * dense.count()), reach.basis, reach.why};
+  const Flops executed = executed_share(*law, attention) * flops(attention);
+  const Reach reach = attention_reach(*law, attention);
+  return {start + executed / FlopsPerSecond(share * dense.count()) + alignment(attention),
+          reach.basis, reach.why};
 }
 
 double factor(const ConvolutionLaw& law, const Convolution& c) {

@@ -137,15 +137,17 @@ void add_kernels(Profile& result, const std::vector<Kin>& kin) {
     result.gemm.push_back(std::move(law));
   }
   const auto attention_key = [](const AttentionLaw& law) {
-    return std::tuple(law.dtype, law.head_size, law.causal);
+    return std::tuple(law.kernel, law.dtype, law.head_size, law.causal);
   };
   for (const auto& group : grouped(kin, &Profile::attention, attention_key)) {
     AttentionLaw law;
-    std::tie(law.dtype, law.head_size, law.causal) = attention_key(group.front().law);
+    std::tie(law.kernel, law.dtype, law.head_size, law.causal) = attention_key(group.front().law);
     take_median(law, group, &AttentionLaw::forward_fixed);
     take_median(law, group, &AttentionLaw::backward_fixed);
     take_median(law, group, &AttentionLaw::forward);
     take_median(law, group, &AttentionLaw::backward);
+    take_median(law, group, &AttentionLaw::forward_keys);
+    take_median(law, group, &AttentionLaw::backward_keys);
     law.from = merged(group);
     result.attention.push_back(std::move(law));
   }

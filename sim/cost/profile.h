@@ -78,15 +78,18 @@ struct MemoryLaw {
   friend bool operator==(const MemoryLaw&, const MemoryLaw&) = default;
 };
 
-// Fused attention reaches these shares of the dense peak: T = fixed + flops / (share P). A law may
-// be of one type, head size or masking only. Source: docs/cost-attention.md.
+// Attention reaches these shares of the dense peak: T = fixed + flops (1 + keys / k) / (share P),
+// with k the keys that a query sees. A law may be of one kernel, type, head size or masking only.
+// Source: docs/cost-attention.md.
 struct AttentionLaw {
+  std::optional<models::AttentionKernel> kernel;  // without: any
   std::optional<models::Dtype> dtype;
   std::int64_t head_size = 0;                            // 0: any
   std::optional<bool> causal;                            // without: both
   std::optional<Seconds> forward_fixed, backward_fixed;  // without: t0 of the GEMM law
   double forward = 1;
   double backward = 1;
+  double forward_keys = 0, backward_keys = 0;
   SizeRange length;  // query_length
   Provenance from;
   friend bool operator==(const AttentionLaw&, const AttentionLaw&) = default;
@@ -227,6 +230,11 @@ struct Kin {
 // Left out are tables of measured shapes, fitted sizes, copies to the host, laws between servers
 // and, where either side's link is 0, those inside one. Requires: kin.
 Profile median_profile(const std::vector<Kin>& kin, BytesPerSecond link);
+
+// The law that prices the kernel: its own (for `usual`, that of the first law), else that of any,
+// else that of a neighbour among those that keep no scores; of the same type or the other 16-bit
+// one, of the nearest head size and masking. Null: there is none.
+const AttentionLaw* attention_law(const Profile& profile, const models::Attention& attention);
 
 // What the simulator asks: costs of one GPU type, fitted where the profile has a law and analytic
 // (roofline on the datasheet, closed forms) where it has none.

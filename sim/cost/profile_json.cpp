@@ -76,7 +76,7 @@ void visit_laws(json::Fields& f, Profile& profile) {
     profile.batched_gemm_from = batched->from;
   }
   f.sections("attention", profile.attention, json::optional,
-             "Fused attention by type, head size and masking.", true);
+             "Attention by kernel, type, head size and masking.", true);
   f.sections("convolution", profile.convolution, json::optional, "Convolution factors by type.");
   f.sections("memory", profile.memory, json::optional, "Memory-bound kernels by kind.");
   f.sections("collectives", profile.collectives, json::optional, "Collective laws.");
@@ -139,7 +139,8 @@ void refuse_twin_laws(json::Fields& f, const Profile& profile) {
                [](const GemmLaw& a, const GemmLaw& b) { return a.dtype == b.dtype; });
   refuse_twin_rows(f, profile.gemm);
   refuse_twins(f, "attention", profile.attention, [](const AttentionLaw& a, const AttentionLaw& b) {
-    return a.dtype == b.dtype && a.head_size == b.head_size && a.causal == b.causal;
+    return a.kernel == b.kernel && a.dtype == b.dtype && a.head_size == b.head_size &&
+           a.causal == b.causal;
   });
   refuse_twins(f, "convolution", profile.convolution,
                [](const ConvolutionLaw& a, const ConvolutionLaw& b) { return a.dtype == b.dtype; });

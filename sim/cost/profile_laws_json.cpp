@@ -6,6 +6,7 @@
 
 namespace trainyard::cost {
 
+using models::AttentionKernel;
 using models::ConvolutionPass;
 using models::Dtype;
 using models::MemoryOp;
@@ -36,6 +37,13 @@ constexpr std::array<Choice<MemoryOp>, 12> kMemoryOps = {
      {"embedding", MemoryOp::embedding},
      {"cross-entropy", MemoryOp::cross_entropy},
      {"optimizer", MemoryOp::optimizer}}};
+constexpr std::array<Choice<AttentionKernel>, 6> kAttentionKernels = {
+    {{"sdpa_math", AttentionKernel::sdpa_math},
+     {"fa1", AttentionKernel::fa1},
+     {"triton", AttentionKernel::triton},
+     {"fa2", AttentionKernel::fa2},
+     {"fa3", AttentionKernel::fa3},
+     {"cudnn", AttentionKernel::cudnn}}};
 constexpr std::array<Choice<CollectiveKind>, 5> kCollectives = {
     {{"all-reduce", CollectiveKind::all_reduce},
      {"all-gather", CollectiveKind::all_gather},
@@ -47,6 +55,8 @@ constexpr std::array<Choice<CollectiveKind>, 5> kCollectives = {
 constexpr json::Bounds kMemoryShare = json::between(kShare.least, 3);
 // Convolution factors: an algorithm with fewer multiplications gains at most a few times.
 constexpr json::Bounds kFactor = json::between(1e-3, 4);
+// Beyond, a query of a short sequence would cost nothing but its start.
+constexpr json::Bounds kKeys = json::between(0, 1e5);
 // A law that is ten times off at a shape describes something else than that shape.
 constexpr json::Bounds kResidual{0.1, 10, false};
 constexpr std::array<Choice<ConvolutionPass>, 3> kPasses = {
@@ -147,6 +157,7 @@ void visit_fields(json::Fields& f, GemmLaw& law) {
 }
 
 void visit_fields(json::Fields& f, AttentionLaw& law) {
+  f.choice("kernel", law.kernel, kAttentionKernels, "Whose kernel; any without.");
   f.choice("dtype", law.dtype, kDtypes, "Type of the operands; any without.");
   f.field("head_size", law.head_size, json::optional, json::not_negative, "0: any head size.");
   f.field("causal", law.causal, json::anything, "Masked or not; both without.");
@@ -155,6 +166,9 @@ void visit_fields(json::Fields& f, AttentionLaw& law) {
   f.field("backward_fixed", law.backward_fixed, kStart, "The same, backward.");
   f.field("forward", law.forward, json::required, kShare, "Reached share of the dense peak.");
   f.field("backward", law.backward, json::required, kShare, "The same of the backward pass.");
+  f.field("forward_keys", law.forward_keys, json::optional, kKeys,
+          "Keys' worth of time that a query costs beside those that it sees.");
+  f.field("backward_keys", law.backward_keys, json::optional, kKeys, "The same, backward.");
   range(f, "length", law.length, "Fitted lengths of the sequence of queries.");
   f.section("from", law.from, json::required, "Provenance.");
 }

@@ -76,6 +76,79 @@ double share(const Estimate& estimate, const Attention& kernel) {
 
 }  // namespace
 
+TEST_CASE("attention has the law of its kernel, else says whose it has") {
+  Profile p = profile();
+  AttentionLaw fa2 = attention_law(128, std::nullopt, 0.5);
+  fa2.kernel = AttentionKernel::fa2;
+  AttentionLaw cudnn = attention_law(128, std::nullopt, 0.7);
+  cudnn.kernel = AttentionKernel::cudnn;
+  AttentionLaw math = attention_law(128, std::nullopt, 0.1);
+  math.kernel = AttentionKernel::sdpa_math;
+  p.attention = {fa2, cudnn, math};
+  Attention kernel = attention(128, true);
+  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.5));  // the first law
+  for (const auto& [named, reached] :
+       {std::pair{AttentionKernel::fa2, 0.5}, std::pair{AttentionKernel::cudnn, 0.7},
+        std::pair{AttentionKernel::sdpa_math, 0.1}}) {
+    kernel.kernel = named;
+    CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(reached));
+    CHECK(estimate(p, kernel).basis == Basis::interpolated);
+  }
+  // What has no law is as good as its neighbour, whatever other laws would fit better.
+  kernel.kernel = AttentionKernel::triton;
+  kernel.head_size = 64;
+  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.5));
+  CHECK(estimate(p, kernel).basis == Basis::extrapolated);
+  CHECK(estimate(p, kernel).reach == "no law of triton, that of fa2 instead");
+  // Scores in memory are no guess for a kernel without them, nor the other way round.
+  p.attention = {math};
+  CHECK(estimate(p, kernel).reach == "no law of attention, that of batched GEMMs instead");
+  p.attention = {fa2};
+  kernel.kernel = AttentionKernel::sdpa_math;
+  CHECK(estimate(p, kernel).reach == "no law of attention, that of batched GEMMs instead");
+  // A law without a name holds for all.
+  p.attention = {attention_law(0, std::nullopt, 0.4)};
+  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.4));
+  CHECK(estimate(p, kernel).basis == Basis::interpolated);
+}
+
+// T = t0 + F (1 + l / k) / (e P): a query sees half as many keys under a causal mask, and 64 at
+// most in a window of 64, and with l = 64 the work of a key per query is doubled there.
+TEST_CASE("a query costs its keys and a start") {
+  Profile p = profile();
+  p.attention = {attention_law(128, std::nullopt, 0.5)};
+  p.attention[0].forward_keys = 64;
+  p.attention[0].backward_keys = 128;
+  Attention kernel = attention(128, false);
+  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.5 / (1 + 64 / 4096.0)));
+  kernel.causal = true;
+  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.5 / (1 + 64 / 2048.0)));
+  kernel.backward = true;
+  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.5 / (1 + 128 / 2048.0)));
+  kernel.backward = false;
+  kernel.query_length = kernel.key_length = 1 << 20;
+  kernel.window = 64;
+  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.25).epsilon(1e-3));
+}
+
+// Libraries compile head sizes of 32, 64, 96, ...: 72 and 80 run as 96, and what is no multiple of
+// 8 is copied before, at the bandwidth of elementwise kernels.
+TEST_CASE("a head size between those that are compiled runs as the next one") {
+  Profile p = profile();
+  p.attention = {attention_law(128, std::nullopt, 0.6)};
+  const auto share_of = [&](std::int64_t head) {
+    const Attention kernel = attention(head, true);
+    return share(estimate(p, kernel), kernel);
+  };
+  CHECK(share_of(128) == doctest::Approx(0.6));
+  CHECK(share_of(96) == doctest::Approx(0.6));
+  CHECK(share_of(80) == doctest::Approx(0.6 * 80 / 96));
+  CHECK(share_of(72) == doctest::Approx(0.6 * 72 / 96));
+  CHECK(share_of(160) == doctest::Approx(0.6));
+  CHECK(share_of(108) < 0.999 * 0.6 * 108 / 128);
+  CHECK(share_of(104) == doctest::Approx(0.6 * 104 / 128));
+}
+
 TEST_CASE("a GEMM is interpolated inside the fitted box and extrapolated outside of each face") {
   CHECK(estimate(profile(), gemm(16, 8, 32)).basis == Basis::interpolated);
   CHECK(estimate(profile(), gemm(65536, 131072, 32768)).basis == Basis::interpolated);
@@ -155,12 +228,12 @@ TEST_CASE("attention takes the law of its head size and masking, else the neares
   priced(64, true, 0.5, Basis::interpolated);
   priced(64, false, 0.6, Basis::interpolated);
   priced(128, true, 0.7, Basis::interpolated);
-  priced(80, true, 0.5, Basis::extrapolated);
-  priced(112, true, 0.7, Basis::extrapolated);
+  priced(80, true, 0.7 * 80 / 96, Basis::extrapolated);  // runs as 96, nearer to 128
+  priced(112, true, 0.7 * 112 / 128, Basis::extrapolated);
   priced(256, true, 0.7, Basis::extrapolated);
   priced(128, false, 0.7, Basis::extrapolated);  // the head size counts for more than the mask
   p.attention.push_back(attention_law(0, std::nullopt, 0.4));  // any: better than a wrong one
-  priced(80, true, 0.4, Basis::interpolated);
+  priced(80, true, 0.4 * 80 / 96, Basis::interpolated);
   priced(64, true, 0.5, Basis::interpolated);
 }
 

@@ -41,9 +41,30 @@ Profile full() {
   p.gemm = {gemm};
   p.batched_gemm_efficiency = 0.61;
   p.batched_gemm_from = from();
-  p.attention = {
-      {Dtype::bf16, 128, true, Seconds(4.1e-6), Seconds(9.3e-6), 0.71, 0.62, {256, 32768}, from()},
-      {std::nullopt, 0, std::nullopt, std::nullopt, std::nullopt, 0.6, 0.5, {}, from()}};
+  p.attention = {{AttentionKernel::fa3,
+                  Dtype::bf16,
+                  128,
+                  true,
+                  Seconds(4.1e-6),
+                  Seconds(9.3e-6),
+                  0.71,
+                  0.62,
+                  210.5,
+                  330,
+                  {256, 32768},
+                  from()},
+                 {std::nullopt,
+                  std::nullopt,
+                  0,
+                  std::nullopt,
+                  std::nullopt,
+                  std::nullopt,
+                  0.6,
+                  0.5,
+                  0,
+                  0,
+                  {},
+                  from()}};
   ConvolutionLaw convolution{Dtype::fp16, 0.56, 1.49, 0.15, 0.77, 0.91, {}, from()};
   Convolution shape{32, 64, 128, 56, 57, 28, 29, 3, 5, 2, ConvolutionPass::data_gradient};
   convolution.residuals = {{shape, 1.25}};

@@ -126,9 +126,12 @@ void note_kernel(const Profile& profile, const models::Kernel& kernel,
     Provenance given;
     given.source = "the scenario";
     notes.add("given times", given, estimate.basis);
-  } else if (std::holds_alternative<models::Attention>(kernel)) {
-    notes.add("fused attention", profile.attention.empty() ? none : profile.attention.front().from,
-              estimate.basis);
+  } else if (const auto* attention = std::get_if<models::Attention>(&kernel)) {
+    const cost::AttentionLaw* used = attention_law(profile, *attention);
+    const bool is_named = attention->kernel != models::AttentionKernel::usual;
+    notes.add(
+        fmt::format("attention{}{}", is_named ? " " : "", is_named ? name(attention->kernel) : ""),
+        used != nullptr ? used->from : none, estimate.basis);
   } else {
     notes.add("convolution", profile.convolution.empty() ? none : profile.convolution.front().from,
               estimate.basis);
