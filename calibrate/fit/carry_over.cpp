@@ -72,9 +72,13 @@ void carry_kernels(const Carrier& carrier, const cost::Profile& base, cost::Prof
   }
   carrier.laws(
       base.attention, own.attention,
-      [](const cost::AttentionLaw&, const cost::AttentionLaw&) { return true; },
+      [](const cost::AttentionLaw& a, const cost::AttentionLaw& b) {
+        return !a.kernel || !b.kernel || a.kernel == b.kernel;
+      },
       [](const cost::AttentionLaw& l) {
-        return fmt::format("attention{}{}", l.dtype ? " " : "", l.dtype ? name(*l.dtype) : "");
+        return fmt::format("attention{}{}{}{}", l.kernel ? " " : "",
+                           l.kernel ? name(*l.kernel) : "", l.dtype ? " " : "",
+                           l.dtype ? name(*l.dtype) : "");
       });
   carrier.laws(
       base.convolution, own.convolution,

@@ -54,7 +54,7 @@ void deal(const LawTask& task, LawFit& fit) {
   std::vector<Coordinates> places;
   for (const std::size_t i : kept)
     places.push_back(task.places[i]);
-  const Split dealt = split(places, task.distance, 0.3, task.fewest);
+  const Split dealt = split(places, task.distance, task.held_out, task.fewest);
   fit.split = dealt;
   fit.split.held_out.assign(task.samples.size(), false);
   fit.split.cluster.assign(task.samples.size(), -1);

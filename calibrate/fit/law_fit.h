@@ -30,7 +30,8 @@ struct LawTask {
   std::vector<Constant> constants;
   // Seconds of the given samples (indices into `samples`).
   std::function<std::vector<double>(const Constants&, const std::vector<std::size_t>&)> predict;
-  int fewest = 8;  // fewer are fitted all, and the error given is that of the fit
+  double held_out = 0.3;  // share of the samples
+  int fewest = 8;         // fewer are fitted all, and the error given is that of the fit
 };
 
 struct LawFit {

@@ -155,6 +155,37 @@ TEST_CASE("Shares of attention are recovered, and cudnn is used where tiled was 
   CHECK(tiled.profile.attention.front().forward == doctest::Approx(0.2).epsilon(0.03));
 }
 
+TEST_CASE("Each attention kernel has a law of its own, of both maskings, with keys per query") {
+  std::vector<std::string> lines;
+  Noise noise(11);
+  for (const auto& [named, share, keys] :
+       {std::tuple{AttentionKernel::fa2, 0.4, 200.0}, std::tuple{AttentionKernel::fa3, 0.7, 350.0}})
+    for (const bool backward : {false, true})
+      for (const bool causal : {false, true})
+        for (const std::int64_t length : {512, 1024, 2048, 4096, 8192, 16384})
+          for (const std::int64_t heads : {16, 32, 64}) {
+            Attention a{2, heads, heads, length, length, 128, causal, backward, Dtype::bf16};
+            const double work = flops(a).count() * (1 + keys / visible_keys(a));
+            const double seconds = 9e-6 + work / ((backward ? 0.8 : 1) * share * 1000e12);
+            lines.push_back(fmt::format(
+                R"({{"kind": "attention", "implementation": "{}", "dtype": "bf16", "batch": )"
+                R"(2, "heads": {}, "query_length": {}, "head_size": 128, "causal": {}, )"
+                R"("backward": {}, "time_us": {:.6g}}})",
+                name(named), heads, length, causal, backward, seconds * noise.factor(0.02) * 1e6));
+          }
+  const SampleFile file(lines);
+  const Profile found = fit_samples({file.path()}, test_options()).profile;
+  REQUIRE(found.attention.size() == 2);
+  CHECK(found.attention[0].kernel == AttentionKernel::fa2);
+  CHECK(found.attention[0].forward == doctest::Approx(0.4).epsilon(0.03));
+  CHECK(found.attention[0].forward_keys == doctest::Approx(200).epsilon(0.2));
+  CHECK(found.attention[1].kernel == AttentionKernel::fa3);
+  CHECK(found.attention[1].backward == doctest::Approx(0.56).epsilon(0.03));
+  CHECK(found.attention[1].backward_keys == doctest::Approx(350).epsilon(0.2));
+  for (const AttentionLaw& law : found.attention)
+    CHECK_FALSE(law.causal.has_value());
+}
+
 TEST_CASE("Launch times, copies, messages and overlap reach the profile") {
   std::vector<std::string> lines = {R"({"kind": "launch", "what": "kernel", "time_us": 2.5})",
                                     R"({"kind": "launch", "what": "graph_node", "time_us": 0.9})",

@@ -228,9 +228,14 @@ void ConstantsTable::add_kernels(const cost::Profile& profile) {
     row("batched gemm", fmt::format("{:.3g} of the single one", profile.batched_gemm_efficiency),
         profile.batched_gemm_from);
   for (const cost::AttentionLaw& l : profile.attention)
-    row(fmt::format("attention {} {} {}", l.dtype ? name(*l.dtype) : "", l.head_size,
-                    l.causal.value_or(false) ? "causal" : "full"),
-        fmt::format("forward {:.3g}, backward {:.3g} of the peak", l.forward, l.backward), l.from);
+    row(fmt::format("attention{}{} {} {} {}", l.kernel ? " " : "", l.kernel ? name(*l.kernel) : "",
+                    l.dtype ? name(*l.dtype) : "", l.head_size,
+                    !l.causal   ? "causal and full"
+                    : *l.causal ? "causal"
+                                : "full"),
+        fmt::format("forward {:.3g}, backward {:.3g} of the peak, {:.3g} and {:.3g} keys a query",
+                    l.forward, l.backward, l.forward_keys, l.backward_keys),
+        l.from);
   for (const cost::ConvolutionLaw& l : profile.convolution)
     row(fmt::format("convolution {}", name(l.dtype)),
         fmt::format(
