@@ -48,8 +48,12 @@ void check_kernels(const Profile& profile) {
   CHECK(between(0.3, profile.batched_gemm_efficiency, 1));
   for (const AttentionLaw& law : profile.attention) {
     check_complete(law.from);
-    CHECK(between(0.1, law.forward, 0.8));
-    CHECK(between(0.1, law.backward, law.forward));
+    REQUIRE(law.kernel.has_value());
+    const bool keeps_scores = *law.kernel == AttentionKernel::sdpa_math;
+    CHECK(between(keeps_scores ? 0.03 : 0.09, law.forward, keeps_scores ? 0.2 : 0.8));
+    CHECK(between(keeps_scores ? 0.03 : 0.09, law.backward, keeps_scores ? 0.2 : 0.8));
+    CHECK(between(0, law.forward_keys, 600));
+    CHECK(between(0, law.backward_keys, 600));
   }
   for (const ConvolutionLaw& law : profile.convolution) {
     check_complete(law.from);
