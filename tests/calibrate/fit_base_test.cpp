@@ -61,9 +61,11 @@ TEST_CASE("Laws without samples come from the profile of another GPU, and say so
   const Profile& own = result.profile;
   CHECK(result.base == base.name);
   CHECK(own.gpu == "test-gpu");
-  // Of its own products in bf16 it knows more than of the base's in fp16.
-  REQUIRE(own.gemm.size() == 1);
+  // Of its own products in bf16 it knows more than of the base's of 16 bits; fp8 is the base's.
+  REQUIRE(own.gemm.size() == 2);
   CHECK(own.gemm.front().from.source == "trainyard calibrate");
+  CHECK(own.gemm.back().dtype == Dtype::fp8);
+  CHECK(own.gemm.back().from.basis == Basis::extrapolated);
   REQUIRE(own.collectives.size() == base.collectives.size());
   REQUIRE(own.point_to_point.size() == 2);
   CHECK(own.memory.size() == base.memory.size());
@@ -199,7 +201,7 @@ TEST_CASE("Too few cases of a kind are refused with a reason, and the base gives
     CHECK(r.reason.starts_with("too few for a law: "));
   }
   const FitResult helped = fit_on(lines, with_base(shipped("h100-sxm5-80gb")));
-  CHECK(helped.profile.gemm.size() == 1);
+  CHECK(helped.profile.gemm.size() == shipped("h100-sxm5-80gb").gemm.size());
   CHECK(carried(helped, "memory softmax") != nullptr);
   CHECK(carried(helped, "all-reduce on 8 ranks") != nullptr);
 }
