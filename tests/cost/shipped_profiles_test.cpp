@@ -41,7 +41,8 @@ void check_kernels(const Profile& profile) {
     check_complete(law.from);
     CHECK(between(1, microseconds(law.fixed), 20));
     CHECK(between(0.4, law.compute_efficiency, 1));
-    CHECK(between(0.5, law.memory_efficiency, 1));
+    // Operands that the L2 still holds come faster than from memory.
+    CHECK(between(0.5, law.memory_efficiency, 2));
     CHECK(between(1, law.exponent, 4));
   }
   check_complete(profile.batched_gemm_from);
