@@ -1,7 +1,7 @@
 """llm-foundry: MPT networks on PyTorch FSDP, A100 (1600 Gb/s a server) and H100 (3200 Gb/s).
 
-ALiBi, no biases, tied embeddings, Triton's flash attention (the table is of May 2023), eager PyTorch with a fused loss; gradients reduced in bf16 where the
-mixed precision is PURE, else in fp32.
+ALiBi, no biases, tied embeddings, Triton's flash attention (the table is of May 2023), eager PyTorch with a fused loss;
+gradients reduced in bf16 where the mixed precision is PURE, else in fp32.
 """
 
 from common import a100, gpt, h100, metric, precision, record
