@@ -29,7 +29,7 @@ TEST_CASE("scores: errors are relative to what was measured") {
 
 // Sizes of 1 to n %: nine of ten are not above the ceiling of 0.9 n.
 TEST_CASE("scores: nine of ten errors are not above the ninetieth percentile") {
-  for (const auto [count, expected] :
+  for (const auto& [count, expected] :
        {std::pair{1, 1}, {2, 2}, {9, 9}, {10, 9}, {11, 10}, {20, 18}, {21, 19}}) {
     std::vector<double> predicted;
     for (int i = count; i >= 1; --i)
