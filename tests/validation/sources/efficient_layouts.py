@@ -10,6 +10,13 @@ FILE = "efficient_layouts.json"
 SOURCE = "Hagemann et al. 2023, arXiv:2311.05610 (CC BY-NC-SA)"
 
 
+def attention(kernel):
+    """The sheets' "flash_attention1.0.8" and "flash_attention2"; "torch" and "fused" are products and a softmax"""
+    if not kernel.startswith("flash"):
+        return "unfused"
+    return "fa1" if "1.0" in kernel else "fa2"
+
+
 def convert(row):
     model, said, batch, kernel = row["model"], row["parallelism"], row["batch"], row["kernel"]
     outcomes = [str(one["value"]) for one in row["metrics"] if one["name"] == "outcome"]
@@ -23,7 +30,7 @@ def convert(row):
         "training": {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": model["seq"],
                      "precision": precision("bf16"), "optimizer": {"type": "adamw"},
                      "recompute": "none" if row["recompute"] == "none" else "full",
-                     "fused_attention": kernel.startswith("flash"),
+                     "fused_attention": attention(kernel),
                      "execution": "fused" if "RMS" in kernel or kernel == "fused" else "eager"},
         "parallelism": {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "pipeline": pipeline,
                         "sequence_parallel": bool(said.get("sp")) and said["tp"] > 1,
