@@ -50,6 +50,23 @@ ROWS = {
     "bloom_bigscience.json": {**PLAIN, "hardware": A100, "model": GPT, "precision": "bf16",
                               "parallelism": {**TP2_PP2, "zero": 1},
                               "metrics": [{"name": "hardware_tflops_per_gpu", "value": 90.5, "unit": "TFLOP/s"}]},
+    "deep_learning_examples.json": {
+        "id": "row", "source": {"headings": ["Results", "Pre-training"], "rev": "1234"}, "parallelism": {"dp": 16},
+        "model": {"name": "TensorFlow/LanguageModeling/BERT"},
+        "hardware": {"system": "DGX 1", "gpu": "V100", "mem_gb": 16, "num_gpus": 8, "nodes": 2},
+        "batch": {"Sequence Length": "128", "Batch size / GPU: mixed precision, FP32": "16, 8"},
+        "metrics": [{"column": "Throughput", "precision": "FP32", "value": 256.0}]},
+    "lambda_paddle_dp.json": {**PLAIN, "id": "lam-1", "hardware": {"gpu": "A10", "num_gpus": 1},
+                              "precision": "AMP fp16", "model": {"name": "resnet50"}, "batch": {"per_gpu_batch": 64.0},
+                              "metrics": [{"name": "throughput", "value": 800.0, "unit": "image/s"}]},
+    "tf_benchmarks_horovod.json": {**PLAIN, "hardware": {"gpu": "P100-SXM2-16GB", "num_gpus": 2},
+                                   "model": {"name": "AlexNet"}, "batch": {"per_gpu": 32},
+                                   "parallelism": {"strategy": {"variable_update": "replicated (with NCCL)"}},
+                                   "metrics": [{"name": "images_per_s", "value": 250.0, "unit": "images/s"}]},
+    "pollux_sia_dp.csv": {"id": "row", "cluster": "aws", "model": "BERT-base SQuAD", "placement": "22",
+                          "num_nodes": "2", "num_gpus": "4", "local_batch": "8", "step_time_s": "1.5"},
+    "gavel_throughputs.csv": {"gpu": "V100", "placement": "consolidated", "model": "ResNet-18", "batch_size_arg": "64",
+                              "num_gpus": "1", "steps_per_s": "8.0"},
     "vtrain_multi_a100.csv": {"id": "row", "Parameters (billion)": "0.1", "# GPUs": "16", "global batch": "64",
                               "micro batch": "1", "hidden size": "1024", "attention heads": "16", "# layers": "8",
                               "sequence length": "1024", "tensor parallelism": "2", "data parallelism": "4",
@@ -61,11 +78,13 @@ ROWS = {
                                "usable": "yes"},
 }
 LORA = {**ROWS["dgxc_benchmarking.json"], "peft": True}
+UNEVEN = {**ROWS["pollux_sia_dp.csv"], "placement": "31"}
 OUT_OF_MEMORY = {**ROWS["hf_ultrascale_h100.csv"], "outcome": "oom", "iteration_time_s": "", "mem_reserved_GB": ""}
 
 
 def write(folder):
-    more = {"dgxc_benchmarking.json": [LORA], "hf_ultrascale_h100.csv": [OUT_OF_MEMORY]}
+    more = {"dgxc_benchmarking.json": [LORA], "hf_ultrascale_h100.csv": [OUT_OF_MEMORY],
+            "pollux_sia_dp.csv": [UNEVEN]}
     for name, row in ROWS.items():
         rows = [row, *more.get(name, [])]
         with open(os.path.join(folder, name), "w", encoding="utf-8", newline="") as stream:
@@ -94,6 +113,9 @@ def main():
         assert sets["vtrain_multi"]["records"][0]["measured_s"] == 1.5, sets["vtrain_multi"]
         # 64 sequences of 1024 tokens on 16 GPUs of 5000 tokens/s each.
         assert sets["llm_foundry"]["records"][0]["measured_s"] == 64 * 1024 / 80000, sets["llm_foundry"]
+        # 8 samples of each of 16 GPUs, since a server has 8, at 256 samples/s.
+        assert sets["deep_learning_examples"]["records"][0]["measured_s"] == 0.5, sets["deep_learning_examples"]
+        assert "servers with different numbers of GPUs" in said, said
         assert sets["torchtitan"]["memory"]["rows"] == 1, sets["torchtitan"]
         verdicts = sets["ultrascale"]["out_of_memory"]
         assert verdicts["hits"] + verdicts["misses"] == 1, verdicts

@@ -1,8 +1,8 @@
 """What the converters beside this file share: machines, networks, recipes, and the record that they write.
 
 A converter is a module with FILE (the name of what it reads), SOURCE, SOFTWARE where one ran all of it, and
-convert(row): a record of docs/proof.md, or LeftOut. A row is an entry of a JSON file's "records", or a line of a CSV
-file as a dict of texts.
+convert(row): a record of docs/proof.md, a list of them, or LeftOut. A row is an entry of a JSON file's "records", or a
+line of a CSV file as a dict of texts.
 """
 
 GIB = 2**30

@@ -19,9 +19,17 @@ sys.path.insert(1, HERE)
 
 from common import LeftOut
 
-NAMES = sorted(name[:-3] for name in os.listdir(HERE) if name.endswith(".py"))
-for tool in ("common", "convert"):
-    NAMES.remove(tool)
+# What holds no converter.
+TOOLS = ("common", "convert", "data_parallel.replicas")
+
+
+def modules(folder, package=""):
+    """Names of the converters of a folder, by which Python imports them."""
+    files = sorted(name[:-3] for name in os.listdir(folder) if name.endswith(".py"))
+    return [package + name for name in files if package + name not in TOOLS]
+
+
+NAMES = modules(HERE) + modules(os.path.join(HERE, "data_parallel"), "data_parallel.")
 
 
 def rows_of(path):
@@ -54,8 +62,10 @@ def converted(module, rows):
     records, left_out = [], collections.Counter()
     for row in rows:
         try:
-            record = cited(module.convert(row), row)
-            records.append(run_by(record, module.SOFTWARE) if hasattr(module, "SOFTWARE") else record)
+            made = module.convert(row)
+            for record in made if isinstance(made, list) else [made]:
+                record = cited(record, row)
+                records.append(run_by(record, module.SOFTWARE) if hasattr(module, "SOFTWARE") else record)
         except LeftOut as reason:
             left_out[str(reason)] += 1
         except KeyError as key:
@@ -75,7 +85,7 @@ def main():
         if not os.path.exists(path):
             continue
         records, left_out = converted(module, rows_of(path))
-        with open(os.path.join(out, name + ".json"), "w", encoding="utf-8") as stream:
+        with open(os.path.join(out, name.split(".")[-1] + ".json"), "w", encoding="utf-8") as stream:
             json.dump({"source": module.SOURCE, "notes": module.__doc__.strip(), "records": records}, stream, indent=1)
             stream.write("\n")
         written += 1

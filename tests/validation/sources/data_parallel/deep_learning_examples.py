@@ -1,0 +1,112 @@
+"""NVIDIA's DeepLearningExamples: ResNet-50 and BERT on servers of V100 and A100, a record per printed precision.
+
+ResNet-50's batch where none is printed: 256 with mixed precision, else 128, the scripts' defaults. Accumulation not printed:
+1; steps of more than 16 micro-batches are taken for 16, as throughput is what is printed. SQuAD: 384 tokens; pre-training:
+20 predictions of 128 tokens, 80 of 512. Products in fp32 on A100 are TF32. TensorFlow and MXNet exchange gradients by Horovod, as the scripts do.
+Today's scripts of PyTorch and PaddlePaddle compute nothing for padding; how much there is of it is not stated. It is left
+aside in sequences of 128 tokens; those of 512 are left out (V100 would do more than its peak).
+"""
+
+import re
+
+from common import LeftOut
+
+from data_parallel.replicas import ADAM, SGD, bert, dgx1v, rate, scenario, switched
+
+FILE = "deep_learning_examples.json"
+SOURCE = "NVIDIA/DeepLearningExamples, READMEs (Apache-2.0 and BSD-3)"
+FRAMEWORKS = {"MxNet": "mxnet", "TensorFlow": "tensorflow-1", "TensorFlow2": "tensorflow-1", "PaddlePaddle": "paddle",
+              "PyTorch": "pytorch-ddp"}
+
+
+def numbers(text):
+    return [int(digits) for digits in re.findall(r"\d+", str(text or ""))]
+
+
+def cell(batch, *words):
+    """The first cell whose heading begins with, or holds, one of the words."""
+    return next((text for key, text in batch.items() if any(word in key.lower() for word in words)), None)
+
+
+def machine_of(row, title):
+    """(cluster, GPU) of a row. With several servers some tables print all GPUs, some those of a server."""
+    hardware, said = row["hardware"], row["hardware"].get("system", "")
+    headed = "DGX 1" if "DGX-1" in title else ""
+    system = said or headed
+    gpu = hardware.get("gpu") or ("V100" if system.startswith(("DGX 1", "DGX 2")) else None)
+    gpus, nodes = hardware.get("num_gpus") or row["parallelism"].get("dp"), hardware.get("nodes") or 1
+    if not gpu or not gpus:
+        raise LeftOut("GPU or their number not stated")
+    of_server = 16 if system.startswith(("DGX 2", "DGX2")) else 8
+    each = gpus if gpus <= of_server else gpus // nodes
+    memory = hardware.get("mem_gb") or (32 if "32G" in title else 16)
+    if gpu == "A100":
+        return switched(f"dgx-a100-{memory}gb", each, nodes), gpu
+    if gpu != "V100" or each > 16:
+        raise LeftOut(f"no preset for {each} {gpu}")
+    if of_server == 16 or each == 16:
+        return switched("dgx-2", each, nodes), gpu
+    return dgx1v(memory, each, nodes), gpu
+
+
+def image_training(row, kind, machine, software):
+    printed = numbers(cell(row["batch"], "batch"))
+    batch = printed[0] if len(printed) == 1 else 256 if kind == "amp" else 128
+    return scenario({"preset": "resnet50"}, machine, software, batch, kind, SGD)
+
+
+def language_training(row, kind, machine, software, title):
+    cells = row["batch"]
+    column = 0 if kind == "amp" else 1
+    if "tf32 and" in " ".join(cells).lower() or "fp32 and" in " ".join(cells).lower():
+        column = 1 - column
+    printed = numbers(next((text for key, text in cells.items() if "batch" in key.lower() and
+                            (f"({kind.upper()})" in key or "(FP16)" in key) == (kind == "amp")), cell(cells, "batch")))
+    printed = printed or numbers(cell(cells, "batch"))
+    if not printed:
+        raise LeftOut("no batch per GPU")
+    batch = printed[column] if len(printed) > column else printed[0]
+    steps = numbers(cell(cells, "gradient accumulation", "accumulation steps"))
+    accumulated = (steps[column] if len(steps) > column else steps[0]) if steps else 1
+    if batch > 1024 and accumulated > 1:  # of all micro-batches of a step
+        batch //= accumulated
+    tuned = any(word in title for word in ("SQuAD", "squad", "Fine-tuning", "fine-tuning"))
+    if any(word in title.lower() for word in ("glue", "mrpc", "sst", " ner ")):
+        raise LeftOut("length of sequences not stated")
+    lengths = numbers(cell(cells, "sequence length", "seq length"))
+    if not lengths and not tuned:
+        raise LeftOut("length of sequences not stated")
+    length = lengths[0] if lengths else 384
+    predictions = None if tuned else 20 if length == 128 else 80
+    if predictions == 80 and software in ("pytorch-ddp", "paddle") and row["source"]["rev"] == "HEAD":
+        raise LeftOut("padding removed, tokens not stated")
+    size = "base" if "base" in title.lower() or "base" in str(cells).lower() else "large"
+    said = {"predictions_per_sequence": predictions} if predictions else {}
+    return scenario(bert(size, predictions), machine, software, batch, kind, ADAM, min(accumulated, 16),
+                    sequence_length=length, **said)
+
+
+def convert(row):
+    name, title = row["model"]["name"], " ".join(row["source"]["headings"])
+    known = name.lower() + str(row["batch"].get("Model", "")).lower()
+    images = ("rn50" in known or "resnet50" in known) and "resnext" not in known
+    if not images and "languagemodeling/bert" not in known or "biobert" in known:
+        raise LeftOut("no network file for " + name.split("/", 1)[-1])
+    machine, gpu = machine_of(row, title)
+    framework = FRAMEWORKS.get(name.split("/")[0], "pytorch-ddp")
+    if framework in ("tensorflow-1", "mxnet") and machine["nodes"] * machine["node"]["gpus"] > 1:
+        framework = "horovod"
+    values = {one.get("precision"): one["value"] for one in row["metrics"]}
+    if values.get("FP32", 0) > 1.01 * values.get("mixed", float("inf")):
+        raise LeftOut("fp32 faster than mixed precision: columns swapped")
+    records = []
+    for index, one in enumerate(row["metrics"]):
+        kind = {"mixed": "amp", "FP32": "tf32" if gpu == "A100" else "fp32", "TF32": "tf32"}.get(one.get("precision"))
+        if not kind or "XLA" in one.get("column", "") or one["value"] < 1:
+            continue
+        described = (image_training(row, kind, machine, framework) if images else
+                     language_training(row, kind, machine, framework, title))
+        records.append(rate(f"{row['id']} {kind}" + f" {index}" * (index > 1), described, one["value"]))
+    if not records:
+        raise LeftOut("no throughput of plain training")
+    return records

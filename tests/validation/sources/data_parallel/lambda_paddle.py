@@ -1,0 +1,65 @@
+"""Lambda's runs of NVIDIA's PyTorch scripts on one server, and PaddlePaddle/Perf's of four frameworks on up to four.
+
+Lambda's BERT is SQuAD with 384 tokens; Paddle's is base, phase 1: 128 tokens, 20 predictions. Paddle's V100 servers have one
+NIC of 100 Gb/s. GPUs of 8 are on NVSwitch where their boards have it, else on PCIe.
+"""
+
+from common import LeftOut, metric
+
+from data_parallel.replicas import ADAM, SGD, bert, boxes, dgx1v, network, one_gpu, rate, scenario, switched
+
+FILE = "lambda_paddle_dp.json"
+SOURCE = "lambdal/deeplearning-benchmark and PaddlePaddle/Perf"
+RTX_8000 = {"name": "quadro-rtx-8000", "memory": "48GiB", "memory_bandwidth": "672GB/s", "compute_capability": "7.5",
+            "peak": {"fp32": "16.3TFLOP/s", "fp16": "130.5TFLOP/s"}, "l2": "6MiB", "multiprocessors": 72}
+ADA_6000 = {"name": "rtx-6000-ada", "memory": "48GiB", "memory_bandwidth": "960GB/s", "compute_capability": "8.9",
+            "peak": {"fp32": "91.1TFLOP/s", "tf32": "182.1TFLOP/s", "fp16": "364.2TFLOP/s", "bf16": "364.2TFLOP/s"},
+            "l2": "96MiB", "multiprocessors": 142}
+SWITCHED = {"A100 80GB SXM4": "dgx-a100-80gb", "H100 80GB SXM5": "dgx-h100", "B200 192GB SXM5": "dgx-b200",
+            "B200 180GB SXM6": "dgx-b200"}
+BOXED = {"RTX 4090": "rtx-4090", "A10": "a10", "A100 40GB PCIe": "a100-pcie-40gb", "A100 80GB PCIe": "a100-pcie-80gb",
+         "H100 80GB PCIe Gen5": "h100-pcie-80gb", "H100 80GB PCIe": "h100-pcie-80gb", "Quadro RTX 8000": RTX_8000,
+         "RTX 3090": "rtx-3090", "RTX A6000": "rtx-a6000", "RTX 6000 Ada": ADA_6000}
+FRAMEWORKS = {"PaddlePaddle": "paddle", "MXNet": "mxnet", "MxNet": "mxnet", "TensorFlow": "horovod",
+              "TensorFlow 1.x": "horovod", "PyTorch": "pytorch-ddp", "NGC PyTorch": "pytorch-ddp",
+              "NGC TensorFlow 1.15": "horovod", "NGC MXNet": "mxnet"}
+
+
+def of_lambda(row, gpus, batch, amp):
+    gpu, name = row["hardware"]["gpu"], row["model"]["name"]
+    squad = name.startswith("bert")
+    model = bert("base" if "base" in name else "large", None) if squad else network(name)
+    kind = "amp" if amp else "fp32" if gpu in ("V100 16GB", "Quadro RTX 8000") else "tf32"
+    if gpu == "V100 16GB":
+        machine = dgx1v(16, gpus)
+    elif gpu == "GH200 96GB" and gpus == 1:
+        machine = one_gpu("gh200-96gb")
+    elif gpu in SWITCHED:
+        machine = switched(SWITCHED[gpu], gpus)
+    elif gpu in BOXED:
+        machine = boxes(BOXED[gpu], gpus)
+    else:
+        raise LeftOut(f"no preset for {gpus} {gpu}")
+    return scenario(model, machine, "pytorch-ddp", batch, kind, ADAM if squad else SGD,
+                    **({"sequence_length": 384} if squad else {}))
+
+
+def of_paddle(row, gpus, batch, amp):
+    hardware, name = row["hardware"], row["model"]["name"]
+    volta, each = "V100" in hardware["gpu"], gpus // hardware["nodes"]
+    machine = (dgx1v(32, each, hardware["nodes"], nics=1) if volta else
+               switched("dgx-a100-40gb", each, hardware["nodes"]))
+    said = row.get("framework") or "PyTorch"
+    software = next((ours for theirs, ours in FRAMEWORKS.items() if theirs == said), "pytorch-ddp")
+    kind = "amp" if amp else "fp32" if volta else "tf32"
+    if "BERT" in name:
+        return scenario(bert("base", 20), machine, software, batch, kind, ADAM, sequence_length=128,
+                        predictions_per_sequence=20)
+    return scenario(network(name.split()[0]), machine, software, batch, kind, SGD)
+
+
+def convert(row):
+    gpus, batch = row["hardware"]["num_gpus"], int(row["batch"]["per_gpu_batch"])
+    amp = row["precision"].lower().startswith("amp")
+    described = (of_lambda if row["id"].startswith("lam") else of_paddle)(row, gpus, batch, amp)
+    return rate(row["id"], described, metric(row, *(one["name"] for one in row["metrics"])))

@@ -1,0 +1,29 @@
+"""Steps of Pollux and Sia (PyTorch, AdaptDL) on T4 of AWS, RTX 2080 Ti, Quadro RTX 6000 and DGX-A100.
+
+fp32, on A100 TF32 (the default of PyTorch 1.7 to 1.11; BERT's 2 ms per further sequence are 100 TFLOP/s); BERT fine-tunes
+on SQuAD with 384 tokens. A placement of servers with different numbers of GPUs cannot be said.
+"""
+
+from common import LeftOut, record
+
+from data_parallel.replicas import ADAM, QUADRO, SGD, bert, boxes, network, scenario, switched
+
+FILE = "pollux_sia_dp.csv"
+SOURCE = "petuum/adaptdl and siasosp23/artifacts, traces of Pollux (OSDI 2021) and Sia (SOSP 2023)"
+GPUS = {"aws": "t4", "rtx": "rtx-2080-ti", "quad": QUADRO}
+
+
+def convert(row):
+    gpus, nodes, cluster = int(row["num_gpus"]), int(row["num_nodes"]), row["cluster"]
+    each = [int(digit) for digit in row["placement"]] if len(row["placement"]) == nodes else []
+    if len(set(each)) > 1 or gpus % nodes:
+        raise LeftOut("servers with different numbers of GPUs")
+    name, batch = row["model"], int(row["local_batch"])
+    squad = name.startswith("BERT")
+    model = bert("base", None) if squad else network(name)
+    of_node = gpus // nodes
+    dgx = cluster == "dgx"
+    machine = switched("dgx-a100-40gb", of_node, nodes) if dgx else boxes(GPUS[cluster], of_node, nodes)
+    described = scenario(model, machine, "pytorch-ddp", batch, "tf32" if dgx else "fp32", ADAM if squad else SGD,
+                         **({"sequence_length": 384} if squad else {}))
+    return record(row["id"], described, float(row["step_time_s"]))
