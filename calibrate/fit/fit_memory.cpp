@@ -1,10 +1,10 @@
 // Laws of memory-bound kernels: T = fixed + bytes / (efficiency W), and how much faster what lies
 // in the L2 moves.
 //
-//   All variants of an op (forward, backward, copy, add) share its law. Cold variants found the L2
-//   flushed and are priced without it, whatever their size; warm ones found their operands there if
-//   they fit, as the operands of a kernel that follows another do.
-//   Source: docs/cost-memory-bound.md.
+//   All variants of an op share its law, backward ones with an efficiency of their own. Cold
+//   variants found the L2 flushed and are priced without it, whatever their size; warm ones found
+//   their operands there if they fit, as the operands of a kernel that follows another do. Source:
+//   docs/cost-memory-bound.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,6 +24,10 @@ Bytes moved(const MemoryCase& c) {
   return c.read + c.written;
 }
 
+bool is_backward(const MemoryCase& c) {
+  return c.variant == "backward";
+}
+
 // With the L2 for warm cases, without for cold ones.
 struct TwoCosts {
   std::unique_ptr<cost::ComputeCost> warm, cold;
@@ -38,7 +42,9 @@ struct TwoCosts {
   }
   double seconds(const Sample& sample) const {
     const MemoryCase& c = as<MemoryCase>(sample);
-    return (c.warm ? warm : cold)->time(models::MemoryBound{c.op, c.read, c.written}).time.count();
+    return (c.warm ? warm : cold)
+        ->time(models::MemoryBound{c.op, c.read, c.written, is_backward(c)})
+        .time.count();
   }
 };
 
@@ -53,12 +59,19 @@ void describe(const Sample& sample, FitRecord& record) {
   if (c.rows > 0) record.shape = fmt::format("{}x{} {}", c.rows, c.columns, c.dtype);
 }
 
-cost::MemoryLaw law_of(models::MemoryOp op, const Constants& values) {
+// Constants that the samples say something about, besides a start and a share of bandwidth.
+struct Free {
+  bool backward = false, l2 = false;
+};
+
+cost::MemoryLaw law_of(models::MemoryOp op, const Constants& values, Free free) {
   cost::MemoryLaw law;
   law.op = op;
   law.fixed = Seconds(values[0]);
   law.efficiency = values[1];
-  law.l2_speedup = values.size() > 2 ? values[2] : 1;
+  std::size_t next = 2;
+  if (free.backward) law.backward_efficiency = values[next++];
+  if (free.l2) law.l2_speedup = values[next++];
   return law;
 }
 
@@ -74,6 +87,15 @@ bool shows_l2(const FitGpu& gpu, const std::vector<const Sample*>& samples) {
   return inside >= 2;
 }
 
+// True if each pass was measured at sizes enough for a law.
+bool shows_backward(const std::vector<const Sample*>& samples) {
+  const auto backward =
+      static_cast<std::size_t>(std::count_if(samples.begin(), samples.end(), [](const Sample* s) {
+        return is_backward(as<MemoryCase>(*s));
+      }));
+  return backward >= kFewestSizes && samples.size() - backward >= kFewestSizes;
+}
+
 void fit_op(const Fitting& f, models::MemoryOp op) {
   LawTask task;
   task.samples = f.choose<MemoryCase>([op](const MemoryCase& c) { return c.op == op; });
@@ -83,17 +105,18 @@ void fit_op(const Fitting& f, models::MemoryOp op) {
   if (!f.enough(task.samples, distinct(task.places), kFewestSizes, describe)) return;
   task.distance = kSizeDistance;
   task.constants = {start_up(2e-6), logarithmic(0.01, 3, 0.8)};
-  const bool with_l2 = shows_l2(f.gpu, task.samples);
-  if (with_l2) task.constants.push_back({1, 10, 2, false});
+  const Free free{shows_backward(task.samples), shows_l2(f.gpu, task.samples)};
+  if (free.backward) task.constants.push_back(logarithmic(0.01, 3, 0.5));
+  if (free.l2) task.constants.push_back({1, 10, 2, false});
   task.predict = [&](const Constants& values, const std::vector<std::size_t>& which) {
-    const TwoCosts costs(f.gpu, law_of(op, values));
+    const TwoCosts costs(f.gpu, law_of(op, values, free));
     std::vector<double> seconds;
     for (const std::size_t i : which)
       seconds.push_back(costs.seconds(*task.samples[i]));
     return seconds;
   };
   const LawFit fit = fit_law(task);
-  cost::MemoryLaw law = law_of(op, fit.values);
+  cost::MemoryLaw law = law_of(op, fit.values, free);
   for (const std::size_t i : fit.with(SampleFate::fitted)) {
     const Bytes bytes = moved(as<MemoryCase>(*task.samples[i]));
     law.least = law.least.count() == 0 ? bytes : std::min(law.least, bytes);
@@ -109,7 +132,7 @@ void fit_op(const Fitting& f, models::MemoryOp op) {
   law.from = f.provenance(
       fmt::format("{} kernels, {} fitted; {}", task.samples.size(),
                   fit.with(SampleFate::fitted).size(),
-                  with_l2 ? "cold and with operands in the L2" : "none with operands in the L2"),
+                  free.l2 ? "cold and with operands in the L2" : "none with operands in the L2"),
       first);
   f.profile().memory.push_back(std::move(law));
 }

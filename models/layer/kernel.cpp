@@ -185,6 +185,7 @@ std::string_view name(MemoryOp op) {
     case MemoryOp::elementwise: return "elementwise";
     case MemoryOp::dropout: return "dropout";
     case MemoryOp::activation: return "activation";
+    case MemoryOp::gated_activation: return "gated_activation";
     case MemoryOp::layer_norm: return "layer_norm";
     case MemoryOp::rms_norm: return "rms_norm";
     case MemoryOp::batch_norm: return "batch_norm";
@@ -193,6 +194,7 @@ std::string_view name(MemoryOp op) {
     case MemoryOp::pooling: return "pooling";
     case MemoryOp::embedding: return "embedding";
     case MemoryOp::cross_entropy: return "cross_entropy";
+    case MemoryOp::parallel_cross_entropy: return "parallel_cross_entropy";
     case MemoryOp::optimizer: return "optimizer";
   }
   TRAINYARD_CHECK(false, "memory-bound operation {}", static_cast<int>(op));

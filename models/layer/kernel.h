@@ -72,7 +72,8 @@ struct Convolution {
 enum class MemoryOp : std::uint8_t {
   elementwise,  // add, scale, bias, residual, copy
   dropout,
-  activation,  // GELU, SiLU * up, ReLU
+  activation,        // GELU, ReLU
+  gated_activation,  // SiLU * up in one kernel
   layer_norm,
   rms_norm,
   batch_norm,
@@ -81,7 +82,8 @@ enum class MemoryOp : std::uint8_t {
   pooling,
   embedding,  // gather and scatter-add
   cross_entropy,
-  optimizer,  // Adam, SGD
+  parallel_cross_entropy,  // Megatron-LM's, over a vocabulary that ranks may share
+  optimizer,               // Adam, SGD
 };
 
 std::string_view name(MemoryOp op);  // "layer_norm", as profiles spell it
@@ -89,6 +91,7 @@ std::string_view name(MemoryOp op);  // "layer_norm", as profiles spell it
 struct MemoryBound {
   MemoryOp op = MemoryOp::elementwise;
   Bytes read, written;
+  bool backward = false;  // of a backward pass: reached shares differ
   friend bool operator==(const MemoryBound&, const MemoryBound&) = default;
   friend auto operator<=>(const MemoryBound&, const MemoryBound&) = default;
 };

@@ -91,7 +91,8 @@ struct LayerScript {
 template <class Slice, class Forward, class Backward>
 void add_piece(LayerScript& script, PieceKind kind, const Slice& slice, Forward&& forward,
                Backward&& backward) {
-  WorkList first, second;
+  WorkList first;
+  WorkList second = WorkList::of_backward();
   forward(first, slice);
   backward(second, slice);
   Piece piece;

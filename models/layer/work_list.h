@@ -12,7 +12,16 @@ namespace trainyard::models {
 
 class WorkList {
  public:
+  WorkList() = default;
+  // Whose memory-bound kernels are of a backward pass.
+  static WorkList of_backward() {
+    WorkList list;
+    list.backward_ = true;
+    return list;
+  }
+
   void kernel(std::string name, Kernel kernel) {
+    if (auto* memory = std::get_if<MemoryBound>(&kernel)) memory->backward = backward_;
     items_.emplace_back(NamedKernel{std::move(name), kernel});
   }
 
@@ -41,6 +50,7 @@ class WorkList {
 
  private:
   std::vector<WorkItem> items_;
+  bool backward_ = false;
 };
 
 // The same work again: repeated kernels, every name with "recompute " in front.

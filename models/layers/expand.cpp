@@ -420,7 +420,8 @@ double Expansion::skipped(const LayerOperation& o) const {
 
 LayerWork Expansion::layer(int index, bool recompute) const {
   LayerWork work;
-  WorkList forwards, backwards;
+  WorkList forwards;
+  WorkList backwards = WorkList::of_backward();
   const std::vector<LayerOperation>& all = network_.operations;
   const auto is_before = [&](const LayerOperation& o) { return o.layer < index; };
   const auto first = static_cast<std::size_t>(

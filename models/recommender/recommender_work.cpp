@@ -240,7 +240,8 @@ void Tables::update(WorkList& list) const {
 LayerWork Tables::work() const {
   LayerWork work;
   work.name = "embedding tables";
-  WorkList forward, backward;
+  WorkList forward;
+  WorkList backward = WorkList::of_backward();
   send_indices(forward);
   look_up(forward);
   update(backward);
@@ -277,7 +278,8 @@ LayerWork mlp_layer(const Sizes& s, const std::string& name, std::int64_t in, st
   const Gemm product{b, out, in, 1, s.gemm};
   LayerWork work;
   work.name = name;
-  WorkList forward, backward;
+  WorkList forward;
+  WorkList backward = WorkList::of_backward();
   forward.kernel(name, product);
   if (last) {
     forward.kernel("loss", pass(MemoryOp::cross_entropy, result + loss, loss));
@@ -308,7 +310,8 @@ LayerWork interaction(const Recommender& n, const Sizes& s, const Tables& tables
   const std::int64_t joined = b * (s.columns + s.dense) * s.element;
   LayerWork work;
   work.name = "interaction";
-  WorkList forward, backward;
+  WorkList forward;
+  WorkList backward = WorkList::of_backward();
   tables.wait(forward);
   forward.kernel("join vectors", pass(MemoryOp::elementwise, joined, joined));
   work.kept.add(Module::features, Bytes(joined));
@@ -344,7 +347,8 @@ LayerWork cross_layer(const Recommender& n, const Sizes& s, const std::string& n
   const Gemm down{b, r, width, 1, s.gemm}, up{b, width, r, 1, s.gemm};
   LayerWork work;
   work.name = name;
-  WorkList forward, backward;
+  WorkList forward;
+  WorkList backward = WorkList::of_backward();
   forward.kernel(name + " down", down);
   forward.kernel(name + " up", up);
   forward.kernel(name + " product", pass(MemoryOp::elementwise, 3 * wide, wide));

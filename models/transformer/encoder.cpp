@@ -144,7 +144,8 @@ LayerWork Ends::embedding() const {
   if (!by_hand() && network_.masked_lm && network_.stack.tied_embeddings) work.transient = table();
   work.output = s_.hidden_states();
 
-  WorkList forward, backward;
+  WorkList forward;
+  WorkList backward = WorkList::of_backward();
   memory(forward, "embedding", MemoryOp::embedding, s_.hidden_states(), s_.hidden_states());
   reduce_partial_sums(forward, s_, "embedding");
   sum_embeddings(forward);
@@ -228,7 +229,8 @@ std::int64_t Ends::head_parameters() const {
 }
 
 LayerWork Ends::head() const {
-  WorkList forward, backward;
+  WorkList forward;
+  WorkList backward = WorkList::of_backward();
   if (!s_.post_norm)
     by_hand() ? norm_forward(forward, s_, "final norm")
               : PytorchScript(forward, s_).norm("final norm", true);

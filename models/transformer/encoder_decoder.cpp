@@ -69,7 +69,8 @@ LayerWork decoder_embedding(const EncoderDecoder& network, const Execution& exec
   work.kept.add(Module::attention, work.passed_on);
   work.output = work.output + s.hidden_states();
 
-  WorkList forward, backward;
+  WorkList forward;
+  WorkList backward = WorkList::of_backward();
   const bool by_hand = s.kernels.fusion == Fusion::by_hand;
   by_hand ? norm_forward(forward, s, "encoder norm")
           : PytorchScript(forward, s).norm("encoder norm", true);

@@ -75,6 +75,8 @@ void norm_forward(WorkList& list, const TransformerSlice& s, std::string name) {
   list.kernel(std::move(name), MemoryBound{op, states, states});
 }
 
+// One kernel reads its operands once for the gradients of its input and of its parameters. Source:
+// Apex, contrib/csrc/layer_norm/ln_bwd_kernels.cuh, which Megatron-LM and Transformer Engine run.
 void norm_backward(WorkList& list, const TransformerSlice& s, std::string name) {
   const Bytes states = s.shard_tokens * s.hidden * s.element();
   const MemoryOp op = s.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
@@ -102,7 +104,8 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
   work.kept.add(Module::embedding, position_bias_bytes(s));
   work.output = states;
   if (s.kernels.fusion != Fusion::by_hand) {
-    WorkList forward, backward;
+    WorkList forward;
+    WorkList backward = WorkList::of_backward();
     pytorch_embedding_forward(forward, s);
     position_bias_forward(forward, s);
     position_bias_backward(backward, s);
@@ -128,7 +131,7 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
     work.kept.add(Module::embedding, shard);
   }
 
-  WorkList backward;
+  WorkList backward = WorkList::of_backward();
   if (network.embedding_norm) norm_backward(backward, s, "embedding norm backward");
   position_bias_backward(backward, s);
   if (s.dropout) {
@@ -162,7 +165,7 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   s.gemm = s.stored;
   const bool by_hand = s.kernels.fusion == Fusion::by_hand;
   const Bytes logits = s.tokens * s.vocabulary * size_of(Dtype::fp32);
-  const MemoryBound cross_entropy{MemoryOp::cross_entropy, logits, logits};
+  const MemoryBound cross_entropy{MemoryOp::parallel_cross_entropy, logits, logits};
 
   WorkList forward;
   if (by_hand) {
@@ -182,7 +185,7 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
     }
   }
 
-  WorkList backward;
+  WorkList backward = WorkList::of_backward();
   if (by_hand) {
     backward.kernel("cross-entropy backward", cross_entropy);
     column_backward(backward, s, "logits", s.vocabulary);

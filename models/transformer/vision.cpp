@@ -111,7 +111,8 @@ LayerWork Ends::embedding() const {
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s_.micro_batch * n_.patches()) *
                                    static_cast<double>(s_.hidden * pixels()));
   work.skipped_flops = work.forward_model_flops;  // images have no gradient
-  WorkList forward, backward;
+  WorkList forward;
+  WorkList backward = WorkList::of_backward();
   patches_forward(forward);
   patches_backward(backward);
   work.forward = forward.take();
@@ -153,7 +154,8 @@ LayerWork Ends::classifier() const {
   work.logits = probabilities();
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s_.micro_batch) *
                                    static_cast<double>(s_.hidden * n_.classes));
-  WorkList forward, backward;
+  WorkList forward;
+  WorkList backward = WorkList::of_backward();
   classifier_forward(forward);
   classifier_backward(backward);
   work.forward = forward.take();

@@ -94,6 +94,9 @@ class FittedCompute final : public ComputeCost {
   Estimate time_of(const Attention& attention) const;
   Estimate time_of(const Convolution& convolution) const;
   Estimate time_of(const models::MemoryBound& kernel) const;
+  const MemoryLaw* law_of(models::MemoryOp op) const;
+  // Its own, or that of the kind it is most like; nullptr: none at all.
+  const MemoryLaw* nearest_law(models::MemoryOp op) const;
   Estimate time_of(const models::Timed& kernel) const { return roofline_->time(kernel); }
 
   // The GEMM law at an efficiency of its own choice.
@@ -222,20 +225,31 @@ Estimate FittedCompute::time_of(const Convolution& convolution) const {
   return {known->factor * time, reach.basis, reach.why};
 }
 
+const MemoryLaw* FittedCompute::law_of(models::MemoryOp op) const {
+  for (const MemoryLaw& law : profile_.memory)
+    if (law.op == op) return &law;
+  return nullptr;
+}
+
+const MemoryLaw* FittedCompute::nearest_law(models::MemoryOp op) const {
+  if (const MemoryLaw* own = law_of(op)) return own;
+  if (op == models::MemoryOp::gated_activation) return nearest_law(models::MemoryOp::activation);
+  if (op == models::MemoryOp::parallel_cross_entropy)
+    return nearest_law(models::MemoryOp::cross_entropy);
+  return law_of(models::MemoryOp::elementwise);
+}
+
 Estimate FittedCompute::time_of(const models::MemoryBound& kernel) const {
-  const MemoryLaw* own = nullptr;
-  const MemoryLaw* elementwise = nullptr;
-  for (const MemoryLaw& law : profile_.memory) {
-    if (law.op == kernel.op) own = &law;
-    if (law.op == models::MemoryOp::elementwise) elementwise = &law;
-  }
-  const MemoryLaw* law = own ? own : elementwise;
+  const MemoryLaw* law = nearest_law(kernel.op);
   if (!law) return roofline_->time(kernel);
+  const double efficiency =
+      kernel.backward ? law->backward_efficiency.value_or(law->efficiency) : law->efficiency;
   const Bytes moved = kernel.read + kernel.written;
   const double share = l2_share(moved, peaks_.l2, law->l2_speedup);
-  const BytesPerSecond stream(law->efficiency * peaks_.memory_bandwidth.count());
+  const BytesPerSecond stream(efficiency * peaks_.memory_bandwidth.count());
   Reach reach = reach_of(law->from);
-  if (!own) reach.beyond("no law of its kind, that of elementwise kernels instead");
+  if (law->op != kernel.op)
+    reach.beyond(fmt::format("no law of its kind, that of {} kernels instead", name(law->op)));
   reach.check(moved, law->least, law->most);
   if (law->most == Bytes(0) && share < 1) reach.beyond("runs from the L2, which was not fitted");
   return {law->fixed + share * (moved / stream), reach.basis, reach.why};

@@ -51,12 +51,12 @@ void take_median(Law& result, const Group<Law>& group, Number Law::*member) {
 }
 
 // The same of those laws that have it.
-template <class Law>
-void take_median(Law& result, const Group<Law>& group, std::optional<Seconds> Law::*member) {
+template <class Law, class Number>
+void take_median(Law& result, const Group<Law>& group, std::optional<Number> Law::*member) {
   std::vector<double> values;
   for (const Fitted<Law>& fitted : group)
-    if (fitted.law.*member) values.push_back((fitted.law.*member)->count());
-  result.*member = values.empty() ? std::nullopt : std::optional(Seconds(median(values)));
+    if (fitted.law.*member) values.push_back(number(*(fitted.law.*member)));
+  result.*member = values.empty() ? std::nullopt : std::optional(Number(median(values)));
 }
 
 std::string names_of(const std::vector<std::string>& gpus) {
@@ -168,6 +168,7 @@ void add_kernels(Profile& result, const std::vector<Kin>& kin) {
     law.op = group.front().law.op;
     take_median(law, group, &MemoryLaw::fixed);
     take_median(law, group, &MemoryLaw::efficiency);
+    take_median(law, group, &MemoryLaw::backward_efficiency);
     take_median(law, group, &MemoryLaw::l2_speedup);
     law.from = merged(group);
     result.memory.push_back(std::move(law));

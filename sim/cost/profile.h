@@ -72,6 +72,7 @@ struct MemoryLaw {
   models::MemoryOp op = models::MemoryOp::elementwise;
   Seconds fixed{};
   double efficiency = 1;
+  std::optional<double> backward_efficiency;  // without: efficiency
   double l2_speedup = 1;
   Bytes least, most;  // moved bytes it was fitted on; zero: not said
   Provenance from;

@@ -24,10 +24,11 @@ constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
                                                    {"bf16", Dtype::bf16},
                                                    {"fp16", Dtype::fp16},
                                                    {"fp8", Dtype::fp8}}};
-constexpr std::array<Choice<MemoryOp>, 12> kMemoryOps = {
+constexpr std::array<Choice<MemoryOp>, 14> kMemoryOps = {
     {{"elementwise", MemoryOp::elementwise},
      {"dropout", MemoryOp::dropout},
      {"activation", MemoryOp::activation},
+     {"gated-activation", MemoryOp::gated_activation},
      {"layer-norm", MemoryOp::layer_norm},
      {"rms-norm", MemoryOp::rms_norm},
      {"batch-norm", MemoryOp::batch_norm},
@@ -36,6 +37,7 @@ constexpr std::array<Choice<MemoryOp>, 12> kMemoryOps = {
      {"pooling", MemoryOp::pooling},
      {"embedding", MemoryOp::embedding},
      {"cross-entropy", MemoryOp::cross_entropy},
+     {"parallel-cross-entropy", MemoryOp::parallel_cross_entropy},
      {"optimizer", MemoryOp::optimizer}}};
 constexpr std::array<Choice<AttentionKernel>, 6> kAttentionKernels = {
     {{"sdpa_math", AttentionKernel::sdpa_math},
@@ -193,6 +195,8 @@ void visit_fields(json::Fields& f, MemoryLaw& law) {
   f.field("fixed", law.fixed, json::required, kStart, "Time of a kernel of no bytes.");
   f.field("efficiency", law.efficiency, json::required, kMemoryShare,
           "Reached share of the memory bandwidth.");
+  f.field("backward_efficiency", law.backward_efficiency, kMemoryShare,
+          "That of kernels of a backward pass; without: as efficiency.");
   f.field("l2_speedup", law.l2_speedup, json::optional, json::between(1, 10),
           "How many times faster what fits into the L2 moves.");
   range(f, law.least, law.most);

@@ -96,6 +96,7 @@ TEST_CASE("The law of a memory-bound kernel is recovered from cold and warm oper
   truth.op = MemoryOp::layer_norm;
   truth.fixed = Seconds(2.5e-6);
   truth.efficiency = 0.8;
+  truth.backward_efficiency = 0.5;
   truth.l2_speedup = 2.2;
   Profile profile;
   profile.memory = {truth};
@@ -105,7 +106,7 @@ TEST_CASE("The law of a memory-bound kernel is recovered from cold and warm oper
     const auto cost = fitted_compute_cost(profile, warm ? test_gpu().peaks : cold);
     for (int i = 0; i < 40; ++i) {
       const std::int64_t bytes = noise.size(16, 30);
-      const MemoryBound kernel{truth.op, Bytes(bytes), Bytes(bytes / 2)};
+      const MemoryBound kernel{truth.op, Bytes(bytes), Bytes(bytes / 2), i % 2 != 0};
       lines.push_back(fmt::format(
           R"({{"kind": "memory", "op": "layer-norm", "variant": "{}{}", "dtype": "bf16", )"
           R"("rows": 1, "columns": 1, "read_bytes": {}, "written_bytes": {}, "time_us": )"
@@ -119,6 +120,7 @@ TEST_CASE("The law of a memory-bound kernel is recovered from cold and warm oper
   const MemoryLaw& law = result.profile.memory.front();
   CHECK(law.fixed.count() == doctest::Approx(2.5e-6).epsilon(0.05));
   CHECK(law.efficiency == doctest::Approx(0.8).epsilon(0.02));
+  CHECK(law.backward_efficiency.value_or(0) == doctest::Approx(0.5).epsilon(0.02));
   CHECK(law.l2_speedup == doctest::Approx(2.2).epsilon(0.05));
   CHECK(error_of(result, "memory layer-norm forward").fitted > 0);
   CHECK(error_of(result, "memory layer-norm backward warm").fitted > 0);

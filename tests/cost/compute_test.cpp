@@ -219,6 +219,31 @@ TEST_CASE("a memory-bound kernel without a law borrows that of elementwise kerne
   CHECK(estimate(profile(), adam).basis == Basis::extrapolated);
 }
 
+TEST_CASE("a memory-bound kernel of a backward pass reaches a share of its own") {
+  Profile norms;
+  norms.memory = {memory_law(MemoryOp::rms_norm, 0.5, 1)};
+  MemoryBound norm{MemoryOp::rms_norm, Bytes(300'000'000), Bytes(100'000'000), true};
+  CHECK(near(seconds(norms, norm), 2e-6 + 4e8 / 500e9));
+  norms.memory.front().backward_efficiency = 0.25;
+  CHECK(near(seconds(norms, norm), 2e-6 + 4e8 / 250e9));
+  norm.backward = false;
+  CHECK(near(seconds(norms, norm), 2e-6 + 4e8 / 500e9));
+}
+
+TEST_CASE("a kind without a law takes that of the kind it is most like") {
+  Profile laws;
+  laws.memory = {memory_law(MemoryOp::elementwise, 0.8, 1),
+                 memory_law(MemoryOp::activation, 0.6, 1),
+                 memory_law(MemoryOp::cross_entropy, 0.4, 1)};
+  const auto takes = [&](MemoryOp op) {
+    return seconds(laws, MemoryBound{op, Bytes(200'000'000), Bytes(200'000'000)});
+  };
+  CHECK(near(takes(MemoryOp::gated_activation), 2e-6 + 4e8 / 600e9));
+  CHECK(near(takes(MemoryOp::parallel_cross_entropy), 2e-6 + 4e8 / 400e9));
+  const MemoryBound gated{MemoryOp::gated_activation, Bytes(200'000'000), Bytes(200'000'000)};
+  CHECK(estimate(laws, gated).basis == Basis::extrapolated);
+}
+
 TEST_CASE("tensors in the L2 move faster, without a step in time") {
   Profile cached;
   cached.memory = {memory_law(MemoryOp::elementwise, 0.8, 2)};

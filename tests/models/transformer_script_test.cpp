@@ -242,16 +242,16 @@ TEST_CASE("memory-bound kernels move the published byte counts") {
     CHECK(bytes_of(work.forward, MemoryOp::elementwise) == 2 * 3 * m * h / t * d);
   }
   const LayerWork gated = layer(network_work(llama(1, h, a, 2, 192, 512), execution(b, s)));
-  CHECK(bytes_of(gated.forward, MemoryOp::activation) == 3 * m * 192 * d);
-  CHECK(bytes_of(gated.backward, MemoryOp::activation) == 5 * m * 192 * d);
+  CHECK(bytes_of(gated.forward, MemoryOp::gated_activation) == 3 * m * 192 * d);
+  CHECK(bytes_of(gated.backward, MemoryOp::gated_activation) == 5 * m * 192 * d);
   CHECK(bytes_of(gated.forward, MemoryOp::rope) == 2 * m * (h + h / 4) * d);
 }
 
 TEST_CASE("the cross-entropy moves 16 bytes per token and vocabulary entry of the rank") {
   const NetworkWork work = network_work(gpt(1, 64, 8, 512), execution(2, 16, 4));
   const LayerWork& logits = work.kinds[2];
-  CHECK(bytes_of(logits.forward, MemoryOp::cross_entropy) +
-            bytes_of(logits.backward, MemoryOp::cross_entropy) ==
+  CHECK(bytes_of(logits.forward, MemoryOp::parallel_cross_entropy) +
+            bytes_of(logits.backward, MemoryOp::parallel_cross_entropy) ==
         16 * 2 * 16 * 512 / 4);
   CHECK(gemm(logits.forward, "logits") == Gemm{32, 128, 64, 1, Dtype::fp16});
 }

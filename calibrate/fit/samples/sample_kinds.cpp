@@ -57,17 +57,26 @@ GemmCase read_gemm(Line& line) {
 }
 
 MemoryCase read_memory(Line& line) {
-  constexpr std::array kOps = {
-      models::MemoryOp::elementwise, models::MemoryOp::dropout,       models::MemoryOp::activation,
-      models::MemoryOp::layer_norm,  models::MemoryOp::rms_norm,      models::MemoryOp::batch_norm,
-      models::MemoryOp::softmax,     models::MemoryOp::rope,          models::MemoryOp::pooling,
-      models::MemoryOp::embedding,   models::MemoryOp::cross_entropy, models::MemoryOp::optimizer};
+  constexpr std::array kOps = {models::MemoryOp::elementwise,
+                               models::MemoryOp::dropout,
+                               models::MemoryOp::activation,
+                               models::MemoryOp::gated_activation,
+                               models::MemoryOp::layer_norm,
+                               models::MemoryOp::rms_norm,
+                               models::MemoryOp::batch_norm,
+                               models::MemoryOp::softmax,
+                               models::MemoryOp::rope,
+                               models::MemoryOp::pooling,
+                               models::MemoryOp::embedding,
+                               models::MemoryOp::cross_entropy,
+                               models::MemoryOp::parallel_cross_entropy,
+                               models::MemoryOp::optimizer};
   MemoryCase c;
-  std::string op =
-      line.word("op",
-                {"elementwise", "dropout", "activation", "layer-norm", "rms-norm", "batch-norm",
-                 "softmax", "rope", "pooling", "embedding", "cross-entropy", "optimizer"},
-                Line::required);
+  std::string op = line.word("op",
+                             {"elementwise", "dropout", "activation", "gated-activation",
+                              "layer-norm", "rms-norm", "batch-norm", "softmax", "rope", "pooling",
+                              "embedding", "cross-entropy", "parallel-cross-entropy", "optimizer"},
+                             Line::required);
   std::replace(op.begin(), op.end(), '-', '_');
   for (const models::MemoryOp known : kOps)
     if (name(known) == op) c.op = known;
