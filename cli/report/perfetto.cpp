@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <iterator>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "cli/report/protobuf.h"
@@ -23,12 +25,17 @@ using simulate::Timeline;
 namespace {
 
 namespace packet {
-constexpr int timestamp = 8, sequence = 10, track_event = 11, interned_data = 12, flags = 13,
-              defaults = 59, track_descriptor = 60;
+constexpr int clock_snapshot = 6, timestamp = 8, sequence = 10, track_event = 11,
+              interned_data = 12, flags = 13, defaults = 59, track_descriptor = 60;
 }
 namespace defaults {
-constexpr int events = 11, track = 11;
+constexpr int events = 11, track = 11, clock = 58;
 }
+namespace clock {
+constexpr int clocks = 1, id = 1, timestamp = 2, is_incremental = 3;
+// That of a trace, and the first that a sequence may define.
+constexpr int of_trace = 6, steps = 64;
+}  // namespace clock
 namespace event {
 constexpr int category_iid = 3, annotation = 4, type = 9, name_iid = 10, name = 23, counter = 30,
               flow = 47, terminating_flow = 48;
@@ -55,16 +62,72 @@ constexpr int kMostRanks = 1 << 22;
 enum Annotation : std::uint64_t { kMicroBatch = 1, kChunk, kBytes, kPeer };
 constexpr std::array<std::string_view, 4> kAnnotations = {"micro-batch", "chunk", "bytes", "peer"};
 
+// Packets one after another, by the block. Most begin with what an earlier one of their likeness
+// began with.
+class Packets {
+ public:
+  static constexpr std::size_t kLikenesses = 256;
+
+  void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
+  std::uint64_t new_sequence() { return ++sequences_; }
+  void set_head(std::size_t likeness, std::string_view head) { heads_[likeness] = head; }
+  void add(std::size_t likeness, std::string_view tail) {
+    const std::string& head = heads_[likeness];
+    if (head.size() + tail.size() > block_.size() - used_) flush();
+    std::memcpy(block_.data() + used_, head.data(), head.size());
+    std::memcpy(block_.data() + used_ + head.size(), tail.data(), tail.size());
+    used_ += head.size() + tail.size();
+  }
+  void add(std::string_view packet) {
+    flush();
+    bytes_ += packet;
+  }
+  std::string take() {
+    flush();
+    return std::move(bytes_);
+  }
+
+ private:
+  void flush() {
+    bytes_.append(block_.data(), used_);
+    used_ = 0;
+  }
+
+  std::array<std::string, kLikenesses> heads_;
+  std::string bytes_;
+  std::array<char, 1 << 14> block_;
+  std::size_t used_ = 0;
+  std::uint64_t sequences_ = 0;
+};
+
+// What events begin with alike: those of a kind of slice, whose tails are as long.
+constexpr std::size_t kEnd = simulate::kSliceKinds, kMoving = kEnd + 1, kCounter = kMoving + 1,
+                      kTails = 16, kLikenesses = (kCounter + 1) * kTails;
+static_assert(kLikenesses <= Packets::kLikenesses);
+
+// All that the beginning of an event depends on, within a likeness.
+struct EventHead {
+  std::int32_t microbatch = -1, chunk = 0, peer = -1, kind = -1;
+  std::int64_t bytes = 0;
+  std::uint64_t sequence = 0;
+  std::size_t body = 0, whole = 0;  // lengths of what follows
+  bool operator==(const EventHead&) const = default;
+};
+
 class TraceWriter {
  public:
   // Writes the variant of that index among several; its processes carry `variant`'s name if it has
   // one.
-  TraceWriter(const Timeline& timeline, int index, std::string_view variant)
-      : timeline_(timeline), index_(index), variant_(variant) {}
+  TraceWriter(Packets& trace, const Timeline& timeline, int index, std::string_view variant)
+      : trace_(trace),
+        timeline_(timeline),
+        index_(index),
+        variant_(variant),
+        number_of_(timeline.names.size()) {}
 
-  std::string write(std::string_view title) {
+  void write(std::string_view title) {
     look_through();
-    intern_names();
+    sequence_ = trace_.new_sequence();
     if (index_ == 0) describe_root(title);
     describe_processes();
     // Viewers order packets by time and, within a nanosecond, as they stand in the file: what ends
@@ -77,7 +140,6 @@ class TraceWriter {
         if (receives(timeline_.lanes[i]) == receiving) add_lane(timeline_.lanes[i], tracks[i]);
     for (const MemoryCurve& curve : timeline_.memory)
       add_memory(curve);
-    return trace_.take();
   }
 
  private:
@@ -88,16 +150,12 @@ class TraceWriter {
   // arrow.
   void look_through() {
     std::vector<std::uint64_t> sent, received;
-    std::size_t slices = 0;
     for (const Lane& lane : timeline_.lanes) {
-      slices += lane.slices.size();
       for (const Slice& slice : lane.slices) {
         has_chunks_ |= slice.chunk > 0;
         if (slice.flow != 0) (receives(lane) ? received : sent).push_back(slice.flow);
       }
     }
-    // Most slices take less: what is reserved and not written costs nothing.
-    trace_.reserve(slices * 100);
     std::sort(sent.begin(), sent.end());
     std::sort(received.begin(), received.end());
     std::set_intersection(sent.begin(), sent.end(), received.begin(), received.end(),
@@ -108,7 +166,6 @@ class TraceWriter {
     return flow != 0 && std::binary_search(both_ends_.begin(), both_ends_.end(), flow);
   }
 
-  std::uint64_t sequence() const { return static_cast<std::uint64_t>(index_) + 1; }
   int process_number(int rank) const { return index_ * kMostRanks + rank; }
   // Tracks are numbered per rank: the process, then its streams, then its counters.
   std::uint64_t process_track(int rank) const {
@@ -118,7 +175,7 @@ class TraceWriter {
     return index_ == 0 ? flow : Hash().add(static_cast<std::uint64_t>(index_)).add(flow).value();
   }
 
-  // Words are written once, and events name them by number, from 1.
+  // Words are written once in a sequence, and its events name them by number, from 1.
   template <class Words>
   static void intern(ProtoWriter& interned, int field, const Words& words) {
     std::uint64_t number = 0;
@@ -130,26 +187,39 @@ class TraceWriter {
     }
   }
 
-  void intern_names() {
+  void intern_words(const Lane& lane) {
+    std::fill(number_of_.begin(), number_of_.end(), 0);
+    std::vector<std::string_view> names;
+    for (const Slice& slice : lane.slices) {
+      if (number_of_[slice.name] != 0) continue;
+      names.push_back(timeline_.names[slice.name]);
+      number_of_[slice.name] = names.size();
+    }
     std::array<std::string_view, simulate::kSliceKinds> kinds;
     for (std::size_t i = 0; i < kinds.size(); ++i)
       kinds[i] = name(static_cast<simulate::SliceKind>(i));
     ProtoWriter interned;
     intern(interned, interned::categories, kinds);
-    intern(interned, interned::names, timeline_.names);
+    intern(interned, interned::names, names);
     intern(interned, interned::annotation_names, kAnnotations);
-    ProtoWriter first;
-    first.number(packet::sequence, sequence());
-    first.message(packet::interned_data, interned);
-    first.number(packet::flags, kStateCleared);
-    trace_.message(1, first);
+    ProtoWriter out;
+    out.number(packet::sequence, sequence_);
+    out.message(packet::interned_data, interned);
+    out.number(packet::flags, kNeedsState);
+    add_packet(out);
+  }
+
+  void add_packet(const ProtoWriter& packet) {
+    ProtoWriter out;
+    out.message(1, packet);
+    trace_.add(out.data());
   }
 
   void add_descriptor(const ProtoWriter& track) {
     ProtoWriter out;
-    out.number(packet::sequence, sequence());
+    out.number(packet::sequence, sequence_);
     out.message(packet::track_descriptor, track);
-    trace_.message(1, out);
+    add_packet(out);
   }
 
   // Track 0 is the parent of all processes; it asks for them in the order of their ranks.
@@ -199,32 +269,67 @@ class TraceWriter {
     return process_track(rank) + static_cast<std::uint64_t>(position);
   }
 
-  // The track of all events up to the next call.
+  // All events up to the next call are of that track. They are a sequence with a clock of its own,
+  // whose times are steps from event to event: what repeats in a step repeats in the file.
   void go_to(std::uint64_t track) {
+    sequence_ = trace_.new_sequence();
+    now_ = 0;
+    ProtoWriter clocks;
+    for (const int id : {clock::of_trace, clock::steps}) {
+      ProtoWriter one;
+      one.number(clock::id, id);
+      one.number(clock::timestamp, 0);
+      if (id == clock::steps) one.number(clock::is_incremental, 1);
+      clocks.message(clock::clocks, one);
+    }
     ProtoWriter events;
     events.number(defaults::track, track);
     ProtoWriter defaults;
     defaults.message(defaults::events, events);
+    defaults.number(defaults::clock, clock::steps);
     ProtoWriter out;
-    out.number(packet::sequence, sequence());
+    out.message(packet::clock_snapshot, clocks);
+    out.number(packet::sequence, sequence_);
+    out.number(packet::flags, kStateCleared);
     out.message(packet::defaults, defaults);
-    trace_.message(1, out);
+    add_packet(out);
   }
 
-  void add_event(Duration at, const EventWriter& body) {
-    EventWriter out;
-    out.number(packet::timestamp, nanoseconds(at));
-    out.number(packet::sequence, sequence());
-    out.message(packet::track_event, body);
-    out.number(packet::flags, kNeedsState);
-    trace_.message(1, out);
+  // Writes the packet of an event. `tail` is what differs from the events of its likeness, and the
+  // time comes last: what is as before is one piece. `describe` writes that, up to the key of what
+  // `tail` begins with.
+  template <class Describe>
+  void add_event(Duration at, std::size_t kind, EventHead head, EventWriter& tail,
+                 const Describe& describe) {
+    head.sequence = sequence_;
+    head.body = tail.size();
+    if (head.body != 0) tail.key(packet::timestamp);
+    TRAINYARD_CHECK(nanoseconds(at) >= now_, "an event at {} ps after one at {} ns", at.count(),
+                    now_);
+    tail.value(nanoseconds(at) - std::exchange(now_, nanoseconds(at)));
+    head.whole = tail.size();
+    const std::size_t likeness = kind * kTails + std::min(tail.size(), kTails - 1);
+    if (heads_[likeness] != head) {
+      heads_[likeness] = head;
+      EventWriter out;
+      const std::size_t whole = out.open(1);
+      out.number(packet::sequence, sequence_);
+      out.number(packet::flags, kNeedsState);
+      const std::size_t body = out.open(packet::track_event);
+      describe(out);
+      out.close(body, head.body);
+      if (head.body == 0) out.key(packet::timestamp);
+      out.close(whole, head.whole);
+      trace_.set_head(likeness, out.data());
+    }
+    trace_.add(likeness, tail.data());
   }
 
   static void annotate(EventWriter& body, Annotation name, std::int64_t value) {
-    EventWriter annotation;
-    annotation.number(1, static_cast<std::uint64_t>(name));
-    annotation.number(4, value);
-    body.message(event::annotation, annotation);
+    const std::size_t annotation = body.open(event::annotation);
+    body.number(1, static_cast<std::uint64_t>(name));
+    body.number(4, static_cast<std::uint64_t>(value));
+    body.close(annotation);
   }
 
   static void begin(EventWriter& body, const Slice& slice) {
@@ -232,61 +337,72 @@ class TraceWriter {
     body.number(event::type, event::begin);
   }
 
-  EventWriter begin_of(const Slice& slice) const {
-    EventWriter body;
-    begin(body, slice);
-    if (slice.microbatch >= 0) {
-      annotate(body, kMicroBatch, slice.microbatch);
-      if (has_chunks_) annotate(body, kChunk, slice.chunk);
-    }
-    if (slice.bytes > 0) annotate(body, kBytes, slice.bytes);
-    if (slice.peer >= 0) annotate(body, kPeer, slice.peer);
-    body.number(event::name_iid, static_cast<std::uint64_t>(slice.name) + 1);
-    return body;
+  void add_begin(const Slice& slice, int flow_field) {
+    EventWriter tail;
+    tail.value(number_of_[slice.name]);
+    if (flow_field != 0) tail.fixed64(flow_field, flow_id(slice.flow));
+    const EventHead head{.microbatch = slice.microbatch,
+                         .chunk = slice.chunk,
+                         .peer = slice.peer,
+                         .bytes = slice.bytes};
+    add_event(slice.begin, static_cast<std::size_t>(slice.kind), head, tail,
+              [&](EventWriter& body) {
+                begin(body, slice);
+                if (slice.microbatch >= 0) {
+                  annotate(body, kMicroBatch, slice.microbatch);
+                  if (has_chunks_) annotate(body, kChunk, slice.chunk);
+                }
+                if (slice.bytes > 0) annotate(body, kBytes, slice.bytes);
+                if (slice.peer >= 0) annotate(body, kPeer, slice.peer);
+                body.key(event::name_iid);
+              });
   }
 
   void add_end(Duration at) {
-    EventWriter body;
-    body.number(event::type, event::end);
-    add_event(at, body);
+    EventWriter tail;
+    add_event(at, kEnd, {}, tail, [](EventWriter& body) { body.number(event::type, event::end); });
   }
 
   // A receive that waits begins before its send, so the flow ends at the nested slice of the
   // movement.
   void add_receive(const Slice& slice) {
-    EventWriter body = begin_of(slice);
-    if (slice.active > slice.begin) {
-      add_event(slice.begin, body);
-      body.clear();
-      begin(body, slice);
-      body.bytes(event::name, "moving");
+    if (slice.active <= slice.begin) {
+      add_begin(slice, event::terminating_flow);
+    } else {
+      add_begin(slice, 0);
+      EventWriter tail;
+      tail.fixed64(event::terminating_flow, flow_id(slice.flow));
+      const EventHead head{.kind = static_cast<std::int32_t>(slice.kind)};
+      add_event(slice.active, kMoving, head, tail, [&](EventWriter& body) {
+        begin(body, slice);
+        body.bytes(event::name, "moving");
+      });
+      add_end(slice.end);
     }
-    body.fixed64(event::terminating_flow, flow_id(slice.flow));
-    add_event(std::max(slice.active, slice.begin), body);
-    if (slice.active > slice.begin) add_end(slice.end);
     add_end(slice.end);
   }
 
   void add_lane(const Lane& lane, std::uint64_t track) {
     go_to(track);
+    intern_words(lane);
     for (const Slice& slice : lane.slices) {
       const bool flows = has_both_ends(slice.flow);
       if (flows && receives(lane)) {
         add_receive(slice);
         continue;
       }
-      EventWriter body = begin_of(slice);
-      if (flows) body.fixed64(event::flow, flow_id(slice.flow));
-      add_event(slice.begin, body);
+      add_begin(slice, flows ? event::flow : 0);
       add_end(slice.end);
     }
   }
 
   void add_counter(Duration at, std::int64_t value) {
-    EventWriter body;
-    body.number(event::type, event::counter_value);
-    body.number(event::counter, value);
-    add_event(at, body);
+    EventWriter tail;
+    tail.value(static_cast<std::uint64_t>(value));
+    add_event(at, kCounter, {}, tail, [](EventWriter& body) {
+      body.number(event::type, event::counter_value);
+      body.key(event::counter);
+    });
   }
 
   // The total, and each category that is ever used; a value is written when it changes.
@@ -315,27 +431,41 @@ class TraceWriter {
                 [i](const MemorySample& sample) { return sample.bytes[i]; });
   }
 
+  Packets& trace_;
   const Timeline& timeline_;
   int index_;
   std::string_view variant_;
-  ProtoWriter trace_;
   std::vector<std::uint64_t> both_ends_;  // sorted
+  std::uint64_t sequence_ = 0, now_ = 0;  // the sequence in hand, and its time in ns
+  std::vector<std::uint64_t> number_of_;  // in that sequence, by name
   bool has_chunks_ = false;
+  std::array<EventHead, kLikenesses> heads_;
   std::map<int, int> tracks_of_;
 };
 
-}  // namespace
-
-std::string perfetto_trace(const Timeline& timeline, std::string_view title) {
-  return TraceWriter(timeline, 0, "").write(title);
+// Most slices take less. What is reserved and not written costs nothing.
+std::size_t expected_size(std::span<const NamedTimeline> variants) {
+  std::size_t slices = 0;
+  for (const NamedTimeline& variant : variants)
+    for (const Lane& lane : variant.timeline->lanes)
+      slices += lane.slices.size();
+  return slices * 100;
 }
+
+}  // namespace
 
 // A trace is a list of packets: traces joined end to end are a trace.
 std::string perfetto_trace(std::span<const NamedTimeline> variants, std::string_view title) {
-  std::string trace;
+  Packets trace;
+  trace.reserve(expected_size(variants));
   for (std::size_t i = 0; i < variants.size(); ++i)
-    trace += TraceWriter(*variants[i].timeline, static_cast<int>(i), variants[i].name).write(title);
-  return trace;
+    TraceWriter(trace, *variants[i].timeline, static_cast<int>(i), variants[i].name).write(title);
+  return trace.take();
+}
+
+std::string perfetto_trace(const Timeline& timeline, std::string_view title) {
+  const NamedTimeline variant{"", &timeline};
+  return perfetto_trace({&variant, 1}, title);
 }
 
 }  // namespace trainyard::report

@@ -15,7 +15,7 @@ namespace trainyard::report {
 std::string perfetto_trace(const simulate::Timeline& timeline, std::string_view title);
 
 // Several variants in one trace, on one clock: a variant's processes carry its name and come after
-// those of the variants before it. Each has a packet sequence of its own.
+// those of the variants before it. Each of their tracks is a packet sequence of its own.
 struct NamedTimeline {
   std::string_view name;
   const simulate::Timeline* timeline = nullptr;

@@ -34,25 +34,36 @@ def main():
     assert not unknown, f"fields that are not Perfetto's: {unknown[:3]}"
     packets = text.split("\npacket {")
 
-    # Defaults hold for what stands behind them in the file.
-    defaults = {}
+    # Defaults hold for what stands behind them in the file, and so do a sequence's words. Its clock counts from one
+    # packet to the next, on from the snapshot that joins it to the trace's.
+    defaults, clocks, interned = {}, {}, {}
+    snapshot = re.compile(r"clocks \{\s+clock_id: 6\s+timestamp: (\d+)\s+\}\s+"
+                          r"clocks \{\s+clock_id: (\d+)\s+timestamp: (\d+)\s+is_incremental: true\s+\}")
     for i, packet in enumerate(packets):
         sequence = one(packet, "trusted_packet_sequence_id")
+        assert sequence is not None, "a packet of no sequence"
         if "trace_packet_defaults" in packet:
-            defaults[sequence] = one(packet, "track_uuid")
-        elif "track_event" in packet:
+            assert sequence not in defaults, f"sequence {sequence} begins twice"
+            assert one(packet, "sequence_flags") == "1", "a sequence begins without clearing what was"
+            found = snapshot.search(packet)
+            assert found and found.group(1) == found.group(3), "a clock that the trace's is not joined to"
+            assert 64 <= int(found.group(2)) < 128 and found.group(2) == one(packet, "timestamp_clock_id")
+            defaults[sequence], clocks[sequence] = one(packet, "track_uuid"), int(found.group(3))
+        elif "interned_data" in packet:
+            assert sequence in defaults and sequence not in interned
+            interned[sequence] = {kind: dict(re.findall(kind + r" \{\s+iid: (\d+)\s+name: \"([^\"]+)\"", packet))
+                                  for kind in ("event_categories", "event_names", "debug_annotation_names")}
+        elif "track_event {" in packet:
             assert one(packet, "sequence_flags") == "2", "an event that uses defaults without asking for them"
+            clocks[sequence] += int(one(packet, "timestamp"))
+            packet = re.sub(r"\n  timestamp: \d+", f"\n  timestamp: {clocks[sequence]}", packet)
             packets[i] = packet + f"\n  track_uuid: {defaults[sequence]}"
+    assert len(set(defaults.values())) == len(defaults), "a track of two sequences"
 
     # A viewer orders events by time and, where that is equal, as they stand in the file.
-    events = [packet for packet in packets if "track_event" in packet]
-    packets = [packet for packet in packets if "track_event" not in packet]
+    events = [packet for packet in packets if "track_event {" in packet]
+    packets = [packet for packet in packets if "track_event {" not in packet]
     packets += sorted(events, key=lambda packet: int(one(packet, "timestamp", "0")))
-    words = {}
-    for kind in ("event_categories", "debug_annotation_names"):
-        words[kind] = dict(re.findall(kind + r" \{\s+iid: (\d+)\s+name: \"([^\"]+)\"", text))
-        assert words[kind], f"no {kind}"
-
     open_slices, opened, counters = {}, 0, 0
     flows, ended, described = {}, 0, set()
     for packet in packets:
@@ -60,8 +71,9 @@ def main():
             described.add(one(packet, "uuid"))
             parent = one(packet, "parent_uuid")
             assert parent is None or parent in described, "a track comes before its process"
-        if "track_event" not in packet:
+        if "track_event {" not in packet:
             continue
+        words = interned.get(one(packet, "trusted_packet_sequence_id"))
         at = int(one(packet, "timestamp", "0"))
         track = one(packet, "track_uuid")
         assert track in described, f"track {track} is not described"
@@ -76,7 +88,7 @@ def main():
             for annotation in re.findall(r"debug_annotations \{\s+name_iid: (\d+)", packet):
                 assert annotation in words["debug_annotation_names"], "an annotation without a name"
             packet = re.sub(r"debug_annotations \{[^}]*\}", "", packet)
-            assert one(packet, "name_iid") or one(packet, "name"), "a slice without a name"
+            assert one(packet, "name") or one(packet, "name_iid") in words["event_names"], "a slice without a name"
             if one(packet, "flow_ids") and "terminating" not in packet:
                 flows[one(packet, "flow_ids")] = at
             if "terminating_flow_ids" in packet:
