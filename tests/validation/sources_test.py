@@ -77,14 +77,52 @@ ROWS = {
                                "gbs": "256", "outcome": "ok", "iteration_time_s": "3.2", "mem_reserved_GB": "30.5",
                                "usable": "yes"},
 }
+FROM_PAPER = {**PLAIN, "hardware": A100, "model": GPT, "precision": "bf16", "metrics": [TIME]}
+EXPERTS = {**LLAMA, "head_dim": 64, "experts": 8, "topk": 2, "moe_ffn": 1024}
+GH200 = {"gpu": "GH-96", "num_gpus": 4}
+# Of these converters, what they share is above.
+ROWS.update({
+    "internevo.json": {**PLAIN, "hardware": A100, "model": LLAMA, "metrics": [RATE],
+                       "parallelism": {"tp": 1, "pp": 1, "dp": 16, "zero1_size": 8}},
+    "sailor_validation.json": {**PLAIN, "hardware": GH200, "model": {**GPT, "name": "opt"},
+                               "parallelism": {"tp": 2, "pp": 2, "dp": 1,
+                                               "layers_per_stage": [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]},
+                               "metrics": [TIME, {"name": "max_peak_memory_per_gpu", "value": 9e9, "unit": "B"}]},
+    "megatron_bridge_perf.json": {**PLAIN, "hardware": {"profile": "DGX-GB200", "num_gpus": 16}, "precision": "MXFP8",
+                                  "model": {"name": "llama3-8b", "seq": 8192}, "parallelism": {"tp": 2, "fsdp": 0},
+                                  "metrics": [RATE]},
+    "misc_training.json": {**PLAIN, "id": "uci-0", "hardware": {**A100, "num_gpus": 4}, "model": LLAMA,
+                           "parallelism": {"tp": 2, "pp": 1, "cp": 1, "dp": 2, "zero_stage": 3}, "metrics": [TIME]},
+    "nemo_launcher_a100.json": {**PLAIN, "hardware": A100, "model": {"name": "t5-3b", "seq": 512},
+                                "parallelism": {"tp": 2, "pp": 1, "dp": 8}, "metrics": [TIME]},
+    "nemo_long_sequence.json": {**PLAIN, "hardware": {**H100, "profile": "DGX-B200"}, "model": {**LLAMA, "seq": 8192},
+                                "parallelism": {"tp": 2, "pp": 1, "cp": 2},
+                                "metrics": [{"name": "model_tflops_per_gpu", "value": 900.0, "unit": "TFLOP/s"}]},
+    "fms_fsdp_megatron_llama.json": {**PLAIN, "hardware": A100, "model": LLAMA, "metrics": [RATE],
+                                     "parallelism": {"fsdp": "HSDP"}},
+    "neusight_models.json": {**PLAIN, "hardware": {"gpu": "NVIDIA_L4", "num_gpus": 1}, "mode": "training",
+                             "model": GPT, "parallelism": {"dp": 1, "tp": 1, "pp": 1}, "batch": {"gbs": 2},
+                             "metrics": [{"name": "e2e_latency", "value": 900.0, "unit": "ms"}]},
+    "papers.json": {**FROM_PAPER, "id": "mlm-llama-1", "hardware": H100, "model": LLAMA,
+                    "parallelism": {"tp": 2, "pp": 2, "vp": 2}},
+    "papers2.json": {**FROM_PAPER, "id": "mpf-1", "hardware": H100, "model": EXPERTS, "schedule": "MCore",
+                     "parallelism": {"tp": 2, "ep": 4},
+                     "metrics": [{**TIME, "name": "iteration_time_derived"}]},
+})
 LORA = {**ROWS["dgxc_benchmarking.json"], "peft": True}
+ZERO_BUBBLE = {**FROM_PAPER, "id": "zb-1", "parallelism": {"tp": 1, "pp": 4, "dp": 4}, "schedule": "ZB-2p"}
+FLASH_ATTENTION = {**FROM_PAPER, "id": "fatt-1", "batch": {"gbs_tokens": 500000.0},
+                   "metrics": [{"name": "tokens_per_s", "value": 262144.0, "unit": "tokens/s"}]}
+# Of files that several converters read: sets that are not called as a file is.
+MORE_SETS = 2
 UNEVEN = {**ROWS["pollux_sia_dp.csv"], "placement": "31"}
 OUT_OF_MEMORY = {**ROWS["hf_ultrascale_h100.csv"], "outcome": "oom", "iteration_time_s": "", "mem_reserved_GB": ""}
 
 
 def write(folder):
-    more = {"dgxc_benchmarking.json": [LORA], "hf_ultrascale_h100.csv": [OUT_OF_MEMORY],
-            "pollux_sia_dp.csv": [UNEVEN]}
+    more = {"dgxc_benchmarking.json": [LORA, {**LORA, "id": "broken", "peft": False, "hardware": None}, 7],
+            "hf_ultrascale_h100.csv": [OUT_OF_MEMORY], "pollux_sia_dp.csv": [UNEVEN],
+            "papers.json": [ZERO_BUBBLE], "papers2.json": [FLASH_ATTENTION]}
     for name, row in ROWS.items():
         rows = [row, *more.get(name, [])]
         with open(os.path.join(folder, name), "w", encoding="utf-8", newline="") as stream:
@@ -103,7 +141,8 @@ def main():
         convert = [sys.executable, "-B", os.path.join(SOURCES, "convert.py")]
         said = subprocess.run([*convert, folder, out], check=True, stderr=subprocess.PIPE, text=True).stderr
         assert "left out 1: LoRA" in said, said
-        assert len(os.listdir(out)) == len(ROWS), os.listdir(out)
+        assert "left out 1: row broken: " in said and "row that is no object: " in said, said
+        assert len(os.listdir(out)) == len(ROWS) + MORE_SETS, os.listdir(out)
         done = subprocess.run([sys.argv[1], "validate", "--records", out, "--json"], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -111,6 +150,8 @@ def main():
         for name, one in sets.items():
             assert one["step_time"]["rows"] == 1 and one["source"], (name, one)
         assert sets["vtrain_multi"]["records"][0]["measured_s"] == 1.5, sets["vtrain_multi"]
+        # 256 sequences of 2048 tokens at 2^18 tokens/s.
+        assert sets["papers_misc"]["records"][0]["measured_s"] == 2, sets["papers_misc"]
         # 64 sequences of 1024 tokens on 16 GPUs of 5000 tokens/s each.
         assert sets["llm_foundry"]["records"][0]["measured_s"] == 64 * 1024 / 80000, sets["llm_foundry"]
         # 8 samples of each of 16 GPUs, since a server has 8, at 256 samples/s.

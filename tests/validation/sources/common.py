@@ -1,6 +1,6 @@
 """What the converters beside this file share: machines, networks, recipes, and the record that they write.
 
-A converter is a module with FILE (the name of what it reads), SOURCE, SOFTWARE where one ran all of it, and
+A converter is a module with FILE (the name of what it reads, or several), SOURCE, SOFTWARE where one ran all of it, and
 convert(row): a record of docs/proof.md, a list of them, or LeftOut. A row is an entry of a JSON file's "records", or a
 line of a CSV file as a dict of texts.
 """
@@ -10,6 +10,10 @@ GIB = 2**30
 
 class LeftOut(Exception):
     """Why no scenario says what was measured."""
+
+
+class NotMine(Exception):
+    """The row of a file that several converters read belongs to another."""
 
 
 def record(name, scenario, seconds=None, memory=None, group=None, fits=True):
@@ -34,6 +38,14 @@ def metric(row, *names):
             if one.get("name") == name and isinstance(one["value"], (int, float)):
                 return one["value"]
     return None
+
+
+def tokens_seconds(row):
+    """Seconds of a step whose row states tokens/s of a GPU, or None."""
+    rate = metric(row, "tokens_per_s_per_gpu")
+    if not rate:
+        return None
+    return row["batch"]["gbs"] * row["model"]["seq"] / (rate * row["hardware"]["num_gpus"])
 
 
 def even(layers, stages):
@@ -65,19 +77,11 @@ def h100(gpus, **changes):
     return preset_cluster("dgx-h100-superpod", "dgx-h100", gpus, **changes)
 
 
-B200 = {"name": "b200-180gb", "memory": "180GB", "memory_bandwidth": "8000GB/s", "compute_capability": "10.0",
-        "peak": {"fp32": "75TFLOP/s", "tf32": "1125TFLOP/s", "fp16": "2250TFLOP/s", "bf16": "2250TFLOP/s",
-                 "fp8": "4500TFLOP/s"},
-        "l2": "126MiB", "multiprocessors": 148}
-
-
-def blackwell(gpus, domain=8):
-    """B200, of which `domain` share an NVLink switch: 8 of a server, 64 or 72 of a rack of GB200."""
-    count, each = servers(gpus, domain)
-    node = {"gpu": B200, "gpus": each, "nics": each,
-            "intra": {"kind": "nvswitch", "bandwidth_per_gpu": "900GB/s", "latency": "1.1us"},
-            "nic": {"bandwidth": "400Gbps", "latency": "1.5us", "rail": "gpu", "efficiency": 0.9}}
-    return {"nodes": count, "node": node,
+def blackwell(gpus, kind="dgx-b200"):
+    """Servers of 8 GPUs, or racks of which a job takes as many of the 72 GPUs as divide it."""
+    each = 8 if kind.startswith("dgx") else max(size for size in range(1, 73) if gpus % size == 0)
+    count, each = servers(gpus, each)
+    return {"nodes": count, "node": {"preset": kind, "gpus": each, "nics": each},
             "fabric": {"kind": "fat_tree", "tiers": 3, "radix": 64, "switch_latency": "150ns"}}
 
 

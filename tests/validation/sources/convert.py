@@ -17,10 +17,13 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, HERE)
 
-from common import LeftOut
+from common import LeftOut, NotMine
 
 # What holds no converter.
-TOOLS = ("common", "convert", "data_parallel.replicas")
+TOOLS = ("common", "convert", "networks", "data_parallel.replicas")
+PACKAGES = ("data_parallel", "papers")
+# What a row that is not of the format makes of a converter.
+WRONG = (AttributeError, IndexError, StopIteration, TypeError, ValueError, ZeroDivisionError)
 
 
 def modules(folder, package=""):
@@ -29,15 +32,22 @@ def modules(folder, package=""):
     return [package + name for name in files if package + name not in TOOLS]
 
 
-NAMES = modules(HERE) + modules(os.path.join(HERE, "data_parallel"), "data_parallel.")
+NAMES = modules(HERE)
+for PACKAGE in PACKAGES:
+    NAMES += modules(os.path.join(HERE, PACKAGE), PACKAGE + ".")
 
 
 def rows_of(path):
-    with open(path, encoding="utf-8", newline="") as stream:
-        if path.endswith(".csv"):
-            return list(csv.DictReader(stream))
-        document = json.load(stream)
-    return document["records"] if isinstance(document, dict) else document
+    """Nothing of a file that is not of its format, which is named."""
+    try:
+        with open(path, encoding="utf-8", newline="") as stream:
+            if path.endswith(".csv"):
+                return list(csv.DictReader(stream))
+            document = json.load(stream)
+        return document["records"] if isinstance(document, dict) else list(document)
+    except (KeyError, TypeError, ValueError) as error:
+        print(f"{path}: left out: {error!r}", file=sys.stderr)
+        return []
 
 
 def cited(record, row):
@@ -66,10 +76,15 @@ def converted(module, rows):
             for record in made if isinstance(made, list) else [made]:
                 record = cited(record, row)
                 records.append(run_by(record, module.SOFTWARE) if hasattr(module, "SOFTWARE") else record)
+        except NotMine:
+            pass
         except LeftOut as reason:
             left_out[str(reason)] += 1
         except KeyError as key:
             left_out[f"does not state {key.args[0]}"] += 1
+        except WRONG as error:
+            name = row.get("id", "without an id") if isinstance(row, dict) else "that is no object"
+            left_out[f"row {name}: {error}"] += 1
     return records, left_out
 
 
@@ -81,10 +96,11 @@ def main():
     written = 0
     for name in NAMES:
         module = importlib.import_module(name)
-        path = os.path.join(folder, module.FILE)
-        if not os.path.exists(path):
+        files = module.FILE if isinstance(module.FILE, tuple) else (module.FILE,)
+        paths = [path for path in (os.path.join(folder, file) for file in files) if os.path.exists(path)]
+        records, left_out = converted(module, [row for path in paths for row in rows_of(path)])
+        if not records and not left_out:
             continue
-        records, left_out = converted(module, rows_of(path))
         with open(os.path.join(out, name.split(".")[-1] + ".json"), "w", encoding="utf-8") as stream:
             json.dump({"source": module.SOURCE, "notes": module.__doc__.strip(), "records": records}, stream, indent=1)
             stream.write("\n")

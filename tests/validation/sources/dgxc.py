@@ -41,7 +41,7 @@ def convert(row):
     if reason:
         raise LeftOut(reason)
     said, gpus = row["parallelism"], row["hardware"]["num_gpus"]
-    cluster = h100(gpus) if row["hardware"]["profile"] == "DGX-H100" else blackwell(gpus, min(64, gpus))
+    cluster = h100(gpus) if row["hardware"]["profile"] == "DGX-H100" else blackwell(gpus, "gb200-nvl72")
     scenario = nemo(row, network(row["model"]), cluster, row["precision"].startswith("FP8"),
                     recompute="full" if said.get("fsdp") else "none")
     if not said.get("distributed_optimizer") and not said.get("fsdp"):

@@ -23,7 +23,8 @@ def convert(row):
     is_blackwell = "B200" in machine or "B300" in machine
     if "H200" in machine and not is_blackwell:
         raise LeftOut("H200")
-    cluster = blackwell(gpus, min(64, gpus)) if is_blackwell else h100(gpus)
+    rack = "gb300-nvl72" if "GB300" in machine else "gb200-nvl72" if "GB200" in machine else "dgx-b200"
+    cluster = blackwell(gpus, rack) if is_blackwell else h100(gpus)
     scenario = nemo(row, nemo_model(model), cluster, "FP8" in row["precision"],
                     chunked=str(said.get("tp_comm_overlap")) in ("True", "1"))
     return record(row["id"], scenario, seconds)

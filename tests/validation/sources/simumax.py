@@ -1,7 +1,7 @@
-"""SimuMax's measurements of Megatron-LM on one server of 8 B200: networks of a few layers.
+"""SimuMax's measurements of Megatron-LM on one server of 8 B200 or A100 PCIe: networks of a few layers.
 
 Distributed optimizer, fp32 gradients, sequence parallelism with tensor parallelism, all-gather context parallelism.
-Rows of A100 PCIe were read off a chart, and are left out.
+Rows of A100 PCIe give TFLOP/s, read off a chart, of 6 FLOPs a parameter and token and of causal attention.
 """
 
 import re
@@ -26,23 +26,33 @@ def network(name):
     return NETWORKS[key]
 
 
+def chart_seconds(row, length, sequences):
+    """Of 12 layers of Llama 3 70B, the only network of that chart."""
+    rate = metric(row, "tflops_per_gpu_chart_read")
+    if "70" not in row["model"]["name"] or not rate:
+        raise LeftOut("no time")
+    hidden, key_value, ffn, vocab, layers = 8192, 1024, 28672, 128256, 12
+    parameters = layers * (2 * hidden * (hidden + key_value) + 3 * hidden * ffn) + vocab * hidden
+    return (6 * parameters + 6 * layers * length * hidden) * length * sequences / (8 * rate * 1e12)
+
+
 def convert(row):
-    if "PCIe" in row["hardware"]["gpu"]:
-        raise LeftOut("read off a chart")
     said, batch = row["parallelism"], row["batch"]
     tp, pp, cp, ep = (said.get(key, 1) for key in ("tp", "pp", "cp", "ep"))
     dp = 8 // (tp * pp * cp)
-    length = re.search(r"seq(\d+)", row.get("case") or "")
+    found, is_pcie = re.search(r"seq(\d+)", row.get("case") or ""), "PCIe" in row["hardware"]["gpu"]
+    length, sequences = int(found.group(1)) if found else 4096, batch["mbs"] * batch["micro_batches"] * dp
     degrees = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "dp": dp, "sequence_parallel": tp > 1,
                "data_parallel": {"kind": "distributed_optimizer" if dp * cp > 1 else "allreduce"}}
     if cp > 1:
         degrees["context_parallel"] = {"method": "all_gather"}
     scenario = {
-        "model": network(row["model"]["name"]), "cluster": blackwell(8),
-        "training": {"global_batch": batch["mbs"] * batch["micro_batches"] * dp, "micro_batch": batch["mbs"],
-                     "sequence_length": int(length.group(1)) if length else 4096,
+        "model": network(row["model"]["name"]),
+        "cluster": {"nodes": 1, "node": "pcie-8xa100"} if is_pcie else blackwell(8),
+        "training": {"global_batch": sequences, "micro_batch": batch["mbs"], "sequence_length": length,
                      "precision": precision("bf16", "fp32"), "optimizer": {"type": "adamw"}, "fused_attention": True,
                      "gradient_clipping": True},
         "parallelism": degrees}
     memory = metric(row, "gpu_memory_alloc")
-    return record(row["id"], scenario, metric(row, "iteration_time"), (memory, "allocated") if memory else None)
+    seconds = chart_seconds(row, length, sequences) if is_pcie else metric(row, "iteration_time")
+    return record(row["id"], scenario, seconds, (memory, "allocated") if memory else None)

@@ -1,0 +1,90 @@
+"""Megatron-Bridge's performance summary: dense networks and experts on H100, B200 and GB200.
+
+Recomputation stands in recipes, not in the table: none, or full where none does not fit. Tensor parallelism of dense
+networks is chunked; tokens of experts go through servers in two steps (DeepEP) but on racks, where no other link is.
+Gradients are bf16 with MXFP8, as its recipes have it. CUDA graphs are not known by row, and not assumed.
+"""
+
+from common import LeftOut, blackwell, h100, metric, precision, record, tokens_seconds
+from networks import cut, has_experts, layers_of, named
+
+FILE = "megatron_bridge_perf.json"
+SOFTWARE = "nemo"
+SOURCE = "NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md"
+RACKS = {"DGX-GB200": "gb200-nvl72", "DGX-GB300": "gb300-nvl72"}
+
+
+def reason_to_leave_out(row):
+    name = row["model"]["name"]
+    if "LoRA" in row.get("task", ""):
+        return "LoRA"
+    if "Nemotron" in name:
+        return "Mamba layers"
+    if "DeepSeekV4" in name:
+        return "DeepSeek-V4: sparse attention"
+    return "NVFP4" if "FP4" in row["precision"].upper() else None
+
+
+def cluster_of(profile, gpus):
+    if profile == "DGX-H100":
+        return h100(gpus)
+    if profile in RACKS:
+        return blackwell(gpus, RACKS[profile])
+    if profile in ("DGX-B200", "DGX-B300"):
+        return blackwell(gpus, profile.lower())
+    raise LeftOut(f"{profile} is not described")
+
+
+def pipeline_of(network, pp, chunks):
+    if pp == 1:
+        return {}
+    pipeline = {"schedule": "1f1b"}
+    if chunks > 1:
+        pipeline = {"schedule": "interleaved_1f1b", "chunks_per_stage": chunks}
+    layers = layers_of(network)
+    if layers < pp * chunks:
+        raise LeftOut("virtual stages without layers")
+    if layers % (pp * chunks):
+        pipeline["layer_split"] = cut(layers, pp, chunks)
+    return {"pipeline": pipeline}
+
+
+def experts_of(row, said):
+    degrees = {"etp": said.get("etp") or 1}
+    if "tokendrop" in row["model"]["name"]:
+        degrees["expert_parallel"] = {"capacity_factor": 1}
+    elif row["hardware"]["profile"] not in RACKS:
+        degrees["expert_parallel"] = {"dispatch": "hierarchical"}
+    return degrees
+
+
+def degrees_of(row, network):
+    said, gpus = row["parallelism"], row["hardware"]["num_gpus"]
+    tp, pp, cp, ep, chunks = (said.get(key) or 1 for key in ("tp", "pp", "cp", "ep", "vp"))
+    if gpus % (tp * pp * cp):
+        raise LeftOut("the printed layout does not divide the GPUs")
+    degrees = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "dp": gpus // (tp * pp * cp), "sequence_parallel": tp > 1,
+               "data_parallel": {"kind": "fsdp" if said.get("fsdp") else "distributed_optimizer"},
+               **pipeline_of(network, pp, chunks)}
+    if has_experts(network):
+        degrees.update(experts_of(row, said))
+        degrees["tensor_parallel"] = {"overlap": "none"}
+    return degrees
+
+
+def convert(row):
+    reason = reason_to_leave_out(row)
+    network = named(row["model"]["name"].replace("llama3.1", "llama3").replace("-", "_"))
+    if reason or network is None:
+        raise LeftOut(reason or "the network is not described")
+    batch, kind = row["batch"], row["precision"].upper()
+    scenarios = []
+    for recompute in ("none", "full"):
+        scenarios.append({
+            "model": network, "cluster": cluster_of(row["hardware"]["profile"], row["hardware"]["num_gpus"]),
+            "training": {"global_batch": batch["gbs"], "micro_batch": batch["mbs"],
+                         "sequence_length": row["model"]["seq"], "optimizer": {"type": "adamw"},
+                         "precision": precision("fp8" if "FP8" in kind else "bf16", "bf16" if "MX" in kind else None),
+                         "recompute": recompute},
+            "parallelism": degrees_of(row, network)})
+    return record(row["id"], scenarios, metric(row, "iteration_time_derived", "iteration_time") or tokens_seconds(row))

@@ -1,0 +1,73 @@
+"""Pipeline schedules: Zero Bubble, Controllable Memory, Vocabulary Parallelism: forks of Megatron-LM on A100.
+
+fp16, fp32 gradients, distributed optimizer, blocking sends, untied embeddings, dropout; RoCE of a speed that is not
+stated (8 x 200 Gb/s). A vocabulary of 50,304 where none is printed; fused attention in the two later papers. ZB-1p and
+ZB-2p, whose order a solver finds, are ZB-H1 and ZB-H2. First and last stage have a layer less where the paper says so.
+GB are 10^9 bytes. Schedules of one network are alternatives.
+"""
+
+from common import GIB, LeftOut, NotMine, a100, gpt, metric, precision, record
+
+FILE = ("papers.json", "papers2.json", "vocab_parallelism.json")
+SOFTWARE = "megatron-core"
+SOURCE = "arXiv:2401.10241, arXiv:2405.15362, arXiv:2411.05288 and their artifacts"
+SCHEDULES = {"1f1b": "1f1b", "1f1b-r": "1f1b", "1f1b-i": "interleaved_1f1b", "zb-1p": "zb_h1", "zb-h1": "zb_h1",
+             "zb-2p": "zb_h2", "zb-h2": "zb_h2", "v-zb": "zb_v", "zb-v": "zb_v", "v-half": "v_half", "v-min": "v_min"}
+
+
+def layer_split(layers, stages, chunks, fewer):
+    """Even, but for the chunks of embedding and output, which have a layer less where that comes out."""
+    parts = stages * chunks
+    if fewer and (layers + 2) % parts == 0 and (layers + 2) // parts > 1:
+        each = (layers + 2) // parts
+        return [each - (part in (0, parts - 1)) for part in range(parts)]
+    each, more = divmod(layers, parts)
+    return [each + (part >= parts - more) for part in range(parts)]
+
+
+def pipeline_of(row, head, variant, of_vocabulary):
+    chunks = row["parallelism"].get("vp", 2) if head == "1f1b-i" else 2 if head.startswith(("v-", "zb-v")) else 1
+    pipeline = {"schedule": SCHEDULES[head], "overlap_p2p": False}
+    if head == "1f1b-i":
+        pipeline["chunks_per_stage"] = chunks
+    fewer = chunks == 2 and head != "1f1b-i" or not of_vocabulary
+    pipeline["layer_split"] = "balanced_with_embeddings" if variant == "redis" else layer_split(
+        row["model"]["layers"], row["parallelism"]["pp"], chunks, fewer)
+    return pipeline
+
+
+def seconds_of(row, vocab):
+    time, share = metric(row, "iteration_time_derived", "iteration_time"), metric(row, "mfu")
+    if time is not None or not share:
+        return time
+    layers, hidden, length = (row["model"][key] for key in ("layers", "hidden", "seq"))
+    work = 3 * (2 * length * hidden * vocab + layers * (24 * length * hidden**2 + 4 * length**2 * hidden))
+    return work * row["batch"]["gbs"] / (share / 100 * 312e12 * row["hardware"]["num_gpus"])
+
+
+def convert(row):
+    title, of_vocabulary = str(row["source"].get("title", "")).lower(), "/" in str(row.get("schedule", ""))
+    if not row["id"].startswith(("zb-", "ctrlmem", "vp")) and "vocab" not in title:
+        raise NotMine
+    model, said, batch, gpus = row["model"], row["parallelism"], row["batch"], row["hardware"]["num_gpus"]
+    head, _, variant = (part.strip().lower() for part in row["schedule"].partition("/"))
+    fits = row.get("outcome") != "OOM"
+    if of_vocabulary and metric(row, "mfu") is None and fits:
+        raise LeftOut("times of stages' passes, not of a step")
+    if variant.startswith("vocab") or variant in ("interlaced", "synctwice"):
+        raise LeftOut("a vocabulary divided over stages")
+    if head not in SCHEDULES:
+        raise LeftOut(f"schedule {head}")
+    vocab = model.get("vocab", 50304)
+    training = {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": model["seq"],
+                "precision": precision("fp16", "fp32"), "optimizer": {"type": "adamw"},
+                "recompute": "full" if head == "1f1b-r" else "none", "fused_attention": not row["id"].startswith("zb-")}
+    degrees = {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"],
+               "pipeline": pipeline_of(row, head, variant, of_vocabulary),
+               "data_parallel": {"kind": "distributed_optimizer"}}
+    scenario = {"model": gpt(model, vocab=vocab, tied_embeddings=False), "cluster": a100(gpus), "training": training,
+                "parallelism": degrees}
+    memory = metric(row, "peak_memory_per_gpu")
+    return record(row["id"], scenario, seconds_of(row, vocab) if fits else None,
+                  (memory * 1e9 / GIB, "allocated") if memory and fits else None,
+                  f"{model['name']}, {vocab}, {model['seq']}, batch {batch['gbs']}, {gpus} GPUs", fits)
