@@ -1,8 +1,10 @@
 """The Ultra-Scale Playbook: nanotron, networks like Llama of 1.3B to 80B on 8 to 512 H100, with runs out of memory.
 
-Eager PyTorch, fused attention, fp32 gradients and master weights, sequence parallelism with tensor parallelism, 1F1B
-with blocking sends, stages cut by parameters as nanotron does. What the table leaves out is that of its other rows of
-the size. The printed peak is of reserved memory. Layouts of one network, batch and number of GPUs are alternatives.
+Eager PyTorch, fp32 gradients and master weights, sequence parallelism with tensor parallelism, 1F1B with blocking
+sends, stages cut by parameters as nanotron does. What the table leaves out is that of its other rows of the size. The
+printed peak is of reserved memory. The network is as fast as the job itself measured it, as the cluster was not always
+well. nanotron's time per launch was fitted on hf-0474, hf-0479 and hf-0480. Layouts of one network, batch and number
+of GPUs are alternatives.
 """
 
 from common import LeftOut, h100, llama, precision, record
@@ -27,6 +29,15 @@ def stage_layers(model, stages):
     return split
 
 
+def cluster(gpus, measured):
+    """The all-reduce among all ranks that the job itself measured, in GB/s, is what a server's eight NICs carry"""
+    result = h100(gpus)
+    if gpus > 8 and measured:
+        rate = min(50.0, float(measured) / 8)
+        result["node"] = {**result.get("node", {}), "nic": {"bandwidth": f"{rate:.3f}GB/s", "efficiency": 1}}
+    return result
+
+
 def convert(row):
     if row["usable"] not in ("yes", "memory-test"):
         raise LeftOut(f"not usable: {row['usable']}")
@@ -41,10 +52,9 @@ def convert(row):
     if pp > 1:
         pipeline["layer_split"] = stage_layers(model, pp)
     scenario = {
-        "model": llama(model, tied_embeddings=tied), "cluster": h100(gpus),
+        "model": llama(model, tied_embeddings=tied), "cluster": cluster(gpus, row.get("allreduce_GBps")),
         "training": {"global_batch": int(row["gbs"]), "micro_batch": micro_batch, "sequence_length": int(row["seq"]),
-                     "precision": precision("bf16", "fp32"), "optimizer": {"type": "adamw"}, "recompute": "none",
-                     "fused_attention": True, "execution": "eager"},
+                     "precision": precision("bf16", "fp32"), "optimizer": {"type": "adamw"}, "recompute": "none"},
         "parallelism": {"tp": tp, "pp": pp, "dp": dp, "sequence_parallel": tp > 1, "pipeline": pipeline,
                         "data_parallel": {"kind": "zero1" if zero and dp > 1 else "allreduce"}}}
     reserved = float(row["mem_reserved_GB"]) if ran and row["mem_reserved_GB"] else None
