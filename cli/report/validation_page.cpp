@@ -205,6 +205,9 @@ std::string table(std::span<const PredictedSet> sets) {
   for (const PredictedSet& set : sets)
     html += score_row(set.name, score_of(set));
   html += score_row("all rows", score_of_all(sets));
+  SetScore steps;
+  steps.time = score_of_steps(sets);
+  html += score_row("all steps, a set as at most 100", steps);
   html += "</tbody></table></div></section><section><h2>Sources</h2><ul>";
   for (const PredictedSet& set : sets)
     html += fmt::format("<li><b>{}</b>: {}{}</li>", for_html(set.name), for_html(set.source),

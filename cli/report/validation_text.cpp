@@ -138,7 +138,7 @@ Value of_row(const PredictedRecord& row) {
 
 std::string validation_text(std::span<const PredictedSet> sets, bool rows) {
   std::string text;
-  std::size_t width = 8, left_out = 0, unmeasured = 0;
+  std::size_t width = 9, left_out = 0, unmeasured = 0;
   for (const PredictedSet& set : sets) {
     if (rows) text += rows_text(set);
     width = std::max(width, escape_control(set.name).size());
@@ -149,11 +149,18 @@ std::string validation_text(std::span<const PredictedSet> sets, bool rows) {
                       "MAPE", "median", "p90", "bias", "rank", "regret", "memory", "OOM");
   for (const PredictedSet& set : sets)
     text += score_line(escape_control(set.name), width, score_of(set));
-  if (sets.size() > 1) text += score_line("all rows", width, score_of_all(sets));
+  if (sets.size() > 1) {
+    text += score_line("all rows", width, score_of_all(sets));
+    SetScore steps;
+    steps.time = score_of_steps(sets);
+    text += score_line("all steps", width, steps);
+  }
   text +=
       "\nn to rank: step times, predicted / measured - 1. regret: what the predicted best of a "
       "group\ntakes beyond the measured best. memory: median error. OOM: balanced accuracy of "
       "verdicts.\n";
+  if (sets.size() > 1)
+    text += "all steps: means of the sets, of which each counts as at most 100 rows.\n";
   if (left_out > 0) text += fmt::format("left out: {} records that are wrong\n", left_out);
   if (unmeasured > 0)
     text += fmt::format("left out: {} records of runs that were not measured\n", unmeasured);
@@ -166,6 +173,8 @@ std::string validation_json(std::span<const PredictedSet> sets) {
   Value all = Value::object();
   set_scores(all, score_of_all(sets));
   out.set("all", std::move(all));
+  const std::optional<ErrorScore> steps = score_of_steps(sets);
+  out.set("all_steps", steps ? of_score(*steps) : Value::null());
   Value list = Value::array();
   for (const PredictedSet& set : sets) {
     Value one = Value::object();

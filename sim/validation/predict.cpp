@@ -136,4 +136,11 @@ SetScore score_of_all(std::span<const PredictedSet> sets) {
   return score_of(all);
 }
 
+std::optional<ErrorScore> score_of_steps(std::span<const PredictedSet> sets) {
+  std::vector<ErrorScore> scores;
+  for (const PredictedSet& set : sets)
+    if (const std::optional<ErrorScore> time = score_of(set).time) scores.push_back(*time);
+  return score_sources(scores);
+}
+
 }  // namespace trainyard::validation

@@ -49,4 +49,7 @@ SetScore score_of(const PredictedSet& set);
 // All rows as one set, its choices still those of each.
 SetScore score_of_all(std::span<const PredictedSet> sets);
 
+// Of step times, each set a source of score_sources().
+std::optional<ErrorScore> score_of_steps(std::span<const PredictedSet> sets);
+
 }  // namespace trainyard::validation

@@ -54,6 +54,26 @@ std::optional<ErrorScore> score_errors(std::span<const Pair> pairs) {
   return score;
 }
 
+std::optional<ErrorScore> score_sources(std::span<const ErrorScore> scores,
+                                        std::size_t most_of_source) {
+  ErrorScore of_all;
+  double weights = 0;
+  for (const ErrorScore& score : scores) {
+    const double weight = static_cast<double>(std::min(score.count, most_of_source));
+    weights += weight;
+    of_all.count += score.count;
+    of_all.most = std::max(of_all.most, score.most);
+    for (double ErrorScore::*part :
+         {&ErrorScore::mape, &ErrorScore::median, &ErrorScore::p90, &ErrorScore::bias})
+      of_all.*part += weight * score.*part;
+  }
+  if (weights == 0) return std::nullopt;
+  for (double ErrorScore::*part :
+       {&ErrorScore::mape, &ErrorScore::median, &ErrorScore::p90, &ErrorScore::bias})
+    of_all.*part /= weights;
+  return of_all;
+}
+
 std::optional<double> rank_correlation(std::span<const Pair> pairs) {
   if (pairs.size() < 3) return std::nullopt;
   std::vector<double> predicted, measured;

@@ -28,6 +28,12 @@ struct ErrorScore {
 // Nothing of no pairs.
 std::optional<ErrorScore> score_errors(std::span<const Pair> pairs);
 
+// Of several sources: the means of their scores, each counting as its pairs do, but at most as
+// `most_of_source` of them, so that no large source decides alone; all pairs are counted, and
+// `most` is the largest. Nothing of no scores.
+std::optional<ErrorScore> score_sources(std::span<const ErrorScore> scores,
+                                        std::size_t most_of_source = 100);
+
 // Spearman's: the correlation of the ranks, equal values sharing the mean of theirs. Nothing of
 // fewer than three pairs, or where all predictions or all measurements are equal.
 std::optional<double> rank_correlation(std::span<const Pair> pairs);

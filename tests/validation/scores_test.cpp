@@ -27,6 +27,19 @@ TEST_CASE("scores: errors are relative to what was measured") {
   CHECK_FALSE(score_errors({}));
 }
 
+// 10 rows of +10 % and 300 of -20 %, which count as 100.
+TEST_CASE("scores: a large source counts as a hundred rows") {
+  const ErrorScore few = score_errors(of_ten_seconds(std::vector<double>(10, 11))).value();
+  const ErrorScore many = score_errors(of_ten_seconds(std::vector<double>(300, 8))).value();
+  const ErrorScore both = score_sources(std::vector{few, many}).value();
+  CHECK(both.count == 310);
+  CHECK(both.mape == doctest::Approx(21.0 / 110));
+  CHECK(both.median == doctest::Approx(21.0 / 110));
+  CHECK(both.bias == doctest::Approx(-19.0 / 110));
+  CHECK(both.most == doctest::Approx(0.20));
+  CHECK_FALSE(score_sources({}));
+}
+
 // Sizes of 1 to n %: nine of ten are not above the ceiling of 0.9 n.
 TEST_CASE("scores: nine of ten errors are not above the ninetieth percentile") {
   for (const auto& [count, expected] :

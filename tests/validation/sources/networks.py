@@ -14,10 +14,11 @@ KIMI_K2 = {"preset": "deepseek-v3", "heads": 64, "vocab": 163840,
                    "groups": 1, "top_groups": 1}}
 LAYERS = {"llama3-8b": 32, "llama3-70b": 80, "llama3-405b": 126, "deepseek-v3": 61, "qwen3-30b-a3b": 48}
 # What the name of a network holds, the most telling first.
-BY_NAME = (("qwen3_235", QWEN3_235B), ("qwen3 moe 235", QWEN3_235B), ("qwen3_30", QWEN3_30B), ("qwen3 moe 30", QWEN3_30B),
-           ("oss", GPT_OSS), ("kimi", KIMI_K2), ("deepseek", DEEPSEEK_V3), ("405b", {"preset": "llama3-405b"}),
-           ("llama3_70b", {"preset": "llama3-70b"}), ("llama3 70b", {"preset": "llama3-70b"}),
-           ("llama3_8b", {"preset": "llama3-8b"}), ("llama3 8b", {"preset": "llama3-8b"}))
+BY_NAME = (("qwen3_235", QWEN3_235B), ("qwen3 moe 235", QWEN3_235B), ("qwen3_30", QWEN3_30B),
+           ("qwen3 moe 30", QWEN3_30B), ("oss", GPT_OSS), ("kimi", KIMI_K2), ("deepseek", DEEPSEEK_V3),
+           ("405b", {"preset": "llama3-405b"}), ("llama3_70b", {"preset": "llama3-70b"}),
+           ("llama3 70b", {"preset": "llama3-70b"}), ("llama3_8b", {"preset": "llama3-8b"}),
+           ("llama3 8b", {"preset": "llama3-8b"}))
 
 
 def named(name):

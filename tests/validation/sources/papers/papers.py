@@ -1,5 +1,5 @@
-"""Tables of papers: SC21 table 2 (ZeRO-3 against Megatron-LM), MegaScale's baseline, Llama 3 405B, Nemotron-4 15B, Llama
-with Megatron-LM in fp8.
+"""Tables of papers: SC21 table 2 (ZeRO-3 against Megatron-LM), MegaScale's baseline, Llama 3 405B, Nemotron-4 15B,
+Llama with Megatron-LM in fp8.
 
 SC21: full recomputation; chunks of its interleaved pipeline are the least number above 1 that divides. MegaScale: A100
 with 8 x 200 Gb/s, micro-batch 1, selective recomputation; its own blocks are parallel, which cannot be said. Llama 3:

@@ -1,7 +1,7 @@
-"""More papers: GPT with FlashAttention on 8 A100, DeepSeek-V3 on 2,048 H800, TeraPipe's baseline on V100, Qwen3 on GB200.
+"""More papers: GPT with FlashAttention on 8 A100, DeepSeek-V3 on 2,048 H800, TeraPipe's GPipe on V100, Qwen3 on GB200.
 
-FlashAttention: micro-batches are not stated: 4 from hidden size 2,048 on, 8 below. DeepSeek-V3: DualPipe, experts in two
-steps in fp8, norms and up-projections recomputed, moments in bf16. TeraPipe: its GPipe rows, on servers with one
+FlashAttention: micro-batches are not stated: 4 from hidden size 2,048 on, 8 below. DeepSeek-V3: DualPipe, experts in
+two steps in fp8, norms and up-projections recomputed, moments in bf16. TeraPipe: its GPipe rows, on servers with one
 25 Gb/s NIC; slices of a sequence cannot be said. Qwen3: CUDA graphs, as its guide has them.
 """
 
