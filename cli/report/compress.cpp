@@ -11,7 +11,7 @@ namespace trainyard::report {
 namespace {
 
 // A trace is large and stays on the machine; a report is sent to others.
-constexpr int kFast = 1, kSmall = 6;
+constexpr int kFast = 1, kSmall = 4;
 
 using Compressor = std::unique_ptr<libdeflate_compressor, decltype(&libdeflate_free_compressor)>;
 

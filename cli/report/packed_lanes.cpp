@@ -85,6 +85,19 @@ void write_column(Numbers& out, const Lane& lane, std::size_t count, const Colum
     out.add(static_cast<std::uint64_t>(column(lane.slices[i])));
 }
 
+// What stays as it is for many slices: a value and for how many, until all have one.
+template <class Column>
+void write_runs(Numbers& out, const Lane& lane, std::size_t count, const Column& column) {
+  for (std::size_t i = 0; i < count;) {
+    const auto value = column(lane.slices[i]);
+    const std::size_t first = i++;
+    while (i < count && column(lane.slices[i]) == value)
+      ++i;
+    out.add(static_cast<std::uint64_t>(value));
+    out.add(i - first);
+  }
+}
+
 using FlowNumbers = std::map<std::uint64_t, std::uint64_t>;
 
 void pack_lane(Numbers& out, const Lane& lane, std::size_t count, FlowNumbers& flows) {
@@ -98,17 +111,17 @@ void pack_lane(Numbers& out, const Lane& lane, std::size_t count, FlowNumbers& f
     return gap.count();
   });
   write_column(out, lane, count, [](const Slice& s) { return (s.end - s.begin).count(); });
-  write_column(out, lane, count, [](const Slice& s) {
+  write_runs(out, lane, count, [](const Slice& s) {
     return std::clamp(s.active - s.begin, Duration{}, s.end - s.begin).count();
   });
   write_column(out, lane, count, [](const Slice& s) { return s.name; });
-  write_column(out, lane, count, [](const Slice& s) { return static_cast<int>(s.kind); });
-  write_column(out, lane, count, [](const Slice& s) { return std::max(s.microbatch, -1) + 1; });
-  write_column(out, lane, count, [](const Slice& s) { return std::max(s.chunk, 0); });
-  write_column(out, lane, count, [](const Slice& s) { return std::max<std::int64_t>(s.bytes, 0); });
-  write_column(out, lane, count, [](const Slice& s) { return std::max(s.peer, -1) + 1; });
+  write_runs(out, lane, count, [](const Slice& s) { return static_cast<int>(s.kind); });
+  write_runs(out, lane, count, [](const Slice& s) { return std::max(s.microbatch, -1) + 1; });
+  write_runs(out, lane, count, [](const Slice& s) { return std::max(s.chunk, 0); });
+  write_runs(out, lane, count, [](const Slice& s) { return std::max<std::int64_t>(s.bytes, 0); });
+  write_runs(out, lane, count, [](const Slice& s) { return std::max(s.peer, -1) + 1; });
   // Renumbered from 1: the page's numbers hold 53 bits.
-  write_column(out, lane, count, [&](const Slice& s) {
+  write_runs(out, lane, count, [&](const Slice& s) -> std::uint64_t {
     return s.flow == 0 ? 0 : flows.emplace(s.flow, flows.size() + 1).first->second;
   });
 }

@@ -151,12 +151,23 @@ TEST_CASE("columns are exact: decoded, they are the slices") {
       value = next();
     return values;
   };
+  const auto runs = [&](std::size_t n) {
+    std::vector<std::int64_t> values;
+    while (values.size() < n) {
+      const std::int64_t value = next(), length = next();
+      REQUIRE(length > 0);
+      CHECK((values.empty() || values.back() != value));
+      values.insert(values.end(), static_cast<std::size_t>(length), value);
+    }
+    REQUIRE(values.size() == n);
+    return values;
+  };
   for (const Lane& lane : timeline.lanes) {
     const auto n = static_cast<std::size_t>(next());
     REQUIRE(n == lane.slices.size());
-    const auto gap = column(n), length = column(n), wait = column(n), name = column(n),
-               kind = column(n), microbatch = column(n), chunk = column(n), size = column(n),
-               peer = column(n), flow = column(n);
+    const auto gap = column(n), length = column(n), wait = runs(n), name = column(n),
+               kind = runs(n), microbatch = runs(n), chunk = runs(n), size = runs(n),
+               peer = runs(n), flow = runs(n);
     std::int64_t t = 0;
     for (std::size_t i = 0; i < n; ++i) {
       const Slice& slice = lane.slices[i];

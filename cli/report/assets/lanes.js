@@ -27,6 +27,15 @@ class Numbers {
     for (let i = 0; i < array.length; ++i) array[i] = change(this.next());
     return array;
   }
+  // Of runs: a value and how many have it.
+  fillRuns(array, change = (x) => x) {
+    for (let i = 0; i < array.length;) {
+      const value = change(this.next()), end = i + this.next();
+      array.fill(value, i, end);
+      i = end;
+    }
+    return array;
+  }
 }
 
 const FORWARD = 0, BACKWARD = 1, RECOMPUTE = 2, OPTIMIZER = 3;
@@ -54,15 +63,15 @@ function readLane(numbers, meta, v) {
     lane.begin[i] += t;
     t = lane.end[i] += lane.begin[i];
   }
-  lane.active = numbers.fill(new Float64Array(n));
+  lane.active = numbers.fillRuns(new Float64Array(n));
   for (let i = 0; i < n; ++i) lane.active[i] += lane.begin[i];
   lane.name = numbers.fill(new Uint32Array(n));
-  lane.kind = numbers.fill(new Uint8Array(n));
-  lane.microbatch = numbers.fill(new Int32Array(n), (x) => x - 1);
-  lane.chunk = numbers.fill(new Int32Array(n));
-  lane.bytes = numbers.fill(new Float64Array(n));
-  lane.peer = numbers.fill(new Int32Array(n), (x) => x - 1);
-  lane.flow = numbers.fill(new Float64Array(n));
+  lane.kind = numbers.fillRuns(new Uint8Array(n));
+  lane.microbatch = numbers.fillRuns(new Int32Array(n), (x) => x - 1);
+  lane.chunk = numbers.fillRuns(new Int32Array(n));
+  lane.bytes = numbers.fillRuns(new Float64Array(n));
+  lane.peer = numbers.fillRuns(new Int32Array(n), (x) => x - 1);
+  lane.flow = numbers.fillRuns(new Float64Array(n));
   lane.kernels = lane.stream === "compute" || (n > 0 && isKernel(lane.kind[0]));
   lane.blocks = blocksOf(lane);
   return lane;
