@@ -95,6 +95,7 @@ struct CollectiveOptions {
   std::string cluster;                   // a preset of a cluster, or of a server
   int servers = 0;                       // 0: those of the cluster, or one
   int ranks = 0;                         // 0: all GPUs
+  int per_server = 0;                    // ranks on each server; 0: all its GPUs
   std::string least = "8", most = "1G";  // as nccl-tests writes sizes, or with units
   int factor = 2;
   std::string fidelity = "closed_form";

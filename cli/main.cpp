@@ -222,6 +222,7 @@ void add_collective(CLI::App& app, CollectiveOptions& options) {
   add_count(*command, "--servers", options.servers, "Servers (default: the cluster's, or one)", 1,
             kMost);
   add_count(*command, "--ranks", options.ranks, "GPUs that take part (default: all)", 2, kMost);
+  add_count(*command, "--per-server", options.per_server, "Of a server (default: all)", 1, kMost);
   command->add_option("-b", options.least, "Smallest buffer (default 8)")->type_name("SIZE");
   command->add_option("-e", options.most, "Largest buffer (default 1G)")->type_name("SIZE");
   add_count(*command, "-f", options.factor, "From one size to the next (default 2)", 2, 1024);

@@ -94,8 +94,15 @@ scenario::Machine find_machine(const CollectiveOptions& options) {
   fail_unknown("cluster or server", options.cluster, known);
 }
 
+int per_server_of(const CollectiveOptions& options, const topologies::ClusterSpec& cluster) {
+  if (options.per_server > cluster.server.gpus)
+    throw UsageError(fmt::format("--per-server {}: a server of {} has {} GPUs", options.per_server,
+                                 escape_control(options.cluster), cluster.server.gpus));
+  return options.per_server > 0 ? options.per_server : cluster.server.gpus;
+}
+
 int ranks_of(const CollectiveOptions& options, const topologies::ClusterSpec& cluster) {
-  const std::int64_t gpus = std::int64_t{cluster.servers} * cluster.server.gpus;
+  const std::int64_t gpus = std::int64_t{cluster.servers} * per_server_of(options, cluster);
   if (options.ranks > gpus)
     throw UsageError(fmt::format("--ranks {}: {} has {} GPUs; add --servers N", options.ranks,
                                  escape_control(options.cluster), gpus));
@@ -169,11 +176,11 @@ std::string text_of(const Table& table) {
       table.collective.program, rows.front().bytes, rows.back().bytes, table.options.factor,
       table.options.algorithm, table.options.fidelity, escape_control(table.profile),
       basis_lines(rows));
+  const int each = per_server_of(table.options, table.machine.cluster);
   for (int rank = 0; rank < table.ranks; ++rank)
-    text +=
-        fmt::format("#  Rank {:>2} Group  0 Pid {:>6} on   server-{} device {:>2} [0x{:02x}] {}\n",
-                    rank, 1000 + rank, rank / server.gpus, rank % server.gpus, rank % server.gpus,
-                    escape_control(server.gpu.name));
+    text += fmt::format(
+        "#  Rank {:>2} Group  0 Pid {:>6} on   server-{} device {:>2} [0x{:02x}] {}\n", rank,
+        1000 + rank, rank / each, rank % each, rank % each, escape_control(server.gpu.name));
   text +=
       "#\n#                                                              out-of-place"
       "                       in-place\n"
@@ -239,7 +246,8 @@ ExitCode collective_table(const CollectiveOptions& options, const Context& conte
   const simulate::Pricing pricing =
       simulate::pricing_of(machine.profile, machine.cluster.server, scenario::configs_folder("."));
   const bool flows = options.fidelity == "flow";
-  simulate::LoneCollectives clock(machine.cluster, pricing.profile, ranks,
+  simulate::LoneCollectives clock(machine.cluster, pricing.profile,
+                                  {ranks, per_server_of(options, machine.cluster)},
                                   flows ? recipe::Fidelity::flow : recipe::Fidelity::closed_form);
   const collective::AlgorithmEntry* algorithm = collective::find_algorithm(options.algorithm);
   try {

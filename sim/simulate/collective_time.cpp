@@ -1,7 +1,5 @@
 #include "sim/simulate/collective_time.h"
 
-#include <numeric>
-
 #include "sim/base/check.h"
 #include "sim/engine/engine.h"
 
@@ -35,14 +33,16 @@ engine::Program one_collective() {
 }  // namespace
 
 LoneCollectives::LoneCollectives(const topologies::ClusterSpec& cluster,
-                                 const std::optional<cost::Profile>& profile, int ranks,
+                                 const std::optional<cost::Profile>& profile, Benchmark benchmark,
                                  recipe::Fidelity fidelity)
     : cluster_(cluster),
       messages_(profile ? fitted_message_cost(*profile) : cost::closed_form_message_cost()) {
-  TRAINYARD_CHECK(2 <= ranks && ranks <= cluster.servers * cluster.server.gpus,
-                  "a collective of {} ranks", ranks);
-  gpus_.resize(static_cast<std::size_t>(ranks));
-  std::iota(gpus_.begin(), gpus_.end(), 0);
+  const int each = benchmark.per_server > 0 ? benchmark.per_server : cluster.server.gpus;
+  TRAINYARD_CHECK(each <= cluster.server.gpus, "{} ranks on a server", each);
+  TRAINYARD_CHECK(2 <= benchmark.ranks && benchmark.ranks <= cluster.servers * each,
+                  "a collective of {} ranks", benchmark.ranks);
+  for (int rank = 0; rank < benchmark.ranks; ++rank)
+    gpus_.push_back(rank / each * cluster.server.gpus + rank % each);
   const bool flows = fidelity == recipe::Fidelity::flow;
   const std::vector<int> players(static_cast<std::size_t>(cluster.servers), cluster.server.gpus);
   shape_ = lower::GroupShapes(cluster, players, flows).of_group(gpus_);

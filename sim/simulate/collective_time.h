@@ -12,12 +12,18 @@
 
 namespace trainyard::simulate {
 
+// Who takes part in a benchmark: on each server its first GPUs, until all ranks have one.
+struct Benchmark {
+  int ranks = 2;
+  int per_server = 0;  // 0: all GPUs of a server
+};
+
 // The group of a benchmark: the first ranks of a cluster, server by server.
 class LoneCollectives {
  public:
-  // Requires: 2 <= ranks <= the cluster's GPUs; the cluster outlives this.
+  // Requires: 2 <= ranks <= the GPUs that may take part; the cluster outlives this.
   LoneCollectives(const topologies::ClusterSpec& cluster,
-                  const std::optional<cost::Profile>& profile, int ranks,
+                  const std::optional<cost::Profile>& profile, Benchmark benchmark,
                   recipe::Fidelity fidelity);
 
   // The buffer's time. Flows run on the links as in a training step, with nobody else on them.

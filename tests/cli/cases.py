@@ -68,6 +68,7 @@ def predicts_collectives(folder):
             (["all_gather", "--cluster", "dgx-a100-80gb", "--servers", "2", "--fidelity", "flow"], 16, 2),
             (["reduce-scatter", "--cluster", "selene", "--ranks", "16", "--algorithm", "hierarchical"], 16, 2),
             (["broadcast", "--cluster", "dgx-h100", "--ranks", "4", "--algorithm", "binomial_tree"], 4, 1),
+            (["all-gather", "--cluster", "dgx-h100", "--servers", "3", "--per-server", "2"], 6, 3),
             (["all-to-all", "--cluster", "dgx-h100", "--servers", "2", "--fidelity", "flow"], 16, 2)):
         words = ["collective", *words, "-b", "64K", "-e", "64M", "-f", "4"]
         out, err = expect(0, *words)
@@ -94,6 +95,7 @@ def collectives_wrong_words(folder):
             (["all-reduce", "--cluster", "selen"], ["selene"]),
             (["allreduce", "--cluster", "selene"], ["all-reduce"]),
             (["all-reduce", "--cluster", "dgx-h100", "--ranks", "9"], ["8 GPUs", "--servers"]),
+            (["all-reduce", "--cluster", "dgx-h100", "--per-server", "9"], ["--per-server 9", "8 GPUs"]),
             (["all-reduce", "--cluster", "dgx-h100", "-b", "7X"], ["-b", "1GiB"]),
             (["all-reduce", "--cluster", "dgx-h100", "-b", "2G"], ["2G", "1G"]),
             (["all-reduce", "--cluster", "dgx-h100", "-f", "1"], ["-f"]),
