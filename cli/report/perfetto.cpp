@@ -2,12 +2,14 @@
 #include "cli/report/perfetto.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -68,7 +70,15 @@ class Packets {
  public:
   static constexpr std::size_t kLikenesses = 256;
 
-  void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
+  // In large pages, where the system has them: it otherwise gives a page for every 4 KB.
+  void reserve(std::size_t bytes) {
+    constexpr std::size_t kLarge = std::size_t{1} << 21;
+    bytes_.reserve(bytes);
+    void* inner = bytes_.data();
+    std::size_t room = bytes_.capacity();
+    if (std::align(kLarge, kLarge, inner, room) != nullptr)
+      ::madvise(inner, room / kLarge * kLarge, MADV_HUGEPAGE);
+  }
   std::uint64_t new_sequence() { return ++sequences_; }
   void set_head(std::size_t likeness, std::string_view head) { heads_[likeness] = head; }
   void add(std::size_t likeness, std::string_view tail) {
