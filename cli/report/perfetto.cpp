@@ -2,19 +2,18 @@
 #include "cli/report/perfetto.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "cli/report/protobuf.h"
 #include "sim/base/hash.h"
+#include "sim/base/large_pages.h"
 
 namespace trainyard::report {
 
@@ -70,14 +69,9 @@ class Packets {
  public:
   static constexpr std::size_t kLikenesses = 256;
 
-  // In large pages, where the system has them: it otherwise gives a page for every 4 KB.
   void reserve(std::size_t bytes) {
-    constexpr std::size_t kLarge = std::size_t{1} << 21;
     bytes_.reserve(bytes);
-    void* inner = bytes_.data();
-    std::size_t room = bytes_.capacity();
-    if (std::align(kLarge, kLarge, inner, room) != nullptr)
-      ::madvise(inner, room / kLarge * kLarge, MADV_HUGEPAGE);
+    use_large_pages(bytes_);
   }
   std::uint64_t new_sequence() { return ++sequences_; }
   void set_head(std::size_t likeness, std::string_view head) { heads_[likeness] = head; }

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "sim/base/check.h"
+#include "sim/base/large_pages.h"
 
 namespace trainyard::engine {
 
@@ -32,6 +33,8 @@ Recorder::Recorder(const RunState& state, const RunOptions& options)
     for (std::uint32_t ops : state.programs[state.actors[actor].program].stream_ops)
       spans += ops;
   }
+  trace_.spans.reserve(spans);
+  use_large_pages(trace_.spans);
   trace_.spans.resize(spans);
 }
 
