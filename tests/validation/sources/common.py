@@ -131,9 +131,12 @@ def nemo_pipeline(layers, pp, chunks):
     return schedule
 
 
-def nemo(row, model, cluster, fp8, recompute="none", chunked=True, chunks=None, micro_batch=None):
-    """NeMo on Megatron-Core and Transformer Engine: fused attention, a distributed optimizer with fp32 gradients,
-    overlapped sends, tensor parallelism with sequence parallelism in chunks (userbuffers), ring context parallelism."""
+def nemo(row, model, cluster, fp8, recompute="none", chunked=True, chunks=None, micro_batch=None,
+         gradients="bf16"):
+    """NeMo on Megatron-Core and Transformer Engine: fused attention, a distributed optimizer, overlapped sends,
+    tensor parallelism with sequence parallelism in chunks (userbuffers), ring context parallelism. Gradients are kept
+    and reduced in bf16, as its recipes for performance do (NVIDIA/NeMo@8cfedd72
+    nemo/collections/llm/recipes/llama3_70b.py:246)."""
     said, batch, gpus = row["parallelism"], row["batch"], row["hardware"]["num_gpus"]
     tp, pp, cp, ep = (said.get(key) or 1 for key in ("tp", "pp", "cp", "ep"))
     sequence_parallel = tp > 1 and bool(said.get("sp", True))
@@ -153,7 +156,7 @@ def nemo(row, model, cluster, fp8, recompute="none", chunked=True, chunks=None, 
     if sequence_parallel and chunked:
         degrees["tensor_parallel"] = {"overlap": "chunked"}
     training = {"global_batch": batch["gbs"], "micro_batch": micro_batch or batch.get("mbs") or 1,
-                "sequence_length": row["model"]["seq"], "precision": precision("fp8" if fp8 else "bf16", "fp32"),
+                "sequence_length": row["model"]["seq"], "precision": precision("fp8" if fp8 else "bf16", gradients),
                 "optimizer": {"type": "adamw"}, "recompute": recompute, "fused_attention": True}
     return {"model": model, "cluster": cluster, "training": training, "parallelism": degrees}
 

@@ -1,10 +1,11 @@
 """NVIDIA DGX Cloud Benchmarking: NeMo on H100 and GB200.
 
-A rack of GB200 is one server of 64 GPUs. With FSDP layers are recomputed; without a distributed optimizer in the record
-gradients are all-reduced. Llama 4 Maverick has experts in every second layer and a shared one (model card).
+JAX (Paxml, MaxText) compiles, and shards parameters over all ranks, as its tables say: torchtitan's compiled layers
+stand for it. With FSDP layers are recomputed. Llama 4 Maverick has experts in every second layer and a shared one (model
+card). A rack of GB200 is one server.
 """
 
-from common import LeftOut, blackwell, h100, metric, nemo, nemo_model, record
+from common import LeftOut, blackwell, h100, metric, nemo, nemo_model, precision, record
 
 FILE = "dgxc_benchmarking.json"
 SOFTWARE = "nemo"
@@ -44,6 +45,10 @@ def convert(row):
     cluster = h100(gpus) if row["hardware"]["profile"] == "DGX-H100" else blackwell(gpus, "gb200-nvl72")
     scenario = nemo(row, network(row["model"]), cluster, row["precision"].startswith("FP8"),
                     recompute="full" if said.get("fsdp") else "none")
-    if not said.get("distributed_optimizer") and not said.get("fsdp"):
-        scenario["parallelism"]["data_parallel"] = {"kind": "allreduce", "bucket_size": "160MB"}
+    if row.get("framework", "").startswith("JAX"):
+        scenario["software"] = "torchtitan-compiled"
+        scenario["training"].update(precision=precision(scenario["training"]["precision"]["compute"]),
+                                    execution="compiled")
+        if not said.get("fsdp"):
+            scenario["parallelism"]["data_parallel"] = {"kind": "fsdp"}
     return record(row["id"], scenario, metric(row, "iteration_time"))

@@ -1,7 +1,7 @@
 """IBM's fms-fsdp: Llama 2 compiled, FSDP or HSDP, on A100 with 400 and H100 with 800 Gb/s a server.
 
-Gradients are reduced in bf16; selective recomputation is fms-fsdp's of whole layers: every second is assumed. HSDP
-shards in a server. Rows of Megatron-LLaMA state no batch.
+Gradients are reduced in bf16; selective recomputation is fms-fsdp's of whole layers: every second, or all where
+that does not fit. HSDP shards in a server. Rows of Megatron-LLaMA state no batch.
 """
 
 from common import LeftOut, a100, h100, llama, precision, record, tokens_seconds
@@ -19,11 +19,12 @@ def convert(row):
     cluster = a100(gpus, nics=4, nic={**nic, "rail": "none"}) if "A100" in row["hardware"]["gpu"] else h100(
         gpus, nic=nic)
     hybrid = row["parallelism"]["fsdp"] == "HSDP"
+    selective = [{"method": "every", "layers": 2}, "full"]
     training = {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": row["model"]["seq"],
                 "precision": precision("bf16", "bf16"), "optimizer": {"type": "adamw"}, "execution": "compiled",
-                "recompute": "none" if row["recompute"] == "none" else {"method": "every", "layers": 2},
                 "fused_attention": True, "gradient_clipping": True}
-    scenario = {"model": llama(row["model"]), "cluster": cluster, "training": training,
-                "parallelism": {"dp": gpus, "data_parallel": {"kind": "hsdp", "shard_size": 8} if hybrid else {
-                    "kind": "fsdp"}}}
-    return record(row["id"], scenario, tokens_seconds(row))
+    data = {"kind": "hsdp", "shard_size": 8} if hybrid else {"kind": "fsdp"}
+    scenarios = [{"model": llama(row["model"]), "cluster": cluster, "training": {**training, "recompute": recompute},
+                  "parallelism": {"dp": gpus, "data_parallel": data}}
+                 for recompute in (["none"] if row["recompute"] == "none" else selective)]
+    return record(row["id"], scenarios, tokens_seconds(row))

@@ -2,8 +2,8 @@
 
 AutoModel: FSDP2 and experts in two steps (DeepEP), nothing recomputed, or all where that does not fit; gpt-oss with 8
 ranks of experts, which its row leaves open. GPT-2: compiled PyTorch over NVLink, bf16 autocast. The grid states neither
-links nor states: NVLink, micro-batch 1, nothing recomputed, all states in bf16, as four whole copies have no room for
-more.
+links nor states: NVLink, micro-batch 1, all states in bf16, as four whole copies have no room for more, nothing
+recomputed, or all where that does not fit.
 """
 
 from common import LeftOut, a100, gpt, h100, llama, metric, precision, record
@@ -65,14 +65,15 @@ def grid(row):
     if seconds is None:
         raise LeftOut("the framework refused the run")
     sharded = row["parallelism"]["zero_stage"] == 3
-    training = {"global_batch": 128, "micro_batch": 1, "sequence_length": 4096, "recompute": "none",
+    training = {"global_batch": 128, "micro_batch": 1, "sequence_length": 4096,
                 "precision": {"compute": "bf16", "gradients": "bf16", "master_weights": "none",
                               "optimizer_states": "bf16"},
                 "optimizer": {"type": "adamw"}, "fused_attention": True}
-    scenario = {"software": "pytorch-fsdp1" if sharded else "pytorch-ddp", "model": llama(row["model"]),
-                "cluster": a100(row["hardware"]["num_gpus"]), "training": training,
-                "parallelism": degrees_of(row, data_parallel={"kind": "fsdp" if sharded else "allreduce"})}
-    return record(row["id"], scenario, seconds, group="Llama 2 7B on 4 A100")
+    scenarios = [{"software": "pytorch-fsdp1" if sharded else "pytorch-ddp", "model": llama(row["model"]),
+                  "cluster": a100(row["hardware"]["num_gpus"]), "training": {**training, "recompute": recompute},
+                  "parallelism": degrees_of(row, data_parallel={"kind": "fsdp" if sharded else "allreduce"})}
+                 for recompute in ("none", "full")]
+    return record(row["id"], scenarios, seconds, group="Llama 2 7B on 4 A100")
 
 
 def convert(row):
