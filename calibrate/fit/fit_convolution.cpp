@@ -12,6 +12,8 @@ namespace trainyard::fit {
 namespace {
 
 constexpr double kShapeDistance = 0.1;  // in the ln of channels, image and kernel: dealt together
+constexpr std::size_t kTiles = 6;       // its place among the constants
+constexpr int kFewestForTiles = 40;     // sizes of results that tell them from the efficiency
 
 Coordinates place_of(const models::Convolution& c) {
   const auto ln = [](std::int64_t size) { return std::log(static_cast<double>(size)); };
@@ -36,8 +38,11 @@ cost::ConvolutionLaw law_of(models::Dtype dtype, const std::vector<bool>& used,
                             const Constants& values) {
   cost::ConvolutionLaw law;
   law.dtype = dtype;
-  double* const factors[] = {&law.efficiency, &law.kernel_3x3, &law.few_channels,
-                             &law.data_gradient, &law.weight_gradient};
+  double* const factors[] = {
+      &law.efficiency,      &law.kernel_3x3,      &law.few_channels,
+      &law.data_gradient,   &law.weight_gradient, &law.strided_data_gradient,
+      &law.half_rate_tiles,
+  };
   std::size_t next = 0;
   for (std::size_t i = 0; i < used.size(); ++i)
     if (used[i]) *factors[i] = values[next++];
@@ -46,18 +51,20 @@ cost::ConvolutionLaw law_of(models::Dtype dtype, const std::vector<bool>& used,
 
 // Which factors the samples tell apart: each needs cases with and without it.
 std::vector<bool> told_apart(const std::vector<const Sample*>& samples) {
-  std::vector<int> with(5, 0);
+  std::vector<int> with(6, 0);
   for (const Sample* sample : samples) {
     const models::Convolution& c = as<ConvolutionCase>(*sample).shape;
     with[1] += c.kernel_height == 3 && c.kernel_width == 3 ? 1 : 0;
     with[2] += c.in_channels / c.groups < 16 ? 1 : 0;
     with[3] += c.pass == models::ConvolutionPass::data_gradient ? 1 : 0;
     with[4] += c.pass == models::ConvolutionPass::weight_gradient ? 1 : 0;
+    with[5] += c.pass == models::ConvolutionPass::data_gradient && cost::strided(c) ? 1 : 0;
   }
   std::vector<bool> used;
   for (const int count : with)
     used.push_back(count > 0 && count < static_cast<int>(samples.size()));
   used[0] = true;
+  used.push_back(static_cast<int>(samples.size()) >= kFewestForTiles);
   return used;
 }
 
@@ -100,6 +107,10 @@ std::vector<cost::ConvolutionResidual> residuals(const Fitting& f, const cost::C
   return table;
 }
 
+Constant searched(std::size_t constant) {
+  return constant == kTiles ? logarithmic(0.1, 200, 20) : logarithmic(0.01, 4, 0.8);
+}
+
 void fit_dtype(const Fitting& f, models::Dtype dtype) {
   LawTask task;
   task.samples = f.choose<ConvolutionCase>(
@@ -109,8 +120,8 @@ void fit_dtype(const Fitting& f, models::Dtype dtype) {
     task.places.push_back(place_of(as<ConvolutionCase>(*sample).shape));
   task.distance = kShapeDistance;
   const std::vector<bool> used = told_apart(task.samples);
-  for (const bool use : used)
-    if (use) task.constants.push_back(logarithmic(0.01, 4, 0.8));
+  for (std::size_t i = 0; i < used.size(); ++i)
+    if (used[i]) task.constants.push_back(searched(i));
   const auto times = [&](const cost::ComputeCost& cost, const std::vector<std::size_t>& which) {
     std::vector<double> seconds;
     for (const std::size_t i : which)

@@ -74,6 +74,25 @@ FlopsPerSecond peak(const MachinePeaks& peaks, Dtype dtype) {
   return peak_of(peaks, unit_for(peaks, dtype));
 }
 
+double unfilled(double half_rate_tiles, const models::Convolution& c) {
+  if (half_rate_tiles == 0) return 1;
+  constexpr double kTile = 128 * 128, kSums = 512;
+  const auto pixels = static_cast<double>(c.batch * c.out_height * c.out_width);
+  const auto images = static_cast<double>(c.batch * c.in_height * c.in_width);
+  const auto filter =
+      static_cast<double>(c.in_channels / c.groups * c.kernel_height * c.kernel_width);
+  double tiles = pixels * static_cast<double>(c.out_channels) / kTile;
+  if (c.pass == models::ConvolutionPass::data_gradient)
+    tiles = images * static_cast<double>(c.in_channels) / kTile;
+  if (c.pass == models::ConvolutionPass::weight_gradient)
+    tiles = static_cast<double>(c.out_channels) * filter / kTile * std::max(1.0, pixels / kSums);
+  return 1 + half_rate_tiles / tiles;
+}
+
+bool strided(const models::Convolution& c) {
+  return c.out_height < c.in_height && 2 * c.out_height <= c.in_height + 1;
+}
+
 double l2_share(Bytes moved, Bytes l2, double l2_speedup) {
   if (l2.count() <= 0 || moved >= 2 * l2) return 1;
   const double inside = 1 / l2_speedup;

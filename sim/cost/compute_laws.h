@@ -38,6 +38,11 @@ double l2_share(Bytes moved, Bytes l2, double l2_speedup);
 // to multiples of 8 (ungrouped convolutions only).
 models::Convolution padded(const models::Convolution& convolution);
 
+// What too few tiles of the result for all multiprocessors make of X: 1 + half_rate_tiles / tiles
+// of 128 x 128 numbers. A weight gradient's sums are divided into as many parts of 512 as there
+// are, each a tile. Source: docs/cost-convolution.md.
+double unfilled(double half_rate_tiles, const models::Convolution& convolution);
+
 // The head size at which attention kernels run: libraries compile multiples of 32 and fill up.
 std::int64_t compiled_head_size(std::int64_t head_size);
 

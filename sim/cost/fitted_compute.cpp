@@ -194,7 +194,9 @@ double factor(const ConvolutionLaw& law, const Convolution& c) {
   if (c.in_channels / c.groups < 16) factor *= law.few_channels;
   switch (c.pass) {
     case ConvolutionPass::forward: break;
-    case ConvolutionPass::data_gradient: factor *= law.data_gradient; break;
+    case ConvolutionPass::data_gradient:
+      factor *= law.data_gradient * (strided(c) ? law.strided_data_gradient : 1);
+      break;
     case ConvolutionPass::weight_gradient: factor *= law.weight_gradient; break;
   }
   return factor;
@@ -207,8 +209,9 @@ Estimate FittedCompute::time_of(const Convolution& convolution) const {
   const double efficiency =
       gemm.law->compute_efficiency * (chosen.law ? factor(*chosen.law, convolution) : 1);
   const Convolution executed = padded(convolution);
-  const Seconds time =
-      law_time(*gemm.law, convolution.dtype, efficiency, flops(executed), memory_traffic(executed));
+  const double slower = chosen.law ? unfilled(chosen.law->half_rate_tiles, convolution) : 1;
+  const Seconds time = law_time(*gemm.law, convolution.dtype, efficiency, slower * flops(executed),
+                                memory_traffic(executed));
   Reach reach = gemm.reach;
   if (!chosen.law) {
     reach.beyond("no law of convolutions, that of GEMMs instead");

@@ -157,7 +157,8 @@ void add_kernels(Profile& result, const std::vector<Kin>& kin) {
     law.dtype = group.front().law.dtype;
     for (const auto member :
          {&ConvolutionLaw::efficiency, &ConvolutionLaw::kernel_3x3, &ConvolutionLaw::few_channels,
-          &ConvolutionLaw::data_gradient, &ConvolutionLaw::weight_gradient})
+          &ConvolutionLaw::data_gradient, &ConvolutionLaw::weight_gradient,
+          &ConvolutionLaw::strided_data_gradient, &ConvolutionLaw::half_rate_tiles})
       take_median(law, group, member);
     law.from = merged(group);
     result.convolution.push_back(std::move(law));

@@ -112,10 +112,15 @@ struct ConvolutionLaw {
   double few_channels = 1;  // fewer than 16 input channels (of one group)
   double data_gradient = 1;
   double weight_gradient = 1;
+  double strided_data_gradient = 1;  // besides, where images are larger than what comes out
+  double half_rate_tiles = 0;        // tiles of the result at which it runs at half its rate
   std::vector<ConvolutionResidual> residuals;
   Provenance from;
   friend bool operator==(const ConvolutionLaw&, const ConvolutionLaw&) = default;
 };
+
+// Whether its images are larger than what comes out, as with a stride of 2 or more.
+bool strided(const models::Convolution& convolution);
 
 // T(S) = a + S / B + c sqrt(S / 1 MB), S the whole buffer; measured on `ranks` ranks on `servers`
 // servers. Source: docs/cost-messages.md.

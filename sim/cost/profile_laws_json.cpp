@@ -57,6 +57,8 @@ constexpr std::array<Choice<CollectiveKind>, 5> kCollectives = {
 constexpr json::Bounds kMemoryShare = json::between(kShare.least, 3);
 // Convolution factors: an algorithm with fewer multiplications gains at most a few times.
 constexpr json::Bounds kFactor = json::between(1e-3, 4);
+// More tiles of a result than any GPU computes at once.
+constexpr json::Bounds kTiles = json::between(0, 1000);
 // Beyond, a query of a short sequence would cost nothing but its start.
 constexpr json::Bounds kKeys = json::between(0, 1e5);
 // A law that is ten times off at a shape describes something else than that shape.
@@ -184,6 +186,10 @@ void visit_fields(json::Fields& f, ConvolutionLaw& law) {
           "Factor of fewer than 16 input channels.");
   f.field("data_gradient", law.data_gradient, json::required, kFactor, "Factor of the pass.");
   f.field("weight_gradient", law.weight_gradient, json::required, kFactor, "Factor of the pass.");
+  f.field("strided_data_gradient", law.strided_data_gradient, json::optional, kFactor,
+          "Factor besides data_gradient where images are larger than what comes out.");
+  f.field("half_rate_tiles", law.half_rate_tiles, json::optional, kTiles,
+          "Tiles of 128 x 128 of the result at which a convolution runs at half its rate.");
   f.sections("residuals", law.residuals, json::optional, "Measured shapes.");
   for (ConvolutionResidual& row : law.residuals)
     row.shape.dtype = law.dtype;

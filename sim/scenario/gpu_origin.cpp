@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -62,6 +63,11 @@ bool is_for_graphics(const GpuSpec& gpu) {
   return 6 * gpu.fp32.count() > tensor;
 }
 
+// Since compute capability 7.0; a GPU that states none is taken to have them.
+bool has_tensor_cores(const GpuSpec& gpu) {
+  return gpu.compute_capability.empty() || std::atoi(gpu.compute_capability.c_str()) >= 7;
+}
+
 bool has_same_types(const GpuSpec& a, const GpuSpec& b) {
   return (a.bf16.count() > 0) == (b.bf16.count() > 0) && (a.fp8.count() > 0) == (b.fp8.count() > 0);
 }
@@ -115,6 +121,7 @@ std::vector<FittedGpu> fitted_kin(const GpuSpec& gpu, const std::string& configs
     if (std::any_of(fitted.begin(), fitted.end(), belongs))
       std::erase_if(fitted, [&](const GpuSpec& other) { return !belongs(other); });
   };
+  keep([&](const GpuSpec& other) { return has_tensor_cores(other) == has_tensor_cores(gpu); });
   keep([&](const GpuSpec& other) { return is_for_graphics(other) == is_for_graphics(gpu); });
   keep([&](const GpuSpec& other) { return has_same_types(other, gpu); });
   std::vector<FittedGpu> kin;

@@ -23,10 +23,10 @@ struct FittedGpu {
   int multiprocessors = 1;
 };
 
-// Fitted GPUs other than this one that are of its kind, by name: for training or for graphics (of
-// which CUDA cores reach more than a sixth of what tensor cores do), with the same types of tensor
-// cores. Where there is none of the same types, all for the same use; where there is none of these
-// either, all that are fitted.
+// Fitted GPUs other than this one that are of its kind, by name: with tensor cores or without, for
+// training or for graphics (of which CUDA cores reach more than a sixth of what tensor cores do),
+// with the same types of tensor cores. Where there is none of the same types, all for the same use;
+// where there is none of these either, all that are fitted.
 std::vector<FittedGpu> fitted_kin(const topologies::GpuSpec& gpu, const std::string& configs);
 
 // Multiprocessors of the preset called `name`; 1, which is "not stated", if there is none.

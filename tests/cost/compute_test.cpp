@@ -343,6 +343,43 @@ TEST_CASE("a convolution is the GEMM law with the factors that apply") {
   CHECK(close(compute(conv), 9 * work / 8 / (0.25 * 1.5 * 0.5 * 80e12)));
 }
 
+TEST_CASE("a convolution with few tiles, or a strided data gradient, is slower by its law") {
+  Profile net = profile();
+  net.gemm[0].exponent = 1;
+  Convolution conv{.batch = 2,
+                   .in_channels = 64,
+                   .out_channels = 128,
+                   .in_height = 32,
+                   .in_width = 32,
+                   .out_height = 32,
+                   .out_width = 32,
+                   .pass = ConvolutionPass::forward,
+                   .dtype = Dtype::fp16};
+  ConvolutionLaw law;
+  net.convolution = {law};
+  const auto compute = [&net](const Convolution& c) {
+    return seconds(net, c) - 5e-6 - static_cast<double>(memory_traffic(c).count()) / 500e9;
+  };
+  const auto slower = [&](double half_rate_tiles) {
+    net.convolution[0].half_rate_tiles = 0;
+    const double whole = compute(conv);
+    net.convolution[0].half_rate_tiles = half_rate_tiles;
+    return compute(conv) / whole;
+  };
+  const auto close = [](double a, double b) { return std::abs(a - b) < 1e-9 * b; };
+  CHECK(close(slower(16), 2));                 // 2 x 32 x 32 pixels x 128 channels: 16 tiles
+  conv.pass = ConvolutionPass::data_gradient;  // of 64 channels: 8
+  CHECK(close(slower(16), 3));
+  conv.pass = ConvolutionPass::weight_gradient;  // 128 x 64 numbers, in 4 parts of 512 pixels: 2
+  CHECK(close(slower(16), 9));
+  net.convolution[0].strided_data_gradient = 0.5;
+  conv.pass = ConvolutionPass::data_gradient;
+  net.convolution[0].half_rate_tiles = 0;
+  const double dense = compute(conv);
+  conv.out_height = conv.out_width = 16;
+  CHECK(close(compute(conv), dense / 4 / 0.5));
+}
+
 TEST_CASE("channels are padded to eight for tensor cores only") {
   Convolution conv;
   conv.in_channels = 3;

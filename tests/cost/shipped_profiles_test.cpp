@@ -39,7 +39,7 @@ void check_kernels(const Profile& profile) {
   CHECK_FALSE(profile.gemm.empty());
   for (const GemmLaw& law : profile.gemm) {
     check_complete(law.from);
-    CHECK(between(1, microseconds(law.fixed), 20));
+    CHECK(between(1, microseconds(law.fixed), 30));
     CHECK(between(0.4, law.compute_efficiency, 1));
     // Operands that the L2 still holds come faster than from memory.
     CHECK(between(0.5, law.memory_efficiency, 2));
@@ -58,9 +58,12 @@ void check_kernels(const Profile& profile) {
   }
   for (const ConvolutionLaw& law : profile.convolution) {
     check_complete(law.from);
-    CHECK(between(0.3, law.efficiency, 1));
+    // In fp32, of the GEMM law's own rate, which Winograd's algorithm and others may pass.
+    CHECK(between(0.3, law.efficiency, 1.2));
     CHECK(between(0.05, law.few_channels, 1));
-    CHECK(between(0.5, law.data_gradient, 1));
+    CHECK(between(0.5, law.data_gradient, 1.1));
+    CHECK(between(0.3, law.strided_data_gradient, 1));
+    CHECK(between(0, law.half_rate_tiles, 40));
     CHECK(between(0.5, law.weight_gradient, 1));
   }
   for (const MemoryLaw& law : profile.memory) {

@@ -103,6 +103,12 @@ TEST_CASE("kin are GPUs for the same use, of the same tensor cores where there a
         "medians of h100-sxm5-80gb");
   CHECK(kin_of(R"("fp32": "35.6TFLOP/s", "bf16": "71TFLOP/s")", "936GB/s") ==
         "medians of rtx-4090");
+  const simulate::Job k40 =
+      job(R"("cluster": { "nodes": 1, "node": { "gpus": 8, "gpu": { "memory": "12GiB",
+        "memory_bandwidth": "288GB/s", "compute_capability": "3.5", "peak": {"fp32": "5TFLOP/s"} },
+        "intra": { "kind": "pcie", "bandwidth_per_gpu": "10GB/s" } } })",
+          {"training.precision={\"compute\": \"fp32\"}"});
+  CHECK(k40.uncalibrated == "medians of p100-sxm2-16gb");  // neither has tensor cores
 }
 
 TEST_CASE("links between GPUs are as far below their rate as those of the kin") {

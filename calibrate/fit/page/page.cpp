@@ -240,9 +240,11 @@ void ConstantsTable::add_kernels(const cost::Profile& profile) {
     row(fmt::format("convolution {}", name(l.dtype)),
         fmt::format(
             "{:.3g} of the GEMM law, 3x3 {:.3g}, few channels {:.3g}, data gradient {:.3g}, "
-            "weight gradient {:.3g}, {} shapes",
+            "weight gradient {:.3g}, strided data gradient {:.3g}, half its rate at {:.3g} tiles, "
+            "{} "
+            "shapes",
             l.efficiency, l.kernel_3x3, l.few_channels, l.data_gradient, l.weight_gradient,
-            l.residuals.size()),
+            l.strided_data_gradient, l.half_rate_tiles, l.residuals.size()),
         l.from);
   for (const cost::MemoryLaw& l : profile.memory)
     row(fmt::format("memory {}", name(l.op)),
