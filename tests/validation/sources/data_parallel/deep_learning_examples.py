@@ -1,10 +1,11 @@
 """NVIDIA's DeepLearningExamples: ResNet-50 and BERT on servers of V100 and A100, a record per printed precision.
 
-ResNet-50's batch where none is printed: 256 with mixed precision, else 128, the scripts' defaults. Accumulation not printed:
-1; steps of more than 16 micro-batches are taken for 16, as throughput is what is printed. SQuAD: 384 tokens; pre-training:
-20 predictions of 128 tokens, 80 of 512. Products in fp32 on A100 are TF32. TensorFlow and MXNet exchange gradients by Horovod, as the scripts do.
-Today's scripts of PyTorch and PaddlePaddle compute nothing for padding; how much there is of it is not stated. It is left
-aside in sequences of 128 tokens; those of 512 are left out (V100 would do more than its peak).
+ResNet-50's batch where none is printed: 256 with mixed precision, else 128, the scripts' defaults. Accumulation not
+printed: 1; steps of more than 16 micro-batches are taken for 16, as throughput is what is printed. SQuAD: 384 tokens;
+pre-training: 20 predictions of 128 tokens, 80 of 512. Products in fp32 on A100 are TF32. TensorFlow and MXNet
+exchange gradients by Horovod, as the scripts do. Today's scripts of PyTorch and PaddlePaddle compute nothing for
+padding; how much there is of it is not stated. It is left aside in sequences of 128 tokens; those of 512 are left out
+(V100 would do more than its peak).
 """
 
 import re

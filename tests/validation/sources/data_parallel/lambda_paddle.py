@@ -1,7 +1,7 @@
 """Lambda's runs of NVIDIA's PyTorch scripts on one server, and PaddlePaddle/Perf's of four frameworks on up to four.
 
-Lambda's BERT is SQuAD with 384 tokens; Paddle's is base, phase 1: 128 tokens, 20 predictions. Paddle's V100 servers have one
-NIC of 100 Gb/s. GPUs of 8 are on NVSwitch where their boards have it, else on PCIe.
+Lambda's BERT is SQuAD with 384 tokens; Paddle's is base, phase 1: 128 tokens, 20 predictions. Paddle's V100 servers
+have one NIC of 100 Gb/s. GPUs of 8 are on NVSwitch where their boards have it, else on PCIe.
 """
 
 from common import LeftOut, metric

@@ -1,7 +1,7 @@
 """tf_cnn_benchmarks (TensorFlow 1) on P100 and K80, and Horovod's example: images/s in fp32, synthetic and real data.
 
-Variables on parameter servers are taken on one GPU, where they are not exchanged. What states only how throughput scales
-is left out.
+Variables on parameter servers are taken on one GPU, where they are not exchanged. What states only how throughput
+scales is left out.
 """
 
 from common import LeftOut, metric
