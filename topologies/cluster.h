@@ -23,6 +23,7 @@ struct GpuSpec {
   Bytes l2;
   int multiprocessors = 1;
   Watts idle_power, busy_power;  // of the board: no kernel runs, one does; 0: not known
+  Watts power_limit;             // set below busy_power; 0: as it is
 };
 
 // How the GPUs of one server reach each other. none: over PCIe too, but without peer-to-peer

@@ -70,8 +70,12 @@ Dtype unit_for(const MachinePeaks& peaks, Dtype dtype) {
   return *unit;
 }
 
+double clock_under(double power_share) {
+  return power_share < 1 ? power(power_share, 0.55) : 1;
+}
+
 FlopsPerSecond peak(const MachinePeaks& peaks, Dtype dtype) {
-  return peak_of(peaks, unit_for(peaks, dtype));
+  return clock_under(peaks.power) * peak_of(peaks, unit_for(peaks, dtype));
 }
 
 double unfilled(double half_rate_tiles, const models::Convolution& c) {

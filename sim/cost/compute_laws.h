@@ -27,7 +27,11 @@ double wave_factor(const GemmWaves& waves, const models::Gemm& gemm);
 // models::find_unit. Requires: the GPU has one.
 models::Dtype unit_for(const MachinePeaks& peaks, models::Dtype dtype);
 
-// Dense peak of the unit that runs a kernel of this type.
+// What is left of a rate of arithmetic under a power limit: share^0.55. Requires: share in (0, 1].
+// Source: docs/cost-gemm.md, "Power limits".
+double clock_under(double power_share);
+
+// Dense peak of the unit that runs a kernel of this type, at the clock that its power allows.
 FlopsPerSecond peak(const MachinePeaks& peaks, models::Dtype dtype);
 
 // 1 / l2_speedup for what fits into the L2, 1 from twice its size, linear in between, so that time

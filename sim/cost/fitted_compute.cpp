@@ -86,7 +86,12 @@ class FittedCompute final : public ComputeCost {
   }
 
   Estimate time(const models::Kernel& kernel) const override {
-    return std::visit([this](const auto& k) { return time_of(k); }, kernel);
+    Estimate estimate = std::visit([this](const auto& k) { return time_of(k); }, kernel);
+    const bool slowed = peaks_.power < 1 && !std::holds_alternative<models::MemoryBound>(kernel) &&
+                        !std::holds_alternative<models::Timed>(kernel);
+    if (slowed && estimate.basis < Basis::extrapolated)
+      return {estimate.time, Basis::extrapolated, "measured without the GPU's power limit"};
+    return estimate;
   }
 
  private:

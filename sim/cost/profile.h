@@ -248,6 +248,7 @@ struct MachinePeaks {
   FlopsPerSecond fp32, tf32, fp16, bf16, fp8;  // 0: the chip has no such unit
   BytesPerSecond memory_bandwidth;
   Bytes l2;
+  double power = 1;  // limit over the power that the board draws without one, in (0, 1]
 };
 // The costs copy what they need; the profile need not outlive them.
 std::unique_ptr<ComputeCost> fitted_compute_cost(const Profile& profile, const MachinePeaks& peaks);

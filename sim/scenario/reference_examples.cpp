@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 166> kExamples = {{
+constexpr std::array<Example, 167> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -139,6 +139,7 @@ constexpr std::array<Example, 166> kExamples = {{
     {"/cost/gpu_hour", "2.5"},
     {"/cluster/node/gpu/power/idle", R"("120W")"},
     {"/cluster/node/gpu/power/busy", R"("700W")"},
+    {"/cluster/node/gpu/power/limit", R"("500W")"},
     {"/training/recompute", R"("full")"},
     {"/training/recompute/modules", R"(["core_attn"])"},
     {"/training/recompute/layers", "4"},

@@ -19,6 +19,7 @@ cost::MachinePeaks peaks(const topologies::GpuSpec& gpu) {
   cost::MachinePeaks peaks;
   peaks.memory_bandwidth = gpu.memory_bandwidth;
   peaks.l2 = gpu.l2;
+  if (gpu.power_limit > Watts(0)) peaks.power = gpu.power_limit.count() / gpu.busy_power.count();
   for (const models::Dtype dtype : models::kDtypes)
     models::peak_of(peaks, dtype) = models::peak_of(gpu, dtype);
   return peaks;

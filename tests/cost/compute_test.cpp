@@ -207,6 +207,23 @@ TEST_CASE("no fitted kernel beats the roofline while efficiencies are below one"
   }
 }
 
+TEST_CASE("a power limit slows arithmetic and no bandwidth") {
+  MachinePeaks limited = peaks();
+  limited.power = 0.5;
+  const double clock = std::pow(0.5, 0.55);
+  const auto slow = roofline_compute_cost(limited);
+  const Gemm large{.m = 10'000, .n = 10'000, .k = 10'000, .batch = 1, .dtype = Dtype::fp16};
+  CHECK(near(slow->time(large).time.count(), 2e12 / (100e12 * clock)));
+  const MemoryBound copy{MemoryOp::elementwise, Bytes(500'000'000), Bytes(500'000'000)};
+  CHECK(near(slow->time(copy).time.count(), 1e-3));
+  const auto fitted = fitted_compute_cost(profile(), limited);
+  const double ratio =
+      fitted->time(large).time / fitted_compute_cost(profile(), peaks())->time(large).time;
+  CHECK(ratio > 1.2);
+  CHECK(ratio <= doctest::Approx(1 / clock));
+  CHECK(fitted->time(large).basis == Basis::extrapolated);
+}
+
 TEST_CASE("a memory-bound kernel takes a fixed time and its bytes at the reached bandwidth") {
   const MemoryBound softmax{MemoryOp::softmax, Bytes(200'000'000), Bytes(200'000'000)};
   CHECK(near(seconds(profile(), softmax), 2e-6 + 4e8 / 400e9));

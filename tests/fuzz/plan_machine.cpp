@@ -58,6 +58,7 @@ Value gpu(Sketch& s) {
     Value power = Value::object();
     power.set("idle", Value::of("50W"));
     power.set("busy", Value::of("0.4kW"));
+    if (s.draw.chance(50)) power.set("limit", Value::of(s.draw.word({"400W", "250W"})));
     described.set("power", power);
   }
   if (s.draw.chance(40)) described.set("pcie_bandwidth", Value::of("25GB/s"));

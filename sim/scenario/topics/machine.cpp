@@ -72,6 +72,10 @@ void visit_fields(json::Fields& f, Power& s) {
           "Of the board in a job, while no kernel runs.");
   f.field("busy", s.gpu.busy_power, required, positive,
           "While one runs; presets: the board's limit, which is the most.");
+  f.field("limit", s.gpu.power_limit, optional, positive,
+          "Set below what presets give as busy: products, attention and convolutions slow down.");
+  if (s.gpu.power_limit > s.gpu.busy_power)
+    f.problem("limit", "more than the busy power of the board", "state at most what busy says");
   f.accepted("source", "Where the numbers come from.");
 }
 

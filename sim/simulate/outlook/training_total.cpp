@@ -20,7 +20,8 @@ std::optional<TrainingTotal> training_total(const Job& job, const StepReport& re
   const topologies::GpuSpec& gpu = job.cluster.server.gpu;
   if (gpu.busy_power > Watts(0)) {
     const double busy = 1 - report.bubble_fraction;
-    const Watts mean = gpu.idle_power + busy * (gpu.busy_power - gpu.idle_power);
+    const Watts most = gpu.power_limit > Watts(0) ? gpu.power_limit : gpu.busy_power;
+    const Watts mean = gpu.idle_power + busy * (most - gpu.idle_power);
     total.kilowatt_hours = total.gpu_hours * mean.count() / 1000;
   }
   return total;

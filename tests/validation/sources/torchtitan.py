@@ -1,15 +1,16 @@
 """torchtitan: FSDP2, tensor, context and pipeline parallelism, fp8, on A100, H100 and H200.
 
 fp32 master weights and gradients, gradient clipping; layers compiled where the record says so (the loss not in December
-2024). The H100 of these tables have 96 GB at 2.4 TB/s and 500 W, which cannot be said. "Async" tensor parallelism is
-chunked, the other not overlapped. A pipeline has as many micro-batches as stages.
+2024); PyTorch's attention of that time ran FlashAttention-2. The H100 of these tables have 96 GB at 2.4 TB/s and 500 W.
+"Async" tensor parallelism is chunked, the other not overlapped. A pipeline has as many micro-batches as stages.
 """
 
 from common import a100, even, h100, llama, metric, precision, preset_cluster, record
 
 FILE = "torchtitan.json"
 SOURCE = "pytorch/torchtitan, benchmarks and docs/performance.md"
-H100_96 = {"preset": "h100-sxm5-80gb", "memory": "94GiB", "memory_bandwidth": "2400GB/s"}
+H100_96 = {"preset": "h100-sxm5-80gb", "memory": "94GiB", "memory_bandwidth": "2400GB/s",
+           "power": {"limit": "500W"}}
 OTHER_GPU = {"calibration": "h100-sxm5-80gb", "calibration_of_other_gpu": True}
 
 
@@ -50,7 +51,7 @@ def convert(row):
     compiled = "performance.md" in path or any(word in technique for word in ("compile", "asynctp", "float8"))
     degrees = degrees_of(row, technique)
     training = {"global_batch": batch["gbs"], "micro_batch": batch.get("mbs") or batch["local_batch"] // degrees["pp"],
-                "sequence_length": model["seq"], "optimizer": {"type": "adamw"}, "fused_attention": True,
+                "sequence_length": model["seq"], "optimizer": {"type": "adamw"}, "fused_attention": "fa2",
                 "precision": precision("fp8" if "fp8" in row["precision"] else "bf16", "fp32"),
                 "recompute": recompute_of(row["recompute"]), "execution": "compiled" if compiled else "eager",
                 "gradient_clipping": True}
