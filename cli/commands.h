@@ -1,4 +1,5 @@
-// One function per subcommand. Options are plain values; only main.cpp knows how they are written.
+// One function per subcommand. Options are plain values; only options.cpp knows how they are
+// written.
 #pragma once
 
 #include <cstdint>
@@ -105,6 +106,15 @@ struct CollectiveOptions {
 std::vector<std::string> collective_algorithms();
 std::vector<std::string> fidelities();
 ExitCode collective_table(const CollectiveOptions& options, const Context& context);
+
+struct KernelCommandOptions {
+  std::vector<std::string> specs;  // "gemm:4096x4096x4096,dtype=bf16"
+  std::vector<std::string> files;  // CSV, one kernel a line
+  std::string gpu;                 // preset
+  std::string calibration;         // name or path, "kind", "none"; empty: own, else kind
+  bool csv = false, json = false;
+};
+ExitCode kernel(const KernelCommandOptions& options, const Context& context);
 
 struct ImportCommandOptions {
   std::string format;  // "nccl-tests", "nvbandwidth", "smi-topo", "server"

@@ -12,7 +12,9 @@
 #include "sim/json/quantity.h"
 #include "sim/json/writer.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/sources.h"
 #include "sim/simulate/collective_time.h"
+#include "sim/simulate/outlook/kernel_interval.h"
 #include "sim/simulate/pricing.h"
 
 namespace trainyard::cli {
@@ -116,6 +118,7 @@ int ranks_of(const CollectiveOptions& options, const topologies::ClusterSpec& cl
 struct Row {
   std::int64_t bytes = 0, count = 0;
   cost::Estimate estimate;
+  std::optional<simulate::KernelInterval> interval;
 
   double algorithm_bandwidth() const {  // GB/s
     return static_cast<double>(bytes) / estimate.time.count() * 1e-9;
@@ -133,24 +136,47 @@ std::vector<Row> sizes(const CollectiveOptions& options, CollectiveKind kind, in
   std::vector<Row> rows;
   for (std::int64_t bytes = least; bytes <= most; bytes *= options.factor) {
     const std::int64_t whole = std::max<std::int64_t>(1, bytes / grain) * grain;
-    if (rows.empty() || rows.back().bytes != whole) rows.push_back({whole, whole / grain, {}});
+    if (rows.empty() || rows.back().bytes != whole) rows.push_back({whole, whole / grain, {}, {}});
   }
   return rows;
+}
+
+// Of published tables of nccl-tests, of which the library chose the algorithms.
+void add_intervals(std::vector<Row>& rows, int servers, bool profile) {
+  const std::string path =
+      scenario::preset_path(scenario::configs_folder("."), "accuracy", "kernels");
+  if (!scenario::is_file(path)) return;
+  const std::vector<simulate::KernelClass> classes = simulate::read_kernel_classes(path);
+  for (Row& row : rows)
+    row.interval = simulate::class_interval(
+        classes, simulate::operation_of_collective(Bytes(row.bytes), servers), profile,
+        row.estimate.time);
 }
 
 std::string scale_of(double value) {
   return fmt::format("{:.{}f}", value, value >= 1e6 ? 0 : value >= 1e4 ? 1 : 2);
 }
 
+// How one size is known: what its estimate rests on, and how long 8 of 10 like it took.
+std::string known_how(const Row& row) {
+  std::string text(name(row.estimate.basis));
+  if (!row.estimate.reach.empty()) text += ", " + escape_control(row.estimate.reach);
+  if (!row.interval) return text;
+  const double seconds = row.estimate.time.count();
+  return text + fmt::format("; 8 of 10 like it took {:.2f} to {:.2f} of it ({})",
+                            row.interval->low.count() / seconds,
+                            row.interval->high.count() / seconds, row.interval->of);
+}
+
 // Which sizes are known how.
 std::string basis_lines(const std::vector<Row>& rows) {
   std::string text;
   for (std::size_t i = 0; i < rows.size();) {
+    const std::string how = known_how(rows[i]);
     std::size_t last = i;
-    while (last + 1 < rows.size() && rows[last + 1].estimate.basis == rows[i].estimate.basis)
+    while (last + 1 < rows.size() && known_how(rows[last + 1]) == how)
       ++last;
-    text += fmt::format("#  {} B to {} B: {}\n", rows[i].bytes, rows[last].bytes,
-                        name(rows[i].estimate.basis));
+    text += fmt::format("#  {} B to {} B: {}\n", rows[i].bytes, rows[last].bytes, how);
     i = last + 1;
   }
   return text;
@@ -212,6 +238,12 @@ std::string json_of(const Table& table) {
     object.set("algbw_GBps", Value::of(row.algorithm_bandwidth()));
     object.set("busbw_GBps", Value::of(row.algorithm_bandwidth() * factor));
     object.set("basis", Value::of(std::string(name(row.estimate.basis))));
+    object.set("reach", Value::of(row.estimate.reach));
+    if (row.interval) {
+      object.set("low_us", Value::of(microseconds(row.interval->low)));
+      object.set("high_us", Value::of(microseconds(row.interval->high)));
+      object.set("interval_of", Value::of(row.interval->of));
+    }
     list.items.push_back(std::move(object));
   }
   Value out = Value::object();
@@ -257,6 +289,8 @@ ExitCode collective_table(const CollectiveOptions& options, const Context& conte
     throw UsageError(
         fmt::format("--algorithm {}: {}; {}", options.algorithm, refused.message, refused.hint));
   }
+  if (options.algorithm == "auto" && !flows)
+    add_intervals(rows, clock.shape().servers, pricing.uncalibrated.empty());
   const Table table{options,
                     collective,
                     machine,

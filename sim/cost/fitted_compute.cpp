@@ -99,9 +99,6 @@ class FittedCompute final : public ComputeCost {
   Estimate time_of(const Attention& attention) const;
   Estimate time_of(const Convolution& convolution) const;
   Estimate time_of(const models::MemoryBound& kernel) const;
-  const MemoryLaw* law_of(models::MemoryOp op) const;
-  // Its own, or that of the kind it is most like; nullptr: none at all.
-  const MemoryLaw* nearest_law(models::MemoryOp op) const;
   Estimate time_of(const models::Timed& kernel) const { return roofline_->time(kernel); }
 
   // The GEMM law at an efficiency of its own choice.
@@ -233,22 +230,24 @@ Estimate FittedCompute::time_of(const Convolution& convolution) const {
   return {known->factor * time, reach.basis, reach.why};
 }
 
-const MemoryLaw* FittedCompute::law_of(models::MemoryOp op) const {
-  for (const MemoryLaw& law : profile_.memory)
+const MemoryLaw* law_of(const Profile& profile, models::MemoryOp op) {
+  for (const MemoryLaw& law : profile.memory)
     if (law.op == op) return &law;
   return nullptr;
 }
 
-const MemoryLaw* FittedCompute::nearest_law(models::MemoryOp op) const {
-  if (const MemoryLaw* own = law_of(op)) return own;
-  if (op == models::MemoryOp::gated_activation) return nearest_law(models::MemoryOp::activation);
+// Its own, or that of the kind it is most like; nullptr: none at all.
+const MemoryLaw* nearest_law(const Profile& profile, models::MemoryOp op) {
+  if (const MemoryLaw* own = law_of(profile, op)) return own;
+  if (op == models::MemoryOp::gated_activation)
+    return nearest_law(profile, models::MemoryOp::activation);
   if (op == models::MemoryOp::parallel_cross_entropy)
-    return nearest_law(models::MemoryOp::cross_entropy);
-  return law_of(models::MemoryOp::elementwise);
+    return nearest_law(profile, models::MemoryOp::cross_entropy);
+  return law_of(profile, models::MemoryOp::elementwise);
 }
 
 Estimate FittedCompute::time_of(const models::MemoryBound& kernel) const {
-  const MemoryLaw* law = nearest_law(kernel.op);
+  const MemoryLaw* law = nearest_law(profile_, kernel.op);
   if (!law) return roofline_->time(kernel);
   const double efficiency =
       kernel.backward ? law->backward_efficiency.value_or(law->efficiency) : law->efficiency;
@@ -263,7 +262,46 @@ Estimate FittedCompute::time_of(const models::MemoryBound& kernel) const {
   return {law->fixed + share * (moved / stream), reach.basis, reach.why};
 }
 
+const Provenance* gemm_origin(const Profile& profile, const MachinePeaks& peaks, Dtype dtype) {
+  const GemmLaw* law = choose(profile.gemm, dtype, peaks).law;
+  return law ? &law->from : nullptr;
+}
+
+const Provenance* origin_of(const Profile& profile, const MachinePeaks& peaks,
+                            const models::Gemm& gemm) {
+  return gemm_origin(profile, peaks, gemm.dtype);
+}
+
+const Provenance* origin_of(const Profile& profile, const MachinePeaks& peaks,
+                            const Attention& attention) {
+  const AttentionLaw* law = attention_law(profile, attention);
+  return law ? &law->from : gemm_origin(profile, peaks, attention.dtype);
+}
+
+const Provenance* origin_of(const Profile& profile, const MachinePeaks& peaks,
+                            const Convolution& convolution) {
+  const Provenance* gemm = gemm_origin(profile, peaks, convolution.dtype);
+  const ConvolutionLaw* law = choose(profile.convolution, convolution.dtype, peaks).law;
+  return gemm && law ? &law->from : gemm;
+}
+
+const Provenance* origin_of(const Profile& profile, const MachinePeaks& /*peaks*/,
+                            const models::MemoryBound& kernel) {
+  const MemoryLaw* law = nearest_law(profile, kernel.op);
+  return law ? &law->from : nullptr;
+}
+
+const Provenance* origin_of(const Profile& /*profile*/, const MachinePeaks& /*peaks*/,
+                            const models::Timed& /*kernel*/) {
+  return nullptr;
+}
+
 }  // namespace
+
+const Provenance* law_origin(const Profile& profile, const MachinePeaks& peaks,
+                             const models::Kernel& kernel) {
+  return std::visit([&](const auto& k) { return origin_of(profile, peaks, k); }, kernel);
+}
 
 std::unique_ptr<ComputeCost> fitted_compute_cost(const Profile& profile,
                                                  const MachinePeaks& peaks) {

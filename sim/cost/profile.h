@@ -256,4 +256,10 @@ std::unique_ptr<ComputeCost> roofline_compute_cost(const MachinePeaks& peaks);
 std::unique_ptr<MessageCost> fitted_message_cost(const Profile& profile);
 std::unique_ptr<MessageCost> closed_form_message_cost();
 
+// Where the law is from by which fitted_compute_cost(profile, peaks) prices the kernel; of
+// attention and convolutions without a law of their own that of the GEMM law. Null: the roofline
+// prices it, or its time was given. Lives as long as the profile.
+const Provenance* law_origin(const Profile& profile, const MachinePeaks& peaks,
+                             const models::Kernel& kernel);
+
 }  // namespace trainyard::cost

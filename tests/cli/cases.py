@@ -86,6 +86,9 @@ def predicts_collectives(folder):
             require_equal(sample["collective"], json.loads(out)["collective"], "collective")
             # A time is written with two digits behind the point, a large one with five in all.
             require(abs(sample["time_us"] - row["time_us"]) <= max(0.005, 1e-5 * row["time_us"]), (row, sample))
+            # Only what the library chooses itself was measured.
+            require_equal("low_us" in row, not {"--fidelity", "--algorithm"} & set(words), "interval")
+            require("low_us" not in row or 0 < row["low_us"] < row["high_us"], row)
 
 
 @case

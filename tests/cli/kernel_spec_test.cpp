@@ -1,0 +1,77 @@
+#include "cli/commands/kernel_spec.h"
+
+#include <doctest/doctest.h>
+
+#include "sim/simulate/outlook/kernel_interval.h"
+
+using namespace trainyard;
+
+namespace {
+
+models::Kernel parsed(const std::string& spec) {
+  return cli::parse_kernel(spec, models::Dtype::bf16).kernel;
+}
+
+}  // namespace
+
+TEST_CASE("a product is its three sizes or its keys") {
+  const models::Gemm gemm{.m = 8, .n = 16, .k = 32, .dtype = models::Dtype::bf16};
+  CHECK(parsed("gemm:8x16x32") == models::Kernel(gemm));
+  CHECK(parsed("gemm:k=32,m=8,n=16,dtype=bf16") == models::Kernel(gemm));
+  models::Gemm grouped = gemm;
+  grouped.grouped = true;
+  grouped.batch = 4;
+  CHECK(parsed("grouped_gemm:8x16x32,groups=4") == models::Kernel(grouped));
+}
+
+TEST_CASE("attention of one length has it for queries and keys, and as many heads of both") {
+  const auto attention =
+      std::get<models::Attention>(parsed("attention:heads=4,sequence=64,head_size=32"));
+  CHECK(attention.query_length == 64);
+  CHECK(attention.key_length == 64);
+  CHECK(attention.kv_heads == 4);
+  CHECK(attention.causal);
+  CHECK_FALSE(attention.backward);
+}
+
+// (h + 2 pad - r) / stride + 1, rounded down.
+TEST_CASE("a convolution's output follows from stride and padding") {
+  const auto c = std::get<models::Convolution>(
+      parsed("conv:n=1,c=3,h=224,w=112,k=64,r=7,stride=2,pad=3,pad_w=0"));
+  CHECK(c.out_height == 112);
+  CHECK(c.out_width == 53);
+  CHECK(c.kernel_width == 7);
+}
+
+TEST_CASE("a memory-bound kernel's bytes are read and written") {
+  const auto kernel = std::get<models::MemoryBound>(parsed("memory:op=softmax,bytes=7"));
+  CHECK(kernel.read + kernel.written == Bytes(7));
+  CHECK_THROWS_AS(parsed("memory:op=softmax"), cli::SpecError);
+}
+
+TEST_CASE("an interval is of samples held out, else of the class, else there is none") {
+  const models::Kernel gemm = models::Gemm{.m = 8, .n = 8, .k = 8};
+  const std::vector<simulate::KernelClass> classes = {{"gemm", true, 100, 0.9, 1.25},
+                                                      {"gemm", false, 50, 1.0, 2.0}};
+  cost::Calibration calibration;
+  calibration.errors = {{"gemm bf16", "all", 10, 30, 0, 0.10, 0.1, 0.3},
+                        {"gemm fp8", "all", 10, 10, 0, 0.06, 0.1, 0.3},
+                        {"gemm bf16", "flops >= 1e9", 10, 10, 0, 0.5, 0.1, 0.3},
+                        {"memory copy", "all", 10, 10, 0, 0.5, 0.1, 0.3}};
+  const auto interval = [&](const std::optional<cost::Calibration>& held, bool profile) {
+    return simulate::kernel_interval(classes, held, gemm, profile, Seconds(1));
+  };
+  // (30 x 0.10 + 10 x 0.06) / 40 = 0.09; 1.61 x 0.09 = 0.1449
+  CHECK(interval(calibration, true)->low.count() == doctest::Approx(0.8551));
+  CHECK(interval(calibration, true)->high.count() == doctest::Approx(1.1449));
+  CHECK(interval({}, true)->high.count() == doctest::Approx(1.25));
+  CHECK(interval(calibration, false)->high.count() == doctest::Approx(2.0));
+  CHECK_FALSE(simulate::kernel_interval({}, {}, gemm, true, Seconds(1)).has_value());
+}
+
+TEST_CASE("a collective is classed by where it goes and whether it is above 4 MiB") {
+  CHECK(simulate::operation_of_collective(Bytes(std::int64_t{4} << 20), 1) ==
+        "collective in a server up to 4 MiB");
+  CHECK(simulate::operation_of_collective(Bytes((std::int64_t{4} << 20) + 1), 2) ==
+        "collective between servers above 4 MiB");
+}
