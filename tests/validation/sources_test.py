@@ -134,6 +134,19 @@ def write(folder):
                 writer.writerows(rows)
 
 
+def shipped_is_predicted_alike(folder, records, sets):
+    """What is said once of all records of a set, is said of each; only what may be passed on is."""
+    small = os.path.join(folder, "small")
+    subprocess.run([sys.executable, "-B", os.path.join(SOURCES, "ship.py"), records, small], check=True,
+                   stderr=subprocess.DEVNULL)
+    done = subprocess.run([sys.argv[1], "validate", "--records", small, "--json"], stdout=subprocess.PIPE, check=True)
+    alike = json.loads(done.stdout)["sets"]
+    assert {one["set"] for one in alike} >= {"dgxc", "papers"}, alike
+    assert "ultrascale" not in {one["set"] for one in alike}, alike
+    for one in alike:
+        assert one["license"] and one["records"] == sets[one["set"]]["records"], one
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         write(folder)
@@ -147,6 +160,7 @@ def main():
                               stderr=subprocess.PIPE, text=True, check=False)
         assert done.returncode == 0, done.stderr
         sets = {one["set"]: one for one in json.loads(done.stdout)["sets"]}
+        shipped_is_predicted_alike(folder, out, sets)
         for name, one in sets.items():
             assert one["step_time"]["rows"] == 1 and one["source"], (name, one)
         assert sets["vtrain_multi"]["records"][0]["measured_s"] == 1.5, sets["vtrain_multi"]

@@ -20,7 +20,7 @@ sys.path.insert(1, HERE)
 from common import LeftOut, NotMine
 
 # What holds no converter.
-TOOLS = ("common", "convert", "networks", "data_parallel.replicas")
+TOOLS = ("common", "convert", "networks", "ship", "data_parallel.replicas")
 PACKAGES = ("data_parallel", "papers")
 # What a row that is not of the format makes of a converter.
 WRONG = (AttributeError, IndexError, StopIteration, TypeError, ValueError, ZeroDivisionError)

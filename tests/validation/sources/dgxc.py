@@ -1,8 +1,8 @@
 """NVIDIA DGX Cloud Benchmarking: NeMo on H100 and GB200.
 
 JAX (Paxml, MaxText) compiles, and shards parameters over all ranks, as its tables say: torchtitan's compiled layers
-stand for it. With FSDP layers are recomputed. Llama 4 Maverick has experts in every second layer and a shared one (model
-card). A rack of GB200 is one server.
+stand for it. With FSDP layers are recomputed. Llama 4 Maverick has experts in every second layer and a shared one
+(model card). A rack of GB200 is one server.
 """
 
 from common import LeftOut, blackwell, h100, metric, nemo, nemo_model, precision, record

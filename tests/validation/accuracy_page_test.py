@@ -1,0 +1,62 @@
+#!/usr/bin/python3
+"""The page of accuracy_page.py counts each set once, and fitted rows apart.
+
+usage: accuracy_page_test.py
+"""
+
+import json
+import os
+import sys
+import tempfile
+
+sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
+
+import accuracy_page
+
+# Errors of +100, -50 and -10 %, of which the first is of a row that a constant was fitted on.
+ROWS = [{"record": "a", "error_s": 1.0}, {"record": "b", "error_s": -0.5}, {"record": "c", "error_s": -0.1},
+        {"record": "of memory"}]
+
+
+def fitted_rows_are_apart():
+    assert accuracy_page.errors_of({"records": ROWS}, ("a",), True) == "100.0 %, +100.0 % (1)"
+    assert accuracy_page.errors_of({"records": ROWS}, ("a",), False) == "30.0 %, -30.0 % (2)"
+    assert accuracy_page.errors_of({"records": []}, (), False) == "-"
+
+
+def a_patch_reaches_every_alternative():
+    document = {"records": [{"scenario": [{"training": {"a": 1}}, {}]}, {"scenario": {"training": {"b": 2}}}]}
+    changed = accuracy_page.patched(document, {"training": {"b": 3}})["records"]
+    assert changed == [{"scenario": [{"training": {"a": 1, "b": 3}}, {"training": {"b": 3}}]},
+                       {"scenario": {"training": {"b": 3}}}], changed
+
+
+def of_one_name_the_first_counts():
+    with tempfile.TemporaryDirectory() as folder:
+        for number in ("1", "2"):
+            os.mkdir(os.path.join(folder, number))
+            for name in ("x.json", "only" + number + ".json"):
+                with open(os.path.join(folder, number, name), "w", encoding="utf-8") as stream:
+                    stream.write(number)
+        into = os.path.join(folder, "into")
+        os.mkdir(into)
+        accuracy_page.gathered([os.path.join(folder, "1"), os.path.join(folder, "2")], into)
+        assert sorted(os.listdir(into)) == ["only1.json", "only2.json", "x.json"]
+        with open(os.path.join(into, "x.json"), encoding="utf-8") as stream:
+            assert stream.read() == "1"
+
+
+def every_law_is_in_the_tables():
+    text = accuracy_page.laws_tables()
+    with open(os.path.join(accuracy_page.CONFIGS, "profiles", "h100-sxm5-80gb.json"), encoding="utf-8") as stream:
+        profile = json.load(stream)
+    known = list(accuracy_page.laws(profile))
+    assert len(known) >= len(profile["gemm"]) + len(profile["attention"]), known
+    for what, origin in known:
+        assert f"| {what} | " in text and origin["source"].replace("|", "/") in text, what
+
+
+fitted_rows_are_apart()
+a_patch_reaches_every_alternative()
+of_one_name_the_first_counts()
+every_law_is_in_the_tables()
