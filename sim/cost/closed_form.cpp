@@ -6,17 +6,19 @@
 //   broadcast                   (n-1) alpha +          S/B                   (pipelined ring)
 //   all-to-all                  (n-1) alpha +  (n-1)/n S/B                   (pairwise)
 //   shift                             alpha +      1/n S/B                   (one step of a ring)
-//   all-reduce, N servers      the faster of tree and ring, each max(inside, between) + hops:
+//   all-reduce, N servers      tree or ring, each max(inside, between) + hops:
 //     inside  2(g-1)/g S/B_intra, 2(g-1) hops
 //     tree    S/B_node (N = 2) or 2 S/B_node, 2 floor(log2 N) hops
 //     ring    2(n-1)/n S/B_node, 2(N-1) hops
+//     where switches reduce, the tree, of which inside and between reach .92; else the one that
+//     NCCL holds for faster, to which a tree takes 2 S/(.92 B_node) even between two servers
 //   all-to-all, N servers      max((g-1)/n S/B_intra, (n-g)/n S g/B_node)
 //
 //   Domain: bandwidth-bound sizes; latencies are those of the hops only, without the launch of a
 //   collective (tens of microseconds), which only a fitted law knows.
-//   Source: Thakur et al., IJHPCA 19(1), 2005; Sanders, Speck, Traeff, Parallel Computing 35, 2009
-//   (two trees); the constants-free multi-server form is within 5.0 % of 7 measured points on 5
-//   clusters.
+//   Source: NCCL, src/graph/tuning.cc (the choice, .92); Thakur et al., IJHPCA 19(1), 2005;
+//   Sanders, Speck, Traeff, Parallel Computing 35, 2009 (two trees); the constants-free
+//   multi-server form is within 5.0 % of 7 measured points on 5 clusters.
 #include "sim/cost/closed_form.h"
 
 #include <algorithm>
@@ -33,22 +35,27 @@ double seconds_per_byte(Share share, BytesPerSecond bandwidth) {
   return share.value() / bandwidth.count();
 }
 
-MessageTerms faster(const MessageTerms& a, const MessageTerms& b) {
-  const auto time = [](const MessageTerms& t) { return t.latency + t.wire_bytes / t.bandwidth; };
-  return time(b) < time(a) ? b : a;
-}
+// What NCCL's tuning expects of a tree beside a ring.
+constexpr double kTreeShare = 0.92;
 
 MessageTerms all_reduce_over_servers(Bytes bytes, const GroupShape& shape, const Inside& inside) {
   const int servers = shape.servers;
-  const auto terms = [&](Share share, std::int64_t steps) {
-    const double between = seconds_per_byte(share, shape.inter_bandwidth);
-    return make_terms(inside.latency + hops(steps, shape.inter_latency),
-                      std::max(inside.per_byte, between), share, bytes, Basis::analytic);
-  };
-  const MessageTerms tree = terms(Share(servers == 2 ? 1 : 2, 1), 2 * log2_floor(servers));
-  const MessageTerms ring = terms(wire_share(CollectiveKind::all_reduce, shape.ranks),
-                                  ring_steps(CollectiveKind::all_reduce, servers));
-  return faster(tree, ring);
+  const Share tree(servers == 2 ? 1 : 2, 1);
+  const Share ring = wire_share(CollectiveKind::all_reduce, shape.ranks);
+  const Seconds tree_hops = hops(2 * log2_floor(servers), shape.inter_latency);
+  const Seconds ring_hops =
+      hops(ring_steps(CollectiveKind::all_reduce, servers), shape.inter_latency);
+  const auto between = [&](Share share) { return seconds_per_byte(share, shape.inter_bandwidth); };
+  if (inside.in_switch)
+    return make_terms(inside.latency + tree_hops,
+                      std::max(inside.per_byte, between(tree)) / kTreeShare, tree, bytes,
+                      Basis::analytic);
+  const double size = static_cast<double>(bytes.count());
+  const bool is_tree = tree_hops + Seconds(size * between(Share(2, 1)) / kTreeShare) <
+                       ring_hops + Seconds(size * between(ring));
+  return make_terms(inside.latency + (is_tree ? tree_hops : ring_hops),
+                    std::max(inside.per_byte, between(is_tree ? tree : ring)),
+                    is_tree ? tree : ring, bytes, Basis::analytic);
 }
 
 MessageTerms all_to_all_over_servers(Bytes bytes, const GroupShape& shape, const Inside& inside) {

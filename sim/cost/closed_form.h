@@ -32,8 +32,9 @@ MessageTerms nothing();
 
 // What the inside of the servers adds to a collective over several of them.
 struct Inside {
-  Seconds latency{};    // start-up and hops
-  double per_byte = 0;  // seconds per byte of the buffer; 0 with one rank per server
+  Seconds latency{};       // start-up and hops
+  double per_byte = 0;     // seconds per byte of the buffer; 0 with one rank per server
+  bool in_switch = false;  // the switches reduce, as leaves of the tree between the servers
 };
 
 // A collective on one server. Requires: two or more ranks.

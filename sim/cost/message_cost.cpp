@@ -4,22 +4,25 @@
 //   another group size of the same kind and number of servers: the linear part by the bytes on the
 //   wire,
 //     c by their square root, a as it is;
-//   all-gather and reduce-scatter: half of the ring all-reduce, which is one after the other;
-//   broadcast:
-//     the same, by its bytes on the wire;
+//   all-gather and reduce-scatter: each other's law, or half of the ring all-reduce, which is one
+//     after the other, whichever is of the nearest number of ranks;
+//   broadcast, all-to-all:
+//     the same, by their bytes on the wire;
 //   several servers: the law of one server inside, the closed form between (closed_form.cpp);
 //   shift: the law of a message between two ranks;
 //   otherwise the closed form.
-//   Without a law of the kind itself the latency is at least that of starting a collective, where
-//   the profile knows it.
+//   Without a law of the kind itself, and below the sizes of one, the latency is at least that of
+//   starting a collective, where the profile knows it.
 //
 //   Domain: the sizes of the law, beyond which it is extrapolated; anything derived from a law by
 //   these rules is analytic.
 //   Invariant: never faster than the shape's bandwidth inside one server.
 //   Source: docs/cost-messages.md; the constants: configs/profiles/*.json.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
+#include <span>
 
 #include "sim/base/check.h"
 #include "sim/base/divide.h"
@@ -40,10 +43,23 @@ void check_domain(const Law& law, Bytes bytes, MessageTerms& terms) {
   terms.reach = std::move(reach.why);
 }
 
-// Kinds that are one round of the ring of which an all-reduce is two.
-bool is_one_round(CollectiveKind kind) {
-  return kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter ||
-         kind == CollectiveKind::broadcast;
+// Kinds whose law may price `kind`, its own before others at the same number of ranks.
+std::span<const CollectiveKind> stand_ins(CollectiveKind kind) {
+  using enum CollectiveKind;
+  static constexpr std::array kReduce = {all_reduce};
+  static constexpr std::array kGather = {all_gather, reduce_scatter, all_reduce};
+  static constexpr std::array kScatter = {reduce_scatter, all_gather, all_reduce};
+  static constexpr std::array kBroadcast = {broadcast, all_gather, reduce_scatter, all_reduce};
+  static constexpr std::array kExchange = {all_to_all, all_gather, reduce_scatter, all_reduce};
+  switch (kind) {
+    case all_reduce: return kReduce;
+    case all_gather: return kGather;
+    case reduce_scatter: return kScatter;
+    case broadcast: return kBroadcast;
+    case all_to_all: return kExchange;
+    case shift: break;
+  }
+  return {};
 }
 
 // A law brought to a group size: T = start + per_byte S + per_root sqrt(S / 1 MB).
@@ -74,7 +90,7 @@ Rescaled rescale(const CollectiveLaw& law, CollectiveKind kind, int ranks) {
   if (kind != law.kind) {
     const double rounds =
         wire_share(kind, ranks).value() / to.share.value();  // half; broadcast more
-    to.start /= 2;
+    if (law.kind == CollectiveKind::all_reduce) to.start /= 2;
     to.per_byte *= rounds;
     to.per_root *= rounds;
     to.share = wire_share(kind, ranks);
@@ -95,8 +111,8 @@ class FittedMessages final : public MessageCost {
     if (shape.ranks == 1) return nothing();
     if (kind == CollectiveKind::shift) return shift(bytes, shape);
     MessageTerms terms = collective_alone(kind, bytes, shape);
-    const bool has_law = nearest_law(kind, shape.ranks, shape.servers) != nullptr;
-    if (!has_law) hold_to_start(kind, shape, terms);
+    const CollectiveLaw* own = nearest_law(kind, shape.ranks, shape.servers);
+    if (own == nullptr || bytes < own->least) hold_to_start(kind, shape, terms);
     terms.channels = profile_.collective_channels;
     return terms;
   }
@@ -151,12 +167,16 @@ class FittedMessages final : public MessageCost {
     return best;
   }
 
-  // The law that prices `kind`: its own, or a ring all-reduce of which it is one round.
+  // The law that prices `kind`: of the nearest number of ranks its own, or one that stands in.
   const CollectiveLaw* law_for(CollectiveKind kind, int ranks, int servers) const {
-    const CollectiveLaw* own = nearest_law(kind, ranks, servers);
-    if (own || !is_one_round(kind)) return own;
-    const CollectiveLaw* whole = nearest_law(CollectiveKind::all_reduce, ranks, servers);
-    return whole && !whole->in_switch ? whole : nullptr;
+    const CollectiveLaw* best = nullptr;
+    for (const CollectiveKind other : stand_ins(kind)) {
+      const CollectiveLaw* law = nearest_law(other, ranks, servers);
+      if (law == nullptr || (other != kind && law->in_switch)) continue;
+      if (best == nullptr || std::abs(law->ranks - ranks) < std::abs(best->ranks - ranks))
+        best = law;
+    }
+    return best;
   }
 
   Profile profile_;
@@ -170,11 +190,16 @@ Inside inside_by_law(const CollectiveLaw& law, CollectiveKind kind, Bytes bytes,
   const int local = shape.ranks_per_server;
   if (local == 1) return {rescale(law, kind, law.ranks).latency(bytes), 0};
   const Rescaled inside = rescale(law, kind, local);
+  if (kind == CollectiveKind::all_to_all) {  // what stays inside
+    const double part = static_cast<double>(local) / shape.ranks;
+    return {inside.latency(Bytes(divide_up(bytes.count() * local, shape.ranks))),
+            inside.per_byte * part};
+  }
   // An all-reduce reduces inside first; the one ring of the others carries (n-1)/n everywhere.
   const double through = kind == CollectiveKind::all_reduce
                              ? 1
                              : wire_share(kind, shape.ranks).value() / inside.share.value();
-  return {inside.latency(bytes), inside.per_byte * through};
+  return {inside.latency(bytes), inside.per_byte * through, law.in_switch};
 }
 
 MessageTerms FittedMessages::collective_alone(CollectiveKind kind, Bytes bytes,
@@ -190,8 +215,7 @@ MessageTerms FittedMessages::collective_alone(CollectiveKind kind, Bytes bytes,
     check_domain(*law, bytes, terms);
     return terms;
   }
-  const CollectiveLaw* law =
-      kind == CollectiveKind::all_to_all ? nullptr : law_for(kind, shape.ranks_per_server, 1);
+  const CollectiveLaw* law = law_for(kind, shape.ranks_per_server, 1);
   if (shape.servers == 1 || !law) return closed_form_->collective(kind, bytes, shape);
   return over_servers(kind, bytes, shape, inside_by_law(*law, kind, bytes, shape));
 }

@@ -99,11 +99,11 @@ TEST_CASE("every edge of a ring carries 2(n-1)/n, (n-1)/n or all of the buffer")
 }
 
 TEST_CASE("a multi-server all-reduce is limited by the slower of inside and between") {
-  // Two servers of 8: inside 2 7/8 S / 100 GB/s, between S / B_node.
+  // Two servers of 8: inside 2 7/8 S / 100 GB/s, between 2 15/16 S / B_node.
   const Duration inside_hops = 14 * kHop + 2 * 5 * kHop;
   const Bytes size(800'000'000);
   CHECK(time(CollectiveKind::all_reduce, size, several(2, 8, 40_GBps)) ==
-        inside_hops + Duration(20'000'000'000));
+        inside_hops + Duration(37'500'000'000));
   CHECK(time(CollectiveKind::all_reduce, size, several(2, 8, 400_GBps)) ==
         inside_hops + Duration(14'000'000'000));
 }

@@ -79,7 +79,9 @@ void check_kernels(const Profile& profile) {
 void check_messages(const Profile& profile) {
   for (const CollectiveLaw& law : profile.collectives) {
     check_complete(law.from);
-    CHECK(between(5, microseconds(law.start), 500));
+    // Large buffers say nothing of the start; below them it is held to that of any collective.
+    const double least = law.least > Bytes(1 << 20) ? 0 : 5;
+    CHECK(between(least, microseconds(law.start), 500));
     CHECK(between(5e9, law.bandwidth.count(), 1e12));
     CHECK(between(0, microseconds(law.per_sqrt_MB), 200));
   }

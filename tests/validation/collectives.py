@@ -135,7 +135,8 @@ def classes(row):
     case = row.case
     size = "up to 4 MiB" if row.bytes <= SMALL else "above 4 MiB"
     yield f"all, {size}"
-    where = "one server" if case.servers == 1 else case.transport or ("EFA" if case.preset[:2] == "p5" else "InfiniBand")
+    network = case.transport or ("EFA" if case.preset[:2] == "p5" else "InfiniBand")
+    where = "one server" if case.servers == 1 else network
     yield f"{where}, {size}"
     yield f"  {case.preset} {where}: {case.operation} {case.servers} x {case.per_server}, {size}"
 
