@@ -120,7 +120,9 @@ OUT_OF_MEMORY = {**ROWS["hf_ultrascale_h100.csv"], "outcome": "oom", "iteration_
 
 
 def write(folder):
-    more = {"dgxc_benchmarking.json": [LORA, {**LORA, "id": "broken", "peft": False, "hardware": None}, 7],
+    more = {"dgxc_benchmarking.json": [LORA, {**LORA, "id": "broken", "peft": False, "hardware": None}, 7,
+                                      {**LORA, "id": "endless", "peft": False,
+                                       "metrics": [{**TIME, "value": float("inf")}]}],
             "hf_ultrascale_h100.csv": [OUT_OF_MEMORY], "pollux_sia_dp.csv": [UNEVEN],
             "papers.json": [ZERO_BUBBLE], "papers2.json": [FLASH_ATTENTION]}
     for name, row in ROWS.items():
@@ -154,6 +156,7 @@ def main():
         convert = [sys.executable, "-B", os.path.join(SOURCES, "convert.py")]
         said = subprocess.run([*convert, folder, out], check=True, stderr=subprocess.PIPE, text=True).stderr
         assert "left out 1: LoRA" in said, said
+        assert "left out 1: row endless: Out of range" in said, said
         assert "left out 1: row broken: " in said and "row that is no object: " in said, said
         assert len(os.listdir(out)) == len(ROWS) + MORE_SETS, os.listdir(out)
         done = subprocess.run([sys.argv[1], "validate", "--records", out, "--json"], stdout=subprocess.PIPE,

@@ -23,7 +23,7 @@ from common import LeftOut, NotMine
 TOOLS = ("common", "convert", "networks", "ship", "data_parallel.replicas")
 PACKAGES = ("data_parallel", "papers")
 # What a row that is not of the format makes of a converter.
-WRONG = (AttributeError, IndexError, StopIteration, TypeError, ValueError, ZeroDivisionError)
+WRONG = (ArithmeticError, AttributeError, LookupError, MemoryError, StopIteration, TypeError, ValueError)
 
 
 def modules(folder, package=""):
@@ -75,6 +75,7 @@ def converted(module, rows):
             made = module.convert(row)
             for record in made if isinstance(made, list) else [made]:
                 record = cited(record, row)
+                json.dumps(record, allow_nan=False)  # a number that no file can hold is no measurement
                 records.append(run_by(record, module.SOFTWARE) if hasattr(module, "SOFTWARE") else record)
         except NotMine:
             pass
