@@ -95,6 +95,8 @@ def precision(kind):
 def scenario(model, machine, software, of_gpu, kind, optimizer, accumulated=1, **training):
     """of_gpu: samples of a GPU and micro-batch."""
     gpus = machine["nodes"] * machine["node"]["gpus"]
+    if "sequence_length" in training:  # BERT's scripts all clip
+        training["gradient_clipping"] = True
     return {"software": software, "model": model, "cluster": machine,
             "training": {"global_batch": of_gpu * gpus * accumulated, "micro_batch": of_gpu,
                          "precision": precision(kind), "optimizer": optimizer, **training},
