@@ -38,6 +38,10 @@ enum class ContextMethod : std::uint8_t { ring, all_gather, ulysses };
 //   compiled: torch.compile: chains of operators are one kernel. See transformer_pytorch.cpp.
 enum class Fusion : std::uint8_t { by_hand, eager, compiled };
 
+// How images are stored: pixel by pixel (NHWC, channels last), as tensor cores want them, or
+// channel by channel (NCHW), as PyTorch and TensorFlow 1 do unless they are told otherwise.
+enum class ImageLayout : std::uint8_t { nhwc, nchw };
+
 // What one replica computes at a time.
 struct MicroBatch {
   Option<std::int64_t> size = depends<std::int64_t>(1);  // sequences, images or samples
@@ -80,6 +84,7 @@ struct KernelChoice {
   AttentionKernel attention = AttentionKernel::unfused;
   Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
   std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
+  ImageLayout images = ImageLayout::nhwc;  // of networks of images
   Fusion of_loss() const { return loss.value_or(fusion); }
   // Attention is one kernel, an `Attention`, rather than products and what is between them.
   bool one_attention() const { return attention != AttentionKernel::unfused; }

@@ -64,6 +64,7 @@ struct Convolution {
   std::int64_t kernel_height = 1, kernel_width = 1, groups = 1;
   ConvolutionPass pass = ConvolutionPass::forward;
   Dtype dtype = Dtype::fp16;
+  bool channels_first = false;  // images are stored channel by channel (NCHW), not pixel by pixel
   friend bool operator==(const Convolution&, const Convolution&) = default;
   friend auto operator<=>(const Convolution&, const Convolution&) = default;
 };

@@ -93,6 +93,15 @@ double unfilled(double half_rate_tiles, const models::Convolution& c) {
   return 1 + half_rate_tiles / tiles;
 }
 
+Bytes layout_copies(const models::Convolution& c) {
+  if (!c.channels_first || c.dtype == models::Dtype::fp32) return Bytes(0);
+  constexpr std::int64_t kForward = 33, kBackward = 45;  // per cent of its tensors
+  const std::int64_t share = c.pass == models::ConvolutionPass::forward ? kForward : kBackward;
+  const std::int64_t numbers = c.batch * (c.in_channels * c.in_height * c.in_width +
+                                          c.out_channels * c.out_height * c.out_width);
+  return 2 * numbers * share / 100 * models::size_of(c.dtype);
+}
+
 bool strided(const models::Convolution& c) {
   return c.out_height < c.in_height && 2 * c.out_height <= c.in_height + 1;
 }

@@ -47,6 +47,11 @@ models::Convolution padded(const models::Convolution& convolution);
 // are, each a tile. Source: docs/cost-convolution.md.
 double unfilled(double half_rate_tiles, const models::Convolution& convolution);
 
+// What is read and written to hand a convolution's images to tensor cores, which want them pixel by
+// pixel, and back: a part of its tensors, as convolutions between which nothing else stands share
+// copies and some kernels take either. Nothing for fp32. Source: docs/cost-convolution.md.
+Bytes layout_copies(const models::Convolution& convolution);
+
 // The head size at which attention kernels run: libraries compile multiples of 32 and fill up.
 std::int64_t compiled_head_size(std::int64_t head_size);
 

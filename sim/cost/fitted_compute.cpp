@@ -109,6 +109,9 @@ class FittedCompute final : public ComputeCost {
     return law.fixed + p_norm({work / rate, bytes / stream}, law.exponent);
   }
 
+  // Of bytes that are read and written beside a kernel.
+  Seconds copied(Bytes moved) const;
+
   // Copies to a head size that the kernel was compiled for, and back.
   Seconds alignment(const Attention& attention) const;
 
@@ -204,7 +207,9 @@ double factor(const ConvolutionLaw& law, const Convolution& c) {
   return factor;
 }
 
-Estimate FittedCompute::time_of(const Convolution& convolution) const {
+Estimate FittedCompute::time_of(const Convolution& given) const {
+  Convolution convolution = given;
+  convolution.channels_first = false;  // measured shapes are looked up without it
   const Chosen<GemmLaw> gemm = choose(profile_.gemm, convolution.dtype, peaks_);
   if (!gemm.law) return roofline_->time(convolution);
   const Chosen<ConvolutionLaw> chosen = choose(profile_.convolution, convolution.dtype, peaks_);
@@ -212,8 +217,10 @@ Estimate FittedCompute::time_of(const Convolution& convolution) const {
       gemm.law->compute_efficiency * (chosen.law ? factor(*chosen.law, convolution) : 1);
   const Convolution executed = padded(convolution);
   const double slower = chosen.law ? unfilled(chosen.law->half_rate_tiles, convolution) : 1;
+  const bool copies = chosen.law && !chosen.law->channels_first;
   const Seconds time = law_time(*gemm.law, convolution.dtype, efficiency, slower * flops(executed),
-                                memory_traffic(executed));
+                                memory_traffic(executed)) +
+                       (copies ? copied(layout_copies(given)) : Seconds{});
   Reach reach = gemm.reach;
   if (!chosen.law) {
     reach.beyond("no law of convolutions, that of GEMMs instead");
@@ -234,6 +241,11 @@ const MemoryLaw* law_of(const Profile& profile, models::MemoryOp op) {
   for (const MemoryLaw& law : profile.memory)
     if (law.op == op) return &law;
   return nullptr;
+}
+
+Seconds FittedCompute::copied(Bytes moved) const {
+  const MemoryLaw* law = law_of(profile_, models::MemoryOp::elementwise);
+  return moved / BytesPerSecond((law ? law->efficiency : 1) * peaks_.memory_bandwidth.count());
 }
 
 // Its own, or that of the kind it is most like; nullptr: none at all.

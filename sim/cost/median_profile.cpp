@@ -160,6 +160,7 @@ void add_kernels(Profile& result, const std::vector<Kin>& kin) {
           &ConvolutionLaw::data_gradient, &ConvolutionLaw::weight_gradient,
           &ConvolutionLaw::strided_data_gradient, &ConvolutionLaw::half_rate_tiles})
       take_median(law, group, member);
+    law.channels_first = group.front().law.channels_first;
     law.from = merged(group);
     result.convolution.push_back(std::move(law));
   }

@@ -113,6 +113,7 @@ struct ConvolutionLaw {
   double data_gradient = 1;
   double weight_gradient = 1;
   double strided_data_gradient = 1;  // besides, where images are larger than what comes out
+  bool channels_first = false;       // measured in NCHW, with what that copies
   double half_rate_tiles = 0;        // tiles of the result at which it runs at half its rate
   std::vector<ConvolutionResidual> residuals;
   Provenance from;

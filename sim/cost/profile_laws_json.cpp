@@ -188,6 +188,8 @@ void visit_fields(json::Fields& f, ConvolutionLaw& law) {
   f.field("weight_gradient", law.weight_gradient, json::required, kFactor, "Factor of the pass.");
   f.field("strided_data_gradient", law.strided_data_gradient, json::optional, kFactor,
           "Factor besides data_gradient where images are larger than what comes out.");
+  f.field("channels_first", law.channels_first, json::optional,
+          "Measured in NCHW, with the copies to and from NHWC that tensor cores need.");
   f.field("half_rate_tiles", law.half_rate_tiles, json::optional, kTiles,
           "Tiles of 128 x 128 of the result at which a convolution runs at half its rate.");
   f.sections("residuals", law.residuals, json::optional, "Measured shapes.");

@@ -14,7 +14,7 @@ namespace trainyard::json {
 namespace {
 
 constexpr std::size_t kQuotedLength = 60;
-constexpr std::size_t kListedNames = 20;
+constexpr std::size_t kListedNames = 24;
 
 // Reads one scalar. The result is a message, empty if all is well.
 struct ScalarReader {

@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 167> kExamples = {{
+constexpr std::array<Example, 168> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -131,6 +131,7 @@ constexpr std::array<Example, 167> kExamples = {{
     {"/training/sequence_length", "8192"},
     {"/training/decoder_sequence_length", "114"},
     {"/training/predictions_per_sequence", "76"},
+    {"/training/image_layout", R"("nchw")"},
     {"/training/launch_time", R"("4us")"},
     {"/training/tokens", "15e12"},
     {"/training/samples", "1e8"},

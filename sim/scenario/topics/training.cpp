@@ -22,6 +22,8 @@ constexpr std::array<json::Choice<AttentionKernel>, 9> kAttention = {
      {"fa2", AttentionKernel::fa2},
      {"fa3", AttentionKernel::fa3},
      {"cudnn", AttentionKernel::cudnn}}};
+constexpr std::array<json::Choice<ImageLayout>, 2> kImageLayouts = {
+    {{"nhwc", ImageLayout::nhwc}, {"nchw", ImageLayout::nchw}}};
 constexpr std::array<json::Choice<Fusion>, 2> kLosses = {
     {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
 
@@ -35,6 +37,9 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("loss", s.loss, kLosses,
            "Kernels and memory of logits and loss where they differ from the layers': eager, as "
            "when only layers are compiled, or compiled. Default: as execution.");
+  f.choice("image_layout", s.images, kImageLayouts, json::optional,
+           "How networks of images store them: nhwc (channels last), or nchw, which tensor cores "
+           "want copied and 16-bit batch norms are slower in.");
 }
 
 }  // namespace trainyard::models
@@ -144,6 +149,10 @@ void check_kernels(const models::KernelChoice& kernels, const models::Network& n
     findings.error("/training/execution",
                    fmt::format("what torch.compile makes of {} is not described", network.words()),
                    "\"eager\" is");
+  if (has_attention && kernels.images == models::ImageLayout::nchw)
+    findings.error("/training/image_layout",
+                   fmt::format("{} stores no images between its kernels", network.words()),
+                   "remove it");
   if (!has_attention && kernels.one_attention())
     findings.error("/training/fused_attention", fmt::format("{} has no attention", network.words()),
                    "remove it");
