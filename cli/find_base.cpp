@@ -10,6 +10,7 @@
 #include "cli/find_gpu.h"
 #include "sim/base/text.h"
 #include "sim/scenario/scenario.h"
+#include "sim/simulate/pricing.h"
 
 namespace trainyard::cli {
 namespace {
@@ -42,11 +43,27 @@ std::string sibling(const fit::FitGpu& gpu, const std::string& capability) {
   return best;
 }
 
+// Links in shares of those of the server that ships for this GPU, where there is one.
+std::optional<cost::Profile> medians_of_kind(const fit::FitGpu& gpu) {
+  const std::string configs = scenario::configs_folder(".");
+  topologies::ServerSpec server;
+  server.gpu = scenario::gpu_of_preset(configs, gpu.name);
+  for (const scenario::Preset& preset : scenario::list_presets(configs)) {
+    if (preset.kind != "server") continue;
+    const auto machine = scenario::machine_of_preset(configs, preset.name, 1);
+    if (!machine || machine->cluster.server.gpu.name != gpu.name) continue;
+    server = machine->cluster.server;
+    break;
+  }
+  return simulate::pricing_of({.of_kind = true}, server, configs).profile;
+}
+
 }  // namespace
 
 std::optional<cost::Profile> find_base(const std::string& wanted, const fit::FitGpu& gpu,
                                        const std::string& measured) {
   if (wanted == "none") return std::nullopt;
+  if (wanted == "kind") return medians_of_kind(gpu);
   if (wanted == "auto") {
     std::string path = path_of(gpu.name);
     if (path.empty()) {
@@ -60,7 +77,7 @@ std::optional<cost::Profile> find_base(const std::string& wanted, const fit::Fit
   std::error_code code;
   if (shipped.empty() && !fs::is_regular_file(wanted, code))
     throw UsageError(fmt::format(
-        "no profile '{}'; --base takes auto, none, a name of configs/profiles or a path",
+        "no profile '{}'; --base takes auto, kind, none, a name of configs/profiles or a path",
         escape_control(wanted)));
   return cost::read_profile(shipped.empty() ? wanted : shipped);
 }

@@ -8,10 +8,11 @@
 
 namespace trainyard::cli {
 
-// `wanted`: "none"; "auto": the profile of configs/profiles for this GPU, else for the GPU nearest
-// to it of the same compute capability; else a name of configs/profiles or a path. `measured` is
-// the capability that the samples say, for a GPU without a preset; may be empty. Throws UsageError
-// if there is no such profile, and ScenarioError if it is wrong.
+// `wanted`: "none"; "kind": the medians of the fitted GPUs of its kind (gpu_origin.h); "auto": the
+// profile of configs/profiles for this GPU, else for the GPU nearest to it of the same compute
+// capability; else a name of configs/profiles or a path. `measured` is the capability that the
+// samples say, for a GPU without a preset; may be empty. Throws UsageError if there is no such
+// profile, and ScenarioError if it is wrong.
 std::optional<cost::Profile> find_base(const std::string& wanted, const fit::FitGpu& gpu,
                                        const std::string& measured);
 

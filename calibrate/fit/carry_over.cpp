@@ -16,7 +16,7 @@ constexpr std::string_view kMark = "profile ";
 class Carrier {
  public:
   Carrier(const Fitting& f, const cost::Profile& base)
-      : f_(f), base_(base), other_gpu_(base.gpu != f.gpu.name) {}
+      : f_(f), base_(base), other_gpu_(!base.gpu.empty() && base.gpu != f.gpu.name) {}
 
   cost::Provenance marked(cost::Provenance from) const {
     // What the base itself has from another profile says so already.

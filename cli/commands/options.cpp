@@ -300,7 +300,7 @@ void add_fit_base(CLI::App* command, FitBaseOptions& options) {
   command
       ->add_option("--base", options.profile,
                    "Take what was not measured from this profile: auto (default: that of the GPU, "
-                   "or of one like it), none, a name or a path")
+                   "or of one like it), kind (medians), none, a name or a path")
       ->type_name("PROFILE");
   add_count(*command, "--channels", options.channels,
             "Multiprocessors that a collective holds (default: the base's)", 0, 1024);

@@ -377,6 +377,8 @@ def takes_the_rest_from_a_base(folder):
     require("collectives" not in profile and profile["channels"]["collective"] == 16, profile)
     out, _ = expect(0, "fit", "s.jsonl", "-o", "p.json", "--force", "--base", "other.json", "--json", cwd=folder)
     require_equal(json.loads(out)["base"], "nvidia-test-9", "base")
+    out, _ = expect(0, "fit", "s.jsonl", "-o", "p.json", "--force", "--base", "kind", "--json", cwd=folder)
+    require(json.loads(out)["base"].startswith("medians of "), json.loads(out)["base"])
     _, err = expect(2, "fit", "s.jsonl", "-o", "p.json", "--force", "--base", "nothing", cwd=folder)
     require_one_line(err, "no profile 'nothing'", "--base")
 

@@ -88,7 +88,7 @@ void check_messages(const Profile& profile) {
   for (const PointToPointLaw& law : profile.point_to_point) {
     check_complete(law.from);
     CHECK(between(2, microseconds(law.start), 100));
-    CHECK(between(1e9, law.bandwidth.count(), 5e11));
+    CHECK(between(1e9, law.bandwidth.count(), 1e12));
   }
   check_complete(profile.channels_from);
   CHECK(between(0, profile.collective_channels, 32));
