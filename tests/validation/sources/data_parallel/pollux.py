@@ -25,6 +25,8 @@ def convert(row):
     of_node = gpus // nodes
     dgx = cluster == "dgx"
     machine = switched("dgx-a100-40gb", of_node, nodes) if dgx else boxes(GPUS[cluster], of_node, nodes)
+    if cluster == "aws" and nodes > 1:
+        machine["node"] = {"preset": "g4dn.12xlarge", "gpus": of_node}
     kind = "amp" if name.startswith("ResNet-50") else "tf32" if dgx else "fp32"
     described = scenario(model, machine, "pytorch-ddp", batch, kind, ADAM if squad else SGD,
                          **({"sequence_length": 384} if squad else {}))
