@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "sim/base/step_time.h"
 #include "sim/base/units.h"
 
 namespace trainyard::topologies {
@@ -52,9 +53,10 @@ struct ServerSpec {
   BytesPerSecond nvme_read_bandwidth, nvme_write_bandwidth;  // of all drives; 0: not stated
   int nics = 0;
   BytesPerSecond nic_bandwidth;
-  Duration nic_latency{};     // of one NIC; a message crosses two
-  bool rail_per_gpu = true;   // true: nearest NIC, GPU * nics / gpus; false: GPU mod nics
-  double nic_efficiency = 1;  // reachable share of line rate
+  Duration nic_latency{};           // of one NIC; a message crosses two
+  bool rail_per_gpu = true;         // true: nearest NIC, GPU * nics / gpus; false: GPU mod nics
+  double nic_efficiency = 1;        // reachable share of line rate
+  std::vector<StepTime> nic_steps;  // of a collective between servers; by size
 };
 
 struct SingleSwitch {

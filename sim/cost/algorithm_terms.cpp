@@ -1,7 +1,7 @@
 // The law of a chosen algorithm on the links of a group. S the buffer, n ranks on N servers, g per
 // server; hops and bytes by collective::Law.
 //
-//   latency   near_steps alpha_in + far_steps alpha_out
+//   latency   near_steps alpha_in + far_steps (alpha_out + what GroupShape::steps says of S/n)
 //   bytes     max or sum of  near S / B_in  and  far S g / B_node
 //
 //   Domain: as of the closed forms; g ranks of a server share its NICs evenly.
@@ -39,8 +39,10 @@ MessageTerms MessageCost::collective(CollectiveKind kind,
   const collective::Law law = algorithm->law(kind, group);
   const double near = seconds_per_byte(law.near, shape.intra_bandwidth);
   const double far = seconds_per_byte(law.far, shape.inter_bandwidth / group.per_server);
+  const double part = static_cast<double>(bytes.count()) / shape.ranks;
   MessageTerms terms = make_terms(
-      hops(law.near_steps, shape.intra_latency) + hops(law.far_steps, shape.inter_latency),
+      hops(law.near_steps, shape.intra_latency) + hops(law.far_steps, shape.inter_latency) +
+          law.far_steps * step_time(shape.steps, part),
       law.streams ? std::max(near, far) : near + far, law.sent, bytes, Basis::analytic);
   add_start(terms);
   return terms;

@@ -14,6 +14,9 @@
 //     NCCL holds for faster, to which a tree takes 2 S/(.92 B_node) even between two servers
 //   all-to-all, N servers      max((g-1)/n S/B_intra, (n-g)/n S g/B_node)
 //
+//   Over servers each step takes longer by what GroupShape::steps says of its size: n-1 steps of
+//   S/n (twice for an all-reduce), 2 floor(log2 N) of S in a tree, n-g of S/n in an all-to-all.
+//
 //   Domain: bandwidth-bound sizes; latencies are those of the hops only, without the launch of a
 //   collective (tens of microseconds), which only a fitted law knows.
 //   Source: NCCL, src/graph/tuning.cc (the choice, .92); Thakur et al., IJHPCA 19(1), 2005;
@@ -35,6 +38,12 @@ double seconds_per_byte(Share share, BytesPerSecond bandwidth) {
   return share.value() / bandwidth.count();
 }
 
+// What so many steps, each with the part of one rank, take beside hops and bytes.
+Seconds rounds(std::int64_t steps, Bytes bytes, const GroupShape& shape) {
+  const double part = static_cast<double>(bytes.count()) / shape.ranks;
+  return static_cast<double>(steps) * step_time(shape.steps, part);
+}
+
 // What NCCL's tuning expects of a tree beside a ring.
 constexpr double kTreeShare = 0.92;
 
@@ -42,15 +51,18 @@ MessageTerms all_reduce_over_servers(Bytes bytes, const GroupShape& shape, const
   const int servers = shape.servers;
   const Share tree(servers == 2 ? 1 : 2, 1);
   const Share ring = wire_share(CollectiveKind::all_reduce, shape.ranks);
-  const Seconds tree_hops = hops(2 * log2_floor(servers), shape.inter_latency);
+  const int levels = 2 * log2_floor(servers);
+  const double size = static_cast<double>(bytes.count());
+  const Seconds tree_hops =
+      hops(levels, shape.inter_latency) + levels * step_time(shape.steps, size);
   const Seconds ring_hops =
-      hops(ring_steps(CollectiveKind::all_reduce, servers), shape.inter_latency);
+      hops(ring_steps(CollectiveKind::all_reduce, servers), shape.inter_latency) +
+      rounds(ring_steps(CollectiveKind::all_reduce, shape.ranks), bytes, shape);
   const auto between = [&](Share share) { return seconds_per_byte(share, shape.inter_bandwidth); };
   if (inside.in_switch)
     return make_terms(inside.latency + tree_hops,
                       std::max(inside.per_byte, between(tree)) / kTreeShare, tree, bytes,
                       Basis::analytic);
-  const double size = static_cast<double>(bytes.count());
   const bool is_tree = tree_hops + Seconds(size * between(Share(2, 1)) / kTreeShare) <
                        ring_hops + Seconds(size * between(ring));
   return make_terms(inside.latency + (is_tree ? tree_hops : ring_hops),
@@ -62,7 +74,7 @@ MessageTerms all_to_all_over_servers(Bytes bytes, const GroupShape& shape, const
   const int away = shape.ranks - shape.ranks_per_server;
   const Share share(away, shape.ranks);
   const BytesPerSecond per_rank = shape.inter_bandwidth / shape.ranks_per_server;
-  return make_terms(inside.latency + hops(away, shape.inter_latency),
+  return make_terms(inside.latency + hops(away, shape.inter_latency) + rounds(away, bytes, shape),
                     std::max(inside.per_byte, seconds_per_byte(share, per_rank)), share, bytes,
                     Basis::analytic);
 }
@@ -162,9 +174,11 @@ MessageTerms over_servers(CollectiveKind kind, Bytes bytes, const GroupShape& sh
   if (kind == CollectiveKind::all_to_all) return all_to_all_over_servers(bytes, shape, inside);
   const Share share = wire_share(kind, shape.ranks);
   const int between = kind == CollectiveKind::shift ? 1 : shape.servers - 1;
-  return make_terms(inside.latency + hops(between, shape.inter_latency),
-                    std::max(inside.per_byte, seconds_per_byte(share, shape.inter_bandwidth)),
-                    share, bytes, Basis::analytic);
+  const std::int64_t steps = ring_steps(kind, shape.ranks);
+  return make_terms(
+      inside.latency + hops(between, shape.inter_latency) + rounds(steps, bytes, shape),
+      std::max(inside.per_byte, seconds_per_byte(share, shape.inter_bandwidth)), share, bytes,
+      Basis::analytic);
 }
 
 MessageTerms between_two(Bytes bytes, const GroupShape& shape) {

@@ -2,11 +2,13 @@
 // from datasheets (roofline, closed forms); a scenario's profile decides.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "models/layer/kernel.h"
 #include "sim/base/basis.h"
 #include "sim/base/collective_kind.h"
+#include "sim/base/step_time.h"
 #include "sim/base/units.h"
 #include "sim/collective/algorithm.h"
 
@@ -33,6 +35,7 @@ struct GroupShape {
   BytesPerSecond intra_bandwidth;  // ring bus bandwidth inside a server
   BytesPerSecond inter_bandwidth;  // this group's share of its server's NICs, per direction
   Duration intra_latency{}, inter_latency{};  // of one hop
+  std::span<const StepTime> steps{};  // what steps between servers cost beside hop and bytes
 };
 
 collective::Group group_of(const GroupShape& shape);

@@ -60,6 +60,7 @@ GroupShape GroupShapes::of_group(std::span<const int> gpus) {
   for (const std::vector<int>& local : placement.locals)
     if (!placement.even && local.size() > 1) least(shape.intra_bandwidth, ring(local));
   if (shape.servers == 1) return shape;
+  shape.steps = server.nic_steps;
   for (std::size_t at = 0; at < placement.locals.size(); ++at)
     least(shape.inter_bandwidth,
           nic_share(shape.ranks_per_server, static_cast<int>(placement.locals[at].size()),
@@ -85,6 +86,7 @@ GroupShape GroupShapes::of_pair(int from, int to, int crossing) {
   }
   shape.servers = 2;
   shape.ranks_per_server = 1;
+  shape.steps = server.nic_steps;
   // A message uses the NIC of its rank.
   const double line = server.nic_bandwidth.count() * server.nic_efficiency;
   const double all = server_nic_bandwidth(server).count();

@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 168> kExamples = {{
+constexpr std::array<Example, 170> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -109,6 +109,8 @@ constexpr std::array<Example, 168> kExamples = {{
     {"/cluster/node/nic/bandwidth", R"("400Gbps")"},
     {"/cluster/node/nic/latency", R"("1.5us")"},
     {"/cluster/node/nic/efficiency", "0.9"},
+    {"/cluster/node/nic/steps/0/bytes", R"("64KiB")"},
+    {"/cluster/node/nic/steps/0/time", R"("30us")"},
     {"/cluster/node/host/pcie_bandwidth", R"("50GB/s")"},
     {"/cluster/node/host/socket_bandwidth", R"("40GB/s")"},
     {"/cluster/node/host/sockets", "2"},

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "sim/cost/profile.h"
 #include "tests/support/rooms.h"
@@ -120,6 +121,24 @@ TEST_CASE("a multi-server all-to-all is limited by a rank's share of the NICs") 
   // 16 ranks: 8/16 of 1.6 GB leaves the server at 40 / 8 GB/s per rank.
   CHECK(time(CollectiveKind::all_to_all, Bytes(1'600'000'000), several(2, 8)) ==
         7 * kHop + 8 * 5 * kHop + Duration(160'000'000'000));
+}
+
+TEST_CASE("steps between servers take longer by what the network says of their size") {
+  constexpr Duration kFirst(7'000'000), kLast(27'000'000);
+  const std::array knots = {StepTime{Bytes(1000), kFirst}, StepTime{Bytes(3000), kLast}};
+  const auto added = [&](CollectiveKind kind, std::int64_t bytes, GroupShape shape) {
+    const Duration without = time(kind, Bytes(bytes), shape);
+    shape.steps = knots;
+    return time(kind, Bytes(bytes), shape) - without;
+  };
+  // 15 steps of 1/16: below the knots, between them, above.
+  CHECK(added(CollectiveKind::all_gather, 160, several(2, 8)) == 15 * kFirst);
+  CHECK(added(CollectiveKind::reduce_scatter, 32'000, several(2, 8)) == 15 * (kFirst + kLast) / 2);
+  CHECK(added(CollectiveKind::all_gather, 160'000, several(2, 8)) == 15 * kLast);
+  CHECK(added(CollectiveKind::all_to_all, 160, several(2, 8)) == 8 * kFirst);
+  // A tree of four servers has two levels, up and down; a ring 62 steps of smaller parts.
+  CHECK(added(CollectiveKind::all_reduce, 160, several(4, 8)) == 4 * kFirst);
+  CHECK(added(CollectiveKind::all_gather, 160, one_server(8)) == Duration(0));
 }
 
 TEST_CASE("a gather over servers runs at the slowest edge of its ring") {

@@ -109,6 +109,17 @@ void draw_host(Sketch& s) {
   s.set("/cluster/node/host/nvme_write_bandwidth", "6GB/s");
 }
 
+Value steps(Sketch& s) {
+  Value list = Value::array();
+  for (const char* bytes : {"0B", "64KiB", "1MiB"}) {
+    Value step = Value::object();
+    step.set("bytes", Value::of(std::string(bytes)));
+    step.set("time", Value::of(s.draw.word({"0us", "7us", "30us"})));
+    list.items.push_back(std::move(step));
+  }
+  return list;
+}
+
 void describe_server(Sketch& s) {
   if (s.draw.chance(30)) s.set("/cluster/node/name", "described");
   s.set("/cluster/node/gpu", gpu(s));
@@ -122,6 +133,7 @@ void describe_server(Sketch& s) {
   if (s.draw.chance(50)) s.set("/cluster/node/nic/latency", s.draw.word({"1.5us", "5us"}));
   if (nics == s.gpus && s.draw.chance(60)) s.set("/cluster/node/nic/rail", "gpu");
   if (s.draw.chance(50)) s.set("/cluster/node/nic/efficiency", 0.9);
+  if (s.draw.chance(25)) s.set("/cluster/node/nic/steps", steps(s));
 }
 
 void draw_fabric(Sketch& s) {

@@ -103,7 +103,8 @@ FILES = {"nccl_tests_multinode.csv": several_servers, "nccl_tests_outputs.json":
 
 def ask(program, case, least, most):
     """Predicted microseconds by size: powers of two from the least size on, in whole elements of every rank."""
-    words = [program, "collective", case.operation, "--cluster", case.preset, "--servers", str(case.servers),
+    preset = f"polaris-{case.transport}" if case.transport in ("tcp", "sockets") else case.preset
+    words = [program, "collective", case.operation, "--cluster", preset, "--servers", str(case.servers),
              "--per-server", str(case.per_server), "-b", str(least), "-e", str(most), "--json"]
     words += ["--ranks", str(case.per_server)] if case.servers == 1 else []
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -11,6 +11,15 @@
 #include "sim/scenario/topics/assemble.h"
 #include "topologies/cluster_check.h"
 
+namespace trainyard {
+
+void visit_fields(json::Fields& f, StepTime& s) {
+  f.field("bytes", s.bytes, json::required, json::not_negative, "What a rank sends in the step.");
+  f.field("time", s.time, json::required, json::between(0, 1e13), "Beside its hop and its bytes.");
+}
+
+}  // namespace trainyard
+
 namespace trainyard::topologies {
 
 namespace {
@@ -97,6 +106,15 @@ void visit_fields(json::Fields& f, Nic& s) {
   f.choice("rail", s.server.rail_per_gpu, kRails, optional, "gpu: NIC i belongs to GPU i.");
   f.field("efficiency", s.server.nic_efficiency, optional, between(1e-3, 1),
           "Reachable share of the line rate.");
+  const bool has_steps =
+      f.sections("steps", s.server.nic_steps, optional,
+                 "By growing size: how much longer than its hop and its bytes a step of a "
+                 "collective between servers takes.");
+  const auto grow = [](const StepTime& a, const StepTime& b) { return a.bytes < b.bytes; };
+  const std::vector<StepTime>& steps = s.server.nic_steps;
+  for (std::size_t at = 1; has_steps && at < steps.size(); ++at)
+    if (!grow(steps[at - 1], steps[at]))
+      f.problem("steps", "sizes must grow from one step to the next", "sort them by bytes");
 }
 
 void visit_fields(json::Fields& f, Host& s) {

@@ -153,6 +153,9 @@ json::KeyIndex scenario_keys();
 
 // Tables of values that other rooms own stand in the rooms' namespaces, where the reader of fields
 // looks for them.
+namespace trainyard {
+void visit_fields(json::Fields& f, StepTime& s);
+}  // namespace trainyard
 namespace trainyard::topologies {
 void visit_fields(json::Fields& f, NvlinkPair& s);
 void visit_fields(json::Fields& f, ClosLevel& s);
