@@ -130,6 +130,8 @@ void draw_training(Sketch& s) {
   if (s.execution != "fused" || draw.chance(10)) s.set("/training/execution", s.execution);
   if (s.execution != "fused" && s.tokens() && draw.chance(30))
     s.set("/training/loss", draw.word({"eager", "compiled"}));
+  if (s.kind == Kind::layers && s.preset != "swin-t" && draw.chance(25))
+    s.set("/training/image_layout", draw.word({"nhwc", "nchw"}));
   if (draw.chance(20)) s.set("/training/launch_time", draw.word({"0us", "5us", "40us"}));
   if (s.kind != Kind::recommender && s.strategy != "parameter_server" && draw.chance(30))
     s.set("/training/gradient_clipping", draw.chance(70));
