@@ -55,7 +55,9 @@ std::optional<cost::Profile> medians_of_kind(const fit::FitGpu& gpu) {
     server = machine->cluster.server;
     break;
   }
-  return simulate::pricing_of({.of_kind = true}, server, configs).profile;
+  scenario::ProfileChoice medians;
+  medians.of_kind = true;
+  return simulate::pricing_of(medians, server, configs).profile;
 }
 
 }  // namespace
