@@ -85,6 +85,7 @@ struct KernelChoice {
   Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
   std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
   ImageLayout images = ImageLayout::nhwc;  // of networks of images
+  bool norms_by_operators = false;         // RMSNorm as plain operators on an fp32 copy
   Fusion of_loss() const { return loss.value_or(fusion); }
   // Attention is one kernel, an `Attention`, rather than products and what is between them.
   bool one_attention() const { return attention != AttentionKernel::unfused; }

@@ -56,6 +56,9 @@ class PytorchScript {
   const TransformerSlice& s_;
 
  private:
+  bool by_operators() const { return s_.kernels.norms_by_operators && s_.norm == Norm::rms_norm; }
+  void norm_operators(const std::string& name);
+  void norm_gradient_operators(const std::string& name);
   Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
   bool gated() const { return s_.fc1_width != s_.ffn; }

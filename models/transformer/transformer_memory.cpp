@@ -328,6 +328,11 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
   save_branches(tensors, s, mixture);
   tensors.residual(P::residual_2, s.post_norm ? std::optional<PieceKind>(P::norm_2) : std::nullopt);
   tensors.reductions();
+  if (!s.kernels.norms_by_operators || s.norm != Norm::rms_norm) return;
+  // Its input in fp32, which the squares and the scaling keep, and what the weight multiplies.
+  const Bytes kept = s.shard_tokens * s.hidden * (size_of(Dtype::fp32) + s.element());
+  for (const P kind : {P::norm_1, P::norm_2})
+    if (tensors.find(kind) != nullptr) tensors.save(kind, {Module::norms, kept, kind});
 }
 
 std::int64_t norm_parameters(const Transformer& network) {

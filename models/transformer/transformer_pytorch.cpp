@@ -46,12 +46,53 @@
 
 namespace trainyard::models {
 
+// y = w (x / rms(x)) in 16 bits, with x and x / rms(x) in fp32 between. Source: LlamaRMSNorm of
+// huggingface/transformers; backward, what autograd runs for each operator.
+void PytorchScript::norm_operators(const std::string& name) {
+  const Bytes stored = states(), single = s_.shard_tokens * s_.hidden * size_of(Dtype::fp32);
+  const auto one = [&](const char* what, Bytes read, Bytes written) {
+    pass(name + what, MemoryOp::elementwise, read, written);
+  };
+  one(" to fp32", stored, single);
+  one(" squares", single, single);
+  one(" mean of squares", single, Bytes(0));
+  one(" scaled", single, single);
+  one(" from fp32", single, stored);
+  one(" times weight", stored, stored);
+}
+
+void PytorchScript::norm_gradient_operators(const std::string& name) {
+  const Bytes stored = states(), single = s_.shard_tokens * s_.hidden * size_of(Dtype::fp32);
+  const auto one = [&](const char* what, Bytes read, Bytes written) {
+    pass(name + what, MemoryOp::elementwise, read, written);
+  };
+  one(" weight gradient of each token", 2 * stored, stored);
+  one(" weight gradient", stored, Bytes(0));
+  one(" gradient before the weight", stored, stored);
+  one(" gradient to fp32", stored, single);
+  one(" gradient of the scaled", single, single);
+  one(" gradient of the scale of each element", 2 * single, single);
+  one(" gradient of the scale", single, Bytes(0));
+  one(" gradient of the mean", Bytes(0), single);
+  one(" inputs to the first power", single, single);
+  one(" inputs doubled", single, single);
+  one(" gradient of the squares", 2 * single, single);
+  one(" both gradients", 2 * single, single);
+  one(" gradient from fp32", single, stored);
+}
+
 void PytorchScript::norm(const std::string& name, bool joins) {
+  if (by_operators()) return norm_operators(name);
   if (eager() || !joins) return pass(name, norm_op(), states(), states());
   pass("residual and " + name, norm_op(), 2 * states(), 2 * states() + mask());
 }
 
 void PytorchScript::norm_gradient(const std::string& name, bool joins) {
+  if (by_operators()) {
+    norm_gradient_operators(name);
+    if (joins && !s_.post_norm) gradient_sum(name);
+    return;
+  }
   if (eager() || !joins) {
     pass(name + " backward", norm_op(), 2 * states(), states());
   } else {

@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 170> kExamples = {{
+constexpr std::array<Example, 171> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -134,6 +134,7 @@ constexpr std::array<Example, 170> kExamples = {{
     {"/training/decoder_sequence_length", "114"},
     {"/training/predictions_per_sequence", "76"},
     {"/training/image_layout", R"("nchw")"},
+    {"/training/norm", R"("operators")"},
     {"/training/launch_time", R"("4us")"},
     {"/training/tokens", "15e12"},
     {"/training/samples", "1e8"},

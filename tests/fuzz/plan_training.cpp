@@ -130,6 +130,8 @@ void draw_training(Sketch& s) {
   if (s.execution != "fused" || draw.chance(10)) s.set("/training/execution", s.execution);
   if (s.execution != "fused" && s.tokens() && draw.chance(30))
     s.set("/training/loss", draw.word({"eager", "compiled"}));
+  if (s.execution == "eager" && s.kind == Kind::decoder && draw.chance(20))
+    s.set("/training/norm", draw.word({"kernel", "operators"}));
   if (s.kind == Kind::layers && s.preset != "swin-t" && draw.chance(25))
     s.set("/training/image_layout", draw.word({"nhwc", "nchw"}));
   if (draw.chance(20)) s.set("/training/launch_time", draw.word({"0us", "5us", "40us"}));

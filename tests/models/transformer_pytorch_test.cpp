@@ -111,6 +111,22 @@ TEST_CASE("bytes of norms and residuals are those of the table") {
   CHECK(bytes_of(compiled.backward, MemoryOp::layer_norm) == 2 * (4 + 2) * kStates);
 }
 
+// Per element: 36 bytes forward and 92 backward for 4 and 10, and 6 more that are kept.
+TEST_CASE("an RMSNorm by operators squares, averages and scales an fp32 copy") {
+  const auto with = [](bool operators) {
+    Execution how = execution(2, 64);
+    how.kernels.fusion = Fusion::eager;
+    how.kernels.attention = AttentionKernel::fa2;
+    how.kernels.norms_by_operators = operators;
+    how.compute = Dtype::bf16;
+    return layer(network_work(kLlama, how));
+  };
+  const LayerWork one = with(false), many = with(true);
+  const std::int64_t elements = 2 * 64 * kLlama.hidden;
+  CHECK(traffic(many) - traffic(one) == 2 * (36 - 4 + 92 - 10) * elements);
+  CHECK(many.kept.total().count() - one.kept.total().count() == 2 * 6 * elements);
+}
+
 TEST_CASE("fusion changes no matrix multiplication and moves fewer bytes in fewer kernels") {
   for (const Transformer& network : {kGpt, kLlama}) {
     for (const bool fused_attention : {false, true}) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "models/recommender/recommender.h"
+#include "models/transformer/networks.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/word_lists.h"
 
@@ -24,6 +25,7 @@ constexpr std::array<json::Choice<AttentionKernel>, 9> kAttention = {
      {"cudnn", AttentionKernel::cudnn}}};
 constexpr std::array<json::Choice<ImageLayout>, 2> kImageLayouts = {
     {{"nhwc", ImageLayout::nhwc}, {"nchw", ImageLayout::nchw}}};
+constexpr std::array<json::Choice<bool>, 2> kNorms = {{{"kernel", false}, {"operators", true}}};
 constexpr std::array<json::Choice<Fusion>, 2> kLosses = {
     {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
 
@@ -37,6 +39,9 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("loss", s.loss, kLosses,
            "Kernels and memory of logits and loss where they differ from the layers': eager, as "
            "when only layers are compiled, or compiled. Default: as execution.");
+  f.choice("norm", s.norms_by_operators, kNorms, json::optional,
+           "RMSNorm of an eager execution: kernel, one for each pass; operators, as Hugging Face's "
+           "LlamaRMSNorm, which squares, averages and scales an fp32 copy by plain operators.");
   f.choice("image_layout", s.images, kImageLayouts, json::optional,
            "How networks of images store them: nhwc (channels last), or nchw, which tensor cores "
            "want copied and 16-bit batch norms are slower in.");
@@ -139,6 +144,14 @@ void check_kernels(const models::KernelChoice& kernels, const models::Network& n
                    "remove it, or make the execution \"eager\" or \"compiled\"");
   if (kernels.loss && !is_language)
     findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
+                   "remove it");
+  if (kernels.norms_by_operators && kernels.fusion != models::Fusion::eager)
+    findings.error("/training/norm",
+                   "only an eager execution runs a norm's operators by themselves",
+                   "remove it, or make the execution \"eager\"");
+  const models::Transformer* stack = stack_of(network);
+  if (kernels.norms_by_operators && (stack == nullptr || stack->norm != models::Norm::rms_norm))
+    findings.error("/training/norm", fmt::format("{} has no RMSNorm", network.words()),
                    "remove it");
   if (!has_attention && kernels.fusion == models::Fusion::by_hand)
     findings.error("/training/execution",

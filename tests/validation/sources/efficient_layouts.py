@@ -1,7 +1,7 @@
 """Efficient Parallelization Layouts: LLaMA 13B to 65B on 32 to 256 A100, 1F1B, ZeRO-1.
 
-The kernel "torch" is eager PyTorch, "flash_attention..." that with fused attention; with an RMS kernel, and "fused",
-the element-wise kernels are Megatron's. Layouts of one sheet are alternatives.
+The kernel "torch" is eager PyTorch, "flash_attention..." that with fused attention, both with norms by operators; with
+an RMS kernel, and "fused", the element-wise kernels are Megatron's. Layouts of one sheet are alternatives.
 """
 
 from common import LeftOut, a100, even, llama, metric, precision, record
@@ -25,13 +25,15 @@ def convert(row):
     pipeline = {"schedule": "1f1b", "overlap_p2p": False}
     if model["layers"] % said["pp"]:
         pipeline["layer_split"] = even(model["layers"], said["pp"])
+    by_operators = kernel in ("torch", "flash_attention2") or "1.0" in kernel
     scenario = {
         "model": llama(model), "cluster": a100(row["hardware"]["num_gpus"]),
         "training": {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": model["seq"],
                      "precision": precision("bf16"), "optimizer": {"type": "adamw"},
                      "recompute": "none" if row["recompute"] == "none" else "full",
                      "fused_attention": attention(kernel),
-                     "execution": "fused" if "RMS" in kernel or kernel == "fused" else "eager"},
+                     "execution": "eager" if by_operators else "fused",
+                     **({"norm": "operators"} if by_operators else {})},
         "parallelism": {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "pipeline": pipeline,
                         "sequence_parallel": bool(said.get("sp")) and said["tp"] > 1,
                         "data_parallel": {"kind": "zero1" if said["dp"] > 1 else "allreduce"}}}
