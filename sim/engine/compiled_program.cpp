@@ -39,22 +39,19 @@ CompiledProgram::CompiledProgram(const Program& source)
     }
   }
   std::vector<std::uint32_t> counts;  // [block * columns + column]: ops per block
-  std::vector<std::uint64_t> launches;
-  for (const Block& block : source.blocks) {
-    compile_block(block, counts);
-    launches.push_back(0);
-    for (const Op& op : block.ops)
-      launches.back() += op.launches;
-  }
-  compile_calls(counts, launches);
+  std::vector<HostWork> host;
+  for (const Block& block : source.blocks)
+    host.push_back(compile_block(block, counts));
+  compile_calls(counts, host);
 }
 
-void CompiledProgram::compile_block(const Block& block, std::vector<std::uint32_t>& counts) {
+HostWork CompiledProgram::compile_block(const Block& block, std::vector<std::uint32_t>& counts) {
   std::vector<std::vector<CompiledOp>> by_stream(streams);
   std::vector<std::uint32_t> in_column(columns);
-  std::uint64_t launches = 0;
+  HostWork host;
   for (std::uint32_t i = 0; i < block.ops.size(); ++i) {
     const Op& op = block.ops[i];
+    host.calls = later(host.calls, op.call);
     CompiledOp compiled{.kind = op.kind,
                         .stream = op.stream,
                         .waits = op.waits,
@@ -62,10 +59,11 @@ void CompiledProgram::compile_block(const Block& block, std::vector<std::uint32_
                         .subject = op.subject,
                         .port = op.port,
                         .launches = op.launches,
-                        .launches_before = launches,
+                        .launches_before = host.launches,
+                        .calls_before = host.calls,
                         .first_effect = op.first_effect,
                         .effects = op.effects};
-    launches += op.launches;
+    host.launches += op.launches;
     if (op.kind == OpKind::compute) {
       compiled.subject = work(op.subject, op.launches);
     } else {
@@ -89,13 +87,14 @@ void CompiledProgram::compile_block(const Block& block, std::vector<std::uint32_
   }
   stream_begin.push_back(static_cast<std::uint32_t>(ops.size()));
   counts.insert(counts.end(), in_column.begin(), in_column.end());
+  return host;
 }
 
 void CompiledProgram::compile_calls(const std::vector<std::uint32_t>& counts,
-                                    const std::vector<std::uint64_t>& launches) {
+                                    const std::vector<HostWork>& host) {
   stream_ops.assign(streams, 0);
   std::vector<std::uint32_t> sequences(columns);
-  std::uint64_t launched = 0;
+  HostWork before;
   ended_base.reserve(program->calls.size() * streams);
   sequence_base.reserve(program->calls.size() * columns);
   for (const Call& call : program->calls) {
@@ -103,15 +102,18 @@ void CompiledProgram::compile_calls(const std::vector<std::uint32_t>& counts,
                     program->blocks.size());
     ended_base.insert(ended_base.end(), stream_ops.begin(), stream_ops.end());
     sequence_base.insert(sequence_base.end(), sequences.begin(), sequences.end());
-    launch_base.push_back(launched);
+    launch_base.push_back(before.launches);
+    call_base.push_back(before.calls);
     const std::size_t first = std::size_t{call.block} * (streams + 1);
     for (std::uint32_t s = 0; s < streams; ++s)
       stream_ops[s] += stream_begin[first + s + 1] - stream_begin[first + s];
     for (std::uint32_t c = 0; c < columns; ++c)
       sequences[c] += counts[std::size_t{call.block} * columns + c];
-    launched += launches[call.block];
+    before.launches += host[call.block].launches;
+    before.calls = later(before.calls, host[call.block].calls);
   }
-  all_launches = static_cast<std::int64_t>(launched);
+  all_launches = static_cast<std::int64_t>(before.launches);
+  all_calls = before.calls;
 }
 
 std::uint32_t CompiledProgram::work(std::uint32_t segment, std::uint32_t launches) {
@@ -162,7 +164,7 @@ std::vector<WorkTime> CompiledProgram::work_times(const KernelTimes& times, Dura
   std::vector<WorkTime> result;
   result.reserve(works.size());
   // All that is ever enqueued, so that no sum of launches wraps.
-  later(Duration(checked_product(all_launches, launch.count())), Duration(0));
+  later(Duration(checked_product(all_launches, launch.count())), all_calls);
   for (const Work& work : works) {
     const Segment& segment = program->segments[work.segment];
     WorkTime time;

@@ -23,6 +23,7 @@ struct CompiledOp {
   std::uint32_t sequence = 0;  // earlier ops of the block in this column
   std::uint32_t launches = 0;
   std::uint64_t launches_before = 0;  // in the block
+  Duration calls_before{};            // Op::call of this op and of earlier ones of the block
   std::uint32_t first_threshold =
       0;  // one per bit of waits, lowest first: earlier ops on that stream
   std::uint32_t first_effect = 0, effects = 0;
@@ -32,6 +33,12 @@ struct CompiledOp {
 struct Work {
   std::uint32_t segment = 0;
   std::uint32_t launches = 0;
+};
+
+// What the host does to enqueue a block.
+struct HostWork {
+  std::uint64_t launches = 0;
+  Duration calls{};
 };
 
 // How long a Work takes on a kind of actor that nothing slows down.
@@ -58,7 +65,9 @@ struct CompiledProgram {
   std::vector<Work> works;
   std::vector<std::uint32_t> ended_base;   // [call * streams + stream]
   std::vector<std::uint64_t> launch_base;  // [call]
+  std::vector<Duration> call_base;         // [call]
   std::int64_t all_launches = 0;
+  Duration all_calls{};
   std::vector<std::uint32_t> sequence_base;  // [call * columns + column]
   std::vector<std::uint32_t> stream_ops;     // [stream], in all calls
 
@@ -67,9 +76,10 @@ struct CompiledProgram {
   std::uint32_t sequence(std::uint32_t call, const CompiledOp& op) const {
     return sequence_base[std::size_t{call} * columns + op.column] + op.sequence;
   }
-  // Launches of all ops before this one.
-  std::int64_t launches_before(std::uint32_t call, const CompiledOp& op) const {
-    return static_cast<std::int64_t>(launch_base[call] + op.launches_before);
+  // When the host begins with the launches of this op.
+  Duration launches_from(std::uint32_t call, const CompiledOp& op, Duration launch) const {
+    return static_cast<std::int64_t>(launch_base[call] + op.launches_before) * launch +
+           call_base[call] + op.calls_before;
   }
   // The stream of the op of `column` with this sequence number;
   // false if the program has none. O(log calls + ops of a block).
@@ -78,9 +88,8 @@ struct CompiledProgram {
   std::vector<WorkTime> work_times(const KernelTimes& times, Duration launch) const;
 
  private:
-  void compile_block(const Block& block, std::vector<std::uint32_t>& counts);
-  void compile_calls(const std::vector<std::uint32_t>& counts,
-                     const std::vector<std::uint64_t>& launches);
+  HostWork compile_block(const Block& block, std::vector<std::uint32_t>& counts);
+  void compile_calls(const std::vector<std::uint32_t>& counts, const std::vector<HostWork>& host);
   std::uint32_t work(std::uint32_t segment, std::uint32_t launches);
 
   std::vector<std::vector<std::uint32_t>> works_of_segment_;

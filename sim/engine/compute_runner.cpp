@@ -24,9 +24,9 @@ void ComputeRunner::begin(std::uint32_t number) {
   if (owner.taken == 0) {
     const CompiledOp& op = state_.op(stream);
     const WorkTime& time = state_.work_times[owner.times][op.subject];
-    const std::int64_t before = state_.program(stream).launches_before(stream.head.call, op);
-    push_end(number, std::max(later(stream.begin, time.total),
-                              later(before * state_.actor(stream).launch, time.host)));
+    const Duration launches =
+        state_.program(stream).launches_from(stream.head.call, op, state_.actor(stream).launch);
+    push_end(number, std::max(later(stream.begin, time.total), later(launches, time.host)));
     return;
   }
   const KernelSequence kernels = state_.kernels(stream);

@@ -23,13 +23,13 @@ struct KernelSequence {
   const std::uint16_t* weights = nullptr;  // of `times`; null: all full
   std::uint32_t count = 0;
   std::uint32_t launches = 0;
-  std::int64_t launches_before = 0;
+  Duration launches_from{};
   Duration launch{};
   int units = 1;
 
   Duration issued(std::uint32_t kernel) const {
     const std::uint32_t own = kernel + 1 < launches ? kernel + 1 : launches;
-    return (launches_before + own) * launch;
+    return launches_from + own * launch;
   }
   Duration length(std::uint32_t kernel) const { return times->kernel[kernels[kernel]]; }
   std::int64_t rate(std::uint32_t kernel, std::int64_t taken) const {

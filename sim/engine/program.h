@@ -53,6 +53,7 @@ struct Op {
   std::uint32_t port = 0;   // collective: into Actor::communicators; send, receive: Actor::channels
   std::uint32_t label = 0;  // into labels
   std::uint32_t launches = 0;                   // host launches that enqueue it
+  Duration call{};                              // host time before them
   std::uint32_t first_effect = 0, effects = 0;  // into Program::effects
 };
 

@@ -11,8 +11,9 @@ namespace trainyard::engine {
 
 Duration issued(const RunState& state, const StreamState& stream) {
   const CompiledOp& op = state.op(stream);
-  const std::int64_t before = state.program(stream).launches_before(stream.head.call, op);
-  return (before + (op.launches > 0 ? 1 : 0)) * state.actor(stream).launch;
+  const Duration launch = state.actor(stream).launch;
+  const Duration first = op.launches > 0 ? launch : Duration(0);
+  return state.program(stream).launches_from(stream.head.call, op, launch) + first;
 }
 
 Recorder::Recorder(const RunState& state, const RunOptions& options)

@@ -139,7 +139,7 @@ KernelSequence RunState::kernels(const StreamState& stream) const {
           .weights = owner.times->weight.empty() ? nullptr : owner.times->weight.data(),
           .count = segment.kernels,
           .launches = head.launches,
-          .launches_before = compiled.launches_before(stream.head.call, head),
+          .launches_from = compiled.launches_from(stream.head.call, head, owner.launch),
           .launch = owner.launch,
           .units = owner.units};
 }

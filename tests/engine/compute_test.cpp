@@ -95,6 +95,24 @@ TEST_CASE("launches are counted over blocks and calls") {
   CHECK(trace.end == 41ns);
 }
 
+TEST_CASE("a call takes the host's time before its launches") {
+  MachineBuilder m;
+  auto& p = m.program({"a"});
+  p.compute("x", 0, 1ns).launches(1);
+  p.kernels("y", 0, {1ns, 1ns}).launches(2).host_call(100ns);
+  p.block().compute("z", 0, 1ns).launches(1);
+  p.call(0).call(0).call(1);
+  const ActorId a = m.actor(p);
+  m[a].launch = 10ns;
+  const Trace trace = completed(m, detailed());
+  CHECK(trace.spans[0].issued == 10ns);
+  CHECK(trace.spans[1].issued == 120ns);
+  CHECK(trace.kernels[2].begin == 130ns);
+  CHECK(trace.spans[3].issued == 250ns);
+  CHECK(trace.spans[4].issued == 270ns);
+  CHECK(trace.end == 271ns);
+}
+
 TEST_CASE("an op without kernels takes no time") {
   MachineBuilder m;
   auto& p = m.program({"a"});

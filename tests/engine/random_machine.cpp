@@ -126,6 +126,7 @@ class Generator {
     Op& op = program.program().blocks.back().ops.back();
     op.waits = pick(1U << streams_) & pick(1U << streams_) & ~(1U << op.stream);
     if (options_.launches) op.launches = pick(4);
+    if (options_.calls) op.call = Duration(pick(6));
     for (std::uint32_t e = pick(3); e > 0; --e)
       program.memory(static_cast<std::int64_t>(pick(41)) - 20, static_cast<std::uint8_t>(pick(3)),
                      pick(2));

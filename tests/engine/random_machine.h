@@ -15,6 +15,7 @@ struct RandomOptions {
   bool flows = true;
   bool slow_downs = true;
   bool launches = true;
+  bool calls = false;
   bool mistakes = true;  // programs that disagree, so that some machines get stuck
 };
 

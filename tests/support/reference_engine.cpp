@@ -22,7 +22,7 @@ struct RefOp {
   std::size_t actor = 0, call = 0, index = 0, order = 0;
   const Op* op = nullptr;
   Duration issued{};
-  std::int64_t launches_before = 0;
+  Duration launches_from{};
   std::size_t sequence = 0;  // among the actor's ops of this kind and port
   std::optional<Duration> begin, end;
   Duration active{};
@@ -89,7 +89,7 @@ class Reference {
   void expand(std::size_t a) {
     const Actor& owner = actor(a);
     auto& list = ops_.emplace_back();
-    std::int64_t launched = 0;
+    Duration enqueued{};
     std::map<std::pair<OpKind, std::uint32_t>, std::size_t> sequences;
     for (std::size_t c = 0; c < owner.program->calls.size(); ++c) {
       const Block& block = owner.program->blocks[owner.program->calls[c].block];
@@ -101,9 +101,9 @@ class Reference {
         entry.index = i;
         entry.order = list.size();
         entry.op = &op;
-        entry.launches_before = launched;
-        entry.issued = owner.launch * (launched + (op.launches > 0 ? 1 : 0));
-        launched += op.launches;
+        entry.launches_from = enqueued + op.call;
+        entry.issued = entry.launches_from + (op.launches > 0 ? owner.launch : Duration(0));
+        enqueued = entry.launches_from + owner.launch * op.launches;
         if (op.kind != OpKind::compute) entry.sequence = sequences[{op.kind, op.port}]++;
         list.push_back(entry);
       }
@@ -219,7 +219,7 @@ class Reference {
   Duration kernel_issued(const RefOp& op) const {
     const auto own =
         std::min<std::int64_t>(static_cast<std::int64_t>(op.kernel) + 1, op.op->launches);
-    return actor(op.actor).launch * (op.launches_before + own);
+    return op.launches_from + actor(op.actor).launch * own;
   }
 
   // Ends and begins the kernels that can at this instant; true if the op ended.
