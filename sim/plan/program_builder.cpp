@@ -189,7 +189,8 @@ void ProgramBuilder::collective(StreamKind stream, ConnectionId connection,
         .waits = waits,
         .subject = cast_.transfer_index(connection, spec),
         .port = port_of(connection),
-        .launches = 1},
+        .launches = 1,
+        .call = connections_.call_time(connection, spec.kind)},
        label);
 }
 

@@ -216,6 +216,17 @@ Groups StageConnections::lane_pairs(Lane lane) const {
   return pairs;
 }
 
+Duration StageConnections::call_time(ConnectionId connection, CollectiveKind kind) const {
+  const Connection& own = cast_.connections[connection];
+  const bool layer = own.stream == StreamKind::tensor || own.stream == StreamKind::context ||
+                     own.stream == StreamKind::expert;
+  const bool gradients = own.stream == StreamKind::data && kind == CollectiveKind::all_reduce;
+  if (own.groups.empty() || !(layer || gradients)) return {};
+  const auto ranks = static_cast<std::int64_t>(own.groups[0].size());
+  return later(call_.time.value(),
+               Duration(checked_product(ranks, call_.per_rank.value().count())));
+}
+
 ConnectionId StageConnections::lane(Lane lane) {
   const LaneStreams& own = kLaneStreams[static_cast<std::size_t>(lane)];
   return cast_.connect(own.name, [&] {

@@ -15,8 +15,8 @@ class StageConnections {
  public:
   // All references must outlive this.
   StageConnections(Cast& cast, const recipe::RankGrids& ranks, const recipe::ParallelPlan& plan,
-                   const schedule::PipelineShape& shape)
-      : cast_(cast), ranks_(ranks), plan_(plan), shape_(shape) {}
+                   const schedule::PipelineShape& shape, const recipe::CollectiveCall& call)
+      : cast_(cast), ranks_(ranks), plan_(plan), shape_(shape), call_(call) {}
 
   // The connection of the collectives inside a layer.
   ConnectionId layer(models::LayerGroup group);
@@ -37,6 +37,10 @@ class StageConnections {
   ConnectionId lane(Lane lane);
   ConnectionId host(HostTransfer transfer);
 
+  // Host time of a collective's call, beside its launch: inside layers, and where gradients are
+  // reduced in all replicas. Calls of strategies that shard are coalesced, and none is counted.
+  Duration call_time(ConnectionId connection, CollectiveKind kind) const;
+
   // For connections that only one strategy has.
   Cast& cast() { return cast_; }
 
@@ -47,6 +51,7 @@ class StageConnections {
   const recipe::RankGrids& ranks_;
   const recipe::ParallelPlan& plan_;
   const schedule::PipelineShape& shape_;
+  const recipe::CollectiveCall& call_;
 };
 
 }  // namespace trainyard::plan

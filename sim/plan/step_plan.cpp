@@ -119,7 +119,7 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   PipelineMessages messages(all_rounds, orders);
   const recipe::RankGrids ranks = rank_grids(plan);
   assign_ranks(step.cast, ranks, plan, work);
-  StageConnections connections(step.cast, ranks, plan, step.shape);
+  StageConnections connections(step.cast, ranks, plan, step.shape, recipe.collective_call);
   if (step.shape.stages > 1) connect_stages(connections, step.shape);
   for (int stage = 0; stage < step.shape.stages; ++stage) {
     StageBuilder builder(step, placed, recipe, plan, messages, connections, stage, schedule);

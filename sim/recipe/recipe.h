@@ -31,6 +31,12 @@ struct MemoryAllowance {
   bool nccl_buffers = false;
 };
 
+// Host time of a collective's call, beside its launch.
+struct CollectiveCall {
+  Option<Duration> time = Duration(0);
+  Option<Duration> per_rank = Duration(0);  // of the group
+};
+
 struct TrainingRecipe {
   std::int64_t global_batch = 1;  // sequences or images per optimizer step, over all ranks
   models::MicroBatch micro_batch;
@@ -39,7 +45,8 @@ struct TrainingRecipe {
   models::Recomputation recompute;
   models::KernelChoice kernels;         // by_hand: Megatron-LM; else PyTorch's kernels and memory
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
-  bool gradient_clipping = false;       // by the norm of all gradients
+  CollectiveCall collective_call;
+  bool gradient_clipping = false;  // by the norm of all gradients
   MemoryAllowance memory;
   OffloadOptions offload;
 };

@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 171> kExamples = {{
+constexpr std::array<Example, 173> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -136,6 +136,8 @@ constexpr std::array<Example, 171> kExamples = {{
     {"/training/image_layout", R"("nchw")"},
     {"/training/norm", R"("operators")"},
     {"/training/launch_time", R"("4us")"},
+    {"/training/collective_call/time", R"("93us")"},
+    {"/training/collective_call/per_rank", R"("290us")"},
     {"/training/tokens", "15e12"},
     {"/training/samples", "1e8"},
     {"/training/epochs", "90"},

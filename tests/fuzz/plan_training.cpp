@@ -135,6 +135,10 @@ void draw_training(Sketch& s) {
   if (s.kind == Kind::layers && s.preset != "swin-t" && draw.chance(25))
     s.set("/training/image_layout", draw.word({"nhwc", "nchw"}));
   if (draw.chance(20)) s.set("/training/launch_time", draw.word({"0us", "5us", "40us"}));
+  if (draw.chance(10)) {
+    s.set("/training/collective_call/time", draw.word({"0us", "93us"}));
+    s.set("/training/collective_call/per_rank", draw.word({"1us", "290us"}));
+  }
   if (s.kind != Kind::recommender && s.strategy != "parameter_server" && draw.chance(30))
     s.set("/training/gradient_clipping", draw.chance(70));
   if (s.kind == Kind::recommender && draw.chance(40))

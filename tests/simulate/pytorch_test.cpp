@@ -44,6 +44,18 @@ std::int64_t kernels(const Job& job) {
   return count;
 }
 
+// In layers that two ranks share.
+std::int64_t collectives(const Step& step) {
+  std::int64_t count = 0;
+  const Program& program = step.plan.cast.roles[0].program;
+  for (const auto& call : program.calls) {
+    for (const Op& op : program.blocks[call.block].ops)
+      count += op.kind == OpKind::collective &&
+               op.stream == static_cast<std::uint8_t>(StreamKind::tensor);
+  }
+  return count;
+}
+
 }  // namespace
 
 TEST_CASE("with one micro-batch gradients are allocated in the backward pass and all given back") {
@@ -79,4 +91,40 @@ TEST_CASE("a step with slow launches takes the host's time for its kernels") {
   slow.recipe.launch_time = Duration(0);
   CHECK(std::get<Trace>(simulate_step(slow)->outcome).end < host / 10);
   CHECK(kernels(job(Fusion::compiled, 1)) < kernels(slow));
+}
+
+TEST_CASE("a step with slow calls takes the host's time for the collectives of its layers") {
+  Job quick = job(Fusion::eager, 2);
+  quick.cluster = toy::cluster(1, 2);
+  quick.plan.degrees = {2, 1, 1};
+  quick.recipe.launch_time = Duration(0);
+  const std::unique_ptr<Step> step = simulate_step(quick);
+  const Duration end = std::get<Trace>(step->outcome).end;
+
+  Job slow = quick;
+  slow.recipe.collective_call.time = std::chrono::milliseconds(10);
+  const Duration host = collectives(*step) * slow.recipe.collective_call.time.value();
+  const Duration late = std::get<Trace>(simulate_step(slow)->outcome).end;
+  CHECK(collectives(*step) >= 2 * 4 * 4);
+  CHECK(late >= host);
+  CHECK(late <= host + end);
+
+  Job by_rank = quick;
+  by_rank.recipe.collective_call.per_rank = std::chrono::milliseconds(5);
+  CHECK(std::get<Trace>(simulate_step(by_rank)->outcome).end == late);
+}
+
+// DDP's buckets are called one by one, those of ZeRO together.
+TEST_CASE("slow calls are those of gradients that all replicas reduce, not of shards") {
+  const auto slowdown = [](const char* kind) {
+    Job replicas = job(Fusion::eager, 2);
+    replicas.cluster = toy::cluster(1, 2);
+    replicas.plan.degrees = {1, 1, 2};
+    replicas.plan.data_parallel.kind = kind;
+    const Duration quick = std::get<Trace>(simulate_step(replicas)->outcome).end;
+    replicas.recipe.collective_call.per_rank = std::chrono::milliseconds(10);
+    return std::get<Trace>(simulate_step(replicas)->outcome).end - quick;
+  };
+  CHECK(slowdown("allreduce") > Duration(std::chrono::milliseconds(15)));
+  CHECK(slowdown("zero1") == Duration(0));
 }

@@ -166,6 +166,7 @@ void visit_fields(json::Fields& f, FabricSpec& s);
 
 namespace trainyard::recipe {
 void visit_fields(json::Fields& f, Precision& s);
+void visit_fields(json::Fields& f, CollectiveCall& s);
 void visit_fields(json::Fields& f, MemoryAllowance& s);
 void visit_fields(json::Fields& f, OffloadOptions& s);
 void visit_fields(json::Fields& f, Pipeline& s);

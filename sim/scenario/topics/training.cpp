@@ -49,6 +49,16 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
 
 }  // namespace trainyard::models
 
+namespace trainyard::recipe {
+
+void visit_fields(json::Fields& f, CollectiveCall& s) {
+  f.field("time", s.time, json::not_negative, "However many ranks the group has.");
+  f.field("per_rank", s.per_rank, json::not_negative,
+          "For each rank of the group, where they check each other's calls.");
+}
+
+}  // namespace trainyard::recipe
+
 namespace trainyard::scenario {
 
 using recipe::Optimizer;
@@ -94,6 +104,9 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
            "transformers, eager for all others.");
   f.field("launch_time", s.recipe.launch_time, json::not_negative,
           "Host time per kernel; 0us: a CUDA graph. Default: the profile's.");
+  f.section("collective_call", s.recipe.collective_call, optional,
+            "Host time of a collective's call, beside its launch: inside layers and of gradients "
+            "that all replicas reduce.");
   f.field("gradient_clipping", s.recipe.gradient_clipping, optional,
           "Gradients are scaled by the norm of all of them before the optimizer step.");
   f.choice("embedding_optimizer", s.embedding_optimizer, kTableOptimizers,
