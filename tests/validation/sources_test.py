@@ -75,7 +75,7 @@ ROWS = {
                                "heads": "32", "kv_heads": "32.0", "ffn": "", "vocab": "131072", "tied_embeddings": "",
                                "seq": "4096", "dp": "4", "tp": "2", "pp": "2", "zero_stage": "1", "mbs": "1",
                                "gbs": "256", "outcome": "ok", "iteration_time_s": "3.2", "mem_reserved_GB": "30.5",
-                               "usable": "yes"},
+                               "allreduce_GBps": "330", "ar_intranode_GBps": "425", "usable": "yes"},
 }
 FROM_PAPER = {**PLAIN, "hardware": A100, "model": GPT, "precision": "bf16", "metrics": [TIME]}
 EXPERTS = {**LLAMA, "head_dim": 64, "experts": 8, "topk": 2, "moe_ffn": 1024}
