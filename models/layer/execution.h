@@ -108,6 +108,7 @@ struct Execution {
   Recomputation recompute;
   KernelChoice kernels;
   Dtype compute = Dtype::bf16;
+  bool fp8_inputs = false;  // fp8 compute: inputs of layers' products are kept and gathered in fp8
 };
 
 // Pieces in which a rank's own tokens are exchanged with TensorOverlap::chunked. As Transformer

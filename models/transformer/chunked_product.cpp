@@ -47,7 +47,7 @@ void ring(WorkList& list, const TransformerSlice& s, const std::string& gather,
   for (std::int64_t piece = 0; piece < pieces; ++piece) {
     if (piece > 0) list.wait();
     if (piece + 1 < pieces)
-      list.start(piece_name(gather, piece, pieces - 1), CollectiveKind::shift, s.hidden_states());
+      list.start(piece_name(gather, piece, pieces - 1), CollectiveKind::shift, s.gathered_states());
     list.kernel(piece_name(name, piece, pieces), piece_of(product, piece, pieces));
   }
 }
@@ -67,11 +67,13 @@ void gathered_product(WorkList& list, const TransformerSlice& s, const std::stri
   const std::int64_t pieces = s.gather_pieces;
   if (s.gathers_in_ring) return ring(list, s, gather, name, product);
   if (pieces == 1) {
-    gather_tokens(list, s, gather);
+    gather_inputs(list, s, gather);
     list.kernel(name, product);
     return;
   }
-  const auto bytes = [&](std::int64_t piece) { return piece_of(s.hidden_states(), piece, pieces); };
+  const auto bytes = [&](std::int64_t piece) {
+    return piece_of(s.gathered_states(), piece, pieces);
+  };
   list.start(piece_name(gather, 0, pieces), CollectiveKind::all_gather, bytes(0));
   for (std::int64_t piece = 0; piece < pieces; ++piece) {
     // The wait is for this piece: the next one is enqueued behind it.
@@ -100,9 +102,11 @@ void reduced_product(WorkList& list, const TransformerSlice& s, const std::strin
 }
 
 // One for each of qkv, proj, fc1 and fc2 forward, for the input gradients of the four and for the
-// weight gradients of qkv and fc1, of all tokens each. Source: Transformer Engine, initialize_ub.
+// weight gradients of qkv and fc1, of all tokens each; six of them hold what is gathered. Source:
+// Transformer Engine, initialize_ub.
 Bytes chunked_buffers(const TransformerSlice& s) {
-  return s.gather_pieces > 1 || s.scatter_pieces > 1 ? 10 * s.hidden_states() : Bytes(0);
+  if (s.gather_pieces == 1 && s.scatter_pieces == 1) return {};
+  return 4 * s.hidden_states() + 6 * s.gathered_states();
 }
 
 }  // namespace trainyard::models

@@ -104,7 +104,7 @@ void norm_gradient(WorkList& list, const TransformerSlice& s) {
 }
 
 void query_forward(WorkList& list, const TransformerSlice& s) {
-  gather_tokens(list, s, "cross query all-gather");
+  gather_inputs(list, s, "cross query all-gather");
   list.kernel("cross query", Gemm{s.tokens, s.attention_width, s.hidden, 1, s.gemm});
 }
 
@@ -114,7 +114,7 @@ void query_backward(WorkList& list, const TransformerSlice& s) {
 }
 
 void key_value_forward(WorkList& list, const TransformerSlice& s) {
-  gather_tokens(list, of_memory(s), "encoder output all-gather");
+  gather_inputs(list, of_memory(s), "encoder output all-gather");
   list.kernel("cross key and value",
               Gemm{s.memory_tokens, key_value_width(s), s.hidden, 1, s.gemm});
 }

@@ -13,6 +13,12 @@ void gather_tokens(WorkList& list, const TransformerSlice& s, const std::string&
   list.wait();
 }
 
+void gather_inputs(WorkList& list, const TransformerSlice& s, const std::string& name) {
+  if (!s.sequence_parallel) return;
+  list.start(name, CollectiveKind::all_gather, s.gathered_states());
+  list.wait();
+}
+
 void reduce_partial_sums(WorkList& list, const TransformerSlice& s, const std::string& name) {
   if (!s.tensor_parallel) return;
   if (s.sequence_parallel) {
@@ -31,7 +37,7 @@ void column_backward(WorkList& list, const TransformerSlice& s, const std::strin
                      std::int64_t columns) {
   const Bytes bytes = s.hidden_states();
   if (s.sequence_parallel) {
-    list.start(name + " input all-gather", CollectiveKind::all_gather, bytes);
+    list.start(name + " input all-gather", CollectiveKind::all_gather, s.gathered_states());
     if (!s.overlap) list.wait();
   }
   list.kernel(name + " input gradient", Gemm{s.tokens, s.hidden, columns, 1, s.gemm});
@@ -162,7 +168,7 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   TransformerSlice s = slice(network, execution);
   // fp8 training leaves the output matrix in 16 bits. Source: DeepSeek-AI, DeepSeek-V3, 2024,
   // section 3.3.1; Megatron-LM, whose output layer is not one of Transformer Engine's.
-  s.gemm = s.stored;
+  s.gemm = s.inputs = s.stored;
   const bool by_hand = s.kernels.fusion == Fusion::by_hand;
   const Bytes logits = s.tokens * s.vocabulary * size_of(Dtype::fp32);
   const MemoryBound cross_entropy{MemoryOp::parallel_cross_entropy, logits, logits};

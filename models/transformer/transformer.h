@@ -78,10 +78,17 @@ struct TransformerSlice {
   // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.
   Dtype stored = Dtype::bf16;
 
+  // What weight gradients need of the inputs of matrix multiplications, and what the group gathers
+  // of them.
+  Dtype inputs = Dtype::bf16;
+
   Bytes element() const { return size_of(stored); }
+  Bytes input_element() const { return size_of(inputs); }
   // The hidden states of all tokens: what a layer hands on and a tensor-parallel collective
   // carries.
   Bytes hidden_states() const { return tokens * hidden * element(); }
+  // The same as a matrix multiplication reads them.
+  Bytes gathered_states() const { return tokens * hidden * input_element(); }
 };
 
 TransformerSlice slice(const Transformer& network, const Execution& execution,
@@ -89,6 +96,8 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
 
 // Collectives at the border of a tensor-parallel region, waited at once; nothing when t = 1.
 void gather_tokens(WorkList& list, const TransformerSlice& slice, const std::string& name);
+// The same of what a matrix multiplication reads.
+void gather_inputs(WorkList& list, const TransformerSlice& slice, const std::string& name);
 void reduce_partial_sums(WorkList& list, const TransformerSlice& slice, const std::string& name);
 
 // A matrix multiplication whose rows are all tokens, gathered from the group first, or whose

@@ -109,6 +109,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   result.kernels = execution.kernels;
   result.gemm = execution.compute;
   result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
+  result.inputs = execution.fp8_inputs ? Dtype::fp8 : result.stored;
   if (form.windowed && network.window.size < result.sequence_length) {
     result.window = network.window.size;
     result.chunked = network.window.chunked;
@@ -122,19 +123,20 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   return result;
 }
 
-// Term by term, d bytes per element, m tokens, q of them outside the tensor-parallel regions:
+// Term by term, d bytes per element and i per element that a weight gradient needs, m tokens, q of
+// them outside the tensor-parallel regions:
 //   inputs of both norms                    2 q h d
-//   inputs of qkv and fc1 (norm outputs)    2 q h d
+//   inputs of qkv and fc1 (norm outputs)    2 q h i
 //   two dropout masks                       2 q h         with dropout, a byte each
 //   query, key, value                       m (a + 2 kv) hs / t d
 //   query and key before their norms        m (a + kv) hs / t d       with norms of heads
-//   attention output = input of proj        m a hs / t d
-//   activation inputs and input of fc2      m f / t d x (GELU 2, ReLU 1, SwiGLU and GeGLU 3)
+//   attention output = input of proj        m a hs / t d              both, where i is not d
+//   activation inputs and input of fc2      m f / t (i + d x (GELU 1, ReLU 0, SwiGLU and GeGLU 2))
 //   unfused: softmax output                 m s a / t d
 //            its mask and dropped-out copy  m s a / t (1 + d)   with dropout
 //   fused:   softmax statistics             m a / t 4
 //   mixture: router's scores                q E 4
-//            rows at the experts            r h d, r f1 d, r f d: inputs of fc1, activation, fc2
+//            rows at the experts            r h i, r f1 d, r f i: inputs of fc1, activation, fc2
 //            experts' outputs               q k h d, for the gradient of their weights in the sum
 //            shared experts                 as a feed-forward layer of their width
 // Statistics of the norms (8 bytes per token) are left out, as in the source.
@@ -153,12 +155,16 @@ class Tensors {
   void reductions();
   Piece* find(PieceKind kind);
   Bytes outside() const { return s_.shard_tokens * s_.hidden * s_.element(); }
+  Bytes outside_input() const { return s_.shard_tokens * s_.hidden * s_.input_element(); }
   void save(PieceKind kind, SavedTensor tensor) {
     if (tensor.bytes > Bytes(0)) find(kind)->saved.push_back(tensor);
   }
 
  private:
   Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
+  Bytes input_of(std::int64_t width) const { return s_.tokens * width * s_.input_element(); }
+  // Of attention, which fused kernels need for their own gradient too.
+  void attention_output(PieceKind core, PieceKind proj);
   // What attention to `keys` tokens keeps; fused: the statistics of the softmax.
   Bytes scores(std::int64_t keys) const;
 
@@ -179,13 +185,20 @@ Bytes Tensors::scores(std::int64_t keys) const {
   return s_.dropout ? 2 * probabilities + Bytes(rows * keys) : probabilities;
 }
 
+void Tensors::attention_output(PieceKind core, PieceKind proj) {
+  const Bytes input = input_of(s_.attention_width), output = of(s_.attention_width);
+  if (input != output && s_.kernels.fused_attention())
+    save(core, {Module::attention, output, core});
+  save(core, {Module::attention, input, proj, true});
+}
+
 void Tensors::attention() {
   using P = PieceKind;
   const P reads_norm = s_.latent.used() ? P::compress : P::qkv;
   // One norm of parallel blocks is read by both.
   const bool shared = s_.blocks == Blocks::parallel_one_norm;
   if (!s_.post_norm && s_.block_norms != BlockNorms::after)
-    save(P::norm_1, {Module::attention, outside(), shared ? P::fc1 : reads_norm, true});
+    save(P::norm_1, {Module::attention, outside_input(), shared ? P::fc1 : reads_norm, true});
   if (s_.latent.used()) {
     const Bytes narrow = s_.shard_tokens * latent_kept_per_token(s_.latent) * s_.element();
     save(P::compress, {Module::attention, narrow, P::qkv, true});
@@ -197,7 +210,7 @@ void Tensors::attention() {
        {Module::attention, of(s_.qkv_width), P::core});
   const Bytes inner = scores(s_.sequence_length);
   save(P::core, {Module::attention_scores, inner, P::core});
-  save(P::core, {Module::attention, of(s_.attention_width), P::proj, true});
+  attention_output(P::core, P::proj);
   if (s_.kernels.fused_attention()) find(P::core)->fused_output = of(s_.attention_width) + inner;
   for (const std::int64_t heads : {s_.heads, s_.kv_heads, s_.kv_heads})
     find(P::qkv)->products.push_back({heads * s_.head_size, of(heads * s_.head_size)});
@@ -213,11 +226,11 @@ void Tensors::cross_attention() {
   const Bytes keys_and_values = s_.memory_tokens * key_value * s_.element();
   const Bytes queries = of(s_.attention_width), inner = scores(s_.memory_length);
   const bool laid_out = !find(P::cross_heads)->forward.empty();
-  save(P::cross_norm, {module, outside(), P::cross_query, true});
+  save(P::cross_norm, {module, outside_input(), P::cross_query, true});
   save(laid_out ? P::cross_heads : P::cross_query, {module, queries, P::cross_core});
   save(laid_out ? P::cross_heads : P::cross_key_value, {module, keys_and_values, P::cross_core});
   save(P::cross_core, {Module::attention_scores, inner, P::cross_core});
-  save(P::cross_core, {module, queries, P::cross_proj, true});
+  attention_output(P::cross_core, P::cross_proj);
   if (s_.kernels.fused_attention()) find(P::cross_core)->fused_output = queries + inner;
   find(P::cross_query)->products.push_back({s_.attention_width, queries});
   find(P::cross_key_value)->products.push_back({key_value, keys_and_values});
@@ -236,7 +249,7 @@ void Tensors::feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t w
   if (s_.feed_forward != FeedForward::relu) save(fc1, {module, of(halves * width), activation});
   if (gated && s_.kernels.fusion == Fusion::eager)
     save(activation, {module, of(width), activation});
-  save(activation, {module, of(width), fc2, true});
+  save(activation, {module, input_of(width), fc2, true});
   for (int half = 0; half < halves; ++half)
     find(fc1)->products.push_back({width, of(width)});
   find(fc2)->products.push_back({s_.hidden, of(s_.hidden)});
@@ -248,10 +261,13 @@ void Tensors::experts() {
   using P = PieceKind;
   constexpr Module module = Module::experts;
   const auto rows = [&](std::int64_t width) { return s_.expert_rows() * width * s_.element(); };
+  const auto inputs = [&](std::int64_t width) {
+    return s_.expert_rows() * width * s_.input_element();
+  };
   save(P::router, {module, s_.shard_tokens * s_.moe.experts * size_of(Dtype::fp32), P::combine});
-  save(P::dispatch, {module, rows(s_.hidden), P::experts_fc1, true});
+  save(P::dispatch, {module, inputs(s_.hidden), P::experts_fc1, true});
   save(P::experts_fc1, {module, rows(s_.expert_fc1_width()), P::experts_activation});
-  save(P::experts_activation, {module, rows(s_.expert_ffn), P::experts_fc2, true});
+  save(P::experts_activation, {module, inputs(s_.expert_ffn), P::experts_fc2, true});
   save(P::combine, {module, s_.routed_rows * s_.hidden * s_.element(), P::combine});
 }
 
@@ -275,7 +291,9 @@ namespace {
 void save_feed_forward_input(Tensors& tensors, const TransformerSlice& s, bool mixture) {
   using P = PieceKind;
   if (s.blocks == Blocks::parallel_one_norm) return;
-  const SavedTensor input = {mixture ? Module::experts : Module::feed_forward, tensors.outside(),
+  // The router reads it in 16 bits.
+  const SavedTensor input = {mixture ? Module::experts : Module::feed_forward,
+                             mixture ? tensors.outside() : tensors.outside_input(),
                              mixture ? P::combine : P::fc1, true};
   if (s.block_norms == BlockNorms::after)
     tensors.save(P::residual_1, input);

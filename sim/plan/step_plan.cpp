@@ -33,7 +33,8 @@ models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& pl
           .experts = plan.experts,
           .recompute = recipe.recompute,
           .kernels = recipe.kernels,
-          .compute = recipe.precision.compute};
+          .compute = recipe.precision.compute,
+          .fp8_inputs = recipe.precision.kept_fp8_inputs};
 }
 
 namespace {

@@ -23,6 +23,9 @@ struct Precision {
   // fp8 compute: weights of matrix multiplications are kept in fp8 too, by rows and by columns,
   // instead of being cast in each pass.
   bool cached_fp8_weights = false;
+  // fp8 compute: inputs of these products are kept for the gradients of their weights, and gathered
+  // with sequence parallelism, in fp8; a scenario: where kernels are fused by hand.
+  Option<bool> kept_fp8_inputs = depends(false);
 
   // 16-bit compute and below only.
   bool keeps_master() const {

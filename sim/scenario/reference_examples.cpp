@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 173> kExamples = {{
+constexpr std::array<Example, 174> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -136,6 +136,7 @@ constexpr std::array<Example, 173> kExamples = {{
     {"/training/image_layout", R"("nchw")"},
     {"/training/norm", R"("operators")"},
     {"/training/launch_time", R"("4us")"},
+    {"/training/precision/kept_fp8_inputs", "false"},
     {"/training/collective_call/time", R"("93us")"},
     {"/training/collective_call/per_rank", R"("290us")"},
     {"/training/tokens", "15e12"},

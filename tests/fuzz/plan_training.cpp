@@ -31,6 +31,8 @@ void draw_precision(Sketch& s) {
   }
   if (compute == "fp8" && !fp8_weights && draw.chance(30))
     s.set("/training/precision/cached_fp8_weights", true);
+  if (compute == "fp8" && draw.chance(30))
+    s.set("/training/precision/kept_fp8_inputs", draw.chance(50));
   const std::string optimizer = draw.word({"adam", "adam", "adamw", "sgd"});
   s.set("/training/optimizer/type", optimizer);
   const bool momentum = optimizer == "sgd" && draw.chance(50);

@@ -149,3 +149,35 @@ TEST_CASE("8-bit training keeps and sends 16-bit tensors, only its multiplicatio
   }
   CHECK(gemms == 4);
 }
+
+// Of 34 bytes a token and hidden element without the scores, inputs of qkv, proj and fc1 have 2
+// each and that of fc2 has 8: seven bytes less. A fused kernel of attention keeps its own output,
+// too.
+TEST_CASE("inputs of products that are kept in fp8 take half, and so do their gathers") {
+  Execution how = execution(1, 128, 2);
+  how.tensor_parallel.sequence = true;
+  how.compute = Dtype::fp8;
+  const std::int64_t states = 128 * 64 / 2;
+  const auto gathered = [](const LayerWork& work) {
+    std::int64_t bytes = 0;
+    for (const auto* list : {&work.forward, &work.backward}) {
+      for (const WorkItem& item : *list) {
+        const auto* collective = std::get_if<GroupCollective>(&item);
+        if (collective && collective->kind == CollectiveKind::all_gather)
+          bytes += collective->bytes.count();
+      }
+    }
+    return bytes;
+  };
+  for (const AttentionKernel kernel : {AttentionKernel::unfused, AttentionKernel::fa3}) {
+    how.kernels.attention = kernel;
+    how.fp8_inputs = false;
+    const LayerWork wide = layer(network_work(gpt(1, 64, 8, 512), how));
+    how.fp8_inputs = true;
+    const LayerWork narrow = layer(network_work(gpt(1, 64, 8, 512), how));
+    const int less = kernel == AttentionKernel::unfused ? 7 : 5;
+    CHECK(wide.activations().count() - narrow.activations().count() == less * states);
+    CHECK(gathered(wide) == 6 * 2 * 128 * 64);
+    CHECK(2 * gathered(narrow) == gathered(wide));
+  }
+}

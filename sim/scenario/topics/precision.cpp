@@ -43,6 +43,10 @@ void visit_fields(json::Fields& f, Precision& s) {
       "cached_fp8_weights", s.cached_fp8_weights, json::optional,
       "fp8 compute: fp8 copies of the weights stay, by rows and by columns, instead of being cast "
       "in each pass.");
+  f.field("kept_fp8_inputs", s.kept_fp8_inputs, json::anything,
+          "fp8 compute: inputs of a layer's products are kept for the gradients of their weights, "
+          "and gathered with sequence parallelism, in fp8 (Transformer Engine, DeepSeek-V3) "
+          "instead of 16 bits (torchao). Default: true with fused execution.");
 }
 
 }  // namespace trainyard::recipe
@@ -88,6 +92,15 @@ void check_master(const TrainingRecipe& recipe, Findings& findings) {
                  fmt::format("a copy in bf16 is no better than the {} weights themselves",
                              name(plan::weight_type(recipe))),
                  "\"fp32\", or \"none\"");
+}
+
+void check_kept_inputs(const TrainingRecipe& recipe, Findings& findings) {
+  const recipe::Precision& precision = recipe.precision;
+  if (!precision.kept_fp8_inputs.value() || precision.compute == Dtype::fp8) return;
+  findings.error(
+      fmt::format("{}/kept_fp8_inputs", kSection),
+      fmt::format("compute is {}: no input of a product is in fp8", name(precision.compute)),
+      "remove it");
 }
 
 void check_cached_weights(const TrainingRecipe& recipe, Findings& findings) {
@@ -145,6 +158,7 @@ void validate_precision(const Scenario& scenario, Findings& findings) {
   check_parameters(recipe, findings);
   check_master(recipe, findings);
   check_cached_weights(recipe, findings);
+  check_kept_inputs(recipe, findings);
   if (recipe.precision.optimizer_states.is_said() && recipe.optimizer == recipe::Optimizer::sgd)
     findings.error(fmt::format("{}/optimizer_states", kSection),
                    "sgd without momentum keeps no state per parameter", "remove it");

@@ -198,6 +198,8 @@ recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
   // script is compiled.
   recipe.kernels.fusion = section.execution.value_or(
       stack_of(network) != nullptr ? models::Fusion::by_hand : models::Fusion::eager);
+  recipe.precision.kept_fp8_inputs.otherwise(recipe.precision.compute == models::Dtype::fp8 &&
+                                             recipe.kernels.fusion == models::Fusion::by_hand);
   recipe.kernels.attention = assemble_attention(recipe.kernels.attention, gpu, findings);
   check_kernels(recipe.kernels, network, findings);
   recipe.memory = assemble_memory(recipe.memory, gpu);
