@@ -85,7 +85,8 @@ struct KernelChoice {
   Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
   std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
   ImageLayout images = ImageLayout::nhwc;  // of networks of images
-  bool norms_by_operators = false;         // RMSNorm as plain operators on an fp32 copy
+  // As plain operators, where an eager execution of others has a kernel (plain_operators.cpp).
+  bool norms_by_operators = false, activations_by_operators = false, dropout_by_operators = false;
   Fusion of_loss() const { return loss.value_or(fusion); }
   // Attention is one kernel, an `Attention`, rather than products and what is between them.
   bool one_attention() const { return attention != AttentionKernel::unfused; }

@@ -1,5 +1,6 @@
 // The kernels of a transformer as PyTorch runs them, eagerly or compiled, where they differ from
-// Megatron-LM's fused ones. What each reads and writes: transformer_pytorch.cpp.
+// Megatron-LM's fused ones. What each reads and writes: transformer_pytorch.cpp, and of what runs
+// as plain operators, plain_operators.cpp.
 #pragma once
 
 #include <string>
@@ -41,6 +42,10 @@ class PytorchScript {
   void loss();
   void loss_gradient();
 
+  // Dropout of a tensor as a kernel of its own, which keeps `mask`.
+  void dropout(const std::string& name, Bytes tensor, Bytes mask);
+  void dropout_gradient(const std::string& name, Bytes tensor, Bytes mask);
+
   void pass(std::string name, MemoryOp op, Bytes read, Bytes written) {
     list_.kernel(std::move(name), MemoryBound{op, read, written});
   }
@@ -56,12 +61,15 @@ class PytorchScript {
   const TransformerSlice& s_;
 
  private:
-  bool by_operators() const { return s_.kernels.norms_by_operators && s_.norm == Norm::rms_norm; }
+  bool by_operators() const { return s_.kernels.norms_by_operators; }
   void norm_operators(const std::string& name);
   void norm_gradient_operators(const std::string& name);
   Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
   bool gated() const { return s_.fc1_width != s_.ffn; }
 };
+
+// GELU of a tensor, or its gradient, by plain operators.
+void gelu_by_operators(PytorchScript& script, Bytes tensor, bool backward);
 
 }  // namespace trainyard::models

@@ -46,40 +46,13 @@
 
 namespace trainyard::models {
 
-// y = w (x / rms(x)) in 16 bits, with x and x / rms(x) in fp32 between. Source: LlamaRMSNorm of
-// huggingface/transformers; backward, what autograd runs for each operator.
-void PytorchScript::norm_operators(const std::string& name) {
-  const Bytes stored = states(), single = s_.shard_tokens * s_.hidden * size_of(Dtype::fp32);
-  const auto one = [&](const char* what, Bytes read, Bytes written) {
-    pass(name + what, MemoryOp::elementwise, read, written);
-  };
-  one(" to fp32", stored, single);
-  one(" squares", single, single);
-  one(" mean of squares", single, Bytes(0));
-  one(" scaled", single, single);
-  one(" from fp32", single, stored);
-  one(" times weight", stored, stored);
+namespace {
+
+bool runs_gelu_by_operators(const TransformerSlice& s) {
+  return s.kernels.activations_by_operators && s.feed_forward == FeedForward::gelu;
 }
 
-void PytorchScript::norm_gradient_operators(const std::string& name) {
-  const Bytes stored = states(), single = s_.shard_tokens * s_.hidden * size_of(Dtype::fp32);
-  const auto one = [&](const char* what, Bytes read, Bytes written) {
-    pass(name + what, MemoryOp::elementwise, read, written);
-  };
-  one(" weight gradient of each token", 2 * stored, stored);
-  one(" weight gradient", stored, Bytes(0));
-  one(" gradient before the weight", stored, stored);
-  one(" gradient to fp32", stored, single);
-  one(" gradient of the scaled", single, single);
-  one(" gradient of the scale of each element", 2 * single, single);
-  one(" gradient of the scale", single, Bytes(0));
-  one(" gradient of the mean", Bytes(0), single);
-  one(" inputs to the first power", single, single);
-  one(" inputs doubled", single, single);
-  one(" gradient of the squares", 2 * single, single);
-  one(" both gradients", 2 * single, single);
-  one(" gradient from fp32", single, stored);
-}
+}  // namespace
 
 void PytorchScript::norm(const std::string& name, bool joins) {
   if (by_operators()) return norm_operators(name);
@@ -109,13 +82,12 @@ void PytorchScript::gradient_sum(const std::string& name) {
 
 void PytorchScript::residual(const std::string& name) {
   if (!eager()) return;
-  if (s_.dropout) pass(name + " dropout", MemoryOp::dropout, states(), states() + mask());
+  if (s_.dropout) dropout(name + " dropout", states(), mask());
   pass(name, MemoryOp::elementwise, 2 * states(), states());
 }
 
 void PytorchScript::residual_gradient(const std::string& name) {
-  if (eager() && s_.dropout)
-    pass(name + " dropout backward", MemoryOp::dropout, states() + mask(), states());
+  if (eager() && s_.dropout) dropout_gradient(name + " dropout", states(), mask());
 }
 
 void PytorchScript::row_gradient(const std::string& name, std::int64_t rows, bool biased) {
@@ -126,6 +98,7 @@ void PytorchScript::row_gradient(const std::string& name, std::int64_t rows, boo
 }
 
 void PytorchScript::activation() {
+  if (runs_gelu_by_operators(s_)) return gelu_by_operators(*this, of(s_.ffn), false);
   const Bytes half = of(s_.ffn);
   if (gated() && eager()) {
     pass("activation", MemoryOp::activation, half, half);
@@ -136,6 +109,7 @@ void PytorchScript::activation() {
 }
 
 void PytorchScript::activation_gradient() {
+  if (runs_gelu_by_operators(s_)) return gelu_by_operators(*this, of(s_.ffn), true);
   const Bytes half = of(s_.ffn);
   if (gated() && eager()) {
     pass("gate backward", MemoryOp::elementwise, 2 * half, half);
@@ -259,7 +233,7 @@ void PytorchAttention::core() {
       pass("attention mask", MemoryOp::elementwise, scores(), scores());
     }
     pass("softmax", MemoryOp::softmax, scores(), scores());
-    if (s_.dropout) pass("attention dropout", MemoryOp::dropout, scores(), scores() + score_mask());
+    if (s_.dropout) dropout("attention dropout", scores(), score_mask());
   } else {
     pass("softmax", MemoryOp::softmax, scores() + bias,
          (s_.dropout ? 2 : 1) * scores() + score_mask());
@@ -271,9 +245,7 @@ void PytorchAttention::core_gradient() {
   if (s_.kernels.one_attention()) return fused_attention_backward(list_, s_);
   list_.kernel("attention probability gradient", scores_gemm());
   list_.kernel("attention value gradient", context_gemm());
-  if (eager() && s_.dropout) {
-    pass("attention dropout backward", MemoryOp::dropout, scores() + score_mask(), scores());
-  }
+  if (eager() && s_.dropout) dropout_gradient("attention dropout", scores(), score_mask());
   pass("softmax backward", MemoryOp::softmax, 2 * scores() + (eager() ? Bytes(0) : score_mask()),
        scores());
   const Bytes bias = position_bias_bytes(s_);

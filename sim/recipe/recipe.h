@@ -20,6 +20,13 @@ namespace trainyard::recipe {
 
 enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
 
+// An optimizer that runs as plain operators, array by array, rather than as one kernel that reads
+// and writes every state once.
+struct OptimizerOperators {
+  double accesses = 0;  // fp32 numbers that they read or write for each parameter; 0: one kernel
+  double launches = 0;  // for each array of parameters, in host times of an average kernel
+};
+
 // What a rank's device holds beside what its program asks for. The defaults are nothing; a scenario
 // has its own (docs/memory.md).
 struct MemoryAllowance {
@@ -42,6 +49,7 @@ struct TrainingRecipe {
   models::MicroBatch micro_batch;
   Precision precision;
   Optimizer optimizer = Optimizer::adam;
+  OptimizerOperators optimizer_operators;
   models::Recomputation recompute;
   models::KernelChoice kernels;         // by_hand: Megatron-LM; else PyTorch's kernels and memory
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's

@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 174> kExamples = {{
+constexpr std::array<Example, 178> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -135,6 +135,10 @@ constexpr std::array<Example, 174> kExamples = {{
     {"/training/predictions_per_sequence", "76"},
     {"/training/image_layout", R"("nchw")"},
     {"/training/norm", R"("operators")"},
+    {"/training/activation", R"("operators")"},
+    {"/training/dropout", R"("operators")"},
+    {"/training/optimizer/accesses", "39"},
+    {"/training/optimizer/launches", "17"},
     {"/training/launch_time", R"("4us")"},
     {"/training/precision/kept_fp8_inputs", "false"},
     {"/training/collective_call/time", R"("93us")"},

@@ -33,10 +33,14 @@ void draw_precision(Sketch& s) {
     s.set("/training/precision/cached_fp8_weights", true);
   if (compute == "fp8" && draw.chance(30))
     s.set("/training/precision/kept_fp8_inputs", draw.chance(50));
-  const std::string optimizer = draw.word({"adam", "adam", "adamw", "sgd"});
+  const std::string optimizer = draw.word({"adam", "adam", "adamw", "lamb", "sgd"});
   s.set("/training/optimizer/type", optimizer);
   const bool momentum = optimizer == "sgd" && draw.chance(50);
   if (momentum) s.set("/training/optimizer/momentum", true);
+  if (draw.chance(15)) {
+    s.set("/training/optimizer/accesses", 39);
+    if (draw.chance(50)) s.set("/training/optimizer/launches", 1.1);
+  }
   if ((optimizer != "sgd" || momentum) && narrow && draw.chance(15))
     s.set("/training/precision/optimizer_states", draw.word({"fp32", "bf16", "fp8"}));
 }
@@ -132,8 +136,10 @@ void draw_training(Sketch& s) {
   if (s.execution != "fused" || draw.chance(10)) s.set("/training/execution", s.execution);
   if (s.execution != "fused" && s.tokens() && draw.chance(30))
     s.set("/training/loss", draw.word({"eager", "compiled"}));
-  if (s.execution == "eager" && s.kind == Kind::decoder && draw.chance(20))
-    s.set("/training/norm", draw.word({"kernel", "operators"}));
+  if (s.execution == "eager" && s.kind == Kind::decoder) {
+    for (const char* key : {"/training/norm", "/training/activation", "/training/dropout"})
+      if (draw.chance(20)) s.set(key, draw.word({"kernel", "operators"}));
+  }
   if (s.kind == Kind::layers && s.preset != "swin-t" && draw.chance(25))
     s.set("/training/image_layout", draw.word({"nhwc", "nchw"}));
   if (draw.chance(20)) s.set("/training/launch_time", draw.word({"0us", "5us", "40us"}));

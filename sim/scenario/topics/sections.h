@@ -26,6 +26,7 @@ struct ClusterSection {
 struct OptimizerSection {
   Option<recipe::Optimizer> type = depends(recipe::Optimizer::adam);
   Option<bool> momentum = depends(false);
+  recipe::OptimizerOperators operators;
 };
 
 struct RecomputeSection {

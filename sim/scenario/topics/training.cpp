@@ -25,7 +25,8 @@ constexpr std::array<json::Choice<AttentionKernel>, 9> kAttention = {
      {"cudnn", AttentionKernel::cudnn}}};
 constexpr std::array<json::Choice<ImageLayout>, 2> kImageLayouts = {
     {{"nhwc", ImageLayout::nhwc}, {"nchw", ImageLayout::nchw}}};
-constexpr std::array<json::Choice<bool>, 2> kNorms = {{{"kernel", false}, {"operators", true}}};
+constexpr std::array<json::Choice<bool>, 2> kByOperators = {
+    {{"kernel", false}, {"operators", true}}};
 constexpr std::array<json::Choice<Fusion>, 2> kLosses = {
     {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
 
@@ -39,9 +40,18 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("loss", s.loss, kLosses,
            "Kernels and memory of logits and loss where they differ from the layers': eager, as "
            "when only layers are compiled, or compiled. Default: as execution.");
-  f.choice("norm", s.norms_by_operators, kNorms, json::optional,
-           "RMSNorm of an eager execution: kernel, one for each pass; operators, as Hugging Face's "
-           "LlamaRMSNorm, which squares, averages and scales an fp32 copy by plain operators.");
+  f.choice(
+      "norm", s.norms_by_operators, kByOperators, json::optional,
+      "Norms of an eager execution: kernel, one for each pass; operators, an RMSNorm as Hugging "
+      "Face's LlamaRMSNorm, which squares, averages and scales an fp32 copy by plain "
+      "operators, a LayerNorm as TensorFlow 1's.");
+  f.choice(
+      "activation", s.activations_by_operators, kByOperators, json::optional,
+      "GELU of an eager execution: kernel, one for each pass; operators, as BERT in TensorFlow "
+      "1, which takes a cube and a tanh of every element by plain operators.");
+  f.choice("dropout", s.dropout_by_operators, kByOperators, json::optional,
+           "Dropout of an eager execution: kernel, one for each pass; operators, as TensorFlow 1, "
+           "which draws, rounds and multiplies random numbers by plain operators.");
   f.choice("image_layout", s.images, kImageLayouts, json::optional,
            "How networks of images store them: nhwc (channels last), or nchw, which tensor cores "
            "want copied and 16-bit batch norms are slower in.");
@@ -71,18 +81,28 @@ using json::optional;
 using json::positive;
 using json::required;
 
-constexpr std::array<Choice<Optimizer>, 3> kOptimizers = {
-    {{"adam", Optimizer::adam}, {"adamw", Optimizer::adam}, {"sgd", Optimizer::sgd}}};
+constexpr std::array<Choice<Optimizer>, 4> kOptimizers = {{{"adam", Optimizer::adam},
+                                                           {"adamw", Optimizer::adam},
+                                                           {"lamb", Optimizer::adam},
+                                                           {"sgd", Optimizer::sgd}}};
+// More would be no optimizer, and their bytes no number.
+constexpr double kMostAccesses = 1000;
 
 }  // namespace
 
 void visit_fields(json::Fields& f, OptimizerSection& s) {
-  f.not_yet({"lamb", "lion"});
+  f.not_yet({"lion"});
   f.choice("type", s.type, kOptimizers, optional,
-           "How parameters are updated. Default: adam of transformers, sgd of other networks, with "
-           "momentum but of recommenders.");
+           "How parameters are updated; lamb has Adam's states. Default: adam of transformers, sgd "
+           "of other networks, with momentum but of recommenders.");
   f.field("momentum", s.momentum, json::anything,
           "SGD keeps a momentum per parameter. Default: false where the type is said.");
+  f.field("accesses", s.operators.accesses, optional, between(0.0, kMostAccesses),
+          "fp32 numbers that the optimizer's operators read or write for each parameter; 0: it is "
+          "one kernel that reads and writes every state once.");
+  f.field("launches", s.operators.launches, optional, between(0.0, kMostAccesses),
+          "What launching those operators costs for each array of parameters, in host times of an "
+          "average kernel.");
   f.unsupported("offload", "offload as a part of the optimizer; say it under /training/offload",
                 {"false"});
 }
@@ -148,6 +168,25 @@ Optimizer assemble_optimizer(const OptimizerSection& section, const models::Netw
   return momentum ? Optimizer::sgd_momentum : Optimizer::sgd;
 }
 
+void check_operators(const models::KernelChoice& kernels, const models::Network& network,
+                     Findings& findings) {
+  const auto check = [&](const char* key, const char* what, bool by_operators) {
+    if (!by_operators) return;
+    if (kernels.fusion != models::Fusion::eager)
+      findings.error(fmt::format("/training/{}", key),
+                     fmt::format("only an eager execution runs {} by their operators", what),
+                     "remove it, or make the execution \"eager\"");
+    if (stack_of(network) == nullptr)
+      findings.error(fmt::format("/training/{}", key),
+                     fmt::format("only {} of transformers run by operators, and it is {}", what,
+                                 network.words()),
+                     "remove it");
+  };
+  check("norm", "norms", kernels.norms_by_operators);
+  check("activation", "activations", kernels.activations_by_operators);
+  check("dropout", "dropout", kernels.dropout_by_operators);
+}
+
 void check_kernels(const models::KernelChoice& kernels, const models::Network& network,
                    Findings& findings) {
   const bool is_language = reads_tokens(network);
@@ -158,14 +197,7 @@ void check_kernels(const models::KernelChoice& kernels, const models::Network& n
   if (kernels.loss && !is_language)
     findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
                    "remove it");
-  if (kernels.norms_by_operators && kernels.fusion != models::Fusion::eager)
-    findings.error("/training/norm",
-                   "only an eager execution runs a norm's operators by themselves",
-                   "remove it, or make the execution \"eager\"");
-  const models::Transformer* stack = stack_of(network);
-  if (kernels.norms_by_operators && (stack == nullptr || stack->norm != models::Norm::rms_norm))
-    findings.error("/training/norm", fmt::format("{} has no RMSNorm", network.words()),
-                   "remove it");
+  check_operators(kernels, network, findings);
   if (!has_attention && kernels.fusion == models::Fusion::by_hand)
     findings.error("/training/execution",
                    fmt::format("fused are the kernels of Megatron-LM, and it has none for {}",
@@ -193,6 +225,11 @@ recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
   recipe.micro_batch = assemble_batch(recipe.micro_batch, network, findings);
   recipe.precision = assemble_precision(recipe.precision, gpu);
   recipe.optimizer = assemble_optimizer(section.optimizer, network, findings);
+  recipe.optimizer_operators = section.optimizer.operators;
+  if (recipe.optimizer_operators.launches > 0 && recipe.optimizer_operators.accesses == 0)
+    findings.error("/training/optimizer/launches",
+                   "an optimizer that is one kernel has no operators to launch",
+                   "remove it, or say their accesses");
   assemble_recompute(recipe, section, findings);
   // PyTorch and cuDNN run convolution, normalisation and activation one after the other unless the
   // script is compiled.

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/divide.h"
 #include "sim/plan/replicas/parts/host_optimizer.h"
 #include "sim/plan/replicas/parts/owners.h"
 #include "sim/plan/replicas/parts/parts.h"
@@ -28,6 +32,9 @@ class OptimizerStep : public ReplicaPart {
   void clip(Bytes gradients);
   // Sums one number over the ranks that have parts of the gradients; whether there are others.
   bool sum_over_ranks(StreamSet waits);
+  // The work of an update with its one kernel as plain operators, if the recipe says so.
+  std::vector<models::WorkItem> by_operators(std::vector<models::WorkItem> work,
+                                             const StageParameters& stage) const;
   void update(const StageParameters& stage);
   void give_back_gradients(const StageParameters& stage);
 
@@ -61,6 +68,39 @@ void OptimizerStep::clip(Bytes gradients) {
   context_.copy("clip gradients", gradients, gradients, OpGroup::optimizer);
 }
 
+// Each weight matrix is taken to have two vectors beside it: a bias and a part of a norm, or both
+// parts of the norm behind a convolution.
+constexpr std::int64_t kArraysOfMatrix = 3;
+
+std::vector<models::WorkItem> OptimizerStep::by_operators(std::vector<models::WorkItem> work,
+                                                          const StageParameters& stage) const {
+  const recipe::OptimizerOperators& operators = context_.recipe.optimizer_operators;
+  if (operators.accesses == 0) return work;
+  std::int64_t parameters = 0, arrays = 0;
+  for (const ReplicaGroup& group : context_.groups)
+    parameters += shard_of(group.parameters(stage), group.strategy.optimizer_shards);
+  for (const models::WeightMatrix& matrix : stage.matrices)
+    arrays += matrix.count * kArraysOfMatrix;
+  const auto numbers =
+      static_cast<std::int64_t>(operators.accesses * static_cast<double>(parameters));
+  const std::int64_t kernels =
+      std::max<std::int64_t>(std::llround(operators.launches * static_cast<double>(arrays)), 1);
+  const MemoryBound each{.op = models::MemoryOp::optimizer,
+                         .read = divide_up(numbers, kernels) * size_of(models::Dtype::fp32),
+                         .written = Bytes(0)};
+  std::vector<models::WorkItem> result;
+  for (models::WorkItem& item : work) {
+    const auto* named = std::get_if<models::NamedKernel>(&item);
+    const auto* kernel = named == nullptr ? nullptr : std::get_if<MemoryBound>(&named->kernel);
+    if (kernel == nullptr || kernel->op != models::MemoryOp::optimizer)
+      result.push_back(std::move(item));
+    else
+      result.insert(result.end(), static_cast<std::size_t>(kernels),
+                    models::NamedKernel{"optimizer operator", each});
+  }
+  return result;
+}
+
 void OptimizerStep::update(const StageParameters& stage) {
   const recipe::TrainingRecipe& recipe = context_.recipe;
   ProgramBuilder& builder = context_.builder;
@@ -68,8 +108,8 @@ void OptimizerStep::update(const StageParameters& stage) {
   if (converts_for_optimizer(recipe, strategy)) {
     const Bytes workspace = optimizer_workspace(stage.dense, recipe, strategy);
     builder.hold(MemoryKind::workspace, workspace, "optimizer");
-    builder.work(converting_optimizer(stage.dense, recipe, strategy), "optimizer",
-                 OpGroup::optimizer);
+    builder.work(by_operators(converting_optimizer(stage.dense, recipe, strategy), stage),
+                 "optimizer", OpGroup::optimizer);
     builder.release(MemoryKind::workspace, workspace, "optimizer");
     return;
   }
@@ -79,7 +119,8 @@ void OptimizerStep::update(const StageParameters& stage) {
     kernel.read = kernel.read + own.read;
     kernel.written = kernel.written + own.written;
   }
-  builder.work({models::NamedKernel{"optimizer step", kernel}}, "optimizer", OpGroup::optimizer);
+  builder.work(by_operators({models::NamedKernel{"optimizer step", kernel}}, stage), "optimizer",
+               OpGroup::optimizer);
 }
 
 void OptimizerStep::give_back_gradients(const StageParameters& stage) {
