@@ -20,9 +20,9 @@ SWITCHED = {"A100 80GB SXM4": "dgx-a100-80gb", "H100 80GB SXM5": "dgx-h100", "B2
 BOXED = {"RTX 4090": "rtx-4090", "A10": "a10", "A100 40GB PCIe": "a100-pcie-40gb", "A100 80GB PCIe": "a100-pcie-80gb",
          "H100 80GB PCIe Gen5": "h100-pcie-80gb", "H100 80GB PCIe": "h100-pcie-80gb", "Quadro RTX 8000": RTX_8000,
          "RTX 3090": "rtx-3090", "RTX A6000": "rtx-a6000", "RTX 6000 Ada": ADA_6000}
-FRAMEWORKS = {"PaddlePaddle": "paddle", "MXNet": "mxnet", "MxNet": "mxnet", "TensorFlow": "horovod",
-              "TensorFlow 1.x": "horovod", "PyTorch": "pytorch-ddp", "NGC PyTorch": "pytorch-ddp",
-              "NGC TensorFlow 1.15": "horovod", "NGC MXNet": "mxnet"}
+FRAMEWORKS = {"PaddlePaddle": "paddle", "MXNet": "mxnet", "MxNet": "mxnet", "TensorFlow": "tensorflow-1-horovod",
+              "TensorFlow 1.x": "tensorflow-1-horovod", "PyTorch": "pytorch-ddp", "NGC PyTorch": "pytorch-ddp",
+              "NGC TensorFlow 1.15": "tensorflow-1-horovod", "NGC MXNet": "mxnet"}
 
 
 def of_lambda(row, gpus, batch, amp):

@@ -5,12 +5,12 @@ in fp32, on A100 TF32 (the default of PyTorch 1.7 to 1.11; BERT's 2 ms per furth
 fine-tunes on SQuAD with 384 tokens. A placement of servers with different numbers of GPUs cannot be said.
 The jobs on AWS ran in pods of Calico 3.11 (petuum/adaptdl benchmark/main.tf), whose manifest wraps all packets IP in
 IP: what one server sends another is one flow to EC2 whatever sockets NCCL opens, and a flow has 5 Gb/s (EC2's
-documentation), a tenth of the NIC.
+documentation; 10 in a placement group of kind cluster, and that of theirs is not stated), a tenth of the NIC.
 """
 
 from common import LeftOut, record
 
-from data_parallel.replicas import ADAM, QUADRO, SGD, bert, boxes, network, scenario, switched
+from data_parallel.replicas import ADAMW, QUADRO, SGD, bert, boxes, network, scenario, switched
 
 FILE = "pollux_sia_dp.csv"
 SOURCE = "petuum/adaptdl and siasosp23/artifacts, traces of Pollux (OSDI 2021) and Sia (SOSP 2023)"
@@ -31,6 +31,6 @@ def convert(row):
     if cluster == "aws" and nodes > 1:
         machine["node"] = {"preset": "g4dn.12xlarge", "gpus": of_node, "nic": {"efficiency": 0.1}}
     kind = "amp" if name.startswith("ResNet-50") else "tf32" if dgx else "fp32"
-    described = scenario(model, machine, "pytorch-ddp", batch, kind, ADAM if squad else SGD,
+    described = scenario(model, machine, "adaptdl", batch, kind, ADAMW if squad else SGD,
                          **({"sequence_length": 384} if squad else {}))
     return record(row["id"], described, float(row["step_time_s"]))

@@ -4,6 +4,7 @@ from common import LeftOut, record
 
 VOLTA, TURING, AMPERE = "v100", "turing", "ampere"
 SGD, ADAM = {"type": "sgd", "momentum": True}, {"type": "adam"}
+ADAMW, LAMB = {"type": "adamw"}, {"type": "lamb"}
 QUADRO = {"name": "quadro-rtx-6000", "memory": "24GiB", "memory_bandwidth": "672GB/s", "compute_capability": "7.5",
           "peak": {"fp32": "16.3TFLOP/s", "fp16": "130.5TFLOP/s"}, "l2": "6MiB", "multiprocessors": 72}
 PASCAL_PCIE = {"name": "p100-pcie-16gb", "memory": "16GiB", "memory_bandwidth": "732GB/s", "compute_capability": "6.0",

@@ -27,5 +27,5 @@ def convert(row):
     else:
         machine = dgx1p(gpus) if "P100" in hardware["gpu"] else boxes("k80", gpus)
     optimizer = {"type": "sgd"}
-    software = "horovod" if "horovod" in update.lower() else "tensorflow-1"
+    software = "tensorflow-1-horovod" if "horovod" in update.lower() else "tensorflow-1"
     return rate(row["id"], scenario(model, machine, software, int(row["batch"]["per_gpu"]), "fp32", optimizer), images)
