@@ -60,6 +60,7 @@ HostWork CompiledProgram::compile_block(const Block& block, std::vector<std::uin
                         .port = op.port,
                         .launches = op.launches,
                         .launches_before = host.launches,
+                        .drained = op.drained,
                         .calls_before = host.calls,
                         .first_effect = op.first_effect,
                         .effects = op.effects};

@@ -23,6 +23,7 @@ struct CompiledOp {
   std::uint32_t sequence = 0;  // earlier ops of the block in this column
   std::uint32_t launches = 0;
   std::uint64_t launches_before = 0;  // in the block
+  bool drained = false;               // as in Op
   Duration calls_before{};            // Op::call of this op and of earlier ones of the block
   std::uint32_t first_threshold =
       0;  // one per bit of waits, lowest first: earlier ops on that stream
@@ -80,6 +81,11 @@ struct CompiledProgram {
   Duration launches_from(std::uint32_t call, const CompiledOp& op, Duration launch) const {
     return static_cast<std::int64_t>(launch_base[call] + op.launches_before) * launch +
            call_base[call] + op.calls_before;
+  }
+  // The same of an op that begins at `begin`.
+  Duration launches_from(std::uint32_t call, const CompiledOp& op, Duration launch,
+                         Duration begin) const {
+    return op.drained ? begin : launches_from(call, op, launch);
   }
   // The stream of the op of `column` with this sequence number;
   // false if the program has none. O(log calls + ops of a block).

@@ -24,8 +24,8 @@ void ComputeRunner::begin(std::uint32_t number) {
   if (owner.taken == 0) {
     const CompiledOp& op = state_.op(stream);
     const WorkTime& time = state_.work_times[owner.times][op.subject];
-    const Duration launches =
-        state_.program(stream).launches_from(stream.head.call, op, state_.actor(stream).launch);
+    const Duration launches = state_.program(stream).launches_from(
+        stream.head.call, op, state_.actor(stream).launch, stream.begin);
     push_end(number, std::max(later(stream.begin, time.total), later(launches, time.host)));
     return;
   }

@@ -52,8 +52,11 @@ struct Op {
   std::uint32_t subject = 0;  // compute: into segments; else: into its communicator's transfers
   std::uint32_t port = 0;   // collective: into Actor::communicators; send, receive: Actor::channels
   std::uint32_t label = 0;  // into labels
-  std::uint32_t launches = 0;                   // host launches that enqueue it
-  Duration call{};                              // host time before them
+  std::uint32_t launches = 0;  // host launches that enqueue it
+  Duration call{};             // host time before them
+  // Compute: the host waits for what is before it, so that its kernels' launches begin where it
+  // does. What follows is enqueued as if the host had not waited.
+  bool drained = false;
   std::uint32_t first_effect = 0, effects = 0;  // into Program::effects
 };
 

@@ -134,14 +134,15 @@ KernelSequence RunState::kernels(const StreamState& stream) const {
   const CompiledOp& head = compiled.ops[stream.head.at];
   const Segment& segment = compiled.program->segments[compiled.works[head.subject].segment];
   const Actor& owner = actor(stream);
-  return {.kernels = compiled.program->kernels.data() + segment.first_kernel,
-          .times = owner.times,
-          .weights = owner.times->weight.empty() ? nullptr : owner.times->weight.data(),
-          .count = segment.kernels,
-          .launches = head.launches,
-          .launches_from = compiled.launches_from(stream.head.call, head, owner.launch),
-          .launch = owner.launch,
-          .units = owner.units};
+  return {
+      .kernels = compiled.program->kernels.data() + segment.first_kernel,
+      .times = owner.times,
+      .weights = owner.times->weight.empty() ? nullptr : owner.times->weight.data(),
+      .count = segment.kernels,
+      .launches = head.launches,
+      .launches_from = compiled.launches_from(stream.head.call, head, owner.launch, stream.begin),
+      .launch = owner.launch,
+      .units = owner.units};
 }
 
 std::uint32_t RunState::find_or_add(std::uint32_t edge, std::uint32_t sequence) {

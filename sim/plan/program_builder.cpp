@@ -107,7 +107,7 @@ void ProgramBuilder::last_gives_back(MemoryKind kind, Bytes bytes, const std::st
 }
 
 void ProgramBuilder::work(const std::vector<models::WorkItem>& items, const std::string& where,
-                          OpGroup group, PairPart part) {
+                          OpGroup group, PairPart part, bool drained) {
   for (const models::WorkItem& item : items) {
     if (const auto* named = std::get_if<NamedKernel>(&item)) {
       if (segment_.empty()) segment_first_ = named;
@@ -125,6 +125,7 @@ void ProgramBuilder::work(const std::vector<models::WorkItem>& items, const std:
     }
   }
   flush_segment(where, group, part);
+  if (drained) ops_.back().drained = true;
 }
 
 void ProgramBuilder::flush_segment(const std::string& where, OpGroup group, PairPart part) {

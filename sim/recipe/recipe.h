@@ -25,6 +25,7 @@ enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
 struct OptimizerOperators {
   double accesses = 0;  // fp32 numbers that they read or write for each parameter; 0: one kernel
   double launches = 0;  // for each array of parameters, in host times of an average kernel
+  bool waits = false;   // the host launches them when the gradients are there, as one was read
 };
 
 // What a rank's device holds beside what its program asks for. The defaults are nothing; a scenario

@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 178> kExamples = {{
+constexpr std::array<Example, 179> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -139,6 +139,7 @@ constexpr std::array<Example, 178> kExamples = {{
     {"/training/dropout", R"("operators")"},
     {"/training/optimizer/accesses", "39"},
     {"/training/optimizer/launches", "17"},
+    {"/training/optimizer/waits", "true"},
     {"/training/launch_time", R"("4us")"},
     {"/training/precision/kept_fp8_inputs", "false"},
     {"/training/collective_call/time", R"("93us")"},

@@ -202,6 +202,21 @@ TEST_CASE("kernels of different weight follow each other within one op") {
   CHECK(trace.kernels[2].end == 8ns + Duration(500));  // 1 ns at half speed, then 1.5 ns
 }
 
+TEST_CASE("the host that waits for an op launches its kernels only then") {
+  MachineBuilder m;
+  auto& p = m.program({"compute"});
+  p.compute("k", 0, 10ns).launches(1);
+  p.kernels("o", 0, {1ns, 1ns}).launches(2).drained();
+  const ActorId a = m.actor(p);
+  m[a].launch = 3ns;
+  const Trace trace = completed(m, detailed());
+  CHECK(trace.spans[0].end == 13ns);
+  CHECK(trace.spans[1].begin == 13ns);
+  CHECK(trace.kernels[1].begin == 16ns);
+  CHECK(trace.kernels[2].begin == 19ns);
+  CHECK(trace.spans[1].end == 20ns);
+}
+
 TEST_CASE("a message holds units at both ends while it is in flight") {
   MachineBuilder m;
   auto& source = m.program({"compute", "p2p"});

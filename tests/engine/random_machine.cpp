@@ -127,6 +127,7 @@ class Generator {
     op.waits = pick(1U << streams_) & pick(1U << streams_) & ~(1U << op.stream);
     if (options_.launches) op.launches = pick(4);
     if (options_.calls) op.call = Duration(pick(6));
+    if (options_.drains) op.drained = op.kind == OpKind::compute && pick(3) == 0;
     for (std::uint32_t e = pick(3); e > 0; --e)
       program.memory(static_cast<std::int64_t>(pick(41)) - 20, static_cast<std::uint8_t>(pick(3)),
                      pick(2));

@@ -16,6 +16,7 @@ struct RandomOptions {
   bool slow_downs = true;
   bool launches = true;
   bool calls = false;
+  bool drains = false;
   bool mistakes = true;  // programs that disagree, so that some machines get stuck
 };
 

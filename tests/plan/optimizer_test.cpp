@@ -31,6 +31,19 @@ NetworkWork work_of(const TrainingRecipe& recipe) {
 
 }  // namespace
 
+TEST_CASE("an optimizer that waits for the gradients is launched when they are there") {
+  for (const bool waits : {false, true}) {
+    CAPTURE(waits);
+    const TrainingRecipe recipe = recipe_with({.accesses = 39, .launches = 2, .waits = waits});
+    const StepPlan step = plan_step(work_of(recipe), recipe, {});
+    int drained = 0;
+    for (const engine::Block& block : step.cast.roles.front().program.blocks)
+      for (const engine::Op& op : block.ops)
+        drained += op.drained && op.launches == 156 ? 1 : 0;
+    CHECK(drained == (waits ? 1 : 0));
+  }
+}
+
 TEST_CASE("an optimizer by operators has the bytes and launches of all of them") {
   const auto kernels_of = [](double accesses, double launches) {
     const TrainingRecipe recipe = recipe_with({.accesses = accesses, .launches = launches});

@@ -84,6 +84,10 @@ class ProgramBuilder {
     last().call = time;
     return *this;
   }
+  ProgramBuilder& drained() {
+    last().drained = true;
+    return *this;
+  }
   ProgramBuilder& memory(std::int64_t bytes, std::uint8_t category = 0, std::uint32_t owner = 0) {
     Op& op = last();
     if (op.effects == 0) op.first_effect = static_cast<std::uint32_t>(program_.effects.size());

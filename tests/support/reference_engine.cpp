@@ -219,7 +219,7 @@ class Reference {
   Duration kernel_issued(const RefOp& op) const {
     const auto own =
         std::min<std::int64_t>(static_cast<std::int64_t>(op.kernel) + 1, op.op->launches);
-    return op.launches_from + actor(op.actor).launch * own;
+    return (op.op->drained ? *op.begin : op.launches_from) + actor(op.actor).launch * own;
   }
 
   // Ends and begins the kernels that can at this instant; true if the op ended.

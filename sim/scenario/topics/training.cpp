@@ -103,6 +103,9 @@ void visit_fields(json::Fields& f, OptimizerSection& s) {
   f.field("launches", s.operators.launches, optional, between(0.0, kMostAccesses),
           "What launching those operators costs for each array of parameters, in host times of an "
           "average kernel.");
+  f.field("waits", s.operators.waits, optional,
+          "The host launches the optimizer when the gradients are there, as it reads their norm "
+          "or whether they are finite.");
   f.unsupported("offload", "offload as a part of the optimizer; say it under /training/offload",
                 {"false"});
 }

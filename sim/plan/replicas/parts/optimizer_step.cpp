@@ -35,6 +35,7 @@ class OptimizerStep : public ReplicaPart {
   // The work of an update with its one kernel as plain operators, if the recipe says so.
   std::vector<models::WorkItem> by_operators(std::vector<models::WorkItem> work,
                                              const StageParameters& stage) const;
+  void launch(const std::vector<models::WorkItem>& work);
   void update(const StageParameters& stage);
   void give_back_gradients(const StageParameters& stage);
 
@@ -101,6 +102,11 @@ std::vector<models::WorkItem> OptimizerStep::by_operators(std::vector<models::Wo
   return result;
 }
 
+void OptimizerStep::launch(const std::vector<models::WorkItem>& work) {
+  context_.builder.work(work, "optimizer", OpGroup::optimizer, PairPart::backward,
+                        context_.recipe.optimizer_operators.waits);
+}
+
 void OptimizerStep::update(const StageParameters& stage) {
   const recipe::TrainingRecipe& recipe = context_.recipe;
   ProgramBuilder& builder = context_.builder;
@@ -108,8 +114,7 @@ void OptimizerStep::update(const StageParameters& stage) {
   if (converts_for_optimizer(recipe, strategy)) {
     const Bytes workspace = optimizer_workspace(stage.dense, recipe, strategy);
     builder.hold(MemoryKind::workspace, workspace, "optimizer");
-    builder.work(by_operators(converting_optimizer(stage.dense, recipe, strategy), stage),
-                 "optimizer", OpGroup::optimizer);
+    launch(by_operators(converting_optimizer(stage.dense, recipe, strategy), stage));
     builder.release(MemoryKind::workspace, workspace, "optimizer");
     return;
   }
@@ -119,8 +124,7 @@ void OptimizerStep::update(const StageParameters& stage) {
     kernel.read = kernel.read + own.read;
     kernel.written = kernel.written + own.written;
   }
-  builder.work(by_operators({models::NamedKernel{"optimizer step", kernel}}, stage), "optimizer",
-               OpGroup::optimizer);
+  launch(by_operators({models::NamedKernel{"optimizer step", kernel}}, stage));
 }
 
 void OptimizerStep::give_back_gradients(const StageParameters& stage) {

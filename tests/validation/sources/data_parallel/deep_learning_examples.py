@@ -3,20 +3,21 @@
 ResNet-50's batch where none is printed: 256 with mixed precision, else 128, the scripts' defaults. Accumulation not
 printed: 1; steps of more than 16 micro-batches are taken for 16, as throughput is what is printed. SQuAD: 384 tokens;
 pre-training: 20 predictions of 128 tokens, 80 of 512. Products in fp32 on A100 are TF32. TensorFlow and MXNet
-exchange gradients by Horovod, as the scripts do. BERT's scripts pre-train with LAMB. Those of TensorFlow 1 are taken to
-run without XLA, which a flag of theirs decides that the tables do not state: their times are those of the plain
-operators' bytes. Mixed precision has a norm of one kernel there (fused_layer_norm). Those of TensorFlow 2 are taken to
-run with XLA, in whose clusters norms, activations, dropout and the optimizer count as one kernel each. Today's scripts
-of PyTorch and PaddlePaddle compute nothing for padding; how much there is of it is not stated. It is left aside in
-sequences of 128 tokens; those of 512 are left out (V100 would do more than its peak). Images are stored channel by
-channel, the frameworks' default, but with MXNet and PaddlePaddle in mixed precision.
+exchange gradients by Horovod, as the scripts do. BERT's scripts pre-train with LAMB; PyTorch's fine-tune with one
+kernel of Adam in mixed precision, with BertAdam's operators else. Those of TensorFlow 1 are taken to run without XLA,
+which a flag of theirs decides that the tables do not state: their times are those of the plain operators' bytes. Mixed
+precision has a norm of one kernel there (fused_layer_norm). Those of TensorFlow 2 are taken to run with XLA, in whose
+clusters norms, activations, dropout and the optimizer count as one kernel each. Today's scripts of PyTorch and
+PaddlePaddle compute nothing for padding; how much there is of it is not stated. It is left aside in sequences of 128
+tokens; those of 512 are left out (V100 would do more than its peak). Images are stored channel by channel, the
+frameworks' default, but with MXNet and PaddlePaddle in mixed precision.
 """
 
 import re
 
 from common import LeftOut
 
-from data_parallel.replicas import ADAM, ADAMW, LAMB, SGD, bert, dgx1v, rate, scenario, switched
+from data_parallel.replicas import ADAM, ADAMW, BERT_ADAM, LAMB, SGD, bert, dgx1v, rate, scenario, switched
 
 FILE = "deep_learning_examples.json"
 SOURCE = "NVIDIA/DeepLearningExamples, READMEs (Apache-2.0 and BSD-3)"
@@ -90,6 +91,8 @@ def language_training(row, kind, machine, software, title):
     size = "base" if "base" in title.lower() or "base" in str(cells).lower() else "large"
     said = {"predictions_per_sequence": predictions} if predictions else {}
     optimizer = LAMB if predictions else ADAMW if software.startswith("tensorflow") else ADAM
+    if software == "pytorch-ddp" and not predictions and kind != "amp":
+        optimizer = BERT_ADAM
     return scenario(bert(size, predictions), machine, software, batch, kind, optimizer, min(accumulated, 16),
                     sequence_length=length, **said)
 

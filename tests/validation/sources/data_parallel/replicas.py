@@ -5,6 +5,9 @@ from common import LeftOut, record
 VOLTA, TURING, AMPERE = "v100", "turing", "ampere"
 SGD, ADAM = {"type": "sgd", "momentum": True}, {"type": "adam"}
 ADAMW, LAMB = {"type": "adamw"}, {"type": "lamb"}
+# BertAdam of NVIDIA/DeepLearningExamples' PyTorch/LanguageModeling/BERT/optimization.py: 19 operators on each array, of
+# .27 of a launch (docs/software.md), after run_squad.py has read the norm of all gradients.
+BERT_ADAM = {"type": "adamw", "accesses": 32, "launches": 5.1, "waits": True}
 QUADRO = {"name": "quadro-rtx-6000", "memory": "24GiB", "memory_bandwidth": "672GB/s", "compute_capability": "7.5",
           "peak": {"fp32": "16.3TFLOP/s", "fp16": "130.5TFLOP/s"}, "l2": "6MiB", "multiprocessors": 72}
 PASCAL_PCIE = {"name": "p100-pcie-16gb", "memory": "16GiB", "memory_bandwidth": "732GB/s", "compute_capability": "6.0",
