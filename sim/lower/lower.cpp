@@ -172,6 +172,8 @@ std::vector<std::uint16_t> Lowering::weights() const {
 
 void Lowering::colour_players() {
   pace_.assign(cast_.players(), {});
+  for (std::size_t player = 0; player < cast_.players(); ++player)
+    if (!device(static_cast<Player>(player)).is_host()) pace_[player].slowdown = options_.slowdown;
   for (const recipe::Straggler& straggler : options_.stragglers)
     pace_[static_cast<std::size_t>(straggler.rank)].slowdown *= straggler.compute_slowdown;
   for (std::size_t player = 0; player < cast_.loads.size(); ++player)

@@ -22,7 +22,8 @@ struct LowerOptions {
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   bool fold = true;
   std::vector<recipe::Straggler> stragglers;
-  Duration launch{};  // host time per kernel launch
+  double slowdown = 1;  // of every GPU's kernels
+  Duration launch{};    // host time per kernel launch
   // How much kernels mind multiprocessors that communication holds; 1: in proportion.
   double gemm_weight = 1, memory_bound_weight = 1;
   std::vector<cost::HostCopyLaw> host_copies;  // of the profile

@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 179> kExamples = {{
+constexpr std::array<Example, 180> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -185,6 +185,7 @@ constexpr std::array<Example, 179> kExamples = {{
     {"/parallelism/data_parallel/server", "1"},
     {"/parallelism/data_parallel/compression/rank", "4"},
     {"/parallelism/data_parallel/compression/density", "0.01"},
+    {"/perturbations/compute_jitter/cv", "0.007"},
     {"/perturbations/stragglers/0/select/rank", "3"},
     {"/perturbations/stragglers/0/select/node", "0"},
     {"/perturbations/stragglers/0/compute_slowdown", "1.2"},

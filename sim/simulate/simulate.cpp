@@ -21,6 +21,7 @@ Job job_of(const scenario::Scenario& scenario) {
   job.recipe = scenario.recipe;
   job.plan = scenario.plan;
   job.stragglers = scenario.stragglers;
+  job.compute_jitter = scenario.compute_jitter;
   job.collectives = scenario.collectives;
   job.fidelity = scenario.fidelity;
   job.length = scenario.length;

@@ -52,6 +52,12 @@ void limit_memory(lower::Lowered& lowered, const std::vector<DeviceMemory>& devi
 
 }  // namespace
 
+SlowestServer slowest_server(const Job& job) {
+  const int gpus = job.cluster.server.gpus;
+  const int servers = (job.plan.degrees.world_size() + gpus - 1) / gpus;
+  return {servers, 1 + job.compute_jitter * expected_largest(servers)};
+}
+
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) {
   auto step = std::make_unique<Step>();
   step->work = network_work(job.network, plan::execution(job.recipe, job.plan));
@@ -72,6 +78,7 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
         {.fidelity = job.fidelity,
          .fold = !options.unfold,
          .stragglers = job.stragglers,
+         .slowdown = slowest_server(job).slowdown,
          .launch = launch_time(job),
          .gemm_weight = overlap.gemm,
          .memory_bound_weight = overlap.memory_bound,

@@ -30,6 +30,7 @@ struct Job {
   std::optional<cost::Profile> profile;  // none: datasheet and closed forms
   std::string uncalibrated;              // Pricing::uncalibrated
   std::vector<recipe::Straggler> stragglers;
+  double compute_jitter = 0;  // as in Scenario
   collective::Choices collectives;
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   recipe::TrainingLength length;
@@ -52,6 +53,10 @@ struct Step {
 // What is kept of a run: what outline() needs, also what summarize() needs, also what timeline()
 // needs. Only the last grows with the micro-batches of the step.
 enum class Detail : std::uint8_t { outline, summary, timeline };
+
+// 1 + compute_jitter times the expected largest of as many standard normal numbers as the job has
+// servers. Source: docs/results.md, "Servers that are not equally fast".
+SlowestServer slowest_server(const Job& job);
 
 struct StepOptions {
   bool unfold = false;

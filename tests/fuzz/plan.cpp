@@ -28,6 +28,8 @@ void draw_collectives(Sketch& s) {
 }
 
 void draw_stragglers(Sketch& s) {
+  if (s.draw.chance(10)) s.set("/perturbations/compute_jitter/cv", 0.015);
+  if (s.draw.chance(5)) s.set("/perturbations/compute_jitter/distribution", "normal");
   if (!s.draw.chance(20)) return;
   Value list = Value::array();
   Value straggler = Value::object();

@@ -128,3 +128,23 @@ TEST_CASE("slow calls are those of gradients that all replicas reduce, not of sh
   CHECK(slowdown("allreduce") > Duration(std::chrono::milliseconds(15)));
   CHECK(slowdown("zero1") == Duration(0));
 }
+
+TEST_CASE("with jitter all servers are as slow as the slowest that is expected of them") {
+  Job even = job(Fusion::eager, 4);
+  even.cluster = toy::cluster(1, 4);
+  even.plan.degrees = {1, 1, 4};
+  const auto end = [](const Job& of) { return std::get<Trace>(simulate_step(of)->outcome).end; };
+  Job jittered = even;
+  jittered.compute_jitter = 0.05;
+  Job slow = even;
+  for (int rank = 0; rank < 4; ++rank)
+    slow.stragglers.push_back({rank, 1 + 0.05 * 1.0294});
+  CHECK(end(jittered) == end(slow));
+  CHECK(end(jittered) > end(even));
+  CHECK(slowest_server(jittered).servers == 4);
+
+  jittered.cluster = toy::cluster(4, 1);  // one server waits for nobody
+  even.cluster = jittered.cluster;
+  CHECK(slowest_server(jittered).slowdown == 1);
+  CHECK(end(jittered) == end(even));
+}

@@ -62,6 +62,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.profile = find_profile(sections.cluster, document, places, findings);
   scenario.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;
   assemble_stragglers(scenario, sections.perturbations, findings);
+  scenario.compute_jitter = sections.perturbations.compute_jitter.cv;
   scenario.collectives = assemble_collectives(sections.collectives, findings);
   scenario.fidelity = sections.simulation.fidelity;
   scenario.exploit_symmetry = sections.simulation.exploit_symmetry;

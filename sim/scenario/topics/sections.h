@@ -86,8 +86,12 @@ struct StragglerSection {
   double compute_slowdown = 1;
   std::string reason;
 };
+struct JitterSection {
+  double cv = 0;
+};
 struct PerturbationsSection {
   std::vector<StragglerSection> stragglers;
+  JitterSection compute_jitter;
 };
 
 struct SimulationSection {
@@ -140,6 +144,7 @@ void visit_fields(json::Fields& f, CollectiveChoice& s);
 void visit_fields(json::Fields& f, CollectivesSection& s);
 void visit_fields(json::Fields& f, StragglerSelect& s);
 void visit_fields(json::Fields& f, StragglerSection& s);
+void visit_fields(json::Fields& f, JitterSection& s);
 void visit_fields(json::Fields& f, PerturbationsSection& s);
 void visit_fields(json::Fields& f, SimulationSection& s);
 void visit_fields(json::Fields& f, ReferenceSection& s);

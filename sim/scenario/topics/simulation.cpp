@@ -40,10 +40,18 @@ void visit_fields(json::Fields& f, StragglerSection& s) {
   f.unsupported("until", "a straggler for part of the step; it is slow from start to end");
 }
 
+void visit_fields(json::Fields& f, JitterSection& s) {
+  f.field(
+      "cv", s.cv, optional, json::between(0, 0.2),
+      "Standard deviation between servers of the time of the same work, in parts of that time.");
+  f.unsupported("distribution", "another distribution than the normal one", {"\"normal\""});
+}
+
 void visit_fields(json::Fields& f, PerturbationsSection& s) {
   f.sections("stragglers", s.stragglers, optional, "Slow ranks or servers.");
-  f.unsupported("compute_jitter", "jitter; stragglers are available");
-  f.unsupported("network_jitter", "jitter; stragglers are available");
+  f.section("compute_jitter", s.compute_jitter, optional,
+            "Servers that are not equally fast: all wait for the slowest of them.");
+  f.unsupported("network_jitter", "jitter of the network; compute_jitter is available");
   f.unsupported("failures", "simulating failures; stragglers are available");
 }
 

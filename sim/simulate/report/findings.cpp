@@ -235,7 +235,9 @@ std::string describe_errors(const cost::Calibration& calibration) {
 
 }  // namespace
 
-std::string describe_basis(const StepReport& report) {
+namespace {
+
+std::string describe_shares(const StepReport& report) {
   const std::string profile =
       report.profile.empty() ? "" : fmt::format(" (profile {})", report.profile);
   std::string text;
@@ -259,6 +261,16 @@ std::string describe_basis(const StepReport& report) {
                         report.calibration->date.substr(0, report.calibration->date.find('T')),
                         describe_errors(*report.calibration));
   return text;
+}
+
+}  // namespace
+
+std::string describe_basis(const StepReport& report) {
+  const SlowestServer& slowest = report.slowest_server;
+  if (slowest.slowdown == 1) return describe_shares(report);
+  return fmt::format(
+      "{}; kernels take {} longer than on the mean server, as {} wait for the slowest",
+      describe_shares(report), percent_text(slowest.slowdown - 1), slowest.servers);
 }
 
 namespace {

@@ -16,6 +16,7 @@
 #include "sim/scenario/assumption.h"
 #include "sim/simulate/outlook/interval.h"
 #include "sim/simulate/report/way_to_fit.h"
+#include "sim/simulate/slowest_server.h"
 
 namespace trainyard::simulate {
 
@@ -146,6 +147,7 @@ struct StepReport {
   std::vector<SourceNote> sources;
   std::vector<Extrapolation> extrapolated;       // largest first
   std::optional<cost::Calibration> calibration;  // of the profile, if `trainyard fit` made it
+  SlowestServer slowest_server;                  // of those that the job waits for
   std::string profile, fidelity;
   std::string uncalibrated;  // what the GPU is priced by instead of a profile of its own; or empty
   std::optional<TrainingTotal> training;  // empty: how long it is was not said

@@ -49,6 +49,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.full_square_flops = step.plan.full_square_flops.count();
   report.profile = job.profile ? job.profile->name : "none (datasheet and closed forms)";
   report.uncalibrated = job.uncalibrated;
+  report.slowest_server = slowest_server(job);
   report.fidelity = job.fidelity == recipe::Fidelity::flow ? "flow" : "closed_form";
   for (const RankClass& rank_class : step.lowered.classes)
     report.classes += role_of(step, rank_class).on_gpu();

@@ -58,7 +58,7 @@ def convert(row):
     if compiled and "202412" in path:
         training["loss"] = "eager"
     scenario = {"model": llama(model), "cluster": cluster_of(row["hardware"]["gpu"], gpus), "training": training,
-                "parallelism": degrees}
+                "parallelism": degrees, "software": "torchtitan-compiled" if compiled else "torchtitan"}
     rate, memory = metric(row, "tokens_per_s_per_gpu"), metric(row, "gpu_memory")
     return record(row["id"], scenario, batch["gbs"] * model["seq"] / (rate * gpus) if rate else None,
                   (memory, "reserved") if memory else None)
