@@ -12,6 +12,9 @@ import sys
 import tempfile
 
 SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sources")
+sys.path.insert(1, SOURCES)
+
+from ultrascale import stage_layers
 
 # Rows as the sources have them; the figures are made up.
 GPT = {"name": "gpt", "layers": 8, "hidden": 1024, "heads": 16, "ffn": 4096, "vocab": 51200, "seq": 1024, "act": "gelu"}
@@ -136,6 +139,12 @@ def write(folder):
                 writer.writerows(rows)
 
 
+def stages_are_as_nanotron_prints_them():
+    """Llama 3 8B on 8 stages: huggingface/nanotron, docs/3d_parallelism.md"""
+    split = stage_layers({"layers": 32, "hidden": 4096, "ffn": 14336, "vocab": 128256}, 8)
+    assert split == [5, 4, 4, 5, 4, 4, 4, 2], split
+
+
 def shipped_is_predicted_alike(folder, records, sets):
     """What is said once of all records of a set, is said of each; only what may be passed on is."""
     small = os.path.join(folder, "small")
@@ -150,6 +159,7 @@ def shipped_is_predicted_alike(folder, records, sets):
 
 
 def main():
+    stages_are_as_nanotron_prints_them()
     with tempfile.TemporaryDirectory() as folder:
         write(folder)
         out = os.path.join(folder, "records")

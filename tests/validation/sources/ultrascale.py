@@ -21,15 +21,20 @@ TIED = ("1.34", "3.57")
 
 
 def stage_layers(model, stages):
-    """As nanotron's get_block_compute_costs and build_model cut them; a stage may get none."""
+    """
+    As nanotron cuts them: the block whose cost crosses a stage's share is still that stage's, so that early stages have
+    more and the last may get none.
+
+    Source: huggingface/nanotron, src/nanotron/models/base.py (build_model) and llama.py (get_block_compute_costs).
+    """
     layer = 4 * model["hidden"] ** 2 + 3 * model["ffn"] * model["hidden"]
     total = model["layers"] * layer + model["vocab"] * model["hidden"]
     done, stage, split = 0, 0, [0] * stages
     for _ in range(model["layers"]):
         done += layer
-        while done > total * (stage + 1) / stages and stage < stages - 1:
-            stage += 1
         split[stage] += 1
+        if done > total * ((stage + 1) / stages):
+            stage += 1
     return split
 
 
