@@ -53,10 +53,14 @@ struct ServerSpec {
   BytesPerSecond nvme_read_bandwidth, nvme_write_bandwidth;  // of all drives; 0: not stated
   int nics = 0;
   BytesPerSecond nic_bandwidth;
-  Duration nic_latency{};           // of one NIC; a message crosses two
-  bool rail_per_gpu = true;         // true: nearest NIC, GPU * nics / gpus; false: GPU mod nics
-  double nic_efficiency = 1;        // reachable share of line rate
-  std::vector<StepTime> nic_steps;  // of a collective between servers; by size
+  Duration nic_latency{};     // of one NIC; a message crosses two
+  bool rail_per_gpu = true;   // true: nearest NIC, GPU * nics / gpus; false: GPU mod nics
+  double nic_efficiency = 1;  // reachable share of line rate
+  // Of a collective between servers. Steps: by size, of rings, trees (empty: as rings) and
+  // all-to-alls (empty: as rings).
+  std::optional<Duration> nic_start;  // empty: as inside a server
+  std::vector<StepTime> nic_steps, nic_tree_steps, nic_exchange_steps;
+  double nic_exchange_efficiency = 1;  // share of a ring's bandwidth that an all-to-all reaches
 };
 
 struct SingleSwitch {

@@ -38,13 +38,15 @@ MessageTerms MessageCost::collective(CollectiveKind kind,
                   algorithm->objection(kind, group));
   const collective::Law law = algorithm->law(kind, group);
   const double near = seconds_per_byte(law.near, shape.intra_bandwidth);
-  const double far = seconds_per_byte(law.far, shape.inter_bandwidth / group.per_server);
+  const bool exchange = kind == CollectiveKind::all_to_all;
+  const double reached = exchange ? shape.exchange_efficiency : 1;
+  const double far = seconds_per_byte(law.far, reached * shape.inter_bandwidth / group.per_server);
   const double part = static_cast<double>(bytes.count()) / shape.ranks;
   MessageTerms terms = make_terms(
       hops(law.near_steps, shape.intra_latency) + hops(law.far_steps, shape.inter_latency) +
-          law.far_steps * step_time(shape.steps, part),
+          law.far_steps * step_time(exchange ? shape.exchange_steps : shape.steps, part),
       law.streams ? std::max(near, far) : near + far, law.sent, bytes, Basis::analytic);
-  add_start(terms);
+  add_start(shape, terms);
   return terms;
 }
 

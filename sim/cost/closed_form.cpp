@@ -39,9 +39,10 @@ double seconds_per_byte(Share share, BytesPerSecond bandwidth) {
 }
 
 // What so many steps, each with the part of one rank, take beside hops and bytes.
-Seconds rounds(std::int64_t steps, Bytes bytes, const GroupShape& shape) {
+Seconds rounds(std::int64_t steps, std::span<const StepTime> times, Bytes bytes,
+               const GroupShape& shape) {
   const double part = static_cast<double>(bytes.count()) / shape.ranks;
-  return static_cast<double>(steps) * step_time(shape.steps, part);
+  return static_cast<double>(steps) * step_time(times, part);
 }
 
 // What NCCL's tuning expects of a tree beside a ring.
@@ -54,10 +55,10 @@ MessageTerms all_reduce_over_servers(Bytes bytes, const GroupShape& shape, const
   const int levels = 2 * log2_floor(servers);
   const double size = static_cast<double>(bytes.count());
   const Seconds tree_hops =
-      hops(levels, shape.inter_latency) + levels * step_time(shape.steps, size);
+      hops(levels, shape.inter_latency) + levels * step_time(shape.tree_steps, size);
   const Seconds ring_hops =
       hops(ring_steps(CollectiveKind::all_reduce, servers), shape.inter_latency) +
-      rounds(ring_steps(CollectiveKind::all_reduce, shape.ranks), bytes, shape);
+      rounds(ring_steps(CollectiveKind::all_reduce, shape.ranks), shape.steps, bytes, shape);
   const auto between = [&](Share share) { return seconds_per_byte(share, shape.inter_bandwidth); };
   if (inside.in_switch)
     return make_terms(inside.latency + tree_hops,
@@ -73,8 +74,10 @@ MessageTerms all_reduce_over_servers(Bytes bytes, const GroupShape& shape, const
 MessageTerms all_to_all_over_servers(Bytes bytes, const GroupShape& shape, const Inside& inside) {
   const int away = shape.ranks - shape.ranks_per_server;
   const Share share(away, shape.ranks);
-  const BytesPerSecond per_rank = shape.inter_bandwidth / shape.ranks_per_server;
-  return make_terms(inside.latency + hops(away, shape.inter_latency) + rounds(away, bytes, shape),
+  const BytesPerSecond per_rank =
+      shape.exchange_efficiency * shape.inter_bandwidth / shape.ranks_per_server;
+  return make_terms(inside.latency + hops(away, shape.inter_latency) +
+                        rounds(away, shape.exchange_steps, bytes, shape),
                     std::max(inside.per_byte, seconds_per_byte(share, per_rank)), share, bytes,
                     Basis::analytic);
 }
@@ -169,16 +172,17 @@ Inside inside_servers(CollectiveKind kind, const GroupShape& shape) {
 }
 
 MessageTerms over_servers(CollectiveKind kind, Bytes bytes, const GroupShape& shape,
-                          const Inside& inside) {
+                          Inside inside) {
+  if (shape.start) inside.latency = std::chrono::duration_cast<Seconds>(*shape.start);
   if (kind == CollectiveKind::all_reduce) return all_reduce_over_servers(bytes, shape, inside);
   if (kind == CollectiveKind::all_to_all) return all_to_all_over_servers(bytes, shape, inside);
   const Share share = wire_share(kind, shape.ranks);
   const int between = kind == CollectiveKind::shift ? 1 : shape.servers - 1;
   const std::int64_t steps = ring_steps(kind, shape.ranks);
-  return make_terms(
-      inside.latency + hops(between, shape.inter_latency) + rounds(steps, bytes, shape),
-      std::max(inside.per_byte, seconds_per_byte(share, shape.inter_bandwidth)), share, bytes,
-      Basis::analytic);
+  return make_terms(inside.latency + hops(between, shape.inter_latency) +
+                        rounds(steps, shape.steps, bytes, shape),
+                    std::max(inside.per_byte, seconds_per_byte(share, shape.inter_bandwidth)),
+                    share, bytes, Basis::analytic);
 }
 
 MessageTerms between_two(Bytes bytes, const GroupShape& shape) {

@@ -43,9 +43,9 @@ MessageTerms on_one_server(CollectiveKind kind, Bytes bytes, const GroupShape& s
 // The closed form of what happens inside. Requires: two or more servers.
 Inside inside_servers(CollectiveKind kind, const GroupShape& shape);
 
-// A collective over two or more servers, given its inside.
-MessageTerms over_servers(CollectiveKind kind, Bytes bytes, const GroupShape& shape,
-                          const Inside& inside);
+// A collective over two or more servers, given its inside, of which GroupShape::start replaces the
+// latency.
+MessageTerms over_servers(CollectiveKind kind, Bytes bytes, const GroupShape& shape, Inside inside);
 
 // alpha + S / B between two ranks.
 MessageTerms between_two(Bytes bytes, const GroupShape& shape);

@@ -2,6 +2,7 @@
 // from datasheets (roofline, closed forms); a scenario's profile decides.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -35,7 +36,11 @@ struct GroupShape {
   BytesPerSecond intra_bandwidth;  // ring bus bandwidth inside a server
   BytesPerSecond inter_bandwidth;  // this group's share of its server's NICs, per direction
   Duration intra_latency{}, inter_latency{};  // of one hop
-  std::span<const StepTime> steps{};  // what steps between servers cost beside hop and bytes
+  // What steps between servers cost beside hop and bytes, in rings, trees and all-to-alls; `start`:
+  // what starting there costs, in place of the law inside.
+  std::span<const StepTime> steps{}, tree_steps{}, exchange_steps{};
+  std::optional<Duration> start{};
+  double exchange_efficiency = 1;  // share of inter_bandwidth that an all-to-all reaches
 };
 
 collective::Group group_of(const GroupShape& shape);
@@ -69,7 +74,7 @@ class MessageCost {
 
  private:
   // What the library and the kernels add to the law of an algorithm.
-  virtual void add_start(MessageTerms& /*terms*/) const {}
+  virtual void add_start(const GroupShape& /*shape*/, MessageTerms& /*terms*/) const {}
 };
 
 }  // namespace trainyard::cost

@@ -138,7 +138,7 @@ class FittedMessages final : public MessageCost {
 
   // A collective over servers takes the steps inside one at the least.
   void hold_to_start(CollectiveKind kind, const GroupShape& shape, MessageTerms& terms) const {
-    if (!profile_.collective_start) return;
+    if (!profile_.collective_start || shape.start) return;
     const int inside = shape.servers == 1 ? shape.ranks : shape.ranks_per_server;
     const CollectiveStart& least = *profile_.collective_start;
     terms.latency =
@@ -148,8 +148,11 @@ class FittedMessages final : public MessageCost {
 
   // Laws are of the library's own choice; of another algorithm a profile knows what starting one
   // costs.
-  void add_start(MessageTerms& terms) const override {
-    if (profile_.collective_start) terms.latency = terms.latency + profile_.collective_start->start;
+  void add_start(const GroupShape& shape, MessageTerms& terms) const override {
+    if (shape.start)
+      terms.latency += std::chrono::duration_cast<Seconds>(*shape.start);
+    else if (profile_.collective_start)
+      terms.latency += profile_.collective_start->start;
     terms.channels = profile_.collective_channels;
   }
 

@@ -9,6 +9,22 @@ namespace trainyard::lower {
 using cost::GroupShape;
 using topologies::ServerSpec;
 
+namespace {
+
+// What collectives between servers take beside hops and bytes.
+void tell_nics(const ServerSpec& server, GroupShape& shape) {
+  const auto own_or_rings = [&](const std::vector<StepTime>& own) {
+    return std::span<const StepTime>(own.empty() ? server.nic_steps : own);
+  };
+  shape.start = server.nic_start;
+  shape.steps = server.nic_steps;
+  shape.tree_steps = own_or_rings(server.nic_tree_steps);
+  shape.exchange_steps = own_or_rings(server.nic_exchange_steps);
+  shape.exchange_efficiency = server.nic_exchange_efficiency;
+}
+
+}  // namespace
+
 GroupShapes::GroupShapes(const topologies::ClusterSpec& cluster, const std::vector<int>& players,
                          bool flows)
     : cluster_(cluster), players_(players), flows_(flows) {
@@ -60,7 +76,7 @@ GroupShape GroupShapes::of_group(std::span<const int> gpus) {
   for (const std::vector<int>& local : placement.locals)
     if (!placement.even && local.size() > 1) least(shape.intra_bandwidth, ring(local));
   if (shape.servers == 1) return shape;
-  shape.steps = server.nic_steps;
+  tell_nics(server, shape);
   for (std::size_t at = 0; at < placement.locals.size(); ++at)
     least(shape.inter_bandwidth,
           nic_share(shape.ranks_per_server, static_cast<int>(placement.locals[at].size()),
@@ -86,7 +102,7 @@ GroupShape GroupShapes::of_pair(int from, int to, int crossing) {
   }
   shape.servers = 2;
   shape.ranks_per_server = 1;
-  shape.steps = server.nic_steps;
+  tell_nics(server, shape);
   // A message uses the NIC of its rank.
   const double line = server.nic_bandwidth.count() * server.nic_efficiency;
   const double all = server_nic_bandwidth(server).count();

@@ -128,7 +128,7 @@ TEST_CASE("steps between servers take longer by what the network says of their s
   const std::array knots = {StepTime{Bytes(1000), kFirst}, StepTime{Bytes(3000), kLast}};
   const auto added = [&](CollectiveKind kind, std::int64_t bytes, GroupShape shape) {
     const Duration without = time(kind, Bytes(bytes), shape);
-    shape.steps = knots;
+    shape.steps = shape.tree_steps = shape.exchange_steps = knots;
     return time(kind, Bytes(bytes), shape) - without;
   };
   // 15 steps of 1/16: below the knots, between them, above.
@@ -139,6 +139,42 @@ TEST_CASE("steps between servers take longer by what the network says of their s
   // A tree of four servers has two levels, up and down; a ring 62 steps of smaller parts.
   CHECK(added(CollectiveKind::all_reduce, 160, several(4, 8)) == 4 * kFirst);
   CHECK(added(CollectiveKind::all_gather, 160, one_server(8)) == Duration(0));
+}
+
+TEST_CASE("rings, trees and all-to-alls between servers have steps of their own") {
+  const std::array ring = {StepTime{Bytes(1), Duration(1'000'000)}};
+  const std::array tree = {StepTime{Bytes(1), Duration(10'000'000)}};
+  const std::array exchange = {StepTime{Bytes(1), Duration(100'000'000)}};
+  const auto added = [&](CollectiveKind kind, GroupShape shape) {
+    const Duration without = time(kind, Bytes(160), shape);
+    shape.steps = ring;
+    shape.tree_steps = tree;
+    shape.exchange_steps = exchange;
+    return time(kind, Bytes(160), shape) - without;
+  };
+  CHECK(added(CollectiveKind::all_gather, several(2, 8)) == 15 * ring[0].time);
+  CHECK(added(CollectiveKind::all_reduce, several(4, 8)) == 4 * tree[0].time);
+  CHECK(added(CollectiveKind::all_to_all, several(2, 8)) == 8 * exchange[0].time);
+}
+
+TEST_CASE("a start between servers stands for the hops inside") {
+  GroupShape shape = several(2, 8);
+  shape.start = Duration(14'000'000);
+  CHECK(time(CollectiveKind::all_gather, Bytes(0), shape) == *shape.start + 5 * kHop);
+  CHECK(time(CollectiveKind::all_to_all, Bytes(0), shape) == *shape.start + 8 * 5 * kHop);
+  GroupShape inside = one_server(8);
+  inside.start = shape.start;
+  CHECK(time(CollectiveKind::all_gather, Bytes(0), inside) == 7 * kHop);
+}
+
+TEST_CASE("an all-to-all between servers reaches its own share of their bandwidth") {
+  // 8/16 of 1.6 GB at 40 / 8 GB/s per rank, of which half: 0.32 s. A gather keeps all of it.
+  GroupShape shape = several(2, 8);
+  shape.exchange_efficiency = 0.5;
+  CHECK(time(CollectiveKind::all_to_all, Bytes(1'600'000'000), shape) ==
+        7 * kHop + 8 * 5 * kHop + Duration(320'000'000'000));
+  CHECK(time(CollectiveKind::all_gather, Bytes(1'600'000'000), shape) ==
+        14 * kHop + 5 * kHop + Duration(37'500'000'000));
 }
 
 TEST_CASE("a gather over servers runs at the slowest edge of its ring") {

@@ -133,7 +133,10 @@ void describe_server(Sketch& s) {
   if (s.draw.chance(50)) s.set("/cluster/node/nic/latency", s.draw.word({"1.5us", "5us"}));
   if (nics == s.gpus && s.draw.chance(60)) s.set("/cluster/node/nic/rail", "gpu");
   if (s.draw.chance(50)) s.set("/cluster/node/nic/efficiency", 0.9);
-  if (s.draw.chance(25)) s.set("/cluster/node/nic/steps", steps(s));
+  for (const char* kind : {"steps", "tree_steps", "exchange_steps"})
+    if (s.draw.chance(25)) s.set(std::string("/cluster/node/nic/") + kind, steps(s));
+  if (s.draw.chance(25)) s.set("/cluster/node/nic/start", s.draw.word({"0us", "14us", "60us"}));
+  if (s.draw.chance(25)) s.set("/cluster/node/nic/exchange_efficiency", 0.5);
 }
 
 void draw_fabric(Sketch& s) {

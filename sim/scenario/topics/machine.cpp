@@ -100,21 +100,34 @@ void visit_fields(json::Fields& f, Intra& s) {
     f.problem("mesh", "no pair of GPUs is linked", "list the pairs, or remove it");
 }
 
+void steps(json::Fields& f, std::string_view key, std::vector<StepTime>& times,
+           std::string_view meaning) {
+  if (!f.sections(key, times, optional, meaning)) return;
+  for (std::size_t at = 1; at < times.size(); ++at)
+    if (!(times[at - 1].bytes < times[at].bytes))
+      f.problem(key, "sizes must grow from one step to the next", "sort them by bytes");
+}
+
 void visit_fields(json::Fields& f, Nic& s) {
   f.field("bandwidth", s.server.nic_bandwidth, required, kRate, "Line rate, per direction.");
   f.field("latency", s.server.nic_latency, optional, kLatency, "Of the NIC.");
   f.choice("rail", s.server.rail_per_gpu, kRails, optional, "gpu: NIC i belongs to GPU i.");
   f.field("efficiency", s.server.nic_efficiency, optional, between(1e-3, 1),
           "Reachable share of the line rate.");
-  const bool has_steps =
-      f.sections("steps", s.server.nic_steps, optional,
-                 "By growing size: how much longer than its hop and its bytes a step of a "
-                 "collective between servers takes.");
-  const auto grow = [](const StepTime& a, const StepTime& b) { return a.bytes < b.bytes; };
-  const std::vector<StepTime>& steps = s.server.nic_steps;
-  for (std::size_t at = 1; has_steps && at < steps.size(); ++at)
-    if (!grow(steps[at - 1], steps[at]))
-      f.problem("steps", "sizes must grow from one step to the next", "sort them by bytes");
+  f.field("start", s.server.nic_start, kLatency,
+          "Of a collective between servers; absent: what starting one inside a server takes.");
+  steps(f, "steps", s.server.nic_steps,
+        "By growing size: how much longer than its hop and its bytes a step of a collective "
+        "between servers takes.");
+  steps(f, "tree_steps", s.server.nic_tree_steps,
+        "The same of the levels of a tree, by the whole buffer; absent: as steps.");
+  steps(f, "exchange_steps", s.server.nic_exchange_steps,
+        "The same of an all-to-all, by what goes to one rank; absent: as steps.");
+  f.field("exchange_efficiency", s.server.nic_exchange_efficiency, optional, between(1e-3, 1e3),
+          "Bandwidth between servers that an all-to-all reaches over a ring's.");
+  if (s.server.nic_exchange_efficiency * s.server.nic_efficiency > 1)
+    f.problem("exchange_efficiency", "an all-to-all would be faster than the NIC's line",
+              "its product with efficiency is at most 1");
 }
 
 void visit_fields(json::Fields& f, Host& s) {
