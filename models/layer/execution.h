@@ -56,6 +56,9 @@ struct TensorParallel {
   bool sequence = false;  // norms and dropout are divided too, along the sequence
   TensorOverlap overlap = TensorOverlap::weight_gradient;
   Option<int> chunks = 0;  // of TensorOverlap::chunked: pieces; 0: as Transformer Engine
+  // With `sequence`: weight gradients read what the forward pass gathered instead of gathering a
+  // kept shard again.
+  bool keep_gathered_inputs = false;
 };
 
 // Ranks that divide the tokens of a sequence.

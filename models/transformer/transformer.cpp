@@ -30,18 +30,19 @@ void reduce_partial_sums(WorkList& list, const TransformerSlice& s, const std::s
 }
 
 // With sequence parallelism only a shard of the input was kept, so it is gathered again for the
-// weight gradient. Both collectives have a matrix multiplication to hide behind. Source:
-// Korthikanti et al. 2022, section 4.2.2; the backward pass of Megatron-LM's
-// LinearWithGradAccumulationAndAsyncCommunication.
+// weight gradient, unless the slice keeps what was gathered. Both collectives have a matrix
+// multiplication to hide behind. Source: Korthikanti et al. 2022, section 4.2.2; the backward pass
+// of Megatron-LM's LinearWithGradAccumulationAndAsyncCommunication.
 void column_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
                      std::int64_t columns) {
   const Bytes bytes = s.hidden_states();
-  if (s.sequence_parallel) {
+  const bool gathers_again = s.sequence_parallel && !s.keeps_gathered;
+  if (gathers_again) {
     list.start(name + " input all-gather", CollectiveKind::all_gather, s.gathered_states());
     if (!s.overlap) list.wait();
   }
   list.kernel(name + " input gradient", Gemm{s.tokens, s.hidden, columns, 1, s.gemm});
-  if (s.sequence_parallel && s.overlap) list.wait();
+  if (gathers_again && s.overlap) list.wait();
   if (s.sequence_parallel) {
     list.start(name + " input gradient reduce-scatter", CollectiveKind::reduce_scatter, bytes);
   } else if (s.tensor_parallel) {
@@ -210,7 +211,7 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   work.tied_parameters = network.tied_embeddings ? matrix : 0;
   const Bytes states = s.shard_tokens * s.hidden * s.element();
   work.kept.add(Module::layer_input, states);
-  work.kept.add(Module::head, states);
+  work.kept.add(Module::head, s.keeps_gathered ? s.hidden_states() : states);
   work.logits = by_hand ? logits : pytorch_logits_kept(s);
   if (!by_hand) work.transient = pytorch_logits_transient(s);
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *

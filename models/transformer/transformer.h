@@ -59,6 +59,7 @@ struct TransformerSlice {
   std::int64_t rows_per_expert() const { return divide_up(expert_rows(), local_experts); }
 
   bool tensor_parallel = false, sequence_parallel = false, overlap = false;
+  bool keeps_gathered = false;      // inputs of products that sequence parallelism gathers
   std::int64_t tensor = 1;          // ranks of the group
   std::int64_t gather_pieces = 1;   // of a matrix multiplication and the gather of its input
   bool gathers_in_ring = false;     // these pieces are the ranks' parts, the own one first
@@ -89,6 +90,10 @@ struct TransformerSlice {
   Bytes hidden_states() const { return tokens * hidden * element(); }
   // The same as a matrix multiplication reads them.
   Bytes gathered_states() const { return tokens * hidden * input_element(); }
+  // What is kept of them for the weight gradient.
+  Bytes kept_inputs() const {
+    return (keeps_gathered ? tokens : shard_tokens) * hidden * input_element();
+  }
 };
 
 TransformerSlice slice(const Transformer& network, const Execution& execution,

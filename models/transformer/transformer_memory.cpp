@@ -58,6 +58,8 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   result.tensor_parallel = t > 1;
   result.sequence_parallel = t > 1 && execution.tensor_parallel.sequence;
   result.shard_tokens = result.sequence_parallel ? result.tokens / t : result.tokens;
+  result.keeps_gathered =
+      result.sequence_parallel && execution.tensor_parallel.keep_gathered_inputs;
   result.overlap = execution.tensor_parallel.overlap != TensorOverlap::none;
   result.tensor = t;
   cut_products(result, execution);
@@ -126,7 +128,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
 // Term by term, d bytes per element and i per element that a weight gradient needs, m tokens, q of
 // them outside the tensor-parallel regions:
 //   inputs of both norms                    2 q h d
-//   inputs of qkv and fc1 (norm outputs)    2 q h i
+//   inputs of qkv and fc1 (norm outputs)    2 q h i       m for q where gathered inputs are kept
 //   two dropout masks                       2 q h         with dropout, a byte each
 //   query, key, value                       m (a + 2 kv) hs / t d
 //   query and key before their norms        m (a + kv) hs / t d       with norms of heads
@@ -155,7 +157,7 @@ class Tensors {
   void reductions();
   Piece* find(PieceKind kind);
   Bytes outside() const { return s_.shard_tokens * s_.hidden * s_.element(); }
-  Bytes outside_input() const { return s_.shard_tokens * s_.hidden * s_.input_element(); }
+  Bytes outside_input() const { return s_.kept_inputs(); }
   void save(PieceKind kind, SavedTensor tensor) {
     if (tensor.bytes > Bytes(0)) find(kind)->saved.push_back(tensor);
   }

@@ -42,6 +42,8 @@ void draw_degrees(Sketch& s) {
   } else if (s.tensor > 1 && draw.chance(30)) {
     s.set("/parallelism/tensor_parallel/overlap", draw.word({"none", "weight_gradient"}));
   }
+  if (s.sequence_parallel && !s.chunked && !s.experts && draw.chance(20))
+    s.set("/parallelism/tensor_parallel/keep_gathered_inputs", true);
   if (s.context > 1 && (s.ulysses || draw.chance(50)))
     s.set("/parallelism/context_parallel/method",
           s.ulysses ? "ulysses" : draw.word({"ring", "all_gather"}));

@@ -51,6 +51,29 @@ TEST_CASE("a layer keeps s b h (34 + 5 a s / h) / t with sequence parallelism") 
   }
 }
 
+// Two inputs of 2 s b h stay whole, where 2 s b h / t of each did.
+TEST_CASE("a layer that keeps gathered inputs has s b h (4 + (30 + 5 a s / h) / t)") {
+  for (const Shape& shape : kShapes) {
+    const auto [h, a, b, s, t] = shape;
+    Execution how = execution(b, s, t, true);
+    how.tensor_parallel.keep_gathered_inputs = true;
+    const NetworkWork kept = network_work(gpt(1, h, a, 512), how);
+    CHECK(layer(kept).activations().count() ==
+          4 * s * b * h + (30 * s * b * h + 5 * a * s * s * b) / t);
+    how.tensor_parallel.keep_gathered_inputs = false;
+    const NetworkWork again = network_work(gpt(1, h, a, 512), how);
+    CHECK((kept.kinds[2].activations() - again.kinds[2].activations()).count() ==
+          2 * s * b * h - 2 * s * b * h / t);
+    // Two gathers a layer and one of the logits' input are left out, all of them backward.
+    const std::size_t fewer = t > 1 ? 1 : 0;
+    CHECK(collectives(layer(kept).backward).size() + 2 * fewer ==
+          collectives(layer(again).backward).size());
+    CHECK(collectives(kept.kinds[2].backward).size() + fewer ==
+          collectives(again.kinds[2].backward).size());
+    CHECK(collectives(layer(kept).forward).size() == collectives(layer(again).forward).size());
+  }
+}
+
 TEST_CASE("selective recomputation does not keep the 5 a s / h") {
   for (const Shape& shape : kShapes) {
     const auto [h, a, b, s, t] = shape;

@@ -27,6 +27,9 @@ void visit_fields(json::Fields& f, TensorParallel& s) {
   f.field("chunks", s.chunks, json::between(1, 1024),
           "chunked: pieces of each GEMM and of its collective. Default, as Transformer Engine: "
           "gathers in a ring of tp pieces, scatters in 4.");
+  f.field("keep_gathered_inputs", s.keep_gathered_inputs, json::optional,
+          "Sequence parallelism: what was gathered for qkv, fc1 and the logits stays for their "
+          "weight gradients; false gathers a kept shard again.");
 }
 
 void visit_fields(json::Fields& f, ContextParallel& s) {
@@ -52,6 +55,36 @@ void check_chosen_for_nothing(const Scenario& scenario, Findings& findings) {
   check("/parallelism/tensor_parallel/overlap", "tp", scenario.plan.degrees.tensor);
 }
 
+// Layers in which the input of each column-split product is the output of a norm before it.
+bool reads_norms_alone(const models::Network& network) {
+  const auto* decoder = network.find<models::Transformer>();
+  return decoder != nullptr && !decoder->post_norm && decoder->moe.experts == 0 &&
+         !decoder->latent.used() && !decoder->parallel() &&
+         decoder->block_norms == models::BlockNorms::before;
+}
+
+void check_gathered_inputs(const Scenario& scenario, Findings& findings) {
+  const models::TensorParallel& chosen = scenario.plan.tensor_parallel;
+  if (!chosen.keep_gathered_inputs) return;
+  const char* pointer = "/parallelism/tensor_parallel/keep_gathered_inputs";
+  const models::Recompute form = scenario.recipe.recompute.form;
+  if (!chosen.sequence)
+    findings.error(pointer, "nothing is gathered without sequence parallelism",
+                   "set sequence_parallel, or remove it");
+  else if (chosen.overlap == models::TensorOverlap::chunked)
+    findings.error(pointer, "chunked gathers into buffers that all layers share",
+                   "use weight_gradient or none, or remove it");
+  else if (!reads_norms_alone(scenario.network))
+    findings.error(pointer, "it is described for decoders of dense layers with a norm before each",
+                   "remove it");
+  else if (form == models::Recompute::modules || form == models::Recompute::operators)
+    findings.error(
+        pointer,
+        fmt::format("whether recomputation by {} keeps what is gathered is not described",
+                    name(form)),
+        "recompute none, selective or full, or remove it");
+}
+
 }  // namespace
 
 void validate_tensor_parallel(const Scenario& scenario, Findings& findings) {
@@ -59,6 +92,7 @@ void validate_tensor_parallel(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelDegrees& degrees = plan.degrees;
   const int per_server = scenario.cluster.server.gpus;
   check_chosen_for_nothing(scenario, findings);
+  check_gathered_inputs(scenario, findings);
   if (plan.tensor_parallel.sequence && degrees.tensor == 1)
     findings.error("/parallelism/sequence_parallel",
                    "sequence parallelism divides what tensor parallelism leaves whole, and tp is 1",
