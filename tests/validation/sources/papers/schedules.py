@@ -16,9 +16,9 @@ SCHEDULES = {"1f1b": "1f1b", "1f1b-r": "1f1b", "1f1b-i": "interleaved_1f1b", "zb
 
 
 def layer_split(layers, stages, chunks, fewer):
-    """Even, but for the chunks of embedding and output, which have a layer less where that comes out."""
+    """Even, but for the chunks of embedding and output, which have a layer less (none of one) where that comes out."""
     parts = stages * chunks
-    if fewer and (layers + 2) % parts == 0 and (layers + 2) // parts > 1:
+    if fewer and (layers + 2) % parts == 0:
         each = (layers + 2) // parts
         return [each - (part in (0, parts - 1)) for part in range(parts)]
     each, more = divmod(layers, parts)
