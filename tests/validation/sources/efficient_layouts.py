@@ -1,7 +1,8 @@
 """Efficient Parallelization Layouts: LLaMA 13B to 65B on 32 to 256 A100, 1F1B, ZeRO-1.
 
 The kernel "torch" is eager PyTorch, "flash_attention..." that with fused attention, both with norms by operators; with
-an RMS kernel, and "fused", the element-wise kernels are Megatron's. Layouts of one sheet are alternatives.
+an RMS kernel, and "fused", the element-wise kernels are Megatron's. Their trainer is none that configs/software
+has; its servers differ as those of all software. Layouts of one sheet are alternatives.
 """
 
 from common import LeftOut, a100, even, llama, metric, precision, record
@@ -36,6 +37,7 @@ def convert(row):
                      **({"norm": "operators"} if by_operators else {})},
         "parallelism": {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "pipeline": pipeline,
                         "sequence_parallel": bool(said.get("sp")) and said["tp"] > 1,
-                        "data_parallel": {"kind": "zero1" if said["dp"] > 1 else "allreduce"}}}
+                        "data_parallel": {"kind": "zero1" if said["dp"] > 1 else "allreduce"}},
+        "perturbations": {"compute_jitter": {"cv": 0.007}}}
     sheet = row["source"]["object"].split("/")[-1].split(" trial")[0]
     return record(row["id"], scenario, metric(row, "iteration_time"), group=sheet, fits=not outcomes)

@@ -36,11 +36,12 @@ def one_scenario(row, micro_batch, chunks):
     profile = row["hardware"].get("profile", "")
     if "H100" in profile:
         network = gpt(model, positional="rope", dropout=False, tied_embeddings=False)
-        return nemo(row, network, machine(profile, gpus), False, chunks=chunks, micro_batch=micro_batch,
-                    gradients="fp32")
+        return {**nemo(row, network, machine(profile, gpus), False, chunks=chunks, micro_batch=micro_batch,
+                       gradients="fp32"), "software": "megatron-core"}
     training = {"global_batch": row["batch"]["gbs"], "micro_batch": micro_batch,
                 "sequence_length": model.get("seq") or 2048}
-    return megatron_2021(gpt(model), machine(profile, gpus), training, said["tp"], said["pp"], said["dp"], chunks)
+    return {**megatron_2021(gpt(model), machine(profile, gpus), training, said["tp"], said["pp"], said["dp"], chunks),
+            "software": "megatron-lm-2021"}
 
 
 def convert(row):
