@@ -1,6 +1,7 @@
 """Gavel's throughputs of one GPU (PyTorch 2019, fp32): those of several contradict each other.
 
-The printed batch is a GPU's. P100 and V100 are taken for those of PCIe and of NVLink.
+One GPU is printed twice, as placed together and apart, with one number. The printed batch is a GPU's. P100 and V100 are
+taken for those of PCIe and of NVLink.
 """
 
 from common import LeftOut
@@ -17,6 +18,8 @@ def convert(row):
     model = network(name)
     if row["num_gpus"] != "1":
         raise LeftOut("several GPUs")
+    if row["placement"] == "unconsolidated":
+        raise LeftOut("one GPU, printed twice")
     batch = int(row["batch_size_arg"])
     described = scenario(model, one_gpu(GPUS[row["gpu"]]), "pytorch-ddp", batch, "fp32", SGD)
-    return rate(f"{row['gpu']} {row['placement']} {name} {batch}", described, batch * float(row["steps_per_s"]))
+    return rate(f"{row['gpu']} {name} {batch}", described, batch * float(row["steps_per_s"]))
