@@ -51,6 +51,8 @@ struct ServerSpec {
   BytesPerSecond host_memory_bandwidth;  // reads and writes together; 0: not stated
   Bytes nvme_capacity;                   // 0: not stated, not a limit
   BytesPerSecond nvme_read_bandwidth, nvme_write_bandwidth;  // of all drives; 0: not stated
+  double host_launch_factor =
+      1;  // host times over those of an x86 server, on which they are measured
   int nics = 0;
   BytesPerSecond nic_bandwidth;
   Duration nic_latency{};     // of one NIC; a message crosses two

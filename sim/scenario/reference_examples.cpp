@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 180> kExamples = {{
+constexpr std::array<Example, 181> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -116,6 +116,7 @@ constexpr std::array<Example, 180> kExamples = {{
     {"/cluster/node/host/sockets", "2"},
     {"/cluster/node/host/gpus_per_pcie_switch", "2"},
     {"/cluster/node/host/memory", R"("2TiB")"},
+    {"/cluster/node/host/launch_factor", "2.5"},
     {"/cluster/node/host/memory_bandwidth", R"("614.4GB/s")"},
     {"/cluster/node/host/nvme_capacity", R"("30.72TB")"},
     {"/cluster/node/host/nvme_read_bandwidth", R"("48GB/s")"},

@@ -34,8 +34,9 @@ std::string_view times_from(const recipe::ParallelPlan& plan) {
 }
 
 Duration launch_time(const Job& job) {
-  if (job.recipe.launch_time) return *job.recipe.launch_time;
-  return job.profile ? to_duration(job.profile->launch) : Duration(0);
+  const double factor = job.cluster.server.host_launch_factor;
+  if (job.recipe.launch_time) return to_duration(factor * Seconds(*job.recipe.launch_time));
+  return job.profile ? to_duration(factor * job.profile->launch) : Duration(0);
 }
 
 // What is left of each device for what its program holds.

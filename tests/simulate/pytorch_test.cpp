@@ -88,6 +88,9 @@ TEST_CASE("a step with slow launches takes the host's time for its kernels") {
   const Duration host = kernels(slow) * Duration(*slow.recipe.launch_time);
   CHECK(end > host);
   CHECK(end < host + Duration(std::chrono::milliseconds(1)));
+  slow.recipe.launch_time = std::chrono::milliseconds(4);
+  slow.cluster.server.host_launch_factor = 0.25;  // a host that is quicker than others
+  CHECK(std::get<Trace>(simulate_step(slow)->outcome).end == end);
   slow.recipe.launch_time = Duration(0);
   CHECK(std::get<Trace>(simulate_step(slow)->outcome).end < host / 10);
   CHECK(kernels(job(Fusion::compiled, 1)) < kernels(slow));

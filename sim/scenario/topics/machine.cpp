@@ -148,6 +148,8 @@ void visit_fields(json::Fields& f, Host& s) {
           "Of all drives together.");
   f.field("nvme_write_bandwidth", s.server.nvme_write_bandwidth, optional, kRate,
           "Of all drives together.");
+  f.field("launch_factor", s.server.host_launch_factor, optional, between(0.1, 10),
+          "What launches and calls take, over an x86 server, on which they are measured.");
 }
 
 void visit_fields(json::Fields& f, SingleSwitch& s) {

@@ -17,7 +17,8 @@ def machine(gpus):
     return {"nodes": count, "node": {
         "gpu": "gh200-96gb", "gpus": each, "nics": each,
         "intra": {"kind": "nvlink_mesh", "bandwidth_per_gpu": "25GB/s", "latency": "1.1us", "mesh": mesh},
-        "nic": {"bandwidth": "200Gbps", "latency": "2us", "rail": "gpu", "efficiency": 0.9}}}
+        "nic": {"bandwidth": "200Gbps", "latency": "2us", "rail": "gpu", "efficiency": 0.9},
+        "host": {"launch_factor": 2.6}}}
 
 
 def stage_layers(printed, layers, stages):
