@@ -20,7 +20,7 @@ LIMITS = {
     "korthikanti-2022-table5": {"max": 0.054},
     "llm-foundry-fsdp": {"mape": 0.056},
     "narayanan-2021-table1": {"mape": 0.033},
-    "simumax-b200": {"mape": 0.299},
+    "simumax-b200": {"mape": 0.26},
     "simumax-memory": {"median": 0.027, "max": 0.095},
     "torchtitan-memory": {"median": 0.137, "max": 0.157},
     "ultra-scale-memory": {"median": 0.055, "max": 0.157},
