@@ -193,6 +193,18 @@ TEST_CASE("magnitudes that no machine has are a warning") {
         "/cluster/node/nic/latency: a latency of 20.0 ms is implausible");
 }
 
+TEST_CASE("what collectives between servers take is checked where it stands") {
+  const std::string nic = "cluster.node.nic.";
+  CHECK(said({nic + "tree_steps=[{\"bytes\": \"4KiB\", \"time\": \"2us\"},"
+                    "{\"bytes\": \"1KiB\", \"time\": \"9us\"}]"}) ==
+        "/cluster/node/nic/tree_steps: sizes must grow from one step to the next; sort them by "
+        "bytes");
+  CHECK(said({nic + "efficiency=0.5", nic + "exchange_efficiency=2.5"}) ==
+        "/cluster/node/nic/exchange_efficiency: an all-to-all would be faster than the NIC's line; "
+        "its product with efficiency is at most 1");
+  CHECK(said({nic + "efficiency=0.5", nic + "exchange_efficiency=2", nic + "start=14us"}) == "");
+}
+
 TEST_CASE("tables of layers are refused what they do not have") {
   const std::string resnet = "model={\"preset\": \"resnet50\"}";
   CHECK(said({resnet, "parallelism.tp=1"}) ==
