@@ -196,6 +196,21 @@ std::vector<Kin> brought_to(BytesPerSecond link, const std::vector<Kin>& kin) {
   return result;
 }
 
+// Kin whose arithmetic is as fast as the GPU's power lets it be.
+std::vector<Kin> at_power(std::vector<Kin> kin) {
+  for (Kin& one : kin) {
+    for (GemmLaw& law : one.profile.gemm)
+      law.compute_efficiency *= one.arithmetic;
+    for (AttentionLaw& law : one.profile.attention) {
+      law.forward *= one.arithmetic;
+      law.backward *= one.arithmetic;
+    }
+    for (ConvolutionLaw& law : one.profile.convolution)
+      law.efficiency *= one.arithmetic;
+  }
+  return kin;
+}
+
 void add_links(Profile& result, const std::vector<Kin>& kin) {
   const auto collective_key = [](const CollectiveLaw& law) {
     return std::tuple(law.kind, law.ranks, law.in_switch);
@@ -238,6 +253,12 @@ void take_median(Profile& result, const std::vector<Kin>& kin, Number Profile::*
 
 }  // namespace
 
+double share_at_power(const Profile& profile, Watts busy, double peaks) {
+  if (!profile.settled_power || busy.count() <= 0) return 1;
+  const double power = busy.count() / profile.settled_power->count();
+  return power < 1 ? std::min(1.0, clock_under(power) * peaks) : 1;
+}
+
 Profile median_profile(const std::vector<Kin>& kin, BytesPerSecond link) {
   TRAINYARD_CHECK(!kin.empty(), "a median of no profiles");
   std::vector<std::string> gpus;
@@ -245,7 +266,7 @@ Profile median_profile(const std::vector<Kin>& kin, BytesPerSecond link) {
     gpus.push_back(one.profile.gpu);
   Profile result;
   result.name = fmt::format("medians of {}", names_of(gpus));
-  add_kernels(result, kin);
+  add_kernels(result, at_power(kin));
   add_links(result, brought_to(link, kin));
   take_median(result, kin, &Profile::batched_gemm_efficiency, &Profile::batched_gemm_from);
   take_median(result, kin, &Profile::collective_channels, &Profile::channels_from);

@@ -188,8 +188,9 @@ struct LaunchDetails {
 };
 
 struct Profile {
-  std::string name;  // "a100-sxm4-80gb"
-  std::string gpu;   // GpuSpec::name it was made on; another GPU is refused
+  std::string name;                    // "a100-sxm4-80gb"
+  std::string gpu;                     // GpuSpec::name it was made on; another GPU is refused
+  std::optional<Watts> settled_power;  // at which products ran for seconds, its clock held down
   std::vector<GemmLaw> gemm;
   double batched_gemm_efficiency = 1;  // factor on e for batch > 1
   Provenance batched_gemm_from;
@@ -229,11 +230,18 @@ Profile for_other_gpu(Profile profile);
 // A fitted GPU whose laws stand in for those of another one.
 struct Kin {
   Profile profile;
-  BytesPerSecond link;  // of its server's switch, per GPU and direction; 0: not known
+  BytesPerSecond link;    // of its server's switch, per GPU and direction; 0: not known
+  double arithmetic = 1;  // what the GPU reaches of its shares of peaks, by its power
 };
 
+// What a GPU that draws `busy` reaches of the shares of peak of the profile, whose GPU's peak is
+// `peaks` times its own: the same chip at the same power has the same rate. 1 where either power
+// is not known, and at most. Source: docs/cost-gemm.md, Power limits.
+double share_at_power(const Profile& profile, Watts busy, double peaks);
+
 // The profile of a GPU that nobody has measured: medians of what fitted GPUs of its kind reach of
-// their peaks and, in a server, of their links; `link` is the GPU's own. All of it is extrapolated.
+// their peaks (times `arithmetic` those of products, attention and convolutions) and, in a server,
+// of their links; `link` is the GPU's own. All of it is extrapolated.
 // Left out are tables of measured shapes, fitted sizes, copies to the host, laws between servers
 // and, where either side's link is 0, those inside one. Requires: kin.
 Profile median_profile(const std::vector<Kin>& kin, BytesPerSecond link);

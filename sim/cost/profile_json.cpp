@@ -167,6 +167,8 @@ void visit_fields(json::Fields& f, Profile& profile) {
   f.accepted("$schema", "JSON Schema of the file, for editors.");
   f.field("name", profile.name, json::required, "The name by which scenarios ask for it.");
   f.field("gpu", profile.gpu, json::required, "The GPU it was made on; another one is refused.");
+  f.field("settled_power", profile.settled_power, json::positive,
+          "At which its products ran for seconds, its clock held down (optional).");
   visit_laws(f, profile);
   auto channels = given(Channels{profile.collective_channels, profile.point_to_point_channels,
                                  profile.channels_from});

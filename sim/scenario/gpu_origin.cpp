@@ -58,9 +58,23 @@ std::vector<std::string> differences(const GpuSpec& a, const GpuSpec& b) {
   return keys;
 }
 
+double fastest_16_bit(const GpuSpec& gpu) {
+  return std::max(gpu.fp16.count(), gpu.bf16.count());
+}
+
 bool is_for_graphics(const GpuSpec& gpu) {
-  const double tensor = std::max(gpu.fp16.count(), gpu.bf16.count());
-  return 6 * gpu.fp32.count() > tensor;
+  return 6 * gpu.fp32.count() > fastest_16_bit(gpu);
+}
+
+// Boards for games and for export: less than what the chip's tensor cores could do, which they
+// reach nearly, as neither power nor memory holds them up.
+bool has_slowed_tensor_cores(const GpuSpec& gpu) {
+  return fastest_16_bit(gpu) <= 3.5 * gpu.fp32.count();
+}
+
+// "9" of "9.0"
+std::string design(const GpuSpec& gpu) {
+  return gpu.compute_capability.substr(0, gpu.compute_capability.find('.'));
 }
 
 // Since compute capability 7.0; a GPU that states none is taken to have them.
@@ -121,17 +135,26 @@ std::vector<FittedGpu> fitted_kin(const GpuSpec& gpu, const std::string& configs
     if (std::any_of(fitted.begin(), fitted.end(), belongs))
       std::erase_if(fitted, [&](const GpuSpec& other) { return !belongs(other); });
   };
+  keep([&](const GpuSpec& other) {
+    return has_slowed_tensor_cores(other) == has_slowed_tensor_cores(gpu);
+  });
+  keep([&](const GpuSpec& other) {
+    return !gpu.compute_capability.empty() && other.compute_capability == gpu.compute_capability;
+  });
   keep([&](const GpuSpec& other) { return has_tensor_cores(other) == has_tensor_cores(gpu); });
   keep([&](const GpuSpec& other) { return is_for_graphics(other) == is_for_graphics(gpu); });
   keep([&](const GpuSpec& other) { return has_same_types(other, gpu); });
+  keep([&](const GpuSpec& other) { return design(other) == design(gpu); });
   std::vector<FittedGpu> kin;
   if (fitted.empty()) return kin;
   const std::vector<std::pair<std::string, BytesPerSecond>> links = switches(configs);
   for (const GpuSpec& one : fitted) {
     const auto link = std::find_if(links.begin(), links.end(),
                                    [&](const auto& known) { return known.first == one.name; });
+    const double rate = fastest_16_bit(gpu);
     kin.push_back({profile_of(one.name, configs),
-                   link != links.end() ? link->second : BytesPerSecond(0), one.multiprocessors});
+                   link != links.end() ? link->second : BytesPerSecond(0), one.multiprocessors,
+                   rate > 0 ? fastest_16_bit(one) / rate : 1});
   }
   return kin;
 }

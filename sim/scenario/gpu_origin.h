@@ -21,12 +21,16 @@ struct FittedGpu {
   std::string profile;  // path
   BytesPerSecond link;  // of the NVSwitch in its server preset, per GPU and direction; 0: none
   int multiprocessors = 1;
+  double peaks = 1;  // its fastest 16-bit rate, over that of the GPU that it stands in for
 };
 
-// Fitted GPUs other than this one that are of its kind, by name: with tensor cores or without, for
-// training or for graphics (of which CUDA cores reach more than a sixth of what tensor cores do),
-// with the same types of tensor cores. Where there is none of the same types, all for the same use;
-// where there is none of these either, all that are fitted.
+// Fitted GPUs other than this one that are of its kind, by name: with slowed tensor cores (boards
+// for games and for export: at most three and a half times what CUDA cores do) or with whole ones;
+// of the same compute capability, if there are any. Among those or else all: with tensor cores or
+// without, for training or for graphics (of which CUDA cores reach more than a sixth of what tensor
+// cores do), with the same types of tensor cores. Where there is none of the same types, all for
+// the same use; where there is none of these either, all that are fitted. Last, those whose compute
+// capability begins with the same number.
 std::vector<FittedGpu> fitted_kin(const topologies::GpuSpec& gpu, const std::string& configs);
 
 // Multiprocessors of the preset called `name`; 1, which is "not stated", if there is none.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "sim/scenario/gpu_origin.h"
@@ -15,7 +16,9 @@ Pricing by_kin(const topologies::ServerSpec& server, const std::string& configs)
   std::vector<cost::Kin> kin;
   std::vector<int> multiprocessors;
   for (const scenario::FittedGpu& fitted : scenario::fitted_kin(server.gpu, configs)) {
-    kin.push_back({cost::read_profile(fitted.profile), fitted.link});
+    cost::Profile profile = cost::read_profile(fitted.profile);
+    const double arithmetic = cost::share_at_power(profile, server.gpu.busy_power, fitted.peaks);
+    kin.push_back({std::move(profile), fitted.link, arithmetic});
     multiprocessors.push_back(fitted.multiprocessors);
   }
   if (kin.empty()) return {std::nullopt, "datasheets, as no GPU is fitted", 1};

@@ -75,3 +75,20 @@ TEST_CASE("a median is of those profiles that have the law") {
   CHECK(two.gemm.front().compute_efficiency == 0.9);
   CHECK(two.launch == Seconds(0.9 * 1e-6));
 }
+
+TEST_CASE("a chip with less power reaches less of its peak, and never more than what was fitted") {
+  Profile settled;
+  settled.settled_power = Watts(700);
+  CHECK(share_at_power(settled, Watts(700), 1) == 1);
+  CHECK(share_at_power(settled, Watts(350), 1) == doctest::Approx(0.683).epsilon(0.001));
+  // A board whose peak is three quarters: the same rate is a larger share of it.
+  CHECK(share_at_power(settled, Watts(350), 4.0 / 3) == doctest::Approx(0.911).epsilon(0.001));
+  CHECK(share_at_power(settled, Watts(500), 7) == 1);
+  CHECK(share_at_power(settled, Watts(0), 1) == 1);
+  CHECK(share_at_power(Profile(), Watts(350), 1) == 1);
+  Kin slower = kin("a", 0.9);
+  slower.arithmetic = 0.5;
+  const Profile one = median_profile({slower}, BytesPerSecond(0));
+  CHECK(one.gemm.front().compute_efficiency == 0.45);
+  CHECK(one.gemm.front().fixed == Seconds(0.9 * 1e-5));
+}
