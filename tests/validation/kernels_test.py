@@ -26,7 +26,7 @@ MEMORY = {"source": "microsoft/vidur@1", "gpu": "A100-80GB", "op": "rms_norm", "
 CONV2 = {"source": "c", "gpu": "A100", "dtype": "fp16", "direction": "wgrad", "n": 8, "c": 64, "h": 56, "w": 56,
          "kout": 64, "r": 3, "s": 3, "stride": 1, "pad": 1, "time_us": 50}
 TABLES = {
-    "gemm_fp16": [{"gpu": "a40", "m": 64, "n": 4096, "k": 4096, "time_us": 60}, {"gpu": "x", "m": 1}],
+    "gemm_fp16": [{"gpu": "a10", "m": 64, "n": 4096, "k": 4096, "time_us": 60}, {"gpu": "x", "m": 1}],
     "kernels_gemm2": [PRODUCT, {**PRODUCT, "kind": "grouped", "groups": 8}, {**PRODUCT, "dtype": "nvfp4"}],
     "deepbench_gemm": [{"device": "NV_V100", "precision": "fp16", "M": 1760, "N": 128, "K": 1760, "time_ms": 0.1},
                        {"device": "IA_KNL7250", "precision": "fp32"}],
