@@ -9,7 +9,9 @@ which a flag of theirs decides that the tables do not state: their times are tho
 precision has a norm of one kernel there (fused_layer_norm). Those of TensorFlow 2 are taken to run with XLA, in whose
 clusters norms, activations, dropout and the optimizer count as one kernel each. Today's scripts of PyTorch and
 PaddlePaddle compute nothing for padding; how much there is of it is not stated. It is left aside in sequences of 128
-tokens; those of 512 are left out (V100 would do more than its peak). Images are stored channel by channel, the
+tokens; those of 512 are left out (V100 would do more than its peak). Their predecessors of PyTorch, whose tables are in
+older revisions, compute logits of all tokens: BertPreTrainingHeads of modeling.py (1d4211fe) has no choice of tokens;
+dense_sequence_output came with native mixed precision. Images are stored channel by channel, the
 frameworks' default, but with MXNet and PaddlePaddle in mixed precision.
 """
 
@@ -89,7 +91,8 @@ def language_training(row, kind, machine, software, title):
     if predictions == 80 and software in ("pytorch-ddp", "paddle") and row["source"]["rev"] == "HEAD":
         raise LeftOut("padding removed, tokens not stated")
     size = "base" if "base" in title.lower() or "base" in str(cells).lower() else "large"
-    said = {"predictions_per_sequence": predictions} if predictions else {}
+    whole = software == "pytorch-ddp" and row["source"]["rev"] != "HEAD"
+    said = {"predictions_per_sequence": predictions} if predictions and not whole else {}
     optimizer = LAMB if predictions else ADAMW if software.startswith("tensorflow") else ADAM
     if software == "pytorch-ddp" and not predictions and kind != "amp":
         optimizer = BERT_ADAM
