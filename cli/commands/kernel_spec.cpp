@@ -245,6 +245,7 @@ models::Kernel read_memory(Reader& reader) {
   kernel.written = all ? *all - kernel.read : written.value_or(Bytes(0));
   const Named<bool> passes = {{"forward", false}, {"backward", true}};
   kernel.backward = reader.choice<bool>("pass", passes, false);
+  kernel.elements = reader.size("elements", 0);
   return kernel;
 }
 

@@ -131,8 +131,10 @@ std::string text_of(const Convolution& conv) {
 }
 
 std::string text_of(const MemoryBound& memory) {
-  return fmt::format("{} reading {}, writing {}", name(memory.op), to_text(memory.read),
-                     to_text(memory.written));
+  const std::string one_by_one =
+      memory.elements == 0 ? "" : fmt::format(", {} numbers one by one", memory.elements);
+  return fmt::format("{} reading {}, writing {}{}", name(memory.op), to_text(memory.read),
+                     to_text(memory.written), one_by_one);
 }
 
 std::string text_of(const Timed& timed) {

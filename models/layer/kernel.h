@@ -93,6 +93,9 @@ struct MemoryBound {
   MemoryOp op = MemoryOp::elementwise;
   Bytes read, written;
   bool backward = false;  // of a backward pass: reached shares differ
+  // Numbers that threads handle one by one, as operands are broadcast, permuted or of two types, or
+  // as each takes a random number; 0: vectors of them, as fast as memory is.
+  std::int64_t elements = 0;
   friend bool operator==(const MemoryBound&, const MemoryBound&) = default;
   friend auto operator<=>(const MemoryBound&, const MemoryBound&) = default;
 };

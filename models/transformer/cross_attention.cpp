@@ -136,11 +136,10 @@ void heads_forward(WorkList& list, const TransformerSlice& s) {
                  query + key_value);
     return;
   }
+  reordered(list, s, "cross query copy", s.tokens * s.attention_width);
   // Grouped keys and values are repeated on the way.
-  const Bytes repeated = s.memory_tokens * s.attention_width * s.element();
-  memory_bound(list, "cross query copy", MemoryOp::elementwise, query, query);
   for (const char* name : {"cross key copy", "cross value copy"})
-    memory_bound(list, name, MemoryOp::elementwise, repeated, repeated);
+    reordered(list, s, name, s.memory_tokens * s.attention_width);
 }
 
 // Gradients of queries, keys and values back in the order of the projections.
@@ -165,10 +164,11 @@ void core_forward(WorkList& list, const TransformerSlice& s) {
                  (s.dropout ? 2 : 1) * all + score_mask(s));
   } else {
     if (s.kernels.fusion == Fusion::eager)
-      memory_bound(list, "cross-attention mask", MemoryOp::elementwise, all, all);
+      reordered(list, s, "cross-attention mask", score_elements(s));
     memory_bound(list, "cross softmax", MemoryOp::softmax, all, all);
     if (s.dropout)
-      memory_bound(list, "cross-attention dropout", MemoryOp::dropout, all, all + score_mask(s));
+      PytorchScript(list, s).pass("cross-attention dropout", MemoryOp::dropout, all,
+                                  all + score_mask(s), score_elements(s));
   }
   list.kernel("cross-attention context", over_memory_gemm(s));
 }
@@ -185,8 +185,6 @@ void core_backward(WorkList& list, const TransformerSlice& s) {
   }
   memory_bound(list, "cross softmax backward", MemoryOp::softmax,
                2 * all + (compiled ? score_mask(s) : Bytes(0)), all);
-  if (s.kernels.fusion == Fusion::eager)
-    memory_bound(list, "cross-attention mask backward", MemoryOp::elementwise, all, all);
   list.kernel("cross-attention query gradient", over_memory_gemm(s));
   list.kernel("cross-attention key gradient", over_tokens_gemm(s));
 }
@@ -194,7 +192,7 @@ void core_backward(WorkList& list, const TransformerSlice& s) {
 // The copy of the context is between attention and proj.
 void context_copy(WorkList& list, const TransformerSlice& s, const char* name) {
   if (!by_hand(s) && !s.kernels.one_attention())
-    memory_bound(list, name, MemoryOp::elementwise, context(s), context(s));
+    reordered(list, s, name, s.tokens * s.attention_width);
 }
 
 void proj_forward(WorkList& list, const TransformerSlice& s) {

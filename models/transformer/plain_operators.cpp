@@ -8,6 +8,8 @@
 //   GELU by tanh          8          10       10r 8w; 16r 10w
 //   dropout               5          2        5r 5w; 3r 2w
 //
+// Where RMSNorm's operands are broadcast or of two types, numbers are handled one by one.
+//
 // Source: RMSNorm, LlamaRMSNorm of huggingface/transformers and what autograd runs for it. The
 // others, google-research/bert modeling.py (gelu, layer_norm, dropout) in TensorFlow 1.13:
 // nn.moments and nn.batch_normalization (tensorflow/python/ops/nn_impl.py), nn.dropout (nn_ops.py),
@@ -101,12 +103,15 @@ void PytorchScript::norm_operators(const std::string& name) {
   const auto one = [&](const char* what, Bytes read, Bytes written) {
     pass(name + what, MemoryOp::elementwise, read, written);
   };
-  one(" to fp32", stored, single);
+  const auto broadcast = [&](const char* what, Bytes read, Bytes written) {
+    pass(name + what, MemoryOp::elementwise, read, written, s_.shard_tokens * s_.hidden);
+  };
+  broadcast(" to fp32", stored, single);
   one(" squares", single, single);
   one(" mean of squares", single, Bytes(0));
-  one(" scaled", single, single);
+  broadcast(" scaled", single, single);
   one(" from fp32", single, stored);
-  one(" times weight", stored, stored);
+  broadcast(" times weight", stored, stored);
 }
 
 void PytorchScript::norm_gradient_operators(const std::string& name) {
@@ -115,14 +120,17 @@ void PytorchScript::norm_gradient_operators(const std::string& name) {
   const auto one = [&](const char* what, Bytes read, Bytes written) {
     pass(name + what, MemoryOp::elementwise, read, written);
   };
+  const auto broadcast = [&](const char* what, Bytes read, Bytes written) {
+    pass(name + what, MemoryOp::elementwise, read, written, s_.shard_tokens * s_.hidden);
+  };
   one(" weight gradient of each token", 2 * stored, stored);
   one(" weight gradient", stored, Bytes(0));
-  one(" gradient before the weight", stored, stored);
-  one(" gradient to fp32", stored, single);
-  one(" gradient of the scaled", single, single);
+  broadcast(" gradient before the weight", stored, stored);
+  broadcast(" gradient to fp32", stored, single);
+  broadcast(" gradient of the scaled", single, single);
   one(" gradient of the scale of each element", 2 * single, single);
   one(" gradient of the scale", single, Bytes(0));
-  one(" gradient of the mean", Bytes(0), single);
+  broadcast(" gradient of the mean", Bytes(0), single);
   one(" inputs to the first power", single, single);
   one(" inputs doubled", single, single);
   one(" gradient of the squares", 2 * single, single);
@@ -137,7 +145,7 @@ void gelu_by_operators(PytorchScript& script, Bytes tensor, bool backward) {
 
 void PytorchScript::dropout(const std::string& name, Bytes tensor, Bytes mask) {
   if (s_.kernels.dropout_by_operators) return run(*this, kDropout, name, tensor);
-  pass(name, MemoryOp::dropout, tensor, tensor + mask);
+  pass(name, MemoryOp::dropout, tensor, tensor + mask, tensor.count() / s_.element().count());
 }
 
 void PytorchScript::dropout_gradient(const std::string& name, Bytes tensor, Bytes mask) {

@@ -46,8 +46,10 @@ class PytorchScript {
   void dropout(const std::string& name, Bytes tensor, Bytes mask);
   void dropout_gradient(const std::string& name, Bytes tensor, Bytes mask);
 
-  void pass(std::string name, MemoryOp op, Bytes read, Bytes written) {
-    list_.kernel(std::move(name), MemoryBound{op, read, written});
+  // A kernel whose threads handle `one_by_one` numbers so (MemoryBound::elements).
+  void pass(std::string name, MemoryOp op, Bytes read, Bytes written, std::int64_t one_by_one = 0) {
+    list_.kernel(std::move(name),
+                 MemoryBound{.op = op, .read = read, .written = written, .elements = one_by_one});
   }
 
  protected:
@@ -68,6 +70,10 @@ class PytorchScript {
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
   bool gated() const { return s_.fc1_width != s_.ffn; }
 };
+
+// A tensor of as many numbers copied in another order, or joined with one that is broadcast.
+void reordered(WorkList& list, const TransformerSlice& slice, std::string name,
+               std::int64_t numbers);
 
 // GELU of a tensor, or its gradient, by plain operators.
 void gelu_by_operators(PytorchScript& script, Bytes tensor, bool backward);

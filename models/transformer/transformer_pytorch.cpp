@@ -13,10 +13,10 @@
 //   gate (SwiGLU, GeGLU)  r w, 2r w; backward 3 x (2r w)          2r w; backward 3r 2w
 //   rope, of q and of k   rotate half .5r .5w, r w; 2 x (r w);    one kernel r w of both
 //                         add 2r w
-//   unfused scores        scale, mask (torch.where), softmax      one kernel r w; with dropout
-//                         r w each, dropout r w mask              one w and the mask more
+//   unfused scores        scale, mask, softmax r w each,          one kernel r w; with dropout
+//                         dropout r w mask                        one w and the mask more
 //     backward            dropout r mask w; softmax 2r w;         one kernel 2r mask w
-//                         mask, scale r w each
+//                         causal mask, scale r w each
 //   relative positions    their bias is added where scale and mask stand; its gradient: the scores'
 //                         r, the bias r w
 //   q, k, v (unfused)     a copy each, and of the context         the same
@@ -25,6 +25,11 @@
 //     backward            4 (zeros), 4 4+4, to 16 bits 4 d        d d
 //   embedding             gradient zeroed, then added to;         the same
 //                         tied: a sum of both gradients
+//
+// A mask of what comes later is chosen by torch.where, which has a gradient; an encoder's is added.
+// Eager copies of heads and masks, and a type changed to a wider one, handle their numbers one by
+// one (MemoryBound::elements), as operands are permuted, broadcast or of two types: TensorIterator
+// has vectors of contiguous operands of one type only. So does dropout, for its random numbers.
 //
 // Kept between the passes: what Korthikanti et al. count (transformer_memory.cpp), as autograd
 // saves the inputs of norms, linear layers and activations, the output of the softmax and masks
@@ -53,6 +58,13 @@ bool runs_gelu_by_operators(const TransformerSlice& s) {
 }
 
 }  // namespace
+
+void reordered(WorkList& list, const TransformerSlice& s, std::string name, std::int64_t numbers) {
+  const Bytes tensor = numbers * s.element();
+  const bool eager = s.kernels.fusion == Fusion::eager;
+  PytorchScript(list, s).pass(std::move(name), MemoryOp::elementwise, tensor, tensor,
+                              eager ? numbers : 0);
+}
 
 void PytorchScript::norm(const std::string& name, bool joins) {
   if (by_operators()) return norm_operators(name);
@@ -128,7 +140,7 @@ void PytorchScript::loss() {
   const Bytes single = entries * size_of(Dtype::fp32);
   if (s_.kernels.of_loss() != Fusion::eager)
     return pass("cross-entropy", MemoryOp::cross_entropy, 2 * logits, Bytes(0));
-  if (logits != single) pass("logits to fp32", MemoryOp::elementwise, logits, single);
+  if (logits != single) pass("logits to fp32", MemoryOp::elementwise, logits, single, entries);
   pass("cross-entropy", MemoryOp::cross_entropy, single, single);
 }
 
@@ -158,8 +170,7 @@ class PytorchAttention final : public PytorchScript {
   void core_gradient();
   void context_copy(const std::string& suffix) {
     if (s_.kernels.one_attention()) return;
-    pass("context copy" + suffix, MemoryOp::elementwise, of(s_.attention_width),
-         of(s_.attention_width));
+    reordered(list_, s_, "context copy" + suffix, s_.tokens * s_.attention_width);
   }
 
  private:
@@ -212,13 +223,13 @@ void PytorchAttention::heads() {
   rope("");
   if (s_.kernels.one_attention()) return;
   for (const char* name : {"query copy", "key copy", "value copy"})
-    pass(name, MemoryOp::elementwise, of(s_.attention_width), of(s_.attention_width));
+    reordered(list_, s_, name, s_.tokens * s_.attention_width);
 }
 
 void PytorchAttention::heads_gradient() {
   rope(" backward");
   head_norms(true);
-  pass("qkv gradient concatenation", MemoryOp::elementwise, of(s_.qkv_width), of(s_.qkv_width));
+  reordered(list_, s_, "qkv gradient concatenation", s_.tokens * s_.qkv_width);
 }
 
 void PytorchAttention::core() {
@@ -227,10 +238,10 @@ void PytorchAttention::core() {
   list_.kernel("attention scores", scores_gemm());
   if (eager()) {
     if (bias.count() > 0) {
-      pass("position bias sum", MemoryOp::elementwise, scores() + bias, scores());
+      pass("position bias sum", MemoryOp::elementwise, scores() + bias, scores(), score_count());
     } else {
       pass("attention scale", MemoryOp::elementwise, scores(), scores());
-      pass("attention mask", MemoryOp::elementwise, scores(), scores());
+      reordered(list_, s_, "attention mask", score_count());
     }
     pass("softmax", MemoryOp::softmax, scores(), scores());
     if (s_.dropout) dropout("attention dropout", scores(), score_mask());
@@ -252,7 +263,7 @@ void PytorchAttention::core_gradient() {
   if (bias.count() > 0) {
     pass("position bias gradient", MemoryOp::elementwise, scores() + bias, bias);
   } else if (eager()) {
-    pass("attention mask backward", MemoryOp::elementwise, scores(), scores());
+    if (s_.causal) reordered(list_, s_, "attention mask backward", score_count());
     pass("attention scale backward", MemoryOp::elementwise, scores(), scores());
   }
   list_.kernel("attention query gradient", context_gemm());

@@ -3,7 +3,7 @@
 //   GEMM         T = r (t0 + (X^p + Y^p)^(1/p)), X = flops / (e P), Y = bytes / (u W)
 //   attention    T = t0 + flops / (e_fa P)
 //   convolution  r times the GEMM law with factors on e
-//   memory       T = fixed + bytes / (m W)
+//   memory       T = fixed + max(bytes / (m W), numbers one by one / (rate P32))
 //
 //   r is the residual of a measured shape, that of its neighbours, or 1.
 //   Domain: the sizes that a law says it was fitted on; beyond them, for another type and for
@@ -271,7 +271,12 @@ Estimate FittedCompute::time_of(const models::MemoryBound& kernel) const {
     reach.beyond(fmt::format("no law of its kind, that of {} kernels instead", name(law->op)));
   reach.check(moved, law->least, law->most);
   if (law->most == Bytes(0) && share < 1) reach.beyond("runs from the L2, which was not fitted");
-  return {law->fixed + share * (moved / stream), reach.basis, reach.why};
+  const Seconds streamed = share * (moved / stream);
+  const bool one_by_one = kernel.elements > 0 && law->element_rate && peaks_.fp32.count() > 0;
+  const Seconds handled = one_by_one ? Seconds(static_cast<double>(kernel.elements) /
+                                               (*law->element_rate * peaks_.fp32.count()))
+                                     : Seconds{};
+  return {law->fixed + std::max(streamed, handled), reach.basis, reach.why};
 }
 
 const Provenance* gemm_origin(const Profile& profile, const MachinePeaks& peaks, Dtype dtype) {

@@ -172,6 +172,7 @@ void add_kernels(Profile& result, const std::vector<Kin>& kin) {
     take_median(law, group, &MemoryLaw::efficiency);
     take_median(law, group, &MemoryLaw::backward_efficiency);
     take_median(law, group, &MemoryLaw::l2_speedup);
+    take_median(law, group, &MemoryLaw::element_rate);
     law.from = merged(group);
     result.memory.push_back(std::move(law));
   }

@@ -66,7 +66,8 @@ struct GemmLaw {
 };
 
 // T = fixed + bytes / (efficiency W); what fits into the L2 runs `l2_speedup` times as fast, what
-// is twice as large or more does not, and between the two the gain fades linearly. Source:
+// is twice as large or more does not, and between the two the gain fades linearly. Numbers that are
+// handled one by one take n / (element_rate P32) at least, P32 the fp32 peak in FLOP/s. Source:
 // docs/cost-memory-bound.md.
 struct MemoryLaw {
   models::MemoryOp op = models::MemoryOp::elementwise;
@@ -74,7 +75,8 @@ struct MemoryLaw {
   double efficiency = 1;
   std::optional<double> backward_efficiency;  // without: efficiency
   double l2_speedup = 1;
-  Bytes least, most;  // moved bytes it was fitted on; zero: not said
+  std::optional<double> element_rate;  // numbers one by one per FLOP; without: as fast as memory
+  Bytes least, most;                   // moved bytes it was fitted on; zero: not said
   Provenance from;
   friend bool operator==(const MemoryLaw&, const MemoryLaw&) = default;
 };

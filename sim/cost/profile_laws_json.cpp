@@ -207,6 +207,8 @@ void visit_fields(json::Fields& f, MemoryLaw& law) {
           "That of kernels of a backward pass; without: as efficiency.");
   f.field("l2_speedup", law.l2_speedup, json::optional, json::between(1, 10),
           "How many times faster what fits into the L2 moves.");
+  f.field("element_rate", law.element_rate, json::between(1e-5, 1),
+          "Numbers a second that are handled one by one, over the fp32 peak in FLOP/s.");
   range(f, law.least, law.most);
   f.section("from", law.from, json::required, "Provenance.");
 }

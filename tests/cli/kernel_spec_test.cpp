@@ -46,7 +46,11 @@ TEST_CASE("a convolution's output follows from stride and padding") {
 TEST_CASE("a memory-bound kernel's bytes are read and written") {
   const auto kernel = std::get<models::MemoryBound>(parsed("memory:op=softmax,bytes=7"));
   CHECK(kernel.read + kernel.written == Bytes(7));
+  CHECK(kernel.elements == 0);
   CHECK_THROWS_AS(parsed("memory:op=softmax"), cli::SpecError);
+  const auto copy = std::get<models::MemoryBound>(parsed("memory:op=dropout,bytes=7,elements=3"));
+  CHECK(copy.elements == 3);
+  CHECK_THROWS_AS(parsed("memory:op=softmax,bytes=7,elements=-1"), cli::SpecError);
 }
 
 TEST_CASE("an interval is of samples held out, else of the class, else there is none") {

@@ -247,6 +247,25 @@ TEST_CASE("a memory-bound kernel of a backward pass reaches a share of its own")
   CHECK(near(seconds(norms, norm), 2e-6 + 4e8 / 500e9));
 }
 
+TEST_CASE("numbers handled one by one take what they take, however few their bytes") {
+  Profile copies;
+  copies.memory = {memory_law(MemoryOp::elementwise, 0.5)};
+  MemoryBound copy{.op = MemoryOp::elementwise,
+                   .read = Bytes(200'000'000),
+                   .written = Bytes(200'000'000),
+                   .elements = 100'000'000};
+  const double streamed = 2e-6 + 4e8 / 500e9;
+  CHECK(near(seconds(copies, copy), streamed));
+  const double fp32 = peaks().fp32.count();
+  copies.memory.front().element_rate = 1e11 / fp32;
+  CHECK(near(seconds(copies, copy), 2e-6 + 1e8 / 1e11));
+  copies.memory.front().element_rate = 1e12 / fp32;
+  CHECK(near(seconds(copies, copy), streamed));
+  copies.memory.front().element_rate = 1e11 / fp32;
+  copy.elements = 0;
+  CHECK(near(seconds(copies, copy), streamed));
+}
+
 TEST_CASE("a kind without a law takes that of the kind it is most like") {
   Profile laws;
   laws.memory = {memory_law(MemoryOp::elementwise, 0.8, 1),

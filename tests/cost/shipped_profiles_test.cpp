@@ -73,6 +73,7 @@ void check_kernels(const Profile& profile) {
     CHECK(between(0.15, law.efficiency, 1));
     CHECK(between(0.15, law.backward_efficiency.value_or(1), 1));
     CHECK(between(1, law.l2_speedup, 3));
+    CHECK(between(0.003, law.element_rate.value_or(0.01), 0.02));
   }
 }
 

@@ -96,6 +96,29 @@ TEST_CASE("a compiled layer joins residuals with norms and the softmax with what
                                           "residual and norm 2", "fc1", "activation", "fc2"});
 }
 
+// Forward copies of q, k, v and the context, the mask, and three dropouts; backward a mask by
+// torch.where, and the four copies. An encoder's mask is added: its gradient is that of the sum.
+TEST_CASE("copies of heads, masks and dropout handle their numbers one by one") {
+  constexpr std::int64_t kStates = 2 * 64 * 128, kScores = 2 * 4 * 64 * 64;
+  const auto numbers = [](const std::vector<WorkItem>& items) {
+    std::int64_t sum = 0;
+    for (const WorkItem& item : items) {
+      const auto* named = std::get_if<NamedKernel>(&item);
+      const auto* pass = named ? std::get_if<MemoryBound>(&named->kernel) : nullptr;
+      if (pass) sum += pass->elements;
+    }
+    return sum;
+  };
+  const LayerWork eager = layer(work(kGpt, Fusion::eager, false, true));
+  CHECK(numbers(eager.forward) == (4 + 2) * kStates + 2 * kScores);
+  CHECK(numbers(eager.backward) == 4 * kStates + kScores);
+  const LayerWork fused = layer(work(kGpt, Fusion::eager, true, false));
+  CHECK(numbers(fused.forward) == 0);
+  CHECK(numbers(fused.backward) == 3 * kStates);
+  const LayerWork compiled = layer(work(kGpt, Fusion::compiled, false, true));
+  CHECK(numbers(compiled.forward) + numbers(compiled.backward) == 0);
+}
+
 // m h d bytes is one pass over the hidden states: 2 x 64 tokens of 128 bf16.
 TEST_CASE("bytes of norms and residuals are those of the table") {
   constexpr std::int64_t kStates = 2 * 64 * 128 * 2;
