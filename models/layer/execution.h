@@ -80,6 +80,8 @@ struct Recomputation {
   Recompute form = Recompute::none;
   RecomputeModules modules;  // of Recompute::modules
   RecomputeLayers layers;
+  // Of Recompute::full: what follows the last tensor that the backward pass reads is not run again.
+  bool stops_early = false;
 };
 
 // Which kernels a layer is made of.

@@ -31,7 +31,7 @@ class Player {
       turn_[order_[turn]] = turn;
   }
 
-  void play_all(Recompute recompute, const RecomputeModules& modules);
+  void play_all(const Recomputation& chosen);
 
  private:
   const std::vector<Piece>& pieces() const { return script_.pieces; }
@@ -41,6 +41,7 @@ class Player {
   std::size_t first_backward(std::size_t first, std::size_t last) const;
   void add(PieceKind first, PieceKind last, std::optional<PieceKind> before = {});
   bool is_given_up(const Region& region, const SavedTensor& tensor) const;
+  std::size_t last_needed() const;
   void keep_outputs_of_operators();
   void keep_what_regions_leave();
   void write_backward();
@@ -114,6 +115,14 @@ void Player::keep_what_regions_leave() {
       again_[i] = pieces()[i].forward;
 }
 
+// The last piece that makes a tensor which the backward pass reads.
+std::size_t Player::last_needed() const {
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < pieces().size(); ++i)
+    if (!pieces()[i].saved.empty()) last = i;
+  return last;
+}
+
 // The piece's kernels without the first `columns` of its product; collectives as they are.
 std::vector<WorkItem> without_columns(const Piece& piece, std::int64_t columns) {
   std::vector<WorkItem> items;
@@ -142,14 +151,12 @@ std::vector<WorkItem> without_collectives(const std::vector<WorkItem>& items) {
 // whose outputs were kept hand those out. A compiler also leaves out what nothing needs: outputs
 // kept behind that tensor, and products whose scattered sum is kept.
 void Player::keep_outputs_of_operators() {
-  std::size_t last_needed = 0;
-  for (std::size_t i = 0; i < pieces().size(); ++i)
-    if (!pieces()[i].saved.empty()) last_needed = i;
+  const std::size_t last = last_needed();
   int products = 0;
   Bytes restored;
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     const Piece& piece = pieces()[i];
-    const bool needed = i <= last_needed;
+    const bool needed = i <= last;
     const bool scattered = piece.scattered > Bytes(0);
     std::int64_t columns = 0, all_columns = 0;
     Bytes kept = piece.fused_output;
@@ -216,9 +223,11 @@ void Player::count_flops() {
   work_.recompute_model_flops = all ? script_.model_flops : Flops(sum);
 }
 
-void Player::play_all(Recompute recompute, const RecomputeModules& modules) {
+void Player::play_all(const Recomputation& chosen) {
   using M = RecomputeModule;
   using P = PieceKind;
+  const Recompute recompute = chosen.form;
+  const RecomputeModules& modules = chosen.modules;
   again_.resize(pieces().size());
   work_.kept.add(script_.input.module, script_.input.bytes);
   if (recompute == Recompute::full) regions_ = {{0, pieces().size() - 1, order_.front(), false}};
@@ -247,6 +256,9 @@ void Player::play_all(Recompute recompute, const RecomputeModules& modules) {
     keep_outputs_of_operators();
   else
     keep_what_regions_leave();
+  if (recompute == Recompute::full && chosen.stops_early)
+    for (std::size_t i = last_needed() + 1; i < again_.size(); ++i)
+      again_[i].clear();
   for (const Piece& piece : pieces())
     work_.forward.insert(work_.forward.end(), piece.forward.begin(), piece.forward.end());
   write_backward();
@@ -270,10 +282,9 @@ bool has_module(const LayerScript& script, RecomputeModule module) {
   return false;
 }
 
-void play(const LayerScript& script, Recompute recompute, const RecomputeModules& modules,
-          LayerWork& work) {
+void play(const LayerScript& script, const Recomputation& recompute, LayerWork& work) {
   TRAINYARD_CHECK(!script.pieces.empty(), "a layer without pieces");
-  Player(script, work).play_all(recompute, modules);
+  Player(script, work).play_all(recompute);
 }
 
 }  // namespace trainyard::models

@@ -103,9 +103,8 @@ void add_piece(LayerScript& script, PieceKind kind, const Slice& slice, Forward&
 }
 
 // Fills forward, recompute, backward, kept, restored and the FLOPs.
-// Requires: `modules` has members only if `recompute` is Recompute::modules.
-void play(const LayerScript& script, Recompute recompute, const RecomputeModules& modules,
-          LayerWork& work);
+// Requires: `modules` has members only if its form is Recompute::modules.
+void play(const LayerScript& script, const Recomputation& recompute, LayerWork& work);
 
 // The regions that `modules` name exist in the script.
 bool has_module(const LayerScript& script, RecomputeModule module);

@@ -350,8 +350,7 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   const TransformerSlice s = slice(network, execution, form);
   LayerWork work;
   work.name = form.mixture ? "layer of experts" : "transformer layer";
-  play(transformer_script(network, execution, form), execution.recompute.form,
-       execution.recompute.modules, work);
+  play(transformer_script(network, execution, form), execution.recompute, work);
   work.parameters = layer_parameters(network, execution.tensor, form.mixture);
   if (s.memory_length > 0) work.parameters += cross_attention_parameters(network, execution.tensor);
   if (form.mixture) {

@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 181> kExamples = {{
+constexpr std::array<Example, 182> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -154,6 +154,7 @@ constexpr std::array<Example, 181> kExamples = {{
     {"/cluster/node/gpu/power/busy", R"("700W")"},
     {"/cluster/node/gpu/power/limit", R"("500W")"},
     {"/training/recompute", R"("full")"},
+    {"/training/recompute_stops_early", "true"},
     {"/training/recompute/modules", R"(["core_attn"])"},
     {"/training/recompute/layers", "4"},
     {"/training/memory/context", R"("512MiB")"},

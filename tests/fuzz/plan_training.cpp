@@ -67,6 +67,8 @@ void draw_recompute(Sketch& s) {
   if (!s.stack() && form == std::string("selective")) form = "full";
   if (s.stack() && s.execution != "fused" && s.draw.chance(40)) form = "selective_op";
   s.set("/training/recompute", form);
+  if (s.stack() && form == std::string("full") && s.draw.chance(30))
+    s.set("/training/recompute_stops_early", true);
 }
 
 void draw_offload(Sketch& s) {

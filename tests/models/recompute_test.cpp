@@ -274,3 +274,30 @@ TEST_CASE("activations by module") {
     sum += part.bytes.count();
   CHECK(sum == kept(work));
 }
+
+TEST_CASE("a layer that stops early leaves out what follows the last tensor that is read") {
+  for (const bool gated : {false, true}) {
+    CAPTURE(gated);
+    Transformer network = gated ? llama(1, kH, kA, kA, 512, 1000) : gpt(1, kH, kA, 1000);
+    network.dropout = false;
+    Execution how = execution(kB, kS, kT, true, Recompute::full);
+    const LayerWork whole = layer(network_work(network, how));
+    how.recompute.stops_early = true;
+    const LayerWork early = layer(network_work(network, how));
+    CHECK(kept(early) == kept(whole));
+    CHECK(early.restored == whole.restored);
+    const double ffn = gated ? 512 : 4 * kH;
+    CHECK(executed(whole) - executed(early) == 2.0 * kB * kS * kH * ffn / kT);
+    CHECK(whole.recompute_model_flops.count() - early.recompute_model_flops.count() ==
+          doctest::Approx(2.0 * kB * kS * kH * ffn));
+    const Script all = again(script(whole.recompute)), some = again(script(early.recompute));
+    CHECK(some.size() < all.size());
+    CHECK(std::equal(some.begin(), some.end(), all.begin()));
+    CHECK(std::count(some.begin(), some.end(), "recompute fc2") == 0);
+  }
+  // The mask of the last dropout is read, and what comes before it is needed for it.
+  Execution how = execution(kB, kS, kT, true, Recompute::full);
+  const LayerWork whole = layer(network_work(gpt(1, kH, kA, 1000), how));
+  how.recompute.stops_early = true;
+  CHECK(layer(network_work(gpt(1, kH, kA, 1000), how)).recompute.size() == whole.recompute.size());
+}

@@ -79,7 +79,25 @@ void assemble_recompute(recipe::TrainingRecipe& recipe, const TrainingSection& s
   if (parts.method && parts.layers) recipe.recompute.layers = {*parts.method, *parts.layers};
 }
 
+void check_early_stop(const Scenario& scenario, Findings& findings) {
+  const models::Recomputation& chosen = scenario.recipe.recompute;
+  if (!chosen.stops_early) return;
+  const char* pointer = "/training/recompute_stops_early";
+  if (chosen.form != Recompute::full)
+    findings.error(
+        pointer,
+        fmt::format("recompute is {}, and only whole layers that run again may stop early",
+                    name(chosen.form)),
+        "set recompute to \"full\" or to layers of a method, or remove it");
+  else if (chosen.layers.method == Method::uniform && chosen.layers.layers > 1)
+    findings.error(pointer, "in a group, the next layer reads what this one would leave out",
+                   "groups of 1 layer, or remove it");
+  else if (scenario.network.stack() == nullptr)
+    findings.error(pointer, "it is described for layers of transformers", "remove it");
+}
+
 void validate_recompute(const Scenario& scenario, Findings& findings) {
+  check_early_stop(scenario, findings);
   const models::RecomputeLayers& layers = scenario.recipe.recompute.layers;
   if (layers.method == Method::all || findings.has_errors()) return;
   const std::string pointer = std::string(kPointer) + "/layers";

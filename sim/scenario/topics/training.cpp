@@ -120,6 +120,9 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
                     "Activations computed again in the backward pass: none, selective (scores of "
                     "unfused attention), full, selective_op (PyTorch's, by operators), or an "
                     "object that names modules or layers.");
+  f.field("recompute_stops_early", s.recipe.recompute.stops_early, optional,
+          "A layer that runs again whole runs up to the last tensor that its backward pass reads, "
+          "so that no product of the feed-forward layer's output is made again.");
   visit_fields(f, s.recipe.kernels);
   f.choice("execution", s.execution, models::kExecutions,
            "Element-wise kernels: fused by hand as in Megatron-LM (transformers), PyTorch's "

@@ -1,8 +1,10 @@
 """NVIDIA DGX Cloud Benchmarking: NeMo on H100 and GB200.
 
 JAX (Paxml, MaxText) compiles, and shards parameters over all ranks, as its tables say: torchtitan's compiled layers
-stand for it. With FSDP layers are recomputed. Llama 4 Maverick has experts in every second layer and a shared one
-(model card). A rack of GB200 is one server.
+stand for it. With FSDP layers are recomputed (MaxText's remat_policy save_qkv_proj, Paxml's SAVE_QKV_OUT_PROJ, which
+keep some products: taken as whole layers but for what nothing reads). Paxml's GPT 5B keeps its products (SAVE_DOT_ONLY)
+and runs attention and norms again (paxml/paxml_mod_configs.py, maxtext/configure.sh @35a9aecc). Llama 4 Maverick has
+experts in every second layer and a shared one (model card). A rack of GB200 is one server.
 """
 
 from common import LeftOut, blackwell, h100, metric, nemo, nemo_model, precision, record
@@ -51,4 +53,5 @@ def convert(row):
                                     execution="compiled")
         if not said.get("fsdp"):
             scenario["parallelism"]["data_parallel"] = {"kind": "fsdp"}
+            scenario["training"]["recompute"] = {"modules": ["core_attn", "layernorm"]}
     return record(row["id"], scenario, metric(row, "iteration_time"))

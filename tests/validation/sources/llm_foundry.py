@@ -1,7 +1,8 @@
 """llm-foundry: MPT networks on PyTorch FSDP, A100 (1600 Gb/s a server) and H100 (3200 Gb/s).
 
 ALiBi, no biases, tied embeddings, Triton's flash attention (the table is of May 2023), eager PyTorch with a fused loss;
-gradients reduced in bf16 where the mixed precision is PURE, else in fp32.
+gradients reduced in bf16 where the mixed precision is PURE, else in fp32. PyTorch of that month ran layers again whole:
+it stops early since 2.1 of October 2023.
 """
 
 from common import a100, gpt, h100, metric, precision, record
@@ -25,5 +26,7 @@ def convert(row):
                      "precision": precision("fp8" if "fp8" in row["precision"] else "bf16", "bf16"),
                      "fused_attention": "triton", "execution": "eager", "loss": "compiled", "gradient_clipping": True},
         "parallelism": {"dp": gpus, "data_parallel": shards}}
+    if row["recompute"] == "full":
+        scenario["training"]["recompute_stops_early"] = False
     rate = metric(row, "tokens_per_s_per_gpu")
     return record(row["id"], scenario, batch["gbs"] * model["seq"] / (rate * gpus))
