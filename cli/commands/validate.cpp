@@ -4,6 +4,7 @@
 #include <atomic>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -83,6 +84,15 @@ std::vector<Answer> answers_to(const std::vector<validation::RecordSet>& sets,
   });
 }
 
+// What all records of a set name, as a profile, would be said once for each of them.
+std::vector<Diagnostic> without_repeats(const std::vector<Diagnostic>& problems) {
+  std::set<std::string> said;
+  std::vector<Diagnostic> once;
+  for (const Diagnostic& problem : problems)
+    if (said.insert(to_text(problem)).second) once.push_back(problem);
+  return once;
+}
+
 std::string outputs(const ValidateOptions& options, const std::vector<std::string>& inputs,
                     const std::vector<validation::PredictedSet>& sets, const Context& context) {
   const std::string json = report::validation_json(sets);
@@ -128,7 +138,7 @@ ExitCode validate(const ValidateOptions& options, const Context& context) {
     }
   }
   context.console.end_progress();
-  context.console.diagnostics(problems);
+  context.console.diagnostics(without_repeats(problems));
   context.console.result(outputs(options, files, predicted, context));
   return problems.empty() ? ExitCode::done : ExitCode::invalid_input;
 }

@@ -130,6 +130,16 @@ def names_bad_records(folder):
 
 
 @case
+def says_once_what_all_share(folder):
+    """validate: a profile that no record can use is said to be wrong once, not for each of them"""
+    write(folder, "broken.json", {"name": "broken"})
+    bad = {"cluster": {"calibration": "broken.json"}}
+    result, err = validate(folder, [record(str(i), 1, scenario=bad) for i in range(5)], code=3)
+    require_equal(result["left_out"], 5, "left out")
+    require_equal(err.count("/gpu: is required and missing"), 1, err)
+
+
+@case
 def refuses_wrong_sets(folder):
     """validate: what a whole file gets wrong is said once, and an absurd number is no measurement"""
     _, err = validate(folder, [record("a", 1), record("b", 1)], code=3, scenario="base.json")
