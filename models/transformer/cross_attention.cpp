@@ -106,6 +106,7 @@ void norm_gradient(WorkList& list, const TransformerSlice& s) {
 void query_forward(WorkList& list, const TransformerSlice& s) {
   gather_inputs(list, s, "cross query all-gather");
   list.kernel("cross query", Gemm{s.tokens, s.attention_width, s.hidden, 1, s.gemm});
+  added_bias(list, s, "cross query", s.biases.qkv, s.tokens * s.attention_width);
 }
 
 void query_backward(WorkList& list, const TransformerSlice& s) {
@@ -117,6 +118,7 @@ void key_value_forward(WorkList& list, const TransformerSlice& s) {
   gather_inputs(list, of_memory(s), "encoder output all-gather");
   list.kernel("cross key and value",
               Gemm{s.memory_tokens, key_value_width(s), s.hidden, 1, s.gemm});
+  added_bias(list, s, "cross key and value", s.biases.qkv, s.memory_tokens * key_value_width(s));
 }
 
 void key_value_backward(WorkList& list, const TransformerSlice& s) {

@@ -158,10 +158,12 @@ LayerWork Ends::embedding() const {
 void Ends::masked_forward(WorkList& list) const {
   if (picks()) memory(list, "masked tokens", MemoryOp::embedding, masked_states(), masked_states());
   list.kernel("transform", Gemm{masked_.shard_tokens, s_.hidden, s_.hidden, 1, s_.gemm});
+  added_bias(list, masked_, "transform", true, masked_.shard_tokens * s_.hidden);
   memory(list, "transform activation", MemoryOp::activation, masked_states(), masked_states());
   norm_forward(list, masked_, "transform norm");
   gather_tokens(list, masked_, "logits all-gather");
   list.kernel("logits", Gemm{masked_.tokens, s_.vocabulary, s_.hidden, 1, s_.gemm});
+  added_bias(list, masked_, "logits", s_.biases.any(), masked_.tokens * s_.vocabulary);
   if (by_hand())
     memory(list, "cross-entropy", MemoryOp::cross_entropy, logits(), logits());
   else

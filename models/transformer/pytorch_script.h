@@ -75,6 +75,11 @@ class PytorchScript {
 void reordered(WorkList& list, const TransformerSlice& slice, std::string name,
                std::int64_t numbers);
 
+// The sum of a linear layer's output of as many numbers with its bias, where a kernel of its own
+// makes it.
+void added_bias(WorkList& list, const TransformerSlice& slice, const std::string& name, bool biased,
+                std::int64_t numbers);
+
 // GELU of a tensor, or its gradient, by plain operators.
 void gelu_by_operators(PytorchScript& script, Bytes tensor, bool backward);
 

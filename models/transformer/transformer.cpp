@@ -34,14 +34,17 @@ void reduce_partial_sums(WorkList& list, const TransformerSlice& s, const std::s
 // multiplication to hide behind. Source: Korthikanti et al. 2022, section 4.2.2; the backward pass
 // of Megatron-LM's LinearWithGradAccumulationAndAsyncCommunication.
 void column_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
-                     std::int64_t columns) {
+                     const std::vector<Columns>& layers) {
   const Bytes bytes = s.hidden_states();
   const bool gathers_again = s.sequence_parallel && !s.keeps_gathered;
   if (gathers_again) {
     list.start(name + " input all-gather", CollectiveKind::all_gather, s.gathered_states());
     if (!s.overlap) list.wait();
   }
-  list.kernel(name + " input gradient", Gemm{s.tokens, s.hidden, columns, 1, s.gemm});
+  for (const Columns& layer : layers)
+    list.kernel(layer.name + " input gradient", Gemm{s.tokens, s.hidden, layer.width, 1, s.gemm});
+  for (std::size_t sum = 1; sum < layers.size(); ++sum)
+    list.kernel(name + " input gradient sum", MemoryBound{MemoryOp::elementwise, 2 * bytes, bytes});
   if (gathers_again && s.overlap) list.wait();
   if (s.sequence_parallel) {
     list.start(name + " input gradient reduce-scatter", CollectiveKind::reduce_scatter, bytes);
@@ -49,8 +52,15 @@ void column_backward(WorkList& list, const TransformerSlice& s, const std::strin
     list.start(name + " input gradient all-reduce", CollectiveKind::all_reduce, bytes);
   }
   if (s.tensor_parallel && !s.overlap) list.wait();
-  list.weight_gradient(name + " weight gradient", Gemm{columns, s.hidden, s.tokens, 1, s.gemm});
+  for (const Columns& layer : layers)
+    list.weight_gradient(layer.name + " weight gradient",
+                         Gemm{layer.width, s.hidden, s.tokens, 1, s.gemm});
   if (s.tensor_parallel && s.overlap) list.wait();
+}
+
+void column_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
+                     std::int64_t columns) {
+  column_backward(list, s, name, {{name, columns}});
 }
 
 void row_backward(WorkList& list, const TransformerSlice& s, const std::string& name,

@@ -120,6 +120,13 @@ Bytes chunked_buffers(const TransformerSlice& slice);
 // collectives of its input and of its input's gradient.
 void column_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
                      std::int64_t columns);
+// The same of several such layers of one input, whose gradients are added up.
+struct Columns {
+  std::string name;
+  std::int64_t width = 0;
+};
+void column_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                     const std::vector<Columns>& layers);
 
 // Gradients of a linear layer that is split by rows (proj, fc2): its output's gradient arrives
 // whole, or is gathered first with sequence parallelism; its input's stays on the rank.

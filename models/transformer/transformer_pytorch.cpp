@@ -8,6 +8,7 @@
 //                         sum of both branches 2r w,              one w more), parameters 2r
 //                         dropout r mask w
 //   norms after the additions (BERT): the same kernels, the sum of both branches before the norm's
+//   bias, by a kernel     r w of the output                       by the product
 //   bias gradient         r of the output's gradient              the same
 //   GELU, ReLU            r w; backward 2r w                      the same
 //   gate (SwiGLU, GeGLU)  r w, 2r w; backward 3 x (2r w)          2r w; backward 3r 2w
@@ -21,6 +22,8 @@
 //                         r, the bias r w
 //   q, k, v (unfused)     a copy each, and of the context         the same
 //     backward (both)     one concatenation r w                   the same
+//   products of their own copies only where attention is unfused; the sum of three gradients of
+//                         their input, 2 x (2r w)                 the same
 //   loss, per logit       to fp32 d 4, log-softmax 4 4            2 x d read (maximum, then sum)
 //     backward            4 (zeros), 4 4+4, to 16 bits 4 d        d d
 //   embedding             gradient zeroed, then added to;         the same
@@ -64,6 +67,11 @@ void reordered(WorkList& list, const TransformerSlice& s, std::string name, std:
   const bool eager = s.kernels.fusion == Fusion::eager;
   PytorchScript(list, s).pass(std::move(name), MemoryOp::elementwise, tensor, tensor,
                               eager ? numbers : 0);
+}
+
+void added_bias(WorkList& list, const TransformerSlice& s, const std::string& name, bool biased,
+                std::int64_t numbers) {
+  if (biased && s.kernels.bias_by_kernel) reordered(list, s, name + " bias", numbers);
 }
 
 void PytorchScript::norm(const std::string& name, bool joins) {
@@ -229,7 +237,10 @@ void PytorchAttention::heads() {
 void PytorchAttention::heads_gradient() {
   rope(" backward");
   head_norms(true);
-  reordered(list_, s_, "qkv gradient concatenation", s_.tokens * s_.qkv_width);
+  const bool separate = s_.kernels.separate_projections;
+  if (separate && s_.kernels.one_attention()) return;
+  reordered(list_, s_, separate ? "qkv gradient copies" : "qkv gradient concatenation",
+            s_.tokens * s_.qkv_width);
 }
 
 void PytorchAttention::core() {
@@ -272,6 +283,45 @@ void PytorchAttention::core_gradient() {
 
 }  // namespace
 
+namespace {
+
+bool biased(PieceKind kind, const TransformerSlice& s) {
+  if (kind == PieceKind::qkv) return s.biases.qkv;
+  return kind == PieceKind::proj ? s.biases.proj : s.biases.feed_forward;
+}
+
+std::vector<Columns> layers_of(PieceKind kind, const char* name, const TransformerSlice& s) {
+  const std::int64_t width = kind == PieceKind::qkv ? s.qkv_width : s.fc1_width;
+  if (kind != PieceKind::qkv || !s.kernels.separate_projections) return {{name, width}};
+  const std::int64_t keys = s.kv_heads * s.head_size;
+  return {{"query", width - 2 * keys}, {"key", keys}, {"value", keys}};
+}
+
+void columns_forward(WorkList& list, const TransformerSlice& s, PieceKind kind, const char* name) {
+  PytorchScript script(list, s);
+  bool gathered = false;
+  for (const Columns& layer : layers_of(kind, name, s)) {
+    const Gemm product = script.product(layer.width, s.hidden);
+    if (gathered)
+      list.kernel(layer.name, product);
+    else
+      gathered_product(list, s, std::string(name) + " all-gather", layer.name, product);
+    gathered = true;
+    added_bias(list, s, layer.name, biased(kind, s), s.tokens * layer.width);
+  }
+}
+
+void columns_backward(WorkList& list, const TransformerSlice& s, PieceKind kind, const char* name) {
+  PytorchScript script(list, s);
+  const std::vector<Columns> layers = layers_of(kind, name, s);
+  column_backward(list, s, name, layers);
+  for (const Columns& layer : layers)
+    script.bias_gradient(layer.name, layer.width, biased(kind, s));
+  if (s.post_norm) script.gradient_sum(kind == PieceKind::qkv ? "residual 1" : "residual 2");
+}
+
+}  // namespace
+
 void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
   using P = PieceKind;
   const auto add = [&](P kind, auto forward, auto backward) {
@@ -291,17 +341,14 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
         kind, [=](List&, PytorchAttention s, const Slice&) { s.norm(name, true); },
         [=](List&, PytorchAttention s, const Slice&) { s.norm_gradient(name, true); });
   };
-  const auto column = [&](P kind, const char* name, std::int64_t width) {
+  const auto column = [&](P kind, const char* name) {
     add(
         kind,
-        [=](List& list, PytorchAttention s, const Slice& own) {
-          gathered_product(list, own, std::string(name) + " all-gather", name,
-                           s.product(width, own.hidden));
+        [=](List& list, PytorchAttention, const Slice& own) {
+          columns_forward(list, own, kind, name);
         },
-        [=](List& list, PytorchAttention s, const Slice& own) {
-          column_backward(list, own, name, width);
-          s.bias_gradient(name, width, kind == P::qkv ? own.biases.qkv : own.biases.feed_forward);
-          if (own.post_norm) s.gradient_sum(kind == P::qkv ? "residual 1" : "residual 2");
+        [=](List& list, PytorchAttention, const Slice& own) {
+          columns_backward(list, own, kind, name);
         });
   };
   // The copy of the context is between attention and proj.
@@ -311,9 +358,10 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
         [=](List& list, PytorchAttention s, const Slice& own) {
           if (kind == P::proj) s.context_copy("");
           reduced_product(list, own, name, s.product(own.hidden, rows));
+          added_bias(list, own, name, biased(kind, own), own.shard_tokens * own.hidden);
         },
         [=](List&, PytorchAttention s, const Slice& own) {
-          s.row_gradient(name, rows, kind == P::proj ? own.biases.proj : own.biases.feed_forward);
+          s.row_gradient(name, rows, biased(kind, own));
           if (kind == P::proj) s.context_copy(" backward");
         });
   };
@@ -323,7 +371,7 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
         [=](List&, PytorchAttention s, const Slice&) { s.residual_gradient(name); });
   };
   if (!slice.post_norm) norm(P::norm_1, "norm 1");
-  column(P::qkv, "qkv", slice.qkv_width);
+  column(P::qkv, "qkv");
   add(
       P::heads, [](List&, PytorchAttention s, const Slice&) { s.heads(); },
       [](List&, PytorchAttention s, const Slice&) { s.heads_gradient(); });
@@ -334,7 +382,7 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
   residual(P::residual_1, "residual 1");
   if (slice.memory_length > 0) add_cross_attention(script, slice);
   slice.post_norm ? norm(P::norm_1, "norm 1") : norm(P::norm_2, "norm 2");
-  column(P::fc1, "fc1", slice.fc1_width);
+  column(P::fc1, "fc1");
   add(
       P::activation, [](List&, PytorchAttention s, const Slice&) { s.activation(); },
       [](List&, PytorchAttention s, const Slice&) { s.activation_gradient(); });

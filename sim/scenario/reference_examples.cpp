@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 182> kExamples = {{
+constexpr std::array<Example, 184> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -138,6 +138,8 @@ constexpr std::array<Example, 182> kExamples = {{
     {"/training/norm", R"("operators")"},
     {"/training/activation", R"("operators")"},
     {"/training/dropout", R"("operators")"},
+    {"/training/bias", R"("kernel")"},
+    {"/training/projections", R"("separate")"},
     {"/training/optimizer/accesses", "39"},
     {"/training/optimizer/launches", "17"},
     {"/training/optimizer/waits", "true"},

@@ -102,8 +102,9 @@ void draw_rest(Sketch& s) {
   draw_references(s);
   // What the plan leaves open; much of it is said.
   if (s.stack() && s.draw.chance(10))
-    s.set("/software", s.draw.word({"pytorch-ddp", "hf-trainer", "torchtitan", "megatron-core",
-                                    "nemo", "deepspeed", "nanotron", "internevo"}));
+    s.set("/software",
+          s.draw.word({"pytorch-ddp", "pytorch-ddp-2020", "hf-trainer", "torchtitan",
+                       "megatron-core", "nemo", "deepspeed", "nanotron", "internevo"}));
 }
 
 Plan draw_plan(std::uint64_t seed, int attempt) {

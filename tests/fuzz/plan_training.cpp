@@ -142,7 +142,10 @@ void draw_training(Sketch& s) {
   if (s.execution == "eager" && s.kind == Kind::decoder) {
     for (const char* key : {"/training/norm", "/training/activation", "/training/dropout"})
       if (draw.chance(20)) s.set(key, draw.word({"kernel", "operators"}));
+    if (draw.chance(20)) s.set("/training/bias", draw.word({"product", "kernel"}));
   }
+  if (s.execution != "fused" && s.stack() && draw.chance(20))
+    s.set("/training/projections", draw.word({"joint", "separate"}));
   if (s.kind == Kind::layers && s.preset != "swin-t" && draw.chance(25))
     s.set("/training/image_layout", draw.word({"nhwc", "nchw"}));
   if (draw.chance(20)) s.set("/training/launch_time", draw.word({"0us", "5us", "40us"}));

@@ -1,6 +1,7 @@
 // What PyTorch runs and keeps, against the table in models/transformer/transformer_pytorch.cpp.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "tests/models/work_support.h"
@@ -86,6 +87,70 @@ TEST_CASE("an eager layer has a kernel for every operator of the script") {
                                         "norm 1 backward",
                                         "norm 1 parameter gradients",
                                         "norm 1 gradient sum"});
+}
+
+// Heads of 32 numbers, 4 of queries and 2 of keys: products of 128, 64 and 64 columns.
+TEST_CASE("separate projections are three products whose input gradients are added up") {
+  const auto with = [](Fusion fusion, AttentionKernel attention, bool separate) {
+    Execution how = execution(2, 64);
+    how.kernels.fusion = fusion;
+    how.kernels.attention = attention;
+    how.kernels.separate_projections = separate;
+    how.compute = Dtype::bf16;
+    return layer(network_work(kLlama, how));
+  };
+  const auto begins = [](const Lines& lines, const Lines& names) {
+    return std::search(lines.begin(), lines.end(), names.begin(), names.end()) != lines.end();
+  };
+  const LayerWork joint = with(Fusion::eager, AttentionKernel::fa2, false);
+  const LayerWork apart = with(Fusion::eager, AttentionKernel::fa2, true);
+  CHECK(begins(script(apart.forward), {"norm 1", "query", "key", "value", "rope negated half"}));
+  CHECK(begins(script(apart.backward),
+               {"query input gradient", "key input gradient", "value input gradient",
+                "qkv input gradient sum", "qkv input gradient sum", "query weight gradient",
+                "key weight gradient", "value weight gradient"}));
+  std::vector<Gemm> products;
+  for (const WorkItem& item : apart.forward) {
+    const auto* named = std::get_if<NamedKernel>(&item);
+    const auto* gemm = named ? std::get_if<Gemm>(&named->kernel) : nullptr;
+    if (gemm) products.push_back(*gemm);
+  }
+  REQUIRE(products.size() >= 3);
+  CHECK(products[0] == Gemm{128, 128, 128, 1, Dtype::bf16});
+  CHECK(products[1] == Gemm{128, 64, 128, 1, Dtype::bf16});
+  CHECK(products[2] == products[1]);
+  // Flash attention hands three gradients on as they are: two sums of 3 passes for 2 x 2 of the
+  // concatenation, whose width is twice that of the states.
+  constexpr std::int64_t kStates = 2 * 64 * 128 * 2;
+  CHECK(bytes_of(apart.backward, MemoryOp::elementwise) -
+            bytes_of(joint.backward, MemoryOp::elementwise) ==
+        (2 * 3 - 2 * 2) * kStates);
+  CHECK(sum_of_flops(apart.forward) == sum_of_flops(joint.forward));
+  CHECK(sum_of_flops(apart.backward) == sum_of_flops(joint.backward));
+  CHECK(apart.activations() == joint.activations());
+  CHECK(apart.parameters == joint.parameters);
+  const LayerWork unfused = with(Fusion::eager, AttentionKernel::unfused, true);
+  CHECK(begins(script(unfused.backward), {"qkv gradient copies", "query input gradient"}));
+}
+
+TEST_CASE("biases by kernels read and write what their products have written") {
+  const auto with = [](bool by_kernel) {
+    Execution how = execution(2, 64);
+    how.kernels.fusion = Fusion::eager;
+    how.kernels.attention = AttentionKernel::fa2;
+    how.kernels.bias_by_kernel = by_kernel;
+    how.compute = Dtype::bf16;
+    Transformer network = kGpt;
+    network.dropout = false;
+    return layer(network_work(network, how));
+  };
+  const LayerWork inside = with(false), behind = with(true);
+  CHECK(script(behind.forward) == Lines{"norm 1", "qkv", "qkv bias", "attention", "proj",
+                                        "proj bias", "residual 1", "norm 2", "fc1", "fc1 bias",
+                                        "activation", "fc2", "fc2 bias", "residual 2"});
+  CHECK(traffic(behind) - traffic(inside) == 2 * (3 + 1 + 4 + 1) * (2 * 64 * 128 * 2));
+  CHECK(behind.activations() == inside.activations());
+  CHECK(script(behind.backward) == script(inside.backward));
 }
 
 TEST_CASE("a compiled layer joins residuals with norms and the softmax with what surrounds it") {

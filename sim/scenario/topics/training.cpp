@@ -27,6 +27,8 @@ constexpr std::array<json::Choice<ImageLayout>, 2> kImageLayouts = {
     {{"nhwc", ImageLayout::nhwc}, {"nchw", ImageLayout::nchw}}};
 constexpr std::array<json::Choice<bool>, 2> kByOperators = {
     {{"kernel", false}, {"operators", true}}};
+constexpr std::array<json::Choice<bool>, 2> kBiases = {{{"product", false}, {"kernel", true}}};
+constexpr std::array<json::Choice<bool>, 2> kProjections = {{{"joint", false}, {"separate", true}}};
 constexpr std::array<json::Choice<Fusion>, 2> kLosses = {
     {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
 
@@ -52,6 +54,12 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("dropout", s.dropout_by_operators, kByOperators, json::optional,
            "Dropout of an eager execution: kernel, one for each pass; operators, as TensorFlow 1, "
            "which draws, rounds and multiplies random numbers by plain operators.");
+  f.choice("bias", s.bias_by_kernel, kBiases, json::optional,
+           "What adds the biases of linear layers in an eager execution: their product, or a "
+           "kernel behind it, as in PyTorch before 1.12 and TensorFlow 1.");
+  f.choice("projections", s.separate_projections, kProjections, json::optional,
+           "Queries, keys and values in an execution that is not fused: of one product (joint), "
+           "or separate, of one each, as in BERT's and Llama's own scripts.");
   f.choice("image_layout", s.images, kImageLayouts, json::optional,
            "How networks of images store them: nhwc (channels last), or nchw, which tensor cores "
            "want copied and 16-bit batch norms are slower in.");
@@ -193,6 +201,26 @@ void check_operators(const models::KernelChoice& kernels, const models::Network&
   check("dropout", "dropout", kernels.dropout_by_operators);
 }
 
+void check_linear_layers(const models::KernelChoice& kernels, const models::Network& network,
+                         Findings& findings) {
+  if (kernels.bias_by_kernel && kernels.fusion != models::Fusion::eager)
+    findings.error("/training/bias", "only an eager execution has kernels for biases",
+                   "remove it, or make the execution \"eager\"");
+  if (kernels.bias_by_kernel && stack_of(network) == nullptr)
+    findings.error(
+        "/training/bias",
+        fmt::format("only biases of transformers are counted, and it is {}", network.words()),
+        "remove it");
+  if (!kernels.separate_projections) return;
+  if (kernels.fusion == models::Fusion::by_hand)
+    findings.error("/training/projections",
+                   "Megatron-LM's kernels take queries, keys and values of one product",
+                   "remove it, or make the execution \"eager\" or \"compiled\"");
+  if (stack_of(network) == nullptr)
+    findings.error("/training/projections",
+                   fmt::format("{} has no queries, keys and values", network.words()), "remove it");
+}
+
 void check_kernels(const models::KernelChoice& kernels, const models::Network& network,
                    Findings& findings) {
   const bool is_language = reads_tokens(network);
@@ -204,6 +232,7 @@ void check_kernels(const models::KernelChoice& kernels, const models::Network& n
     findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
                    "remove it");
   check_operators(kernels, network, findings);
+  check_linear_layers(kernels, network, findings);
   if (!has_attention && kernels.fusion == models::Fusion::by_hand)
     findings.error("/training/execution",
                    fmt::format("fused are the kernels of Megatron-LM, and it has none for {}",

@@ -11,7 +11,8 @@ clusters norms, activations, dropout and the optimizer count as one kernel each.
 PaddlePaddle compute nothing for padding; how much there is of it is not stated. It is left aside in sequences of 128
 tokens; those of 512 are left out (V100 would do more than its peak). Their predecessors of PyTorch, whose tables are in
 older revisions, compute logits of all tokens: BertPreTrainingHeads of modeling.py (1d4211fe) has no choice of tokens;
-dense_sequence_output came with native mixed precision. Images are stored channel by channel, the
+dense_sequence_output came with native mixed precision, as did TorchScript, for pre-training alone; all else runs
+operator by operator on PyTorch of before 1.12 (containers of 2019 to 2021). Images are stored channel by channel, the
 frameworks' default, but with MXNet and PaddlePaddle in mixed precision.
 """
 
@@ -96,6 +97,8 @@ def language_training(row, kind, machine, software, title):
     optimizer = LAMB if predictions else ADAMW if software.startswith("tensorflow") else ADAM
     if software == "pytorch-ddp" and not predictions and kind != "amp":
         optimizer = BERT_ADAM
+    if software == "pytorch-ddp" and (tuned or row["source"]["rev"] != "HEAD"):
+        software = "pytorch-ddp-2020"
     return scenario(bert(size, predictions), machine, software, batch, kind, optimizer, min(accumulated, 16),
                     sequence_length=length, **said)
 
@@ -104,7 +107,7 @@ def as_run(described, name, kind):
     """The scenario with what XLA fuses (TensorFlow 2), and with the scripts' own norm of 16 bits (TensorFlow 1)."""
     training = described["training"]
     if name.startswith("TensorFlow2"):
-        training.update(norm="kernel", activation="kernel", dropout="kernel")
+        training.update(norm="kernel", activation="kernel", dropout="kernel", bias="product")
         training["optimizer"] = {**training["optimizer"], "accesses": 0, "launches": 0}
     elif name.startswith("TensorFlow/") and kind == "amp":
         training["norm"] = "kernel"
