@@ -31,8 +31,7 @@ std::int64_t moments(Optimizer optimizer) {
 StateBytes per_parameter(const TrainingRecipe& recipe, bool layer_units) {
   const Bytes weight = size_of(weight_type(recipe));
   const Bytes states = moments(recipe.optimizer) * size_of(recipe.precision.optimizer_states);
-  const Bytes master =
-      keeps_master_copy(recipe) ? size_of(recipe.precision.master_type()) : Bytes(0);
+  const Bytes master = keeps_master_copy(recipe) ? recipe.precision.master_bytes() : Bytes(0);
   if (layer_units) {
     const Bytes own = std::max(master, weight);
     return {own, own, states};
@@ -85,7 +84,8 @@ MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& reci
                              const DataParallelStrategy& strategy) {
   const StateBytes each = per_parameter(recipe, strategy.layer_units);
   const std::int64_t own = shard_of(parameters, strategy.optimizer_shards);
-  const bool reads_master = keeps_master_copy(recipe) && !strategy.layer_units;
+  const bool reads_master = keeps_master_copy(recipe) && !strategy.layer_units &&
+                            recipe.precision.master_weights != recipe::MasterWeights::remainder;
   return {.op = MemoryOp::optimizer,
           .read = own * (each.gradients + each.optimizer_state +
                          (reads_master ? Bytes(0) : each.parameters)),
@@ -94,6 +94,7 @@ MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& reci
 
 bool converts_for_optimizer(const TrainingRecipe& recipe, const DataParallelStrategy& strategy) {
   return recipe.kernels.fusion != models::Fusion::by_hand && keeps_master_copy(recipe) &&
+         recipe.precision.master_weights != recipe::MasterWeights::remainder &&
          !strategy.layer_units;
 }
 
@@ -111,10 +112,9 @@ std::vector<WorkItem> converting_optimizer(std::int64_t parameters, const Traini
   }
   list.kernel("optimizer step",
               MemoryBound{.op = MemoryOp::optimizer, .read = single + state, .written = state});
-  list.kernel("weights from master copy",
-              MemoryBound{.op = MemoryOp::elementwise,
-                          .read = own * size_of(recipe.precision.master_type()),
-                          .written = own * each.parameters});
+  list.kernel("weights from master copy", MemoryBound{.op = MemoryOp::elementwise,
+                                                      .read = own * recipe.precision.master_bytes(),
+                                                      .written = own * each.parameters});
   return list.take();
 }
 

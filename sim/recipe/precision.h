@@ -9,8 +9,9 @@
 
 namespace trainyard::recipe {
 
-// The optimizer's own copy of narrower weights.
-enum class MasterWeights : std::uint8_t { none, fp32, bf16 };
+// The optimizer's own copy of narrower weights. remainder: the 16 bits that bf16 weights lack of
+// fp32 ones. Source: NVIDIA/apex, distributed_fused_adam.py, store_param_remainders.
+enum class MasterWeights : std::uint8_t { none, fp32, bf16, remainder };
 
 struct Precision {
   // Of matrix multiplications; a scenario: the best that the GPU has.
@@ -31,8 +32,9 @@ struct Precision {
   bool keeps_master() const {
     return master_weights != MasterWeights::none && size_of(compute) < size_of(models::Dtype::fp32);
   }
-  models::Dtype master_type() const {
-    return master_weights == MasterWeights::bf16 ? models::Dtype::bf16 : models::Dtype::fp32;
+  Bytes master_bytes() const {  // of a parameter
+    return size_of(master_weights == MasterWeights::fp32 ? models::Dtype::fp32
+                                                         : models::Dtype::bf16);
   }
 };
 

@@ -27,6 +27,9 @@ void draw_precision(Sketch& s) {
   std::string master = "fp32";
   if (draw.chance(40)) {
     master = fp8_weights ? draw.word({"fp32", "bf16"}) : draw.word({"fp32", "none"});
+    const bool halves = compute == "bf16" || (compute == "fp8" && !fp8_weights);
+    if (halves && s.strategy != "fsdp" && s.strategy != "hsdp" && draw.chance(30))
+      master = "remainder";
     s.set("/training/precision/master_weights", master);
   }
   if (compute == "fp8" && !fp8_weights && draw.chance(30))

@@ -53,6 +53,7 @@ TEST_CASE("bytes per parameter by the type of each state") {
   CHECK(bytes({.moments = kQuarter}) == Each{2000, 2000, 6000});
   CHECK(bytes({.moments = kHalf, .master = MasterWeights::none}) == Each{2000, 2000, 4000});
   CHECK(bytes({.master = MasterWeights::none}) == Each{2000, 2000, 8000});
+  CHECK(bytes({.master = MasterWeights::remainder}) == Each{2000, 2000, 10000});
   CHECK(bytes({.compute = kSingle, .gradients = kSingle}) == Each{4000, 4000, 8000});
   CHECK(bytes({.optimizer = Optimizer::sgd}) == Each{2000, 2000, 4000});
   CHECK(bytes({.moments = kHalf, .optimizer = Optimizer::sgd_momentum}) == Each{2000, 2000, 6000});
@@ -79,6 +80,11 @@ TEST_CASE("what is kept less wide is read and written less by the optimizer") {
   const MemoryBound narrow = optimizer_kernel(1000, mixed_recipe({.moments = kHalf}), whole);
   CHECK(wide.read - narrow.read == Bytes(4000));
   CHECK(wide.written - narrow.written == Bytes(4000));
+  // Both halves of a weight are read and written, as the whole of it is and its bf16 copy.
+  const MemoryBound halves =
+      optimizer_kernel(1000, mixed_recipe({.master = MasterWeights::remainder}), whole);
+  CHECK(halves.read == wide.read);
+  CHECK(wide.written - halves.written == Bytes(2000));
 }
 
 // One by rows and one by columns of each weight that fp8 units multiply by: of a GPT layer 12 h^2,

@@ -3,6 +3,7 @@
 
 #include "models/layer/kernel.h"
 #include "models/layer/peak.h"
+#include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_memory.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/word_lists.h"
@@ -20,8 +21,11 @@ constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
                                                    {"bf16", Dtype::bf16},
                                                    {"fp16", Dtype::fp16},
                                                    {"fp8", Dtype::fp8}}};
-constexpr std::array<Choice<MasterWeights>, 3> kMasterWeights = {
-    {{"fp32", MasterWeights::fp32}, {"bf16", MasterWeights::bf16}, {"none", MasterWeights::none}}};
+constexpr std::array<Choice<MasterWeights>, 4> kMasterWeights = {
+    {{"fp32", MasterWeights::fp32},
+     {"bf16", MasterWeights::bf16},
+     {"remainder", MasterWeights::remainder},
+     {"none", MasterWeights::none}}};
 constexpr std::array<Choice<Dtype>, 4> kStateDtypes = {
     {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}, {"fp8", Dtype::fp8}}};
 
@@ -35,8 +39,10 @@ void visit_fields(json::Fields& f, Precision& s) {
            "of compute, bf16 with fp8.");
   f.choice("gradients", s.gradients, scenario::kGradientDtypes, json::optional,
            "Type in which gradients are kept and reduced. Default: that of the weights.");
-  f.choice("master_weights", s.master_weights, kMasterWeights, json::optional,
-           "The optimizer's own copy of narrower weights.");
+  f.choice(
+      "master_weights", s.master_weights, kMasterWeights, json::optional,
+      "The optimizer's own copy of narrower weights; remainder: the 16 bits by which fp32 ones "
+      "exceed them (Apex's distributed Adam).");
   f.choice("optimizer_states", s.optimizer_states, kStateDtypes, json::optional,
            "Type of the optimizer's moments; fp8: one byte, as in 8-bit Adam.");
   f.field(
@@ -85,9 +91,26 @@ void check_parameters(const TrainingRecipe& recipe, Findings& findings) {
                    "set master_weights to \"fp32\" or \"bf16\"");
 }
 
-void check_master(const TrainingRecipe& recipe, Findings& findings) {
-  if (!recipe.precision.keeps_master() || recipe.precision.master_type() != Dtype::bf16) return;
-  if (models::size_of(plan::weight_type(recipe)) < size_of(recipe.precision.master_type())) return;
+void check_remainder(const TrainingRecipe& recipe, const recipe::ParallelPlan& plan,
+                     Findings& findings) {
+  const std::string pointer = fmt::format("{}/master_weights", kSection);
+  if (plan::weight_type(recipe) != Dtype::bf16)
+    findings.error(pointer,
+                   fmt::format("remainders are of bf16 weights, and these are {}",
+                               name(plan::weight_type(recipe))),
+                   "\"fp32\", or \"none\"");
+  else if (plan::strategy_of(plan, recipe).layer_units)
+    findings.error(pointer, "the sharded parameters themselves are the fp32 copy here",
+                   "\"fp32\", or \"none\"");
+}
+
+void check_master(const TrainingRecipe& recipe, const recipe::ParallelPlan& plan,
+                  Findings& findings) {
+  if (!recipe.precision.keeps_master()) return;
+  if (recipe.precision.master_weights == recipe::MasterWeights::remainder)
+    return check_remainder(recipe, plan, findings);
+  if (recipe.precision.master_bytes() == size_of(Dtype::fp32)) return;
+  if (models::size_of(plan::weight_type(recipe)) < recipe.precision.master_bytes()) return;
   findings.error(fmt::format("{}/master_weights", kSection),
                  fmt::format("a copy in bf16 is no better than the {} weights themselves",
                              name(plan::weight_type(recipe))),
@@ -156,7 +179,7 @@ void validate_compute(const Scenario& scenario, Findings& findings) {
 void validate_precision(const Scenario& scenario, Findings& findings) {
   const TrainingRecipe& recipe = scenario.recipe;
   check_parameters(recipe, findings);
-  check_master(recipe, findings);
+  check_master(recipe, scenario.plan, findings);
   check_cached_weights(recipe, findings);
   check_kept_inputs(recipe, findings);
   if (recipe.precision.optimizer_states.is_said() && recipe.optimizer == recipe::Optimizer::sgd)
