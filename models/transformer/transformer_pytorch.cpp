@@ -64,9 +64,9 @@ bool runs_gelu_by_operators(const TransformerSlice& s) {
 
 void reordered(WorkList& list, const TransformerSlice& s, std::string name, std::int64_t numbers) {
   const Bytes tensor = numbers * s.element();
-  const bool eager = s.kernels.fusion == Fusion::eager;
+  const bool one_by_one = s.kernels.fusion == Fusion::eager && !s.kernels.broadcasts_in_vectors;
   PytorchScript(list, s).pass(std::move(name), MemoryOp::elementwise, tensor, tensor,
-                              eager ? numbers : 0);
+                              one_by_one ? numbers : 0);
 }
 
 void added_bias(WorkList& list, const TransformerSlice& s, const std::string& name, bool biased,

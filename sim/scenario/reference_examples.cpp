@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 184> kExamples = {{
+constexpr std::array<Example, 185> kExamples = {{
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -140,6 +140,7 @@ constexpr std::array<Example, 184> kExamples = {{
     {"/training/dropout", R"("operators")"},
     {"/training/bias", R"("kernel")"},
     {"/training/projections", R"("separate")"},
+    {"/training/broadcasts", R"("vectors")"},
     {"/training/optimizer/accesses", "39"},
     {"/training/optimizer/launches", "17"},
     {"/training/optimizer/waits", "true"},

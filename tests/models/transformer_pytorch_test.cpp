@@ -182,6 +182,14 @@ TEST_CASE("copies of heads, masks and dropout handle their numbers one by one") 
   CHECK(numbers(fused.backward) == 3 * kStates);
   const LayerWork compiled = layer(work(kGpt, Fusion::compiled, false, true));
   CHECK(numbers(compiled.forward) + numbers(compiled.backward) == 0);
+  Execution how = execution(2, 64);
+  how.kernels.fusion = Fusion::eager;
+  how.kernels.broadcasts_in_vectors = true;
+  Transformer network = kGpt;
+  network.dropout = true;
+  const LayerWork vectors = layer(network_work(network, how));
+  CHECK(numbers(vectors.forward) == 2 * kStates + kScores);  // those of dropout are left
+  CHECK(numbers(vectors.backward) == 0);
 }
 
 // m h d bytes is one pass over the hidden states: 2 x 64 tokens of 128 bf16.

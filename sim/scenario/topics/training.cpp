@@ -29,6 +29,8 @@ constexpr std::array<json::Choice<bool>, 2> kByOperators = {
     {{"kernel", false}, {"operators", true}}};
 constexpr std::array<json::Choice<bool>, 2> kBiases = {{{"product", false}, {"kernel", true}}};
 constexpr std::array<json::Choice<bool>, 2> kProjections = {{{"joint", false}, {"separate", true}}};
+constexpr std::array<json::Choice<bool>, 2> kBroadcasts = {
+    {{"one_by_one", false}, {"vectors", true}}};
 constexpr std::array<json::Choice<Fusion>, 2> kLosses = {
     {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
 
@@ -60,6 +62,9 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("projections", s.separate_projections, kProjections, json::optional,
            "Queries, keys and values in an execution that is not fused: of one product (joint), "
            "or separate, of one each, as in BERT's and Llama's own scripts.");
+  f.choice("broadcasts", s.broadcasts_in_vectors, kBroadcasts, json::optional,
+           "How copies of heads, masks and biases of an eager execution handle operands that are "
+           "permuted or broadcast: one_by_one, as PyTorch and TensorFlow do, or in vectors.");
   f.choice("image_layout", s.images, kImageLayouts, json::optional,
            "How networks of images store them: nhwc (channels last), or nchw, which tensor cores "
            "want copied and 16-bit batch norms are slower in.");
@@ -211,6 +216,11 @@ void check_linear_layers(const models::KernelChoice& kernels, const models::Netw
         "/training/bias",
         fmt::format("only biases of transformers are counted, and it is {}", network.words()),
         "remove it");
+  if (kernels.broadcasts_in_vectors &&
+      (kernels.fusion != models::Fusion::eager || stack_of(network) == nullptr))
+    findings.error("/training/broadcasts",
+                   "only a transformer's eager execution has kernels of broadcast operands",
+                   "remove it");
   if (!kernels.separate_projections) return;
   if (kernels.fusion == models::Fusion::by_hand)
     findings.error("/training/projections",
