@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 5> kFolders = {"models", "gpus", "servers", "clusters",
-                                                 "software"};
+constexpr std::array<const char*, 6> kFolders = {"models",   "gpus",       "servers",
+                                                 "clusters", "transports", "software"};
 
 std::string description_of(const std::string& path) {
   std::vector<Diagnostic> ignored;  // a broken preset is reported when it is used
@@ -91,6 +91,9 @@ std::vector<std::string> shipped_servers() {
 }
 std::vector<std::string> shipped_software() {
   return preset_names(shipped_configs(), "software");
+}
+std::vector<std::string> shipped_transports() {
+  return preset_names(shipped_configs(), "transports");
 }
 std::vector<std::string> shipped_clusters() {
   return preset_names(shipped_configs(), "clusters");

@@ -106,6 +106,7 @@ constexpr std::array<Example, 185> kExamples = {{
     {"/cluster/node/intra/mesh/0/a", "0"},
     {"/cluster/node/intra/mesh/0/b", "3"},
     {"/cluster/node/intra/mesh/0/links", "2"},
+    {"/cluster/node/nic/transport", R"("efa")"},
     {"/cluster/node/nic/bandwidth", R"("400Gbps")"},
     {"/cluster/node/nic/latency", R"("1.5us")"},
     {"/cluster/node/nic/efficiency", "0.9"},

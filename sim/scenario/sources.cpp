@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -138,6 +140,11 @@ std::string named_not_filed(const Value& name, std::string_view folder,
       folder, is_known ? fmt::format(": \"{}\"", stem) : "", folder);
 }
 
+std::string words_of(std::string_view folder) {
+  if (folder == "transports") return "transport";
+  return fmt::format("{} preset", singular(folder));
+}
+
 void unknown_preset(const Value& name, const std::string& pointer, std::string_view folder,
                     const std::string& configs, std::vector<Diagnostic>& diagnostics) {
   const std::vector<std::string> known = preset_names(configs, std::string(folder));
@@ -151,8 +158,8 @@ void unknown_preset(const Value& name, const std::string& pointer, std::string_v
     for (const std::string_view near : nearest_names(name.text, views, 3))
       hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
   }
-  error(diagnostics, name.at, pointer + "/preset",
-        fmt::format("unknown {} preset {}", singular(folder), json::quoted(name)), hint);
+  error(diagnostics, name.at, pointer,
+        fmt::format("unknown {} {}", words_of(folder), json::quoted(name)), hint);
 }
 
 // What a preset says of its NVLinks is no number for the PCIe that the file puts in their place.
@@ -162,41 +169,81 @@ void drop_links_of_another_kind(Value& preset, const Value& section) {
   if (before != nullptr && after != nullptr && before->text != after->text) preset.erase("intra");
 }
 
-// Puts the fields of the preset that `section` names below those it has itself.
-void expand(Value* section, const std::string& pointer, const std::string& folder,
-            const Places& places, std::vector<Diagnostic>& diagnostics) {
-  if (section == nullptr || !section->is(Kind::object)) return;
-  const Value* preset = section->find("preset");
-  if (preset == nullptr) return;
+// The file that `section` names under `key`; nothing if it names none, or none that can be read,
+// which is reported.
+std::optional<Value> named_by(Value* section, std::string_view key, const std::string& pointer,
+                              const std::string& folder, const Places& places,
+                              std::vector<Diagnostic>& diagnostics) {
+  if (section == nullptr || !section->is(Kind::object)) return std::nullopt;
+  const Value* preset = section->find(key);
+  if (preset == nullptr) return std::nullopt;
+  const std::string at = fmt::format("{}/{}", pointer, key);
+  section->refused = true;  // unless the file is found
   if (!preset->is(Kind::string)) {
-    error(diagnostics, preset->at, pointer + "/preset",
+    error(diagnostics, preset->at, at,
           fmt::format("expected a name, got {}", json::quoted(*preset)));
-    section->refused = true;
-    return;
+    return std::nullopt;
   }
   const std::string path = preset_path(places.configs, folder, preset->text);
   const bool plain = preset->text.find_first_of("/\\") == std::string::npos;
   const bool is_known = !places.configs.empty() && plain && is_file(path);
-  if (!is_known) unknown_preset(*preset, pointer, folder, places.configs, diagnostics);
-  if (!is_known || !preset_stays(path, *preset, pointer + "/preset", places, diagnostics)) {
-    section->refused = true;
-    return;
-  }
+  if (!is_known) unknown_preset(*preset, at, folder, places.configs, diagnostics);
+  if (!is_known || !preset_stays(path, *preset, at, places, diagnostics)) return std::nullopt;
   Value whole = json::parse_file(path, diagnostics);
-  if (!whole.is(Kind::object)) {
-    section->refused = true;
-    return;
-  }
+  if (!whole.is(Kind::object)) return std::nullopt;
+  section->refused = false;
+  whole.erase("$schema");
+  return whole;
+}
+
+// Puts the fields of `whole` below those that `section` has itself.
+void put_below(Value& section, Value whole) {
+  json::merge_patch(whole, section);
+  whole.at = section.at;
+  section = std::move(whole);
+}
+
+// Puts the fields of the preset that `section` names below those it has itself.
+void expand(Value* section, const std::string& pointer, const std::string& folder,
+            const Places& places, std::vector<Diagnostic>& diagnostics) {
+  std::optional<Value> named = named_by(section, "preset", pointer, folder, places, diagnostics);
+  if (!named) return;
+  Value whole = std::move(*named);
   if (folder == "servers") spell_out_name(&whole, "gpu");
   if (folder == "clusters") {
     spell_out_name(&whole, "node");
     spell_out_name(whole.find("node"), "gpu");
   }
-  whole.erase("$schema");
   if (folder == "servers") drop_links_of_another_kind(whole, *section);
-  json::merge_patch(whole, *section);
-  whole.at = section->at;
-  *section = std::move(whole);
+  put_below(*section, std::move(whole));
+}
+
+// What collectives between servers take beside their bytes, which is the transport's.
+constexpr std::array<const char*, 5> kOfTransport = {"start", "steps", "tree_steps",
+                                                     "exchange_steps", "exchange_efficiency"};
+
+void expand_transport(Value* nic, const Places& places, std::vector<Diagnostic>& diagnostics) {
+  std::optional<Value> named =
+      named_by(nic, "transport", "/cluster/node/nic", "transports", places, diagnostics);
+  if (!named) return;
+  for (const char* key : {"name", "description", "source"})
+    named->erase(key);
+  put_below(*nic, std::move(*named));
+}
+
+// A transport that the file names takes the place of what the server's preset says of one.
+void expand_node(Value* node, const Places& places, std::vector<Diagnostic>& diagnostics) {
+  if (node == nullptr || !node->is(Kind::object))
+    return expand(node, "/cluster/node", "servers", places, diagnostics);
+  Value* own = node->find("nic");
+  const bool names = own != nullptr && own->is(Kind::object) && own->find("transport") != nullptr;
+  if (names) expand_transport(own, places, diagnostics);
+  const Value said = names ? *own : Value::null();
+  expand(node, "/cluster/node", "servers", places, diagnostics);
+  Value* nic = node->find("nic");
+  if (!names) return expand_transport(nic, places, diagnostics);
+  for (const char* key : kOfTransport)
+    if (said.find(key) == nullptr) nic->erase(key);
 }
 
 void expand_hugging_face(Value* model, const std::string& root,
@@ -310,7 +357,7 @@ void expand_presets(Value& scenario, const Places& places, std::vector<Diagnosti
   Value* cluster = scenario.find("cluster");
   expand(cluster, "/cluster", "clusters", places, diagnostics);
   Value* node = cluster != nullptr ? cluster->find("node") : nullptr;
-  expand(node, "/cluster/node", "servers", places, diagnostics);
+  expand_node(node, places, diagnostics);
   expand(node != nullptr ? node->find("gpu") : nullptr, "/cluster/node/gpu", "gpus", places,
          diagnostics);
 }

@@ -57,5 +57,6 @@ std::vector<std::string> shipped_gpus();
 std::vector<std::string> shipped_servers();
 std::vector<std::string> shipped_clusters();
 std::vector<std::string> shipped_software();
+std::vector<std::string> shipped_transports();
 
 }  // namespace trainyard::scenario

@@ -131,6 +131,9 @@ void describe_server(Sketch& s) {
   s.set("/cluster/node/nics", nics);
   if (nics == 0) return;
   s.set("/cluster/node/nic/bandwidth", s.draw.word({"200Gbps", "400Gbps", "10Gbps"}));
+  if (s.draw.chance(25))
+    s.set("/cluster/node/nic/transport",
+          s.draw.word({"ib", "efa", "slingshot", "tcp", "sockets", "roce"}));
   if (s.draw.chance(50)) s.set("/cluster/node/nic/latency", s.draw.word({"1.5us", "5us"}));
   if (nics == s.gpus && s.draw.chance(60)) s.set("/cluster/node/nic/rail", "gpu");
   if (s.draw.chance(50)) s.set("/cluster/node/nic/efficiency", 0.9);

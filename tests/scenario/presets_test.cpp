@@ -82,6 +82,37 @@ TEST_CASE("a file where a preset is expected is told how presets are named") {
             .find(R"(without path and .json: "dgx-h100";)") != std::string::npos);
 }
 
+TEST_CASE("a transport takes the place of what the server's preset says of one") {
+  const test::Folder folder("transports");
+  const std::string path = folder.write("s.json", test::kSmall);
+  const auto nic = [&](std::vector<std::string> sets) {
+    sets.push_back("cluster.node.gpus=4");
+    return load_scenario(path, sets).base.cluster.server;
+  };
+  const std::string name = "cluster.node.nic.transport=";
+  const topologies::ServerSpec ib = nic({"cluster.node=dgx-a100-40gb"});
+  CHECK(ib.nic_efficiency == 0.9);
+  CHECK(ib.nic_exchange_steps.size() == 6);
+  const topologies::ServerSpec tcp = nic({"cluster.node=dgx-a100-40gb", name + "tcp"});
+  CHECK(tcp.nic_efficiency == 0.144);
+  CHECK(tcp.nic_start != ib.nic_start);
+  CHECK(tcp.nic_bandwidth == ib.nic_bandwidth);
+  // Of an all-to-all efa says nothing, and InfiniBand's figures are not its own.
+  const topologies::ServerSpec efa = nic({"cluster.node=dgx-a100-40gb", name + "efa"});
+  CHECK(efa.nic_exchange_steps.empty());
+  CHECK(efa.nic_tree_steps.size() == 9);
+  const topologies::ServerSpec own =
+      nic({"cluster.node=dgx-a100-40gb", name + "tcp", "cluster.node.nic.efficiency=0.3"});
+  CHECK(own.nic_efficiency == 0.3);
+  CHECK(own.nic_start == tcp.nic_start);
+  CHECK(test::problems(path, {name + "socket"}) ==
+        "--set " + name +
+            "socket: error: /cluster/node/nic/transport: unknown transport \"socket\"; nearest: "
+            "sockets");
+  CHECK(test::problems(path, {name + "7"})
+            .find("/cluster/node/nic/transport: expected a name, got 7") != std::string::npos);
+}
+
 TEST_CASE("a device finds its preset by the name that the driver says") {
   const std::string configs = std::string(TRAINYARD_SOURCE_DIR) + "/configs";
   CHECK(gpu_of_device(configs, "NVIDIA H200")->name == "h200-sxm5-141gb");

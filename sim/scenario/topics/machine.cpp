@@ -109,6 +109,11 @@ void steps(json::Fields& f, std::string_view key, std::vector<StepTime>& times,
 }
 
 void visit_fields(json::Fields& f, Nic& s) {
+  f.source({.key = "transport",
+            .need = json::optional,
+            .about = "By which NCCL speaks to it, a file of configs/transports: efficiency, start "
+                     "and steps of collectives between servers; fields beside it replace its own.",
+            .known = scenario::shipped_transports});
   f.field("bandwidth", s.server.nic_bandwidth, required, kRate, "Line rate, per direction.");
   f.field("latency", s.server.nic_latency, optional, kLatency, "Of the NIC.");
   f.choice("rail", s.server.rail_per_gpu, kRails, optional, "gpu: NIC i belongs to GPU i.");
