@@ -1,8 +1,10 @@
 """Megatron-Bridge's performance summary: dense networks and experts on H100, B200 and GB200.
 
-Recomputation stands in recipes, not in the table: none, or full where none does not fit. Tensor parallelism of dense
-networks is chunked; tokens of experts go through servers in two steps (DeepEP) but on racks, where no other link is.
-Gradients are bf16 with MXFP8, as its recipes have it. CUDA graphs are not known by row, and not assumed.
+Recomputation is none, or full where none does not fit; with FSDP activations go to the host before that
+(cpu_offloading_num_layers). Tensor parallelism of dense networks is chunked; tokens of experts go through servers in two
+steps (DeepEP) but on racks, where no other link is. Gradients are bf16 (grad_reduce_in_fp32 is off in every
+set_*_common_configs). Source: NVIDIA-NeMo/Megatron-Bridge@0a0cb290 scripts/performance/configs. CUDA graphs changed with
+releases, are not known by row, and not assumed.
 """
 
 from common import LeftOut, blackwell, h100, metric, precision, record, tokens_seconds
@@ -79,12 +81,15 @@ def convert(row):
         raise LeftOut(reason or "the network is not described")
     batch, kind = row["batch"], row["precision"].upper()
     scenarios = []
-    for recompute in ("none", "full"):
+    choices = [("none", {}), ("full", {})]
+    if row["parallelism"].get("fsdp"):
+        choices.insert(1, ("none", {"offload": {"activations": "cpu"}}))
+    for recompute, offload in choices:
         scenarios.append({
             "model": network, "cluster": cluster_of(row["hardware"]["profile"], row["hardware"]["num_gpus"]),
             "training": {"global_batch": batch["gbs"], "micro_batch": batch["mbs"],
                          "sequence_length": row["model"]["seq"], "optimizer": {"type": "adamw"},
-                         "precision": precision("fp8" if "FP8" in kind else "bf16", "bf16" if "MX" in kind else None),
-                         "recompute": recompute},
+                         "precision": precision("fp8" if "FP8" in kind else "bf16", "bf16"),
+                         "recompute": recompute, **offload},
             "parallelism": degrees_of(row, network)})
     return record(row["id"], scenarios, metric(row, "iteration_time_derived", "iteration_time") or tokens_seconds(row))
