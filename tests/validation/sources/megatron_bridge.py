@@ -1,10 +1,10 @@
 """Megatron-Bridge's performance summary: dense networks and experts on H100, B200 and GB200.
 
-Recomputation is none, or full where none does not fit; with FSDP activations go to the host before that
-(cpu_offloading_num_layers). Tensor parallelism of dense networks is chunked; tokens of experts go through servers in two
-steps (DeepEP) but on racks, where no other link is. Gradients are bf16 (grad_reduce_in_fp32 is off in every
-set_*_common_configs). Source: NVIDIA-NeMo/Megatron-Bridge@0a0cb290 scripts/performance/configs. CUDA graphs changed with
-releases, are not known by row, and not assumed.
+Recomputation is none, or full where none does not fit; with FSDP activations go to the host before that, as its recipes
+have it (cpu_offloading_num_layers). Tensor parallelism of dense networks is chunked; tokens of experts go through
+servers in two steps (DeepEP) but on racks, where no other link is. Gradients are bf16 (grad_reduce_in_fp32 is off in
+every set_*_common_configs). Source: NVIDIA-NeMo/Megatron-Bridge@0a0cb290 scripts/performance/configs. CUDA graphs
+changed with releases, are not known by row, and not assumed.
 """
 
 from common import LeftOut, blackwell, h100, metric, precision, record, tokens_seconds
