@@ -2,7 +2,11 @@
 
 The kernel "torch" is eager PyTorch, "flash_attention..." that with fused attention, both with norms by operators; with
 an RMS kernel, and "fused", the element-wise kernels are Megatron's. Their trainer is none that configs/software
-has; its servers differ as those of all software. Layouts of one sheet are alternatives.
+has: it is taken for Aleph Alpha's later published one (Aleph-Alpha/scaling@01b9d21d), whose tensor-parallel products
+are autograd functions that wait for their collective and keep what was gathered (src/scaling/core/nn/linear/
+column_parallel_linear.py, utils.py), and whose gradients are reduced in Optimizer.step, after the last micro-batch
+(src/scaling/core/optimizer/optimizer.py). Its servers differ as those of all software. Layouts of one sheet are
+alternatives.
 """
 
 from common import LeftOut, a100, even, llama, metric, precision, record
@@ -23,6 +27,7 @@ def convert(row):
     outcomes = [str(one["value"]) for one in row["metrics"] if one["name"] == "outcome"]
     if outcomes and "OOM" not in outcomes[0]:
         raise LeftOut(f"no verdict: {outcomes[0]}")
+    sequence_parallel = bool(said.get("sp")) and said["tp"] > 1
     pipeline = {"schedule": "1f1b", "overlap_p2p": False}
     if model["layers"] % said["pp"]:
         pipeline["layer_split"] = even(model["layers"], said["pp"])
@@ -36,8 +41,10 @@ def convert(row):
                      "execution": "eager" if by_operators else "fused",
                      **({"norm": "operators"} if by_operators else {})},
         "parallelism": {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "pipeline": pipeline,
-                        "sequence_parallel": bool(said.get("sp")) and said["tp"] > 1,
-                        "data_parallel": {"kind": "zero1" if said["dp"] > 1 else "allreduce"}},
+                        "sequence_parallel": sequence_parallel,
+                        "tensor_parallel": {"overlap": "none", "keep_gathered_inputs": sequence_parallel},
+                        "data_parallel": {"kind": "zero1" if said["dp"] > 1 else "allreduce",
+                                          "overlap_backward": False}},
         "perturbations": {"compute_jitter": {"cv": 0.007}}}
     sheet = row["source"]["object"].split("/")[-1].split(" trial")[0]
     return record(row["id"], scenario, metric(row, "iteration_time"), group=sheet, fits=not outcomes)
