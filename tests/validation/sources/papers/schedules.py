@@ -1,8 +1,10 @@
 """Pipeline schedules: Zero Bubble, Controllable Memory, Vocabulary Parallelism: forks of Megatron-LM on A100.
 
-fp16, fp32 gradients, distributed optimizer, blocking sends, untied embeddings, dropout; RoCE of a speed that is not
-stated (8 x 200 Gb/s). A vocabulary of 50,304 where none is printed; fused attention in the two later papers. ZB-1p and
-ZB-2p, whose order a solver finds, are ZB-H1 and ZB-H2. First and last stage have a layer less where the paper says so.
+fp16 with fp16 gradients, distributed optimizer, blocking sends (sail-sg/zero-bubble-pipeline-parallelism@064369d6
+examples/pretrain_zero_bubble.sh: --fp16 without --accumulate-allreduce-grads-in-fp32), untied embeddings, dropout; RoCE
+of a speed that is not stated (8 x 200 Gb/s). A vocabulary of 50,304 where none is printed; fused attention in the two
+later papers. ZB-1p and ZB-2p, whose order a solver finds, are ZB-H1 and ZB-H2. First and last stage have a layer less
+where the paper says so.
 GB are 10^9 bytes. Schedules of one network are alternatives.
 """
 
@@ -60,7 +62,7 @@ def convert(row):
         raise LeftOut(f"schedule {head}")
     vocab = model.get("vocab", 50304)
     training = {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": model["seq"],
-                "precision": precision("fp16", "fp32"), "optimizer": {"type": "adamw"},
+                "precision": precision("fp16", "fp16"), "optimizer": {"type": "adamw"},
                 "recompute": "full" if head == "1f1b-r" else "none", "fused_attention": not row["id"].startswith("zb-")}
     degrees = {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"],
                "pipeline": pipeline_of(row, head, variant, of_vocabulary),
