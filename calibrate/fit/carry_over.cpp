@@ -70,6 +70,11 @@ void carry_kernels(const Carrier& carrier, const cost::Profile& base, cost::Prof
     own.batched_gemm_from = carrier.marked(base.batched_gemm_from);
     carrier.note("batched gemm", own.batched_gemm_from);
   }
+  if (!own.grouped_gemm && base.grouped_gemm) {
+    own.grouped_gemm = base.grouped_gemm;
+    own.grouped_gemm->from = carrier.marked(base.grouped_gemm->from);
+    carrier.note("grouped gemm", own.grouped_gemm->from);
+  }
   carrier.laws(
       base.attention, own.attention,
       [](const cost::AttentionLaw& a, const cost::AttentionLaw& b) {

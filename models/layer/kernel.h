@@ -23,6 +23,7 @@ struct Gemm {
   std::int64_t m = 1, n = 1, k = 1, batch = 1;
   Dtype dtype = Dtype::fp16;
   bool grouped = false;
+  bool over_rows = false;  // grouped: k, not m, are the rows of an expert (gradient of its weights)
   friend bool operator==(const Gemm&, const Gemm&) = default;
   friend auto operator<=>(const Gemm&, const Gemm&) = default;
 };

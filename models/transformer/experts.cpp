@@ -48,7 +48,7 @@ class Script {
     return {s_.rows_per_expert(), n, k, s_.local_experts, s_.gemm, true};
   }
   Gemm grouped_weights(std::int64_t m, std::int64_t n) const {
-    return {m, n, s_.rows_per_expert(), s_.local_experts, s_.gemm, true};
+    return {m, n, s_.rows_per_expert(), s_.local_experts, s_.gemm, true, true};
   }
 
   WorkList& list_;

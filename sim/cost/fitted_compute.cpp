@@ -121,21 +121,30 @@ class FittedCompute final : public ComputeCost {
   std::vector<GemmResiduals> residuals_;  // by Profile::gemm
 };
 
+// Over that of one product of all rows.
+double time_of_groups(const GroupedGemmLaw& law, const models::Gemm& gemm) {
+  const std::int64_t rows = std::max<std::int64_t>(1, gemm.over_rows ? gemm.k : gemm.m);
+  return 1 + (gemm.over_rows ? law.weight_rows : law.rows) / static_cast<double>(rows);
+}
+
 Estimate FittedCompute::time_of(const models::Gemm& gemm) const {
   Chosen<GemmLaw> chosen = choose(profile_.gemm, gemm.dtype, peaks_);
   const GemmLaw* law = chosen.law;
   if (!law) return roofline_->time(gemm);
   Reach& reach = chosen.reach;
   const bool batched = gemm.batch > 1 && !gemm.grouped;
+  const bool by_rows = gemm.grouped && profile_.grouped_gemm;
+  const double experts = by_rows ? time_of_groups(*profile_.grouped_gemm, gemm) : 1;
   const double efficiency =
       law->compute_efficiency * (batched ? profile_.batched_gemm_efficiency : 1);
   const double waves = law->waves ? wave_factor(*law->waves, gemm) : 1;
   const Seconds time =
-      law_time(*law, gemm.dtype, efficiency, waves * flops(gemm), memory_traffic(gemm));
+      experts * law_time(*law, gemm.dtype, efficiency, waves * flops(gemm), memory_traffic(gemm));
   // Tiles, and so the residuals, are those of the unit.
   const Residual residual = chosen.same_unit ? residuals_[chosen.index].at(gemm) : Residual{};
   if (residual.exact && law->dtype == gemm.dtype) return {residual.factor * time, Basis::measured};
   if (batched) reach.weaken(reach_of(profile_.batched_gemm_from));
+  if (by_rows) reach.weaken(reach_of(profile_.grouped_gemm->from));
   reach.check("m", gemm.m, law->m);
   reach.check("n", gemm.n, law->n);
   reach.check("k", gemm.k, law->k);

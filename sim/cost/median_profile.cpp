@@ -252,6 +252,18 @@ void take_median(Profile& result, const std::vector<Kin>& kin, Number Profile::*
   result.*from = merged(origins);
 }
 
+void take_grouped(Profile& result, const std::vector<Kin>& kin) {
+  Group<GroupedGemmLaw> group;
+  for (const Kin& one : kin)
+    if (one.profile.grouped_gemm) group.push_back({*one.profile.grouped_gemm, one.profile.gpu});
+  if (group.empty()) return;
+  GroupedGemmLaw law;
+  take_median(law, group, &GroupedGemmLaw::rows);
+  take_median(law, group, &GroupedGemmLaw::weight_rows);
+  law.from = merged(group);
+  result.grouped_gemm = std::move(law);
+}
+
 }  // namespace
 
 double share_at_power(const Profile& profile, Watts busy, double peaks) {
@@ -270,6 +282,7 @@ Profile median_profile(const std::vector<Kin>& kin, BytesPerSecond link) {
   add_kernels(result, at_power(kin));
   add_links(result, brought_to(link, kin));
   take_median(result, kin, &Profile::batched_gemm_efficiency, &Profile::batched_gemm_from);
+  take_grouped(result, kin);
   take_median(result, kin, &Profile::collective_channels, &Profile::channels_from);
   take_median(result, kin, &Profile::point_to_point_channels, &Profile::channels_from);
   take_median(result, kin, &Profile::launch, &Profile::launch_from);

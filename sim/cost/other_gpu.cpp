@@ -29,6 +29,7 @@ Profile for_other_gpu(Profile profile) {
     weaken(*from);
   if (profile.collective_start) weaken(profile.collective_start->from);
   if (profile.overlap) weaken(profile.overlap->from);
+  if (profile.grouped_gemm) weaken(profile.grouped_gemm->from);
   for (GemmLaw& law : profile.gemm)
     law.residuals.clear();
   for (ConvolutionLaw& law : profile.convolution)

@@ -180,6 +180,15 @@ struct OverlapLaw {
   friend bool operator==(const OverlapLaw&, const OverlapLaw&) = default;
 };
 
+// Products of several experts in one kernel, of r rows each, take (1 + R / r) times as long as the
+// law of products says of all together. Source: docs/cost-gemm.md.
+struct GroupedGemmLaw {
+  double rows = 0;         // R
+  double weight_rows = 0;  // R where gradients of weights are summed over the r rows
+  Provenance from;
+  friend bool operator==(const GroupedGemmLaw&, const GroupedGemmLaw&) = default;
+};
+
 // What starting work costs beside the host's time of one launch.
 struct LaunchDetails {
   std::optional<Seconds> graph_node;    // device time per node of a graph of empty kernels
@@ -196,8 +205,9 @@ struct Profile {
   std::vector<GemmLaw> gemm;
   double batched_gemm_efficiency = 1;  // factor on e for batch > 1
   Provenance batched_gemm_from;
-  std::vector<AttentionLaw> attention;      // without: the batched GEMM of the same FLOPs
-  std::vector<ConvolutionLaw> convolution;  // without: the GEMM of the same shape
+  std::optional<GroupedGemmLaw> grouped_gemm;  // without: as one product of all rows
+  std::vector<AttentionLaw> attention;         // without: the batched GEMM of the same FLOPs
+  std::vector<ConvolutionLaw> convolution;     // without: the GEMM of the same shape
   std::vector<MemoryLaw> memory;
   std::vector<CollectiveLaw> collectives;
   std::optional<CollectiveStart> collective_start;

@@ -75,6 +75,8 @@ void visit_laws(json::Fields& f, Profile& profile) {
     profile.batched_gemm_efficiency = batched->efficiency;
     profile.batched_gemm_from = batched->from;
   }
+  f.section("grouped_gemm", profile.grouped_gemm,
+            "Products of experts by the rows of each, over one product of all rows.");
   f.sections("attention", profile.attention, json::optional,
              "Attention by kernel, type, head size and masking.", true);
   f.sections("convolution", profile.convolution, json::optional, "Convolution factors by type.");

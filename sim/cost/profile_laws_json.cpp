@@ -252,6 +252,14 @@ void visit_fields(json::Fields& f, HostCopyLaw& law) {
   f.section("from", law.from, json::required, "Provenance.");
 }
 
+void visit_fields(json::Fields& f, GroupedGemmLaw& law) {
+  const json::Bounds rows = json::between(0, 1e5);
+  f.field("rows", law.rows, json::required, rows,
+          "R: with r rows for each expert they take 1 + R / r times as long.");
+  f.field("weight_rows", law.weight_rows, json::required, rows, "R of gradients of weights.");
+  f.section("from", law.from, json::required, "Provenance.");
+}
+
 void visit_fields(json::Fields& f, OverlapLaw& law) {
   // A kernel that the loss of one multiprocessor slows by more than eight of them does not exist.
   const json::Bounds weight = json::between(0, 8);

@@ -325,6 +325,23 @@ TEST_CASE("fused attention takes its FLOPs at the reached share of the peak") {
   CHECK(estimate(fused, attention).basis == Basis::analytic);
 }
 
+TEST_CASE("products of experts with few rows take longer than one product of all") {
+  const Gemm one{512, 4096, 4096, 8, Dtype::fp16, true};
+  const Gemm weights{4096, 4096, 512, 8, Dtype::fp16, true, true};
+  Profile made = profile();
+  const double plain = seconds(made, one), plain_weights = seconds(made, weights);
+  made.grouped_gemm = GroupedGemmLaw{.rows = 128, .weight_rows = 256, .from = {}};
+  made.grouped_gemm->from.basis = Basis::extrapolated;
+  CHECK(near(seconds(made, one), 1.25 * plain));
+  CHECK(near(seconds(made, weights), 1.5 * plain_weights));
+  CHECK(estimate(made, one).basis == Basis::extrapolated);
+  const Gemm single{4096, 4096, 4096, 1, Dtype::fp16};
+  CHECK(seconds(made, single) == seconds(profile(), single));
+  const Profile lent = median_profile({{made, BytesPerSecond(0)}}, BytesPerSecond(0));
+  REQUIRE(lent.grouped_gemm.has_value());
+  CHECK(lent.grouped_gemm->weight_rows == 256);
+}
+
 TEST_CASE("fused attention without a law runs at the efficiency of a batched GEMM") {
   const Attention attention{.batch = 2,
                             .heads = 16,

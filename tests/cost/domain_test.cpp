@@ -352,7 +352,7 @@ TEST_CASE("constants of another machine are extrapolated and say of which") {
 TEST_CASE("a profile for another GPU extrapolates everything and has no measured shapes") {
   Profile p = profile();
   p.gemm[0].residuals = {{64, 64, 64, 1, 1.2}};
-  p.memory = {{MemoryOp::softmax, Seconds(2e-6), 0.8, {}, 1, {}, {}, {}}};
+  p.memory = {{MemoryOp::softmax, Seconds(2e-6), 0.8, {}, 1, {}, {}, {}, {}}};
   p.memory[0].from.basis = Basis::measured;
   p.attention = {attention_law(64, true, 0.5)};
   p.point_to_point = {{true, Seconds(1e-5), BytesPerSecond(200e9), {}, {}, {}}};

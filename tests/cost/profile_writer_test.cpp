@@ -41,6 +41,7 @@ Profile full() {
   p.gemm = {gemm};
   p.batched_gemm_efficiency = 0.61;
   p.batched_gemm_from = from();
+  p.grouped_gemm = GroupedGemmLaw{80.5, 330, from()};
   p.attention = {{AttentionKernel::fa3,
                   Dtype::bf16,
                   128,
