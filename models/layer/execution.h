@@ -59,6 +59,7 @@ struct TensorParallel {
   // With `sequence`: weight gradients read what the forward pass gathered instead of gathering a
   // kept shard again.
   bool keep_gathered_inputs = false;
+  bool gather_logits = false;  // every rank computes the loss of the whole vocabulary
 };
 
 // Ranks that divide the tokens of a sequence.

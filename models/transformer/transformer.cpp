@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/transformer/pytorch_script.h"
+
 namespace trainyard::models {
 
 void gather_tokens(WorkList& list, const TransformerSlice& s, const std::string& name) {
@@ -174,14 +176,21 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
 // Source: Korthikanti et al. 2022, section 4.3.
 // A split vocabulary exchanges three fp32 numbers per token: the largest logit, the logit of the
 // token that follows, the sum of exponentials. Source: Megatron-LM's VocabParallelCrossEntropy
-// (its fused variant, off by default, joins the last two in one message).
+// (its fused variant, off by default, joins the last two in one message). Gathered logits are those
+// of all entries on each rank, put side by side after their all-gather; of their gradient a rank
+// keeps its own columns. Source: Megatron-LM, gather_from_tensor_model_parallel_region.
 LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   TransformerSlice s = slice(network, execution);
+  TransformerSlice seen = s;  // by the loss
+  if (s.gathers_logits) seen.vocabulary = network.vocabulary;
   // fp8 training leaves the output matrix in 16 bits. Source: DeepSeek-AI, DeepSeek-V3, 2024,
   // section 3.3.1; Megatron-LM, whose output layer is not one of Transformer Engine's.
   s.gemm = s.inputs = s.stored;
   const bool by_hand = s.kernels.fusion == Fusion::by_hand;
-  const Bytes logits = s.tokens * s.vocabulary * size_of(Dtype::fp32);
+  seen.gemm = seen.inputs = s.stored;
+  const Bytes logits = seen.tokens * seen.vocabulary * size_of(Dtype::fp32);
+  const Bytes own = s.tokens * s.vocabulary * s.element();
+  const Bytes gathered = seen.tokens * seen.vocabulary * s.element();
   const MemoryBound cross_entropy{MemoryOp::parallel_cross_entropy, logits, logits};
 
   WorkList forward;
@@ -189,11 +198,19 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
     norm_forward(forward, s, "final norm");
     gather_tokens(forward, s, "logits all-gather");
     forward.kernel("logits", Gemm{s.tokens, s.vocabulary, s.hidden, 1, s.gemm});
-    forward.kernel("cross-entropy", cross_entropy);
   } else {
     pytorch_logits_forward(forward, s);
   }
-  if (s.tensor_parallel) {
+  if (s.gathers_logits) {
+    forward.start("logits of all ranks all-gather", CollectiveKind::all_gather, gathered);
+    forward.wait();
+    forward.kernel("logits side by side", MemoryBound{MemoryOp::elementwise, gathered, gathered});
+  }
+  if (by_hand)
+    forward.kernel("cross-entropy", cross_entropy);
+  else
+    PytorchScript(forward, seen).loss();
+  if (s.tensor_parallel && !s.gathers_logits) {
     const Bytes scalars = s.tokens * size_of(Dtype::fp32);
     for (const char* name :
          {"loss maximum all-reduce", "loss predicted logit all-reduce", "loss sum all-reduce"}) {
@@ -203,8 +220,13 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   }
 
   WorkList backward = WorkList::of_backward();
-  if (by_hand) {
+  if (by_hand)
     backward.kernel("cross-entropy backward", cross_entropy);
+  else
+    PytorchScript(backward, seen).loss_gradient();
+  if (s.gathers_logits)
+    backward.kernel("own logits' gradient", MemoryBound{MemoryOp::elementwise, own, own});
+  if (by_hand) {
     column_backward(backward, s, "logits", s.vocabulary);
     norm_backward(backward, s, "final norm backward");
   } else {
@@ -222,8 +244,8 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   const Bytes states = s.shard_tokens * s.hidden * s.element();
   work.kept.add(Module::layer_input, states);
   work.kept.add(Module::head, s.keeps_gathered ? s.hidden_states() : states);
-  work.logits = by_hand ? logits : pytorch_logits_kept(s);
-  if (!by_hand) work.transient = pytorch_logits_transient(s);
+  work.logits = by_hand ? logits : pytorch_logits_kept(seen);
+  if (!by_hand) work.transient = pytorch_logits_transient(seen);
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *
                                    static_cast<double>(network.vocabulary * s.hidden));
   return work;

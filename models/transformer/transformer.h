@@ -59,6 +59,7 @@ struct TransformerSlice {
   std::int64_t rows_per_expert() const { return divide_up(expert_rows(), local_experts); }
 
   bool tensor_parallel = false, sequence_parallel = false, overlap = false;
+  bool gathers_logits = false;      // for a loss that each rank computes whole
   bool keeps_gathered = false;      // inputs of products that sequence parallelism gathers
   std::int64_t tensor = 1;          // ranks of the group
   std::int64_t gather_pieces = 1;   // of a matrix multiplication and the gather of its input
@@ -150,6 +151,7 @@ void norm_backward(WorkList& list, const TransformerSlice& slice, std::string na
 void add_pytorch(LayerScript& script, const TransformerSlice& slice);
 void pytorch_embedding_forward(WorkList& list, const TransformerSlice& slice);
 void pytorch_embedding_backward(WorkList& list, const TransformerSlice& slice, bool tied);
+// Of the output layer, without the loss.
 void pytorch_logits_forward(WorkList& list, const TransformerSlice& slice);
 void pytorch_logits_backward(WorkList& list, const TransformerSlice& slice);
 

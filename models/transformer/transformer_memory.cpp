@@ -60,6 +60,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   result.shard_tokens = result.sequence_parallel ? result.tokens / t : result.tokens;
   result.keeps_gathered =
       result.sequence_parallel && execution.tensor_parallel.keep_gathered_inputs;
+  result.gathers_logits = t > 1 && execution.tensor_parallel.gather_logits;
   result.overlap = execution.tensor_parallel.overlap != TensorOverlap::none;
   result.tensor = t;
   cut_products(result, execution);

@@ -427,15 +427,12 @@ void pytorch_logits_forward(WorkList& list, const TransformerSlice& s) {
   script.norm("final norm", true);
   gather_tokens(list, s, "logits all-gather");
   script.linear("logits", s.vocabulary, s.hidden);
-  script.loss();
 }
 
 // Nothing but the norm reads the last layer's output, so no gradients meet there.
 void pytorch_logits_backward(WorkList& list, const TransformerSlice& s) {
-  PytorchScript script(list, s);
-  script.loss_gradient();
   column_backward(list, s, "logits", s.vocabulary);
-  script.norm_gradient("final norm", false);
+  PytorchScript(list, s).norm_gradient("final norm", false);
 }
 
 Bytes pytorch_layer_transient(const TransformerSlice& s) {

@@ -44,6 +44,8 @@ void draw_degrees(Sketch& s) {
   }
   if (s.sequence_parallel && !s.chunked && !s.experts && draw.chance(20))
     s.set("/parallelism/tensor_parallel/keep_gathered_inputs", true);
+  if (s.tensor > 1 && s.kind == Kind::decoder && draw.chance(15))
+    s.set("/parallelism/tensor_parallel/gather_logits", true);
   if (s.context > 1 && (s.ulysses || draw.chance(50)))
     s.set("/parallelism/context_parallel/method",
           s.ulysses ? "ulysses" : draw.word({"ring", "all_gather"}));

@@ -204,3 +204,39 @@ TEST_CASE("inputs of products that are kept in fp8 take half, and so do their ga
     CHECK(2 * gathered(narrow) == gathered(wide));
   }
 }
+
+TEST_CASE("gathered logits are those of all entries on every rank, and cost what that takes") {
+  constexpr std::int64_t s = 128, b = 2, h = 256, v = 1024, t = 4;
+  const Transformer network = gpt(2, h, 8, v);
+  for (const Fusion fusion : {Fusion::by_hand, Fusion::eager}) {
+    CAPTURE(static_cast<int>(fusion));
+    Execution how = execution(b, s, t);
+    how.kernels.fusion = fusion;
+    const LayerWork parts = network_work(network, how).kinds[2];
+    how.tensor_parallel.gather_logits = true;
+    const LayerWork whole = network_work(network, how).kinds[2];
+    CHECK(parts.logits.count() == b * s * v * 4 / t);
+    CHECK(whole.logits.count() == b * s * v * 4);
+    CHECK(sum_of_flops(whole.forward) == sum_of_flops(parts.forward));
+    CHECK(sum_of_flops(whole.backward) == sum_of_flops(parts.backward));
+    // Instead of three numbers per token, all of the logits in 16 bits.
+    const auto sent = [](const LayerWork& work, CollectiveKind kind) {
+      std::int64_t bytes = 0;
+      for (const GroupCollective& one : collectives(work.forward))
+        if (one.kind == kind) bytes += one.bytes.count();
+      return bytes;
+    };
+    CHECK(sent(whole, CollectiveKind::all_gather) - sent(parts, CollectiveKind::all_gather) ==
+          b * s * v * 2);
+    CHECK(sent(parts, CollectiveKind::all_reduce) == 3 * b * s * 4);
+    CHECK(sent(whole, CollectiveKind::all_reduce) == 0);
+    const auto loss =
+        fusion == Fusion::by_hand ? MemoryOp::parallel_cross_entropy : MemoryOp::cross_entropy;
+    CHECK(bytes_of(whole.forward, loss) == t * bytes_of(parts.forward, loss));
+    CHECK(bytes_of(whole.backward, loss) == t * bytes_of(parts.backward, loss));
+  }
+  Execution alone = execution(b, s);
+  const LayerWork plain = network_work(network, alone).kinds[2];
+  alone.tensor_parallel.gather_logits = true;
+  CHECK(script(network_work(network, alone).kinds[2].forward) == script(plain.forward));
+}

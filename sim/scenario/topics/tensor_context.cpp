@@ -30,6 +30,8 @@ void visit_fields(json::Fields& f, TensorParallel& s) {
   f.field("keep_gathered_inputs", s.keep_gathered_inputs, json::optional,
           "Sequence parallelism: what was gathered for qkv, fc1 and the logits stays for their "
           "weight gradients; false gathers a kept shard again.");
+  f.field("gather_logits", s.gather_logits, json::optional,
+          "Every rank gathers the logits of the whole vocabulary and computes all of the loss.");
 }
 
 void visit_fields(json::Fields& f, ContextParallel& s) {
@@ -85,6 +87,15 @@ void check_gathered_inputs(const Scenario& scenario, Findings& findings) {
         "recompute none, selective or full, or remove it");
 }
 
+void check_gathered_logits(const Scenario& scenario, Findings& findings) {
+  if (!scenario.plan.tensor_parallel.gather_logits) return;
+  const char* pointer = "/parallelism/tensor_parallel/gather_logits";
+  if (scenario.plan.degrees.tensor == 1)
+    findings.error(pointer, "tp is 1: no rank holds a part of the logits", "raise tp or remove it");
+  else if (scenario.network.find<models::Transformer>() == nullptr)
+    findings.error(pointer, "it is described for decoders", "remove it");
+}
+
 }  // namespace
 
 void validate_tensor_parallel(const Scenario& scenario, Findings& findings) {
@@ -93,6 +104,7 @@ void validate_tensor_parallel(const Scenario& scenario, Findings& findings) {
   const int per_server = scenario.cluster.server.gpus;
   check_chosen_for_nothing(scenario, findings);
   check_gathered_inputs(scenario, findings);
+  check_gathered_logits(scenario, findings);
   if (plan.tensor_parallel.sequence && degrees.tensor == 1)
     findings.error("/parallelism/sequence_parallel",
                    "sequence parallelism divides what tensor parallelism leaves whole, and tp is 1",

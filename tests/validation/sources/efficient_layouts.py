@@ -4,9 +4,9 @@ The kernel "torch" is eager PyTorch, "flash_attention..." that with fused attent
 an RMS kernel, and "fused", the element-wise kernels are Megatron's. Their trainer is none that configs/software
 has: it is taken for Aleph Alpha's later published one (Aleph-Alpha/scaling@01b9d21d), whose tensor-parallel products
 are autograd functions that wait for their collective and keep what was gathered (src/scaling/core/nn/linear/
-column_parallel_linear.py, utils.py), and whose gradients are reduced in Optimizer.step, after the last micro-batch
-(src/scaling/core/optimizer/optimizer.py). Its servers differ as those of all software. Layouts of one sheet are
-alternatives.
+column_parallel_linear.py, utils.py), whose ranks all gather the logits (lm_head.py), and whose gradients are reduced in
+Optimizer.step, after the last micro-batch (src/scaling/core/optimizer/optimizer.py). Its servers differ as those of all
+software. Layouts of one sheet are alternatives.
 """
 
 from common import LeftOut, a100, even, llama, metric, precision, record
@@ -42,7 +42,8 @@ def convert(row):
                      **({"norm": "operators"} if by_operators else {})},
         "parallelism": {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "pipeline": pipeline,
                         "sequence_parallel": sequence_parallel,
-                        "tensor_parallel": {"overlap": "none", "keep_gathered_inputs": sequence_parallel},
+                        "tensor_parallel": {"overlap": "none", "keep_gathered_inputs": sequence_parallel,
+                                            **({"gather_logits": True} if said["tp"] > 1 else {})},
                         "data_parallel": {"kind": "zero1" if said["dp"] > 1 else "allreduce",
                                           "overlap_backward": False}},
         "perturbations": {"compute_jitter": {"cv": 0.007}}}
