@@ -9,7 +9,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr std::array<Example, 186> kExamples = {{
+constexpr auto kExamples = std::to_array<Example>({
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -196,9 +196,9 @@ constexpr std::array<Example, 186> kExamples = {{
     {"/perturbations/stragglers/0/select/node", "0"},
     {"/perturbations/stragglers/0/compute_slowdown", "1.2"},
     {"/perturbations/stragglers/0/reason", R"("clocks throttled by heat")"},
-}};
+});
 // Operations of a layer, wherever they stand.
-constexpr std::array<Example, 28> kOperation = {{
+constexpr auto kOperation = std::to_array<Example>({
     {"name", R"("scan")"},
     {"after", R"(["input"])"},
     {"kernel", "3"},
@@ -227,7 +227,7 @@ constexpr std::array<Example, 28> kOperation = {{
     {"keeps", "2097152"},
     {"parameters", "1179648"},
     {"shape", "[512, 768]"},
-}};
+});
 
 }  // namespace
 
