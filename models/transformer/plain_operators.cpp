@@ -28,65 +28,65 @@ struct Operator {
   int read, written;
 };
 
-constexpr std::array<Operator, 8> kLayerNorm = {{{" mean", 1, 0},
-                                                 {" squared difference", 1, 1},
-                                                 {" variance", 1, 0},
-                                                 {" scale of each element", 0, 1},
-                                                 {" times scale", 2, 1},
-                                                 {" mean times scale", 1, 1},
-                                                 {" offset of each element", 1, 1},
-                                                 {" sum", 2, 1}}};
+constexpr auto kLayerNorm = std::to_array<Operator>({{" mean", 1, 0},
+                                                     {" squared difference", 1, 1},
+                                                     {" variance", 1, 0},
+                                                     {" scale of each element", 0, 1},
+                                                     {" times scale", 2, 1},
+                                                     {" mean times scale", 1, 1},
+                                                     {" offset of each element", 1, 1},
+                                                     {" sum", 2, 1}});
 
-constexpr std::array<Operator, 20> kLayerNormGradient = {
-    {{" gradient of the scaled", 2, 1},
-     {" gradient of the scale of each element", 2, 1},
-     {" bias gradient", 1, 0},
-     {" gradient of the offset", 1, 1},
-     {" gradient of the mean of each element", 2, 1},
-     {" gradient of the mean", 1, 0},
-     {" gradient of the scale by the mean", 1, 1},
-     {" gradients of the scale", 2, 1},
-     {" weight gradient of each token", 1, 1},
-     {" weight gradient", 1, 0},
-     {" gradient of the deviation of each element", 1, 1},
-     {" gradient of the deviation", 1, 0},
-     {" gradient of the variance", 0, 1},
-     {" gradient of the variance over the width", 1, 1},
-     {" difference to the mean", 1, 1},
-     {" difference doubled", 1, 1},
-     {" gradient of the difference", 2, 1},
-     {" gradient of the mean of all", 0, 1},
-     {" gradient of the mean over the width", 1, 1},
-     {" sum of gradients", 3, 1}}};
+constexpr auto kLayerNormGradient =
+    std::to_array<Operator>({{" gradient of the scaled", 2, 1},
+                             {" gradient of the scale of each element", 2, 1},
+                             {" bias gradient", 1, 0},
+                             {" gradient of the offset", 1, 1},
+                             {" gradient of the mean of each element", 2, 1},
+                             {" gradient of the mean", 1, 0},
+                             {" gradient of the scale by the mean", 1, 1},
+                             {" gradients of the scale", 2, 1},
+                             {" weight gradient of each token", 1, 1},
+                             {" weight gradient", 1, 0},
+                             {" gradient of the deviation of each element", 1, 1},
+                             {" gradient of the deviation", 1, 0},
+                             {" gradient of the variance", 0, 1},
+                             {" gradient of the variance over the width", 1, 1},
+                             {" difference to the mean", 1, 1},
+                             {" difference doubled", 1, 1},
+                             {" gradient of the difference", 2, 1},
+                             {" gradient of the mean of all", 0, 1},
+                             {" gradient of the mean over the width", 1, 1},
+                             {" sum of gradients", 3, 1}});
 
-constexpr std::array<Operator, 8> kGelu = {{{" cube", 1, 1},
-                                            {" cube times coefficient", 1, 1},
-                                            {" sum", 2, 1},
-                                            {" scaled", 1, 1},
-                                            {" tanh", 1, 1},
-                                            {" plus one", 1, 1},
-                                            {" half", 1, 1},
-                                            {" times input", 2, 1}}};
+constexpr auto kGelu = std::to_array<Operator>({{" cube", 1, 1},
+                                                {" cube times coefficient", 1, 1},
+                                                {" sum", 2, 1},
+                                                {" scaled", 1, 1},
+                                                {" tanh", 1, 1},
+                                                {" plus one", 1, 1},
+                                                {" half", 1, 1},
+                                                {" times input", 2, 1}});
 
-constexpr std::array<Operator, 10> kGeluGradient = {{{" gradient by the input", 2, 1},
-                                                     {" gradient of the half", 2, 1},
-                                                     {" gradient halved", 1, 1},
-                                                     {" gradient of tanh", 2, 1},
-                                                     {" gradient scaled", 1, 1},
-                                                     {" gradient times coefficient", 1, 1},
-                                                     {" input squared", 1, 1},
-                                                     {" square times three", 1, 1},
-                                                     {" gradient of the cube", 2, 1},
-                                                     {" sum of gradients", 3, 1}}};
+constexpr auto kGeluGradient = std::to_array<Operator>({{" gradient by the input", 2, 1},
+                                                        {" gradient of the half", 2, 1},
+                                                        {" gradient halved", 1, 1},
+                                                        {" gradient of tanh", 2, 1},
+                                                        {" gradient scaled", 1, 1},
+                                                        {" gradient times coefficient", 1, 1},
+                                                        {" input squared", 1, 1},
+                                                        {" square times three", 1, 1},
+                                                        {" gradient of the cube", 2, 1},
+                                                        {" sum of gradients", 3, 1}});
 
-constexpr std::array<Operator, 5> kDropout = {{{" random numbers", 0, 1},
-                                               {" plus the kept share", 1, 1},
-                                               {" mask", 1, 1},
-                                               {" scaled", 1, 1},
-                                               {" times mask", 2, 1}}};
+constexpr auto kDropout = std::to_array<Operator>({{" random numbers", 0, 1},
+                                                   {" plus the kept share", 1, 1},
+                                                   {" mask", 1, 1},
+                                                   {" scaled", 1, 1},
+                                                   {" times mask", 2, 1}});
 
-constexpr std::array<Operator, 2> kDropoutGradient = {
-    {{" backward times mask", 2, 1}, {" backward scaled", 1, 1}}};
+constexpr auto kDropoutGradient =
+    std::to_array<Operator>({{" backward times mask", 2, 1}, {" backward scaled", 1, 1}});
 
 void run(PytorchScript& script, std::span<const Operator> operators, const std::string& name,
          Bytes tensor) {
@@ -94,48 +94,53 @@ void run(PytorchScript& script, std::span<const Operator> operators, const std::
     script.pass(name + one.name, MemoryOp::elementwise, one.read * tensor, one.written * tensor);
 }
 
+// Operators of an RMSNorm of as many numbers.
+struct RmsNorm {
+  PytorchScript& script;
+  const std::string& name;
+  std::int64_t elements;
+
+  void plain(const char* what, Bytes read, Bytes written) const {
+    script.pass(name + what, MemoryOp::elementwise, read, written);
+  }
+  // Operands broadcast, or of two types.
+  void broadcast(const char* what, Bytes read, Bytes written) const {
+    script.pass(name + what, MemoryOp::elementwise, read, written, elements);
+  }
+};
+
 }  // namespace
 
 void PytorchScript::norm_operators(const std::string& name) {
   if (s_.norm == Norm::layer_norm) return run(*this, kLayerNorm, name, states());
   // y = w (x / rms(x)) in 16 bits, with x and x / rms(x) in fp32 between.
   const Bytes stored = states(), single = s_.shard_tokens * s_.hidden * size_of(Dtype::fp32);
-  const auto one = [&](const char* what, Bytes read, Bytes written) {
-    pass(name + what, MemoryOp::elementwise, read, written);
-  };
-  const auto broadcast = [&](const char* what, Bytes read, Bytes written) {
-    pass(name + what, MemoryOp::elementwise, read, written, s_.shard_tokens * s_.hidden);
-  };
-  broadcast(" to fp32", stored, single);
-  one(" squares", single, single);
-  one(" mean of squares", single, Bytes(0));
-  broadcast(" scaled", single, single);
-  one(" from fp32", single, stored);
-  broadcast(" times weight", stored, stored);
+  const RmsNorm norm{*this, name, s_.shard_tokens * s_.hidden};
+  norm.broadcast(" to fp32", stored, single);
+  norm.plain(" squares", single, single);
+  norm.plain(" mean of squares", single, Bytes(0));
+  norm.broadcast(" scaled", single, single);
+  norm.plain(" from fp32", single, stored);
+  norm.broadcast(" times weight", stored, stored);
 }
 
 void PytorchScript::norm_gradient_operators(const std::string& name) {
   if (s_.norm == Norm::layer_norm) return run(*this, kLayerNormGradient, name, states());
   const Bytes stored = states(), single = s_.shard_tokens * s_.hidden * size_of(Dtype::fp32);
-  const auto one = [&](const char* what, Bytes read, Bytes written) {
-    pass(name + what, MemoryOp::elementwise, read, written);
-  };
-  const auto broadcast = [&](const char* what, Bytes read, Bytes written) {
-    pass(name + what, MemoryOp::elementwise, read, written, s_.shard_tokens * s_.hidden);
-  };
-  one(" weight gradient of each token", 2 * stored, stored);
-  one(" weight gradient", stored, Bytes(0));
-  broadcast(" gradient before the weight", stored, stored);
-  broadcast(" gradient to fp32", stored, single);
-  broadcast(" gradient of the scaled", single, single);
-  one(" gradient of the scale of each element", 2 * single, single);
-  one(" gradient of the scale", single, Bytes(0));
-  broadcast(" gradient of the mean", Bytes(0), single);
-  one(" inputs to the first power", single, single);
-  one(" inputs doubled", single, single);
-  one(" gradient of the squares", 2 * single, single);
-  one(" both gradients", 2 * single, single);
-  one(" gradient from fp32", single, stored);
+  const RmsNorm norm{*this, name, s_.shard_tokens * s_.hidden};
+  norm.plain(" weight gradient of each token", 2 * stored, stored);
+  norm.plain(" weight gradient", stored, Bytes(0));
+  norm.broadcast(" gradient before the weight", stored, stored);
+  norm.broadcast(" gradient to fp32", stored, single);
+  norm.broadcast(" gradient of the scaled", single, single);
+  norm.plain(" gradient of the scale of each element", 2 * single, single);
+  norm.plain(" gradient of the scale", single, Bytes(0));
+  norm.broadcast(" gradient of the mean", Bytes(0), single);
+  norm.plain(" inputs to the first power", single, single);
+  norm.plain(" inputs doubled", single, single);
+  norm.plain(" gradient of the squares", 2 * single, single);
+  norm.plain(" both gradients", 2 * single, single);
+  norm.plain(" gradient from fp32", single, stored);
 }
 
 void gelu_by_operators(PytorchScript& script, Bytes tensor, bool backward) {

@@ -169,6 +169,44 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
   return work;
 }
 
+namespace {
+
+bool by_hand(const TransformerSlice& s) {
+  return s.kernels.fusion == Fusion::by_hand;
+}
+
+Bytes single_logits(const TransformerSlice& s) {
+  return s.tokens * s.vocabulary * size_of(Dtype::fp32);
+}
+
+void logits_forward(WorkList& list, const TransformerSlice& s) {
+  if (!by_hand(s)) return pytorch_logits_forward(list, s);
+  norm_forward(list, s, "final norm");
+  gather_tokens(list, s, "logits all-gather");
+  list.kernel("logits", Gemm{s.tokens, s.vocabulary, s.hidden, 1, s.gemm});
+}
+
+void logits_backward(WorkList& list, const TransformerSlice& s) {
+  if (!by_hand(s)) return pytorch_logits_backward(list, s);
+  column_backward(list, s, "logits", s.vocabulary);
+  norm_backward(list, s, "final norm backward");
+}
+
+void loss_forward(WorkList& list, const TransformerSlice& s) {
+  if (!by_hand(s)) return PytorchScript(list, s).loss();
+  const Bytes logits = single_logits(s);
+  list.kernel("cross-entropy", MemoryBound{MemoryOp::parallel_cross_entropy, logits, logits});
+}
+
+void loss_backward(WorkList& list, const TransformerSlice& s) {
+  if (!by_hand(s)) return PytorchScript(list, s).loss_gradient();
+  const Bytes logits = single_logits(s);
+  list.kernel("cross-entropy backward",
+              MemoryBound{MemoryOp::parallel_cross_entropy, logits, logits});
+}
+
+}  // namespace
+
 // The cross-entropy reads fp32 logits and writes probabilities forward, reads them and writes
 // gradients backward: 16 bytes per token and vocabulary entry of the rank.
 // Kept: the inputs of the norm and of the output matrix, and the fp32 logits; together
@@ -181,35 +219,22 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
 // keeps its own columns. Source: Megatron-LM, gather_from_tensor_model_parallel_region.
 LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   TransformerSlice s = slice(network, execution);
-  TransformerSlice seen = s;  // by the loss
-  if (s.gathers_logits) seen.vocabulary = network.vocabulary;
   // fp8 training leaves the output matrix in 16 bits. Source: DeepSeek-AI, DeepSeek-V3, 2024,
   // section 3.3.1; Megatron-LM, whose output layer is not one of Transformer Engine's.
   s.gemm = s.inputs = s.stored;
-  const bool by_hand = s.kernels.fusion == Fusion::by_hand;
-  seen.gemm = seen.inputs = s.stored;
-  const Bytes logits = seen.tokens * seen.vocabulary * size_of(Dtype::fp32);
+  TransformerSlice seen = s;  // by the loss
+  if (s.gathers_logits) seen.vocabulary = network.vocabulary;
   const Bytes own = s.tokens * s.vocabulary * s.element();
   const Bytes gathered = seen.tokens * seen.vocabulary * s.element();
-  const MemoryBound cross_entropy{MemoryOp::parallel_cross_entropy, logits, logits};
 
   WorkList forward;
-  if (by_hand) {
-    norm_forward(forward, s, "final norm");
-    gather_tokens(forward, s, "logits all-gather");
-    forward.kernel("logits", Gemm{s.tokens, s.vocabulary, s.hidden, 1, s.gemm});
-  } else {
-    pytorch_logits_forward(forward, s);
-  }
+  logits_forward(forward, s);
   if (s.gathers_logits) {
     forward.start("logits of all ranks all-gather", CollectiveKind::all_gather, gathered);
     forward.wait();
     forward.kernel("logits side by side", MemoryBound{MemoryOp::elementwise, gathered, gathered});
   }
-  if (by_hand)
-    forward.kernel("cross-entropy", cross_entropy);
-  else
-    PytorchScript(forward, seen).loss();
+  loss_forward(forward, seen);
   if (s.tensor_parallel && !s.gathers_logits) {
     const Bytes scalars = s.tokens * size_of(Dtype::fp32);
     for (const char* name :
@@ -220,18 +245,10 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   }
 
   WorkList backward = WorkList::of_backward();
-  if (by_hand)
-    backward.kernel("cross-entropy backward", cross_entropy);
-  else
-    PytorchScript(backward, seen).loss_gradient();
+  loss_backward(backward, seen);
   if (s.gathers_logits)
     backward.kernel("own logits' gradient", MemoryBound{MemoryOp::elementwise, own, own});
-  if (by_hand) {
-    column_backward(backward, s, "logits", s.vocabulary);
-    norm_backward(backward, s, "final norm backward");
-  } else {
-    pytorch_logits_backward(backward, s);
-  }
+  logits_backward(backward, s);
 
   LayerWork work;
   work.name = "logits and loss";
@@ -244,8 +261,8 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   const Bytes states = s.shard_tokens * s.hidden * s.element();
   work.kept.add(Module::layer_input, states);
   work.kept.add(Module::head, s.keeps_gathered ? s.hidden_states() : states);
-  work.logits = by_hand ? logits : pytorch_logits_kept(seen);
-  if (!by_hand) work.transient = pytorch_logits_transient(seen);
+  work.logits = by_hand(s) ? single_logits(seen) : pytorch_logits_kept(seen);
+  if (!by_hand(s)) work.transient = pytorch_logits_transient(seen);
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *
                                    static_cast<double>(network.vocabulary * s.hidden));
   return work;
