@@ -23,6 +23,15 @@ NetworkWork work(Transformer network, Fusion fusion, bool fused_attention, bool 
   return network_work(network, how);
 }
 
+// Eager, with FlashAttention-2.
+Execution eager(Dtype compute) {
+  Execution how = execution(2, 64);
+  how.kernels.fusion = Fusion::eager;
+  how.kernels.attention = AttentionKernel::fa2;
+  how.compute = compute;
+  return how;
+}
+
 std::int64_t traffic(const LayerWork& layer) {
   std::int64_t sum = 0;
   for (const auto* items : {&layer.forward, &layer.backward}) {
@@ -92,11 +101,10 @@ TEST_CASE("an eager layer has a kernel for every operator of the script") {
 // Heads of 32 numbers, 4 of queries and 2 of keys: products of 128, 64 and 64 columns.
 TEST_CASE("separate projections are three products whose input gradients are added up") {
   const auto with = [](Fusion fusion, AttentionKernel attention, bool separate) {
-    Execution how = execution(2, 64);
+    Execution how = eager(Dtype::bf16);
     how.kernels.fusion = fusion;
     how.kernels.attention = attention;
     how.kernels.separate_projections = separate;
-    how.compute = Dtype::bf16;
     return layer(network_work(kLlama, how));
   };
   const auto begins = [](const Lines& lines, const Lines& names) {
@@ -135,11 +143,8 @@ TEST_CASE("separate projections are three products whose input gradients are add
 
 TEST_CASE("biases by kernels read and write what their products have written") {
   const auto with = [](bool by_kernel) {
-    Execution how = execution(2, 64);
-    how.kernels.fusion = Fusion::eager;
-    how.kernels.attention = AttentionKernel::fa2;
+    Execution how = eager(Dtype::bf16);
     how.kernels.bias_by_kernel = by_kernel;
-    how.compute = Dtype::bf16;
     Transformer network = kGpt;
     network.dropout = false;
     return layer(network_work(network, how));
@@ -210,11 +215,8 @@ TEST_CASE("bytes of norms and residuals are those of the table") {
 // Per element: 36 bytes forward and 92 backward for 4 and 10, and 6 more that are kept.
 TEST_CASE("an RMSNorm by operators squares, averages and scales an fp32 copy") {
   const auto with = [](bool operators) {
-    Execution how = execution(2, 64);
-    how.kernels.fusion = Fusion::eager;
-    how.kernels.attention = AttentionKernel::fa2;
+    Execution how = eager(Dtype::bf16);
     how.kernels.norms_by_operators = operators;
-    how.compute = Dtype::bf16;
     return layer(network_work(kLlama, how));
   };
   const LayerWork one = with(false), many = with(true);
@@ -229,13 +231,10 @@ TEST_CASE("norms, activations and dropout by operators read and write again and 
   const auto with = [](bool norms, bool activations, bool dropout) {
     Transformer network = kGpt;
     network.dropout = true;
-    Execution how = execution(2, 64);
-    how.kernels.fusion = Fusion::eager;
-    how.kernels.attention = AttentionKernel::fa2;
+    Execution how = eager(Dtype::fp32);
     how.kernels.norms_by_operators = norms;
     how.kernels.activations_by_operators = activations;
     how.kernels.dropout_by_operators = dropout;
-    how.compute = Dtype::fp32;
     return traffic(layer(network_work(network, how)));
   };
   const std::int64_t plain = with(false, false, false), states = 2 * 64 * kGpt.hidden;
