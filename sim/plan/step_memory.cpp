@@ -31,7 +31,7 @@ std::int64_t moments(Optimizer optimizer) {
 StateBytes per_parameter(const TrainingRecipe& recipe, bool layer_units) {
   const Bytes weight = size_of(weight_type(recipe));
   const Bytes states = moments(recipe.optimizer) * size_of(recipe.precision.optimizer_states);
-  const Bytes master = keeps_master_copy(recipe) ? recipe.precision.master_bytes() : Bytes(0);
+  const Bytes master = recipe.precision.keeps_master() ? recipe.precision.master_bytes() : Bytes(0);
   if (layer_units) {
     const Bytes own = std::max(master, weight);
     return {own, own, states};
@@ -40,10 +40,6 @@ StateBytes per_parameter(const TrainingRecipe& recipe, bool layer_units) {
 }
 
 }  // namespace
-
-bool keeps_master_copy(const TrainingRecipe& recipe) {
-  return recipe.precision.keeps_master();
-}
 
 Dtype stored_type(Dtype compute) {
   return compute == Dtype::fp8 ? Dtype::bf16 : compute;
@@ -84,8 +80,7 @@ MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& reci
                              const DataParallelStrategy& strategy) {
   const StateBytes each = per_parameter(recipe, strategy.layer_units);
   const std::int64_t own = shard_of(parameters, strategy.optimizer_shards);
-  const bool reads_master = keeps_master_copy(recipe) && !strategy.layer_units &&
-                            recipe.precision.master_weights != recipe::MasterWeights::remainder;
+  const bool reads_master = recipe.precision.keeps_whole_master() && !strategy.layer_units;
   return {.op = MemoryOp::optimizer,
           .read = own * (each.gradients + each.optimizer_state +
                          (reads_master ? Bytes(0) : each.parameters)),
@@ -93,9 +88,8 @@ MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& reci
 }
 
 bool converts_for_optimizer(const TrainingRecipe& recipe, const DataParallelStrategy& strategy) {
-  return recipe.kernels.fusion != models::Fusion::by_hand && keeps_master_copy(recipe) &&
-         recipe.precision.master_weights != recipe::MasterWeights::remainder &&
-         !strategy.layer_units;
+  return recipe.kernels.fusion != models::Fusion::by_hand &&
+         recipe.precision.keeps_whole_master() && !strategy.layer_units;
 }
 
 std::vector<WorkItem> converting_optimizer(std::int64_t parameters, const TrainingRecipe& recipe,

@@ -28,9 +28,6 @@ models::Dtype weight_type(const recipe::TrainingRecipe& recipe);
 Bytes fp8_copies(const std::vector<models::WorkItem>& forward,
                  const recipe::TrainingRecipe& recipe);
 
-// Whether the optimizer's states hold a copy of the parameters.
-bool keeps_master_copy(const recipe::TrainingRecipe& recipe);
-
 // Adding a layer's new gradients to those of earlier micro-batches (`accumulates`), or storing them
 // in another type than the weights'. By hand it is part of the weight-gradient's matrix
 // multiplication, as in Megatron-LM; PyTorch has a kernel for it.

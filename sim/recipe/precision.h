@@ -32,6 +32,10 @@ struct Precision {
   bool keeps_master() const {
     return master_weights != MasterWeights::none && size_of(compute) < size_of(models::Dtype::fp32);
   }
+  // Of the master copy: all of a weight, not what the weight itself lacks of it.
+  bool keeps_whole_master() const {
+    return keeps_master() && master_weights != MasterWeights::remainder;
+  }
   Bytes master_bytes() const {  // of a parameter
     return size_of(master_weights == MasterWeights::fp32 ? models::Dtype::fp32
                                                          : models::Dtype::bf16);

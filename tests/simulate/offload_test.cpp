@@ -84,6 +84,24 @@ TEST_CASE("without a master copy the host updates the parameters themselves") {
   CHECK(moved(both->plan, "write to NVMe") == 12 * kOwn);
 }
 
+// 8 bytes of moments, 2 of remainders and the 2 of the weights, which they complete.
+TEST_CASE("a host that keeps remainders updates the weights themselves too") {
+  constexpr std::int64_t kOwn = kLayers * kParameters / 2;
+  OffloadSetup setup("zero3", 2);
+  setup.recipe.precision.compute = setup.recipe.precision.gradients = Dtype::bf16;
+  setup.recipe.precision.master_weights = MasterWeights::remainder;
+  setup.recipe.offload = {.optimizer = OffloadTo::nvme};
+  const auto states = simulated(setup, offload_network({1, 2, 0}));
+  CHECK(states->plan.cast.roles[0].host.nvme == Bytes(12 * kOwn));
+  CHECK(moved(states->plan, "read from NVMe") == 12 * kOwn);
+  CHECK(moved(states->plan, "write to NVMe") == 12 * kOwn);
+  setup.recipe.offload.parameters = OffloadTo::nvme;
+  const auto both = simulated(setup, offload_network({1, 2, 0}));
+  CHECK(both->plan.cast.roles[0].host.nvme == Bytes(12 * kOwn));
+  CHECK(moved(both->plan, "read from NVMe") == (12 + 2 * 2) * kOwn);
+  CHECK(moved(both->plan, "write to NVMe") == 12 * kOwn);
+}
+
 TEST_CASE("memory of the GPU falls by exactly what is gone") {
   constexpr int kRanks = 2;
   constexpr std::int64_t kAll = kLayers * kParameters;

@@ -74,7 +74,7 @@ void HostOptimizer::move_states(const StageParameters& parameters, StateBytes& s
   Bytes& kept = to_cpu ? host.optimizer_state : host.nvme;
   kept = kept + states.optimizer_state;
   host.gradients = updated_gradients(context_, parameters);
-  if (!keeps_master_copy(context_.recipe) && offload.parameters == OffloadTo::none) {
+  if (!context_.recipe.precision.keeps_whole_master() && offload.parameters == OffloadTo::none) {
     // What the host updates, where the states have no copy of the parameters.
     const Bytes own = updated_parameters(parameters) * size_of(weight_type(context_.recipe));
     Bytes& copy = to_cpu ? host.parameters : host.nvme;
@@ -90,7 +90,7 @@ void HostOptimizer::move_states(const StageParameters& parameters, StateBytes& s
 Bytes HostOptimizer::nvme_read(Bytes states, const StageParameters& parameters) const {
   const OffloadOptions& offload = context_.recipe.offload;
   const bool alone = offload.parameters == OffloadTo::none;
-  const bool reads_weights = !keeps_master_copy(context_.recipe) &&
+  const bool reads_weights = !context_.recipe.precision.keeps_whole_master() &&
                              (alone ? offload.optimizer : offload.parameters) == OffloadTo::nvme;
   const Bytes weights = updated_parameters(parameters) * size_of(weight_type(context_.recipe));
   return (offload.optimizer == OffloadTo::nvme ? states : Bytes(0)) +
@@ -137,7 +137,7 @@ HostOptimizer::Traffic HostOptimizer::traffic(const StageParameters& parameters)
   }
   const OffloadTo to = recipe.offload.parameters;
   const Bytes weights = updated_parameters(parameters) * size_of(weight_type(recipe));
-  const bool weights_to_nvme = to == OffloadTo::nvme && keeps_master_copy(recipe);
+  const bool weights_to_nvme = to == OffloadTo::nvme && recipe.precision.keeps_whole_master();
   traffic.read = nvme_read(states, parameters);
   traffic.written = traffic.read + (weights_to_nvme ? weights : Bytes(0));
   traffic.up = to == OffloadTo::none ? weights : Bytes(0);
