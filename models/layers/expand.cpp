@@ -109,7 +109,7 @@ class Expansion : private BatchSizes {
   Bytes kept_input(int index, std::span<const LayerOperation> layer, bool recompute) const;
 
   // What a batch norm counts as: channel by channel, numbers of 16 bits go no faster than those
-  // of 32. Source: NVIDIA/cudnn-frontend issue 134, where NHWC is twice as fast.
+  // of 32. Source: NVIDIA/cudnn-frontend#134, where NHWC is twice as fast.
   Bytes normed(Bytes each) const {
     return channels_first_ && size_of(dtype_) < size_of(Dtype::fp32) ? 2 * each : each;
   }

@@ -14,7 +14,7 @@
 // Source: NCCL 2.18 to 2.28, src/init.cc (DEFAULT_BUFFSIZE, DEFAULT_LL_BUFFSIZE,
 // DEFAULT_LL128_BUFFSIZE), src/transport/p2p.cc, src/transport/net.cc (sharedNetBuffersInit) and
 // src/graph/paths.cc (ncclTopoComputeP2pChannels); user guide, NCCL_BUFFSIZE. The sizes 10,485,760
-// and 2,097,152 are those of its log in NVIDIA/nccl issue 1685.
+// and 2,097,152 are those of its log in NVIDIA/nccl#1685.
 #pragma once
 
 #include "sim/base/units.h"

@@ -148,10 +148,10 @@ std::vector<FittedGpu> fitted_kin(const GpuSpec& gpu, const std::string& configs
   std::vector<FittedGpu> kin;
   if (fitted.empty()) return kin;
   const std::vector<std::pair<std::string, BytesPerSecond>> links = switches(configs);
+  const double rate = fastest_16_bit(gpu);
   for (const GpuSpec& one : fitted) {
     const auto link = std::find_if(links.begin(), links.end(),
                                    [&](const auto& known) { return known.first == one.name; });
-    const double rate = fastest_16_bit(gpu);
     kin.push_back({profile_of(one.name, configs),
                    link != links.end() ? link->second : BytesPerSecond(0), one.multiprocessors,
                    rate > 0 ? fastest_16_bit(one) / rate : 1});

@@ -140,13 +140,12 @@ std::string named_not_filed(const Value& name, std::string_view folder,
       folder, is_known ? fmt::format(": \"{}\"", stem) : "", folder);
 }
 
-std::string words_of(std::string_view folder) {
-  if (folder == "transports") return "transport";
-  return fmt::format("{} preset", singular(folder));
-}
-
-void unknown_preset(const Value& name, const std::string& pointer, std::string_view folder,
-                    const std::string& configs, std::vector<Diagnostic>& diagnostics) {
+// `key` names files of `folder`: "preset", or a word of its own.
+void unknown_preset(const Value& name, std::string_view key, const std::string& pointer,
+                    std::string_view folder, const std::string& configs,
+                    std::vector<Diagnostic>& diagnostics) {
+  const std::string what =
+      key == "preset" ? fmt::format("{} preset", singular(folder)) : std::string(key);
   const std::vector<std::string> known = preset_names(configs, std::string(folder));
   std::string hint = configs.empty() ? "no configs folder was found; set TRAINYARD_CONFIGS" : "";
   const bool is_file_name =
@@ -158,8 +157,8 @@ void unknown_preset(const Value& name, const std::string& pointer, std::string_v
     for (const std::string_view near : nearest_names(name.text, views, 3))
       hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
   }
-  error(diagnostics, name.at, pointer,
-        fmt::format("unknown {} {}", words_of(folder), json::quoted(name)), hint);
+  error(diagnostics, name.at, pointer, fmt::format("unknown {} {}", what, json::quoted(name)),
+        hint);
 }
 
 // What a preset says of its NVLinks is no number for the PCIe that the file puts in their place.
@@ -187,7 +186,7 @@ std::optional<Value> named_by(Value* section, std::string_view key, const std::s
   const std::string path = preset_path(places.configs, folder, preset->text);
   const bool plain = preset->text.find_first_of("/\\") == std::string::npos;
   const bool is_known = !places.configs.empty() && plain && is_file(path);
-  if (!is_known) unknown_preset(*preset, at, folder, places.configs, diagnostics);
+  if (!is_known) unknown_preset(*preset, key, at, folder, places.configs, diagnostics);
   if (!is_known || !preset_stays(path, *preset, at, places, diagnostics)) return std::nullopt;
   Value whole = json::parse_file(path, diagnostics);
   if (!whole.is(Kind::object)) return std::nullopt;
