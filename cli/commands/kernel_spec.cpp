@@ -147,6 +147,24 @@ double product(std::initializer_list<std::int64_t> sizes) {
   return all;
 }
 
+ConvolutionPass read_pass(Reader& reader) {
+  const Named<ConvolutionPass> passes = {{"forward", ConvolutionPass::forward},
+                                         {"data_gradient", ConvolutionPass::data_gradient},
+                                         {"weight_gradient", ConvolutionPass::weight_gradient}};
+  return reader.choice<ConvolutionPass>("pass", passes, ConvolutionPass::forward);
+}
+
+// C[m,n] = A[m,k] B[k,n] forward; its gradients are products of the same three sizes.
+void turn(models::Gemm& gemm, ConvolutionPass pass) {
+  if (pass == ConvolutionPass::data_gradient) std::swap(gemm.n, gemm.k);
+  if (pass != ConvolutionPass::weight_gradient) return;
+  const std::int64_t rows = gemm.m;
+  gemm.m = gemm.n;
+  gemm.n = gemm.k;
+  gemm.k = rows;
+  gemm.over_rows = true;
+}
+
 models::Kernel read_gemm(Reader& reader, Dtype usual, bool grouped) {
   models::Gemm gemm;
   gemm.grouped = grouped;
@@ -154,6 +172,7 @@ models::Kernel read_gemm(Reader& reader, Dtype usual, bool grouped) {
   gemm.n = reader.size("n");
   gemm.k = reader.size("k");
   gemm.batch = grouped ? reader.size("groups") : reader.size("batch", 1);
+  if (grouped) turn(gemm, read_pass(reader));
   gemm.dtype = read_dtype(reader, usual);
   require_possible({product({gemm.batch, gemm.m, gemm.k}), product({gemm.batch, gemm.k, gemm.n}),
                     product({gemm.batch, gemm.m, gemm.n})});
@@ -218,10 +237,7 @@ models::Kernel read_convolution(Reader& reader, Dtype usual) {
   c.out_width = output_size("w", c.in_width, c.kernel_width, reader.size("stride_w", stride),
                             reader.size("pad_w", pad, 0));
   c.groups = reader.size("groups", 1);
-  const Named<ConvolutionPass> passes = {{"forward", ConvolutionPass::forward},
-                                         {"data_gradient", ConvolutionPass::data_gradient},
-                                         {"weight_gradient", ConvolutionPass::weight_gradient}};
-  c.pass = reader.choice<ConvolutionPass>("pass", passes, ConvolutionPass::forward);
+  c.pass = read_pass(reader);
   c.dtype = read_dtype(reader, usual);
   if (c.in_channels % c.groups != 0 || c.out_channels % c.groups != 0)
     throw SpecError(fmt::format("groups: {} does not divide {} and {} channels", c.groups,

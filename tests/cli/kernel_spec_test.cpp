@@ -24,6 +24,22 @@ TEST_CASE("a product is its three sizes or its keys") {
   CHECK(parsed("grouped_gemm:8x16x32,groups=4") == models::Kernel(grouped));
 }
 
+// Of Y[8,16] = X[8,32] W[32,16], dX is 8 x 32 over 16 columns and dW 16 x 32 over 8 rows.
+TEST_CASE("gradients of experts' products are said by the sizes of the forward pass") {
+  models::Gemm inputs{
+      .m = 8, .n = 32, .k = 16, .batch = 4, .dtype = models::Dtype::bf16, .grouped = true};
+  CHECK(parsed("grouped_gemm:8x16x32,groups=4,pass=data_gradient") == models::Kernel(inputs));
+  models::Gemm weights{.m = 16,
+                       .n = 32,
+                       .k = 8,
+                       .batch = 4,
+                       .dtype = models::Dtype::bf16,
+                       .grouped = true,
+                       .over_rows = true};
+  CHECK(parsed("grouped_gemm:8x16x32,groups=4,pass=weight_gradient") == models::Kernel(weights));
+  CHECK_THROWS_AS(parsed("gemm:8x16x32,pass=weight_gradient"), cli::SpecError);
+}
+
 TEST_CASE("attention of one length has it for queries and keys, and as many heads of both") {
   const auto attention =
       std::get<models::Attention>(parsed("attention:heads=4,sequence=64,head_size=32"));

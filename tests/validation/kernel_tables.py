@@ -88,6 +88,12 @@ def gemm2(line):
     spec = {"kind": "gemm", "m": m}
     if groups > 1:
         spec = {"kind": "grouped_gemm", "groups": groups, "m": max(1, m // groups)}
+        if line["direction"].startswith("wgrad"):
+            # By the sizes of the forward pass or of the product itself: the most are the rows of all experts.
+            sizes, rows = [m, n, k], max(m, n, k)
+            sizes.remove(rows)
+            n, k = sizes
+            spec |= {"m": max(1, rows // groups), "pass": "weight_gradient"}
     return row(gpu_of(line["gpu"]), f"{dtype} {line['kind']} {how}", source_of(line["source"]), time_us, n=n, k=k,
                dtype=dtype, **spec)
 
