@@ -14,7 +14,6 @@
 // others, google-research/bert modeling.py (gelu, layer_norm, dropout) in TensorFlow 1.13:
 // nn.moments and nn.batch_normalization (tensorflow/python/ops/nn_impl.py), nn.dropout (nn_ops.py),
 // gradients of tensorflow/python/ops/math_grad.py, as a graph without XLA runs them.
-#include <array>
 #include <span>
 
 #include "models/transformer/pytorch_script.h"
@@ -28,65 +27,56 @@ struct Operator {
   int read, written;
 };
 
-constexpr auto kLayerNorm = std::to_array<Operator>({{" mean", 1, 0},
-                                                     {" squared difference", 1, 1},
-                                                     {" variance", 1, 0},
-                                                     {" scale of each element", 0, 1},
-                                                     {" times scale", 2, 1},
-                                                     {" mean times scale", 1, 1},
-                                                     {" offset of each element", 1, 1},
-                                                     {" sum", 2, 1}});
+constexpr Operator kLayerNorm[] = {{" mean", 1, 0},
+                                   {" squared difference", 1, 1},
+                                   {" variance", 1, 0},
+                                   {" scale of each element", 0, 1},
+                                   {" times scale", 2, 1},
+                                   {" mean times scale", 1, 1},
+                                   {" offset of each element", 1, 1},
+                                   {" sum", 2, 1}};
 
-constexpr auto kLayerNormGradient =
-    std::to_array<Operator>({{" gradient of the scaled", 2, 1},
-                             {" gradient of the scale of each element", 2, 1},
-                             {" bias gradient", 1, 0},
-                             {" gradient of the offset", 1, 1},
-                             {" gradient of the mean of each element", 2, 1},
-                             {" gradient of the mean", 1, 0},
-                             {" gradient of the scale by the mean", 1, 1},
-                             {" gradients of the scale", 2, 1},
-                             {" weight gradient of each token", 1, 1},
-                             {" weight gradient", 1, 0},
-                             {" gradient of the deviation of each element", 1, 1},
-                             {" gradient of the deviation", 1, 0},
-                             {" gradient of the variance", 0, 1},
-                             {" gradient of the variance over the width", 1, 1},
-                             {" difference to the mean", 1, 1},
-                             {" difference doubled", 1, 1},
-                             {" gradient of the difference", 2, 1},
-                             {" gradient of the mean of all", 0, 1},
-                             {" gradient of the mean over the width", 1, 1},
-                             {" sum of gradients", 3, 1}});
+constexpr Operator kLayerNormGradient[] = {{" gradient of the scaled", 2, 1},
+                                           {" gradient of the scale of each element", 2, 1},
+                                           {" bias gradient", 1, 0},
+                                           {" gradient of the offset", 1, 1},
+                                           {" gradient of the mean of each element", 2, 1},
+                                           {" gradient of the mean", 1, 0},
+                                           {" gradient of the scale by the mean", 1, 1},
+                                           {" gradients of the scale", 2, 1},
+                                           {" weight gradient of each token", 1, 1},
+                                           {" weight gradient", 1, 0},
+                                           {" gradient of the deviation of each element", 1, 1},
+                                           {" gradient of the deviation", 1, 0},
+                                           {" gradient of the variance", 0, 1},
+                                           {" gradient of the variance over the width", 1, 1},
+                                           {" difference to the mean", 1, 1},
+                                           {" difference doubled", 1, 1},
+                                           {" gradient of the difference", 2, 1},
+                                           {" gradient of the mean of all", 0, 1},
+                                           {" gradient of the mean over the width", 1, 1},
+                                           {" sum of gradients", 3, 1}};
 
-constexpr auto kGelu = std::to_array<Operator>({{" cube", 1, 1},
-                                                {" cube times coefficient", 1, 1},
-                                                {" sum", 2, 1},
-                                                {" scaled", 1, 1},
-                                                {" tanh", 1, 1},
-                                                {" plus one", 1, 1},
-                                                {" half", 1, 1},
-                                                {" times input", 2, 1}});
+constexpr Operator kGelu[] = {{" cube", 1, 1}, {" cube times coefficient", 1, 1},
+                              {" sum", 2, 1},  {" scaled", 1, 1},
+                              {" tanh", 1, 1}, {" plus one", 1, 1},
+                              {" half", 1, 1}, {" times input", 2, 1}};
 
-constexpr auto kGeluGradient = std::to_array<Operator>({{" gradient by the input", 2, 1},
-                                                        {" gradient of the half", 2, 1},
-                                                        {" gradient halved", 1, 1},
-                                                        {" gradient of tanh", 2, 1},
-                                                        {" gradient scaled", 1, 1},
-                                                        {" gradient times coefficient", 1, 1},
-                                                        {" input squared", 1, 1},
-                                                        {" square times three", 1, 1},
-                                                        {" gradient of the cube", 2, 1},
-                                                        {" sum of gradients", 3, 1}});
+constexpr Operator kGeluGradient[] = {
+    {" gradient by the input", 2, 1}, {" gradient of the half", 2, 1},
+    {" gradient halved", 1, 1},       {" gradient of tanh", 2, 1},
+    {" gradient scaled", 1, 1},       {" gradient times coefficient", 1, 1},
+    {" input squared", 1, 1},         {" square times three", 1, 1},
+    {" gradient of the cube", 2, 1},  {" sum of gradients", 3, 1}};
 
-constexpr auto kDropout = std::to_array<Operator>({{" random numbers", 0, 1},
-                                                   {" plus the kept share", 1, 1},
-                                                   {" mask", 1, 1},
-                                                   {" scaled", 1, 1},
-                                                   {" times mask", 2, 1}});
+constexpr Operator kDropout[] = {{" random numbers", 0, 1},
+                                 {" plus the kept share", 1, 1},
+                                 {" mask", 1, 1},
+                                 {" scaled", 1, 1},
+                                 {" times mask", 2, 1}};
 
-constexpr auto kDropoutGradient =
-    std::to_array<Operator>({{" backward times mask", 2, 1}, {" backward scaled", 1, 1}});
+constexpr Operator kDropoutGradient[] = {{" backward times mask", 2, 1},
+                                         {" backward scaled", 1, 1}};
 
 void run(PytorchScript& script, std::span<const Operator> operators, const std::string& name,
          Bytes tensor) {

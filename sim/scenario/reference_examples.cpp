@@ -1,6 +1,5 @@
 #include "sim/scenario/reference_examples.h"
 
-#include <array>
 
 namespace trainyard::scenario {
 
@@ -9,7 +8,7 @@ namespace {
 struct Example {
   std::string_view pointer, json;
 };
-constexpr auto kExamples = std::to_array<Example>({
+constexpr Example kExamples[] = {
     {"/$schema", R"("../scenario.schema.json")"},
     {"/version", "1"},
     {"/name", R"("llama3-8b")"},
@@ -196,9 +195,9 @@ constexpr auto kExamples = std::to_array<Example>({
     {"/perturbations/stragglers/0/select/node", "0"},
     {"/perturbations/stragglers/0/compute_slowdown", "1.2"},
     {"/perturbations/stragglers/0/reason", R"("clocks throttled by heat")"},
-});
+};
 // Operations of a layer, wherever they stand.
-constexpr auto kOperation = std::to_array<Example>({
+constexpr Example kOperation[] = {
     {"name", R"("scan")"},
     {"after", R"(["input"])"},
     {"kernel", "3"},
@@ -227,7 +226,7 @@ constexpr auto kOperation = std::to_array<Example>({
     {"keeps", "2097152"},
     {"parameters", "1179648"},
     {"shape", "[512, 768]"},
-});
+};
 
 }  // namespace
 
