@@ -238,6 +238,8 @@ models::Kernel read_convolution(Reader& reader, Dtype usual) {
                             reader.size("pad_w", pad, 0));
   c.groups = reader.size("groups", 1);
   c.pass = read_pass(reader);
+  const Named<bool> layouts = {{"nhwc", false}, {"nchw", true}};
+  c.channels_first = reader.choice<bool>("layout", layouts, false);
   c.dtype = read_dtype(reader, usual);
   if (c.in_channels % c.groups != 0 || c.out_channels % c.groups != 0)
     throw SpecError(fmt::format("groups: {} does not divide {} and {} channels", c.groups,

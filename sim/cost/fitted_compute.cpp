@@ -111,6 +111,7 @@ class FittedCompute final : public ComputeCost {
 
   // Of bytes that are read and written beside a kernel.
   Seconds copied(Bytes moved) const;
+  Seconds in_layout(const Convolution& given, const ConvolutionLaw& law, Seconds time) const;
 
   // Copies to a head size that the kernel was compiled for, and back.
   Seconds alignment(const Attention& attention) const;
@@ -226,10 +227,8 @@ Estimate FittedCompute::time_of(const Convolution& given) const {
       gemm.law->compute_efficiency * (chosen.law ? factor(*chosen.law, convolution) : 1);
   const Convolution executed = padded(convolution);
   const double slower = chosen.law ? unfilled(chosen.law->half_rate_tiles, convolution) : 1;
-  const bool copies = chosen.law && !chosen.law->channels_first;
   const Seconds time = law_time(*gemm.law, convolution.dtype, efficiency, slower * flops(executed),
-                                memory_traffic(executed)) +
-                       (copies ? copied(layout_copies(given)) : Seconds{});
+                                memory_traffic(executed));
   Reach reach = gemm.reach;
   if (!chosen.law) {
     reach.beyond("no law of convolutions, that of GEMMs instead");
@@ -239,11 +238,25 @@ Estimate FittedCompute::time_of(const Convolution& given) const {
   reach.weaken(chosen.reach);
   const auto known = chosen.same_unit ? find_residual(chosen.law->residuals, convolution)
                                       : std::optional<BatchResidual>{};
-  if (!known) return {time, reach.basis, reach.why};
-  const bool own = chosen.law->dtype == convolution.dtype;
-  if (own && known->exact) return {known->factor * time, Basis::measured};
-  if (known->outside) reach.beyond(fmt::format("batch {} was not measured", convolution.batch));
-  return {known->factor * time, reach.basis, reach.why};
+  const Seconds measured = (known ? known->factor : 1) * time;
+  const Seconds taken = in_layout(given, *chosen.law, measured);
+  const bool own = chosen.law->dtype == convolution.dtype && taken == measured;
+  if (known && own && known->exact) return {taken, Basis::measured};
+  if (known && known->outside)
+    reach.beyond(fmt::format("batch {} was not measured", convolution.batch));
+  return {taken, reach.basis, reach.why};
+}
+
+// What a law measured in the other layout takes in that of the convolution: no less than the
+// machine allows.
+Seconds FittedCompute::in_layout(const Convolution& given, const ConvolutionLaw& law,
+                                 Seconds time) const {
+  if (given.channels_first == law.channels_first) return time;
+  Convolution copied_one = given;
+  copied_one.channels_first = true;
+  const Seconds copies = copied(layout_copies(copied_one));
+  if (given.channels_first) return time + copies;
+  return std::max(roofline_->time(given).time, time - copies);
 }
 
 const MemoryLaw* law_of(const Profile& profile, models::MemoryOp op) {

@@ -120,7 +120,8 @@ def deepbench_conv(line):
                          ("bwd_params_ms", "weight_gradient")):
         if line[column] and float(line[column]) > 0:
             rows += row(gpu, f"{half_or_full(line['precision'])} {name}", "deepbench", 1e3 * float(line[column]),
-                        kind="conv", dtype=half_or_full(line["precision"]), **spec, **{"pass": name})
+                        kind="conv", layout="nchw",
+                        dtype=half_or_full(line["precision"]), **spec, **{"pass": name})
     return rows
 
 
@@ -135,8 +136,9 @@ def conv2(line):
     spec = {key: int(value) for key, value in sizes.items()}
     for axis in "hw":
         spec["stride_" + axis], spec["pad_" + axis] = int(line["stride"] or 1), int(line["pad"] or 0)
-    return row(gpu_of(line["gpu"]), line["dtype"] + " " + passes[line["direction"]], source_of(line["source"]),
-               float(line["time_us"]), kind="conv", dtype=line["dtype"], **spec, **{"pass": passes[line["direction"]]})
+    direction, layout = passes[line["direction"]], "nhwc" if line["layout"] == "NHWC" else "nchw"
+    return row(gpu_of(line["gpu"]), f"{line['dtype']} {direction}", source_of(line["source"]), float(line["time_us"]),
+               kind="conv", layout=layout, dtype=line["dtype"], **spec, **{"pass": direction})
 
 
 def attention(line):

@@ -28,8 +28,8 @@ import collectives
 from kernel_tables import TABLES, LeftOut
 
 KEYS = ("kind", "m", "n", "k", "batch", "groups", "dtype", "heads", "kv_heads", "queries", "keys", "head_size",
-        "causal", "window", "pass", "kernel", "c", "h", "w", "r", "s", "stride_h", "stride_w", "pad_h", "pad_w", "op",
-        "bytes")
+        "causal", "window", "pass", "kernel", "c", "h", "w", "r", "s", "layout", "stride_h", "stride_w", "pad_h",
+        "pad_w", "op", "bytes")
 MOST_OF_A_SOURCE = 100  # rows that a table of one GPU counts for in an interval
 OPERATIONS = {"gemm": "gemm", "grouped_gemm": "grouped_gemm", "attention": "attention", "conv": "convolution",
               "memory": "memory"}

@@ -1,0 +1,155 @@
+// Laws of convolutions.
+#include <doctest/doctest.h>
+
+#include "sim/cost/compute_laws.h"
+#include "tests/cost/compute_support.h"
+
+using namespace trainyard;
+using namespace trainyard::literals;
+
+TEST_CASE("a convolution is the GEMM law with the factors that apply") {
+  Profile net = profile();
+  net.gemm[0].exponent = 1;  // a sum: the compute part can be read off
+  ConvolutionLaw factors;
+  factors.efficiency = 0.5;
+  factors.kernel_3x3 = 1.5;
+  factors.few_channels = 0.25;
+  factors.data_gradient = 0.8;
+  factors.weight_gradient = 0.9;
+  net.convolution = {factors};
+  Convolution conv{.batch = 32,
+                   .in_channels = 64,
+                   .out_channels = 128,
+                   .in_height = 56,
+                   .in_width = 56,
+                   .out_height = 28,
+                   .out_width = 28,
+                   .kernel_height = 1,
+                   .kernel_width = 1,
+                   .groups = 1,
+                   .pass = ConvolutionPass::forward,
+                   .dtype = Dtype::fp16};
+  const auto compute = [&](const Convolution& c) {
+    return seconds(net, c) - 5e-6 - static_cast<double>(memory_traffic(padded(c)).count()) / 500e9;
+  };
+  const auto close = [](double a, double b) { return std::abs(a - b) < 1e-9 * b; };
+  const double work = 2.0 * 32 * 28 * 28 * 128 * 64;
+  CHECK(close(compute(conv), work / (0.5 * 80e12)));
+  conv.pass = ConvolutionPass::data_gradient;  // strided: still the multiply-adds of the outputs
+  CHECK(close(compute(conv), work / (0.8 * 0.5 * 80e12)));
+  conv.pass = ConvolutionPass::weight_gradient;
+  CHECK(close(compute(conv), work / (0.9 * 0.5 * 80e12)));
+  conv.pass = ConvolutionPass::forward;
+  conv.kernel_height = conv.kernel_width = 3;
+  CHECK(close(compute(conv), 9 * work / (1.5 * 0.5 * 80e12)));
+  conv.in_channels = 3;  // padded to 8
+  CHECK(close(compute(conv), 9 * work / 8 / (0.25 * 1.5 * 0.5 * 80e12)));
+}
+
+namespace {
+
+// Elementwise kernels at .8 of 1 TB/s, and convolutions without factors.
+Profile with_copies() {
+  Profile net = profile();
+  MemoryLaw elementwise;
+  elementwise.op = MemoryOp::elementwise;
+  elementwise.efficiency = 0.8;
+  net.memory = {elementwise};
+  net.convolution = {ConvolutionLaw{}};
+  return net;
+}
+
+// 192,000 numbers in and out.
+constexpr Convolution kImages{.batch = 10,
+                              .in_channels = 64,
+                              .out_channels = 128,
+                              .in_height = 10,
+                              .in_width = 10,
+                              .out_height = 10,
+                              .out_width = 10,
+                              .dtype = Dtype::fp16};
+
+}  // namespace
+
+TEST_CASE("images stored channel by channel are copied for tensor cores") {
+  const Profile net = with_copies();
+  const auto copies = [&](ConvolutionPass pass) {
+    Convolution conv = kImages;
+    conv.pass = pass;
+    const double without = seconds(net, conv);
+    conv.channels_first = true;
+    return seconds(net, conv) - without;
+  };
+  const auto close = [](double a, double b) { return std::abs(a - b) < 1e-6 * b; };
+  // A third of the numbers, of two bytes, read and written; backward .45 of them.
+  CHECK(close(copies(ConvolutionPass::forward), 2 * 0.33 * 192000 * 2 / 0.8e12));
+  CHECK(close(copies(ConvolutionPass::weight_gradient), 2 * 0.45 * 192000 * 2 / 0.8e12));
+}
+
+TEST_CASE("a law of images stored channel by channel holds copies that others do without") {
+  Profile net = with_copies();
+  Convolution conv = kImages;
+  conv.kernel_height = conv.kernel_width = 3;
+  const double law = seconds(net, conv);
+  net.convolution[0].channels_first = true;
+  conv.channels_first = true;
+  CHECK(seconds(net, conv) == law);
+  conv.channels_first = false;
+  CHECK(seconds(net, conv) == doctest::Approx(law - 2 * 0.33 * 192000 * 2 / 0.8e12));
+  // However slow copies are, not below what the datasheet allows.
+  net.memory[0].efficiency = 1e-6;
+  CHECK(seconds(net, conv) == roofline_compute_cost(peaks())->time(conv).time.count());
+  conv.dtype = Dtype::fp32;
+  CHECK(layout_copies(conv) == Bytes(0));
+}
+
+TEST_CASE("a convolution with few tiles, or a strided data gradient, is slower by its law") {
+  Profile net = profile();
+  net.gemm[0].exponent = 1;
+  Convolution conv{.batch = 2,
+                   .in_channels = 64,
+                   .out_channels = 128,
+                   .in_height = 32,
+                   .in_width = 32,
+                   .out_height = 32,
+                   .out_width = 32,
+                   .pass = ConvolutionPass::forward,
+                   .dtype = Dtype::fp16};
+  ConvolutionLaw law;
+  net.convolution = {law};
+  const auto compute = [&net](const Convolution& c) {
+    return seconds(net, c) - 5e-6 - static_cast<double>(memory_traffic(c).count()) / 500e9;
+  };
+  const auto slower = [&](double half_rate_tiles) {
+    net.convolution[0].half_rate_tiles = 0;
+    const double whole = compute(conv);
+    net.convolution[0].half_rate_tiles = half_rate_tiles;
+    return compute(conv) / whole;
+  };
+  const auto close = [](double a, double b) { return std::abs(a - b) < 1e-9 * b; };
+  CHECK(close(slower(16), 2));                 // 2 x 32 x 32 pixels x 128 channels: 16 tiles
+  conv.pass = ConvolutionPass::data_gradient;  // of 64 channels: 8
+  CHECK(close(slower(16), 3));
+  conv.pass = ConvolutionPass::weight_gradient;  // 128 x 64 numbers, in 4 parts of 512 pixels: 2
+  CHECK(close(slower(16), 9));
+  net.convolution[0].strided_data_gradient = 0.5;
+  conv.pass = ConvolutionPass::data_gradient;
+  net.convolution[0].half_rate_tiles = 0;
+  const double dense = compute(conv);
+  conv.out_height = conv.out_width = 16;
+  CHECK(close(compute(conv), dense / 4 / 0.5));
+}
+
+TEST_CASE("channels are padded to eight for tensor cores only") {
+  Convolution conv;
+  conv.in_channels = 3;
+  conv.out_channels = 20;
+  conv.dtype = Dtype::fp16;
+  CHECK(padded(conv).in_channels == 8);
+  CHECK(padded(conv).out_channels == 24);
+  conv.dtype = Dtype::fp32;
+  CHECK(padded(conv).in_channels == 3);
+  conv.dtype = Dtype::bf16;
+  conv.groups = 3;
+  CHECK(padded(conv).in_channels == 3);
+}
