@@ -91,6 +91,7 @@ struct KernelChoice {
   Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
   std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
   ImageLayout images = ImageLayout::nhwc;  // of networks of images
+  bool fused_batch_norms = false;          // with additions and ReLUs behind them (fused_norms.h)
   // As plain operators, where an eager execution of others has a kernel (plain_operators.cpp).
   bool norms_by_operators = false, activations_by_operators = false, dropout_by_operators = false;
   bool bias_by_kernel = false;         // eager: biases are added behind products, not by them

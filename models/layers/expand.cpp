@@ -1,54 +1,19 @@
 // Kernels and memory of a table of layers, by docs/layers.md: kernels forward in file order and
 // backward in reverse, what PyTorch keeps between the passes, what crosses a cut.
 #include <algorithm>
-#include <array>
 #include <map>
 #include <span>
 
 #include "models/layer/work_list.h"
+#include "models/layers/fused_norms.h"
 #include "models/layers/layer_table.h"
+#include "models/layers/operator_kinds.h"
 #include "models/layers/readers.h"
 
 namespace trainyard::models {
 namespace {
 
 using Op = TableOp;
-
-// What an activation keeps for its backward pass. Source: PyTorch, derivatives.yaml.
-enum class Keeps : std::uint8_t { nothing, input, output, output_in_place };
-
-constexpr std::array kKeepOutput = {Op::relu, Op::sigmoid, Op::tanh};
-constexpr std::array kKeepOutputInPlace = {Op::leaky_relu, Op::elu};
-constexpr std::array kKeepInput = {Op::gelu,        Op::silu, Op::relu6,   Op::hardswish,
-                                   Op::hardsigmoid, Op::mish, Op::softplus};
-// They read all inputs, write their output, and that is all.
-constexpr std::array kElementwise = {Op::add,   Op::mul,   Op::elementwise, Op::function,
-                                     Op::scale, Op::shift, Op::concat,      Op::copy,
-                                     Op::pad,   Op::reduce};
-
-template <class List>
-bool is_in(const List& list, Op op) {
-  return std::find(list.begin(), list.end(), op) != list.end();
-}
-
-Keeps activation_keeps(Op op) {
-  return is_in(kKeepOutput, op)          ? Keeps::output
-         : is_in(kKeepOutputInPlace, op) ? Keeps::output_in_place
-         : is_in(kKeepInput, op)         ? Keeps::input
-                                         : Keeps::nothing;
-}
-
-bool is_activation(Op op) {
-  return activation_keeps(op) != Keeps::nothing;
-}
-
-bool is_product(Op op) {
-  return op == Op::linear || op == Op::gemm;
-}
-
-bool is_norm(Op op) {
-  return op == Op::batch_norm || op == Op::group_norm || op == Op::layer_norm;
-}
 
 class Expansion : private BatchSizes {
  public:
@@ -58,7 +23,8 @@ class Expansion : private BatchSizes {
                    execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute),
         channels_first_(execution.kernels.images == ImageLayout::nchw),
         network_(network),
-        readers_(network, *this) {
+        readers_(network, *this),
+        norms_(network, readers_, execution.kernels.fused_batch_norms) {
     place_kept();
   }
 
@@ -105,6 +71,14 @@ class Expansion : private BatchSizes {
     const Op op = network_.operations[static_cast<std::size_t>(t.maker)].row.op;
     return op == Op::parameter || op == Op::buffer;
   }
+  // What a fused batch norm moves besides.
+  struct Tail {
+    Bytes signs, addend;
+  };
+  Tail tail(const LayerOperation& o) const {
+    return {norms_.activates(o) ? Bytes((elements(o.output) + 7) / 8) : Bytes(0),
+            norms_.adds(o) ? bytes(o.output) : Bytes(0)};
+  }
   void place_kept();
   Bytes kept_input(int index, std::span<const LayerOperation> layer, bool recompute) const;
 
@@ -117,6 +91,7 @@ class Expansion : private BatchSizes {
   bool channels_first_ = false;
   const LayerNetwork& network_;
   Readers readers_;
+  FusedNorms norms_;
   std::vector<Bytes> kept_read_, kept_made_;  // by layer: each tensor counts once
 };
 
@@ -189,10 +164,12 @@ void Expansion::forward_passes(WorkList& list, const LayerOperation& o) const {
       moves(MemoryOp::elementwise, in, out, " copy");
     return moves(MemoryOp::activation, in, out);
   }
-  if (is_in(kElementwise, op)) return moves(MemoryOp::elementwise, in, out);
+  if (is_elementwise(op)) return moves(MemoryOp::elementwise, in, out);
   switch (op) {
     case Op::batch_norm:
-    case Op::group_norm: return moves(MemoryOp::batch_norm, normed(2 * in), normed(out));
+    case Op::group_norm:
+      return moves(MemoryOp::batch_norm, normed(2 * in) + tail(o).addend,
+                   normed(out) + tail(o).signs);
     case Op::layer_norm: return moves(MemoryOp::layer_norm, in, out);
     case Op::max_pool: return moves(MemoryOp::pooling, in, out + indices(o));
     case Op::avg_pool:
@@ -213,6 +190,7 @@ void Expansion::forward_passes(WorkList& list, const LayerOperation& o) const {
 
 void Expansion::backward(WorkList& list, const LayerOperation& o, int index) const {
   if (!o.output.gradient) return;
+  if (norms_.absorbs(o)) return gradient_sums(list, o, index);
   const TableRow& row = o.row;
   const std::string name = o.name + " backward";
   if (is_convolution(row.op) || is_product(row.op)) {
@@ -261,8 +239,10 @@ void Expansion::backward_of_norm(WorkList& list, const LayerOperation& o) const 
   const bool wanted = o.inputs.front().gradient;
   const std::string name = o.name + " backward";
   if (o.row.op != Op::layer_norm) {
-    list.kernel(name, wanted ? MemoryBound{MemoryOp::batch_norm, normed(4 * in), normed(in)}
-                             : MemoryBound{MemoryOp::batch_norm, normed(2 * in), Bytes(0)});
+    const int passes = wanted ? 2 : 1;
+    list.kernel(name,
+                MemoryBound{MemoryOp::batch_norm, normed(2 * passes * in) + passes * tail(o).signs,
+                            normed(wanted ? in : Bytes(0)) + tail(o).addend});
     return;
   }
   if (wanted) list.kernel(name, MemoryBound{MemoryOp::layer_norm, 2 * in, in});
@@ -334,10 +314,10 @@ void Expansion::gradient_sums(WorkList& list, const LayerOperation& o, int index
 }
 
 Expansion::Kept Expansion::kept(const LayerOperation& o) const {
-  if (!o.output.gradient) return {};
+  if (!o.output.gradient || norms_.absorbs(o)) return {};
   const Op op = o.row.op;
   if (is_convolution(op) || is_product(op) || is_norm(op) || op == Op::function)
-    return {o.inputs, {}};
+    return {o.inputs, tail(o).signs};
   if (is_activation(op)) {
     const bool in_place = o.row.in_place.value_or(false);
     const Keeps keeps = activation_keeps(op);
@@ -438,7 +418,7 @@ LayerWork Expansion::layer(int index, bool recompute) const {
   std::size_t last = first;
   for (; last < all.size() && all[last].layer == index; ++last) {
     const LayerOperation& o = all[last];
-    forward(forwards, o);
+    if (!norms_.absorbs(o)) forward(forwards, o);
     work.parameters += o.parameters;
     if (o.matrix) work.matrices.push_back(*o.matrix);
     const auto made = static_cast<double>(samples(o.output)) * static_cast<double>(o.multiply_adds);

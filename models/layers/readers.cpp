@@ -6,13 +6,16 @@
 namespace trainyard::models {
 
 Readers::Readers(const LayerNetwork& network, const BatchSizes& sizes)
-    : last_(network.operations.size(), -1), first_(network.operations.size(), -1) {
+    : last_(network.operations.size(), -1),
+      only_(network.operations.size(), -1),
+      first_(network.operations.size(), -1) {
   for (std::size_t i = 0; i < network.operations.size(); ++i) {
     const LayerOperation& reader = network.operations[i];
     for (const LayerTensor& tensor : reader.inputs) {
       if (tensor.maker < 0 && input_ < 0) input_ = reader.layer;
       if (tensor.maker < 0) continue;
       const auto maker = static_cast<std::size_t>(tensor.maker);
+      only_[maker] = last_[maker] < 0 ? static_cast<int>(i) : -1;
       last_[maker] = static_cast<int>(i);
       if (first_[maker] < 0 && network.operations[maker].layer != reader.layer)
         first_[maker] = reader.layer;

@@ -14,6 +14,8 @@ class Readers {
 
   // The last operation that reads what operation `maker` makes; -1: none.
   int last(int maker) const { return last_[static_cast<std::size_t>(maker)]; }
+  // The one operation that reads it; -1: none, or several.
+  int only(int maker) const { return only_[static_cast<std::size_t>(maker)]; }
   // The first other layer that reads it; -1: none. Below 0 the network's input, which any layer
   // may read first.
   int first_layer(int maker) const {
@@ -27,7 +29,7 @@ class Readers {
  private:
   void place_cuts(const LayerNetwork& network, const BatchSizes& sizes);
 
-  std::vector<int> last_, first_;  // by operation
+  std::vector<int> last_, only_, first_;  // by operation
   int input_ = -1;
   std::vector<Bytes> crossing_, passed_on_;  // by the layer before the cut
 };

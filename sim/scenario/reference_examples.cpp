@@ -135,6 +135,7 @@ constexpr Example kExamples[] = {
     {"/training/decoder_sequence_length", "114"},
     {"/training/predictions_per_sequence", "76"},
     {"/training/image_layout", R"("nchw")"},
+    {"/training/batch_norm", R"("fused")"},
     {"/training/norm", R"("operators")"},
     {"/training/activation", R"("operators")"},
     {"/training/dropout", R"("operators")"},

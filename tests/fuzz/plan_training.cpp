@@ -18,6 +18,7 @@ void draw_precision(Sketch& s) {
   s.set("/training/precision/compute", compute);
   s.compute_fp8 = compute == "fp8";
   const bool narrow = compute != "fp32" && compute != "tf32";
+  s.narrow = narrow;
   bool fp8_weights = false;
   if (compute == "fp8" && draw.chance(30)) {
     fp8_weights = draw.chance(60);
@@ -152,6 +153,8 @@ void draw_training(Sketch& s) {
     s.set("/training/projections", draw.word({"joint", "separate"}));
   if (s.kind == Kind::layers && s.preset != "swin-t" && draw.chance(25))
     s.set("/training/image_layout", draw.word({"nhwc", "nchw"}));
+  else if (s.kind == Kind::layers && s.preset != "swin-t" && s.narrow && draw.chance(25))
+    s.set("/training/batch_norm", draw.word({"kernel", "fused"}));
   if (draw.chance(20)) s.set("/training/launch_time", draw.word({"0us", "5us", "40us"}));
   if (draw.chance(10)) {
     s.set("/training/collective_call/time", draw.word({"0us", "93us"}));

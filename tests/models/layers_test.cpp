@@ -238,6 +238,74 @@ TEST_CASE("full recomputation keeps what a layer reads and runs all but the last
   CHECK(full.kinds[2].kept.total() == none.kinds[2].kept.total());
 }
 
+namespace {
+
+// A residual block: two convolutions with norms, of which the second is added to the input; and
+// what stands between the addition and the ReLU, if anything does.
+LayerTable residual_block(std::vector<TableRow> between = {}) {
+  TableRow sum = row(Op::add, "sum");
+  sum.after = Names{"norm 2", "input"};
+  TableRow first = conv(8, 3, 1, 1), second = conv(8, 3, 1, 1);
+  second.name = "conv 2";
+  std::vector<TableRow> ops = {first,  row(Op::batch_norm, "norm 1"), row(Op::relu, "relu 1"),
+                               second, row(Op::batch_norm, "norm 2"), sum};
+  ops.insert(ops.end(), between.begin(), between.end());
+  ops.push_back(row(Op::relu, "relu 2"));
+  return {{3, 32, 32},
+          {},
+          {layer("a", {conv(8, 3, 1, 1)}), layer("b", ops),
+           layer("c", {conv(8, 3, 1, 1), row(Op::loss, "loss")})}};
+}
+
+Names kernels_of(const std::vector<WorkItem>& items) {
+  Names names;
+  for (const WorkItem& item : items)
+    names.push_back(std::get<NamedKernel>(item).name);
+  return names;
+}
+
+std::int64_t traffic(const std::vector<WorkItem>& items) {
+  return bytes_of(items, MemoryOp::batch_norm) + bytes_of(items, MemoryOp::activation) +
+         bytes_of(items, MemoryOp::elementwise);
+}
+
+}  // namespace
+
+// Apart: norms 2 x 3, ReLUs 2 x 2, the sum 3 passes over a tensor; fused 2 x 3 and the addend.
+// Backward: norms 2 x 5 and ReLUs 2 x 3; fused 2 x 5 and the gradient of the addend. Signs: a bit
+// of each number, written forward and read twice backward.
+TEST_CASE("a fused batch norm takes in the addition and the ReLU behind it") {
+  Execution how = samples(2);
+  const LayerWork apart = work_of(residual_block(), how).kinds[1];
+  how.kernels.fused_batch_norms = true;
+  const LayerWork fused = work_of(residual_block(), how).kinds[1];
+  CHECK(kernels_of(fused.forward) == Names{"b conv", "b norm 1", "b conv 2", "b norm 2"});
+  CHECK(kernels_of(apart.forward).size() == 7);
+  const std::int64_t tensor = 2 * 8 * 32 * 32 * 2, signs = tensor / 16;
+  CHECK(traffic(apart.forward) == (6 + 4 + 3) * tensor);
+  CHECK(traffic(fused.forward) == (6 + 1) * tensor + 2 * signs);
+  CHECK(traffic(apart.backward) - traffic(fused.backward) == (6 - 1) * tensor - 4 * signs);
+  CHECK(sum_of_flops(apart.backward) == sum_of_flops(fused.backward));
+  CHECK(fused.parameters == apart.parameters);
+  CHECK(fused.kept.total() - apart.kept.total() == Bytes(2 * signs));
+}
+
+TEST_CASE("what others read, and what another operation parts, stays a kernel of its own") {
+  Execution how = samples(2);
+  how.kernels.fused_batch_norms = true;
+  const auto kernels = [&](const LayerTable& table) {
+    return kernels_of(work_of(table, how).kinds[1].forward);
+  };
+  CHECK(kernels(residual_block({row(Op::dropout, "dropout")})) ==
+        Names{"b conv", "b norm 1", "b conv 2", "b norm 2", "b sum", "b dropout", "b relu 2"});
+  LayerTable read_twice = residual_block();
+  read_twice.layers[1].ops[5].after = Names{"norm 2", "norm 1"};
+  CHECK(kernels(read_twice) == Names{"b conv", "b norm 1", "b relu 1", "b conv 2", "b norm 2"});
+  LayerTable sigmoid = residual_block();
+  sigmoid.layers[1].ops[6].op = Op::sigmoid;
+  CHECK(kernels(sigmoid).size() == 6);
+}
+
 TEST_CASE("a table of layers is not divided inside its layers") {
   const LayerNetwork network = resolved(with_skip());
   Execution divided = samples(1);

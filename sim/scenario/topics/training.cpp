@@ -2,6 +2,9 @@
 // their own.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "models/layers/layer_table.h"
 #include "models/recommender/recommender.h"
 #include "models/transformer/networks.h"
 #include "sim/scenario/topics/assemble.h"
@@ -31,6 +34,7 @@ constexpr std::array<json::Choice<bool>, 2> kBiases = {{{"product", false}, {"ke
 constexpr std::array<json::Choice<bool>, 2> kProjections = {{{"joint", false}, {"separate", true}}};
 constexpr std::array<json::Choice<bool>, 2> kBroadcasts = {
     {{"one_by_one", false}, {"vectors", true}}};
+constexpr std::array<json::Choice<bool>, 2> kBatchNorms = {{{"kernel", false}, {"fused", true}}};
 constexpr std::array<json::Choice<Fusion>, 2> kLosses = {
     {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
 
@@ -68,6 +72,10 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("image_layout", s.images, kImageLayouts, json::optional,
            "How networks of images store them: nhwc (channels last), or nchw, which tensor cores "
            "want copied and 16-bit batch norms are slower in.");
+  f.choice("batch_norm", s.fused_batch_norms, kBatchNorms, json::optional,
+           "Batch norms of networks of images in 16 bits and nhwc: kernel, one for each pass; "
+           "fused, with the ReLU behind it, or the addition and the ReLU (cuDNN's, in MXNet and "
+           "PaddlePaddle).");
 }
 
 }  // namespace trainyard::models
@@ -261,6 +269,30 @@ void check_kernels(const models::KernelChoice& kernels, const models::Network& n
                    "remove it");
 }
 
+bool has_batch_norms(const models::Network& network) {
+  const auto* table = network.find<models::LayerNetwork>();
+  return table != nullptr &&
+         std::any_of(table->operations.begin(), table->operations.end(), [](const auto& operation) {
+           return operation.row.op == models::TableOp::batch_norm;
+         });
+}
+
+// Source: NVIDIA, cuDNN API, cudnnBatchNormOps_t: NHWC and 16 bits are required.
+void check_batch_norms(const recipe::TrainingRecipe& recipe, const models::Network& network,
+                       Findings& findings) {
+  const char* pointer = "/training/batch_norm";
+  const models::Dtype compute = recipe.precision.compute;
+  if (!recipe.kernels.fused_batch_norms) return;
+  if (!has_batch_norms(network))
+    findings.error(pointer, fmt::format("{} has no batch norms", network.words()), "remove it");
+  else if (recipe.kernels.images == models::ImageLayout::nchw)
+    findings.error(pointer, "no kernel fuses the batch norms of images stored channel by channel",
+                   "make image_layout \"nhwc\", or remove it");
+  else if (compute == models::Dtype::fp32 || compute == models::Dtype::tf32)
+    findings.error(pointer, fmt::format("no kernel fuses batch norms in {}", name(compute)),
+                   "compute in \"fp16\" or \"bf16\", or remove it");
+}
+
 }  // namespace
 
 recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
@@ -284,6 +316,7 @@ recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
                                              recipe.kernels.fusion == models::Fusion::by_hand);
   recipe.kernels.attention = assemble_attention(recipe.kernels.attention, gpu, findings);
   check_kernels(recipe.kernels, network, findings);
+  check_batch_norms(recipe, network, findings);
   recipe.memory = assemble_memory(recipe.memory, gpu);
   return recipe;
 }
