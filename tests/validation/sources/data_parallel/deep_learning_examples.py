@@ -13,7 +13,9 @@ tokens; those of 512 are left out (V100 would do more than its peak). Their pred
 older revisions, compute logits of all tokens: BertPreTrainingHeads of modeling.py (1d4211fe) has no choice of tokens;
 dense_sequence_output came with native mixed precision, as did TorchScript, for pre-training alone; all else runs
 operator by operator on PyTorch of before 1.12 (containers of 2019 to 2021). Images are stored channel by channel, the
-frameworks' default, but with MXNet and PaddlePaddle in mixed precision.
+frameworks' default, but with MXNet and PaddlePaddle in mixed precision, whose batch norms take in additions and ReLUs
+(MxNet/Classification/RN50v1.5/runner at 1bd98ac3: --fuse-bn-relu 1 --fuse-bn-add-relu 1 where dtype is float16;
+PaddlePaddle's create_strategy: fuse_bn_act_ops, fuse_bn_add_act_ops).
 """
 
 import re
@@ -62,7 +64,7 @@ def image_training(row, kind, machine, software):
     printed = numbers(cell(row["batch"], "batch"))
     batch = printed[0] if len(printed) == 1 else 256 if kind == "amp" else 128
     turned = kind == "amp" and row["model"]["name"].startswith(("MxNet", "Paddle"))
-    layout = {} if turned else {"image_layout": "nchw"}
+    layout = {"batch_norm": "fused"} if turned else {"image_layout": "nchw"}
     return scenario({"preset": "resnet50"}, machine, software, batch, kind, SGD, **layout)
 
 
