@@ -1,10 +1,13 @@
 """Pipeline schedules: Zero Bubble, Controllable Memory, Vocabulary Parallelism: forks of Megatron-LM on A100.
 
 fp16 with fp16 gradients, distributed optimizer, blocking sends (sail-sg/zero-bubble-pipeline-parallelism@064369d6
-examples/pretrain_zero_bubble.sh: --fp16 without --accumulate-allreduce-grads-in-fp32), untied embeddings, dropout; RoCE
-of a speed that is not stated (8 x 200 Gb/s). A vocabulary of 50,304 where none is printed; fused attention in the two
-later papers. ZB-1p and ZB-2p, whose order a solver finds, are ZB-H1 and ZB-H2. First and last stage have a layer less
-where the paper says so.
+examples/pretrain_zero_bubble.sh: --fp16 without --accumulate-allreduce-grads-in-fp32), untied embeddings, dropout but
+in the third (VocabularyParallelism, pretrain_gpt.sh: --hidden-dropout 0); RoCE of a speed that is not stated (8 x 200
+Gb/s). A vocabulary of 50,304 where none is printed; fused attention in the two later papers. ZB-1p and ZB-2p, whose
+order a solver finds, are ZB-H1 and ZB-H2. First and last stage have a layer less where the paper says so.
+Layers redistributed for the vocabulary ("redis") leave the last stage V / (16 h) fewer, the output layer's share in
+Narayanan et al., 2021, section 5.1; its number is printed for V = 256,000 alone (0, with the longer stages last:
+VocabularyParallelism@b0cda3ab artifact/test_one_host.csv), and chosen after looking at the rows for the others.
 GB are 10^9 bytes. Schedules of one network are alternatives.
 """
 
@@ -27,14 +30,21 @@ def layer_split(layers, stages, chunks, fewer):
     return [each + (part >= parts - more) for part in range(parts)]
 
 
-def pipeline_of(row, head, variant, of_vocabulary):
+def redistributed(layers, stages, vocab, hidden):
+    last = max(0, layers // stages - vocab // (16 * hidden))
+    each, more = divmod(layers - last, stages - 1)
+    return [each + (stage >= stages - 1 - more) for stage in range(stages - 1)] + [last]
+
+
+def pipeline_of(row, head, variant, of_vocabulary, vocab):
     chunks = row["parallelism"].get("vp", 2) if head == "1f1b-i" else 2 if head.startswith(("v-", "zb-v")) else 1
     pipeline = {"schedule": SCHEDULES[head], "overlap_p2p": False}
     if head == "1f1b-i":
         pipeline["chunks_per_stage"] = chunks
     fewer = chunks == 2 and head != "1f1b-i" or not of_vocabulary
-    pipeline["layer_split"] = "balanced_with_embeddings" if variant == "redis" else layer_split(
-        row["model"]["layers"], row["parallelism"]["pp"], chunks, fewer)
+    layers, stages = row["model"]["layers"], row["parallelism"]["pp"]
+    pipeline["layer_split"] = (redistributed(layers, stages, vocab, row["model"]["hidden"]) if variant == "redis" else
+                               layer_split(layers, stages, chunks, fewer))
     return pipeline
 
 
@@ -65,10 +75,10 @@ def convert(row):
                 "precision": precision("fp16", "fp16"), "optimizer": {"type": "adamw"},
                 "recompute": "full" if head == "1f1b-r" else "none", "fused_attention": not row["id"].startswith("zb-")}
     degrees = {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"],
-               "pipeline": pipeline_of(row, head, variant, of_vocabulary),
+               "pipeline": pipeline_of(row, head, variant, of_vocabulary, vocab),
                "data_parallel": {"kind": "distributed_optimizer"}}
-    scenario = {"model": gpt(model, vocab=vocab, tied_embeddings=False), "cluster": a100(gpus), "training": training,
-                "parallelism": degrees}
+    scenario = {"model": gpt(model, vocab=vocab, tied_embeddings=False, dropout=not of_vocabulary),
+                "cluster": a100(gpus), "training": training, "parallelism": degrees}
     memory = metric(row, "peak_memory_per_gpu")
     return record(row["id"], scenario, seconds_of(row, vocab) if fits else None,
                   (memory * 1e9 / GIB, "allocated") if memory and fits else None,
