@@ -23,8 +23,8 @@ PRODUCT = {"source": "b", "gpu": "H100-SXM-80GB", "dtype": "bf16", "recipe": "bf
            "m": 4096, "n": 4096, "k": 4096, "groups": "", "time_us": 220, "tflops": "", "sustained": 0}
 MEMORY = {"source": "microsoft/vidur@1", "gpu": "A100-80GB", "op": "rms_norm", "implementation": "fused",
           "direction": "fwd", "bytes_if_given": "", "time_us": 200, "gbps": 700}
-CONV2 = {"source": "c", "gpu": "A100", "dtype": "fp16", "direction": "wgrad", "n": 8, "c": 64, "h": 56, "w": 56,
-         "kout": 64, "r": 3, "s": 3, "stride": 1, "pad": 1, "time_us": 50}
+CONV2 = {"source": "c", "gpu": "A100", "layout": "NHWC", "dtype": "fp16", "direction": "wgrad", "n": 8, "c": 64,
+         "h": 56, "w": 56, "kout": 64, "r": 3, "s": 3, "stride": 1, "pad": 1, "time_us": 50}
 TABLES = {
     "gemm_fp16": [{"gpu": "a10", "m": 64, "n": 4096, "k": 4096, "time_us": 60}, {"gpu": "x", "m": 1}],
     "kernels_gemm2": [PRODUCT, {**PRODUCT, "kind": "grouped", "groups": 8}, {**PRODUCT, "dtype": "nvfp4"}],
