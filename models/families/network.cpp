@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "models/families/execution_check.h"
+#include "models/layer/gradient_accumulation.h"
 #include "sim/base/check.h"
 
 namespace trainyard::models {
@@ -41,6 +42,8 @@ NetworkWork network_work(const Network& network, const Execution& execution) {
   NetworkWork work = network.work(execution);
   if (execution.recompute.layers.method != RecomputeLayers::Method::all)
     add_plain(work, network, execution);
+  for (LayerWork& layer : work.kinds)
+    accumulate_gradients(layer, execution.accumulation);
   return work;
 }
 

@@ -63,8 +63,9 @@ Flops flops_of(const Timed&) {
 }
 
 Bytes traffic_of(const Gemm& gemm) {
-  const std::int64_t elements = gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n;
-  return gemm.batch * elements * size_of(gemm.dtype);
+  const Bytes operands = (gemm.m * gemm.k + gemm.k * gemm.n) * size_of(gemm.dtype);
+  const Bytes result = gemm.adds_to ? 2 * size_of(*gemm.adds_to) : size_of(gemm.dtype);
+  return gemm.batch * (operands + gemm.m * gemm.n * result);
 }
 
 // Forward: Q, K, V in, O out. Backward: Q, K, V, O, dO in, dQ, dK, dV out. Both: one fp32 softmax

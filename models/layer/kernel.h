@@ -4,6 +4,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -18,12 +19,14 @@ std::string_view name(Dtype dtype);  // "bf16"
 Bytes size_of(Dtype dtype);          // of one element in memory; tf32 is stored in 4 bytes
 
 // C[m,n] = A[m,k] B[k,n], `batch` independent ones (attention scores: batch x heads of them).
-// `grouped`: those of several experts in one kernel, which is tuned for large products.
+// `grouped`: those of several experts in one kernel, which is tuned for large products. `adds_to`:
+// C is added to numbers of that type; without, it is written as `dtype`.
 struct Gemm {
   std::int64_t m = 1, n = 1, k = 1, batch = 1;
   Dtype dtype = Dtype::fp16;
   bool grouped = false;
   bool over_rows = false;  // grouped: k, not m, are the rows of an expert (gradient of its weights)
+  std::optional<Dtype> adds_to{};
   friend bool operator==(const Gemm&, const Gemm&) = default;
   friend auto operator<=>(const Gemm&, const Gemm&) = default;
 };

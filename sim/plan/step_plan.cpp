@@ -23,6 +23,19 @@ int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return static_cast<int>(recipe.global_batch / (plan.degrees.data * recipe.micro_batch.size));
 }
 
+namespace {
+
+models::GradientAccumulation accumulation(const TrainingRecipe& recipe, const ParallelPlan& plan) {
+  const int count = microbatches(recipe, plan);
+  const bool keeps_first = recipe.gradient_accumulation == models::AccumulationKind::autograd;
+  return {.kind = recipe.gradient_accumulation,
+          .produced = stored_type(recipe.precision.compute),
+          .dtype = recipe.precision.gradients,
+          .share = keeps_first ? 1 - 1.0 / count : 1};
+}
+
+}  // namespace
+
 models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return {.micro_batch = recipe.micro_batch,
           .tensor = plan.degrees.tensor,
@@ -33,6 +46,7 @@ models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& pl
           .experts = plan.experts,
           .recompute = recipe.recompute,
           .kernels = recipe.kernels,
+          .accumulation = accumulation(recipe, plan),
           .compute = recipe.precision.compute,
           .fp8_inputs = recipe.precision.kept_fp8_inputs};
 }

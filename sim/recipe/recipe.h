@@ -52,6 +52,7 @@ struct TrainingRecipe {
   Optimizer optimizer = Optimizer::adam;
   OptimizerOperators optimizer_operators;
   models::Recomputation recompute;
+  models::AccumulationKind gradient_accumulation = models::AccumulationKind::none;
   models::KernelChoice kernels;         // by_hand: Megatron-LM; else PyTorch's kernels and memory
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
   CollectiveCall collective_call;
