@@ -6,7 +6,7 @@ has: it is taken for Aleph Alpha's later published one (Aleph-Alpha/scaling@01b9
 are autograd functions that wait for their collective and keep what was gathered (src/scaling/core/nn/linear/
 column_parallel_linear.py, utils.py), whose ranks all gather the logits (lm_head.py), and whose gradients are reduced in
 Optimizer.step, after the last micro-batch (src/scaling/core/optimizer/optimizer.py). Its servers differ as those of all
-software. Layouts of one sheet are alternatives.
+software. PyTorch's autograd sums gradients. Layouts of one sheet are alternatives.
 """
 
 from common import LeftOut, a100, even, llama, metric, precision, record
@@ -37,7 +37,7 @@ def convert(row):
         "training": {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": model["seq"],
                      "precision": precision("bf16"), "optimizer": {"type": "adamw"},
                      "recompute": "none" if row["recompute"] == "none" else "full",
-                     "fused_attention": attention(kernel),
+                     "gradient_accumulation": "autograd", "fused_attention": attention(kernel),
                      "execution": "eager" if by_operators else "fused",
                      **({"norm": "operators"} if by_operators else {})},
         "parallelism": {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "pipeline": pipeline,

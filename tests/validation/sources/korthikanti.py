@@ -1,7 +1,8 @@
 """Korthikanti et al., table 5, and MT-NLG 530B: Megatron-LM, DeepSpeed on A100.
 
-MT-NLG is DeepSpeed's 1F1B with blocking sends, full recomputation, ZeRO-1 and nothing overlapped (2021). Shares of
-memory read off figures are left out.
+Products add to gradients in the former (LinearWithGradAccumulationAndAsyncCommunication, which came with sequence
+parallelism: NVIDIA/Megatron-LM, 2022), autograd does in MT-NLG, which is DeepSpeed's 1F1B with blocking sends, full
+recomputation, ZeRO-1 and nothing overlapped (2021). Shares of memory read off figures are left out.
 """
 
 from common import LeftOut, a100, gpt, metric, precision, record
@@ -28,6 +29,7 @@ def convert(row):
         "model": gpt(model), "cluster": a100(row["hardware"]["num_gpus"]),
         "training": {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": model["seq"],
                      "precision": precision(row["precision"], row["precision"] if deepspeed else "fp32"),
-                     "optimizer": {"type": "adam"}, "recompute": row["recompute"].split(" ")[0]},
+                     "optimizer": {"type": "adam"}, "recompute": row["recompute"].split(" ")[0],
+                     "gradient_accumulation": "autograd" if deepspeed else "product"},
         "parallelism": degrees}
     return record(row["id"], scenario, seconds)

@@ -34,7 +34,7 @@ def of_megascale(row):
     return {"software": "megatron-lm-2021", "model": gpt(model), "cluster": a100(gpus),
             "training": {"global_batch": row["batch"]["gbs"], "micro_batch": 1, "sequence_length": model["seq"],
                          "precision": precision("bf16", "fp32"), "optimizer": {"type": "adam"},
-                         "recompute": "selective"},
+                         "recompute": "selective", "gradient_accumulation": "product"},
             "parallelism": {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "sequence_parallel": True,
                             "pipeline": {"schedule": "interleaved_1f1b", "chunks_per_stage": said["vp"]},
                             "data_parallel": {"kind": "distributed_optimizer", "bucket_size": "160MB"}}}
