@@ -174,6 +174,7 @@ models::Kernel read_gemm(Reader& reader, Dtype usual, bool grouped) {
   gemm.batch = grouped ? reader.size("groups") : reader.size("batch", 1);
   if (grouped) turn(gemm, read_pass(reader));
   gemm.dtype = read_dtype(reader, usual);
+  if (reader.has("adds_to")) gemm.adds_to = reader.choice<Dtype>("adds_to", names_to(Dtype::fp16));
   require_possible({product({gemm.batch, gemm.m, gemm.k}), product({gemm.batch, gemm.k, gemm.n}),
                     product({gemm.batch, gemm.m, gemm.n})});
   return gemm;

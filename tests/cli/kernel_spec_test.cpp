@@ -24,6 +24,13 @@ TEST_CASE("a product is its three sizes or its keys") {
   CHECK(parsed("grouped_gemm:8x16x32,groups=4") == models::Kernel(grouped));
 }
 
+TEST_CASE("a product may add to numbers of another type") {
+  const models::Gemm gemm{
+      .m = 8, .n = 16, .k = 32, .dtype = models::Dtype::bf16, .adds_to = models::Dtype::fp32};
+  CHECK(parsed("gemm:8x16x32,adds_to=fp32") == models::Kernel(gemm));
+  CHECK_THROWS_AS(parsed("gemm:8x16x32,adds_to=fp8"), cli::SpecError);
+}
+
 // Of Y[8,16] = X[8,32] W[32,16], dX is 8 x 32 over 16 columns and dW 16 x 32 over 8 rows.
 TEST_CASE("gradients of experts' products are said by the sizes of the forward pass") {
   models::Gemm inputs{

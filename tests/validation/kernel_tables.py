@@ -86,6 +86,7 @@ def gemm2(line):
     time_us = float(line["time_us"] or 0) or work / (float(line["tflops"] or 0) * 1e6 or work * 1e9)
     how = "settled" if line["sustained"] == "1" else "short"
     spec = {"kind": "gemm", "m": m}
+    sums = {"adds_to": "fp32"} if "fp32 accumulate" in line["direction"] else {}
     if groups > 1:
         spec = {"kind": "grouped_gemm", "groups": groups, "m": max(1, m // groups)}
         if line["direction"].startswith("wgrad"):
@@ -95,7 +96,7 @@ def gemm2(line):
             n, k = sizes
             spec |= {"m": max(1, rows // groups), "pass": "weight_gradient"}
     return row(gpu_of(line["gpu"]), f"{dtype} {line['kind']} {how}", source_of(line["source"]), time_us, n=n, k=k,
-               dtype=dtype, **spec)
+               dtype=dtype, **spec, **sums)
 
 
 def half_or_full(precision):
