@@ -80,12 +80,14 @@ void residual_forward(WorkList& list, const TransformerSlice& s, std::string nam
                                            2 * states, states + mask});
 }
 
+// Autograd adds the gradients of the stream and of the branch that reads it by a kernel of its own.
 void residual_backward(WorkList& list, const TransformerSlice& s, std::string name) {
   const std::int64_t elements = s.shard_tokens * s.hidden;
   const Bytes states = elements * s.element();
-  const Bytes mask(s.dropout ? elements : 0);
-  list.kernel(std::move(name), MemoryBound{s.dropout ? MemoryOp::dropout : MemoryOp::elementwise,
-                                           states + mask, states});
+  if (s.dropout)
+    list.kernel(name + " dropout",
+                MemoryBound{MemoryOp::dropout, states + Bytes(elements), states});
+  list.kernel(std::move(name), MemoryBound{MemoryOp::elementwise, 2 * states, states});
 }
 
 void norm_forward(WorkList& list, const TransformerSlice& s, std::string name) {

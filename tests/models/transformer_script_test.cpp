@@ -50,7 +50,8 @@ TEST_CASE("a Megatron layer with tensor and sequence parallelism, in order") {
                                        "start fc2 reduce-scatter",
                                        "wait",
                                        "residual 2"});
-  CHECK(script(work.backward) == Script{"residual 2 backward",
+  CHECK(script(work.backward) == Script{"residual 2 backward dropout",
+                                        "residual 2 backward",
                                         "start fc2 gradient all-gather",
                                         "wait",
                                         "fc2 input gradient",
@@ -63,6 +64,7 @@ TEST_CASE("a Megatron layer with tensor and sequence parallelism, in order") {
                                         "fc1 weight gradient",
                                         "wait",
                                         "norm 2 backward",
+                                        "residual 1 backward dropout",
                                         "residual 1 backward",
                                         "start proj gradient all-gather",
                                         "wait",
@@ -295,4 +297,19 @@ TEST_CASE("a split vocabulary sums embeddings, exchanges three numbers per token
     CHECK(count(collectives(work.kinds[2].backward), sp ? kScatter : kReduce) == 1);
     CHECK(count(collectives(work.kinds[2].backward), kGather) == (sp ? 1 : 0));
   }
+}
+
+// Nothing but its two inputs' gradients, each read, and their sum.
+TEST_CASE("the gradients of a stream and of its branch are added by a kernel") {
+  const LayerWork work = layer(network_work(llama(1, 64, 8, 2, 192, 512), execution(1, 16)));
+  int found = 0;
+  for (const WorkItem& item : work.backward) {
+    const auto* named = std::get_if<NamedKernel>(&item);
+    if (named == nullptr || named->name != "residual 1 backward") continue;
+    const Bytes stream(16 * 64 * 2);
+    CHECK(named->kernel ==
+          Kernel(MemoryBound{MemoryOp::elementwise, 2 * stream, stream, /*backward=*/true}));
+    ++found;
+  }
+  CHECK(found == 1);
 }
