@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "models/families/execution_check.h"
-#include "models/layer/gradient_accumulation.h"
 #include "sim/base/check.h"
 
 namespace trainyard::models {
@@ -34,6 +33,16 @@ void add_plain(NetworkWork& work, const Network& network, Execution execution) {
   }
 }
 
+void add_to_sums(NetworkWork& work, Dtype sums) {
+  for (LayerWork& layer : work.kinds) {
+    for (WorkItem& item : layer.backward) {
+      auto* named = std::get_if<NamedKernel>(&item);
+      auto* gemm = named == nullptr ? nullptr : std::get_if<Gemm>(&named->kernel);
+      if (gemm != nullptr && named->weight_gradient) gemm->adds_to = sums;
+    }
+  }
+}
+
 }  // namespace
 
 NetworkWork network_work(const Network& network, const Execution& execution) {
@@ -42,8 +51,7 @@ NetworkWork network_work(const Network& network, const Execution& execution) {
   NetworkWork work = network.work(execution);
   if (execution.recompute.layers.method != RecomputeLayers::Method::all)
     add_plain(work, network, execution);
-  for (LayerWork& layer : work.kinds)
-    accumulate_gradients(layer, execution.accumulation);
+  if (execution.gradient_sums) add_to_sums(work, *execution.gradient_sums);
   return work;
 }
 

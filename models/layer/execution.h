@@ -106,20 +106,6 @@ struct KernelChoice {
   }
 };
 
-// What adds a micro-batch's gradients of weights to those before (gradient_accumulation.h).
-//   none:      nothing, or what is not counted.
-//   product:   the product that makes them.
-//   kernel:    one that adds them to a buffer, as Megatron-LM's did before it was fused.
-//   converted: one that brings them to the buffer's type and one that adds: DeepSpeed's for bf16.
-//   autograd:  PyTorch's, from the second micro-batch on.
-enum class AccumulationKind : std::uint8_t { none, product, kernel, converted, autograd };
-
-struct GradientAccumulation {
-  AccumulationKind kind = AccumulationKind::none;
-  Dtype produced = Dtype::bf16, dtype = Dtype::bf16;  // as products write them, and as summed
-  double share = 1;           // of the micro-batches whose gradients are added
-};
-
 // How a layer is executed. Degrees divide the layer; sizes are those of one micro-batch.
 struct Execution {
   MicroBatch micro_batch;
@@ -132,7 +118,8 @@ struct Execution {
   ExpertParallel experts;
   Recomputation recompute;
   KernelChoice kernels;
-  GradientAccumulation accumulation;
+  // Products of gradients of weights add to sums of that type; without, they write their results.
+  std::optional<Dtype> gradient_sums{};
   Dtype compute = Dtype::bf16;
   bool fp8_inputs = false;  // fp8 compute: inputs of layers' products are kept and gathered in fp8
 };

@@ -12,6 +12,7 @@ using models::Dtype;
 using models::MemoryBound;
 using models::MemoryOp;
 using models::WorkItem;
+using recipe::Accumulation;
 using recipe::Optimizer;
 using recipe::TrainingRecipe;
 
@@ -120,18 +121,43 @@ Bytes optimizer_workspace(std::int64_t parameters, const TrainingRecipe& recipe,
 }
 
 std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingRecipe& recipe,
-                                        bool accumulates) {
-  const Bytes produced = parameters * size_of(stored_type(recipe.precision.compute));
-  const Bytes kept = parameters * size_of(recipe.precision.gradients);
+                                        int microbatches) {
+  const Bytes produced = size_of(stored_type(recipe.precision.compute));
+  const Bytes kept = size_of(recipe.precision.gradients);
+  const bool same_type = produced == kept;
   models::WorkList list;
-  if (recipe.kernels.fusion != models::Fusion::by_hand && parameters > 0 &&
-      (accumulates || produced != kept)) {
-    list.kernel("gradient accumulation",
-                MemoryBound{.op = MemoryOp::elementwise,
-                            .read = produced + (accumulates ? kept : Bytes(0)),
-                            .written = kept});
+  const auto kernel = [&](const char* name, std::int64_t numbers, Bytes read, bool is_mixed) {
+    if (numbers == 0) return;
+    list.kernel(name, MemoryBound{.op = MemoryOp::elementwise,
+                                  .read = numbers * read,
+                                  .written = numbers * kept,
+                                  .elements = is_mixed ? numbers : 0});
+  };
+  switch (recipe.accumulation.value()) {
+    case Accumulation::product: break;
+    case Accumulation::kernel:
+    case Accumulation::after_pass:
+      kernel("gradient accumulation", parameters, produced + kept, !same_type);
+      break;
+    case Accumulation::converted:
+      if (!same_type) kernel("gradient conversion", parameters, produced, true);
+      kernel("gradient accumulation", parameters, kept + kept, false);
+      break;
+    case Accumulation::autograd: {
+      const std::int64_t first = divide_up(parameters, microbatches);
+      if (!same_type) kernel("gradient conversion", first, produced, true);
+      kernel("gradient accumulation", parameters - first, produced + kept, !same_type);
+    }
   }
   return list.take();
+}
+
+Bytes unsummed_gradients(std::int64_t parameters, const TrainingRecipe& recipe) {
+  const Bytes produced = size_of(stored_type(recipe.precision.compute));
+  const Accumulation how = recipe.accumulation;
+  const bool waits = how == Accumulation::after_pass || how == Accumulation::converted;
+  if (!waits || produced == size_of(recipe.precision.gradients)) return Bytes(0);
+  return parameters * produced;
 }
 
 }  // namespace trainyard::plan

@@ -28,12 +28,17 @@ models::Dtype weight_type(const recipe::TrainingRecipe& recipe);
 Bytes fp8_copies(const std::vector<models::WorkItem>& forward,
                  const recipe::TrainingRecipe& recipe);
 
-// Adding a layer's new gradients to those of earlier micro-batches (`accumulates`), or storing them
-// in another type than the weights'. By hand it is part of the weight-gradient's matrix
-// multiplication, as in Megatron-LM; PyTorch has a kernel for it.
+// Kernels that add a layer's new gradients, of s bytes, to their sums of g bytes, for P parameters:
+// one that reads (s + g) P and writes g P; converted, one that reads s P and writes g P before one
+// that adds g P to g P. Of autograd the mean over `microbatches`, the first of which adds nothing,
+// but converts if its type is another. Numbers of two types are handled one by one. Nothing where
+// products add.
 std::vector<models::WorkItem> accumulation_work(std::int64_t parameters,
                                                 const recipe::TrainingRecipe& recipe,
-                                                bool accumulates);
+                                                int microbatches);
+
+// Gradients in the type of the products that are kept beside their sums until the pass is over.
+Bytes unsummed_gradients(std::int64_t parameters, const recipe::TrainingRecipe& recipe);
 // One rank's part of `parameters`, padded so that all parts are equal.
 std::int64_t shard_of(std::int64_t parameters, int shards);
 

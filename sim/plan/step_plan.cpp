@@ -23,20 +23,8 @@ int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return static_cast<int>(recipe.global_batch / (plan.degrees.data * recipe.micro_batch.size));
 }
 
-namespace {
-
-models::GradientAccumulation accumulation(const TrainingRecipe& recipe, const ParallelPlan& plan) {
-  const int count = microbatches(recipe, plan);
-  const bool keeps_first = recipe.gradient_accumulation == models::AccumulationKind::autograd;
-  return {.kind = recipe.gradient_accumulation,
-          .produced = stored_type(recipe.precision.compute),
-          .dtype = recipe.precision.gradients,
-          .share = keeps_first ? 1 - 1.0 / count : 1};
-}
-
-}  // namespace
-
 models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
+  const bool sums = recipe.accumulation == recipe::Accumulation::product;
   return {.micro_batch = recipe.micro_batch,
           .tensor = plan.degrees.tensor,
           .context = plan.degrees.context,
@@ -46,7 +34,7 @@ models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& pl
           .experts = plan.experts,
           .recompute = recipe.recompute,
           .kernels = recipe.kernels,
-          .accumulation = accumulation(recipe, plan),
+          .gradient_sums = sums ? std::optional(recipe.precision.gradients.value()) : std::nullopt,
           .compute = recipe.precision.compute,
           .fp8_inputs = recipe.precision.kept_fp8_inputs};
 }

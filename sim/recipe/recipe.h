@@ -45,6 +45,16 @@ struct CollectiveCall {
   Option<Duration> per_rank = Duration(0);  // of the group
 };
 
+// What adds a micro-batch's gradients of weights to those before, where whole gradients are kept.
+//   product:    the product that makes them. Source: Megatron-LM, gradient_accumulation_fusion.
+//   kernel:     one for each gradient as soon as it is made. Source: Megatron-LM, 2021, main_grad.
+//   after_pass: the same when the backward pass is over. Source: nanotron, FP32GradientAccumulator.
+//   converted:  after the pass too, one that brings each to the sum's type and one that adds.
+//               Source: DeepSpeed, BF16_Optimizer.update_hp_grads.
+//   autograd:   one for each from the second micro-batch on; the first one's gradients are the sum.
+//               Source: PyTorch, accumulate_grad.h.
+enum class Accumulation : std::uint8_t { product, kernel, after_pass, converted, autograd };
+
 struct TrainingRecipe {
   std::int64_t global_batch = 1;  // sequences or images per optimizer step, over all ranks
   models::MicroBatch micro_batch;
@@ -52,7 +62,7 @@ struct TrainingRecipe {
   Optimizer optimizer = Optimizer::adam;
   OptimizerOperators optimizer_operators;
   models::Recomputation recompute;
-  models::AccumulationKind gradient_accumulation = models::AccumulationKind::none;
+  Option<Accumulation> accumulation = depends(Accumulation::product);
   models::KernelChoice kernels;         // by_hand: Megatron-LM; else PyTorch's kernels and memory
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's
   CollectiveCall collective_call;

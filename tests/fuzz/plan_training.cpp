@@ -157,8 +157,8 @@ void draw_training(Sketch& s) {
     s.set("/training/batch_norm", draw.word({"kernel", "fused"}));
   if (draw.chance(30))
     s.set("/training/gradient_accumulation",
-          s.stack() ? draw.word({"none", "product", "kernel", "converted", "autograd"})
-                    : draw.word({"none", "kernel", "converted", "autograd"}));
+          s.stack() ? draw.word({"product", "kernel", "after_pass", "converted", "autograd"})
+                    : draw.word({"kernel", "after_pass", "converted", "autograd"}));
   if (draw.chance(20)) s.set("/training/launch_time", draw.word({"0us", "5us", "40us"}));
   if (draw.chance(10)) {
     s.set("/training/collective_call/time", draw.word({"0us", "93us"}));

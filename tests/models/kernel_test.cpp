@@ -81,3 +81,11 @@ TEST_CASE("elements have the size of their format in memory") {
   CHECK(size_of(Dtype::fp16) == Bytes(2));
   CHECK(size_of(Dtype::fp8) == Bytes(1));
 }
+
+// C is read and written in 4 bytes instead of written in 2.
+TEST_CASE("a product that adds reads what it adds to") {
+  Gemm gemm{.m = 8, .n = 16, .k = 32, .dtype = Dtype::fp16};
+  const Bytes written = memory_traffic(gemm);
+  gemm.adds_to = Dtype::fp32;
+  CHECK(memory_traffic(gemm) == written + 8 * 16 * Bytes(6));
+}

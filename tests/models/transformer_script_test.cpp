@@ -313,3 +313,18 @@ TEST_CASE("the gradients of a stream and of its branch are added by a kernel") {
   }
   CHECK(found == 1);
 }
+
+TEST_CASE("gradients of weights, and no other products, add to sums if they are asked to") {
+  Execution how = execution(1, 16);
+  how.gradient_sums = Dtype::fp32;
+  const LayerWork work = layer(network_work(llama(1, 64, 8, 2, 192, 512), how));
+  for (const std::vector<WorkItem>* items : {&work.forward, &work.backward}) {
+    for (const WorkItem& item : *items) {
+      const auto* named = std::get_if<NamedKernel>(&item);
+      const auto* gemm = named == nullptr ? nullptr : std::get_if<Gemm>(&named->kernel);
+      if (gemm == nullptr) continue;
+      CAPTURE(named->name);
+      CHECK(gemm->adds_to == (named->weight_gradient ? std::optional(Dtype::fp32) : std::nullopt));
+    }
+  }
+}

@@ -59,6 +59,14 @@ TEST_CASE("bytes per parameter by the type of each state") {
   CHECK(bytes({.moments = kHalf, .optimizer = Optimizer::sgd_momentum}) == Each{2000, 2000, 6000});
 }
 
+// DDP's bucket of as many bytes is the strategy's: tests/plan/tied_matrix_test.cpp.
+TEST_CASE("sums that are added to after each pass keep its gradients beside them") {
+  TrainingRecipe recipe = mixed_recipe({.gradients = kSingle});
+  recipe.accumulation = Accumulation::after_pass;
+  CHECK(bytes({.gradients = kSingle}) == Each{2000, 4000, 12000});
+  CHECK(unsummed_gradients(1000, recipe) == Bytes(2000));
+}
+
 // DeepSeek-AI, DeepSeek-V3, 2024, section 3.3.3: bf16 moments, fp32 master weights and gradients.
 TEST_CASE("fp8 compute keeps bf16 weights unless they are in fp8 too") {
   CHECK(bytes({.compute = kQuarter, .gradients = kSingle, .moments = kHalf}) ==

@@ -62,13 +62,58 @@ TEST_CASE("PyTorch's fused Adam converts gradients before it and weights after i
   }
 }
 
-TEST_CASE("gradients are added by a kernel where they were kept or change their type") {
-  const TrainingRecipe half = small_recipe(kHalf, kHalf, true, Fusion::eager);
-  CHECK(accumulation_work(1000, half, false).empty());
-  CHECK(moved(accumulation_work(1000, half, true)) == Moved{{4, 2}});
-  const TrainingRecipe wide = small_recipe(kHalf, kSingle, true, Fusion::eager);
-  CHECK(moved(accumulation_work(1000, wide, false)) == Moved{{2, 4}});
-  CHECK(moved(accumulation_work(1000, wide, true)) == Moved{{6, 4}});
-  CHECK(accumulation_work(0, half, true).empty());
-  CHECK(accumulation_work(1000, small_recipe(kHalf, kSingle, true, Fusion::by_hand), true).empty());
+TrainingRecipe summing(Accumulation how, Dtype sums) {
+  TrainingRecipe recipe = small_recipe(kHalf, sums, true, Fusion::eager);
+  recipe.accumulation = how;
+  return recipe;
+}
+
+TEST_CASE("a kernel reads a gradient and its sum, and writes the sum") {
+  for (const Accumulation how : {Accumulation::kernel, Accumulation::after_pass}) {
+    CHECK(moved(accumulation_work(1000, summing(how, kHalf), 1)) == Moved{{4, 2}});
+    CHECK(moved(accumulation_work(1000, summing(how, kSingle), 8)) == Moved{{6, 4}});
+    CHECK(accumulation_work(0, summing(how, kHalf), 8).empty());
+  }
+}
+
+TEST_CASE("converted gradients are written and read once more") {
+  const TrainingRecipe wide = summing(Accumulation::converted, kSingle);
+  CHECK(moved(accumulation_work(1000, wide, 8)) == Moved{{2, 4}, {8, 4}});
+  const TrainingRecipe half = summing(Accumulation::converted, kHalf);
+  CHECK(moved(accumulation_work(1000, half, 8)) == Moved{{4, 2}});
+}
+
+TEST_CASE("products that add leave nothing to a kernel") {
+  CHECK(accumulation_work(1000, summing(Accumulation::product, kSingle), 8).empty());
+}
+
+// Of four micro-batches three add; the first one's gradients are the sum, in its type.
+TEST_CASE("autograd adds from the second micro-batch on") {
+  const TrainingRecipe half = summing(Accumulation::autograd, kHalf);
+  CHECK(accumulation_work(1000, half, 1).empty());
+  CHECK(moved(accumulation_work(4000, half, 4)) == Moved{{12, 6}});
+  const TrainingRecipe wide = summing(Accumulation::autograd, kSingle);
+  CHECK(moved(accumulation_work(1000, wide, 1)) == Moved{{2, 4}});
+  CHECK(moved(accumulation_work(4000, wide, 4)) == Moved{{2, 4}, {18, 12}});
+}
+
+TEST_CASE("numbers of two types are added one by one") {
+  const auto elements = [](const TrainingRecipe& recipe) {
+    std::int64_t sum = 0;
+    for (const WorkItem& item : accumulation_work(1000, recipe, 8))
+      sum += std::get<MemoryBound>(std::get<NamedKernel>(item).kernel).elements;
+    return sum;
+  };
+  CHECK(elements(summing(Accumulation::kernel, kHalf)) == 0);
+  CHECK(elements(summing(Accumulation::kernel, kSingle)) == 1000);
+  CHECK(elements(summing(Accumulation::converted, kSingle)) == 1000);
+}
+
+TEST_CASE("gradients that wait for the end of the pass are kept beside their sums") {
+  for (const Accumulation how : {Accumulation::after_pass, Accumulation::converted}) {
+    CHECK(unsummed_gradients(1000, summing(how, kSingle)) == Bytes(2000));
+    CHECK(unsummed_gradients(1000, summing(how, kHalf)) == Bytes(0));
+  }
+  CHECK(unsummed_gradients(1000, summing(Accumulation::kernel, kSingle)) == Bytes(0));
+  CHECK(unsummed_gradients(1000, summing(Accumulation::autograd, kSingle)) == Bytes(0));
 }

@@ -142,4 +142,9 @@ TEST_CASE("buckets that are no view hold the gradients a second time") {
   c.plan.data_parallel.gradient_as_bucket_view = false;
   CHECK(buffers() == 2 * c.parameters());
   CHECK(copied() == 2 * 2 * 2 * c.parameters());
+  // Of 16-bit gradients, though they are summed in fp32.
+  c.recipe.precision.gradients = Dtype::fp32;
+  c.recipe.accumulation = Accumulation::after_pass;
+  CHECK(buffers() == 2 * c.parameters());
+  CHECK(copied() == 2 * 2 * 2 * c.parameters());
 }

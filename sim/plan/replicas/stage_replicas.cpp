@@ -24,7 +24,7 @@ Bytes StageReplicas::gradient_bytes(std::int64_t parameters) const {
 
 std::vector<models::WorkItem> StageReplicas::accumulation(std::int64_t parameters) const {
   if (context_.strategy().layer_units) return {};
-  return accumulation_work(parameters, context_.recipe, context_.accumulates());
+  return accumulation_work(parameters, context_.recipe, context_.step.shape.microbatches);
 }
 
 void StageReplicas::hold_states(const StageParameters& parameters, int versions) {
@@ -41,6 +41,10 @@ void StageReplicas::hold_states(const StageParameters& parameters, int versions)
   builder.resident(MemoryKind::parameters, states.parameters, "parameters");
   if (!context_.strategy().layer_units && !gradients_come_and_go())
     builder.resident(MemoryKind::gradients, states.gradients, kGradients);
+  if (!context_.strategy().layer_units)
+    builder.resident(MemoryKind::gradients,
+                     unsummed_gradients(parameters.dense + parameters.experts, context_.recipe),
+                     "gradients beside their sums");
   builder.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
   builder.resident(MemoryKind::parameters, (versions - 1) * states.parameters,
                    "older versions of the parameters");

@@ -12,8 +12,8 @@ namespace {
 using Names = std::string_view;
 constexpr std::array<Names, 4> kReplicated = {"reduce_every_microbatch", "first_bucket_size",
                                               "gradient_as_bucket_view", "compression"};
-constexpr std::array<Names, 3> kZero1 = {"reduce_every_microbatch", "all_reduce_gradients",
-                                         "overlap_param_gather"};
+constexpr std::array<Names, 4> kZero1 = {"reduce_every_microbatch", "gradient_as_bucket_view",
+                                         "all_reduce_gradients", "overlap_param_gather"};
 constexpr std::array<Names, 2> kZero2 = {"reduce_every_microbatch", "overlap_param_gather"};
 constexpr std::array<Names, 3> kZero3 = {"reduce_every_microbatch", "prefetch_layers",
                                          "limit_all_gathers"};

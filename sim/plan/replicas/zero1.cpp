@@ -14,7 +14,8 @@ DataParallelStrategy sharded_states(const recipe::DataParallelOptions& options, 
   const PartMaker reduce =
       reduce_in_buckets({.kind = options.all_reduce_gradients ? CollectiveKind::all_reduce
                                                               : CollectiveKind::reduce_scatter,
-                         .fill = fill});
+                         .fill = fill,
+                         .copies = !options.gradient_as_bucket_view});
   if (options.overlap_param_gather.value_or(false)) {
     strategy.gathering = Gathering::first_forward;
     // What is gathered has its place already.

@@ -68,8 +68,8 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
   f.choice("reduce_dtype", s.reduce_dtype, scenario::kGradientDtypes,
            "fsdp, hsdp: type in which gradients are reduced. Default: precision/gradients.");
   f.field("gradient_as_bucket_view", s.gradient_as_bucket_view, json::anything,
-          "allreduce: false holds buckets beside the gradients, as PyTorch DDP does unless it is "
-          "told otherwise.");
+          "allreduce, zero1: false holds buckets beside the gradients, as PyTorch DDP does unless "
+          "it is told otherwise.");
   f.field("overlap_param_gather", s.overlap_param_gather, json::anything,
           "zero1, zero2, distributed_optimizer: updated parameters are gathered under the next "
           "forward pass. Default: true for distributed_optimizer.");

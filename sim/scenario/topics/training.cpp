@@ -102,14 +102,14 @@ using json::optional;
 using json::positive;
 using json::required;
 
-using models::AccumulationKind;
+using recipe::Accumulation;
 
-constexpr std::array<Choice<AccumulationKind>, 5> kAccumulations = {
-    {{"none", AccumulationKind::none},
-     {"product", AccumulationKind::product},
-     {"kernel", AccumulationKind::kernel},
-     {"converted", AccumulationKind::converted},
-     {"autograd", AccumulationKind::autograd}}};
+constexpr std::array<Choice<Accumulation>, 5> kAccumulations = {
+    {{"product", Accumulation::product},
+     {"kernel", Accumulation::kernel},
+     {"after_pass", Accumulation::after_pass},
+     {"converted", Accumulation::converted},
+     {"autograd", Accumulation::autograd}}};
 constexpr std::array<Choice<Optimizer>, 4> kOptimizers = {{{"adam", Optimizer::adam},
                                                            {"adamw", Optimizer::adam},
                                                            {"lamb", Optimizer::adam},
@@ -152,11 +152,11 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
   f.field("recompute_stops_early", s.recipe.recompute.stops_early, optional,
           "A layer that runs again whole runs up to the last tensor that its backward pass reads, "
           "so that no product of the feed-forward layer's output is made again.");
-  f.choice("gradient_accumulation", s.recipe.gradient_accumulation, kAccumulations, optional,
-           "What adds a micro-batch's gradients of weights to those before: none (or not "
-           "counted), the product that makes them (Megatron Core), a kernel (Megatron-LM's "
-           "main_grad), converted (DeepSpeed's for bf16: one that converts, one that adds), or "
-           "autograd (PyTorch's, from the second micro-batch on).");
+  f.choice("gradient_accumulation", s.recipe.accumulation, kAccumulations, optional,
+           "What adds a micro-batch's gradients of weights to those before: the product that makes "
+           "them (Megatron Core), a kernel (Megatron-LM of 2021), one after_pass (nanotron), two "
+           "after it (converted: DeepSpeed's for bf16), or PyTorch's autograd, from the second "
+           "micro-batch on. Default: product where kernels are fused, autograd elsewhere.");
   visit_fields(f, s.recipe.kernels);
   f.choice("execution", s.execution, models::kExecutions,
            "Element-wise kernels: fused by hand as in Megatron-LM (transformers), PyTorch's "
@@ -308,8 +308,7 @@ void check_batch_norms(const recipe::TrainingRecipe& recipe, const models::Netwo
 
 void check_accumulation(const recipe::TrainingRecipe& recipe, const models::Network& network,
                         Findings& findings) {
-  if (recipe.gradient_accumulation != AccumulationKind::product || stack_of(network) != nullptr)
-    return;
+  if (recipe.accumulation != Accumulation::product || stack_of(network) != nullptr) return;
   findings.error(
       "/training/gradient_accumulation",
       fmt::format("only products of transformers add to gradients, and it is {}", network.words()),
@@ -340,6 +339,9 @@ recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
   recipe.kernels.attention = assemble_attention(recipe.kernels.attention, gpu, findings);
   check_kernels(recipe.kernels, network, findings);
   check_batch_norms(recipe, network, findings);
+  recipe.accumulation.otherwise(recipe.kernels.fusion == models::Fusion::by_hand
+                                    ? Accumulation::product
+                                    : Accumulation::autograd);
   check_accumulation(recipe, network, findings);
   recipe.memory = assemble_memory(recipe.memory, gpu);
   return recipe;

@@ -38,16 +38,15 @@ class BucketReduction : public ReduceByPlace {
         buckets_{open_bucket(context, options), open_bucket(context, options)} {}
 
   void hold(const StageParameters& /*stage*/, const StateBytes& states) override {
-    if (options_.copies && context_.exchanges())
-      context_.builder.resident(MemoryKind::communication_buffers, states.gradients,
-                                "gradient buckets");
+    if (!options_.copies || !context_.exchanges()) return;
+    context_.builder.resident(MemoryKind::communication_buffers, as_made(states.gradients),
+                              "gradient buckets");
   }
 
   void step(const StageParameters& stage, const std::vector<ChainRange>& copies) override {
     ReduceByPlace::step(stage, copies);
     if (!options_.copies || !context_.exchanges()) return;
-    const Bytes whole =
-        (stage.dense + stage.experts) * size_of(context_.recipe.precision.gradients);
+    const Bytes whole = as_made(gradients(stage.dense + stage.experts));
     context_.copy("copy buckets into gradients", whole, whole, OpGroup::compute);
   }
 
@@ -89,6 +88,11 @@ class BucketReduction : public ReduceByPlace {
   StreamSet layer_streams() const { return stream_bit(StreamKind::compute) | kLayerStreams; }
   Bytes gradients(std::int64_t parameters) const {
     return parameters * size_of(context_.recipe.precision.gradients);
+  }
+  // Of gradients that are summed in `sums` bytes, those that autograd makes.
+  Bytes as_made(Bytes sums) const {
+    const Bytes made = unsummed_gradients(1, context_.recipe);
+    return made > Bytes(0) ? sums.count() / gradients(1).count() * made : sums;
   }
   // In the order in which a backward pass makes their gradients. Biases and scales, which are
   // small, count as one tensor that is there when the pass is done.
@@ -189,7 +193,8 @@ void BucketReduction::reduce(const std::vector<Bytes>& buckets, const ReplicaGro
 void BucketReduction::exchange(Bytes bytes, const ReplicaGroup& group, StreamSet waits,
                                const std::string& name) {
   const bool scatters = options_.kind == CollectiveKind::reduce_scatter;
-  if (options_.copies) context_.copy("copy gradients into bucket", bytes, bytes, OpGroup::compute);
+  if (options_.copies)
+    context_.copy("copy gradients into bucket", as_made(bytes), as_made(bytes), OpGroup::compute);
   context_.builder.collective(StreamKind::data, context_.within(group), {options_.kind, bytes},
                               waits, (scatters ? "reduce-scatter " : "all-reduce ") + name);
   if (group.strategy.gradient_shards > 1)
