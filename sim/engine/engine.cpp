@@ -302,7 +302,7 @@ class Engine {
     result.actor = *over;
     result.capacity = state_.machine.actors[*over].memory_capacity;
     const MemoryPeak peak = memory_.peak(*over);
-    result.needed = peak.peak;
+    result.needed = peak.pooled;
     result.owners = owners_of_peak(*state_.machine.actors[*over].program, *over, peak);
     result.trace = take_trace();
     return result;

@@ -1,5 +1,7 @@
 #include "sim/engine/memory_accounts.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "sim/base/check.h"
@@ -18,6 +20,7 @@ MemoryAccounts::MemoryAccounts(const RunState& state, const Recorder& recorder)
     }
     account.peak.peak = account.peak.resident = Bytes(account.level);
     account.peak.by_category = account.by_category;
+    settle_pools(account, state.programs[state.actors[actor].program].program->pools);
     if (recorder.tells_of(static_cast<std::uint32_t>(actor)))
       account.peak.ended.resize(state.actors[actor].streams);
   }
@@ -51,12 +54,15 @@ void MemoryAccounts::settle(std::uint32_t number, Duration now) {
   Account& account = accounts_[number];
   if (now == account.changed) return;
   const Duration since = std::exchange(account.changed, now);
+  const std::uint32_t pools = state_.programs[state_.actors[number].program].program->pools;
+  settle_pools(account, pools);
   if (account.level <= account.peak.peak.count()) return;
   account.peak.peak = Bytes(account.level);
   account.peak.at = since;
   account.peak.by_category = account.by_category;
   const Bytes capacity = state_.machine.actors[ActorId{number}].memory_capacity;
-  const bool over = capacity > Bytes{} && account.peak.peak > capacity;
+  // Pools may turn out to be over it at another instant.
+  const bool over = capacity > Bytes{} && (account.peak.peak > capacity || pools != 0);
   if (!over && !recorder_.tells_of(number)) return;
   const ActorState& actor = state_.actors[number];
   account.peak.ended.resize(actor.streams);
@@ -68,6 +74,17 @@ void MemoryAccounts::settle(std::uint32_t number, Duration now) {
   }
 }
 
+void MemoryAccounts::settle_pools(Account& account, std::uint32_t pools) {
+  if (pools == 0) return;
+  std::int64_t outside = account.level;
+  for (std::uint32_t c = 0; c < kMaxCategories; ++c) {
+    if ((pools >> c & 1U) == 0) continue;
+    account.most[c] = std::max(account.most[c], account.by_category[c]);
+    outside -= account.by_category[c];
+  }
+  account.outside = std::max(account.outside, outside);
+}
+
 void MemoryAccounts::settle(Duration now) {
   for (std::uint32_t actor = 0; actor < accounts_.size(); ++actor)
     settle(actor, now + Duration(1));
@@ -75,7 +92,11 @@ void MemoryAccounts::settle(Duration now) {
 
 MemoryPeak MemoryAccounts::peak(ActorId actor) const {
   MemoryPeak peak = accounts_[index(actor)].peak;
-  peak.at_end = Bytes(accounts_[index(actor)].level);
+  const Account& account = accounts_[index(actor)];
+  peak.at_end = Bytes(account.level);
+  const std::int64_t pooled =
+      std::accumulate(account.most.begin(), account.most.end(), account.outside);
+  peak.pooled = std::max(peak.peak, Bytes(pooled));
   return peak;
 }
 
@@ -84,7 +105,7 @@ std::optional<ActorId> MemoryAccounts::furthest_over() const {
   Bytes most;
   for (ActorId actor : state_.machine.actors.ids()) {
     const Bytes capacity = state_.machine.actors[actor].memory_capacity;
-    const Bytes over = accounts_[index(actor)].peak.peak - capacity;
+    const Bytes over = peak(actor).pooled - capacity;
     if (capacity == Bytes{} || over <= most) continue;
     most = over;
     furthest = actor;

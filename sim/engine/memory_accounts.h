@@ -36,10 +36,14 @@ class MemoryAccounts {
     std::int64_t level = 0;
     std::array<std::int64_t, kMaxCategories> by_category{};
     MemoryPeak peak;
+    // With Program::pools: the most outside of them, and of each.
+    std::int64_t outside = 0;
+    std::array<std::int64_t, kMaxCategories> most{};
   };
 
   void change(const StreamState& stream, int sign, Duration now, Recorder& recorder);
   void settle(std::uint32_t actor, Duration now);
+  void settle_pools(Account& account, std::uint32_t pools);
 
   const RunState& state_;
   const Recorder& recorder_;

@@ -77,6 +77,8 @@ struct Program {
   std::vector<Segment> segments;
   std::vector<MemoryEffect> effects;
   std::vector<MemoryEffect> resident;  // taken before the step and kept
+  // Bit c: bytes of category c come from a pool of their own, which keeps what it once held.
+  std::uint32_t pools = 0;
   std::vector<Block> blocks;
   std::vector<Call> calls;
 };

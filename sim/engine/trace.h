@@ -49,6 +49,7 @@ struct MemoryPeak {
   Duration at{};  // the first such instant
   std::array<std::int64_t, kMaxCategories> by_category{};  // bytes at that instant
   Bytes resident;                                          // before and after the step
+  Bytes pooled;  // the most outside of Program::pools and the most of each of them, whenever
   Bytes at_end;                                            // equals resident unless a program leaks
   // Of actors that are recorded or over their capacity, at that instant: how many ops of each
   // stream had ended, and (bit s) whether the next one of stream s was running.

@@ -375,6 +375,7 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
     stage.round_calls.push_back(stage.calls.size());
   }
   stage.program = builder_.finish();
+  stage.program.pools = data_.pools();
   stage.host = data_.host();
   stage.host.activations = most_on_host;
   return stage;

@@ -163,7 +163,8 @@ Bytes DeviceMemory::fragmentation(Bytes allocated) const {
 }
 
 Bytes DeviceMemory::reserved(Bytes held) const {
-  return allocated(held) + fragmentation(allocated(held));
+  const Bytes mapped = allocated(held) + pools;
+  return mapped + fragmentation(mapped);
 }
 
 Bytes DeviceMemory::on_device(Bytes held) const {
@@ -196,7 +197,7 @@ std::array<std::int64_t, kMemoryKinds> DeviceMemory::by_category(
 
 std::array<DeviceMemory::Part, 4> DeviceMemory::parts(Bytes held) const {
   return {{{MemoryKind::workspace, "cuBLAS workspace", blas_workspace},
-           {MemoryKind::fragmentation, "fragmentation", fragmentation(allocated(held))},
+           {MemoryKind::fragmentation, "fragmentation", reserved(held) - allocated(held)},
            {MemoryKind::nccl_buffers, "NCCL buffers", nccl_buffers},
            {MemoryKind::context, "CUDA context", context}}};
 }

@@ -30,6 +30,7 @@ struct DeviceMemory {
   Bytes capacity;  // 0: unlimited
   Bytes blas_workspace, nccl_buffers, context;
   std::int64_t fragmentation_ppm = 0;
+  Bytes pools;  // that the allocator keeps for some streams beyond what is held when most is
 
   Bytes allocated(Bytes held) const { return held + blas_workspace; }
   Bytes fragmentation(Bytes allocated) const;

@@ -114,6 +114,10 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   if (breakdowns || step->plan.rounds.count > 1) run_options.observer = &watcher;
   step->outcome = run(step->lowered.machine, run_options);
   if (std::holds_alternative<engine::Deadlock>(step->outcome)) return step;
+  for (std::size_t c = 0; c < step->devices.size(); ++c) {
+    const engine::MemoryPeak& peak = step->trace().peaks[step->lowered.classes[c].actor];
+    step->devices[c].pools = peak.pooled - peak.peak;
+  }
   step->window = watcher.finish(step->trace().end);
   if (breakdowns) step->breakdowns = watcher.breakdowns();
   return step;

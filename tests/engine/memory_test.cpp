@@ -80,3 +80,29 @@ TEST_CASE("over capacity the verdict names rank, instant, owners and bytes") {
   for (const MemoryChange& owner : over.owners)
     CHECK(owner.at == 10ns);
 }
+
+// 10 and 40 of category 0, 30 of 1 while there are 40, 25 of it while there are 10.
+TEST_CASE("a pool keeps what it once held, at other times than the others") {
+  const auto peak_of = [](std::uint32_t pools, std::int64_t capacity) {
+    MachineBuilder m;
+    auto& p = m.program({"s"});
+    p.program().pools = pools;
+    p.resident(10, 0);
+    p.compute("a", 0, 10ns).memory(30, 1).memory(-30, 1);
+    p.compute("b", 0, 10ns).memory(30, 0).memory(5, 1).memory(-30, 0).memory(-5, 1);
+    const ActorId a = m.actor(p);
+    m[a].memory_capacity = Bytes(capacity);
+    const Outcome outcome = run(m.machine());
+    const auto* over = std::get_if<OutOfMemory>(&outcome);
+    if (over != nullptr) CHECK(over->needed == over->trace.peaks[a].pooled);
+    CHECK((over != nullptr) == (pools != 0 && capacity == 69));
+    return over != nullptr ? over->trace.peaks[a] : std::get<Trace>(outcome).peaks[a];
+  };
+  for (const std::int64_t capacity : {0, 69, 70}) {
+    CHECK(peak_of(0, capacity).pooled == Bytes(45));
+    for (const std::uint32_t pools : {1U, 2U, 3U}) {
+      CHECK(peak_of(pools, capacity).peak == Bytes(45));
+      CHECK(peak_of(pools, capacity).pooled == Bytes(40 + 30));
+    }
+  }
+}

@@ -46,8 +46,7 @@ std::int64_t of(const MemoryReport& memory, MemoryKind category) {
 
 // The NCCL buffers of rank 0's class.
 Bytes buffers_of_rank_0(const Job& job) {
-  const std::unique_ptr<Step> step =
-      simulate_step(job, {.unfold = false, .run = false});
+  const std::unique_ptr<Step> step = simulate_step(job, {.unfold = false, .run = false});
   return step->devices[step->lowered.class_of_rank[0]].nccl_buffers;
 }
 
@@ -62,6 +61,24 @@ TEST_CASE("allocated, reserved and device add up to the byte") {
   CHECK(device.allocated(Bytes(1000)) == Bytes(1007));
   CHECK(device.reserved(Bytes(1000)) == Bytes(1007 + 251));  // 251.75 rounded down
   CHECK(device.on_device(Bytes(1000)) == Bytes(1258 + 1100));
+  device.pools = Bytes(400);
+  CHECK(device.allocated(Bytes(1000)) == Bytes(1007));
+  CHECK(device.reserved(Bytes(1000)) == Bytes(1407 + 351));  // 351.75 rounded down
+}
+
+// Gathered layers, reduce buffers and sharded gradients are not there when activations are most.
+TEST_CASE("FSDP's streams keep their blocks, which no other strategy's do") {
+  Job sharded = job({.tensor = 1, .data = 8, .pipeline = 1});
+  sharded.recipe.memory = {};
+  const MemoryReport replicated = summarize(sharded, *simulate_step(sharded)).memory;
+  CHECK(replicated.reserved == replicated.allocated);
+  sharded.plan.data_parallel.kind = "fsdp";
+  const std::unique_ptr<Step> step = simulate_step(sharded);
+  const MemoryReport memory = summarize(sharded, *step).memory;
+  const engine::MemoryPeak& peak = step->trace().peaks[step->lowered.classes[0].actor];
+  CHECK(peak.pooled > peak.peak);
+  CHECK(memory.reserved - memory.allocated == peak.pooled - peak.peak);
+  CHECK(of(memory, MemoryKind::fragmentation) == (peak.pooled - peak.peak).count());
 }
 
 TEST_CASE("the budget is the most that still fits") {

@@ -22,7 +22,7 @@ LIMITS = {
     "narayanan-2021-table1": {"mape": 0.033},
     "simumax-b200": {"mape": 0.26},
     "simumax-memory": {"median": 0.027, "max": 0.095},
-    "torchtitan-memory": {"median": 0.137, "max": 0.157},
+    "torchtitan-memory": {"median": 0.029, "max": 0.059},
     "ultra-scale-memory": {"median": 0.055, "max": 0.157},
     "vtrain-multi-node": {"mape": 0.085},
 }

@@ -53,6 +53,14 @@ void StageReplicas::hold_states(const StageParameters& parameters, int versions)
     part->hold(parameters, states);
 }
 
+std::uint32_t StageReplicas::pools() const {
+  if (!context_.strategy().layer_units) return 0;
+  const auto bit = [](MemoryKind kind) { return 1U << static_cast<unsigned>(kind); };
+  const bool sums_unsharded = !context_.strategy().each_microbatch && context_.accumulates();
+  return bit(MemoryKind::parameters) | bit(MemoryKind::communication_buffers) |
+         (sums_unsharded ? 0 : bit(MemoryKind::gradients));
+}
+
 void StageReplicas::find_first_passes(const std::vector<Slot>& order) {
   const schedule::PipelineShape& shape = context_.step.shape;
   for (std::vector<std::size_t>& by_part : first_passes_)

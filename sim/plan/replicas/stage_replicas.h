@@ -38,6 +38,12 @@ class StageReplicas {
   // `versions`: of the weights, where a pipeline without flushes keeps older ones.
   void hold_states(const StageParameters& parameters, int versions);
 
+  // Categories in pools of their own (Program::pools). PyTorch gathers and reduces on streams of
+  // their own, whose blocks its allocator keeps for them; what micro-batches sum before that is the
+  // compute stream's. Source: torch/distributed/fsdp, _fully_shard/_fsdp_collectives.py;
+  // c10/cuda/CUDACachingAllocator.cpp.
+  std::uint32_t pools() const;
+
   // The role of pass `at` of a stage's order, as far as this strategy cares. `completes`: the
   // gradients of its part are complete after it.
   PassRole role(const std::vector<schedule::Slot>& order, std::size_t at, bool completes);
