@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "sim/base/check.h"
 #include "sim/engine/compute_runner.h"
@@ -101,7 +102,10 @@ class Engine {
     stream.state = HeadState::running;
     stream.begin = last_ = queue_.now();
     switch (op.kind) {
-      case OpKind::compute: compute_.begin(number); break;
+      case OpKind::compute:
+        if (slows_transfers()) ++compute_since(state_.actors[stream.actor]).computing;
+        compute_.begin(number);
+        break;
       case OpKind::collective: begin_collective(number); break;
       case OpKind::send: begin_send(number); break;
       case OpKind::receive: begin_receive(number); break;
@@ -112,6 +116,7 @@ class Engine {
     StreamState& stream = state_.streams[number];
     ActorState& owner = state_.actors[stream.actor];
     const CompiledOp& op = state_.op(stream);
+    if (op.kind == OpKind::compute && slows_transfers()) --compute_since(owner).computing;
     if (op.releases) memory_.end(stream, queue_.now(), recorder_);
     recorder_.op(stream, active, queue_.now());
     owner.finished = last_ = queue_.now();
@@ -174,6 +179,7 @@ class Engine {
     Exchange& exchange = state_.exchanges[slot];
     const Transfer& transfer = state_.transfer(exchange);
     exchange.active = queue_.now();
+    if (slows_transfers()) exchange.busy = busy(exchange);
     exchange.state = ExchangeState::in_flight;
     hold_units(exchange, transfer.units_taken);
     const Duration arrives = later(queue_.now(), transfer.latency);
@@ -223,8 +229,39 @@ class Engine {
     if (--state_.exchanges[slot].flows_left == 0) end_exchange(slot);
   }
 
+  // Kernels beside a transfer slow it down.
+
+  bool slows_transfers() const { return state_.machine.share_beside_kernels < kFullShare; }
+
+  // Brings the actor's account up to now.
+  ActorState& compute_since(ActorState& actor) {
+    if (actor.computing > 0) actor.busy += queue_.now() - actor.busy_since;
+    actor.busy_since = queue_.now();
+    return actor;
+  }
+
+  Duration busy(const Exchange& exchange) {
+    const ActorId actor = state_.is_channel(exchange.edge)
+                              ? state_.channel(exchange.edge).source
+                              : state_.communicator(exchange.edge).members.front();
+    return compute_since(state_.actors[index(actor)]).busy;
+  }
+
+  // What is left to transfer when all would have been at the full rate, in time at that rate.
+  Duration left_over(Exchange& exchange) {
+    if (!slows_transfers()) return Duration::zero();
+    const Duration busy_now = busy(exchange);
+    const Duration beside = busy_now - std::exchange(exchange.busy, busy_now);
+    return Duration(static_cast<std::int64_t>(
+        Int128{beside.count()} * (kFullShare - state_.machine.share_beside_kernels) / kFullShare));
+  }
+
   void end_exchange(std::uint32_t slot) {
     Exchange& exchange = state_.exchanges[slot];
+    if (const Duration left = left_over(exchange); left > Duration::zero()) {
+      queue_.push({later(queue_.now(), left), slot, 0, Phase::finish, kEndExchange});
+      return;
+    }
     hold_units(exchange, -state_.transfer(exchange).units_taken);
     if (!state_.is_channel(exchange.edge)) {
       state_.remove(slot);

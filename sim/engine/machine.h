@@ -21,6 +21,7 @@ inline constexpr ChannelId kNoChannel{0xFFFFFFFF};
 // How long each kernel takes on one kind of actor, alone, and how much it minds units that
 // transfers hold: with t of u units taken it runs at 1 - (weight / kFullWeight) t / u of its speed.
 inline constexpr std::int64_t kFullWeight = 256;
+inline constexpr std::int64_t kFullShare = 1'000'000;
 struct KernelTimes {
   std::vector<Duration> kernel;         // by the indices of Program::kernels
   std::vector<std::uint16_t> weight{};  // the same; empty: all kFullWeight
@@ -78,6 +79,9 @@ struct Machine {
   IdVector<ChannelId, Channel> channels;
   std::vector<std::vector<Transfer>> transfers;  // tables, by Op::subject
   IdVector<LinkId, std::int64_t> link_capacity;  // bytes per second; empty without flows
+  // The share of its rate, of kFullShare, that a transfer keeps while kernels run on the first
+  // member of its communicator, or on its sender.
+  std::int64_t share_beside_kernels = kFullShare;
 };
 
 }  // namespace trainyard::engine

@@ -34,11 +34,13 @@ struct StreamState {
 
 struct ActorState {
   std::uint32_t first_stream = 0, streams = 0;
-  std::uint32_t program = 0;  // into RunState::programs
-  std::uint32_t times = 0;    // into RunState::work_times
-  std::int64_t taken = 0;     // units that transfers in flight hold
-  std::uint32_t blocked = 0;  // bit s: stream s is blocked
-  bool rate_changed = false;  // it is in the list of those to reconsider
+  std::uint32_t program = 0;      // into RunState::programs
+  std::uint32_t times = 0;        // into RunState::work_times
+  std::int64_t taken = 0;         // units that transfers in flight hold
+  std::uint32_t blocked = 0;      // bit s: stream s is blocked
+  bool rate_changed = false;      // it is in the list of those to reconsider
+  int computing = 0;              // compute ops that run, with Machine::share_beside_kernels
+  Duration busy{}, busy_since{};  // how long some did before, and since when some do
   Duration finished{};
 };
 
@@ -56,6 +58,7 @@ struct Exchange {
   std::uint32_t receiver = kNone;  // its stream
   std::uint32_t flows_left = 0;
   Duration active{};
+  Duration busy{};  // of its first member or sender, when its progress was last reckoned
   ExchangeState state = ExchangeState::gathering;
   bool mismatch = false;
 };

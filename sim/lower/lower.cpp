@@ -69,6 +69,10 @@ class Lowering {
     for (const ConnectionId connection : cast_.listed())
       add_edges(connection);
     result_.machine.transfers = std::move(tables_.transfers);
+    TRAINYARD_CHECK(options_.communication_share > 0 && options_.communication_share <= 1,
+                    "communication keeps {} of its rate", options_.communication_share);
+    result_.machine.share_beside_kernels =
+        std::llround(options_.communication_share * static_cast<double>(engine::kFullShare));
     result_.transfers = std::move(tables_.estimates);
     colour_links();
     classes_ = refine(structure_);

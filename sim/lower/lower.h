@@ -26,6 +26,7 @@ struct LowerOptions {
   Duration launch{};    // host time per kernel launch
   // How much kernels mind multiprocessors that communication holds; 1: in proportion.
   double gemm_weight = 1, memory_bound_weight = 1;
+  double communication_share = 1;  // of its rate, beside kernels
   std::vector<cost::HostCopyLaw> host_copies;  // of the profile
   collective::Choices algorithms;
 };

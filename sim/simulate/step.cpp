@@ -83,6 +83,7 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
          .launch = launch_time(job),
          .gemm_weight = overlap.gemm,
          .memory_bound_weight = overlap.memory_bound,
+         .communication_share = overlap.communication,
          .host_copies = job.profile ? job.profile->host_copies : std::vector<cost::HostCopyLaw>{},
          .algorithms = job.collectives});
     step->devices =

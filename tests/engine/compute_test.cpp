@@ -230,3 +230,40 @@ TEST_CASE("a message holds units at both ends while it is in flight") {
   CHECK(trace.spans[0].end == 12ns);  // 4 ns at half speed
   CHECK(trace.spans[2].end == 12ns);
 }
+
+namespace {
+
+// When a transfer of 40 ns ends that keeps `share` of its rate beside a kernel of `kernel`.
+Duration end_beside(Duration kernel, double share, std::int64_t bytes = 0) {
+  MachineBuilder m;
+  auto& p = m.program({"compute", "communication"});
+  p.collective("ar", 1, 0, 0);
+  p.compute("kernel", 0, kernel);
+  const ActorId a = m.actor(p);
+  if (bytes > 0) {
+    const LinkId link = m.link(bytes * 25'000'000);  // 40 ns alone
+    m.communicator({a}, {{.bytes = Bytes(bytes), .rate = bytes * 1'000'000'000}}, {{{link}}});
+  } else {
+    m.communicator({a}, {{.latency = 40ns}});
+  }
+  m.machine().share_beside_kernels = static_cast<std::int64_t>(share * 1e6 + 0.5);
+  Duration end{};
+  for (const Span& span : completed(m, detailed()).spans)
+    if (span.op == 0) end = span.end;
+  return end;
+}
+
+}  // namespace
+
+// With x at the lower rate s and the rest at the full one: x s + (T - x) = 40 ns.
+TEST_CASE("a transfer keeps a share of its rate while kernels run beside it") {
+  for (const std::int64_t bytes : {0, 1000}) {
+    CAPTURE(bytes);
+    CHECK(end_beside(20ns, 1, bytes) == 40ns);
+    CHECK(end_beside(20ns, 0.8, bytes) == 44ns);  // 20 x 0.8 + 24
+    CHECK(end_beside(42ns, 0.75, bytes) == 42ns + Duration(8500));
+    const Duration never_alone = end_beside(1us, 0.8, bytes);  // 40 / 0.8, less than a picosecond
+    CHECK(never_alone <= 50ns);
+    CHECK(never_alone > 50ns - Duration(10));
+  }
+}

@@ -227,11 +227,30 @@ TEST_CASE("kernels that mind communication by different weights fold exactly") {
   Profile profile;
   profile.collective_channels = job.cluster.server.gpu.multiprocessors / 3;
   profile.point_to_point_channels = 1;
-  profile.overlap = OverlapLaw{1.3, 0.4, 1, {}};
-  job.profile = profile;
-  CHECK(check_fold(job) < 16);
-  job.stragglers = {{.rank = 5, .compute_slowdown = 1.25}};
-  check_fold(job);
+  for (const double communication : {1.0, 0.7}) {
+    profile.overlap = OverlapLaw{1.3, 0.4, communication, {}};
+    job.profile = profile;
+    job.stragglers = {};
+    CHECK(check_fold(job) < 16);
+    job.stragglers = {{.rank = 5, .compute_slowdown = 1.25}};
+    check_fold(job);
+  }
+}
+
+TEST_CASE("communication that kernels slow down takes longer, and no less than all of it could") {
+  for (const Fidelity fidelity : {Fidelity::closed_form, Fidelity::flow}) {
+    Job job = small_job(2, 4, 2, 4);
+    job.fidelity = fidelity;
+    Profile profile;
+    const auto seconds = [&](double share) {
+      profile.overlap = OverlapLaw{1, 1, share, {}};
+      job.profile = profile;
+      return Seconds(simulate_step(job)->trace().end).count();
+    };
+    const double alone = seconds(1), beside = seconds(0.5);
+    CHECK(beside > alone);
+    CHECK(beside < 2 * alone);
+  }
 }
 
 TEST_CASE("flows on a non-blocking switch fold exactly") {
