@@ -1,9 +1,9 @@
 """Efficient Parallelization Layouts: LLaMA 13B to 65B on 32 to 256 A100, 1F1B, ZeRO-1.
 
-The kernel "torch" is eager PyTorch, "flash_attention..." that with fused attention, both with norms by operators; with
-an RMS kernel, and "fused", the element-wise kernels are Megatron's. Their trainer is none that configs/software
-has: it is taken for Aleph Alpha's later published one (Aleph-Alpha/scaling@01b9d21d), whose tensor-parallel products
-are autograd functions that wait for their collective and keep what was gathered (src/scaling/core/nn/linear/
+The kernel "torch" is eager PyTorch, "flash_attention..." that with fused attention, "fused" with Megatron's softmax, all
+with norms by operators but with an RMS kernel. Their trainer is none that configs/software has: it is taken for Aleph
+Alpha's later published one (Aleph-Alpha/scaling@01b9d21d), whose element-wise work is PyTorch's (silu(x) * gate in
+src/scaling/core/nn/mlp.py), whose tensor-parallel products are autograd functions that wait for their collective and keep what was gathered (src/scaling/core/nn/linear/
 column_parallel_linear.py, utils.py), whose ranks all gather the logits (lm_head.py), and whose gradients are reduced in
 Optimizer.step, after the last micro-batch (src/scaling/core/optimizer/optimizer.py). Its servers differ as those of all
 software. PyTorch's autograd sums gradients. Layouts of one sheet are alternatives.
@@ -31,15 +31,14 @@ def convert(row):
     pipeline = {"schedule": "1f1b", "overlap_p2p": False}
     if model["layers"] % said["pp"]:
         pipeline["layer_split"] = even(model["layers"], said["pp"])
-    by_operators = kernel in ("torch", "flash_attention2") or "1.0" in kernel
     scenario = {
         "model": llama(model), "cluster": a100(row["hardware"]["num_gpus"]),
         "training": {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": model["seq"],
                      "precision": precision("bf16"), "optimizer": {"type": "adamw"},
                      "recompute": "none" if row["recompute"] == "none" else "full",
                      "gradient_accumulation": "autograd", "fused_attention": attention(kernel),
-                     "execution": "eager" if by_operators else "fused",
-                     **({"norm": "operators"} if by_operators else {})},
+                     "execution": "eager",
+                     **({} if "RMS" in kernel else {"norm": "operators"})},
         "parallelism": {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "pipeline": pipeline,
                         "sequence_parallel": sequence_parallel,
                         "tensor_parallel": {"overlap": "none", "keep_gathered_inputs": sequence_parallel,
