@@ -1,10 +1,11 @@
 """Megatron-Bridge's performance summary: dense networks and experts on H100, B200 and GB200.
 
-Recomputation is none, or full where none does not fit; with FSDP activations go to the host before that, as its recipes
-have it (cpu_offloading_num_layers). Tensor parallelism of dense networks is chunked; tokens of experts go through
-servers in two steps (DeepEP) but on racks, where no other link is. Gradients are bf16 (grad_reduce_in_fp32 is off in
-every set_*_common_configs). Source: NVIDIA-NeMo/Megatron-Bridge@0a0cb290 scripts/performance/configs. CUDA graphs
-changed with releases, are not known by row, and not assumed.
+Recomputation is the least that fits: none, norms, those and the MLP or the activations of experts (as in the recipes
+of GPT-OSS), all; with FSDP activations go to the host before any, as its recipes have it (cpu_offloading_num_layers).
+Tensor parallelism of dense networks is chunked; tokens of experts go through servers in two steps (DeepEP) but on
+racks, where no other link is. Gradients are bf16 (grad_reduce_in_fp32 is off in every set_*_common_configs). Source:
+NVIDIA-NeMo/Megatron-Bridge@0a0cb290 scripts/performance/configs. CUDA graphs changed with releases, are not known by
+row, and not assumed.
 """
 
 from common import LeftOut, blackwell, h100, metric, precision, record, tokens_seconds
@@ -81,7 +82,8 @@ def convert(row):
         raise LeftOut(reason or "the network is not described")
     batch, kind = row["batch"], row["precision"].upper()
     scenarios = []
-    choices = [("none", {}), ("full", {})]
+    parts = ["layernorm"] + (["moe_act"] if has_experts(network) else ["mlp"])
+    choices = [("none", {}), ({"modules": parts[:1]}, {}), ({"modules": parts}, {}), ("full", {})]
     if row["parallelism"].get("fsdp"):
         choices.insert(1, ("none", {"offload": {"activations": "cpu"}}))
     for recompute, offload in choices:
