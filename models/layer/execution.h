@@ -96,6 +96,7 @@ struct KernelChoice {
   bool norms_by_operators = false, activations_by_operators = false, dropout_by_operators = false;
   bool bias_by_kernel = false;         // eager: biases are added behind products, not by them
   bool separate_projections = false;   // not fused: queries, keys and values by a product each
+  bool separate_experts = false;       // a launch for each expert's product
   bool broadcasts_in_vectors = false;  // eager: copies and broadcasts handle no numbers one by one
   Fusion of_loss() const { return loss.value_or(fusion); }
   // Attention is one kernel, an `Attention`, rather than products and what is between them.

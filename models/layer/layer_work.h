@@ -23,6 +23,7 @@ struct NamedKernel {
   bool weight_gradient = false;  // may be deferred by a zero-bubble schedule
   bool routed = false;           // its work follows the load of the rank's experts or tables
   bool repeated = false;         // recomputation: the forward pass has run it before
+  std::uint32_t launches = 1;    // of the host, for products that are as many
 };
 
 // The ranks that share a layer and talk inside it.

@@ -30,8 +30,10 @@ class WorkList {
   }
 
   // A kernel of routed experts, or of tables that are dealt to ranks.
-  void routed_kernel(std::string name, Kernel kernel, bool weight_gradient = false) {
-    items_.emplace_back(NamedKernel{std::move(name), kernel, weight_gradient, true});
+  void routed_kernel(std::string name, Kernel kernel, bool weight_gradient = false,
+                     std::uint32_t launches = 1) {
+    items_.emplace_back(
+        NamedKernel{std::move(name), kernel, weight_gradient, true, false, launches});
   }
 
   void start(std::string name, CollectiveKind kind, Bytes bytes,

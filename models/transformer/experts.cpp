@@ -51,6 +51,13 @@ class Script {
     return {m, n, s_.rows_per_expert(), s_.local_experts, s_.gemm, true, true};
   }
 
+  // Of products that are one for each of the rank's experts.
+  void products(std::string name, const Gemm& gemm, bool weight_gradient = false) {
+    list_.routed_kernel(
+        std::move(name), gemm, weight_gradient,
+        s_.kernels.separate_experts ? static_cast<std::uint32_t>(s_.local_experts) : 1);
+  }
+
   WorkList& list_;
   const TransformerSlice& s_;
 };
@@ -109,7 +116,7 @@ void Script::travel(const std::string& what, bool away) {
 }
 
 void Script::fc1() {
-  list_.routed_kernel("experts fc1", grouped(s_.expert_fc1_width(), s_.hidden));
+  products("experts fc1", grouped(s_.expert_fc1_width(), s_.hidden));
 }
 
 void Script::activation() {
@@ -120,13 +127,12 @@ void Script::activation() {
 }
 
 void Script::fc2() {
-  list_.routed_kernel("experts fc2", grouped(s_.hidden, s_.expert_ffn));
+  products("experts fc2", grouped(s_.hidden, s_.expert_ffn));
 }
 
 void Script::fc2_gradient() {
-  list_.routed_kernel("experts fc2 input gradient", grouped(s_.expert_ffn, s_.hidden));
-  list_.routed_kernel("experts fc2 weight gradient", grouped_weights(s_.hidden, s_.expert_ffn),
-                      true);
+  products("experts fc2 input gradient", grouped(s_.expert_ffn, s_.hidden));
+  products("experts fc2 weight gradient", grouped_weights(s_.hidden, s_.expert_ffn), true);
 }
 
 void Script::activation_gradient() {
@@ -138,8 +144,8 @@ void Script::activation_gradient() {
 
 void Script::fc1_gradient() {
   const std::int64_t width = s_.expert_fc1_width();
-  list_.routed_kernel("experts fc1 input gradient", grouped(s_.hidden, width));
-  list_.routed_kernel("experts fc1 weight gradient", grouped_weights(width, s_.hidden), true);
+  products("experts fc1 input gradient", grouped(s_.hidden, width));
+  products("experts fc1 weight gradient", grouped_weights(width, s_.hidden), true);
 }
 
 }  // namespace

@@ -113,6 +113,7 @@ void ProgramBuilder::work(const std::vector<models::WorkItem>& items, const std:
       if (segment_.empty()) segment_first_ = named;
       segment_last_ = named;
       segment_.push_back(cast_.kernel_index(*named));
+      segment_launches_ += named->launches;
     } else if (const auto* collective_item = std::get_if<models::GroupCollective>(&item)) {
       flush_segment(where, group, part);
       collective(connections_.layer(collective_item->group),
@@ -145,7 +146,7 @@ void ProgramBuilder::flush_segment(const std::string& where, OpGroup group, Pair
         .part = static_cast<std::uint8_t>(part),
         .waits = pending_waits_,
         .subject = subject,
-        .launches = static_cast<std::uint32_t>(segment_.size())},
+        .launches = std::exchange(segment_launches_, 0)},
        label);
   op_effects_.back() = std::move(pending_holds_);
   pending_holds_.clear();

@@ -100,6 +100,7 @@ class ProgramBuilder {
   std::vector<engine::MemoryEffect> pending_holds_;
   StreamSet pending_waits_ = 0;
   std::vector<std::uint32_t> segment_;                  // kernels not yet in an op
+  std::uint32_t segment_launches_ = 0;
   const models::NamedKernel* segment_first_ = nullptr;  // of those
   const models::NamedKernel* segment_last_ = nullptr;
 };

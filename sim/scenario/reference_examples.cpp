@@ -134,6 +134,7 @@ constexpr Example kExamples[] = {
     {"/training/sequence_length", "8192"},
     {"/training/decoder_sequence_length", "114"},
     {"/training/predictions_per_sequence", "76"},
+    {"/training/expert_products", R"("separate")"},
     {"/training/gradient_accumulation", R"("product")"},
     {"/training/image_layout", R"("nchw")"},
     {"/training/batch_norm", R"("fused")"},

@@ -155,6 +155,8 @@ void draw_training(Sketch& s) {
     s.set("/training/image_layout", draw.word({"nhwc", "nchw"}));
   else if (s.kind == Kind::layers && s.preset != "swin-t" && s.narrow && draw.chance(25))
     s.set("/training/batch_norm", draw.word({"kernel", "fused"}));
+  if (s.experts && draw.chance(30))
+    s.set("/training/expert_products", draw.word({"joint", "separate"}));
   if (draw.chance(30))
     s.set("/training/gradient_accumulation",
           s.stack() ? draw.word({"product", "kernel", "after_pass", "converted", "autograd"})

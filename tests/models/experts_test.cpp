@@ -151,3 +151,28 @@ TEST_CASE("what experts cannot be dealt to is named") {
         "sequence_parallel: experts behind tensor parallelism need sequence parallelism: without "
         "it every tensor-parallel rank would send the same tokens");
 }
+
+// Of each of a rank's experts, in both products, their inputs' and their weights' gradients.
+TEST_CASE("separate experts' products are launched one by one") {
+  Transformer network = mixture(8, 2, 256);
+  network.moe.every = 1;
+  Execution how = execution(1, 64);
+  how.experts.ranks = 2;
+  const auto launches = [&](bool separate) {
+    how.kernels.separate_experts = separate;
+    const NetworkWork work = network_work(network, how);
+    std::int64_t sum = 0, kernels = 0;
+    for (const std::vector<WorkItem>* items :
+         {&experts_of(work).forward, &experts_of(work).backward}) {
+      for (const WorkItem& item : *items) {
+        const auto* kernel = std::get_if<NamedKernel>(&item);
+        if (kernel == nullptr) continue;
+        sum += kernel->launches;
+        ++kernels;
+      }
+    }
+    return sum - kernels;
+  };
+  CHECK(launches(false) == 0);
+  CHECK(launches(true) == 6 * (8 / 2 - 1));
+}

@@ -66,6 +66,9 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("projections", s.separate_projections, kProjections, json::optional,
            "Queries, keys and values in an execution that is not fused: of one product (joint), "
            "or separate, of one each, as in BERT's and Llama's own scripts.");
+  f.choice("expert_products", s.separate_experts, kProjections, json::optional,
+           "Products of a rank's experts: joint, one launch for all, or separate, one for each "
+           "expert, as in Transformer Engine's grouped linear layers.");
   f.choice("broadcasts", s.broadcasts_in_vectors, kBroadcasts, json::optional,
            "How copies of heads, masks and biases of an eager execution handle operands that are "
            "permuted or broadcast: one_by_one, as PyTorch and TensorFlow do, or in vectors.");
@@ -241,6 +244,10 @@ void check_linear_layers(const models::KernelChoice& kernels, const models::Netw
       (kernels.fusion != models::Fusion::eager || stack_of(network) == nullptr))
     findings.error("/training/broadcasts",
                    "only a transformer's eager execution has kernels of broadcast operands",
+                   "remove it");
+  const models::Transformer* stack = stack_of(network);
+  if (kernels.separate_experts && (stack == nullptr || stack->moe.experts == 0))
+    findings.error("/training/expert_products", fmt::format("{} has no experts", network.words()),
                    "remove it");
   if (!kernels.separate_projections) return;
   if (kernels.fusion == models::Fusion::by_hand)
