@@ -86,6 +86,8 @@ inline constexpr std::array kMemoryOps = {models::MemoryOp::elementwise,
                                           models::MemoryOp::rope,
                                           models::MemoryOp::pooling,
                                           models::MemoryOp::embedding,
+                                          models::MemoryOp::cast,
+                                          models::MemoryOp::amax,
                                           models::MemoryOp::cross_entropy,
                                           models::MemoryOp::parallel_cross_entropy,
                                           models::MemoryOp::optimizer};

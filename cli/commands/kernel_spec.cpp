@@ -175,6 +175,12 @@ models::Kernel read_gemm(Reader& reader, Dtype usual, bool grouped) {
   if (grouped) turn(gemm, read_pass(reader));
   gemm.dtype = read_dtype(reader, usual);
   if (reader.has("adds_to")) gemm.adds_to = reader.choice<Dtype>("adds_to", names_to(Dtype::fp16));
+  if (reader.has("scaling")) {
+    gemm.scaling = reader.choice<models::Scaling>("scaling", names_to(models::Scaling::micro));
+    if (gemm.dtype != Dtype::fp8)
+      throw SpecError(
+          fmt::format("scaling: operands of {} have no scales; add dtype=fp8", name(gemm.dtype)));
+  }
   require_possible({product({gemm.batch, gemm.m, gemm.k}), product({gemm.batch, gemm.k, gemm.n}),
                     product({gemm.batch, gemm.m, gemm.n})});
   return gemm;

@@ -107,7 +107,10 @@ std::string_view name(ConvolutionPass pass) {
 
 std::string text_of(const Gemm& gemm) {
   const std::string batch = gemm.batch == 1 ? "" : fmt::format("{} of ", gemm.batch);
-  return fmt::format("gemm {} {}{}x{}x{}", name(gemm.dtype), batch, gemm.m, gemm.n, gemm.k);
+  const std::string scaled =
+      gemm.scaling == Scaling::tensor ? "" : fmt::format(" {}-scaled", name(gemm.scaling));
+  return fmt::format("gemm {}{} {}{}x{}x{}", name(gemm.dtype), scaled, batch, gemm.m, gemm.n,
+                     gemm.k);
 }
 
 std::string text_of(const Attention& attention) {
@@ -183,6 +186,17 @@ std::string_view name(AttentionKernel kernel) {
   return "?";
 }
 
+std::string_view name(Scaling scaling) {
+  switch (scaling) {
+    case Scaling::tensor: return "tensor";
+    case Scaling::row: return "row";
+    case Scaling::block: return "block";
+    case Scaling::micro: return "micro";
+  }
+  TRAINYARD_CHECK(false, "scaling {}", static_cast<int>(scaling));
+  return "?";
+}
+
 std::string_view name(MemoryOp op) {
   switch (op) {
     case MemoryOp::elementwise: return "elementwise";
@@ -196,6 +210,8 @@ std::string_view name(MemoryOp op) {
     case MemoryOp::rope: return "rope";
     case MemoryOp::pooling: return "pooling";
     case MemoryOp::embedding: return "embedding";
+    case MemoryOp::cast: return "cast";
+    case MemoryOp::amax: return "amax";
     case MemoryOp::cross_entropy: return "cross_entropy";
     case MemoryOp::parallel_cross_entropy: return "parallel_cross_entropy";
     case MemoryOp::optimizer: return "optimizer";

@@ -18,6 +18,11 @@ enum class Dtype : std::uint8_t { fp32, tf32, bf16, fp16, fp8 };
 std::string_view name(Dtype dtype);  // "bf16"
 Bytes size_of(Dtype dtype);          // of one element in memory; tf32 is stored in 4 bytes
 
+// Which numbers of an operand in 8 bits share a scale: all, those of a row, 128, 32 (mx).
+enum class Scaling : std::uint8_t { tensor, row, block, micro };
+
+std::string_view name(Scaling scaling);  // "row"
+
 // C[m,n] = A[m,k] B[k,n], `batch` independent ones (attention scores: batch x heads of them).
 // `grouped`: those of several experts in one kernel, which is tuned for large products. `adds_to`:
 // C is added to numbers of that type; without, it is written as `dtype`.
@@ -27,6 +32,7 @@ struct Gemm {
   bool grouped = false;
   bool over_rows = false;  // grouped: k, not m, are the rows of an expert (gradient of its weights)
   std::optional<Dtype> adds_to{};
+  Scaling scaling = Scaling::tensor;  // of fp8 operands
   friend bool operator==(const Gemm&, const Gemm&) = default;
   friend auto operator<=>(const Gemm&, const Gemm&) = default;
 };
@@ -86,6 +92,8 @@ enum class MemoryOp : std::uint8_t {
   rope,
   pooling,
   embedding,  // gather and scatter-add
+  cast,       // to 8 bits with a scale; its transpose
+  amax,       // the largest number of a tensor, for that scale
   cross_entropy,
   parallel_cross_entropy,  // Megatron-LM's, over a vocabulary that ranks may share
   optimizer,               // Adam, SGD

@@ -128,6 +128,18 @@ double time_of_groups(const GroupedGemmLaw& law, const models::Gemm& gemm) {
   return 1 + (gemm.over_rows ? law.weight_rows : law.rows) / static_cast<double>(rows);
 }
 
+// Over that of a product whose operands have one scale each.
+std::optional<double> time_of_scaling(const GemmLaw& law, models::Scaling scaling) {
+  switch (scaling) {
+    case models::Scaling::tensor: return 1;
+    case models::Scaling::row: return law.row_scaled;
+    case models::Scaling::block: return law.block_scaled;
+    case models::Scaling::micro: return law.micro_scaled;
+  }
+  TRAINYARD_CHECK(false, "scaling {}", static_cast<int>(scaling));
+  return {};
+}
+
 Estimate FittedCompute::time_of(const models::Gemm& gemm) const {
   Chosen<GemmLaw> chosen = choose(profile_.gemm, gemm.dtype, peaks_);
   const GemmLaw* law = chosen.law;
@@ -139,8 +151,13 @@ Estimate FittedCompute::time_of(const models::Gemm& gemm) const {
   const double efficiency =
       law->compute_efficiency * (batched ? profile_.batched_gemm_efficiency : 1);
   const double waves = law->waves ? wave_factor(*law->waves, gemm) : 1;
+  const std::optional<double> scaling = time_of_scaling(*law, gemm.scaling);
+  if (!scaling)
+    reach.beyond(fmt::format("no time of {}-scaled products, that of tensor-scaled ones instead",
+                             name(gemm.scaling)));
   const Seconds time =
-      experts * law_time(*law, gemm.dtype, efficiency, waves * flops(gemm), memory_traffic(gemm));
+      scaling.value_or(1) * experts *
+      law_time(*law, gemm.dtype, efficiency, waves * flops(gemm), memory_traffic(gemm));
   // Tiles, and so the residuals, are those of the unit.
   const Residual residual = chosen.same_unit ? residuals_[chosen.index].at(gemm) : Residual{};
   if (residual.exact && law->dtype == gemm.dtype) return {residual.factor * time, Basis::measured};

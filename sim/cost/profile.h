@@ -59,6 +59,8 @@ struct GemmLaw {
   double memory_efficiency = 1;    // u
   double exponent = 1;             // p in [1, 8]
   std::optional<GemmWaves> waves;  // without: X as it stands
+  // fp8: T with a scale for each row, block of 128 or 32 numbers over T with one for each tensor.
+  std::optional<double> row_scaled, block_scaled, micro_scaled;
   SizeRange m, n, k;
   std::vector<GemmResidual> residuals;
   Provenance from;

@@ -24,7 +24,7 @@ constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
                                                    {"bf16", Dtype::bf16},
                                                    {"fp16", Dtype::fp16},
                                                    {"fp8", Dtype::fp8}}};
-constexpr std::array<Choice<MemoryOp>, 14> kMemoryOps = {
+constexpr std::array<Choice<MemoryOp>, 16> kMemoryOps = {
     {{"elementwise", MemoryOp::elementwise},
      {"dropout", MemoryOp::dropout},
      {"activation", MemoryOp::activation},
@@ -36,6 +36,8 @@ constexpr std::array<Choice<MemoryOp>, 14> kMemoryOps = {
      {"rope", MemoryOp::rope},
      {"pooling", MemoryOp::pooling},
      {"embedding", MemoryOp::embedding},
+     {"cast", MemoryOp::cast},
+     {"amax", MemoryOp::amax},
      {"cross-entropy", MemoryOp::cross_entropy},
      {"parallel-cross-entropy", MemoryOp::parallel_cross_entropy},
      {"optimizer", MemoryOp::optimizer}}};
@@ -153,6 +155,10 @@ void visit_fields(json::Fields& f, GemmLaw& law) {
   f.field("exponent", law.exponent, json::required, json::between(1, 8),
           "p of the norm that joins the two; large: a sharp roofline.");
   f.section("waves", law.waves, "Loss of products that do not fill the multiprocessors.");
+  f.field("row_scaled", law.row_scaled, kResidual,
+          "fp8: time with a scale for each row over that with one for each tensor.");
+  f.field("block_scaled", law.block_scaled, kResidual, "fp8: the same, for each 128 numbers.");
+  f.field("micro_scaled", law.micro_scaled, kResidual, "fp8: the same, for each 32 numbers.");
   range(f, "m", law.m, "Fitted rows of the result.");
   range(f, "n", law.n, "Fitted columns of the result.");
   range(f, "k", law.k, "Fitted sizes summed over.");

@@ -31,6 +31,14 @@ TEST_CASE("a product may add to numbers of another type") {
   CHECK_THROWS_AS(parsed("gemm:8x16x32,adds_to=fp8"), cli::SpecError);
 }
 
+TEST_CASE("operands of fp8 products may have scales for parts of them") {
+  const models::Gemm gemm{
+      .m = 8, .n = 16, .k = 32, .dtype = models::Dtype::fp8, .scaling = models::Scaling::row};
+  CHECK(parsed("gemm:8x16x32,dtype=fp8,scaling=row") == models::Kernel(gemm));
+  CHECK_THROWS_AS(parsed("gemm:8x16x32,dtype=bf16,scaling=row"), cli::SpecError);
+  CHECK_THROWS_AS(parsed("gemm:8x16x32,dtype=fp8,scaling=column"), cli::SpecError);
+}
+
 // Of Y[8,16] = X[8,32] W[32,16], dX is 8 x 32 over 16 columns and dW 16 x 32 over 8 rows.
 TEST_CASE("gradients of experts' products are said by the sizes of the forward pass") {
   models::Gemm inputs{

@@ -282,6 +282,32 @@ TEST_CASE("products of experts with few rows take longer than one product of all
   CHECK(lent.grouped_gemm->weight_rows == 256);
 }
 
+TEST_CASE("products with scales for parts of operands take their own time where one is known") {
+  Profile made = profile();
+  made.gemm.push_back(gemm_law(Dtype::fp8));
+  made.gemm.back().row_scaled = 1.25;
+  MachinePeaks chip = peaks();
+  chip.fp8 = 2 * chip.fp16;
+  const auto cost = fitted_compute_cost(made, chip);
+  Gemm gemm{4096, 4096, 4096, 1, Dtype::fp8};
+  const double whole = cost->time(gemm).time.count();
+  gemm.scaling = Scaling::row;
+  CHECK(near(cost->time(gemm).time.count(), 1.25 * whole));
+  CHECK(cost->time(gemm).basis == Basis::interpolated);
+  gemm.scaling = Scaling::block;
+  CHECK(near(cost->time(gemm).time.count(), whole));
+  CHECK(cost->time(gemm).basis == Basis::extrapolated);
+}
+
+TEST_CASE("casts without a law move as fast as element-wise kernels") {
+  for (const MemoryOp op : {MemoryOp::cast, MemoryOp::amax}) {
+    const MemoryBound kernel{op, Bytes(1 << 30), Bytes(1 << 29)};
+    const MemoryBound like{MemoryOp::elementwise, kernel.read, kernel.written};
+    CHECK(seconds(profile(), kernel) == seconds(profile(), like));
+    CHECK(estimate(profile(), kernel).basis == Basis::extrapolated);
+  }
+}
+
 TEST_CASE("fused attention without a law runs at the efficiency of a batched GEMM") {
   const Attention attention{.batch = 2,
                             .heads = 16,
