@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "models/layer/fp8.h"
 #include "models/layer/kernel.h"
 #include "models/layer/recompute.h"
 #include "sim/base/option.h"
@@ -123,6 +124,7 @@ struct Execution {
   std::optional<Dtype> gradient_sums{};
   Dtype compute = Dtype::bf16;
   bool fp8_inputs = false;  // fp8 compute: inputs of layers' products are kept and gathered in fp8
+  Fp8Casts fp8;             // fp8 compute: how operands are cast
 };
 
 // Pieces in which a rank's own tokens are exchanged with TensorOverlap::chunked. As Transformer

@@ -93,6 +93,10 @@ void add_piece(LayerScript& script, PieceKind kind, const Slice& slice, Forward&
                Backward&& backward) {
   WorkList first;
   WorkList second = WorkList::of_backward();
+  if constexpr (requires { slice.casts; }) {
+    first.cast_operands(slice.casts);
+    second.cast_operands(slice.casts);
+  }
   forward(first, slice);
   backward(second, slice);
   Piece piece;

@@ -24,6 +24,7 @@ struct NamedKernel {
   bool routed = false;           // its work follows the load of the rank's experts or tables
   bool repeated = false;         // recomputation: the forward pass has run it before
   std::uint32_t launches = 1;    // of the host, for products that are as many
+  std::int64_t piece = 0;        // of a product in pieces, which share its weights
 };
 
 // The ranks that share a layer and talk inside it.

@@ -1,11 +1,13 @@
 // Writes down work items in the order in which they are enqueued.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "models/layer/fp8.h"
 #include "models/layer/layer_work.h"
 
 namespace trainyard::models {
@@ -20,21 +22,26 @@ class WorkList {
     return list;
   }
 
-  void kernel(std::string name, Kernel kernel) {
-    if (auto* memory = std::get_if<MemoryBound>(&kernel)) memory->backward = backward_;
-    items_.emplace_back(NamedKernel{std::move(name), kernel});
-  }
+  // From now on operands of products in 8 bits are cast before them.
+  void cast_operands(const Fp8Casts& how) { casts_ = how; }
 
-  void weight_gradient(std::string name, Kernel kernel) {
-    items_.emplace_back(NamedKernel{std::move(name), kernel, true});
-  }
+  void kernel(std::string name, Kernel kernel) { add({std::move(name), kernel}); }
+
+  void weight_gradient(std::string name, Kernel kernel) { add({std::move(name), kernel, true}); }
+
+  // The casts for a product that `cast_product` writes down, in pieces or after a gather.
+  // `own_rows`: of its first operand on this rank, before the gather; `by_norm`: it is a norm's
+  // output.
+  void casts_of(const std::string& name, const Gemm& product, std::int64_t own_rows, bool by_norm);
+  void cast_product(std::string name, Gemm product, std::int64_t piece = 0);
 
   // A kernel of routed experts, or of tables that are dealt to ranks.
   void routed_kernel(std::string name, Kernel kernel, bool weight_gradient = false,
                      std::uint32_t launches = 1) {
-    items_.emplace_back(
-        NamedKernel{std::move(name), kernel, weight_gradient, true, false, launches});
+    add({std::move(name), kernel, weight_gradient, true, false, launches});
   }
+
+  bool is_backward() const { return backward_; }
 
   void start(std::string name, CollectiveKind kind, Bytes bytes,
              LayerGroup group = LayerGroup::tensor, const Routing& routing = {}) {
@@ -51,7 +58,13 @@ class WorkList {
   std::vector<WorkItem> take() { return std::move(items_); }
 
  private:
+  void add(NamedKernel kernel);
+  bool casts(const Gemm& product) const { return casts_ && product.dtype == Dtype::fp8; }
+  void casts_before(const NamedKernel& kernel, const Gemm& product, std::int64_t own_rows,
+                    bool by_norm);
+
   std::vector<WorkItem> items_;
+  std::optional<Fp8Casts> casts_;
   bool backward_ = false;
 };
 

@@ -48,7 +48,7 @@ void ring(WorkList& list, const TransformerSlice& s, const std::string& gather,
     if (piece > 0) list.wait();
     if (piece + 1 < pieces)
       list.start(piece_name(gather, piece, pieces - 1), CollectiveKind::shift, s.gathered_states());
-    list.kernel(piece_name(name, piece, pieces), piece_of(product, piece, pieces));
+    list.cast_product(piece_name(name, piece, pieces), piece_of(product, piece, pieces), piece);
   }
 }
 
@@ -65,10 +65,13 @@ void cut_products(TransformerSlice& s, const Execution& execution) {
 void gathered_product(WorkList& list, const TransformerSlice& s, const std::string& gather,
                       const std::string& name, const Gemm& product) {
   const std::int64_t pieces = s.gather_pieces;
+  // Forward, what is gathered is a norm's output.
+  const bool cast_before = s.sequence_parallel && s.inputs == Dtype::fp8;
+  list.casts_of(name, product, cast_before ? s.shard_tokens : product.m, !list.is_backward());
   if (s.gathers_in_ring) return ring(list, s, gather, name, product);
   if (pieces == 1) {
     gather_inputs(list, s, gather);
-    list.kernel(name, product);
+    list.cast_product(name, product);
     return;
   }
   const auto bytes = [&](std::int64_t piece) {
@@ -81,20 +84,21 @@ void gathered_product(WorkList& list, const TransformerSlice& s, const std::stri
     if (piece + 1 < pieces)
       list.start(piece_name(gather, piece + 1, pieces), CollectiveKind::all_gather,
                  bytes(piece + 1));
-    list.kernel(piece_name(name, piece, pieces), piece_of(product, piece, pieces));
+    list.cast_product(piece_name(name, piece, pieces), piece_of(product, piece, pieces), piece);
   }
 }
 
 void reduced_product(WorkList& list, const TransformerSlice& s, const std::string& name,
                      const Gemm& product) {
   const std::int64_t pieces = s.scatter_pieces;
+  list.casts_of(name, product, product.m, false);
   if (pieces == 1) {
-    list.kernel(name, product);
+    list.cast_product(name, product);
     reduce_partial_sums(list, s, name);
     return;
   }
   for (std::int64_t piece = 0; piece < pieces; ++piece) {
-    list.kernel(piece_name(name, piece, pieces), piece_of(product, piece, pieces));
+    list.cast_product(piece_name(name, piece, pieces), piece_of(product, piece, pieces), piece);
     list.start(piece_name(name + " reduce-scatter", piece, pieces), CollectiveKind::reduce_scatter,
                piece_of(s.hidden_states(), piece, pieces));
   }

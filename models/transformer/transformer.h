@@ -80,6 +80,8 @@ struct TransformerSlice {
   // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.
   Dtype stored = Dtype::bf16;
 
+  Fp8Casts casts;  // before products of fp8
+
   // What weight gradients need of the inputs of matrix multiplications, and what the group gathers
   // of them.
   Dtype inputs = Dtype::bf16;

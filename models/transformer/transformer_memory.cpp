@@ -113,6 +113,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   result.gemm = execution.compute;
   result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
   result.inputs = execution.fp8_inputs ? Dtype::fp8 : result.stored;
+  result.casts = execution.fp8;
   if (form.windowed && network.window.size < result.sequence_length) {
     result.window = network.window.size;
     result.chunked = network.window.chunked;

@@ -11,12 +11,20 @@ namespace trainyard::plan {
 using models::Dtype;
 using models::MemoryBound;
 using models::MemoryOp;
+using models::NamedKernel;
 using models::WorkItem;
 using recipe::Accumulation;
 using recipe::Optimizer;
 using recipe::TrainingRecipe;
 
 namespace {
+
+// Of a weight: by rows, and by columns where products or scales want them.
+std::int64_t copies_of_a_weight(const TrainingRecipe& recipe) {
+  const recipe::Precision& precision = recipe.precision;
+  const bool whole = scaling_of(precision.scales()) == models::Scaling::tensor;
+  return whole && !precision.fp8_transposes ? 1 : 2;
+}
 
 // Numbers that the optimizer itself keeps for each parameter.
 std::int64_t moments(Optimizer optimizer) {
@@ -59,9 +67,21 @@ Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& rec
     const auto* named = std::get_if<models::NamedKernel>(&item);
     const models::Gemm* gemm =
         named == nullptr ? nullptr : std::get_if<models::Gemm>(&named->kernel);
-    if (gemm != nullptr && gemm->dtype == Dtype::fp8) weights += gemm->n * gemm->k * gemm->batch;
+    if (gemm != nullptr && gemm->dtype == Dtype::fp8 && named->piece == 0)
+      weights += gemm->n * gemm->k * gemm->batch;
   }
-  return 2 * weights * size_of(Dtype::fp8);
+  return copies_of_a_weight(recipe) * weights * size_of(Dtype::fp8);
+}
+
+std::vector<WorkItem> fp8_refresh(Bytes copies, const TrainingRecipe& recipe) {
+  if (copies == Bytes(0)) return {};
+  const Bytes weights = copies.count() / copies_of_a_weight(recipe) * size_of(Dtype::bf16);
+  std::vector<WorkItem> work;
+  if (recipe.precision.scales() == models::Fp8Recipe::current)
+    work.emplace_back(
+        NamedKernel{"largest weights", MemoryBound{MemoryOp::amax, weights, Bytes(0)}});
+  work.emplace_back(NamedKernel{"weights to fp8", MemoryBound{MemoryOp::cast, weights, copies}});
+  return work;
 }
 
 std::int64_t shard_of(std::int64_t parameters, int shards) {

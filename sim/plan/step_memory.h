@@ -22,11 +22,15 @@ models::Dtype stored_type(models::Dtype compute);
 models::Dtype weight_type(const recipe::TrainingRecipe& recipe);
 
 // Bytes of the cached fp8 copies of the weights that these kernels multiply by: Transformer Engine
-// keeps one by rows for the forward pass and one by columns for the gradients of inputs, which
-// Hopper's fp8 units want transposed. 0 unless the recipe caches them.
+// keeps one by rows for the forward pass and one by columns for the gradients of inputs, where
+// fp8 units want it transposed or its scales are others. 0 unless the recipe caches them.
 // Source: Transformer Engine, fp8 primer, and its weight workspaces (is_first_microbatch).
 Bytes fp8_copies(const std::vector<models::WorkItem>& forward,
                  const recipe::TrainingRecipe& recipe);
+
+// Kernels that make those copies anew, once a step: 2 bytes of a weight in, its copies out; with
+// `current` scaling after a pass that finds the largest of them.
+std::vector<models::WorkItem> fp8_refresh(Bytes copies, const recipe::TrainingRecipe& recipe);
 
 // Kernels that add a layer's new gradients, of s bytes, to their sums of g bytes, for P parameters:
 // one that reads (s + g) P and writes g P; converted, one that reads s P and writes g P before one

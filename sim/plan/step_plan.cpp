@@ -23,6 +23,23 @@ int microbatches(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   return static_cast<int>(recipe.global_batch / (plan.degrees.data * recipe.micro_batch.size));
 }
 
+namespace {
+
+// Transformer Engine's norms write what the next product reads only where the scale is known
+// before: csrc/extensions/normalization.cpp.
+models::Fp8Casts fp8_casts(const TrainingRecipe& recipe) {
+  const recipe::Precision& precision = recipe.precision;
+  const bool by_hand = recipe.kernels.fusion == models::Fusion::by_hand;
+  return {
+      .recipe = precision.scales(),
+      .transposes = precision.fp8_transposes,
+      .keeps_operands = precision.kept_fp8_inputs,
+      .casts_weights = !precision.cached_fp8_weights && precision.parameters != models::Dtype::fp8,
+      .norms_cast = by_hand && precision.scales() == models::Fp8Recipe::delayed};
+}
+
+}  // namespace
+
 models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   const bool sums = recipe.accumulation == recipe::Accumulation::product;
   return {.micro_batch = recipe.micro_batch,
@@ -36,7 +53,8 @@ models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& pl
           .kernels = recipe.kernels,
           .gradient_sums = sums ? std::optional(recipe.precision.gradients.value()) : std::nullopt,
           .compute = recipe.precision.compute,
-          .fp8_inputs = recipe.precision.kept_fp8_inputs};
+          .fp8_inputs = recipe.precision.kept_fp8_inputs,
+          .fp8 = fp8_casts(recipe)};
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "models/layer/fp8.h"
 #include "models/layer/kernel.h"
 #include "sim/base/option.h"
 
@@ -27,7 +28,14 @@ struct Precision {
   // fp8 compute: inputs of these products are kept for the gradients of their weights, and gathered
   // with sequence parallelism, in fp8; a scenario: where kernels are fused by hand.
   Option<bool> kept_fp8_inputs = depends(false);
+  // fp8 compute: how operands get their scales; a scenario: delayed where kernels are fused by
+  // hand, else current.
+  std::optional<models::Fp8Recipe> fp8_recipe{};
+  // fp8 compute: operands that are scaled whole are transposed too; a scenario: before compute
+  // capability 10, whose products read columns as well.
+  Option<bool> fp8_transposes = depends(true);
 
+  models::Fp8Recipe scales() const { return fp8_recipe.value_or(models::Fp8Recipe::current); }
   // 16-bit compute and below only.
   bool keeps_master() const {
     return master_weights != MasterWeights::none && size_of(compute) < size_of(models::Dtype::fp32);

@@ -1,6 +1,5 @@
 #include "sim/scenario/reference_examples.h"
 
-
 namespace trainyard::scenario {
 
 namespace {
@@ -149,6 +148,8 @@ constexpr Example kExamples[] = {
     {"/training/optimizer/waits", "true"},
     {"/training/launch_time", R"("4us")"},
     {"/training/precision/kept_fp8_inputs", "false"},
+    {"/training/precision/fp8_recipe", R"("blockwise")"},
+    {"/training/precision/fp8_transposes", "false"},
     {"/training/collective_call/time", R"("93us")"},
     {"/training/collective_call/per_rank", R"("290us")"},
     {"/training/tokens", "15e12"},

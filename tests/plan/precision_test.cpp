@@ -117,6 +117,40 @@ TEST_CASE("cached fp8 weights are two bytes for each weight of a layer's matrice
   CHECK(cached() == 2 * 3 * (4 * 64 * 64 + 8 * 2 * 64 * 32));
 }
 
+// Pieces of a product share its weights.
+TEST_CASE("cached fp8 weights are cast once a step, however many pieces read them") {
+  TrainingRecipe types = mixed_recipe({.compute = kQuarter});
+  types.precision.cached_fp8_weights = true;
+  types.precision.fp8_recipe = Fp8Recipe::current;
+  types.micro_batch.sequence_length = 32;
+  ParallelPlan plan;
+  plan.degrees.tensor = 4;
+  plan.tensor_parallel.sequence = true;
+  const auto copies = [&] {
+    return fp8_copies(network_work(gpt(1, 64, 4, 1000), execution(types, plan)).kinds[1].forward,
+                      types);
+  };
+  constexpr std::int64_t kWeights = 12 * 64 * 64 / 4;
+  CHECK(copies() == Bytes(2 * kWeights));
+  plan.tensor_parallel.overlap = TensorOverlap::chunked;
+  CHECK(copies() == Bytes(2 * kWeights));
+
+  const auto moved = [&](MemoryOp op) {
+    std::int64_t sum = 0;
+    for (const WorkItem& item : fp8_refresh(copies(), types)) {
+      const auto& kernel = std::get<MemoryBound>(std::get<NamedKernel>(item).kernel);
+      if (kernel.op == op) sum += memory_traffic(kernel).count();
+    }
+    return sum;
+  };
+  CHECK(moved(MemoryOp::amax) == 2 * kWeights);
+  CHECK(moved(MemoryOp::cast) == 4 * kWeights);
+  types.precision.fp8_transposes = false;
+  CHECK(copies() == Bytes(kWeights));
+  CHECK(moved(MemoryOp::cast) == 3 * kWeights);
+  CHECK(fp8_refresh(Bytes(0), types).empty());
+}
+
 TEST_CASE("fp8 training multiplies logits, router and attention in 16 bits") {
   Transformer network;
   network.hidden = 64;

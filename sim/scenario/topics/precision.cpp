@@ -1,6 +1,8 @@
 // /training/precision: its table, the formats that follow from others, and those that do not fit.
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "models/layer/kernel.h"
 #include "models/layer/peak.h"
 #include "sim/plan/replicas/data_parallel.h"
@@ -26,6 +28,12 @@ constexpr std::array<Choice<MasterWeights>, 4> kMasterWeights = {
      {"bf16", MasterWeights::bf16},
      {"remainder", MasterWeights::remainder},
      {"none", MasterWeights::none}}};
+constexpr std::array<Choice<models::Fp8Recipe>, 5> kFp8Recipes = {
+    {{"delayed", models::Fp8Recipe::delayed},
+     {"current", models::Fp8Recipe::current},
+     {"rowwise", models::Fp8Recipe::rowwise},
+     {"blockwise", models::Fp8Recipe::blockwise},
+     {"mxfp8", models::Fp8Recipe::mxfp8}}};
 constexpr std::array<Choice<Dtype>, 4> kStateDtypes = {
     {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}, {"fp8", Dtype::fp8}}};
 
@@ -53,6 +61,16 @@ void visit_fields(json::Fields& f, Precision& s) {
           "fp8 compute: inputs of a layer's products are kept for the gradients of their weights, "
           "and gathered with sequence parallelism, in fp8 (Transformer Engine, DeepSeek-V3) "
           "instead of 16 bits (torchao). Default: true with fused execution.");
+  f.choice(
+      "fp8_recipe", s.fp8_recipe, kFp8Recipes,
+      "fp8 compute: how operands get their scales: one for a tensor by its largest number some "
+      "steps ago (delayed) or now, which takes a pass over it (current), one for each row "
+      "(rowwise), for 128 numbers of an input and 128 x 128 of a weight (blockwise), for 32 "
+      "(mxfp8). Default: delayed with fused execution, else current.");
+  f.field(
+      "fp8_transposes", s.fp8_transposes, json::anything,
+      "fp8 compute: operands that are scaled as a whole are written by columns too, as products "
+      "read rows only. Default: true before compute capability 10.");
 }
 
 }  // namespace trainyard::recipe
@@ -126,6 +144,34 @@ void check_kept_inputs(const TrainingRecipe& recipe, Findings& findings) {
       "remove it");
 }
 
+// A GPU that states no compute capability is taken to be of today.
+bool has_block_scaled_units(const topologies::GpuSpec& gpu) {
+  constexpr int kFirst = 10;
+  return gpu.compute_capability.empty() || std::atoi(gpu.compute_capability.c_str()) >= kFirst;
+}
+
+void check_recipe(const TrainingRecipe& recipe, const topologies::GpuSpec& gpu,
+                  Findings& findings) {
+  const recipe::Precision& precision = recipe.precision;
+  if (precision.compute != Dtype::fp8) {
+    for (const auto& [key, said] : {std::pair{"fp8_recipe", precision.fp8_recipe.has_value()},
+                                    {"fp8_transposes", precision.fp8_transposes.is_said()}}) {
+      if (!said) continue;
+      findings.error(
+          fmt::format("{}/{}", kSection, key),
+          fmt::format("compute is {}: no operand is cast to fp8", name(precision.compute)),
+          "set compute to \"fp8\" or remove it");
+    }
+    return;
+  }
+  if (precision.fp8_recipe == models::Fp8Recipe::mxfp8 && !has_block_scaled_units(gpu))
+    findings.error(fmt::format("{}/fp8_recipe", kSection),
+                   fmt::format("{} has no units for scales of 32 numbers: its compute capability "
+                               "is {}, and they came with 10.0",
+                               gpu.name.empty() ? "the GPU" : gpu.name, gpu.compute_capability),
+                   "\"delayed\", \"current\", \"rowwise\" or \"blockwise\"");
+}
+
 void check_cached_weights(const TrainingRecipe& recipe, Findings& findings) {
   if (!recipe.precision.cached_fp8_weights) return;
   const std::string pointer = fmt::format("{}/cached_fp8_weights", kSection);
@@ -152,6 +198,7 @@ recipe::Precision assemble_precision(recipe::Precision precision, const topologi
     case Dtype::bf16:
     case Dtype::fp8: precision.gradients.otherwise(Dtype::bf16); break;
   }
+  precision.fp8_transposes.otherwise(!has_block_scaled_units(gpu));
   return precision;
 }
 
@@ -182,6 +229,7 @@ void validate_precision(const Scenario& scenario, Findings& findings) {
   check_master(recipe, scenario.plan, findings);
   check_cached_weights(recipe, findings);
   check_kept_inputs(recipe, findings);
+  check_recipe(recipe, scenario.cluster.server.gpu, findings);
   if (recipe.precision.optimizer_states.is_said() && recipe.optimizer == recipe::Optimizer::sgd)
     findings.error(fmt::format("{}/optimizer_states", kSection),
                    "sgd without momentum keeps no state per parameter", "remove it");

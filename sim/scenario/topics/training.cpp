@@ -343,6 +343,11 @@ recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
       stack_of(network) != nullptr ? models::Fusion::by_hand : models::Fusion::eager);
   recipe.precision.kept_fp8_inputs.otherwise(recipe.precision.compute == models::Dtype::fp8 &&
                                              recipe.kernels.fusion == models::Fusion::by_hand);
+  if (recipe.precision.compute == models::Dtype::fp8 && !recipe.precision.fp8_recipe) {
+    recipe.precision.fp8_recipe = recipe.kernels.fusion == models::Fusion::by_hand
+                                      ? models::Fp8Recipe::delayed
+                                      : models::Fp8Recipe::current;
+  }
   recipe.kernels.attention = assemble_attention(recipe.kernels.attention, gpu, findings);
   check_kernels(recipe.kernels, network, findings);
   check_batch_norms(recipe, network, findings);

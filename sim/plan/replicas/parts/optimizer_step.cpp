@@ -23,6 +23,8 @@ class OptimizerStep : public ReplicaPart {
       host_.update(stage);
     else
       update(stage);
+    context_.builder.work(fp8_refresh(stage.fp8_copies, context_.recipe), "optimizer",
+                          OpGroup::optimizer);
     give_back_gradients(stage);
   }
 
