@@ -33,7 +33,10 @@ MEMORY_OPS = {"layer_norm": "layer_norm", "rms_norm": "rms_norm", "softmax": "so
               "gelu": "activation", "silu_and_mul": "gated_activation", "swiglu": "gated_activation",
               "geglu": "gated_activation",
               "megatron_swiglu": "gated_activation", "residual_add": "elementwise", "copy": "elementwise",
-              "embedding": "embedding", "cross_entropy": "cross_entropy", "dropout": "dropout"}
+              "embedding": "embedding", "cross_entropy": "cross_entropy", "dropout": "dropout",
+              "fp8 amax+scale (dynamic minus static)": "amax"}
+CASTS = ("fp8 cast tensorwise", "blockwise fp8 ", "mxfp8 cast")
+SCALINGS = {"rowwise": "row", "blockwise": "block", "mxfp8": "micro"}  # by the first word of a recipe
 
 
 def gpu_of(name):
@@ -87,14 +90,18 @@ def gemm2(line):
     how = "settled" if line["sustained"] == "1" else "short"
     spec = {"kind": "gemm", "m": m}
     sums = {"adds_to": "fp32"} if "fp32 accumulate" in line["direction"] else {}
+    scaling = SCALINGS.get(recipe.replace(",", " ").split(" ")[0]) if dtype == "fp8" else None
+    if scaling:
+        spec["scaling"] = scaling
     if groups > 1:
-        spec = {"kind": "grouped_gemm", "groups": groups, "m": max(1, m // groups)}
+        spec |= {"kind": "grouped_gemm", "groups": groups, "m": max(1, m // groups)}
         if line["direction"].startswith("wgrad"):
             # By the sizes of the forward pass or of the product itself: the most are the rows of all experts.
             sizes, rows = [m, n, k], max(m, n, k)
             sizes.remove(rows)
             n, k = sizes
             spec |= {"m": max(1, rows // groups), "pass": "weight_gradient"}
+    how += {"row": " by rows", "block": " by blocks", "micro": " by 32"}.get(scaling, "")
     return row(gpu_of(line["gpu"]), f"{dtype} {line['kind']} {how}", source_of(line["source"]), time_us, n=n, k=k,
                dtype=dtype, **spec, **sums)
 
@@ -170,14 +177,15 @@ def attention(line):
 
 
 def membound(line):
-    if line["direction"] != "fwd" or line["op"] not in MEMORY_OPS:
+    op = "cast" if line["op"].startswith(CASTS) else MEMORY_OPS.get(line["op"])
+    if line["direction"] != "fwd" or op is None:
         raise LeftOut("backward, whose bytes are the implementation's, or an operator without a law")
     time_us = float(line["time_us"] or 0)
     moved = float(line["bytes_if_given"] or 0) or 1e3 * float(line["gbps"] or 0) * time_us
     if moved < 1 or not time_us:
         raise LeftOut("no time, or no bytes")
     return row(gpu_of(line["gpu"]), f"{line['op']} {line['implementation']}", source_of(line["source"]), time_us,
-               kind="memory", op=MEMORY_OPS[line["op"]], bytes=int(moved))
+               kind="memory", op=op, bytes=int(moved))
 
 
 TABLES = {"gemm_fp16": gemm_fp16, "kernels_gemm2": gemm2, "deepbench_gemm": deepbench_gemm,

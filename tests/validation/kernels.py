@@ -27,7 +27,7 @@ sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 import collectives
 from kernel_tables import TABLES, LeftOut
 
-KEYS = ("kind", "m", "n", "k", "adds_to", "batch", "groups", "dtype", "heads", "kv_heads", "queries", "keys",
+KEYS = ("kind", "m", "n", "k", "adds_to", "scaling", "batch", "groups", "dtype", "heads", "kv_heads", "queries", "keys",
         "head_size", "causal", "window", "pass", "kernel", "c", "h", "w", "r", "s", "layout", "stride_h", "stride_w",
         "pad_h", "pad_w", "op", "bytes")
 MOST_OF_A_SOURCE = 100  # rows that a table of one GPU counts for in an interval

@@ -117,8 +117,10 @@ def nemo_model(model):
 # Recipes.
 
 
-def precision(compute, gradients=None):
+def precision(compute, gradients=None, recipe=None):
     states = {"compute": compute, "master_weights": "fp32"}
+    if compute == "fp8" and recipe:
+        states["fp8_recipe"] = recipe
     return {**states, "gradients": gradients} if gradients else states
 
 

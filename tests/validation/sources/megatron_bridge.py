@@ -91,7 +91,8 @@ def convert(row):
             "model": network, "cluster": cluster_of(row["hardware"]["profile"], row["hardware"]["num_gpus"]),
             "training": {"global_batch": batch["gbs"], "micro_batch": batch["mbs"],
                          "sequence_length": row["model"]["seq"], "optimizer": {"type": "adamw"},
-                         "precision": precision("fp8" if "FP8" in kind else "bf16", "bf16"),
+                         "precision": precision("fp8" if "FP8" in kind else "bf16", "bf16",
+                                                "mxfp8" if "MX" in kind else "current"),
                          "recompute": recompute, **offload},
             "parallelism": degrees_of(row, network)})
     return record(row["id"], scenarios, metric(row, "iteration_time_derived", "iteration_time") or tokens_seconds(row))

@@ -52,7 +52,8 @@ def convert(row):
     degrees = degrees_of(row, technique)
     training = {"global_batch": batch["gbs"], "micro_batch": batch.get("mbs") or batch["local_batch"] // degrees["pp"],
                 "sequence_length": model["seq"], "optimizer": {"type": "adamw"}, "fused_attention": "fa2",
-                "precision": precision("fp8" if "fp8" in row["precision"] else "bf16", "fp32"),
+                "precision": precision("fp8" if "fp8" in row["precision"] else "bf16", "fp32",
+                                       "rowwise" if "rowwise" in row["precision"] else "current"),
                 "recompute": recompute_of(row["recompute"]), "execution": "compiled" if compiled else "eager",
                 "gradient_clipping": True}
     if compiled and "202412" in path:
