@@ -120,10 +120,9 @@ void Script::fc1() {
 }
 
 void Script::activation() {
-  list_.routed_kernel(
-      "experts activation",
-      MemoryBound{MemoryOp::activation, rows(s_.expert_rows(), s_.expert_fc1_width()),
-                  rows(s_.expert_rows(), s_.expert_ffn)});
+  list_.routed_kernel("experts activation",
+                      MemoryBound{s_.activation_op(), rows(s_.expert_rows(), s_.expert_fc1_width()),
+                                  rows(s_.expert_rows(), s_.expert_ffn)});
 }
 
 void Script::fc2() {
@@ -139,7 +138,7 @@ void Script::activation_gradient() {
   const Bytes input = rows(s_.expert_rows(), s_.expert_fc1_width());
   list_.routed_kernel(
       "experts activation backward",
-      MemoryBound{MemoryOp::activation, rows(s_.expert_rows(), s_.expert_ffn) + input, input});
+      MemoryBound{s_.activation_op(), rows(s_.expert_rows(), s_.expert_ffn) + input, input});
 }
 
 void Script::fc1_gradient() {

@@ -53,6 +53,10 @@ struct TransformerSlice {
   Routing routing;                 // if rows share their way to experts
   std::int64_t arriving_rows = 0;  // at the rank of the experts, before a copy is made for each
   Bytes dispatched_row{};          // on its way to experts
+  // Of the fused kernel between fc1 and fc2.
+  MemoryOp activation_op() const {
+    return fc1_width == ffn ? MemoryOp::activation : MemoryOp::gated_activation;
+  }
   std::int64_t expert_fc1_width() const { return fc1_width == ffn ? expert_ffn : 2 * expert_ffn; }
   // Rows that the rank's experts take in when the load is even.
   std::int64_t expert_rows() const { return routed_rows * expert_tensor; }

@@ -104,19 +104,15 @@ void core_backward(WorkList& list, const TransformerSlice& s) {
   list.kernel("attention key gradient", context_gemm(s));
 }
 
-MemoryOp activation_op(const TransformerSlice& s) {
-  return s.fc1_width == s.ffn ? MemoryOp::activation : MemoryOp::gated_activation;
-}
-
 void activation_forward(WorkList& list, const TransformerSlice& s) {
-  memory_bound(list, "activation", activation_op(s), s.tokens * s.fc1_width * s.element(),
+  memory_bound(list, "activation", s.activation_op(), s.tokens * s.fc1_width * s.element(),
                s.tokens * s.ffn * s.element());
 }
 
 void activation_backward(WorkList& list, const TransformerSlice& s) {
   const Bytes input = s.tokens * s.fc1_width * s.element();
   const Bytes gradient = s.tokens * s.ffn * s.element();
-  memory_bound(list, "activation backward", activation_op(s), gradient + input, input);
+  memory_bound(list, "activation backward", s.activation_op(), gradient + input, input);
 }
 
 // A feed-forward layer of this slice, from the normalised hidden states.

@@ -176,3 +176,12 @@ TEST_CASE("separate experts' products are launched one by one") {
   CHECK(launches(false) == 0);
   CHECK(launches(true) == 6 * (8 / 2 - 1));
 }
+
+// Reads both halves and writes one; backward, reads those and a gradient and writes two.
+TEST_CASE("experts' gated activations are the kernel that dense layers run") {
+  Transformer network = mixture(8, 2, 256);
+  const std::int64_t half = 64 * 2 * 256 * 2;  // tokens, experts of each, columns, bytes
+  const LayerWork work = experts_of(network_work(network, execution(1, 64)));
+  CHECK(bytes_of(work.forward, MemoryOp::gated_activation) == 3 * half);
+  CHECK(bytes_of(work.backward, MemoryOp::gated_activation) == 5 * half);
+}
