@@ -1,10 +1,12 @@
 """MoE Parallel Folding: experts with Megatron-Core on DGX H100, tables 2 to 5.
 
-Micro-batch 1, nothing recomputed, 1F1B, distributed optimizer with overlapped gathers, all-to-all, ring context
-parallelism: none of it is printed. "Token-drop, capacity factor 1" is a capacity factor of 1.
+Micro-batch 1, nothing recomputed, interleaved 1F1B, distributed optimizer with overlapped gathers, all-to-all, ring
+context parallelism: none of it is printed. Chunks are of one layer, as in NeMo's recipe for Mixtral 8x22B (14 for each
+of 4 stages: NVIDIA/NeMo@00138e21 nemo/collections/llm/recipes/mixtral_8x22b.py). "Token-drop, capacity factor 1" is a
+capacity factor of 1.
 """
 
-from common import LeftOut, NotMine, h100, llama, metric, precision, record
+from common import LeftOut, NotMine, h100, llama, metric, nemo_pipeline, precision, record
 
 FILE = "papers2.json"
 SOFTWARE = "nemo"
@@ -30,7 +32,8 @@ def convert(row):
     degrees = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "dp": gpus // (tp * pp * cp), "sequence_parallel": tp > 1,
                "data_parallel": {"kind": "fsdp", "reduce_dtype": "fp32"} if sharded else {
                    "kind": "distributed_optimizer"},
-               "tensor_parallel": {"overlap": "none"}}
+               "tensor_parallel": {"overlap": "none"},
+               "pipeline": nemo_pipeline(model["layers"], pp, model["layers"] // pp)}
     if said.get("etp"):
         degrees["etp"] = said["etp"]
     if "capacity factor 1" in row["schedule"] or "token-drop" in row["schedule"]:
