@@ -26,7 +26,8 @@ def of_flash_attention(row):
 
 def of_deepseek(row):
     training = {"global_batch": row["batch"]["gbs"], "micro_batch": 1, "sequence_length": 4096,
-                "precision": {**precision("fp8", "fp32"), "optimizer_states": "bf16"}, "optimizer": {"type": "adamw"},
+                "precision": {**precision("fp8", "fp32", "blockwise"), "optimizer_states": "bf16"},
+                "optimizer": {"type": "adamw"},
                 "recompute": {"modules": ["layernorm", "mla_up_proj"]}, "fused_attention": True}
     degrees = {"tp": 1, "pp": 16, "dp": 128, "ep": 64,
                "pipeline": {"schedule": "dualpipe", "layer_split": "balanced_with_embeddings"},
