@@ -100,10 +100,11 @@ struct CollectiveOptions {
   std::string least = "8", most = "1G";  // as nccl-tests writes sizes, or with units
   int factor = 2;
   std::string fidelity = "closed_form";
-  std::string algorithm = "auto";
+  std::string algorithm = "auto", protocol = "auto";
   bool json = false;
 };
 std::vector<std::string> collective_algorithms();
+std::vector<std::string> collective_protocols();
 std::vector<std::string> fidelities();
 ExitCode collective_table(const CollectiveOptions& options, const Context& context);
 

@@ -27,6 +27,7 @@ CommandOption describe(const CLI::Option& option) {
   if (described.names.front() == "--attention") described.choices = {"cudnn", "tiled"};
   if (described.names.front() == "--stage") described.choices = explain_stages();
   if (described.names.front() == "--algorithm") described.choices = collective_algorithms();
+  if (described.names.front() == "--protocol") described.choices = collective_protocols();
   if (described.names.front() == "--fidelity") described.choices = fidelities();
   if (described.names.front() == "--collective") described.choices = import_collectives();
   if (described.names.front() == "--intra") described.choices = import_links();

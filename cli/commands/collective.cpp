@@ -119,6 +119,7 @@ struct Row {
   std::int64_t bytes = 0, count = 0;
   cost::Estimate estimate;
   std::optional<simulate::KernelInterval> interval;
+  std::optional<nccl::Choice> library;  // what NCCL takes
 
   double algorithm_bandwidth() const {  // GB/s
     return static_cast<double>(bytes) / estimate.time.count() * 1e-9;
@@ -136,7 +137,8 @@ std::vector<Row> sizes(const CollectiveOptions& options, CollectiveKind kind, in
   std::vector<Row> rows;
   for (std::int64_t bytes = least; bytes <= most; bytes *= options.factor) {
     const std::int64_t whole = std::max<std::int64_t>(1, bytes / grain) * grain;
-    if (rows.empty() || rows.back().bytes != whole) rows.push_back({whole, whole / grain, {}, {}});
+    if (rows.empty() || rows.back().bytes != whole)
+      rows.push_back({whole, whole / grain, {}, {}, {}});
   }
   return rows;
 }
@@ -151,6 +153,15 @@ void add_intervals(std::vector<Row>& rows, int servers, bool profile) {
     row.interval = simulate::class_interval(
         classes, simulate::operation_of_collective(Bytes(row.bytes), servers), profile,
         row.estimate.time);
+}
+
+// What NCCL takes of what is left to it.
+std::optional<nccl::Choice> library_choice(CollectiveKind kind, const collective::Choice& choice,
+                                           Bytes bytes, cost::GroupShape shape, int channels) {
+  if (shape.nccl && channels > 0) shape.nccl->channels = channels;
+  for (const nccl::Choice& one : cost::nccl_choices(kind, choice.algorithm, bytes, shape))
+    if (!choice.protocol || one.protocol == *choice.protocol) return one;
+  return std::nullopt;
 }
 
 std::string scale_of(double value) {
@@ -168,18 +179,28 @@ std::string known_how(const Row& row) {
                             row.interval->high.count() / seconds, row.interval->of);
 }
 
-// Which sizes are known how.
-std::string basis_lines(const std::vector<Row>& rows) {
+// Lines of what neighbouring sizes have in common.
+template <class Say>
+std::string range_lines(const std::vector<Row>& rows, Say&& say) {
   std::string text;
   for (std::size_t i = 0; i < rows.size();) {
-    const std::string how = known_how(rows[i]);
+    const std::string said = say(rows[i]);
     std::size_t last = i;
-    while (last + 1 < rows.size() && known_how(rows[last + 1]) == how)
+    while (last + 1 < rows.size() && say(rows[last + 1]) == said)
       ++last;
-    text += fmt::format("#  {} B to {} B: {}\n", rows[i].bytes, rows[last].bytes, how);
+    text += fmt::format("#  {} B to {} B: {}\n", rows[i].bytes, rows[last].bytes, said);
     i = last + 1;
   }
   return text;
+}
+
+std::string library_lines(const std::vector<Row>& rows) {
+  if (!rows.front().library) return "";
+  return "# What NCCL's tuning takes:\n" + range_lines(rows, [](const Row& row) {
+           const nccl::Choice& choice = *row.library;
+           return fmt::format("{} {}, {} channel{}", name(choice.method), name(choice.protocol),
+                              choice.channels, choice.channels > 1 ? "s" : "");
+         });
 }
 
 struct Table {
@@ -197,11 +218,12 @@ std::string text_of(const Table& table) {
   std::string text = fmt::format(
       "# Collective test starting: {}\n"
       "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}(factor) warmup iters: 0 iters: 1\n"
-      "#\n# Simulated by trainyard, not measured. algorithm: {}  fidelity: {}  profile: {}\n"
-      "# Where the times come from:\n{}#\n# Using devices\n",
+      "#\n# Simulated by trainyard, not measured. algorithm: {}  protocol: {}  fidelity: {}  "
+      "profile: {}\n"
+      "# Where the times come from:\n{}{}#\n# Using devices\n",
       table.collective.program, rows.front().bytes, rows.back().bytes, table.options.factor,
-      table.options.algorithm, table.options.fidelity, escape_control(table.profile),
-      basis_lines(rows));
+      table.options.algorithm, table.options.protocol, table.options.fidelity,
+      escape_control(table.profile), range_lines(rows, known_how), library_lines(rows));
   const int each = per_server_of(table.options, table.machine.cluster);
   for (int rank = 0; rank < table.ranks; ++rank)
     text += fmt::format(
@@ -244,6 +266,11 @@ std::string json_of(const Table& table) {
       object.set("high_us", Value::of(microseconds(row.interval->high)));
       object.set("interval_of", Value::of(row.interval->of));
     }
+    if (row.library) {
+      object.set("nccl_algorithm", Value::of(std::string(name(row.library->method))));
+      object.set("nccl_protocol", Value::of(std::string(name(row.library->protocol))));
+      object.set("nccl_channels", Value::of(std::int64_t{row.library->channels}));
+    }
     list.items.push_back(std::move(object));
   }
   Value out = Value::object();
@@ -251,6 +278,7 @@ std::string json_of(const Table& table) {
   out.set("cluster", Value::of(table.options.cluster));
   out.set("ranks", Value::of(std::int64_t{table.ranks}));
   out.set("algorithm", Value::of(table.options.algorithm));
+  out.set("protocol", Value::of(table.options.protocol));
   out.set("fidelity", Value::of(table.options.fidelity));
   out.set("profile", Value::of(table.profile));
   out.set("rows", std::move(list));
@@ -263,6 +291,13 @@ std::vector<std::string> collective_algorithms() {
   std::vector<std::string> names = {"auto"};
   for (const collective::AlgorithmEntry& entry : collective::algorithms())
     names.emplace_back(entry.name);
+  return names;
+}
+
+std::vector<std::string> collective_protocols() {
+  std::vector<std::string> names = {"auto"};
+  for (const nccl::Protocol protocol : nccl::kProtocols)
+    names.emplace_back(name(protocol));
   return names;
 }
 
@@ -281,15 +316,21 @@ ExitCode collective_table(const CollectiveOptions& options, const Context& conte
   simulate::LoneCollectives clock(machine.cluster, pricing.profile,
                                   {ranks, per_server_of(options, machine.cluster)},
                                   flows ? recipe::Fidelity::flow : recipe::Fidelity::closed_form);
-  const collective::AlgorithmEntry* algorithm = collective::find_algorithm(options.algorithm);
+  const collective::Choice choice{collective::find_algorithm(options.algorithm),
+                                  nccl::find_protocol(options.protocol)};
   try {
     for (Row& row : rows)
-      row.estimate = clock.time(collective.kind, algorithm, Bytes(row.bytes));
+      row.estimate = clock.time(collective.kind, choice, Bytes(row.bytes));
   } catch (const lower::UnsupportedCollective& refused) {
-    throw UsageError(
-        fmt::format("--algorithm {}: {}; {}", options.algorithm, refused.message, refused.hint));
+    const std::string option =
+        refused.protocol ? "--protocol " + options.protocol : "--algorithm " + options.algorithm;
+    throw UsageError(fmt::format("{}: {}; {}", option, refused.message, refused.hint));
   }
-  if (options.algorithm == "auto" && !flows)
+  const int channels = pricing.profile ? pricing.profile->collective_channels : 0;
+  for (Row& row : rows)
+    row.library =
+        library_choice(collective.kind, choice, Bytes(row.bytes), clock.shape(), channels);
+  if (choice == collective::Choice{} && !flows)
     add_intervals(rows, clock.shape().servers, pricing.uncalibrated.empty());
   const Table table{options,
                     collective,

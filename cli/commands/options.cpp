@@ -212,6 +212,9 @@ void add_collective(CLI::App& app, CollectiveOptions& options) {
   command->add_option("--algorithm", options.algorithm, "How it is carried out (default auto)")
       ->type_name("NAME")
       ->check(CLI::IsMember(collective_algorithms()));
+  command->add_option("--protocol", options.protocol, "NCCL's: auto (default), ll, ll128, simple")
+      ->type_name("NAME")
+      ->check(CLI::IsMember(collective_protocols()));
   command->add_flag("--json", options.json, "Print one JSON object instead of text");
 }
 

@@ -10,12 +10,14 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "sim/base/collective_kind.h"
+#include "sim/collective/protocol.h"
 #include "sim/collective/share.h"
 
 namespace trainyard::collective {
@@ -87,19 +89,24 @@ std::span<const AlgorithmEntry> algorithms();
 // The algorithm of that name, hyphen and underscore being equal; nullptr if there is none.
 const AlgorithmEntry* find_algorithm(std::string_view name);
 
-// Which algorithm was chosen for each kind; nullptr: none.
+// What was chosen for a collective, of which the library chooses the rest.
+struct Choice {
+  const AlgorithmEntry* algorithm = nullptr;
+  std::optional<nccl::Protocol> protocol{};
+  friend bool operator==(const Choice&, const Choice&) = default;
+};
+
+// By kind.
 class Choices {
  public:
-  const AlgorithmEntry* of(CollectiveKind kind) const {
-    return chosen_[static_cast<std::size_t>(kind)];
-  }
-  void choose(CollectiveKind kind, const AlgorithmEntry* algorithm) {
-    chosen_[static_cast<std::size_t>(kind)] = algorithm;
+  const Choice& of(CollectiveKind kind) const { return chosen_[static_cast<std::size_t>(kind)]; }
+  void choose(CollectiveKind kind, Choice choice) {
+    chosen_[static_cast<std::size_t>(kind)] = choice;
   }
   friend bool operator==(const Choices&, const Choices&) = default;
 
  private:
-  std::array<const AlgorithmEntry*, kCollectiveKinds.size()> chosen_{};
+  std::array<Choice, kCollectiveKinds.size()> chosen_{};
 };
 
 // The names of those that can carry out a kind on some group.

@@ -7,6 +7,7 @@
 //   Domain: as of the closed forms; g ranks of a server share its NICs evenly.
 //   Source: the algorithms' own files in sim/collective; docs/collectives.md.
 #include <algorithm>
+#include <vector>
 
 #include "sim/base/check.h"
 #include "sim/cost/closed_form.h"
@@ -20,23 +21,62 @@ double seconds_per_byte(Share share, BytesPerSecond bandwidth) {
   return share.value() / bandwidth.count();
 }
 
+// Times of NCCL's tuning are good for their ratio alone.
+void take_protocol(const std::vector<nccl::Choice>& choices, nccl::Protocol protocol,
+                   MessageTerms& terms) {
+  const auto taken =
+      std::find_if(choices.begin(), choices.end(),
+                   [protocol](const nccl::Choice& choice) { return choice.protocol == protocol; });
+  TRAINYARD_CHECK(taken != choices.end(), "no {} among {} choices", name(protocol), choices.size());
+  const double longer = taken->expected / choices.front().expected;
+  terms.latency *= longer;
+  terms.bandwidth = terms.bandwidth / longer;
+  terms.basis = Basis::analytic;
+  if (terms.channels > 0) terms.channels = std::min(terms.channels, taken->channels);
+}
+
 }  // namespace
+
+std::vector<nccl::Choice> nccl_choices(CollectiveKind kind,
+                                       const collective::AlgorithmEntry* algorithm, Bytes bytes,
+                                       const GroupShape& shape) {
+  if (!shape.nccl) return {};
+  std::vector<nccl::Choice> list = nccl::choices(kind, bytes,
+                                                 {.group = group_of(shape),
+                                                  .machine = *shape.nccl,
+                                                  .inside = shape.intra_bandwidth,
+                                                  .between = shape.inter_bandwidth});
+  if (algorithm != nullptr)
+    std::erase_if(list, [algorithm](const nccl::Choice& choice) {
+      return name(choice.method) != algorithm->name;
+    });
+  return list;
+}
 
 collective::Group group_of(const GroupShape& shape) {
   return {shape.ranks, shape.servers == 1 ? shape.ranks : shape.ranks_per_server, shape.servers};
 }
 
-MessageTerms MessageCost::collective(CollectiveKind kind,
-                                     const collective::AlgorithmEntry* algorithm, Bytes bytes,
-                                     const GroupShape& shape) const {
-  if (algorithm == nullptr) return collective(kind, bytes, shape);
+MessageTerms MessageCost::collective(CollectiveKind kind, const collective::Choice& choice,
+                                     Bytes bytes, const GroupShape& shape) const {
+  const collective::AlgorithmEntry* algorithm = choice.algorithm;
+  MessageTerms terms = algorithm == nullptr ? collective(kind, bytes, shape)
+                                            : by_algorithm(kind, *algorithm, bytes, shape);
+  if (choice.protocol && shape.ranks > 1)
+    take_protocol(nccl_choices(kind, algorithm, bytes, shape), *choice.protocol, terms);
+  return terms;
+}
+
+MessageTerms MessageCost::by_algorithm(CollectiveKind kind,
+                                       const collective::AlgorithmEntry& algorithm, Bytes bytes,
+                                       const GroupShape& shape) const {
   TRAINYARD_CHECK(bytes.count() >= 0, "a collective of {} bytes", bytes.count());
   TRAINYARD_CHECK(shape.ranks >= 1, "a group of {} ranks", shape.ranks);
   if (shape.ranks == 1) return nothing();
   const collective::Group group = group_of(shape);
-  TRAINYARD_CHECK(algorithm->supports(kind, group), "{} {}", algorithm->name,
-                  algorithm->objection(kind, group));
-  const collective::Law law = algorithm->law(kind, group);
+  TRAINYARD_CHECK(algorithm.supports(kind, group), "{} {}", algorithm.name,
+                  algorithm.objection(kind, group));
+  const collective::Law law = algorithm.law(kind, group);
   const double near = seconds_per_byte(law.near, shape.intra_bandwidth);
   const bool exchange = kind == CollectiveKind::all_to_all;
   const double reached = exchange ? shape.exchange_efficiency : 1;

@@ -11,7 +11,8 @@
 //     tree    S/B_node (N = 2) or 2 S/B_node, 2 floor(log2 N) hops
 //     ring    2(n-1)/n S/B_node, 2(N-1) hops
 //     where switches reduce, the tree, of which inside and between reach .92; else the one that
-//     NCCL holds for faster, to which a tree takes 2 S/(.92 B_node) even between two servers
+//     NCCL's tuning takes (sim/collective/nccl_tuning.h), and of transports whose steps were
+//     measured the faster, a tree taking 2 S/(.92 B_node) even between two servers
 //   all-to-all, N servers      max((g-1)/n S/B_intra, (n-g)/n S g/B_node)
 //
 //   Over servers each step takes longer by what GroupShape::steps says of its size: n-1 steps of
@@ -48,6 +49,18 @@ Seconds rounds(std::int64_t steps, std::span<const StepTime> times, Bytes bytes,
 // What NCCL's tuning expects of a tree beside a ring.
 constexpr double kTreeShare = 0.92;
 
+// Of the two by which an all-reduce over servers may go, the one that NCCL takes. Where steps of
+// the transport were measured they tell which is faster, by whatever the library knew of it.
+std::optional<bool> takes_tree(Bytes bytes, const GroupShape& shape) {
+  if (!shape.steps.empty()) return std::nullopt;
+  for (const nccl::Choice& choice :
+       nccl_choices(CollectiveKind::all_reduce, nullptr, bytes, shape)) {
+    if (choice.method == nccl::Method::tree) return true;
+    if (choice.method == nccl::Method::ring) return false;
+  }
+  return std::nullopt;
+}
+
 MessageTerms all_reduce_over_servers(Bytes bytes, const GroupShape& shape, const Inside& inside) {
   const int servers = shape.servers;
   const Share tree(servers == 2 ? 1 : 2, 1);
@@ -64,8 +77,9 @@ MessageTerms all_reduce_over_servers(Bytes bytes, const GroupShape& shape, const
     return make_terms(inside.latency + tree_hops,
                       std::max(inside.per_byte, between(tree)) / kTreeShare, tree, bytes,
                       Basis::analytic);
-  const bool is_tree = tree_hops + Seconds(size * between(Share(2, 1)) / kTreeShare) <
-                       ring_hops + Seconds(size * between(ring));
+  const bool is_tree = takes_tree(bytes, shape)
+                           .value_or(tree_hops + Seconds(size * between(Share(2, 1)) / kTreeShare) <
+                                     ring_hops + Seconds(size * between(ring)));
   return make_terms(inside.latency + (is_tree ? tree_hops : ring_hops),
                     std::max(inside.per_byte, between(is_tree ? tree : ring)),
                     is_tree ? tree : ring, bytes, Basis::analytic);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "models/layer/kernel.h"
 #include "sim/base/basis.h"
@@ -12,6 +13,7 @@
 #include "sim/base/step_time.h"
 #include "sim/base/units.h"
 #include "sim/collective/algorithm.h"
+#include "sim/collective/nccl_tuning.h"
 
 namespace trainyard::cost {
 
@@ -41,9 +43,18 @@ struct GroupShape {
   std::span<const StepTime> steps{}, tree_steps{}, exchange_steps{};
   std::optional<Duration> start{};
   double exchange_efficiency = 1;  // share of inter_bandwidth that an all-to-all reaches
+  // What NCCL's tuning knows of the servers; nothing of GPUs that have no NCCL.
+  std::optional<nccl::Machine> nccl{};
 };
 
 collective::Group group_of(const GroupShape& shape);
+
+// What NCCL may take for a collective of the group, the one that it takes first; with an algorithm
+// that was chosen the ones of that. Empty where it has no say: GPUs without it, sends and receives,
+// algorithms of others. Requires: two ranks or more.
+std::vector<nccl::Choice> nccl_choices(CollectiveKind kind,
+                                       const collective::AlgorithmEntry* algorithm, Bytes bytes,
+                                       const GroupShape& shape);
 
 // time(S) = latency + wire_bytes / bandwidth, with the bytes that cross the busiest edge of the
 // ring (of a reduction inside the switch: a rank's link to it; of a point-to-point message: the
@@ -62,10 +73,12 @@ struct MessageTerms {
 class MessageCost {
  public:
   virtual ~MessageCost() = default;
-  // By an algorithm that was chosen; without one, by whichever the law is of.
-  // Requires: as below, and an algorithm that supports the kind for group_of(shape).
-  MessageTerms collective(CollectiveKind kind, const collective::AlgorithmEntry* algorithm,
-                          Bytes bytes, const GroupShape& shape) const;
+  // By an algorithm that was chosen; without one, by whichever the law is of. A protocol that was
+  // chosen takes longer by what NCCL's tuning expects of it beside its own choice.
+  // Requires: as below, an algorithm that supports the kind for group_of(shape), and a protocol
+  // among its nccl_choices.
+  MessageTerms collective(CollectiveKind kind, const collective::Choice& choice, Bytes bytes,
+                          const GroupShape& shape) const;
   // Requires: bytes >= 0, shape.ranks >= 1. One rank: zero time, zero bytes.
   virtual MessageTerms collective(CollectiveKind kind, Bytes bytes,
                                   const GroupShape& shape) const = 0;
@@ -73,6 +86,8 @@ class MessageCost {
   virtual MessageTerms point_to_point(Bytes bytes, const GroupShape& shape) const = 0;
 
  private:
+  MessageTerms by_algorithm(CollectiveKind kind, const collective::AlgorithmEntry& algorithm,
+                            Bytes bytes, const GroupShape& shape) const;
   // What the library and the kernels add to the law of an algorithm.
   virtual void add_start(const GroupShape& /*shape*/, MessageTerms& /*terms*/) const {}
 };

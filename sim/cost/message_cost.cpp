@@ -113,7 +113,7 @@ class FittedMessages final : public MessageCost {
     MessageTerms terms = collective_alone(kind, bytes, shape);
     const CollectiveLaw* own = nearest_law(kind, shape.ranks, shape.servers);
     if (own == nullptr || bytes < own->least) hold_to_start(kind, shape, terms);
-    terms.channels = profile_.collective_channels;
+    terms.channels = channels_of(kind, bytes, shape);
     return terms;
   }
 
@@ -135,6 +135,16 @@ class FittedMessages final : public MessageCost {
  private:
   MessageTerms shift(Bytes bytes, const GroupShape& shape) const;
   MessageTerms collective_alone(CollectiveKind kind, Bytes bytes, const GroupShape& shape) const;
+
+  // Fewer for a small buffer.
+  int channels_of(CollectiveKind kind, Bytes bytes, const GroupShape& shape) const {
+    const int most = profile_.collective_channels;
+    if (!shape.nccl || most == 0) return most;
+    GroupShape known = shape;
+    known.nccl->channels = most;
+    const std::vector<nccl::Choice> choices = nccl_choices(kind, nullptr, bytes, known);
+    return choices.empty() ? most : std::min(most, choices.front().channels);
+  }
 
   // A collective over servers takes the steps inside one at the least.
   void hold_to_start(CollectiveKind kind, const GroupShape& shape, MessageTerms& terms) const {

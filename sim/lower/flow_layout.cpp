@@ -81,21 +81,52 @@ MessageTerms part_of(const MessageTerms& terms, int parts) {
   return unit;
 }
 
-}  // namespace
+std::string where_of(CollectiveKind kind, const Group& group) {
+  return fmt::format("here {} is over {} ranks on {} server{}", name(kind), group.ranks,
+                     group.servers, group.servers > 1 ? "s" : "");
+}
 
-void require_support(CollectiveKind kind, const AlgorithmEntry* chosen, const GroupShape& shape) {
-  if (chosen == nullptr) return;
+void require_algorithm(CollectiveKind kind, const AlgorithmEntry& chosen, const GroupShape& shape) {
   const Group group = group_of(shape);
-  const std::string objection = chosen->objection(kind, group);
+  const std::string objection = chosen.objection(kind, group);
   if (objection.empty()) return;
   std::string others = "auto";
   for (const AlgorithmEntry& entry : collective::algorithms())
     if (entry.supports(kind, group)) others += fmt::format(", {}", entry.name);
   throw UnsupportedCollective{
-      kind,
-      fmt::format("{} {}, and here {} is over {} ranks on {} server{}", chosen->name, objection,
-                  name(kind), group.ranks, group.servers, group.servers > 1 ? "s" : ""),
+      kind, false, fmt::format("{} {}, and {}", chosen.name, objection, where_of(kind, group)),
       "possible there: " + others};
+}
+
+void require_protocol(CollectiveKind kind, const AlgorithmEntry* algorithm, nccl::Protocol chosen,
+                      const GroupShape& shape) {
+  std::string others = "auto";
+  for (const nccl::Protocol protocol : nccl::kProtocols) {
+    const std::vector<nccl::Choice> choices = nccl_choices(kind, algorithm, Bytes(1 << 20), shape);
+    if (std::none_of(choices.begin(), choices.end(), [protocol](const nccl::Choice& choice) {
+          return choice.protocol == protocol;
+        }))
+      continue;
+    if (protocol == chosen) return;
+    others += fmt::format(", {}", name(protocol));
+  }
+  throw UnsupportedCollective{kind, true,
+                              fmt::format("NCCL has no {} by {}, and {}{}",
+                                          algorithm != nullptr ? algorithm->name : name(kind),
+                                          name(chosen), where_of(kind, group_of(shape)),
+                                          !shape.nccl          ? ", of GPUs without NCCL"
+                                          : shape.nccl->nvlink ? ""
+                                                               : " without NVLink"),
+                              "possible there: " + others};
+}
+
+}  // namespace
+
+void require_support(CollectiveKind kind, const collective::Choice& chosen,
+                     const GroupShape& shape) {
+  if (chosen.algorithm != nullptr) require_algorithm(kind, *chosen.algorithm, shape);
+  if (chosen.protocol && shape.ranks > 1)
+    require_protocol(kind, chosen.algorithm, *chosen.protocol, shape);
 }
 
 FlowLayout flow_layout(CollectiveKind kind, const models::Routing& routing,
@@ -170,7 +201,7 @@ std::uint32_t number_in(std::vector<FlowLayout>& known, const FlowLayout& layout
 }
 
 MessageTerms collective_terms(const cost::MessageCost& messages, CollectiveKind kind,
-                              const models::Routing& routing, const AlgorithmEntry* chosen,
+                              const models::Routing& routing, const collective::Choice& chosen,
                               Bytes bytes, const GroupShape& shape) {
   if (routing.experts > 0)
     return hierarchical_all_to_all(messages, shared_rows(routing, bytes, shape), shape);

@@ -23,18 +23,19 @@ struct FlowLayout {
   friend bool operator==(const FlowLayout&, const FlowLayout&) = default;
 };
 
-// An algorithm was chosen that cannot carry out a collective of the job.
+// An algorithm or a protocol was chosen that cannot carry out a collective of the job.
 struct UnsupportedCollective : std::exception {
-  UnsupportedCollective(CollectiveKind of, std::string text, std::string cure)
-      : kind(of), message(std::move(text)), hint(std::move(cure)) {}
+  UnsupportedCollective(CollectiveKind of, bool by_protocol, std::string text, std::string cure)
+      : kind(of), protocol(by_protocol), message(std::move(text)), hint(std::move(cure)) {}
   const char* what() const noexcept override { return message.c_str(); }
 
   CollectiveKind kind;
+  bool protocol;  // else the algorithm
   std::string message, hint;
 };
 
-// Throws UnsupportedCollective unless the algorithm, if one is chosen, supports such a group.
-void require_support(CollectiveKind kind, const collective::AlgorithmEntry* chosen,
+// Throws UnsupportedCollective unless what is chosen supports such a group.
+void require_support(CollectiveKind kind, const collective::Choice& chosen,
                      const cost::GroupShape& shape);
 
 // The layout of a collective. Where no algorithm was chosen: pairwise for an all-to-all, by servers
@@ -83,7 +84,7 @@ std::uint32_t number_in(std::vector<FlowLayout>& known, const FlowLayout& layout
 // Throws UnsupportedCollective.
 cost::MessageTerms collective_terms(const cost::MessageCost& messages, CollectiveKind kind,
                                     const models::Routing& routing,
-                                    const collective::AlgorithmEntry* chosen, Bytes bytes,
+                                    const collective::Choice& chosen, Bytes bytes,
                                     const cost::GroupShape& shape);
 
 }  // namespace trainyard::lower

@@ -7,6 +7,7 @@
 namespace trainyard::lower {
 
 using cost::GroupShape;
+using topologies::IntraKind;
 using topologies::ServerSpec;
 
 namespace {
@@ -23,7 +24,27 @@ void tell_nics(const ServerSpec& server, GroupShape& shape) {
   shape.exchange_efficiency = server.nic_exchange_efficiency;
 }
 
+std::optional<nccl::Machine> nccl_machine(const ServerSpec& server) {
+  const auto generation = nccl::generation_of(server.gpu.compute_capability);
+  if (!generation) return std::nullopt;
+  const bool switched = server.intra == IntraKind::nvswitch;
+  return nccl::Machine{.generation = *generation,
+                       .nvlink = switched || server.intra == IntraKind::nvlink_mesh,
+                       .reducing_switch = switched && *generation >= nccl::Generation::hopper,
+                       .channels = default_channels(server.intra)};
+}
+
 }  // namespace
+
+int default_channels(IntraKind intra) {
+  switch (intra) {
+    case IntraKind::nvswitch: return 24;
+    case IntraKind::nvlink_mesh: return 12;
+    case IntraKind::pcie:
+    case IntraKind::none: return 2;
+  }
+  return 2;
+}
 
 GroupShapes::GroupShapes(const topologies::ClusterSpec& cluster, const std::vector<int>& players,
                          bool flows)
@@ -69,6 +90,7 @@ GroupShape GroupShapes::of_group(std::span<const int> gpus) {
   const auto least = [](BytesPerSecond& bandwidth, BytesPerSecond other) {
     bandwidth = bandwidth.count() == 0 ? other : std::min(bandwidth, other);
   };
+  shape.nccl = nccl_machine(server);
   if (placement.gpus_per_server > 1) shape.intra_latency = server.intra_latency;
   // Of a group that lies evenly one server stands for all.
   if (placement.even && placement.gpus_per_server > 1)

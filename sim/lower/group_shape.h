@@ -12,6 +12,10 @@
 
 namespace trainyard::lower {
 
+// NCCL's rings per kind of connection. Source: its own log on DGX A100 and HGX H100 ("24 coll
+// channels"), DGX-1V (12) and PCIe servers (one ring, doubled).
+int default_channels(topologies::IntraKind intra);
+
 // GPUs are numbered server after server: GPU 3 of server 2 of eight is 19.
 class GroupShapes {
  public:

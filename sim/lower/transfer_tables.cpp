@@ -56,11 +56,11 @@ std::uint32_t TransferTables::table(plan::ConnectionId connection, const GroupSh
 engine::Transfer TransferTables::collective_transfer(plan::ConnectionId id,
                                                      const TransferSpec& spec,
                                                      const GroupShape& shape, MessageTerms& terms) {
-  const collective::AlgorithmEntry* chosen = algorithms_.of(spec.kind);
+  const collective::Choice& chosen = algorithms_.of(spec.kind);
   const Bytes bytes = carried(cast_.connections[id], spec.bytes);
   terms = collective_terms(messages_, spec.kind, spec.routing, chosen, bytes, shape);
   if (!flows_) return as_transfer(terms);
-  const FlowLayout layout = flow_layout(spec.kind, spec.routing, chosen);
+  const FlowLayout layout = flow_layout(spec.kind, spec.routing, chosen.algorithm);
   engine::Transfer transfer = as_transfer(flow_layouts_.per_unit(layout, terms, bytes, shape));
   transfer.layout = number_in(layouts_[id], layout);
   return transfer;

@@ -103,6 +103,7 @@ std::string schema_json();
 
 // The field that chooses the algorithm of a kind, "/collectives/allreduce/algorithm".
 std::string algorithm_pointer(CollectiveKind kind);
+std::string protocol_pointer(CollectiveKind kind);
 
 // Every value of a scenario with its origin; derived ones (dp) as they were derived.
 std::vector<json::Explained> explain(const Scenario& scenario);

@@ -5,7 +5,6 @@
 
 namespace trainyard::simulate {
 
-using collective::AlgorithmEntry;
 using cost::Estimate;
 using cost::MessageTerms;
 
@@ -49,9 +48,9 @@ LoneCollectives::LoneCollectives(const topologies::ClusterSpec& cluster,
   if (flows) topology_.emplace(cluster);
 }
 
-Estimate LoneCollectives::time(CollectiveKind kind, const AlgorithmEntry* algorithm, Bytes bytes) {
-  lower::require_support(kind, algorithm, shape_);
-  const MessageTerms terms = messages_->collective(kind, algorithm, bytes, shape_);
+Estimate LoneCollectives::time(CollectiveKind kind, const collective::Choice& choice, Bytes bytes) {
+  lower::require_support(kind, choice, shape_);
+  const MessageTerms terms = messages_->collective(kind, choice, bytes, shape_);
   Estimate estimate;
   estimate.basis = terms.basis;
   estimate.reach = terms.reach;
@@ -59,7 +58,7 @@ Estimate LoneCollectives::time(CollectiveKind kind, const AlgorithmEntry* algori
   if (terms.wire_bytes == Bytes(0)) return estimate;
   estimate.time = terms.latency + terms.wire_bytes / terms.bandwidth;
   if (!topology_) return estimate;
-  const lower::FlowLayout layout = lower::flow_layout(kind, {}, algorithm);
+  const lower::FlowLayout layout = lower::flow_layout(kind, {}, choice.algorithm);
   const MessageTerms unit = layouts_.per_unit(layout, terms, bytes, shape_);
   estimate.time = std::chrono::duration_cast<Seconds>(flow_time(layout, unit));
   return estimate;

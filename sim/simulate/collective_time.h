@@ -28,8 +28,7 @@ class LoneCollectives {
 
   // The buffer's time. Flows run on the links as in a training step, with nobody else on them.
   // Throws lower::UnsupportedCollective.
-  cost::Estimate time(CollectiveKind kind, const collective::AlgorithmEntry* algorithm,
-                      Bytes bytes);
+  cost::Estimate time(CollectiveKind kind, const collective::Choice& choice, Bytes bytes);
 
   const cost::GroupShape& shape() const { return shape_; }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "sim/collective/nccl_buffers.h"
+#include "sim/lower/group_shape.h"
 
 namespace trainyard::simulate {
 
@@ -13,23 +14,10 @@ using plan::Cast;
 using plan::kMemoryKinds;
 using plan::MemoryKind;
 using plan::Player;
-using topologies::IntraKind;
 
 namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
-
-// NCCL's rings per kind of connection. Source: its own log on DGX A100 and HGX H100 ("24 coll
-// channels"), DGX-1V (12) and PCIe servers (one ring, doubled).
-int default_channels(IntraKind intra) {
-  switch (intra) {
-    case IntraKind::nvswitch: return 24;
-    case IntraKind::nvlink_mesh: return 12;
-    case IntraKind::pcie:
-    case IntraKind::none: return 2;
-  }
-  return 2;
-}
 
 // What the ranks of one group send each other, over all connections on which they are a group.
 struct Sent {
@@ -227,7 +215,7 @@ std::vector<DeviceMemory> device_memory(const Cast& cast, const lower::DevicePla
                           : common);
   if (!allowance.nccl_buffers) return devices;
   const std::vector<Bytes> buffers = nccl_buffers(
-      cast, placement, lowered, channels > 0 ? channels : default_channels(server.intra));
+      cast, placement, lowered, channels > 0 ? channels : lower::default_channels(server.intra));
   for (std::size_t c = 0; c < devices.size(); ++c)
     devices[c].nccl_buffers = buffers[c];
   return devices;

@@ -67,7 +67,8 @@ std::unique_ptr<Step> step_of(const scenario::Scenario& scenario, const Job& job
     throw ScenarioError({diagnostic});
   } catch (const lower::UnsupportedCollective& refused) {
     Diagnostic diagnostic;
-    diagnostic.pointer = scenario::algorithm_pointer(refused.kind);
+    diagnostic.pointer = refused.protocol ? scenario::protocol_pointer(refused.kind)
+                                          : scenario::algorithm_pointer(refused.kind);
     diagnostic.message = refused.message;
     diagnostic.hint = refused.hint;
     const json::Value* value = json::find(scenario.document, diagnostic.pointer);

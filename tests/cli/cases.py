@@ -105,10 +105,39 @@ def collectives_wrong_words(folder):
             (["all-reduce", "--cluster", "dgx-h100", "--algorithm", "rings"], ["ring"]),
             (["all-reduce", "--cluster", "dgx-h100", "--ranks", "6", "--algorithm", "halving_doubling"],
              ["power of two", "hierarchical"]),
-            (["all-reduce", "--cluster", "dgx-h100", "--algorithm", "pairwise"], ["no all-reduce"])):
+            (["all-reduce", "--cluster", "dgx-h100", "--algorithm", "pairwise"], ["no all-reduce"]),
+            (["all-reduce", "--cluster", "dgx-h100", "--protocol", "ll64"], ["ll128"]),
+            (["all-gather", "--cluster", "pcie-8x4090", "--protocol", "ll128"],
+             ["without NVLink", "auto, ll, simple"]),
+            (["all-gather", "--cluster", "dgx-h100", "--algorithm", "hierarchical", "--protocol", "ll"],
+             ["no hierarchical by ll"]),
+            (["all-reduce", "--cluster", "mi300x-platform", "--protocol", "ll"], ["without NCCL"]),
+            (["all-to-all", "--cluster", "dgx-h100", "--protocol", "ll"], ["no all-to-all by ll"])):
         out, err = expect(2, "collective", *words)
         require_equal(out, "", "standard output")
         require_one_line(err, *parts)
+
+
+@case
+def tells_what_nccl_takes(folder):
+    """What NCCL's tuning takes of each size is printed, and what takes its place is slower"""
+    words = ["collective", "all-reduce", "--cluster", "dgx-a100-80gb", "--servers", "2",
+             "-b", "64", "-e", "1G", "-f", "4"]
+    out, _ = expect(0, *words)
+    require("# What NCCL's tuning takes:\n#  64 B to " in out and ": tree ll, 1 channel\n" in out, out)
+    require(": ring simple, 24 channels\n#\n" in out, out)
+    own = json.loads(expect(0, *words, "--json")[0])["rows"]
+    require_equal([own[-1]["nccl_" + key] for key in ("algorithm", "protocol", "channels")], ["ring", "simple", 24],
+                  "1 GiB")
+    seen = set()
+    for protocol in ("ll", "ll128", "simple"):
+        for row, other in zip(own, json.loads(expect(0, *words, "--protocol", protocol, "--json")[0])["rows"]):
+            require_equal(other["nccl_protocol"], protocol, "protocol")
+            require(other["time_us"] >= row["time_us"] * (1 - 1e-9), (row, other))
+            if row["nccl_protocol"] == protocol:
+                seen.add(protocol)
+                require(abs(other["time_us"] / row["time_us"] - 1) < 1e-9, (row, other))
+    require_equal(seen, {"ll", "ll128", "simple"}, "protocols that are taken")
 
 
 @case

@@ -235,7 +235,7 @@ TEST_CASE("a chosen algorithm takes the hops and bytes of its law on the links o
   const Bytes bytes(64'000'000);
   const auto time_of = [&](std::string_view algorithm, CollectiveKind kind,
                            const GroupShape& shape) {
-    return duration(messages->collective(kind, find_algorithm(algorithm), bytes, shape));
+    return duration(messages->collective(kind, {find_algorithm(algorithm), {}}, bytes, shape));
   };
   // 2(n-1) 2 us + 14/8 of 64 MB at 100 GB/s.
   CHECK(time_of("ring", CollectiveKind::all_reduce, one_server(8)) ==
@@ -261,6 +261,6 @@ TEST_CASE("without a choice a collective costs what it did") {
   const auto messages = closed_form_message_cost();
   for (const CollectiveKind kind : kKinds)
     for (const GroupShape& shape : {one_server(6), several(3, 4)})
-      CHECK(duration(messages->collective(kind, nullptr, 1_MiB, shape)) ==
+      CHECK(duration(messages->collective(kind, collective::Choice{}, 1_MiB, shape)) ==
             time(kind, 1_MiB, shape));
 }

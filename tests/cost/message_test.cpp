@@ -318,3 +318,40 @@ TEST_CASE("a send takes the law of its medium, and no more than the path has") {
   slow.intra_bandwidth = 100_GBps;
   CHECK(near(seconds(cost->point_to_point(Bytes(100'000'000), slow)), 13.7e-6 + 1e-3));
 }
+
+TEST_CASE("a protocol that was chosen takes longer by what NCCL expects of it") {
+  const auto cost = fitted_message_cost(a100());
+  GroupShape group = shape(8);
+  group.nccl = nccl::Machine{};
+  const auto time = [&](std::int64_t bytes, const collective::Choice& choice) {
+    return seconds(cost->collective(CollectiveKind::all_reduce, choice, Bytes(bytes), group));
+  };
+  for (const std::int64_t bytes : {0, 64, 65'536, 4'194'304, 1'073'741'824}) {
+    const auto choices = nccl_choices(CollectiveKind::all_reduce, nullptr, Bytes(bytes), group);
+    const double own = time(bytes, {});
+    CHECK(near(time(bytes, {nullptr, choices.front().protocol}), own));
+    double longest = own;
+    for (const nccl::Choice& choice : choices)
+      longest = std::max(longest, time(bytes, {nullptr, choice.protocol}));
+    CHECK(longest > own);
+  }
+  // 1 GiB by LL: 1/2 of the line, held to 87.7 of 300 GB/s.
+  const double share = time(1 << 30, {nullptr, nccl::Protocol::ll}) / time(1 << 30, {});
+  CHECK((share > 3.3 && share < 3.5));
+  // Beside an algorithm, of that algorithm.
+  const collective::AlgorithmEntry* tree = collective::find_algorithm("tree");
+  CHECK(near(time(64, {tree, nccl::Protocol::ll}), time(64, {tree, {}})));
+  CHECK(time(1 << 30, {tree, nccl::Protocol::ll}) > 2 * time(1 << 30, {tree, {}}));
+}
+
+TEST_CASE("a small buffer holds fewer multiprocessors") {
+  const auto cost = fitted_message_cost(a100());
+  GroupShape group = shape(8);
+  const auto channels = [&](std::int64_t bytes) {
+    return cost->collective(CollectiveKind::all_gather, Bytes(bytes), group).channels;
+  };
+  CHECK(channels(1024) == 24);  // of GPUs without NCCL the profile's
+  group.nccl = nccl::Machine{};
+  CHECK(channels(1024) == 1);
+  CHECK(channels(1 << 30) == 24);
+}

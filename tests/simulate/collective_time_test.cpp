@@ -16,7 +16,7 @@ namespace {
 Seconds time(const ClusterSpec& cluster, Fidelity fidelity, CollectiveKind kind,
              const AlgorithmEntry* algorithm, Bytes bytes, int ranks) {
   return simulate::LoneCollectives(cluster, std::nullopt, {ranks}, fidelity)
-      .time(kind, algorithm, bytes)
+      .time(kind, {algorithm, {}}, bytes)
       .time;
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("a group that an algorithm cannot serve is refused with those that can
   const ClusterSpec cluster = toy::cluster(8, 1);
   simulate::LoneCollectives clock(cluster, std::nullopt, {6}, Fidelity::closed_form);
   try {
-    clock.time(CollectiveKind::all_reduce, find_algorithm("halving_doubling"), 1_MiB);
+    clock.time(CollectiveKind::all_reduce, {find_algorithm("halving_doubling"), {}}, 1_MiB);
     FAIL("accepted");
   } catch (const lower::UnsupportedCollective& refused) {
     CHECK(refused.kind == CollectiveKind::all_reduce);

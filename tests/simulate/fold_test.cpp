@@ -324,7 +324,7 @@ TEST_CASE("folding is exact for the flows of every algorithm") {
     job.fidelity = Fidelity::flow;
     for (const CollectiveKind kind : kCollectiveKinds)
       if (entry.supports(kind, {8, 2, 4}) && entry.supports(kind, 2))
-        job.collectives.choose(kind, &entry);
+        job.collectives.choose(kind, {&entry, {}});
     CAPTURE(entry.name);
     check_fold(job);
   }

@@ -24,6 +24,41 @@ std::vector<std::string_view> names_of(const CollectiveChoice& choice) {
   return names;
 }
 
+std::vector<std::string_view> protocols_of(const CollectiveChoice& choice) {
+  std::vector<std::string_view> names = {kAuto};
+  if (choice.of_group)
+    for (const nccl::Protocol protocol : nccl::kProtocols)
+      names.push_back(name(protocol));
+  return names;
+}
+
+std::string_view key_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce: return "allreduce";
+    case CollectiveKind::all_gather: return "allgather";
+    case CollectiveKind::reduce_scatter: return "reduce_scatter";
+    case CollectiveKind::broadcast: return "broadcast";
+    case CollectiveKind::all_to_all: return "alltoall";
+    case CollectiveKind::shift: return "p2p";
+  }
+  return "";
+}
+
+// NCCL's protocols are those of its rings and trees.
+void check_protocol(CollectiveKind kind, const CollectiveChoice& choice, Findings& findings) {
+  if (choice.protocol == kAuto) return;
+  if (kind == CollectiveKind::all_to_all)
+    findings.error(protocol_pointer(kind),
+                   "an all-to-all is sends and receives in NCCL, whose "
+                   "protocol nobody chooses",
+                   "remove it");
+  else if (choice.algorithm != kAuto && choice.algorithm != "ring" && choice.algorithm != "tree")
+    findings.error(
+        protocol_pointer(kind),
+        fmt::format("NCCL has protocols for its rings and trees, not for {}", choice.algorithm),
+        "remove it, or choose auto, ring or tree");
+}
+
 }  // namespace
 
 void visit_fields(json::Fields& f, CollectiveChoice& s) {
@@ -31,8 +66,9 @@ void visit_fields(json::Fields& f, CollectiveChoice& s) {
   f.name("algorithm", s.algorithm, names_of(s), optional,
          s.of_group ? "Algorithm; auto: the profile's law, or the closed form of what NCCL does."
                     : "Algorithm; auto: the profile's law, or latency and bandwidth.");
-  f.not_yet({"simple", "ll", "ll128"});
-  f.name("protocol", s.protocol, std::array{kAuto}, optional, "NCCL protocol.");
+  f.name("protocol", s.protocol, protocols_of(s), optional,
+         s.of_group ? "NCCL's protocol; auto: the one that its tuning takes."
+                    : "NCCL's protocol; auto: its own choice.");
   f.unsupported("channels", "choosing channels; the profile says how many there are");
 }
 
@@ -48,25 +84,19 @@ void visit_fields(json::Fields& f, CollectivesSection& s) {
 }
 
 std::string algorithm_pointer(CollectiveKind kind) {
-  const auto key = [kind]() -> std::string_view {
-    switch (kind) {
-      case CollectiveKind::all_reduce: return "allreduce";
-      case CollectiveKind::all_gather: return "allgather";
-      case CollectiveKind::reduce_scatter: return "reduce_scatter";
-      case CollectiveKind::broadcast: return "broadcast";
-      case CollectiveKind::all_to_all: return "alltoall";
-      case CollectiveKind::shift: return "p2p";
-    }
-    return "";
-  };
-  return fmt::format("/collectives/{}/algorithm", key());
+  return fmt::format("/collectives/{}/algorithm", key_of(kind));
+}
+
+std::string protocol_pointer(CollectiveKind kind) {
+  return fmt::format("/collectives/{}/protocol", key_of(kind));
 }
 
 collective::Choices assemble_collectives(const CollectivesSection& section, Findings& findings) {
   collective::Choices choices;
   const auto choose = [&](CollectiveKind kind, const CollectiveChoice& choice) {
     const AlgorithmEntry* algorithm = collective::find_algorithm(choice.algorithm);
-    choices.choose(kind, algorithm);
+    choices.choose(kind, {algorithm, nccl::find_protocol(choice.protocol)});
+    check_protocol(kind, choice, findings);
     const std::vector<std::string_view> known = collective::algorithm_names(kind);
     if (algorithm != nullptr &&
         std::find(known.begin(), known.end(), algorithm->name) == known.end())

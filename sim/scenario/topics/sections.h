@@ -68,7 +68,7 @@ struct ParallelismSection {
 };
 
 struct CollectiveChoice {
-  bool of_group = true;  // has a choice of algorithms
+  bool of_group = true;  // has a choice of algorithms and protocols
   std::string algorithm = "auto", protocol = "auto";
 };
 struct CollectivesSection {
