@@ -12,7 +12,9 @@ PaddlePaddle compute nothing for padding; how much there is of it is not stated.
 tokens; those of 512 are left out (V100 would do more than its peak). Their predecessors of PyTorch, whose tables are in
 older revisions, compute logits of all tokens: BertPreTrainingHeads of modeling.py (1d4211fe) has no choice of tokens;
 dense_sequence_output came with native mixed precision, as did TorchScript, for pre-training alone; all else runs
-operator by operator on PyTorch of before 1.12 (containers of 2019 to 2021). Images are stored channel by channel, the
+operator by operator on PyTorch of before 1.12 (containers of 2019 to 2021), in mixed precision with Apex's O2: with one
+micro-batch gradients travel in 16 bits, with more each micro-batch's are converted and added (run_squad.py,
+run_pretraining.py at 0663b67c, 042e8724). Images are stored channel by channel, the
 frameworks' default, but with MXNet and PaddlePaddle in mixed precision, whose batch norms take in additions and ReLUs
 (MxNet/Classification/RN50v1.5/runner at 1bd98ac3: --fuse-bn-relu 1 --fuse-bn-add-relu 1 where dtype is float16;
 PaddlePaddle's create_strategy: fuse_bn_act_ops, fuse_bn_add_act_ops).
@@ -22,7 +24,8 @@ import re
 
 from common import LeftOut
 
-from data_parallel.replicas import ADAM, ADAMW, BERT_ADAM, LAMB, SGD, bert, dgx1v, rate, scenario, switched
+from data_parallel.replicas import (ADAM, ADAMW, APEX_ADAM, APEX_LAMB, BERT_ADAM, LAMB, SGD, bert, dgx1v, rate,
+                                    scenario, switched, with_apex)
 
 FILE = "deep_learning_examples.json"
 SOURCE = "NVIDIA/DeepLearningExamples, READMEs (Apache-2.0 and BSD-3)"
@@ -101,8 +104,15 @@ def language_training(row, kind, machine, software, title):
         optimizer = BERT_ADAM
     if software == "pytorch-ddp" and (tuned or row["source"]["rev"] != "HEAD"):
         software = "pytorch-ddp-2020"
-    return scenario(bert(size, predictions), machine, software, batch, kind, optimizer, min(accumulated, 16),
-                    sequence_length=length, **said)
+    if software == "pytorch-ddp-2020" and kind == "amp":
+        if accumulated == 1:
+            kind = "apex"
+            optimizer = APEX_ADAM if optimizer == ADAM else APEX_LAMB
+        else:
+            said["gradient_accumulation"] = "converted"
+    described = scenario(bert(size, predictions), machine, software, batch, kind, optimizer, min(accumulated, 16),
+                         sequence_length=length, **said)
+    return with_apex(described) if software == "pytorch-ddp-2020" else described
 
 
 def as_run(described, name, kind):

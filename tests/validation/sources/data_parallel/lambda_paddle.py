@@ -1,13 +1,17 @@
 """Lambda's runs of NVIDIA's PyTorch scripts on one server, and PaddlePaddle/Perf's of four frameworks on up to four.
 
 Lambda's BERT is SQuAD with 384 tokens, in mixed precision with one kernel of Adam, else with BertAdam's operators, as
-the scripts have it; Paddle's is base, phase 1: 128 tokens, 20 predictions. Paddle's V100 servers have one NIC of
-100 Gb/s. GPUs of 8 are on NVSwitch where their boards have it, else on PCIe.
+the scripts have it, under Apex (replicas.py); Paddle's is base, phase 1: 128 tokens, 20 predictions. Paddle's V100
+servers have one NIC of 100 Gb/s. GPUs of 8 are on NVSwitch where their boards have it, else on PCIe; in Lambda's runs
+messages go through the host's memory all the same, as their script says NCCL_P2P_DISABLE=1 (lambdal/
+deeplearning-benchmark@0a684b62 pytorch/scripts/benchmark_pytorch.sh; other revisions do not, and which row is of which
+is not stated: V100 and A100 are nearer by it, H100 hardly differs).
 """
 
 from common import LeftOut, metric
 
-from data_parallel.replicas import ADAM, BERT_ADAM, SGD, bert, boxes, dgx1v, network, one_gpu, rate, scenario, switched
+from data_parallel.replicas import (ADAM, APEX_ADAM, BERT_ADAM, SGD, bert, boxes, dgx1v, network, one_gpu, rate,
+                                    scenario, switched, with_apex, without_peers)
 
 FILE = "lambda_paddle_dp.json"
 SOURCE = "lambdal/deeplearning-benchmark and PaddlePaddle/Perf"
@@ -41,8 +45,12 @@ def of_lambda(row, gpus, batch, amp):
         machine = boxes(BOXED[gpu], gpus)
     else:
         raise LeftOut(f"no preset for {gpus} {gpu}")
-    return scenario(model, machine, "pytorch-ddp", batch, kind, (ADAM if amp else BERT_ADAM) if squad else SGD,
-                    **({"sequence_length": 384} if squad else {}))
+    if gpus > 1:
+        machine = without_peers(machine)
+    if not squad:
+        return scenario(model, machine, "pytorch-ddp", batch, kind, SGD)
+    return with_apex(scenario(model, machine, "pytorch-ddp", batch, "apex" if amp else kind,
+                              APEX_ADAM if amp else BERT_ADAM, sequence_length=384))
 
 
 def of_paddle(row, gpus, batch, amp):

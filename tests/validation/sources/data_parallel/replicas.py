@@ -8,6 +8,10 @@ ADAMW, LAMB = {"type": "adamw"}, {"type": "lamb"}
 # BertAdam of NVIDIA/DeepLearningExamples' PyTorch/LanguageModeling/BERT/optimization.py: 19 operators on each array, of
 # .27 of a launch (docs/software.md), after run_squad.py has read the norm of all gradients.
 BERT_ADAM = {"type": "adamw", "accesses": 32, "launches": 5.1, "waits": True}
+# Apex's O2: gradients of 16 bits are unscaled into those of fp32, and weights cast back, each by a kernel beside the
+# optimizer's, after the host has read whether they are finite (apex/amp: _process_optimizer.py, scaler.py).
+APEX_ADAM = {"type": "adam", "accesses": 10, "launches": 0.1, "waits": True}
+APEX_LAMB = {"type": "lamb", "accesses": 15, "launches": 0.1, "waits": True}
 QUADRO = {"name": "quadro-rtx-6000", "memory": "24GiB", "memory_bandwidth": "672GB/s", "compute_capability": "7.5",
           "peak": {"fp32": "16.3TFLOP/s", "fp16": "130.5TFLOP/s"}, "l2": "6MiB", "multiprocessors": 72}
 PASCAL_PCIE = {"name": "p100-pcie-16gb", "memory": "16GiB", "memory_bandwidth": "732GB/s", "compute_capability": "6.0",
@@ -90,10 +94,26 @@ def bert(size, predictions):
 
 
 def precision(kind):
-    """amp: fp16 products, fp32 weights and gradients; else a type of its own."""
-    if kind != "amp":
+    """amp: fp16 products, fp32 weights and gradients; apex: gradients of 16 bits; else a type of its own."""
+    if kind not in ("amp", "apex"):
         return {"compute": kind}
-    return {"compute": "fp16", "gradients": "fp32", "master_weights": "fp32"}
+    return {"compute": "fp16", "gradients": "fp32" if kind == "amp" else "fp16", "master_weights": "fp32"}
+
+
+def with_apex(described):
+    """With Apex's replicas: a message is 10 million numbers (message_size), which no bucket holds beside them."""
+    if described["parallelism"]["dp"] > 1:
+        kept = described["training"]["precision"].get("gradients") == "fp16"
+        described["parallelism"]["data_parallel"] = {"gradient_as_bucket_view": True,
+                                                     "bucket_size": "20MB" if kept else "40MB",
+                                                     "first_bucket_size": "20MB" if kept else "40MB"}
+    return described
+
+
+def without_peers(machine):
+    """GPUs whose messages go through the host's memory (NCCL_P2P_DISABLE=1)."""
+    machine["node"]["intra"] = {"kind": "none", "latency": "2us"}
+    return machine
 
 
 def scenario(model, machine, software, of_gpu, kind, optimizer, accumulated=1, **training):
