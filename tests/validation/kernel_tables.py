@@ -15,6 +15,7 @@ class LeftOut(Exception):
 GPUS = [
     (r"a100.*pcie.*40|a100.*40.*pcie", "a100-pcie-40gb"), (r"a100.*pcie", "a100-pcie-80gb"),
     (r"a100.*40", "a100-sxm4-40gb"), (r"^(nvidia)?a100", "a100-sxm4-80gb"), (r"^a40$", "a40"), (r"^a10(24gb)?$", "a10"),
+    (r"^a10g(24gb)?$", "a10g"),
     (r"h100.*500w|h100.*96gb|notstated|unspecified|x8|2\.4", None), (r"h100.*nvl", "h100-nvl-94gb"),
     (r"h100.*pcie", "h100-pcie-80gb"), (r"^(nvidia)?h100", "h100-sxm5-80gb"), (r"h200.*nvl", None),
     (r"^(nvidia)?h200", "h200-sxm5-141gb"), (r"h800.*pcie", None), (r"^h800", "h800-sxm5-80gb"),
