@@ -118,7 +118,7 @@ def without_peers(machine):
 
 def scenario(model, machine, software, of_gpu, kind, optimizer, accumulated=1, **training):
     """of_gpu: samples of a GPU and micro-batch."""
-    gpus = machine["nodes"] * machine["node"]["gpus"]
+    gpus = sum(machine.get("gpus_used", [machine["node"]["gpus"]] * machine["nodes"]))
     if "sequence_length" in training:  # BERT's scripts all clip
         training["gradient_clipping"] = True
     return {"software": software, "model": model, "cluster": machine,
