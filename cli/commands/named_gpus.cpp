@@ -59,7 +59,7 @@ struct Server {
 bool is_box_of_slots(const Value& server) {
   const Value* intra = json::find(server, "/intra/kind");
   const Value* nics = server.find("nics");
-  return intra != nullptr && intra->text == "pcie" &&
+  return intra != nullptr && (intra->text == "pcie" || intra->text == "none") &&
          (nics == nullptr || json::find_integer(*nics).value_or(0) == 0);
 }
 
