@@ -23,6 +23,11 @@ CONFIGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "
 FROM_STEPS = {
     "ultrascale": {"what": "nanotron's host time, 74 us a launch", "rows": ("hf-0474", "hf-0479", "hf-0480"),
                    "without": {"training": {"launch_time": "30us"}}, "words": "30 us, as PyTorch's traces have it"},
+    "sailor": {"what": "Sailor's messages in a server, through the host's memory", "rows": ("sailor-14", "sailor-20"),
+               "without": {"cluster": {"node": {"intra": {
+                   "kind": "nvlink_mesh", "bandwidth_per_gpu": "25GB/s",
+                   "mesh": [{"a": a, "b": b, "links": 6} for a in range(4) for b in range(a + 1, 4)]}}}},
+               "words": "over NVLink, as a GH200 server has it"},
 }
 
 # Files of configs/validation with all rows of a source that a converter is for.
@@ -125,11 +130,14 @@ def steps_table(predicted):
 
 def patched(document, patch):
     """The set whose every scenario has the patch's values."""
-    def changed(scenario):
-        return {**scenario, **{key: {**scenario.get(key, {}), **value} for key, value in patch.items()}}
+    def merged(value, into):
+        if not isinstance(into, dict) or not isinstance(value, dict):
+            return into
+        return {**value, **{key: merged(value.get(key), one) for key, one in into.items()}}
     for record in document["records"]:
         scenario = record["scenario"]
-        record["scenario"] = [changed(one) for one in scenario] if isinstance(scenario, list) else changed(scenario)
+        record["scenario"] = ([merged(one, patch) for one in scenario] if isinstance(scenario, list) else
+                              merged(scenario, patch))
     return document
 
 
