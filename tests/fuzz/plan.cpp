@@ -27,6 +27,19 @@ void draw_collectives(Sketch& s) {
   }
 }
 
+// NCCL's protocols, where it carries out a collective by its own rings and trees.
+void draw_protocols(Sketch& s) {
+  if (!s.draw.chance(15)) return;
+  for (const char* key : {"allreduce", "allgather", "reduce_scatter", "broadcast"}) {
+    const std::string at = "/collectives/" + std::string(key);
+    const Value* algorithm = json::find(s.plan.scenario, at + "/algorithm");
+    const bool own = algorithm == nullptr || algorithm->text == "auto" ||
+                     algorithm->text == "ring" || algorithm->text == "tree";
+    if (own && s.draw.chance(50))
+      s.set(at + "/protocol", s.draw.word({"auto", "ll", "ll128", "simple"}));
+  }
+}
+
 void draw_stragglers(Sketch& s) {
   if (s.draw.chance(10)) s.set("/perturbations/compute_jitter/cv", 0.015);
   if (s.draw.chance(5)) s.set("/perturbations/compute_jitter/distribution", "normal");
@@ -105,6 +118,7 @@ void draw_rest(Sketch& s) {
     s.set("/software",
           s.draw.word({"pytorch-ddp", "pytorch-ddp-2020", "hf-trainer", "torchtitan",
                        "megatron-core", "nemo", "deepspeed", "nanotron", "internevo"}));
+  draw_protocols(s);
 }
 
 Plan draw_plan(std::uint64_t seed, int attempt) {

@@ -16,13 +16,14 @@ import jsonschema
 # Keys that no plan needs to have: for people, for editors, and what a plan is made of otherwise.
 NOT_DRAWN = {
     "/$schema", "/description", "/label", "/outputs", "/outputs/directory", "/references/*/status",
-    "/collectives/library", "/collectives/p2p", "/collectives/p2p/algorithm",
+    "/collectives/library", "/collectives/p2p", "/collectives/p2p/algorithm", "/collectives/p2p/protocol",
+    "/collectives/alltoall/protocol",
     "/perturbations/stragglers/*/reason", "/variants/*/label", "/model/parameters", "/model/multiply_adds",
     # Known, and of one value only.
     "/cluster/fabric/routing", "/simulation/iterations", "/simulation/warmup_iterations",
     "/training/optimizer/offload",
 }
-FOR_PEOPLE = ("/description", "/source", "/device_names", "/cluster/name", "/cluster/preset", "/protocol")
+FOR_PEOPLE = ("/description", "/source", "/device_names", "/cluster/name", "/cluster/preset")
 # Operations come from the shipped tables of layers, which plans name.
 OF_TABLES = ("/model/blocks/", "/model/layers/*/")
 
