@@ -60,5 +60,6 @@ FAULTS = [
     (rules.words, {"docs/a.md": "TODO: later\n"}, "docs/a.md:1: TODO"),
     (rules.words, {"docs/a.md": "see /work/main\n"}, "/work/"),
     (rules.scenarios, {"configs/scenarios/two.json": "{}"}, "two.json"),
+    (rules.scenarios, {"configs/scenarios/guide/two.json": "{}"}, "guide/two.json"),
     (rules.scenarios, {"tests/cli/scenarios.txt": "one run 0\nthree run 0\n"}, "three"),
 ]
