@@ -194,31 +194,46 @@ void logits_backward(WorkList& list, const TransformerSlice& s) {
   norm_backward(list, s, "final norm backward");
 }
 
+// Megatron-LM's cross-entropy, counted kernel by kernel, in bytes of a logit (d in its own type):
+//
+//                    reads                                      writes
+//   forward          to fp32 d, maximum 4, difference 4,        4, -, 4, 4, -, 4
+//                    exponential 4, sum 4, quotient 4
+//   forward, fused   to fp32 and maximum d, exponential 4,      4, 4, -, 4
+//                    sum 4, quotient 4
+//   backward         times the loss's gradient 4, from fp32 4   4, d
+//
+// What picks the logit of the token that follows is left out. fp32 logits have no casts. Source:
+// Megatron-LM, megatron/core/tensor_parallel/cross_entropy.py, and fusions/fused_cross_entropy.py,
+// whose functions are torch.compile's.
 void loss_forward(WorkList& list, const TransformerSlice& s) {
   if (!by_hand(s)) return PytorchScript(list, s).loss();
-  const Bytes logits = single_logits(s);
-  list.kernel("cross-entropy", MemoryBound{MemoryOp::parallel_cross_entropy, logits, logits});
+  const bool fused = s.kernels.loss == Fusion::compiled, cast = s.stored != Dtype::fp32;
+  const Bytes single = single_logits(s), logits = s.tokens * s.vocabulary * s.element();
+  const Bytes read = (fused ? 3 : 5) * single + (fused || cast ? logits : Bytes(0));
+  const Bytes written = ((fused ? 2 : 3) + (cast ? 1 : 0)) * single;
+  list.kernel("cross-entropy", MemoryBound{MemoryOp::parallel_cross_entropy, read, written});
 }
 
 void loss_backward(WorkList& list, const TransformerSlice& s) {
   if (!by_hand(s)) return PytorchScript(list, s).loss_gradient();
-  const Bytes logits = single_logits(s);
+  const Bytes single = single_logits(s), logits = s.tokens * s.vocabulary * s.element();
+  const bool cast = s.stored != Dtype::fp32;
   list.kernel("cross-entropy backward",
-              MemoryBound{MemoryOp::parallel_cross_entropy, logits, logits});
+              MemoryBound{MemoryOp::parallel_cross_entropy, (cast ? 2 : 1) * single,
+                          single + (cast ? logits : Bytes(0))});
 }
 
 }  // namespace
 
-// The cross-entropy reads fp32 logits and writes probabilities forward, reads them and writes
-// gradients backward: 16 bytes per token and vocabulary entry of the rank.
 // Kept: the inputs of the norm and of the output matrix, and the fp32 logits; together
 // 4 s b h / t (1 + V/h) in 16 bits with sequence parallelism or t = 1.
 // Source: Korthikanti et al. 2022, section 4.3.
 // A split vocabulary exchanges three fp32 numbers per token: the largest logit, the logit of the
 // token that follows, the sum of exponentials. Source: Megatron-LM's VocabParallelCrossEntropy
-// (its fused variant, off by default, joins the last two in one message). Gathered logits are those
-// of all entries on each rank, put side by side after their all-gather; of their gradient a rank
-// keeps its own columns. Source: Megatron-LM, gather_from_tensor_model_parallel_region.
+// (its fused variant joins the last two in one message; three are counted). Gathered logits are
+// those of all entries on each rank, put side by side after their all-gather; of their gradient a
+// rank keeps its own columns. Source: Megatron-LM, gather_from_tensor_model_parallel_region.
 LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   TransformerSlice s = slice(network, execution);
   // fp8 training leaves the output matrix in 16 bits. Source: DeepSeek-AI, DeepSeek-V3, 2024,

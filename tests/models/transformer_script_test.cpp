@@ -249,13 +249,26 @@ TEST_CASE("memory-bound kernels move the published byte counts") {
   CHECK(bytes_of(gated.forward, MemoryOp::rope) == 2 * m * (h + h / 4) * d);
 }
 
-TEST_CASE("the cross-entropy moves 16 bytes per token and vocabulary entry of the rank") {
-  const NetworkWork work = network_work(gpt(1, 64, 8, 512), execution(2, 16, 4));
-  const LayerWork& logits = work.kinds[2];
-  CHECK(bytes_of(logits.forward, MemoryOp::parallel_cross_entropy) +
-            bytes_of(logits.backward, MemoryOp::parallel_cross_entropy) ==
-        16 * 2 * 16 * 512 / 4);
-  CHECK(gemm(logits.forward, "logits") == Gemm{32, 128, 64, 1, Dtype::fp16});
+// In 16 bits: from and to them 6 bytes each way; the maximum and the sum are read, difference,
+// exponential and quotient read and written, as the gradient is. Fused: a read less of the maximum,
+// a pass less.
+TEST_CASE("the cross-entropy moves the bytes of its kernels") {
+  Execution how = execution(2, 16, 4);
+  const std::int64_t entries = 2 * 16 * 512 / 4;
+  const auto forward_and_backward = [&] {
+    const LayerWork logits = network_work(gpt(1, 64, 8, 512), how).kinds[2];
+    CHECK(bytes_of(logits.backward, MemoryOp::parallel_cross_entropy) ==
+          (8 + (how.compute == Dtype::fp32 ? 0 : 6)) * entries);
+    CHECK(gemm(logits.forward, "logits") == Gemm{32, 128, 64, 1, how.compute});
+    return bytes_of(logits.forward, MemoryOp::parallel_cross_entropy);
+  };
+  CHECK(forward_and_backward() == (6 + 4 + 8 + 8 + 4 + 8) * entries);
+  how.kernels.loss = Fusion::compiled;
+  CHECK(forward_and_backward() == (6 + 8 + 4 + 8) * entries);
+  how.compute = Dtype::fp32;
+  CHECK(forward_and_backward() == (4 + 8 + 4 + 8) * entries);
+  how.kernels.loss.reset();
+  CHECK(forward_and_backward() == (4 + 8 + 8 + 4 + 8) * entries);
 }
 
 TEST_CASE("the logits of a vocabulary that does not divide have a rounded-up width") {

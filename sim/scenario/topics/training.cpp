@@ -47,7 +47,8 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
            "on the GPU, fa2 before Hopper and cudnn from it on.");
   f.choice("loss", s.loss, kLosses,
            "Kernels and memory of logits and loss where they differ from the layers': eager, as "
-           "when only layers are compiled, or compiled. Default: as execution.");
+           "when only layers are compiled, or compiled; beside fused layers compiled, as Megatron-"
+           "LM's --cross-entropy-loss-fusion. Default: as execution.");
   f.choice(
       "norm", s.norms_by_operators, kByOperators, json::optional,
       "Norms of an eager execution: kernel, one for each pass; operators, an RMSNorm as Hugging "
@@ -263,8 +264,14 @@ void check_kernels(const models::KernelChoice& kernels, const models::Network& n
                    Findings& findings) {
   const bool is_language = reads_tokens(network);
   const bool has_attention = stack_of(network) != nullptr;
-  if (kernels.loss && kernels.fusion == models::Fusion::by_hand)
-    findings.error("/training/loss", "of an execution that is \"fused\", the loss is too",
+  if (kernels.loss == models::Fusion::eager && kernels.fusion == models::Fusion::by_hand)
+    findings.error("/training/loss",
+                   "beside a \"fused\" execution the loss is Megatron-LM's, kernel by kernel or "
+                   "\"compiled\"",
+                   "remove it, or make the execution \"eager\" or \"compiled\"");
+  if (kernels.loss == models::Fusion::compiled && kernels.fusion == models::Fusion::by_hand &&
+      network.is<models::Encoder>())
+    findings.error("/training/loss", "a masked-language loss has one set of fused kernels",
                    "remove it, or make the execution \"eager\" or \"compiled\"");
   if (kernels.loss && !is_language)
     findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
