@@ -1,7 +1,9 @@
 // One transformer layer: norm, attention, residual, norm, feed-forward, residual.
 //
 // Byte counts of memory-bound kernels are those of fused element-wise kernels as Megatron-LM runs
-// them; biases are part of the matrix multiplications or of the kernel that follows.
+// them; biases are part of the product (qkv's) or of the kernel that follows, which hands the
+// gradient of its whole result to the bias: autograd sums it over the rows. Source: Megatron-LM,
+// megatron/core/fusions/fused_bias_gelu.py and fused_bias_dropout.py.
 #include <string>
 #include <utility>
 
@@ -69,14 +71,43 @@ void head_norms(WorkList& list, const TransformerSlice& s, bool backward) {
   }
 }
 
+// FlashAttention wants sequences that follow one another and reads no product that holds queries,
+// keys and values of a head side by side; cuDNN reads that, unless a rotary embedding has moved
+// queries and keys elsewhere. Elements of a token that are copied before attention. Source:
+// Transformer Engine, attention/dot_product_attention/backends.py (_PrepareQKVForFA) and utils.py
+// (get_qkv_layout); Megatron-Core, transformer/attention.py: a reshape copies grouped queries.
+std::int64_t copied_inputs(const TransformerSlice& s) {
+  const bool flash = s.kernels.attention != AttentionKernel::cudnn;
+  if (s.positional != Positional::rope) return flash ? s.qkv_width : 0;
+  const std::int64_t queries = s.heads > s.kv_heads && s.kv_heads > 1 ? s.heads : 0;
+  const std::int64_t turned = flash && s.micro_batch > 1 ? s.heads + s.kv_heads : 0;
+  return (queries + turned + s.kv_heads) * s.head_size;
+}
+
+// Gradients of tensors that lie apart are joined for the product's backward pass.
+std::int64_t joined_gradients(const TransformerSlice& s) {
+  const bool apart =
+      s.positional == Positional::rope || s.kernels.attention != AttentionKernel::cudnn;
+  return apart ? s.qkv_width : 0;
+}
+
+void copy_heads(WorkList& list, const TransformerSlice& s, std::string name,
+                std::int64_t elements) {
+  if (!s.kernels.fused_attention() || s.latent.used() || elements == 0) return;
+  const Bytes moved = s.tokens * elements * s.element();
+  memory_bound(list, std::move(name), MemoryOp::elementwise, moved, moved);
+}
+
 void heads_forward(WorkList& list, const TransformerSlice& s) {
   head_norms(list, s, false);
   rope(list, s, "rope");
   if (!s.kernels.one_attention()) transpose(list, s, "attention transpose");
+  copy_heads(list, s, "attention inputs", copied_inputs(s));
 }
 
 void heads_backward(WorkList& list, const TransformerSlice& s) {
   if (!s.kernels.one_attention()) transpose(list, s, "attention transpose backward");
+  copy_heads(list, s, "attention input gradients", joined_gradients(s));
   rope(list, s, "rope backward");
   head_norms(list, s, true);
 }
@@ -115,6 +146,12 @@ void activation_backward(WorkList& list, const TransformerSlice& s) {
   memory_bound(list, "activation backward", s.activation_op(), gradient + input, input);
 }
 
+void bias_sum(WorkList& list, const TransformerSlice& s, const char* name, bool biased,
+              std::int64_t elements) {
+  if (!biased) return;
+  memory_bound(list, name, MemoryOp::elementwise, elements * s.element(), Bytes(0));
+}
+
 // A feed-forward layer of this slice, from the normalised hidden states.
 void fc1_forward(WorkList& list, const TransformerSlice& s) {
   gathered_product(list, s, "fc1 all-gather", "fc1",
@@ -122,6 +159,7 @@ void fc1_forward(WorkList& list, const TransformerSlice& s) {
 }
 
 void fc1_backward(WorkList& list, const TransformerSlice& s) {
+  bias_sum(list, s, "fc1 bias gradient", s.biases.feed_forward, s.tokens * s.fc1_width);
   column_backward(list, s, "fc1", s.fc1_width);
 }
 
@@ -130,6 +168,7 @@ void fc2_forward(WorkList& list, const TransformerSlice& s) {
 }
 
 void fc2_backward(WorkList& list, const TransformerSlice& s) {
+  bias_sum(list, s, "fc2 bias gradient", s.biases.feed_forward, s.shard_tokens * s.hidden);
   row_backward(list, s, "fc2", s.ffn);
 }
 
@@ -138,6 +177,7 @@ void proj_forward(WorkList& list, const TransformerSlice& s) {
 }
 
 void proj_backward(WorkList& list, const TransformerSlice& s) {
+  bias_sum(list, s, "proj bias gradient", s.biases.proj, s.shard_tokens * s.hidden);
   row_backward(list, s, "proj", s.attention_width);
 }
 

@@ -52,11 +52,13 @@ TEST_CASE("a Megatron layer with tensor and sequence parallelism, in order") {
                                        "residual 2"});
   CHECK(script(work.backward) == Script{"residual 2 backward dropout",
                                         "residual 2 backward",
+                                        "fc2 bias gradient",
                                         "start fc2 gradient all-gather",
                                         "wait",
                                         "fc2 input gradient",
                                         "fc2 weight gradient",
                                         "activation backward",
+                                        "fc1 bias gradient",
                                         "start fc1 input all-gather",
                                         "fc1 input gradient",
                                         "wait",
@@ -66,6 +68,7 @@ TEST_CASE("a Megatron layer with tensor and sequence parallelism, in order") {
                                         "norm 2 backward",
                                         "residual 1 backward dropout",
                                         "residual 1 backward",
+                                        "proj bias gradient",
                                         "start proj gradient all-gather",
                                         "wait",
                                         "proj input gradient",
@@ -90,8 +93,9 @@ TEST_CASE("a Llama layer on one rank, in order") {
   Execution how = execution(1, 16);
   how.kernels.attention = AttentionKernel::fa2;
   const LayerWork work = layer(network_work(llama(1, 64, 8, 2, 192, 512), how));
-  CHECK(script(work.forward) == Script{"norm 1", "qkv", "rope", "attention", "proj", "residual 1",
-                                       "norm 2", "fc1", "activation", "fc2", "residual 2"});
+  CHECK(script(work.forward) == Script{"norm 1", "qkv", "rope", "attention inputs", "attention",
+                                       "proj", "residual 1", "norm 2", "fc1", "activation", "fc2",
+                                       "residual 2"});
   CHECK(gemm(work.forward, "qkv") == Gemm{16, 64 + 2 * 16, 64, 1, Dtype::fp16});
   CHECK(gemm(work.forward, "fc1") == Gemm{16, 2 * 192, 64, 1, Dtype::fp16});
   CHECK(gemm(work.forward, "fc2") == Gemm{16, 64, 192, 1, Dtype::fp16});
@@ -224,7 +228,8 @@ TEST_CASE("selective recomputation runs the attention core just before its backw
 }
 
 // Per element of q h, m f/t and m s a/t: norms 2 + 3 passes, GELU 2 + 3, SwiGLU 3 + 5, softmax 2 +
-// 3, dropout 2 d + 1, residual with dropout (3d + 1) + (2d + 1).
+// 3, dropout 2 d + 1, residual with dropout (3d + 1) + (2d + 1). Backward, two sums of gradients of
+// 3 passes, the heads' transpose of 2 x 3, and a read of what each bias but qkv's is added to.
 TEST_CASE("memory-bound kernels move the published byte counts") {
   const std::int64_t b = 2, s = 32, h = 64, a = 8, d = 2, t = 2, m = b * s;
   for (const bool sp : {false, true}) {
@@ -242,11 +247,44 @@ TEST_CASE("memory-bound kernels move the published byte counts") {
     CHECK(bytes_of(work.backward, MemoryOp::dropout) ==
           (2 * d + 1) * scores + 2 * (2 * d + 1) * q * h);
     CHECK(bytes_of(work.forward, MemoryOp::elementwise) == 2 * 3 * m * h / t * d);
+    CHECK(bytes_of(work.backward, MemoryOp::elementwise) ==
+          (2 * 3 + 2) * q * h * d + (2 * 3 + 4) * m * h / t * d);
   }
   const LayerWork gated = layer(network_work(llama(1, h, a, 2, 192, 512), execution(b, s)));
   CHECK(bytes_of(gated.forward, MemoryOp::gated_activation) == 3 * m * 192 * d);
   CHECK(bytes_of(gated.backward, MemoryOp::gated_activation) == 5 * m * 192 * d);
   CHECK(bytes_of(gated.forward, MemoryOp::rope) == 2 * m * (h + h / 4) * d);
+}
+
+// Queries, keys and values are slices of a product; a rotary embedding writes queries and keys
+// anew, and grouped queries are copied before it. FlashAttention's sequences follow one another.
+TEST_CASE("fused attention reads copies of what its kernel cannot read in place") {
+  const std::int64_t h = 64, a = 8, kv = 2, d = 2, s = 16;
+  const auto copied = [&](const Transformer& network, AttentionKernel kernel, std::int64_t batch,
+                          bool backward) {
+    Execution how = execution(batch, s);
+    how.kernels.attention = kernel;
+    const LayerWork work = layer(network_work(network, how));
+    std::int64_t bytes = 0;
+    for (const WorkItem& item : backward ? work.backward : work.forward) {
+      const auto* named = std::get_if<NamedKernel>(&item);
+      if (named == nullptr || named->name.find("attention input") == std::string::npos) continue;
+      const auto& memory = std::get<MemoryBound>(named->kernel);
+      CHECK(memory.read == memory.written);
+      bytes += memory.read.count();
+    }
+    return bytes / (batch * s * d * (h / a));
+  };
+  const Transformer learned = gpt(1, h, a, 512), rotary = llama(1, h, a, kv, 192, 512);
+  for (const bool backward : {false, true}) {
+    CHECK(copied(learned, AttentionKernel::fa2, 1, backward) == 3 * a);
+    CHECK(copied(learned, AttentionKernel::cudnn, 1, backward) == 0);
+  }
+  CHECK(copied(rotary, AttentionKernel::cudnn, 2, false) == a + kv);
+  CHECK(copied(rotary, AttentionKernel::fa2, 1, false) == a + kv);
+  CHECK(copied(rotary, AttentionKernel::fa2, 2, false) == 2 * (a + kv));
+  CHECK(copied(llama(1, h, a, a, 192, 512), AttentionKernel::fa2, 1, false) == a);
+  CHECK(copied(rotary, AttentionKernel::cudnn, 2, true) == a + 2 * kv);
 }
 
 // In 16 bits: from and to them 6 bytes each way; the maximum and the sum are read, difference,
