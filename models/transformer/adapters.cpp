@@ -1,0 +1,458 @@
+// m tokens, d bytes an element, r the rank, t tensor-parallel ranks. A matrix of `in` inputs and
+// `out` outputs has an adapter B A; per adapter and rank, in products of m rows:
+//
+//   split by columns (qkv, fc1)   A  m x r/t x in, then an all-gather of m r
+//                                 B  m x out/t x r
+//   split by rows (proj, fc2)     A  m x r x in/t, then an all-reduce of m r
+//                                 B  m x out/t x r, then an all-gather of m out
+//   backward                      two products of weights and two of inputs of the same sizes; the
+//                                 gradient of m r is all-reduced before A's, that of A's input in a
+//                                 split by columns is reduced as the base's own is, or with it
+//
+//   Parameters: r (in + out), over t ranks. Scaling by alpha / r and the sum with the base's output
+//   are a kernel each, one of torch.compile's. Kept: what A reads (all tokens, gathered) and m r;
+//   with dropout a copy and a mask of one byte for each adapter instead. Frozen weights: no
+//   gradient of them is computed, and their product's input is kept only where something else needs
+//   it. Below the lowest trained weight nothing runs backward. nf4: a kernel in front of each
+//   product, forward and backward, that reads the narrow weights and writes 16-bit ones; with
+//   double quantisation one before it that widens their scales.
+//
+// Source: huggingface/peft, tuners/lora/layer.py (Linear.forward); NVIDIA-NeMo/Megatron-Bridge,
+// peft/utils.py (ParallelLinearAdapter); bitsandbytes, autograd/_functions.py (MatMul4Bit);
+// PyTorch, tools/autograd/derivatives.yaml: what linear saves for which gradient.
+#include "models/transformer/adapters.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "models/layer/work_list.h"
+#include "sim/base/check.h"
+
+namespace trainyard::models {
+namespace {
+
+using P = PieceKind;
+
+constexpr std::array<Target, kTargets> kAllTargets = {Target::query, Target::key,    Target::value,
+                                                      Target::qkv,   Target::output, Target::gate,
+                                                      Target::up,    Target::fc1,    Target::fc2};
+
+P piece_of(Target target) {
+  switch (target) {
+    case Target::query:
+    case Target::key:
+    case Target::value:
+    case Target::qkv: return P::qkv;
+    case Target::output: return P::proj;
+    case Target::gate:
+    case Target::up:
+    case Target::fc1: return P::fc1;
+    case Target::fc2: return P::fc2;
+  }
+  return P::qkv;
+}
+
+bool splits_columns(P kind) {
+  return kind == P::qkv || kind == P::fc1 || kind == P::shared_fc1;
+}
+
+std::optional<Part> part_of(P kind) {
+  switch (kind) {
+    case P::norm_1:
+    case P::norm_2:
+    case P::branch_norm_1:
+    case P::branch_norm_2:
+    case P::cross_norm: return Part::norms;
+    case P::compress:
+    case P::qkv:
+    case P::heads:
+    case P::proj: return Part::attention;
+    case P::fc1:
+    case P::fc2:
+    case P::router:
+    case P::experts_fc1:
+    case P::experts_fc2:
+    case P::shared_fc1:
+    case P::shared_fc2:
+    case P::shared_sum: return Part::feed_forward;
+    default: return {};
+  }
+}
+
+// One adapter of a rank: its two matrices, and how many numbers of a token it reads and adds to.
+struct Adapter {
+  std::string name;
+  bool columns = true;
+  std::int64_t inputs = 0, narrow = 0;  // A: narrow x inputs
+  std::int64_t outputs = 0, rank = 0;   // B: outputs x rank
+};
+
+std::vector<Adapter> adapters_at(P kind, const TransformerSlice& s, const Finetune& how) {
+  std::vector<Adapter> found;
+  if (!how.adapts()) return found;
+  for (const Target target : kAllTargets) {
+    if (!how.targets.has(target) || piece_of(target) != kind) continue;
+    const AdaptedMatrix base = adapted_matrix(target, s);
+    if (base.outputs == 0) continue;  // the gate of a layer without one, named with its group
+    const bool columns = splits_columns(kind);
+    found.push_back({.name = std::string(name(target)) + " adapter",
+                     .columns = columns,
+                     .inputs = base.inputs,
+                     .narrow = columns ? how.rank / s.tensor : how.rank,
+                     .outputs = columns ? base.outputs : base.outputs / s.tensor,
+                     .rank = how.rank});
+  }
+  return found;
+}
+
+class AdapterScript {
+ public:
+  AdapterScript(WorkList& list, const TransformerSlice& slice, const Finetune& how)
+      : list_(list), s_(slice), how_(how) {}
+
+  void forward(const Adapter& a);
+  // `passes_on`: somebody needs the gradient of what the adapter reads.
+  void backward(const Adapter& a, bool passes_on);
+
+ private:
+  Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
+  Bytes mask(std::int64_t width) const { return Bytes(s_.tokens * width); }
+  // What the adapter adds to, as this rank has it.
+  Bytes sum(const Adapter& a) const {
+    return a.columns ? of(a.outputs) : s_.shard_tokens * s_.hidden * s_.element();
+  }
+  Gemm product(std::int64_t n, std::int64_t k) const { return {s_.tokens, n, k, 1, s_.stored}; }
+  Gemm weights(std::int64_t rows, std::int64_t columns) const {
+    return {rows, columns, s_.tokens, 1, s_.stored};
+  }
+  void pass(const std::string& name, MemoryOp op, Bytes read, Bytes written) {
+    list_.kernel(name, MemoryBound{.op = op, .read = read, .written = written});
+  }
+  void exchange(const std::string& name, CollectiveKind kind, Bytes bytes) {
+    if (!s_.tensor_parallel) return;
+    list_.start(name, kind, bytes);
+    list_.wait();
+  }
+
+  WorkList& list_;
+  const TransformerSlice& s_;
+  const Finetune& how_;
+};
+
+void AdapterScript::forward(const Adapter& a) {
+  const Bytes input = of(a.inputs), narrow = of(a.rank);
+  if (how_.dropout) pass(a.name + " dropout", MemoryOp::dropout, input, input + mask(a.inputs));
+  list_.kernel(a.name + " A", product(a.narrow, a.inputs));
+  exchange(a.name + (a.columns ? " all-gather" : " all-reduce"),
+           a.columns ? CollectiveKind::all_gather : CollectiveKind::all_reduce, narrow);
+  list_.kernel(a.name + " B", product(a.outputs, a.rank));
+  if (!a.columns)
+    exchange(a.name + " output all-gather", CollectiveKind::all_gather, s_.hidden_states());
+  if (s_.kernels.fusion != Fusion::compiled)
+    pass(a.name + " scale", MemoryOp::elementwise, sum(a), sum(a));
+  pass(a.name + " sum", MemoryOp::elementwise, 2 * sum(a), sum(a));
+}
+
+void AdapterScript::backward(const Adapter& a, bool passes_on) {
+  const Bytes input = of(a.inputs), narrow = of(a.rank);
+  if (!a.columns && s_.sequence_parallel)
+    exchange(a.name + " gradient all-gather", CollectiveKind::all_gather, s_.hidden_states());
+  pass(a.name + " scale backward", MemoryOp::elementwise, sum(a), sum(a));
+  list_.kernel(a.name + " B input gradient", product(a.rank, a.outputs));
+  list_.weight_gradient(a.name + " B weight gradient", weights(a.outputs, a.rank));
+  exchange(a.name + " gradient all-reduce", CollectiveKind::all_reduce, narrow);
+  // Transformer Engine adds the gradient of what it has gathered before it reduces its own;
+  // autograd reduces both.
+  const bool joins = s_.sequence_parallel && s_.kernels.fusion == Fusion::by_hand;
+  if (passes_on) {
+    list_.kernel(a.name + " A input gradient", product(a.inputs, a.narrow));
+    if (a.columns && !joins)
+      exchange(
+          a.name + " input gradient " + (s_.sequence_parallel ? "reduce-scatter" : "all-reduce"),
+          s_.sequence_parallel ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+          s_.hidden_states());
+  }
+  list_.weight_gradient(a.name + " A weight gradient", weights(a.narrow, a.inputs));
+  if (!passes_on) return;
+  const bool scattered = a.columns && s_.sequence_parallel && !joins;
+  const Bytes gradient = scattered ? s_.shard_tokens * s_.hidden * s_.element() : input;
+  if (how_.dropout)
+    pass(a.name + " dropout backward", MemoryOp::dropout, input + mask(a.inputs), input);
+  pass(a.name + " input gradient sum", MemoryOp::elementwise, 2 * gradient, gradient);
+}
+
+// Narrow weights to 16 bits in front of each product that reads them.
+std::vector<WorkItem> widening(const std::vector<WorkItem>& items, const Finetune& how,
+                               bool backward) {
+  WorkList list = backward ? WorkList::of_backward() : WorkList();
+  for (const WorkItem& item : items) {
+    const auto* named = std::get_if<NamedKernel>(&item);
+    const auto* gemm = named != nullptr ? std::get_if<Gemm>(&named->kernel) : nullptr;
+    if (gemm != nullptr && !named->weight_gradient && named->piece == 0) {
+      const std::int64_t weights = gemm->n * gemm->k;
+      const Bytes scales = nf4_bytes(weights, false) - Bytes(weights / 2);
+      if (how.double_quantised)
+        list.kernel(
+            named->name + " scales to fp32",
+            MemoryBound{MemoryOp::cast, nf4_bytes(weights, true) - Bytes(weights / 2), scales});
+      list.kernel(
+          named->name + " weights to 16 bits",
+          MemoryBound{MemoryOp::cast, nf4_bytes(weights, false), weights * size_of(Dtype::bf16)});
+    }
+    list.append({item});
+  }
+  return list.take();
+}
+
+class Freezer {
+ public:
+  Freezer(LayerScript& script, const TransformerSlice& slice, const Finetune& how,
+          const LayerForm& form, bool recompute)
+      : script_(script), s_(slice), how_(how), form_(form), recompute_(recompute) {}
+
+  void freeze();
+
+ private:
+  std::size_t index_of(P kind) const {
+    for (std::size_t i = 0; i < script_.pieces.size(); ++i)
+      if (script_.pieces[i].kind == kind) return i;
+    return script_.pieces.size();
+  }
+  std::vector<Adapter> adapters(P kind) const {
+    return form_.frozen ? std::vector<Adapter>() : adapters_at(kind, s_, how_);
+  }
+  bool trains(P kind) const {
+    const std::optional<Part> part = part_of(kind);
+    return part && !form_.frozen && how_.trains_whole(*part);
+  }
+  // The first piece that anything of trains; all of them if gradients go on below the layer.
+  std::size_t lowest() const;
+  bool reads_input(P kind) const;
+  void find_tensors(std::size_t lowest);
+  void settle(SavedTensor& tensor);
+  void rewrite(std::size_t at, std::size_t lowest);
+  void adapt(Piece& piece, bool passes_on);
+  void skip(const std::vector<WorkItem>& before, const std::vector<WorkItem>& after) {
+    script_.skipped =
+        script_.skipped + script_.ranks * (product_flops(before) - product_flops(after));
+  }
+
+  LayerScript& script_;
+  const TransformerSlice& s_;
+  const Finetune& how_;
+  const LayerForm& form_;
+  bool recompute_;
+};
+
+std::size_t Freezer::lowest() const {
+  if (form_.reach == Reach::passes) return 0;
+  for (std::size_t i = 0; i < script_.pieces.size(); ++i)
+    if (trains(script_.pieces[i].kind) || !adapters(script_.pieces[i].kind).empty()) return i;
+  return script_.pieces.size();
+}
+
+// Whether something that trains reads what the piece's products read.
+bool Freezer::reads_input(P kind) const {
+  if (trains(kind)) return true;
+  const bool shared = kind == P::fc1 && s_.blocks == Blocks::parallel_one_norm;
+  if (shared && (trains(P::qkv) || (!adapters(P::qkv).empty() && !how_.dropout))) return true;
+  return !adapters(kind).empty() && !how_.dropout;
+}
+
+// A tensor that a gradient of frozen weights would have read.
+void Freezer::settle(SavedTensor& tensor) {
+  // Narrow states of latent attention are what their norms have read, too.
+  if (!tensor.matrix_input || (s_.latent.used() && tensor.until == P::qkv)) return;
+  const P reader = tensor.until == P::combine ? P::router : tensor.until;
+  if (reads_input(reader)) {
+    const bool gathered = splits_columns(reader) && !trains(reader) && s_.sequence_parallel;
+    if (gathered) tensor.bytes = s_.tokens * s_.hidden * s_.element();
+    return;
+  }
+  // Fused attention reads its own output, and the gradient of ReLU the sign of its.
+  const bool fused = reader == P::proj && s_.kernels.fused_attention() && s_.inputs == s_.stored;
+  const bool sign = reader == P::fc2 && s_.feed_forward == FeedForward::relu;
+  if (fused || sign) {
+    tensor.until = fused ? P::core : P::activation;
+    tensor.matrix_input = false;
+  } else {
+    tensor.bytes = Bytes(0);
+  }
+}
+
+void Freezer::find_tensors(std::size_t lowest) {
+  const auto needed = [&](const SavedTensor& tensor) {
+    return tensor.bytes > Bytes(0) && index_of(tensor.until) >= lowest;
+  };
+  for (Piece& piece : script_.pieces) {
+    for (SavedTensor& tensor : piece.saved)
+      settle(tensor);
+    std::erase_if(piece.saved, [&](const SavedTensor& tensor) { return !needed(tensor); });
+  }
+  if (recompute_) return;
+  settle(script_.input);
+  if (!needed(script_.input)) script_.input.bytes = Bytes(0);
+}
+
+void Freezer::adapt(Piece& piece, bool passes_on) {
+  WorkList forward, backward = WorkList::of_backward();
+  AdapterScript first(forward, s_, how_), second(backward, s_, how_);
+  const std::vector<Adapter> own = adapters(piece.kind);
+  for (const Adapter& adapter : own) {
+    first.forward(adapter);
+    const auto save = [&](Bytes bytes) {
+      piece.saved.push_back({piece.module, bytes, piece.kind, true});
+    };
+    if (how_.dropout) save(s_.tokens * adapter.inputs * (s_.element() + Bytes(1)));
+    save(s_.tokens * adapter.rank * s_.element());
+  }
+  for (auto adapter = own.rbegin(); adapter != own.rend(); ++adapter)
+    second.backward(*adapter, passes_on);
+  for (WorkItem& item : forward.take()) {
+    if (const auto* named = std::get_if<NamedKernel>(&item))
+      script_.model_flops = script_.model_flops + script_.ranks * flops(named->kernel);
+    piece.forward.push_back(std::move(item));
+  }
+  std::vector<WorkItem> added = backward.take();
+  piece.backward.insert(piece.backward.begin(), std::make_move_iterator(added.begin()),
+                        std::make_move_iterator(added.end()));
+}
+
+void Freezer::rewrite(std::size_t at, std::size_t lowest) {
+  Piece& piece = script_.pieces[at];
+  const bool is_frozen = !trains(piece.kind);
+  const bool passes_on = form_.reach == Reach::passes || at > lowest;
+  const std::vector<WorkItem> all = piece.backward;
+  if (at < lowest && form_.reach != Reach::passes) {
+    piece.backward.clear();
+  } else if (part_of(piece.kind) != Part::norms) {
+    if (is_frozen)
+      piece.backward = passes_on ? without_weight_gradients(all, splits_columns(piece.kind))
+                                 : std::vector<WorkItem>();
+    else if (!passes_on)
+      piece.backward = without_input_gradients(all);
+  }
+  const bool is_core = piece.kind == P::core || piece.kind == P::cross_core;
+  if (is_core && piece.backward.empty()) {
+    script_.skipped = script_.skipped + 2 * script_.attention;
+    script_.skipped_masked = script_.skipped_masked + 2 * script_.masked;
+  } else {
+    skip(all, piece.backward);
+  }
+  const bool is_linear =
+      piece.kind == P::qkv || piece.kind == P::proj || piece.kind == P::fc1 || piece.kind == P::fc2;
+  if (how_.quantises() && is_linear) {
+    piece.forward = widening(piece.forward, how_, false);
+    piece.backward = widening(piece.backward, how_, true);
+  }
+  const double before = script_.model_flops.count();
+  adapt(piece, passes_on);
+  // Its input's gradient is one product of each adapter's six that is not made.
+  if (!passes_on && script_.model_flops.count() > before) {
+    for (const Adapter& adapter : adapters(piece.kind))
+      script_.skipped =
+          script_.skipped + script_.ranks * flops(Gemm{s_.tokens, adapter.narrow, adapter.inputs});
+  }
+}
+
+void Freezer::freeze() {
+  const std::size_t from = lowest();
+  find_tensors(from);
+  for (std::size_t at = 0; at < script_.pieces.size(); ++at)
+    rewrite(at, from);
+}
+
+}  // namespace
+
+Flops product_flops(const std::vector<WorkItem>& items) {
+  Flops sum;
+  for (const WorkItem& item : items) {
+    const auto* named = std::get_if<NamedKernel>(&item);
+    if (named != nullptr && std::holds_alternative<Gemm>(named->kernel))
+      sum = sum + flops(named->kernel);
+  }
+  return sum;
+}
+
+std::vector<WorkItem> without_weight_gradients(const std::vector<WorkItem>& backward,
+                                               bool gathers_input) {
+  std::vector<WorkItem> items;
+  bool drops_wait = false;
+  for (const WorkItem& item : backward) {
+    const auto* named = std::get_if<NamedKernel>(&item);
+    if (named != nullptr && named->weight_gradient) continue;
+    const auto* start = std::get_if<GroupCollective>(&item);
+    if (gathers_input && start != nullptr && start->kind == CollectiveKind::all_gather) {
+      drops_wait = true;
+      continue;
+    }
+    if (drops_wait && std::holds_alternative<GroupWait>(item)) {
+      drops_wait = false;
+      continue;
+    }
+    items.push_back(item);
+  }
+  return items;
+}
+
+std::vector<WorkItem> without_input_gradients(const std::vector<WorkItem>& backward) {
+  std::vector<WorkItem> items;
+  for (const WorkItem& item : backward) {
+    const auto* named = std::get_if<NamedKernel>(&item);
+    const bool is_product = named != nullptr && std::holds_alternative<Gemm>(named->kernel);
+    if (is_product && !named->weight_gradient) continue;
+    const auto* start = std::get_if<GroupCollective>(&item);
+    if (start != nullptr && start->kind != CollectiveKind::all_gather) continue;
+    items.push_back(item);
+  }
+  return items;
+}
+
+AdaptedMatrix adapted_matrix(Target target, const TransformerSlice& s) {
+  const bool gated = s.fc1_width != s.ffn;
+  const bool dense = s.ffn > 0;
+  switch (target) {
+    case Target::query: return {s.heads * s.head_size, s.hidden};
+    case Target::key:
+    case Target::value: return {s.kv_heads * s.head_size, s.hidden};
+    case Target::qkv: return {s.qkv_width, s.hidden};
+    case Target::output: return {s.hidden, s.attention_width};
+    case Target::gate: return gated ? AdaptedMatrix{s.ffn, s.hidden} : AdaptedMatrix{};
+    case Target::up: return dense ? AdaptedMatrix{s.ffn, s.hidden} : AdaptedMatrix{};
+    case Target::fc1: return dense ? AdaptedMatrix{s.fc1_width, s.hidden} : AdaptedMatrix{};
+    case Target::fc2: return dense ? AdaptedMatrix{s.hidden, s.ffn} : AdaptedMatrix{};
+  }
+  return {};
+}
+
+std::vector<WeightMatrix> adapter_matrices(const TransformerSlice& s, const Finetune& how) {
+  std::vector<WeightMatrix> found;
+  for (const P kind : {P::qkv, P::proj, P::fc1, P::fc2}) {
+    for (const Adapter& adapter : adapters_at(kind, s, how)) {
+      found.push_back({adapter.narrow, adapter.inputs});
+      found.push_back({adapter.outputs, adapter.rank});
+    }
+  }
+  return found;
+}
+
+Bytes widened_weights(const TransformerSlice& s, const Finetune& how) {
+  if (!how.quantises()) return Bytes(0);
+  std::int64_t most = 0;
+  for (const Target target : {Target::qkv, Target::output, Target::fc1, Target::fc2}) {
+    const AdaptedMatrix matrix = adapted_matrix(target, s);
+    most = std::max(most, matrix.outputs * matrix.inputs);
+  }
+  return most * size_of(Dtype::bf16);
+}
+
+void freeze(LayerScript& script, const TransformerSlice& slice, const Finetune& how,
+            const LayerForm& form, bool recompute) {
+  TRAINYARD_CHECK(!how.all(), "nothing is frozen");
+  Freezer(script, slice, how, form, recompute).freeze();
+}
+
+}  // namespace trainyard::models
