@@ -67,6 +67,31 @@ std::int64_t parameter_count(const Network& network, std::int64_t sequence_lengt
   return network.parameters(sequence_length);
 }
 
+// Of one rank that has the whole network, layer by layer; the tied matrix once.
+std::int64_t trained_parameters(const Network& network, const Finetune& finetune,
+                                std::int64_t sequence_length) {
+  if (finetune.all()) return network.parameters(sequence_length);
+  Execution whole;
+  whole.micro_batch.sequence_length = sequence_length;
+  whole.kernels.attention = AttentionKernel::usual;
+  whole.finetune = finetune;
+  const NetworkWork work = network.work(whole);
+  std::int64_t trained = 0;
+  for (const int kind : work.chain) {
+    const LayerWork& layer = work.kinds[static_cast<std::size_t>(kind)];
+    trained += layer.parameters + layer.expert_parameters - layer.tied_parameters;
+  }
+  return trained;
+}
+
+std::int64_t adapter_parameters(const Network& network, const Finetune& finetune,
+                                std::int64_t sequence_length) {
+  if (!finetune.adapts()) return 0;
+  Finetune alone = finetune;
+  alone.trains = {};
+  return trained_parameters(network, alone, sequence_length);
+}
+
 std::int64_t divisible_layers(const Network& network) {
   return network.chain().divisible;
 }

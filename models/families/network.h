@@ -163,7 +163,14 @@ bool reads_tokens(const Network& network);
 // The network's transformer layers, or nullptr. An EncoderDecoder's are those of both its stacks.
 const Transformer* stack_of(const Network& network);
 
-// Trainable parameters of the whole network (tied embeddings counted once; all experts).
+// Those of them that train, and adapters; and those of adapters alone. Requires: check_execution
+// finds no problem.
+std::int64_t adapter_parameters(const Network& network, const Finetune& finetune,
+                                std::int64_t sequence_length);
+std::int64_t trained_parameters(const Network& network, const Finetune& finetune,
+                                std::int64_t sequence_length);
+
+// Parameters of the whole network without adapters (tied embeddings counted once; all experts).
 std::int64_t parameter_count(const Network& network, std::int64_t sequence_length);
 
 // Places that a layer split counts: transformer layers, residual blocks, ...

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "models/layer/finetune.h"
 #include "models/layer/fp8.h"
 #include "models/layer/kernel.h"
 #include "models/layer/recompute.h"
@@ -120,6 +121,7 @@ struct Execution {
   ExpertParallel experts;
   Recomputation recompute;
   KernelChoice kernels;
+  Finetune finetune;
   // Products of gradients of weights add to sums of that type; without, they write their results.
   std::optional<Dtype> gradient_sums{};
   Dtype compute = Dtype::bf16;

@@ -93,16 +93,19 @@ void OperandCasts::input(const std::string& product, std::int64_t own, std::int6
                          bool by_norm) {
   const std::string name = product + " input";
   if (by_norm && how_.norms_cast) {
-    if (how_.transposes) transpose(name + " transpose", all);
+    if (how_.transposes && !how_.frozen) transpose(name + " transpose", all);
     return;
   }
-  if (how_.keeps_operands) return both_ways(name, own, all);
+  if (how_.keeps_operands && !how_.frozen) return both_ways(name, own, all);
   if (how_.recipe == Fp8Recipe::current) largest(name + " largest", own);
   cast(name + " cast", own, 1);
 }
 
 void OperandCasts::output_gradient(const std::string& product, std::int64_t own, std::int64_t all) {
-  both_ways(product + " output gradient", own, all);
+  const std::string name = product + " output gradient";
+  if (!how_.frozen) return both_ways(name, own, all);
+  if (how_.recipe == Fp8Recipe::current) largest(name + " largest", own);
+  cast(name + " cast", own, 1);
 }
 
 // Rows are outputs: forward reads them, the gradient of the input the columns.

@@ -30,6 +30,7 @@ struct Fp8Casts {
   bool keeps_operands = true;  // the backward pass reads what the forward pass has cast
   bool casts_weights = true;   // in each pass
   bool norms_cast = false;     // kernels of norms write what the product behind them reads
+  bool frozen = false;         // no gradients of weights: rows alone of inputs and gradients
 };
 
 // The casts before one product. `own`: numbers of its first operand that the rank has before they

@@ -84,6 +84,7 @@ struct LayerScript {
   Flops masked;                             // of those, what the mask leaves out
   Flops cross_attention;                    // ... of `cross_core`, which has no mask
   Flops model_flops;                        // of all
+  Flops skipped, skipped_masked;            // LayerWork::skipped_flops
   bool eager = false;  // operators run again even if nothing needs their outputs
 };
 

@@ -63,6 +63,14 @@ struct WeightMatrix {
   friend bool operator==(const WeightMatrix&, const WeightMatrix&) = default;
 };
 
+// Weights that no optimizer step changes; those of routed experts apart.
+struct FrozenWeights {
+  std::int64_t parameters = 0, expert_parameters = 0;
+  // Of `parameters`: kept in a narrow format of so many bytes; and a copy of the embedding.
+  std::int64_t quantised = 0, tied = 0;
+  Bytes quantised_bytes;
+};
+
 struct LayerWork {
   std::string name;  // "embedding", "transformer layer", "logits and loss", "conv2_1"
   std::vector<WorkItem> forward;
@@ -70,7 +78,8 @@ struct LayerWork {
   // modules runs again stands inside `backward`, where it is needed. Both are `repeated` kernels.
   std::vector<WorkItem> recompute;
   std::vector<WorkItem> backward;
-  std::int64_t parameters = 0;  // held by one tensor-parallel rank; without routed experts
+  // Trained and held by one tensor-parallel rank; without routed experts.
+  std::int64_t parameters = 0;
   // Those of the routed experts that one rank holds. Their gradients are summed over fewer ranks.
   std::int64_t expert_parameters = 0;
   // Those of both that are matrices, in the order of the forward pass; the others are biases and
@@ -80,6 +89,7 @@ struct LayerWork {
   // and logits are on the same stage the copy does not exist; elsewhere its gradient is all-reduced
   // with the embedding's.
   std::int64_t tied_parameters = 0;
+  FrozenWeights frozen;  // beside all these
 
   Resident resident;  // not among the parameters above
 
@@ -93,6 +103,7 @@ struct LayerWork {
   bool restored_for_weights = false;  // weight gradients need some of that
   // Live only while the layer's backward pass runs: gradients beside the kept activations.
   Bytes transient;
+  Bytes forward_transient;  // the same of the forward pass: weights as its products read them
   Bytes activations() const { return kept.total(); }
   Bytes workspace() const { return restored + transient; }
   // Registered for communication by the layers of this kind together, as long as training lasts.
@@ -112,8 +123,10 @@ struct LayerWork {
   // The parts of both that an attention mask leaves out.
   Flops forward_masked_flops, recompute_masked_flops;
   // Backward products that are not made: nobody needs the gradient of the network's input. Model
-  // FLOPs are three times forward without the masked ones, less these.
+  // FLOPs are three times forward without the masked ones, less these. Frozen weights have no
+  // gradients either.
   Flops skipped_flops;
+  Flops skipped_masked_flops;  // of those, what the mask leaves out
 };
 
 }  // namespace trainyard::models

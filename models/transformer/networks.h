@@ -69,10 +69,15 @@ struct Window {
   bool global_positions = true;   // layers that see all tokens have positions too
 };
 
+// How far gradients go: through the layer, to its lowest trained weight, or not into it.
+enum class Reach : std::uint8_t { passes, lowest, below };
+
 // The ways in which layers of one stack differ.
 struct LayerForm {
   bool mixture = false;   // of experts
   bool windowed = false;  // of Window
+  bool frozen = false;    // it has neither trained weights nor adapters
+  Reach reach = Reach::passes;
   friend bool operator==(const LayerForm&, const LayerForm&) = default;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/transformer/adapters.h"
 #include "models/transformer/pytorch_script.h"
 
 namespace trainyard::models {
@@ -104,6 +105,22 @@ void norm_backward(WorkList& list, const TransformerSlice& s, std::string name) 
   list.kernel(std::move(name), MemoryBound{op, 2 * states, states});
 }
 
+namespace {
+
+// The embedding as it is, or without a backward pass where nothing of it trains.
+LayerWork as_trained(LayerWork work, const Transformer& network, const Finetune& how) {
+  if (how.trains_whole(Part::embedding)) return work;
+  work.frozen.parameters = std::exchange(work.parameters, 0);
+  work.frozen.tied = network.tied_embeddings ? work.matrices.front().elements() : 0;
+  work.matrices.clear();
+  work.backward.clear();
+  work.kept = {};
+  work.transient = Bytes(0);
+  return work;
+}
+
+}  // namespace
+
 // Every rank looks all tokens up in its part of the vocabulary; foreign ones give zeros, and the
 // sum over the group is the embedding. A rank reads m h / t elements of its own rows, writes m h
 // and overwrites the foreign m h (t-1)/t with zeros: 2 m h together, whatever t is. Source:
@@ -134,7 +151,7 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
     work.forward = forward.take();
     work.backward = backward.take();
     if (network.tied_embeddings) work.transient = s.vocabulary * s.hidden * s.element();
-    return work;
+    return as_trained(std::move(work), network, execution.finetune);
   }
 
   WorkList forward;
@@ -168,7 +185,7 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
 
   work.forward = forward.take();
   work.backward = backward.take();
-  return work;
+  return as_trained(std::move(work), network, execution.finetune);
 }
 
 namespace {
@@ -192,6 +209,13 @@ void logits_backward(WorkList& list, const TransformerSlice& s) {
   if (!by_hand(s)) return pytorch_logits_backward(list, s);
   column_backward(list, s, "logits", s.vocabulary);
   norm_backward(list, s, "final norm backward");
+}
+
+// Whether anything before the head has a gradient.
+bool head_passes_on(const Transformer& network, const Finetune& how) {
+  const std::vector<LayerForm> forms = forms_of_layers(network, how);
+  return std::any_of(forms.begin(), forms.end(),
+                     [](const LayerForm& form) { return form.reach != Reach::below; });
 }
 
 // Megatron-LM's cross-entropy, counted kernel by kernel, in bytes of a logit (d in its own type):
@@ -272,16 +296,30 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   work.forward = forward.take();
   work.backward = backward.take();
   const std::int64_t matrix = output_matrix_parameters(network, execution.tensor);
-  work.parameters = matrix + norm_parameters(network);
-  work.matrices = logits_matrices(s);
-  work.tied_parameters = network.tied_embeddings ? matrix : 0;
+  const Finetune& how = execution.finetune;
+  const bool head = how.trains_whole(Part::head), norm = how.trains_whole(Part::norms);
+  work.parameters = (head ? matrix : 0) + (norm ? norm_parameters(network) : 0);
+  work.frozen.parameters = matrix + norm_parameters(network) - work.parameters;
+  if (head) work.matrices = logits_matrices(s);
+  work.tied_parameters = network.tied_embeddings && head ? matrix : 0;
+  work.frozen.tied = network.tied_embeddings && !head ? matrix : 0;
   const Bytes states = s.shard_tokens * s.hidden * s.element();
-  work.kept.add(Module::layer_input, states);
-  work.kept.add(Module::head, s.keeps_gathered ? s.hidden_states() : states);
+  const bool goes_on = head_passes_on(network, how);
+  if (norm || goes_on) work.kept.add(Module::layer_input, states);
+  if (head) work.kept.add(Module::head, s.keeps_gathered ? s.hidden_states() : states);
   work.logits = by_hand(s) ? single_logits(seen) : pytorch_logits_kept(seen);
   if (!by_hand(s)) work.transient = pytorch_logits_transient(seen);
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *
                                    static_cast<double>(network.vocabulary * s.hidden));
+  // One product of three each.
+  if (!head) {
+    work.backward = without_weight_gradients(work.backward, true);
+    work.skipped_flops = work.forward_model_flops;
+  }
+  if (!norm && !goes_on) {
+    work.backward = without_input_gradients(work.backward);
+    work.skipped_flops = work.skipped_flops + work.forward_model_flops;
+  }
   return work;
 }
 
@@ -296,24 +334,43 @@ NetworkWork stack_work(LayerWork first, LayerWork layer, LayerWork last, std::in
   return work;
 }
 
-std::vector<LayerForm> layer_forms(const Transformer& network) {
+// Gradients end at the lowest layer of which anything trains, unless the embedding does.
+std::vector<LayerForm> forms_of_layers(const Transformer& network, const Finetune& how) {
   std::vector<LayerForm> forms;
+  const bool layers_train = how.all() || how.adapts() || how.trains.has(Part::attention) ||
+                            how.trains.has(Part::feed_forward) || how.trains.has(Part::norms);
+  const std::int64_t first = !layers_train         ? network.layers
+                             : how.last_layers > 0 ? network.layers - how.last_layers
+                                                   : 0;
   for (std::int64_t layer = 0; layer < network.layers; ++layer) {
-    const LayerForm form = network.form_of(layer);
+    LayerForm form = network.form_of(layer);
+    form.frozen = layer < first;
+    if (!how.trains_whole(Part::embedding))
+      form.reach = layer < first ? Reach::below : layer == first ? Reach::lowest : Reach::passes;
+    forms.push_back(form);
+  }
+  return forms;
+}
+
+std::vector<LayerForm> layer_forms(const Transformer& network, const Finetune& how) {
+  std::vector<LayerForm> forms;
+  for (const LayerForm& form : forms_of_layers(network, how)) {
     if (std::find(forms.begin(), forms.end(), form) == forms.end()) forms.push_back(form);
   }
   return forms;
 }
 
 NetworkWork transformer_work(const Transformer& network, const Execution& execution) {
-  const std::vector<LayerForm> forms = layer_forms(network);
+  const std::vector<LayerForm> forms = layer_forms(network, execution.finetune);
+  const std::vector<LayerForm> of_layers = forms_of_layers(network, execution.finetune);
   NetworkWork work = stack_work(embedding_layer(network, execution),
                                 transformer_layer(network, execution, forms.front()),
                                 logits_layer(network, execution), network.layers);
   for (std::size_t i = 1; i < forms.size(); ++i)
     work.kinds.push_back(transformer_layer(network, execution, forms[i]));
   for (std::int64_t layer = 0; layer < network.layers; ++layer) {
-    const auto form = std::find(forms.begin(), forms.end(), network.form_of(layer));
+    const auto form =
+        std::find(forms.begin(), forms.end(), of_layers[static_cast<std::size_t>(layer)]);
     const auto place = static_cast<int>(form - forms.begin());
     work.chain[static_cast<std::size_t>(layer) + 1] = place == 0 ? 1 : place + 2;
   }

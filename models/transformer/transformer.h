@@ -79,6 +79,8 @@ struct TransformerSlice {
   HeadNorm head_norm = HeadNorm::none;
   bool dropout = false;
   Biases biases = false;
+  Biases trained_biases = false;                    // of them, those with gradients
+  bool trained_norms = true, trained_heads = true;  // head norms are of attention
   KernelChoice kernels;
   Dtype gemm = Dtype::bf16;
   // Everything but the operands of matrix multiplications: fp8 training keeps those in bf16.
@@ -172,8 +174,9 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
 LayerWork embedding_layer(const Transformer& network, const Execution& execution);
 LayerWork logits_layer(const Transformer& network, const Execution& execution);
 
-// The forms that layers of a stack have, in the order in which they first occur.
-std::vector<LayerForm> layer_forms(const Transformer& network);
+// The form of each layer of a stack; those that occur, in the order in which they first do.
+std::vector<LayerForm> forms_of_layers(const Transformer& network, const Finetune& how);
+std::vector<LayerForm> layer_forms(const Transformer& network, const Finetune& how = {});
 
 // Its pieces, tensors included.
 LayerScript transformer_script(const Transformer& network, const Execution& execution,
@@ -182,12 +185,18 @@ LayerScript transformer_script(const Transformer& network, const Execution& exec
 void save_tensors(LayerScript& script, const TransformerSlice& slice);
 
 // The weights among a layer's parameters, of the two ends' too.
-std::vector<WeightMatrix> layer_matrices(const TransformerSlice& slice, bool mixture);
+std::vector<WeightMatrix> layer_matrices(const TransformerSlice& slice, bool mixture,
+                                         const Finetune& how = {});
 std::vector<WeightMatrix> embedding_matrices(const TransformerSlice& slice,
                                              std::int64_t parameters);
 std::vector<WeightMatrix> logits_matrices(const TransformerSlice& slice);
 
 // Trainable parameters on one of `tensor` ranks, without those of routed experts.
+struct LayerParameters {
+  std::int64_t attention = 0, feed_forward = 0, norms = 0;
+  std::int64_t all() const { return attention + feed_forward + norms; }
+};
+LayerParameters parts_of_layer(const Transformer& network, int tensor, bool mixture);
 std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture = false);
 std::int64_t embedding_parameters(const Transformer& network, int tensor,
                                   std::int64_t sequence_length);

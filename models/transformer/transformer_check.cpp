@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "models/families/execution_check.h"
+#include "models/transformer/adapters.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -175,6 +176,81 @@ void check_recompute(Problems& problems, const Transformer& n, const Execution& 
   }
 }
 
+// Names of the linear layers that may have adapters, of one rank.
+std::string adaptable(const TransformerSlice& s) {
+  std::string names;
+  for (const Target target : {Target::query, Target::key, Target::value, Target::output,
+                              Target::gate, Target::up, Target::fc2, Target::qkv, Target::fc1})
+    if (adapted_matrix(target, s).outputs > 0)
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", name(target));
+  return names;
+}
+
+// The whole matrix that a target names. Its inputs or outputs are divided.
+AdaptedMatrix whole(Target target, const TransformerSlice& s) {
+  AdaptedMatrix matrix = adapted_matrix(target, s);
+  const bool by_rows = target == Target::output || target == Target::fc2;
+  (by_rows ? matrix.inputs : matrix.outputs) *= s.tensor;
+  return matrix;
+}
+
+void check_targets(Problems& problems, const TransformerSlice& s, const Transformer& n,
+                   const Finetune& how) {
+  using T = Target;
+  const auto any = [&](std::initializer_list<T> targets) {
+    return std::any_of(targets.begin(), targets.end(),
+                       [&](T target) { return how.targets.has(target); });
+  };
+  if (n.latent.used() && any({T::query, T::key, T::value, T::qkv, T::output}))
+    problems.push_back({"targets", "adapters are described for plain attention, not latent"});
+  if (n.moe.experts > 0 && any({T::gate, T::up, T::fc1, T::fc2}))
+    problems.push_back({"targets", "adapters of experts are not described; \"attention\" is"});
+  if (how.targets.has(T::qkv) && any({T::query, T::key, T::value}))
+    problems.push_back({"targets", "linear_qkv is q_proj, k_proj and v_proj in one: name either"});
+  if (how.targets.has(T::fc1) && any({T::gate, T::up}))
+    problems.push_back({"targets", "linear_fc1 is gate_proj and up_proj in one: name either"});
+  for (const T target :
+       {T::query, T::key, T::value, T::qkv, T::output, T::gate, T::up, T::fc1, T::fc2}) {
+    if (!how.targets.has(target)) continue;
+    const AdaptedMatrix matrix = whole(target, s);
+    const bool named_alone = target != T::gate || !any({T::up}) || !any({T::fc2});
+    if (matrix.outputs == 0 && named_alone)
+      problems.push_back(
+          {"targets", fmt::format("no layer has a {}; there are {}", name(target), adaptable(s))});
+    const std::int64_t least = std::min(matrix.outputs, matrix.inputs);
+    if (matrix.outputs > 0 && how.rank > least)
+      problems.push_back(
+          {"rank", fmt::format("an adapter of rank {} is more than the {} x {} matrix of {} itself",
+                               how.rank, matrix.outputs, matrix.inputs, name(target))});
+  }
+  if (how.rank % s.tensor != 0)
+    problems.push_back({"rank", fmt::format("the rank of adapters ({}) must be divisible by the "
+                                            "tensor-parallel degree ({}), which divides their A",
+                                            how.rank, s.tensor)});
+  if (n.hidden % s.tensor != 0)
+    problems.push_back({"tensor", fmt::format("the hidden size ({}) must be divisible by the "
+                                              "tensor-parallel degree ({}), which divides the B of "
+                                              "adapters",
+                                              n.hidden, s.tensor)});
+}
+
+// Requires: no problems so far, so that a layer can be cut.
+void check_finetune(Problems& problems, const Transformer& n, const Execution& e) {
+  const Finetune& how = e.finetune;
+  if (how.all()) return;
+  if (how.last_layers > n.layers)
+    problems.push_back({"last_layers", fmt::format("there are {} layers", n.layers)});
+  if (how.quantises() && (n.moe.experts > 0 || n.latent.used()))
+    problems.push_back({"base",
+                        "weights of 4 bits are described for dense layers with plain "
+                        "attention"});
+  if (how.quantises() && (how.trains.has(Part::attention) || how.trains.has(Part::feed_forward)))
+    problems.push_back({"trains", "weights of 4 bits are too coarse to be updated"});
+  if (n.tied_embeddings && how.trains.has(Part::embedding) != how.trains.has(Part::head))
+    problems.push_back({"trains", "embedding and head share one matrix: both train, or none"});
+  if (how.adapts()) check_targets(problems, slice(n, e), n, how);
+}
+
 // Each piece has as many tokens from every rank of the group.
 void check_pieces(Problems& problems, const Execution& e) {
   if (e.tensor_parallel.overlap != TensorOverlap::chunked || !e.tensor_parallel.sequence) return;
@@ -233,6 +309,7 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
         {"sequence_length", fmt::format("the sequence length ({}) exceeds the {} learned positions",
                                         e.micro_batch.sequence_length, n.max_positions)});
   }
+  if (problems.empty()) check_finetune(problems, n, e);
   if (problems.empty()) check_recompute(problems, n, e);
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "models/layer/layer_script.h"
+#include "models/transformer/adapters.h"
 #include "models/transformer/attention_script.h"
 #include "models/transformer/cross_attention.h"
 #include "models/transformer/experts.h"
@@ -378,25 +379,74 @@ LayerScript transformer_script(const Transformer& network, const Execution& exec
   s.kernels.fusion == Fusion::by_hand ? add_by_hand(script, s, form.mixture)
                                       : add_pytorch(script, s);
   save_tensors(script, s);
+  if (!execution.finetune.all() && form.reach != Reach::below)
+    freeze(script, s, execution.finetune, form, execution.recompute.form == Recompute::full);
   return script;
 }
+
+namespace {
+
+// Parameters and matrices of a layer, the frozen ones apart.
+void divide_weights(LayerWork& work, const TransformerSlice& s, const Transformer& network,
+                    const Execution& execution, const LayerForm& form) {
+  const LayerParameters parts = parts_of_layer(network, execution.tensor, form.mixture);
+  const std::int64_t experts =
+      form.mixture ? routed_parameters(network, execution.experts.ranks, execution.experts.tensor)
+                   : 0;
+  Finetune how = execution.finetune;
+  if (form.frozen) {
+    how.kind = Finetune::Kind::frozen;
+    how.trains = {};
+  }
+  for (const auto& [part, count] : {std::pair{Part::attention, parts.attention},
+                                    {Part::feed_forward, parts.feed_forward},
+                                    {Part::norms, parts.norms}})
+    (how.trains_whole(part) ? work.parameters : work.frozen.parameters) += count;
+  (how.trains_whole(Part::feed_forward) ? work.expert_parameters : work.frozen.expert_parameters) =
+      experts;
+  work.matrices = layer_matrices(s, form.mixture, how);
+  for (const WeightMatrix& adapter : adapter_matrices(s, how)) {
+    work.parameters += adapter.elements();
+    work.matrices.push_back(adapter);
+  }
+  if (!how.quantises()) return;
+  for (const WeightMatrix& matrix : layer_matrices(s, form.mixture)) {
+    work.frozen.quantised += matrix.elements();
+    work.frozen.quantised_bytes =
+        work.frozen.quantised_bytes + nf4_bytes(matrix.elements(), how.double_quantised);
+  }
+}
+
+// What no gradient goes into runs forward alone, and keeps nothing.
+void end_at_forward(LayerWork& work) {
+  work.backward.clear();
+  work.recompute.clear();
+  work.kept = {};
+  work.restored = work.transient = Bytes(0);
+  work.skipped_flops = 2 * work.forward_model_flops;
+  work.skipped_masked_flops = 2 * work.forward_masked_flops;
+  work.recompute_model_flops = work.recompute_masked_flops = Flops(0);
+}
+
+}  // namespace
 
 LayerWork transformer_layer(const Transformer& network, const Execution& execution,
                             const LayerForm& form) {
   const TransformerSlice s = slice(network, execution, form);
   LayerWork work;
   work.name = form.mixture ? "layer of experts" : "transformer layer";
-  play(transformer_script(network, execution, form), execution.recompute, work);
-  work.parameters = layer_parameters(network, execution.tensor, form.mixture);
+  const LayerScript script = transformer_script(network, execution, form);
+  play(script, execution.recompute, work);
+  work.skipped_flops = script.skipped;
+  work.skipped_masked_flops = script.skipped_masked;
+  divide_weights(work, s, network, execution, form);
   if (s.memory_length > 0) work.parameters += cross_attention_parameters(network, execution.tensor);
-  if (form.mixture) {
-    work.expert_parameters =
-        routed_parameters(network, execution.experts.ranks, execution.experts.tensor);
-  }
-  work.matrices = layer_matrices(s, form.mixture);
   work.output = s.hidden_states();
   work.shared_buffers = chunked_buffers(s);
   if (s.kernels.fusion != Fusion::by_hand) work.transient = pytorch_layer_transient(s);
+  work.forward_transient = widened_weights(s, execution.finetune);
+  work.transient = work.transient + work.forward_transient;
+  if (form.reach == Reach::below) end_at_forward(work);
   return work;
 }
 

@@ -108,12 +108,20 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   result.block_norms = network.block_norms;
   result.blocks = network.blocks;
   result.dropout = network.dropout;
-  result.biases = network.biases;
+  result.biases = result.trained_biases = network.biases;
+  const Finetune& how = execution.finetune;
+  result.trained_norms = !form.frozen && how.trains_whole(Part::norms);
+  result.trained_heads = !form.frozen && how.trains_whole(Part::attention);
+  if (!result.trained_heads) result.trained_biases.qkv = result.trained_biases.proj = false;
+  if (form.frozen || !how.trains_whole(Part::feed_forward))
+    result.trained_biases.feed_forward = false;
   result.kernels = execution.kernels;
   result.gemm = execution.compute;
   result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
   result.inputs = execution.fp8_inputs ? Dtype::fp8 : result.stored;
   result.casts = execution.fp8;
+  result.casts.frozen =
+      !result.trained_heads && (form.frozen || !how.trains_whole(Part::feed_forward));
   if (form.windowed && network.window.size < result.sequence_length) {
     result.window = network.window.size;
     result.chunked = network.window.chunked;
@@ -351,8 +359,10 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
   tensors.residual(P::residual_2, s.post_norm ? std::optional<PieceKind>(P::norm_2) : std::nullopt);
   tensors.reductions();
   if (!s.kernels.norms_by_operators || s.norm != Norm::rms_norm) return;
-  // Its input in fp32, which the squares and the scaling keep, and what the weight multiplies.
-  const Bytes kept = s.shard_tokens * s.hidden * (size_of(Dtype::fp32) + s.element());
+  // Its input in fp32, which the squares and the scaling keep, and what the weight multiplies, for
+  // the weight's own gradient.
+  const Bytes multiplied = s.trained_norms ? s.element() : Bytes(0);
+  const Bytes kept = s.shard_tokens * s.hidden * (size_of(Dtype::fp32) + multiplied);
   for (const P kind : {P::norm_1, P::norm_2})
     if (tensors.find(kind) != nullptr) tensors.save(kind, {Module::norms, kept, kind});
 }
@@ -378,7 +388,7 @@ std::int64_t head_norm_parameters(const Transformer& network, int tensor) {
 }
 
 // Biases of proj and fc2 are added after the sum over the group, so every rank holds them whole.
-std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture) {
+LayerParameters parts_of_layer(const Transformer& network, int tensor, bool mixture) {
   const std::int64_t h = network.hidden;
   const std::int64_t heads = (network.heads + 2 * network.kv_heads) / tensor;
   const std::int64_t ffn = network.ffn_hidden / tensor;
@@ -392,7 +402,11 @@ std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixtu
   const std::int64_t fc1 = (network.gated() ? 2 : 1) * ffn * (h + (biases.feed_forward ? 1 : 0));
   const std::int64_t fc2 = ffn * h + (biases.feed_forward ? h : 0);
   const std::int64_t feed_forward = mixture ? unrouted_parameters(network, tensor) : fc1 + fc2;
-  return attention + feed_forward + norms_of_layer(network) * norm_parameters(network);
+  return {attention, feed_forward, norms_of_layer(network) * norm_parameters(network)};
+}
+
+std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture) {
+  return parts_of_layer(network, tensor, mixture).all();
 }
 
 std::int64_t output_matrix_parameters(const Transformer& network, int tensor) {

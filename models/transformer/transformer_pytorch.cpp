@@ -92,7 +92,7 @@ void PytorchScript::norm_gradient(const std::string& name, bool joins) {
     pass("residual and " + name + " backward", norm_op(), 3 * states() + mask(),
          (s_.dropout ? 2 : 1) * states());
   }
-  pass(name + " parameter gradients", norm_op(), 2 * states(), Bytes(0));
+  if (s_.trained_norms) pass(name + " parameter gradients", norm_op(), 2 * states(), Bytes(0));
   if (joins && !s_.post_norm) gradient_sum(name);
 }
 
@@ -204,7 +204,7 @@ void PytorchAttention::head_norms(bool backward) {
       continue;
     }
     pass(std::string(name) + " backward", norm_op(), 2 * states, states);
-    if (s_.head_norm == HeadNorm::unweighted) continue;
+    if (s_.head_norm == HeadNorm::unweighted || !s_.trained_heads) continue;
     pass(std::string(name) + " parameter gradients", norm_op(), 2 * states, Bytes(0));
   }
 }
@@ -285,9 +285,9 @@ void PytorchAttention::core_gradient() {
 
 namespace {
 
-bool biased(PieceKind kind, const TransformerSlice& s) {
-  if (kind == PieceKind::qkv) return s.biases.qkv;
-  return kind == PieceKind::proj ? s.biases.proj : s.biases.feed_forward;
+bool biased(PieceKind kind, const Biases& biases) {
+  if (kind == PieceKind::qkv) return biases.qkv;
+  return kind == PieceKind::proj ? biases.proj : biases.feed_forward;
 }
 
 std::vector<Columns> layers_of(PieceKind kind, const char* name, const TransformerSlice& s) {
@@ -307,7 +307,7 @@ void columns_forward(WorkList& list, const TransformerSlice& s, PieceKind kind, 
     else
       gathered_product(list, s, std::string(name) + " all-gather", layer.name, product);
     gathered = true;
-    added_bias(list, s, layer.name, biased(kind, s), s.tokens * layer.width);
+    added_bias(list, s, layer.name, biased(kind, s.biases), s.tokens * layer.width);
   }
 }
 
@@ -316,7 +316,7 @@ void columns_backward(WorkList& list, const TransformerSlice& s, PieceKind kind,
   const std::vector<Columns> layers = layers_of(kind, name, s);
   column_backward(list, s, name, layers);
   for (const Columns& layer : layers)
-    script.bias_gradient(layer.name, layer.width, biased(kind, s));
+    script.bias_gradient(layer.name, layer.width, biased(kind, s.trained_biases));
   if (s.post_norm) script.gradient_sum(kind == PieceKind::qkv ? "residual 1" : "residual 2");
 }
 
@@ -358,10 +358,10 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
         [=](List& list, PytorchAttention s, const Slice& own) {
           if (kind == P::proj) s.context_copy("");
           reduced_product(list, own, name, s.product(own.hidden, rows));
-          added_bias(list, own, name, biased(kind, own), own.shard_tokens * own.hidden);
+          added_bias(list, own, name, biased(kind, own.biases), own.shard_tokens * own.hidden);
         },
         [=](List&, PytorchAttention s, const Slice& own) {
-          s.row_gradient(name, rows, biased(kind, own));
+          s.row_gradient(name, rows, biased(kind, own.trained_biases));
           if (kind == P::proj) s.context_copy(" backward");
         });
   };

@@ -24,9 +24,11 @@ void attention(std::vector<WeightMatrix>& found, const TransformerSlice& s) {
 
 }  // namespace
 
-std::vector<WeightMatrix> layer_matrices(const TransformerSlice& s, bool mixture) {
+std::vector<WeightMatrix> layer_matrices(const TransformerSlice& s, bool mixture,
+                                         const Finetune& how) {
   std::vector<WeightMatrix> found;
-  attention(found, s);
+  if (how.trains_whole(Part::attention)) attention(found, s);
+  if (!how.trains_whole(Part::feed_forward)) return found;
   if (!mixture) {
     found.push_back({s.fc1_width, s.hidden});
     found.push_back({s.hidden, s.ffn});
