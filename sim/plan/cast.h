@@ -116,6 +116,7 @@ struct Role {
   std::vector<CallInfo> calls;           // by Program::calls
   std::vector<std::size_t> round_calls;  // by round: how many calls are done when it is
   std::int64_t parameters = 0;           // held by one player
+  std::int64_t frozen = 0;               // of these, what no step changes
   recipe::HostMemory host;               // of one player
 
   bool on_gpu() const { return !host_server; }

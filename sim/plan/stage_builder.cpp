@@ -77,6 +77,11 @@ StageParameters StageBuilder::stage_parameters() const {
     for (int place = range(seat).first; place < range(seat).last; ++place) {
       parameters.dense += parameters_at(place);
       parameters.experts += layer(place).expert_parameters;
+      const models::FrozenWeights frozen = own_frozen(step_, work_, place);
+      const std::array<Bytes, 2> bytes = frozen_bytes(frozen, recipe_);
+      for (std::size_t group = 0; group < bytes.size(); ++group)
+        parameters.frozen[group] = parameters.frozen[group] + bytes[group];
+      parameters.frozen_numbers += frozen.parameters + frozen.expert_parameters;
       parameters.fp8_copies = parameters.fp8_copies + fp8_copies(layer(place).forward, recipe_);
       const std::vector<models::WeightMatrix> matrices = own_matrices(step_, work_, place);
       parameters.matrices.insert(parameters.matrices.end(), matrices.begin(), matrices.end());
@@ -134,7 +139,16 @@ std::vector<Act> StageBuilder::forward_acts(int place) const {
   return {Hold{MemoryKind::activations, layer(place).activations(), name},
           Hold{MemoryKind::activations, carried_to(place), kCarried},
           Hold{MemoryKind::logits, layer(place).logits, name},
-          Work{layer(place).forward, name + " forward", PairPart::forward}};
+          Hold{MemoryKind::workspace, layer(place).forward_transient, name},
+          Work{layer(place).forward, name + " forward", PairPart::forward},
+          Release{MemoryKind::workspace, layer(place).forward_transient, name}};
+}
+
+// Without a backward pass nobody needs what the layer has kept but the next one, which has run.
+void StageBuilder::forget(int place) {
+  const std::string name = step_.name_of(place);
+  builder_.release(MemoryKind::activations, layer(place).activations(), name);
+  builder_.release(MemoryKind::logits, layer(place).logits, name);
 }
 
 // Weight gradients need the inputs of matrix multiplications: activations stay until they are done,
@@ -150,8 +164,7 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place, bool alon
   std::vector<Act> acts;
   if (kind != CallKind::backward_weight) {
     for (int other = again.first; other + 1 < again.last; ++other)
-      acts.emplace_back(
-          Hold{MemoryKind::workspace, layer(other).restored, step_.name_of(other)});
+      acts.emplace_back(Hold{MemoryKind::workspace, layer(other).restored, step_.name_of(other)});
     acts.emplace_back(Hold{working, restored_before ? work.transient : work.workspace(), name});
   }
   if (kind != CallKind::backward_input && data_.gradients_come_and_go())
@@ -196,6 +209,11 @@ void StageBuilder::write_forward(const BlockKey& key) {
     write(builder_, forward_acts(place));
     data_.after(place);
     offload_.after(place);
+    if (recipe_.forward_only && place > range(key.seat).first) forget(place - 1);
+  }
+  if (recipe_.forward_only && range(key.seat).first < range(key.seat).last) {
+    forget(range(key.seat).last - 1);
+    builder_.release(MemoryKind::activations, carried_to(range(key.seat).first), kCarried);
   }
   pass_on(builder_, range(key.seat));
   data_.end();
@@ -271,7 +289,7 @@ std::vector<ChainRange> StageBuilder::copies() const {
 std::uint32_t StageBuilder::step_block(const StageParameters& parameters) {
   builder_.begin_block();
   wait_for_sends();
-  data_.step(parameters, copies());
+  if (!recipe_.forward_only) data_.step(parameters, copies());
   return builder_.end_block();
 }
 
@@ -328,7 +346,8 @@ void StageBuilder::hold_tables(Role& stage) {
 Role StageBuilder::build(const std::vector<Slot>& order) {
   Role stage;
   const StageParameters parameters = stage_parameters();
-  stage.parameters = parameters.dense + parameters.experts;
+  stage.frozen = parameters.frozen_numbers;
+  stage.parameters = parameters.dense + parameters.experts + stage.frozen;
   data_.hold_states(parameters, versions_);
   hold_tables(stage);
   builder_.resident(MemoryKind::communication_buffers, shared_buffers(),

@@ -75,6 +75,7 @@ class StageBuilder {
   std::vector<Act> forward_acts(int place) const;
   // `alone`: no other pass is written in between, so that gradients may leave on the way.
   std::vector<Act> backward_acts(CallKind kind, int place, bool alone);
+  void forget(int place);
   std::uint32_t write_block(const BlockKey& key);
   void write_forward(const BlockKey& key);
   void write_backward(const BlockKey& key);

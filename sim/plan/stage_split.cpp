@@ -70,6 +70,7 @@ std::vector<int> most_held(const PipelineShape& shape, const recipe::ParallelPla
 struct Load {
   double flops = 0;
   std::int64_t parameters = 0, expert_parameters = 0;
+  std::array<Bytes, 2> frozen = {};
   Bytes kept;  // of one micro-batch
   Bytes workspace;
   int divisible = 0;
@@ -122,6 +123,9 @@ class Balance {
     load.flops += layer.forward_model_flops.count();
     load.parameters += layer.parameters;
     load.expert_parameters += layer.expert_parameters;
+    const std::array<Bytes, 2> frozen = frozen_bytes(layer.frozen, recipe_);
+    for (std::size_t group = 0; group < frozen.size(); ++group)
+      load.frozen[group] = load.frozen[group] + frozen[group];
     load.kept = load.kept + layer.activations() + layer.logits;
     load.workspace = std::max(load.workspace, layer.workspace());
     load.divisible += is_divisible(work_, place) ? 1 : 0;
@@ -132,7 +136,11 @@ class Balance {
       const StateBytes each = state_bytes(parameters, recipe_, strategy);
       return each.parameters + each.gradients + each.optimizer_state;
     };
+    const auto weights = [](Bytes frozen, const DataParallelStrategy& strategy) {
+      return Bytes(shard_of(frozen.count(), strategy.parameter_shards));
+    };
     const Bytes all = states(load.parameters, dense_) + states(load.expert_parameters, experts_) +
+                      weights(load.frozen[0], dense_) + weights(load.frozen[1], experts_) +
                       held_[static_cast<std::size_t>(part)] * load.kept + load.workspace;
     return static_cast<double>(all.count());
   }

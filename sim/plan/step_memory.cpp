@@ -29,18 +29,28 @@ std::int64_t copies_of_a_weight(const TrainingRecipe& recipe) {
 // Numbers that the optimizer itself keeps for each parameter.
 std::int64_t moments(Optimizer optimizer) {
   switch (optimizer) {
+    case Optimizer::none:
     case Optimizer::sgd: return 0;
-    case Optimizer::sgd_momentum: return 1;
-    case Optimizer::adam: return 2;
+    case Optimizer::sgd_momentum:
+    case Optimizer::lion: return 1;
+    case Optimizer::adam:
+    case Optimizer::lamb: return 2;
   }
   return 0;
 }
 
+// A copy of weights that are narrower than itself, for the update.
+bool keeps_master(const TrainingRecipe& recipe) {
+  return recipe.precision.keeps_master() && recipe.optimizer != Optimizer::none &&
+         size_of(trained_type(recipe)) < size_of(Dtype::fp32);
+}
+
 // Bytes of one parameter in each state.
 StateBytes per_parameter(const TrainingRecipe& recipe, bool layer_units) {
-  const Bytes weight = size_of(weight_type(recipe));
+  const Bytes weight = size_of(trained_type(recipe));
+  if (recipe.forward_only) return {weight, Bytes(0), Bytes(0)};
   const Bytes states = moments(recipe.optimizer) * size_of(recipe.precision.optimizer_states);
-  const Bytes master = recipe.precision.keeps_master() ? recipe.precision.master_bytes() : Bytes(0);
+  const Bytes master = keeps_master(recipe) ? recipe.precision.master_bytes() : Bytes(0);
   if (layer_units) {
     const Bytes own = std::max(master, weight);
     return {own, own, states};
@@ -58,6 +68,17 @@ Dtype weight_type(const TrainingRecipe& recipe) {
   if (recipe.precision.parameters) return *recipe.precision.parameters;
   return recipe.precision.compute == Dtype::tf32 ? Dtype::fp32
                                                  : stored_type(recipe.precision.compute);
+}
+
+Dtype trained_type(const TrainingRecipe& recipe) {
+  return recipe.finetune.dtype.value_or(weight_type(recipe));
+}
+
+std::array<Bytes, 2> frozen_bytes(const models::FrozenWeights& frozen,
+                                  const TrainingRecipe& recipe) {
+  const Bytes each = size_of(weight_type(recipe));
+  return {(frozen.parameters - frozen.quantised) * each + frozen.quantised_bytes,
+          frozen.expert_parameters * each};
 }
 
 Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& recipe) {
@@ -101,7 +122,8 @@ MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& reci
                              const DataParallelStrategy& strategy) {
   const StateBytes each = per_parameter(recipe, strategy.layer_units);
   const std::int64_t own = shard_of(parameters, strategy.optimizer_shards);
-  const bool reads_master = recipe.precision.keeps_whole_master() && !strategy.layer_units;
+  const bool reads_master =
+      keeps_master(recipe) && recipe.precision.keeps_whole_master() && !strategy.layer_units;
   return {.op = MemoryOp::optimizer,
           .read = own * (each.gradients + each.optimizer_state +
                          (reads_master ? Bytes(0) : each.parameters)),
@@ -109,8 +131,25 @@ MemoryBound optimizer_kernel(std::int64_t parameters, const TrainingRecipe& reci
 }
 
 bool converts_for_optimizer(const TrainingRecipe& recipe, const DataParallelStrategy& strategy) {
-  return recipe.kernels.fusion != models::Fusion::by_hand &&
+  return recipe.kernels.fusion != models::Fusion::by_hand && keeps_master(recipe) &&
          recipe.precision.keeps_whole_master() && !strategy.layer_units;
+}
+
+std::vector<WorkItem> lamb_kernels(const MemoryBound& update, std::int64_t own,
+                                   const TrainingRecipe& recipe) {
+  const Bytes single = own * size_of(Dtype::fp32);
+  const Bytes written =
+      own * moments(recipe.optimizer) * size_of(recipe.precision.optimizer_states);
+  models::WorkList list;
+  const auto kernel = [&](const char* name, Bytes read, Bytes to) {
+    list.kernel(name, MemoryBound{.op = MemoryOp::optimizer, .read = read, .written = to});
+  };
+  if (!recipe.gradient_clipping)
+    kernel("gradient norm", own * size_of(recipe.precision.gradients), Bytes(0));
+  kernel("optimizer step", update.read, written + single);
+  kernel("norms of weights and updates", 2 * single, Bytes(0));
+  kernel("weights from updates", 2 * single, update.written - written);
+  return list.take();
 }
 
 std::vector<WorkItem> converting_optimizer(std::int64_t parameters, const TrainingRecipe& recipe,

@@ -1,6 +1,7 @@
 // Bytes that a rank holds for its share of the model: parameters, gradients, optimizer state.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -20,6 +21,14 @@ models::Dtype stored_type(models::Dtype compute);
 
 // The type in which weights are kept and gathered; tf32 is one of matrix multiplications only.
 models::Dtype weight_type(const recipe::TrainingRecipe& recipe);
+
+// The type in which trained weights are kept: that, or the one that adapters are said to have.
+models::Dtype trained_type(const recipe::TrainingRecipe& recipe);
+
+// Bytes of a layer's frozen weights on one rank, of all but routed experts and of those: as
+// weight_type() has them, or narrower.
+std::array<Bytes, 2> frozen_bytes(const models::FrozenWeights& frozen,
+                                  const recipe::TrainingRecipe& recipe);
 
 // Bytes of the cached fp8 copies of the weights that these kernels multiply by: Transformer Engine
 // keeps one by rows for the forward pass and one by columns for the gradients of inputs, where
@@ -59,6 +68,13 @@ StateBytes state_bytes(std::int64_t parameters, const recipe::TrainingRecipe& re
 // The optimizer's kernel: every state of this rank is read and written once, in one fused pass.
 models::MemoryBound optimizer_kernel(std::int64_t parameters, const recipe::TrainingRecipe& recipe,
                                      const DataParallelStrategy& strategy);
+
+// LAMB in place of that kernel, of P parameters of this rank: the norm of all gradients, unless
+// they are clipped by it anyway; the same reads, but of the writes the moments and an fp32 update
+// alone; the norms of each array of weights and of updates, 8 P; and a kernel that reads both and
+// writes what is left. Source: NVIDIA/apex, optimizers/fused_lamb.py and csrc/multi_tensor_lamb.cu.
+std::vector<models::WorkItem> lamb_kernels(const models::MemoryBound& update, std::int64_t own,
+                                           const recipe::TrainingRecipe& recipe);
 
 // Whether the optimizer runs in more kernels than that one: PyTorch's fused optimizers want weights
 // and gradients of one type, so beside a master copy the gradients are converted to fp32 before and

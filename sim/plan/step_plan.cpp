@@ -51,6 +51,7 @@ models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& pl
           .experts = plan.experts,
           .recompute = recipe.recompute,
           .kernels = recipe.kernels,
+          .finetune = recipe.finetune,
           .gradient_sums = sums ? std::optional(recipe.precision.gradients.value()) : std::nullopt,
           .compute = recipe.precision.compute,
           .fp8_inputs = recipe.precision.kept_fp8_inputs,
@@ -89,13 +90,24 @@ void assign_ranks(Cast& cast, const recipe::RankGrids& ranks, const ParallelPlan
 }
 
 // A lane on which no stage sends is none.
-void connect_stages(StageConnections& connections, const PipelineShape& shape) {
+void connect_stages(StageConnections& connections, const PipelineShape& shape, bool forward_only) {
   for (const Lane lane : kAllLanes) {
+    if (forward_only && carries_gradients(lane)) continue;
     for (int stage = 0; stage < shape.stages; ++stage) {
       if (!receiver(shape, lane, stage)) continue;
       connections.lane(lane);
       break;
     }
+  }
+}
+
+// Forward passes in the order in which the schedule has them.
+void drop_backward(schedule::StageOrders& orders) {
+  for (std::vector<schedule::Slot>& order : orders) {
+    std::erase_if(order,
+                  [](const schedule::Slot& slot) { return slot.pass != schedule::Pass::forward; });
+    for (schedule::Slot& slot : order)
+      slot.paired = false;
   }
 }
 
@@ -133,15 +145,16 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   step.rounds = rounds(schedule, step.shape);
   PipelineShape all_rounds = step.shape;
   all_rounds.microbatches *= step.rounds.count;
-  const schedule::StageOrders orders = stage_orders(plan, all_rounds, inputs);
+  schedule::StageOrders orders = stage_orders(plan, all_rounds, inputs);
   TRAINYARD_CHECK(orders.size() == static_cast<std::size_t>(step.shape.stages),
                   "{} orders for {} stages of {}", orders.size(), step.shape.stages,
                   plan.pipeline.schedule);
+  if (recipe.forward_only) drop_backward(orders);
   PipelineMessages messages(all_rounds, orders);
   const recipe::RankGrids ranks = rank_grids(plan);
   assign_ranks(step.cast, ranks, plan, work);
   StageConnections connections(step.cast, ranks, plan, step.shape, recipe.collective_call);
-  if (step.shape.stages > 1) connect_stages(connections, step.shape);
+  if (step.shape.stages > 1) connect_stages(connections, step.shape, recipe.forward_only);
   for (int stage = 0; stage < step.shape.stages; ++stage) {
     StageBuilder builder(step, placed, recipe, plan, messages, connections, stage, schedule);
     step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
@@ -149,17 +162,22 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   if (const RoleMaker add_roles = strategy_of(plan, recipe).add_roles)
     add_roles(step.cast, connections, recipe, plan);
 
-  Flops forward, recomputed, masked, skipped;
+  Flops forward, recomputed, masked, skipped, skipped_masked;
   for (const int kind : placed.work.chain) {
     const models::LayerWork& layer = placed.work.kinds[static_cast<std::size_t>(kind)];
     forward = forward + layer.forward_model_flops;
     recomputed = recomputed + layer.recompute_model_flops - layer.recompute_masked_flops;
     masked = masked + layer.forward_masked_flops;
     skipped = skipped + layer.skipped_flops;
+    skipped_masked = skipped_masked + layer.skipped_masked_flops;
   }
   const double passes = static_cast<double>(step.shape.microbatches) * plan.degrees.data;
+  if (recipe.forward_only) {
+    skipped = 2 * forward;
+    skipped_masked = 2 * masked;
+  }
   step.full_square_flops = passes * (3.0 * forward - skipped);
-  step.model_flops = step.full_square_flops - 3 * passes * masked;
+  step.model_flops = step.full_square_flops - passes * (3 * masked - skipped_masked);
   step.executed_flops = step.model_flops + passes * recomputed;
   return step;
 }

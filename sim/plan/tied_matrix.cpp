@@ -26,14 +26,30 @@ int stage_of(const StepPlan& step, int place) {
 
 }  // namespace
 
+namespace {
+
+// Whether an earlier place of the stage uses the matrix that is tied to the embedding.
+bool is_shared(const StepPlan& step, const NetworkWork& work, int place) {
+  for (int other = 0; other < place; ++other) {
+    const auto kind = static_cast<std::size_t>(work.chain[static_cast<std::size_t>(other)]);
+    const bool uses = other == 0 || tied_at(work, other) > 0 || work.kinds[kind].frozen.tied > 0;
+    if (uses && stage_of(step, other) == stage_of(step, place)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::int64_t tied_with_earlier(const StepPlan& step, const NetworkWork& work, int place) {
   const std::int64_t tied = tied_at(work, place);
-  if (tied == 0) return 0;
-  for (int other = 0; other < place; ++other) {
-    const bool uses = other == 0 || tied_at(work, other) > 0;
-    if (uses && stage_of(step, other) == stage_of(step, place)) return tied;
-  }
-  return 0;
+  return tied > 0 && is_shared(step, work, place) ? tied : 0;
+}
+
+models::FrozenWeights own_frozen(const StepPlan& step, const NetworkWork& work, int place) {
+  const auto kind = static_cast<std::size_t>(work.chain[static_cast<std::size_t>(place)]);
+  models::FrozenWeights own = work.kinds[kind].frozen;
+  if (own.tied > 0 && is_shared(step, work, place)) own.parameters -= own.tied;
+  return own;
 }
 
 std::int64_t tied_with_later(const StepPlan& step, const NetworkWork& work, int place) {

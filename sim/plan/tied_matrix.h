@@ -15,6 +15,9 @@ namespace trainyard::plan {
 std::int64_t tied_with_earlier(const StepPlan& step, const models::NetworkWork& work, int place);
 std::int64_t tied_with_later(const StepPlan& step, const models::NetworkWork& work, int place);
 
+// Frozen weights at `place`, without a matrix that an earlier place of the same stage has.
+models::FrozenWeights own_frozen(const StepPlan& step, const models::NetworkWork& work, int place);
+
 // The matrices whose gradients `place` is the one to reduce: without one that tied_with_earlier().
 std::vector<models::WeightMatrix> own_matrices(const StepPlan& step,
                                                const models::NetworkWork& work, int place);

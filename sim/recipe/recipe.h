@@ -18,7 +18,11 @@
 
 namespace trainyard::recipe {
 
-enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
+// lamb has Adam's moments, and scales each array's update by the norms of both. Source: You et al.,
+// Large Batch Optimization for Deep Learning, ICLR 2020. lion has one moment. Source: Chen et al.,
+// Symbolic Discovery of Optimization Algorithms, NeurIPS 2023. none: gradients are made and
+// reduced, and nothing is updated.
+enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam, lamb, lion, none };
 
 // An optimizer that runs as plain operators, array by array, rather than as one kernel that reads
 // and writes every state once.
@@ -62,6 +66,9 @@ struct TrainingRecipe {
   Optimizer optimizer = Optimizer::adam;
   OptimizerOperators optimizer_operators;
   models::Recomputation recompute;
+  models::Finetune finetune;
+  // No backward pass and no update; activations are freed as soon as the next layer has run.
+  bool forward_only = false;
   Option<Accumulation> accumulation = depends(Accumulation::product);
   models::KernelChoice kernels;         // by_hand: Megatron-LM; else PyTorch's kernels and memory
   std::optional<Duration> launch_time;  // host time per kernel; without: the profile's

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "sim/plan/step_memory.h"
 #include "sim/plan/tied_matrix.h"
 
 namespace trainyard::plan {
@@ -91,6 +92,10 @@ std::int64_t ReplicaContext::updated_at(const ReplicaGroup& group, int place) co
 std::int64_t ReplicaContext::gradients_from(const ReplicaGroup& group, int place) const {
   if (group.experts) return layer(place).expert_parameters;
   return layer(place).parameters - tied_with_later(step, work, place);
+}
+
+BytesByGroup ReplicaContext::frozen_at(int place) const {
+  return frozen_bytes(own_frozen(step, work, place), recipe);
 }
 
 void ReplicaContext::copy(const std::string& what, Bytes read, Bytes written, OpGroup group) {

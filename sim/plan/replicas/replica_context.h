@@ -24,7 +24,9 @@ struct PassRole {
 
 // Parameters of one rank. Routed experts have replicas of their own.
 struct StageParameters {
-  std::int64_t dense = 0, experts = 0;
+  std::int64_t dense = 0, experts = 0;         // trained
+  std::array<Bytes, 2> frozen = {};            // weights beside those, of each group
+  std::int64_t frozen_numbers = 0;             // of both
   Bytes fp8_copies;                            // of weights
   std::vector<models::WeightMatrix> matrices;  // of both
 };
@@ -47,6 +49,7 @@ struct ReplicaGroup {
 
 // A number of parameters in each of the groups.
 using ByGroup = std::array<std::int64_t, 2>;
+using BytesByGroup = std::array<Bytes, 2>;
 
 // Of one stage. Parts write to `builder`, `held_gradients` and `host` only.
 struct ReplicaContext {
@@ -77,6 +80,10 @@ struct ReplicaContext {
   // Parameters of the group whose gradients are there from the backward pass of `place` on: a
   // shared matrix counts for the last place that uses it.
   std::int64_t gradients_from(const ReplicaGroup& group, int place) const;
+
+  // Bytes of the frozen weights of both groups that `place` needs, once for a matrix that several
+  // places of the rank share.
+  BytesByGroup frozen_at(int place) const;
 
   // A kernel that reads and writes these bytes and computes next to nothing.
   void copy(const std::string& what, Bytes read, Bytes written, OpGroup group);

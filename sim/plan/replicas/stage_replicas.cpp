@@ -37,11 +37,16 @@ void StageReplicas::hold_states(const StageParameters& parameters, int versions)
     states.gradients = states.gradients + own.gradients;
     states.optimizer_state = states.optimizer_state + own.optimizer_state;
   }
-  HostOptimizer(context_).move_states(parameters, states);
+  Bytes frozen;
+  for (std::size_t i = 0; i < parameters.frozen.size(); ++i)
+    frozen = frozen + Bytes(shard_of(parameters.frozen[i].count(),
+                                     context_.groups[i].strategy.parameter_shards));
+  HostOptimizer(context_).move_states(parameters, states, frozen);
   builder.resident(MemoryKind::parameters, states.parameters, "parameters");
+  builder.resident(MemoryKind::parameters, frozen, "frozen parameters");
   if (!context_.strategy().layer_units && !gradients_come_and_go())
     builder.resident(MemoryKind::gradients, states.gradients, kGradients);
-  if (!context_.strategy().layer_units)
+  if (!context_.strategy().layer_units && !context_.recipe.forward_only)
     builder.resident(MemoryKind::gradients,
                      unsummed_gradients(parameters.dense + parameters.experts, context_.recipe),
                      "gradients beside their sums");

@@ -31,7 +31,7 @@ void Gather::begin() {
   units_.clear();
   if (each_pass())
     units_ = layer_units(context_, options_);
-  else if (context_.pass == Pass::forward && context_.role.first)
+  else if (context_.pass == Pass::forward && context_.role.first && !context_.recipe.forward_only)
     units_ = bucket_units(context_, options_);
   entering_.clear();
   leaving_.clear();
@@ -66,19 +66,26 @@ bool Gather::travels(const GatherUnit& unit, std::size_t group) const {
   const ReplicaGroup& own = context_.groups[group];
   if (!own.experts) return true;
   const bool divided = each_pass() ? own.strategy.parameter_shards > 1 : own.exchanges;
-  return divided && unit.parameters[group] > 0;
+  return divided && (unit.parameters[group] > 0 || unit.frozen[group] > Bytes(0));
 }
 
 Bytes Gather::gathered_bytes(const GatherUnit& unit) const {
-  std::int64_t parameters = 0;
+  Bytes gathered;
   for (std::size_t group = 0; group < unit.parameters.size(); ++group)
-    if (travels(unit, group)) parameters += unit.parameters[group];
-  return parameters * size_of(weight_type(context_.recipe));
+    if (travels(unit, group)) gathered = gathered + bytes(unit, group);
+  return gathered;
+}
+
+Bytes Gather::bytes(const GatherUnit& unit, std::size_t group) const {
+  const bool as_computed = context_.strategy().layer_units;
+  const models::Dtype type =
+      as_computed ? weight_type(context_.recipe) : trained_type(context_.recipe);
+  return unit.parameters[group] * size_of(type) + unit.frozen[group];
 }
 
 Bytes Gather::copied_bytes(const GatherUnit& unit) const {
   if (!context_.strategy().layer_units) return gathered_bytes(unit);
-  return (unit.parameters[0] + unit.parameters[1]) * size_of(weight_type(context_.recipe));
+  return bytes(unit, 0) + bytes(unit, 1);
 }
 
 void Gather::fetch_until(std::size_t end) {
@@ -88,14 +95,13 @@ void Gather::fetch_until(std::size_t end) {
 
 void Gather::fetch(std::size_t number) {
   const GatherUnit& unit = units_[number];
-  const Bytes each = size_of(weight_type(context_.recipe));
   StreamSet waits = (kGatherStreams | stream_bit(StreamKind::data)) & ~stream_bit(unit.stream);
   waits |= limit(options_);
   waits |= shards_.fetch(units_, number);
   for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
     if (!travels(unit, i)) continue;
     const ReplicaGroup& group = context_.groups[i];
-    const Bytes gathered = unit.parameters[i] * each;
+    const Bytes gathered = bytes(unit, i);
     context_.builder.collective(unit.stream, context_.within(group),
                                 {CollectiveKind::all_gather, gathered}, waits,
                                 "gather " + (group.prefix + unit.name));
@@ -126,7 +132,8 @@ void Gather::copy_out(const GatherUnit& unit) {
   for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
     const DataParallelStrategy& strategy = context_.groups[i].strategy;
     if (!travels(unit, i))
-      kept = kept + state_bytes(unit.parameters[i], context_.recipe, strategy).parameters;
+      kept = kept + state_bytes(unit.parameters[i], context_.recipe, strategy).parameters +
+             unit.frozen[i];
   }
   context_.builder.hold(MemoryKind::parameters, copied, kGathered);
   context_.copy("copy gathered " + unit.name, gathered + kept, copied, OpGroup::compute);

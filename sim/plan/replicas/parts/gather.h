@@ -33,6 +33,7 @@ class Gather : public ReplicaPart {
   // Whether the group's parameters of the unit are elsewhere.
   bool travels(const GatherUnit& unit, std::size_t group) const;
   Bytes gathered_bytes(const GatherUnit& unit) const;
+  Bytes bytes(const GatherUnit& unit, std::size_t group) const;  // of its weights, whole
   // The copy in the compute type, into which parameters that did not travel are cast.
   Bytes copied_bytes(const GatherUnit& unit) const;
   // Enqueues the gathers of the units before `end`.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/plan/step_memory.h"
+
 namespace trainyard::plan {
 
 using schedule::Pass;
@@ -21,6 +23,7 @@ bool is_root(const ReplicaContext& context, const GatherOptions& options, int pl
 
 // Whether the parameters of a layer stay from its forward to its backward pass.
 bool is_kept(const ReplicaContext& context, const GatherOptions& options, int place) {
+  if (context.recipe.forward_only) return false;
   if (options.keeps_layers) return true;
   if (!options.keeps_ends || keeps_whole_step(context)) return false;
   const auto after = context.work.divisible.begin() + place + 1;
@@ -56,11 +59,19 @@ std::vector<GatherUnit> layer_units(const ReplicaContext& context, const GatherO
   const int entry = forward ? range.first : range.last - 1;
   const int exit = forward ? range.last - 1 : range.first;
   std::int64_t root = 0;
-  for (int place = range.first; place < range.last; ++place)
-    if (is_root(context, options, place)) root += context.gradients_from(context.groups[0], place);
-  if (root > 0)
-    add({.enters = entry, .leaves = exit, .parameters = {root, 0}, .name = "embedding and logits"},
-        true);
+  Bytes frozen;
+  for (int place = range.first; place < range.last; ++place) {
+    if (!is_root(context, options, place)) continue;
+    root += context.gradients_from(context.groups[0], place);
+    frozen = frozen + context.frozen_at(place)[0];
+  }
+  if (root > 0 || frozen > Bytes(0))
+    add({.enters = entry,
+         .leaves = exit,
+         .parameters = {root, 0},
+         .frozen = {frozen, Bytes(0)},
+         .name = "embedding and logits"},
+        !context.recipe.forward_only);
   for (int i = 0; i < range.last - range.first; ++i) {
     const int place = forward ? range.first + i : range.last - 1 - i;
     if (is_root(context, options, place)) continue;
@@ -69,6 +80,7 @@ std::vector<GatherUnit> layer_units(const ReplicaContext& context, const GatherO
     add({.enters = place,
          .leaves = place,
          .parameters = {layer.parameters, layer.expert_parameters},
+         .frozen = frozen_bytes(layer.frozen, context.recipe),
          .name = context.step.name_of(place)},
         is_kept(context, options, place));
   }
@@ -90,6 +102,7 @@ std::vector<GatherUnit> bucket_units(const ReplicaContext& context, const Gather
     units.push_back({.enters = first,
                      .leaves = place,
                      .parameters = parameters,
+                     .frozen = {},
                      .gathers = true,
                      .stream = stream_of_unit(units.size(), options),
                      .name = context.step.name_of(first)});

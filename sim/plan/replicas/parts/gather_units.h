@@ -11,7 +11,8 @@ namespace trainyard::plan {
 
 struct GatherUnit {
   int enters = 0, leaves = 0;  // first and last place of it in this pass
-  ByGroup parameters = {};
+  ByGroup parameters = {};     // trained
+  BytesByGroup frozen = {};
   bool gathers = false, frees = false;
   StreamKind stream = StreamKind::gather;
   std::string name;

@@ -23,7 +23,7 @@ class GatherUpdated : public ReplicaPart {
     // all_gather_dp_groups (runtime/utils.py).
     const Bytes piece = context_.plan.data_parallel.bucket_size;
     std::vector<Bytes> sizes;
-    for (Bytes left = parameters * size_of(weight_type(context_.recipe)); left > Bytes(0);
+    for (Bytes left = parameters * size_of(trained_type(context_.recipe)); left > Bytes(0);
          left = left - sizes.back())
       sizes.push_back(std::min(left, piece));
     for (std::size_t i = 0; i < sizes.size(); ++i)

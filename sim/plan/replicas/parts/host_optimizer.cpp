@@ -62,12 +62,14 @@ std::int64_t HostOptimizer::tiles(const StageParameters& parameters) const {
   return std::max<std::int64_t>(1, (updated_parameters(parameters) + tile - 1) / tile);
 }
 
-void HostOptimizer::move_states(const StageParameters& parameters, StateBytes& states) {
+void HostOptimizer::move_states(const StageParameters& parameters, StateBytes& states,
+                                Bytes& frozen) {
   const OffloadOptions& offload = context_.recipe.offload;
   recipe::HostMemory& host = context_.host;
   if (offload.parameters != OffloadTo::none) {
-    (offload.parameters == OffloadTo::cpu ? host.parameters : host.nvme) = states.parameters;
-    states.parameters = Bytes(0);
+    (offload.parameters == OffloadTo::cpu ? host.parameters : host.nvme) =
+        states.parameters + frozen;
+    states.parameters = frozen = Bytes(0);
   }
   if (!used()) return;
   const bool to_cpu = offload.optimizer == OffloadTo::cpu;
@@ -76,7 +78,7 @@ void HostOptimizer::move_states(const StageParameters& parameters, StateBytes& s
   host.gradients = updated_gradients(context_, parameters);
   if (!context_.recipe.precision.keeps_whole_master() && offload.parameters == OffloadTo::none) {
     // What the host updates, where the states have no copy of the parameters.
-    const Bytes own = updated_parameters(parameters) * size_of(weight_type(context_.recipe));
+    const Bytes own = updated_parameters(parameters) * size_of(trained_type(context_.recipe));
     Bytes& copy = to_cpu ? host.parameters : host.nvme;
     copy = copy + own;
   }
@@ -92,7 +94,7 @@ Bytes HostOptimizer::nvme_read(Bytes states, const StageParameters& parameters) 
   const bool alone = offload.parameters == OffloadTo::none;
   const bool reads_weights = !context_.recipe.precision.keeps_whole_master() &&
                              (alone ? offload.optimizer : offload.parameters) == OffloadTo::nvme;
-  const Bytes weights = updated_parameters(parameters) * size_of(weight_type(context_.recipe));
+  const Bytes weights = updated_parameters(parameters) * size_of(trained_type(context_.recipe));
   return (offload.optimizer == OffloadTo::nvme ? states : Bytes(0)) +
          (reads_weights ? weights : Bytes(0));
 }

@@ -30,8 +30,8 @@ class HostOptimizer {
   // Whether gradients of later micro-batches are added on the host.
   bool accumulates() const;
 
-  // Takes from the states of a rank what the host or NVMe holds.
-  void move_states(const StageParameters& parameters, StateBytes& states);
+  // Takes from the states of a rank, and its frozen weights, what the host or NVMe holds.
+  void move_states(const StageParameters& parameters, StateBytes& states, Bytes& frozen);
 
   // The op written last takes `own` bytes of gradients that will leave.
   void take_leaving_gradients(Bytes own);

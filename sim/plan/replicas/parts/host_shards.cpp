@@ -19,7 +19,9 @@ bool HostShards::used() const {
 }
 
 Bytes HostShards::shard(const GatherUnit& unit) const {
-  return state_bytes(unit.parameters[0], context_.recipe, context_.strategy()).parameters;
+  const int shards = context_.strategy().parameter_shards;
+  return state_bytes(unit.parameters[0], context_.recipe, context_.strategy()).parameters +
+         Bytes(shard_of(unit.frozen[0].count(), shards));
 }
 
 void HostShards::read(const std::vector<GatherUnit>& units, std::size_t number) {

@@ -18,6 +18,7 @@ class OptimizerStep : public ReplicaPart {
   explicit OptimizerStep(ReplicaContext& context) : context_(context), host_(context) {}
 
   void step(const StageParameters& stage, const std::vector<ChainRange>& /*copies*/) override {
+    if (context_.recipe.optimizer == recipe::Optimizer::none) return give_back_gradients(stage);
     if (context_.recipe.gradient_clipping) clip(updated_gradients(context_, stage));
     if (host_.used())
       host_.update(stage);
@@ -34,7 +35,11 @@ class OptimizerStep : public ReplicaPart {
   void clip(Bytes gradients);
   // Sums one number over the ranks that have parts of the gradients; whether there are others.
   bool sum_over_ranks(StreamSet waits);
-  // The work of an update with its one kernel as plain operators, if the recipe says so.
+  std::int64_t own_parameters(const StageParameters& stage) const;
+  std::vector<models::WorkItem> by_lamb(std::vector<models::WorkItem> work,
+                                        const StageParameters& stage) const;
+  // The work of an update with its one kernel as plain operators, if the recipe says so, or as
+  // LAMB's kernels.
   std::vector<models::WorkItem> by_operators(std::vector<models::WorkItem> work,
                                              const StageParameters& stage) const;
   void launch(const std::vector<models::WorkItem>& work);
@@ -75,13 +80,37 @@ void OptimizerStep::clip(Bytes gradients) {
 // parts of the norm behind a convolution.
 constexpr std::int64_t kArraysOfMatrix = 3;
 
+std::int64_t OptimizerStep::own_parameters(const StageParameters& stage) const {
+  std::int64_t parameters = 0;
+  for (const ReplicaGroup& group : context_.groups)
+    parameters += shard_of(group.parameters(stage), group.strategy.optimizer_shards);
+  return parameters;
+}
+
+std::vector<models::WorkItem> OptimizerStep::by_lamb(std::vector<models::WorkItem> work,
+                                                     const StageParameters& stage) const {
+  std::vector<models::WorkItem> result;
+  for (models::WorkItem& item : work) {
+    const auto* named = std::get_if<models::NamedKernel>(&item);
+    const auto* kernel = named == nullptr ? nullptr : std::get_if<MemoryBound>(&named->kernel);
+    if (kernel == nullptr || kernel->op != models::MemoryOp::optimizer) {
+      result.push_back(std::move(item));
+      continue;
+    }
+    for (models::WorkItem& part : lamb_kernels(*kernel, own_parameters(stage), context_.recipe))
+      result.push_back(std::move(part));
+  }
+  return result;
+}
+
 std::vector<models::WorkItem> OptimizerStep::by_operators(std::vector<models::WorkItem> work,
                                                           const StageParameters& stage) const {
   const recipe::OptimizerOperators& operators = context_.recipe.optimizer_operators;
-  if (operators.accesses == 0) return work;
-  std::int64_t parameters = 0, arrays = 0;
-  for (const ReplicaGroup& group : context_.groups)
-    parameters += shard_of(group.parameters(stage), group.strategy.optimizer_shards);
+  if (operators.accesses == 0)
+    return context_.recipe.optimizer == recipe::Optimizer::lamb ? by_lamb(std::move(work), stage)
+                                                                : work;
+  const std::int64_t parameters = own_parameters(stage);
+  std::int64_t arrays = 0;
   for (const models::WeightMatrix& matrix : stage.matrices)
     arrays += matrix.count * kArraysOfMatrix;
   const auto numbers =
