@@ -14,7 +14,7 @@ namespace trainyard::json {
 namespace {
 
 constexpr std::size_t kQuotedLength = 60;
-constexpr std::size_t kListedNames = 32;
+constexpr std::size_t kListedNames = 48;
 
 // Reads one scalar. The result is a message, empty if all is well.
 struct ScalarReader {

@@ -315,8 +315,8 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   precision = recipe.precision;
   sections.training.recipe.micro_batch.size = recipe.micro_batch.size.value();
   OptimizerSection& optimizer = sections.training.optimizer;
-  optimizer.type = recipe.optimizer == recipe::Optimizer::adam ? recipe::Optimizer::adam
-                                                               : recipe::Optimizer::sgd;
+  optimizer.type = recipe.optimizer == recipe::Optimizer::sgd_momentum ? recipe::Optimizer::sgd
+                                                                       : recipe.optimizer;
   if (recipe.optimizer == recipe::Optimizer::sgd_momentum) optimizer.momentum = true;
   precision.parameters = plan::weight_type(recipe);
   if (!precision.keeps_master()) precision.master_weights = recipe::MasterWeights::none;

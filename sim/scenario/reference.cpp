@@ -48,7 +48,7 @@ struct Page {
   std::string_view pointer, file;
 };
 // The innermost of these that a key is, or stands in, names its page.
-constexpr std::array<Page, 38> kPages = {{
+constexpr std::array<Page, 39> kPages = {{
     {"", "file-formats.md"},
     {"/references", "validation.md"},
     {"/model", "networks.md"},
@@ -72,6 +72,7 @@ constexpr std::array<Page, 38> kPages = {{
     {"/training/loss", "cost-memory-bound.md"},
     {"/training/embedding_optimizer", "recommenders.md"},
     {"/training/memory", "memory.md"},
+    {"/training/finetune", "guide/fine-tuning.md"},
     {"/training/offload", "offload.md"},
     {"/parallelism", "data-parallel.md"},
     {"/parallelism/tp", "tensor-parallel.md"},

@@ -38,8 +38,8 @@ Scenario shipped(const std::string& name, const std::string& variant = "") {
 
 TEST_CASE("every shipped scenario loads without a warning") {
   std::vector<std::string> paths;
-  for (const auto& entry : fs::directory_iterator(kConfigs + "/scenarios"))
-    paths.push_back(entry.path().string());
+  for (const auto& entry : fs::recursive_directory_iterator(kConfigs + "/scenarios"))
+    if (entry.is_regular_file()) paths.push_back(entry.path().string());
   std::sort(paths.begin(), paths.end());
   CHECK(paths.size() >= 10);
   for (const std::string& path : paths) {

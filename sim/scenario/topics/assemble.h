@@ -45,7 +45,7 @@ topologies::ClusterSpec assemble_cluster(topologies::ClusterSpec cluster, Findin
 // /cluster: the profile that it names, or that its GPU or one with the same numbers has; magnitudes
 // that no machine has.
 ProfileChoice find_profile(const ClusterSection& section, const json::Value& document,
-                         const Places& places, Findings& findings);
+                           const Places& places, Findings& findings);
 void validate_machine(const Scenario& scenario, Findings& findings);
 
 // /training as a whole, with its parts below.
@@ -82,6 +82,11 @@ void validate_compute(const Scenario& scenario, Findings& findings);
 void assemble_recompute(recipe::TrainingRecipe& recipe, const TrainingSection& section,
                         Findings& findings);
 void validate_recompute(const Scenario& scenario, Findings& findings);
+
+// /training/finetune: as simulated, and whether the network has what it names. Requires: recipe and
+// plan of `scenario` are set.
+models::Finetune assemble_finetune(const FinetuneSection& section, Findings& findings);
+void validate_finetune(const Scenario& scenario, Findings& findings);
 
 // /collectives
 collective::Choices assemble_collectives(const CollectivesSection& section, Findings& findings);

@@ -230,9 +230,14 @@ void validate_precision(const Scenario& scenario, Findings& findings) {
   check_cached_weights(recipe, findings);
   check_kept_inputs(recipe, findings);
   check_recipe(recipe, scenario.cluster.server.gpu, findings);
-  if (recipe.precision.optimizer_states.is_said() && recipe.optimizer == recipe::Optimizer::sgd)
+  const bool keeps_none =
+      recipe.optimizer == recipe::Optimizer::sgd || recipe.optimizer == recipe::Optimizer::none;
+  if (recipe.precision.optimizer_states.is_said() && keeps_none)
     findings.error(fmt::format("{}/optimizer_states", kSection),
-                   "sgd without momentum keeps no state per parameter", "remove it");
+                   recipe.optimizer == recipe::Optimizer::none
+                       ? "there is no optimizer to keep states"
+                       : "sgd without momentum keeps no state per parameter",
+                   "remove it");
 }
 
 }  // namespace trainyard::scenario

@@ -35,6 +35,36 @@ struct RecomputeSection {
   std::optional<int> layers;
 };
 
+// Which weights train, as written: groups of targets and "qlora" are not resolved.
+struct FinetuneSection {
+  enum class Kind : std::uint8_t { full, lora, qlora, frozen };
+  enum class Targets : std::uint8_t {
+    q_proj,
+    k_proj,
+    v_proj,
+    o_proj,
+    gate_proj,
+    up_proj,
+    down_proj,
+    linear_qkv,
+    linear_proj,
+    linear_fc1,
+    linear_fc2,
+    attention,
+    mlp,
+    all_linear
+  };
+  Kind kind = Kind::full;
+  Option<std::int64_t> rank = 8;
+  std::vector<Targets> targets;
+  Option<double> dropout = 0;
+  std::optional<models::Dtype> dtype;
+  std::optional<models::BaseWeights> base;
+  Option<bool> double_quantisation = true;
+  std::vector<models::Part> trains;
+  std::optional<int> last_layers;
+};
+
 // Of the whole training: one of the first three.
 struct LengthSection {
   std::optional<double> tokens, samples, epochs, dataset_size;
@@ -49,6 +79,7 @@ struct TrainingSection {
   OptimizerSection optimizer;
   std::string recompute = "none";  // empty: as recompute_parts says
   RecomputeSection recompute_parts;
+  FinetuneSection finetune;
   std::optional<models::Fusion> execution;  // empty: as the network is commonly run
   std::optional<models::TableOptimizer> embedding_optimizer;
   LengthSection length;
@@ -137,6 +168,7 @@ struct ScenarioSections {
 void visit_fields(json::Fields& f, ClusterSection& s);
 void visit_fields(json::Fields& f, OptimizerSection& s);
 void visit_fields(json::Fields& f, RecomputeSection& s);
+void visit_fields(json::Fields& f, FinetuneSection& s);
 void visit_fields(json::Fields& f, TrainingSection& s);
 void visit_fields(json::Fields& f, ExpertParallelSection& s);
 void visit_fields(json::Fields& f, ParallelismSection& s);

@@ -114,20 +114,22 @@ constexpr std::array<Choice<Accumulation>, 5> kAccumulations = {
      {"after_pass", Accumulation::after_pass},
      {"converted", Accumulation::converted},
      {"autograd", Accumulation::autograd}}};
-constexpr std::array<Choice<Optimizer>, 4> kOptimizers = {{{"adam", Optimizer::adam},
+constexpr std::array<Choice<Optimizer>, 6> kOptimizers = {{{"adam", Optimizer::adam},
                                                            {"adamw", Optimizer::adam},
-                                                           {"lamb", Optimizer::adam},
-                                                           {"sgd", Optimizer::sgd}}};
+                                                           {"lamb", Optimizer::lamb},
+                                                           {"lion", Optimizer::lion},
+                                                           {"sgd", Optimizer::sgd},
+                                                           {"none", Optimizer::none}}};
 // More would be no optimizer, and their bytes no number.
 constexpr double kMostAccesses = 1000;
 
 }  // namespace
 
 void visit_fields(json::Fields& f, OptimizerSection& s) {
-  f.not_yet({"lion"});
   f.choice("type", s.type, kOptimizers, optional,
-           "How parameters are updated; lamb has Adam's states. Default: adam of transformers, sgd "
-           "of other networks, with momentum but of recommenders.");
+           "How parameters are updated; lamb has Adam's states and norms of each array, lion one "
+           "moment. none: gradients are made and reduced, and nothing is updated. Default: adam of "
+           "transformers, sgd of other networks, with momentum but of recommenders.");
   f.field("momentum", s.momentum, json::anything,
           "SGD keeps a momentum per parameter. Default: false where the type is said.");
   f.field("accesses", s.operators.accesses, optional, between(0.0, kMostAccesses),
@@ -149,6 +151,10 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
   visit_fields(f, s.recipe.micro_batch);
   f.section("precision", s.recipe.precision, optional, "Number formats.");
   f.section("optimizer", s.optimizer, optional, "How parameters are updated.");
+  f.section("finetune", s.finetune, optional, "Which weights train.");
+  f.field("forward_only", s.recipe.forward_only, optional,
+          "No backward pass and no update, as in inference or an evaluation: activations are freed "
+          "as soon as the next layer has run.");
   f.name_or_section("recompute", s.recompute, kRecomputeForms, s.recompute_parts, optional,
                     "Activations computed again in the backward pass: none, selective (scores of "
                     "unfused attention), full, selective_op (PyTorch's, by operators), or an "
@@ -208,7 +214,7 @@ Optimizer assemble_optimizer(const OptimizerSection& section, const models::Netw
   if (momentum && !is_sgd)
     findings.error("/training/optimizer/momentum", "only sgd has a momentum of its own",
                    "remove it");
-  if (!is_sgd) return Optimizer::adam;
+  if (!is_sgd) return section.type.is_said() ? section.type.value() : Optimizer::adam;
   return momentum ? Optimizer::sgd_momentum : Optimizer::sgd;
 }
 
@@ -339,6 +345,7 @@ recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
   recipe.precision = assemble_precision(recipe.precision, gpu);
   recipe.optimizer = assemble_optimizer(section.optimizer, network, findings);
   recipe.optimizer_operators = section.optimizer.operators;
+  recipe.finetune = assemble_finetune(section.finetune, findings);
   if (recipe.optimizer_operators.launches > 0 && recipe.optimizer_operators.accesses == 0)
     findings.error("/training/optimizer/launches",
                    "an optimizer that is one kernel has no operators to launch",

@@ -57,7 +57,7 @@ void check_names(const ScenarioSections& sections, Findings& findings) {
 
 void check_execution_of_network(const Scenario& scenario, Findings& findings) {
   const models::Execution planned = plan::execution(scenario.recipe, scenario.plan);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kPointers = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kPointers = {
       {{"", "/model"},
        {"tensor_chunks", "/parallelism/tensor_parallel/chunks"},
        {"tensor", "/parallelism/tp"},
@@ -72,7 +72,12 @@ void check_execution_of_network(const Scenario& scenario, Findings& findings) {
        {"predictions", "/training/predictions_per_sequence"},
        {"sequence_parallel", "/parallelism/sequence_parallel"},
        {"micro_batch", "/training/micro_batch"},
-       {"recompute", "/training/recompute"}}};
+       {"recompute", "/training/recompute"},
+       {"rank", "/training/finetune/rank"},
+       {"targets", "/training/finetune/targets"},
+       {"trains", "/training/finetune/trains"},
+       {"last_layers", "/training/finetune/last_layers"},
+       {"base", "/training/finetune/base"}}};
   for (const models::ExecutionProblem& problem : check_execution(scenario.network, planned)) {
     std::string_view pointer = "/model";
     for (const auto& [member, at] : kPointers) {
@@ -97,6 +102,7 @@ void validate(const Scenario& scenario, const ScenarioSections& sections, Findin
   validate_precision(scenario, findings);
   validate_data_parallel(scenario, findings);
   validate_recompute(scenario, findings);
+  validate_finetune(scenario, findings);
   validate_offload(scenario, findings);
   // Sizes that were refused above need not fit 64 bits, and what is counted here does.
   if (!findings.has_errors()) validate_work(scenario, findings);
