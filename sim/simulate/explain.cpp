@@ -56,6 +56,18 @@ void layers(const Job& /*job*/, const Step& step, Text out) {
   }
 }
 
+// How many of a stage's parameters train, where not all do.
+void frozen_shares(const Step& step, Text out) {
+  for (const lower::RankClass& rank_class : step.lowered.classes) {
+    const plan::Role& role = step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+    if (role.frozen == 0) continue;
+    const std::int64_t trained = role.parameters - role.frozen;
+    fmt::format_to(out, "stage {}: {} of {} parameters train ({:.3f} %)\n", rank_class.stage,
+                   trained, role.parameters,
+                   100 * static_cast<double>(trained) / static_cast<double>(role.parameters));
+  }
+}
+
 void memory(const Job& job, const Step& step, Text out) {
   constexpr std::array<std::pair<MemoryKind, std::string_view>, kMemoryKinds> kColumns = {
       {{MemoryKind::parameters, "weights"},
@@ -84,6 +96,7 @@ void memory(const Job& job, const Step& step, Text out) {
     fmt::format_to(out, "  {:>9}  {:>9}  {:>9}\n", to_text(device.allocated(peak.peak)),
                    to_text(device.reserved(peak.peak)), to_text(device.on_device(peak.peak)));
   }
+  frozen_shares(step, out);
   fmt::format_to(out, "capacity of a {}: {}\n", job.cluster.server.gpu.name,
                  to_text(job.cluster.server.gpu.memory));
 }

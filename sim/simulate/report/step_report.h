@@ -116,7 +116,8 @@ struct StepReport {
   int stages = 1, chunks = 1, microbatches = 1;
   std::string gpu, server;
   int servers = 1;
-  std::int64_t parameters = 0;  // of the whole network
+  std::int64_t parameters = 0;  // of the whole network, adapters included
+  std::int64_t trained = 0;     // of these
   std::int64_t global_batch = 0, sequence_length = 0;
   bool is_language = true;  // tokens mean something
 

@@ -41,7 +41,10 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.gpu = job.cluster.server.gpu.name;
   report.server = job.cluster.server.name;
   report.servers = job.cluster.servers;
-  report.parameters = parameter_count(job.network, job.recipe.micro_batch.sequence_length);
+  const std::int64_t length = job.recipe.micro_batch.sequence_length;
+  report.parameters = parameter_count(job.network, length);
+  report.trained = trained_parameters(job.network, job.recipe.finetune, length);
+  report.parameters += adapter_parameters(job.network, job.recipe.finetune, length);
   report.global_batch = job.recipe.global_batch;
   report.sequence_length = job.recipe.micro_batch.sequence_length;
   report.is_language = reads_tokens(job.network);

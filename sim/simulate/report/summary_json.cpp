@@ -274,6 +274,7 @@ void add_scenario(Json& json, const StepReport& report) {
                          {"dp", report.data},
                          {"pp", report.pipeline}};
   json["parameters"] = report.parameters;
+  if (report.trained != report.parameters) json["trained_parameters"] = report.trained;
   json["global_batch"] = report.global_batch;
   json["sequence_length"] = report.is_language ? Json(report.sequence_length) : Json(nullptr);
 }
