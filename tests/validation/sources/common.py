@@ -163,6 +163,11 @@ def nemo(row, model, cluster, fp8, recompute="none", chunked=True, chunks=None, 
     return {"model": model, "cluster": cluster, "training": training, "parallelism": degrees}
 
 
+def lora(rank, *targets, **more):
+    """Adapters beside frozen weights, which no distributed optimizer is for in NeMo."""
+    return {"kind": "lora", "rank": rank, "targets": list(targets), **more}
+
+
 def megatron_2021(model, cluster, training, tp, pp, dp, chunks=1):
     """Megatron-LM of 2021: fp16, full recomputation, blocking sends, no overlap of any reduction."""
     return {"model": model, "cluster": cluster,

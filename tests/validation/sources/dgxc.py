@@ -5,9 +5,12 @@ stand for it. With FSDP layers are recomputed (MaxText's remat_policy save_qkv_p
 keep some products: taken as whole layers but for what nothing reads). Paxml's GPT 5B keeps its products (SAVE_DOT_ONLY)
 and runs attention and norms again (paxml/paxml_mod_configs.py, maxtext/configure.sh @35a9aecc). Llama 4 Maverick has
 experts in every second layer and a shared one (model card). A rack of GB200 is one server.
+LoRA is of linear_qkv alone, of rank 16 (70B) and 8 (8B), with packed sequences of one micro-batch and without a
+distributed optimizer. Source: NVIDIA/NeMo, nemo/collections/llm/recipes/llama3_70b.py and llama3_8b.py
+(finetune_recipe, finetune_performance_optimizations).
 """
 
-from common import LeftOut, blackwell, h100, metric, nemo, nemo_model, precision, record
+from common import LeftOut, blackwell, h100, lora, metric, nemo, nemo_model, precision, record
 
 FILE = "dgxc_benchmarking.json"
 SOFTWARE = "nemo"
@@ -17,15 +20,13 @@ SOURCE = "NVIDIA/dgxc-benchmarking, README of each workload"
 def reason_to_leave_out(row):
     model, said = row["model"], row["parallelism"]
     error = row["check_tokens_per_s_rel_err"]
-    if row.get("peft"):
-        return "LoRA"
     if "mamba_layers" in model:
         return "Mamba layers"
     if error is not None and error > 0.02:
         return "the printed row contradicts itself"
     if model["name"] == "gpt3-175b" and said["tp"] * said["pp"] == 1:
         return "175B on one GPU: the layout is incomplete"
-    return None if row["batch"].get("mbs") else "no micro-batch"
+    return None if row["batch"].get("mbs") or row.get("peft") == "LoRA" else "no micro-batch"
 
 
 def network(model):
@@ -54,4 +55,7 @@ def convert(row):
         if not said.get("fsdp"):
             scenario["parallelism"]["data_parallel"] = {"kind": "fsdp"}
             scenario["training"]["recompute"] = {"modules": ["core_attn", "layernorm"]}
+    if row.get("peft") == "LoRA":
+        scenario["training"]["finetune"] = lora(16 if row["model"]["layers"] > 32 else 8, "linear_qkv")
+        scenario["parallelism"]["data_parallel"] = {"kind": "allreduce"}
     return record(row["id"], scenario, metric(row, "iteration_time"))

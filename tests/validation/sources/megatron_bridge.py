@@ -8,7 +8,7 @@ NVIDIA-NeMo/Megatron-Bridge@0a0cb290 scripts/performance/configs. CUDA graphs ch
 row, and not assumed.
 """
 
-from common import LeftOut, blackwell, h100, metric, precision, record, tokens_seconds
+from common import LeftOut, blackwell, h100, lora, metric, precision, record, tokens_seconds
 from networks import cut, has_experts, layers_of, named
 
 FILE = "megatron_bridge_perf.json"
@@ -19,8 +19,6 @@ RACKS = {"DGX-GB200": "gb200-nvl72", "DGX-GB300": "gb300-nvl72"}
 
 def reason_to_leave_out(row):
     name = row["model"]["name"]
-    if "LoRA" in row.get("task", ""):
-        return "LoRA"
     if "Nemotron" in name:
         return "Mamba layers"
     if "DeepSeekV4" in name:
@@ -86,6 +84,9 @@ def convert(row):
     choices = [("none", {}), ({"modules": parts[:1]}, {}), ({"modules": parts}, {}), ("full", {})]
     if row["parallelism"].get("fsdp"):
         choices.insert(1, ("none", {"offload": {"activations": "cpu"}}))
+    adapters = {}
+    if "LoRA" in row.get("task", ""):
+        adapters = {"finetune": lora(16, "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")}
     for recompute, offload in choices:
         scenarios.append({
             "model": network, "cluster": cluster_of(row["hardware"]["profile"], row["hardware"]["num_gpus"]),
@@ -93,6 +94,6 @@ def convert(row):
                          "sequence_length": row["model"]["seq"], "optimizer": {"type": "adamw"},
                          "precision": precision("fp8" if "FP8" in kind else "bf16", "bf16",
                                                 "mxfp8" if "MX" in kind else "current"),
-                         "recompute": recompute, **offload},
+                         "recompute": recompute, **offload, **adapters},
             "parallelism": degrees_of(row, network)})
     return record(row["id"], scenarios, metric(row, "iteration_time_derived", "iteration_time") or tokens_seconds(row))

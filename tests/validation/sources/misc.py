@@ -7,7 +7,7 @@ looking at the rows), micro-batch 1, all states in bf16, as four whole copies ha
 or all where that does not fit.
 """
 
-from common import LeftOut, a100, gpt, h100, llama, metric, precision, record
+from common import LeftOut, a100, gpt, h100, llama, lora, metric, precision, record
 from networks import cut, has_experts, named
 
 FILE = "misc_training.json"
@@ -22,8 +22,6 @@ def degrees_of(row, **more):
 
 def automodel(row):
     name, said, batch = row["model"]["name"], row["parallelism"], row["batch"]
-    if "LoRA" in row.get("schedule", ""):
-        raise LeftOut("LoRA")
     if "Nemotron" in name:
         raise LeftOut("Mamba layers")
     network = named(name) or llama(row["model"])
@@ -43,6 +41,9 @@ def automodel(row):
     training = {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": row["model"]["seq"],
                 "precision": precision("bf16", "bf16"), "optimizer": {"type": "adamw"}, "fused_attention": True,
                 "execution": "fused", "gradient_clipping": True}
+    # Source: NVIDIA-NeMo/Automodel@1b668020 examples/llm_finetune/llama3_1/llama3_1_8b_peft_benchmark.yaml.
+    if "LoRA" in row.get("schedule", ""):
+        training["finetune"] = lora(16, "all-linear", dropout=0.1)
     scenarios = [{"software": "torchtitan-compiled", "model": network, "cluster": h100(row["hardware"]["num_gpus"]),
                   "training": {**training, "recompute": recompute}, "parallelism": degrees}
                  for recompute in ("none", "full")]

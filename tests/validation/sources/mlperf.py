@@ -1,6 +1,10 @@
-"""NVIDIA's submissions to MLPerf Training: GPT-3 175B and Llama 3.1 405B on H100, B200 and GB200."""
+"""NVIDIA's submissions to MLPerf Training: GPT-3 175B, Llama 3.1 405B and LoRA of Llama 2 70B on H100, B200 and GB200.
 
-from common import LeftOut, blackwell, h100, metric, nemo, nemo_model, record
+LoRA is of attention's two linear layers, of rank 16, with dropout (adapter_dim, target_modules and adapter_dropout of
+the submissions' configs).
+"""
+
+from common import LeftOut, blackwell, h100, lora, metric, nemo, nemo_model, record
 
 FILE = "mlperf_llm.json"
 SOFTWARE = "nemo"
@@ -10,8 +14,6 @@ SOURCE = "MLPerf Training, NVIDIA's submissions"
 def convert(row):
     model, said, gpus = row["model"], row["parallelism"], row["hardware"]["num_gpus"]
     seconds = metric(row, "tracked_train_step_time", "iteration_time_derived")
-    if "lora" in row["benchmark"] or model["name"] == "llama2-70b":
-        raise LeftOut("LoRA")
     if "tp" not in said:
         raise LeftOut("the layout is not published")
     if "NVFP4" in row["precision"]:
@@ -19,6 +21,8 @@ def convert(row):
     if not seconds:
         raise LeftOut("no time")
     system = row["hardware"]["system"]
+    if "L40S" in system.get("accelerator_model_name", ""):
+        raise LeftOut("L40S: not a GPU of these recipes")
     machine = system["system_name"] + " " + system.get("accelerator_model_name", "")
     is_blackwell = "B200" in machine or "B300" in machine
     if "H200" in machine and not is_blackwell:
@@ -27,4 +31,6 @@ def convert(row):
     cluster = blackwell(gpus, rack) if is_blackwell else h100(gpus)
     scenario = nemo(row, nemo_model(model), cluster, "FP8" in row["precision"],
                     chunked=str(said.get("tp_comm_overlap")) in ("True", "1"))
+    if "lora" in row["benchmark"]:
+        scenario["training"]["finetune"] = lora(16, "linear_qkv", "linear_proj", dropout=0.1)
     return record(row["id"], scenario, seconds)
