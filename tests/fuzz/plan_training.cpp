@@ -42,7 +42,7 @@ void draw_precision(Sketch& s) {
           draw.word({"delayed", "current", "rowwise", "blockwise"}));
   if (compute == "fp8" && draw.chance(20))
     s.set("/training/precision/fp8_transposes", draw.chance(50));
-  const std::string optimizer = draw.word({"adam", "adam", "adamw", "lamb", "sgd"});
+  const std::string optimizer = draw.word({"adam", "adam", "adamw", "lamb", "lion", "sgd", "none"});
   s.set("/training/optimizer/type", optimizer);
   const bool momentum = optimizer == "sgd" && draw.chance(50);
   if (momentum) s.set("/training/optimizer/momentum", true);
@@ -51,7 +51,8 @@ void draw_precision(Sketch& s) {
     s.set("/training/optimizer/accesses", 39);
     if (draw.chance(50)) s.set("/training/optimizer/launches", 1.1);
   }
-  if ((optimizer != "sgd" || momentum) && narrow && draw.chance(15))
+  s.updates = optimizer != "none";
+  if (((optimizer != "sgd" && s.updates) || momentum) && narrow && draw.chance(15))
     s.set("/training/precision/optimizer_states", draw.word({"fp32", "bf16", "fp8"}));
 }
 
@@ -80,12 +81,52 @@ void draw_recompute(Sketch& s) {
     s.set("/training/recompute_stops_early", true);
 }
 
+// Adapters of decoders, or some parts of them.
+void draw_finetune(Sketch& s) {
+  Draw& draw = s.draw;
+  if (s.kind != Kind::decoder || (s.compute_fp8 && draw.chance(50)) || draw.chance(60)) return;
+  const bool plain = !s.experts && !s.latent;
+  if (draw.chance(30) || (s.experts && s.latent)) {
+    s.set("/training/finetune/kind", "frozen");
+    Value trains = Value::array();
+    trains.append(Value::of(draw.word({"attention", "mlp", "norms"})));
+    if (draw.chance(30)) trains.append(Value::of("embedding")), trains.append(Value::of("head"));
+    s.set("/training/finetune/trains", trains);
+  } else {
+    const bool narrow = plain && s.narrow && !s.compute_fp8 && draw.chance(40);
+    s.set("/training/finetune/kind", narrow && draw.chance(70) ? "qlora" : "lora");
+    if (narrow) s.set("/training/finetune/base", "nf4");
+    if (narrow && draw.chance(30)) s.set("/training/finetune/double_quantisation", draw.chance(50));
+    s.set("/training/finetune/rank", s.tensor * draw.between(1, 4));
+    if (draw.chance(20)) s.set("/training/finetune/alpha", 16);
+    Value targets = Value::array();
+    if (s.latent)
+      targets.append(Value::of(draw.word({"up_proj", "down_proj", "mlp"})));
+    else
+      targets.append(Value::of(draw.word({"q_proj", "v_proj", "linear_qkv", "attention"})));
+    if (plain && draw.chance(40)) targets.append(Value::of(draw.word({"down_proj", "linear_fc1"})));
+    if (plain && draw.chance(20)) {
+      targets = Value::array();
+      targets.append(Value::of("all-linear"));
+    }
+    s.set("/training/finetune/targets", targets);
+    if (draw.chance(30)) s.set("/training/finetune/dropout", draw.pick({0.0, 0.05}));
+    if (draw.chance(20)) s.set("/training/finetune/dtype", draw.word({"fp32", "bf16"}));
+    if (draw.chance(20)) {
+      Value trains = Value::array();
+      trains.append(Value::of("norms"));
+      s.set("/training/finetune/trains", trains);
+    }
+  }
+  if (draw.chance(20)) s.set("/training/finetune/last_layers", 1);
+}
+
 void draw_offload(Sketch& s) {
   Draw& draw = s.draw;
   if (!s.offloads) return;
   const bool gathers = s.strategy == "zero3" || s.strategy == "fsdp" || s.strategy == "hsdp";
   const bool units = s.strategy == "fsdp" || s.strategy == "hsdp";
-  bool optimizer = s.strategy != "local_sgd" && draw.chance(60);
+  bool optimizer = s.strategy != "local_sgd" && s.updates && draw.chance(60);
   const bool parameters = gathers && optimizer && !s.experts && (units || draw.chance(50));
   if (units && !parameters) optimizer = false;
   const bool activations = !optimizer || draw.chance(40);
@@ -137,7 +178,13 @@ void draw_training(Sketch& s) {
   if (s.kind == Kind::encoder && draw.chance(30))
     s.set("/training/predictions_per_sequence", draw.between(1, s.sequence_length));
   draw_precision(s);
-  draw_recompute(s);
+  draw_finetune(s);
+  s.forward_only = !s.offloads && s.strategy != "local_sgd" && s.strategy != "parameter_server" &&
+                   draw.chance(8);
+  if (s.forward_only)
+    s.set("/training/forward_only", true);
+  else
+    draw_recompute(s);
   // Those that every GPU runs.
   if (s.fused_attention && draw.chance(30))
     s.set("/training/fused_attention", draw.word({"fa1", "triton"}));
@@ -173,7 +220,8 @@ void draw_training(Sketch& s) {
     s.set("/training/collective_call/time", draw.word({"0us", "93us"}));
     s.set("/training/collective_call/per_rank", draw.word({"1us", "290us"}));
   }
-  if (s.kind != Kind::recommender && s.strategy != "parameter_server" && draw.chance(30))
+  if (s.kind != Kind::recommender && s.strategy != "parameter_server" && s.updates &&
+      !s.forward_only && draw.chance(30))
     s.set("/training/gradient_clipping", draw.chance(70));
   if (s.kind == Kind::recommender && draw.chance(40))
     s.set("/training/embedding_optimizer", draw.word({"sgd", "row_wise_adagrad", "adam"}));

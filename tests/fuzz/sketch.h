@@ -41,6 +41,7 @@ struct Sketch {
   std::string execution = "fused";
   std::string strategy = "allreduce";
   bool offloads = false, compute_fp8 = false, narrow = false;
+  bool updates = true, forward_only = false;
   // Of the machine.
   bool has_bf16 = true, has_fp8 = false, has_host = true;
   int servers = 1, gpus = 1;
