@@ -243,7 +243,8 @@ double cross_linear_flops(const TransformerSlice& s, int tensor) {
 // The bias of proj is added after the sum over the group, so every rank holds it whole.
 std::int64_t cross_attention_parameters(const Transformer& network, int tensor) {
   const std::int64_t h = network.hidden;
-  const std::int64_t columns = (network.heads + 2 * network.kv_heads) / tensor * network.head_size;
+  const std::int64_t columns =
+      (network.heads / tensor + 2 * network.kv_heads_of_rank(tensor)) * network.head_size;
   const std::int64_t rows = network.heads / tensor * network.head_size;
   return columns * (h + (network.biases.qkv ? 1 : 0)) + rows * h + (network.biases.proj ? h : 0) +
          norm_parameters(network);

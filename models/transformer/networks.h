@@ -121,6 +121,10 @@ struct Transformer {
   LatentAttention latent;
   Window window;
 
+  // Of a tensor-parallel rank: its part, or, of fewer heads than ranks, one that several hold.
+  std::int64_t kv_heads_of_rank(int tensor) const {
+    return kv_heads < tensor ? 1 : kv_heads / tensor;
+  }
   bool parallel() const { return blocks != Blocks::sequential; }
   bool gated() const {
     return feed_forward == FeedForward::swiglu || feed_forward == FeedForward::geglu;

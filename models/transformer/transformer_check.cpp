@@ -284,7 +284,9 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
                          n.kv_heads)});
   }
   must_divide(problems, "tensor", "attention heads", n.heads, e.tensor);
-  must_divide(problems, "tensor", "key/value heads", n.kv_heads, e.tensor);
+  // Fewer heads than ranks are held by several ranks each.
+  if (n.kv_heads >= e.tensor || e.tensor % n.kv_heads != 0)
+    must_divide(problems, "tensor", "key/value heads", n.kv_heads, e.tensor);
   must_divide(problems, "tensor", "the feed-forward size", n.ffn_hidden, e.tensor);
   if (e.tensor_parallel.sequence &&
       e.micro_batch.sequence_length % (std::int64_t{e.context} * e.tensor) != 0) {

@@ -70,7 +70,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
       result.sequence_parallel ? result.memory_tokens / t : result.memory_tokens;
   result.hidden = network.hidden;
   result.heads = network.heads / t;
-  result.kv_heads = network.kv_heads / t;
+  result.kv_heads = network.kv_heads_of_rank(t);
   result.head_size = network.head_size;
   result.qkv_width = (result.heads + 2 * result.kv_heads) * network.head_size;
   result.attention_width = result.heads * network.head_size;
@@ -382,7 +382,8 @@ std::int64_t head_norm_parameters(const Transformer& network, int tensor) {
     case HeadNorm::none:
     case HeadNorm::unweighted: return 0;
     case HeadNorm::per_head: return 2 * network.head_size;
-    case HeadNorm::whole: return (network.heads + network.kv_heads) / tensor * network.head_size;
+    case HeadNorm::whole:
+      return (network.heads / tensor + network.kv_heads_of_rank(tensor)) * network.head_size;
   }
   return 0;
 }
@@ -390,7 +391,7 @@ std::int64_t head_norm_parameters(const Transformer& network, int tensor) {
 // Biases of proj and fc2 are added after the sum over the group, so every rank holds them whole.
 LayerParameters parts_of_layer(const Transformer& network, int tensor, bool mixture) {
   const std::int64_t h = network.hidden;
-  const std::int64_t heads = (network.heads + 2 * network.kv_heads) / tensor;
+  const std::int64_t heads = network.heads / tensor + 2 * network.kv_heads_of_rank(tensor);
   const std::int64_t ffn = network.ffn_hidden / tensor;
   const Biases& biases = network.biases;
   const std::int64_t qkv = heads * network.head_size * (h + (biases.qkv ? 1 : 0));
