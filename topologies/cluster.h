@@ -29,10 +29,17 @@ struct GpuSpec {
 
 // How the GPUs of one server reach each other. none: over PCIe too, but without peer-to-peer
 // copies, so that every byte is written to the host's memory and read back.
-enum class IntraKind : std::uint8_t { nvswitch, nvlink_mesh, pcie, none };
+// torus: through each other, in a grid.
+enum class IntraKind : std::uint8_t { nvswitch, nvlink_mesh, pcie, none, torus };
 
 struct NvlinkPair {
   int a = 0, b = 0, links = 1;
+};
+
+// The sizes multiply to the number of GPUs, whose numbers count the last dimension first (torus.h).
+struct TorusGrid {
+  std::vector<int> sizes;
+  bool closed = true;  // each dimension of three or more is a ring, else a line
 };
 
 struct ServerSpec {
@@ -40,9 +47,11 @@ struct ServerSpec {
   GpuSpec gpu;
   int gpus = 1;
   IntraKind intra = IntraKind::nvswitch;
-  BytesPerSecond intra_bandwidth;  // nvswitch: per GPU; nvlink_mesh: per link; pcie: per x16 slot
+  // nvswitch: per GPU; nvlink_mesh, torus: per link; pcie: per x16 slot
+  BytesPerSecond intra_bandwidth;
   Duration intra_latency{};
   std::vector<NvlinkPair> mesh;     // nvlink_mesh only
+  TorusGrid torus;                  // torus only
   BytesPerSecond pcie_bandwidth;    // GPU or NIC to its host bridge; 0: not stated
   BytesPerSecond socket_bandwidth;  // between two host bridges; 0: not stated, not a limit
   int sockets = 1;                  // host bridges, over which GPUs and NICs are spread in order

@@ -10,6 +10,7 @@
 #include "sim/base/text.h"
 #include "topologies/fabric.h"
 #include "topologies/server_board.h"
+#include "topologies/torus.h"
 
 namespace trainyard::topologies {
 namespace {
@@ -65,6 +66,7 @@ class Checker {
   void check_counts();
   void check_intra();
   void check_mesh();
+  void check_torus();
   void check_host();
   void check_nics();
   void check_fabric(const SingleSwitch& fabric) {
@@ -87,7 +89,9 @@ class Checker {
 };
 
 void Checker::check_counts() {
-  const bool fits = in_range("/node/gpus", server_.gpus, 1, kMostServerGpus);
+  const bool torus = server_.intra == IntraKind::torus;
+  const bool fits =
+      in_range("/node/gpus", server_.gpus, 1, torus ? kMostTorusGpus : kMostServerGpus);
   if (cluster_.servers < 1)
     error("/nodes", fmt::format("expected at least 1 server, got {}", cluster_.servers));
   else if (fits && std::int64_t{cluster_.servers} * server_.gpus > kMostGpus)
@@ -100,6 +104,9 @@ void Checker::check_intra() {
   if (server_.intra == IntraKind::nvlink_mesh) check_mesh();
   if (server_.intra != IntraKind::nvlink_mesh && !server_.mesh.empty())
     error("/node/intra/mesh", "only an nvlink_mesh has GPU pairs");
+  if (server_.intra == IntraKind::torus) check_torus();
+  if (server_.intra != IntraKind::torus && !server_.torus.sizes.empty())
+    error("/node/intra/dimensions", "only a torus has dimensions");
   if (joins_by_pcie()) {
     positive_if_stated("/node/intra/bandwidth_per_gpu", server_.intra_bandwidth);
     positive_if_stated("/node/gpu/pcie_bandwidth", server_.gpu.pcie_bandwidth);
@@ -134,6 +141,27 @@ void Checker::check_mesh() {
             "say how many links it has in 'links'");
     seen.emplace_back(key);
   }
+}
+
+void Checker::check_torus() {
+  const std::vector<int>& sizes = server_.torus.sizes;
+  if (sizes.empty() || sizes.size() > kMostTorusDimensions) {
+    error("/node/intra/dimensions",
+          fmt::format("expected 1 to {} sizes whose product is {}, got {}", kMostTorusDimensions,
+                      server_.gpus, sizes.size()));
+    return;
+  }
+  std::int64_t gpus = 1;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (!in_range(fmt::format("/node/intra/dimensions/{}", d), sizes[d], 1, kMostTorusGpus)) return;
+    gpus = std::min<std::int64_t>(gpus * sizes[d], kMostTorusGpus + 1);
+  }
+  if (gpus != server_.gpus)
+    error("/node/intra/dimensions",
+          fmt::format("{} are {} GPUs, the server has {}", fmt::join(sizes, " x "),
+                      gpus > kMostTorusGpus ? fmt::format("more than {}", kMostTorusGpus)
+                                            : std::to_string(gpus),
+                      server_.gpus));
 }
 
 void Checker::check_host() {
@@ -244,6 +272,7 @@ void Checker::check_graph() {
 // A GPU must reach every other of its server, and not over PCIe whose bandwidth nobody states. It
 // reaches the NICs whenever there are any.
 void Checker::check_connected() {
+  if (server_.intra == IntraKind::torus) return;
   ServerSpec joined = server_;
   if (stated_pcie_bandwidth(server_).count() == 0) joined.nics = 0;
   const ServerBoard board(joined);

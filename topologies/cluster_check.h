@@ -11,6 +11,8 @@ namespace trainyard::topologies {
 // Limits that keep every number of the graph in range and a slip of the keyboard from filling
 // memory.
 inline constexpr int kMostServerGpus = 576;
+inline constexpr int kMostTorusGpus = 16384;
+inline constexpr int kMostTorusDimensions = 6;
 inline constexpr int kMostServerNics = 1024;
 inline constexpr int kMostSockets = 16;
 inline constexpr int kMostMeshGpus = 8;  // the ring search is exhaustive

@@ -6,6 +6,7 @@
 #include "topologies/fabric.h"
 #include "topologies/rings.h"
 #include "topologies/server_board.h"
+#include "topologies/torus.h"
 
 namespace trainyard::topologies {
 namespace {
@@ -52,6 +53,10 @@ BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& 
     case IntraKind::nvlink_mesh: return mesh_ring_bandwidth(server, gpus);
     case IntraKind::pcie:
     case IntraKind::none: return pcie_ring_bandwidth(server, gpus);
+    case IntraKind::torus: {
+      const TorusGroup group = torus_group(server.torus, gpus);
+      return group.rings * group.share * server.intra_bandwidth;
+    }
   }
   TRAINYARD_CHECK(false, "intra kind {}", static_cast<int>(server.intra));
 }
@@ -117,6 +122,9 @@ Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b) {
   const int a = gpu_a / server.gpus, b = gpu_b / server.gpus;
   const bool over_pcie = server.intra == IntraKind::pcie || server.intra == IntraKind::none;
   if (a == b) {
+    if (server.intra == IntraKind::torus)
+      return torus_hops(server.torus, gpu_a % server.gpus, gpu_b % server.gpus) *
+             server.intra_latency;
     if (server.intra != IntraKind::nvlink_mesh) return server.intra_latency;
     std::vector<LinkId> unused;
     return ServerBoard(server).append_route(gpu_a % server.gpus, gpu_b % server.gpus, 0, unused);

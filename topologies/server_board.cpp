@@ -5,6 +5,7 @@
 #include <boost/graph/dijkstra_shortest_paths.hpp>
 
 #include "sim/base/check.h"
+#include "topologies/torus.h"
 
 namespace trainyard::topologies {
 
@@ -64,7 +65,9 @@ BytesPerSecond peer_pcie_bandwidth(const ServerSpec& server) {
 ServerBoard::ServerBoard(const ServerSpec& server) {
   add_nodes(NodeKind::gpu, server.gpus);
   build_nvlink(server);
+  if (server.intra == IntraKind::torus) build_torus(server);
   build_host(server);
+  if (server.intra == IntraKind::torus) return;
   TRAINYARD_CHECK(links_.size() < kNone && nodes_.size() < 4096, "server of {} nodes",
                   nodes_.size());
   next_.assign(nodes_.size() * nodes_.size(), kNone);
@@ -99,6 +102,24 @@ void ServerBoard::build_nvlink(const ServerSpec& server) {
   }
 }
 
+void ServerBoard::build_torus(const ServerSpec& server) {
+  torus_ = server.torus;
+  const std::size_t dimensions = torus_.sizes.size();
+  torus_links_.assign(2 * dimensions * static_cast<std::size_t>(server.gpus), kNoLink);
+  const auto slot = [&](int gpu, std::size_t dimension, bool up) -> std::uint32_t& {
+    return torus_links_[2 * (static_cast<std::size_t>(gpu) * dimensions + dimension) + up];
+  };
+  for (int g = 0; g < server.gpus; ++g)
+    for (std::size_t d = 0; d < dimensions; ++d) {
+      const std::optional<int> above = torus_neighbour(torus_, g, d, true);
+      if (!above) continue;
+      slot(g, d, true) = static_cast<std::uint32_t>(links_.size());
+      slot(*above, d, false) = static_cast<std::uint32_t>(links_.size() + 1);
+      add_cable(g, *above, LinkKind::nvlink, server.intra_bandwidth, server.intra_latency,
+                server.intra_latency);
+    }
+}
+
 void ServerBoard::build_host(const ServerSpec& server) {
   const int bridge = static_cast<int>(nodes_.size());
   const BytesPerSecond slot = peer_pcie_bandwidth(server);
@@ -106,6 +127,8 @@ void ServerBoard::build_host(const ServerSpec& server) {
   add_nodes(NodeKind::host_bridge, sockets);
   first_nic_ = static_cast<int>(nodes_.size());
   add_nodes(NodeKind::nic, server.nics);
+  first_host_link_ = static_cast<std::uint32_t>(links_.size());
+  sockets_ = sockets;
   if (sockets == 0) return;
   const Duration latency = joins_by_pcie(server) ? server.intra_latency : Duration{0};
   for (int g = 0; g < server.gpus; ++g)
@@ -146,12 +169,48 @@ void ServerBoard::route_by(bool nvlink) {
   }
 }
 
+std::uint32_t ServerBoard::next_link(int from, int to) const {
+  if (!torus_links_.empty()) return next_on_torus(from, to);
+  const std::uint16_t link =
+      next_[static_cast<std::size_t>(to) * nodes_.size() + static_cast<std::size_t>(from)];
+  return link == kNone ? kNoLink : link;
+}
+
+// Links of the host lie as build_host adds them: two a GPU, two a pair of bridges, two a NIC.
+std::uint32_t ServerBoard::next_on_torus(int from, int to) const {
+  const auto gpus = static_cast<int>(torus_gpus(torus_));
+  const std::size_t dimensions = torus_.sizes.size();
+  if (from < gpus && to < gpus) {
+    const int next = torus_step(torus_, from, to);
+    const auto first = 2 * static_cast<std::size_t>(from) * dimensions;
+    for (std::size_t at = first; at < first + 2 * dimensions; ++at)
+      if (torus_links_[at] != kNoLink && links_[torus_links_[at]].to == next)
+        return torus_links_[at];
+    return kNoLink;
+  }
+  if (sockets_ == 0) return kNoLink;
+  const int nics = static_cast<int>(nodes_.size()) - first_nic_;
+  const auto link = [this](int at) { return first_host_link_ + static_cast<std::uint32_t>(at); };
+  const auto bridge_of = [&](int node) {
+    if (node >= first_nic_) return socket_of(node - first_nic_, nics, sockets_);
+    return node >= gpus ? node - gpus : socket_of(node, gpus, sockets_);
+  };
+  const int first_nic_link = 2 * gpus + sockets_ * (sockets_ - 1);
+  if (from < gpus) return link(2 * from);
+  if (from >= first_nic_) return link(first_nic_link + 2 * (from - first_nic_) + 1);
+  const int a = from - gpus, b = bridge_of(to);
+  if (a == b) return to < gpus ? link(2 * to + 1) : link(first_nic_link + 2 * (to - first_nic_));
+  const int low = std::min(a, b), high = std::max(a, b);
+  const int pair = low * (2 * sockets_ - low - 1) / 2 + high - low - 1;
+  return link(2 * gpus + 2 * pair + (a < b ? 0 : 1));
+}
+
 Duration ServerBoard::append_route(int from, int to, std::uint32_t first,
                                    std::vector<LinkId>& route) const {
   Duration latency{0};
   while (from != to) {
-    const std::uint16_t id = next_link(from, to);
-    TRAINYARD_CHECK(id != kNone, "no route from node {} to node {} of a server", from, to);
+    const std::uint32_t id = next_link(from, to);
+    TRAINYARD_CHECK(id != kNoLink, "no route from node {} to node {} of a server", from, to);
     route.push_back(static_cast<LinkId>(first + id));
     latency += links_[id].latency;
     from = links_[id].to;

@@ -49,27 +49,34 @@ class ServerBoard {
   int nic(int local) const { return first_nic_ + local; }  // its node
 
   // Whether a route exists. Requires: `to` is a GPU or a NIC.
-  bool reaches(int from, int to) const { return from == to || next_link(from, to) != kNone; }
+  bool reaches(int from, int to) const { return from == to || next_link(from, to) != kNoLink; }
   // Appends the links of the route, `first` being the id of link 0 of this server, and returns the
   // latency. Requires: reaches(from, to).
   Duration append_route(int from, int to, std::uint32_t first, std::vector<LinkId>& route) const;
 
  private:
-  static constexpr std::uint16_t kNone = 0xFFFF;
+  static constexpr std::uint16_t kNone = 0xFFFF;  // in the table
+  static constexpr std::uint32_t kNoLink = 0xFFFFFFFF;
 
   void add_nodes(NodeKind kind, int count);
   void add_cable(int a, int b, LinkKind kind, BytesPerSecond bandwidth, Duration there,
                  Duration back);
   void build_nvlink(const ServerSpec& server);
+  void build_torus(const ServerSpec& server);
   void build_host(const ServerSpec& server);
   void route_by(bool nvlink);
-  std::uint16_t next_link(int from, int to) const {
-    return next_[static_cast<std::size_t>(to) * nodes_.size() + static_cast<std::size_t>(from)];
-  }
+  std::uint32_t next_link(int from, int to) const;
+  std::uint32_t next_on_torus(int from, int to) const;
 
   std::vector<Node> nodes_;
   std::vector<LocalLink> links_;
   std::vector<std::uint16_t> next_;  // [destination][node]: the link to take, kNone: no route
+  // Of a torus, whose thousands of GPUs would make a large table: its links by GPU, dimension and
+  // direction, and the first link of each node of the host; the rest is arithmetic.
+  TorusGrid torus_;
+  std::vector<std::uint32_t> torus_links_;
+  std::uint32_t first_host_link_ = 0;
+  int sockets_ = 0;
   int first_nic_ = 0;
 };
 

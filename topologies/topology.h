@@ -84,7 +84,7 @@ class Topology {
 // on an NVSwitch the per-GPU bandwidth; on an NVLink mesh the most edge-disjoint directed
 // Hamiltonian rings times the link bandwidth (rings.h), or PCIe where no ring exists; on PCIe one
 // x16 link, 5/6 of it (and at most the socket link) where the ring crosses sockets; with intra
-// `none` half of that. Source: docs/topologies.md.
+// `none` half of that; on a torus that of torus_group. Source: docs/topologies.md.
 BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus);
 
 }  // namespace trainyard::topologies
