@@ -62,6 +62,7 @@ MessageTerms MessageCost::collective(CollectiveKind kind, const collective::Choi
   const collective::AlgorithmEntry* algorithm = choice.algorithm;
   MessageTerms terms = algorithm == nullptr ? collective(kind, bytes, shape)
                                             : by_algorithm(kind, *algorithm, bytes, shape);
+  if (shape.torus_rings > 0) terms.channels = 0;
   if (choice.protocol && shape.ranks > 1)
     take_protocol(nccl_choices(kind, algorithm, bytes, shape), *choice.protocol, terms);
   return terms;
@@ -77,7 +78,7 @@ MessageTerms MessageCost::by_algorithm(CollectiveKind kind,
   TRAINYARD_CHECK(algorithm.supports(kind, group), "{} {}", algorithm.name,
                   algorithm.objection(kind, group));
   const collective::Law law = algorithm.law(kind, group);
-  const double near = seconds_per_byte(law.near, shape.intra_bandwidth);
+  const double near = seconds_per_byte(law.near, inside_bandwidth(kind, shape));
   const bool exchange = kind == CollectiveKind::all_to_all;
   const double reached = exchange ? shape.exchange_efficiency : 1;
   const double far = seconds_per_byte(law.far, reached * shape.inter_bandwidth / group.per_server);

@@ -123,6 +123,11 @@ Share in_switch_share(int ranks) {
   return Share(std::int64_t{ranks} + 1, ranks);
 }
 
+BytesPerSecond inside_bandwidth(CollectiveKind kind, const GroupShape& shape) {
+  const bool exchange = kind == CollectiveKind::all_to_all;
+  return (exchange ? shape.inside_exchange : 1) * shape.intra_bandwidth;
+}
+
 Seconds hops(std::int64_t count, Duration each) {
   return static_cast<double>(count) * std::chrono::duration_cast<Seconds>(each);
 }
@@ -159,7 +164,8 @@ MessageTerms on_one_server(CollectiveKind kind, Bytes bytes, const GroupShape& s
   TRAINYARD_CHECK(shape.ranks >= 2, "a group of {} ranks", shape.ranks);
   const Share share = wire_share(kind, shape.ranks);
   return make_terms(hops(ring_steps(kind, shape.ranks), shape.intra_latency),
-                    seconds_per_byte(share, shape.intra_bandwidth), share, bytes, Basis::analytic);
+                    seconds_per_byte(share, inside_bandwidth(kind, shape)), share, bytes,
+                    Basis::analytic);
 }
 
 Inside inside_servers(CollectiveKind kind, const GroupShape& shape) {
@@ -168,7 +174,8 @@ Inside inside_servers(CollectiveKind kind, const GroupShape& shape) {
   TRAINYARD_CHECK(local >= 1, "a server with {} ranks of its group", local);
   if (local == 1) return {};
   const auto inside = [&](std::int64_t steps, Share share) {
-    return Inside{hops(steps, shape.intra_latency), seconds_per_byte(share, shape.intra_bandwidth)};
+    return Inside{hops(steps, shape.intra_latency),
+                  seconds_per_byte(share, inside_bandwidth(kind, shape))};
   };
   switch (kind) {
     case CollectiveKind::all_reduce: return inside(2 * (local - 1), wire_share(kind, local));

@@ -37,6 +37,9 @@ struct Inside {
   bool in_switch = false;  // the switches reduce, as leaves of the tree between the servers
 };
 
+// What a ring, or an all-to-all, reaches inside a server.
+BytesPerSecond inside_bandwidth(CollectiveKind kind, const GroupShape& shape);
+
 // A collective on one server. Requires: two or more ranks.
 MessageTerms on_one_server(CollectiveKind kind, Bytes bytes, const GroupShape& shape);
 

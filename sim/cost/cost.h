@@ -43,6 +43,11 @@ struct GroupShape {
   std::span<const StepTime> steps{}, tree_steps{}, exchange_steps{};
   std::optional<Duration> start{};
   double exchange_efficiency = 1;  // share of inter_bandwidth that an all-to-all reaches
+  // Inside a server whose GPUs are joined through each other: the rings over which a collective's
+  // bytes are spread, and the share of their bandwidth that an all-to-all reaches. Their links move
+  // bytes by themselves, and hold no multiprocessors.
+  int torus_rings = 0;  // 0: no such server
+  double inside_exchange = 1;
   // What NCCL's tuning knows of the servers; nothing of GPUs that have no NCCL.
   std::optional<nccl::Machine> nccl{};
 };

@@ -128,7 +128,7 @@ class FittedMessages final : public MessageCost {
       check_domain(law, bytes, terms);
       break;
     }
-    terms.channels = profile_.point_to_point_channels;
+    terms.channels = shape.torus_rings > 0 ? 0 : profile_.point_to_point_channels;
     return terms;
   }
 
@@ -219,7 +219,7 @@ MessageTerms FittedMessages::collective_alone(CollectiveKind kind, Bytes bytes,
                                               const GroupShape& shape) const {
   if (const CollectiveLaw* law = law_for(kind, shape.ranks, shape.servers)) {
     Rescaled to = rescale(*law, kind, shape.ranks);
-    const double least = to.share.value() / shape.intra_bandwidth.count();
+    const double least = to.share.value() / inside_bandwidth(kind, shape).count();
     if (shape.servers == 1 && to.per_byte < least) {
       to.per_byte = least;
       to.basis = Basis::analytic;

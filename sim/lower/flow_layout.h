@@ -12,6 +12,7 @@
 #include "models/layer/expert_routing.h"
 #include "sim/collective/algorithm.h"
 #include "sim/cost/cost.h"
+#include "topologies/cluster.h"
 
 namespace trainyard::lower {
 
@@ -58,7 +59,7 @@ class FlowLayouts {
   // The edges between the GPUs of a group. Requires: two or more GPUs; the layout's algorithm
   // supports the group.
   std::vector<FlowEdge> edges(const FlowLayout& layout, std::span<const int> gpus,
-                              int gpus_per_server, const cost::GroupShape& shape);
+                              const topologies::ServerSpec& server, const cost::GroupShape& shape);
 
   // A collective's terms as each unit of weight has them: its bytes, and the rate at which it takes
   // as long as the collective does where nothing else is on its links. `bytes`: the buffer.

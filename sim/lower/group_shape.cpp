@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/check.h"
+#include "topologies/torus.h"
 
 namespace trainyard::lower {
 
@@ -24,6 +25,17 @@ void tell_nics(const ServerSpec& server, GroupShape& shape) {
   shape.exchange_efficiency = server.nic_exchange_efficiency;
 }
 
+// A collective goes through one dimension after the other; a step of a ring is what is left of each
+// hop then.
+void tell_torus(const ServerSpec& server, const std::vector<int>& local, GroupShape& shape) {
+  const topologies::TorusGroup group = topologies::torus_group(server.torus, local);
+  shape.torus_rings =
+      shape.torus_rings == 0 ? group.rings : std::min(shape.torus_rings, group.rings);
+  shape.inside_exchange = std::min(shape.inside_exchange, group.exchange);
+  shape.intra_latency = std::max(
+      shape.intra_latency, group.steps * server.intra_latency / static_cast<int>(local.size() - 1));
+}
+
 std::optional<nccl::Machine> nccl_machine(const ServerSpec& server) {
   const auto generation = nccl::generation_of(server.gpu.compute_capability);
   if (!generation) return std::nullopt;
@@ -42,6 +54,7 @@ int default_channels(IntraKind intra) {
     case IntraKind::nvlink_mesh: return 12;
     case IntraKind::pcie:
     case IntraKind::none: return 2;
+    case IntraKind::torus: return 0;
   }
   return 2;
 }
@@ -91,13 +104,19 @@ GroupShape GroupShapes::of_group(std::span<const int> gpus) {
     bandwidth = bandwidth.count() == 0 ? other : std::min(bandwidth, other);
   };
   shape.nccl = nccl_machine(server);
-  if (placement.gpus_per_server > 1) shape.intra_latency = server.intra_latency;
+  const bool torus = server.intra == IntraKind::torus;
+  if (placement.gpus_per_server > 1 && !torus) shape.intra_latency = server.intra_latency;
   // Of a group that lies evenly one server stands for all.
   if (placement.even && placement.gpus_per_server > 1)
     shape.intra_bandwidth = ring(placement.local);
   for (const std::vector<int>& local : placement.locals)
     if (!placement.even && local.size() > 1) least(shape.intra_bandwidth, ring(local));
-  if (shape.servers == 1) return shape;
+  for (const std::vector<int>& local : placement.locals)
+    if (torus && local.size() > 1) tell_torus(server, local, shape);
+  if (shape.servers == 1) {
+    if (torus) shape.start = Duration{0};  // not NCCL's, and its own is not known
+    return shape;
+  }
   tell_nics(server, shape);
   for (std::size_t at = 0; at < placement.locals.size(); ++at)
     least(shape.inter_bandwidth,
@@ -120,6 +139,10 @@ GroupShape GroupShapes::of_pair(int from, int to, int crossing) {
     shape.intra_bandwidth =
         ring({std::min(from, to) % server.gpus, std::max(from, to) % server.gpus});
     shape.intra_latency = inter_latency(cluster_, from, to);
+    if (server.intra == IntraKind::torus) {
+      shape.torus_rings = 1;  // one way, over links that others' messages may need as well
+      shape.intra_bandwidth = server.intra_bandwidth;
+    }
     return shape;
   }
   shape.servers = 2;

@@ -225,7 +225,7 @@ std::vector<std::uint32_t> Lowering::group_paths(ConnectionId connection, Member
   const std::vector<FlowLayout>& layouts = tables_.layouts(connection);
   for (std::uint32_t layout = 0; layout < layouts.size(); ++layout) {
     for (const auto& [from, to, weight] :
-         tables_.edges(layouts[layout], gpus(members), cluster_.server.gpus, shape))
+         tables_.edges(layouts[layout], gpus(members), cluster_.server, shape))
       paths.push_back(add_path({player_on.at(from), player_on.at(to),
                                 route_links(*topology_, from, to), layout, weight}));
   }

@@ -46,7 +46,9 @@ std::uint32_t TransferTables::table(plan::ConnectionId connection, const GroupSh
                 shape.intra_bandwidth.count(),
                 shape.inter_bandwidth.count(),
                 shape.intra_latency.count(),
-                shape.inter_latency.count()};
+                shape.inter_latency.count(),
+                shape.torus_rings,
+                shape.inside_exchange};
   const auto [at, added] = table_of_.try_emplace(key, static_cast<std::uint32_t>(transfers.size()));
   if (added) add(connection, shape);
   return at->second;

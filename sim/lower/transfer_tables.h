@@ -48,16 +48,16 @@ class TransferTables {
     return layouts_[connection];
   }
   std::vector<FlowEdge> edges(const FlowLayout& layout, std::span<const int> gpus,
-                              int gpus_per_server, const cost::GroupShape& shape) {
-    return flow_layouts_.edges(layout, gpus, gpus_per_server, shape);
+                              const topologies::ServerSpec& server, const cost::GroupShape& shape) {
+    return flow_layouts_.edges(layout, gpus, server, shape);
   }
 
   std::vector<std::vector<engine::Transfer>> transfers;  // by Op::subject
   std::vector<std::vector<TransferEstimate>> estimates;  // like transfers
 
  private:
-  using Key =
-      std::tuple<plan::ConnectionId, int, int, int, double, double, std::int64_t, std::int64_t>;
+  using Key = std::tuple<plan::ConnectionId, int, int, int, double, double, std::int64_t,
+                         std::int64_t, int, double>;
   void add(plan::ConnectionId connection, const cost::GroupShape& shape);
   engine::Transfer collective_transfer(plan::ConnectionId connection,
                                        const plan::TransferSpec& spec,

@@ -67,8 +67,7 @@ Estimate LoneCollectives::time(CollectiveKind kind, const collective::Choice& ch
 Duration LoneCollectives::flow_time(const lower::FlowLayout& layout, const MessageTerms& unit) {
   engine::Communicator group;
   group.members = {engine::ActorId(0)};
-  for (const auto& [from, to, weight] :
-       layouts_.edges(layout, gpus_, cluster_.server.gpus, shape_)) {
+  for (const auto& [from, to, weight] : layouts_.edges(layout, gpus_, cluster_.server, shape_)) {
     engine::Path path;
     for (const LinkId link : topology_->route(from, to).links)
       path.push_back({link, weight});

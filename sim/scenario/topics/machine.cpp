@@ -32,10 +32,11 @@ using json::optional;
 using json::positive;
 using json::required;
 
-constexpr std::array<Choice<IntraKind>, 4> kIntraKinds = {{{"nvswitch", IntraKind::nvswitch},
+constexpr std::array<Choice<IntraKind>, 5> kIntraKinds = {{{"nvswitch", IntraKind::nvswitch},
                                                            {"nvlink_mesh", IntraKind::nvlink_mesh},
                                                            {"pcie", IntraKind::pcie},
-                                                           {"none", IntraKind::none}}};
+                                                           {"none", IntraKind::none},
+                                                           {"torus", IntraKind::torus}}};
 constexpr std::array<Choice<bool>, 2> kRails = {{{"gpu", true}, {"none", false}}};
 // In the order of the alternatives of FabricSpec.
 constexpr std::array<std::string_view, 3> kFabricKinds = {"single_switch", "fat_tree", "clos"};
@@ -91,13 +92,18 @@ void visit_fields(json::Fields& f, Power& s) {
 void visit_fields(json::Fields& f, Intra& s) {
   f.choice("kind", s.server.intra, kIntraKinds, required,
            "How the GPUs of a server reach each other.");
-  f.field("bandwidth_per_gpu", s.server.intra_bandwidth, optional, kRate,
-          "Per direction: of a GPU (nvswitch), of a link (nvlink_mesh), of a slot (pcie, none; "
-          "default: host/pcie_bandwidth, else the GPU's own).");
+  f.field(
+      "bandwidth_per_gpu", s.server.intra_bandwidth, optional, kRate,
+      "Per direction: of a GPU (nvswitch), of a link (nvlink_mesh, torus), of a slot (pcie, none; "
+      "default: host/pcie_bandwidth, else the GPU's own).");
   f.field("latency", s.server.intra_latency, optional, kLatency, "Of one hop.");
   if (f.sections("mesh", s.server.mesh, optional, "Linked pairs of an nvlink_mesh.") &&
       s.server.mesh.empty())
     f.problem("mesh", "no pair of GPUs is linked", "list the pairs, or remove it");
+  f.list("dimensions", s.server.torus.sizes, optional, between(1, kMostTorusGpus),
+         "Sizes of a torus, the last of which GPU numbers count first.");
+  f.field("closed", s.server.torus.closed, optional,
+          "Whether the dimensions of a torus are rings; else lines.");
 }
 
 void steps(json::Fields& f, std::string_view key, std::vector<StepTime>& times,
@@ -234,7 +240,7 @@ void visit_fields(json::Fields& f, ServerSpec& s) {
   f.field("name", s.name, optional, "By which a profile recognises it.");
   f.section_or_name("gpu", s.gpu, required, "A name of configs/gpus, or a description.",
                     scenario::shipped_gpus);
-  f.field("gpus", s.gpus, required, between(1, kMostServerGpus), "GPUs of a server.");
+  f.field("gpus", s.gpus, required, between(1, kMostTorusGpus), "GPUs of a server.");
   f.section("intra", intra, required, "Links inside a server.");
   const bool counts_nics =
       f.field("nics", s.nics, optional, between(0, kMostServerNics), "NICs of a server.");
@@ -274,7 +280,7 @@ void visit_fields(json::Fields& f, ClusterSection& s) {
   f.section_or_name("node", s.spec.server, json::required,
                     "A name of configs/servers, or a description of one server.", shipped_servers);
   f.list("gpus_used", s.spec.gpus_used, json::optional,
-         json::between(1, topologies::kMostServerGpus),
+         json::between(1, topologies::kMostTorusGpus),
          "GPUs of a server that the job uses, its first ones: a number for all servers, or one for "
          "each. Default: all.",
          true);
