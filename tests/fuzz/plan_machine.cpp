@@ -82,8 +82,21 @@ Value mesh(Sketch& s) {
   return pairs;
 }
 
+// A grid of the server's GPUs.
+Value dimensions(Sketch& s) {
+  Value sizes = Value::array();
+  int left = s.gpus;
+  while (left % 2 == 0 && s.draw.chance(60)) {
+    sizes.append(Value::of(2));
+    left /= 2;
+  }
+  sizes.append(Value::of(left));
+  return sizes;
+}
+
 void draw_links(Sketch& s) {
-  const std::string kind = s.draw.word({"nvswitch", "nvswitch", "nvlink_mesh", "pcie", "none"});
+  const std::string kind =
+      s.draw.word({"nvswitch", "nvswitch", "nvlink_mesh", "pcie", "none", "torus"});
   const bool is_mesh = kind == "nvlink_mesh" && s.gpus <= 8;
   if (kind == "nvlink_mesh" && !is_mesh) return s.set("/cluster/node/intra/kind", "pcie");
   s.set("/cluster/node/intra/kind", kind);
@@ -92,6 +105,9 @@ void draw_links(Sketch& s) {
   if (s.draw.chance(60))
     s.set("/cluster/node/intra/latency", s.draw.word({"1.5us", "3us", "0us", "700ns"}));
   if (is_mesh) s.set("/cluster/node/intra/mesh", mesh(s));
+  if (kind != "torus") return;
+  s.set("/cluster/node/intra/dimensions", dimensions(s));
+  if (s.draw.chance(50)) s.set("/cluster/node/intra/closed", s.draw.chance(50));
 }
 
 void draw_host(Sketch& s) {

@@ -1,0 +1,50 @@
+#!/usr/bin/python3
+"""What the scenarios of docs/guide/machines.md and tpu.md say of themselves. As cases.py."""
+
+import json
+import os
+
+from process import Cases, require
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+GUIDE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "configs", "scenarios", "guide")
+case = Cases()
+expect = case.expect
+
+
+def variants(name):
+    out, _ = expect(0, "compare", os.path.join(GUIDE, f"{name}.json"), "--json", "-q")
+    return {variant["name"]: variant for variant in json.loads(out)["variants"]}
+
+
+@case
+def which_gpu(folder):
+    """Of the GPUs that guides name each generation is faster, and tensor cores are the largest step"""
+    found = variants("which-gpu")
+    times = {name: variant["step_time_s"] for name, variant in found.items()}
+    generations = ["k80", "p100-sxm2-16gb", "v100-sxm2-16gb", "a100-sxm4-40gb"]
+    steps = [times[old] / times[new] for old, new in zip(generations, generations[1:])]
+    require(min(steps) > 1.5 and max(steps) == steps[1], steps)
+    require(times["k80"] / times["a100-sxm4-40gb"] > 20, times)
+
+
+@case
+def which_server(folder):
+    """Gradients hide behind the backward pass on NVLink, and not through the host's memory"""
+    found = variants("which-server")
+    for name, variant in found.items():
+        idle = variant["breakdown_s"]["exposed_dp"] / variant["step_time_s"]
+        require(idle > 0.25 if name == "pcie-4x3090-10gbe" else idle < 0.05, (name, idle))
+
+
+@case
+def tpu_tori(folder):
+    """Sums on a torus of two and three dimensions take a half and a third of those on a ring of the same links"""
+    found = variants("tpu-tori")
+    times = {name: variant["breakdown_s"]["exposed_dp"] for name, variant in found.items()}
+    require(1.9 < times["ring"] / times["2-d"] < 2.4, times)
+    require(2.9 < times["ring"] / times["3-d"] < 4, times)
+    require(times["3-d-open"] > 2.5 * times["3-d"], times)
+
+
+case.main()
