@@ -13,6 +13,20 @@
 
 namespace trainyard::topologies {
 
+// How hot a GPU becomes: temperatures follow the power that it draws with one time constant.
+// Source: docs/guide/monitor.md, "Temperature". Degrees Celsius.
+struct Cooling {
+  double inlet = 0, busy = 0;  // of what cools it; of the GPU after it drew its busy power for long
+  Duration time_constant{};
+  std::optional<double> limit;  // at which the driver lowers clocks
+  bool throttle = false;        // and whether that is simulated
+
+  // Where it settles at a power. Requires: busy_power above 0.
+  double settled(Watts power, Watts busy_power) const {
+    return inlet + (busy - inlet) * (power.count() / busy_power.count());
+  }
+};
+
 struct GpuSpec {
   std::string name;                // "a100-sxm4-80gb"
   std::string compute_capability;  // of CUDA, "8.0"; may be empty
@@ -25,6 +39,9 @@ struct GpuSpec {
   int multiprocessors = 1;
   Watts idle_power, busy_power;  // of the board: no kernel runs, one does; 0: not known
   Watts power_limit;             // set below busy_power; 0: as it is
+  // While such kernels run, or communication moves and no kernel runs; 0: busy, busy, idle.
+  Watts attention_power, memory_bound_power, communication_power;
+  std::optional<Cooling> cooling;  // empty: not known
 };
 
 // How the GPUs of one server reach each other. none: over PCIe too, but without peer-to-peer

@@ -78,10 +78,22 @@ struct TrainingRecipe {
   OffloadOptions offload;
 };
 
-// How long training goes on, which no step depends on.
+// Servers of one's own, instead of rented GPUs. Dollars.
+struct Ownership {
+  double server = 0;         // to buy one, with its share of the network
+  double years = 0;          // until it is worth nothing
+  double utilisation = 1;    // share of those years during which it trains
+  double kilowatt_hour = 0;  // of electricity
+  double pue = 1.58;         // power of the site over that of the servers
+  Watts host_power;          // of a server beside its GPUs
+  double yearly = 0;         // hosting and staff of one server
+};
+
+// How long training goes on and what it costs, which no step depends on.
 struct TrainingLength {
   double samples = 0;              // 0: not said
   std::optional<double> gpu_hour;  // dollars for one GPU and hour
+  std::optional<Ownership> own;
 };
 
 // The axes of a rank's coordinate, fastest first in Megatron-LM's order tp-cp-dp-pp.

@@ -48,7 +48,7 @@ struct Page {
   std::string_view pointer, file;
 };
 // The innermost of these that a key is, or stands in, names its page.
-constexpr std::array<Page, 39> kPages = {{
+constexpr std::array<Page, 42> kPages = {{
     {"", "file-formats.md"},
     {"/references", "validation.md"},
     {"/model", "networks.md"},
@@ -61,6 +61,8 @@ constexpr std::array<Page, 39> kPages = {{
     {"/cluster/calibration", "calibration.md"},
     {"/cluster/calibration_of_other_gpu", "calibration.md"},
     {"/cluster/node/gpu", "cost-gemm.md"},
+    {"/cluster/node/gpu/power", "guide/monitor.md"},
+    {"/cluster/node/gpu/cooling", "guide/monitor.md"},
     {"/cluster/node/host", "offload.md"},
     {"/software", "software.md"},
     {"/training", "results.md"},
@@ -88,6 +90,7 @@ constexpr std::array<Page, 39> kPages = {{
     {"/parallelism/embedding_parallel", "recommenders.md"},
     {"/collectives", "collectives.md"},
     {"/simulation", "results.md"},
+    {"/cost", "guide/cloud-or-own.md"},
 }};
 
 // Families of networks with a page of their own.

@@ -26,6 +26,17 @@ constexpr std::array<ShippedServer, 6> kServers = {{
     {"pcie-2x4090", "rtx-4090", 2, true, true, false, false, false},
 }};
 
+Value cooling(Sketch& s) {
+  Value cooling = Value::object();
+  cooling.set("inlet", Value::of(25));
+  cooling.set("busy", Value::of(s.draw.between(60, 90)));
+  cooling.set("time_constant", Value::of(s.draw.word({"30s", "2ms"})));
+  if (!s.draw.chance(50)) return cooling;
+  cooling.set("limit", Value::of(s.draw.between(50, 90)));
+  cooling.set("throttle", Value::of(s.draw.chance(50)));
+  return cooling;
+}
+
 Value gpu(Sketch& s) {
   if (s.draw.chance(50)) {
     const char* name = s.draw.word({"a100-sxm4-80gb", "h100-sxm5-80gb", "v100-sxm2-32gb"});
@@ -54,12 +65,16 @@ Value gpu(Sketch& s) {
   described.set("peak", std::move(peak));
   if (s.draw.chance(50)) described.set("multiprocessors", Value::of(s.draw.between(16, 160)));
   if (s.draw.chance(50)) described.set("l2", Value::of("40MiB"));
-  if (s.draw.chance(30)) {
+  s.has_power = s.draw.chance(50);
+  if (s.has_power) {
     Value power = Value::object();
     power.set("idle", Value::of("50W"));
     power.set("busy", Value::of("0.4kW"));
     if (s.draw.chance(50)) power.set("limit", Value::of(s.draw.word({"400W", "250W"})));
+    for (const char* kind : {"attention", "memory_bound", "communication"})
+      if (s.draw.chance(40)) power.set(kind, Value::of(s.draw.word({"380W", "220W"})));
     described.set("power", power);
+    if (s.draw.chance(50)) described.set("cooling", cooling(s));
   }
   if (s.draw.chance(40)) described.set("pcie_bandwidth", Value::of("25GB/s"));
   return described;

@@ -165,6 +165,20 @@ void draw_length(Sketch& s) {
   if (draw.chance(50)) s.set("/cost/gpu_hour", 2.5);
 }
 
+// Rented GPUs beside owned ones, whether or not the length of the training is known.
+void draw_ownership(Sketch& s) {
+  Draw& draw = s.draw;
+  if (!s.has_power || !draw.chance(15)) return;
+  if (json::find(s.plan.scenario, "/cost/gpu_hour") == nullptr) s.set("/cost/server_hour", 16);
+  s.set("/cost/own/server", draw.pick({30000.0, 300000.0}));
+  s.set("/cost/own/years", draw.between(2, 6));
+  s.set("/cost/own/utilisation", draw.pick({0.05, 0.6, 1.0}));
+  s.set("/cost/own/kilowatt_hour", draw.pick({0.0, 0.12}));
+  if (draw.chance(50)) s.set("/cost/own/pue", 1.2);
+  if (draw.chance(50)) s.set("/cost/own/host_power", "2kW");
+  if (draw.chance(50)) s.set("/cost/own/yearly", 20000);
+}
+
 }  // namespace
 
 void draw_training(Sketch& s) {
@@ -228,6 +242,7 @@ void draw_training(Sketch& s) {
   draw_offload(s);
   draw_allowance(s);
   draw_length(s);
+  draw_ownership(s);
 }
 
 }  // namespace trainyard::fuzz

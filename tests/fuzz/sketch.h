@@ -43,7 +43,7 @@ struct Sketch {
   bool offloads = false, compute_fp8 = false, narrow = false;
   bool updates = true, forward_only = false;
   // Of the machine.
-  bool has_bf16 = true, has_fp8 = false, has_host = true;
+  bool has_bf16 = true, has_fp8 = false, has_host = true, has_power = true;
   int servers = 1, gpus = 1;
 
   int world() const { return tensor * context * pipeline * data; }

@@ -40,9 +40,23 @@ recipe::TrainingLength assemble_length(const ScenarioSections& sections, const S
                                        Findings& findings) {
   recipe::TrainingLength length;
   length.samples = samples_of(sections.training.length, scenario, findings);
-  length.gpu_hour = sections.cost.gpu_hour;
-  if (length.gpu_hour && length.samples == 0 && !findings.has_errors())
-    findings.warning("/cost/gpu_hour", "how long the training is is not said, so it has no price",
+  const CostSection& cost = sections.cost;
+  const topologies::ServerSpec& server = scenario.cluster.server;
+  length.gpu_hour = cost.gpu_hour;
+  length.own = cost.own;
+  if (cost.gpu_hour && cost.server_hour)
+    findings.error("/cost/server_hour", "what is rented has two prices", "remove gpu_hour or it");
+  else if (cost.server_hour)
+    length.gpu_hour = *cost.server_hour / server.gpus;
+  if (cost.own && !length.gpu_hour)
+    findings.error("/cost/own", "there is no price of rented GPUs to compare with",
+                   "add cost.gpu_hour or cost.server_hour");
+  if (cost.own && server.gpu.busy_power <= Watts(0))
+    findings.error("/cost/own", "what a GPU draws is not known", "add cluster.node.gpu.power");
+  const bool is_for_nothing = length.gpu_hour && length.samples == 0 && !cost.own;
+  if (is_for_nothing && !findings.has_errors())
+    findings.warning(cost.gpu_hour ? "/cost/gpu_hour" : "/cost/server_hour",
+                     "how long the training is is not said, so it has no price",
                      "add training.tokens, training.samples or training.epochs");
   return length;
 }

@@ -86,8 +86,41 @@ void visit_fields(json::Fields& f, Power& s) {
           "Set below what presets give as busy: products, attention and convolutions slow down.");
   if (s.gpu.power_limit > s.gpu.busy_power)
     f.problem("limit", "more than the busy power of the board", "state at most what busy says");
+  const auto of_kind = [&](std::string_view key, Watts& power, std::string_view about) {
+    f.field(key, power, optional, positive, about);
+    if (power > s.gpu.busy_power)
+      f.problem(key, "more than the busy power of the board", "state at most what busy says");
+  };
+  of_kind("attention", s.gpu.attention_power, "While fused attention runs; absent: busy.");
+  of_kind("memory_bound", s.gpu.memory_bound_power,
+          "While a kernel runs that memory sets the pace of; absent: busy.");
+  of_kind("communication", s.gpu.communication_power,
+          "While communication moves and no kernel runs; absent: idle.");
   f.accepted("source", "Where the numbers come from.");
 }
+
+}  // namespace
+
+void visit_fields(json::Fields& f, Cooling& s) {
+  f.field("inlet", s.inlet, required, between(-50, 150),
+          "Temperature of the air or the water that cools it, in degrees Celsius.");
+  f.field("busy", s.busy, required, between(-50, 200),
+          "Of the GPU after minutes at its busy power, as nvidia-smi shows it.");
+  f.field("time_constant", s.time_constant, required, between(1e9, 1e16),
+          "In which it comes 63 % of the way to where it settles.");
+  f.field("limit", s.limit, between(-50, 200), "At which the driver lowers clocks.");
+  f.field("throttle", s.throttle, optional,
+          "Whether a GPU that would settle above its limit runs products at the power that the "
+          "limit leaves.");
+  if (s.busy <= s.inlet)
+    f.problem("busy", "a busy GPU would be no hotter than what cools it", "state what it reaches");
+  if (s.limit && *s.limit <= s.inlet)
+    f.problem("limit", "what cools the GPU is no cooler than its limit", "state a higher one");
+  if (s.throttle && !s.limit)
+    f.problem("throttle", "at which temperature is not said", "state limit");
+}
+
+namespace {
 
 void visit_fields(json::Fields& f, Intra& s) {
   f.choice("kind", s.server.intra, kIntraKinds, required,
@@ -223,6 +256,12 @@ void visit_fields(json::Fields& f, GpuSpec& s) {
       "host says it.");
   Power power{s};
   f.section("power", power, optional, "Electrical power, for the energy of a training.");
+  f.section("cooling", s.cooling, "How hot it becomes; absent: not known.");
+  if (s.cooling && s.busy_power <= Watts(0))
+    f.problem("cooling", "heat is power, and the GPU's is not known", "state power");
+  else if (s.cooling && s.cooling->limit &&
+           s.cooling->settled(s.idle_power, s.busy_power) >= *s.cooling->limit)
+    f.problem("cooling", "an idle GPU would be hotter than its limit", "state a higher limit");
   f.field("l2", s.l2, optional, not_negative, "Capacity of the second-level cache.");
   f.field("multiprocessors", s.multiprocessors, optional, between(1, 1e5),
           "Streaming multiprocessors.");

@@ -24,6 +24,31 @@ constexpr std::array<std::string_view, 8> kMetrics = {"step_time",
                                                       "reserved_memory"};
 
 }  // namespace
+}  // namespace trainyard::scenario
+
+namespace trainyard::recipe {
+
+void visit_fields(json::Fields& f, Ownership& s) {
+  f.field("server", s.server, json::required, json::positive,
+          "Dollars to buy one, with its share of the network.");
+  f.field("years", s.years, json::required, json::between(0.1, 50),
+          "After which it is worth nothing.");
+  f.field("utilisation", s.utilisation, json::required, json::ratio,
+          "Share of those years during which it trains.");
+  f.field("kilowatt_hour", s.kilowatt_hour, json::required, json::not_negative,
+          "Dollars for a kilowatt-hour of electricity.");
+  f.field("pue", s.pue, json::optional, json::between(1, 10),
+          "Power of the site over that of the servers; default: the mean of the industry (Uptime "
+          "Institute's survey of 2023).");
+  f.field("host_power", s.host_power, json::optional, json::not_negative,
+          "Of a server beside its GPUs while it trains.");
+  f.field("yearly", s.yearly, json::optional, json::not_negative,
+          "Dollars a year for hosting and the staff of one server.");
+}
+
+}  // namespace trainyard::recipe
+
+namespace trainyard::scenario {
 
 void visit_fields(json::Fields& f, ReferenceSection& s) {
   f.field("label", s.label, required, "What the number is and where it stands.");
@@ -38,6 +63,8 @@ void visit_fields(json::Fields& f, ReferenceSection& s) {
 
 void visit_fields(json::Fields& f, CostSection& s) {
   f.field("gpu_hour", s.gpu_hour, json::positive, "Dollars for one GPU and hour.");
+  f.field("server_hour", s.server_hour, json::positive, "The same for a server with all its GPUs.");
+  f.section("own", s.own, "Servers of one's own, to compare with rented ones.");
 }
 
 void visit_fields(json::Fields& f, VariantSection& s) {
@@ -68,7 +95,7 @@ void visit_fields(json::Fields& f, ScenarioSections& s) {
   f.section("model", s.model, required, "What is trained.");
   f.section("cluster", s.cluster, required, "Where it runs.");
   f.field("software", s.software, optional, shipped_software,
-         "A file of configs/software: what the framework does where this scenario says nothing.");
+          "A file of configs/software: what the framework does where this scenario says nothing.");
   f.section("training", s.training, required, "How it is trained.");
   f.section("parallelism", s.parallelism, optional, "How the work is divided.");
   f.section("collectives", s.collectives, optional, "How GPUs communicate.");

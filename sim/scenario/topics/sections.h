@@ -137,7 +137,8 @@ struct ReferenceSection {
 };
 
 struct CostSection {
-  std::optional<double> gpu_hour;
+  std::optional<double> gpu_hour, server_hour;
+  std::optional<recipe::Ownership> own;
 };
 
 struct VariantSection {
