@@ -6,6 +6,7 @@
 
 #include "sim/base/diagnostic.h"
 #include "sim/base/out_of_range.h"
+#include "sim/base/text.h"
 #include "sim/scenario/sources.h"
 #include "sim/simulate/outlook/published.h"
 #include "sim/simulate/pricing.h"
@@ -106,17 +107,60 @@ void add_interval(const scenario::Scenario& scenario, const Job& job, StepReport
   report.interval = interval(read_errors(path), report.estimate_class, *report.step_time);
 }
 
+// The power at which a GPU that grows too hot settles at its limit; empty if it does not, or need
+// not be throttled.
+std::optional<Watts> throttled(const Job& job, const StepReport& report) {
+  const topologies::GpuSpec& gpu = job.cluster.server.gpu;
+  if (!gpu.cooling || !gpu.cooling->throttle || !report.energy) return std::nullopt;
+  const topologies::Cooling& cooling = *gpu.cooling;
+  if (*report.energy->celsius <= *cooling.limit) return std::nullopt;
+  return (*cooling.limit - cooling.inlet) / (cooling.busy - cooling.inlet) * gpu.busy_power;
+}
+
+// Simulates the job, and again with slower products if its GPUs would grow too hot.
+std::unique_ptr<Step> throttled_step(const scenario::Scenario& scenario, Job& job,
+                                     const StepOptions& options, StepReport& report) {
+  std::unique_ptr<Step> step = step_of(scenario, job, options);
+  report = summarize(job, *step);
+  const std::optional<Watts> limit = throttled(job, report);
+  if (!limit) return step;
+  job.warnings.push_back(
+      fmt::format("GPUs would settle at {:.0f} degrees Celsius, above their limit of {:.0f}: "
+                  "products run as at {:.0f} W",
+                  *report.energy->celsius, *job.cluster.server.gpu.cooling->limit, limit->count()));
+  job.cluster.server.gpu.power_limit = *limit;
+  step = step_of(scenario, job, options);
+  report = summarize(job, *step);
+  return step;
+}
+
+Monitor monitor_of(const Job& job, const Step& step, const Timeline& timeline,
+                   const std::optional<Duration>& interval) {
+  const Duration length = step.window.length();
+  if (interval && (*interval > length || length / *interval >= kMostMonitorSamples))
+    throw BadMonitorInterval(*interval, length);
+  return monitor(job, step, timeline, interval);
+}
+
 }  // namespace
 
+BadMonitorInterval::BadMonitorInterval(Duration interval, Duration step)
+    : OutOfRange(interval > step
+                     ? fmt::format("an interval of {} is longer than the step of {}",
+                                   to_text(interval), to_text(step))
+                     : fmt::format("an interval of {} makes more than {} samples of a step of {}",
+                                   to_text(interval), kMostMonitorSamples, to_text(step))) {}
+
 Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& options) {
-  const Job job = job_of(scenario);
-  const std::unique_ptr<Step> step =
-      step_of(scenario, job,
-              {.unfold = options.unfold || !scenario.exploit_symmetry,
-               .run = true,
-               .detail = options.timeline ? Detail::timeline : Detail::summary});
+  Job job = job_of(scenario);
   Simulation simulation;
-  simulation.report = summarize(job, *step);
+  const std::unique_ptr<Step> step =
+      throttled_step(scenario, job,
+                     {.unfold = options.unfold || !scenario.exploit_symmetry,
+                      .run = true,
+                      .detail = options.timeline ? Detail::timeline : Detail::summary,
+                      .monitor = options.monitor},
+                     simulation.report);
   if (const auto fastest = find_contradiction(job, *step, simulation.report))
     refuse_contradiction(scenario, *fastest);
   add_interval(scenario, job, simulation.report);
@@ -138,6 +182,9 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
     simulation.report.published.push_back({reference.label, reference.metric, reference.value,
                                            metric_of(simulation.report, reference.metric)});
   if (options.timeline) simulation.timeline = timeline(*step, options.timeline_ranks);
+  if (options.monitor && !simulation.report.deadlock)
+    simulation.report.monitor =
+        monitor_of(job, *step, simulation.timeline, options.monitor_interval);
   return simulation;
 }
 

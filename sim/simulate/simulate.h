@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "sim/base/out_of_range.h"
 #include "sim/scenario/scenario.h"
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/report/timeline.h"
@@ -16,6 +18,14 @@ struct SimulateOptions {
   bool unfold = false;      // simulate every rank instead of one per class
   bool timeline = true;     // also build the timeline (lanes, memory curves)
   int timeline_ranks = 64;  // at most so many ranks are shown, spread over the stages
+  bool monitor = false;     // also follow the GPUs of the timeline's ranks; needs `timeline`
+  std::optional<Duration> monitor_interval{};  // empty: kMonitorSamples of them
+};
+
+// A step of that length cannot be seen in samples of that interval: it is longer, or there would be
+// more than kMostMonitorSamples.
+struct BadMonitorInterval : OutOfRange {
+  BadMonitorInterval(Duration interval, Duration step);
 };
 
 struct Simulation {
@@ -32,7 +42,8 @@ Job job_of(const scenario::Scenario& scenario);
 std::unique_ptr<Step> step_of(const scenario::Scenario& scenario, const Job& job,
                               const StepOptions& options);
 
-// Requires: a scenario that load_scenario accepted. Throws what job_of and step_of throw.
+// Requires: a scenario that load_scenario accepted. Throws what job_of and step_of throw, and
+// BadMonitorInterval.
 Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& options = {});
 
 }  // namespace trainyard::simulate

@@ -39,6 +39,13 @@ Duration launch_time(const Job& job) {
   return job.profile ? to_duration(factor * job.profile->launch) : Duration(0);
 }
 
+// Of a training whose length or price is known, and of GPUs that may grow too hot.
+bool needs_energy(const Job& job) {
+  const topologies::GpuSpec& gpu = job.cluster.server.gpu;
+  if (gpu.busy_power <= Watts(0)) return false;
+  return job.length.samples > 0 || job.length.own || (gpu.cooling && gpu.cooling->throttle);
+}
+
 // What is left of each device for what its program holds.
 void limit_memory(lower::Lowered& lowered, const std::vector<DeviceMemory>& devices) {
   IdVector<engine::ActorId, engine::Actor>& actors = lowered.machine.actors;
@@ -49,6 +56,43 @@ void limit_memory(lower::Lowered& lowered, const std::vector<DeviceMemory>& devi
   }
   for (std::size_t c = 0; c < devices.size(); ++c)
     actors[lowered.classes[c].actor].memory_capacity = devices[c].budget();
+}
+
+// Which actors are told of: those that stand for a class, and with a monitor those that send to
+// them, as what arrives is seen where it is sent.
+std::vector<bool> recorded(const lower::Lowered& lowered, bool monitor) {
+  std::vector<bool> shown(lowered.machine.actors.size(), false);
+  for (const lower::RankClass& rank_class : lowered.classes)
+    shown[index(rank_class.actor)] = true;
+  if (!monitor) return shown;
+  std::vector<bool> told = shown;
+  for (const engine::Channel& channel : lowered.machine.channels)
+    if (shown[index(channel.destination)]) told[index(channel.source)] = true;
+  return told;
+}
+
+void run_programs(const Job& job, const StepOptions& options, Step& step) {
+  engine::RunOptions run_options;
+  run_options.record = options.monitor                      ? Record::kernels
+                       : options.detail == Detail::timeline ? Record::ops
+                                                            : Record::nothing;
+  run_options.only_kernels_host_may_hold = true;
+  run_options.recorded = recorded(step.lowered, options.monitor);
+  const bool breakdowns = options.detail != Detail::outline;
+  const bool loads = breakdowns && (options.monitor || needs_energy(job));
+  StepWatcher watcher(step.plan, step.lowered,
+                      {.breakdowns = breakdowns, .loads = loads, .waiting = options.monitor});
+  if (breakdowns || step.plan.rounds.count > 1) run_options.observer = &watcher;
+  step.outcome = run(step.lowered.machine, run_options);
+  if (std::holds_alternative<engine::Deadlock>(step.outcome)) return;
+  for (std::size_t c = 0; c < step.devices.size(); ++c) {
+    const engine::MemoryPeak& peak = step.trace().peaks[step.lowered.classes[c].actor];
+    step.devices[c].pools = peak.pooled - peak.peak;
+  }
+  step.window = watcher.finish(step.trace().end);
+  if (breakdowns) step.breakdowns = watcher.breakdowns();
+  if (loads) step.loads = watcher.loads();
+  if (options.monitor) step.waiting = watcher.take_waiting();
 }
 
 }  // namespace
@@ -102,25 +146,7 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   step->plan =
       plan::plan_step(step->work, job.recipe, job.plan, {estimate.times, estimate.memory_limit});
   step->lowered = lowered(step->plan);
-  if (!options.run) return step;
-
-  engine::RunOptions run_options;
-  run_options.record = options.detail == Detail::timeline ? Record::ops : Record::nothing;
-  run_options.only_kernels_host_may_hold = true;
-  run_options.recorded.assign(step->lowered.machine.actors.size(), false);
-  for (const lower::RankClass& rank_class : step->lowered.classes)
-    run_options.recorded[index(rank_class.actor)] = true;
-  const bool breakdowns = options.detail != Detail::outline;
-  StepWatcher watcher(step->plan, step->lowered, breakdowns);
-  if (breakdowns || step->plan.rounds.count > 1) run_options.observer = &watcher;
-  step->outcome = run(step->lowered.machine, run_options);
-  if (std::holds_alternative<engine::Deadlock>(step->outcome)) return step;
-  for (std::size_t c = 0; c < step->devices.size(); ++c) {
-    const engine::MemoryPeak& peak = step->trace().peaks[step->lowered.classes[c].actor];
-    step->devices[c].pools = peak.pooled - peak.peak;
-  }
-  step->window = watcher.finish(step->trace().end);
-  if (breakdowns) step->breakdowns = watcher.breakdowns();
+  if (options.run) run_programs(job, options, *step);
   return step;
 }
 

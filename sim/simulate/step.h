@@ -15,6 +15,7 @@
 #include "sim/plan/step_plan.h"
 #include "sim/recipe/recipe.h"
 #include "sim/simulate/device_memory.h"
+#include "sim/simulate/report/loads.h"
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/step_window.h"
 #include "topologies/cluster.h"
@@ -37,6 +38,12 @@ struct Job {
   std::vector<std::string> warnings;  // what the report must say of these values
 };
 
+// Time of the compute stream that no kernel fills.
+struct WaitingTime {
+  Duration begin{}, end{};
+  TimeCategory category = TimeCategory::bubble;
+};
+
 struct Step {
   models::NetworkWork work;
   plan::StepPlan plan;
@@ -46,6 +53,8 @@ struct Step {
   engine::Outcome outcome;            // capacities and peaks in it are of what programs hold
   StepWindow window;                  // of an outcome that is no deadlock
   std::vector<Breakdown> breakdowns;  // the same, by class, each sums to the window; empty: outline
+  std::vector<LoadTimes> loads;  // of kernels, by class; empty: nobody needs the energy of the step
+  std::vector<std::vector<WaitingTime>> waiting;  // by class, in order; empty: no monitor
 
   const engine::Trace& trace() const;  // also of an outcome that is not feasible
 };
@@ -62,6 +71,7 @@ struct StepOptions {
   bool unfold = false;
   bool run = true;  // false: stop before the engine
   Detail detail = Detail::timeline;
+  bool monitor = false;  // also keep what monitor() needs. Requires: Detail::timeline
 };
 
 // Requires: a job that sim/scenario accepts. Throws lower::UnsupportedCollective. The result is

@@ -1,6 +1,8 @@
 #include "sim/simulate/step_watcher.h"
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace trainyard::simulate {
 namespace {
@@ -9,7 +11,8 @@ constexpr std::uint32_t kUnwatched = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
 
-StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lowered, bool breakdowns)
+StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lowered,
+                         const Followed& followed)
     : plan_(plan), watched_of_(lowered.machine.actors.size(), kUnwatched) {
   const bool has_rounds = plan.rounds.count > 1;
   if (has_rounds) window_.begin = Duration::max();
@@ -19,8 +22,13 @@ StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lower
     watched_of_[index(rank_class.actor)] = static_cast<std::uint32_t>(watched_.size());
     Watched& watched = watched_.emplace_back();
     watched.role = &role;
-    if (breakdowns && role.on_gpu())
-      watched.accountant.emplace(indices_.try_emplace(&role, role.program).first->second, window_);
+    if (followed.breakdowns && role.on_gpu()) {
+      if (followed.waiting) watched.waiting = std::make_unique<Waiting>();
+      watched.accountant.emplace(indices_.try_emplace(&role, role.program).first->second, window_,
+                                 watched.waiting.get());
+      if (followed.loads)
+        watched.kernels = &kernels_.try_emplace(&role, role, plan.cast, lowered).first->second;
+    }
     if (!has_rounds) continue;
     const auto measured = static_cast<std::size_t>(plan.rounds.measured);
     before_ += ops_until(role, measured - 1);
@@ -36,13 +44,51 @@ std::size_t StepWatcher::ops_until(const plan::Role& role, std::size_t round) co
 }
 
 void StepWatcher::kernel_ended(const engine::KernelSpan& kernel) {
+  if (watched_of_[index(kernel.actor)] == kUnwatched) return;
   Watched& watched = watched_[watched_of_[index(kernel.actor)]];
   if (watched.accountant) watched.accountant->kernel_ended(kernel);
+  if (watched.kernels == nullptr) return;
+  const engine::Program& program = watched.role->program;
+  const engine::Op& op = program.blocks[program.calls[kernel.call].block].ops[kernel.op];
+  if (op.stream != static_cast<std::uint8_t>(plan::StreamKind::compute)) return;
+  watched.held = true;
+  watched.loads[static_cast<std::size_t>(watched.kernels->load(kernel.kernel))] +=
+      window_.part(kernel.begin, kernel.end);
+}
+
+// The part of a time that the window holds so far.
+Stretch StepWatcher::inside(Duration begin, Duration end) const {
+  begin = std::max(begin, window_.begin);
+  return {begin, std::max(begin, std::min(end, window_.end))};
+}
+
+// Of an op whose kernels follow each other without a gap, nothing was told of them.
+void StepWatcher::add_kernels(const engine::Span& span, Watched& watched) {
+  const engine::Program& program = watched.role->program;
+  const engine::Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
+  if (op.stream != static_cast<std::uint8_t>(plan::StreamKind::compute)) return;
+  const bool told = watched.held;
+  watched.held = false;
+  if (told || program.segments[op.subject].kernels == 0) return;
+  const Stretch part = inside(span.begin, span.end);
+  if (part.begin < span.end)
+    watched.kernels->add_segment(op.subject, {span.begin, span.end}, part, watched.loads);
+}
+
+void StepWatcher::Waiting::waited(TimeCategory category, Duration begin, Duration end) {
+  const bool goes_on =
+      !times.empty() && times.back().category == category && times.back().end == begin;
+  if (goes_on)
+    times.back().end = end;
+  else
+    times.push_back({begin, end, category});
 }
 
 void StepWatcher::op_ended(const engine::Span& op) {
+  if (watched_of_[index(op.actor)] == kUnwatched) return;
   Watched& watched = watched_[watched_of_[index(op.actor)]];
   if (watched.accountant) watched.accountant->op_ended(op);
+  if (watched.kernels != nullptr) add_kernels(op, watched);
   if (plan_.rounds.count == 1) return;
   const auto measured = static_cast<std::size_t>(plan_.rounds.measured);
   const std::vector<std::size_t>& calls = watched.role->round_calls;
@@ -57,6 +103,20 @@ StepWindow StepWatcher::finish(Duration end) {
     if (watched.accountant) breakdown = watched.accountant->finish(end);
   }
   return window_;
+}
+
+std::vector<LoadTimes> StepWatcher::loads() const {
+  std::vector<LoadTimes> loads;
+  for (const Watched& watched : watched_)
+    loads.push_back(watched.loads);
+  return loads;
+}
+
+std::vector<std::vector<WaitingTime>> StepWatcher::take_waiting() {
+  std::vector<std::vector<WaitingTime>> all;
+  for (Watched& watched : watched_)
+    all.push_back(watched.waiting ? std::move(watched.waiting->times) : std::vector<WaitingTime>{});
+  return all;
 }
 
 }  // namespace trainyard::simulate

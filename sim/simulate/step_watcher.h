@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -11,14 +12,21 @@
 #include "sim/lower/lower.h"
 #include "sim/plan/step_plan.h"
 #include "sim/simulate/report/breakdown.h"
+#include "sim/simulate/report/kernel_loads.h"
+#include "sim/simulate/step.h"
 #include "sim/simulate/step_window.h"
 
 namespace trainyard::simulate {
 
+// What is followed of a step beside its window; each needs the one before.
+struct Followed {
+  bool breakdowns = false, loads = false, waiting = false;
+};
+
 class StepWatcher final : public engine::Observer {
  public:
-  // Both are kept by reference. Without breakdowns only the window is found.
-  StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lowered, bool breakdowns);
+  // Both are kept by reference.
+  StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lowered, const Followed& followed);
 
   void kernel_ended(const engine::KernelSpan& kernel) override;
   void op_ended(const engine::Span& op) override;
@@ -27,18 +35,34 @@ class StepWatcher final : public engine::Observer {
   StepWindow finish(Duration end);
   // By class; of those that are not on GPUs all zero. Requires: finished.
   const std::vector<Breakdown>& breakdowns() const { return breakdowns_; }
+  std::vector<LoadTimes> loads() const;
+  std::vector<std::vector<WaitingTime>> take_waiting();
 
  private:
+  // Keeps what it is told, neighbours of a kind as one.
+  class Waiting final : public GapObserver {
+   public:
+    void waited(TimeCategory category, Duration begin, Duration end) override;
+    std::vector<WaitingTime> times;
+  };
+
   // Of an actor that stands for a class.
   struct Watched {
     const plan::Role* role = nullptr;
     std::optional<Accountant> accountant{};
+    const KernelLoads* kernels = nullptr;  // null: nobody asks what they draw
+    LoadTimes loads{};
+    bool held = false;  // kernels of the next op of the compute stream have been told
+    std::unique_ptr<Waiting> waiting{};
   };
 
   std::size_t ops_until(const plan::Role& role, std::size_t round) const;
+  Stretch inside(Duration begin, Duration end) const;
+  void add_kernels(const engine::Span& op, Watched& watched);
 
   const plan::StepPlan& plan_;
   std::map<const plan::Role*, StreamIndex> indices_;
+  std::map<const plan::Role*, KernelLoads> kernels_;
   std::vector<std::uint32_t> watched_of_;  // by actor
   std::vector<Watched> watched_;           // by class
   StepWindow window_;

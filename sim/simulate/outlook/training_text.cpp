@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+#include <vector>
+
 #include "sim/simulate/report/findings.h"
 
 namespace trainyard::simulate {
@@ -20,6 +23,49 @@ std::string energy_text(double kilowatt_hours) {
   if (kilowatt_hours >= 1e6) return count_text(kilowatt_hours / 1e6) + " GWh";
   if (kilowatt_hours >= 1e3) return count_text(kilowatt_hours / 1e3) + " MWh";
   return count_text(kilowatt_hours) + " kWh";
+}
+
+std::string years_text(double years) {
+  return years < 2 ? count_text(12 * years) + " months" : count_text(years) + " years";
+}
+
+std::string joules_text(double joules) {
+  for (const auto& [scale, unit] :
+       {std::pair(1e9, "GJ"), std::pair(1e6, "MJ"), std::pair(1e3, "kJ")})
+    if (joules >= scale) return fmt::format("{} {}", count_text(joules / scale), unit);
+  return joules < 1 ? count_text(1e3 * joules) + " mJ" : count_text(joules) + " J";
+}
+
+std::string describe_energy(const StepEnergy& energy) {
+  const bool tokens = energy.joules_per_token.has_value();
+  std::string text =
+      fmt::format("{} a step, {} a {}; {:.0f} W a GPU (analytic)", joules_text(energy.joules),
+                  joules_text(tokens ? *energy.joules_per_token : energy.joules_per_sample),
+                  tokens ? "token" : "sample", energy.watts);
+  if (energy.celsius) text += fmt::format(", {:.0f} C", *energy.celsius);
+  return text;
+}
+
+std::vector<std::string> describe_cloud_or_own(const CloudOrOwn& found) {
+  const double purchase = found.own_gpu_hour - found.energy - found.fixed;
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("own {} a GPU-hour, rented {}", dollars_text(found.own_gpu_hour),
+                              dollars_text(found.cloud_gpu_hour)));
+  lines.push_back(fmt::format("own: {} purchase, {} electricity, {} hosting and staff",
+                              dollars_text(purchase), dollars_text(found.energy),
+                              dollars_text(found.fixed)));
+  if (!found.break_even_hours) {
+    lines.push_back("own never pays: an hour of it costs more than a rented one");
+    return lines;
+  }
+  const std::string years = years_text(found.years);
+  lines.push_back(fmt::format(
+      "own pays after {} ({} hours of training){}", years_text(*found.break_even_years),
+      count_text(*found.break_even_hours), found.own_is_cheaper ? "" : ", beyond its " + years));
+  lines.push_back(found.least_utilisation ? fmt::format("in {} it pays from {} of use on", years,
+                                                        percent_text(*found.least_utilisation))
+                                          : fmt::format("in {} it pays at no use", years));
+  return lines;
 }
 
 std::string describe_training(const StepReport& report) {

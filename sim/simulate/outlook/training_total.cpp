@@ -1,6 +1,9 @@
 #include "sim/simulate/outlook/training_total.h"
 
+#include <array>
 #include <cmath>
+
+#include "sim/base/divide.h"
 
 namespace trainyard::simulate {
 
@@ -17,14 +20,44 @@ std::optional<TrainingTotal> training_total(const Job& job, const StepReport& re
   total.days = hours / 24;
   total.gpu_hours = hours * report.world_size;
   if (total.gpu_hour) total.dollars = total.gpu_hours * *total.gpu_hour;
-  const topologies::GpuSpec& gpu = job.cluster.server.gpu;
-  if (gpu.busy_power > Watts(0)) {
-    const double busy = 1 - report.bubble_fraction;
-    const Watts most = gpu.power_limit > Watts(0) ? gpu.power_limit : gpu.busy_power;
-    const Watts mean = gpu.idle_power + busy * (most - gpu.idle_power);
-    total.kilowatt_hours = total.gpu_hours * mean.count() / 1000;
-  }
+  if (report.energy) total.kilowatt_hours = total.steps * report.energy->joules / 3.6e6;
   return total;
+}
+
+std::optional<StepEnergy> step_energy(const Job& job, const Step& step, const StepReport& report) {
+  const topologies::GpuSpec& gpu = job.cluster.server.gpu;
+  if (step.loads.empty() || !report.step_time || gpu.busy_power <= Watts(0)) return std::nullopt;
+  StepEnergy found;
+  std::array<Int128, kLoads> times{};  // of all ranks: 131,072 of them for a minute outgrow 64 bits
+  for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
+    const lower::RankClass& rank_class = step.lowered.classes[c];
+    if (!step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].on_gpu()) continue;
+    const LoadTimes own = with_waiting(step.loads[c], step.breakdowns[c]);
+    for (std::size_t l = 0; l < kLoads; ++l)
+      times[l] += Int128{own[l].count()} * rank_class.ranks;
+  }
+  for (std::size_t l = 0; l < kLoads; ++l)
+    found.joules += power(gpu, static_cast<Load>(l)).count() * static_cast<double>(times[l]) / 1e12;
+  const double seconds = Seconds(*report.step_time).count();
+  if (seconds <= 0) return std::nullopt;
+  found.watts = found.joules / (seconds * report.world_size);
+  found.joules_per_sample = found.joules / static_cast<double>(job.recipe.global_batch);
+  if (report.is_language)
+    found.joules_per_token =
+        found.joules_per_sample / static_cast<double>(job.recipe.micro_batch.sequence_length);
+  if (gpu.cooling) found.celsius = gpu.cooling->settled(Watts(found.watts), gpu.busy_power);
+  return found;
+}
+
+std::optional<CloudOrOwn> cloud_or_own(const Job& job, const StepReport& report) {
+  if (!job.length.own || !job.length.gpu_hour || !report.energy) return std::nullopt;
+  CloudOrOwn found = cloud_or_own(*job.length.own, *job.length.gpu_hour,
+                                  Watts(report.energy->watts), job.cluster.server.gpus);
+  if (report.training) {
+    found.training_cloud = report.training->gpu_hours * found.cloud_gpu_hour;
+    found.training_own = report.training->gpu_hours * found.own_gpu_hour;
+  }
+  return found;
 }
 
 }  // namespace trainyard::simulate

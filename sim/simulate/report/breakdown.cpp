@@ -91,14 +91,16 @@ std::span<const Span> Accountant::Ended::since(Duration begin) {
   return std::span(spans_).subspan(first_);
 }
 
-Accountant::Accountant(const StreamIndex& index, const StepWindow& window)
+Accountant::Accountant(const StreamIndex& index, const StepWindow& window, GapObserver* gaps)
     : index_(index),
       window_(window),
+      observer_(gaps),
       streams_(index.program().streams.size()),
       next_(streams_.size()) {}
 
 void Accountant::add(TimeCategory category, Duration begin, Duration end) {
   result_[static_cast<std::size_t>(category)] += window_.part(begin, end);
+  if (observer_ != nullptr) observer_->waited(category, begin, end);
 }
 
 // Kernels beside the compute stream are part of what it waits for.

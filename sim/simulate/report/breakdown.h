@@ -15,6 +15,13 @@
 
 namespace trainyard::simulate {
 
+// Told where the time of the compute stream goes while no kernel of an op runs, in order.
+class GapObserver {
+ public:
+  virtual ~GapObserver() = default;
+  virtual void waited(TimeCategory category, Duration begin, Duration end) = 0;
+};
+
 // Where the ops of each stream stand in a program; shared by all ranks that run it.
 class StreamIndex {
  public:
@@ -50,7 +57,7 @@ class Accountant {
  public:
   // `window` grows while the step runs; what lies outside it is not counted. Both are kept by
   // reference.
-  Accountant(const StreamIndex& index, const StepWindow& window);
+  Accountant(const StreamIndex& index, const StepWindow& window, GapObserver* gaps = nullptr);
 
   void kernel_ended(const engine::KernelSpan& kernel);
   void op_ended(const engine::Span& span);
@@ -89,6 +96,7 @@ class Accountant {
 
   const StreamIndex& index_;
   const StepWindow& window_;
+  GapObserver* observer_;
   std::vector<Ended> streams_;
   std::vector<StreamIndex::Place> next_;  // by stream: the first op that has not ended
   std::deque<Gap> gaps_;                  // that may wait for transfers which have not ended

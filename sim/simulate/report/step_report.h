@@ -14,7 +14,9 @@
 #include "sim/cost/calibration.h"
 #include "sim/plan/memory_kind.h"
 #include "sim/scenario/assumption.h"
+#include "sim/simulate/outlook/cloud_or_own.h"
 #include "sim/simulate/outlook/interval.h"
+#include "sim/simulate/report/monitor.h"
 #include "sim/simulate/report/way_to_fit.h"
 #include "sim/simulate/slowest_server.h"
 
@@ -101,6 +103,15 @@ struct TrainingTotal {
   std::optional<double> kilowatt_hours;     // of the GPUs, where their power is known
 };
 
+// Of the GPUs alone, by report/loads.h.
+struct StepEnergy {
+  double joules = 0;  // of all of them in one step
+  double watts = 0;   // mean of one
+  double joules_per_sample = 0;
+  std::optional<double> joules_per_token;
+  std::optional<double> celsius;  // where it settles after many steps; empty: cooling not known
+};
+
 // A number of the scenario's references, and what is predicted for it.
 struct Published {
   std::string label, metric;
@@ -151,7 +162,10 @@ struct StepReport {
   SlowestServer slowest_server;                  // of those that the job waits for
   std::string profile, fidelity;
   std::string uncalibrated;  // what the GPU is priced by instead of a profile of its own; or empty
-  std::optional<TrainingTotal> training;  // empty: how long it is was not said
+  std::optional<TrainingTotal> training;   // empty: how long it is was not said
+  std::optional<StepEnergy> energy;        // empty: nobody needs it, or the power is not known
+  std::optional<CloudOrOwn> cloud_or_own;  // empty: not asked
+  std::optional<Monitor> monitor;          // empty: not asked
   std::vector<Published> published;
   std::uint64_t events = 0, ops = 0;
   int classes = 0;

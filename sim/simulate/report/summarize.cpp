@@ -280,7 +280,9 @@ StepReport summarize(const Job& job, const Step& step) {
   if (report.deadlock) return report;
   if (report.step_time && *report.step_time > Duration(0)) rate_throughput(job, step, report);
   break_down(step, report);
+  report.energy = step_energy(job, step, report);
   report.training = training_total(job, report);
+  report.cloud_or_own = cloud_or_own(job, report);
   count_messages(step, report);
   account_basis(job, step, report);
   return report;

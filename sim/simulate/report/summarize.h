@@ -1,6 +1,8 @@
 // Step -> StepReport and Timeline: pure functions of what was simulated.
 #pragma once
 
+#include <optional>
+
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/report/timeline.h"
 #include "sim/simulate/step.h"
@@ -13,6 +15,12 @@ StepReport summarize(const Job& job, const Step& step);
 // The part of a summary that says only whether it finishes and fits, how long it takes, and the
 // peak of its memory (without owners where nothing was recorded).
 StepReport outline(const Job& job, const Step& step);
+
+// The GPUs of the timeline's ranks in samples of `interval`, or in kMonitorSamples of them.
+// Requires: a step simulated with StepOptions::monitor, an interval that its length holds at most
+// kMostMonitorSamples times.
+Monitor monitor(const Job& job, const Step& step, const Timeline& timeline,
+                std::optional<Duration> interval);
 
 // Lanes of at most `ranks_shown` classes, spread over the stages, and their memory.
 Timeline timeline(const Step& step, int ranks_shown);

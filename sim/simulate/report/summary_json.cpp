@@ -220,13 +220,14 @@ void add_interval(Json& json, const StepReport& report) {
                       {"of_this_kind", found.is_of_kind}};
 }
 
+Json known(const std::optional<double>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
 Json training(const StepReport& report) {
   if (!report.training) return nullptr;
   const TrainingTotal& total = *report.training;
   const bool runs = report.step_time.has_value();
-  const auto known = [&](const std::optional<double>& value) {
-    return value ? Json(*value) : Json(nullptr);
-  };
   return {{"samples", total.samples},
           {"tokens", report.is_language ? Json(total.tokens) : Json(nullptr)},
           {"steps", total.steps},
@@ -236,6 +237,47 @@ Json training(const StepReport& report) {
           {"dollars", known(total.dollars)},
           {"energy_kwh", known(total.kilowatt_hours)},
           {"energy_basis", total.kilowatt_hours ? Json("analytic") : Json(nullptr)}};
+}
+
+// Of the GPUs; null where nobody needs it.
+Json energy(const StepReport& report) {
+  if (!report.energy) return nullptr;
+  const StepEnergy& found = *report.energy;
+  return {{"step_j", found.joules},
+          {"mean_w_per_gpu", found.watts},
+          {"per_sample_j", found.joules_per_sample},
+          {"per_token_j", known(found.joules_per_token)},
+          {"settled_c", known(found.celsius)},
+          {"basis", "analytic"}};
+}
+
+Json cloud_or_own(const StepReport& report) {
+  if (!report.cloud_or_own) return nullptr;
+  const CloudOrOwn& found = *report.cloud_or_own;
+  Json by_use = Json::array(), curve = Json::array();
+  for (const OwnAtUse& use : found.by_use)
+    by_use.push_back({{"utilisation", use.utilisation},
+                      {"own_gpu_hour", use.gpu_hour},
+                      {"break_even_years", known(use.break_even_years)}});
+  for (const SpentBy& point : found.curve)
+    curve.push_back({{"years", point.years}, {"cloud", point.cloud}, {"own", point.own}});
+  return {{"cloud_gpu_hour", found.cloud_gpu_hour},
+          {"own_gpu_hour", found.own_gpu_hour},
+          {"own_is_cheaper", found.own_is_cheaper},
+          {"purchase_per_gpu", found.purchase},
+          {"energy_per_gpu_hour", found.energy},
+          {"fixed_per_gpu_hour", found.fixed},
+          {"watts_per_gpu", found.watts},
+          {"pue", found.pue},
+          {"years", found.years},
+          {"utilisation", found.utilisation},
+          {"break_even_gpu_hours", known(found.break_even_hours)},
+          {"break_even_years", known(found.break_even_years)},
+          {"least_utilisation", known(found.least_utilisation)},
+          {"training_cloud_dollars", known(found.training_cloud)},
+          {"training_own_dollars", known(found.training_own)},
+          {"by_utilisation", std::move(by_use)},
+          {"curve", std::move(curve)}};
 }
 
 Json published(const StepReport& report) {
@@ -307,6 +349,8 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
   }
   add_interval(json, report);
   json["training"] = training(report);
+  json["energy"] = energy(report);
+  json["cloud_or_own"] = cloud_or_own(report);
   json["published"] = published(report);
   json["simulated_step_s"] = seconds(report.simulated_step);
   json["slowest_rank"] = report.slowest_rank;
@@ -354,6 +398,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
     json["software"] = {{"name", report.software}, {"habits", std::move(habits)}};
   }
   json["warnings"] = all_warnings(report);
+  if (report.monitor) json["monitor"] = Json::parse(monitor_json(*report.monitor));
   return json;
 }
 
