@@ -37,6 +37,7 @@ struct RunOptions {
   OutputOptions output;
   bool unfold = false;
   bool no_ways_to_fit = false;  // of a step that does not fit, say no more than that
+  std::string monitor;          // empty: none; "auto"; the interval of its samples, "10ms"
 };
 ExitCode run(const RunOptions& options, const Context& context);
 

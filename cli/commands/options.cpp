@@ -90,6 +90,10 @@ void add_run(CLI::App& app, RunOptions& options) {
   add_word(*command, "--variant", options.variant, "Simulate this variant of the scenario", "NAME");
   add_output(*command, options.output);
   add_simulation(*command, options.unfold, options.no_ways_to_fit);
+  // A flag, so that it does not swallow the scenario behind it.
+  command->add_flag("--monitor{auto}", options.monitor,
+                    "Watch the GPUs over the step, as nvidia-smi dmon does; --monitor=10ms: a "
+                    "sample each 10 ms");
 }
 
 void add_compare(CLI::App& app, CompareOptions& options) {

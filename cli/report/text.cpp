@@ -147,7 +147,17 @@ std::string headline(const StepReport& report, const Painter& paint) {
 // The whole training, its price and its energy.
 std::string training_rows(const StepReport& report) {
   const std::string length = describe_training(report), price = describe_price(report);
-  return (length.empty() ? "" : row("training", length)) + (price.empty() ? "" : row("", price));
+  std::string text = length.empty() ? "" : row("training", length);
+  if (!price.empty()) text += row("", price);
+  if (report.energy) text += row("energy", describe_energy(*report.energy));
+  if (report.cloud_or_own) {
+    std::string_view label = "cloud or own";
+    for (const std::string& line : describe_cloud_or_own(*report.cloud_or_own)) {
+      text += row(label, line);
+      label = "";
+    }
+  }
+  return text;
 }
 
 std::string memory_row(const StepReport& report, const Painter& paint) {
@@ -389,7 +399,8 @@ std::string to_text(const StepReport& report, const TextOptions& options) {
   if (!report.software.empty()) text += note("Software", describe_software(report));
   text += "\n" + headline(report, paint) + training_rows(report) + memory_row(report, paint) +
           host_memory_rows(report, paint) + ways_to_fit_text(report);
-  text += breakdown_rows(report, paint) + memory_rows(report, paint) + notes(report, paint);
+  text += breakdown_rows(report, paint) + memory_rows(report, paint);
+  text += cloud_or_own_text(report) + notes(report, paint);
   text += "\n" + paint.bold(wrap(escape_control(verdict(report)), 0));
   const std::string most = costliest(report);
   return most.empty() ? text : text + wrap("Costs most: " + escape_control(most), 0);

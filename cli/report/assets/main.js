@@ -118,7 +118,9 @@ async function start() {
   drawComparison();
   await readTimelines();
   if (variants.some((v) => v.lanes.length)) drawTimeline();
+  drawMonitor();
   drawMemory();
+  drawCost();
   drawReproduce();
   if (canvas) {
     paintTimeline();
