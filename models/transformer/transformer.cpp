@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/transformer/adapters.h"
+#include "models/transformer/finetune/adapters.h"
 #include "models/transformer/pytorch_script.h"
 
 namespace trainyard::models {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "models/families/execution_check.h"
-#include "models/transformer/adapters.h"
+#include "models/transformer/finetune/adapters.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {

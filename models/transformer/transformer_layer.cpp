@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "models/layer/layer_script.h"
-#include "models/transformer/adapters.h"
 #include "models/transformer/attention_script.h"
 #include "models/transformer/cross_attention.h"
 #include "models/transformer/experts.h"
+#include "models/transformer/finetune/adapters.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {

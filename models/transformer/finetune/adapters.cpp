@@ -20,7 +20,7 @@
 // Source: huggingface/peft, tuners/lora/layer.py (Linear.forward); NVIDIA-NeMo/Megatron-Bridge,
 // peft/utils.py (ParallelLinearAdapter); bitsandbytes, autograd/_functions.py (MatMul4Bit);
 // PyTorch, tools/autograd/derivatives.yaml: what linear saves for which gradient.
-#include "models/transformer/adapters.h"
+#include "models/transformer/finetune/adapters.h"
 
 #include <algorithm>
 #include <array>
