@@ -70,7 +70,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
       result.sequence_parallel ? result.memory_tokens / t : result.memory_tokens;
   result.hidden = network.hidden;
   result.heads = network.heads / t;
-  result.kv_heads = network.kv_heads_of_rank(t);
+  result.kv_heads = network.kv_heads_of_rank(execution.tensor);
   result.head_size = network.head_size;
   result.qkv_width = (result.heads + 2 * result.kv_heads) * network.head_size;
   result.attention_width = result.heads * network.head_size;
