@@ -259,7 +259,7 @@ TEST_CASE("temperature follows power with one time constant, step after step") {
 
 TEST_CASE("coarser samples hold the same energy, bytes and time") {
   const MonitoredRank fine = watch(language({.data = 4}, 2, 2)).monitor.ranks.at(0);
-  for (const std::size_t rows : {1, 7, 20, 1000}) {
+  for (const std::size_t rows : {1U, 7U, 20U, 1000U}) {
     const MonitoredRank rank = coarser(fine, rows);
     CHECK(rank.samples.size() <= rows);
     const auto joules = [](const MonitorSample& s) { return *s.watts * seconds(s.length); };
