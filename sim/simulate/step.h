@@ -15,7 +15,7 @@
 #include "sim/plan/step_plan.h"
 #include "sim/recipe/recipe.h"
 #include "sim/simulate/device_memory.h"
-#include "sim/simulate/report/loads.h"
+#include "sim/simulate/monitor/loads.h"
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/step_window.h"
 #include "topologies/cluster.h"

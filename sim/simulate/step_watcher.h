@@ -11,8 +11,8 @@
 #include "sim/engine/engine.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/step_plan.h"
+#include "sim/simulate/monitor/kernel_loads.h"
 #include "sim/simulate/report/breakdown.h"
-#include "sim/simulate/report/kernel_loads.h"
 #include "sim/simulate/step.h"
 #include "sim/simulate/step_window.h"
 

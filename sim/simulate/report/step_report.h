@@ -14,9 +14,9 @@
 #include "sim/cost/calibration.h"
 #include "sim/plan/memory_kind.h"
 #include "sim/scenario/assumption.h"
+#include "sim/simulate/monitor/monitor.h"
 #include "sim/simulate/outlook/cloud_or_own.h"
 #include "sim/simulate/outlook/interval.h"
-#include "sim/simulate/report/monitor.h"
 #include "sim/simulate/report/way_to_fit.h"
 #include "sim/simulate/slowest_server.h"
 

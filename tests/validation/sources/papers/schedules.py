@@ -4,13 +4,13 @@ fp16 with fp16 gradients, distributed optimizer, blocking sends (sail-sg/zero-bu
 examples/pretrain_zero_bubble.sh: --fp16 without --accumulate-allreduce-grads-in-fp32), untied embeddings, dropout but
 in the third (VocabularyParallelism, pretrain_gpt.sh: --hidden-dropout 0); RoCE of a speed that is not stated (8 x 200
 Gb/s). Where no vocabulary is printed, 32,000, the least of the third paper's: the scripts of all three call
-GPTSentencePieceTokenizer (pretrain_zero_bubble.sh, pretrain_gpt.sh), so it is not GPT-2's 50,304, with which the 1.5 B
-network's last stage is 15 to 20 % too slow; chosen after looking at that. Fused attention in the two later papers. ZB-1p and ZB-2p, whose
-order a solver finds, are ZB-H1 and ZB-H2. First and last stage have a layer less where the paper says so.
-Layers redistributed for the vocabulary ("redis") leave the last stage V / (16 h) fewer, the output layer's share in
-Narayanan et al., 2021, section 5.1; its number is printed for V = 256,000 alone (0, with the longer stages last:
-VocabularyParallelism@b0cda3ab artifact/test_one_host.csv), and chosen after looking at the rows for the others.
-GB are 10^9 bytes. Schedules of one network are alternatives.
+GPTSentencePieceTokenizer (pretrain_zero_bubble.sh, pretrain_gpt.sh), so it is not GPT-2's 50,304, with which the 1.5
+B network's last stage is 15 to 20 % too slow; chosen after looking at that. Fused attention in the two later papers.
+ZB-1p and ZB-2p, whose order a solver finds, are ZB-H1 and ZB-H2. First and last stage have a layer less where the
+paper says so. Layers redistributed for the vocabulary ("redis") leave the last stage V / (16 h) fewer, the output
+layer's share in Narayanan et al., 2021, section 5.1; its number is printed for V = 256,000 alone (0, with the longer
+stages last: VocabularyParallelism@b0cda3ab artifact/test_one_host.csv), and chosen after looking at the rows for the
+others. GB are 10^9 bytes. Schedules of one network are alternatives.
 """
 
 from common import GIB, LeftOut, NotMine, a100, gpt, metric, precision, record

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "sim/simulate/report/kernel_loads.h"
+#include "sim/simulate/monitor/kernel_loads.h"
 
 namespace trainyard::simulate {
 

@@ -1,4 +1,4 @@
-#include "sim/simulate/report/gpu_traffic.h"
+#include "sim/simulate/monitor/gpu_traffic.h"
 
 #include <map>
 

@@ -1,4 +1,4 @@
-#include "sim/simulate/report/loads.h"
+#include "sim/simulate/monitor/loads.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "sim/simulate/report/kernel_loads.h"
+#include "sim/simulate/monitor/kernel_loads.h"
 #include "sim/simulate/step.h"
 
 namespace trainyard::simulate {

@@ -1,4 +1,4 @@
-#include "sim/simulate/report/kernel_loads.h"
+#include "sim/simulate/monitor/kernel_loads.h"
 
 #include <algorithm>
 #include <variant>

@@ -4,9 +4,9 @@
 
 #include "sim/base/check.h"
 #include "sim/base/power.h"
+#include "sim/simulate/monitor/gpu_traffic.h"
+#include "sim/simulate/monitor/samples.h"
 #include "sim/simulate/report/actor_spans.h"
-#include "sim/simulate/report/gpu_traffic.h"
-#include "sim/simulate/report/samples.h"
 #include "sim/simulate/report/summarize.h"
 
 namespace trainyard::simulate {

@@ -1,7 +1,7 @@
-#include "sim/simulate/report/monitor.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "sim/simulate/monitor/monitor.h"
 
 namespace trainyard::simulate {
 

@@ -8,7 +8,7 @@
 #include "sim/base/divide.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/cast.h"
-#include "sim/simulate/report/loads.h"
+#include "sim/simulate/monitor/loads.h"
 
 namespace trainyard::simulate {
 
