@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/transformer/transformer.h"
 #include "tests/models/work_support.h"
 #include "tests/support/rooms.h"
 
@@ -33,7 +34,7 @@ TEST_CASE("fewer heads of keys and values than tensor-parallel ranks are held by
   const auto columns = [&](int tensor) {
     Transformer other = network;
     other.kv_heads = 12;
-    return layer_parameters(other, tensor) - layer_parameters(network, tensor);
+    return models::layer_parameters(other, tensor) - models::layer_parameters(network, tensor);
   };
   // Twelve heads less those that a rank has, queries aside, of 96 x 8 numbers for each of two.
   CHECK(columns(1) == 2 * (12 - 2) * 8 * 96);
