@@ -4,7 +4,7 @@
 import json
 import os
 
-from process import Cases, require
+from process import Cases, require, require_equal
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GUIDE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "configs", "scenarios", "guide")
@@ -45,6 +45,16 @@ def tpu_tori(folder):
     require(1.9 < times["ring"] / times["2-d"] < 2.4, times)
     require(2.9 < times["ring"] / times["3-d"] < 4, times)
     require(times["3-d-open"] > 2.5 * times["3-d"], times)
+
+
+@case
+def palm_on_tpus(folder):
+    """PaLM 540B on 6,144 TPU v4 comes within five points of its published utilisation, with and without recomputation"""
+    path = os.path.join(GUIDE, "palm-540b-6144xtpu-v4.json")
+    out, _ = expect(0, "run", path, "--json", "-q")
+    result = json.loads(out)
+    require(abs(result["mfu"] - 0.462) < 0.05 and abs(result["hfu"] - 0.578) < 0.05, (result["mfu"], result["hfu"]))
+    require_equal(result["parameters"] // 10**8, 5403, "540 billion parameters")
 
 
 case.main()
