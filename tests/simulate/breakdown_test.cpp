@@ -159,7 +159,7 @@ TEST_CASE("model FLOPs leave out what the mask does, the other convention counts
 TEST_CASE("a training is as many steps as its samples take, and its energy between idle and busy") {
   Job plain = job(2, 2, 1);
   CHECK(!report_of(plain).training);
-  plain.length = {.samples = 1001, .gpu_hour = 2.5};
+  plain.length = {.samples = 1001, .gpu_hour = 2.5, .own = {}};
   plain.cluster.server.gpu.idle_power = Watts(100);
   plain.cluster.server.gpu.busy_power = Watts(400);
   const StepReport report = report_of(plain);

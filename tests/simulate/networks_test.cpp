@@ -70,7 +70,7 @@ TEST_CASE("between decoder stages T5 sends the hidden states and the encoder's o
     std::vector<Bytes> sizes;
     for (const Connection& connection : step->plan.cast.connections)
       for (const TransferSpec& spec : connection.transfers)
-        if (connection.traffic == Traffic::message) sizes.push_back(spec.bytes);
+        if (connection.traffic == plan::Traffic::message) sizes.push_back(spec.bytes);
     std::sort(sizes.begin(), sizes.end());
     sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
     CHECK(sizes ==
