@@ -101,6 +101,7 @@ constexpr Example kExamples[] = {
     {"/cluster/node/gpu/peak/fp8", R"("1979TFLOP/s")"},
     {"/cluster/node/intra/bandwidth_per_gpu", R"("450GB/s")"},
     {"/cluster/node/intra/latency", R"("1.1us")"},
+    {"/cluster/node/intra/dimensions", "[4, 4, 4]"},
     {"/cluster/node/intra/mesh/0/a", "0"},
     {"/cluster/node/intra/mesh/0/b", "3"},
     {"/cluster/node/intra/mesh/0/links", "2"},
