@@ -239,7 +239,8 @@ TEST_CASE("temperature follows power with one time constant, step after step") {
   Job each = job({}, 1, 1, timed_layers(0));
   each.cluster.server.gpu.cooling = cooling();
   // Nothing but kernels: it settles where the busy power puts it.
-  for (const MonitorSample& sample : watch(each).monitor.ranks.at(0).samples)
+  const Watched busy_always = watch(each);
+  for (const MonitorSample& sample : busy_always.monitor.ranks.at(0).samples)
     CHECK(*sample.celsius == doctest::Approx(60));
   // A stage that works for a while and waits for a while: the closed form of a square wave.
   each = job({.pipeline = 2}, 1, 1, timed_layers(0));
