@@ -135,6 +135,12 @@ std::vector<Sets> jobs() {
        "training.sequence_length=null", "training.optimizer.type=sgd"},
       {"training.fused_attention=true", "model.positional=rope", "model.window={\"size\":64}"},
       layers(R"({"op":"resize","by":[2,2]})"),
+      {"training.precision.compute=bf16", R"(training.finetune={"kind":"qlora"})"},
+      {node + R"(gpu.power={"idle":"50W","busy":"300W"})",
+       node + R"(gpu.cooling={"inlet":27,"busy":66,"time_constant":"30s","limit":85})",
+       R"(cost={"gpu_hour":2.5,"own":{"server":300000,"years":4,"utilisation":0.7,
+        "kilowatt_hour":0.12}})"},
+      {node + R"(intra={"kind":"torus","bandwidth_per_gpu":"25GB/s","dimensions":[2,2]})"},
   };
 }
 

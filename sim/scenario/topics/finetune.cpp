@@ -198,6 +198,11 @@ void check_forward_only(const Scenario& scenario, Findings& findings) {
                    fmt::format("the schedule {} updates weights while micro-batches are under way",
                                scenario.plan.pipeline.schedule),
                    "use one that updates them after all, such as 1f1b");
+  if (schedule != nullptr && !schedule->times_from.empty())
+    findings.error("/parallelism/pipeline/schedule",
+                   fmt::format("{} is made from the times of backward passes, and there are none",
+                               scenario.plan.pipeline.schedule),
+                   "use 1f1b or gpipe");
 }
 
 void check_optimizer(const recipe::TrainingRecipe& recipe, Findings& findings) {
@@ -235,6 +240,10 @@ void validate_finetune(const Scenario& scenario, Findings& findings) {
         "/training/precision/cached_fp8_weights",
         "copies of weights are made anew after each update, and frozen weights have none",
         "remove it");
+  if (plan::strategy_of(scenario.plan, recipe).updates_elsewhere)
+    findings.error("/parallelism/data_parallel/kind",
+                   "a server that updates adapters alone is not described",
+                   "use allreduce, fsdp or another strategy whose ranks update");
   if (scenario.plan.data_parallel.compression.used())
     findings.error("/parallelism/data_parallel/compression",
                    "compressed gradients of adapters are not described", "remove it");
