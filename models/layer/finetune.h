@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "models/layer/kernel.h"
-#include "sim/base/option.h"
+#include "sim/base/member_set.h"
 
 namespace trainyard::models {
 
@@ -20,19 +20,6 @@ std::string_view name(Target target);  // "q_proj", as Hugging Face spells it; "
 // Parts of a network that train whole or not at all.
 enum class Part : std::uint8_t { embedding, attention, feed_forward, norms, head };
 inline constexpr std::size_t kParts = 5;
-
-template <class Member>
-class MemberSet {
- public:
-  void add(Member member) { bits_ = bits_ | bit(member); }
-  bool has(Member member) const { return (bits_ & bit(member)) != 0; }
-  bool empty() const { return bits_ == 0; }
-  friend bool operator==(const MemberSet&, const MemberSet&) = default;
-
- private:
-  static unsigned bit(Member member) { return 1U << static_cast<unsigned>(member); }
-  unsigned bits_ = 0;
-};
 
 // How frozen matrices of layers are kept.
 //   stored: as other weights.

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "sim/base/member_set.h"
+
 namespace trainyard::models {
 
 // Inside a layer.
@@ -31,17 +33,7 @@ enum class RecomputeModule : std::uint8_t {
 };
 std::string_view name(RecomputeModule module);  // "core_attn"
 
-class RecomputeModules {
- public:
-  void add(RecomputeModule module) { bits_ = bits_ | bit(module); }
-  bool has(RecomputeModule module) const { return (bits_ & bit(module)) != 0; }
-  bool empty() const { return bits_ == 0; }
-  friend bool operator==(const RecomputeModules&, const RecomputeModules&) = default;
-
- private:
-  static unsigned bit(RecomputeModule module) { return 1U << static_cast<unsigned>(module); }
-  unsigned bits_ = 0;
-};
+using RecomputeModules = MemberSet<RecomputeModule>;
 
 // Which layers of a stage (with interleaving: of each of its chunks) recompute at all.
 //   all:     every one.

@@ -54,7 +54,7 @@ constexpr std::array<Target, 4> kAttention = {Target::query, Target::key, Target
                                               Target::output};
 constexpr std::array<Target, 3> kFeedForward = {Target::gate, Target::up, Target::fc2};
 
-void add(models::MemberSet<Target>& targets, Word word) {
+void add(MemberSet<Target>& targets, Word word) {
   const auto all_of = [&](std::span<const Target> group) {
     for (const Target target : group)
       targets.add(target);
