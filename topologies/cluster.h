@@ -48,6 +48,9 @@ struct GpuSpec {
 // copies, so that every byte is written to the host's memory and read back.
 // torus: through each other, in a grid.
 enum class IntraKind : std::uint8_t { nvswitch, nvlink_mesh, pcie, none, torus };
+constexpr bool joins_by_pcie(IntraKind kind) {
+  return kind == IntraKind::pcie || kind == IntraKind::none;
+}
 
 struct NvlinkPair {
   int a = 0, b = 0, links = 1;

@@ -79,9 +79,6 @@ class Checker {
   void check_connected();
   void check_size(const ServerBoard& board);
   bool uses_fabric() const { return cluster_.servers > 1; }
-  bool joins_by_pcie() const {
-    return server_.intra == IntraKind::pcie || server_.intra == IntraKind::none;
-  }
 
   const ClusterSpec& cluster_;
   const ServerSpec& server_;
@@ -107,7 +104,7 @@ void Checker::check_intra() {
   if (server_.intra == IntraKind::torus) check_torus();
   if (server_.intra != IntraKind::torus && !server_.torus.sizes.empty())
     error("/node/intra/dimensions", "only a torus has dimensions");
-  if (joins_by_pcie()) {
+  if (joins_by_pcie(server_.intra)) {
     positive_if_stated("/node/intra/bandwidth_per_gpu", server_.intra_bandwidth);
     positive_if_stated("/node/gpu/pcie_bandwidth", server_.gpu.pcie_bandwidth);
     if (server_.gpus > 1 && stated_pcie_bandwidth(server_).count() == 0)

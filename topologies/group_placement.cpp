@@ -120,7 +120,6 @@ Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b) {
   TRAINYARD_CHECK(gpu_a != gpu_b && 0 <= gpu_a && gpu_a < gpus && 0 <= gpu_b && gpu_b < gpus,
                   "from GPU {} to GPU {} of {}", gpu_a, gpu_b, gpus);
   const int a = gpu_a / server.gpus, b = gpu_b / server.gpus;
-  const bool over_pcie = server.intra == IntraKind::pcie || server.intra == IntraKind::none;
   if (a == b) {
     if (server.intra == IntraKind::torus)
       return torus_hops(server.torus, gpu_a % server.gpus, gpu_b % server.gpus) *
@@ -134,8 +133,9 @@ Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b) {
     return (gpu / server.gpus * server.nics + nic_of(server, gpu % server.gpus)) /
            fabric.nics_per_leaf;
   };
-  return (over_pcie ? server.intra_latency : Duration{0}) + 2 * server.nic_latency +
-         fabric.layers.front().latency + route_latency(fabric, leaf(gpu_a), leaf(gpu_b));
+  return (joins_by_pcie(server.intra) ? server.intra_latency : Duration{0}) +
+         2 * server.nic_latency + fabric.layers.front().latency +
+         route_latency(fabric, leaf(gpu_a), leaf(gpu_b));
 }
 
 }  // namespace trainyard::topologies

@@ -34,14 +34,10 @@ std::vector<Weight> distances_from(const Graph& graph, std::size_t source) {
   return distance;
 }
 
-bool joins_by_pcie(const ServerSpec& server) {
-  return server.intra == IntraKind::pcie || server.intra == IntraKind::none;
-}
-
 }  // namespace
 
 BytesPerSecond stated_pcie_bandwidth(const ServerSpec& server) {
-  if (!joins_by_pcie(server)) return server.pcie_bandwidth;
+  if (!joins_by_pcie(server.intra)) return server.pcie_bandwidth;
   if (server.intra_bandwidth.count() > 0) return server.intra_bandwidth;
   return server.pcie_bandwidth.count() > 0 ? server.pcie_bandwidth : server.gpu.pcie_bandwidth;
 }
@@ -130,7 +126,7 @@ void ServerBoard::build_host(const ServerSpec& server) {
   first_host_link_ = static_cast<std::uint32_t>(links_.size());
   sockets_ = sockets;
   if (sockets == 0) return;
-  const Duration latency = joins_by_pcie(server) ? server.intra_latency : Duration{0};
+  const Duration latency = joins_by_pcie(server.intra) ? server.intra_latency : Duration{0};
   for (int g = 0; g < server.gpus; ++g)
     add_cable(gpu(g), bridge + socket_of(g, server.gpus, sockets), LinkKind::pcie, slot, latency,
               Duration{0});

@@ -289,11 +289,9 @@ namespace {
 // The links of a server that others decide where the file does not say them; a value that is left
 // 0 is none that is used. The same server with them is the same machine.
 void fill_links(topologies::ServerSpec& server) {
-  const bool joins_by_pcie =
-      server.intra == topologies::IntraKind::pcie || server.intra == topologies::IntraKind::none;
   const BytesPerSecond sockets = socket_bandwidth(server);
   if (server.sockets > 1) server.socket_bandwidth = sockets;
-  if (!joins_by_pcie) return;
+  if (!joins_by_pcie(server.intra)) return;
   server.intra_bandwidth = stated_pcie_bandwidth(server);
   // Without a word, NICs have links that never limit them.
   if (server.nics == 0 && server.pcie_bandwidth.count() == 0)

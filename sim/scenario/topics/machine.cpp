@@ -451,8 +451,7 @@ void validate_machine(const Scenario& scenario, Findings& findings) {
   check_contention(scenario, findings);
   const topologies::ServerSpec& server = scenario.cluster.server;
   // 16 lanes of PCIe's sixth generation carry 121 GB/s.
-  const bool is_pcie =
-      server.intra == topologies::IntraKind::pcie || server.intra == topologies::IntraKind::none;
+  const bool is_pcie = joins_by_pcie(server.intra);
   check_plausible("/cluster/node/intra/bandwidth_per_gpu", server.intra_bandwidth, 1e9,
                   is_pcie ? 1.3e11 : 4e12, findings);
   check_plausible("/cluster/node/intra/latency", server.intra_latency, findings);

@@ -111,8 +111,7 @@ LinkBytes link_bytes(const TransferEstimate& transfer, IntraKind intra) {
     return {0, crosses ? bytes : 0};
   }
   const std::int64_t outside = leaving(transfer, bytes);
-  const bool has_links = intra != IntraKind::pcie && intra != IntraKind::none;
-  return has_links ? LinkBytes{bytes - outside, outside} : LinkBytes{0, bytes};
+  return joins_by_pcie(intra) ? LinkBytes{0, bytes} : LinkBytes{bytes - outside, outside};
 }
 
 GpuTraffic::GpuTraffic(const Job& job, const Step& step) {
