@@ -81,6 +81,11 @@ struct Program {
   std::uint32_t pools = 0;
   std::vector<Block> blocks;
   std::vector<Call> calls;
+
+  // Op number `number` of a call. Requires: both are of this program.
+  const Op& op(std::uint32_t call, std::uint32_t number) const {
+    return blocks[calls[call].block].ops[number];
+  }
 };
 
 }  // namespace trainyard::engine

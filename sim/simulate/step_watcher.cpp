@@ -49,7 +49,7 @@ void StepWatcher::kernel_ended(const engine::KernelSpan& kernel) {
   if (watched.accountant) watched.accountant->kernel_ended(kernel);
   if (watched.kernels == nullptr) return;
   const engine::Program& program = watched.role->program;
-  const engine::Op& op = program.blocks[program.calls[kernel.call].block].ops[kernel.op];
+  const engine::Op& op = program.op(kernel.call, kernel.op);
   if (op.stream != static_cast<std::uint8_t>(plan::StreamKind::compute)) return;
   watched.held = true;
   watched.loads[static_cast<std::size_t>(watched.kernels->load(kernel.kernel))] +=
@@ -65,7 +65,7 @@ Stretch StepWatcher::inside(Duration begin, Duration end) const {
 // Of an op whose kernels follow each other without a gap, nothing was told of them.
 void StepWatcher::add_kernels(const engine::Span& span, Watched& watched) {
   const engine::Program& program = watched.role->program;
-  const engine::Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
+  const engine::Op& op = program.op(span.call, span.op);
   if (op.stream != static_cast<std::uint8_t>(plan::StreamKind::compute)) return;
   const bool told = watched.held;
   watched.held = false;

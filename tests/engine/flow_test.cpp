@@ -257,8 +257,8 @@ TEST_CASE(
     for (std::size_t i = 0; i + 1 < instants.size(); ++i) {
       const auto going = std::count_if(trace.spans.begin(), trace.spans.end(), [&](const Span& s) {
         const Program& program = *m.machine().actors[s.actor].program;
-        return program.blocks[program.calls[s.call].block].ops[s.op].kind == OpKind::send &&
-               s.active <= instants[i] && instants[i] < s.end;
+        return program.op(s.call, s.op).kind == OpKind::send && s.active <= instants[i] &&
+               instants[i] < s.end;
       });
       if (going == 0) continue;
       REQUIRE(next < sharing.solutions().size());

@@ -62,7 +62,7 @@ TEST_CASE("spans of a stream do not overlap and are ordered within") {
     CAPTURE(seed);
     const auto stream = [&](const Span& span) {
       const Program& program = *m->machine().actors[span.actor].program;
-      return program.blocks[program.calls[span.call].block].ops[span.op].stream;
+      return program.op(span.call, span.op).stream;
     };
     std::size_t overlaps = 0, disordered = 0;
     for (std::size_t i = 0; i < trace.spans.size(); ++i) {

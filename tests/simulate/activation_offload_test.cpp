@@ -135,7 +135,7 @@ TEST_CASE("no activations are fetched before they have been copied out") {
       std::vector<Duration> copied, fetched;
       for (const Span& span : trace.spans) {
         if (span.actor != ActorId(stage)) continue;
-        const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
+        const Op& op = program.op(span.call, span.op);
         if (op.stream == static_cast<std::uint8_t>(StreamKind::to_host)) copied.push_back(span.end);
         if (op.stream == static_cast<std::uint8_t>(StreamKind::to_device))
           fetched.push_back(span.begin);

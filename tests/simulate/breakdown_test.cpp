@@ -95,7 +95,7 @@ TEST_CASE("without overlap the whole all-reduce is exposed") {
   Duration total{};
   for (const Span& span : step->trace().spans) {
     const Program& program = step->plan.cast.roles[0].program;
-    const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
+    const Op& op = program.op(span.call, span.op);
     if (op.kind == OpKind::collective) total += span.end - span.active;
   }
   const StepReport report = summarize(slow, *step);

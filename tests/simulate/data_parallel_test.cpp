@@ -315,7 +315,7 @@ TEST_CASE("clipping makes every stage wait for the gradients of all of them") {
   std::vector<Duration> begins;
   for (const Span& span : clipped->trace().spans) {
     const Program& program = *clipped->lowered.machine.actors[span.actor].program;
-    const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
+    const Op& op = program.op(span.call, span.op);
     if (program.labels[op.label] == "all-reduce gradient norm") begins.push_back(span.end);
   }
   REQUIRE(begins.size() == clipped->lowered.machine.actors.size());

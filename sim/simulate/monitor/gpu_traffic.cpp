@@ -25,20 +25,16 @@ std::int64_t leaving(const TransferEstimate& transfer, std::int64_t bytes) {
   return share_of(bytes, Duration(shape.servers), Duration(shape.ranks));
 }
 
-const Op& op_of(const engine::Actor& actor, const Span& span) {
-  return actor.program->blocks[actor.program->calls[span.call].block].ops[span.op];
-}
-
-class Reader {
+class TransferReader {
  public:
-  Reader(const Job& job, const Step& step)
+  TransferReader(const Job& job, const Step& step)
       : step_(step), machine_(step.lowered.machine), intra_(job.cluster.server.intra) {
     for (const lower::RankClass& rank_class : step.lowered.classes)
       if (!step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].on_gpu())
         on_host_[rank_class.actor] = true;
     for (const Span& span : step.trace().spans) {
       const engine::Actor& actor = machine_.actors[span.actor];
-      const Op& op = op_of(actor, span);
+      const Op& op = actor.program->op(span.call, span.op);
       if (op.kind == OpKind::send)
         sent_[actor.channels[op.port]].push_back({span.active, span.end});
     }
@@ -49,7 +45,7 @@ class Reader {
     std::map<engine::ChannelId, std::size_t> received;
     const engine::Actor& actor = machine_.actors[rank_class.actor];
     for (const Span& span : spans_of(step_.trace(), rank_class.actor)) {
-      const Op& op = op_of(actor, span);
+      const Op& op = actor.program->op(span.call, span.op);
       if (op.kind == OpKind::compute) continue;
       if (op.kind == OpKind::collective)
         list.push_back(collective(actor, op, span));

@@ -133,13 +133,10 @@ void RankWatch::add_kernels() {
   const lower::RankClass& rank_class = step_.lowered.classes[class_];
   const engine::Program& program =
       step_.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].program;
-  const auto op_of = [&](const auto& span) -> const Op& {
-    return program.blocks[program.calls[span.call].block].ops[span.op];
-  };
   constexpr auto kCompute = static_cast<std::uint8_t>(plan::StreamKind::compute);
   std::span<const KernelSpan> single = kernels_of(step_.trace(), rank_class.actor);
   for (const Span& span : spans_of(step_.trace(), rank_class.actor)) {
-    const Op& op = op_of(span);
+    const Op& op = program.op(span.call, span.op);
     if (op.stream != kCompute) continue;
     const std::pair place(span.call, span.op);
     while (!single.empty() && std::pair(single.front().call, single.front().op) < place)

@@ -37,9 +37,7 @@ class StreamIndex {
   void find(std::uint32_t stream, Place& place) const;
 
   const engine::Program& program() const { return program_; }
-  const engine::Op& op(std::uint32_t call, std::uint32_t op) const {
-    return program_.blocks[program_.calls[call].block].ops[op];
-  }
+  const engine::Op& op(std::uint32_t call, std::uint32_t op) const { return program_.op(call, op); }
 
  private:
   static constexpr std::uint32_t kUnknown = 0xFFFFFFFF;

@@ -244,8 +244,7 @@ std::string text_of(const Step& step, const engine::Deadlock& deadlock) {
   for (std::size_t i = 0; i < shown; ++i) {
     const engine::Waiting& waiting = deadlock.waiting[i];
     const engine::Actor& actor = step.lowered.machine.actors[waiting.actor];
-    const engine::Op& op =
-        actor.program->blocks[actor.program->calls[waiting.call].block].ops[waiting.op];
+    const engine::Op& op = actor.program->op(waiting.call, waiting.op);
     text += fmt::format("{}actor {} '{}' {}", i == 0 ? "" : "; ", index(waiting.actor),
                         actor.program->labels[op.label], waiting.why);
   }

@@ -129,7 +129,7 @@ SliceKind kind_of(const Op& op, const CallInfo& call) {
 Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
   const plan::Role& stage = role_of(rank_class);
   const Program& program = stage.program;
-  const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
+  const Op& op = program.op(span.call, span.op);
   const CallInfo& call = stage.calls[span.call];
   Slice slice;
   slice.begin = span.begin;
@@ -164,7 +164,7 @@ void TimelineBuilder::reserve(const Program& program, std::span<const Span> span
                               std::array<Lane, plan::kStreams>& lanes) {
   std::array<std::size_t, plan::kStreams> counts{};
   for (const Span& span : spans)
-    ++counts[program.blocks[program.calls[span.call].block].ops[span.op].stream];
+    ++counts[program.op(span.call, span.op).stream];
   for (std::size_t s = 0; s < counts.size(); ++s)
     lanes[s].slices.reserve(counts[s]);
 }
@@ -182,7 +182,7 @@ void TimelineBuilder::add_lanes(const RankClass& rank_class) {
   const std::span<const Span> spans = spans_of(trace_, rank_class.actor);
   reserve(program, spans, lanes);
   for (const Span& span : spans) {
-    const Op& op = program.blocks[program.calls[span.call].block].ops[span.op];
+    const Op& op = program.op(span.call, span.op);
     // A receive that found its message there took no time: nothing to see.
     if (op.kind == OpKind::receive && span.begin == span.end) {
       slice(rank_class, span);
