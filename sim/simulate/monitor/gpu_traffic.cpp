@@ -111,7 +111,7 @@ LinkBytes link_bytes(const TransferEstimate& transfer, IntraKind intra) {
 }
 
 GpuTraffic::GpuTraffic(const Job& job, const Step& step) {
-  const Reader reader(job, step);
+  const TransferReader reader(job, step);
   for (const lower::RankClass& rank_class : step.lowered.classes)
     crossings_.push_back(reader.crossings(rank_class));
 }
