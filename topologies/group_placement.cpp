@@ -53,12 +53,20 @@ BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& 
     case IntraKind::nvlink_mesh: return mesh_ring_bandwidth(server, gpus);
     case IntraKind::pcie:
     case IntraKind::none: return pcie_ring_bandwidth(server, gpus);
-    case IntraKind::torus: {
-      const TorusGroup group = torus_group(server.torus, gpus);
-      return group.rings * group.share * server.intra_bandwidth;
-    }
+    case IntraKind::torus: return inside_group(server, gpus).bandwidth;
   }
   TRAINYARD_CHECK(false, "intra kind {}", static_cast<int>(server.intra));
+}
+
+// A collective on a torus goes through one dimension after the other; a step of a ring is what is
+// left of each hop then.
+InsideGroup inside_group(const ServerSpec& server, const std::vector<int>& gpus) {
+  if (server.intra != IntraKind::torus)
+    return {ring_bandwidth(server, gpus), server.intra_latency, 1, 1};
+  const TorusGroup group = torus_group(server.torus, gpus);
+  return {group.rings * group.share * server.intra_bandwidth,
+          group.steps * server.intra_latency / static_cast<int>(gpus.size() - 1), group.rings,
+          group.exchange};
 }
 
 std::vector<std::vector<int>> by_server(std::span<const int> gpus, int gpus_per_server) {

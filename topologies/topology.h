@@ -87,4 +87,14 @@ class Topology {
 // `none` half of that; on a torus that of torus_group. Source: docs/topologies.md.
 BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus);
 
+// What the links inside one server give a group of its GPUs.
+struct InsideGroup {
+  BytesPerSecond bandwidth;  // ring_bandwidth
+  Duration step{};           // latency of one step of a ring
+  int rings = 1;             // over which the bytes are spread; more than one only on a torus
+  double exchange = 1;       // what an all-to-all reaches of the bandwidth
+};
+// Requires: as ring_bandwidth; on a torus ascending.
+InsideGroup inside_group(const ServerSpec& server, const std::vector<int>& gpus);
+
 }  // namespace trainyard::topologies

@@ -62,7 +62,7 @@ MessageTerms MessageCost::collective(CollectiveKind kind, const collective::Choi
   const collective::AlgorithmEntry* algorithm = choice.algorithm;
   MessageTerms terms = algorithm == nullptr ? collective(kind, bytes, shape)
                                             : by_algorithm(kind, *algorithm, bytes, shape);
-  if (shape.torus_rings > 0) terms.channels = 0;
+  if (!shape.by_kernels) terms.channels = 0;
   if (choice.protocol && shape.ranks > 1)
     take_protocol(nccl_choices(kind, algorithm, bytes, shape), *choice.protocol, terms);
   return terms;

@@ -43,11 +43,11 @@ struct GroupShape {
   std::span<const StepTime> steps{}, tree_steps{}, exchange_steps{};
   std::optional<Duration> start{};
   double exchange_efficiency = 1;  // share of inter_bandwidth that an all-to-all reaches
-  // Inside a server whose GPUs are joined through each other: the rings over which a collective's
-  // bytes are spread, and the share of their bandwidth that an all-to-all reaches. Their links move
-  // bytes by themselves, and hold no multiprocessors.
-  int torus_rings = 0;  // 0: no such server
+  // Inside a server: the rings over which a collective's bytes are spread, and the share of their
+  // bandwidth that an all-to-all reaches. More than one ring, and another share, only on a torus.
+  int inside_rings = 1;
   double inside_exchange = 1;
+  bool by_kernels = true;  // communication holds multiprocessors; false: links move bytes alone
   // What NCCL's tuning knows of the servers; nothing of GPUs that have no NCCL.
   std::optional<nccl::Machine> nccl{};
 };

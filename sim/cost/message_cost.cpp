@@ -128,7 +128,7 @@ class FittedMessages final : public MessageCost {
       check_domain(law, bytes, terms);
       break;
     }
-    terms.channels = shape.torus_rings > 0 ? 0 : profile_.point_to_point_channels;
+    terms.channels = shape.by_kernels ? profile_.point_to_point_channels : 0;
     return terms;
   }
 

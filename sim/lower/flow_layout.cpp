@@ -9,7 +9,6 @@
 #include "sim/base/check.h"
 #include "sim/cost/routed_exchange.h"
 #include "sim/lower/flow_paths.h"
-#include "topologies/torus.h"
 
 namespace trainyard::lower {
 
@@ -121,26 +120,6 @@ void require_protocol(CollectiveKind kind, const AlgorithmEntry* algorithm, nccl
                               "possible there: " + others};
 }
 
-// Of a group inside one server, whose rings are the torus's.
-bool on_torus(const GroupShape& shape) {
-  return shape.servers == 1 && shape.torus_rings > 0;
-}
-
-std::vector<std::pair<int, int>> torus_edges(const topologies::ServerSpec& server,
-                                             std::span<const int> gpus) {
-  const int first = gpus.front() / server.gpus * server.gpus;
-  std::vector<int> local;
-  for (const int gpu : gpus)
-    local.push_back(gpu - first);
-  std::sort(local.begin(), local.end());
-  std::vector<std::pair<int, int>> edges = topologies::torus_edges(server.torus, local);
-  for (auto& [from, to] : edges) {
-    from += first;
-    to += first;
-  }
-  return edges;
-}
-
 }  // namespace
 
 void require_support(CollectiveKind kind, const collective::Choice& chosen,
@@ -184,8 +163,7 @@ std::vector<FlowEdge> FlowLayouts::edges(const FlowLayout& layout, std::span<con
                                          const GroupShape& shape) {
   std::vector<FlowEdge> edges;
   if (layout.algorithm == nullptr) {
-    for (const auto& [from, to] :
-         on_torus(shape) ? torus_edges(server, gpus) : ring_edges(gpus, server.gpus))
+    for (const auto& [from, to] : ring_edges(gpus, server))
       edges.push_back({from, to, 1});
     return edges;
   }
@@ -204,8 +182,8 @@ std::vector<FlowEdge> FlowLayouts::edges(const FlowLayout& layout, std::span<con
 MessageTerms FlowLayouts::per_unit(const FlowLayout& layout, const MessageTerms& terms, Bytes bytes,
                                    const GroupShape& shape) {
   if (layout.algorithm == nullptr)
-    return part_of(terms, on_torus(shape) ? shape.torus_rings
-                                          : ring_count(shape.servers, shape.ranks_per_server));
+    return part_of(terms, shape.servers == 1 ? shape.inside_rings
+                                             : ring_count(shape.servers, shape.ranks_per_server));
   const Group group = group_of(shape);
   if (goes_by_servers(layout, group)) return part_of(terms, kEighths * (group.servers - 1));
   if (layout.routing.experts > 0) return part_of(terms, group.ranks - 1);

@@ -10,13 +10,15 @@
 
 namespace trainyard::lower {
 
-// How many rings a collective splits its bytes over: one inside a server; across servers one for
+// How many rings a collective splits its bytes over: one inside a server (on a torus those of its
+// dimensions, GroupShape::inside_rings); across servers one for
 // every rank that the group has on a server, each entering and leaving at another rank so that all
 // their NICs work. Source: NCCL's ring search (connect.cc), cost-models A1.
 int ring_count(int servers, int ranks_per_server);
 
 // (from, to) of every edge of those rings. GPUs of one server stay together in each ring.
-std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus, int gpus_per_server);
+std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus,
+                                            const topologies::ServerSpec& server);
 
 // The links of the route between two GPUs, by number.
 std::vector<std::uint32_t> route_links(const topologies::Topology& topology, int from_gpu,

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "sim/base/check.h"
-#include "topologies/torus.h"
 
 namespace trainyard::lower {
 
 using cost::GroupShape;
+using topologies::InsideGroup;
 using topologies::IntraKind;
 using topologies::ServerSpec;
 
@@ -23,17 +23,6 @@ void tell_nics(const ServerSpec& server, GroupShape& shape) {
   shape.tree_steps = own_or_rings(server.nic_tree_steps);
   shape.exchange_steps = own_or_rings(server.nic_exchange_steps);
   shape.exchange_efficiency = server.nic_exchange_efficiency;
-}
-
-// A collective goes through one dimension after the other; a step of a ring is what is left of each
-// hop then.
-void tell_torus(const ServerSpec& server, const std::vector<int>& local, GroupShape& shape) {
-  const topologies::TorusGroup group = topologies::torus_group(server.torus, local);
-  shape.torus_rings =
-      shape.torus_rings == 0 ? group.rings : std::min(shape.torus_rings, group.rings);
-  shape.inside_exchange = std::min(shape.inside_exchange, group.exchange);
-  shape.intra_latency = std::max(
-      shape.intra_latency, group.steps * server.intra_latency / static_cast<int>(local.size() - 1));
 }
 
 std::optional<nccl::Machine> nccl_machine(const ServerSpec& server) {
@@ -70,12 +59,21 @@ Duration GroupShapes::latency_between(int gpu_a, int gpu_b) const {
   return flows_ ? inter_latency(cluster_, gpu_a, gpu_b) : furthest_;
 }
 
-BytesPerSecond GroupShapes::ring(const std::vector<int>& local) {
-  const auto found = ring_.find(local);
-  if (found != ring_.end()) return found->second;
-  const BytesPerSecond bandwidth = ring_bandwidth(cluster_.server, local);
-  ring_.emplace(local, bandwidth);
-  return bandwidth;
+const InsideGroup& GroupShapes::inside(const std::vector<int>& local) {
+  const auto found = inside_.find(local);
+  if (found != inside_.end()) return found->second;
+  return inside_.emplace(local, inside_group(cluster_.server, local)).first->second;
+}
+
+// The slowest of the servers sets the pace.
+void GroupShapes::add_inside(const std::vector<int>& local, GroupShape& shape) {
+  if (local.size() < 2) return;
+  const InsideGroup& own = inside(local);
+  const bool first = shape.intra_bandwidth.count() == 0;
+  shape.intra_bandwidth = first ? own.bandwidth : std::min(shape.intra_bandwidth, own.bandwidth);
+  shape.intra_latency = std::max(shape.intra_latency, own.step);
+  shape.inside_rings = first ? own.rings : std::min(shape.inside_rings, own.rings);
+  shape.inside_exchange = first ? own.exchange : std::min(shape.inside_exchange, own.exchange);
 }
 
 // What a group's rings reach through the NICs of a server on which `members` of it sit. Of fewer
@@ -100,28 +98,23 @@ GroupShape GroupShapes::of_group(std::span<const int> gpus) {
   shape.ranks = static_cast<int>(gpus.size());
   shape.servers = placement.servers;
   shape.ranks_per_server = placement.gpus_per_server;
-  const auto least = [](BytesPerSecond& bandwidth, BytesPerSecond other) {
-    bandwidth = bandwidth.count() == 0 ? other : std::min(bandwidth, other);
-  };
   shape.nccl = nccl_machine(server);
-  const bool torus = server.intra == IntraKind::torus;
-  if (placement.gpus_per_server > 1 && !torus) shape.intra_latency = server.intra_latency;
+  shape.by_kernels = server.intra != IntraKind::torus;
   // Of a group that lies evenly one server stands for all.
-  if (placement.even && placement.gpus_per_server > 1)
-    shape.intra_bandwidth = ring(placement.local);
+  if (placement.even) add_inside(placement.local, shape);
   for (const std::vector<int>& local : placement.locals)
-    if (!placement.even && local.size() > 1) least(shape.intra_bandwidth, ring(local));
-  for (const std::vector<int>& local : placement.locals)
-    if (torus && local.size() > 1) tell_torus(server, local, shape);
+    if (!placement.even) add_inside(local, shape);
   if (shape.servers == 1) {
-    if (torus) shape.start = Duration{0};  // not NCCL's, and its own is not known
+    if (!shape.by_kernels) shape.start = Duration{0};  // not NCCL's, and its own is not known
     return shape;
   }
   tell_nics(server, shape);
-  for (std::size_t at = 0; at < placement.locals.size(); ++at)
-    least(shape.inter_bandwidth,
-          nic_share(shape.ranks_per_server, static_cast<int>(placement.locals[at].size()),
-                    placement.numbers[at]));
+  for (std::size_t at = 0; at < placement.locals.size(); ++at) {
+    const BytesPerSecond own =
+        nic_share(shape.ranks_per_server, static_cast<int>(placement.locals[at].size()),
+                  placement.numbers[at]);
+    shape.inter_bandwidth = at == 0 ? own : std::min(shape.inter_bandwidth, own);
+  }
   const int first = gpus.front() / server.gpus;
   const auto other =
       std::find_if(gpus.begin(), gpus.end(), [&](int gpu) { return gpu / server.gpus != first; });
@@ -133,16 +126,16 @@ GroupShape GroupShapes::of_pair(int from, int to, int crossing) {
   const ServerSpec& server = cluster_.server;
   GroupShape shape;
   shape.ranks = 2;
+  shape.by_kernels = server.intra != IntraKind::torus;
   if (from / server.gpus == to / server.gpus) {
     shape.servers = 1;
     shape.ranks_per_server = 2;
-    shape.intra_bandwidth =
-        ring({std::min(from, to) % server.gpus, std::max(from, to) % server.gpus});
     shape.intra_latency = inter_latency(cluster_, from, to);
-    if (server.intra == IntraKind::torus) {
-      shape.torus_rings = 1;  // one way, over links that others' messages may need as well
-      shape.intra_bandwidth = server.intra_bandwidth;
-    }
+    // On a torus one way, over links that others' messages may need as well.
+    shape.intra_bandwidth =
+        shape.by_kernels
+            ? inside({std::min(from, to) % server.gpus, std::max(from, to) % server.gpus}).bandwidth
+            : server.intra_bandwidth;
     return shape;
   }
   shape.servers = 2;

@@ -34,7 +34,8 @@ class GroupShapes {
   cost::GroupShape of_pair(int from, int to, int crossing);
 
  private:
-  BytesPerSecond ring(const std::vector<int>& local);
+  const topologies::InsideGroup& inside(const std::vector<int>& local);
+  void add_inside(const std::vector<int>& local, cost::GroupShape& shape);
   BytesPerSecond nic_share(int rings, int members, int server) const;
   Duration latency_between(int gpu_a, int gpu_b) const;
 
@@ -42,7 +43,7 @@ class GroupShapes {
   const std::vector<int>& players_;
   bool flows_;
   Duration furthest_{};
-  std::map<std::vector<int>, BytesPerSecond> ring_;  // the exact packing of a mesh is a search
+  std::map<std::vector<int>, topologies::InsideGroup> inside_;  // packing a mesh is a search
 };
 
 }  // namespace trainyard::lower

@@ -47,7 +47,7 @@ std::uint32_t TransferTables::table(plan::ConnectionId connection, const GroupSh
                 shape.inter_bandwidth.count(),
                 shape.intra_latency.count(),
                 shape.inter_latency.count(),
-                shape.torus_rings,
+                shape.inside_rings,
                 shape.inside_exchange};
   const auto [at, added] = table_of_.try_emplace(key, static_cast<std::uint32_t>(transfers.size()));
   if (added) add(connection, shape);
