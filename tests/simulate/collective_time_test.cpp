@@ -4,9 +4,12 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "tests/simulate/toy.h"
 #include "tests/support/rooms.h"
+#include "topologies/torus.h"
 
 using namespace trainyard;
 using namespace trainyard::literals;
@@ -52,6 +55,45 @@ TEST_CASE("flows of an algorithm over servers are never faster than its law") {
         const Seconds law = time(cluster, Fidelity::closed_form, kind, &entry, 64_MiB, ranks);
         CHECK(time(cluster, Fidelity::flow, kind, &entry, 64_MiB, ranks) >= law * (1 - 1e-5));
       }
+}
+
+// 64 chips along one ring, in two and in three dimensions, and a grid of lines.
+TEST_CASE("on a torus flows take as long as the law, and exchanges where sizes divide by four") {
+  for (const TorusGrid& grid : {TorusGrid{{64}, true},
+                                {{8, 8}, true},
+                                {{4, 4, 4}, true},
+                                {{8, 8}, false},
+                                {{3, 21}, true}}) {
+    ClusterSpec cluster = toy::cluster(1, static_cast<int>(topologies::torus_gpus(grid)));
+    cluster.server.intra = IntraKind::torus;
+    cluster.server.torus = grid;
+    const int ranks = cluster.server.gpus;
+    const auto both = [&](CollectiveKind kind, double error) {
+      CAPTURE(name(kind));
+      CAPTURE(grid.sizes.size());
+      const Seconds law = time(cluster, Fidelity::closed_form, kind, nullptr, 64_MiB, ranks);
+      CHECK(close(time(cluster, Fidelity::flow, kind, nullptr, 64_MiB, ranks), law, error));
+    };
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter})
+      both(kind, 1e-5);
+    if (ranks == 64) both(CollectiveKind::all_to_all, 1e-4);
+  }
+}
+
+TEST_CASE("a sum on a torus of d dimensions moves over 2 d links of each chip") {
+  const auto of = [](std::vector<int> sizes) {
+    ClusterSpec cluster = toy::cluster(1, 64);
+    cluster.server.intra = IntraKind::torus;
+    cluster.server.torus = {std::move(sizes), true};
+    cluster.server.intra_latency = Duration{0};
+    return time(cluster, Fidelity::closed_form, CollectiveKind::all_reduce, nullptr, 64_MiB, 64);
+  };
+  const double link = toy::cluster(1, 64).server.intra_bandwidth.count();
+  const double moved = 2 * 63.0 / 64 * 64 * 1024 * 1024;
+  CHECK(close(of({64}), Seconds(moved / link / 2), 1e-9));
+  CHECK(close(of({8, 8}), Seconds(moved / link / 4), 1e-9));
+  CHECK(close(of({4, 4, 4}), Seconds(moved / link / 6), 1e-9));
 }
 
 TEST_CASE("an all-to-all of its own choice is pairwise") {
