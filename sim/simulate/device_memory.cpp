@@ -213,7 +213,8 @@ std::vector<DeviceMemory> device_memory(const Cast& cast, const lower::DevicePla
     devices.push_back(placement[static_cast<std::size_t>(own.representative)].is_host()
                           ? DeviceMemory{}  // no GPU to fill
                           : common);
-  if (!allowance.nccl_buffers) return devices;
+  // Links of a torus move bytes without NCCL.
+  if (!allowance.nccl_buffers || server.intra == topologies::IntraKind::torus) return devices;
   const std::vector<Bytes> buffers = nccl_buffers(
       cast, placement, lowered, channels > 0 ? channels : lower::default_channels(server.intra));
   for (std::size_t c = 0; c < devices.size(); ++c)
