@@ -194,12 +194,14 @@ void Reader::unknown_key(const Member& member) {
 void Reader::unknown_name(const FieldInfo& info, const Value& value,
                           std::span<const std::string_view> names) {
   const bool later = find_name(value.text, not_yet_).has_value();
+  const bool in_list = info.key.find_first_not_of("0123456789") == std::string_view::npos;
   not_yet_.clear();
   if (later)
     error(value.at, info.key, fmt::format("{} is not supported yet", quoted(value)),
           "available: " + joined(names));
   else
-    error(value.at, info.key, fmt::format("unknown {} {}", info.key, quoted(value)),
+    error(value.at, info.key,
+          fmt::format("unknown {} {}", in_list ? "name" : info.key, quoted(value)),
           suggest(value.text, names));
 }
 
