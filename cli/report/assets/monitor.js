@@ -54,10 +54,12 @@ function traceChart(v, rank, kind, cursors) {
     node.append(svg("text", {x: x(rank.whole * i / 4), y: height - 5, class: "tick " + (i === 4 ? "end" : i ? "middle" : "")},
                     timeText(rank.whole * i / 4)));
   if (kind.limit && kind.limit[0] <= axis.high)
-    node.append(svg("line", {x1: left, x2: width - right, y1: y(kind.limit[0]), y2: y(kind.limit[0]), class: "capacity"}));
+    node.append(svg("line", {x1: left, x2: width - right, y1: y(kind.limit[0]), y2: y(kind.limit[0]), class: "capacity"}),
+                svg("text", {x: width - right - 4, y: y(kind.limit[0]) - 4, class: "tick end capacity-text"},
+                    kind.limit[1] + " " + kind.text(kind.limit[0])));
   if (kind.mean !== undefined)
     node.append(svg("line", {x1: left, x2: width - right, y1: y(kind.mean), y2: y(kind.mean), class: "mean"}),
-                svg("text", {x: width - right - 4, y: y(kind.mean) - 4, class: "tick end"}, "mean " + kind.text(kind.mean)));
+                svg("text", {x: left + 4, y: y(kind.mean) - 4, class: "tick"}, "mean " + kind.text(kind.mean)));
   for (const [title, shade, values] of kind.lines) {
     const path = svg("path", {class: "line line-" + shade + (title === "out" ? " dashed" : ""), d: values.map((value, i) =>
         `${i ? "V" : `M${x(rank.begins[0]).toFixed(1)},`}${y(value).toFixed(1)}H${x(rank.begins[i] + rank.lengths[i]).toFixed(1)}`)
