@@ -14,7 +14,7 @@ namespace trainyard::simulate {
 // the report has its step time and idle share.
 std::optional<TrainingTotal> training_total(const Job& job, const StepReport& report);
 
-// Of all GPUs, by what each rank's step is spent on (report/loads.h). Empty unless somebody needs
+// Of all GPUs, by what each rank's step is spent on (monitor/loads.h). Empty unless somebody needs
 // it, of a step that runs on GPUs whose power is known. Requires: as above.
 std::optional<StepEnergy> step_energy(const Job& job, const Step& step, const StepReport& report);
 

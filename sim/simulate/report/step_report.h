@@ -103,7 +103,7 @@ struct TrainingTotal {
   std::optional<double> kilowatt_hours;     // of the GPUs, where their power is known
 };
 
-// Of the GPUs alone, by report/loads.h.
+// Of the GPUs alone, by monitor/loads.h.
 struct StepEnergy {
   double joules = 0;  // of all of them in one step
   double watts = 0;   // mean of one
