@@ -59,12 +59,10 @@ TEST_CASE("flows of an algorithm over servers are never faster than its law") {
 
 // 64 chips along one ring, in two and in three dimensions, and a grid of lines.
 TEST_CASE("on a torus flows take as long as the law, and exchanges where sizes divide by four") {
-  for (const TorusGrid& grid : {TorusGrid{{64}, true},
-                                {{8, 8}, true},
-                                {{4, 4, 4}, true},
-                                {{8, 8}, false},
-                                {{3, 21}, true}}) {
-    ClusterSpec cluster = toy::cluster(1, static_cast<int>(topologies::torus_gpus(grid)));
+  const std::vector<TorusGrid> grids = {
+      {{64}, true}, {{8, 8}, true}, {{4, 4, 4}, true}, {{8, 8}, false}, {{3, 21}, true}};
+  for (const TorusGrid& grid : grids) {
+    ClusterSpec cluster = toy::cluster(static_cast<int>(topologies::torus_gpus(grid)), 1);
     cluster.server.intra = IntraKind::torus;
     cluster.server.torus = grid;
     const int ranks = cluster.server.gpus;
@@ -83,13 +81,13 @@ TEST_CASE("on a torus flows take as long as the law, and exchanges where sizes d
 
 TEST_CASE("a sum on a torus of d dimensions moves over 2 d links of each chip") {
   const auto of = [](std::vector<int> sizes) {
-    ClusterSpec cluster = toy::cluster(1, 64);
+    ClusterSpec cluster = toy::cluster(64, 1);
     cluster.server.intra = IntraKind::torus;
     cluster.server.torus = {std::move(sizes), true};
     cluster.server.intra_latency = Duration{0};
     return time(cluster, Fidelity::closed_form, CollectiveKind::all_reduce, nullptr, 64_MiB, 64);
   };
-  const double link = toy::cluster(1, 64).server.intra_bandwidth.count();
+  const double link = toy::cluster(64, 1).server.intra_bandwidth.count();
   const double moved = 2 * 63.0 / 64 * 64 * 1024 * 1024;
   CHECK(close(of({64}), Seconds(moved / link / 2), 1e-9));
   CHECK(close(of({8, 8}), Seconds(moved / link / 4), 1e-9));

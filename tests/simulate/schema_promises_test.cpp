@@ -315,9 +315,9 @@ TEST_CASE("the least and the greatest number of the schema are those that the re
       bool is_reached = false;
       for (std::size_t job = 0; job < jobs.size() && !is_reached; ++job) {
         const std::string outside = bound.is_taken ? beyond(*value, bound.step) : at;
-        if (!jobs.is_out_of_range(job, promise.pointer, outside)) continue;
-        is_reached = true;
-        if (bound.is_taken) CHECK_FALSE(jobs.is_out_of_range(job, promise.pointer, at));
+        // A bound may be narrower in some jobs: GPUs of a server are fewer unless it is a torus.
+        is_reached = jobs.is_out_of_range(job, promise.pointer, outside) &&
+                     !(bound.is_taken && jobs.is_out_of_range(job, promise.pointer, at));
       }
       CHECK(is_reached);
     }
