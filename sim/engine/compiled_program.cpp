@@ -35,7 +35,7 @@ CompiledProgram::CompiledProgram(const Program& source)
   for (const Block& block : source.blocks) {
     for (const Op& op : block.ops) {
       check_op(source, op);
-      if (op.kind != OpKind::compute) columns = std::max(columns, (op.port + 1) * 3);
+      if (op.kind != OpKind::compute) columns = std::max(columns, (op.port + 1) * kColumns);
     }
   }
   std::vector<std::uint32_t> counts;  // [block * columns + column]: ops per block

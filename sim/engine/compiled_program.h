@@ -101,9 +101,15 @@ struct CompiledProgram {
   std::vector<std::vector<std::uint32_t>> works_of_segment_;
 };
 
-// Columns of sequence_base: three for every port number.
-inline std::uint32_t column_of(OpKind kind, std::uint32_t port) {
-  return port * 3 + (kind == OpKind::collective ? 0U : kind == OpKind::send ? 1U : 2U);
+// Columns of sequence_base: so many for every port number, one for each kind of op that is matched
+// by its number.
+inline constexpr std::uint32_t kColumns = 4;
+// Requires: no computation.
+constexpr std::uint32_t column_of(OpKind kind, std::uint32_t port) {
+  return port * kColumns + (kind == OpKind::collective ? 0U
+                            : kind == OpKind::send     ? 1U
+                            : kind == OpKind::receive  ? 2U
+                                                       : 3U);
 }
 
 }  // namespace trainyard::engine

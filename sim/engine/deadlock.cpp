@@ -38,6 +38,7 @@ class Explainer {
       case HeadState::running: break;
     }
     if (op.kind == OpKind::compute) return fmt::format("is running {}", name(stream));
+    if (op.kind == OpKind::hear) return missing_messages(number);
     const Exchange& exchange = state_.exchanges[stream.slot];
     if (op.kind == OpKind::collective && exchange.state == ExchangeState::gathering)
       return exchange.mismatch ? collective_mismatch(number) : missing_members(number);
@@ -132,6 +133,25 @@ class Explainer {
     std::uint32_t stream = 0;
     if (!state_.programs[owner.program].find(column_of(kind, port), sequence, stream)) return kNone;
     return owner.first_stream + stream;
+  }
+
+  std::string missing_messages(std::uint32_t number) {
+    const StreamState& stream = state_.streams[number];
+    const RunState::Heard heard = state_.heard(stream);
+    const std::uint32_t inbox = state_.inbox_heard(stream);
+    for (const ChannelId id : state_.machine.inboxes[InboxId{inbox}].channels) {
+      if (state_.arrived[index(id)] > heard.round) continue;
+      const ActorId source = state_.machine.channels[id].source;
+      const std::vector<ChannelId>& ports = state_.machine.actors[source].channels;
+      const auto port = std::find(ports.begin(), ports.end(), id);
+      if (port == ports.end()) continue;
+      const std::uint32_t sender =
+          stream_of(static_cast<std::uint32_t>(source), OpKind::send,
+                    static_cast<std::uint32_t>(port - ports.begin()), heard.round);
+      if (sender != kNone) waits_for_[number].push_back(sender);
+    }
+    return fmt::format("{} waits for {} more messages of round {} of inbox {}", name(stream),
+                       heard.needed - heard.arrived, heard.round + 1, inbox);
   }
 
   std::string missing_send(std::uint32_t number) {

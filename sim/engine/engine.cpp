@@ -21,6 +21,7 @@ namespace {
 enum EventKind : std::uint8_t {
   kEndCompute,   // finish: stream, version
   kEndReceive,   // finish: stream, whose message had arrived before
+  kEndHear,      // finish: stream, whose messages had arrived before
   kEndExchange,  // finish: exchange
   kEndFlow,      // finish: flow, version
   kBegin,        // start: stream
@@ -65,6 +66,7 @@ class Engine {
           end(event.subject, state_.streams[event.subject].begin);
         break;
       case kEndReceive: end_receive(event.subject); break;
+      case kEndHear: end(event.subject, queue_.now()); break;
       case kEndExchange: end_exchange(event.subject); break;
       case kEndFlow: end_flow(event.subject, event.version); break;
       case kBegin: begin(event.subject); break;
@@ -109,6 +111,9 @@ class Engine {
       case OpKind::collective: begin_collective(number); break;
       case OpKind::send: begin_send(number); break;
       case OpKind::receive: begin_receive(number); break;
+      case OpKind::hear:
+        if (state_.hear(number)) queue_.push({queue_.now(), number, 0, Phase::finish, kEndHear});
+        break;
     }
   }
 
@@ -273,6 +278,15 @@ class Engine {
       return;
     }
     end(exchange.first, exchange.active);
+    const auto channel =
+        static_cast<std::uint32_t>(exchange.edge - state_.machine.communicators.size());
+    if (state_.is_counted(channel)) {
+      TRAINYARD_CHECK(exchange.receiver == kNone, "channel {} is heard and received", channel);
+      state_.remove(slot);
+      for (const std::uint32_t stream : state_.arrive(channel))
+        end(stream, queue_.now());
+      return;
+    }
     if (exchange.receiver == kNone || exchange.mismatch) {
       exchange.state = ExchangeState::delivered;
       return;

@@ -13,6 +13,7 @@ namespace trainyard::engine {
 enum class ActorId : std::uint32_t {};
 enum class CommunicatorId : std::uint32_t {};
 enum class ChannelId : std::uint32_t {};
+enum class InboxId : std::uint32_t {};
 
 // In a port that the actor's program never uses.
 inline constexpr CommunicatorId kNoCommunicator{0xFFFFFFFF};
@@ -62,12 +63,25 @@ struct Channel {
   Path path;                    // empty: closed form
 };
 
+// In a port that the actor's program never hears on.
+inline constexpr InboxId kNoInbox{0xFFFFFFFF};
+
+// Where the messages of several channels are counted and not received: those that are number r on
+// their channels are round r. The k-th hear of an actor on it belongs to round k / first and ends
+// when k % first + 1 messages of that round have arrived, so that the messages behind the first so
+// many keep nobody waiting.
+struct Inbox {
+  std::vector<ChannelId> channels;  // distinct, to one actor; nothing else receives on them
+  std::uint32_t first = 1;          // at most as many as there are channels
+};
+
 // A rank, or the representative of a class of ranks that behave alike.
 struct Actor {
   const Program* program = nullptr;
   const KernelTimes* times = nullptr;
   std::vector<CommunicatorId> communicators;  // by Op::port
   std::vector<ChannelId> channels;            // by Op::port
+  std::vector<InboxId> inboxes{};             // by Op::port
   Duration launch{};  // host time per launch; the host enqueues from time 0 on without a pause
   int units = 1;      // compute units; of weight kFullWeight kernels run at (units - taken) / units
   Bytes memory_capacity{};  // 0: unlimited
@@ -77,6 +91,7 @@ struct Machine {
   IdVector<ActorId, Actor> actors;
   IdVector<CommunicatorId, Communicator> communicators;
   IdVector<ChannelId, Channel> channels;
+  IdVector<InboxId, Inbox> inboxes{};
   std::vector<std::vector<Transfer>> transfers;  // tables, by Op::subject
   IdVector<LinkId, std::int64_t> link_capacity;  // bytes per second; empty without flows
   // The share of its rate, of kFullShare, that a transfer keeps while kernels run on the first

@@ -25,6 +25,7 @@ enum class OpKind : std::uint8_t {
   collective,  // starts when every member of the communicator has reached it
   send,        // starts when it reaches the head of its stream (the receiver's buffer is ready)
   receive,     // ends when the matching send has arrived
+  hear,        // ends when so many messages of its round have arrived, from whomever (Inbox)
 };
 
 inline constexpr int kMaxStreams = 32;
@@ -50,8 +51,9 @@ struct Op {
   std::uint8_t part = 0;    // the same for the part of its call, where a call does several things
   std::uint32_t waits = 0;  // bit s: every op enqueued on stream s before this one must have ended
   std::uint32_t subject = 0;  // compute: into segments; else: into its communicator's transfers
-  std::uint32_t port = 0;   // collective: into Actor::communicators; send, receive: Actor::channels
-  std::uint32_t label = 0;  // into labels
+  // collective: into Actor::communicators; send, receive: Actor::channels; hear: Actor::inboxes.
+  std::uint32_t port = 0;
+  std::uint32_t label = 0;     // into labels
   std::uint32_t launches = 0;  // host launches that enqueue it
   Duration call{};             // host time before them
   // Compute: the host waits for what is before it, so that its kernels' launches begin where it

@@ -18,6 +18,23 @@ void check_ports(const Machine& machine) {
     TRAINYARD_CHECK(channel.transfers < machine.transfers.size(), "transfers {} of {}",
                     channel.transfers, machine.transfers.size());
   }
+  std::vector<bool> counted(machine.channels.size(), false);
+  for (const Inbox& inbox : machine.inboxes) {
+    TRAINYARD_CHECK(inbox.first >= 1 && inbox.first <= inbox.channels.size(),
+                    "the first {} of {} channels", inbox.first, inbox.channels.size());
+    for (const ChannelId channel : inbox.channels) {
+      TRAINYARD_CHECK(index(channel) < counted.size() && !counted[index(channel)],
+                      "channel {} is of no inbox, or of two", index(channel));
+      counted[index(channel)] = true;
+    }
+  }
+  for (const ActorId actor : machine.actors.ids())
+    for (const InboxId inbox : machine.actors[actor].inboxes) {
+      if (inbox == kNoInbox) continue;
+      for (const ChannelId channel : machine.inboxes[inbox].channels)
+        TRAINYARD_CHECK(machine.channels[channel].destination == actor,
+                        "actor {} hears what is sent to another", index(actor));
+    }
   std::vector<std::vector<std::uint32_t>> users(machine.communicators.size());
   for (ActorId actor : machine.actors.ids()) {
     for (CommunicatorId communicator : machine.actors[actor].communicators) {
@@ -59,6 +76,14 @@ void check_ports(const Machine& machine) {
 RunState::RunState(const Machine& given) : machine(given) {
   check_ports(machine);
   edges.resize(machine.communicators.size() + machine.channels.size());
+  listening.resize(machine.inboxes.size());
+  if (!machine.inboxes.empty()) {
+    inbox_of.assign(machine.channels.size(), kNone);
+    arrived.assign(machine.channels.size(), 0);
+  }
+  for (const InboxId id : machine.inboxes.ids())
+    for (const ChannelId channel : machine.inboxes[id].channels)
+      inbox_of[index(channel)] = static_cast<std::uint32_t>(id);
   std::map<const Program*, std::uint32_t> program_of;
   std::map<std::tuple<std::uint32_t, const KernelTimes*, std::int64_t>, std::uint32_t> times_of;
   actors.reserve(machine.actors.size());
@@ -143,6 +168,42 @@ KernelSequence RunState::kernels(const StreamState& stream) const {
       .launches_from = compiled.launches_from(stream.head.call, head, owner.launch, stream.begin),
       .launch = owner.launch,
       .units = owner.units};
+}
+
+std::uint32_t RunState::inbox_heard(const StreamState& stream) const {
+  const std::vector<InboxId>& ports = actor(stream).inboxes;
+  const CompiledOp& head = op(stream);
+  TRAINYARD_CHECK(head.port < ports.size() && index(ports[head.port]) < listening.size(),
+                  "no inbox on port {}", head.port);
+  return static_cast<std::uint32_t>(ports[head.port]);
+}
+
+RunState::Heard RunState::heard(const StreamState& stream) const {
+  const Inbox& inbox = machine.inboxes[InboxId{inbox_heard(stream)}];
+  const std::uint32_t number = program(stream).sequence(stream.head.call, op(stream));
+  Heard heard{.round = number / inbox.first, .needed = number % inbox.first + 1};
+  for (const ChannelId channel : inbox.channels)
+    if (arrived[index(channel)] > heard.round) ++heard.arrived;
+  return heard;
+}
+
+bool RunState::hear(std::uint32_t number) {
+  const Heard now = heard(streams[number]);
+  if (now.arrived >= now.needed) return true;
+  listening[inbox_heard(streams[number])].push_back(number);
+  return false;
+}
+
+std::vector<std::uint32_t> RunState::arrive(std::uint32_t channel) {
+  ++arrived[channel];
+  std::vector<std::uint32_t> ended;
+  std::erase_if(listening[inbox_of[channel]], [&](std::uint32_t number) {
+    const Heard now = heard(streams[number]);
+    if (now.arrived < now.needed) return false;
+    ended.push_back(number);
+    return true;
+  });
+  return ended;
 }
 
 std::uint32_t RunState::find_or_add(std::uint32_t edge, std::uint32_t sequence) {

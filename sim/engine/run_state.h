@@ -77,6 +77,9 @@ struct RunState {
     std::uint32_t first = kNone, last = kNone;
   };
   std::vector<Edge> edges;
+  std::vector<std::uint32_t> inbox_of;                // by channel; empty: there are no inboxes
+  std::vector<std::uint32_t> arrived;                 // the same: how many messages
+  std::vector<std::vector<std::uint32_t>> listening;  // by inbox: streams that hear
 
   const Actor& actor(const StreamState& stream) const {
     return machine.actors[ActorId{stream.actor}];
@@ -101,6 +104,22 @@ struct RunState {
   // Whether every op that the head waits for has ended.
   bool waits_met(const StreamState& stream) const;
   KernelSequence kernels(const StreamState& stream) const;
+
+  // The inbox that the head names, which hears.
+  std::uint32_t inbox_heard(const StreamState& stream) const;
+  // What the head, which hears, waits for: messages of a round, of which some have arrived.
+  struct Heard {
+    std::uint32_t round = 0, needed = 0, arrived = 0;
+  };
+  Heard heard(const StreamState& stream) const;
+  // The head, which hears, begins: whether it ends at once.
+  bool hear(std::uint32_t number);
+  bool is_counted(std::uint32_t channel) const {
+    return !inbox_of.empty() && inbox_of[channel] != kNone;
+  }
+  // A message has come in; the streams whose ops end with it, in the order in which they began.
+  // Requires: is_counted(channel).
+  std::vector<std::uint32_t> arrive(std::uint32_t channel);
 
   // The exchange of this sequence number on the edge; made if there is none.
   std::uint32_t find_or_add(std::uint32_t edge, std::uint32_t sequence);

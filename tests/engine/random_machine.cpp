@@ -27,6 +27,7 @@ class Generator {
     actors_ = 1 + pick(4);
     streams_ = 1 + pick(4);
     plan_edges();
+    if (options_.inboxes) plan_inbox();
     for (std::uint32_t a = 0; a < actors_; ++a) {
       programs_.push_back(&built_->program(std::vector<std::string>(streams_, "s")));
       fill_tables(*programs_.back());
@@ -74,6 +75,35 @@ class Generator {
     }
   }
 
+  // Some actors have a channel each to one of them, behind all others.
+  void plan_inbox() {
+    listener_ = pick(actors_);
+    for (std::uint32_t a = 0; a < actors_; ++a)
+      if (a != listener_ && pick(3) != 0) speakers_.push_back(a);
+    if (!speakers_.empty()) first_ = 1 + pick(speakers_.size());
+  }
+
+  bool add_round() {
+    if (speakers_.empty()) return false;
+    for (const std::uint32_t a : speakers_) {
+      programs_[a]->send("say", static_cast<int>(pick(streams_)), port_of_speaker(a),
+                         pick(kTransfers));
+      decorate(*programs_[a]);
+    }
+    for (std::uint32_t i = 0; i < first_; ++i) {
+      programs_[listener_]->hear("hear", static_cast<int>(pick(streams_)), 0);
+      decorate(*programs_[listener_]);
+    }
+    return true;
+  }
+
+  std::uint32_t port_of_speaker(std::uint32_t actor) const {
+    std::uint32_t port = 0;
+    for (const Edge& edge : edges_)
+      if (edge.channel && (edge.actors[0] == actor || edge.actors[1] == actor)) ++port;
+    return port;
+  }
+
   void fill_tables(ProgramBuilder& builder) {
     Program& program = builder.program();
     for (std::uint32_t k = 0; k < kKernels; ++k)
@@ -101,6 +131,7 @@ class Generator {
   // One thing that happens, written into the programs of all it concerns; in this order nothing can
   // get stuck, on whatever streams it is.
   void add_event() {
+    if (options_.inboxes && pick(3) == 0 && add_round()) return;
     if (pick(2) == 0) {
       const std::uint32_t a = pick(actors_);
       programs_[a]->again("c", static_cast<int>(pick(streams_)), pick(3));
@@ -191,6 +222,11 @@ class Generator {
         p = path();
       built_->communicator(members, table(), paths);
     }
+    std::vector<ChannelId> heard;
+    for (const std::uint32_t a : speakers_)
+      heard.push_back(built_->channel(ids[a], ids[listener_], table(),
+                                      options_.flows && pick(2) == 0 ? path() : Path{}));
+    if (!heard.empty()) built_->inbox(heard, first_);
   }
 
   SplitMix64 random_;
@@ -198,6 +234,8 @@ class Generator {
   std::unique_ptr<MachineBuilder> built_;
   std::uint32_t actors_ = 0, streams_ = 0, links_ = 0;
   std::vector<Edge> edges_;
+  std::uint32_t listener_ = 0, first_ = 0;
+  std::vector<std::uint32_t> speakers_;
   std::vector<ProgramBuilder*> programs_;
 };
 

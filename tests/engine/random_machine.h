@@ -17,6 +17,7 @@ struct RandomOptions {
   bool launches = true;
   bool calls = false;
   bool drains = false;
+  bool inboxes = false;  // messages of several actors, of which the first are heard
   bool mistakes = true;  // programs that disagree, so that some machines get stuck
 };
 

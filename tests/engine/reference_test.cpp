@@ -81,6 +81,7 @@ TEST_CASE("engine and reference agree in every span, kernel, peak and deadlock")
   check_many(30'000, 500, {.mistakes = false}, tally);
   check_many(40'000, 500, {.calls = true}, tally);
   check_many(60'000, 500, {.drains = true}, tally);
+  check_many(80'000, 500, {.inboxes = true}, tally);
   // The machines must be worth the comparison.
   CHECK(tally.complete > 2000);
   CHECK(tally.stuck > 50);

@@ -75,6 +75,11 @@ class ProgramBuilder {
     return add(OpKind::receive, label, stream, transfer, port, mask);
   }
 
+  ProgramBuilder& hear(const std::string& label, int stream, std::uint32_t port,
+                       std::uint32_t mask = 0) {
+    return add(OpKind::hear, label, stream, 0, port, mask);
+  }
+
   // These change the op that was added last.
   ProgramBuilder& launches(std::uint32_t count) {
     last().launches = count;
@@ -175,6 +180,13 @@ class MachineBuilder {
     if (source != destination) machine_.actors[destination].channels.push_back(id);
     machine_.channels.push_back(
         {source, destination, table(std::move(transfers)), std::move(path)});
+    return id;
+  }
+  // The ports of inboxes, as those of other edges, are numbered as they are added.
+  InboxId inbox(std::vector<ChannelId> channels, std::uint32_t first) {
+    const ActorId owner = machine_.channels[channels.front()].destination;
+    const InboxId id = machine_.inboxes.push_back({std::move(channels), first});
+    machine_.actors[owner].inboxes.push_back(id);
     return id;
   }
   LinkId link(std::int64_t capacity) { return machine_.link_capacity.push_back(capacity); }

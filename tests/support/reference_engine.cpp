@@ -61,7 +61,7 @@ class Reference {
       expand(a);
     for (auto& list : ops_)
       for (RefOp& op : list)
-        if (op.op->kind != OpKind::compute) enlist(op);
+        if (exchanges_with(op.op->kind)) enlist(op);
     peaks_.resize(machine.actors.size());
     for (std::size_t a = 0; a < peaks_.size(); ++a) {
       peaks_[a] = memory(a);
@@ -84,6 +84,9 @@ class Reference {
   }
 
  private:
+  static bool exchanges_with(OpKind kind) {
+    return kind == OpKind::collective || kind == OpKind::send || kind == OpKind::receive;
+  }
   const Actor& actor(std::size_t a) const { return machine_.actors[static_cast<ActorId>(a)]; }
 
   void expand(std::size_t a) {
@@ -171,7 +174,7 @@ class Reference {
     bool any = false;
     for (auto& list : ops_)
       for (RefOp& op : list)
-        if (op.begin && !op.end && op.op->kind == OpKind::compute) any |= run_kernels(op);
+        if (op.begin && !op.end) any |= end_alone(op);
     for (auto& [key, x] : exchanges_) {
       if (!x.active) continue;
       if (!x.done && arrived(x)) x.done = now_;
@@ -183,6 +186,27 @@ class Reference {
         any |= finish(*x.receive, std::max(*x.receive->begin, *x.active));
     }
     return any;
+  }
+
+  // Ops that no transfer of their own ends.
+  bool end_alone(RefOp& op) {
+    switch (op.op->kind) {
+      case OpKind::compute: return run_kernels(op);
+      case OpKind::hear: return has_heard(op) && finish(op, now_);
+      default: return false;
+    }
+  }
+
+  bool has_heard(const RefOp& op) const {
+    const Inbox& inbox = machine_.inboxes[actor(op.actor).inboxes[op.op->port]];
+    std::size_t there = 0;
+    for (const ChannelId channel : inbox.channels) {
+      std::size_t arrived = 0;
+      for (const auto& [key, x] : exchanges_)
+        if (std::get<0>(key) == 1 && std::get<1>(key) == index(channel) && x.done) ++arrived;
+      if (arrived > op.sequence / inbox.first) ++there;
+    }
+    return there > op.sequence % inbox.first;
   }
 
   bool finish(RefOp& op, Duration active) {
