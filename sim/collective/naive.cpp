@@ -48,6 +48,7 @@ Law law(CollectiveKind kind, const Group& group) {
   law.near = Share(law.near_steps, 1);
   law.far = Share(law.far_steps, 1);
   law.streams = false;
+  law.alone = true;
   law.sent = Share(group.ranks - 1, 1);
   return law;
 }

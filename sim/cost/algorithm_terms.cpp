@@ -2,7 +2,8 @@
 // server; hops and bytes by collective::Law.
 //
 //   latency   near_steps alpha_in + far_steps (alpha_out + what GroupShape::steps says of S/n)
-//   bytes     max or sum of  near S / B_in  and  far S g / B_node
+//   bytes     max or sum of  near S / B_in  and  far S g / B_node, g ranks of a server; of one that
+//             sends while the others do not, far S / one NIC
 //
 //   Domain: as of the closed forms; g ranks of a server share its NICs evenly.
 //   Source: the algorithms' own files in sim/collective; docs/collectives.md.
@@ -81,7 +82,10 @@ MessageTerms MessageCost::by_algorithm(CollectiveKind kind,
   const double near = seconds_per_byte(law.near, inside_bandwidth(kind, shape));
   const bool exchange = kind == CollectiveKind::all_to_all;
   const double reached = exchange ? shape.exchange_efficiency : 1;
-  const double far = seconds_per_byte(law.far, reached * shape.inter_bandwidth / group.per_server);
+  const bool alone = law.alone && shape.nic > BytesPerSecond(0);
+  const BytesPerSecond out =
+      alone ? std::min(shape.inter_bandwidth, shape.nic) : shape.inter_bandwidth / group.per_server;
+  const double far = seconds_per_byte(law.far, reached * out);
   const double part = static_cast<double>(bytes.count()) / shape.ranks;
   MessageTerms terms = make_terms(
       hops(law.near_steps, shape.intra_latency) + hops(law.far_steps, shape.inter_latency) +

@@ -50,6 +50,7 @@ struct GroupShape {
   bool by_kernels = true;  // communication holds multiprocessors; false: links move bytes alone
   // What NCCL's tuning knows of the servers; nothing of GPUs that have no NCCL.
   std::optional<nccl::Machine> nccl{};
+  BytesPerSecond nic{};  // what a message through one NIC reaches; 0: a rank's part of them
 };
 
 collective::Group group_of(const GroupShape& shape);

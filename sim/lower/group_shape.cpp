@@ -18,6 +18,7 @@ void tell_nics(const ServerSpec& server, GroupShape& shape) {
   const auto own_or_rings = [&](const std::vector<StepTime>& own) {
     return std::span<const StepTime>(own.empty() ? server.nic_steps : own);
   };
+  shape.nic = BytesPerSecond(server.nic_bandwidth.count() * server.nic_efficiency);
   shape.start = server.nic_start;
   shape.steps = server.nic_steps;
   shape.tree_steps = own_or_rings(server.nic_tree_steps);

@@ -249,6 +249,18 @@ TEST_CASE("a chosen algorithm takes the hops and bytes of its law on the links o
   // 2(n-1)(2 us + S/B).
   CHECK(time_of("naive", CollectiveKind::all_reduce, one_server(8)) ==
         14 * (kHop + Duration(640'000'000)));
+  // The same in the root's server; 2(n-g)(10 us + S/B) over the part of its NICs, 5 GB/s, or, as
+  // one at a time sends, over the only one.
+  CHECK(time_of("naive", CollectiveKind::all_reduce, several(4, 8)) ==
+        14 * (kHop + Duration(640'000'000)) + 48 * (5 * kHop + Duration(12'800'000'000)));
+  GroupShape shared = several(4, 8);
+  shared.nic = BytesPerSecond(40e9);
+  CHECK(time_of("naive", CollectiveKind::all_reduce, shared) ==
+        14 * (kHop + Duration(640'000'000)) + 48 * (5 * kHop + Duration(1'600'000'000)));
+  // No more than the part of the NICs that the group has beside others.
+  shared.nic = BytesPerSecond(100e9);
+  CHECK(time_of("naive", CollectiveKind::all_reduce, shared) ==
+        14 * (kHop + Duration(640'000'000)) + 48 * (5 * kHop + Duration(1'600'000'000)));
   // 2(g-1) 2 us + 2(N-1) 10 us + max(14/8 S/100 GB/s, 6/32 S over a rank's 5 GB/s).
   CHECK(time_of("hierarchical", CollectiveKind::all_reduce, several(4, 8)) ==
         14 * kHop + 6 * 5 * kHop + Duration(2'400'000'000));
