@@ -14,12 +14,12 @@ DeviceMessages::Crossing DeviceMessages::crossing(const plan::Connection& connec
   Crossing crossing;
   crossing.leaving.assign(static_cast<std::size_t>(cluster_.servers), 0);
   crossing.arriving = crossing.leaving;
-  std::vector<bool> counted(placement.size(), false);
+  std::vector<int> counted(placement.size(), 0);
   for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
     const Player source = connection.groups[pair][0], destination = connection.groups[pair][1];
     const int from = placement[index(source)].server, to = placement[index(destination)].server;
-    if (from == to || counted[index(source)]) continue;
-    counted[index(source)] = true;
+    if (from == to || counted[index(source)] == connection.at_once) continue;
+    ++counted[index(source)];
     ++crossing.leaving[static_cast<std::size_t>(from)];
     ++crossing.arriving[static_cast<std::size_t>(to)];
   }

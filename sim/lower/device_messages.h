@@ -22,8 +22,8 @@ class DeviceMessages {
                  GroupShapes& shapes, const HostLinks& hosts)
       : cluster_(cluster), topology_(topology), shapes_(shapes), hosts_(hosts) {}
 
-  // By server: how many players send messages out of it, or into it, at the same time. The messages
-  // of one player follow each other on its stream.
+  // By server: how many messages leave it, or arrive at it, at the same time. Those of one player
+  // follow each other but for Connection::at_once of them.
   struct Crossing {
     std::vector<int> leaving, arriving;
   };

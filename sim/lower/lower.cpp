@@ -394,6 +394,7 @@ Lowering::FoldedPaths Lowering::folded_paths(const RankStructure::Edge& edge) co
 void Lowering::make_connections() {
   engine::Machine& machine = result_.machine;
   std::vector<bool> seen(classes_.edges, false);
+  std::map<std::pair<ConnectionId, ActorId>, std::vector<engine::ChannelId>> heard;
   for (std::size_t e = 0; e < structure_.edges.size(); ++e) {
     if (seen[classes_.of_edge[e]]) continue;
     seen[classes_.of_edge[e]] = true;
@@ -419,6 +420,15 @@ void Lowering::make_connections() {
     const ConnectionId received = to_peer(connection, nth.of_destination);
     machine.actors[members[0]].channels[plan::send_port(sent)] = id;
     machine.actors[members[1]].channels[plan::receive_port(received)] = id;
+    if (cast_.connections[connection].heard_first > 0)
+      heard[{connection, members[1]}].push_back(id);
+  }
+  for (auto& [by, channels] : heard) {
+    const auto& [connection, actor] = by;
+    const std::uint32_t first = cast_.connections[connection].heard_first;
+    std::vector<engine::InboxId>& ports = machine.actors[actor].inboxes;
+    ports.resize(cast_.connections.size(), engine::kNoInbox);
+    ports[plan::port_of(connection)] = machine.inboxes.push_back({std::move(channels), first});
   }
 }
 

@@ -9,6 +9,11 @@ namespace trainyard::plan {
 
 namespace {
 
+// Whether it has one of the two ports of a message.
+bool is_message(const engine::Op& op) {
+  return op.kind == engine::OpKind::send || op.kind == engine::OpKind::receive;
+}
+
 // The connection to which ports belong.
 ConnectionId first_of(const Cast& cast, ConnectionId ports) {
   return static_cast<ConnectionId>(static_cast<std::uint32_t>(ports) -
@@ -89,8 +94,7 @@ engine::Program moved(engine::Program program, std::uint32_t kernels, std::uint3
     kernel += kernels;
   for (engine::Block& block : program.blocks) {
     for (engine::Op& op : block.ops) {
-      const bool message = op.kind == engine::OpKind::send || op.kind == engine::OpKind::receive;
-      if (op.kind != engine::OpKind::compute) op.port += connections * (message ? 2 : 1);
+      if (op.kind != engine::OpKind::compute) op.port += connections * (is_message(op) ? 2 : 1);
     }
   }
   return program;
@@ -127,7 +131,7 @@ Cast join(Cast first, const Cast& second, std::string_view prefix) {
 
 const Connection& Cast::connection(const engine::Op& op) const {
   TRAINYARD_CHECK(op.kind != engine::OpKind::compute, "computation has no connection");
-  const std::uint32_t at = op.kind == engine::OpKind::collective ? op.port : op.port / 2;
+  const std::uint32_t at = is_message(op) ? op.port / 2 : op.port;
   return connections[first_of(*this, static_cast<ConnectionId>(at))];
 }
 

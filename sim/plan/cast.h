@@ -70,8 +70,17 @@ enum class StreamKind : std::uint8_t {
   to_device,
   nvme_read,
   nvme_write,
+  // Messages with the shards of a parameter server, which all work at once: those with the first go
+  // on the stream of data parallelism.
+  shard_second,
+  shard_third,
+  shard_fourth,
+  shard_fifth,
+  shard_sixth,
+  shard_seventh,
+  shard_eighth,
 };
-inline constexpr int kStreams = 21;
+inline constexpr int kStreams = 28;
 
 // What an op belongs to, by Op::group.
 enum class OpGroup : std::uint8_t {
@@ -113,6 +122,8 @@ struct Role {
   // The server on whose processors its players sit, and not on GPUs.
   std::optional<int> host_server{};
   engine::Program program;
+  // Of a player that updates parameters with the gradients of one rank as they come: which shard's.
+  std::optional<int> updates_shard{};
   std::vector<CallInfo> calls;           // by Program::calls
   std::vector<std::size_t> round_calls;  // by round: how many calls are done when it is
   std::int64_t parameters = 0;           // held by one player
@@ -171,6 +182,12 @@ struct Connection {
   StreamKind stream = StreamKind::compute;      // that shows it; of messages, their sends
   StreamKind arrives_on = StreamKind::compute;  // Traffic::message: the stream of the receives
   OpGroup group = OpGroup::compute;             // the report's word for it
+  // Traffic::message: how many of a player's messages are under way together, on streams of their
+  // own.
+  int at_once = 1;
+  // Traffic::message, > 0: those to whom several send count the first so many messages of each
+  // round and receive none.
+  std::uint32_t heard_first = 0;
   // Bytes of the busiest member against the even share that `transfers` state: rows for experts end
   // when the rank with most of them has its own.
   double busiest_load = 1;

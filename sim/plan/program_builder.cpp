@@ -36,7 +36,14 @@ constexpr std::array<std::string_view, kStreams> kStreamNames = {"compute",
                                                                  "copy to host",
                                                                  "copy to device",
                                                                  "NVMe read",
-                                                                 "NVMe write"};
+                                                                 "NVMe write",
+                                                                 "shard 2",
+                                                                 "shard 3",
+                                                                 "shard 4",
+                                                                 "shard 5",
+                                                                 "shard 6",
+                                                                 "shard 7",
+                                                                 "shard 8"};
 
 bool on_compute_stream(const Op& op) {
   return op.stream == static_cast<std::uint8_t>(StreamKind::compute);
@@ -263,12 +270,13 @@ void ProgramBuilder::send(ConnectionId connection, Bytes bytes, const std::strin
 void ProgramBuilder::receive(ConnectionId connection, Bytes bytes, const std::string& label,
                              PairPart part) {
   const Connection& own = cast_.connections[connection];
-  push({.kind = OpKind::receive,
+  const bool hears = own.heard_first > 0;
+  push({.kind = hears ? OpKind::hear : OpKind::receive,
         .stream = static_cast<std::uint8_t>(own.arrives_on),
         .group = static_cast<std::uint8_t>(own.group),
         .part = static_cast<std::uint8_t>(part),
         .subject = cast_.transfer_index(connection, {CollectiveKind::broadcast, bytes}),
-        .port = receive_port(connection),
+        .port = hears ? port_of(connection) : receive_port(connection),
         .launches = 1},
        label);
   compute_waits_for(stream_bit(own.arrives_on));

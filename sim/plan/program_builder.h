@@ -76,6 +76,7 @@ class ProgramBuilder {
   void mark(StreamKind stream, StreamSet waits, const std::string& label);
   void send(ConnectionId connection, Bytes bytes, const std::string& label,
             PairPart part = PairPart::backward);
+  // Of a connection that hears the first (Connection::heard_first): another one, from whomever.
   void receive(ConnectionId connection, Bytes bytes, const std::string& label,
                PairPart part = PairPart::backward);
 
@@ -99,7 +100,7 @@ class ProgramBuilder {
       op_effects_;  // of ops_, written to the program at end_block
   std::vector<engine::MemoryEffect> pending_holds_;
   StreamSet pending_waits_ = 0;
-  std::vector<std::uint32_t> segment_;                  // kernels not yet in an op
+  std::vector<std::uint32_t> segment_;  // kernels not yet in an op
   std::uint32_t segment_launches_ = 0;
   const models::NamedKernel* segment_first_ = nullptr;  // of those
   const models::NamedKernel* segment_last_ = nullptr;

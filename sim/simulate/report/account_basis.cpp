@@ -79,7 +79,7 @@ void add_program(const Step& step, const lower::RankClass& rank_class,
         }
         continue;
       }
-      if (op.kind == OpKind::receive) continue;
+      if (op.kind == OpKind::receive || op.kind == OpKind::hear) continue;
       const std::uint32_t table =
           op.kind == OpKind::collective
               ? lowered.machine.communicators[actor.communicators[op.port]].transfers

@@ -145,7 +145,7 @@ Slice TimelineBuilder::slice(const RankClass& rank_class, const Span& span) {
   }
   const engine::Machine& machine = step_.lowered.machine;
   const engine::Actor& actor = machine.actors[rank_class.actor];
-  if (op.kind == OpKind::collective) {
+  if (op.kind == OpKind::collective || op.kind == OpKind::hear) {
     slice.bytes = step_.plan.cast.transfer(op).bytes.count();
   } else if (op.kind != OpKind::compute) {
     const bool receives = op.kind == OpKind::receive;
