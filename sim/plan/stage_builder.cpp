@@ -355,6 +355,12 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
   Bytes on_host, most_on_host;
 
   const std::vector<bool> completes = completing(order);
+  if (step_.rounds.apart) {
+    builder_.begin_block();
+    data_.start();
+    builder_.call(builder_.end_block(), 0);
+    stage.calls.push_back({.kind = CallKind::step});
+  }
 
   // Blocks are written when they are first called, so that buckets are numbered in the order in
   // which they leave.

@@ -28,10 +28,13 @@ class StageBuilder {
         plan_(plan),
         messages_(messages),
         stage_(stage),
-        updates_(schedule == nullptr ? schedule::Updates::after_all : schedule->updates),
+        updates_(step.rounds.apart     ? schedule::Updates::without_flush
+                 : schedule == nullptr ? schedule::Updates::after_all
+                                       : schedule->updates),
         versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
         builder_(step.cast, connections),
-        data_(builder_, step, work_, recipe, plan, updates_ == schedule::Updates::after_all),
+        data_(builder_, step, work_, recipe, plan, stage,
+              step.rounds.apart || updates_ == schedule::Updates::after_all),
         offload_(builder_, step, work_, recipe.offload) {}
 
   Role build(const std::vector<schedule::Slot>& order);

@@ -101,6 +101,19 @@ void connect_stages(StageConnections& connections, const PipelineShape& shape, b
   }
 }
 
+// One step after the other.
+void repeat(schedule::StageOrders& orders, int steps, int microbatches) {
+  for (std::vector<schedule::Slot>& order : orders) {
+    const std::vector<schedule::Slot> one = order;
+    for (int step = 1; step < steps; ++step) {
+      for (schedule::Slot slot : one) {
+        slot.microbatch += step * microbatches;
+        order.push_back(slot);
+      }
+    }
+  }
+}
+
 // Forward passes in the order in which the schedule has them.
 void drop_backward(schedule::StageOrders& orders) {
   for (std::vector<schedule::Slot>& order : orders) {
@@ -142,10 +155,17 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   }
 
   const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
-  step.rounds = rounds(schedule, step.shape);
+  const DataParallelStrategy strategy = strategy_of(plan, recipe);
+  step.rounds = strategy.own_steps > 1 ? Rounds{.count = strategy.own_steps,
+                                                .measured = strategy.steps_before,
+                                                .apart = true,
+                                                .of_first = strategy.leaves_late}
+                                       : rounds(schedule, step.shape);
   PipelineShape all_rounds = step.shape;
   all_rounds.microbatches *= step.rounds.count;
-  schedule::StageOrders orders = stage_orders(plan, all_rounds, inputs);
+  schedule::StageOrders orders =
+      stage_orders(plan, step.rounds.apart ? step.shape : all_rounds, inputs);
+  if (step.rounds.apart) repeat(orders, step.rounds.count, step.shape.microbatches);
   TRAINYARD_CHECK(orders.size() == static_cast<std::size_t>(step.shape.stages),
                   "{} orders for {} stages of {}", orders.size(), step.shape.stages,
                   plan.pipeline.schedule);
@@ -159,8 +179,8 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     StageBuilder builder(step, placed, recipe, plan, messages, connections, stage, schedule);
     step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
   }
-  if (const RoleMaker add_roles = strategy_of(plan, recipe).add_roles)
-    add_roles(step.cast, connections, recipe, plan);
+  if (strategy.add_roles != nullptr)
+    strategy.add_roles(step, placed.work, connections, recipe, plan);
 
   Flops forward, recomputed, masked, skipped, skipped_masked;
   for (const int kind : placed.work.chain) {
@@ -179,6 +199,9 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   step.full_square_flops = passes * (3.0 * forward - skipped);
   step.model_flops = step.full_square_flops - passes * (3 * masked - skipped_masked);
   step.executed_flops = step.model_flops + passes * recomputed;
+  step.counted = strategy.counted;
+  step.full_square_flops = step.counted * step.full_square_flops;
+  step.model_flops = step.counted * step.model_flops;
   return step;
 }
 

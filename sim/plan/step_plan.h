@@ -25,6 +25,12 @@ namespace trainyard::plan {
 // takes: from the end of the one before to its own. One if the pipeline is flushed.
 struct Rounds {
   int count = 1, measured = 0;
+  // Ranks do not end them together: from the first rank's end of the one before `measured`, or from
+  // when each has ended one, to the first one's end of the last, per step that a rank has ended in
+  // between.
+  bool apart = false;
+  // Apart, but the steps are the first rank's: others that are late take no part in them.
+  bool of_first = false;
 };
 
 // What a place of the chain keeps of one micro-batch; `owner` as MemoryEffect::owner names it.
@@ -42,6 +48,7 @@ struct StepPlan {
   // Of one step over all ranks: without recomputation and what attention masks leave out; without
   // recomputation; with what recomputation repeats of the first.
   Flops model_flops, full_square_flops, executed_flops;
+  double counted = 1;  // part of its samples whose gradients are used, as the first two count
 
   // What reports call a place of the chain.
   const std::string& name_of(int place) const {

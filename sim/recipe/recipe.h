@@ -13,6 +13,7 @@
 #include "sim/base/units.h"
 #include "sim/recipe/gradient_compression.h"
 #include "sim/recipe/offload_options.h"
+#include "sim/recipe/parameter_servers.h"
 #include "sim/recipe/pipeline.h"
 #include "sim/recipe/precision.h"
 
@@ -134,9 +135,9 @@ struct DataParallelOptions {
       true;  // false: PyTorch DDP copies gradients to buckets and back
   std::optional<bool> overlap_param_gather{};  // empty: as the strategy does
   Option<bool> all_reduce_gradients = false;
-  Option<int> steps_between = 100;  // local_sgd: from one meeting of the replicas to the next
-  Option<int> server = 0;           // parameter_server: which of the cluster's servers it is on
-  GradientCompression compression;  // allreduce
+  Option<int> steps_between = 100;     // local_sgd: from one meeting of the replicas to the next
+  ParameterServers parameter_servers;  // parameter_server
+  GradientCompression compression;     // allreduce
 };
 inline constexpr int kMostPrefetchLayers = 2;
 

@@ -33,7 +33,7 @@ struct Setup {
     recipe.global_batch = ranks;
     plan.degrees.data = ranks;
     plan.data_parallel.kind = "parameter_server";
-    plan.data_parallel.server = ranks;
+    plan.data_parallel.parameter_servers.servers = {ranks};
     cluster = toy::cluster(1, ranks + 1);
     cluster.gpus_used.assign(static_cast<std::size_t>(ranks), 1);
     cluster.gpus_used.push_back(0);
@@ -99,7 +99,7 @@ TEST_CASE("a server with twice the NICs takes pushes in half the time where it i
 
 TEST_CASE("a rank on the server's own machine pushes and pulls over PCIe") {
   Setup setup(2);
-  setup.plan.data_parallel.server = 0;
+  setup.plan.data_parallel.parameter_servers.servers = {0};
   setup.cluster.server.pcie_bandwidth = BytesPerSecond(2e9);
   // The other one has the network for itself.
   CHECK(nanoseconds(setup) == kCompute + kPush + 3 * kPush + kUpdate + kPull / 2 + kPull);
@@ -173,7 +173,7 @@ TEST_CASE("a server whose host has too little memory does not fit") {
 
 TEST_CASE("ranks on the server's own machine share a PCIe switch up and have it in turn down") {
   Setup setup(2);
-  setup.plan.data_parallel.server = 0;
+  setup.plan.data_parallel.parameter_servers.servers = {0};
   setup.cluster = toy::cluster(2, 1);
   setup.cluster.server.intra_latency = Duration(0);
   setup.cluster.server.gpus_per_pcie_switch = 2;

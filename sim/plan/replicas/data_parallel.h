@@ -30,6 +30,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/families/network.h"
 #include "sim/recipe/recipe.h"
 #include "sim/schedule/schedule.h"
 
@@ -42,16 +43,16 @@ enum class Gathering : std::uint8_t {
   each_pass,      // before a layer's forward and again before its backward
 };
 
-struct Cast;
 struct ReplicaContext;
+struct StepPlan;
 class ReplicaPart;
 class StageConnections;
 // Makes a part for one stage, whose context outlives it.
 using PartMaker = std::function<std::unique_ptr<ReplicaPart>(ReplicaContext&)>;
 
 // Adds roles that stand beside the stages, behind the roles and the players of those.
-using RoleMaker = void (*)(Cast&, StageConnections&, const recipe::TrainingRecipe&,
-                           const recipe::ParallelPlan&);
+using RoleMaker = void (*)(StepPlan&, const models::NetworkWork&, StageConnections&,
+                           const recipe::TrainingRecipe&, const recipe::ParallelPlan&);
 
 struct DataParallelStrategy {
   // Ranks that share one copy; 1: every rank has it.
@@ -67,6 +68,11 @@ struct DataParallelStrategy {
   // Another role updates the parameters and holds the optimizer's states.
   bool updates_elsewhere = false;
   RoleMaker add_roles = nullptr;  // nullptr: there are none
+  // > 1: ranks do not wait for each other, and so many steps of each are simulated, of which the
+  // first `steps_before` are not measured.
+  int own_steps = 1, steps_before = 0;
+  bool leaves_late = false;  // steps go on without the ranks that are late
+  double counted = 1;        // part of the samples of a step whose gradients are used
 
   // In the order in which they act at each door.
   std::vector<PartMaker> parts = {};

@@ -1,186 +1,137 @@
-// Ranks push all their gradients to one server, which keeps their sum and the optimizer's states in
-// the memory of its processors, updates the parameters there and sends them back. Synchronous: no
-// rank goes on before all have been heard.
+// Ranks push their gradients to a server, in one or more shards, which keeps the optimizer's states
+// in the memory of its processors, updates the parameters there and sends them back.
 //
-//   bytes  n ranks that push S and pull S_w: n S into the server, n S_w out of it; the busiest link
-//          of a ring carries 2 (n-1)/n S
-//   time   n S / B + what is left of the sums, 3 (n-1) S / M + update / M + n S_w / B, where B is
-//          the bandwidth of the server's network and M that of its memory
+//   bytes  n ranks that push S and pull S_w: n S into the servers, n S_w out of them; the busiest
+//          link carries n S / k with k even shards, that of a ring 2 (n-1)/n S
+//   time   synchronous, one shard: n S / B + what is left of the sums, 3 (n-1) S / M + update / M +
+//          n S_w / B, where B is the bandwidth of the server's network and M that of its memory
 //
 // Source: Li et al., Scaling Distributed Machine Learning with the Parameter Server, OSDI 2014;
 // Jiang et al., BytePS, OSDI 2020 (bytes through a server against those of a ring).
-#include <array>
 #include <memory>
-#include <utility>
 
 #include "sim/plan/replicas/parts/parts.h"
 #include "sim/plan/replicas/replica_part.h"
-#include "sim/recipe/rank_map.h"
+#include "sim/plan/replicas/server/messages.h"
+#include "sim/plan/replicas/server/roles.h"
 
 namespace trainyard::plan {
 
-using recipe::Axis;
-using recipe::ParallelPlan;
-using recipe::TrainingRecipe;
+using recipe::ServerUpdates;
 
 namespace {
 
-// Messages between every rank and the server, which is the player behind all ranks.
-ConnectionId connect_ranks(Cast& cast, const ParallelPlan& plan, std::string_view name,
-                           bool to_server) {
-  const auto ranks = static_cast<std::uint32_t>(plan.degrees.world_size());
-  const auto describe = [&] {
-    Connection connection{.traffic = Traffic::message,
-                          .stream = StreamKind::data,
-                          .arrives_on = StreamKind::data,
-                          .group = OpGroup::data};
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      std::array<Player, 2> pair = {static_cast<Player>(rank), static_cast<Player>(ranks)};
-      if (!to_server) std::swap(pair[0], pair[1]);
-      connection.groups.add(pair);
-    }
-    return connection;
-  };
-  return cast.connect(name, describe, ranks);
-}
-
-ConnectionId pushes(Cast& cast, const ParallelPlan& plan) {
-  return connect_ranks(cast, plan, "gradients to the server", true);
-}
-ConnectionId pulls(Cast& cast, const ParallelPlan& plan) {
-  return connect_ranks(cast, plan, "parameters from the server", false);
-}
-
-// What one rank pushes and pulls, and what the server keeps of its part of the network.
-StateBytes whole_states(std::int64_t parameters, const TrainingRecipe& recipe) {
-  return state_bytes(parameters, recipe, DataParallelStrategy{});
+// Steps of a rank that does not wait for all: those before what is measured, and those behind.
+// Ranks start one after the other, and the first has done many when the last begins; where they may
+// be so many apart, it takes some before they are.
+struct OwnSteps {
+  int before = 0, all = 0;
+};
+OwnSteps own_steps(const recipe::ParameterServers& servers, int ranks) {
+  const bool stale = servers.updates == ServerUpdates::stale;
+  const int before = 4 + (stale ? 3 * servers.staleness : 0);
+  return {.before = before, .all = before + 12 + ranks / 2};
 }
 
 // A rank's side.
 class PushAndPull : public ReplicaPart {
  public:
-  explicit PushAndPull(ReplicaContext& context) : context_(context) {}
+  explicit PushAndPull(ReplicaContext& context)
+      : context_(context),
+        shards_(context.step, context.work, context.plan),
+        messages_(context.builder.connections().cast(), context.plan, shards_) {}
 
-  void step(const StageParameters& stage, const std::vector<ChainRange>& /*copies*/) override {
+  // Layers leave with the last backward pass of a step.
+  PassRole distinguishes(bool forward) const override {
+    return {.last = !forward && context_.plan.data_parallel.parameter_servers.push_by_layer};
+  }
+
+  void start() override {
+    if (!at_own_pace(context_.plan)) return;
     ProgramBuilder& builder = context_.builder;
-    Cast& cast = builder.connections().cast();
-    const StateBytes states = whole_states(stage.dense, context_.recipe);
-    builder.send(pushes(cast, context_.plan), states.gradients, "push gradients");
-    builder.receive(pulls(cast, context_.plan), states.parameters, "pull parameters");
+    const std::vector<Push>& pushes = shards_.pushes(0);
+    for (int shard = 0; shard < shards_.count(); ++shard) {
+      std::int64_t own = 0;
+      for (const Push& push : pushes)
+        own += push.parameters[static_cast<std::size_t>(shard)];
+      if (own > 0)
+        builder.receive(to_peer(messages_.first_pulls(), static_cast<std::uint32_t>(shard)),
+                        states(own).parameters, "pull first parameters");
+    }
+    wait_for_clock();
+    builder.settle_waits("wait for the first parameters");
+  }
+
+  void after(int place) override {
+    if (context_.role.last && ends_backward(context_.pass)) push(place);
+  }
+
+  void step(const StageParameters& /*stage*/, const std::vector<ChainRange>& /*copies*/) override {
+    ProgramBuilder& builder = context_.builder;
+    push(Push::kAtEnd);
+    if (has_clock()) builder.send(messages_.steps_done(), kStepNumber, "tell of a step");
+    for (const Push& push : pushes())
+      for_each_peer(push, [&](std::uint32_t nth, std::int64_t parameters) {
+        builder.receive(to_peer(messages_.pulls(), nth), states(parameters).parameters,
+                        "pull parameters");
+      });
+    wait_for_clock();
     builder.settle_waits("wait for the parameter server");
   }
 
  private:
-  ReplicaContext& context_;
-};
+  StateBytes states(std::int64_t parameters) const {
+    return state_bytes(parameters, context_.recipe, DataParallelStrategy{});
+  }
+  const std::vector<Push>& pushes() const { return shards_.pushes(context_.stage); }
 
-// The server's side: one block, as it hears the ranks in their order.
-class ServerBuilder {
- public:
-  ServerBuilder(Cast& cast, StageConnections& connections, const TrainingRecipe& recipe,
-                const ParallelPlan& plan)
-      : cast_(cast),
-        recipe_(recipe),
-        plan_(plan),
-        ranks_(rank_grids(plan).dense),
-        builder_(cast, connections),
-        memory_(cast.connect("server's memory", [&] {
-          Connection connection{.traffic = Traffic::host,
-                                .host = HostTransfer::host_memory,
-                                .stream = StreamKind::host_optimizer,
-                                .group = OpGroup::host_optimizer};
-          const auto server = static_cast<Player>(plan.degrees.world_size());
-          connection.groups.add({&server, 1});
-          return connection;
-        })) {}
-
-  Role build() {
-    Role server;
-    server.name = "parameter server";
-    server.host_server = plan_.data_parallel.server;
-    builder_.begin_block();
-    receive_all(server);
-    builder_.compute_waits_for(stream_bit(StreamKind::host_optimizer));
-    builder_.settle_waits("wait for the update");
-    send_all();
-    builder_.call(builder_.end_block(), 0);
-    server.calls.push_back({.kind = CallKind::step});
-    server.round_calls.push_back(1);
-    server.program = builder_.finish();
-    for (std::string& stream : server.program.streams)
-      stream = "parameter server: " + stream;
-    return server;
+  template <class Action>
+  void for_each_peer(const Push& push, const Action& action) const {
+    for (int nth = 0; nth < shards_.count(); ++nth)
+      if (const std::int64_t own = push.parameters[static_cast<std::size_t>(nth)]; own > 0)
+        action(static_cast<std::uint32_t>(nth), own);
   }
 
- private:
-  std::int64_t parameters_of(int rank) const {
-    return cast_.role(static_cast<Player>(rank)).parameters;
-  }
-  // Whether no rank before it holds the same part of the network.
-  bool is_first_replica(int rank) const {
-    const auto number = static_cast<Rank>(rank);
-    return ranks_.coordinate(number, Axis::data) == 0 &&
-           ranks_.coordinate(number, Axis::context) == 0;
-  }
-
-  // The first gradients of a part become the sum; each further ones are read beside it, and it is
-  // written.
-  void receive_all(Role& server) {
-    Bytes updated;
-    for (int rank = 0; rank < ranks_.world_size(); ++rank) {
-      const std::int64_t parameters = parameters_of(rank);
-      const StateBytes states = whole_states(parameters, recipe_);
-      builder_.receive(to_peer(pushes(cast_, plan_), static_cast<std::uint32_t>(rank)),
-                       states.gradients, "receive gradients");
-      if (!is_first_replica(rank)) {
-        touch(3 * states.gradients, "add gradients");
-        continue;
-      }
-      const models::MemoryBound update =
-          optimizer_kernel(parameters, recipe_, DataParallelStrategy{});
-      updated = updated + update.read + update.written;
-      server.parameters += parameters;
-      server.host.parameters = server.host.parameters + states.parameters;
-      server.host.gradients = server.host.gradients + states.gradients;
-      server.host.optimizer_state = server.host.optimizer_state + states.optimizer_state;
+  void push(int place) {
+    for (const Push& push : pushes()) {
+      if (push.place != place) continue;
+      for_each_peer(push, [&](std::uint32_t nth, std::int64_t parameters) {
+        context_.builder.send(to_peer(messages_.pushes(), nth), states(parameters).gradients,
+                              "push gradients");
+      });
     }
-    touch(updated, "update parameters");
   }
 
-  void touch(Bytes bytes, const char* label) {
-    builder_.collective(StreamKind::host_optimizer, memory_, {CollectiveKind::broadcast, bytes},
-                        stream_bit(StreamKind::data), label);
+  bool has_clock() const {
+    return context_.plan.data_parallel.parameter_servers.updates == ServerUpdates::stale;
+  }
+  void wait_for_clock() {
+    if (has_clock())
+      context_.builder.receive(messages_.steps_allowed(), kStepNumber, "wait for the slowest");
   }
 
-  void send_all() {
-    for (int rank = 0; rank < ranks_.world_size(); ++rank)
-      builder_.send(to_peer(pulls(cast_, plan_), static_cast<std::uint32_t>(rank)),
-                    whole_states(parameters_of(rank), recipe_).parameters, "send parameters");
-  }
-
-  Cast& cast_;
-  const TrainingRecipe& recipe_;
-  const ParallelPlan& plan_;
-  recipe::RankMap ranks_;
-  ProgramBuilder builder_;
-  ConnectionId memory_;
+  ReplicaContext& context_;
+  ServerShards shards_;
+  ServerMessages messages_;
 };
-
-void add_server(Cast& cast, StageConnections& connections, const TrainingRecipe& recipe,
-                const ParallelPlan& plan) {
-  Role server = ServerBuilder(cast, connections, recipe, plan).build();
-  cast.role_of.push_back(static_cast<std::uint32_t>(cast.roles.size()));
-  cast.roles.push_back(std::move(server));
-}
 
 }  // namespace
 
-DataParallelStrategy parameter_server(const recipe::DataParallelOptions& /*options*/,
-                                      const TrainingRecipe& /*recipe*/, int /*ranks*/) {
+DataParallelStrategy parameter_server(const recipe::DataParallelOptions& options,
+                                      const recipe::TrainingRecipe& /*recipe*/, int ranks) {
   DataParallelStrategy strategy;
   strategy.updates_elsewhere = true;
   strategy.parts = {[](ReplicaContext& context) { return std::make_unique<PushAndPull>(context); }};
-  strategy.add_roles = add_server;
+  strategy.add_roles = add_synchronous_servers;
+  const recipe::ParameterServers& servers = options.parameter_servers;
+  strategy.leaves_late = servers.backup_workers > 0;
+  const bool waits = servers.updates == ServerUpdates::synchronous;
+  if (waits && !strategy.leaves_late) return strategy;
+  if (!waits) strategy.add_roles = add_servers_at_own_pace;
+  const OwnSteps steps = own_steps(servers, waits ? 0 : ranks);
+  strategy.own_steps = steps.all;
+  strategy.steps_before = steps.before;
+  strategy.counted = static_cast<double>(ranks - servers.backup_workers) / ranks;
   return strategy;
 }
 

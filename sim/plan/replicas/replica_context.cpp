@@ -58,12 +58,13 @@ std::vector<WeightMatrix> ReplicaGroup::matrices(const std::vector<WeightMatrix>
 ReplicaContext::ReplicaContext(ProgramBuilder& to, const StepPlan& of_step,
                                const NetworkWork& of_network,
                                const recipe::TrainingRecipe& by_recipe, const ParallelPlan& by_plan,
-                               bool once)
+                               int of_stage, bool once)
     : builder(to),
       step(of_step),
       work(of_network),
       recipe(by_recipe),
       plan(by_plan),
+      stage(of_stage),
       updates_once(once),
       groups(both_groups(of_step, of_network, by_recipe, by_plan)) {}
 

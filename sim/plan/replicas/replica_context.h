@@ -56,7 +56,7 @@ struct ReplicaContext {
   // All references must outlive it. Requires: `step.shape` and `step.layers` are set.
   ReplicaContext(ProgramBuilder& to, const StepPlan& of_step, const models::NetworkWork& of_network,
                  const recipe::TrainingRecipe& by_recipe, const recipe::ParallelPlan& by_plan,
-                 bool once);
+                 int of_stage, bool once);
 
   const DataParallelStrategy& strategy() const { return groups[0].strategy; }
   // Whether any parameters have other replicas.
@@ -93,6 +93,7 @@ struct ReplicaContext {
   const models::NetworkWork& work;
   const recipe::TrainingRecipe& recipe;
   const recipe::ParallelPlan& plan;
+  int stage;
   bool updates_once;                   // after all passes of the step and not between them
   std::array<ReplicaGroup, 2> groups;  // the dense one first
 

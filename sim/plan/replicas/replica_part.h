@@ -24,6 +24,9 @@ class ReplicaPart {
   // Memory that stays; `states` are those of the stage as far as the GPU holds them.
   virtual void hold(const StageParameters& /*stage*/, const StateBytes& /*states*/) {}
 
+  // Before the first pass of all, in a block of its own, where ranks go at their own pace.
+  virtual void start() {}
+
   // By which roles this part tells forward passes, or backward ones, apart.
   virtual PassRole distinguishes(bool /*forward*/) const { return {}; }
 

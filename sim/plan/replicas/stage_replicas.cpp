@@ -12,8 +12,8 @@ using schedule::Slot;
 
 StageReplicas::StageReplicas(ProgramBuilder& builder, const StepPlan& step,
                              const models::NetworkWork& work, const recipe::TrainingRecipe& recipe,
-                             const recipe::ParallelPlan& plan, bool updates_once)
-    : context_(builder, step, work, recipe, plan, updates_once) {
+                             const recipe::ParallelPlan& plan, int stage, bool updates_once)
+    : context_(builder, step, work, recipe, plan, stage, updates_once) {
   for (const PartMaker& make : context_.strategy().parts)
     parts_.push_back(make(context_));
 }
@@ -91,6 +91,11 @@ PassRole StageReplicas::role(const std::vector<Slot>& order, std::size_t at, boo
   const auto in_part = static_cast<std::size_t>(part(context_.step.shape, order[at]));
   const bool is_first = at == first_passes_[forward ? 0 : 1][in_part];
   return {.first = asked.first && is_first, .last = asked.last && completes};
+}
+
+void StageReplicas::start() {
+  for (const std::unique_ptr<ReplicaPart>& part : parts_)
+    part->start();
 }
 
 void StageReplicas::begin(Pass pass, ChainRange range, PassRole role) {

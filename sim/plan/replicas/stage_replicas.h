@@ -22,7 +22,7 @@ class StageReplicas {
   // All references must outlive it. Requires: `step.shape` and `step.layers` are set.
   // `updates_once`: the parameters change after all passes of the step and not between them.
   StageReplicas(ProgramBuilder& builder, const StepPlan& step, const models::NetworkWork& work,
-                const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan,
+                const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan, int stage,
                 bool updates_once);
 
   // Whether gradients are allocated layer by layer in the backward pass.
@@ -49,6 +49,7 @@ class StageReplicas {
   PassRole role(const std::vector<schedule::Slot>& order, std::size_t at, bool completes);
 
   // The doors of the parts (replica_part.h).
+  void start();
   void begin(schedule::Pass pass, ChainRange range, PassRole role);
   void before(int place);
   void after(int place);

@@ -25,7 +25,8 @@ constexpr std::array<Names, 6> kHsdp = {
     "reshard_after_forward",   "reduce_dtype",    "shard_size"};
 constexpr std::array<Names, 1> kMegatron = {"overlap_param_gather"};
 constexpr std::array<Names, 1> kLocal = {"steps_between"};
-constexpr std::array<Names, 1> kServer = {"server"};
+constexpr std::array<Names, 7> kServer = {"server",    "shards",         "sharding",     "updates",
+                                          "staleness", "backup_workers", "push_by_layer"};
 
 constexpr std::array<StrategyEntry, 9> kStrategies = {{
     {"allreduce", "replicas all-reduce gradients in buckets (DDP)", allreduce, kReplicated, true},
@@ -36,7 +37,7 @@ constexpr std::array<StrategyEntry, 9> kStrategies = {{
     {"hsdp", "fsdp in groups of shard_size, replicas across", hsdp, kHsdp, false, {}, true},
     {"distributed_optimizer", "Megatron-LM's sharded optimizer", distributed_optimizer, kMegatron},
     {"local_sgd", "replicas meet every steps_between steps (DiLoCo)", local_sgd, kLocal},
-    {"parameter_server", "one host sums gradients and updates", parameter_server, kServer, true},
+    {"parameter_server", "hosts sum gradients and update", parameter_server, kServer, true},
 }};
 
 }  // namespace

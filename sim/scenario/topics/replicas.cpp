@@ -23,17 +23,19 @@ using models::Dtype;
 
 namespace {
 
-std::array<json::Choice<CompressionKind>, kCompressionNames.size()> compression_kinds() {
-  std::array<json::Choice<CompressionKind>, kCompressionNames.size()> kinds{};
-  for (std::size_t i = 0; i < kinds.size(); ++i)
-    kinds[i] = {kCompressionNames[i], static_cast<CompressionKind>(i)};
-  return kinds;
+// Names of an enum's members in their order.
+template <class E, std::size_t Size>
+std::array<json::Choice<E>, Size> choices(const std::array<std::string_view, Size>& names) {
+  std::array<json::Choice<E>, Size> choices{};
+  for (std::size_t i = 0; i < Size; ++i)
+    choices[i] = {names[i], static_cast<E>(i)};
+  return choices;
 }
 
 }  // namespace
 
 void visit_fields(json::Fields& f, GradientCompression& s) {
-  f.choice("kind", s.kind, compression_kinds(), json::optional,
+  f.choice("kind", s.kind, choices<CompressionKind>(kCompressionNames), json::optional,
            "How gradients are made smaller for the exchange: a cast (fp16, bf16), 8 bits (int8, "
            "fp8), their signs (one_bit), the largest (top_k), factors of low rank (power_sgd).");
   f.field("rank", s.rank, json::between(1, 1024), "power_sgd: rank of the factors.");
@@ -78,8 +80,29 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
   f.field("steps_between", s.steps_between, json::between(1, 1e6),
           "local_sgd: steps from one meeting of the replicas to the next; a simulated step carries "
           "that part of it.");
-  f.field("server", s.server, json::between(0, 1 << 20),
-          "parameter_server: the server of the cluster on whose processors it runs.");
+  ParameterServers& servers = s.parameter_servers;
+  f.list("server", servers.servers, json::optional, json::between(0, 1 << 20),
+         "parameter_server: servers of the cluster on whose processors the shards run, in turn. "
+         "Default: the first.",
+         true);
+  f.field("shards", servers.shards, json::between(1, kMostShards),
+          "parameter_server: parts of the parameters, each with a program of its own. Default: one "
+          "on each server.");
+  f.choice(
+      "sharding", servers.sharding, choices<Sharding>(kShardingNames), json::optional,
+      "parameter_server: what a shard keeps: an even part of every layer, or whole layers, the "
+      "largest first where least is (size), in turn (round_robin) or by their names (hash).");
+  f.choice("updates", servers.updates, choices<ServerUpdates>(kServerUpdateNames), json::optional,
+           "parameter_server: when gradients update: with those of all ranks, as they come, or as "
+           "they come from ranks that are at most staleness steps apart (stale).");
+  f.field("staleness", servers.staleness, json::between(0, 32),
+          "parameter_server, stale: steps that a rank may be ahead of the slowest.");
+  f.field("backup_workers", servers.backup_workers, json::between(0, 1 << 20),
+          "parameter_server, synchronous: of all ranks the last so many to push in a step are not "
+          "waited for, and their gradients are dropped.");
+  f.field("push_by_layer", servers.push_by_layer, json::anything,
+          "parameter_server: a layer's gradients leave when its backward pass is done, and its "
+          "parameters come back while others are under way.");
   f.section("compression", s.compression, json::optional,
             "allreduce: gradients are compressed, bucket by bucket.");
 }
@@ -112,7 +135,8 @@ std::string kinds_that_accept(std::string_view option) {
 // An option that this kind would silently ignore; a value that asks for nothing is none.
 void check_options(const StrategyEntry& strategy, const recipe::DataParallelOptions& options,
                    Findings& findings) {
-  const std::array<std::pair<std::string_view, bool>, 13> given = {
+  const recipe::ParameterServers& servers = options.parameter_servers;
+  const std::array<std::pair<std::string_view, bool>, 19> given = {
       {{"reduce_every_microbatch", options.reduce_every_microbatch.has_value()},
        {"shard_size", options.shard_size.is_said()},
        {"steps_between", options.steps_between.is_said()},
@@ -124,7 +148,13 @@ void check_options(const StrategyEntry& strategy, const recipe::DataParallelOpti
         options.first_bucket_size != recipe::DataParallelOptions().first_bucket_size},
        {"gradient_as_bucket_view", !options.gradient_as_bucket_view},
        {"overlap_param_gather", options.overlap_param_gather.value_or(false)},
-       {"server", options.server.is_said()},
+       {"server", !servers.servers.empty()},
+       {"shards", servers.shards.is_said()},
+       {"sharding", servers.sharding != recipe::Sharding::even},
+       {"updates", servers.updates != recipe::ServerUpdates::synchronous},
+       {"staleness", servers.staleness.is_said()},
+       {"backup_workers", servers.backup_workers.is_said() && servers.backup_workers != 0},
+       {"push_by_layer", servers.push_by_layer.is_said() && servers.push_by_layer},
        {"compression", options.compression.used()},
        {"all_reduce_gradients", options.all_reduce_gradients}}};
   for (const auto& [option, is_given] : given) {
@@ -221,13 +251,15 @@ void check_experts(const Scenario& scenario, Findings& findings) {
 }
 
 // What the server's machine must have.
-void check_server(const topologies::ClusterSpec& cluster, int number, Findings& findings) {
+void check_servers(const topologies::ClusterSpec& cluster, const std::vector<int>& numbers,
+                   Findings& findings) {
   const topologies::ServerSpec& server = cluster.server;
-  if (number >= cluster.servers)
-    findings.error(fmt::format("{}/server", kSection),
-                   fmt::format("the cluster has {} server{}, numbered from 0", cluster.servers,
-                               cluster.servers == 1 ? "" : "s"),
-                   fmt::format("name one up to {}", cluster.servers - 1));
+  for (const int number : numbers)
+    if (number >= cluster.servers)
+      findings.error(fmt::format("{}/server", kSection),
+                     fmt::format("there is no server {}: the cluster has {}, numbered from 0",
+                                 number, cluster.servers),
+                     fmt::format("name one up to {}", cluster.servers - 1));
   const auto needs = [&](const char* key, bool is_given, const char* what) {
     if (is_given) return;
     findings.error(fmt::format("/cluster/node/host/{}", key),
@@ -241,8 +273,71 @@ void check_server(const topologies::ClusterSpec& cluster, int number, Findings& 
 }
 
 constexpr int kMostRanksOfServer = 1024;
+// Of ranks that do not wait: the time to simulate them grows with more than their square.
+constexpr int kMostExchanges = 512;
+
+// Ranks at their own pace, and pieces by layer.
+void check_server_updates(const Scenario& scenario, Findings& findings) {
+  const recipe::ParameterServers& servers = scenario.plan.data_parallel.parameter_servers;
+  const bool pipeline = scenario.plan.degrees.pipeline > 1;
+  const auto error = [&](const char* key, std::string_view what, std::string_view cure) {
+    findings.error(fmt::format("{}/{}", kSection, key), std::string(what), std::string(cure));
+  };
+  if (servers.push_by_layer && pipeline)
+    error("push_by_layer", "is described for a network that is not divided into stages",
+          "remove it, or set pp to 1");
+  const bool stale = servers.updates == recipe::ServerUpdates::stale;
+  if (stale && !servers.staleness.is_said())
+    error("staleness", "is required and missing for stale updates", "0 lets no rank be ahead");
+  if (!stale && servers.staleness.is_said())
+    error("staleness", "only stale updates have a bound", "remove it, or set updates to \"stale\"");
+  if (servers.servers.size() > static_cast<std::size_t>(servers.shards))
+    error("server",
+          fmt::format("{} servers for {} shard{}", servers.servers.size(), servers.shards.value(),
+                      servers.shards == 1 ? "" : "s"),
+          "name no more servers than there are shards");
+  if (servers.shards > 1 && servers.sharding != recipe::Sharding::even &&
+      scenario.fidelity != recipe::Fidelity::flow)
+    findings.error("/simulation/fidelity",
+                   "shards of whole layers are not equally large, which closed forms do not know",
+                   "set it to \"flow\", or sharding to \"even\"");
+  const recipe::ParallelDegrees& degrees = scenario.plan.degrees;
+  const bool waits = servers.updates == recipe::ServerUpdates::synchronous;
+  const int backup = servers.backup_workers;
+  if (degrees.replicas() == 1) {
+    const bool said = !servers.servers.empty() || servers.shards.is_said() || !waits ||
+                      backup > 0 || servers.push_by_layer;
+    if (said)
+      findings.warning(fmt::format("{}/kind", kSection),
+                       "dp is 1, so one rank updates its own parameters and there is no server");
+    return;
+  }
+  if (backup > 0 && !waits)
+    error("backup_workers", "only synchronous updates wait for anybody", "remove it");
+  else if (backup >= degrees.data)
+    error("backup_workers",
+          fmt::format("of {} ranks at most {} can be left out", degrees.data, degrees.data - 1),
+          "lower it");
+  if (waits && backup == 0) return;
+  if (degrees.data != degrees.world_size())
+    error(waits ? "backup_workers" : "updates",
+          "ranks that do not wait for all are described for data parallelism alone",
+          "set pp, tp and cp to 1, or wait for all");
+  if (degrees.world_size() * servers.shards > kMostExchanges)
+    error("shards",
+          fmt::format("{} ranks with {} shards each are more than {} exchanges",
+                      degrees.world_size(), servers.shards.value(), kMostExchanges),
+          "use fewer shards");
+  if (scenario.fidelity != recipe::Fidelity::flow)
+    findings.error("/simulation/fidelity",
+                   "ranks that do not wait for all share the server's links as they come, which "
+                   "closed forms do not know",
+                   "set it to \"flow\"");
+}
 
 void check_parameter_server(const Scenario& scenario, Findings& findings) {
+  check_server_updates(scenario, findings);
+  if (scenario.plan.degrees.replicas() == 1) return;
   const std::string kind = fmt::format("{}/kind", kSection);
   const auto* transformer = scenario.network.find<models::Transformer>();
   if (transformer != nullptr && transformer->moe.experts > 0)
@@ -262,7 +357,7 @@ void check_parameter_server(const Scenario& scenario, Findings& findings) {
   if (scenario.recipe.gradient_clipping)
     findings.error("/training/gradient_clipping",
                    "the parameter server updates with the sum as it is", "set it to false");
-  check_server(scenario.cluster, scenario.plan.data_parallel.server, findings);
+  check_servers(scenario.cluster, scenario.plan.data_parallel.parameter_servers.servers, findings);
 }
 
 // Requires: a scenario without errors so far, so that its schedule can be built.
@@ -298,6 +393,9 @@ void check_schedule(const Scenario& scenario, Findings& findings) {
 recipe::DataParallelOptions assemble_data_parallel(recipe::DataParallelOptions options,
                                                    bool pipeline) {
   options.reshard_after_forward.otherwise(!pipeline);
+  recipe::ParameterServers& servers = options.parameter_servers;
+  servers.shards.otherwise(
+      std::clamp(static_cast<int>(servers.servers.size()), 1, recipe::kMostShards));
   const StrategyEntry* strategy = plan::find_strategy(options.kind);
   if (pipeline && strategy != nullptr && strategy->once_with_pipeline &&
       !options.reduce_every_microbatch)
@@ -314,8 +412,7 @@ void validate_data_parallel(const Scenario& scenario, Findings& findings) {
   check_bucket_copies(scenario, options, findings);
   check_compression(scenario, options.compression, findings);
   if (accepts(*strategy, "shard_size")) check_shard_size(degrees, options, findings);
-  if (accepts(*strategy, "server") && degrees.replicas() > 1)
-    check_parameter_server(scenario, findings);
+  if (accepts(*strategy, "server")) check_parameter_server(scenario, findings);
   if (findings.has_errors()) return;
   check_buckets(scenario, findings);
   check_experts(scenario, findings);
