@@ -223,6 +223,14 @@ std::string host_memory_rows(const StepReport& report, const Painter& paint) {
   return text;
 }
 
+std::string server_updates_row(const StepReport& report) {
+  if (!report.server_updates) return "";
+  const simulate::UpdateReport& updates = *report.server_updates;
+  return row("updates", fmt::format("{} per second; gradients are {:.1f} updates old, {} at most",
+                                    simulate::count_text(updates.per_s), updates.mean_staleness(),
+                                    updates.most_stale()));
+}
+
 std::string breakdown_rows(const StepReport& report, const Painter& paint) {
   const double step = simulate::seconds(report.simulated_step);
   if (step <= 0) return "";
@@ -398,7 +406,7 @@ std::string to_text(const StepReport& report, const TextOptions& options) {
   if (!assumed.empty()) text += note("Assumed, as the scenario does not say it", assumed);
   if (!report.software.empty()) text += note("Software", describe_software(report));
   text += "\n" + headline(report, paint) + training_rows(report) + memory_row(report, paint) +
-          host_memory_rows(report, paint) + ways_to_fit_text(report);
+          host_memory_rows(report, paint) + server_updates_row(report) + ways_to_fit_text(report);
   text += breakdown_rows(report, paint) + memory_rows(report, paint);
   text += cloud_or_own_text(report) + notes(report, paint);
   text += "\n" + paint.bold(wrap(escape_control(verdict(report)), 0));

@@ -90,6 +90,7 @@ void run_programs(const Job& job, const StepOptions& options, Step& step) {
     step.devices[c].pools = peak.pooled - peak.peak;
   }
   step.window = watcher.finish(step.trace().end);
+  step.server_updates = watcher.server_updates();
   if (breakdowns) step.breakdowns = watcher.breakdowns();
   if (loads) step.loads = watcher.loads();
   if (options.monitor) step.waiting = watcher.take_waiting();

@@ -16,6 +16,7 @@
 #include "sim/recipe/recipe.h"
 #include "sim/simulate/device_memory.h"
 #include "sim/simulate/monitor/loads.h"
+#include "sim/simulate/report/server_updates.h"
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/step_window.h"
 #include "topologies/cluster.h"
@@ -52,7 +53,9 @@ struct Step {
   std::vector<DeviceMemory> devices;  // by Lowered::classes
   engine::Outcome outcome;            // capacities and peaks in it are of what programs hold
   StepWindow window;                  // of an outcome that is no deadlock
-  std::vector<Breakdown> breakdowns;  // the same, by class, each sums to the window; empty: outline
+  // The same, by class, each sums to a step of the window; empty: outline.
+  std::vector<Breakdown> breakdowns;
+  std::optional<UpdateReport> server_updates;  // where ranks go at their own pace
   std::vector<LoadTimes> loads;  // of kernels, by class; empty: nobody needs the energy of the step
   std::vector<std::vector<WaitingTime>> waiting;  // by class, in order; empty: no monitor
 

@@ -9,11 +9,23 @@ namespace {
 
 constexpr std::uint32_t kUnwatched = std::numeric_limits<std::uint32_t>::max();
 
+// Per step, what was counted over several of them; what the parts sum to is rounded once.
+template <std::size_t Size>
+void divide(std::array<Duration, Size>& parts, double steps) {
+  if (steps == 1) return;
+  Duration sum{}, given{};
+  for (Duration& part : parts) {
+    sum += part;
+    part = to_duration(Seconds(sum) / steps) - given;
+    given += part;
+  }
+}
+
 }  // namespace
 
 StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lowered,
                          const Followed& followed)
-    : plan_(plan), watched_of_(lowered.machine.actors.size(), kUnwatched) {
+    : plan_(plan), watched_of_(lowered.machine.actors.size(), kUnwatched), updates_(plan, lowered) {
   const bool has_rounds = plan.rounds.count > 1;
   if (has_rounds) window_.begin = Duration::max();
   watched_.reserve(lowered.classes.size());
@@ -22,6 +34,8 @@ StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lower
     watched_of_[index(rank_class.actor)] = static_cast<std::uint32_t>(watched_.size());
     Watched& watched = watched_.emplace_back();
     watched.role = &role;
+    watched.ranks = role.on_gpu() ? rank_class.ranks : 0;
+    ranks_ += watched.ranks;
     if (followed.breakdowns && role.on_gpu()) {
       if (followed.waiting) watched.waiting = std::make_unique<Waiting>();
       watched.accountant.emplace(indices_.try_emplace(&role, role.program).first->second, window_,
@@ -30,6 +44,14 @@ StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lower
         watched.kernels = &kernels_.try_emplace(&role, role, plan.cast, lowered).first->second;
     }
     if (!has_rounds) continue;
+    if (plan.rounds.apart) {
+      std::size_t before = 0;
+      for (int round = 0; round < plan.rounds.count && role.on_gpu(); ++round) {
+        const std::size_t until = ops_until(role, static_cast<std::size_t>(round));
+        watched.left.push_back(until - std::exchange(before, until));
+      }
+      continue;
+    }
     const auto measured = static_cast<std::size_t>(plan.rounds.measured);
     before_ += ops_until(role, measured - 1);
     inside_ += ops_until(role, measured);
@@ -90,17 +112,49 @@ void StepWatcher::op_ended(const engine::Span& op) {
   if (watched.accountant) watched.accountant->op_ended(op);
   if (watched.kernels != nullptr) add_kernels(op, watched);
   if (plan_.rounds.count == 1) return;
+  if (plan_.rounds.apart) return end_round(op, watched);
   const auto measured = static_cast<std::size_t>(plan_.rounds.measured);
   const std::vector<std::size_t>& calls = watched.role->round_calls;
   if (op.call < calls[measured - 1] && --before_ == 0) window_.begin = op.end;
   if (op.call < calls[measured] && --inside_ == 0) window_.end = op.end;
 }
 
+// The first rank that ends a round bounds the window, but for ranks that have not done any.
+void StepWatcher::end_round(const engine::Span& op, Watched& watched) {
+  updates_.op_ended(op);
+  if (watched.ranks == 0) return;
+  const std::vector<std::size_t>& calls = watched.role->round_calls;
+  const auto round = static_cast<std::size_t>(
+      std::upper_bound(calls.begin(), calls.end(), op.call) - calls.begin());
+  if (round >= watched.left.size() || --watched.left[round] > 0) return;
+  round_ends_.push_back({op.end, watched.ranks});
+  const int ended = static_cast<int>(round) + 1;
+  if (ended == 1) started_ += watched.ranks;
+  is_warm_ = is_warm_ || ended == plan_.rounds.measured;
+  const bool begins = is_warm_ && (plan_.rounds.of_first || started_ == ranks_);
+  if (begins) window_.begin = std::min(window_.begin, op.end);
+  if (begins && ended == plan_.rounds.count) window_.end = std::min(window_.end, op.end);
+}
+
+std::optional<UpdateReport> StepWatcher::server_updates() const {
+  if (!updates_.watches()) return std::nullopt;
+  return updates_.finish(window_, ranks_);
+}
+
 StepWindow StepWatcher::finish(Duration end) {
   if (plan_.rounds.count == 1) window_.end = end;
+  if (plan_.rounds.apart) {
+    std::int64_t rounds = 0;
+    for (const RoundEnd& round : round_ends_)
+      if (round.at > window_.begin && round.at <= window_.end) rounds += round.ranks;
+    window_.steps = plan_.rounds.of_first ? plan_.rounds.count - plan_.rounds.measured
+                                          : static_cast<double>(rounds) / ranks_;
+  }
   for (Watched& watched : watched_) {
     Breakdown& breakdown = breakdowns_.emplace_back();
     if (watched.accountant) breakdown = watched.accountant->finish(end);
+    divide(breakdown, window_.steps);
+    divide(watched.loads, window_.steps);
   }
   return window_;
 }

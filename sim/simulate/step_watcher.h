@@ -15,6 +15,7 @@
 #include "sim/simulate/report/breakdown.h"
 #include "sim/simulate/step.h"
 #include "sim/simulate/step_window.h"
+#include "sim/simulate/update_watch.h"
 
 namespace trainyard::simulate {
 
@@ -37,6 +38,8 @@ class StepWatcher final : public engine::Observer {
   const std::vector<Breakdown>& breakdowns() const { return breakdowns_; }
   std::vector<LoadTimes> loads() const;
   std::vector<std::vector<WaitingTime>> take_waiting();
+  // Empty: all ranks wait for each other.
+  std::optional<UpdateReport> server_updates() const;
 
  private:
   // Keeps what it is told, neighbours of a kind as one.
@@ -49,6 +52,8 @@ class StepWatcher final : public engine::Observer {
   // Of an actor that stands for a class.
   struct Watched {
     const plan::Role* role = nullptr;
+    int ranks = 0;                    // of the class; 0: not on GPUs
+    std::vector<std::size_t> left{};  // by round, where ranks end them apart: ops that go on
     std::optional<Accountant> accountant{};
     const KernelLoads* kernels = nullptr;  // null: nobody asks what they draw
     LoadTimes loads{};
@@ -57,6 +62,7 @@ class StepWatcher final : public engine::Observer {
   };
 
   std::size_t ops_until(const plan::Role& role, std::size_t round) const;
+  void end_round(const engine::Span& op, Watched& watched);
   Stretch inside(Duration begin, Duration end) const;
   void add_kernels(const engine::Span& op, Watched& watched);
 
@@ -67,6 +73,15 @@ class StepWatcher final : public engine::Observer {
   std::vector<Watched> watched_;           // by class
   StepWindow window_;
   std::size_t before_ = 0, inside_ = 0;  // ops that the window's begin and end still wait for
+  struct RoundEnd {
+    Duration at{};
+    int ranks = 0;
+  };
+  std::vector<RoundEnd> round_ends_;  // where ranks end them apart
+  int ranks_ = 0;                     // on GPUs
+  int started_ = 0;                   // of these, those that have ended a round
+  bool is_warm_ = false;              // the first has ended those before what is measured
+  UpdateWatch updates_;
   std::vector<Breakdown> breakdowns_;
 };
 

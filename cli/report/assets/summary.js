@@ -51,6 +51,14 @@ function trainingFacts(r, fact) {
   ];
 }
 
+// Where ranks do not wait for each other.
+function updatesFact(r, fact) {
+  const u = r.server_updates;
+  if (!u || r.step_time_s === null) return null;
+  return fact("Updates/s", countText(u.updates_per_s), `gradients ${u.mean_staleness.toFixed(1)} updates old, ` +
+                                                      `${u.most_stale} at most`);
+}
+
 function card(v) {
   const r = v.report;
   const fact = (name, value, note) => el("div", {class: "fact"}, el("dt", {}, name),
@@ -71,7 +79,7 @@ function card(v) {
                r.calibrated || r.step_time_s === null ? null : el("small", {class: "uncalibrated"}, " uncalibrated")),
             r.interval ? el("p", {class: "interval quiet"}, likeIt(r)) : null,
             r.reason ? el("p", {class: "reason"}, r.reason) : null,
-            el("dl", {}, rates, trainingFacts(r, fact), fact("Idle", percent(r.pipeline.bubble_fraction), "of the compute streams"),
+            el("dl", {}, rates, trainingFacts(r, fact), updatesFact(r, fact), fact("Idle", percent(r.pipeline.bubble_fraction), "of the compute streams"),
                fact("Memory", bytesText(r.memory.peak_bytes), "of " + bytesText(r.memory.capacity_bytes))),
             memoryBar(r));
 }

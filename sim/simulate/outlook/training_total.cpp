@@ -11,7 +11,8 @@ std::optional<TrainingTotal> training_total(const Job& job, const StepReport& re
   if (job.length.samples <= 0) return std::nullopt;
   TrainingTotal total;
   total.samples = job.length.samples;
-  total.steps = std::ceil(total.samples / static_cast<double>(job.recipe.global_batch));
+  const double of_step = report.counted * static_cast<double>(job.recipe.global_batch);
+  total.steps = std::ceil(total.samples / of_step);
   if (report.is_language)
     total.tokens = total.samples * static_cast<double>(job.recipe.micro_batch.sequence_length);
   total.gpu_hour = job.length.gpu_hour;
@@ -41,7 +42,8 @@ std::optional<StepEnergy> step_energy(const Job& job, const Step& step, const St
   const double seconds = Seconds(*report.step_time).count();
   if (seconds <= 0) return std::nullopt;
   found.watts = found.joules / (seconds * report.world_size);
-  found.joules_per_sample = found.joules / static_cast<double>(job.recipe.global_batch);
+  found.joules_per_sample =
+      found.joules / (report.counted * static_cast<double>(job.recipe.global_batch));
   if (report.is_language)
     found.joules_per_token =
         found.joules_per_sample / static_cast<double>(job.recipe.micro_batch.sequence_length);

@@ -72,7 +72,7 @@ void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   const double seconds = Seconds(*report.step_time).count();
   const double gpus = report.world_size;
   const double peak = peak_of_all(job, gpus);
-  report.samples_per_s = static_cast<double>(job.recipe.global_batch) / seconds;
+  report.samples_per_s = report.counted * static_cast<double>(job.recipe.global_batch) / seconds;
   if (report.is_language) {
     report.tokens_per_s =
         report.samples_per_s * static_cast<double>(job.recipe.micro_batch.sequence_length);
@@ -105,14 +105,14 @@ void break_down(const Step& step, StepReport& report) {
     report.ranks.push_back({rank_class.representative, rank_class.ranks, rank_class.stage, parts});
     const Duration busy = parts[static_cast<std::size_t>(TimeCategory::compute)] +
                           parts[static_cast<std::size_t>(TimeCategory::optimizer)];
-    idle += rank_class.ranks * Seconds(window.length() - busy).count();
+    idle += rank_class.ranks * Seconds(window.step() - busy).count();
     if (c == slowest) {
       report.breakdown = parts;
       report.slowest_rank = rank_class.representative;
     }
   }
   if (window.length() > Duration(0))
-    report.bubble_fraction = idle / (report.world_size * Seconds(window.length()).count());
+    report.bubble_fraction = idle / (report.world_size * Seconds(window.step()).count());
 }
 
 void count_messages(const Step& step, StepReport& report) {
@@ -265,7 +265,9 @@ StepReport outline(const Job& job, const Step& step) {
     report.deadlock = text_of(step, *deadlock);
     return report;
   }
-  report.simulated_step = step.window.length();
+  report.simulated_step = step.window.step();
+  report.counted = step.plan.counted;
+  report.server_updates = step.server_updates;
   account_memory(job, step, report);
   account_host_memory(job, step, report);
   report.fits = report.memory.fits && (!report.host_memory || report.host_memory->fits);

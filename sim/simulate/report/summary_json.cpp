@@ -117,6 +117,16 @@ Json host_memory(const StepReport& report) {
   return json;
 }
 
+// null where ranks wait for each other.
+Json server_updates(const StepReport& report) {
+  if (!report.server_updates) return nullptr;
+  const UpdateReport& updates = *report.server_updates;
+  return {{"updates_per_s", updates.per_s},
+          {"mean_staleness", updates.mean_staleness()},
+          {"most_stale", updates.most_stale()},
+          {"updates_by_staleness", updates.staleness}};
+}
+
 Json basis(const StepReport& report) {
   Json json = Json::object();
   for (const Basis b :
@@ -366,6 +376,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
   json["memory"] = memory(report.memory);
   add_ways_to_fit(json, report);
   json["host_memory"] = host_memory(report);
+  json["server_updates"] = server_updates(report);
   json["calibrated"] = is_calibrated(report);
   json["uncalibrated"] = report.uncalibrated;
   json["profile"] = report.profile;
