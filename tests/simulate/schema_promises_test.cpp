@@ -104,6 +104,7 @@ std::vector<Sets> jobs() {
       {"training.precision.gradients=fp32", share + R"({"compression":{"kind":"power_sgd"}})"},
       {share + R"({"compression":{"kind":"top_k"}})"},
       {share + R"({"kind":"parameter_server"})"},
+      {share + R"({"kind":"parameter_server","server":[0]})"},
       {R"(training.offload={"optimizer":"cpu","activations":"cpu"})",
        share + R"({"kind":"zero2"})"},
       {node + R"(intra={"kind":"nvlink_mesh","bandwidth_per_gpu":"25GB/s",
