@@ -207,6 +207,8 @@ constexpr Example kExamples[] = {
     {"/parallelism/data_parallel/kind", R"("fsdp")"},
     {"/parallelism/data_parallel/first_bucket_size", R"("1MiB")"},
     {"/parallelism/data_parallel/shard_size", "8"},
+    {"/parallelism/data_parallel/shards", "4"},
+    {"/parallelism/data_parallel/staleness", "2"},
     {"/parallelism/data_parallel/steps_between", "50"},
     {"/parallelism/data_parallel/server", "1"},
     {"/parallelism/data_parallel/compression/rank", "4"},

@@ -102,11 +102,19 @@ void divide(Sketch& s) {
   s.set("/extends", "base.json");
 }
 
+// Ranks that do not wait for all are simulated with flows alone.
+bool needs_flows(const Sketch& s) {
+  return json::find(s.plan.scenario, "/parallelism/data_parallel/updates") != nullptr ||
+         json::find(s.plan.scenario, "/parallelism/data_parallel/backup_workers") != nullptr;
+}
+
 }  // namespace
 
 void draw_rest(Sketch& s) {
   draw_collectives(s);
-  if (s.draw.chance(40))
+  if (needs_flows(s))
+    s.set("/simulation/fidelity", "flow");
+  else if (s.draw.chance(40))
     s.set("/simulation/fidelity", s.draw.word({"flow", "flow", "closed_form"}));
   if (s.draw.chance(10)) s.set("/simulation/seed", s.draw.between(0, 1000));
   if (s.draw.chance(5)) s.set("/simulation/exploit_symmetry", s.draw.chance(50));

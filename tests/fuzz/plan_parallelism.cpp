@@ -142,6 +142,13 @@ void draw_compression(Sketch& s, const std::string& pointer) {
   if (kind == "top_k" && s.draw.chance(50)) s.set(pointer + "/density", 0.01);
 }
 
+void draw_updates(Sketch& s, const std::string& pointer) {
+  if (s.data != s.world()) return;
+  const std::string updates = s.draw.word({"asynchronous", "stale"});
+  s.set(pointer, updates);
+  if (updates == "stale") s.set(of_data_parallel("staleness"), s.draw.pick({0, 1, 5}));
+}
+
 const std::vector<Option>& options() {
   static const std::vector<Option> all = {
       {"reduce_every_microbatch", draw_flag},
@@ -164,6 +171,24 @@ const std::vector<Option>& options() {
        }},
       {"server",
        [](Sketch& s, const std::string& at) { s.set(at, s.draw.between(0, s.servers - 1)); }},
+      {"shards",
+       [](Sketch& s, const std::string& at) {
+         s.set(at, s.draw.pick({1, 2, 3, 9}));
+       }},
+      {"sharding",
+       [](Sketch& s, const std::string& at) {
+         s.set(at, s.draw.word({"even", "size", "round_robin", "hash"}));
+       }},
+      {"push_by_layer",
+       [](Sketch& s, const std::string& at) {
+         if (s.pipeline == 1) draw_flag(s, at);
+       }},
+      {"updates", draw_updates},
+      {"backup_workers",
+       [](Sketch& s, const std::string& at) {
+         const bool waits = json::find(s.plan.scenario, of_data_parallel("updates")) == nullptr;
+         if (waits && s.data == s.world() && s.data > 1) s.set(at, 1);
+       }},
   };
   return all;
 }

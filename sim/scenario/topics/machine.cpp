@@ -319,9 +319,9 @@ void visit_fields(json::Fields& f, ClusterSection& s) {
   f.section_or_name("node", s.spec.server, json::required,
                     "A name of configs/servers, or a description of one server.", shipped_servers);
   f.list("gpus_used", s.spec.gpus_used, json::optional,
-         json::between(1, topologies::kMostTorusGpus),
+         json::between(0, topologies::kMostTorusGpus),
          "GPUs of a server that the job uses, its first ones: a number for all servers, or one for "
-         "each. Default: all.",
+         "each; 0: its processors alone. Default: all.",
          true);
   f.section("fabric", s.spec.fabric, json::optional,
             "Network between servers; default: one ideal switch.");
@@ -348,6 +348,12 @@ void spread_gpus_used(topologies::ClusterSpec& cluster, Findings& findings) {
     return;
   }
   const auto most = std::max_element(used.begin(), used.end());
+  if (*most == 0) {
+    findings.error("/cluster/gpus_used", "the job uses no GPU of any server",
+                   "write 1 or more for at least one server");
+    used.clear();
+    return;
+  }
   if (*most <= cluster.server.gpus) return;
   findings.error("/cluster/gpus_used",
                  fmt::format("{} GPUs of a server that has {}", *most, cluster.server.gpus));
