@@ -1,6 +1,7 @@
 """tf_cnn_benchmarks (TensorFlow 1) on P100 and K80, and Horovod's example: images/s in fp32, synthetic and real data.
 
-Variables on parameter servers are taken on one GPU, where they are not exchanged. What states only how throughput
+Variables on the processors of the same server (variable_update parameter_server): each is read by a GPU when it is
+needed and its gradient sent when it is there, so that layers come and go one by one. What states only how throughput
 scales is left out.
 """
 
@@ -18,7 +19,8 @@ def convert(row):
     gpus, images = hardware["num_gpus"], metric(row, "images_per_s")
     if images is None:
         raise LeftOut("no images/s")
-    if gpus > 1 and ("parameter_server" in update or "distributed" in update):
+    served = gpus > 1 and update == "parameter_server" and said.get("local_parameter_device") == "cpu"
+    if gpus > 1 and not served and ("parameter_server" in update or "distributed" in update):
         raise LeftOut(f"{update} on several GPUs")
     model = network(row["model"]["name"])
     if "horovod" in update.lower():
@@ -28,4 +30,7 @@ def convert(row):
         machine = dgx1p(gpus) if "P100" in hardware["gpu"] else boxes("k80", gpus)
     optimizer = {"type": "sgd"}
     software = "tensorflow-1-horovod" if "horovod" in update.lower() else "tensorflow-1"
-    return rate(row["id"], scenario(model, machine, software, int(row["batch"]["per_gpu"]), "fp32", optimizer), images)
+    described = scenario(model, machine, software, int(row["batch"]["per_gpu"]), "fp32", optimizer)
+    if served:
+        described["parallelism"]["data_parallel"] = {"kind": "parameter_server", "push_by_layer": True}
+    return rate(row["id"], described, images)
