@@ -49,12 +49,8 @@ class PushAndPull : public ReplicaPart {
   void start() override {
     if (!at_own_pace(context_.plan)) return;
     ProgramBuilder& builder = context_.builder;
-    const std::vector<Push>& pushes = shards_.pushes(0);
     for (int shard = 0; shard < shards_.count(); ++shard) {
-      std::int64_t own = 0;
-      for (const Push& push : pushes)
-        own += push.parameters[static_cast<std::size_t>(shard)];
-      if (own > 0)
+      if (const std::int64_t own = shards_.kept(0, shard); own > 0)
         builder.receive(to_peer(messages_.first_pulls(), static_cast<std::uint32_t>(shard)),
                         states(own).parameters, "pull first parameters");
     }

@@ -45,12 +45,6 @@ class OwnPace {
   ServerRoleBuilder builder(std::string name, int server) {
     return {step_, connections_, recipe_, messages_, std::move(name), server};
   }
-  std::int64_t held(int shard) const {
-    std::int64_t sum = 0;
-    for (const Push& push : shards_.pushes(0))
-      sum += push.parameters[static_cast<std::size_t>(shard)];
-    return sum;
-  }
 
   // One player for each rank. What the shard keeps it keeps once, with the sender.
   void add_handlers(int shard) {
@@ -71,7 +65,7 @@ class OwnPace {
 
   void add_sender(int shard) {
     ServerRoleBuilder role = builder(name(shard), server(shard));
-    const std::int64_t own = held(shard);
+    const std::int64_t own = shards_.kept(0, shard);
     role.keep(own);
     role.begin_block();
     role.settle("start");

@@ -92,6 +92,13 @@ ServerShards::ServerShards(const StepPlan& step, const models::NetworkWork& work
   }
 }
 
+std::int64_t ServerShards::kept(int stage, int shard) const {
+  std::int64_t sum = 0;
+  for (const Push& push : pushes(stage))
+    sum += push.parameters[static_cast<std::size_t>(shard)];
+  return sum;
+}
+
 // An even cut is even over what is pushed at once, and rounded up so that all get as much.
 std::vector<std::int64_t> ServerShards::of_place(int place, std::int64_t parameters) const {
   std::vector<std::int64_t> parts(static_cast<std::size_t>(count_), 0);

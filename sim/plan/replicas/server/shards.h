@@ -29,6 +29,8 @@ class ServerShards {
   const std::vector<Push>& pushes(int stage) const {
     return pushes_[static_cast<std::size_t>(stage)];
   }
+  // Parameters of a rank of the stage that the shard keeps.
+  std::int64_t kept(int stage, int shard) const;
   // Peers of a rank in the order in which it speaks to them: the first is another one for each of
   // neighbouring ranks where all get as much, so that not all speak to the same.
   int peer(int rank, int nth) const { return rotates_ ? (rank + nth) % count_ : nth; }
