@@ -22,12 +22,20 @@ if(TRAINYARD_SANITIZE)
   target_link_options(trainyard_flags INTERFACE -fsanitize=address,undefined)
 endif()
 
-# trainyard_library(<name> SOURCES <file>... [USES <target>...] [PRIVATE_USES <target>...])
+# trainyard_alone(<file>...): sources whose internal names others of their target have too, as algorithms of one
+# form do. Builds of presets join sources (CMAKE_UNITY_BUILD), which parses and instantiates what they share once:
+# a fourth of the work. These stay apart.
+function(trainyard_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# trainyard_library(<name> SOURCES <file>... [ALONE <file>...] [USES <target>...] [PRIVATE_USES <target>...])
 # One library per room. USES is the layer drawing of ARCHITECTURE.md; tests/tidy checks that the
 # #include lines agree with it. Files are relative to the calling CMakeLists.txt.
 function(trainyard_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;PRIVATE_USES")
-  add_library(trainyard_${name} STATIC ${arg_SOURCES})
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;ALONE;USES;PRIVATE_USES")
+  add_library(trainyard_${name} STATIC ${arg_SOURCES} ${arg_ALONE})
+  trainyard_alone(${arg_ALONE})
   add_library(trainyard::${name} ALIAS trainyard_${name})
   target_include_directories(trainyard_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(trainyard_${name} PUBLIC ${arg_USES} PRIVATE trainyard_flags ${arg_PRIVATE_USES})
@@ -36,14 +44,15 @@ function(trainyard_library name)
   target_compile_options(trainyard_${name} PRIVATE -Wconversion -Wsign-conversion)
 endfunction()
 
-# trainyard_tests(<name> SOURCES <file>... USES <target>... [LABELS <label>...])
+# trainyard_tests(<name> SOURCES <file>... [ALONE <file>...] USES <target>... [LABELS <label>...])
 # One doctest binary per room, each case discovered into ctest with the room's name in front.
 function(trainyard_tests name)
   if(NOT TRAINYARD_UNIT_TESTS)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LABELS")
-  add_executable(${name}_tests ${arg_SOURCES})
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;ALONE;USES;LABELS")
+  add_executable(${name}_tests ${arg_SOURCES} ${arg_ALONE})
+  trainyard_alone(${arg_ALONE})
   target_link_libraries(${name}_tests PRIVATE trainyard_flags trainyard_test_main ${arg_USES})
   target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR})
   trainyard_use_precompiled(${name}_tests trainyard_precompiled_tests)

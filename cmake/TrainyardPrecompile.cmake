@@ -1,6 +1,5 @@
 # What nearly every source includes takes longer to parse than most sources themselves, so it is parsed once for the
-# product and once for the tests. Sources name all they include even so: clang-release, which every test run builds,
-# does without.
+# product and once for the tests. Sources name all they include even so: the preset tidy does without.
 #
 # trainyard_precompiled(<name> USES <target>... HEADERS <header>...): headers for targets of equal flags.
 function(trainyard_precompiled name)

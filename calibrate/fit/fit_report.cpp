@@ -11,7 +11,7 @@
 namespace trainyard::fit {
 namespace {
 
-const std::vector<cost::HeldOutError>& errors_of(const FitResult& result) {
+const std::vector<cost::HeldOutError>& held_out_errors(const FitResult& result) {
   static const std::vector<cost::HeldOutError> kNone;
   return result.profile.calibration ? result.profile.calibration->errors : kNone;
 }
@@ -31,7 +31,7 @@ std::string line(std::size_t width, const std::string& what, const cost::HeldOut
 std::string whole_error(const FitResult& result) {
   double sum = 0;
   int cases = 0;
-  for (const cost::HeldOutError& e : errors_of(result)) {
+  for (const cost::HeldOutError& e : held_out_errors(result)) {
     if (e.size != "all") continue;
     sum += e.mape * e.held_out;
     cases += e.held_out;
@@ -72,7 +72,7 @@ std::string carried_text(const FitResult& result) {
 
 std::string fit_text(const FitResult& result) {
   std::size_t width = 4;
-  for (const cost::HeldOutError& e : errors_of(result))
+  for (const cost::HeldOutError& e : held_out_errors(result))
     width = std::max(
         width, e.size == fit::kOtherSizes ? e.size.size() + 2 : escape_control(e.what).size());
   std::string text =
@@ -83,7 +83,7 @@ std::string fit_text(const FitResult& result) {
                   count(result, SampleFate::rejected), count(result, SampleFate::unused));
   text += fmt::format("{:<{}}  {:>6}  {:>8}  {:>8}  {:>7}  {:>8}  {:>7}\n", "what", width, "fitted",
                       "held out", "rejected", "MAPE %", "median %", "worst %");
-  for (const cost::HeldOutError& e : errors_of(result)) {
+  for (const cost::HeldOutError& e : held_out_errors(result)) {
     if (e.size == "all") text += line(width, e.what, e);
     if (e.size == fit::kOtherSizes) text += line(width, std::string("  ") + e.size, e);
   }
@@ -101,7 +101,7 @@ std::string fit_json(const FitResult& result) {
   root.set("gpu", Value::of(result.profile.gpu));
   root.set("device", Value::of(result.device));
   Value errors = Value::array();
-  for (const cost::HeldOutError& e : errors_of(result)) {
+  for (const cost::HeldOutError& e : held_out_errors(result)) {
     Value row = Value::object();
     row.set("what", Value::of(e.what));
     row.set("size", Value::of(e.size));

@@ -35,7 +35,7 @@ constexpr std::array kTypes = {
 };
 
 constexpr double kRounding = 0.0051;  // half of the last digit, and the noise of reading it
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMostPrintedRanks = 1 << 20;
 
 const NcclFigures* figures_of(const NcclRow& row) {
   if (row.out_of_place) return &*row.out_of_place;
@@ -51,13 +51,14 @@ double bytes_of_count(const NcclRow& row) {
 int ranks_of_share(const NcclRow& row) {
   const double share = bytes_of_count(row);
   const double ranks = share > 0 ? static_cast<double>(row.bytes) / share : 0;
-  return ranks >= 2 && ranks <= kMostRanks && ranks == std::floor(ranks) ? static_cast<int>(ranks)
-                                                                         : 0;
+  return ranks >= 2 && ranks <= kMostPrintedRanks && ranks == std::floor(ranks)
+             ? static_cast<int>(ranks)
+             : 0;
 }
 
 // The n of 2(n-1)/n = busbw / algbw that all rows allow, if it is one; 0: several. Nothing: none.
 std::optional<int> ranks_of_ratio(std::span<const NcclRow> rows) {
-  double least = 2, most = kMostRanks;
+  double least = 2, most = kMostPrintedRanks;
   for (const NcclRow& row : rows) {
     const NcclFigures* figures = figures_of(row);
     if (figures == nullptr || figures->algorithm_bandwidth <= kRounding) continue;

@@ -32,7 +32,7 @@ constexpr std::array kTestcases = {
     Testcase{"device_to_device_memcpy_read_ce", Meaning::column_to_row},
 };
 
-std::string text_of(const json::Value& object, std::string_view key) {
+std::string string_in(const json::Value& object, std::string_view key) {
   const json::Value* value = object.find(key);
   return value != nullptr && value->is(json::Kind::string) ? value->text : "";
 }
@@ -52,10 +52,10 @@ class BandwidthFile {
     for (const json::Value& testcase : cases->items)
       read_case(testcase);
     if (samples_.empty()) return;
-    const std::string version = text_of(*body, "version");
+    const std::string version = string_in(*body, "version");
     json::Value machine = machine_sample("nvbandwidth" + (version.empty() ? "" : " " + version),
                                          std::vector<std::string>(devices_, options_.gpu));
-    const std::string driver = text_of(*body, "Driver Version");
+    const std::string driver = string_in(*body, "Driver Version");
     if (!driver.empty()) machine.set("driver", json::Value::of(driver));
     notes_.add(std::move(machine));
     for (json::Value& sample : samples_)
@@ -64,8 +64,8 @@ class BandwidthFile {
 
  private:
   void read_case(const json::Value& testcase) {
-    const std::string name = text_of(testcase, "name");
-    const std::string status = text_of(testcase, "status");
+    const std::string name = string_in(testcase, "name");
+    const std::string status = string_in(testcase, "status");
     const auto known = std::find_if(kTestcases.begin(), kTestcases.end(),
                                     [&](const Testcase& entry) { return entry.name == name; });
     if (known == kTestcases.end())
@@ -77,7 +77,7 @@ class BandwidthFile {
       return notes_.warning(
           testcase.at.line,
           fmt::format("testcase {} is left out: its status is {}", shown(name), shown(status)));
-    const std::string about = text_of(testcase, "bandwidth_description");
+    const std::string about = string_in(testcase, "bandwidth_description");
     const json::Value* matrix = testcase.find("bandwidth_matrix");
     if (about.find("(GB/s)") == std::string::npos || matrix == nullptr ||
         !matrix->is(json::Kind::array))

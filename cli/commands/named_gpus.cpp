@@ -30,7 +30,7 @@ std::vector<Preset> presets_of(const std::string& kind) {
   return found;
 }
 
-std::string find_gpu(const std::string& name) {
+std::string gpu_or_error(const std::string& name) {
   std::string found = gpu_called(name, "--gpus");
   if (!found.empty()) return found;
   throw UsageError(
@@ -119,7 +119,7 @@ NamedGpus named_gpus(const std::string& words) {
                                  escape_control(words)));
   std::string name = words.substr(split + 1);
   name.erase(0, std::min(name.find_first_not_of(' '), name.size()));
-  out.gpu = find_gpu(name);
+  out.gpu = gpu_or_error(name);
   const Server server = find_server(out.gpu);
   if (server.gpus < 1)
     throw UsageError(fmt::format("--gpus: the server {} has no GPUs", escape_control(server.name)));

@@ -5,9 +5,13 @@
 #include "sim/schedule/custom_schedule.h"
 
 namespace trainyard::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 std::string to_json(const ScheduleView& view) {
-  using Json = nlohmann::ordered_json;
   Json stages = Json::array();
   for (std::size_t s = 0; s < view.orders.size(); ++s) {
     Json begins = Json::array();

@@ -13,8 +13,6 @@
 namespace trainyard::models {
 namespace {
 
-using Op = TableOp;
-
 class Expansion : private BatchSizes {
  public:
   Expansion(const LayerNetwork& network, const Execution& execution)
@@ -33,7 +31,7 @@ class Expansion : private BatchSizes {
  private:
   Gemm product(const LayerOperation& o) const {
     const TableRow& row = o.row;
-    if (row.op == Op::gemm) return gemm(*row.m * batch_, *row.n, *row.k);
+    if (row.op == TableOp::gemm) return gemm(*row.m * batch_, *row.n, *row.k);
     return gemm(elements(o.inputs.front()) / *row.in, *row.out, *row.in);
   }
   std::int64_t products(const LayerOperation& o) const {
@@ -68,8 +66,8 @@ class Expansion : private BatchSizes {
   Kept kept_of_memory(const LayerOperation& o) const;
   bool is_weight(const LayerTensor& t) const {
     if (t.maker < 0) return false;
-    const Op op = network_.operations[static_cast<std::size_t>(t.maker)].row.op;
-    return op == Op::parameter || op == Op::buffer;
+    const TableOp op = network_.operations[static_cast<std::size_t>(t.maker)].row.op;
+    return op == TableOp::parameter || op == TableOp::buffer;
   }
   // What a fused batch norm moves besides.
   struct Tail {
@@ -99,7 +97,7 @@ Kernel Expansion::convolution(const LayerOperation& o, ConvolutionPass pass) con
   const std::vector<std::int64_t>* in = &o.inputs.front().shape;
   const std::vector<std::int64_t>* out = &o.output.shape;
   // The convolution from its output to its input, whose data gradient it is.
-  if (o.row.op == Op::conv_transpose) {
+  if (o.row.op == TableOp::conv_transpose) {
     std::swap(in, out);
     if (pass != ConvolutionPass::weight_gradient)
       pass = pass == ConvolutionPass::forward ? ConvolutionPass::data_gradient
@@ -144,10 +142,10 @@ void Expansion::forward(WorkList& list, const LayerOperation& o) const {
   if (is_convolution(row.op)) return list.kernel(o.name, convolution(o, ConvolutionPass::forward));
   if (is_product(row.op)) return list.kernel(o.name, product(o));
   switch (row.op) {
-    case Op::matmul: return list.kernel(o.name, gemm(*row.m, *row.n, *row.k, products(o)));
-    case Op::attention: return list.kernel(o.name, attention(o, false));
-    case Op::memory: return list.kernel(o.name, traffic(o, *row.forward));
-    case Op::time: return list.kernel(o.name, timed(o, *row.forward_time));
+    case TableOp::matmul: return list.kernel(o.name, gemm(*row.m, *row.n, *row.k, products(o)));
+    case TableOp::attention: return list.kernel(o.name, attention(o, false));
+    case TableOp::memory: return list.kernel(o.name, traffic(o, *row.forward));
+    case TableOp::time: return list.kernel(o.name, timed(o, *row.forward_time));
     default: return forward_passes(list, o);
   }
 }
@@ -158,7 +156,7 @@ void Expansion::forward_passes(WorkList& list, const LayerOperation& o) const {
   const auto moves = [&](MemoryOp op, Bytes read, Bytes written, const char* what = "") {
     list.kernel(o.name + what, MemoryBound{op, read, written});
   };
-  const Op op = o.row.op;
+  const TableOp op = o.row.op;
   if (is_activation(op)) {
     if (activation_keeps(op) == Keeps::input && o.row.in_place.value_or(false))
       moves(MemoryOp::elementwise, in, out, " copy");
@@ -166,24 +164,24 @@ void Expansion::forward_passes(WorkList& list, const LayerOperation& o) const {
   }
   if (is_elementwise(op)) return moves(MemoryOp::elementwise, in, out);
   switch (op) {
-    case Op::batch_norm:
-    case Op::group_norm:
+    case TableOp::batch_norm:
+    case TableOp::group_norm:
       return moves(MemoryOp::batch_norm, normed(2 * in) + tail(o).addend,
                    normed(out) + tail(o).signs);
-    case Op::layer_norm: return moves(MemoryOp::layer_norm, in, out);
-    case Op::max_pool: return moves(MemoryOp::pooling, in, out + indices(o));
-    case Op::avg_pool:
-    case Op::resize: return moves(MemoryOp::pooling, in, out);
-    case Op::softmax: return moves(MemoryOp::softmax, in, out);
-    case Op::dropout: return moves(MemoryOp::dropout, in, out + mask(o));
-    case Op::stochastic_depth:
+    case TableOp::layer_norm: return moves(MemoryOp::layer_norm, in, out);
+    case TableOp::max_pool: return moves(MemoryOp::pooling, in, out + indices(o));
+    case TableOp::avg_pool:
+    case TableOp::resize: return moves(MemoryOp::pooling, in, out);
+    case TableOp::softmax: return moves(MemoryOp::softmax, in, out);
+    case TableOp::dropout: return moves(MemoryOp::dropout, in, out + mask(o));
+    case TableOp::stochastic_depth:
       moves(MemoryOp::elementwise, Bytes(0), each, " numbers");
       moves(MemoryOp::elementwise, each, each, " factors");
       return moves(MemoryOp::elementwise, in + each, out);
-    case Op::constant: return moves(MemoryOp::elementwise, Bytes(0), out);
-    case Op::embedding:
-    case Op::gather: return moves(MemoryOp::embedding, out, out);
-    case Op::loss: return moves(MemoryOp::cross_entropy, probabilities(o), probabilities(o));
+    case TableOp::constant: return moves(MemoryOp::elementwise, Bytes(0), out);
+    case TableOp::embedding:
+    case TableOp::gather: return moves(MemoryOp::embedding, out, out);
+    case TableOp::loss: return moves(MemoryOp::cross_entropy, probabilities(o), probabilities(o));
     default: return;  // views, slices, parameters
   }
 }
@@ -197,20 +195,20 @@ void Expansion::backward(WorkList& list, const LayerOperation& o, int index) con
     backward_of_weights(list, o);
   } else if (is_norm(row.op)) {
     backward_of_norm(list, o);
-  } else if (row.op == Op::loss) {
+  } else if (row.op == TableOp::loss) {
     list.kernel(name, MemoryBound{MemoryOp::cross_entropy, probabilities(o), probabilities(o)});
-  } else if (row.op == Op::attention) {
+  } else if (row.op == TableOp::attention) {
     list.kernel(name, attention(o, true));
-  } else if (row.op == Op::memory) {
+  } else if (row.op == TableOp::memory) {
     if (row.backward) list.kernel(name, traffic(o, *row.backward));
-  } else if (row.op == Op::time) {
+  } else if (row.op == TableOp::time) {
     if (row.backward_time) list.kernel(name, timed(o, *row.backward_time));
-  } else if (row.op == Op::embedding) {
+  } else if (row.op == TableOp::embedding) {
     const Bytes out = bytes(o.output);
     list.kernel(o.name + " gradient zeros", MemoryBound{MemoryOp::elementwise, Bytes(0),
                                                         *row.rows * *row.width * size_of(dtype_)});
     list.kernel(name, MemoryBound{MemoryOp::embedding, 2 * out, out});
-  } else if (row.op == Op::matmul) {
+  } else if (row.op == TableOp::matmul) {
     const std::int64_t m = *row.m, n = *row.n, k = *row.k;
     if (o.inputs[0].gradient) list.kernel(o.name + " left gradient", gemm(m, k, n, products(o)));
     if (o.inputs[1].gradient) list.kernel(o.name + " right gradient", gemm(k, n, m, products(o)));
@@ -238,7 +236,7 @@ void Expansion::backward_of_norm(WorkList& list, const LayerOperation& o) const 
   const Bytes in = bytes(o.inputs.front());
   const bool wanted = o.inputs.front().gradient;
   const std::string name = o.name + " backward";
-  if (o.row.op != Op::layer_norm) {
+  if (o.row.op != TableOp::layer_norm) {
     const int passes = wanted ? 2 : 1;
     list.kernel(name,
                 MemoryBound{MemoryOp::batch_norm, normed(2 * passes * in) + passes * tail(o).signs,
@@ -258,7 +256,7 @@ void Expansion::backward_of_inputs(WorkList& list, const LayerOperation& o) cons
   const auto sum_over_copies = [&](const LayerTensor& input) {
     if (elements(input) < elements(o.output)) moves(out, bytes(input), " sum over copies");
   };
-  if (o.row.op != Op::add && o.row.op != Op::mul && o.row.op != Op::elementwise) {
+  if (o.row.op != TableOp::add && o.row.op != TableOp::mul && o.row.op != TableOp::elementwise) {
     const bool wanted = std::any_of(o.inputs.begin(), o.inputs.end(),
                                     [](const LayerTensor& t) { return t.gradient; });
     if (wanted) backward_of_one(list, o);
@@ -266,9 +264,9 @@ void Expansion::backward_of_inputs(WorkList& list, const LayerOperation& o) cons
   }
   for (const LayerTensor& input : o.inputs) {
     if (!input.gradient) continue;
-    if (o.row.op == Op::mul)
+    if (o.row.op == TableOp::mul)
       moves(out + bytes(o.inputs) - bytes(input), out, " backward");
-    else if (o.row.op == Op::elementwise)
+    else if (o.row.op == TableOp::elementwise)
       moves(out, out, " backward");
     sum_over_copies(input);
   }
@@ -281,22 +279,23 @@ void Expansion::backward_of_one(WorkList& list, const LayerOperation& o) const {
   };
   if (is_activation(o.row.op)) return moves(MemoryOp::activation, 2 * out, in);
   switch (o.row.op) {
-    case Op::max_pool: return moves(MemoryOp::pooling, out + indices(o), in);
-    case Op::avg_pool:
-    case Op::resize: return moves(MemoryOp::pooling, out, in);
-    case Op::softmax: return moves(MemoryOp::softmax, 2 * out, in);
-    case Op::dropout: return moves(MemoryOp::dropout, out + mask(o), in);
-    case Op::stochastic_depth: return moves(MemoryOp::elementwise, out + one_of_each_sample(), in);
-    case Op::function: return moves(MemoryOp::elementwise, out + in, in);
-    case Op::scale:
-    case Op::copy:
-    case Op::pad:
-    case Op::reduce: return moves(MemoryOp::elementwise, out, in);
-    case Op::part: return moves(MemoryOp::elementwise, out, out);
-    case Op::slice:
+    case TableOp::max_pool: return moves(MemoryOp::pooling, out + indices(o), in);
+    case TableOp::avg_pool:
+    case TableOp::resize: return moves(MemoryOp::pooling, out, in);
+    case TableOp::softmax: return moves(MemoryOp::softmax, 2 * out, in);
+    case TableOp::dropout: return moves(MemoryOp::dropout, out + mask(o), in);
+    case TableOp::stochastic_depth:
+      return moves(MemoryOp::elementwise, out + one_of_each_sample(), in);
+    case TableOp::function: return moves(MemoryOp::elementwise, out + in, in);
+    case TableOp::scale:
+    case TableOp::copy:
+    case TableOp::pad:
+    case TableOp::reduce: return moves(MemoryOp::elementwise, out, in);
+    case TableOp::part: return moves(MemoryOp::elementwise, out, out);
+    case TableOp::slice:
       moves(MemoryOp::elementwise, Bytes(0), in, " gradient zeros");
       return moves(MemoryOp::elementwise, out, out);
-    case Op::gather:
+    case TableOp::gather:
       moves(MemoryOp::elementwise, Bytes(0), in, " gradient zeros");
       return moves(MemoryOp::embedding, 2 * out, out);
     default: return;  // shifts and joins hand gradients on
@@ -305,7 +304,7 @@ void Expansion::backward_of_one(WorkList& list, const LayerOperation& o) const {
 
 // Behind the first gradient that reaches a tensor, each further one is added to it.
 void Expansion::gradient_sums(WorkList& list, const LayerOperation& o, int index) const {
-  if (o.row.op == Op::part) return;
+  if (o.row.op == TableOp::part) return;
   for (const LayerTensor& input : o.inputs) {
     if (input.maker < 0 || !input.gradient || readers_.last(input.maker) <= index) continue;
     list.kernel(o.name + " gradient sum",
@@ -315,8 +314,8 @@ void Expansion::gradient_sums(WorkList& list, const LayerOperation& o, int index
 
 Expansion::Kept Expansion::kept(const LayerOperation& o) const {
   if (!o.output.gradient || norms_.absorbs(o)) return {};
-  const Op op = o.row.op;
-  if (is_convolution(op) || is_product(op) || is_norm(op) || op == Op::function)
+  const TableOp op = o.row.op;
+  if (is_convolution(op) || is_product(op) || is_norm(op) || op == TableOp::function)
     return {o.inputs, tail(o).signs};
   if (is_activation(op)) {
     const bool in_place = o.row.in_place.value_or(false);
@@ -326,7 +325,7 @@ Expansion::Kept Expansion::kept(const LayerOperation& o) const {
     if (in_place) return {{}, bytes(o.output)};
     return {o.inputs, {}};
   }
-  if (op != Op::matmul && op != Op::mul) return kept_of_memory(o);
+  if (op != TableOp::matmul && op != TableOp::mul) return kept_of_memory(o);
   Kept result;
   for (std::size_t i = 0; i < o.inputs.size(); ++i) {
     bool partner = false;
@@ -340,22 +339,22 @@ Expansion::Kept Expansion::kept(const LayerOperation& o) const {
 Expansion::Kept Expansion::kept_of_memory(const LayerOperation& o) const {
   const TableRow& row = o.row;
   switch (row.op) {
-    case Op::attention: {
+    case TableOp::attention: {
       std::vector<LayerTensor> tensors = o.inputs;
       tensors.push_back(o.output);
       return {tensors, batch_ * *row.heads * *row.query * size_of(Dtype::fp32)};
     }
-    case Op::softmax: return {{o.output}, {}};
-    case Op::max_pool: return {o.inputs, indices(o)};
-    case Op::avg_pool:
+    case TableOp::softmax: return {{o.output}, {}};
+    case TableOp::max_pool: return {o.inputs, indices(o)};
+    case TableOp::avg_pool:
       if (row.to == std::vector<std::int64_t>{1, 1} || row.to == std::vector<std::int64_t>{1})
         return {};
       return {o.inputs, {}};
-    case Op::dropout: return {{}, mask(o)};
-    case Op::stochastic_depth: return {{}, one_of_each_sample()};
-    case Op::loss: return {{}, probabilities(o)};
-    case Op::memory:
-    case Op::time: return {{}, row.keeps.value_or(0) * (samples(o.output) * size_of(dtype_))};
+    case TableOp::dropout: return {{}, mask(o)};
+    case TableOp::stochastic_depth: return {{}, one_of_each_sample()};
+    case TableOp::loss: return {{}, probabilities(o)};
+    case TableOp::memory:
+    case TableOp::time: return {{}, row.keeps.value_or(0) * (samples(o.output) * size_of(dtype_))};
     default: return {};
   }
 }
@@ -401,7 +400,7 @@ Bytes Expansion::kept_input(int index, std::span<const LayerOperation> layer,
 // Of the two products backward for one forward: one for each operand without a gradient.
 double Expansion::skipped(const LayerOperation& o) const {
   if (!o.output.gradient) return 2;
-  if (o.row.op == Op::attention || o.multiply_adds == 0) return 0;
+  if (o.row.op == TableOp::attention || o.multiply_adds == 0) return 0;
   const auto idle = std::count_if(o.inputs.begin(), o.inputs.end(),
                                   [](const LayerTensor& t) { return !t.gradient; });
   return static_cast<double>(idle);
@@ -423,7 +422,7 @@ LayerWork Expansion::layer(int index, bool recompute) const {
     if (o.matrix) work.matrices.push_back(*o.matrix);
     const auto made = static_cast<double>(samples(o.output)) * static_cast<double>(o.multiply_adds);
     work.forward_model_flops = work.forward_model_flops + Flops(2 * made);
-    if (o.row.op == Op::attention)
+    if (o.row.op == TableOp::attention)
       work.forward_masked_flops = work.forward_masked_flops + masked_flops(attention(o, false));
     work.skipped_flops = work.skipped_flops + skipped(o) * Flops(2 * made);
   }

@@ -2,51 +2,49 @@
 
 namespace trainyard::models {
 
-using Op = TableOp;
-
 // Source: PyTorch, derivatives.yaml.
-Keeps activation_keeps(Op op) {
+Keeps activation_keeps(TableOp op) {
   switch (op) {
-    case Op::relu:
-    case Op::sigmoid:
-    case Op::tanh: return Keeps::output;
-    case Op::leaky_relu:
-    case Op::elu: return Keeps::output_in_place;
-    case Op::gelu:
-    case Op::silu:
-    case Op::relu6:
-    case Op::hardswish:
-    case Op::hardsigmoid:
-    case Op::mish:
-    case Op::softplus: return Keeps::input;
+    case TableOp::relu:
+    case TableOp::sigmoid:
+    case TableOp::tanh: return Keeps::output;
+    case TableOp::leaky_relu:
+    case TableOp::elu: return Keeps::output_in_place;
+    case TableOp::gelu:
+    case TableOp::silu:
+    case TableOp::relu6:
+    case TableOp::hardswish:
+    case TableOp::hardsigmoid:
+    case TableOp::mish:
+    case TableOp::softplus: return Keeps::input;
     default: return Keeps::nothing;
   }
 }
 
-bool is_activation(Op op) {
+bool is_activation(TableOp op) {
   return activation_keeps(op) != Keeps::nothing;
 }
 
-bool is_product(Op op) {
-  return op == Op::linear || op == Op::gemm;
+bool is_product(TableOp op) {
+  return op == TableOp::linear || op == TableOp::gemm;
 }
 
-bool is_norm(Op op) {
-  return op == Op::batch_norm || op == Op::group_norm || op == Op::layer_norm;
+bool is_norm(TableOp op) {
+  return op == TableOp::batch_norm || op == TableOp::group_norm || op == TableOp::layer_norm;
 }
 
-bool is_elementwise(Op op) {
+bool is_elementwise(TableOp op) {
   switch (op) {
-    case Op::add:
-    case Op::mul:
-    case Op::elementwise:
-    case Op::function:
-    case Op::scale:
-    case Op::shift:
-    case Op::concat:
-    case Op::copy:
-    case Op::pad:
-    case Op::reduce: return true;
+    case TableOp::add:
+    case TableOp::mul:
+    case TableOp::elementwise:
+    case TableOp::function:
+    case TableOp::scale:
+    case TableOp::shift:
+    case TableOp::concat:
+    case TableOp::copy:
+    case TableOp::pad:
+    case TableOp::reduce: return true;
     default: return false;
   }
 }

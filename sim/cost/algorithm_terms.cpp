@@ -16,7 +16,7 @@
 namespace trainyard::cost {
 namespace {
 
-double seconds_per_byte(Share share, BytesPerSecond bandwidth) {
+double per_byte_of_share(Share share, BytesPerSecond bandwidth) {
   if (share.numerator() == 0) return 0;
   TRAINYARD_CHECK(bandwidth.count() > 0, "a group without bandwidth between its ranks");
   return share.value() / bandwidth.count();
@@ -79,13 +79,13 @@ MessageTerms MessageCost::by_algorithm(CollectiveKind kind,
   TRAINYARD_CHECK(algorithm.supports(kind, group), "{} {}", algorithm.name,
                   algorithm.objection(kind, group));
   const collective::Law law = algorithm.law(kind, group);
-  const double near = seconds_per_byte(law.near, inside_bandwidth(kind, shape));
+  const double near = per_byte_of_share(law.near, inside_bandwidth(kind, shape));
   const bool exchange = kind == CollectiveKind::all_to_all;
   const double reached = exchange ? shape.exchange_efficiency : 1;
   const bool alone = law.alone && shape.nic > BytesPerSecond(0);
   const BytesPerSecond out =
       alone ? std::min(shape.inter_bandwidth, shape.nic) : shape.inter_bandwidth / group.per_server;
-  const double far = seconds_per_byte(law.far, reached * out);
+  const double far = per_byte_of_share(law.far, reached * out);
   const double part = static_cast<double>(bytes.count()) / shape.ranks;
   MessageTerms terms = make_terms(
       hops(law.near_steps, shape.intra_latency) + hops(law.far_steps, shape.inter_latency) +

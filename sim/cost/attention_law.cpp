@@ -22,10 +22,6 @@ using models::Dtype;
 
 namespace {
 
-bool is_half(Dtype dtype) {
-  return dtype == Dtype::fp16 || dtype == Dtype::bf16;
-}
-
 // Kernels that keep their scores say nothing of those that do not. The others stand in
 // AttentionKernel from slow to fast: a neighbour is the best substitute.
 std::optional<int> apart(const AttentionLaw& law, AttentionKernel kernel) {

@@ -24,6 +24,11 @@ Seconds p_norm(Demand demand, double p);
 // tile. Of the tiles that libraries have, the best is taken. Requires: sizes positive.
 double wave_factor(const GemmWaves& waves, const models::Gemm& gemm);
 
+// Whether it is one of the floats of 16 bits.
+inline bool is_half(models::Dtype dtype) {
+  return dtype == models::Dtype::fp16 || dtype == models::Dtype::bf16;
+}
+
 // models::find_unit. Requires: the GPU has one.
 models::Dtype unit_for(const MachinePeaks& peaks, models::Dtype dtype);
 

@@ -34,10 +34,6 @@ using models::Dtype;
 
 namespace {
 
-bool is_half(Dtype dtype) {
-  return dtype == Dtype::fp16 || dtype == Dtype::bf16;
-}
-
 // How far apart two rates are, as the ratio of the larger to the smaller.
 double apart(FlopsPerSecond a, FlopsPerSecond b) {
   return std::max(a, b).count() / std::min(a, b).count();

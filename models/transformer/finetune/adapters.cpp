@@ -34,50 +34,48 @@
 namespace trainyard::models {
 namespace {
 
-using P = PieceKind;
-
 constexpr std::array<Target, kTargets> kAllTargets = {Target::query, Target::key,    Target::value,
                                                       Target::qkv,   Target::output, Target::gate,
                                                       Target::up,    Target::fc1,    Target::fc2};
 
-P piece_of(Target target) {
+PieceKind piece_of(Target target) {
   switch (target) {
     case Target::query:
     case Target::key:
     case Target::value:
-    case Target::qkv: return P::qkv;
-    case Target::output: return P::proj;
+    case Target::qkv: return PieceKind::qkv;
+    case Target::output: return PieceKind::proj;
     case Target::gate:
     case Target::up:
-    case Target::fc1: return P::fc1;
-    case Target::fc2: return P::fc2;
+    case Target::fc1: return PieceKind::fc1;
+    case Target::fc2: return PieceKind::fc2;
   }
-  return P::qkv;
+  return PieceKind::qkv;
 }
 
-bool splits_columns(P kind) {
-  return kind == P::qkv || kind == P::fc1 || kind == P::shared_fc1;
+bool splits_columns(PieceKind kind) {
+  return kind == PieceKind::qkv || kind == PieceKind::fc1 || kind == PieceKind::shared_fc1;
 }
 
-std::optional<Part> part_of(P kind) {
+std::optional<Part> part_of(PieceKind kind) {
   switch (kind) {
-    case P::norm_1:
-    case P::norm_2:
-    case P::branch_norm_1:
-    case P::branch_norm_2:
-    case P::cross_norm: return Part::norms;
-    case P::compress:
-    case P::qkv:
-    case P::heads:
-    case P::proj: return Part::attention;
-    case P::fc1:
-    case P::fc2:
-    case P::router:
-    case P::experts_fc1:
-    case P::experts_fc2:
-    case P::shared_fc1:
-    case P::shared_fc2:
-    case P::shared_sum: return Part::feed_forward;
+    case PieceKind::norm_1:
+    case PieceKind::norm_2:
+    case PieceKind::branch_norm_1:
+    case PieceKind::branch_norm_2:
+    case PieceKind::cross_norm: return Part::norms;
+    case PieceKind::compress:
+    case PieceKind::qkv:
+    case PieceKind::heads:
+    case PieceKind::proj: return Part::attention;
+    case PieceKind::fc1:
+    case PieceKind::fc2:
+    case PieceKind::router:
+    case PieceKind::experts_fc1:
+    case PieceKind::experts_fc2:
+    case PieceKind::shared_fc1:
+    case PieceKind::shared_fc2:
+    case PieceKind::shared_sum: return Part::feed_forward;
     default: return {};
   }
 }
@@ -90,7 +88,7 @@ struct Adapter {
   std::int64_t outputs = 0, rank = 0;   // B: outputs x rank
 };
 
-std::vector<Adapter> adapters_at(P kind, const TransformerSlice& s, const Finetune& how) {
+std::vector<Adapter> adapters_at(PieceKind kind, const TransformerSlice& s, const Finetune& how) {
   std::vector<Adapter> found;
   if (!how.adapts()) return found;
   for (const Target target : kAllTargets) {
@@ -216,21 +214,21 @@ class Freezer {
   void freeze();
 
  private:
-  std::size_t index_of(P kind) const {
+  std::size_t index_of(PieceKind kind) const {
     for (std::size_t i = 0; i < script_.pieces.size(); ++i)
       if (script_.pieces[i].kind == kind) return i;
     return script_.pieces.size();
   }
-  std::vector<Adapter> adapters(P kind) const {
+  std::vector<Adapter> adapters(PieceKind kind) const {
     return form_.frozen ? std::vector<Adapter>() : adapters_at(kind, s_, how_);
   }
-  bool trains(P kind) const {
+  bool trains(PieceKind kind) const {
     const std::optional<Part> part = part_of(kind);
     return part && !form_.frozen && how_.trains_whole(*part);
   }
   // The first piece that anything of trains; all of them if gradients go on below the layer.
   std::size_t lowest() const;
-  bool reads_input(P kind) const;
+  bool reads_input(PieceKind kind) const;
   void find_tensors(std::size_t lowest);
   void settle(SavedTensor& tensor);
   void rewrite(std::size_t at, std::size_t lowest);
@@ -255,28 +253,30 @@ std::size_t Freezer::lowest() const {
 }
 
 // Whether something that trains reads what the piece's products read.
-bool Freezer::reads_input(P kind) const {
+bool Freezer::reads_input(PieceKind kind) const {
   if (trains(kind)) return true;
-  const bool shared = kind == P::fc1 && s_.blocks == Blocks::parallel_one_norm;
-  if (shared && (trains(P::qkv) || (!adapters(P::qkv).empty() && !how_.dropout))) return true;
+  const bool shared = kind == PieceKind::fc1 && s_.blocks == Blocks::parallel_one_norm;
+  if (shared && (trains(PieceKind::qkv) || (!adapters(PieceKind::qkv).empty() && !how_.dropout)))
+    return true;
   return !adapters(kind).empty() && !how_.dropout;
 }
 
 // A tensor that a gradient of frozen weights would have read.
 void Freezer::settle(SavedTensor& tensor) {
   // Narrow states of latent attention are what their norms have read, too.
-  if (!tensor.matrix_input || (s_.latent.used() && tensor.until == P::qkv)) return;
-  const P reader = tensor.until == P::combine ? P::router : tensor.until;
+  if (!tensor.matrix_input || (s_.latent.used() && tensor.until == PieceKind::qkv)) return;
+  const PieceKind reader = tensor.until == PieceKind::combine ? PieceKind::router : tensor.until;
   if (reads_input(reader)) {
     const bool gathered = splits_columns(reader) && !trains(reader) && s_.sequence_parallel;
     if (gathered) tensor.bytes = s_.tokens * s_.hidden * s_.element();
     return;
   }
   // Fused attention reads its own output, and the gradient of ReLU the sign of its.
-  const bool fused = reader == P::proj && s_.kernels.fused_attention() && s_.inputs == s_.stored;
-  const bool sign = reader == P::fc2 && s_.feed_forward == FeedForward::relu;
+  const bool fused =
+      reader == PieceKind::proj && s_.kernels.fused_attention() && s_.inputs == s_.stored;
+  const bool sign = reader == PieceKind::fc2 && s_.feed_forward == FeedForward::relu;
   if (fused || sign) {
-    tensor.until = fused ? P::core : P::activation;
+    tensor.until = fused ? PieceKind::core : PieceKind::activation;
     tensor.matrix_input = false;
   } else {
     tensor.bytes = Bytes(0);
@@ -335,15 +335,15 @@ void Freezer::rewrite(std::size_t at, std::size_t lowest) {
     else if (!passes_on)
       piece.backward = without_input_gradients(all);
   }
-  const bool is_core = piece.kind == P::core || piece.kind == P::cross_core;
+  const bool is_core = piece.kind == PieceKind::core || piece.kind == PieceKind::cross_core;
   if (is_core && piece.backward.empty()) {
     script_.skipped = script_.skipped + 2 * script_.attention;
     script_.skipped_masked = script_.skipped_masked + 2 * script_.masked;
   } else {
     skip(all, piece.backward);
   }
-  const bool is_linear =
-      piece.kind == P::qkv || piece.kind == P::proj || piece.kind == P::fc1 || piece.kind == P::fc2;
+  const bool is_linear = piece.kind == PieceKind::qkv || piece.kind == PieceKind::proj ||
+                         piece.kind == PieceKind::fc1 || piece.kind == PieceKind::fc2;
   if (how_.quantises() && is_linear) {
     piece.forward = widening(piece.forward, how_, false);
     piece.backward = widening(piece.backward, how_, true);
@@ -430,7 +430,7 @@ AdaptedMatrix adapted_matrix(Target target, const TransformerSlice& s) {
 
 std::vector<WeightMatrix> adapter_matrices(const TransformerSlice& s, const Finetune& how) {
   std::vector<WeightMatrix> found;
-  for (const P kind : {P::qkv, P::proj, P::fc1, P::fc2}) {
+  for (const PieceKind kind : {PieceKind::qkv, PieceKind::proj, PieceKind::fc1, PieceKind::fc2}) {
     for (const Adapter& adapter : adapters_at(kind, s, how)) {
       found.push_back({adapter.narrow, adapter.inputs});
       found.push_back({adapter.outputs, adapter.rank});

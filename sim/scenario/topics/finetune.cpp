@@ -24,7 +24,7 @@ using json::optional;
 using Kind = FinetuneSection::Kind;
 using Word = FinetuneSection::Targets;
 
-constexpr const char* kSection = "/training/finetune";
+constexpr const char* kFinetune = "/training/finetune";
 
 constexpr std::array<Choice<Kind>, 4> kKinds = {
     {{"full", Kind::full}, {"lora", Kind::lora}, {"qlora", Kind::qlora}, {"frozen", Kind::frozen}}};
@@ -82,7 +82,7 @@ bool is_lora(const FinetuneSection& section) {
 }
 
 std::string pointer(const char* key) {
-  return fmt::format("{}/{}", kSection, key);
+  return fmt::format("{}/{}", kFinetune, key);
 }
 
 // Keys of what the kind does not have.
@@ -107,7 +107,7 @@ void check_keys(const FinetuneSection& section, Findings& findings) {
     findings.error(pointer("last_layers"), "every layer trains",
                    "make the kind \"frozen\" or \"lora\"");
   if (section.kind == Kind::frozen && section.trains.empty())
-    findings.error(kSection, "everything is frozen, and nothing would train",
+    findings.error(kFinetune, "everything is frozen, and nothing would train",
                    "name parts under \"trains\": embedding, attention, mlp, norms, head; or set "
                    "/training/forward_only for a forward pass alone");
   const bool narrow = section.kind == Kind::qlora || section.base == models::BaseWeights::nf4;
@@ -224,7 +224,7 @@ void validate_finetune(const Scenario& scenario, Findings& findings) {
   const models::Finetune& how = recipe.finetune;
   if (how.all()) return;
   if (scenario.network.find<models::Transformer>() == nullptr)
-    findings.error(kSection,
+    findings.error(kFinetune,
                    fmt::format("frozen weights and adapters are described for decoders, and it is "
                                "{}",
                                scenario.network.words()),

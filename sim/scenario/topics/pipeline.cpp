@@ -152,7 +152,7 @@ void check_custom_schedule(const Scenario& scenario, Findings& findings) {
     findings.error(pointer, *wrong);
 }
 
-void check_schedule(const Scenario& scenario, Findings& findings) {
+void check_chunks_and_schedule(const Scenario& scenario, Findings& findings) {
   const recipe::Pipeline& pipeline = scenario.plan.pipeline;
   const int stages = scenario.plan.degrees.pipeline;
   if (pipeline.chunks > 1 && stages == 1) {
@@ -224,7 +224,7 @@ recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline) {
 
 void validate_pipeline(const Scenario& scenario, Findings& findings) {
   check_layers(scenario, findings);
-  check_schedule(scenario, findings);
+  check_chunks_and_schedule(scenario, findings);
   check_messages(scenario, findings);
   if (!findings.has_errors()) check_ends(scenario, findings);
 }

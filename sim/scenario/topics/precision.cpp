@@ -82,11 +82,11 @@ using recipe::TrainingRecipe;
 
 namespace {
 
-constexpr const char* kSection = "/training/precision";
+constexpr const char* kPrecision = "/training/precision";
 
 void check_parameters(const TrainingRecipe& recipe, Findings& findings) {
   if (!recipe.precision.parameters) return;
-  const std::string pointer = fmt::format("{}/parameters", kSection);
+  const std::string pointer = fmt::format("{}/parameters", kPrecision);
   TrainingRecipe plain = recipe;
   plain.precision.parameters.reset();
   const Dtype natural = plan::weight_type(plain);
@@ -111,7 +111,7 @@ void check_parameters(const TrainingRecipe& recipe, Findings& findings) {
 
 void check_remainder(const TrainingRecipe& recipe, const recipe::ParallelPlan& plan,
                      Findings& findings) {
-  const std::string pointer = fmt::format("{}/master_weights", kSection);
+  const std::string pointer = fmt::format("{}/master_weights", kPrecision);
   if (plan::weight_type(recipe) != Dtype::bf16)
     findings.error(pointer,
                    fmt::format("remainders are of bf16 weights, and these are {}",
@@ -129,7 +129,7 @@ void check_master(const TrainingRecipe& recipe, const recipe::ParallelPlan& plan
     return check_remainder(recipe, plan, findings);
   if (recipe.precision.master_bytes() == size_of(Dtype::fp32)) return;
   if (models::size_of(plan::weight_type(recipe)) < recipe.precision.master_bytes()) return;
-  findings.error(fmt::format("{}/master_weights", kSection),
+  findings.error(fmt::format("{}/master_weights", kPrecision),
                  fmt::format("a copy in bf16 is no better than the {} weights themselves",
                              name(plan::weight_type(recipe))),
                  "\"fp32\", or \"none\"");
@@ -139,7 +139,7 @@ void check_kept_inputs(const TrainingRecipe& recipe, Findings& findings) {
   const recipe::Precision& precision = recipe.precision;
   if (!precision.kept_fp8_inputs.value() || precision.compute == Dtype::fp8) return;
   findings.error(
-      fmt::format("{}/kept_fp8_inputs", kSection),
+      fmt::format("{}/kept_fp8_inputs", kPrecision),
       fmt::format("compute is {}: no input of a product is in fp8", name(precision.compute)),
       "remove it");
 }
@@ -158,14 +158,14 @@ void check_recipe(const TrainingRecipe& recipe, const topologies::GpuSpec& gpu,
                                     {"fp8_transposes", precision.fp8_transposes.is_said()}}) {
       if (!said) continue;
       findings.error(
-          fmt::format("{}/{}", kSection, key),
+          fmt::format("{}/{}", kPrecision, key),
           fmt::format("compute is {}: no operand is cast to fp8", name(precision.compute)),
           "set compute to \"fp8\" or remove it");
     }
     return;
   }
   if (precision.fp8_recipe == models::Fp8Recipe::mxfp8 && !has_block_scaled_units(gpu))
-    findings.error(fmt::format("{}/fp8_recipe", kSection),
+    findings.error(fmt::format("{}/fp8_recipe", kPrecision),
                    fmt::format("{} has no units for scales of 32 numbers: its compute capability "
                                "is {}, and they came with 10.0",
                                gpu.name.empty() ? "the GPU" : gpu.name, gpu.compute_capability),
@@ -174,7 +174,7 @@ void check_recipe(const TrainingRecipe& recipe, const topologies::GpuSpec& gpu,
 
 void check_cached_weights(const TrainingRecipe& recipe, Findings& findings) {
   if (!recipe.precision.cached_fp8_weights) return;
-  const std::string pointer = fmt::format("{}/cached_fp8_weights", kSection);
+  const std::string pointer = fmt::format("{}/cached_fp8_weights", kPrecision);
   if (recipe.precision.compute != Dtype::fp8)
     findings.error(
         pointer,
@@ -233,7 +233,7 @@ void validate_precision(const Scenario& scenario, Findings& findings) {
   const bool keeps_none =
       recipe.optimizer == recipe::Optimizer::sgd || recipe.optimizer == recipe::Optimizer::none;
   if (recipe.precision.optimizer_states.is_said() && keeps_none)
-    findings.error(fmt::format("{}/optimizer_states", kSection),
+    findings.error(fmt::format("{}/optimizer_states", kPrecision),
                    recipe.optimizer == recipe::Optimizer::none
                        ? "there is no optimizer to keep states"
                        : "sgd without momentum keeps no state per parameter",

@@ -66,7 +66,7 @@ void assemble_recompute(recipe::TrainingRecipe& recipe, const TrainingSection& s
   recipe.recompute.form = parts.modules.empty() ? Recompute::full : Recompute::modules;
   for (const RecomputeModule module : parts.modules) {
     if (recipe.recompute.modules.has(module))
-      findings.error(std::string(kPointer) + "/modules",
+      findings.error(fmt::format("{}/modules", kPointer),
                      fmt::format("{} stands there twice", name(module)));
     recipe.recompute.modules.add(module);
   }

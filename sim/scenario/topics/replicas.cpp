@@ -116,7 +116,7 @@ using recipe::CompressionKind;
 
 namespace {
 
-constexpr const char* kSection = "/parallelism/data_parallel";
+constexpr const char* kReplicas = "/parallelism/data_parallel";
 
 bool accepts(const StrategyEntry& strategy, std::string_view option) {
   return std::find(strategy.accepts.begin(), strategy.accepts.end(), option) !=
@@ -159,7 +159,7 @@ void check_options(const StrategyEntry& strategy, const recipe::DataParallelOpti
        {"all_reduce_gradients", options.all_reduce_gradients}}};
   for (const auto& [option, is_given] : given) {
     if (is_given && !accepts(strategy, option))
-      findings.error(fmt::format("{}/{}", kSection, option),
+      findings.error(fmt::format("{}/{}", kReplicas, option),
                      fmt::format("means nothing to {}", strategy.name),
                      "it is for " + kinds_that_accept(option));
   }
@@ -173,7 +173,7 @@ void check_buckets(const Scenario& scenario, Findings& findings) {
   const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
   const bool exchanges = !strategy.trains_apart && !strategy.updates_elsewhere;
   const auto check = [&](std::string_view key, bool is_used) {
-    const std::string pointer = fmt::format("{}/{}", kSection, key);
+    const std::string pointer = fmt::format("{}/{}", kReplicas, key);
     if (!is_used && json::find(scenario.document, pointer) != nullptr)
       findings.warning(pointer, fmt::format("means nothing to {}", plan.data_parallel.kind),
                        "remove it");
@@ -187,7 +187,7 @@ void check_buckets(const Scenario& scenario, Findings& findings) {
 void check_bucket_copies(const Scenario& scenario, const recipe::DataParallelOptions& options,
                          Findings& findings) {
   if (options.gradient_as_bucket_view) return;
-  const std::string pointer = fmt::format("{}/gradient_as_bucket_view", kSection);
+  const std::string pointer = fmt::format("{}/gradient_as_bucket_view", kReplicas);
   if (options.reduce_every_microbatch.value_or(false))
     findings.error(pointer,
                    "buckets that are copied back after every micro-batch are not described",
@@ -198,7 +198,7 @@ void check_bucket_copies(const Scenario& scenario, const recipe::DataParallelOpt
 
 void check_compression(const Scenario& scenario, const recipe::GradientCompression& compression,
                        Findings& findings) {
-  const std::string pointer = fmt::format("{}/compression", kSection);
+  const std::string pointer = fmt::format("{}/compression", kReplicas);
   const CompressionKind kind = compression.kind;
   if (compression.rank.is_said() && kind != CompressionKind::power_sgd)
     findings.error(pointer + "/rank", "only power_sgd makes factors of a rank", "remove it");
@@ -221,7 +221,7 @@ void check_compression(const Scenario& scenario, const recipe::GradientCompressi
 
 void check_shard_size(const recipe::ParallelDegrees& degrees,
                       const recipe::DataParallelOptions& options, Findings& findings) {
-  const std::string pointer = fmt::format("{}/shard_size", kSection);
+  const std::string pointer = fmt::format("{}/shard_size", kReplicas);
   if (!options.shard_size.is_said()) {
     findings.error(pointer, "is required and missing for hsdp", "usually the GPUs of a server");
     return;
@@ -243,7 +243,7 @@ void check_experts(const Scenario& scenario, Findings& findings) {
   const int replicas = scenario.plan.expert_replicas();
   if (replicas % strategy.replicas == 0) return;
   findings.error(
-      fmt::format("{}/shard_size", kSection),
+      fmt::format("{}/shard_size", kReplicas),
       fmt::format("each routed expert is on {} ranks of a stage, which are not divisible "
                   "among {} groups that hold a copy of all",
                   replicas, strategy.replicas),
@@ -256,7 +256,7 @@ void check_servers(const topologies::ClusterSpec& cluster, const std::vector<int
   const topologies::ServerSpec& server = cluster.server;
   for (const int number : numbers)
     if (number >= cluster.servers)
-      findings.error(fmt::format("{}/server", kSection),
+      findings.error(fmt::format("{}/server", kReplicas),
                      fmt::format("there is no server {}: the cluster has {}, numbered from 0",
                                  number, cluster.servers),
                      fmt::format("name one up to {}", cluster.servers - 1));
@@ -281,7 +281,7 @@ void check_server_updates(const Scenario& scenario, Findings& findings) {
   const recipe::ParameterServers& servers = scenario.plan.data_parallel.parameter_servers;
   const bool pipeline = scenario.plan.degrees.pipeline > 1;
   const auto error = [&](const char* key, std::string_view what, std::string_view cure) {
-    findings.error(fmt::format("{}/{}", kSection, key), std::string(what), std::string(cure));
+    findings.error(fmt::format("{}/{}", kReplicas, key), std::string(what), std::string(cure));
   };
   if (servers.push_by_layer && pipeline)
     error("push_by_layer", "is described for a network that is not divided into stages",
@@ -308,7 +308,7 @@ void check_server_updates(const Scenario& scenario, Findings& findings) {
     const bool said = !servers.servers.empty() || servers.shards.is_said() || !waits ||
                       backup > 0 || servers.push_by_layer;
     if (said)
-      findings.warning(fmt::format("{}/kind", kSection),
+      findings.warning(fmt::format("{}/kind", kReplicas),
                        "dp is 1, so one rank updates its own parameters and there is no server");
     return;
   }
@@ -338,7 +338,7 @@ void check_server_updates(const Scenario& scenario, Findings& findings) {
 void check_parameter_server(const Scenario& scenario, Findings& findings) {
   check_server_updates(scenario, findings);
   if (scenario.plan.degrees.replicas() == 1) return;
-  const std::string kind = fmt::format("{}/kind", kSection);
+  const std::string kind = fmt::format("{}/kind", kReplicas);
   const auto* transformer = scenario.network.find<models::Transformer>();
   if (transformer != nullptr && transformer->moe.experts > 0)
     findings.error(kind, "a parameter server of routed experts is not described",
@@ -361,14 +361,14 @@ void check_parameter_server(const Scenario& scenario, Findings& findings) {
 }
 
 // Requires: a scenario without errors so far, so that its schedule can be built.
-void check_schedule(const Scenario& scenario, Findings& findings) {
+void check_update_order(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelPlan& plan = scenario.plan;
   const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
   const bool any_order = strategy.optimizer_shards == 1 && !strategy.trains_apart;
   if (!strategy.updates_elsewhere && (any_order || plan.degrees.pipeline == 1)) return;
   const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.pipeline.schedule);
   if (entry != nullptr && entry->updates != schedule::Updates::after_all) {
-    findings.error(fmt::format("{}/kind", kSection),
+    findings.error(fmt::format("{}/kind", kReplicas),
                    fmt::format("{} does not work with the schedule {}: it updates weights while "
                                "micro-batches are under way",
                                plan.data_parallel.kind, plan.pipeline.schedule),
@@ -378,7 +378,7 @@ void check_schedule(const Scenario& scenario, Findings& findings) {
   const schedule::PipelineShape shape = plan::pipeline_shape(scenario.recipe, plan);
   const schedule::StageOrders orders = stage_orders(plan, shape);
   if (const std::optional<std::string> why = unsupported(strategy, shape, orders))
-    findings.error(fmt::format("{}/kind", kSection),
+    findings.error(fmt::format("{}/kind", kReplicas),
                    fmt::format("{} does not work with the schedule {}: {}", plan.data_parallel.kind,
                                plan.pipeline.schedule, *why),
                    "allreduce and zero1 do");
@@ -416,14 +416,14 @@ void validate_data_parallel(const Scenario& scenario, Findings& findings) {
   if (findings.has_errors()) return;
   check_buckets(scenario, findings);
   check_experts(scenario, findings);
-  check_schedule(scenario, findings);
+  check_update_order(scenario, findings);
   if (accepts(*strategy, "steps_between"))
-    findings.warning(fmt::format("{}/kind", kSection),
+    findings.warning(fmt::format("{}/kind", kReplicas),
                      fmt::format("the step carries 1/{} of a meeting of the replicas: it is an "
                                  "average over the steps between two",
                                  options.steps_between));
   if (degrees.pipeline > 1 && !strategy->refused_with_pipeline.empty())
-    findings.warning(fmt::format("{}/kind", kSection),
+    findings.warning(fmt::format("{}/kind", kReplicas),
                      fmt::format("{} refuses {} with a pipeline, as it moves the whole "
                                  "network in every micro-batch; this is what it would take",
                                  strategy->refused_with_pipeline, strategy->name),
@@ -432,7 +432,7 @@ void validate_data_parallel(const Scenario& scenario, Findings& findings) {
       degrees.replicas() *
               schedule::directions(plan::pipeline_shape(scenario.recipe, scenario.plan)) ==
           1)
-    findings.warning(fmt::format("{}/kind", kSection),
+    findings.warning(fmt::format("{}/kind", kReplicas),
                      fmt::format("dp is 1, so {} has nothing to {}", strategy->name,
                                  strategy->only_exchanges ? "exchange" : "divide"));
 }

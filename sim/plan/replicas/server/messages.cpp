@@ -9,11 +9,11 @@ namespace trainyard::plan {
 namespace {
 
 // Streams of a rank for its messages with shards.
-constexpr std::uint32_t kLanes = 8;
+constexpr std::uint32_t kShardLanes = 8;
 
 // Of a rank's messages with its n-th peer.
 StreamKind lane(std::uint32_t nth) {
-  const std::uint32_t at = nth % kLanes;
+  const std::uint32_t at = nth % kShardLanes;
   if (at == 0) return StreamKind::data;
   return static_cast<StreamKind>(static_cast<std::uint32_t>(StreamKind::shard_second) + at - 1);
 }
@@ -54,7 +54,7 @@ ConnectionId ServerMessages::exchange(std::string_view name, bool to_server) {
   const auto shards = static_cast<std::uint32_t>(shards_.count());
   const auto describe = [&] {
     Connection connection = messages();
-    if (to_server) connection.at_once = std::min(shards_.count(), static_cast<int>(kLanes));
+    if (to_server) connection.at_once = std::min(shards_.count(), static_cast<int>(kShardLanes));
     if (const int backup = plan_.data_parallel.parameter_servers.backup_workers;
         to_server && backup > 0)
       connection.heard_first = ranks_ - static_cast<std::uint32_t>(backup);

@@ -10,7 +10,6 @@
 
 namespace trainyard::scenario {
 
-using json::Kind;
 using json::Value;
 
 std::vector<std::string_view> names_in(std::string_view keys) {
@@ -29,7 +28,7 @@ const Value* HuggingFaceConfig::find(std::string_view keys) {
   for (const std::string_view key : names_in(keys)) {
     asked_.emplace_back(key);
     const Value* value = object_.find(key);
-    if (value == nullptr || value->is(Kind::null)) continue;
+    if (value == nullptr || value->is(json::Kind::null)) continue;
     if (found != nullptr && !json::same(*found, *value))
       error(
           value->at, key,
@@ -46,7 +45,7 @@ const Value* HuggingFaceConfig::find(std::string_view keys) {
 std::optional<bool> HuggingFaceConfig::flag(std::string_view keys) {
   const Value* value = find(keys);
   if (value == nullptr) return {};
-  if (!value->is(Kind::boolean)) wrong_type(*value, keys, "true or false");
+  if (!value->is(json::Kind::boolean)) wrong_type(*value, keys, "true or false");
   return value->boolean;
 }
 
@@ -71,7 +70,7 @@ std::optional<std::int64_t> HuggingFaceConfig::count(std::string_view keys) {
 
 const Value* HuggingFaceConfig::list(std::string_view keys) {
   const Value* value = find(keys);
-  if (value == nullptr || value->is(Kind::array)) return value;
+  if (value == nullptr || value->is(json::Kind::array)) return value;
   wrong_type(*value, keys, "a list");
   return nullptr;
 }
@@ -79,7 +78,7 @@ const Value* HuggingFaceConfig::list(std::string_view keys) {
 std::string HuggingFaceConfig::text(std::string_view keys) {
   const Value* value = find(keys);
   if (value == nullptr) return {};
-  if (value->is(Kind::string)) return value->text;
+  if (value->is(json::Kind::string)) return value->text;
   wrong_type(*value, keys, "a name");
   return {};
 }
@@ -95,7 +94,7 @@ std::string_view HuggingFaceConfig::name_of(std::string_view keys) const {
   const std::vector<std::string_view> names = names_in(keys);
   for (const std::string_view key : names) {
     const Value* value = object_.find(key);
-    if (value != nullptr && !value->is(Kind::null)) return key;
+    if (value != nullptr && !value->is(json::Kind::null)) return key;
   }
   return names.empty() ? std::string_view() : names.front();
 }

@@ -10,7 +10,6 @@
 
 namespace trainyard::scenario {
 
-using json::Kind;
 using json::Value;
 
 namespace {

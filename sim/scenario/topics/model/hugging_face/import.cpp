@@ -11,7 +11,6 @@
 
 namespace trainyard::scenario {
 
-using json::Kind;
 using json::Value;
 
 void HuggingFaceImport::set(std::string_view key, Value value) {
@@ -178,7 +177,8 @@ Value import_wrapper(const Value& config, const Value& text, std::vector<Diagnos
 
 Value from_hugging_face(const Value& config, std::vector<Diagnostic>& diagnostics) {
   const Value* text = config.find("text_config");
-  if (text != nullptr && text->is(Kind::object)) return import_wrapper(config, *text, diagnostics);
+  if (text != nullptr && text->is(json::Kind::object))
+    return import_wrapper(config, *text, diagnostics);
   const Value* type = config.find("model_type");
   return import_text(config, "", type != nullptr ? type->text : "", diagnostics);
 }

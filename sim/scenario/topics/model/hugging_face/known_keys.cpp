@@ -7,8 +7,6 @@
 namespace trainyard::scenario {
 namespace {
 
-using json::Kind;
-
 // Keys of transformers' PretrainedConfig and of its model classes that change neither a count of
 // parameters nor a kernel.
 constexpr std::string_view kHarmless[] = {
@@ -168,12 +166,12 @@ bool has(std::span<const std::string_view> list, std::string_view word) {
 
 bool is_off(const json::Value& value) {
   switch (value.kind) {
-    case Kind::null: return true;
-    case Kind::boolean: return !value.boolean;
-    case Kind::number: return json::find_number(value) == 0.0;
-    case Kind::string: return value.text.empty();
-    case Kind::array: return value.items.empty();
-    case Kind::object: return value.members.empty();
+    case json::Kind::null: return true;
+    case json::Kind::boolean: return !value.boolean;
+    case json::Kind::number: return json::find_number(value) == 0.0;
+    case json::Kind::string: return value.text.empty();
+    case json::Kind::array: return value.items.empty();
+    case json::Kind::object: return value.members.empty();
   }
   return false;
 }
