@@ -76,6 +76,7 @@ struct ServerSpec {
   BytesPerSecond socket_bandwidth;  // between two host bridges; 0: not stated, not a limit
   int sockets = 1;                  // host bridges, over which GPUs and NICs are spread in order
   int gpus_per_pcie_switch = 1;     // neighbours that share one link to their host bridge
+  int host_cores = 0;               // of all its processors; 0: not stated, not a limit
   Bytes host_memory;                // 0: not stated, not a limit
   BytesPerSecond host_memory_bandwidth;  // reads and writes together; 0: not stated
   Bytes nvme_capacity;                   // 0: not stated, not a limit

@@ -15,6 +15,7 @@ inline constexpr int kMostTorusGpus = 16384;
 inline constexpr int kMostTorusDimensions = 6;
 inline constexpr int kMostServerNics = 1024;
 inline constexpr int kMostSockets = 16;
+inline constexpr int kMostCores = 4096;
 inline constexpr int kMostMeshGpus = 8;  // the ring search is exhaustive
 inline constexpr int kMostMeshLinks = 64;
 inline constexpr int kMostRadix = 4096;

@@ -33,6 +33,10 @@ cost::GroupShape DeviceMessages::shape(Device from, Device to, const Crossing& c
     cost::GroupShape shape;
     shape.ranks = shape.ranks_per_server = 2;
     shape.servers = 1;
+    if (from.is_host() && to.is_host()) {
+      shape.intra_bandwidth = hosts_.offered(HostTransfer::host_memory, from);
+      return shape;
+    }
     shape.intra_bandwidth = to.is_host() ? hosts_.offered(HostTransfer::to_host, from)
                                          : peer_pcie_bandwidth(cluster_.server);
     shape.intra_latency = cluster_.server.intra_latency;
@@ -48,6 +52,8 @@ cost::GroupShape DeviceMessages::shape(Device from, Device to, const Crossing& c
 }
 
 std::vector<std::uint32_t> DeviceMessages::links(const Device& from, const Device& to) const {
+  if (from.server == to.server && from.is_host() && to.is_host())
+    return hosts_.path(HostTransfer::host_memory, from);
   if (from.server == to.server && from.is_host()) return hosts_.path(HostTransfer::to_device, to);
   if (from.server == to.server && to.is_host()) return hosts_.path(HostTransfer::to_host, from);
   const Device source{.server = from.server, .gpu = from.is_host() ? to.gpu : from.gpu};

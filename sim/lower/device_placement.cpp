@@ -7,9 +7,17 @@ namespace trainyard::lower {
 DevicePlacement in_order(const plan::Cast& cast, const topologies::ClusterSpec& cluster) {
   DevicePlacement placement;
   placement.reserve(cast.players());
+  std::vector<std::size_t> placed(cast.roles.size());  // by role
   Device next;
   for (std::size_t player = 0; player < cast.players(); ++player) {
-    if (const auto host = cast.role(static_cast<plan::Player>(player)).host_server) {
+    const plan::Role& role = cast.role(static_cast<plan::Player>(player));
+    if (!role.beside.empty()) {
+      const plan::Player rank = role.beside[placed[cast.role_of[player]]++];
+      TRAINYARD_CHECK(index(rank) < player, "ranks stand behind players beside them");
+      placement.push_back({.server = placement[index(rank)].server, .gpu = Device::kHost});
+      continue;
+    }
+    if (const auto host = role.host_server) {
       TRAINYARD_CHECK(*host < cluster.servers, "a player on server {} of {}", *host,
                       cluster.servers);
       placement.push_back({.server = *host, .gpu = Device::kHost});

@@ -79,8 +79,10 @@ enum class StreamKind : std::uint8_t {
   shard_sixth,
   shard_seventh,
   shard_eighth,
+  // What a rank and the workers that prepare its batches tell each other.
+  input,
 };
-inline constexpr int kStreams = 28;
+inline constexpr int kStreams = 29;
 
 // What an op belongs to, by Op::group.
 enum class OpGroup : std::uint8_t {
@@ -94,6 +96,7 @@ enum class OpGroup : std::uint8_t {
   host_optimizer,
   host_copy,
   recompute,  // compute that the forward pass has done before
+  input,      // batches on their way from storage to the GPU
 };
 
 // Of a call that is a pair, the pass that an op belongs to, by Op::part. What both have in common
@@ -121,6 +124,8 @@ struct Role {
   std::string name;
   // The server on whose processors its players sit, and not on GPUs.
   std::optional<int> host_server{};
+  // By player of the role: the rank on the processors of whose server it sits, and not on a GPU.
+  std::vector<Player> beside{};
   engine::Program program;
   // Of a player that updates parameters with the gradients of one rank as they come: which shard's.
   std::optional<int> updates_shard{};
@@ -130,7 +135,7 @@ struct Role {
   std::int64_t frozen = 0;               // of these, what no step changes
   recipe::HostMemory host;               // of one player
 
-  bool on_gpu() const { return !host_server; }
+  bool on_gpu() const { return !host_server && beside.empty(); }
 };
 
 struct TransferSpec {

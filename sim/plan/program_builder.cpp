@@ -43,7 +43,8 @@ constexpr std::array<std::string_view, kStreams> kStreamNames = {"compute",
                                                                  "shard 5",
                                                                  "shard 6",
                                                                  "shard 7",
-                                                                 "shard 8"};
+                                                                 "shard 8",
+                                                                 "input"};
 
 bool on_compute_stream(const Op& op) {
   return op.stream == static_cast<std::uint8_t>(StreamKind::compute);
@@ -255,12 +256,17 @@ void ProgramBuilder::settle(const std::string& label) {
 
 void ProgramBuilder::send(ConnectionId connection, Bytes bytes, const std::string& label,
                           PairPart part) {
+  send_after(connection, bytes, stream_bit(StreamKind::compute) | kLayerStreams, label, part);
+}
+
+void ProgramBuilder::send_after(ConnectionId connection, Bytes bytes, StreamSet waits,
+                                const std::string& label, PairPart part) {
   const Connection& own = cast_.connections[connection];
   push({.kind = OpKind::send,
         .stream = static_cast<std::uint8_t>(own.stream),
         .group = static_cast<std::uint8_t>(own.group),
         .part = static_cast<std::uint8_t>(part),
-        .waits = static_cast<StreamSet>(stream_bit(StreamKind::compute) | kLayerStreams),
+        .waits = waits,
         .subject = cast_.transfer_index(connection, {CollectiveKind::broadcast, bytes}),
         .port = send_port(connection),
         .launches = 1},

@@ -76,6 +76,9 @@ class ProgramBuilder {
   void mark(StreamKind stream, StreamSet waits, const std::string& label);
   void send(ConnectionId connection, Bytes bytes, const std::string& label,
             PairPart part = PairPart::backward);
+  // A message on the connection's stream, after the tails of `waits`.
+  void send_after(ConnectionId connection, Bytes bytes, StreamSet waits, const std::string& label,
+                  PairPart part = PairPart::backward);
   // Of a connection that hears the first (Connection::heard_first): another one, from whomever.
   void receive(ConnectionId connection, Bytes bytes, const std::string& label,
                PairPart part = PairPart::backward);

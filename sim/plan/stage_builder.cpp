@@ -18,6 +18,13 @@ using schedule::Updates;
 
 namespace {
 
+// Of what replicas exchange and hosts update.
+constexpr StreamSet kReplicaStreams =
+    stream_bit(StreamKind::data) | stream_bit(StreamKind::gather) |
+    stream_bit(StreamKind::gather_second) | stream_bit(StreamKind::replica) |
+    stream_bit(StreamKind::host_optimizer) | stream_bit(StreamKind::to_host) |
+    stream_bit(StreamKind::to_device) | stream_bit(StreamKind::nvme_write);
+
 constexpr const char* kGradients = "gradients";
 constexpr const char* kCarried = "encoder output";
 
@@ -290,6 +297,11 @@ std::uint32_t StageBuilder::step_block(const StageParameters& parameters) {
   builder_.begin_block();
   wait_for_sends();
   if (!recipe_.forward_only) data_.step(parameters, copies());
+  // What a step leaves behind, as gathers of updated parameters, the next one finds done.
+  if (step_.rounds.whole && !step_.rounds.apart) {
+    builder_.compute_waits_for(kReplicaStreams);
+    builder_.settle_waits("end of the step");
+  }
   return builder_.end_block();
 }
 
@@ -385,15 +397,21 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
       info.backward_microbatch = backward.microbatch;
       info.backward_chunk = part(step_.shape, backward);
     }
+    if (input_ != nullptr && slot.pass == Pass::forward) {
+      builder_.call(input_->take(builder_, slot.microbatch),
+                    static_cast<std::uint32_t>(slot.microbatch));
+      stage.calls.push_back({.kind = CallKind::forward, .microbatch = slot.microbatch});
+    }
     // `i` is now the slot whose backward ends with this call, if one does.
     auto block = blocks.find(key);
     if (block == blocks.end()) block = blocks.emplace(key, write_block(key)).first;
     builder_.call(block->second, static_cast<std::uint32_t>(slot.microbatch));
     stage.calls.push_back(info);
-    if (updates_ == Updates::after_all || !completes[i]) continue;
+    const bool ends_step = (slot.microbatch + 1) % step_.shape.microbatches == 0;
+    const bool only_steps = recipe_.forward_only && step_.rounds.whole && ends_step;
+    if (updates_ == Updates::after_all || !(completes[i] || only_steps)) continue;
     update(stage, parameters);
-    if ((slot.microbatch + 1) % step_.shape.microbatches == 0)
-      stage.round_calls.push_back(stage.calls.size());
+    if (ends_step) stage.round_calls.push_back(stage.calls.size());
   }
   if (updates_ == Updates::after_all) {
     update(stage, parameters);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/plan/activation_offload.h"
+#include "sim/plan/input_batches.h"
 #include "sim/plan/pass_steps.h"
 #include "sim/plan/program_builder.h"
 #include "sim/plan/recompute_places.h"
@@ -20,7 +21,8 @@ class StageBuilder {
  public:
   StageBuilder(StepPlan& step, const RecomputePlaces& placed, const recipe::TrainingRecipe& recipe,
                const recipe::ParallelPlan& plan, PipelineMessages& messages,
-               StageConnections& connections, int stage, const schedule::ScheduleEntry* schedule)
+               StageConnections& connections, int stage, const schedule::ScheduleEntry* schedule,
+               InputBatches* input)
       : step_(step),
         work_(placed.work),
         again_(placed.again),
@@ -28,14 +30,15 @@ class StageBuilder {
         plan_(plan),
         messages_(messages),
         stage_(stage),
-        updates_(step.rounds.apart     ? schedule::Updates::without_flush
+        updates_(step.rounds.whole     ? schedule::Updates::without_flush
                  : schedule == nullptr ? schedule::Updates::after_all
                                        : schedule->updates),
         versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
         builder_(step.cast, connections),
         data_(builder_, step, work_, recipe, plan, stage,
-              step.rounds.apart || updates_ == schedule::Updates::after_all),
-        offload_(builder_, step, work_, recipe.offload) {}
+              step.rounds.whole || updates_ == schedule::Updates::after_all),
+        offload_(builder_, step, work_, recipe.offload),
+        input_(input) {}
 
   Role build(const std::vector<schedule::Slot>& order);
 
@@ -108,6 +111,7 @@ class StageBuilder {
   ProgramBuilder builder_;
   StageReplicas data_;
   ActivationOffload offload_;
+  InputBatches* input_;  // nullptr: none is waited for
   std::optional<std::uint32_t> step_block_;
 };
 

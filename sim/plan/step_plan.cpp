@@ -7,6 +7,7 @@
 #include <string>
 
 #include "sim/base/check.h"
+#include "sim/plan/input_batches.h"
 #include "sim/plan/stage_builder.h"
 #include "sim/plan/stage_connections.h"
 #include "sim/recipe/stage_orders.h"
@@ -156,16 +157,21 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
 
   const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
-  step.rounds = strategy.own_steps > 1 ? Rounds{.count = strategy.own_steps,
-                                                .measured = strategy.steps_before,
-                                                .apart = true,
-                                                .of_first = strategy.leaves_late}
-                                       : rounds(schedule, step.shape);
+  if (recipe.input)
+    step.rounds = input_rounds(*recipe.input, step.shape.microbatches);
+  else if (strategy.own_steps > 1)
+    step.rounds = {.count = strategy.own_steps,
+                   .measured = strategy.steps_before,
+                   .whole = true,
+                   .apart = true,
+                   .of_first = strategy.leaves_late};
+  else
+    step.rounds = rounds(schedule, step.shape);
   PipelineShape all_rounds = step.shape;
   all_rounds.microbatches *= step.rounds.count;
   schedule::StageOrders orders =
-      stage_orders(plan, step.rounds.apart ? step.shape : all_rounds, inputs);
-  if (step.rounds.apart) repeat(orders, step.rounds.count, step.shape.microbatches);
+      stage_orders(plan, step.rounds.whole ? step.shape : all_rounds, inputs);
+  if (step.rounds.whole) repeat(orders, step.rounds.count, step.shape.microbatches);
   TRAINYARD_CHECK(orders.size() == static_cast<std::size_t>(step.shape.stages),
                   "{} orders for {} stages of {}", orders.size(), step.shape.stages,
                   plan.pipeline.schedule);
@@ -175,12 +181,19 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   assign_ranks(step.cast, ranks, plan, work);
   StageConnections connections(step.cast, ranks, plan, step.shape, recipe.collective_call);
   if (step.shape.stages > 1) connect_stages(connections, step.shape, recipe.forward_only);
+  std::optional<InputBatches> input;
+  if (recipe.input) {
+    const int shards = plan.data_parallel.parameter_servers.shards;
+    input.emplace(step, connections, recipe, ranks, strategy.updates_elsewhere ? shards : 0);
+  }
   for (int stage = 0; stage < step.shape.stages; ++stage) {
-    StageBuilder builder(step, placed, recipe, plan, messages, connections, stage, schedule);
+    StageBuilder builder(step, placed, recipe, plan, messages, connections, stage, schedule,
+                         input && stage == 0 ? &*input : nullptr);
     step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
   }
   if (strategy.add_roles != nullptr)
     strategy.add_roles(step, placed.work, connections, recipe, plan);
+  if (input) input->add_roles();
 
   Flops forward, recomputed, masked, skipped, skipped_masked;
   for (const int kind : placed.work.chain) {

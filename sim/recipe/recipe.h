@@ -12,6 +12,7 @@
 #include "models/layer/kernel.h"
 #include "sim/base/units.h"
 #include "sim/recipe/gradient_compression.h"
+#include "sim/recipe/input_pipeline.h"
 #include "sim/recipe/offload_options.h"
 #include "sim/recipe/parameter_servers.h"
 #include "sim/recipe/pipeline.h"
@@ -77,6 +78,7 @@ struct TrainingRecipe {
   bool gradient_clipping = false;  // by the norm of all gradients
   MemoryAllowance memory;
   OffloadOptions offload;
+  std::optional<InputPipeline> input;  // empty: input is there in time
 };
 
 // Servers of one's own, instead of rented GPUs. Dollars.

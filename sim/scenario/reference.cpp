@@ -48,7 +48,7 @@ struct Page {
   std::string_view pointer, file;
 };
 // The innermost of these that a key is, or stands in, names its page.
-constexpr std::array<Page, 42> kPages = {{
+constexpr std::array<Page, 43> kPages = {{
     {"", "file-formats.md"},
     {"/references", "validation.md"},
     {"/model", "networks.md"},
@@ -76,6 +76,7 @@ constexpr std::array<Page, 42> kPages = {{
     {"/training/memory", "memory.md"},
     {"/training/finetune", "guide/fine-tuning.md"},
     {"/training/offload", "offload.md"},
+    {"/training/input_pipeline", "guide/input-pipeline.md"},
     {"/parallelism", "data-parallel.md"},
     {"/parallelism/tp", "tensor-parallel.md"},
     {"/parallelism/sequence_parallel", "tensor-parallel.md"},

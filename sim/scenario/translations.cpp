@@ -24,7 +24,7 @@ struct Word {
 // Sources: Megatron-LM, megatron/training/arguments.py; DeepSpeed, docs/_pages/config-json.md;
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments.
-constexpr std::array<Word, 106> kKeys = {{
+constexpr std::array<Word, 108> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
     {"activation_recomputation", "/training/recompute"},
@@ -101,6 +101,7 @@ constexpr std::array<Word, 106> kKeys = {{
     {"num_local_experts", "/model/moe/experts"},
     {"num_nodes", "/cluster/nodes"},
     {"num_query_groups", "/model/kv_heads"},
+    {"num_workers", "/training/input_pipeline/workers"},
     {"offload_optimizer", "/training/offload/optimizer"},
     {"offload_param", "/training/offload/parameters"},
     {"optimizer_offload", "/training/offload/optimizer"},
@@ -112,6 +113,7 @@ constexpr std::array<Word, 106> kKeys = {{
     {"pipeline_parallel_microbatch_size", "/training/micro_batch"},
     {"pipeline_parallel_schedule", "/parallelism/pipeline/schedule"},
     {"pipeline_parallel_size", "/parallelism/pp"},
+    {"prefetch_factor", "/training/input_pipeline/prefetch_batches"},
     {"recompute_activations", "/training/recompute"},
     {"recompute_granularity", "/training/recompute"},
     {"reduce_bucket_size", "/parallelism/data_parallel/bucket_size"},

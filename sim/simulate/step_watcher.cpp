@@ -43,10 +43,10 @@ StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lower
       if (followed.loads)
         watched.kernels = &kernels_.try_emplace(&role, role, plan.cast, lowered).first->second;
     }
-    if (!has_rounds) continue;
+    if (!has_rounds || !role.on_gpu()) continue;
     if (plan.rounds.apart) {
       std::size_t before = 0;
-      for (int round = 0; round < plan.rounds.count && role.on_gpu(); ++round) {
+      for (int round = 0; round < plan.rounds.count; ++round) {
         const std::size_t until = ops_until(role, static_cast<std::size_t>(round));
         watched.left.push_back(until - std::exchange(before, until));
       }
@@ -54,8 +54,14 @@ StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lower
     }
     const auto measured = static_cast<std::size_t>(plan.rounds.measured);
     before_ += ops_until(role, measured - 1);
-    inside_ += ops_until(role, measured);
+    inside_ += ops_until(role, last_round());
   }
+}
+
+// Of those that are measured.
+std::size_t StepWatcher::last_round() const {
+  const plan::Rounds& rounds = plan_.rounds;
+  return static_cast<std::size_t>(rounds.whole ? rounds.count - 1 : rounds.measured);
 }
 
 std::size_t StepWatcher::ops_until(const plan::Role& role, std::size_t round) const {
@@ -113,10 +119,11 @@ void StepWatcher::op_ended(const engine::Span& op) {
   if (watched.kernels != nullptr) add_kernels(op, watched);
   if (plan_.rounds.count == 1) return;
   if (plan_.rounds.apart) return end_round(op, watched);
+  if (watched.ranks == 0) return;
   const auto measured = static_cast<std::size_t>(plan_.rounds.measured);
   const std::vector<std::size_t>& calls = watched.role->round_calls;
   if (op.call < calls[measured - 1] && --before_ == 0) window_.begin = op.end;
-  if (op.call < calls[measured] && --inside_ == 0) window_.end = op.end;
+  if (op.call < calls[last_round()] && --inside_ == 0) window_.end = op.end;
 }
 
 // The first rank that ends a round bounds the window, but for ranks that have not done any.
@@ -143,12 +150,12 @@ std::optional<UpdateReport> StepWatcher::server_updates() const {
 
 StepWindow StepWatcher::finish(Duration end) {
   if (plan_.rounds.count == 1) window_.end = end;
+  if (plan_.rounds.whole) window_.steps = plan_.rounds.count - plan_.rounds.measured;
   if (plan_.rounds.apart) {
     std::int64_t rounds = 0;
     for (const RoundEnd& round : round_ends_)
       if (round.at > window_.begin && round.at <= window_.end) rounds += round.ranks;
-    window_.steps = plan_.rounds.of_first ? plan_.rounds.count - plan_.rounds.measured
-                                          : static_cast<double>(rounds) / ranks_;
+    if (!plan_.rounds.of_first) window_.steps = static_cast<double>(rounds) / ranks_;
   }
   for (Watched& watched : watched_) {
     Breakdown& breakdown = breakdowns_.emplace_back();

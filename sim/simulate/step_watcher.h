@@ -61,6 +61,7 @@ class StepWatcher final : public engine::Observer {
     std::unique_ptr<Waiting> waiting{};
   };
 
+  std::size_t last_round() const;
   std::size_t ops_until(const plan::Role& role, std::size_t round) const;
   void end_round(const engine::Span& op, Watched& watched);
   Stretch inside(Duration begin, Duration end) const;

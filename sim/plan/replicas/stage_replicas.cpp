@@ -88,8 +88,11 @@ PassRole StageReplicas::role(const std::vector<Slot>& order, std::size_t at, boo
     asked.first = asked.first || own.first;
     asked.last = asked.last || own.last;
   }
-  const auto in_part = static_cast<std::size_t>(part(context_.step.shape, order[at]));
-  const bool is_first = at == first_passes_[forward ? 0 : 1][in_part];
+  const StepPlan& step = context_.step;
+  const auto in_part = static_cast<std::size_t>(part(step.shape, order[at]));
+  // Whole steps are the same order again and again.
+  const auto steps = static_cast<std::size_t>(step.rounds.whole ? step.rounds.count : 1);
+  const bool is_first = at % (order.size() / steps) == first_passes_[forward ? 0 : 1][in_part];
   return {.first = asked.first && is_first, .last = asked.last && completes};
 }
 

@@ -59,6 +59,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.seed = sections.simulation.seed;
   assemble_experts(scenario, sections.parallelism.expert_parallel, findings);
   assemble_tables(scenario, sections, findings);
+  assemble_input(scenario, findings);
   scenario.profile = find_profile(sections.cluster, document, places, findings);
   scenario.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;
   assemble_stragglers(scenario, sections.perturbations, findings);

@@ -102,6 +102,11 @@ recipe::TrainingLength assemble_length(const ScenarioSections& sections, const S
 // /training/offload
 void validate_offload(const Scenario& scenario, Findings& findings);
 
+// /training/input_pipeline: what the cluster says of it. Requires: network, cluster and degrees are
+// set.
+void assemble_input(Scenario& scenario, Findings& findings);
+void validate_input(const Scenario& scenario, Findings& findings);
+
 // Degrees: without dp, it is what the others leave. Requires: network, cluster and recipe are set.
 void assemble_degrees(Scenario& scenario, const ParallelismSection& section, Findings& findings);
 

@@ -179,6 +179,8 @@ void visit_fields(json::Fields& f, Host& s) {
           "GPU or NIC to its host bridge.");
   f.field("socket_bandwidth", s.server.socket_bandwidth, optional, kRate, "Between two sockets.");
   f.field("sockets", s.server.sockets, optional, between(1, kMostSockets), "Processors.");
+  f.field("cores", s.server.host_cores, optional, between(0, kMostCores),
+          "Of all its processors, which workers of an input pipeline share; 0: one for each.");
   f.field("gpus_per_pcie_switch", s.server.gpus_per_pcie_switch, optional,
           between(1, kMostServerGpus),
           "Neighbouring GPUs that share one link of pcie_bandwidth to the host.");

@@ -208,6 +208,7 @@ void visit_fields(json::Fields& f, Precision& s);
 void visit_fields(json::Fields& f, CollectiveCall& s);
 void visit_fields(json::Fields& f, MemoryAllowance& s);
 void visit_fields(json::Fields& f, OffloadOptions& s);
+void visit_fields(json::Fields& f, InputPipeline& s);
 void visit_fields(json::Fields& f, Pipeline& s);
 void visit_fields(json::Fields& f, GradientCompression& s);
 void visit_fields(json::Fields& f, DataParallelOptions& s);

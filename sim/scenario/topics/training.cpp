@@ -191,7 +191,8 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
   f.field("epochs", s.length.epochs, positive, "The same in passes over dataset_size.");
   f.field("dataset_size", s.length.dataset_size, positive, "Samples of an epoch.");
   f.unsupported("dataset", "a data set; give /training/tokens, or epochs and dataset_size");
-  f.unsupported("input_pipeline", "an input pipeline; input is taken to be ready in time");
+  f.section("input_pipeline", s.recipe.input,
+            "Workers that prepare batches on the host. Without it input is ready in time.");
   f.unsupported("checkpoint", "writing checkpoints; a step without one is simulated");
 }
 

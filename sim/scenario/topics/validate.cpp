@@ -104,6 +104,7 @@ void validate(const Scenario& scenario, const ScenarioSections& sections, Findin
   validate_recompute(scenario, findings);
   validate_finetune(scenario, findings);
   validate_offload(scenario, findings);
+  validate_input(scenario, findings);
   // Sizes that were refused above need not fit 64 bits, and what is counted here does.
   if (!findings.has_errors()) validate_work(scenario, findings);
 }

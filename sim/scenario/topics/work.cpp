@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "models/families/network.h"
+#include "sim/plan/input_batches.h"
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_plan.h"
 #include "sim/scenario/topics/assemble.h"
@@ -33,7 +34,12 @@ void check_pieces(const char* pointer, double parameters, double each, const cha
 
 void validate_work(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelDegrees& degrees = scenario.plan.degrees;
-  const std::int64_t microbatches = microbatches_per_step(scenario);
+  const std::int64_t of_step = microbatches_per_step(scenario);
+  const std::int64_t steps =
+      scenario.recipe.input && of_step > 0
+          ? plan::input_rounds(*scenario.recipe.input, static_cast<int>(of_step)).count
+          : 1;
+  const std::int64_t microbatches = of_step * steps;
   const std::int64_t layers = scenario.network.chain().places;
   if (microbatches > 0 && layers > kMostLayerPasses / microbatches)
     findings.error("/training/global_batch",

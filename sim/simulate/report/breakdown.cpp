@@ -24,12 +24,19 @@ TimeCategory exposed_by(OpGroup group) {
     case OpGroup::pipeline: return TimeCategory::exposed_pp;
     case OpGroup::host_optimizer: return TimeCategory::host_optimizer;
     case OpGroup::host_copy: return TimeCategory::exposed_host_copy;
+    case OpGroup::input: return TimeCategory::input;
     case OpGroup::compute:
     case OpGroup::recompute:
     case OpGroup::optimizer: break;
   }
   TRAINYARD_CHECK(false, "compute is no transfer");
   return TimeCategory::bubble;
+}
+
+// Of kernels.
+TimeCategory category_of(OpGroup group) {
+  if (group == OpGroup::optimizer) return TimeCategory::optimizer;
+  return group == OpGroup::input ? TimeCategory::input : TimeCategory::compute;
 }
 
 constexpr unsigned kGathers =
@@ -161,8 +168,9 @@ void Accountant::find_in_flight(Duration begin, Duration end, unsigned waits, co
       if (until != nullptr && std::pair(span.call, span.op) >= std::pair(until->call, until->op))
         break;
       const auto group = static_cast<OpGroup>(op(span).group);
-      // An answer of data parallelism is under way from the question on.
-      const bool answers = op(span).kind == OpKind::receive && group == OpGroup::data;
+      // An answer of data parallelism is under way from the question on, as is a batch of input.
+      const bool answers =
+          op(span).kind == OpKind::receive && (group == OpGroup::data || group == OpGroup::input);
       const Duration from = std::max(begin, answers ? span.begin : span.active);
       const Duration to = std::min(end, span.end);
       if (from < to) intervals_.push_back({from, to, exposed_by(group)});
@@ -213,9 +221,7 @@ void Accountant::account(Duration begin, Duration end, Duration issued) {
 void Accountant::account_kernels(const Span& span) {
   const Duration whole = window_.part(span.begin, span.end);
   if (!held_ && index_.program().segments[op(span).subject].kernels > 0) running_ = whole;
-  const bool optimizer = static_cast<OpGroup>(op(span).group) == OpGroup::optimizer;
-  result_[static_cast<std::size_t>(optimizer ? TimeCategory::optimizer : TimeCategory::compute)] +=
-      running_;
+  result_[static_cast<std::size_t>(category_of(static_cast<OpGroup>(op(span).group)))] += running_;
   result_[static_cast<std::size_t>(TimeCategory::host)] += whole - running_;
   running_ = Duration(0);
   held_ = false;

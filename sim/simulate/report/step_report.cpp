@@ -34,6 +34,7 @@ std::string_view name(SliceKind kind) {
     case SliceKind::data: return "data";
     case SliceKind::pipeline: return "pipeline";
     case SliceKind::host_copy: return "host_copy";
+    case SliceKind::input: return "input";
     case SliceKind::other: return "other";
   }
   return "?";

@@ -121,6 +121,7 @@ SliceKind kind_of(const Op& op, const CallInfo& call) {
     case OpGroup::host_optimizer: return SliceKind::optimizer;
     case OpGroup::host_copy: return SliceKind::host_copy;
     case OpGroup::recompute: return SliceKind::recompute;
+    case OpGroup::input: return SliceKind::input;
     case OpGroup::compute: break;
   }
   return is_forward(op, call) ? SliceKind::forward : SliceKind::backward;

@@ -24,9 +24,10 @@ enum class SliceKind : std::uint8_t {
   data,
   pipeline,  // communication by group
   host_copy,
+  input,
   other,
 };
-inline constexpr std::size_t kSliceKinds = 11;
+inline constexpr std::size_t kSliceKinds = 12;
 std::string_view name(SliceKind kind);
 
 struct Slice {
