@@ -231,6 +231,15 @@ std::string server_updates_row(const StepReport& report) {
                                     updates.most_stale()));
 }
 
+std::string input_row(const StepReport& report) {
+  if (!report.input) return "";
+  const simulate::InputReport& input = *report.input;
+  return row("input",
+             fmt::format("{} worker{} per GPU: a batch every {}, the GPU takes one every {}",
+                         input.workers, input.workers == 1 ? "" : "s", to_text(input.between),
+                         to_text(input.taken)));
+}
+
 std::string breakdown_rows(const StepReport& report, const Painter& paint) {
   const double step = simulate::seconds(report.simulated_step);
   if (step <= 0) return "";
@@ -406,7 +415,8 @@ std::string to_text(const StepReport& report, const TextOptions& options) {
   if (!assumed.empty()) text += note("Assumed, as the scenario does not say it", assumed);
   if (!report.software.empty()) text += note("Software", describe_software(report));
   text += "\n" + headline(report, paint) + training_rows(report) + memory_row(report, paint) +
-          host_memory_rows(report, paint) + server_updates_row(report) + ways_to_fit_text(report);
+          host_memory_rows(report, paint) + server_updates_row(report) + input_row(report) +
+          ways_to_fit_text(report);
   text += breakdown_rows(report, paint) + memory_rows(report, paint);
   text += cloud_or_own_text(report) + notes(report, paint);
   text += "\n" + paint.bold(wrap(escape_control(verdict(report)), 0));

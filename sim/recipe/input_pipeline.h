@@ -24,7 +24,7 @@ inline constexpr std::array<std::string_view, 2> kStorageNames = {"server", "clu
 struct InputPipeline {
   int workers = 1;                                 // of each rank
   Option<int> prefetch = 2;                        // batches of a worker that are in work or wait
-  Duration sample_cpu_time;                        // that a core decodes and augments a sample
+  Duration sample_cpu_time{};                      // that a core decodes and augments a sample
   Option<Duration> sample_gpu_time = Duration(0);  // the same of the GPU, before the forward pass
   Bytes prepared_sample;                           // as it is copied to the GPU
   Option<Bytes> stored_sample = Bytes(0);          // as it is read

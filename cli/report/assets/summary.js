@@ -59,6 +59,16 @@ function updatesFact(r, fact) {
                                                       `${u.most_stale} at most`);
 }
 
+// Where batches are prepared by workers.
+function inputFact(r, fact) {
+  const i = r.input;
+  if (!i || r.step_time_s === null) return null;
+  const needed = i.keeps_up ? "they keep up"
+    : i.workers_needed !== null ? `${i.workers_needed} would keep up` : "more would not keep up";
+  return fact("Input", i.workers + (i.workers === 1 ? " worker" : " workers"),
+              `a batch every ${timeText(i.batch_every_s)}; ${needed}`);
+}
+
 function card(v) {
   const r = v.report;
   const fact = (name, value, note) => el("div", {class: "fact"}, el("dt", {}, name),
@@ -79,7 +89,7 @@ function card(v) {
                r.calibrated || r.step_time_s === null ? null : el("small", {class: "uncalibrated"}, " uncalibrated")),
             r.interval ? el("p", {class: "interval quiet"}, likeIt(r)) : null,
             r.reason ? el("p", {class: "reason"}, r.reason) : null,
-            el("dl", {}, rates, trainingFacts(r, fact), updatesFact(r, fact), fact("Idle", percent(r.pipeline.bubble_fraction), "of the compute streams"),
+            el("dl", {}, rates, trainingFacts(r, fact), updatesFact(r, fact), inputFact(r, fact), fact("Idle", percent(r.pipeline.bubble_fraction), "of the compute streams"),
                fact("Memory", bytesText(r.memory.peak_bytes), "of " + bytesText(r.memory.capacity_bytes))),
             memoryBar(r));
 }

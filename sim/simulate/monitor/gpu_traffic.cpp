@@ -77,6 +77,7 @@ class TransferReader {
     const LinkBytes bytes = link_bytes(transfer, host ? IntraKind::pcie : intra_);
     Crossing crossing{.time = {span.active, span.end}, .kernel = {span.begin, span.end}};
     crossing.units = transfer.terms.channels;
+    if (host) crossing.kernel = {};  // copied, and waited for by the host
     if (op.kind == OpKind::send) {
       crossing.out = bytes;
       return crossing;

@@ -33,12 +33,6 @@ TimeCategory exposed_by(OpGroup group) {
   return TimeCategory::bubble;
 }
 
-// Of kernels.
-TimeCategory category_of(OpGroup group) {
-  if (group == OpGroup::optimizer) return TimeCategory::optimizer;
-  return group == OpGroup::input ? TimeCategory::input : TimeCategory::compute;
-}
-
 constexpr unsigned kGathers =
     stream_bit(StreamKind::gather) | stream_bit(StreamKind::gather_second);
 
@@ -221,7 +215,9 @@ void Accountant::account(Duration begin, Duration end, Duration issued) {
 void Accountant::account_kernels(const Span& span) {
   const Duration whole = window_.part(span.begin, span.end);
   if (!held_ && index_.program().segments[op(span).subject].kernels > 0) running_ = whole;
-  result_[static_cast<std::size_t>(category_of(static_cast<OpGroup>(op(span).group)))] += running_;
+  const bool optimizer = static_cast<OpGroup>(op(span).group) == OpGroup::optimizer;
+  result_[static_cast<std::size_t>(optimizer ? TimeCategory::optimizer : TimeCategory::compute)] +=
+      running_;
   result_[static_cast<std::size_t>(TimeCategory::host)] += whole - running_;
   running_ = Duration(0);
   held_ = false;

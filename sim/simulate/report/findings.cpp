@@ -49,7 +49,8 @@ std::string_view meaning(TimeCategory category) {
     case TimeCategory::host_optimizer:
       return "the host updates optimizer states and no kernel runs";
     case TimeCategory::host: return "the host has not yet issued the next kernel";
-    case TimeCategory::input: return "waiting for input data";
+    case TimeCategory::input:
+      return "batches are prepared or copied and no kernel of the network runs";
   }
   return "?";
 }
@@ -174,6 +175,8 @@ std::string detail(const StepReport& report, TimeCategory category) {
   if (const int sharers = report.data * report.context;
       category == TimeCategory::exposed_dp && sharers > 1)
     return fmt::format("; {} ranks reduce the same gradients", sharers);
+  if (category == TimeCategory::input && report.input && !report.input->keeps_up())
+    return describe(*report.input);
   return "";
 }
 
@@ -375,9 +378,10 @@ std::string why_no_time(const StepReport& report) {
                        to_text(memory ? host.server_memory : host.server_nvme),
                        to_text(memory ? host.memory_capacity : host.nvme_capacity),
                        memory ? "host memory" : "NVMe",
-                       !host.role.empty() ? "hold the states on the GPUs, as allreduce does"
-                       : memory           ? "offload to NVMe, less, or over more servers"
-                                          : "offload less, or over more servers");
+                       report.input         ? "prepare fewer batches ahead, or with fewer workers"
+                       : !host.role.empty() ? "hold the states on the GPUs, as allreduce does"
+                       : memory             ? "offload to NVMe, less, or over more servers"
+                                            : "offload less, or over more servers");
   }
   return "";
 }

@@ -17,6 +17,7 @@
 #include "sim/simulate/monitor/monitor.h"
 #include "sim/simulate/outlook/cloud_or_own.h"
 #include "sim/simulate/outlook/interval.h"
+#include "sim/simulate/report/input_report.h"
 #include "sim/simulate/report/server_updates.h"
 #include "sim/simulate/report/way_to_fit.h"
 #include "sim/simulate/slowest_server.h"
@@ -157,6 +158,7 @@ struct StepReport {
   MemoryReport memory;
   std::optional<HostMemoryReport> host_memory;  // if something is offloaded
   double counted = 1;  // part of global_batch whose gradients are used, as rates count
+  std::optional<InputReport> input;            // where ranks wait for batches
   std::optional<UpdateReport> server_updates;  // where ranks do not wait for each other
   std::vector<BasisShare> basis;
   std::vector<SourceNote> sources;

@@ -255,6 +255,27 @@ std::string text_of(const Step& step, const engine::Deadlock& deadlock) {
 
 }  // namespace
 
+// Requires: the breakdown of the report.
+void account_input(const Job& job, StepReport& report) {
+  if (!job.recipe.input) return;
+  const recipe::InputPipeline& input = *job.recipe.input;
+  const std::int64_t samples = job.recipe.micro_batch.size;
+  InputReport& own = report.input.emplace();
+  own.workers = input.workers;
+  own.prefetch = input.prefetch;
+  own.cores = input.cores;
+  own.workers_of_server = input.workers * input.ranks_of_server;
+  own.prepare = to_duration(input.prepare_time(samples));
+  own.prepare_alone = to_duration(input.prepare_time(samples) / input.contention());
+  own.cores_at_best =
+      input.cores == 0 ? Duration(0) : own.prepare_alone * input.ranks_of_server / input.cores;
+  own.read = to_duration(input.read_time(samples));
+  own.between = std::max(own.read, (own.read + own.prepare) / input.workers);
+  const Duration waits = report.breakdown[static_cast<std::size_t>(TimeCategory::input)];
+  const auto batches = plan::microbatches(job.recipe, job.plan);
+  own.taken = (report.simulated_step - waits) / batches;
+}
+
 StepReport outline(const Job& job, const Step& step) {
   StepReport report;
   const Trace& trace = step.trace();
@@ -281,6 +302,7 @@ StepReport summarize(const Job& job, const Step& step) {
   if (report.deadlock) return report;
   if (report.step_time && *report.step_time > Duration(0)) rate_throughput(job, step, report);
   break_down(step, report);
+  account_input(job, report);
   report.energy = step_energy(job, step, report);
   report.training = training_total(job, report);
   report.cloud_or_own = cloud_or_own(job, report);

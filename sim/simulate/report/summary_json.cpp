@@ -127,6 +127,25 @@ Json server_updates(const StepReport& report) {
           {"updates_by_staleness", updates.staleness}};
 }
 
+// null where no input pipeline is said.
+Json input(const StepReport& report) {
+  if (!report.input) return nullptr;
+  const InputReport& own = *report.input;
+  const auto number = [](const std::optional<int>& value) {
+    return value ? Json(*value) : Json(nullptr);
+  };
+  return {{"workers", own.workers},
+          {"workers_of_server", own.workers_of_server},
+          {"cores_of_server", own.cores > 0 ? Json(own.cores) : Json(nullptr)},
+          {"prefetch_batches", own.prefetch},
+          {"prepare_s", seconds(own.prepare)},
+          {"read_s", seconds(own.read)},
+          {"batch_every_s", seconds(own.between)},
+          {"taken_every_s", seconds(own.taken)},
+          {"keeps_up", own.keeps_up()},
+          {"workers_needed", number(own.workers_needed())}};
+}
+
 Json basis(const StepReport& report) {
   Json json = Json::object();
   for (const Basis b :
@@ -376,6 +395,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
   json["memory"] = memory(report.memory);
   add_ways_to_fit(json, report);
   json["host_memory"] = host_memory(report);
+  json["input"] = input(report);
   json["server_updates"] = server_updates(report);
   json["calibrated"] = is_calibrated(report);
   json["uncalibrated"] = report.uncalibrated;
