@@ -255,12 +255,7 @@ void ProgramBuilder::settle(const std::string& label) {
 }
 
 void ProgramBuilder::send(ConnectionId connection, Bytes bytes, const std::string& label,
-                          PairPart part) {
-  send_after(connection, bytes, stream_bit(StreamKind::compute) | kLayerStreams, label, part);
-}
-
-void ProgramBuilder::send_after(ConnectionId connection, Bytes bytes, StreamSet waits,
-                                const std::string& label, PairPart part) {
+                          PairPart part, StreamSet waits) {
   const Connection& own = cast_.connections[connection];
   push({.kind = OpKind::send,
         .stream = static_cast<std::uint8_t>(own.stream),

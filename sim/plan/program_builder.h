@@ -26,6 +26,9 @@ inline constexpr StreamSet kLayerStreams = stream_bit(StreamKind::tensor) |
                                            stream_bit(StreamKind::context) |
                                            stream_bit(StreamKind::expert);
 
+// What a layer has given the next: its kernels and what they waited for.
+inline constexpr StreamSet kLayerTails = stream_bit(StreamKind::compute) | kLayerStreams;
+
 class ProgramBuilder {
  public:
   // Kernels and transfers are added to the tables of `cast`, which all roles share; both must
@@ -74,11 +77,9 @@ class ProgramBuilder {
   void host_transfer(HostTransfer transfer, Bytes bytes, StreamSet waits, const std::string& label);
   // An op without work: what `stream` is given from here on comes after the tails of `waits`.
   void mark(StreamKind stream, StreamSet waits, const std::string& label);
+  // On the connection's stream, after the tails of `waits`.
   void send(ConnectionId connection, Bytes bytes, const std::string& label,
-            PairPart part = PairPart::backward);
-  // A message on the connection's stream, after the tails of `waits`.
-  void send_after(ConnectionId connection, Bytes bytes, StreamSet waits, const std::string& label,
-                  PairPart part = PairPart::backward);
+            PairPart part = PairPart::backward, StreamSet waits = kLayerTails);
   // Of a connection that hears the first (Connection::heard_first): another one, from whomever.
   void receive(ConnectionId connection, Bytes bytes, const std::string& label,
                PairPart part = PairPart::backward);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sim/plan/activation_offload.h"
-#include "sim/plan/input_batches.h"
+#include "sim/plan/input/batches.h"
 #include "sim/plan/pass_steps.h"
 #include "sim/plan/program_builder.h"
 #include "sim/plan/recompute_places.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "sim/base/check.h"
-#include "sim/plan/input_batches.h"
+#include "sim/plan/input/batches.h"
 #include "sim/plan/stage_builder.h"
 #include "sim/plan/stage_connections.h"
 #include "sim/recipe/stage_orders.h"

@@ -121,6 +121,28 @@ void draw_finetune(Sketch& s) {
   if (draw.chance(20)) s.set("/training/finetune/last_layers", 1);
 }
 
+// Steps one after another, which stages of one part and strategies that wait for all have.
+void draw_input(Sketch& s) {
+  const std::string_view schedule = s.schedule == nullptr ? "custom" : s.schedule->name;
+  const bool flushes = s.pipeline == 1 || schedule == "1f1b" || schedule == "gpipe";
+  if (!s.has_host || !flushes || s.chunks > 1 || s.strategy == "parameter_server") return;
+  if (s.world() > 64 || s.microbatches > 16 || !s.draw.chance(15)) return;
+  const auto set = [&](const char* key, const auto& value) {
+    s.set(std::string("/training/input_pipeline/") + key, value);
+  };
+  set("workers", s.draw.pick({1, 2, 3, 4}));
+  set("sample_cpu_time", s.draw.word({"0us", "20us", "5ms"}));
+  set("prepared_sample", s.draw.word({"1KB", "602112B"}));
+  if (s.draw.chance(50)) set("prefetch_batches", s.draw.pick({1, 2, 3}));
+  if (s.draw.chance(30)) set("sample_gpu_time", "30us");
+  if (s.draw.chance(30)) set("copies", s.draw.word({"ahead", "in_turn"}));
+  if (!s.draw.chance(50)) return;
+  set("stored_sample", "110KB");
+  set("storage_bandwidth", s.draw.word({"100MB/s", "3GB/s"}));
+  if (s.draw.chance(50)) set("storage_of", s.draw.word({"server", "cluster"}));
+  if (s.draw.chance(50)) set("cached_share", s.draw.chance(50) ? 0.5 : 1.0);
+}
+
 void draw_offload(Sketch& s) {
   Draw& draw = s.draw;
   if (!s.offloads) return;
@@ -240,6 +262,7 @@ void draw_training(Sketch& s) {
   if (s.kind == Kind::recommender && draw.chance(40))
     s.set("/training/embedding_optimizer", draw.word({"sgd", "row_wise_adagrad", "adam"}));
   draw_offload(s);
+  draw_input(s);
   draw_allowance(s);
   draw_length(s);
   draw_ownership(s);

@@ -117,7 +117,8 @@ TEST_CASE("every category has a name of its own") {
   for (std::size_t i = 0; i < kSliceKinds; ++i)
     names.push_back(name(static_cast<SliceKind>(i)));
   std::sort(names.begin(), names.end());
-  // "optimizer" is a part of the step and a kind of slice, "context" of the memory and a kind.
+  // "optimizer" and "input" are parts of the step and kinds of slice, "context" of the memory and
+  // a kind.
   CHECK(std::unique(names.begin(), names.end()) - names.begin() ==
-        static_cast<std::ptrdiff_t>(names.size()) - 2);
+        static_cast<std::ptrdiff_t>(names.size()) - 3);
 }

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "models/families/network.h"
-#include "sim/plan/input_batches.h"
+#include "sim/plan/input/batches.h"
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_plan.h"
 #include "sim/scenario/topics/assemble.h"

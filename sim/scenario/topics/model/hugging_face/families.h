@@ -66,7 +66,7 @@ struct HuggingFaceImport {
 
   void set(std::string_view key, json::Value value);
   // A key of the file becomes a field of `section`, or of the model.
-  void copy(std::string_view from, std::string_view to, bool required = false);
+  void copy(std::string_view from, std::string_view to, bool is_required = false);
   void copy(json::Value& section, std::string_view from, std::string_view to);
 };
 

@@ -18,11 +18,11 @@ void HuggingFaceImport::set(std::string_view key, Value value) {
   model.set(key, std::move(value));
 }
 
-void HuggingFaceImport::copy(std::string_view from, std::string_view to, bool required) {
+void HuggingFaceImport::copy(std::string_view from, std::string_view to, bool is_required) {
   const Value* value = config.find(from);
   if (value != nullptr)
     set(to, *value);
-  else if (required)
+  else if (is_required)
     config.missing(from);
 }
 

@@ -1,4 +1,4 @@
-#include "sim/plan/input_batches.h"
+#include "sim/plan/input/batches.h"
 
 #include <array>
 #include <numeric>
@@ -99,8 +99,8 @@ std::uint32_t InputBatches::take(ProgramBuilder& builder, int batch) {
                      {CollectiveKind::broadcast, samples_ * input_.prepared_sample},
                      kInput | compute, "copy a batch");
   if (frees)
-    builder.send_after(to_peer(places(), number), kWord, stream_bit(StreamKind::to_device),
-                       "free a place");
+    builder.send(to_peer(places(), number), kWord, "free a place", PairPart::backward,
+                 stream_bit(StreamKind::to_device));
   builder.compute_waits_for(stream_bit(StreamKind::to_device));
   builder.settle_waits("batch");
   if (const Seconds time = input_.gpu_time(samples_); time > Seconds(0))
@@ -134,11 +134,11 @@ void InputBatches::add_workers() {
       builder.begin_block();
       if (waits) builder.receive(places(), kWord, "wait for a place");
       if (reads()) {
-        builder.send_after(requests(), kWord, 0, "ask for samples");
+        builder.send(requests(), kWord, "ask for samples", PairPart::backward, 0);
         builder.receive(samples(), kWord, "wait for samples");
       }
       work(builder, input_.prepare_time(samples_), "prepare a batch", StreamKind::input, 0);
-      builder.send_after(batches(), kWord, 0, "hand over a batch");
+      builder.send(batches(), kWord, "hand over a batch", PairPart::backward, 0);
       block = builder.end_block();
     }
     builder.call(*block, static_cast<std::uint32_t>(own));
@@ -156,7 +156,7 @@ void InputBatches::add_storage() {
   for (std::uint32_t number = 0; number < workers_; ++number) {
     builder.receive(to_peer(requests(), number), kWord, "wait for a request");
     work(builder, input_.read_time(samples_), "read a batch", StreamKind::input, 0);
-    builder.send_after(to_peer(samples(), number), kWord, 0, "hand over samples");
+    builder.send(to_peer(samples(), number), kWord, "hand over samples", PairPart::backward, 0);
   }
   const std::uint32_t block = builder.end_block();
   for (int turn = 0; turn < all_batches_ / input_.workers; ++turn) {

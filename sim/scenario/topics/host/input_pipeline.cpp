@@ -7,7 +7,7 @@
 #include <string>
 
 #include "sim/base/text.h"
-#include "sim/plan/input_batches.h"
+#include "sim/plan/input/batches.h"
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_plan.h"
 #include "sim/recipe/rank_map.h"
