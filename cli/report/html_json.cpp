@@ -70,7 +70,10 @@ Json timeline_json(const simulate::Timeline& timeline, std::size_t cap) {
   Json lanes = Json::array();
   for (const simulate::Lane& lane : timeline.lanes)
     if (shown(lane.rank))
-      lanes.push_back({{"rank", lane.rank}, {"stage", lane.stage}, {"stream", lane.stream}});
+      lanes.push_back({{"rank", lane.rank},
+                       {"stage", lane.stage},
+                       {"stream", lane.stream},
+                       {"role", lane.role}});
   std::set<int> unseen;  // stages of which no rank is shown
   for (const simulate::Lane& lane : timeline.lanes)
     unseen.insert(lane.stage);

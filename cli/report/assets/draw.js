@@ -2,11 +2,12 @@
 // up and blended, so a stall of a nanosecond is as visible at full zoom-out as its length deserves.
 
 // Colours of a lane's pixels: three shades by chunk for the passes, one for every other kind.
-const SHADES = 3, CHANNELS = 2 * SHADES + 8, WAITING = CHANNELS - 2, DIMMED = CHANNELS - 1;
+const SHADES = 3;
 const channelOf = (kind, chunk) => kind === FORWARD ? chunk % SHADES :
     kind === BACKWARD ? SHADES + chunk % SHADES : kind + 2 * SHADES - 2;
-const channelNames = ["forward", "forward-2", "forward-3", "backward", "backward-2", "backward-3", "recompute",
-                      "optimizer", "tensor", "context", "expert", "data", "pipeline", "other", "waiting", "dimmed"];
+const channelNames = [...["forward", "backward"].flatMap((pass) => [pass, pass + "-2", pass + "-3"]),
+                      ...kindNames.slice(2), "waiting", "dimmed"];
+const CHANNELS = channelNames.length, WAITING = CHANNELS - 2, DIMMED = CHANNELS - 1;
 
 let canvas, paint2d, strip, strip2d, theme, coverage = new Float32Array(0), pending = 0;
 

@@ -15,7 +15,8 @@ function describeHit({lane, block, slice}) {
     rows.push(["Micro-batch", String(lane.microbatch[first])]);
     if (v.report.pipeline.chunks > 1) rows.push(["Chunk", String(lane.chunk[first])]);
   }
-  rows.push(["Where", `${v.label}, rank ${lane.rank}, stage ${lane.stage}, ${lane.stream}`]);
+  rows.push(["Where", lane.role ? `${v.label}, ${lane.stream}`
+    : `${v.label}, rank ${lane.rank}, stage ${lane.stage}, ${lane.stream}`]);
   rows.push(["Begin", psText(begin)], ["Duration", psText(end - begin)]);
   if (!one) rows.push(["Kernels", String(last - first + 1)],
                       ["Running", `${psText(busy)} (${percent(part(busy, end - begin))})`]);

@@ -123,9 +123,9 @@ function paintGutter() {
       const open = timeline.open.has(rankKey(row.v, row.lane.rank));
       const mark = row.head && row.rest ? (open ? "\u25be" : "\u25b8") : "";
       if (mark) g.fillText(mark, 8, middle);
-      g.fillText(row.head ? `rank ${row.lane.rank}` : row.lane.stream,
+      g.fillText(row.head ? row.lane.role || `rank ${row.lane.rank}` : row.lane.stream,
                  row.head ? 20 : 30, middle);
-      if (row.head) {
+      if (row.head && !row.lane.role) {
         g.fillStyle = theme.quiet;
         const stage = `stage ${row.lane.stage}`;
         g.fillText(stage, GUTTER - 12 - textWidth(stage), middle);

@@ -21,8 +21,7 @@ Rounds input_rounds(const recipe::InputPipeline& input, int microbatches) {
 InputBatches::InputBatches(StepPlan& step, StageConnections& connections,
                            const recipe::TrainingRecipe& recipe, const recipe::RankGrids& ranks,
                            int others)
-    : step_(step),
-      connections_(connections),
+    : connections_(connections),
       input_(*recipe.input),
       samples_(recipe.micro_batch.size),
       workers_(static_cast<std::uint32_t>(input_.workers)),

@@ -59,7 +59,6 @@ class InputBatches {
   void work(ProgramBuilder& builder, Seconds time, const std::string& label, StreamKind stream,
             StreamSet waits);
 
-  StepPlan& step_;
   StageConnections& connections_;
   const recipe::InputPipeline& input_;
   std::int64_t samples_;        // of a batch
