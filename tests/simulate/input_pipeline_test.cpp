@@ -57,6 +57,10 @@ void about(Duration found, Duration expected) {
   CHECK(std::chrono::abs(found - expected) <= kNothing);
 }
 
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 // Of one sample, so that a batch takes `share` of a step.
 Duration of_step(Duration step, double share) {
   return to_duration(Seconds(step) * (share / kSamples));
@@ -94,6 +98,7 @@ TEST_CASE("a step takes as long as the slower of GPU and workers, whatever is pr
           InputPipeline input = instant(workers);
           input.prefetch = prefetch;
           input.sample_cpu_time = of_step(gpu, share);
+          input.copy_ahead = prefetch == 4;
           about(step_time(one, input),
                 std::max(gpu, to_duration(Seconds(gpu) * (share / workers))));
         }
@@ -193,6 +198,40 @@ TEST_CASE("the report says what waits, and how many workers would do") {
   one.recipe.input->cores = 8;
   one.recipe.input->workers = 4;
   CHECK(!summarize(one, *simulate_step(one)).input->workers_needed());
+}
+
+TEST_CASE("storage is what limits only where workers are faster") {
+  InputReport input{.workers = 1,
+                    .workers_of_server = 4,
+                    .most_workers = 64,
+                    .prepare = std::chrono::milliseconds(900),
+                    .prepare_alone = std::chrono::milliseconds(900),
+                    .read = std::chrono::milliseconds(200),
+                    .between = std::chrono::milliseconds(1100),
+                    .taken = std::chrono::milliseconds(100)};
+  CHECK(!input.storage_limits());
+  CHECK(!input.workers_needed());
+  CHECK(contains(describe(input), "1 worker gives a rank a batch every 1.10 s"));
+  CHECK(contains(describe(input), "more would help until storage"));
+  input.between = std::chrono::milliseconds(200);
+  CHECK(input.storage_limits());
+  CHECK(contains(describe(input), "workers would not"));
+}
+
+TEST_CASE("workers beyond the cores hide reading, if the cores are fast enough") {
+  InputReport input{.workers = 5,
+                    .cores = 40,
+                    .workers_of_server = 40,
+                    .most_workers = 64,
+                    .prepare_alone = std::chrono::milliseconds(500),
+                    .cores_at_best = std::chrono::milliseconds(100),
+                    .read = std::chrono::milliseconds(60),
+                    .taken = std::chrono::milliseconds(110)};
+  CHECK(input.workers_needed() == 6);
+  input.taken = std::chrono::milliseconds(100);
+  CHECK(!input.workers_needed());
+  input.taken = std::chrono::milliseconds(120);
+  CHECK(input.workers_needed() == 5);
 }
 
 TEST_CASE("what workers prepare ahead is in the memory of their server") {

@@ -2,7 +2,8 @@
 
 const kindTitles = {forward: "Forward", backward: "Backward", recompute: "Recomputation", optimizer: "Optimizer",
                     tensor: "Tensor parallel", context: "Context parallel", expert: "Expert parallel",
-                    data: "Data parallel", pipeline: "Pipeline transfer", other: "Other"};
+                    data: "Data parallel", pipeline: "Pipeline transfer", host_copy: "Host copy", input: "Input",
+                    other: "Other"};
 const kindNames = page.slice_kinds.map((k) => k.name);
 
 const AXIS = 26, GUTTER = 168;

@@ -85,23 +85,26 @@ void InputBatches::work(ProgramBuilder& builder, Seconds time, const std::string
   builder.work_beside(stream, {kernel}, waits, OpGroup::input, label);
 }
 
-// The place is free when the batch has left for the GPU.
+// The place is free when the pass of the batch begins.
 std::uint32_t InputBatches::take(ProgramBuilder& builder, int batch) {
   const auto number = static_cast<std::uint32_t>(batch) % workers_;
   const bool frees = batch + input_.workers * input_.prefetch < all_batches_;
   const auto [block, is_new] = blocks_.try_emplace({number, frees}, 0);
   if (!is_new) return block->second;
+  const Bytes bytes = samples_ * input_.prepared_sample;
+  // In turn it takes the memory that the batch before has left.
+  if (input_.copy_ahead && batch == 0)
+    builder.resident(MemoryKind::workspace, bytes, "the next batch");
   builder.begin_block();
   builder.receive(to_peer(batches(), number), kWord, "wait for a batch");
   const StreamSet compute = input_.copy_ahead ? 0 : stream_bit(StreamKind::compute);
-  builder.collective(StreamKind::to_device, copies(),
-                     {CollectiveKind::broadcast, samples_ * input_.prepared_sample},
+  builder.collective(StreamKind::to_device, copies(), {CollectiveKind::broadcast, bytes},
                      kInput | compute, "copy a batch");
-  if (frees)
-    builder.send(to_peer(places(), number), kWord, "free a place", PairPart::backward,
-                 stream_bit(StreamKind::to_device));
   builder.compute_waits_for(stream_bit(StreamKind::to_device));
   builder.settle_waits("batch");
+  if (frees)
+    builder.send(to_peer(places(), number), kWord, "free a place", PairPart::backward,
+                 stream_bit(StreamKind::compute));
   if (const Seconds time = input_.gpu_time(samples_); time > Seconds(0))
     work(builder, time, "decode a batch", StreamKind::compute, 0);
   block->second = builder.end_block();

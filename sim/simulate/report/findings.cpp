@@ -164,6 +164,8 @@ std::string detail(const StepReport& report, TimeCategory category) {
         fmt::format("; {} stages share {} micro-batches", report.stages, report.microbatches);
     if (const double ideal = ideal_bubble(report); ideal > 0)
       text += fmt::format(" (equal passes would idle {} of the ideal time)", percent_text(ideal));
+    if (report.input && !report.input->keeps_up())
+      text += "; the first stage waits for input" + describe(*report.input);
     return text;
   }
   if (category == TimeCategory::exposed_tp && report.tensor > 1)
@@ -378,7 +380,8 @@ std::string why_no_time(const StepReport& report) {
                        to_text(memory ? host.server_memory : host.server_nvme),
                        to_text(memory ? host.memory_capacity : host.nvme_capacity),
                        memory ? "host memory" : "NVMe",
-                       report.input         ? "prepare fewer batches ahead, or with fewer workers"
+                       host.role == "input worker"
+                           ? "prepare fewer batches ahead, or with fewer workers"
                        : !host.role.empty() ? "hold the states on the GPUs, as allreduce does"
                        : memory             ? "offload to NVMe, less, or over more servers"
                                             : "offload less, or over more servers");

@@ -12,6 +12,7 @@ namespace trainyard::simulate {
 struct InputReport {
   int workers = 0, prefetch = 0;         // of each rank
   int cores = 0, workers_of_server = 0;  // cores 0: not stated
+  int most_workers = 0;                  // that a scenario may give a rank
   Duration prepare{};                    // of a worker, beside the others of its server
   Duration prepare_alone{};              // of a worker with a core of its own
   Duration cores_at_best{};              // two batches of a rank from all cores; 0: not stated
@@ -20,7 +21,7 @@ struct InputReport {
   Duration taken{};                      // two batches that the rank would take without waiting
 
   bool keeps_up() const { return between <= taken; }
-  bool storage_limits() const { return read > taken; }
+  bool storage_limits() const { return read > taken && between <= read; }
   // The fewest workers of a rank that would keep up; empty: more do not help.
   std::optional<int> workers_needed() const;
 };

@@ -255,8 +255,18 @@ std::string text_of(const Step& step, const engine::Deadlock& deadlock) {
 
 }  // namespace
 
-// Requires: the breakdown of the report.
-void account_input(const Job& job, StepReport& report) {
+// Of a batch from its host to the GPU, while no other moves.
+Duration copy_time(const Step& step, Bytes bytes) {
+  for (const auto& table : step.lowered.transfers)
+    for (const lower::TransferEstimate& estimate : table)
+      if (estimate.host == HostTransfer::to_device && estimate.spec.bytes == bytes)
+        return to_duration(estimate.terms.latency +
+                           estimate.terms.wire_bytes / estimate.terms.bandwidth);
+  return {};
+}
+
+// Requires: the breakdowns of the report.
+void account_input(const Job& job, const Step& step, StepReport& report) {
   if (!job.recipe.input) return;
   const recipe::InputPipeline& input = *job.recipe.input;
   const std::int64_t samples = job.recipe.micro_batch.size;
@@ -265,15 +275,22 @@ void account_input(const Job& job, StepReport& report) {
   own.prefetch = input.prefetch;
   own.cores = input.cores;
   own.workers_of_server = input.workers * input.ranks_of_server;
+  own.most_workers = recipe::kMostInputWorkers;
   own.prepare = to_duration(input.prepare_time(samples));
   own.prepare_alone = to_duration(input.prepare_time(samples) / input.contention());
   own.cores_at_best =
       input.cores == 0 ? Duration(0) : own.prepare_alone * input.ranks_of_server / input.cores;
   own.read = to_duration(input.read_time(samples));
-  own.between = std::max(own.read, (own.read + own.prepare) / input.workers);
-  const Duration waits = report.breakdown[static_cast<std::size_t>(TimeCategory::input)];
+  const Duration copy = copy_time(step, samples * input.prepared_sample);
+  // Of a single place the worker waits until its batch is on the GPU.
+  const Duration held = input.prefetch == 1 ? copy : Duration(0);
+  own.between = std::max(own.read, (own.read + own.prepare + held) / input.workers);
+  Duration waits{};
+  for (const StepReport::RankBreakdown& rank : report.ranks)
+    if (rank.stage == 0)
+      waits = std::max(waits, rank.breakdown[static_cast<std::size_t>(TimeCategory::input)]);
   const auto batches = plan::microbatches(job.recipe, job.plan);
-  own.taken = (report.simulated_step - waits) / batches;
+  own.taken = (report.simulated_step - waits) / batches + (input.copy_ahead ? Duration(0) : copy);
 }
 
 StepReport outline(const Job& job, const Step& step) {
@@ -302,7 +319,7 @@ StepReport summarize(const Job& job, const Step& step) {
   if (report.deadlock) return report;
   if (report.step_time && *report.step_time > Duration(0)) rate_throughput(job, step, report);
   break_down(step, report);
-  account_input(job, report);
+  account_input(job, step, report);
   report.energy = step_energy(job, step, report);
   report.training = training_total(job, report);
   report.cloud_or_own = cloud_or_own(job, report);

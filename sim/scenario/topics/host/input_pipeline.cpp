@@ -11,6 +11,7 @@
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_plan.h"
 #include "sim/recipe/rank_map.h"
+#include "sim/recipe/stage_orders.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/schedule/schedule.h"
 #include "topologies/server_board.h"
@@ -132,6 +133,20 @@ void check_host(const Scenario& scenario, Findings& findings) {
         "batches are in the host's memory");
 }
 
+// Whether both passes go through the micro-batches in order.
+bool in_order(const schedule::StageOrders& orders) {
+  for (const std::vector<schedule::Slot>& order : orders) {
+    int forward = -1, backward = -1;
+    for (const schedule::Slot& slot : order) {
+      if (slot.pass != schedule::Pass::forward && !ends_backward(slot.pass)) continue;
+      int& last = slot.pass == schedule::Pass::forward ? forward : backward;
+      if (slot.microbatch <= last) return false;
+      last = slot.microbatch;
+    }
+  }
+  return true;
+}
+
 // Steps follow each other here, and not every way to train is described over several.
 void check_steps(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelPlan& plan = scenario.plan;
@@ -147,9 +162,16 @@ void check_steps(const Scenario& scenario, Findings& findings) {
                    "use one that updates them after all, such as 1f1b");
   const std::int64_t microbatches = microbatches_per_step(scenario);
   if (microbatches == 0 || findings.has_errors()) return;
-  if (parts(plan::pipeline_shape(scenario.recipe, plan)) > 1)
+  const schedule::PipelineShape shape = plan::pipeline_shape(scenario.recipe, plan);
+  if (parts(shape) > 1)
     findings.error(kInput, "is described for stages that hold one part of the network",
                    "set chunks_per_stage to 1, or use another schedule");
+  else if (!in_order(stage_orders(plan, shape)))
+    findings.error(kInput, "batches are taken in their order, which the schedule does not keep",
+                   "let every pass go through the micro-batches in order");
+  if (scenario.recipe.forward_only && plan.degrees.pipeline > 1)
+    findings.error(kInput, "a pipeline of forward passes has no end of a step to wait for",
+                   "remove it, or set pp to 1");
 }
 
 void check_work(const Scenario& scenario, const InputPipeline& input, Findings& findings) {
