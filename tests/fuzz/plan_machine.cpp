@@ -133,6 +133,7 @@ void draw_host(Sketch& s) {
   if (s.draw.chance(50)) s.set("/cluster/node/host/socket_bandwidth", "60GB/s");
   if (s.draw.chance(50)) s.set("/cluster/node/host/gpus_per_pcie_switch", s.draw.pick({1, 2, 4}));
   if (s.draw.chance(20)) s.set("/cluster/node/host/launch_factor", 2.5);
+  if (s.draw.chance(30)) s.set("/cluster/node/host/cores", s.draw.pick({2, 16, 64}));
   if (!s.has_host) return;
   s.set("/cluster/node/host/memory", s.draw.word({"1TB", "256GiB"}));
   s.set("/cluster/node/host/memory_bandwidth", "200GB/s");
