@@ -150,6 +150,14 @@ TEST_CASE("a batch of the pass before is copied in its turn, or while the GPU co
   about(step_time(one, input), gpu + copy);
   input.copy_ahead = true;
   about(step_time(one, input), gpu);
+
+  const auto allocated = [&](bool ahead) {
+    Job own = one;
+    input.copy_ahead = ahead;
+    own.recipe.input = input;
+    return summarize(own, *simulate_step(own)).memory.allocated;
+  };
+  CHECK(allocated(true) - allocated(false) == Bytes(kSamples * 250'000));
 }
 
 TEST_CASE("what the GPU prepares itself it does before the forward pass") {

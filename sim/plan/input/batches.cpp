@@ -78,11 +78,11 @@ ConnectionId InputBatches::copies() {
 }
 
 void InputBatches::work(ProgramBuilder& builder, Seconds time, const std::string& label,
-                        StreamKind stream, StreamSet waits) {
+                        StreamKind stream) {
   models::NamedKernel kernel;
   kernel.name = label;
   kernel.kernel = models::Timed{time};
-  builder.work_beside(stream, {kernel}, waits, OpGroup::input, label);
+  builder.work_beside(stream, {kernel}, 0, OpGroup::input, label);
 }
 
 // The place is free when the pass of the batch begins.
@@ -106,7 +106,7 @@ std::uint32_t InputBatches::take(ProgramBuilder& builder, int batch) {
     builder.send(to_peer(places(), number), kWord, "free a place", PairPart::backward,
                  stream_bit(StreamKind::compute));
   if (const Seconds time = input_.gpu_time(samples_); time > Seconds(0))
-    work(builder, time, "decode a batch", StreamKind::compute, 0);
+    work(builder, time, "decode a batch", StreamKind::compute);
   block->second = builder.end_block();
   return block->second;
 }
@@ -139,7 +139,7 @@ void InputBatches::add_workers() {
         builder.send(requests(), kWord, "ask for samples", PairPart::backward, 0);
         builder.receive(samples(), kWord, "wait for samples");
       }
-      work(builder, input_.prepare_time(samples_), "prepare a batch", StreamKind::input, 0);
+      work(builder, input_.prepare_time(samples_), "prepare a batch", StreamKind::input);
       builder.send(batches(), kWord, "hand over a batch", PairPart::backward, 0);
       block = builder.end_block();
     }
@@ -157,7 +157,7 @@ void InputBatches::add_storage() {
   builder.begin_block();
   for (std::uint32_t number = 0; number < workers_; ++number) {
     builder.receive(to_peer(requests(), number), kWord, "wait for a request");
-    work(builder, input_.read_time(samples_), "read a batch", StreamKind::input, 0);
+    work(builder, input_.read_time(samples_), "read a batch", StreamKind::input);
     builder.send(to_peer(samples(), number), kWord, "hand over samples", PairPart::backward, 0);
   }
   const std::uint32_t block = builder.end_block();

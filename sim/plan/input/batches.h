@@ -46,7 +46,7 @@ class InputBatches {
   ConnectionId places() { return between("places for batches", false, false); }
   ConnectionId requests() { return between("requests to storage", false, true); }
   ConnectionId samples() { return between("samples from storage", true, true); }
-  ConnectionId between(std::string_view name, bool comes, bool storage);
+  ConnectionId between(std::string_view name, bool comes, bool from_storage);
   ConnectionId copies();
   Player worker(std::size_t taker, std::uint32_t number) const;
   Player storage(std::size_t taker) const;
@@ -56,8 +56,7 @@ class InputBatches {
   void add_workers();
   void add_storage();
   void add_role(Role role, ProgramBuilder& builder, std::uint32_t of_each);
-  void work(ProgramBuilder& builder, Seconds time, const std::string& label, StreamKind stream,
-            StreamSet waits);
+  void work(ProgramBuilder& builder, Seconds time, const std::string& label, StreamKind stream);
 
   StageConnections& connections_;
   const recipe::InputPipeline& input_;

@@ -47,6 +47,8 @@ topologies::ClusterSpec assemble_cluster(topologies::ClusterSpec cluster, Findin
 ProfileChoice find_profile(const ClusterSection& section, const json::Value& document,
                            const Places& places, Findings& findings);
 void validate_machine(const Scenario& scenario, Findings& findings);
+// An error at /cluster/node/host/`key` where it is not given; `what`: for which it is needed.
+void require_of_host(Findings& findings, const char* key, bool is_given, const char* what);
 
 // /training as a whole, with its parts below.
 recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,

@@ -455,6 +455,13 @@ void check_contention(const Scenario& scenario, Findings& findings) {
 
 }  // namespace
 
+void require_of_host(Findings& findings, const char* key, bool is_given, const char* what) {
+  if (is_given) return;
+  findings.error(fmt::format("/cluster/node/host/{}", key),
+                 fmt::format("is required and missing: {}", what),
+                 "state it, as the servers of configs/servers do");
+}
+
 void validate_machine(const Scenario& scenario, Findings& findings) {
   check_contention(scenario, findings);
   const topologies::ServerSpec& server = scenario.cluster.server;

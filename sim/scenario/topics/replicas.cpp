@@ -260,16 +260,10 @@ void check_servers(const topologies::ClusterSpec& cluster, const std::vector<int
                      fmt::format("there is no server {}: the cluster has {}, numbered from 0",
                                  number, cluster.servers),
                      fmt::format("name one up to {}", cluster.servers - 1));
-  const auto needs = [&](const char* key, bool is_given, const char* what) {
-    if (is_given) return;
-    findings.error(fmt::format("/cluster/node/host/{}", key),
-                   fmt::format("is required and missing: {}", what),
-                   "state it, as the servers of configs/servers do");
-  };
-  needs("memory_bandwidth", server.host_memory_bandwidth.count() > 0,
-        "the parameter server sums gradients and updates parameters at it");
-  needs("pcie_bandwidth", stated_pcie_bandwidth(server).count() > 0,
-        "GPUs reach the parameter server on their own server over PCIe");
+  require_of_host(findings, "memory_bandwidth", server.host_memory_bandwidth.count() > 0,
+                  "the parameter server sums gradients and updates parameters at it");
+  require_of_host(findings, "pcie_bandwidth", stated_pcie_bandwidth(server).count() > 0,
+                  "GPUs reach the parameter server on their own server over PCIe");
 }
 
 constexpr int kMostRanksOfServer = 1024;

@@ -253,8 +253,6 @@ std::string text_of(const Step& step, const engine::Deadlock& deadlock) {
   return text;
 }
 
-}  // namespace
-
 // Of a batch from its host to the GPU, while no other moves.
 Duration copy_time(const Step& step, Bytes bytes) {
   for (const auto& table : step.lowered.transfers)
@@ -292,6 +290,8 @@ void account_input(const Job& job, const Step& step, StepReport& report) {
   const auto batches = plan::microbatches(job.recipe, job.plan);
   own.taken = (report.simulated_step - waits) / batches + (input.copy_ahead ? Duration(0) : copy);
 }
+
+}  // namespace
 
 StepReport outline(const Job& job, const Step& step) {
   StepReport report;

@@ -131,9 +131,7 @@ Json server_updates(const StepReport& report) {
 Json input(const StepReport& report) {
   if (!report.input) return nullptr;
   const InputReport& own = *report.input;
-  const auto number = [](const std::optional<int>& value) {
-    return value ? Json(*value) : Json(nullptr);
-  };
+  const std::optional<int> needed = own.workers_needed();
   return {{"workers", own.workers},
           {"workers_of_server", own.workers_of_server},
           {"cores_of_server", own.cores > 0 ? Json(own.cores) : Json(nullptr)},
@@ -143,7 +141,7 @@ Json input(const StepReport& report) {
           {"batch_every_s", seconds(own.between)},
           {"taken_every_s", seconds(own.taken)},
           {"keeps_up", own.keeps_up()},
-          {"workers_needed", number(own.workers_needed())}};
+          {"workers_needed", needed ? Json(*needed) : Json(nullptr)}};
 }
 
 Json basis(const StepReport& report) {

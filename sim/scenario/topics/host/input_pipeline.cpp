@@ -122,15 +122,10 @@ void check_host_memory(const Scenario& scenario, const InputPipeline& input, Fin
 
 void check_host(const Scenario& scenario, Findings& findings) {
   const topologies::ServerSpec& server = scenario.cluster.server;
-  const auto needs = [&](const char* name, bool is_given, const char* what) {
-    if (is_given) return;
-    findings.error(fmt::format("/cluster/node/host/{}", name),
-                   fmt::format("is required and missing: {}", what),
-                   "state it, as the servers of configs/servers do");
-  };
-  needs("pcie_bandwidth", stated_pcie_bandwidth(server).count() > 0, "batches cross PCIe");
-  needs("memory_bandwidth", server.host_memory_bandwidth.count() > 0,
-        "batches are in the host's memory");
+  require_of_host(findings, "pcie_bandwidth", stated_pcie_bandwidth(server).count() > 0,
+                  "batches cross PCIe");
+  require_of_host(findings, "memory_bandwidth", server.host_memory_bandwidth.count() > 0,
+                  "batches are in the host's memory");
 }
 
 // Whether both passes go through the micro-batches in order.

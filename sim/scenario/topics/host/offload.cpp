@@ -164,23 +164,17 @@ void check_activations(const Scenario& scenario, Findings& findings) {
 void check_server(const Scenario& scenario, Findings& findings) {
   const recipe::OffloadOptions& offload = scenario.recipe.offload;
   const topologies::ServerSpec& server = scenario.cluster.server;
-  const auto needs = [&](const char* key, bool is_given, const char* what) {
-    if (is_given) return;
-    findings.error(fmt::format("/cluster/node/host/{}", key),
-                   fmt::format("is required and missing: {}", what),
-                   "state it, as the servers of configs/servers do");
-  };
   if (!offload.any()) return;
-  needs("pcie_bandwidth", stated_pcie_bandwidth(server).count() > 0,
-        "what is offloaded crosses PCIe");
+  require_of_host(findings, "pcie_bandwidth", stated_pcie_bandwidth(server).count() > 0,
+                  "what is offloaded crosses PCIe");
   if (offload.optimizer != OffloadTo::none || scenario.fidelity == recipe::Fidelity::flow)
-    needs("memory_bandwidth", server.host_memory_bandwidth.count() > 0,
-          "the host's update and copies run at it");
+    require_of_host(findings, "memory_bandwidth", server.host_memory_bandwidth.count() > 0,
+                    "the host's update and copies run at it");
   if (offload.optimizer != OffloadTo::nvme && offload.parameters != OffloadTo::nvme) return;
-  needs("nvme_read_bandwidth", server.nvme_read_bandwidth.count() > 0,
-        "what is offloaded is on NVMe");
-  needs("nvme_write_bandwidth", server.nvme_write_bandwidth.count() > 0,
-        "what is offloaded is on NVMe");
+  require_of_host(findings, "nvme_read_bandwidth", server.nvme_read_bandwidth.count() > 0,
+                  "what is offloaded is on NVMe");
+  require_of_host(findings, "nvme_write_bandwidth", server.nvme_write_bandwidth.count() > 0,
+                  "what is offloaded is on NVMe");
 }
 
 }  // namespace
