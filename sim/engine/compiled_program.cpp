@@ -176,7 +176,8 @@ std::vector<WorkTime> CompiledProgram::work_times(const KernelTimes& times, Dura
       TRAINYARD_CHECK(times.kernel[kernel] >= Duration::zero(), "kernel {} takes {} ps", kernel,
                       times.kernel[kernel].count());
       time.total = later(time.total, times.kernel[kernel]);
-      const auto launches = static_cast<std::int64_t>(std::min(k + 1, work.launches));
+      const auto launches =
+          static_cast<std::int64_t>(launches_for(k, segment.kernels, work.launches));
       time.host = std::max(time.host, later(launches * launch, time.total));
     }
     result.push_back(time);

@@ -28,8 +28,7 @@ struct KernelSequence {
   int units = 1;
 
   Duration issued(std::uint32_t kernel) const {
-    const std::uint32_t own = kernel + 1 < launches ? kernel + 1 : launches;
-    return launches_from + own * launch;
+    return launches_from + launches_for(kernel, count, launches) * launch;
   }
   Duration length(std::uint32_t kernel) const { return times->kernel[kernels[kernel]]; }
   std::int64_t rate(std::uint32_t kernel, std::int64_t taken) const {

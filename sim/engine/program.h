@@ -37,6 +37,15 @@ struct Segment {
   std::uint32_t kernels = 0;
 };
 
+// Launches of a segment's op that the host has made when it has launched this kernel: one each;
+// where there are more of them than kernels, an even share of all.
+constexpr std::uint32_t launches_for(std::uint32_t kernel, std::uint32_t kernels,
+                                     std::uint32_t launches) {
+  const std::uint32_t nth = kernel + 1;
+  if (launches <= kernels) return nth < launches ? nth : launches;
+  return static_cast<std::uint32_t>((std::uint64_t{nth} * launches + kernels - 1) / kernels);
+}
+
 // Bytes taken when an op starts (positive) or given back when it ends (negative).
 struct MemoryEffect {
   std::int64_t bytes = 0;

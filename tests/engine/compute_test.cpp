@@ -80,6 +80,21 @@ TEST_CASE("the host issues launches one after another over all streams") {
   CHECK(trace.kernels[2].end == 80ns);
 }
 
+TEST_CASE("launches beyond one for each kernel are spread evenly over the kernels") {
+  MachineBuilder m;
+  auto& p = m.program({"a"});
+  p.kernels("x", 0, {1ns, 1ns}).launches(5);
+  p.compute("y", 0, 1ns).launches(1);
+  const ActorId a = m.actor(p);
+  m[a].launch = 10ns;
+  const Trace trace = completed(m, detailed());
+  REQUIRE(trace.kernels.size() == 3);
+  CHECK(trace.kernels[0].begin == 30ns);  // of 2.5 launches
+  CHECK(trace.kernels[1].begin == 50ns);
+  CHECK(trace.kernels[2].begin == 60ns);
+  CHECK(completed(m).end == 61ns);
+}
+
 TEST_CASE("launches are counted over blocks and calls") {
   MachineBuilder m;
   auto& p = m.program({"a"});
@@ -92,7 +107,7 @@ TEST_CASE("launches are counted over blocks and calls") {
   CHECK(trace.spans[0].issued == 10ns);
   CHECK(trace.spans[1].issued == 30ns);
   CHECK(trace.spans[2].issued == 40ns);
-  CHECK(trace.end == 41ns);
+  CHECK(trace.end == 51ns);  // behind both of its launches
 }
 
 TEST_CASE("a call takes the host's time before its launches") {

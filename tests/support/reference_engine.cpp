@@ -241,8 +241,11 @@ class Reference {
     return actor(op.actor).program->segments[op.op->subject].first_kernel + op.kernel;
   }
   Duration kernel_issued(const RefOp& op) const {
-    const auto own =
-        std::min<std::int64_t>(static_cast<std::int64_t>(op.kernel) + 1, op.op->launches);
+    const auto nth = static_cast<std::int64_t>(op.kernel) + 1;
+    const auto kernels = static_cast<std::int64_t>(kernel_count(op));
+    const std::int64_t own = op.op->launches > kernels
+                                 ? up(Wide{nth} * op.op->launches, kernels)
+                                 : std::min<std::int64_t>(nth, op.op->launches);
     return (op.op->drained ? *op.begin : op.launches_from) + actor(op.actor).launch * own;
   }
 
