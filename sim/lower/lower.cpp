@@ -329,9 +329,11 @@ void Lowering::make_actors() {
 void Lowering::make_classes() {
   for (std::size_t at = 0; at < cast_.players(); ++at) {
     const std::uint32_t own = result_.class_of_rank[at];
+    const int role = static_cast<int>(cast_.role_of[at]);
     if (own == result_.classes.size())
       result_.classes.push_back({.representative = static_cast<int>(at),
-                                 .stage = static_cast<int>(cast_.role_of[at]),
+                                 .role = role,
+                                 .stage = cast_.role(static_cast<Player>(at)).stage.value_or(role),
                                  .slowdown = pace_[at].slowdown,
                                  .expert_load = pace_[at].expert_load,
                                  .actor = ActorId(classes_.of_rank[at])});

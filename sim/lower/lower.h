@@ -35,7 +35,8 @@ struct LowerOptions {
 struct RankClass {
   int representative = 0;  // the lowest player
   int ranks = 0;           // how many there are
-  int stage = 0;           // into Cast::roles
+  int role = 0;            // into Cast::roles
+  int stage = 0;           // that its ranks hold; of others the role
   double slowdown = 1;
   double expert_load = 1;   // work of its experts or tables, in units of the even share
   engine::ActorId actor{};  // that simulates the representative

@@ -84,6 +84,7 @@ void TransferTables::add(plan::ConnectionId id, const GroupShape& shape) {
         estimate.point_to_point = true;
         estimate.shape = shape;
         estimate.terms = messages_.point_to_point(spec.bytes, shape);
+        if (connection.copied) estimate.terms.channels = 0;
         table.push_back(as_transfer(estimate.terms));
         break;
       case Traffic::host:

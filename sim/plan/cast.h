@@ -122,6 +122,7 @@ struct CallInfo {
 
 struct Role {
   std::string name;
+  std::optional<int> stage{};  // of the pipeline, that its players hold
   // The server on whose processors its players sit, and not on GPUs.
   std::optional<int> host_server{};
   // By player of the role: the rank on the processors of whose server it sits, and not on a GPU.
@@ -193,6 +194,8 @@ struct Connection {
   // Traffic::message, > 0: those to whom several send count the first so many messages of each
   // round and receive none.
   std::uint32_t heard_first = 0;
+  // Traffic::message: the driver copies them; no kernel and no communicator's buffers do.
+  bool copied = false;
   // Bytes of the busiest member against the even share that `transfers` state: rows for experts end
   // when the rank with most of them has its own.
   double busiest_load = 1;

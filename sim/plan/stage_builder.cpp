@@ -357,6 +357,7 @@ void StageBuilder::hold_tables(Role& stage) {
 
 Role StageBuilder::build(const std::vector<Slot>& order) {
   Role stage;
+  stage.stage = stage_;
   const StageParameters parameters = stage_parameters();
   stage.frozen = parameters.frozen_numbers;
   stage.parameters = parameters.dense + parameters.experts + stage.frozen;

@@ -103,7 +103,7 @@ class Communicators {
     pipeline_.resize(cast_.players());
     std::iota(pipeline_.begin(), pipeline_.end(), std::size_t{0});
     for (const plan::Connection& connection : cast_.connections) {
-      if (connection.traffic != plan::Traffic::message) continue;
+      if (connection.traffic != plan::Traffic::message || connection.copied) continue;
       for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
         const Player from = connection.groups[pair][0], to = connection.groups[pair][1];
         // Processors are spoken with over sockets, which are no communicators.

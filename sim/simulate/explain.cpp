@@ -59,7 +59,7 @@ void layers(const Job& /*job*/, const Step& step, Text out) {
 // How many of a stage's parameters train, where not all do.
 void frozen_shares(const Step& step, Text out) {
   for (const lower::RankClass& rank_class : step.lowered.classes) {
-    const plan::Role& role = step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+    const plan::Role& role = step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)];
     if (role.frozen == 0) continue;
     const std::int64_t trained = role.parameters - role.frozen;
     fmt::format_to(out, "stage {}: {} of {} parameters train ({:.3f} %)\n", rank_class.stage,
@@ -90,7 +90,7 @@ void memory(const Job& job, const Step& step, Text out) {
     const engine::MemoryPeak& peak = step.trace().peaks[rank_class.actor];
     const auto held = device.by_category(peak.by_category);
     fmt::format_to(out, "{:>5}  {:>12}", rank_class.stage,
-                   step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].parameters);
+                   step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)].parameters);
     for (const auto& [category, title] : kColumns)
       fmt::format_to(out, "  {:>11}", to_text(Bytes(held[static_cast<std::size_t>(category)])));
     fmt::format_to(out, "  {:>9}  {:>9}  {:>9}\n", to_text(device.allocated(peak.peak)),
@@ -136,7 +136,7 @@ void classes(const Job& /*job*/, const Step& step, Text out) {
   for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
     const lower::RankClass& rank_class = step.lowered.classes[c];
     const engine::Program& program =
-        step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].program;
+        step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)].program;
     std::size_t ops = 0;
     for (const engine::Call& call : program.calls)
       ops += program.blocks[call.block].ops.size();

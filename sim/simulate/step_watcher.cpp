@@ -30,7 +30,7 @@ StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lower
   if (has_rounds) window_.begin = Duration::max();
   watched_.reserve(lowered.classes.size());
   for (const lower::RankClass& rank_class : lowered.classes) {
-    const plan::Role& role = plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+    const plan::Role& role = plan.cast.roles[static_cast<std::size_t>(rank_class.role)];
     watched_of_[index(rank_class.actor)] = static_cast<std::uint32_t>(watched_.size());
     Watched& watched = watched_.emplace_back();
     watched.role = &role;

@@ -9,7 +9,7 @@ using engine::OpKind;
 
 UpdateWatch::UpdateWatch(const plan::StepPlan& plan, const lower::Lowered& lowered) {
   for (const lower::RankClass& rank_class : lowered.classes) {
-    const plan::Role& role = plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+    const plan::Role& role = plan.cast.roles[static_cast<std::size_t>(rank_class.role)];
     if (!role.updates_shard) continue;
     Handler handler{
         .role = &role, .actor = static_cast<std::uint32_t>(rank_class.actor), .piece = {}};

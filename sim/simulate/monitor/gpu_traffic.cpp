@@ -30,7 +30,7 @@ class TransferReader {
   TransferReader(const Job& job, const Step& step)
       : step_(step), machine_(step.lowered.machine), intra_(job.cluster.server.intra) {
     for (const lower::RankClass& rank_class : step.lowered.classes)
-      if (!step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].on_gpu())
+      if (!step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)].on_gpu())
         on_host_[rank_class.actor] = true;
     for (const Span& span : step.trace().spans) {
       const engine::Actor& actor = machine_.actors[span.actor];

@@ -132,7 +132,7 @@ void RankWatch::run_single(const Stretch& op, std::span<const KernelSpan> kernel
 void RankWatch::add_kernels() {
   const lower::RankClass& rank_class = step_.lowered.classes[class_];
   const engine::Program& program =
-      step_.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].program;
+      step_.plan.cast.roles[static_cast<std::size_t>(rank_class.role)].program;
   constexpr auto kCompute = static_cast<std::uint8_t>(plan::StreamKind::compute);
   std::span<const KernelSpan> single = kernels_of(step_.trace(), rank_class.actor);
   for (const Span& span : spans_of(step_.trace(), rank_class.actor)) {
@@ -280,7 +280,7 @@ Monitor monitor(const Job& job, const Step& step, const Timeline& timeline,
   for (const MemoryCurve& memory : timeline.memory) {
     const std::uint32_t c = step.lowered.class_of_rank[static_cast<std::size_t>(memory.rank)];
     const plan::Role& role =
-        step.plan.cast.roles[static_cast<std::size_t>(step.lowered.classes[c].stage)];
+        step.plan.cast.roles[static_cast<std::size_t>(step.lowered.classes[c].role)];
     if (!role.on_gpu()) continue;
     const KernelLoads& loads =
         kernels.try_emplace(&role, role, step.plan.cast, step.lowered).first->second;

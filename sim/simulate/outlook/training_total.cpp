@@ -32,7 +32,7 @@ std::optional<StepEnergy> step_energy(const Job& job, const Step& step, const St
   std::array<Int128, kLoads> times{};  // of all ranks: 131,072 of them for a minute outgrow 64 bits
   for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
     const lower::RankClass& rank_class = step.lowered.classes[c];
-    if (!step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)].on_gpu()) continue;
+    if (!step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)].on_gpu()) continue;
     const LoadTimes own = with_waiting(step.loads[c], step.breakdowns[c]);
     for (std::size_t l = 0; l < kLoads; ++l)
       times[l] += Int128{own[l].count()} * rank_class.ranks;

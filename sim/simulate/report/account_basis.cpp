@@ -185,7 +185,7 @@ void note_extrapolations(const Account& account, double sum, StepReport& report)
 void account_basis(const Job& job, const Step& step, StepReport& report) {
   Account account;
   for (const lower::RankClass& rank_class : step.lowered.classes) {
-    const plan::Role& stage = step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+    const plan::Role& stage = step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)];
     // Workers that prepare input take what the scenario says, and no GPU waits for most of it.
     if (stage.beside.empty()) add_program(step, rank_class, stage.program, account);
   }

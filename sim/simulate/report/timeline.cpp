@@ -24,15 +24,15 @@ using plan::PairPart;
 
 namespace {
 
-// At most `limit` classes: the first of every stage, then the others in turn.
+// At most `limit` classes: the first of every role, then the others in turn.
 std::vector<std::size_t> chosen_classes(const lower::Lowered& lowered, int limit) {
-  std::map<int, std::vector<std::size_t>> by_stage;
+  std::map<int, std::vector<std::size_t>> by_role;
   for (std::size_t c = 0; c < lowered.classes.size(); ++c)
-    by_stage[lowered.classes[c].stage].push_back(c);
+    by_role[lowered.classes[c].role].push_back(c);
   std::vector<std::size_t> chosen;
   for (std::size_t turn = 0; static_cast<int>(chosen.size()) < limit; ++turn) {
     const std::size_t before = chosen.size();
-    for (const auto& [stage, classes] : by_stage) {
+    for (const auto& [role, classes] : by_role) {
       if (turn < classes.size() && static_cast<int>(chosen.size()) < limit)
         chosen.push_back(classes[turn]);
     }
@@ -59,7 +59,7 @@ class TimelineBuilder {
     const std::vector<std::size_t> classes = chosen_classes(step_.lowered, ranks_shown);
     for (const std::size_t c : classes) {
       const RankClass& rank_class = step_.lowered.classes[c];
-      name_labels(rank_class.stage);
+      name_labels(rank_class.role);
       timeline_.ranks_shown.push_back(rank_class.representative);
       add_lanes(rank_class);
     }
@@ -72,12 +72,12 @@ class TimelineBuilder {
   void add_memory(const std::vector<std::size_t>& classes);
   Slice slice(const RankClass& rank_class, const Span& span);
   const plan::Role& role_of(const RankClass& rank_class) const {
-    return step_.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+    return step_.plan.cast.roles[static_cast<std::size_t>(rank_class.role)];
   }
   // Labels of a role, known from now on by their first use.
-  void name_labels(int stage) {
-    labels_ = &names_of_labels_[stage];
-    labels_->resize(step_.plan.cast.roles[static_cast<std::size_t>(stage)].program.labels.size(),
+  void name_labels(int role) {
+    labels_ = &names_of_labels_[role];
+    labels_->resize(step_.plan.cast.roles[static_cast<std::size_t>(role)].program.labels.size(),
                     kNone);
   }
   std::uint32_t name_of(const Program& program, std::uint32_t label) {
