@@ -27,6 +27,9 @@ struct NetworkWork {
   std::vector<LayerWork> kinds;
   std::vector<int> chain;
   std::vector<bool> divisible;
+  // Of a micro-batch, whole, as a loader hands it over: tokens and indices of 8 bytes, other
+  // numbers of 4.
+  Bytes input;
   // By kind: the same layer where nothing is recomputed; empty if all layers are alike in that.
   std::vector<int> plain;
   // Work of the routed kernels of each data-parallel rank, in units of the even share; empty:

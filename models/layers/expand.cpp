@@ -27,6 +27,13 @@ class Expansion : private BatchSizes {
   }
 
   LayerWork layer(int index, bool recompute) const;
+  Bytes input() const {
+    std::int64_t count = 0;
+    for (const LayerOperation& operation : network_.operations)
+      for (const LayerTensor& tensor : operation.inputs)
+        if (tensor.maker < 0) count = std::max(count, elements(tensor));
+    return count * size_of(Dtype::fp32);
+  }
 
  private:
   Gemm product(const LayerOperation& o) const {
@@ -462,6 +469,7 @@ NetworkWork expand(const LayerNetwork& network, const Execution& execution) {
     work.kinds.push_back(expansion.layer(layer, recompute));
     work.chain.push_back(layer);
   }
+  work.input = expansion.input();
   return work;
 }
 

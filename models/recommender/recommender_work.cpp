@@ -427,6 +427,10 @@ NetworkWork recommender_work(const Recommender& network, const Execution& execut
     work.chain.push_back(static_cast<int>(place));
     work.divisible.push_back(true);
   }
+  std::int64_t rows = 0;
+  for (const TableGroup& group : network.tables)
+    rows += group.count * group.lookups;
+  work.input = Bytes(sizes.samples * (4 * network.dense_features + 8 * rows));
   work.rank_load = loads(sizes.plan);
   return work;
 }

@@ -281,8 +281,10 @@ LayerWork Ends::head() const {
 
 NetworkWork encoder_work(const Encoder& network, const Execution& execution) {
   const Ends ends(network, execution);
-  return stack_work(ends.embedding(), transformer_layer(network.stack, execution), ends.head(),
-                    network.stack.layers);
+  NetworkWork work = stack_work(ends.embedding(), transformer_layer(network.stack, execution),
+                                ends.head(), network.stack.layers);
+  work.input = input_tokens(execution.micro_batch);
+  return work;
 }
 
 // One rank alone holds all; of a tied output matrix no more than the embedding.

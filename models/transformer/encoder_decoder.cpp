@@ -125,6 +125,7 @@ NetworkWork encoder_decoder_work(const EncoderDecoder& network, const Execution&
   place(3, network.decoder_layers - 1, true);
   place(4, 1, true);
   place(5, 1, false);
+  work.input = input_tokens(execution.micro_batch);
   return work;
 }
 

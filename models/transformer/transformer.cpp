@@ -323,6 +323,11 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   return work;
 }
 
+Bytes input_tokens(const MicroBatch& batch) {
+  constexpr std::int64_t kToken = 8;
+  return Bytes(batch.size * (batch.sequence_length + batch.decoder_sequence_length) * kToken);
+}
+
 NetworkWork stack_work(LayerWork first, LayerWork layer, LayerWork last, std::int64_t layers) {
   NetworkWork work;
   work.kinds = {std::move(first), std::move(layer), std::move(last)};
@@ -374,6 +379,7 @@ NetworkWork transformer_work(const Transformer& network, const Execution& execut
     const auto place = static_cast<int>(form - forms.begin());
     work.chain[static_cast<std::size_t>(layer) + 1] = place == 0 ? 1 : place + 2;
   }
+  work.input = input_tokens(execution.micro_batch);
   return work;
 }
 

@@ -169,6 +169,9 @@ Bytes pytorch_layer_transient(const TransformerSlice& slice);
 Bytes pytorch_logits_kept(const TransformerSlice& slice);
 Bytes pytorch_logits_transient(const TransformerSlice& slice);
 
+// NetworkWork::input of encoders' and decoders' tokens.
+Bytes input_tokens(const MicroBatch& batch);
+
 LayerWork transformer_layer(const Transformer& network, const Execution& execution,
                             const LayerForm& form = {});
 LayerWork embedding_layer(const Transformer& network, const Execution& execution);

@@ -174,8 +174,11 @@ Execution vision_execution(const VisionTransformer& network, const Execution& ex
 NetworkWork vision_work(const VisionTransformer& network, const Execution& execution) {
   const Execution patches = vision_execution(network, execution);
   const Ends ends(network, patches);
-  return stack_work(ends.embedding(), transformer_layer(network.stack, patches), ends.classifier(),
-                    network.stack.layers);
+  NetworkWork work = stack_work(ends.embedding(), transformer_layer(network.stack, patches),
+                                ends.classifier(), network.stack.layers);
+  work.input = execution.micro_batch.size * network.channels * network.height * network.width *
+               size_of(Dtype::fp32);
+  return work;
 }
 
 std::int64_t vision_parameters(const VisionTransformer& network) {
