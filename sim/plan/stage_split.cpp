@@ -68,7 +68,7 @@ std::vector<int> most_held(const PipelineShape& shape, const recipe::ParallelPla
 
 // What a virtual stage does and holds, place by place.
 struct Load {
-  double flops = 0;
+  double work = 0;
   std::int64_t parameters = 0, expert_parameters = 0;
   std::array<Bytes, 2> frozen = {};
   Bytes kept;  // of one micro-batch
@@ -76,51 +76,64 @@ struct Load {
   int divisible = 0;
 };
 
-// Cuts a chain by FLOPs and memory.
+// Cuts a chain by work, FLOPs or what it is said to be, and memory.
 class Balance {
  public:
   Balance(const NetworkWork& work, const PipelineShape& shape, const recipe::TrainingRecipe& recipe,
-          const recipe::ParallelPlan& plan)
+          const recipe::ParallelPlan& plan, std::span<const double> of_kinds)
       : work_(work),
+        of_kinds_(of_kinds),
         recipe_(recipe),
         dense_(strategy_of(plan, recipe)),
         experts_(among(plan.expert_replicas() * directions(shape), dense_)),
         held_(most_held(shape, plan)),
         layers_(static_cast<int>(std::count(work.divisible.begin(), work.divisible.end(), true))) {}
 
-  std::vector<ChainRange> cut() const {
+  // `memory_first`: the fullest part decides, and the longest one among such cuts.
+  std::vector<ChainRange> cut(bool memory_first) const {
     Limits limits;
-    const Limits none;
-    limits.flops = least(
-        [&](double flops) {
-          return fill({flops, none.memory});
-        },
-        [](const Reach& reach) { return reach.flops; });
-    limits.memory = least(
-        [&](double memory) {
-          return fill({limits.flops, memory});
-        },
-        [](const Reach& reach) { return reach.memory; });
+    const auto limit_work = [&] {
+      limits.work = least(
+          [&](double work) {
+            return fill({work, limits.memory});
+          },
+          [](const Reach& reach) { return reach.work; });
+    };
+    const auto limit_memory = [&] {
+      limits.memory = least(
+          [&](double memory) {
+            return fill({limits.work, memory});
+          },
+          [](const Reach& reach) { return reach.memory; });
+    };
+    if (memory_first) limit_memory();
+    limit_work();
+    if (!memory_first) limit_memory();
     return even(limits);
   }
 
  private:
   struct Limits {
-    double flops = std::numeric_limits<double>::infinity();
+    double work = std::numeric_limits<double>::infinity();
     double memory = std::numeric_limits<double>::infinity();
   };
   // Of a cut within limits: what its largest parts come to.
   struct Reach {
     bool covers = false;
-    double flops = 0, memory = 0;
+    double work = 0, memory = 0;
   };
 
   int parts() const { return static_cast<int>(held_.size()); }
 
+  double work_at(int place) const {
+    const auto kind = static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)]);
+    return of_kinds_.empty() ? work_.kinds[kind].forward_model_flops.count() : of_kinds_[kind];
+  }
+
   void add(Load& load, int place) const {
     const models::LayerWork& layer =
         work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
-    load.flops += layer.forward_model_flops.count();
+    load.work += work_at(place);
     load.parameters += layer.parameters;
     load.expert_parameters += layer.expert_parameters;
     const std::array<Bytes, 2> frozen = frozen_bytes(layer.frozen, recipe_);
@@ -154,7 +167,7 @@ class Balance {
     const auto places = static_cast<int>(work_.chain.size());
     for (int place = first; place < places; ++place) {
       add(load, place);
-      const bool fits = load.flops <= limits.flops && memory(load, part) <= limits.memory;
+      const bool fits = load.work <= limits.work && memory(load, part) <= limits.memory;
       if (!fits || layers_ - before - load.divisible < parts() - part - 1) return;
       if (load.divisible == 0 || (is_last && place + 1 < places)) continue;
       if (!take(place + 1, load)) return;
@@ -174,7 +187,7 @@ class Balance {
         return true;
       });
       if (end == first) return {};
-      reach.flops = std::max(reach.flops, longest.flops);
+      reach.work = std::max(reach.work, longest.work);
       reach.memory = std::max(reach.memory, memory(longest, part));
       before += longest.divisible;
       first = end;
@@ -200,8 +213,8 @@ class Balance {
   // Each part as near to its share of what is left as the limits allow.
   std::vector<ChainRange> even(const Limits& limits) const {
     double left = 0;
-    for (const int kind : work_.chain)
-      left += work_.kinds[static_cast<std::size_t>(kind)].forward_model_flops.count();
+    for (int place = 0; place < static_cast<int>(work_.chain.size()); ++place)
+      left += work_at(place);
     std::vector<ChainRange> ranges;
     int first = 0, before = 0;
     for (int part = 0; part < parts(); ++part) {
@@ -211,7 +224,7 @@ class Balance {
         ends.emplace_back(last, load);
         return true;
       });
-      const auto distance = [&](const auto& end) { return std::abs(end.second.flops - share); };
+      const auto distance = [&](const auto& end) { return std::abs(end.second.work - share); };
       std::stable_sort(ends.begin(), ends.end(), [&](const auto& one, const auto& other) {
         return distance(one) < distance(other);
       });
@@ -222,7 +235,7 @@ class Balance {
       ranges.push_back({first, best->first});
       first = best->first;
       before += best->second.divisible;
-      left -= best->second.flops;
+      left -= best->second.work;
     }
     return ranges;
   }
@@ -233,6 +246,7 @@ class Balance {
   }
 
   const NetworkWork& work_;
+  std::span<const double> of_kinds_;  // their work; empty: FLOPs
   const recipe::TrainingRecipe& recipe_;
   DataParallelStrategy dense_, experts_;
   std::vector<int> held_;  // by part: micro-batches
@@ -243,17 +257,22 @@ class Balance {
 
 std::vector<ChainRange> split_layers(const NetworkWork& work, const PipelineShape& shape,
                                      const recipe::TrainingRecipe& recipe,
-                                     const recipe::ParallelPlan& plan) {
+                                     const recipe::ParallelPlan& plan,
+                                     std::span<const double> times) {
   const int parts = virtual_stages(shape);
   const auto divisible =
       static_cast<int>(std::count(work.divisible.begin(), work.divisible.end(), true));
   const LayerSplit split = plan.pipeline.layer_split;
-  if (split == LayerSplit::balanced) {
+  const bool by_time = split == LayerSplit::by_time && parts > 1;
+  TRAINYARD_CHECK(!by_time || times.size() == work.kinds.size(), "{} times of {} kinds",
+                  times.size(), work.kinds.size());
+  if (split == LayerSplit::balanced || split == LayerSplit::by_memory || by_time) {
     TRAINYARD_CHECK(divisible >= parts, "{} layers for {} virtual stages", divisible, parts);
-    return Balance(work, shape, recipe, plan).cut();
+    return Balance(work, shape, recipe, plan, by_time ? times : std::span<const double>())
+        .cut(split == LayerSplit::by_memory);
   }
   std::vector<int> counts = plan.pipeline.layers_per_chunk;
-  if (split == LayerSplit::uniform) {
+  if (split != LayerSplit::list) {
     counts.assign(static_cast<std::size_t>(parts), divisible / parts);
     for (int k = 0; k < divisible % parts; ++k)
       ++counts[static_cast<std::size_t>(k)];

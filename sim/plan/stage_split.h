@@ -1,6 +1,7 @@
 // Deals the layers of a network to pipeline stages and chunks.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,13 +25,18 @@ struct ChainRange {
 //             is as small as it can be (every place counts). Of such splits one whose fullest
 //             virtual stage holds least memory: states, and what stays of the micro-batches that
 //             the schedule has there at once. Of those, stages as even as that allows.
+//   by_time:  the same with the sum of `times`, in place of FLOPs.
+//   by_memory: the fullest virtual stage holds as little as it can, and of such splits the longest
+//             one has least FLOPs.
 //   list:     layers_per_chunk says how many divisible places each virtual stage gets, 0 too.
-// Requires: at least as many divisible places as virtual stages, or a list of stages * chunks
-// entries that sum to the divisible places.
+// `times`: of one micro-batch in each of NetworkWork::kinds. Requires: at least as many divisible
+// places as virtual stages, or a list of stages * chunks entries that sum to the divisible places;
+// `times` if they are split by them.
 std::vector<ChainRange> split_layers(const models::NetworkWork& work,
                                      const schedule::PipelineShape& shape,
                                      const recipe::TrainingRecipe& recipe,
-                                     const recipe::ParallelPlan& plan);
+                                     const recipe::ParallelPlan& plan,
+                                     std::span<const double> times = {});
 
 // What reports call each place of the chain: its layer's name, or "layer 5" where several places
 // have the same kind of layer.

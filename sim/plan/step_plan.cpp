@@ -142,10 +142,11 @@ PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& p
 }
 
 StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe,
-                   const ParallelPlan& plan, const schedule::ScheduleInputs& inputs) {
+                   const ParallelPlan& plan, const schedule::ScheduleInputs& inputs,
+                   std::span<const double> times) {
   StepPlan step;
   step.shape = pipeline_shape(recipe, plan);
-  step.layers = split_layers(work, step.shape, recipe, plan);
+  step.layers = split_layers(work, step.shape, recipe, plan, times);
 
   const RecomputePlaces placed = place_recompute(work, step.layers, recipe.recompute.layers);
   std::vector<std::string> names = place_names(placed.work);

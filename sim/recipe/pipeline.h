@@ -11,8 +11,9 @@
 namespace trainyard::recipe {
 
 // How layers are dealt to the stages: evenly by count, evenly by forward FLOPs (embedding and
-// logits count), or as a list of one number per stage and chunk, in forward order (chunk-major).
-enum class LayerSplit : std::uint8_t { uniform, balanced, list };
+// logits count), by the predicted time of their kernels, or by what a stage holds; or as a list of
+// one number per stage and chunk, in forward order (chunk-major).
+enum class LayerSplit : std::uint8_t { uniform, balanced, by_time, by_memory, list };
 
 struct Pipeline {
   std::string schedule = "1f1b";  // a name of schedules() (sim/schedule/schedule.h), or "custom"

@@ -71,6 +71,23 @@ std::vector<bool> recorded(const lower::Lowered& lowered, bool monitor) {
   return told;
 }
 
+// Of a micro-batch in each kind of layer, in seconds, where layers are dealt by them: all its
+// kernels, forward, backward and those that run again.
+std::vector<double> times_of_kinds(const Job& job, const models::NetworkWork& work,
+                                   const cost::ComputeCost& compute) {
+  std::vector<double> times;
+  if (job.plan.pipeline.layer_split != recipe::LayerSplit::by_time) return times;
+  for (const models::LayerWork& kind : work.kinds) {
+    Seconds all{};
+    for (const auto* items : {&kind.forward, &kind.recompute, &kind.backward})
+      for (const models::WorkItem& item : *items)
+        if (const auto* named = std::get_if<models::NamedKernel>(&item))
+          all += compute.time(named->kernel).time;
+    times.push_back(all.count());
+  }
+  return times;
+}
+
 void run_programs(const Job& job, const StepOptions& options, Step& step) {
   engine::RunOptions run_options;
   run_options.record = options.monitor                      ? Record::kernels
@@ -137,15 +154,16 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
     limit_memory(result, step->devices);
     return result;
   };
+  const std::vector<double> times = times_of_kinds(job, step->work, *compute);
   PipelineEstimate estimate;
   if (const std::string_view other = times_from(job.plan); !other.empty()) {
     recipe::ParallelPlan trial = job.plan;
     trial.pipeline.schedule = other;
-    const plan::StepPlan plan = plan::plan_step(step->work, job.recipe, trial);
+    const plan::StepPlan plan = plan::plan_step(step->work, job.recipe, trial, {}, times);
     estimate = estimate_passes(plan, lowered(plan));
   }
-  step->plan =
-      plan::plan_step(step->work, job.recipe, job.plan, {estimate.times, estimate.memory_limit});
+  step->plan = plan::plan_step(step->work, job.recipe, job.plan,
+                               {estimate.times, estimate.memory_limit}, times);
   step->lowered = lowered(step->plan);
   if (options.run) run_programs(job, options, *step);
   return step;

@@ -123,6 +123,46 @@ TEST_CASE("a balanced split has the shortest longest stage, and of those the lea
   }
 }
 
+TEST_CASE(
+    "a split by time or by memory is the best of all ways, first by the one, then by the other") {
+  SplitMix64 random(8);
+  int unlike = 0;
+  for (int i = 0; i < 150; ++i) {
+    CAPTURE(i);
+    const int stages = 2 + static_cast<int>(random.below(4));
+    const int layers = stages + static_cast<int>(random.below(7));
+    const NetworkWork work = random_network(random, layers);
+    std::vector<double> times;
+    NetworkWork timed = work;  // whose FLOPs are the times
+    for (LayerWork& kind : timed.kinds) {
+      times.push_back(static_cast<double>(1 + random.below(9)));
+      kind.forward_model_flops = Flops(times.back());
+    }
+    ParallelPlan plan = in_stages(stages);
+    plan.pipeline.layer_split = LayerSplit::by_time;
+    TrainingRecipe recipe;
+    recipe.global_batch = kMicrobatches;
+    const auto by_time = split_layers(work, pipeline_shape(recipe, plan), recipe, plan, times);
+    plan.pipeline.layer_split = LayerSplit::by_memory;
+    const auto by_memory = split(work, plan);
+    plan.pipeline.layer_split = LayerSplit::list;
+    std::pair<double, std::int64_t> fastest{1e300, 0};
+    std::pair<std::int64_t, double> leanest{std::int64_t{1} << 60, 0};
+    const auto turned = [](const auto& pair) { return std::pair(pair.second, pair.first); };
+    std::vector<int> counts;
+    each_way(layers, stages, counts, [&](const std::vector<int>& way) {
+      plan.pipeline.layers_per_chunk = way;
+      const std::vector<ChainRange> ranges = split(work, plan);
+      fastest = std::min(fastest, worst(timed, ranges));
+      leanest = std::min(leanest, turned(worst(work, ranges)));
+    });
+    CHECK(worst(timed, by_time) == fastest);
+    CHECK(turned(worst(work, by_memory)) == leanest);
+    unlike += by_time != by_memory;
+  }
+  CHECK(unlike > 50);
+}
+
 TEST_CASE("however heavy the logits, a balanced split leaves no stage without layers") {
   for (int stages = 2; stages <= 8; ++stages) {
     NetworkWork work;

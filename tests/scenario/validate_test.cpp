@@ -91,8 +91,10 @@ TEST_CASE("batches divide by micro-batch and replicas") {
 TEST_CASE("layers are dealt evenly, by list, or by balance") {
   CHECK(said({"model.layers=9"}) ==
         "/parallelism/pp: 9 layers are not divisible by 2 stages; state "
-        "/parallelism/pipeline/layer_split: a list of layers per stage, or "
-        "\"balanced_with_embeddings\"");
+        "/parallelism/pipeline/layer_split: a list of layers per stage, "
+        "\"balanced_with_embeddings\", \"by_time\" or \"by_memory\"");
+  CHECK(said({"model.layers=9", "parallelism.pipeline.layer_split=by_time"}) == "");
+  CHECK(said({"model.layers=9", "parallelism.pipeline.layer_split=by_memory"}) == "");
   CHECK(said({"model.layers=9", "parallelism.pipeline.layer_split=[5,4]"}) == "");
   CHECK(said({"model.layers=9", "parallelism.pipeline.layer_split=balanced-with-embeddings"}) ==
         "");

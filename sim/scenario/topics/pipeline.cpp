@@ -36,15 +36,20 @@ void visit_fields(json::Fields& f, Pipeline& s) {
           "Virtual stages per stage. Default: as many as the schedule has by itself.");
   f.field("group_size", s.group_size, json::between(1, 1 << 20),
           "Of interleaved_1f1b: micro-batches through a chunk before the next chunk. Default: pp.");
-  constexpr std::array<std::string_view, 2> kSplits = {"uniform", "balanced_with_embeddings"};
-  std::string split(s.layer_split == LayerSplit::uniform ? kSplits[0] : kSplits[1]);
+  // In the order of LayerSplit.
+  constexpr std::array<std::string_view, 4> kSplits = {"uniform", "balanced_with_embeddings",
+                                                       "by_time", "by_memory"};
+  std::string split(s.layer_split == LayerSplit::list
+                        ? kSplits[0]
+                        : kSplits[static_cast<std::size_t>(s.layer_split)]);
   f.numbers_or_name(
       {"layer_split", json::optional, json::at_least(0),
-       "Layers of each virtual stage, chunk by chunk, 0 for none; or how to find them."},
+       "Layers of each virtual stage, chunk by chunk, 0 for none; or how to find them: as many "
+       "each, or balanced by forward FLOPs, by the time of their kernels, by memory."},
       kSplits, split, s.layers_per_chunk);
+  const auto known = std::find(kSplits.begin(), kSplits.end(), split);
   s.layer_split = !s.layers_per_chunk.empty() ? LayerSplit::list
-                  : split == kSplits[0]       ? LayerSplit::uniform
-                                              : LayerSplit::balanced;
+                                              : static_cast<LayerSplit>(known - kSplits.begin());
   f.field("overlap_p2p", s.overlap_p2p, json::optional,
           "Computing goes on while activations are sent; false: as blocking calls do.");
   f.field("scatter_gather", s.scatter_gather, json::optional,
@@ -86,8 +91,8 @@ void check_layers(const Scenario& scenario, Findings& findings) {
   } else if (pipeline.layer_split == LayerSplit::uniform && layers % parts != 0) {
     findings.error("/parallelism/pp",
                    fmt::format("{} layers are not divisible by {}", layers, chunks),
-                   "state /parallelism/pipeline/layer_split: a list of layers per stage, or "
-                   "\"balanced_with_embeddings\"");
+                   "state /parallelism/pipeline/layer_split: a list of layers per stage, "
+                   "\"balanced_with_embeddings\", \"by_time\" or \"by_memory\"");
   }
 }
 
