@@ -211,14 +211,16 @@ void ProgramBuilder::host_transfer(HostTransfer transfer, Bytes bytes, StreamSet
   collective(stream, connection, {CollectiveKind::broadcast, bytes}, without(waits, stream), label);
 }
 
-void ProgramBuilder::mark(StreamKind stream, StreamSet waits, const std::string& label) {
+void ProgramBuilder::mark(StreamKind stream, StreamSet waits, const std::string& label,
+                          std::uint32_t launches) {
   program_.segments.push_back(
       {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size())});
   push({.kind = OpKind::compute,
         .stream = static_cast<std::uint8_t>(stream),
         .group = static_cast<std::uint8_t>(OpGroup::compute),
         .waits = waits,
-        .subject = static_cast<std::uint32_t>(program_.segments.size() - 1)},
+        .subject = static_cast<std::uint32_t>(program_.segments.size() - 1),
+        .launches = launches},
        label);
 }
 

@@ -75,8 +75,10 @@ class ProgramBuilder {
                   StreamSet waits, const std::string& label, PairPart part = PairPart::backward);
   // A transfer of this rank alone, after the tails of `waits`.
   void host_transfer(HostTransfer transfer, Bytes bytes, StreamSet waits, const std::string& label);
-  // An op without work: what `stream` is given from here on comes after the tails of `waits`.
-  void mark(StreamKind stream, StreamSet waits, const std::string& label);
+  // An op without work: what `stream` is given from here on comes after the tails of `waits`, and
+  // after so many launches of the host.
+  void mark(StreamKind stream, StreamSet waits, const std::string& label,
+            std::uint32_t launches = 0);
   // On the connection's stream, after the tails of `waits`.
   void send(ConnectionId connection, Bytes bytes, const std::string& label,
             PairPart part = PairPart::backward, StreamSet waits = kLayerTails);

@@ -21,21 +21,21 @@ class StageBuilder {
  public:
   StageBuilder(StepPlan& step, const RecomputePlaces& placed, const recipe::TrainingRecipe& recipe,
                const recipe::ParallelPlan& plan, PipelineMessages& messages,
-               StageConnections& connections, int stage, const schedule::ScheduleEntry* schedule,
-               InputBatches* input)
+               StageConnections& connections, StageSide side,
+               const schedule::ScheduleEntry* schedule, InputBatches* input)
       : step_(step),
         work_(placed.work),
         again_(placed.again),
         recipe_(recipe),
         plan_(plan),
         messages_(messages),
-        stage_(stage),
+        stage_(side.stage),
         updates_(step.rounds.whole     ? schedule::Updates::without_flush
                  : schedule == nullptr ? schedule::Updates::after_all
                                        : schedule->updates),
-        versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, stage)),
+        versions_(schedule == nullptr ? 1 : weight_versions(*schedule, step.shape, side.stage)),
         builder_(step.cast, connections),
-        data_(builder_, step, work_, recipe, plan, stage,
+        data_(builder_, step, work_, recipe, plan, side,
               step.rounds.whole || updates_ == schedule::Updates::after_all),
         offload_(builder_, step, work_, recipe.offload),
         input_(input) {}

@@ -146,9 +146,13 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
                    std::span<const double> times) {
   StepPlan step;
   step.shape = pipeline_shape(recipe, plan);
-  step.layers = split_layers(work, step.shape, recipe, plan, times);
+  const DataParallelStrategy strategy = strategy_of(plan, recipe);
+  std::optional<models::NetworkWork> seen;
+  if (strategy.has_leader()) seen = strategy.seen_by(work, plan, true);
+  const models::NetworkWork& led = seen ? *seen : work;
+  step.layers = split_layers(led, step.shape, recipe, plan, times);
 
-  const RecomputePlaces placed = place_recompute(work, step.layers, recipe.recompute.layers);
+  const RecomputePlaces placed = place_recompute(led, step.layers, recipe.recompute.layers);
   std::vector<std::string> names = place_names(placed.work);
   for (std::size_t place = 0; place < names.size(); ++place) {
     const int kind = placed.work.chain[place];
@@ -157,7 +161,6 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   }
 
   const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
-  const DataParallelStrategy strategy = strategy_of(plan, recipe);
   if (recipe.input)
     step.rounds = input_rounds(*recipe.input, step.shape.microbatches);
   else if (strategy.own_steps > 1)
@@ -188,9 +191,18 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     input.emplace(step, connections, recipe, ranks, strategy.updates_elsewhere ? shards : 0);
   }
   for (int stage = 0; stage < step.shape.stages; ++stage) {
-    StageBuilder builder(step, placed, recipe, plan, messages, connections, stage, schedule,
+    StageBuilder builder(step, placed, recipe, plan, messages, connections, {stage}, schedule,
                          input && stage == 0 ? &*input : nullptr);
     step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
+  }
+  if (strategy.has_leader()) {
+    const RecomputePlaces followed =
+        place_recompute(strategy.seen_by(work, plan, false), step.layers, recipe.recompute.layers);
+    StageBuilder builder(step, followed, recipe, plan, messages, connections, {0, false}, schedule,
+                         nullptr);
+    const auto followers = static_cast<std::uint32_t>(step.cast.roles.size());
+    step.cast.roles.push_back(builder.build(orders.front()));
+    std::fill(step.cast.role_of.begin() + 1, step.cast.role_of.end(), followers);
   }
   if (strategy.add_roles != nullptr)
     strategy.add_roles(step, placed.work, connections, recipe, plan);

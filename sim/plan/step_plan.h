@@ -46,7 +46,8 @@ struct StepPlan {
   Rounds rounds;
   std::vector<ChainRange> layers;  // by virtual stage
   std::vector<KeptByPlace> kept;   // by place of the chain
-  Cast cast;                       // its first roles are the stages
+  // Its first roles are the stages, where one rank leads its replicas those as it plays them.
+  Cast cast;
   // Of one step over all ranks: without recomputation and what attention masks leave out; without
   // recomputation; with what recomputation repeats of the first.
   Flops model_flops, full_square_flops, executed_flops;

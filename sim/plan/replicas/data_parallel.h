@@ -14,6 +14,7 @@
 //   hsdp                   as fsdp in n ranks, and an all-reduce of Psi/n over the replicas
 //   distributed_optimizer  as zero1, gathered under the next forward; with fp32 gradients 6 + 12/n
 //   parameter_server       1 Psi out, 1 in   4         16 on the server's host
+//   nn_data_parallel       1 Psi out, 1 in   16 + 2 on the first rank, 4 on the others
 //   local_sgd              2 (n-1)/n Psi / H in fp32, 16 + 8: the last common parameters, outer
 //   momentum
 //
@@ -54,6 +55,10 @@ using PartMaker = std::function<std::unique_ptr<ReplicaPart>(ReplicaContext&)>;
 using RoleMaker = void (*)(StepPlan&, const models::NetworkWork&, StageConnections&,
                            const recipe::TrainingRecipe&, const recipe::ParallelPlan&);
 
+// The network as one of `plan.degrees.data` ranks runs it, the first of them (`leads`) or another.
+using NetworkView = models::NetworkWork (*)(const models::NetworkWork&,
+                                            const recipe::ParallelPlan& plan, bool leads);
+
 struct DataParallelStrategy {
   // Ranks that share one copy; 1: every rank has it.
   int parameter_shards = 1, gradient_shards = 1, optimizer_shards = 1;
@@ -68,6 +73,10 @@ struct DataParallelStrategy {
   // Another role updates the parameters and holds the optimizer's states.
   bool updates_elsewhere = false;
   RoleMaker add_roles = nullptr;  // nullptr: there are none
+  // How the first rank sees the network, which updates all parameters, and the others do, whose
+  // program is another; nullptr: all are alike.
+  NetworkView seen_by = nullptr;
+  bool has_leader() const { return seen_by != nullptr; }
   // > 1: ranks do not wait for each other, and so many steps of each are simulated, of which the
   // first `steps_before` are not measured.
   int own_steps = 1, steps_before = 0;
@@ -129,6 +138,8 @@ DataParallelStrategy hsdp(const recipe::DataParallelOptions&, const recipe::Trai
 DataParallelStrategy local_sgd(const recipe::DataParallelOptions&, const recipe::TrainingRecipe&,
                                int ranks);
 DataParallelStrategy parameter_server(const recipe::DataParallelOptions&,
+                                      const recipe::TrainingRecipe&, int ranks);
+DataParallelStrategy nn_data_parallel(const recipe::DataParallelOptions&,
                                       const recipe::TrainingRecipe&, int ranks);
 DataParallelStrategy distributed_optimizer(const recipe::DataParallelOptions&,
                                            const recipe::TrainingRecipe&, int ranks);

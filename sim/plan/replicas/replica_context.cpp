@@ -58,17 +58,19 @@ std::vector<WeightMatrix> ReplicaGroup::matrices(const std::vector<WeightMatrix>
 ReplicaContext::ReplicaContext(ProgramBuilder& to, const StepPlan& of_step,
                                const NetworkWork& of_network,
                                const recipe::TrainingRecipe& by_recipe, const ParallelPlan& by_plan,
-                               int of_stage, bool once)
+                               StageSide of_stage, bool once)
     : builder(to),
       step(of_step),
       work(of_network),
       recipe(by_recipe),
       plan(by_plan),
-      stage(of_stage),
+      stage(of_stage.stage),
+      leads(of_stage.leads),
       updates_once(once),
       groups(both_groups(of_step, of_network, by_recipe, by_plan)) {}
 
 bool ReplicaContext::gradients_come_and_go() const {
+  if (strategy().has_leader()) return true;
   return recipe.kernels.fusion != models::Fusion::by_hand && !accumulates() && updates_once &&
          !exchanges();
 }

@@ -47,6 +47,13 @@ struct ReplicaGroup {
   std::vector<models::WeightMatrix> matrices(const std::vector<models::WeightMatrix>& all) const;
 };
 
+// For whom a program is written: a stage, and where one rank of those with the same parameters
+// leads the others, which of both.
+struct StageSide {
+  int stage = 0;
+  bool leads = true;
+};
+
 // A number of parameters in each of the groups.
 using ByGroup = std::array<std::int64_t, 2>;
 using BytesByGroup = std::array<Bytes, 2>;
@@ -56,7 +63,7 @@ struct ReplicaContext {
   // All references must outlive it. Requires: `step.shape` and `step.layers` are set.
   ReplicaContext(ProgramBuilder& to, const StepPlan& of_step, const models::NetworkWork& of_network,
                  const recipe::TrainingRecipe& by_recipe, const recipe::ParallelPlan& by_plan,
-                 int of_stage, bool once);
+                 StageSide of_stage, bool once);
 
   const DataParallelStrategy& strategy() const { return groups[0].strategy; }
   // Whether any parameters have other replicas.
@@ -94,6 +101,7 @@ struct ReplicaContext {
   const recipe::TrainingRecipe& recipe;
   const recipe::ParallelPlan& plan;
   int stage;
+  bool leads;                          // StageSide::leads
   bool updates_once;                   // after all passes of the step and not between them
   std::array<ReplicaGroup, 2> groups;  // the dense one first
 

@@ -12,8 +12,8 @@ using schedule::Slot;
 
 StageReplicas::StageReplicas(ProgramBuilder& builder, const StepPlan& step,
                              const models::NetworkWork& work, const recipe::TrainingRecipe& recipe,
-                             const recipe::ParallelPlan& plan, int stage, bool updates_once)
-    : context_(builder, step, work, recipe, plan, stage, updates_once) {
+                             const recipe::ParallelPlan& plan, StageSide side, bool updates_once)
+    : context_(builder, step, work, recipe, plan, side, updates_once) {
   for (const PartMaker& make : context_.strategy().parts)
     parts_.push_back(make(context_));
 }
@@ -23,7 +23,7 @@ Bytes StageReplicas::gradient_bytes(std::int64_t parameters) const {
 }
 
 std::vector<models::WorkItem> StageReplicas::accumulation(std::int64_t parameters) const {
-  if (context_.strategy().layer_units) return {};
+  if (context_.strategy().layer_units || context_.strategy().has_leader()) return {};
   return accumulation_work(parameters, context_.recipe, context_.step.shape.microbatches);
 }
 
@@ -41,12 +41,19 @@ void StageReplicas::hold_states(const StageParameters& parameters, int versions)
   for (std::size_t i = 0; i < parameters.frozen.size(); ++i)
     frozen = frozen + Bytes(shard_of(parameters.frozen[i].count(),
                                      context_.groups[i].strategy.parameter_shards));
+  // What the others hold comes and goes with each pass.
+  if (!context_.leads) {
+    for (const std::unique_ptr<ReplicaPart>& part : parts_)
+      part->hold(parameters, states);
+    return;
+  }
   HostOptimizer(context_).move_states(parameters, states, frozen);
   builder.resident(MemoryKind::parameters, states.parameters, "parameters");
   builder.resident(MemoryKind::parameters, frozen, "frozen parameters");
   if (!context_.strategy().layer_units && !gradients_come_and_go())
     builder.resident(MemoryKind::gradients, states.gradients, kGradients);
-  if (!context_.strategy().layer_units && !context_.recipe.forward_only)
+  const bool sums = !context_.strategy().layer_units && !context_.strategy().has_leader();
+  if (sums && !context_.recipe.forward_only)
     builder.resident(MemoryKind::gradients,
                      unsummed_gradients(parameters.dense + parameters.experts, context_.recipe),
                      "gradients beside their sums");

@@ -22,8 +22,8 @@ class StageReplicas {
   // All references must outlive it. Requires: `step.shape` and `step.layers` are set.
   // `updates_once`: the parameters change after all passes of the step and not between them.
   StageReplicas(ProgramBuilder& builder, const StepPlan& step, const models::NetworkWork& work,
-                const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan, int stage,
-                bool updates_once);
+                const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan,
+                StageSide side, bool updates_once);
 
   // Whether gradients are allocated layer by layer in the backward pass.
   bool gradients_come_and_go() const { return context_.gradients_come_and_go(); }
