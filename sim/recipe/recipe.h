@@ -137,6 +137,10 @@ struct DataParallelOptions {
       true;  // false: PyTorch DDP copies gradients to buckets and back
   std::optional<bool> overlap_param_gather{};  // empty: as the strategy does
   Option<bool> all_reduce_gradients = false;
+  // nn_data_parallel: what is gathered on the first GPU is the loss of each, and not their outputs.
+  Option<bool> loss_in_model = false;
+  // nn_data_parallel: part of a launch's host time that needs the interpreter's lock.
+  Option<double> lock_share = 0.5;
   Option<int> steps_between = 100;     // local_sgd: from one meeting of the replicas to the next
   ParameterServers parameter_servers;  // parameter_server
   GradientCompression compression;     // allreduce

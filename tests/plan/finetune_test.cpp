@@ -135,6 +135,7 @@ TEST_CASE("every strategy gives back what it takes where weights are frozen") {
     CAPTURE(entry.name);
     Case c(std::string(entry.name).c_str(), 4, 2);
     if (entry.name == "hsdp") c.plan.data_parallel.shard_size = 2;
+    c.plan.data_parallel.loss_in_model = true;
     for (const bool forward_only : {false, true}) {
       c.recipe.forward_only = forward_only && entry.name != "local_sgd";
       const StepPlan step = c.step();

@@ -167,6 +167,7 @@ TEST_CASE("FSDP without a reduction per micro-batch accumulates whole gradients"
 TEST_CASE("every strategy gives back what it takes") {
   for (const StrategyEntry& entry : data_parallel_strategies()) {
     for (const int pipeline : {1, 2, 4}) {
+      if (entry.name == "nn_data_parallel" && pipeline > 1) continue;
       for (const int microbatches : {1, 4}) {
         for (const bool plain : {true, false}) {
           CAPTURE(entry.name);
@@ -174,6 +175,7 @@ TEST_CASE("every strategy gives back what it takes") {
           CAPTURE(microbatches);
           CAPTURE(plain);
           Job own = job(std::string(entry.name).c_str(), 1, 4, pipeline, microbatches);
+          own.plan.data_parallel.loss_in_model = true;
           if (!plain) {
             own.plan.data_parallel.overlap_backward = false;
             own.plan.data_parallel.reshard_after_forward = false;
@@ -222,7 +224,8 @@ TEST_CASE("sharded pipelines of experts give back what they take") {
           const PipelineShape shape = pipeline_shape(own.recipe, own.plan);
           const ScheduleEntry& schedule = *find_schedule(order.schedule);
           if (unsupported(strategy, shape, build_stages(schedule, shape))) continue;
-          if (strategy.updates_elsewhere) continue;  // what scenarios refuse
+          // What scenarios refuse.
+          if (strategy.updates_elsewhere || strategy.has_leader()) continue;
           if (own.plan.expert_replicas() % strategy.replicas != 0) continue;
           CAPTURE(entry.name);
           CAPTURE(order.schedule);

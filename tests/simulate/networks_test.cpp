@@ -131,6 +131,7 @@ TEST_CASE("activations by module sum to their category, the encoder's output at 
 TEST_CASE("T5 gives back what it takes under every strategy of data parallelism") {
   for (const StrategyEntry& entry : data_parallel_strategies()) {
     for (const int pipeline : {1, 2}) {
+      if (entry.name == "nn_data_parallel" && pipeline > 1) continue;
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
         CAPTURE(entry.name);
         CAPTURE(pipeline);
@@ -139,6 +140,7 @@ TEST_CASE("T5 gives back what it takes under every strategy of data parallelism"
         own.recipe.recompute.form = recompute;
         own.plan.data_parallel.kind = entry.name;
         own.plan.data_parallel.shard_size = 2;
+        own.plan.data_parallel.loss_in_model = true;
         check_balance(own);
       }
     }

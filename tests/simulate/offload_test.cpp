@@ -159,6 +159,7 @@ TEST_CASE("the host's update takes as long as its slowest part, beside the first
 // What a pass fetches for the next one stands beside its own layers.
 TEST_CASE("whatever is offloaded, all memory is given back and the breakdown sums up") {
   for (const StrategyEntry& entry : data_parallel_strategies()) {
+    if (entry.name == "nn_data_parallel") continue;  // which scenarios refuse
     for (const OffloadOptions& offload : choices(entry.name)) {
       for (const int pipeline : {1, 2}) {
         for (const bool plain : {true, false}) {

@@ -28,7 +28,9 @@ constexpr std::array<Names, 1> kLocal = {"steps_between"};
 constexpr std::array<Names, 7> kServer = {"server",    "shards",         "sharding",     "updates",
                                           "staleness", "backup_workers", "push_by_layer"};
 
-constexpr std::array<StrategyEntry, 9> kStrategies = {{
+constexpr std::array<Names, 2> kOneProcess = {"loss_in_model", "lock_share"};
+
+constexpr std::array<StrategyEntry, 10> kStrategies = {{
     {"allreduce", "replicas all-reduce gradients in buckets (DDP)", allreduce, kReplicated, true},
     {"zero1", "optimizer states are sharded", zero1, kZero1},
     {"zero2", "gradients too", zero2, kZero2, false, "DeepSpeed"},
@@ -37,6 +39,8 @@ constexpr std::array<StrategyEntry, 9> kStrategies = {{
     {"hsdp", "fsdp in groups of shard_size, replicas across", hsdp, kHsdp, false, {}, true},
     {"distributed_optimizer", "Megatron-LM's sharded optimizer", distributed_optimizer, kMegatron},
     {"local_sgd", "replicas meet every steps_between steps (DiLoCo)", local_sgd, kLocal},
+    {"nn_data_parallel", "one process: GPU 0 copies its parameters to all and updates them",
+     nn_data_parallel, kOneProcess, true},
     {"parameter_server", "hosts sum gradients and update", parameter_server, kServer, true},
 }};
 
