@@ -88,7 +88,8 @@ void write_slots(Sketch& s) {
 void draw_split(Sketch& s) {
   Draw& draw = s.draw;
   if (draw.chance(10)) {
-    s.set("/parallelism/pipeline/layer_split", draw.word({"balanced_with_embeddings", "uniform"}));
+    s.set("/parallelism/pipeline/layer_split",
+          draw.word({"balanced_with_embeddings", "by_time", "by_memory", "uniform"}));
     return;
   }
   const int parts = s.pipeline * s.chunks;
@@ -165,6 +166,14 @@ const std::vector<Option>& options() {
        [](Sketch& s, const std::string& at) {
          s.set(at, s.draw.word({"fp32", "bf16"}));
        }},
+      {"loss_in_model",
+       [](Sketch& s, const std::string& at) {
+         if (s.kind != Kind::encoder) draw_flag(s, at);
+       }},
+      {"lock_share",
+       [](Sketch& s, const std::string& at) {
+         s.set(at, s.draw.pick({0.0, 0.3, 1.0}));
+       }},
       {"steps_between",
        [](Sketch& s, const std::string& at) {
          s.set(at, s.draw.pick({1, 50}));
@@ -212,6 +221,10 @@ bool takes(Sketch& s, const plan::StrategyEntry& entry) {
   if (!plain && entry.name != "allreduce") return entry.name == "zero1" && s.draw.chance(50);
   if (entry.name == "hsdp") return replicas % 2 == 0 && replicas > 2;
   if (entry.name == "parameter_server") return s.has_host && !s.experts;
+  if (entry.name == "nn_data_parallel") {
+    if (s.data != s.world() || s.servers > 1 || s.experts || s.latent) return false;
+    s.execution = "eager";
+  }
   return true;
 }
 
@@ -220,12 +233,16 @@ void draw_data_parallel(Sketch& s) {
   const plan::StrategyEntry* entry = plan::find_strategy(s.strategy);
   if (s.strategy != "allreduce" || draw.chance(20)) s.set(of_data_parallel("kind"), s.strategy);
   if (entry->name == "hsdp") draw_shard_size(s);
+  // Two losses.
+  if (entry->name == "nn_data_parallel" && s.kind == Kind::encoder)
+    s.set(of_data_parallel("loss_in_model"), true);
   for (const Option& option : options()) {
     const bool accepted =
         std::find(entry->accepts.begin(), entry->accepts.end(), option.key) != entry->accepts.end();
     if (accepted && draw.chance(25)) option.draw(s, of_data_parallel(option.key));
   }
-  const bool buckets = entry->name != "fsdp" && entry->name != "hsdp" && entry->name != "local_sgd";
+  const bool buckets = entry->name != "fsdp" && entry->name != "hsdp" &&
+                       entry->name != "local_sgd" && entry->name != "nn_data_parallel";
   if (!buckets) return;
   if (draw.chance(40))
     s.set(of_data_parallel("bucket_size"), draw.word({"1MiB", "25MB", "4MB", "160MiB"}));
@@ -262,8 +279,8 @@ void choose_strategy(Sketch& s) {
     s.strategy = entry.name;
     break;
   }
-  s.offloads = s.has_host && s.strategy != "parameter_server" && s.kind != Kind::recommender &&
-               s.draw.chance(15);
+  s.offloads = s.has_host && s.strategy != "parameter_server" && s.strategy != "nn_data_parallel" &&
+               s.kind != Kind::recommender && s.draw.chance(15);
 }
 
 void draw_parallelism(Sketch& s) {

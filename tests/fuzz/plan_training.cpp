@@ -14,7 +14,8 @@ void draw_precision(Sketch& s) {
   Draw& draw = s.draw;
   std::string compute = s.has_bf16 ? draw.word({"bf16", "bf16", "bf16", "fp16", "tf32", "fp32"})
                                    : draw.word({"fp16", "fp16", "fp32"});
-  if (s.has_fp8 && draw.chance(30)) compute = "fp8";
+  const bool one_process = s.strategy == "nn_data_parallel";
+  if (s.has_fp8 && !one_process && draw.chance(30)) compute = "fp8";
   s.set("/training/precision/compute", compute);
   s.compute_fp8 = compute == "fp8";
   const bool narrow = compute != "fp32" && compute != "tf32";
@@ -93,7 +94,8 @@ void draw_finetune(Sketch& s) {
     if (draw.chance(30)) trains.append(Value::of("embedding")), trains.append(Value::of("head"));
     s.set("/training/finetune/trains", trains);
   } else {
-    const bool narrow = plain && s.narrow && !s.compute_fp8 && draw.chance(40);
+    const bool narrow =
+        plain && s.narrow && !s.compute_fp8 && s.strategy != "nn_data_parallel" && draw.chance(40);
     s.set("/training/finetune/kind", narrow && draw.chance(70) ? "qlora" : "lora");
     if (narrow) s.set("/training/finetune/base", "nf4");
     if (narrow && draw.chance(30)) s.set("/training/finetune/double_quantisation", draw.chance(50));
@@ -125,7 +127,9 @@ void draw_finetune(Sketch& s) {
 void draw_input(Sketch& s) {
   const std::string_view schedule = s.schedule == nullptr ? "custom" : s.schedule->name;
   const bool flushes = s.pipeline == 1 || schedule == "1f1b" || schedule == "gpipe";
-  if (!s.has_host || !flushes || s.chunks > 1 || s.strategy == "parameter_server") return;
+  if (!s.has_host || !flushes || s.chunks > 1 || s.strategy == "parameter_server" ||
+      s.strategy == "nn_data_parallel")
+    return;
   if (s.world() > 64 || s.microbatches > 16 || !s.draw.chance(15)) return;
   const auto set = [&](const char* key, const auto& value) {
     s.set(std::string("/training/input_pipeline/") + key, value);
@@ -247,7 +251,7 @@ void draw_training(Sketch& s) {
     s.set("/training/batch_norm", draw.word({"kernel", "fused"}));
   if (s.experts && draw.chance(30))
     s.set("/training/expert_products", draw.word({"joint", "separate"}));
-  if (draw.chance(30))
+  if (s.strategy != "nn_data_parallel" && draw.chance(30))
     s.set("/training/gradient_accumulation",
           s.stack() ? draw.word({"product", "kernel", "after_pass", "converted", "autograd"})
                     : draw.word({"kernel", "after_pass", "converted", "autograd"}));

@@ -105,6 +105,7 @@ std::vector<Sets> jobs() {
       {"training.precision.gradients=fp32", share + R"({"compression":{"kind":"power_sgd"}})"},
       {share + R"({"compression":{"kind":"top_k"}})"},
       {share + R"({"kind":"parameter_server"})"},
+      {"cluster.nodes=1", "training.execution=eager", share + R"({"kind":"nn_data_parallel"})"},
       {share + R"({"kind":"parameter_server","server":[0]})"},
       {R"(training.offload={"optimizer":"cpu","activations":"cpu"})",
        share + R"({"kind":"zero2"})"},

@@ -123,6 +123,8 @@ void validate_pipeline(const Scenario& scenario, Findings& findings);
 recipe::DataParallelOptions assemble_data_parallel(recipe::DataParallelOptions options,
                                                    bool pipeline);
 void validate_data_parallel(const Scenario& scenario, Findings& findings);
+// Of kind nn_data_parallel.
+void validate_one_process(const Scenario& scenario, Findings& findings);
 
 // Experts. Requires: network, degrees and seed are set.
 void assemble_experts(Scenario& scenario, const ExpertParallelSection& section, Findings& findings);

@@ -77,6 +77,13 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
           "forward pass. Default: true for distributed_optimizer.");
   f.field("all_reduce_gradients", s.all_reduce_gradients, json::anything,
           "zero1: whole gradients are all-reduced, as DeepSpeed once did.");
+  f.field(
+      "loss_in_model", s.loss_in_model, json::anything,
+      "nn_data_parallel: the network returns its loss, which alone is gathered on the first GPU; "
+      "else it gathers the outputs and computes the loss of all.");
+  f.field("lock_share", s.lock_share, json::between(0, 1),
+          "nn_data_parallel: part of the host's time for a launch during which a thread has the "
+          "interpreter's lock.");
   f.field("steps_between", s.steps_between, json::between(1, 1e6),
           "local_sgd: steps from one meeting of the replicas to the next; a simulated step carries "
           "that part of it.");
@@ -136,9 +143,11 @@ std::string kinds_that_accept(std::string_view option) {
 void check_options(const StrategyEntry& strategy, const recipe::DataParallelOptions& options,
                    Findings& findings) {
   const recipe::ParameterServers& servers = options.parameter_servers;
-  const std::array<std::pair<std::string_view, bool>, 19> given = {
+  const std::array<std::pair<std::string_view, bool>, 21> given = {
       {{"reduce_every_microbatch", options.reduce_every_microbatch.has_value()},
        {"shard_size", options.shard_size.is_said()},
+       {"loss_in_model", options.loss_in_model.is_said() && options.loss_in_model},
+       {"lock_share", options.lock_share.is_said()},
        {"steps_between", options.steps_between.is_said()},
        {"prefetch_layers", options.prefetch_layers.is_said() && options.prefetch_layers != 0},
        {"limit_all_gathers", options.limit_all_gathers.is_said()},
@@ -171,7 +180,8 @@ void check_options(const StrategyEntry& strategy, const recipe::DataParallelOpti
 void check_buckets(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelPlan& plan = scenario.plan;
   const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
-  const bool exchanges = !strategy.trains_apart && !strategy.updates_elsewhere;
+  const bool exchanges =
+      !strategy.trains_apart && !strategy.updates_elsewhere && !strategy.has_leader();
   const auto check = [&](std::string_view key, bool is_used) {
     const std::string pointer = fmt::format("{}/{}", kReplicas, key);
     if (!is_used && json::find(scenario.document, pointer) != nullptr)
@@ -184,16 +194,11 @@ void check_buckets(const Scenario& scenario, Findings& findings) {
 }
 
 // Such buckets need copies there and back, and those back would be due after every pass.
-void check_bucket_copies(const Scenario& scenario, const recipe::DataParallelOptions& options,
-                         Findings& findings) {
-  if (options.gradient_as_bucket_view) return;
-  const std::string pointer = fmt::format("{}/gradient_as_bucket_view", kReplicas);
-  if (options.reduce_every_microbatch.value_or(false))
-    findings.error(pointer,
+void check_bucket_copies(const recipe::DataParallelOptions& options, Findings& findings) {
+  if (!options.gradient_as_bucket_view && options.reduce_every_microbatch.value_or(false))
+    findings.error(fmt::format("{}/gradient_as_bucket_view", kReplicas),
                    "buckets that are copied back after every micro-batch are not described",
                    "remove it or reduce_every_microbatch");
-  else if (scenario.plan.degrees.replicas() == 1)
-    findings.error(pointer, "nothing is reduced: dp x cp is 1", "remove it");
 }
 
 void check_compression(const Scenario& scenario, const recipe::GradientCompression& compression,
@@ -403,10 +408,11 @@ void validate_data_parallel(const Scenario& scenario, Findings& findings) {
   TRAINYARD_CHECK(strategy != nullptr, "the reader knows the names: {}", options.kind);
   const recipe::ParallelDegrees& degrees = scenario.plan.degrees;
   check_options(*strategy, options, findings);
-  check_bucket_copies(scenario, options, findings);
+  check_bucket_copies(options, findings);
   check_compression(scenario, options.compression, findings);
   if (accepts(*strategy, "shard_size")) check_shard_size(degrees, options, findings);
   if (accepts(*strategy, "server")) check_parameter_server(scenario, findings);
+  if (accepts(*strategy, "lock_share")) validate_one_process(scenario, findings);
   if (findings.has_errors()) return;
   check_buckets(scenario, findings);
   check_experts(scenario, findings);
