@@ -44,13 +44,16 @@ function(trainyard_library name)
   target_compile_options(trainyard_${name} PRIVATE -Wconversion -Wsign-conversion)
 endfunction()
 
-# trainyard_tests(<name> SOURCES <file>... [ALONE <file>...] USES <target>... [LABELS <label>...])
-# One doctest binary per room, each case discovered into ctest with the room's name in front.
+# trainyard_tests(<name> [OPTIMISED] SOURCES <file>... [ALONE <file>...] USES <target>... [LABELS <label>...])
+# One doctest binary per room, each case discovered into ctest with the room's name in front. OPTIMISED: in every
+# build without sanitizers, and in none with them.
 function(trainyard_tests name)
-  if(NOT TRAINYARD_UNIT_TESTS)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OPTIMISED" "" "SOURCES;ALONE;USES;LABELS")
+  if(arg_OPTIMISED AND TRAINYARD_SANITIZE)
+    return()
+  elseif(NOT arg_OPTIMISED AND NOT TRAINYARD_UNIT_TESTS)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;ALONE;USES;LABELS")
   add_executable(${name}_tests ${arg_SOURCES} ${arg_ALONE})
   trainyard_alone(${arg_ALONE})
   target_link_libraries(${name}_tests PRIVATE trainyard_flags trainyard_test_main ${arg_USES})
