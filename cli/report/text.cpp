@@ -169,9 +169,19 @@ std::string memory_row(const StepReport& report, const Painter& paint) {
   const double used = m.capacity.count() > 0 ? static_cast<double>(m.peak.count()) /
                                                    static_cast<double>(m.capacity.count())
                                              : 0;
-  return row("memory",
-             fmt::format("{} of {} ({}) on rank {}: {}", to_text(m.peak), to_text(m.capacity),
-                         simulate::percent_text(used), m.peak_rank, verdict));
+  std::string text = row(
+      "memory", fmt::format("{} of {} ({}) on rank {}: {}", to_text(m.peak), to_text(m.capacity),
+                            simulate::percent_text(used), m.peak_rank, verdict));
+  const auto least = std::min_element(
+      report.ranks.begin(), report.ranks.end(),
+      [](const auto& one, const auto& other) { return one.memory < other.memory; });
+  constexpr double kAlike = 0.95;
+  if (least != report.ranks.end() &&
+      static_cast<double>(least->memory.count()) < kAlike * static_cast<double>(m.peak.count()) &&
+      least->memory > Bytes(0))
+    text +=
+        row("", fmt::format("the least is {}, on rank {}", to_text(least->memory), least->rank));
+  return text;
 }
 
 // The three sums of the peak, its categories and its largest owners.

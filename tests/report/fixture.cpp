@@ -288,7 +288,7 @@ class Builder {
     Duration busy{}, slowest{};
     for (int s = 0; s < shape_.stages; ++s) {
       const Stage& st = stages_[static_cast<std::size_t>(s)];
-      r.ranks.push_back({rank(s), shape_.tensor * shape_.data, s, breakdown(st)});
+      r.ranks.push_back({rank(s), shape_.tensor * shape_.data, s, breakdown(st), Bytes(0)});
       for (const Slice& sl : st.compute.slices)
         busy += sl.end - sl.begin;
       if (st.free > slowest)

@@ -151,6 +151,7 @@ struct StepReport {
   struct RankBreakdown {
     int rank = 0, count = 1, stage = 0;  // representative, ranks it stands for
     Breakdown breakdown{};               // sums to simulated_step: idle after its end is bubble
+    Bytes memory{};                      // the most that its device holds
   };
   std::vector<RankBreakdown> ranks;
   double bubble_fraction = 0;  // idle share of the compute streams, over all ranks

@@ -23,7 +23,7 @@ using plan::MemoryKind;
 namespace {
 
 const plan::Role& role_of(const Step& step, const RankClass& rank_class) {
-  return step.plan.cast.roles[static_cast<std::size_t>(rank_class.stage)];
+  return step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)];
 }
 
 void describe_job(const Job& job, const Step& step, StepReport& report) {
@@ -102,7 +102,9 @@ void break_down(const Step& step, StepReport& report) {
     const RankClass& rank_class = lowered.classes[c];
     if (!role_of(step, rank_class).on_gpu()) continue;
     const Breakdown& parts = step.breakdowns[c];
-    report.ranks.push_back({rank_class.representative, rank_class.ranks, rank_class.stage, parts});
+    const Bytes memory = step.devices[c].on_device(trace.peaks[rank_class.actor].peak);
+    report.ranks.push_back(
+        {rank_class.representative, rank_class.ranks, rank_class.stage, parts, memory});
     const Duration busy = parts[static_cast<std::size_t>(TimeCategory::compute)] +
                           parts[static_cast<std::size_t>(TimeCategory::optimizer)];
     idle += rank_class.ranks * Seconds(window.step() - busy).count();

@@ -64,6 +64,7 @@ Json ranks(const StepReport& report) {
     list.push_back({{"rank", rank.rank},
                     {"count", rank.count},
                     {"stage", rank.stage},
+                    {"peak_bytes", rank.memory.count()},
                     {"breakdown_s", breakdown(rank.breakdown)}});
   }
   return list;
