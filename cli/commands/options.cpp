@@ -188,6 +188,11 @@ void add_schedules(CLI::App& app, SchedulesOptions& options) {
   number("--c", options.communication, "Ticks of a message (default 0)", 0, 1000);
   number("--in-flight", options.most_in_flight,
          "Micro-batches a stage can hold, for schedules made for a memory (default: any)", 1, 4096);
+  show->add_option("--at", options.at,
+                   "Name what each stage does in these ticks, the first of which is 1: 1,2,5,6")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 30))
+      ->type_name("T,T,...");
   show->add_option("--svg", options.svg, "Draw it into this file as well")->type_name("FILE");
   show->add_flag("--json", options.json, "Print one JSON object instead of text");
   command->require_subcommand(0, 1);

@@ -41,9 +41,15 @@ ExitCode schedules(const SchedulesOptions& options, const Context& context) {
                                   .backward_input = Duration(options.backward_input),
                                   .backward_weight = Duration(options.backward_weight),
                                   .communication = Duration(options.communication)};
-  const report::ScheduleView view = report::view_schedule(
+  report::ScheduleView view = report::view_schedule(
       entry, shape, times,
       options.most_in_flight == 0 ? schedule::kNoMemoryLimit : Bytes(options.most_in_flight));
+  for (const int tick : options.at) {
+    if (tick > view.run.makespan().count())
+      throw UsageError(fmt::format("--at {}: the schedule ends with tick {}", tick,
+                                   view.run.makespan().count()));
+    view.at.push_back(tick);
+  }
   if (!options.svg.empty()) {
     write_file(options.svg, to_svg(view), context.interrupts);
     context.console.note("wrote " + escape_control(options.svg));

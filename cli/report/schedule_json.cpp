@@ -21,6 +21,9 @@ std::string to_json(const ScheduleView& view) {
                       {"begins", std::move(begins)},
                       {"in_flight", view.in_flight[s].count()}});
   }
+  Json at = Json::array();
+  for (const int tick : view.at)
+    at.push_back({{"tick", tick}, {"passes", passes_at(view, tick)}});
   const Json json = {{"schedule", view.entry->name},
                      {"summary", view.entry->summary},
                      {"source", view.entry->source},
@@ -35,6 +38,7 @@ std::string to_json(const ScheduleView& view) {
                      {"ticks", view.run.makespan().count()},
                      {"longest_stage", view.run.longest_span().count()},
                      {"bubble_fraction", bubble_fraction(view)},
+                     {"at", std::move(at)},
                      {"orders", std::move(stages)}};
   return json.dump(1);
 }

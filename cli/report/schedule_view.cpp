@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "sim/schedule/chunk_placement.h"
+#include "sim/schedule/custom_schedule.h"
 
 namespace trainyard::report {
 
@@ -48,6 +49,30 @@ std::string in_flight_text(const ScheduleView& view) {
                      view.shape.chunks > 1 ? " of chunks" : "", text);
 }
 
+// The picture of single ticks: a line for each, a column for each stage.
+std::string at_text(const ScheduleView& view) {
+  if (view.at.empty()) return "";
+  std::vector<std::vector<std::string>> rows;
+  std::size_t width = std::string_view("stage 0").size();
+  for (const int tick : view.at) {
+    rows.push_back(passes_at(view, tick));
+    for (const std::string& pass : rows.back())
+      width = std::max(width, pass.size());
+  }
+  const auto line = [width](std::string text, const std::vector<std::string>& columns) {
+    for (const std::string& column : columns)
+      text += fmt::format("  {:<{}}", column.empty() ? "." : column, width);
+    return text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
+  };
+  std::vector<std::string> stages;
+  for (int stage = 0; stage < view.shape.stages; ++stage)
+    stages.push_back(fmt::format("stage {}", stage));
+  std::string text = "\n" + line(fmt::format("{:<8}", ""), stages);
+  for (std::size_t row = 0; row < rows.size(); ++row)
+    text += line(fmt::format("t = {:<4}", view.at[row]), rows[row]);
+  return text;
+}
+
 std::string time_text(const ScheduleView& view) {
   return fmt::format("{} ticks; the longest stage {} from its first pass to its last",
                      view.run.makespan().count(), view.run.longest_span().count());
@@ -77,6 +102,21 @@ double bubble_fraction(const ScheduleView& view) {
   return whole == 0 ? 0 : 1 - static_cast<double>(worked) / static_cast<double>(whole);
 }
 
+std::vector<std::string> passes_at(const ScheduleView& view, int tick) {
+  std::vector<std::string> passes;
+  for (std::size_t stage = 0; stage < view.orders.size(); ++stage) {
+    std::string& text = passes.emplace_back();
+    for (std::size_t i = 0; i < view.orders[stage].size(); ++i) {
+      const bool runs =
+          view.run.begins[stage][i].count() < tick && tick <= view.run.ends[stage][i].count();
+      if (!runs) continue;
+      if (!text.empty()) text += '+';
+      text += slot_text(view.orders[stage][i], view.shape);
+    }
+  }
+  return passes;
+}
+
 std::string list_text(std::span<const ScheduleEntry> entries) {
   std::size_t names = 0;
   for (const ScheduleEntry& entry : entries)
@@ -100,7 +140,7 @@ std::string to_text(const ScheduleView& view) {
                : std::string("(too wide for text: --svg FILE draws it)\n");
   text += fmt::format("\ntime       {}\nbubble     {:.1f} %\nin flight  {}\n", time_text(view),
                       100 * bubble_fraction(view), in_flight_text(view));
-  return text;
+  return text + at_text(view);
 }
 
 namespace {

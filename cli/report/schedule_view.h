@@ -17,6 +17,7 @@ struct ScheduleView {
   schedule::StageOrders orders;
   schedule::OrderRun run;
   std::vector<Bytes> in_flight;  // at most, by stage; an activation of a part is a byte
+  std::vector<int> at;           // ticks, from 1 on, whose passes are named
 };
 
 // Requires: the entry supports the shape. `most_in_flight` limits schedules that are made for times
@@ -28,6 +29,10 @@ ScheduleView view_schedule(const schedule::ScheduleEntry& entry,
 // The share of the longest stage's time, from its first pass to its last, that stages wait. That of
 // schedules with a flush is the share of the step.
 double bubble_fraction(const ScheduleView& view);
+
+// By stage: what it does in a tick, "F3", "F3+B1" for two passes that share their time; "" for
+// nothing.
+std::vector<std::string> passes_at(const ScheduleView& view, int tick);
 
 std::string list_text(std::span<const schedule::ScheduleEntry> entries);
 std::string to_text(const ScheduleView& view);

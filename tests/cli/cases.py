@@ -678,7 +678,14 @@ def shows_schedules(folder):
         passes = sum(len(order["slots"].replace("+", " ").split()) for order in shown["orders"])
         require_equal(len(root.findall(".//{http://www.w3.org/2000/svg}title")), passes, name)
     require("11.1 %" in expect(0, "schedules", "show", "zb-h1")[0], "the bubble of ZB-H1")
-    for words in (["zb-h3"], ["dualpipe", "-m", "7"], ["1f1b", "-p", "0"], ["1f1b", "--f", "x"]):
+    words = ["schedules", "show", "gpipe", "-p", "3", "-m", "4", "--at", "1,2,5,6"]
+    text = expect(0, *words)[0]
+    for line in ("t = 1     F0       .        .\n", "t = 2     F1       F0       .\n",
+                 "t = 5     .        F3       F2\n", "t = 6     .        .        F3\n"):
+        require(line in text, text)
+    require_equal(json.loads(expect(0, *words, "--json")[0])["at"][1], {"tick": 2, "passes": ["F1", "F0", ""]}, words)
+    for words in (["zb-h3"], ["dualpipe", "-m", "7"], ["1f1b", "-p", "0"], ["1f1b", "--f", "x"],
+                  ["1f1b", "--at", "0"], ["1f1b", "--at", "34"]):
         _, err = expect(2, "schedules", "show", *words)
         require_one_line(err)
 
