@@ -139,7 +139,9 @@ class Balance {
     const std::array<Bytes, 2> frozen = frozen_bytes(layer.frozen, recipe_);
     for (std::size_t group = 0; group < frozen.size(); ++group)
       load.frozen[group] = load.frozen[group] + frozen[group];
-    load.kept = load.kept + layer.activations() + layer.logits;
+    // Without a backward pass no layer keeps anything for it.
+    const Bytes kept = layer.activations() + layer.logits;
+    load.kept = recipe_.forward_only ? std::max(load.kept, kept) : load.kept + kept;
     load.workspace = std::max(load.workspace, layer.workspace());
     load.divisible += is_divisible(work_, place) ? 1 : 0;
   }
@@ -152,9 +154,11 @@ class Balance {
     const auto weights = [](Bytes frozen, const DataParallelStrategy& strategy) {
       return Bytes(shard_of(frozen.count(), strategy.parameter_shards));
     };
-    const Bytes all = states(load.parameters, dense_) + states(load.expert_parameters, experts_) +
-                      weights(load.frozen[0], dense_) + weights(load.frozen[1], experts_) +
-                      held_[static_cast<std::size_t>(part)] * load.kept + load.workspace;
+    const Bytes all =
+        states(load.parameters, dense_) + states(load.expert_parameters, experts_) +
+        weights(load.frozen[0], dense_) + weights(load.frozen[1], experts_) +
+        (recipe_.forward_only ? 1 : held_[static_cast<std::size_t>(part)]) * load.kept +
+        load.workspace;
     return static_cast<double>(all.count());
   }
 

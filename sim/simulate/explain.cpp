@@ -58,11 +58,13 @@ void layers(const Job& /*job*/, const Step& step, Text out) {
 
 // How many of a stage's parameters train, where not all do.
 void frozen_shares(const Step& step, Text out) {
-  for (const lower::RankClass& rank_class : step.lowered.classes) {
-    const plan::Role& role = step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)];
-    if (role.frozen == 0) continue;
+  for (const plan::Role& role : step.plan.cast.roles) {
+    // Those that a leader updates are its own.
+    const bool is_led =
+        &role != &step.plan.cast.roles[static_cast<std::size_t>(role.stage.value_or(0))];
+    if (role.frozen == 0 || is_led) continue;
     const std::int64_t trained = role.parameters - role.frozen;
-    fmt::format_to(out, "stage {}: {} of {} parameters train ({:.3f} %)\n", rank_class.stage,
+    fmt::format_to(out, "stage {}: {} of {} parameters train ({:.3f} %)\n", role.stage.value_or(0),
                    trained, role.parameters,
                    100 * static_cast<double>(trained) / static_cast<double>(role.parameters));
   }
@@ -80,7 +82,7 @@ void memory(const Job& job, const Step& step, Text out) {
        {MemoryKind::fragmentation, "fragments"},
        {MemoryKind::nccl_buffers, "NCCL"},
        {MemoryKind::context, "context"}}};
-  fmt::format_to(out, "{:>5}  {:>12}", "stage", "parameters");
+  fmt::format_to(out, "{:>5}  {:>5}  {:>12}", "rank", "stage", "parameters");
   for (const auto& [category, title] : kColumns)
     fmt::format_to(out, "  {:>11}", title);
   fmt::format_to(out, "  {:>9}  {:>9}  {:>9}\n", "allocated", "reserved", "device");
@@ -89,7 +91,7 @@ void memory(const Job& job, const Step& step, Text out) {
     const DeviceMemory& device = step.devices[c];
     const engine::MemoryPeak& peak = step.trace().peaks[rank_class.actor];
     const auto held = device.by_category(peak.by_category);
-    fmt::format_to(out, "{:>5}  {:>12}", rank_class.stage,
+    fmt::format_to(out, "{:>5}  {:>5}  {:>12}", rank_class.representative, rank_class.stage,
                    step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)].parameters);
     for (const auto& [category, title] : kColumns)
       fmt::format_to(out, "  {:>11}", to_text(Bytes(held[static_cast<std::size_t>(category)])));

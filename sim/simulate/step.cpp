@@ -72,14 +72,16 @@ std::vector<bool> recorded(const lower::Lowered& lowered, bool monitor) {
 }
 
 // Of a micro-batch in each kind of layer, in seconds, where layers are dealt by them: all its
-// kernels, forward, backward and those that run again.
+// kernels, forward and, in training, backward and those that run again.
 std::vector<double> times_of_kinds(const Job& job, const models::NetworkWork& work,
                                    const cost::ComputeCost& compute) {
   std::vector<double> times;
   if (job.plan.pipeline.layer_split != recipe::LayerSplit::by_time) return times;
   for (const models::LayerWork& kind : work.kinds) {
     Seconds all{};
-    for (const auto* items : {&kind.forward, &kind.recompute, &kind.backward})
+    std::vector<const std::vector<models::WorkItem>*> passes = {&kind.forward};
+    if (!job.recipe.forward_only) passes.insert(passes.end(), {&kind.recompute, &kind.backward});
+    for (const std::vector<models::WorkItem>* items : passes)
       for (const models::WorkItem& item : *items)
         if (const auto* named = std::get_if<models::NamedKernel>(&item))
           all += compute.time(named->kernel).time;

@@ -181,6 +181,39 @@ TEST_CASE("GPU 0 alone holds what stays, and what the loss keeps of all") {
   }
 }
 
+TEST_CASE("a backward pass in halves hands out and sums once") {
+  constexpr int n = 3, m = 2;
+  Setup setup(n, m);
+  const std::int64_t whole = nanoseconds(setup);
+  setup.plan.pipeline.schedule = "zb_h1";
+  CHECK(nanoseconds(setup) == whole);
+  const StepPlan step = setup.step();
+  for (const std::size_t role : {0U, 1U}) {
+    CHECK(said(step, role, "replicas", OpKind::collective) == m * (kP + kG));
+    CHECK(left_behind(step.cast.roles[role].program) == 0);
+  }
+}
+
+// Of arrays that do not share a buffer nothing is copied.
+TEST_CASE("an array as large as a buffer is sent as it lies") {
+  constexpr std::int64_t kLarge = 6'000'000;  // 12 MB each
+  const auto kernels = [](std::int64_t elements) {
+    NetworkWork work = network();
+    for (LayerWork& kind : work.kinds) {
+      kind.parameters = elements;
+      kind.matrices = {{elements, 1}};
+    }
+    const Setup setup(2);
+    const StepPlan step = plan_step(work, setup.recipe, setup.plan);
+    const Program& first = step.cast.roles[0].program;
+    return std::count_if(first.labels.begin(), first.labels.end(), [](const std::string& label) {
+      return label.find("into buffer") != std::string::npos;
+    });
+  };
+  CHECK(kernels(kLarge) == 0);
+  CHECK(kernels(kParameters) == 2);  // parameters, and gradients
+}
+
 TEST_CASE("threads that want the interpreter's lock launch one after another") {
   const auto launches = [](int ranks, double share) {
     Setup setup(ranks);

@@ -24,7 +24,6 @@
 #include <vector>
 
 #include "sim/plan/replicas/leader/loss_place.h"
-#include "sim/plan/replicas/parts/gradient_buckets.h"
 #include "sim/plan/replicas/parts/owners.h"
 #include "sim/plan/replicas/parts/parts.h"
 #include "sim/plan/replicas/replica_part.h"
@@ -89,10 +88,10 @@ class OneProcess : public ReplicaPart {
     for (const models::WeightMatrix& matrix : stage.matrices)
       modules += matrix.count;
     copies_ = static_cast<std::uint32_t>(modules * context_.plan.degrees.data);
-    sent_ = buffers(stage, states.parameters, BucketFill::past);
-    for (Bytes left = frozen; left > Bytes(0); left = left - sent_.back())
-      sent_.push_back(std::min(left, kBuffer));
-    reduced_ = buffers(stage, states.gradients, BucketFill::within);
+    sent_ = buffers(stage, states.parameters, Fill::past);
+    for (Bytes left = frozen; left > Bytes(0); left = left - sent_.back().bytes)
+      sent_.push_back({std::min(left, kBuffer)});
+    reduced_ = buffers(stage, states.gradients, Fill::within);
   }
 
   // The first gradients of a step become its sums, and others are added to them.
@@ -117,11 +116,12 @@ class OneProcess : public ReplicaPart {
   }
 
   void after(int place) override {
-    if (context_.pass != Pass::forward && is_loss(place)) scatter_gradients();
+    const bool of_inputs = context_.pass != Pass::forward && context_.pass != Pass::backward_weight;
+    if (of_inputs && is_loss(place)) scatter_gradients();
   }
 
   void end() override {
-    if (context_.pass != Pass::forward)
+    if (schedule::ends_backward(context_.pass))
       reduce();
     else if (context_.recipe.forward_only && !context_.leads)
       builder_.release(MemoryKind::parameters, parameters_, kCopy);
@@ -135,8 +135,15 @@ class OneProcess : public ReplicaPart {
                : context_.layer(context_.range.last - 2).output;
   }
 
+  // What becomes of the array with which a buffer goes past its size: it is the last of it
+  // (take_tensors in C++), or the first of the next (_take_tensors in Python).
+  enum class Fill : std::uint8_t { past, within };
   // `all` bytes in flat buffers: whole arrays, of which those that are no matrices are one.
-  std::vector<Bytes> buffers(const StageParameters& stage, Bytes all, BucketFill fill) const;
+  struct Buffer {
+    Bytes bytes;
+    bool copied = true;  // one array alone is its own buffer
+  };
+  std::vector<Buffer> buffers(const StageParameters& stage, Bytes all, Fill fill) const;
 
   void send_each(ConnectionId connection, Bytes bytes, const std::string& label, PairPart part) {
     for (int other = 0; other < messages_.others(); ++other)
@@ -152,18 +159,25 @@ class OneProcess : public ReplicaPart {
   FirstGpuMessages messages_;
   Bytes parameters_, gradients_;
   std::uint32_t copies_ = 0;  // of modules, over all GPUs
-  std::vector<Bytes> sent_, reduced_;
+  std::vector<Buffer> sent_, reduced_;
 };
 
-std::vector<Bytes> OneProcess::buffers(const StageParameters& stage, Bytes all,
-                                       BucketFill fill) const {
+std::vector<OneProcess::Buffer> OneProcess::buffers(const StageParameters& stage, Bytes all,
+                                                    Fill fill) const {
   if (stage.dense == 0) return {};
   const Bytes each(all.count() / stage.dense);
-  GradientBuckets open(kBuffer, kBuffer, fill);
-  std::vector<Bytes> full;
+  std::vector<Buffer> full;
+  Bytes open;
+  int arrays = 0;
+  const auto close = [&] {
+    if (arrays > 0) full.push_back({open, arrays > 1});
+    open = Bytes(0), arrays = 0;
+  };
   const auto add = [&](std::int64_t numbers) {
-    for (const Bytes buffer : open.add(numbers * each))
-      full.push_back(buffer);
+    const Bytes array = numbers * each;
+    if (fill == Fill::within && open + array > kBuffer) close();
+    open = open + array, ++arrays;
+    if (fill == Fill::past && open >= kBuffer) close();
   };
   std::int64_t rest = stage.dense;
   for (const models::WeightMatrix& matrix : stage.matrices) {
@@ -171,23 +185,23 @@ std::vector<Bytes> OneProcess::buffers(const StageParameters& stage, Bytes all,
       add(matrix.rows * matrix.columns);
     rest -= matrix.elements();
   }
-  add(rest);
-  for (const Bytes buffer : open.flush())
-    full.push_back(buffer);
+  if (rest > 0) add(rest);
+  close();
   return full;
 }
 
 void OneProcess::replicate() {
-  builder_.mark(StreamKind::compute, 0, "copy modules", copies_);
   int number = 0;
-  for (const Bytes bytes : sent_) {
-    if (context_.leads)
+  for (const auto& [bytes, copied] : sent_) {
+    if (context_.leads && copied)
       context_.copy("copy parameters into buffer", bytes, bytes, OpGroup::compute);
     builder_.collective(StreamKind::data, context_.within(context_.groups[0]),
                         {CollectiveKind::broadcast, bytes}, stream_bit(StreamKind::compute),
                         fmt::format("replicate parameters {}", number++), PairPart::forward);
     builder_.compute_waits_for(stream_bit(StreamKind::data));
   }
+  // The host copies modules when all is under way.
+  builder_.mark(StreamKind::compute, 0, "copy modules", copies_);
   builder_.settle_waits("wait for parameters");
 }
 
@@ -212,8 +226,8 @@ void OneProcess::scatter_gradients() {
 void OneProcess::reduce() {
   if (context_.leads) builder_.hold(MemoryKind::gradients, gradients_, kGradients);
   int number = 0;
-  for (const Bytes bytes : reduced_) {
-    context_.copy("copy gradients into buffer", bytes, bytes, OpGroup::compute);
+  for (const auto& [bytes, copied] : reduced_) {
+    if (copied) context_.copy("copy gradients into buffer", bytes, bytes, OpGroup::compute);
     builder_.collective(StreamKind::data, context_.within(context_.groups[0]),
                         {CollectiveKind::broadcast, bytes}, stream_bit(StreamKind::compute),
                         fmt::format("reduce gradients {}", number++));

@@ -53,18 +53,27 @@ bool names_nobody(const json::Value& said) {
   return said.is(json::Kind::boolean) && said.boolean;
 }
 
+bool has_one_process(const Scenario& scenario) {
+  return scenario.plan.data_parallel.kind == "nn_data_parallel" && scenario.plan.degrees.data > 1;
+}
+Guess lock_share(const Scenario& scenario) {
+  return {fmt::format("{}", scenario.plan.data_parallel.lock_share.value()),
+          "half of a launch's time needs the interpreter's lock"};
+}
+
 struct Assumable {
   const char* pointer;
   Guess (*guess)(const Scenario&);
   bool (*is_of)(const Scenario&) = [](const Scenario&) { return true; };
   bool (*leaves_open)(const json::Value& said) = [](const json::Value&) { return false; };
 };
-constexpr std::array<Assumable, 5> kAssumables = {
+constexpr std::array<Assumable, 6> kAssumables = {
     {{"/cluster/nodes", nodes},
      {"/training/micro_batch", micro_batch},
      {"/training/precision/compute", compute},
      {"/training/optimizer/type", optimizer},
-     {"/training/fused_attention", fused_attention, has_attention, names_nobody}}};
+     {"/training/fused_attention", fused_attention, has_attention, names_nobody},
+     {"/parallelism/data_parallel/lock_share", lock_share, has_one_process}}};
 
 }  // namespace
 

@@ -364,7 +364,8 @@ void check_update_order(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelPlan& plan = scenario.plan;
   const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
   const bool any_order = strategy.optimizer_shards == 1 && !strategy.trains_apart;
-  if (!strategy.updates_elsewhere && (any_order || plan.degrees.pipeline == 1)) return;
+  const bool is_apart = strategy.updates_elsewhere || strategy.has_leader();
+  if (!is_apart && (any_order || plan.degrees.pipeline == 1)) return;
   const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.pipeline.schedule);
   if (entry != nullptr && entry->updates != schedule::Updates::after_all) {
     findings.error(fmt::format("{}/kind", kReplicas),

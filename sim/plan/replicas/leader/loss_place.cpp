@@ -117,6 +117,13 @@ NetworkWork with_loss_apart(const NetworkWork& work, int batches) {
   model.forward.erase(from, model.forward.cend());
   model.backward.erase(model.backward.cbegin(), to);
   model.logits = Bytes(0);
+  // Of what the loss needs beside its input a rank has the gradient that it is handed, and what its
+  // first kernel makes of that.
+  Bytes handed = loss_input(work);
+  if (!model.backward.empty())
+    if (const MemoryBound* first = moved_by(model.backward.front()))
+      handed = handed + first->written;
+  model.transient = std::min(model.transient, handed);
   model.output = loss_input(work);
   seen.chain.back() = static_cast<int>(seen.kinds.size());
   if (!seen.plain.empty()) seen.plain.push_back(static_cast<int>(seen.kinds.size()));

@@ -43,7 +43,7 @@ void check_recipe(const Scenario& scenario, Findings& findings) {
   const recipe::TrainingRecipe& recipe = scenario.recipe;
   if (recipe.kernels.fusion != models::Fusion::eager)
     findings.error("/training/execution", "torch.nn.DataParallel runs PyTorch's own kernels",
-                   "set it to \"eager\"");
+                   "set it to \"eager\", or software to \"pytorch-ddp\"");
   else if (recipe.accumulation != recipe::Accumulation::autograd)
     findings.error("/training/gradient_accumulation",
                    "each pass has new copies of the parameters, whose gradients autograd adds",
