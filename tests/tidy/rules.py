@@ -343,5 +343,16 @@ def scenarios(files):
         yield f"tests/cli/scenarios.txt: {name}: there is no such scenario"
 
 
+def gallery(files):
+    """Every scenario of the guide has its picture on one of the guide's pages."""
+    drawn = {line.split()[0] for line in files.get("docs/guide/pictures.txt", "").splitlines()
+             if line.strip() and not line.startswith("#")}
+    pages = "".join(text for path, text in files.items() if re.fullmatch(r"docs/guide/[^/]+\.md", path))
+    for path in sorted(files):
+        named = re.fullmatch(r"configs/scenarios/guide/([^/]+)\.json", path)
+        if named and (named[1] not in drawn or f"pictures/{named[1]}.png" not in pages):
+            yield f"{path}: no line in docs/guide/pictures.txt, or no page that shows its picture"
+
+
 RULES = [layers, layers_are_acyclic, private_headers, engine_vocabulary, exact_arithmetic, silence, width, size,
-         types_once, few_methods, small_folders, built, headers_once, provenance, words, scenarios]
+         types_once, few_methods, small_folders, built, headers_once, provenance, words, scenarios, gallery]
