@@ -28,7 +28,8 @@ def one_process(folder):
     step = variants(folder, "data-parallel-or-distributed", "step_time_s")
     behind = [step[f"data-parallel-{n}"] / step[f"distributed-{n}"] for n in (2, 4, 8)]
     require(1.02 < behind[0] < behind[1] < behind[2] and behind[2] > 1.4, behind)
-    free = run(folder, "data-parallel-or-distributed", "data-parallel-8", "--set", "parallelism.data_parallel.lock_share=0")
+    free = run(folder, "data-parallel-or-distributed", "data-parallel-8",
+               "--set", "parallelism.data_parallel.lock_share=0")
     require(free["step_time_s"] < 0.9 * step["data-parallel-8"], free["step_time_s"])
 
 

@@ -62,6 +62,8 @@ FAULTS = [
     (rules.scenarios, {"configs/scenarios/two.json": "{}"}, "two.json"),
     (rules.scenarios, {"configs/scenarios/guide/two.json": "{}"}, "guide/two.json"),
     (rules.scenarios, {"tests/cli/scenarios.txt": "one run 0\nthree run 0\n"}, "three"),
-    (rules.gallery, {"configs/scenarios/guide/two.json": "{}", "docs/guide/pictures.txt": "two run time 9\n"}, "two.json"),
-    (rules.gallery, {"configs/scenarios/guide/two.json": "{}", "docs/guide/a.md": "![](pictures/two.png)\n"}, "two.json"),
+    (rules.gallery, {"configs/scenarios/guide/two.json": "{}", "docs/guide/pictures.txt": "two run time 9\n"},
+     "two.json"),
+    (rules.gallery, {"configs/scenarios/guide/two.json": "{}", "docs/guide/a.md": "![](pictures/two.png)\n"},
+     "two.json"),
 ]
