@@ -34,7 +34,7 @@ def one_process(folder):
 
 
 @case
-def memory_of_gpu_0(folder):
+def memory_of_the_first_gpu(folder):
     """Outputs of all GPUs fill the first, a loss in the network leaves it as full as one of many processes"""
     peaks = {}
     for variant in ("outputs-on-gpu-0", "loss-in-the-network", "distributed"):
