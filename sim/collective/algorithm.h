@@ -132,6 +132,7 @@ AlgorithmEntry halving_doubling_algorithm();
 AlgorithmEntry pairwise_algorithm();
 AlgorithmEntry hierarchical_algorithm();
 AlgorithmEntry naive_algorithm();
+AlgorithmEntry hierarchical_copy_algorithm();
 AlgorithmEntry binomial_tree_algorithm();
 
 }  // namespace trainyard::collective

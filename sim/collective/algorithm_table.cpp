@@ -18,9 +18,9 @@ bool same_name(std::string_view a, std::string_view b) {
 
 std::span<const AlgorithmEntry> algorithms() {
   static const std::array table = {
-      ring_algorithm(),         double_tree_algorithm(),  halving_doubling_algorithm(),
-      pairwise_algorithm(),     hierarchical_algorithm(), naive_algorithm(),
-      binomial_tree_algorithm()};
+      ring_algorithm(),          double_tree_algorithm(),      halving_doubling_algorithm(),
+      pairwise_algorithm(),      hierarchical_algorithm(),     naive_algorithm(),
+      binomial_tree_algorithm(), hierarchical_copy_algorithm()};
   return table;
 }
 
@@ -38,10 +38,10 @@ int rounds(std::span<const Message> messages) {
 }
 
 std::vector<std::string_view> algorithm_names(CollectiveKind kind) {
-  // Two servers with eight ranks each satisfy every wish about numbers.
+  // Two servers with eight ranks each, or one, satisfy every wish about numbers.
   std::vector<std::string_view> names;
   for (const AlgorithmEntry& entry : algorithms())
-    if (entry.supports(kind, {16, 8})) names.push_back(entry.name);
+    if (entry.supports(kind, {16, 8}) || entry.supports(kind, 8)) names.push_back(entry.name);
   return names;
 }
 

@@ -61,6 +61,7 @@ def tensorflow_strategies(folder):
     found = variants(folder, "tensorflow-strategies")
     step = {name: variant["step_time_s"] for name, variant in found.items()}
     require(step["one-device"] < step["mirrored"] < step["mirrored-one-device"] < step["horovod"], step)
+    require(step["one-device"] < step["mirrored-hierarchical-copy"] < step["mirrored-one-device"], step)
     require(step["horovod"] < 1.2 * step["one-device"], step)
     require(step["central-storage"] > 3 * step["mirrored"], step)
     require(step["multi-worker"] < 1.5 * step["one-device"], step)

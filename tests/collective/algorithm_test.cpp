@@ -344,5 +344,9 @@ TEST_CASE("an algorithm that cannot do a collective says what is missing") {
   CHECK(objection("pairwise", CollectiveKind::all_reduce, 4) == "has no all-reduce");
   CHECK(objection("ring", CollectiveKind::all_to_all, 4) == "has no all-to-all");
   CHECK(objection("ring", CollectiveKind::all_reduce, {7, 4}).empty());
+  CHECK(objection("hierarchical_copy", CollectiveKind::all_reduce, 5) ==
+        "needs an even number of ranks");
+  CHECK(objection("hierarchical_copy", CollectiveKind::all_reduce, {16, 8}) ==
+        "is one of a single server");
   CHECK(algorithm_names(CollectiveKind::all_to_all) == std::vector<std::string_view>{"pairwise"});
 }

@@ -144,6 +144,17 @@ TEST_CASE("a naive all-reduce takes 2(n-1)(alpha + S/B), and n/2 times the bytes
     }
 }
 
+// Rounds inside the halves carry two parts of n, the two between them one.
+TEST_CASE("a hierarchical copy takes n alpha + 2(n-1)/n S/B, in half as many rounds as a ring") {
+  for (const Links& links : kSomeLinks)
+    for (int n = 2; n <= 24; n += 2) {
+      const std::int64_t k = 40;
+      const Measured measured = measure("hierarchical_copy", CollectiveKind::all_reduce, n,
+                                        links.bytes_per_tick * k * n, links);
+      CHECK(measured.ticks == n * links.alpha + 2 * (n - 1) * k);
+    }
+}
+
 TEST_CASE("a broadcast down a binomial tree takes ceil(log2 n)(alpha + S/B)") {
   for (const Links& links : kSomeLinks)
     for (int n = 1; n <= 33; ++n) {
