@@ -111,7 +111,8 @@ TEST_CASE("a group that an algorithm cannot serve is refused with those that can
   } catch (const lower::UnsupportedCollective& refused) {
     CHECK(refused.kind == CollectiveKind::all_reduce);
     CHECK(refused.message.find("needs a power of two of ranks") != std::string::npos);
-    CHECK(refused.hint == "possible there: auto, ring, tree, hierarchical, naive");
+    CHECK(refused.hint ==
+          "possible there: auto, ring, tree, hierarchical, naive, hierarchical_copy");
   }
 }
 
