@@ -192,7 +192,8 @@ void add_schedules(CLI::App& app, SchedulesOptions& options) {
                    "Name what each stage does in these ticks, the first of which is 1: 1,2,5,6")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 30))
-      ->type_name("T,T,...");
+      ->type_name("T,T,...")
+      ->allow_extra_args(false);
   show->add_option("--svg", options.svg, "Draw it into this file as well")->type_name("FILE");
   show->add_flag("--json", options.json, "Print one JSON object instead of text");
   command->require_subcommand(0, 1);
