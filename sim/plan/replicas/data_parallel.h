@@ -77,6 +77,8 @@ struct DataParallelStrategy {
   // program is another; nullptr: all are alike.
   NetworkView seen_by = nullptr;
   bool has_leader() const { return seen_by != nullptr; }
+  // Each pass has gradients of its own on every rank, which the strategy's parts sum and free.
+  bool fresh_gradients = false;
   // > 1: ranks do not wait for each other, and so many steps of each are simulated, of which the
   // first `steps_before` are not measured.
   int own_steps = 1, steps_before = 0;

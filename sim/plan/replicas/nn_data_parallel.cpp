@@ -263,6 +263,7 @@ DataParallelStrategy nn_data_parallel(const recipe::DataParallelOptions& /*optio
                                       const recipe::TrainingRecipe& /*recipe*/, int /*ranks*/) {
   DataParallelStrategy strategy;
   strategy.each_microbatch = true;
+  strategy.fresh_gradients = true;
   strategy.seen_by = seen_by;
   strategy.parts = {[](ReplicaContext& context) { return std::make_unique<OneProcess>(context); },
                     update_of_leader};

@@ -70,7 +70,7 @@ ReplicaContext::ReplicaContext(ProgramBuilder& to, const StepPlan& of_step,
       groups(both_groups(of_step, of_network, by_recipe, by_plan)) {}
 
 bool ReplicaContext::gradients_come_and_go() const {
-  if (strategy().has_leader()) return true;
+  if (strategy().fresh_gradients) return true;
   return recipe.kernels.fusion != models::Fusion::by_hand && !accumulates() && updates_once &&
          !exchanges();
 }

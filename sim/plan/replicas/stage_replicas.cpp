@@ -23,7 +23,7 @@ Bytes StageReplicas::gradient_bytes(std::int64_t parameters) const {
 }
 
 std::vector<models::WorkItem> StageReplicas::accumulation(std::int64_t parameters) const {
-  if (context_.strategy().layer_units || context_.strategy().has_leader()) return {};
+  if (context_.strategy().layer_units || context_.strategy().fresh_gradients) return {};
   return accumulation_work(parameters, context_.recipe, context_.step.shape.microbatches);
 }
 
@@ -52,7 +52,7 @@ void StageReplicas::hold_states(const StageParameters& parameters, int versions)
   builder.resident(MemoryKind::parameters, frozen, "frozen parameters");
   if (!context_.strategy().layer_units && !gradients_come_and_go())
     builder.resident(MemoryKind::gradients, states.gradients, kGradients);
-  const bool sums = !context_.strategy().layer_units && !context_.strategy().has_leader();
+  const bool sums = !context_.strategy().layer_units && !context_.strategy().fresh_gradients;
   if (sums && !context_.recipe.forward_only)
     builder.resident(MemoryKind::gradients,
                      unsummed_gradients(parameters.dense + parameters.experts, context_.recipe),
