@@ -62,10 +62,17 @@ struct TorusGrid {
   bool closed = true;  // each dimension of three or more is a ring, else a line
 };
 
+// GPUs of a server that are not as its others.
+struct OtherGpus {
+  std::vector<int> at;  // their numbers in the server
+  GpuSpec gpu;
+};
+
 struct ServerSpec {
   std::string name;  // "dgx-a100-80gb"; the name by which a profile recognises it
   GpuSpec gpu;
-  int gpus = 1;
+  int gpus = 1;                       // all of them
+  std::vector<OtherGpus> other_gpus;  // those that are not `gpu`
   IntraKind intra = IntraKind::nvswitch;
   // nvswitch: per GPU; nvlink_mesh, torus: per link; pcie: per x16 slot
   BytesPerSecond intra_bandwidth;
@@ -93,6 +100,13 @@ struct ServerSpec {
   std::optional<Duration> nic_start;  // empty: as inside a server
   std::vector<StepTime> nic_steps, nic_tree_steps, nic_exchange_steps;
   double nic_exchange_efficiency = 1;  // share of a ring's bandwidth that an all-to-all reaches
+
+  // Which of its kinds a GPU is: 0 for `gpu`, k for other_gpus[k - 1]. Requires: of the server.
+  int gpu_kind(int local) const;
+  const GpuSpec& gpu_of_kind(int kind) const {
+    return kind == 0 ? gpu : other_gpus[static_cast<std::size_t>(kind - 1)].gpu;
+  }
+  const GpuSpec& gpu_at(int local) const { return gpu_of_kind(gpu_kind(local)); }
 };
 
 struct SingleSwitch {
@@ -120,21 +134,53 @@ struct Clos {
 
 using FabricSpec = std::variant<SingleSwitch, FatTree, Clos>;
 
-struct ClusterSpec {
+// Servers of another kind, which follow those before them.
+struct OtherServers {
   int servers = 1;
+  ServerSpec server;
+};
+
+struct ClusterSpec {
+  int servers = 1;  // of all kinds
   ServerSpec server;
   FabricSpec fabric = SingleSwitch{};
   std::vector<int> gpus_used{};  // of each server its first ones; empty: all GPUs of all servers
+  std::vector<OtherServers> others{};  // the last ones, which are not `server`
+
+  // Kinds of servers: 0 for `server`, k for others[k - 1].
+  int kinds() const { return 1 + static_cast<int>(others.size()); }
+  int kind_of(int number) const;  // Requires: a server of the cluster
+  const ServerSpec& server_of_kind(int kind) const {
+    return kind == 0 ? server : others[static_cast<std::size_t>(kind - 1)].server;
+  }
+  const ServerSpec& server_at(int number) const { return server_of_kind(kind_of(number)); }
+
+  // The most that a server has. GPU g of server s has the number s * gpu_slots() + g, and so with
+  // NICs, so that a number says where its GPU sits; a smaller server leaves numbers out.
+  int gpu_slots() const;
+  int fewest_gpus() const;  // of a server
+  int nic_slots() const;
 
   int used_on(int at) const {
-    return gpus_used.empty() ? server.gpus : gpus_used[static_cast<std::size_t>(at)];
+    return gpus_used.empty() ? server_at(at).gpus : gpus_used[static_cast<std::size_t>(at)];
   }
-  std::int64_t gpus_in_use() const {
-    std::int64_t sum = 0;
-    for (const int used : gpus_used)
-      sum += used;
-    return gpus_used.empty() ? std::int64_t{servers} * server.gpus : sum;
-  }
+  std::int64_t gpus_in_use() const;
 };
+
+// The kinds of GPUs of a cluster, from 0, which is ClusterSpec::server.gpu. Those of two kinds of
+// servers are of different kinds, even if they have the same name.
+struct GpuKind {
+  const ServerSpec* server = nullptr;
+  const GpuSpec* gpu = nullptr;
+};
+std::vector<GpuKind> gpu_kinds(const ClusterSpec& cluster);
+inline constexpr int kMostGpuKinds = 64;
+GpuSpec& gpu_of_kind(ClusterSpec& cluster, int kind);
+// Requires: a GPU of a server of the cluster.
+int gpu_kind_of(const ClusterSpec& cluster, int server, int local);
+
+// "4 x rtx-3090, 2 x rtx-2080-ti": GPUs in use, and servers; of one name that alone.
+std::string gpus_in_words(const ClusterSpec& cluster);
+std::string servers_in_words(const ClusterSpec& cluster);
 
 }  // namespace trainyard::topologies

@@ -21,22 +21,27 @@ constexpr Duration kLatency = std::chrono::seconds(1);
 
 class Checker {
  public:
-  explicit Checker(const ClusterSpec& cluster) : cluster_(cluster), server_(cluster.server) {}
+  // `kind`: of the servers that are looked at.
+  Checker(const ClusterSpec& cluster, int kind)
+      : cluster_(cluster), kind_(kind), server_(cluster.server_of_kind(kind)) {}
 
   std::vector<Diagnostic> run() {
     check_counts();
+    check_kinds_of_gpus();
     check_intra();
     check_host();
     check_nics();
-    std::visit([this](const auto& fabric) { check_fabric(fabric); }, cluster_.fabric);
-    if (found_.empty()) check_graph();
+    if (kind_ == 0)
+      std::visit([this](const auto& fabric) { check_fabric(fabric); }, cluster_.fabric);
+    if (found_.empty()) check_connected();
     return std::move(found_);
   }
 
  private:
   void error(const std::string& pointer, std::string message, std::string hint = {}) {
     Diagnostic& diagnostic = found_.emplace_back();
-    diagnostic.pointer = "/cluster" + pointer;
+    diagnostic.pointer =
+        (kind_ == 0 ? "/cluster" : fmt::format("/cluster/other_nodes/{}", kind_ - 1)) + pointer;
     diagnostic.message = std::move(message);
     diagnostic.hint = std::move(hint);
   }
@@ -75,12 +80,12 @@ class Checker {
   void check_fabric(const FatTree& tree);
   void check_fabric(const Clos& clos);
   void check_clos_level(const Clos& clos, std::size_t l);
-  void check_graph();
+  void check_kinds_of_gpus();
   void check_connected();
-  void check_size(const ServerBoard& board);
   bool uses_fabric() const { return cluster_.servers > 1; }
 
   const ClusterSpec& cluster_;
+  int kind_;
   const ServerSpec& server_;
   std::vector<Diagnostic> found_;
 };
@@ -91,9 +96,24 @@ void Checker::check_counts() {
       in_range("/node/gpus", server_.gpus, 1, torus ? kMostTorusGpus : kMostServerGpus);
   if (cluster_.servers < 1)
     error("/nodes", fmt::format("expected at least 1 server, got {}", cluster_.servers));
-  else if (fits && std::int64_t{cluster_.servers} * server_.gpus > kMostGpus)
+  else if (fits && kind_ == 0 && std::int64_t{cluster_.servers} * cluster_.gpu_slots() > kMostGpus)
     error("/nodes", fmt::format("{} servers of {} GPUs are more than {} GPUs", cluster_.servers,
-                                server_.gpus, kMostGpus));
+                                cluster_.gpu_slots(), kMostGpus));
+}
+
+void Checker::check_kinds_of_gpus() {
+  std::vector<int> seen;
+  for (std::size_t k = 0; k < server_.other_gpus.size(); ++k) {
+    const std::string pointer = fmt::format("/node/other_gpus/{}/at", k);
+    for (const int gpu : server_.other_gpus[k].at) {
+      if (gpu < 0 || gpu >= server_.gpus)
+        error(pointer, fmt::format("GPU {} does not exist, the server has GPUs 0 to {}", gpu,
+                                   server_.gpus - 1));
+      if (std::find(seen.begin(), seen.end(), gpu) != seen.end())
+        error(pointer, fmt::format("GPU {} is named twice", gpu));
+      seen.push_back(gpu);
+    }
+  }
 }
 
 void Checker::check_intra() {
@@ -169,9 +189,9 @@ void Checker::check_host() {
 
 void Checker::check_nics() {
   in_range("/node/nics", server_.nics, 0, kMostServerNics);
-  if (found_.empty() && std::int64_t{cluster_.servers} * server_.nics > kNics)
+  if (found_.empty() && std::int64_t{cluster_.servers} * cluster_.nic_slots() > kNics)
     error("/node/nics", fmt::format("{} servers of {} NICs are more than {} NICs", cluster_.servers,
-                                    server_.nics, kNics));
+                                    cluster_.nic_slots(), kNics));
   if (uses_fabric() && server_.nics == 0)
     error("/node/nics",
           fmt::format("{} servers without NICs cannot reach each other", cluster_.servers));
@@ -196,7 +216,7 @@ void Checker::check_fabric(const FatTree& tree) {
             fmt::format("give {} numbers, one per tier below the top", tree.tiers - 1));
   }
   if (!tiers || !radix || found_.size() > before || !uses_fabric() || server_.nics < 1) return;
-  const std::int64_t nics = std::int64_t{cluster_.servers} * server_.nics;
+  const std::int64_t nics = std::int64_t{cluster_.servers} * cluster_.nic_slots();
   for (int tier = 0; tier + 1 < tree.tiers; ++tier) {
     const auto t = static_cast<std::size_t>(tier);
     if (t >= tree.oversubscription.size() ||
@@ -229,7 +249,7 @@ void Checker::check_fabric(const Clos& clos) {
   }
   for (std::size_t l = 0; l < clos.levels.size(); ++l)
     check_clos_level(clos, l);
-  const std::int64_t gpus = std::int64_t{cluster_.servers} * server_.gpus;
+  const std::int64_t gpus = std::int64_t{cluster_.servers} * cluster_.gpu_slots();
   const ClosLevel& top = clos.levels.back();
   if (uses_fabric() && top.gpus < gpus)
     error(fmt::format("/fabric/levels/{}/gpus", clos.levels.size() - 1),
@@ -250,7 +270,7 @@ void Checker::check_clos_level(const Clos& clos, std::size_t l) {
     error(pointer + "/gpus", fmt::format("expected at least 1, got {}", level.gpus));
     return;
   }
-  const int part = l == 0 ? server_.gpus : clos.levels[l - 1].gpus;
+  const int part = l == 0 ? cluster_.gpu_slots() : clos.levels[l - 1].gpus;
   const bool top = l + 1 == clos.levels.size();
   if (part < 1 || !uses_fabric()) return;
   if (level.gpus < part)
@@ -259,11 +279,6 @@ void Checker::check_clos_level(const Clos& clos, std::size_t l) {
   else if (level.gpus % part != 0 && (l == 0 || !top))
     error(pointer + "/gpus", fmt::format("{} GPUs are no multiple of the {} of {}", level.gpus,
                                          part, l == 0 ? "one server" : "the level below"));
-}
-
-void Checker::check_graph() {
-  check_connected();
-  check_size(ServerBoard(server_));
 }
 
 // A GPU must reach every other of its server, and not over PCIe whose bandwidth nobody states. It
@@ -288,20 +303,40 @@ void Checker::check_connected() {
           "state /cluster/node/host/pcie_bandwidth to join them through the host");
 }
 
-void Checker::check_size(const ServerBoard& board) {
-  const std::int64_t per_server = static_cast<std::int64_t>(board.links().size()) +
-                                  (uses_fabric() ? 2 * std::int64_t{server_.nics} : 0);
-  std::int64_t links = per_server * cluster_.servers;
-  for (const FabricLayer& layer : build_fabric(cluster_, 0, 0).layers)
+// Requires: servers and fabric that are right.
+void check_size(const ClusterSpec& cluster, std::vector<Diagnostic>& found) {
+  std::vector<std::int64_t> of_kind;
+  for (int kind = 0; kind < cluster.kinds(); ++kind) {
+    const ServerSpec& server = cluster.server_of_kind(kind);
+    of_kind.push_back(static_cast<std::int64_t>(ServerBoard(server).links().size()) +
+                      (cluster.servers > 1 ? 2 * std::int64_t{server.nics} : 0));
+  }
+  std::int64_t links = 0;
+  for (int server = 0; server < cluster.servers; ++server)
+    links += of_kind[static_cast<std::size_t>(cluster.kind_of(server))];
+  for (const FabricLayer& layer : build_fabric(cluster, 0, 0).layers)
     links += 2 * std::int64_t{layer.groups} * layer.planes * layer.uplinks();
-  if (links > kLinks)
-    error("", fmt::format("the cluster has {} links, more than {}", links, kLinks));
+  if (links <= kLinks) return;
+  Diagnostic& diagnostic = found.emplace_back();
+  diagnostic.pointer = "/cluster";
+  diagnostic.message = fmt::format("the cluster has {} links, more than {}", links, kLinks);
 }
 
 }  // namespace
 
 std::vector<Diagnostic> check(const ClusterSpec& cluster) {
-  return Checker(cluster).run();
+  std::vector<Diagnostic> found;
+  for (int kind = 0; kind < cluster.kinds(); ++kind)
+    for (Diagnostic& diagnostic : Checker(cluster, kind).run())
+      found.push_back(std::move(diagnostic));
+  if (gpu_kinds(cluster).size() > kMostGpuKinds) {
+    Diagnostic& diagnostic = found.emplace_back();
+    diagnostic.pointer = "/cluster/other_nodes";
+    diagnostic.message =
+        fmt::format("{} kinds of GPUs are more than {}", gpu_kinds(cluster).size(), kMostGpuKinds);
+  }
+  if (found.empty()) check_size(cluster, found);
+  return found;
 }
 
 }  // namespace trainyard::topologies

@@ -29,8 +29,14 @@ int parallel_cables(int uplinks, int groups, int ports) {
   return cables;
 }
 
-BytesPerSecond line_rate(const ServerSpec& server) {
-  return server.nic_efficiency * server.nic_bandwidth;
+// Cables between switches are as fast as the fastest NIC's.
+BytesPerSecond line_rate(const ClusterSpec& cluster) {
+  BytesPerSecond fastest;
+  for (int kind = 0; kind < cluster.kinds(); ++kind) {
+    const ServerSpec& server = cluster.server_of_kind(kind);
+    fastest = std::max(fastest, server.nic_efficiency * server.nic_bandwidth);
+  }
+  return fastest;
 }
 
 std::vector<FabricLayer> layers_of(const SingleSwitch& fabric, const ClusterSpec&) {
@@ -44,7 +50,7 @@ std::vector<FabricLayer> layers_of(const FatTree& tree, const ClusterSpec& clust
   const NodeKind kinds[] = {NodeKind::leaf, NodeKind::spine, NodeKind::core};
   const char* const names[] = {"leaf", "spine", "core"};
   std::vector<FabricLayer> layers;
-  int below = cluster.servers * cluster.server.nics;  // what hangs below the layer
+  int below = cluster.servers * cluster.nic_slots();  // what hangs below the layer
   int planes = 1;
   for (int tier = 0; tier < tree.tiers; ++tier) {
     const auto t = static_cast<std::size_t>(tier);
@@ -63,7 +69,7 @@ std::vector<FabricLayer> layers_of(const FatTree& tree, const ClusterSpec& clust
       layer.fan = std::min(layer.groups, ports_above);
       layer.cables = parallel_cables(ports.up, layer.fan, ports_above);
       layer.parents = ports.up / layer.cables;
-      layer.cable = line_rate(cluster.server);
+      layer.cable = line_rate(cluster);
     }
     planes *= layer.parents;
     below = layer.groups;
@@ -73,9 +79,9 @@ std::vector<FabricLayer> layers_of(const FatTree& tree, const ClusterSpec& clust
 }
 
 std::vector<FabricLayer> layers_of(const Clos& clos, const ClusterSpec& cluster) {
-  const int gpus = cluster.servers * cluster.server.gpus;
+  const int gpus = cluster.servers * cluster.gpu_slots();
   const double per_gpu =
-      static_cast<double>(cluster.server.nics) / static_cast<double>(cluster.server.gpus);
+      static_cast<double>(cluster.nic_slots()) / static_cast<double>(cluster.gpu_slots());
   double thinned = 1;
   std::vector<FabricLayer> layers;
   for (std::size_t l = 0; l < clos.levels.size(); ++l) {
@@ -91,7 +97,7 @@ std::vector<FabricLayer> layers_of(const Clos& clos, const ClusterSpec& cluster)
       thinned *= above.oversubscription;
       layer.fan = l + 2 == clos.levels.size() ? layer.groups : above.gpus / level.gpus;
       layer.parents = layer.cables = 1;
-      layer.cable = static_cast<double>(level.gpus) * per_gpu / thinned * line_rate(cluster.server);
+      layer.cable = static_cast<double>(level.gpus) * per_gpu / thinned * line_rate(cluster);
     }
     layers.push_back(layer);
   }
@@ -102,9 +108,9 @@ int nics_per_leaf(const ClusterSpec& cluster) {
   if (const auto* tree = std::get_if<FatTree>(&cluster.fabric))
     return tier_ports(tree->radix, ratio(*tree, 0)).down;
   if (const auto* clos = std::get_if<Clos>(&cluster.fabric))
-    return std::min(clos->levels.front().gpus / cluster.server.gpus, cluster.servers) *
-           cluster.server.nics;
-  return cluster.servers * cluster.server.nics;
+    return std::min(clos->levels.front().gpus / cluster.gpu_slots(), cluster.servers) *
+           cluster.nic_slots();
+  return cluster.servers * cluster.nic_slots();
 }
 
 LinkId uplink(const FabricLayer& layer, int group, int plane, int i, bool down) {

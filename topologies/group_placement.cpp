@@ -84,7 +84,7 @@ std::vector<std::vector<int>> by_server(std::span<const int> gpus, int gpus_per_
 GroupPlacement place(const ClusterSpec& cluster, std::span<const int> gpus) {
   GroupPlacement placement;
   if (gpus.empty()) return placement;
-  const int per_server = cluster.server.gpus;
+  const int per_server = cluster.gpu_slots();
   const std::vector<std::vector<int>> servers = by_server(gpus, per_server);
   TRAINYARD_CHECK(
       servers.front().front() >= 0 && servers.back().back() < cluster.servers * per_server,
@@ -123,27 +123,26 @@ int nics_of(const ServerSpec& server, int local_gpu) {
 }
 
 Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b) {
-  const ServerSpec& server = cluster.server;
-  const int gpus = cluster.servers * server.gpus;
+  const int slots = cluster.gpu_slots();
+  const int gpus = cluster.servers * slots;
   TRAINYARD_CHECK(gpu_a != gpu_b && 0 <= gpu_a && gpu_a < gpus && 0 <= gpu_b && gpu_b < gpus,
                   "from GPU {} to GPU {} of {}", gpu_a, gpu_b, gpus);
-  const int a = gpu_a / server.gpus, b = gpu_b / server.gpus;
+  const int a = gpu_a / slots, b = gpu_b / slots;
+  const ServerSpec &server = cluster.server_at(a), &other = cluster.server_at(b);
   if (a == b) {
     if (server.intra == IntraKind::torus)
-      return torus_hops(server.torus, gpu_a % server.gpus, gpu_b % server.gpus) *
-             server.intra_latency;
+      return torus_hops(server.torus, gpu_a % slots, gpu_b % slots) * server.intra_latency;
     if (server.intra != IntraKind::nvlink_mesh) return server.intra_latency;
     std::vector<LinkId> unused;
-    return ServerBoard(server).append_route(gpu_a % server.gpus, gpu_b % server.gpus, 0, unused);
+    return ServerBoard(server).append_route(gpu_a % slots, gpu_b % slots, 0, unused);
   }
   const Fabric fabric = build_fabric(cluster, 0, 0);
-  const auto leaf = [&](int gpu) {
-    return (gpu / server.gpus * server.nics + nic_of(server, gpu % server.gpus)) /
-           fabric.nics_per_leaf;
+  const auto leaf = [&](const ServerSpec& spec, int gpu) {
+    return (gpu / slots * cluster.nic_slots() + nic_of(spec, gpu % slots)) / fabric.nics_per_leaf;
   };
-  return (joins_by_pcie(server.intra) ? server.intra_latency : Duration{0}) +
-         2 * server.nic_latency + fabric.layers.front().latency +
-         route_latency(fabric, leaf(gpu_a), leaf(gpu_b));
+  return (joins_by_pcie(server.intra) ? server.intra_latency : Duration{0}) + server.nic_latency +
+         other.nic_latency + fabric.layers.front().latency +
+         route_latency(fabric, leaf(server, gpu_a), leaf(other, gpu_b));
 }
 
 }  // namespace trainyard::topologies

@@ -39,7 +39,11 @@ std::vector<Weight> distances_from(const Graph& graph, std::size_t source) {
 BytesPerSecond stated_pcie_bandwidth(const ServerSpec& server) {
   if (!joins_by_pcie(server.intra)) return server.pcie_bandwidth;
   if (server.intra_bandwidth.count() > 0) return server.intra_bandwidth;
-  return server.pcie_bandwidth.count() > 0 ? server.pcie_bandwidth : server.gpu.pcie_bandwidth;
+  if (server.pcie_bandwidth.count() > 0) return server.pcie_bandwidth;
+  BytesPerSecond slowest = server.gpu.pcie_bandwidth;
+  for (const OtherGpus& other : server.other_gpus)
+    slowest = std::min(slowest, other.gpu.pcie_bandwidth);
+  return slowest;
 }
 
 BytesPerSecond nic_pcie_bandwidth(const ServerSpec& server) {

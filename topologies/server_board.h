@@ -1,5 +1,5 @@
-// One server as a graph: GPUs, NVSwitch, host bridges and NICs. All servers of a cluster are equal,
-// so this one board, routed once, serves every server by adding an offset to its ids.
+// One server as a graph: GPUs, NVSwitch, host bridges and NICs. Servers of one kind are equal,
+// so one board, routed once, serves them all by adding an offset to its ids.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace trainyard::topologies {
 
 // What a GPU's slot carries as far as the scenario says it: where PCIe joins the GPUs (intra pcie
-// or none) that of `intra`, else of the host, else of the GPU; elsewhere that of the host. 0:
-// unsaid.
+// or none) that of `intra`, else of the host, else of the GPU (the slowest slot of different ones);
+// elsewhere that of the host. 0: unsaid.
 BytesPerSecond stated_pcie_bandwidth(const ServerSpec& server);
 
 // The PCIe link of a NIC as the graph uses it: as stated; else all NICs of the server together,

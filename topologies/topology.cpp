@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <deque>
 
 #include "sim/base/check.h"
 #include "sim/base/random.h"
@@ -15,65 +16,83 @@
 namespace trainyard::topologies {
 
 struct Topology::State {
-  explicit State(const ClusterSpec& spec) : cluster(spec), board(spec.server) {
-    nodes_per_server = static_cast<std::uint32_t>(board.nodes().size());
-    const auto nic_links = static_cast<std::uint32_t>(has_fabric() ? 2 * spec.server.nics : 0);
-    links_per_server = static_cast<std::uint32_t>(board.links().size()) + nic_links;
-    const auto servers = static_cast<std::uint32_t>(spec.servers);
-    fabric = build_fabric(spec, servers * nodes_per_server, servers * links_per_server);
-    nodes.reserve(servers * nodes_per_server + fabric.nodes);
-    links.reserve(servers * links_per_server + fabric.links);
-    for (std::uint32_t s = 0; s < servers; ++s)
-      add_server(s);
+  struct Server {
+    const ServerSpec* spec = nullptr;
+    const ServerBoard* board = nullptr;
+    std::uint32_t first_node = 0, first_link = 0;
+
+    NodeId node(int local) const {
+      return static_cast<NodeId>(first_node + static_cast<std::uint32_t>(local));
+    }
+  };
+
+  explicit State(const ClusterSpec& spec) : cluster(spec) {
+    for (int kind = 0; kind < spec.kinds(); ++kind)
+      boards.emplace_back(spec.server_of_kind(kind));
+    std::uint32_t server_nodes = 0, server_links = 0;
+    for (int number = 0; number < spec.servers; ++number) {
+      Server& server = servers.emplace_back();
+      server.spec = &cluster.server_at(number);
+      server.board = &boards[static_cast<std::size_t>(spec.kind_of(number))];
+      server.first_node = server_nodes;
+      server.first_link = server_links;
+      server_nodes += static_cast<std::uint32_t>(server.board->nodes().size());
+      server_links += static_cast<std::uint32_t>(server.board->links().size());
+      if (has_fabric()) server_links += static_cast<std::uint32_t>(2 * server.spec->nics);
+    }
+    fabric = build_fabric(spec, server_nodes, server_links);
+    nodes.reserve(server_nodes + fabric.nodes);
+    links.reserve(server_links + fabric.links);
+    for (int number = 0; number < spec.servers; ++number)
+      add_server(number);
     for (const FabricLayer& layer : fabric.layers)
       add_switches(layer);
     for (std::size_t l = 0; l + 1 < fabric.layers.size(); ++l)
       add_uplinks(fabric.layers[l], fabric.layers[l + 1]);
-    TRAINYARD_CHECK(nodes.size() == servers * nodes_per_server + fabric.nodes &&
-                        links.size() == servers * links_per_server + fabric.links,
-                    "{} nodes, {} links", nodes.size(), links.size());
+    TRAINYARD_CHECK(
+        nodes.size() == server_nodes + fabric.nodes && links.size() == server_links + fabric.links,
+        "{} nodes, {} links", nodes.size(), links.size());
   }
 
   bool has_fabric() const { return cluster.servers > 1; }
-  NodeId node(std::uint32_t server, int local) const {
-    return static_cast<NodeId>(server * nodes_per_server + static_cast<std::uint32_t>(local));
+  const Server& server(int number) const { return servers[static_cast<std::size_t>(number)]; }
+  int leaf_of(int number, int nic) const {
+    return (number * cluster.nic_slots() + nic) / fabric.nics_per_leaf;
   }
-  int leaf_of(int server, int nic) const {
-    return (server * cluster.server.nics + nic) / fabric.nics_per_leaf;
-  }
-  LinkId nic_link(int server, int nic, bool down) const {
-    return static_cast<LinkId>(static_cast<std::uint32_t>(server) * links_per_server +
-                               static_cast<std::uint32_t>(board.links().size()) +
+  LinkId nic_link(const Server& server, int nic, bool down) const {
+    return static_cast<LinkId>(server.first_link +
+                               static_cast<std::uint32_t>(server.board->links().size()) +
                                static_cast<std::uint32_t>(2 * nic + (down ? 1 : 0)));
   }
 
-  void add_server(std::uint32_t server);
+  void add_server(int number);
   void add_switches(const FabricLayer& layer);
   void add_uplinks(const FabricLayer& layer, const FabricLayer& above);
   Route route_between(int from_gpu, int to_gpu) const;
 
   ClusterSpec cluster;
-  ServerBoard board;
+  std::deque<ServerBoard> boards;  // by kind of server
+  std::vector<Server> servers;
   Fabric fabric;
-  std::uint32_t nodes_per_server = 0, links_per_server = 0;
   IdVector<NodeId, Node> nodes;
   IdVector<LinkId, Link> links;
 };
 
-void Topology::State::add_server(std::uint32_t server) {
-  const ServerSpec& spec = cluster.server;
-  for (const Node& local : board.nodes())
-    nodes.push_back({local.kind, static_cast<int>(server), local.local});
-  for (const ServerBoard::LocalLink& local : board.links())
-    links.push_back({node(server, local.from), node(server, local.to), local.kind, local.bandwidth,
-                     local.latency});
+void Topology::State::add_server(int number) {
+  const Server& own = server(number);
+  const ServerSpec& spec = *own.spec;
+  for (const Node& local : own.board->nodes())
+    nodes.push_back({local.kind, number, local.local});
+  for (const ServerBoard::LocalLink& local : own.board->links())
+    links.push_back(
+        {own.node(local.from), own.node(local.to), local.kind, local.bandwidth, local.latency});
   if (!has_fabric()) return;
   const FabricLayer& leaves = fabric.layers.front();
   const BytesPerSecond bandwidth = spec.nic_efficiency * spec.nic_bandwidth;
   for (int n = 0; n < spec.nics; ++n) {
-    const NodeId nic = node(server, board.nic(n));
-    const auto leaf = static_cast<NodeId>(
-        leaves.first_node + static_cast<std::uint32_t>(leaf_of(static_cast<int>(server), n)));
+    const NodeId nic = own.node(own.board->nic(n));
+    const auto leaf =
+        static_cast<NodeId>(leaves.first_node + static_cast<std::uint32_t>(leaf_of(number, n)));
     links.push_back({nic, leaf, LinkKind::network, bandwidth, spec.nic_latency + leaves.latency});
     links.push_back({leaf, nic, LinkKind::network, bandwidth, spec.nic_latency});
   }
@@ -98,35 +117,34 @@ void Topology::State::add_uplinks(const FabricLayer& layer, const FabricLayer& a
 }
 
 Route Topology::State::route_between(int from_gpu, int to_gpu) const {
-  const ServerSpec& spec = cluster.server;
-  const int from_server = from_gpu / spec.gpus, from = from_gpu % spec.gpus;
-  const int to_server = to_gpu / spec.gpus, to = to_gpu % spec.gpus;
-  const auto first_link = [&](int server) {
-    return static_cast<std::uint32_t>(server) * links_per_server;
-  };
+  const int slots = cluster.gpu_slots();
+  const int from_server = from_gpu / slots, from = from_gpu % slots;
+  const int to_server = to_gpu / slots, to = to_gpu % slots;
+  const Server &source = server(from_server), &destination = server(to_server);
   Route route;
   if (from_server == to_server) {
-    route.latency = board.append_route(from, to, first_link(from_server), route.links);
+    route.latency = source.board->append_route(from, to, source.first_link, route.links);
     return route;
   }
   // Everything the two GPUs could hash to follows from their numbers, as a switch's hash of a
   // connection does: the same pair always takes the same way.
   SplitMix64 hash(static_cast<std::uint64_t>(from_gpu) << 32 | static_cast<std::uint64_t>(to_gpu));
-  const int from_nic =
-      nic_of(spec, from) +
-      static_cast<int>(hash.below(static_cast<std::uint64_t>(nics_of(spec, from))));
-  const int to_nic = nic_of(spec, to) +
-                     static_cast<int>(hash.below(static_cast<std::uint64_t>(nics_of(spec, to))));
+  const auto hashed_nic = [&](const ServerSpec& spec, int local) {
+    return nic_of(spec, local) +
+           static_cast<int>(hash.below(static_cast<std::uint64_t>(nics_of(spec, local))));
+  };
+  const int from_nic = hashed_nic(*source.spec, from), to_nic = hashed_nic(*destination.spec, to);
   const int from_leaf = leaf_of(from_server, from_nic), to_leaf = leaf_of(to_server, to_nic);
-  route.latency = board.append_route(board.gpu(from), board.nic(from_nic), first_link(from_server),
-                                     route.links);
-  route.links.push_back(nic_link(from_server, from_nic, false));
+  route.latency = source.board->append_route(source.board->gpu(from), source.board->nic(from_nic),
+                                             source.first_link, route.links);
+  route.links.push_back(nic_link(source, from_nic, false));
   append_route(fabric, from_leaf, to_leaf, hash, route.links);
-  route.links.push_back(nic_link(to_server, to_nic, true));
-  route.latency += 2 * spec.nic_latency + fabric.layers.front().latency +
-                   route_latency(fabric, from_leaf, to_leaf);
+  route.links.push_back(nic_link(destination, to_nic, true));
+  route.latency += source.spec->nic_latency + destination.spec->nic_latency +
+                   fabric.layers.front().latency + route_latency(fabric, from_leaf, to_leaf);
+  const ServerBoard& there = *destination.board;
   route.latency +=
-      board.append_route(board.nic(to_nic), board.gpu(to), first_link(to_server), route.links);
+      there.append_route(there.nic(to_nic), there.gpu(to), destination.first_link, route.links);
   return route;
 }
 
@@ -145,16 +163,15 @@ const ClusterSpec& Topology::cluster() const {
   return state_->cluster;
 }
 int Topology::gpus() const {
-  return state_->cluster.servers * state_->cluster.server.gpus;
+  return state_->cluster.servers * state_->cluster.gpu_slots();
 }
 int Topology::server_of(int gpu) const {
-  return gpu / state_->cluster.server.gpus;
+  return gpu / state_->cluster.gpu_slots();
 }
 
 NodeId Topology::gpu_node(int gpu) const {
   TRAINYARD_CHECK(0 <= gpu && gpu < gpus(), "GPU {} of {}", gpu, gpus());
-  return state_->node(static_cast<std::uint32_t>(server_of(gpu)),
-                      gpu % state_->cluster.server.gpus);
+  return state_->server(server_of(gpu)).node(gpu % state_->cluster.gpu_slots());
 }
 
 const IdVector<NodeId, Node>& Topology::nodes() const& {
@@ -190,10 +207,11 @@ Route Topology::route(int from_gpu, int to_gpu) const {
 
 std::pair<LinkId, LinkId> Topology::nic_links(int server, int nic) const {
   TRAINYARD_CHECK(state_->has_fabric(), "one server has no fabric");
-  TRAINYARD_CHECK(
-      0 <= server && server < cluster().servers && 0 <= nic && nic < cluster().server.nics,
-      "server {}, NIC {}", server, nic);
-  return {state_->nic_link(server, nic, false), state_->nic_link(server, nic, true)};
+  TRAINYARD_CHECK(0 <= server && server < cluster().servers && 0 <= nic &&
+                      nic < cluster().server_at(server).nics,
+                  "server {}, NIC {}", server, nic);
+  const State::Server& own = state_->server(server);
+  return {state_->nic_link(own, nic, false), state_->nic_link(own, nic, true)};
 }
 
 }  // namespace trainyard::topologies

@@ -55,9 +55,8 @@ class Topology {
   Topology& operator=(Topology&&) noexcept;
 
   const ClusterSpec& cluster() const;
-  int gpus() const;  // of the whole cluster
-  int server_of(
-      int gpu) const;  // GPU g is number g % gpus_per_server of server g / gpus_per_server
+  int gpus() const;  // numbers of the whole cluster: ClusterSpec::gpu_slots() for each server
+  int server_of(int gpu) const;
   NodeId gpu_node(int gpu) const;
 
   const IdVector<NodeId, Node>& nodes() const&;
