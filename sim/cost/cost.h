@@ -2,6 +2,8 @@
 // from datasheets (roofline, closed forms); a scenario's profile decides.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -51,6 +53,9 @@ struct GroupShape {
   // What NCCL's tuning knows of the servers; nothing of GPUs that have no NCCL.
   std::optional<nccl::Machine> nccl{};
   BytesPerSecond nic{};  // what a message through one NIC reaches; 0: a rank's part of them
+  // Of the cluster's kinds of GPUs: the one whose laws hold, and a bit for each that is among them.
+  int gpu_kind = 0;
+  std::uint64_t gpu_kinds = 1;
 };
 
 collective::Group group_of(const GroupShape& shape);
@@ -83,8 +88,8 @@ class MessageCost {
   // chosen takes longer by what NCCL's tuning expects of it beside its own choice.
   // Requires: as below, an algorithm that supports the kind for group_of(shape), and a protocol
   // among its nccl_choices.
-  MessageTerms collective(CollectiveKind kind, const collective::Choice& choice, Bytes bytes,
-                          const GroupShape& shape) const;
+  virtual MessageTerms collective(CollectiveKind kind, const collective::Choice& choice,
+                                  Bytes bytes, const GroupShape& shape) const;
   // Requires: bytes >= 0, shape.ranks >= 1. One rank: zero time, zero bytes.
   virtual MessageTerms collective(CollectiveKind kind, Bytes bytes,
                                   const GroupShape& shape) const = 0;
@@ -97,5 +102,8 @@ class MessageCost {
   // What the library and the kernels add to the law of an algorithm.
   virtual void add_start(const GroupShape& /*shape*/, MessageTerms& /*terms*/) const {}
 };
+
+// Each group by the cost of its GroupShape::gpu_kind. Requires: one for each kind of the cluster.
+std::unique_ptr<MessageCost> message_cost_by_kind(std::vector<std::unique_ptr<MessageCost>> costs);
 
 }  // namespace trainyard::cost

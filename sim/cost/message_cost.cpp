@@ -241,6 +241,39 @@ MessageTerms FittedMessages::shift(Bytes bytes, const GroupShape& shape) const {
 
 }  // namespace
 
+namespace {
+
+class MessagesByKind final : public MessageCost {
+ public:
+  explicit MessagesByKind(std::vector<std::unique_ptr<MessageCost>> costs)
+      : costs_(std::move(costs)) {}
+
+  MessageTerms collective(CollectiveKind kind, const collective::Choice& choice, Bytes bytes,
+                          const GroupShape& shape) const override {
+    return of(shape).collective(kind, choice, bytes, shape);
+  }
+  MessageTerms collective(CollectiveKind kind, Bytes bytes,
+                          const GroupShape& shape) const override {
+    return of(shape).collective(kind, bytes, shape);
+  }
+  MessageTerms point_to_point(Bytes bytes, const GroupShape& shape) const override {
+    return of(shape).point_to_point(bytes, shape);
+  }
+
+ private:
+  const MessageCost& of(const GroupShape& shape) const {
+    return *costs_.at(static_cast<std::size_t>(shape.gpu_kind));
+  }
+
+  std::vector<std::unique_ptr<MessageCost>> costs_;
+};
+
+}  // namespace
+
+std::unique_ptr<MessageCost> message_cost_by_kind(std::vector<std::unique_ptr<MessageCost>> costs) {
+  return std::make_unique<MessagesByKind>(std::move(costs));
+}
+
 std::unique_ptr<MessageCost> fitted_message_cost(const Profile& profile) {
   return std::make_unique<FittedMessages>(profile);
 }

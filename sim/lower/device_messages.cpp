@@ -26,6 +26,11 @@ DeviceMessages::Crossing DeviceMessages::crossing(const plan::Connection& connec
   return crossing;
 }
 
+Device DeviceMessages::like(const Device& device, const Device& host) const {
+  const int last = cluster_.server_at(host.server).gpus - 1;
+  return {.server = host.server, .gpu = std::min(device.gpu, last)};
+}
+
 cost::GroupShape DeviceMessages::shape(Device from, Device to, const Crossing& crossing) {
   int beside = crossing.leaving[static_cast<std::size_t>(from.server)];
   if (!from.is_host() && !to.is_host()) return shapes_.of_pair(gpu(from), gpu(to), beside);
@@ -37,16 +42,17 @@ cost::GroupShape DeviceMessages::shape(Device from, Device to, const Crossing& c
       shape.intra_bandwidth = hosts_.offered(HostTransfer::host_memory, from);
       return shape;
     }
-    shape.intra_bandwidth = to.is_host() ? hosts_.offered(HostTransfer::to_host, from)
-                                         : peer_pcie_bandwidth(cluster_.server);
-    shape.intra_latency = cluster_.server.intra_latency;
+    const topologies::ServerSpec& server = cluster_.server_at(from.server);
+    shape.intra_bandwidth =
+        to.is_host() ? hosts_.offered(HostTransfer::to_host, from) : peer_pcie_bandwidth(server);
+    shape.intra_latency = server.intra_latency;
     return shape;
   }
   if (to.is_host()) {
     beside = std::max(beside, crossing.arriving[static_cast<std::size_t>(to.server)]);
-    to.gpu = from.gpu;
+    to = like(from, to);
   } else {
-    from.gpu = to.gpu;
+    from = like(to, from);
   }
   return shapes_.of_pair(gpu(from), gpu(to), beside);
 }
@@ -56,8 +62,8 @@ std::vector<std::uint32_t> DeviceMessages::links(const Device& from, const Devic
     return hosts_.path(HostTransfer::host_memory, from);
   if (from.server == to.server && from.is_host()) return hosts_.path(HostTransfer::to_device, to);
   if (from.server == to.server && to.is_host()) return hosts_.path(HostTransfer::to_host, from);
-  const Device source{.server = from.server, .gpu = from.is_host() ? to.gpu : from.gpu};
-  const Device destination{.server = to.server, .gpu = to.is_host() ? from.gpu : to.gpu};
+  const Device source = from.is_host() ? like(to, from) : from;
+  const Device destination = to.is_host() ? like(from, to) : to;
   std::vector<std::uint32_t> links = route_links(*topology_, gpu(source), gpu(destination));
   // A host is where the cable of that GPU begins.
   if (from.is_host()) links.erase(links.begin());

@@ -1,7 +1,7 @@
 // What a message between two devices of a cluster is offered, and the links that it crosses.
 //
 // The processors of a server are behind all its NICs, which those who send to them share, as far
-// away as the GPU of the sender's number there and, with flows, behind that GPU's NIC. GPUs of the
+// away as the GPU of the sender's place there and, with flows, behind that GPU's NIC. GPUs of the
 // same server reach them over PCIe, which they share as they do for copies; what comes back comes
 // one by one.
 #pragma once
@@ -36,7 +36,10 @@ class DeviceMessages {
   std::vector<std::uint32_t> links(const Device& from, const Device& to) const;
 
  private:
-  int gpu(const Device& device) const { return device.server * cluster_.server.gpus + device.gpu; }
+  int gpu(const Device& device) const { return device.server * cluster_.gpu_slots() + device.gpu; }
+  // The GPU of the host's server that sits where `device` sits in its own, whose NIC a message
+  // between them crosses.
+  Device like(const Device& device, const Device& host) const;
 
   const topologies::ClusterSpec& cluster_;
   const topologies::Topology* topology_;

@@ -159,11 +159,11 @@ const FlowLayouts::Spread& FlowLayouts::spread(const FlowLayout& layout, const G
 }
 
 std::vector<FlowEdge> FlowLayouts::edges(const FlowLayout& layout, std::span<const int> gpus,
-                                         const topologies::ServerSpec& server,
+                                         const topologies::ClusterSpec& cluster,
                                          const GroupShape& shape) {
   std::vector<FlowEdge> edges;
   if (layout.algorithm == nullptr) {
-    for (const auto& [from, to] : ring_edges(gpus, server))
+    for (const auto& [from, to] : ring_edges(gpus, cluster))
       edges.push_back({from, to, 1});
     return edges;
   }

@@ -59,7 +59,8 @@ class FlowLayouts {
   // The edges between the GPUs of a group. Requires: two or more GPUs; the layout's algorithm
   // supports the group.
   std::vector<FlowEdge> edges(const FlowLayout& layout, std::span<const int> gpus,
-                              const topologies::ServerSpec& server, const cost::GroupShape& shape);
+                              const topologies::ClusterSpec& cluster,
+                              const cost::GroupShape& shape);
 
   // A collective's terms as each unit of weight has them: its bytes, and the rate at which it takes
   // as long as the collective does where nothing else is on its links. `bytes`: the buffer.

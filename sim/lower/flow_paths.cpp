@@ -9,10 +9,10 @@ namespace trainyard::lower {
 
 namespace {
 
-// `gpus`: of one server, ascending.
+// `gpus`: of one server, ascending; `slots`: numbers that a server takes.
 std::vector<std::pair<int, int>> on_torus(const topologies::ServerSpec& server,
-                                          std::vector<int> gpus) {
-  const int first = gpus.front() / server.gpus * server.gpus;
+                                          std::vector<int> gpus, int slots) {
+  const int first = gpus.front() / slots * slots;
   for (int& gpu : gpus)
     gpu -= first;
   std::vector<std::pair<int, int>> edges = topologies::torus_edges(server.torus, gpus);
@@ -30,10 +30,12 @@ int ring_count(int servers, int ranks_per_server) {
 }
 
 std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus,
-                                            const topologies::ServerSpec& server) {
-  const std::vector<std::vector<int>> servers = topologies::by_server(gpus, server.gpus);
+                                            const topologies::ClusterSpec& cluster) {
+  const int slots = cluster.gpu_slots();
+  const std::vector<std::vector<int>> servers = topologies::by_server(gpus, slots);
+  const topologies::ServerSpec& server = cluster.server_at(gpus.front() / slots);
   if (servers.size() == 1 && server.intra == topologies::IntraKind::torus)
-    return on_torus(server, servers.front());
+    return on_torus(server, servers.front(), slots);
   std::size_t most = 0;
   for (const std::vector<int>& own : servers)
     most = std::max(most, own.size());

@@ -18,7 +18,7 @@ int ring_count(int servers, int ranks_per_server);
 
 // (from, to) of every edge of those rings. GPUs of one server stay together in each ring.
 std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus,
-                                            const topologies::ServerSpec& server);
+                                            const topologies::ClusterSpec& cluster);
 
 // The links of the route between two GPUs, by number.
 std::vector<std::uint32_t> route_links(const topologies::Topology& topology, int from_gpu,

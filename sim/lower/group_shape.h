@@ -3,6 +3,7 @@
 
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "sim/base/ids.h"
@@ -34,8 +35,10 @@ class GroupShapes {
   cost::GroupShape of_pair(int from, int to, int crossing);
 
  private:
-  const topologies::InsideGroup& inside(const std::vector<int>& local);
-  void add_inside(const std::vector<int>& local, cost::GroupShape& shape);
+  const topologies::InsideGroup& inside(int server, const std::vector<int>& local);
+  void add_inside(int server, const std::vector<int>& local, cost::GroupShape& shape);
+  void tell_machine(std::span<const int> gpus, cost::GroupShape& shape) const;
+  void tell_slowest_nics(std::span<const int> servers, cost::GroupShape& shape) const;
   BytesPerSecond nic_share(int rings, int members, int server) const;
   Duration latency_between(int gpu_a, int gpu_b) const;
 
@@ -43,7 +46,10 @@ class GroupShapes {
   const std::vector<int>& players_;
   bool flows_;
   Duration furthest_{};
-  std::map<std::vector<int>, topologies::InsideGroup> inside_;  // packing a mesh is a search
+  int slots_;  // numbers that a server takes
+  std::vector<topologies::GpuKind> kinds_;
+  // By kind of server; packing a mesh is a search.
+  std::map<std::pair<int, std::vector<int>>, topologies::InsideGroup> inside_;
 };
 
 }  // namespace trainyard::lower

@@ -38,15 +38,15 @@ HostLinks::HostLinks(const topologies::ClusterSpec& cluster, const std::vector<i
     if (link.kind != topologies::LinkKind::pcie) continue;
     const topologies::Node &from = topology->nodes()[link.from], &to = topology->nodes()[link.to];
     const auto gpu = [&](const topologies::Node& node) {
-      return static_cast<std::size_t>(node.server * cluster.server.gpus + node.local);
+      return static_cast<std::size_t>(node.server * cluster.gpu_slots() + node.local);
     };
     if (from.kind == topologies::NodeKind::gpu) up_[gpu(from)] = static_cast<std::uint32_t>(l);
     if (to.kind == topologies::NodeKind::gpu) down_[gpu(to)] = static_cast<std::uint32_t>(l);
   }
-  first_ = static_cast<std::uint32_t>(topology->links().size());
-  const ServerSpec& server = cluster.server;
   for (int s = 0; s < cluster.servers; ++s) {
-    capacities_.insert(capacities_.end(), static_cast<std::size_t>(2 * switches()),
+    const ServerSpec& server = cluster.server_at(s);
+    first_.push_back(static_cast<std::uint32_t>(topology->links().size() + capacities_.size()));
+    capacities_.insert(capacities_.end(), static_cast<std::size_t>(2 * switches(server)),
                        peer_pcie_bandwidth(server).count());
     for (const HostTransfer shared :
          {HostTransfer::host_memory, HostTransfer::nvme_read, HostTransfer::nvme_write})
@@ -54,35 +54,36 @@ HostLinks::HostLinks(const topologies::ClusterSpec& cluster, const std::vector<i
   }
 }
 
-int HostLinks::switches() const {
-  const ServerSpec& server = cluster_.server;
+int HostLinks::switches(const ServerSpec& server) {
   if (server.gpus_per_pcie_switch == 1) return 0;
   return (server.gpus + server.gpus_per_pcie_switch - 1) / server.gpus_per_pcie_switch;
 }
 
 BytesPerSecond HostLinks::offered(HostTransfer transfer, const Device& device) const {
-  const ServerSpec& server = cluster_.server;
+  const ServerSpec& server = cluster_.server_at(device.server);
   const BytesPerSecond all = whole(server, transfer);
   if (flows_ || device.is_host()) return all;  // processors share their memory with no GPU
   const bool pcie = transfer == HostTransfer::to_host || transfer == HostTransfer::to_device;
-  const int sharers = pcie ? std::min(server.gpus_per_pcie_switch, most_players_) : most_players_;
-  return all / sharers;
+  const int most = std::min(most_players_, server.gpus);
+  return all / (pcie ? std::min(server.gpus_per_pcie_switch, most) : most);
 }
 
 std::vector<std::uint32_t> HostLinks::path(HostTransfer transfer, const Device& device) const {
   TRAINYARD_CHECK(flows_, "paths without flows");
-  const int gpus = cluster_.server.gpus;
-  const auto shared = static_cast<std::uint32_t>(2 * switches());
-  const std::uint32_t server = first_ + static_cast<std::uint32_t>(device.server) * (shared + 3);
+  const ServerSpec& spec = cluster_.server_at(device.server);
+  const auto shared = static_cast<std::uint32_t>(2 * switches(spec));
+  const std::uint32_t server = first_[static_cast<std::size_t>(device.server)];
   const std::uint32_t memory = server + shared;
   if (transfer == HostTransfer::host_memory) return {memory};
   if (transfer == HostTransfer::nvme_read) return {memory, memory + 1};
   if (transfer == HostTransfer::nvme_write) return {memory, memory + 2};
   const bool up = transfer == HostTransfer::to_host;
   std::vector<std::uint32_t> links = {
-      (up ? up_ : down_)[static_cast<std::size_t>(device.server * gpus + device.gpu)], memory};
+      (up ? up_
+          : down_)[static_cast<std::size_t>(device.server * cluster_.gpu_slots() + device.gpu)],
+      memory};
   if (shared > 0) {
-    const int own = device.gpu / cluster_.server.gpus_per_pcie_switch;
+    const int own = device.gpu / spec.gpus_per_pcie_switch;
     links.push_back(server + static_cast<std::uint32_t>(2 * own + (up ? 0 : 1)));
   }
   return links;

@@ -32,12 +32,12 @@ class HostLinks {
   std::vector<std::uint32_t> path(HostTransfer transfer, const Device& device) const;
 
  private:
-  int switches() const;  // of a server, if they are shared
+  static int switches(const topologies::ServerSpec& server);  // if they are shared
 
   const topologies::ClusterSpec& cluster_;
   bool flows_;
   int most_players_;                      // on the GPUs of one server
-  std::uint32_t first_ = 0;               // number of the first link behind the topology's
+  std::vector<std::uint32_t> first_;      // by server: its first link behind the topology's
   std::vector<std::uint32_t> up_, down_;  // cables by GPU
   std::vector<double> capacities_;
 };

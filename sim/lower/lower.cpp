@@ -44,13 +44,13 @@ struct EdgeInfo {
 class Lowering {
  public:
   Lowering(const Cast& cast, const DevicePlacement& placement, const ClusterSpec& cluster,
-           const Topology* topology, const cost::ComputeCost& compute,
+           const Topology* topology, std::span<const GpuLaws> gpus,
            const cost::MessageCost& messages, const LowerOptions& options)
       : cast_(cast),
         placement_(placement),
         cluster_(cluster),
         topology_(topology),
-        compute_(compute),
+        laws_(gpus),
         options_(options),
         flows_(options.fidelity == recipe::Fidelity::flow),
         players_(players_on_gpus(placement, cluster.servers)),
@@ -61,6 +61,8 @@ class Lowering {
     TRAINYARD_CHECK(!flows_ || topology != nullptr, "flows need a topology");
     TRAINYARD_CHECK(placement.size() == cast.players(), "{} devices for {} players",
                     placement.size(), cast.players());
+    TRAINYARD_CHECK(laws_.size() == kinds_.size(), "laws of {} kinds of GPUs for {}", laws_.size(),
+                    kinds_.size());
   }
 
   Lowered run() {
@@ -90,7 +92,7 @@ class Lowering {
 
   const Device& device(Player player) const { return placement_[index(player)]; }
   int gpu(Player player) const {
-    return device(player).server * cluster_.server.gpus + device(player).gpu;
+    return device(player).server * cluster_.gpu_slots() + device(player).gpu;
   }
   std::vector<int> gpus(Members players) const {
     std::vector<int> numbers;
@@ -99,8 +101,15 @@ class Lowering {
     return numbers;
   }
 
+  // Processors have no kernels of a GPU's kind.
+  int gpu_kind(Player player) const {
+    const Device& own = device(player);
+    if (kinds_.size() == 1 || own.is_host()) return 0;
+    return gpu_kind_of(cluster_, own.server, own.gpu);
+  }
+
   void estimate_kernels();
-  std::vector<std::uint16_t> weights() const;
+  std::vector<std::uint16_t> weights(const GpuLaws& laws) const;
   void colour_players();
   void colour_links();
   void add_edges(ConnectionId connection);
@@ -126,9 +135,10 @@ class Lowering {
   const DevicePlacement& placement_;
   const ClusterSpec& cluster_;
   const Topology* topology_;
-  const cost::ComputeCost& compute_;
+  std::span<const GpuLaws> laws_;  // by kind of GPU
   const LowerOptions& options_;
   bool flows_;
+  std::vector<topologies::GpuKind> kinds_ = gpu_kinds(cluster_);
   std::vector<int> players_;  // by server: on its GPUs
   GroupShapes group_shapes_;
   HostLinks host_links_;
@@ -141,6 +151,7 @@ class Lowering {
   std::map<std::pair<std::uint32_t, EdgeInfo::Nth>, std::uint32_t> labels_;  // of edges
   // What sets the times of a player's kernels.
   struct Pace {
+    int gpu_kind = 0;
     double slowdown = 1, expert_load = 1;
     auto operator<=>(const Pace&) const = default;
   };
@@ -152,22 +163,25 @@ class Lowering {
 };
 
 void Lowering::estimate_kernels() {
-  for (const models::Kernel& kernel : cast_.kernels) {
-    result_.kernels.push_back(compute_.time(kernel));
-    const double seconds = result_.kernels.back().time.count();
-    if (!(seconds >= 0 && seconds < Seconds(kEndOfTime).count()))
-      throw OutOfRange(fmt::format("{} takes {} s, more than the 53 days that can be simulated",
-                                   models::to_text(kernel), shortest(seconds)));
+  for (const GpuLaws& laws : laws_) {
+    std::vector<cost::Estimate>& estimates = result_.kernels.emplace_back();
+    for (const models::Kernel& kernel : cast_.kernels) {
+      estimates.push_back(laws.compute->time(kernel));
+      const double seconds = estimates.back().time.count();
+      if (!(seconds >= 0 && seconds < Seconds(kEndOfTime).count()))
+        throw OutOfRange(fmt::format("{} takes {} s, more than the 53 days that can be simulated",
+                                     models::to_text(kernel), shortest(seconds)));
+    }
   }
 }
 
 // By Cast::kernels; nothing if all kernels are alike.
-std::vector<std::uint16_t> Lowering::weights() const {
-  if (options_.gemm_weight == 1 && options_.memory_bound_weight == 1) return {};
+std::vector<std::uint16_t> Lowering::weights(const GpuLaws& laws) const {
+  if (laws.gemm_weight == 1 && laws.memory_bound_weight == 1) return {};
   std::vector<std::uint16_t> weights;
   for (const models::Kernel& kernel : cast_.kernels) {
     const bool memory_bound = std::holds_alternative<models::MemoryBound>(kernel);
-    const double weight = memory_bound ? options_.memory_bound_weight : options_.gemm_weight;
+    const double weight = memory_bound ? laws.memory_bound_weight : laws.gemm_weight;
     TRAINYARD_CHECK(weight >= 0 && weight <= 8, "a kernel of weight {}", weight);
     weights.push_back(static_cast<std::uint16_t>(weight * engine::kFullWeight + 0.5));
   }
@@ -176,8 +190,11 @@ std::vector<std::uint16_t> Lowering::weights() const {
 
 void Lowering::colour_players() {
   pace_.assign(cast_.players(), {});
-  for (std::size_t player = 0; player < cast_.players(); ++player)
-    if (!device(static_cast<Player>(player)).is_host()) pace_[player].slowdown = options_.slowdown;
+  for (std::size_t at = 0; at < cast_.players(); ++at) {
+    const auto player = static_cast<Player>(at);
+    pace_[at].gpu_kind = gpu_kind(player);
+    if (!device(player).is_host()) pace_[at].slowdown = options_.slowdown;
+  }
   for (const recipe::Straggler& straggler : options_.stragglers)
     pace_[static_cast<std::size_t>(straggler.rank)].slowdown *= straggler.compute_slowdown;
   for (std::size_t player = 0; player < cast_.loads.size(); ++player)
@@ -225,7 +242,7 @@ std::vector<std::uint32_t> Lowering::group_paths(ConnectionId connection, Member
   const std::vector<FlowLayout>& layouts = tables_.layouts(connection);
   for (std::uint32_t layout = 0; layout < layouts.size(); ++layout) {
     for (const auto& [from, to, weight] :
-         tables_.edges(layouts[layout], gpus(members), cluster_.server, shape))
+         tables_.edges(layouts[layout], gpus(members), cluster_, shape))
       paths.push_back(add_path({player_on.at(from), player_on.at(to),
                                 route_links(*topology_, from, to), layout, weight}));
   }
@@ -301,14 +318,16 @@ void Lowering::make_actors() {
   for (std::size_t at = 0; at < cast_.players(); ++at) {
     if (classes_.of_rank[at] < result_.machine.actors.size()) continue;
     const Pace& pace = pace_[at];
+    const auto kind = static_cast<std::size_t>(pace.gpu_kind);
     const KernelTimes*& own = times[pace];
     if (own == nullptr) {
       auto table = std::make_unique<KernelTimes>();
-      for (std::size_t k = 0; k < result_.kernels.size(); ++k) {
+      for (std::size_t k = 0; k < cast_.kernels.size(); ++k) {
         const double load = cast_.routed[k] ? pace.expert_load : 1;
-        table->kernel.push_back(to_duration(result_.kernels[k].time * (pace.slowdown * load)));
+        table->kernel.push_back(
+            to_duration(result_.kernels[kind][k].time * (pace.slowdown * load)));
       }
-      table->weight = weights();
+      table->weight = weights(laws_[kind]);
       own = table.get();
       result_.times.push_back(std::move(table));
     }
@@ -317,10 +336,10 @@ void Lowering::make_actors() {
     actor.times = own;
     actor.communicators.assign(cast_.connections.size(), engine::kNoCommunicator);
     actor.channels.assign(2 * cast_.connections.size(), engine::kNoChannel);
-    actor.units = cluster_.server.gpu.multiprocessors;
+    actor.units = kinds_[kind].gpu->multiprocessors;
     if (!device(static_cast<Player>(at)).is_host()) {
-      actor.launch = options_.launch;
-      actor.memory_capacity = cluster_.server.gpu.memory;
+      actor.launch = laws_[kind].launch;
+      actor.memory_capacity = kinds_[kind].gpu->memory;
     }
     result_.machine.actors.push_back(std::move(actor));
   }
@@ -334,6 +353,7 @@ void Lowering::make_classes() {
       result_.classes.push_back({.representative = static_cast<int>(at),
                                  .role = role,
                                  .stage = cast_.role(static_cast<Player>(at)).stage.value_or(role),
+                                 .gpu_kind = pace_[at].gpu_kind,
                                  .slowdown = pace_[at].slowdown,
                                  .expert_load = pace_[at].expert_load,
                                  .actor = ActorId(classes_.of_rank[at])});
@@ -437,9 +457,9 @@ void Lowering::make_connections() {
 }  // namespace
 
 Lowered lower(const Cast& cast, const DevicePlacement& placement, const ClusterSpec& cluster,
-              const Topology* topology, const cost::ComputeCost& compute,
+              const Topology* topology, std::span<const GpuLaws> gpus,
               const cost::MessageCost& messages, const LowerOptions& options) {
-  return Lowering(cast, placement, cluster, topology, compute, messages, options).run();
+  return Lowering(cast, placement, cluster, topology, gpus, messages, options).run();
 }
 
 }  // namespace trainyard::lower

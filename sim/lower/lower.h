@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/cost/cost.h"
@@ -18,15 +19,20 @@
 
 namespace trainyard::lower {
 
+// What a kind of GPUs of the cluster takes for its kernels.
+struct GpuLaws {
+  const cost::ComputeCost* compute = nullptr;
+  Duration launch{};  // host time per kernel launch
+  // How much kernels mind multiprocessors that communication holds; 1: in proportion.
+  double gemm_weight = 1, memory_bound_weight = 1;
+};
+
 struct LowerOptions {
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   bool fold = true;
   std::vector<recipe::Straggler> stragglers;
-  double slowdown = 1;  // of every GPU's kernels
-  Duration launch{};    // host time per kernel launch
-  // How much kernels mind multiprocessors that communication holds; 1: in proportion.
-  double gemm_weight = 1, memory_bound_weight = 1;
-  double communication_share = 1;  // of its rate, beside kernels
+  double slowdown = 1;                         // of every GPU's kernels
+  double communication_share = 1;              // of its rate, beside kernels
   std::vector<cost::HostCopyLaw> host_copies;  // of the profile
   collective::Choices algorithms;
 };
@@ -37,6 +43,7 @@ struct RankClass {
   int ranks = 0;           // how many there are
   int role = 0;            // into Cast::roles
   int stage = 0;           // that its ranks hold; of others the role
+  int gpu_kind = 0;        // topologies::gpu_kinds
   double slowdown = 1;
   double expert_load = 1;   // work of its experts or tables, in units of the even share
   engine::ActorId actor{};  // that simulates the representative
@@ -47,16 +54,17 @@ struct Lowered {
   std::vector<std::unique_ptr<engine::KernelTimes>> times;  // owned here, pointed to by the actors
   std::vector<RankClass> classes;                           // also when every rank is an actor
   std::vector<std::uint32_t> class_of_rank;
-  std::vector<cost::Estimate> kernels;                   // by Cast::kernels, without slow-down
+  // By kind of GPU and Cast::kernels, without slow-down.
+  std::vector<std::vector<cost::Estimate>> kernels;
   std::vector<std::vector<TransferEstimate>> transfers;  // like Machine::transfers
 };
 
-// `topology` is used with Fidelity::flow only and may be null otherwise. The cast must outlive the
-// result. Requires: a device of the cluster for every player. Throws UnsupportedCollective if an
-// algorithm cannot carry out a collective of the cast.
+// `gpus`: by topologies::gpu_kinds. `topology` is used with Fidelity::flow only and may be null
+// otherwise. The cast must outlive the result. Requires: a device of the cluster for every player.
+// Throws UnsupportedCollective if an algorithm cannot carry out a collective of the cast.
 Lowered lower(const plan::Cast& cast, const DevicePlacement& placement,
               const topologies::ClusterSpec& cluster, const topologies::Topology* topology,
-              const cost::ComputeCost& compute, const cost::MessageCost& messages,
+              std::span<const GpuLaws> gpus, const cost::MessageCost& messages,
               const LowerOptions& options);
 
 }  // namespace trainyard::lower

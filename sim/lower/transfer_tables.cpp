@@ -48,7 +48,8 @@ std::uint32_t TransferTables::table(plan::ConnectionId connection, const GroupSh
                 shape.intra_latency.count(),
                 shape.inter_latency.count(),
                 shape.inside_rings,
-                shape.inside_exchange};
+                shape.inside_exchange,
+                shape.gpu_kinds};
   const auto [at, added] = table_of_.try_emplace(key, static_cast<std::uint32_t>(transfers.size()));
   if (added) add(connection, shape);
   return at->second;

@@ -48,8 +48,9 @@ class TransferTables {
     return layouts_[connection];
   }
   std::vector<FlowEdge> edges(const FlowLayout& layout, std::span<const int> gpus,
-                              const topologies::ServerSpec& server, const cost::GroupShape& shape) {
-    return flow_layouts_.edges(layout, gpus, server, shape);
+                              const topologies::ClusterSpec& cluster,
+                              const cost::GroupShape& shape) {
+    return flow_layouts_.edges(layout, gpus, cluster, shape);
   }
 
   std::vector<std::vector<engine::Transfer>> transfers;  // by Op::subject
@@ -57,7 +58,7 @@ class TransferTables {
 
  private:
   using Key = std::tuple<plan::ConnectionId, int, int, int, double, double, std::int64_t,
-                         std::int64_t, int, double>;
+                         std::int64_t, int, double, std::uint64_t>;
   void add(plan::ConnectionId connection, const cost::GroupShape& shape);
   engine::Transfer collective_transfer(plan::ConnectionId connection,
                                        const plan::TransferSpec& spec,

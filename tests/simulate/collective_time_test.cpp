@@ -126,9 +126,10 @@ TEST_CASE("what goes to another server as one flow fills every port as pairs do"
     gpus.push_back(gpu);
   lower::FlowLayouts layouts;
   const auto layout = lower::flow_layout(CollectiveKind::all_to_all, {}, nullptr);
-  topologies::ServerSpec server;
-  server.gpus = 8;
-  const auto edges = layouts.edges(layout, gpus, server, shape);
+  topologies::ClusterSpec cluster;
+  cluster.servers = 40;
+  cluster.server.gpus = 8;
+  const auto edges = layouts.edges(layout, gpus, cluster, shape);
   CHECK(edges.size() == 320 * (7 + 39));
   std::vector<int> near(320), far_out(320), far_in(320);
   for (const auto& [from, to, weight] : edges) {

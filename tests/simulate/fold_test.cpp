@@ -153,7 +153,7 @@ TEST_CASE("experts take as long as their load says, and no other kernel does") {
     const double load = job.plan.expert_load[static_cast<std::size_t>(rank_class.representative)];
     const KernelTimes& times = *step->lowered.machine.actors[rank_class.actor].times;
     for (std::size_t k = 0; k < times.kernel.size(); ++k) {
-      const Seconds alone = step->lowered.kernels[k].time;
+      const Seconds alone = step->lowered.kernels[0][k].time;
       CHECK(times.kernel[k] == to_duration(step->plan.cast.routed[k] ? load * alone : alone));
       routed += step->plan.cast.routed[k] ? 1 : 0;
     }

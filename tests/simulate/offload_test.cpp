@@ -202,8 +202,7 @@ TEST_CASE("offload folds exactly and the reference engine agrees, closed form an
       own.recipe.offload = {.optimizer = OffloadTo::cpu, .activations = true};
       if (shards_parameters(kind)) own.recipe.offload.parameters = OffloadTo::cpu;
       const auto folded = simulate_step(own),
-                 unfolded =
-                     simulate_step(own, {.unfold = true, .run = true});
+                 unfolded = simulate_step(own, {.unfold = true, .run = true});
       CHECK(folded->lowered.machine.actors.size() == 1);
       CHECK(folded->trace().end == unfolded->trace().end);
       CHECK(summarize(own, *folded).breakdown == summarize(own, *unfolded).breakdown);

@@ -85,15 +85,16 @@ TEST_CASE("two jobs on servers of their own take the time that each takes alone"
   placement.insert(placement.end(), second.begin(), second.end());
   CHECK(both.players() == 32);
   const auto compute = roofline_compute_cost(peaks(cluster.server.gpu));
+  const lower::GpuLaws laws{.compute = compute.get()};
   const auto messages = closed_form_message_cost();
   const Topology topology(cluster);
   for (const Fidelity fidelity : {Fidelity::closed_form, Fidelity::flow}) {
     LowerOptions options;
     options.fidelity = fidelity;
     const Lowered together =
-        lower::lower(both, placement, cluster, &topology, *compute, *messages, options);
+        lower::lower(both, placement, cluster, &topology, {&laws, 1}, *messages, options);
     const Lowered alone = lower::lower(one.cast, beside(one.cast, job.cluster, 0), cluster,
-                                       &topology, *compute, *messages, options);
+                                       &topology, {&laws, 1}, *messages, options);
     const Trace trace = std::get<Trace>(run(together.machine));
     const Trace own = std::get<Trace>(run(alone.machine));
     CHECK(trace.end == own.end);

@@ -37,8 +37,9 @@ inline lower::Lowered lower_in_order(const plan::Cast& cast, const topologies::C
                                      const topologies::Topology* topology,
                                      const cost::ComputeCost& compute,
                                      const cost::MessageCost& messages,
-                                     const lower::LowerOptions& options) {
-  return lower::lower(cast, lower::in_order(cast, cluster), cluster, topology, compute, messages,
+                                     const lower::LowerOptions& options, Duration launch = {}) {
+  const lower::GpuLaws laws{.compute = &compute, .launch = launch};
+  return lower::lower(cast, lower::in_order(cast, cluster), cluster, topology, {&laws, 1}, messages,
                       options);
 }
 
