@@ -97,10 +97,10 @@ scenario::Machine find_machine(const CollectiveOptions& options) {
 }
 
 int per_server_of(const CollectiveOptions& options, const topologies::ClusterSpec& cluster) {
-  if (options.per_server > cluster.server.gpus)
+  if (options.per_server > cluster.fewest_gpus())
     throw UsageError(fmt::format("--per-server {}: a server of {} has {} GPUs", options.per_server,
-                                 escape_control(options.cluster), cluster.server.gpus));
-  return options.per_server > 0 ? options.per_server : cluster.server.gpus;
+                                 escape_control(options.cluster), cluster.fewest_gpus()));
+  return options.per_server > 0 ? options.per_server : cluster.fewest_gpus();
 }
 
 int ranks_of(const CollectiveOptions& options, const topologies::ClusterSpec& cluster) {
@@ -213,7 +213,7 @@ struct Table {
 };
 
 std::string text_of(const Table& table) {
-  const topologies::ServerSpec& server = table.machine.cluster.server;
+  const topologies::ClusterSpec& cluster = table.machine.cluster;
   const std::vector<Row>& rows = table.rows;
   std::string text = fmt::format(
       "# Collective test starting: {}\n"
@@ -224,11 +224,12 @@ std::string text_of(const Table& table) {
       table.collective.program, rows.front().bytes, rows.back().bytes, table.options.factor,
       table.options.algorithm, table.options.protocol, table.options.fidelity,
       escape_control(table.profile), range_lines(rows, known_how), library_lines(rows));
-  const int each = per_server_of(table.options, table.machine.cluster);
+  const int each = per_server_of(table.options, cluster);
   for (int rank = 0; rank < table.ranks; ++rank)
-    text += fmt::format(
-        "#  Rank {:>2} Group  0 Pid {:>6} on   server-{} device {:>2} [0x{:02x}] {}\n", rank,
-        1000 + rank, rank / each, rank % each, rank % each, escape_control(server.gpu.name));
+    text +=
+        fmt::format("#  Rank {:>2} Group  0 Pid {:>6} on   server-{} device {:>2} [0x{:02x}] {}\n",
+                    rank, 1000 + rank, rank / each, rank % each, rank % each,
+                    escape_control(cluster.server_at(rank / each).gpu_at(rank % each).name));
   text +=
       "#\n#                                                              out-of-place"
       "                       in-place\n"

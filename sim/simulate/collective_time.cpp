@@ -36,14 +36,16 @@ LoneCollectives::LoneCollectives(const topologies::ClusterSpec& cluster,
                                  recipe::Fidelity fidelity)
     : cluster_(cluster),
       messages_(profile ? fitted_message_cost(*profile) : cost::closed_form_message_cost()) {
-  const int each = benchmark.per_server > 0 ? benchmark.per_server : cluster.server.gpus;
-  TRAINYARD_CHECK(each <= cluster.server.gpus, "{} ranks on a server", each);
+  const int each = benchmark.per_server > 0 ? benchmark.per_server : cluster.fewest_gpus();
+  TRAINYARD_CHECK(each <= cluster.fewest_gpus(), "{} ranks on a server", each);
   TRAINYARD_CHECK(2 <= benchmark.ranks && benchmark.ranks <= cluster.servers * each,
                   "a collective of {} ranks", benchmark.ranks);
   for (int rank = 0; rank < benchmark.ranks; ++rank)
-    gpus_.push_back(rank / each * cluster.server.gpus + rank % each);
+    gpus_.push_back(rank / each * cluster.gpu_slots() + rank % each);
   const bool flows = fidelity == recipe::Fidelity::flow;
-  const std::vector<int> players(static_cast<std::size_t>(cluster.servers), cluster.server.gpus);
+  std::vector<int> players;
+  for (int server = 0; server < cluster.servers; ++server)
+    players.push_back(cluster.server_at(server).gpus);
   shape_ = lower::GroupShapes(cluster, players, flows).of_group(gpus_);
   if (flows) topology_.emplace(cluster);
 }
@@ -67,7 +69,7 @@ Estimate LoneCollectives::time(CollectiveKind kind, const collective::Choice& ch
 Duration LoneCollectives::flow_time(const lower::FlowLayout& layout, const MessageTerms& unit) {
   engine::Communicator group;
   group.members = {engine::ActorId(0)};
-  for (const auto& [from, to, weight] : layouts_.edges(layout, gpus_, cluster_.server, shape_)) {
+  for (const auto& [from, to, weight] : layouts_.edges(layout, gpus_, cluster_, shape_)) {
     engine::Path path;
     for (const LinkId link : topology_->route(from, to).links)
       path.push_back({link, weight});

@@ -202,21 +202,25 @@ std::vector<DeviceMemory> device_memory(const Cast& cast, const lower::DevicePla
                                         const lower::Lowered& lowered,
                                         const topologies::ClusterSpec& cluster,
                                         const recipe::MemoryAllowance& allowance, int channels) {
-  const topologies::ServerSpec& server = cluster.server;
   DeviceMemory common;
-  common.capacity = server.gpu.memory;
   common.blas_workspace = allowance.blas_workspace;
   common.context = allowance.context;
   common.fragmentation_ppm = std::llround(allowance.fragmentation * static_cast<double>(kMillion));
   std::vector<DeviceMemory> devices;
-  for (const lower::RankClass& own : lowered.classes)
-    devices.push_back(placement[static_cast<std::size_t>(own.representative)].is_host()
-                          ? DeviceMemory{}  // no GPU to fill
-                          : common);
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(cluster);
+  for (const lower::RankClass& own : lowered.classes) {
+    if (placement[static_cast<std::size_t>(own.representative)].is_host()) {
+      devices.emplace_back();  // no GPU to fill
+      continue;
+    }
+    common.capacity = kinds[static_cast<std::size_t>(own.gpu_kind)].gpu->memory;
+    devices.push_back(common);
+  }
   // Links of a torus move bytes without NCCL.
-  if (!allowance.nccl_buffers || server.intra == topologies::IntraKind::torus) return devices;
+  const topologies::IntraKind intra = cluster.server.intra;
+  if (!allowance.nccl_buffers || intra == topologies::IntraKind::torus) return devices;
   const std::vector<Bytes> buffers = nccl_buffers(
-      cast, placement, lowered, channels > 0 ? channels : lower::default_channels(server.intra));
+      cast, placement, lowered, channels > 0 ? channels : lower::default_channels(intra));
   for (std::size_t c = 0; c < devices.size(); ++c)
     devices[c].nccl_buffers = buffers[c];
   return devices;

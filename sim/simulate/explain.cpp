@@ -99,16 +99,20 @@ void memory(const Job& job, const Step& step, Text out) {
                    to_text(device.reserved(peak.peak)), to_text(device.on_device(peak.peak)));
   }
   frozen_shares(step, out);
-  fmt::format_to(out, "capacity of a {}: {}\n", job.cluster.server.gpu.name,
-                 to_text(job.cluster.server.gpu.memory));
+  for (const topologies::GpuKind& kind : gpu_kinds(job.cluster))
+    fmt::format_to(out, "capacity of a {}: {}\n", kind.gpu->name, to_text(kind.gpu->memory));
 }
 
-void kernels(const Job& /*job*/, const Step& step, Text out) {
-  fmt::format_to(out, "{:>10}  {:<12}  {}\n", "time", "basis", "kernel");
-  for (std::size_t k = 0; k < step.plan.cast.kernels.size(); ++k) {
-    const cost::Estimate& estimate = step.lowered.kernels[k];
-    fmt::format_to(out, "{:>10}  {:<12}  {}\n", to_text(to_duration(estimate.time)),
-                   name(estimate.basis), to_text(step.plan.cast.kernels[k]));
+void kernels(const Job& job, const Step& step, Text out) {
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    if (kinds.size() > 1) fmt::format_to(out, "on a {}\n", kinds[kind].gpu->name);
+    fmt::format_to(out, "{:>10}  {:<12}  {}\n", "time", "basis", "kernel");
+    for (std::size_t k = 0; k < step.plan.cast.kernels.size(); ++k) {
+      const cost::Estimate& estimate = step.lowered.kernels[kind][k];
+      fmt::format_to(out, "{:>10}  {:<12}  {}\n", to_text(to_duration(estimate.time)),
+                     name(estimate.basis), to_text(step.plan.cast.kernels[k]));
+    }
   }
 }
 

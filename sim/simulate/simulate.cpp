@@ -15,6 +15,22 @@
 
 namespace trainyard::simulate {
 
+namespace {
+
+void price_other_gpus(const scenario::Scenario& scenario, Job& job) {
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
+  for (std::size_t kind = 1; kind < kinds.size(); ++kind) {
+    topologies::ServerSpec server = *kinds[kind].server;
+    server.gpu = *kinds[kind].gpu;
+    Pricing own = pricing_of(scenario.other_profiles.at(kind - 1), server,
+                             scenario::configs_folder(scenario.file));
+    gpu_of_kind(job.cluster, static_cast<int>(kind)).multiprocessors = own.multiprocessors;
+    job.other_gpus.push_back({std::move(own.profile), std::move(own.uncalibrated)});
+  }
+}
+
+}  // namespace
+
 Job job_of(const scenario::Scenario& scenario) {
   Job job;
   job.network = scenario.network;
@@ -31,6 +47,7 @@ Job job_of(const scenario::Scenario& scenario) {
   job.profile = std::move(pricing.profile);
   job.uncalibrated = std::move(pricing.uncalibrated);
   job.cluster.server.gpu.multiprocessors = pricing.multiprocessors;
+  price_other_gpus(scenario, job);
   const std::string& gpu = job.cluster.server.gpu.name;
   if (!job.profile || scenario.profile.of_kind || job.uncalibrated.empty()) return job;
   if (job.profile->gpu != gpu && !scenario.profile_of_other_gpu) {
@@ -107,14 +124,27 @@ void add_interval(const scenario::Scenario& scenario, const Job& job, StepReport
   report.interval = interval(read_errors(path), report.estimate_class, *report.step_time);
 }
 
-// The power at which a GPU that grows too hot settles at its limit; empty if it does not, or need
-// not be throttled.
-std::optional<Watts> throttled(const Job& job, const StepReport& report) {
-  const topologies::GpuSpec& gpu = job.cluster.server.gpu;
-  if (!gpu.cooling || !gpu.cooling->throttle || !report.energy) return std::nullopt;
-  const topologies::Cooling& cooling = *gpu.cooling;
-  if (*report.energy->celsius <= *cooling.limit) return std::nullopt;
-  return (*cooling.limit - cooling.inlet) / (cooling.busy - cooling.inlet) * gpu.busy_power;
+// Lowers the power of GPUs that would grow too hot, and need be throttled, to that at which they
+// settle at their limit. Returns whether there are any.
+bool throttle(const StepReport& report, Job& job) {
+  bool any = false;
+  if (!report.energy) return any;
+  for (std::size_t kind = 0; kind < report.energy->watts_by_gpu_kind.size(); ++kind) {
+    topologies::GpuSpec& gpu = gpu_of_kind(job.cluster, static_cast<int>(kind));
+    if (!gpu.cooling || !gpu.cooling->throttle) continue;
+    const topologies::Cooling& cooling = *gpu.cooling;
+    const double settled =
+        cooling.settled(Watts(report.energy->watts_by_gpu_kind[kind]), gpu.busy_power);
+    if (settled <= *cooling.limit) continue;
+    gpu.power_limit =
+        (*cooling.limit - cooling.inlet) / (cooling.busy - cooling.inlet) * gpu.busy_power;
+    job.warnings.push_back(
+        fmt::format("GPUs would settle at {:.0f} degrees Celsius, above their limit of {:.0f}: "
+                    "products run as at {:.0f} W",
+                    settled, *cooling.limit, gpu.power_limit.count()));
+    any = true;
+  }
+  return any;
 }
 
 // Simulates the job, and again with slower products if its GPUs would grow too hot.
@@ -122,13 +152,7 @@ std::unique_ptr<Step> throttled_step(const scenario::Scenario& scenario, Job& jo
                                      const StepOptions& options, StepReport& report) {
   std::unique_ptr<Step> step = step_of(scenario, job, options);
   report = summarize(job, *step);
-  const std::optional<Watts> limit = throttled(job, report);
-  if (!limit) return step;
-  job.warnings.push_back(
-      fmt::format("GPUs would settle at {:.0f} degrees Celsius, above their limit of {:.0f}: "
-                  "products run as at {:.0f} W",
-                  *report.energy->celsius, *job.cluster.server.gpu.cooling->limit, limit->count()));
-  job.cluster.server.gpu.power_limit = *limit;
+  if (!throttle(report, job)) return step;
   step = step_of(scenario, job, options);
   report = summarize(job, *step);
   return step;

@@ -1,5 +1,7 @@
 #include "sim/simulate/step.h"
 
+#include <algorithm>
+
 #include "models/layer/peak.h"
 #include "sim/simulate/pass_times.h"
 #include "sim/simulate/step_watcher.h"
@@ -13,6 +15,16 @@ const engine::Trace& Step::trace() const {
   if (const auto* memory = std::get_if<engine::OutOfMemory>(&outcome)) return memory->trace;
   if (const auto* deadlock = std::get_if<engine::Deadlock>(&outcome)) return deadlock->trace;
   return std::get<engine::Trace>(outcome);
+}
+
+const cost::Profile* Job::profile_of(int gpu_kind) const {
+  const std::optional<cost::Profile>& found =
+      gpu_kind == 0 ? profile : other_gpus.at(static_cast<std::size_t>(gpu_kind - 1)).profile;
+  return found ? &*found : nullptr;
+}
+
+const topologies::GpuSpec& gpu_of(const Job& job, const lower::RankClass& rank_class) {
+  return *gpu_kinds(job.cluster)[static_cast<std::size_t>(rank_class.gpu_kind)].gpu;
 }
 
 cost::MachinePeaks peaks(const topologies::GpuSpec& gpu) {
@@ -33,17 +45,53 @@ std::string_view times_from(const recipe::ParallelPlan& plan) {
   return schedule != nullptr ? schedule->times_from : std::string_view();
 }
 
-Duration launch_time(const Job& job) {
-  const double factor = job.cluster.server.host_launch_factor;
+Duration launch_time(const Job& job, const topologies::ServerSpec& server,
+                     const cost::Profile* profile) {
+  const double factor = server.host_launch_factor;
   if (job.recipe.launch_time) return to_duration(factor * Seconds(*job.recipe.launch_time));
-  return job.profile ? to_duration(factor * job.profile->launch) : Duration(0);
+  return profile != nullptr ? to_duration(factor * profile->launch) : Duration(0);
 }
 
 // Of a training whose length or price is known, and of GPUs that may grow too hot.
 bool needs_energy(const Job& job) {
-  const topologies::GpuSpec& gpu = job.cluster.server.gpu;
-  if (gpu.busy_power <= Watts(0)) return false;
-  return job.length.samples > 0 || job.length.own || (gpu.cooling && gpu.cooling->throttle);
+  bool is_asked = job.length.samples > 0 || job.length.own;
+  for (const topologies::GpuKind& kind : gpu_kinds(job.cluster)) {
+    if (kind.gpu->busy_power <= Watts(0)) return false;
+    is_asked = is_asked || (kind.gpu->cooling && kind.gpu->cooling->throttle);
+  }
+  return is_asked;
+}
+
+// What each kind of GPUs takes for kernels and, as far as its laws are asked, for messages.
+struct Costs {
+  std::vector<std::unique_ptr<cost::ComputeCost>> compute;
+  std::vector<lower::GpuLaws> laws;
+  std::unique_ptr<cost::MessageCost> messages;
+  double communication_share = 1;  // the least of all
+};
+
+Costs costs_of(const Job& job) {
+  Costs costs;
+  std::vector<std::unique_ptr<cost::MessageCost>> messages;
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    const cost::Profile* profile = job.profile_of(static_cast<int>(kind));
+    const cost::MachinePeaks gpu = peaks(*kinds[kind].gpu);
+    costs.compute.push_back(profile != nullptr ? fitted_compute_cost(*profile, gpu)
+                                               : roofline_compute_cost(gpu));
+    messages.push_back(profile != nullptr ? fitted_message_cost(*profile)
+                                          : cost::closed_form_message_cost());
+    const cost::OverlapLaw overlap =
+        profile != nullptr && profile->overlap ? *profile->overlap : cost::OverlapLaw{};
+    costs.laws.push_back({.compute = costs.compute.back().get(),
+                          .launch = launch_time(job, *kinds[kind].server, profile),
+                          .gemm_weight = overlap.gemm,
+                          .memory_bound_weight = overlap.memory_bound});
+    costs.communication_share = std::min(costs.communication_share, overlap.communication);
+  }
+  costs.messages =
+      kinds.size() == 1 ? std::move(messages.front()) : message_cost_by_kind(std::move(messages));
+  return costs;
 }
 
 // What is left of each device for what its program holds.
@@ -118,36 +166,33 @@ void run_programs(const Job& job, const StepOptions& options, Step& step) {
 }  // namespace
 
 SlowestServer slowest_server(const Job& job) {
-  const int gpus = job.cluster.server.gpus;
-  const int servers = (job.plan.degrees.world_size() + gpus - 1) / gpus;
+  const topologies::ClusterSpec& cluster = job.cluster;
+  const int gpus = cluster.server.gpus;
+  int servers = (job.plan.degrees.world_size() + gpus - 1) / gpus;
+  if (cluster.kinds() > 1) {
+    servers = 0;
+    for (int server = 0; server < cluster.servers; ++server)
+      servers += cluster.used_on(server) > 0 ? 1 : 0;
+  }
   return {servers, 1 + job.compute_jitter * expected_largest(servers)};
 }
 
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) {
   auto step = std::make_unique<Step>();
   step->work = network_work(job.network, plan::execution(job.recipe, job.plan));
-  const cost::MachinePeaks gpu = peaks(job.cluster.server.gpu);
-  const std::unique_ptr<cost::ComputeCost> compute =
-      job.profile ? fitted_compute_cost(*job.profile, gpu) : roofline_compute_cost(gpu);
-  const std::unique_ptr<cost::MessageCost> messages =
-      job.profile ? fitted_message_cost(*job.profile) : cost::closed_form_message_cost();
+  const Costs costs = costs_of(job);
   std::optional<topologies::Topology> topology;
   if (job.fidelity == recipe::Fidelity::flow) topology.emplace(job.cluster);
-  const cost::OverlapLaw overlap =
-      job.profile && job.profile->overlap ? *job.profile->overlap : cost::OverlapLaw{};
   const auto lowered = [&](const plan::StepPlan& plan) {
     step->placement = lower::in_order(plan.cast, job.cluster);
     lower::Lowered result = lower::lower(
-        plan.cast, step->placement, job.cluster, topology ? &*topology : nullptr, *compute,
-        *messages,
+        plan.cast, step->placement, job.cluster, topology ? &*topology : nullptr, costs.laws,
+        *costs.messages,
         {.fidelity = job.fidelity,
          .fold = !options.unfold,
          .stragglers = job.stragglers,
          .slowdown = slowest_server(job).slowdown,
-         .launch = launch_time(job),
-         .gemm_weight = overlap.gemm,
-         .memory_bound_weight = overlap.memory_bound,
-         .communication_share = overlap.communication,
+         .communication_share = costs.communication_share,
          .host_copies = job.profile ? job.profile->host_copies : std::vector<cost::HostCopyLaw>{},
          .algorithms = job.collectives});
     step->devices =
@@ -156,7 +201,7 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
     limit_memory(result, step->devices);
     return result;
   };
-  const std::vector<double> times = times_of_kinds(job, step->work, *compute);
+  const std::vector<double> times = times_of_kinds(job, step->work, *costs.compute.front());
   PipelineEstimate estimate;
   if (const std::string_view other = times_from(job.plan); !other.empty()) {
     recipe::ParallelPlan trial = job.plan;

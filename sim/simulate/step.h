@@ -23,21 +23,35 @@
 
 namespace trainyard::simulate {
 
+// By what the GPUs of a kind are priced.
+struct GpuPrice {
+  std::optional<cost::Profile> profile;  // none: datasheet and closed forms
+  std::string uncalibrated;              // Pricing::uncalibrated
+};
+
 // A job as plain values: what a scenario says, without its file.
 struct Job {
   models::Network network;
   topologies::ClusterSpec cluster;
   recipe::TrainingRecipe recipe;
   recipe::ParallelPlan plan;
-  std::optional<cost::Profile> profile;  // none: datasheet and closed forms
-  std::string uncalibrated;              // Pricing::uncalibrated
+  // GpuPrice of the first kind of GPUs, and of the others (topologies::gpu_kinds).
+  std::optional<cost::Profile> profile;
+  std::string uncalibrated;
+  std::vector<GpuPrice> other_gpus{};
   std::vector<recipe::Straggler> stragglers;
   double compute_jitter = 0;  // as in Scenario
   collective::Choices collectives;
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   recipe::TrainingLength length;
   std::vector<std::string> warnings;  // what the report must say of these values
+
+  // Of a kind of GPUs; null: none.
+  const cost::Profile* profile_of(int gpu_kind) const;
 };
+
+// The GPU of the ranks of a class.
+const topologies::GpuSpec& gpu_of(const Job& job, const lower::RankClass& rank_class);
 
 // Time of the compute stream that no kernel fills.
 struct WaitingTime {

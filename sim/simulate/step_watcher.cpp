@@ -40,8 +40,11 @@ StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lower
       if (followed.waiting) watched.waiting = std::make_unique<Waiting>();
       watched.accountant.emplace(indices_.try_emplace(&role, role.program).first->second, window_,
                                  watched.waiting.get());
-      if (followed.loads)
-        watched.kernels = &kernels_.try_emplace(&role, role, plan.cast, lowered).first->second;
+      if (followed.loads) {
+        const std::pair key(&role, rank_class.gpu_kind);
+        watched.kernels =
+            &kernels_.try_emplace(key, role, plan.cast, lowered, rank_class.gpu_kind).first->second;
+      }
     }
     if (!has_rounds || !role.on_gpu()) continue;
     if (plan.rounds.apart) {

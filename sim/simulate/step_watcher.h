@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "sim/engine/engine.h"
@@ -69,9 +70,9 @@ class StepWatcher final : public engine::Observer {
 
   const plan::StepPlan& plan_;
   std::map<const plan::Role*, StreamIndex> indices_;
-  std::map<const plan::Role*, KernelLoads> kernels_;
-  std::vector<std::uint32_t> watched_of_;  // by actor
-  std::vector<Watched> watched_;           // by class
+  std::map<std::pair<const plan::Role*, int>, KernelLoads> kernels_;  // on a kind of GPUs
+  std::vector<std::uint32_t> watched_of_;                             // by actor
+  std::vector<Watched> watched_;                                      // by class
   StepWindow window_;
   std::size_t before_ = 0, inside_ = 0;  // ops that the window's begin and end still wait for
   struct RoundEnd {

@@ -16,14 +16,14 @@ Load load_of(const models::Kernel& kernel) {
 }  // namespace
 
 KernelLoads::KernelLoads(const plan::Role& role, const plan::Cast& cast,
-                         const lower::Lowered& lowered)
+                         const lower::Lowered& lowered, int gpu_kind)
     : role_(role) {
   for (const models::Kernel& kernel : cast.kernels) {
     loads_.push_back(load_of(kernel));
     bytes_.push_back(models::memory_traffic(kernel).count());
   }
   std::vector<std::int64_t> lengths;
-  for (const cost::Estimate& estimate : lowered.kernels)
+  for (const cost::Estimate& estimate : lowered.kernels[static_cast<std::size_t>(gpu_kind)])
     lengths.push_back(to_duration(estimate.time).count());
   const engine::Program& program = role.program;
   for (const engine::Segment& segment : program.segments) {

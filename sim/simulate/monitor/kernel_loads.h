@@ -25,8 +25,9 @@ struct Stretch {
 // The kernels of one role's program.
 class KernelLoads {
  public:
-  // All references must outlive this.
-  KernelLoads(const plan::Role& role, const plan::Cast& cast, const lower::Lowered& lowered);
+  // On a kind of GPUs. All references must outlive this.
+  KernelLoads(const plan::Role& role, const plan::Cast& cast, const lower::Lowered& lowered,
+              int gpu_kind);
 
   // Adds what runs during `part` of an op's kernels, which took all of `op`. Requires: `part` lies
   // in `op`.

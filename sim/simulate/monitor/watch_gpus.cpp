@@ -57,7 +57,7 @@ class RankWatch {
  public:
   RankWatch(const Job& job, const Step& step, const Samples& samples, std::size_t rank_class,
             const KernelLoads& kernels)
-      : gpu_(job.cluster.server.gpu),
+      : gpu_(gpu_of(job, step.lowered.classes[rank_class])),
         step_(step),
         samples_(samples),
         class_(rank_class),
@@ -268,7 +268,7 @@ void RankWatch::add_temperature(const topologies::Cooling& cooling, double joule
 Monitor monitor(const Job& job, const Step& step, const Timeline& timeline,
                 std::optional<Duration> interval) {
   Monitor monitor;
-  monitor.gpu = job.cluster.server.gpu.name;
+  monitor.gpu = gpus_in_words(job.cluster);
   const Duration length = step.window.length();
   if (length <= Duration(0)) return monitor;
   monitor.interval =
@@ -276,14 +276,15 @@ Monitor monitor(const Job& job, const Step& step, const Timeline& timeline,
   TRAINYARD_CHECK(monitor.interval > Duration(0), "samples of {} ps", monitor.interval.count());
   const Samples samples(step.window.begin, step.window.end, monitor.interval);
   const GpuTraffic traffic(job, step);
-  std::map<const plan::Role*, KernelLoads> kernels;
+  std::map<std::pair<const plan::Role*, int>, KernelLoads> kernels;
   for (const MemoryCurve& memory : timeline.memory) {
     const std::uint32_t c = step.lowered.class_of_rank[static_cast<std::size_t>(memory.rank)];
-    const plan::Role& role =
-        step.plan.cast.roles[static_cast<std::size_t>(step.lowered.classes[c].role)];
+    const lower::RankClass& own = step.lowered.classes[c];
+    const plan::Role& role = step.plan.cast.roles[static_cast<std::size_t>(own.role)];
     if (!role.on_gpu()) continue;
+    const std::pair key(&role, own.gpu_kind);
     const KernelLoads& loads =
-        kernels.try_emplace(&role, role, step.plan.cast, step.lowered).first->second;
+        kernels.try_emplace(key, role, step.plan.cast, step.lowered, own.gpu_kind).first->second;
     RankWatch watch(job, step, samples, c, loads);
     monitor.ranks.push_back(watch.build(memory, traffic.of(c)));
   }

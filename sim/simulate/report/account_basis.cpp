@@ -64,6 +64,8 @@ void add_program(const Step& step, const lower::RankClass& rank_class,
                  const engine::Program& program, Account& account) {
   const lower::Lowered& lowered = step.lowered;
   const engine::Actor& actor = lowered.machine.actors[rank_class.actor];
+  const std::vector<cost::Estimate>& kernels =
+      lowered.kernels[static_cast<std::size_t>(rank_class.gpu_kind)];
   const std::vector<std::uint64_t> calls = calls_of_blocks(program);
   for (std::size_t b = 0; b < program.blocks.size(); ++b) {
     const double times = static_cast<double>(calls[b]) * rank_class.ranks;
@@ -72,7 +74,7 @@ void add_program(const Step& step, const lower::RankClass& rank_class,
         const engine::Segment& segment = program.segments[op.subject];
         for (std::uint32_t k = 0; k < segment.kernels; ++k) {
           const std::uint32_t kernel = program.kernels[segment.first_kernel + k];
-          const cost::Estimate& estimate = lowered.kernels[kernel];
+          const cost::Estimate& estimate = kernels[kernel];
           const double load = step.plan.cast.routed[kernel] ? rank_class.expert_load : 1;
           account.add(times * estimate.time.count() * rank_class.slowdown * load, estimate.basis,
                       estimate.reach, [&] { return name_of(step.plan.cast.kernels[kernel]); });
@@ -202,12 +204,16 @@ void account_basis(const Job& job, const Step& step, StepReport& report) {
 
   Notes notes;
   const Profile none;
-  const Profile& profile = job.profile ? *job.profile : none;
-  for (std::size_t k = 0; k < step.plan.cast.kernels.size(); ++k)
-    note_kernel(profile, step.plan.cast.kernels[k], step.lowered.kernels[k], notes);
+  for (std::size_t kind = 0; kind < step.lowered.kernels.size(); ++kind) {
+    const Profile* profile = job.profile_of(static_cast<int>(kind));
+    const std::vector<cost::Estimate>& kernels = step.lowered.kernels[kind];
+    for (std::size_t k = 0; k < kernels.size(); ++k)
+      note_kernel(profile != nullptr ? *profile : none, step.plan.cast.kernels[k], kernels[k],
+                  notes);
+  }
   for (const std::vector<TransferEstimate>& table : step.lowered.transfers) {
     for (const TransferEstimate& estimate : table)
-      note_transfer(job.profile ? &*job.profile : nullptr, estimate, notes);
+      note_transfer(job.profile_of(estimate.shape.gpu_kind), estimate, notes);
   }
   if (job.profile && !job.recipe.launch_time && job.profile->launch.count() > 0)
     notes.add("kernel launch", job.profile->launch_from, job.profile->launch_from.basis);

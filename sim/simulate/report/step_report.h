@@ -111,7 +111,9 @@ struct StepEnergy {
   double watts = 0;   // mean of one
   double joules_per_sample = 0;
   std::optional<double> joules_per_token;
-  std::optional<double> celsius;  // where it settles after many steps; empty: cooling not known
+  // Where the hottest settles after many steps; empty: cooling not known.
+  std::optional<double> celsius;
+  std::vector<double> watts_by_gpu_kind;  // mean of one of each kind, 0: of none
 };
 
 // A number of the scenario's references, and what is predicted for it.

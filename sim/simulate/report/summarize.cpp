@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "models/layer/peak.h"
 #include "sim/base/check.h"
@@ -26,6 +27,27 @@ const plan::Role& role_of(const Step& step, const RankClass& rank_class) {
   return step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)];
 }
 
+// Of several kinds of GPUs each says whose it is.
+void describe_profiles(const Job& job, StepReport& report) {
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
+  std::set<std::string> told;
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    const cost::Profile* profile = job.profile_of(static_cast<int>(kind));
+    const std::string& gpu = kinds[kind].gpu->name;
+    if (!told.insert(gpu).second) continue;
+    const std::string name =
+        profile != nullptr ? profile->name : "none (datasheet and closed forms)";
+    const std::string& why = kind == 0 ? job.uncalibrated : job.other_gpus[kind - 1].uncalibrated;
+    const auto add = [&](std::string& text, const std::string& word) {
+      if (word.empty()) return;
+      text += text.empty() ? "" : ", ";
+      text += kinds.size() == 1 ? word : fmt::format("{} ({})", word, gpu);
+    };
+    add(report.profile, name);
+    add(report.uncalibrated, why);
+  }
+}
+
 void describe_job(const Job& job, const Step& step, StepReport& report) {
   const recipe::ParallelDegrees& degrees = job.plan.degrees;
   report.world_size = degrees.world_size();
@@ -38,8 +60,8 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.stages = step.plan.shape.stages;
   report.chunks = step.plan.shape.chunks;
   report.microbatches = step.plan.shape.microbatches;
-  report.gpu = job.cluster.server.gpu.name;
-  report.server = job.cluster.server.name;
+  report.gpu = gpus_in_words(job.cluster);
+  report.server = servers_in_words(job.cluster);
   report.servers = job.cluster.servers;
   const std::int64_t length = job.recipe.micro_batch.sequence_length;
   report.parameters = parameter_count(job.network, length);
@@ -50,8 +72,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.is_language = reads_tokens(job.network);
   report.model_flops = step.plan.model_flops.count();
   report.full_square_flops = step.plan.full_square_flops.count();
-  report.profile = job.profile ? job.profile->name : "none (datasheet and closed forms)";
-  report.uncalibrated = job.uncalibrated;
+  describe_profiles(job, report);
   report.slowest_server = slowest_server(job);
   report.fidelity = job.fidelity == recipe::Fidelity::flow ? "flow" : "closed_form";
   for (const RankClass& rank_class : step.lowered.classes)
@@ -60,18 +81,27 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
 
 // FLOP/s of all GPUs at their peaks. A GPU that the job says is faster than the others has that
 // much more; one that is slower does not reach its own.
-double peak_of_all(const Job& job, double gpus) {
-  const double peak = models::peak_of(job.cluster.server.gpu, job.recipe.precision.compute).count();
-  double more = 0;
-  for (const recipe::Straggler& rank : job.stragglers)
-    more += std::max(0.0, 1 / rank.compute_slowdown - 1);
-  return peak * (gpus + more);
+double peak_of_all(const Job& job, const lower::Lowered& lowered, double gpus) {
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
+  std::vector<double> count(kinds.size());
+  for (const RankClass& rank_class : lowered.classes)
+    count[static_cast<std::size_t>(rank_class.gpu_kind)] += rank_class.ranks;
+  if (kinds.size() == 1) count.front() = gpus;  // of whom those beside GPUs are not
+  for (const recipe::Straggler& rank : job.stragglers) {
+    const std::uint32_t own = lowered.class_of_rank[static_cast<std::size_t>(rank.rank)];
+    count[static_cast<std::size_t>(lowered.classes[own].gpu_kind)] +=
+        std::max(0.0, 1 / rank.compute_slowdown - 1);
+  }
+  double sum = 0;
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind)
+    sum += models::peak_of(*kinds[kind].gpu, job.recipe.precision.compute).count() * count[kind];
+  return sum;
 }
 
 void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   const double seconds = Seconds(*report.step_time).count();
   const double gpus = report.world_size;
-  const double peak = peak_of_all(job, gpus);
+  const double peak = peak_of_all(job, step.lowered, gpus);
   report.samples_per_s = report.counted * static_cast<double>(job.recipe.global_batch) / seconds;
   if (report.is_language) {
     report.tokens_per_s =
@@ -162,19 +192,22 @@ std::vector<MemoryReport::ModuleBytes> activations_by_module(
   return modules;
 }
 
-void account_memory(const Job& job, const Step& step, StepReport& report) {
+void account_memory(const Step& step, StepReport& report) {
   const Trace& trace = step.trace();
   MemoryReport& memory = report.memory;
-  memory.capacity = job.cluster.server.gpu.memory;
   const RankClass* worst = nullptr;
   const DeviceMemory* device = nullptr;
   for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
     const RankClass& rank_class = step.lowered.classes[c];
+    if (worst != nullptr && !role_of(step, rank_class).on_gpu()) continue;
     const Bytes on_device = step.devices[c].on_device(trace.peaks[rank_class.actor].peak);
-    if (worst != nullptr && on_device <= memory.peak) continue;
+    // That which is nearest to its capacity, or furthest beyond.
+    if (worst != nullptr && on_device - step.devices[c].capacity <= memory.peak - memory.capacity)
+      continue;
     worst = &rank_class;
     device = &step.devices[c];
     memory.peak = on_device;
+    memory.capacity = device->capacity;
   }
   const engine::MemoryPeak& peak = trace.peaks[worst->actor];
   memory.allocated = device->allocated(peak.peak);
@@ -202,6 +235,12 @@ void account_memory(const Job& job, const Step& step, StepReport& report) {
   if (memory.owners.size() > 12) memory.owners.resize(12);
 }
 
+// 0: not stated.
+Bytes least_stated(Bytes a, Bytes b) {
+  if (a == Bytes(0) || b == Bytes(0)) return std::max(a, b);
+  return std::min(a, b);
+}
+
 // All players of a server are counted, whatever their roles are.
 void account_host_memory(const Job& job, const Step& step, StepReport& report) {
   const std::vector<plan::Role>& roles = step.plan.cast.roles;
@@ -209,9 +248,13 @@ void account_host_memory(const Job& job, const Step& step, StepReport& report) {
       std::all_of(roles.begin(), roles.end(), std::mem_fn(&plan::Role::on_gpu));
   if (!job.recipe.offload.any() && all_on_gpus) return;
   HostMemoryReport& host = report.host_memory.emplace();
-  const topologies::ServerSpec& server = job.cluster.server;
-  host.memory_capacity = server.host_memory;
-  host.nvme_capacity = server.nvme_capacity;
+  // Of different servers the least: where most is held, most is needed.
+  host.memory_capacity = job.cluster.server.host_memory;
+  host.nvme_capacity = job.cluster.server.nvme_capacity;
+  for (const topologies::OtherServers& other : job.cluster.others) {
+    host.memory_capacity = least_stated(host.memory_capacity, other.server.host_memory);
+    host.nvme_capacity = least_stated(host.nvme_capacity, other.server.nvme_capacity);
+  }
   const auto servers = static_cast<std::size_t>(job.cluster.servers);
   std::vector<Bytes> memory(servers), nvme(servers);
   for (std::size_t rank = 0; rank < step.lowered.class_of_rank.size(); ++rank) {
@@ -308,7 +351,7 @@ StepReport outline(const Job& job, const Step& step) {
   report.simulated_step = step.window.step();
   report.counted = step.plan.counted;
   report.server_updates = step.server_updates;
-  account_memory(job, step, report);
+  account_memory(step, report);
   account_host_memory(job, step, report);
   report.fits = report.memory.fits && (!report.host_memory || report.host_memory->fits);
   if (report.fits) report.step_time = report.simulated_step;
