@@ -222,6 +222,10 @@ std::vector<FieldRow> reference_rows() {
     if (!better.empty() && !is_list_of_objects) row.example = better;
     if (row.example.empty()) row.example = row.otherwise;
   }
+  std::erase_if(rows, [](const FieldRow& row) {
+    return row.section.starts_with("/cluster/other_nodes/0/node") ||
+           row.section.starts_with("/cluster/node/other_gpus/0/gpu");
+  });
   return rows;
 }
 

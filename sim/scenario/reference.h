@@ -8,7 +8,8 @@
 
 namespace trainyard::scenario {
 
-// Every key in the order of the tables, each with an example.
+// Every key in the order of the tables, each with an example. Those of an object that another key
+// holds too, such as a second kind of servers, are told once.
 std::vector<json::FieldRow> reference_rows();
 
 // The page of docs/ that explains a key: "memory.md".

@@ -44,7 +44,8 @@ struct Scenario {
   models::Network network;
   std::string network_name;  // preset or file; may be empty
   topologies::ClusterSpec cluster;
-  ProfileChoice profile;
+  ProfileChoice profile;                      // of the first kind of GPUs
+  std::vector<ProfileChoice> other_profiles;  // of the others (topologies::gpu_kinds)
   bool profile_of_other_gpu = false;  // a profile of another GPU is accepted, as extrapolated
   recipe::TrainingRecipe recipe;
   recipe::ParallelPlan plan;

@@ -195,6 +195,29 @@ std::optional<Value> named_by(Value* section, std::string_view key, const std::s
   return whole;
 }
 
+// visit(element, its number) for each of an array that an object may have.
+template <class Visit>
+void for_each_of(Value* object, std::string_view key, const Visit& visit) {
+  Value* array = object != nullptr ? object->find(key) : nullptr;
+  if (array == nullptr || !array->is(Kind::array)) return;
+  for (std::size_t at = 0; at < array->items.size(); ++at)
+    visit(array->items[at], at);
+}
+
+void spell_out_gpus(Value* server) {
+  spell_out_name(server, "gpu");
+  for_each_of(server, "other_gpus", [](Value& gpus, std::size_t) { spell_out_name(&gpus, "gpu"); });
+}
+
+void spell_out_cluster(Value* cluster) {
+  const auto servers = [](Value* holder) {
+    spell_out_name(holder, "node");
+    spell_out_gpus(holder != nullptr ? holder->find("node") : nullptr);
+  };
+  servers(cluster);
+  for_each_of(cluster, "other_nodes", [&](Value& others, std::size_t) { servers(&others); });
+}
+
 // Puts the fields of `whole` below those that `section` has itself.
 void put_below(Value& section, Value whole) {
   json::merge_patch(whole, section);
@@ -208,11 +231,8 @@ void expand(Value* section, const std::string& pointer, const std::string& folde
   std::optional<Value> named = named_by(section, "preset", pointer, folder, places, diagnostics);
   if (!named) return;
   Value whole = std::move(*named);
-  if (folder == "servers") spell_out_name(&whole, "gpu");
-  if (folder == "clusters") {
-    spell_out_name(&whole, "node");
-    spell_out_name(whole.find("node"), "gpu");
-  }
+  if (folder == "servers") spell_out_gpus(&whole);
+  if (folder == "clusters") spell_out_cluster(&whole);
   if (folder == "servers") drop_links_of_another_kind(whole, *section);
   put_below(*section, std::move(whole));
 }
@@ -221,9 +241,10 @@ void expand(Value* section, const std::string& pointer, const std::string& folde
 constexpr std::array<const char*, 5> kOfTransport = {"start", "steps", "tree_steps",
                                                      "exchange_steps", "exchange_efficiency"};
 
-void expand_transport(Value* nic, const Places& places, std::vector<Diagnostic>& diagnostics) {
+void expand_transport(Value* nic, const std::string& node, const Places& places,
+                      std::vector<Diagnostic>& diagnostics) {
   std::optional<Value> named =
-      named_by(nic, "transport", "/cluster/node/nic", "transports", places, diagnostics);
+      named_by(nic, "transport", node + "/nic", "transports", places, diagnostics);
   if (!named) return;
   for (const char* key : {"name", "description", "source"})
     named->erase(key);
@@ -231,18 +252,33 @@ void expand_transport(Value* nic, const Places& places, std::vector<Diagnostic>&
 }
 
 // A transport that the file names takes the place of what the server's preset says of one.
-void expand_node(Value* node, const Places& places, std::vector<Diagnostic>& diagnostics) {
+void expand_server(Value* node, const std::string& pointer, const Places& places,
+                   std::vector<Diagnostic>& diagnostics) {
   if (node == nullptr || !node->is(Kind::object))
-    return expand(node, "/cluster/node", "servers", places, diagnostics);
+    return expand(node, pointer, "servers", places, diagnostics);
   Value* own = node->find("nic");
   const bool names = own != nullptr && own->is(Kind::object) && own->find("transport") != nullptr;
-  if (names) expand_transport(own, places, diagnostics);
+  if (names) expand_transport(own, pointer, places, diagnostics);
   const Value said = names ? *own : Value::null();
-  expand(node, "/cluster/node", "servers", places, diagnostics);
+  expand(node, pointer, "servers", places, diagnostics);
   Value* nic = node->find("nic");
-  if (!names) return expand_transport(nic, places, diagnostics);
+  if (!names) return expand_transport(nic, pointer, places, diagnostics);
   for (const char* key : kOfTransport)
     if (said.find(key) == nullptr) nic->erase(key);
+}
+
+// The server of a cluster, or of some of its servers, with its GPUs.
+void expand_node(Value* holder, const std::string& at, const Places& places,
+                 std::vector<Diagnostic>& diagnostics) {
+  Value* node = holder != nullptr ? holder->find("node") : nullptr;
+  const std::string pointer = at + "/node";
+  expand_server(node, pointer, places, diagnostics);
+  expand(node != nullptr ? node->find("gpu") : nullptr, pointer + "/gpu", "gpus", places,
+         diagnostics);
+  for_each_of(node, "other_gpus", [&](Value& gpus, std::size_t number) {
+    expand(gpus.find("gpu"), fmt::format("{}/other_gpus/{}/gpu", pointer, number), "gpus", places,
+           diagnostics);
+  });
 }
 
 void expand_hugging_face(Value* model, const std::string& root,
@@ -302,9 +338,7 @@ std::vector<std::string> preset_names(const std::string& configs, const std::str
 }
 
 void spell_out_names(Value& scenario) {
-  Value* cluster = scenario.find("cluster");
-  spell_out_name(cluster, "node");
-  spell_out_name(cluster != nullptr ? cluster->find("node") : nullptr, "gpu");
+  spell_out_cluster(scenario.find("cluster"));
 }
 
 Value read_with_bases(const std::string& path, const std::string& root,
@@ -355,10 +389,10 @@ void expand_presets(Value& scenario, const Places& places, std::vector<Diagnosti
   expand_hugging_face(scenario.find("model"), places.root, diagnostics);
   Value* cluster = scenario.find("cluster");
   expand(cluster, "/cluster", "clusters", places, diagnostics);
-  Value* node = cluster != nullptr ? cluster->find("node") : nullptr;
-  expand_node(node, places, diagnostics);
-  expand(node != nullptr ? node->find("gpu") : nullptr, "/cluster/node/gpu", "gpus", places,
-         diagnostics);
+  expand_node(cluster, "/cluster", places, diagnostics);
+  for_each_of(cluster, "other_nodes", [&](Value& others, std::size_t number) {
+    expand_node(&others, fmt::format("/cluster/other_nodes/{}", number), places, diagnostics);
+  });
 }
 
 }  // namespace trainyard::scenario

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -53,6 +54,17 @@ Defaults of_schema() {
   return found;
 }
 
+// What the page tells where the same object stands first.
+std::string told_as(std::string pointer) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kRepeated = {
+      {{"/cluster/other_nodes/0/node", "/cluster/node"},
+       {"/cluster/node/other_gpus/0/gpu", "/cluster/node/gpu"}}};
+  for (const auto& [again, first] : kRepeated)
+    if (pointer.starts_with(std::string(again) + "/"))
+      pointer = std::string(first) + pointer.substr(again.size());
+  return pointer;
+}
+
 Defaults of_reference() {
   Defaults found;
   for (const json::FieldRow& row : reference_rows())
@@ -75,7 +87,7 @@ TEST_CASE("the page has every key of the schema with the schema's default") {
   const Defaults reference = of_reference();
   for (const auto& [pointer, defaults] : of_schema()) {
     CAPTURE(pointer);
-    const auto row = reference.find(pointer);
+    const auto row = reference.find(told_as(pointer));
     const bool is_harmless = row == reference.end();  // a key that is refused but for one value
     if (is_harmless)
       CHECK(defaults == std::set<std::string>{""});

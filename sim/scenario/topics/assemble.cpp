@@ -49,7 +49,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.network = assemble_network(sections.model, document, findings);
   scenario.cluster = assemble_cluster(sections.cluster.spec, findings);
   scenario.recipe =
-      assemble_recipe(sections.training, scenario.network, scenario.cluster.server.gpu, findings);
+      assemble_recipe(sections.training, scenario.network, oldest_gpu(scenario.cluster), findings);
   scenario.plan = sections.parallelism.plan;
   scenario.plan.pipeline = assemble_pipeline(scenario.plan.pipeline);
   scenario.plan.data_parallel =
@@ -61,6 +61,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   assemble_tables(scenario, sections, findings);
   assemble_input(scenario, findings);
   scenario.profile = find_profile(sections.cluster, document, places, findings);
+  scenario.other_profiles = find_other_profiles(sections.cluster, places);
   scenario.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;
   assemble_stragglers(scenario, sections.perturbations, findings);
   scenario.compute_jitter = sections.perturbations.compute_jitter.cv;

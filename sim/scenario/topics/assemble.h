@@ -1,6 +1,7 @@
 // Sections as written -> Scenario as simulated.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,16 +40,30 @@ Machine assemble_machine(const ClusterSection& section, const json::Value& docum
 // Tables. Requires: network and degrees are set.
 void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 
-// /cluster: with one number of GPUs in use for each server.
+// /cluster: with all servers counted, and one number of GPUs in use for each.
 topologies::ClusterSpec assemble_cluster(topologies::ClusterSpec cluster, Findings& findings);
 
 // /cluster: the profile that it names, or that its GPU or one with the same numbers has; magnitudes
 // that no machine has.
 ProfileChoice find_profile(const ClusterSection& section, const json::Value& document,
                            const Places& places, Findings& findings);
+// The same of the other kinds of GPUs, which no key names: "none" and "kind" hold for all.
+std::vector<ProfileChoice> find_other_profiles(const ClusterSection& section, const Places& places);
 void validate_machine(const Scenario& scenario, Findings& findings);
-// An error at /cluster/node/host/`key` where it is not given; `what`: for which it is needed.
-void require_of_host(Findings& findings, const char* key, bool is_given, const char* what);
+
+// Of a kind of servers: "/cluster/node", "/cluster/other_nodes/0/node".
+std::string node_pointer(int kind);
+
+// That of the lowest compute capability, whose kernels all can run.
+topologies::GpuSpec oldest_gpu(const topologies::ClusterSpec& cluster);
+
+// An error at `key` of each kind of server's host where it is not given; `what`: for which it is
+// needed.
+using OfServer = std::function<bool(const topologies::ServerSpec&)>;
+void require_of_hosts(const topologies::ClusterSpec& cluster, const char* key,
+                      const OfServer& is_given, const char* what, Findings& findings);
+bool states_pcie_bandwidth(const topologies::ServerSpec& server);
+bool states_memory_bandwidth(const topologies::ServerSpec& server);
 
 // /training as a whole, with its parts below.
 recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,

@@ -157,7 +157,7 @@ void assemble_degrees(Scenario& scenario, const ParallelismSection& section, Fin
   if (gpus > kMostGpus) {
     findings.error("/cluster/nodes",
                    fmt::format("{} servers of {} GPUs are more than {} GPUs",
-                               scenario.cluster.servers, scenario.cluster.server.gpus, kMostGpus));
+                               scenario.cluster.servers, scenario.cluster.gpu_slots(), kMostGpus));
     return;
   }
   ParallelDegrees& degrees = scenario.plan.degrees;
@@ -175,11 +175,12 @@ void assemble_degrees(Scenario& scenario, const ParallelismSection& section, Fin
                  : fmt::format("tp {}{} x pp {} = {} GPUs per replica", degrees.tensor, context,
                                degrees.pipeline, model);
   const std::string near = nearest_factorisations(scenario, static_cast<int>(gpus));
+  const topologies::ClusterSpec& cluster = scenario.cluster;
   const std::string there =
-      scenario.cluster.gpus_used.empty()
-          ? fmt::format("the cluster has {} x {} = {}", scenario.cluster.servers,
-                        scenario.cluster.server.gpus, gpus)
-          : fmt::format("/cluster/gpus_used leaves {}", gpus);
+      !cluster.gpus_used.empty() ? fmt::format("/cluster/gpus_used leaves {}", gpus)
+      : cluster.kinds() > 1
+          ? fmt::format("the cluster has {}", gpus)
+          : fmt::format("the cluster has {} x {} = {}", cluster.servers, cluster.server.gpus, gpus);
   findings.error(
       section.dp ? "/parallelism/dp" : "/parallelism", fmt::format("{}, {}", given, there),
       near.empty() ? possible_products(degrees, static_cast<int>(gpus)) : "nearest: " + near);

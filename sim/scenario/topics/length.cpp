@@ -48,10 +48,20 @@ recipe::TrainingLength assemble_length(const ScenarioSections& sections, const S
     findings.error("/cost/server_hour", "what is rented has two prices", "remove gpu_hour or it");
   else if (cost.server_hour)
     length.gpu_hour = *cost.server_hour / server.gpus;
+  if (scenario.cluster.kinds() > 1 && cost.server_hour)
+    findings.error("/cost/server_hour", "servers of different kinds have no one price",
+                   "state gpu_hour, the mean of their GPUs");
+  if (scenario.cluster.kinds() > 1 && cost.own)
+    findings.error("/cost/own", "what is bought is described for servers of one kind", "remove it");
   if (cost.own && !length.gpu_hour)
     findings.error("/cost/own", "there is no price of rented GPUs to compare with",
                    "add cost.gpu_hour or cost.server_hour");
-  if (cost.own && server.gpu.busy_power <= Watts(0))
+  const bool is_known = [&] {
+    for (const topologies::GpuKind& kind : gpu_kinds(scenario.cluster))
+      if (kind.gpu->busy_power <= Watts(0)) return false;
+    return true;
+  }();
+  if (cost.own && !is_known)
     findings.error("/cost/own", "what a GPU draws is not known", "add cluster.node.gpu.power");
   const bool is_for_nothing = length.gpu_hour && length.samples == 0 && !cost.own;
   if (is_for_nothing && !findings.has_errors())

@@ -202,9 +202,9 @@ recipe::Precision assemble_precision(recipe::Precision precision, const topologi
   return precision;
 }
 
-void validate_compute(const Scenario& scenario, Findings& findings) {
-  const Dtype compute = scenario.recipe.precision.compute;
-  const topologies::GpuSpec& gpu = scenario.cluster.server.gpu;
+namespace {
+
+void check_units(const topologies::GpuSpec& gpu, Dtype compute, Findings& findings) {
   std::string has;
   for (const Dtype dtype : models::kDtypes) {
     if (models::peak_of(gpu, dtype).count() > 0)
@@ -223,13 +223,22 @@ void validate_compute(const Scenario& scenario, Findings& findings) {
   }
 }
 
+}  // namespace
+
+void validate_compute(const Scenario& scenario, Findings& findings) {
+  const std::size_t before = findings.found.size();
+  for (const topologies::GpuKind& kind : gpu_kinds(scenario.cluster))
+    if (findings.found.size() == before)
+      check_units(*kind.gpu, scenario.recipe.precision.compute, findings);
+}
+
 void validate_precision(const Scenario& scenario, Findings& findings) {
   const TrainingRecipe& recipe = scenario.recipe;
   check_parameters(recipe, findings);
   check_master(recipe, scenario.plan, findings);
   check_cached_weights(recipe, findings);
   check_kept_inputs(recipe, findings);
-  check_recipe(recipe, scenario.cluster.server.gpu, findings);
+  check_recipe(recipe, oldest_gpu(scenario.cluster), findings);
   const bool keeps_none =
       recipe.optimizer == recipe::Optimizer::sgd || recipe.optimizer == recipe::Optimizer::none;
   if (recipe.precision.optimizer_states.is_said() && keeps_none)

@@ -210,8 +210,11 @@ void check_compression(const Scenario& scenario, const recipe::GradientCompressi
   if (compression.density.is_said() && kind != CompressionKind::top_k)
     findings.error(pointer + "/density", "only top_k sends a part of the gradients", "remove it");
   const models::Dtype gradients = scenario.recipe.precision.gradients;
-  if (kind == CompressionKind::power_sgd &&
-      !models::find_unit(scenario.cluster.server.gpu, gradients))
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(scenario.cluster);
+  const bool all_multiply = std::all_of(kinds.begin(), kinds.end(), [&](const auto& one) {
+    return models::find_unit(*one.gpu, gradients).has_value();
+  });
+  if (kind == CompressionKind::power_sgd && !all_multiply)
     findings.error(pointer + "/kind",
                    fmt::format("factors are multiplied in {}, for which the GPU has no units",
                                name(gradients)),
@@ -258,17 +261,16 @@ void check_experts(const Scenario& scenario, Findings& findings) {
 // What the server's machine must have.
 void check_servers(const topologies::ClusterSpec& cluster, const std::vector<int>& numbers,
                    Findings& findings) {
-  const topologies::ServerSpec& server = cluster.server;
   for (const int number : numbers)
     if (number >= cluster.servers)
       findings.error(fmt::format("{}/server", kReplicas),
                      fmt::format("there is no server {}: the cluster has {}, numbered from 0",
                                  number, cluster.servers),
                      fmt::format("name one up to {}", cluster.servers - 1));
-  require_of_host(findings, "memory_bandwidth", server.host_memory_bandwidth.count() > 0,
-                  "the parameter server sums gradients and updates parameters at it");
-  require_of_host(findings, "pcie_bandwidth", stated_pcie_bandwidth(server).count() > 0,
-                  "GPUs reach the parameter server on their own server over PCIe");
+  require_of_hosts(cluster, "memory_bandwidth", states_memory_bandwidth,
+                   "the parameter server sums gradients and updates parameters at it", findings);
+  require_of_hosts(cluster, "pcie_bandwidth", states_pcie_bandwidth,
+                   "GPUs reach the parameter server on their own server over PCIe", findings);
 }
 
 constexpr int kMostRanksOfServer = 1024;

@@ -69,6 +69,15 @@ std::string key(const char* name) {
   return fmt::format("{}/{}", kInput, name);
 }
 
+// Of different servers the least; that of none if one does not say it.
+template <class T>
+T least(const topologies::ClusterSpec& cluster, T topologies::ServerSpec::*of) {
+  T least = cluster.server.*of;
+  for (const topologies::OtherServers& other : cluster.others)
+    least = std::min(least, other.server.*of);
+  return least;
+}
+
 // By server: ranks of the first stage, which alone take batches.
 std::vector<int> takers(const Scenario& scenario) {
   const recipe::RankGrids grids = recipe::rank_grids(scenario.plan);
@@ -107,7 +116,7 @@ void check_storage(const InputPipeline& input, Findings& findings) {
 
 // What is prepared ahead, by server.
 void check_host_memory(const Scenario& scenario, const InputPipeline& input, Findings& findings) {
-  const Bytes memory = scenario.cluster.server.host_memory;
+  const Bytes memory = least(scenario.cluster, &topologies::ServerSpec::host_memory);
   const auto held = static_cast<double>(scenario.recipe.micro_batch.size) * input.prefetch *
                     input.workers * input.ranks_of_server *
                     static_cast<double>(input.prepared_sample.count());
@@ -121,11 +130,10 @@ void check_host_memory(const Scenario& scenario, const InputPipeline& input, Fin
 }
 
 void check_host(const Scenario& scenario, Findings& findings) {
-  const topologies::ServerSpec& server = scenario.cluster.server;
-  require_of_host(findings, "pcie_bandwidth", stated_pcie_bandwidth(server).count() > 0,
-                  "batches cross PCIe");
-  require_of_host(findings, "memory_bandwidth", server.host_memory_bandwidth.count() > 0,
-                  "batches are in the host's memory");
+  require_of_hosts(scenario.cluster, "pcie_bandwidth", states_pcie_bandwidth, "batches cross PCIe",
+                   findings);
+  require_of_hosts(scenario.cluster, "memory_bandwidth", states_memory_bandwidth,
+                   "batches are in the host's memory", findings);
 }
 
 // Whether both passes go through the micro-batches in order.
@@ -188,11 +196,12 @@ void assemble_input(Scenario& scenario, Findings& findings) {
   const bool own = input.storage_of == recipe::StorageOf::server;
   input.ranks_of_storage =
       own ? input.ranks_of_server : std::accumulate(by_server.begin(), by_server.end(), 0);
-  const topologies::ServerSpec& server = scenario.cluster.server;
-  input.cores = server.host_cores;
-  const bool has_drives = server.nvme_read_bandwidth.count() > 0;
+  input.cores = least(scenario.cluster, &topologies::ServerSpec::host_cores);
+  const BytesPerSecond drives =
+      least(scenario.cluster, &topologies::ServerSpec::nvme_read_bandwidth);
+  const bool has_drives = drives.count() > 0;
   if (!input.storage_bandwidth && input.stored_sample > Bytes(0) && own && has_drives)
-    input.storage_bandwidth = server.nvme_read_bandwidth;
+    input.storage_bandwidth = drives;
 }
 
 void validate_input(const Scenario& scenario, Findings& findings) {

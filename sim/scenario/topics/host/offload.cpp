@@ -163,18 +163,23 @@ void check_activations(const Scenario& scenario, Findings& findings) {
 
 void check_server(const Scenario& scenario, Findings& findings) {
   const recipe::OffloadOptions& offload = scenario.recipe.offload;
-  const topologies::ServerSpec& server = scenario.cluster.server;
+  const topologies::ClusterSpec& cluster = scenario.cluster;
   if (!offload.any()) return;
-  require_of_host(findings, "pcie_bandwidth", stated_pcie_bandwidth(server).count() > 0,
-                  "what is offloaded crosses PCIe");
+  require_of_hosts(cluster, "pcie_bandwidth", states_pcie_bandwidth,
+                   "what is offloaded crosses PCIe", findings);
   if (offload.optimizer != OffloadTo::none || scenario.fidelity == recipe::Fidelity::flow)
-    require_of_host(findings, "memory_bandwidth", server.host_memory_bandwidth.count() > 0,
-                    "the host's update and copies run at it");
+    require_of_hosts(cluster, "memory_bandwidth", states_memory_bandwidth,
+                     "the host's update and copies run at it", findings);
   if (offload.optimizer != OffloadTo::nvme && offload.parameters != OffloadTo::nvme) return;
-  require_of_host(findings, "nvme_read_bandwidth", server.nvme_read_bandwidth.count() > 0,
-                  "what is offloaded is on NVMe");
-  require_of_host(findings, "nvme_write_bandwidth", server.nvme_write_bandwidth.count() > 0,
-                  "what is offloaded is on NVMe");
+  const auto reads = [](const topologies::ServerSpec& server) {
+    return server.nvme_read_bandwidth.count() > 0;
+  };
+  const auto writes = [](const topologies::ServerSpec& server) {
+    return server.nvme_write_bandwidth.count() > 0;
+  };
+  require_of_hosts(cluster, "nvme_read_bandwidth", reads, "what is offloaded is on NVMe", findings);
+  require_of_hosts(cluster, "nvme_write_bandwidth", writes, "what is offloaded is on NVMe",
+                   findings);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // /cluster: the tables of its parts.
 #include <fmt/format.h>
 
-
 #include "sim/scenario/topics/assemble.h"
 #include "topologies/cluster_check.h"
 
@@ -263,6 +262,13 @@ void visit_fields(json::Fields& f, GpuSpec& s) {
           "Streaming multiprocessors.");
 }
 
+void visit_fields(json::Fields& f, OtherGpus& s) {
+  f.list("at", s.at, required, between(0, kMostTorusGpus),
+         "Their numbers in the server, from 0; one may stand without brackets.", true);
+  f.section_or_name("gpu", s.gpu, required, "As gpu of the server.", scenario::shipped_gpus);
+  if (s.at.empty()) f.problem("at", "no GPU is named", "name one, or remove the entry");
+}
+
 void visit_fields(json::Fields& f, ServerSpec& s) {
   Intra intra{s};
   Nic nic{s};
@@ -276,6 +282,8 @@ void visit_fields(json::Fields& f, ServerSpec& s) {
   f.section_or_name("gpu", s.gpu, required, "A name of configs/gpus, or a description.",
                     scenario::shipped_gpus);
   f.field("gpus", s.gpus, required, between(1, kMostTorusGpus), "GPUs of a server.");
+  f.sections("other_gpus", s.other_gpus, optional,
+             "Those of them that are not the GPU that gpu says.");
   f.section("intra", intra, required, "Links inside a server.");
   const bool counts_nics =
       f.field("nics", s.nics, optional, between(0, kMostServerNics), "NICs of a server.");
@@ -285,6 +293,12 @@ void visit_fields(json::Fields& f, ServerSpec& s) {
   f.unsupported(
       "nccl_xml",
       "a file of NCCL beside a preset; 'trainyard import server topo.xml' makes a preset");
+}
+
+void visit_fields(json::Fields& f, OtherServers& s) {
+  f.field("nodes", s.servers, optional, between(1, 1 << 20), "Servers of this kind.");
+  f.section_or_name("node", s.server, required, "As node of the cluster.",
+                    scenario::shipped_servers);
 }
 
 void visit_fields(json::Fields& f, FabricSpec& s) {
@@ -314,6 +328,8 @@ void visit_fields(json::Fields& f, ClusterSection& s) {
   f.field("nodes", s.spec.servers, json::optional, json::between(1, 1 << 20), "Servers.");
   f.section_or_name("node", s.spec.server, json::required,
                     "A name of configs/servers, or a description of one server.", shipped_servers);
+  f.sections("other_nodes", s.spec.others, json::optional,
+             "Servers of other kinds, which follow those of node in the order of ranks.");
   f.list("gpus_used", s.spec.gpus_used, json::optional,
          json::between(0, topologies::kMostTorusGpus),
          "GPUs of a server that the job uses, its first ones: a number for all servers, or one for "

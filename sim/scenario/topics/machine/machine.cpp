@@ -1,7 +1,9 @@
-// /cluster: the profile that belongs to it, and what no machine has.
+// /cluster: all its servers counted, the profiles that belong to its GPUs, and what no machine has.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
 
 #include "sim/base/check.h"
 #include "sim/base/text.h"
@@ -9,7 +11,7 @@
 #include "sim/scenario/gpu_origin.h"
 #include "sim/scenario/path_guard.h"
 #include "sim/scenario/topics/assemble.h"
-#include "topologies/cluster_check.h"
+#include "topologies/server_board.h"
 
 namespace trainyard::scenario {
 
@@ -27,21 +29,24 @@ void spread_gpus_used(topologies::ClusterSpec& cluster, Findings& findings) {
     used.clear();
     return;
   }
-  const auto most = std::max_element(used.begin(), used.end());
-  if (*most == 0) {
+  if (*std::max_element(used.begin(), used.end()) == 0) {
     findings.error("/cluster/gpus_used", "the job uses no GPU of any server",
                    "write 1 or more for at least one server");
     used.clear();
     return;
   }
-  if (*most <= cluster.server.gpus) return;
-  findings.error("/cluster/gpus_used",
-                 fmt::format("{} GPUs of a server that has {}", *most, cluster.server.gpus));
-  used.clear();
+  for (int server = 0; server < cluster.servers; ++server) {
+    const int gpus = cluster.server_at(server).gpus;
+    if (cluster.used_on(server) <= gpus) continue;
+    findings.error("/cluster/gpus_used",
+                   fmt::format("{} GPUs of a server that has {}", cluster.used_on(server), gpus));
+    used.clear();
+    return;
+  }
 }
 
 // Magnitudes that no machine has are a slip of a unit.
-void check_plausible(const char* pointer, BytesPerSecond value, double least, double most,
+void check_plausible(const std::string& pointer, BytesPerSecond value, double least, double most,
                      Findings& findings) {
   if (value.count() == 0 || (value.count() >= least && value.count() <= most)) return;
   findings.warning(pointer,
@@ -50,7 +55,7 @@ void check_plausible(const char* pointer, BytesPerSecond value, double least, do
                                json::quantity_text(BytesPerSecond(most))));
 }
 
-void check_plausible(const char* pointer, Duration value, Findings& findings) {
+void check_plausible(const std::string& pointer, Duration value, Findings& findings) {
   constexpr Duration kMost = std::chrono::milliseconds(1);
   if (value <= kMost) return;
   findings.warning(pointer, fmt::format("a latency of {} is implausible", to_text(value)));
@@ -59,6 +64,17 @@ void check_plausible(const char* pointer, Duration value, Findings& findings) {
 }  // namespace
 
 topologies::ClusterSpec assemble_cluster(topologies::ClusterSpec cluster, Findings& findings) {
+  constexpr std::int64_t kMostServers = 1 << 20;
+  std::int64_t servers = cluster.servers;
+  for (const topologies::OtherServers& other : cluster.others)
+    servers += other.servers;
+  if (servers > kMostServers) {
+    findings.error("/cluster/other_nodes",
+                   fmt::format("{} servers are more than {}", servers, kMostServers));
+    cluster.others.clear();
+    return cluster;
+  }
+  cluster.servers = static_cast<int>(servers);
   spread_gpus_used(cluster, findings);
   return cluster;
 }
@@ -102,6 +118,38 @@ ProfileChoice find_profile(const ClusterSection& section, const json::Value& doc
   return {resolve_path(*value, kPointer, places.root, findings.found), false};
 }
 
+std::vector<ProfileChoice> find_other_profiles(const ClusterSection& section,
+                                               const Places& places) {
+  std::vector<ProfileChoice> found;
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(section.spec);
+  for (std::size_t kind = 1; kind < kinds.size(); ++kind) {
+    if (section.calibration == "none" || section.calibration == "kind") {
+      found.push_back({"", section.calibration == "kind"});
+      continue;
+    }
+    const std::string own = own_profile(*kinds[kind].gpu, places.configs);
+    found.push_back({own, own.empty()});
+  }
+  return found;
+}
+
+std::string node_pointer(int kind) {
+  return kind == 0 ? "/cluster/node" : fmt::format("/cluster/other_nodes/{}/node", kind - 1);
+}
+
+topologies::GpuSpec oldest_gpu(const topologies::ClusterSpec& cluster) {
+  const auto age = [](const topologies::GpuSpec& gpu) {
+    const std::string& text = gpu.compute_capability;
+    double capability = std::numeric_limits<double>::infinity();  // of what is no CUDA device
+    std::from_chars(text.data(), text.data() + text.size(), capability);
+    return capability;
+  };
+  const topologies::GpuSpec* oldest = &cluster.server.gpu;
+  for (const topologies::GpuKind& kind : gpu_kinds(cluster))
+    if (age(*kind.gpu) < age(*oldest)) oldest = kind.gpu;
+  return *oldest;
+}
+
 namespace {
 
 // The most that any tier is oversubscribed.
@@ -133,31 +181,41 @@ void check_contention(const Scenario& scenario, Findings& findings) {
 
 }  // namespace
 
-void require_of_host(Findings& findings, const char* key, bool is_given, const char* what) {
-  if (is_given) return;
-  findings.error(fmt::format("/cluster/node/host/{}", key),
-                 fmt::format("is required and missing: {}", what),
-                 "state it, as the servers of configs/servers do");
+bool states_pcie_bandwidth(const topologies::ServerSpec& server) {
+  return stated_pcie_bandwidth(server).count() > 0;
+}
+bool states_memory_bandwidth(const topologies::ServerSpec& server) {
+  return server.host_memory_bandwidth.count() > 0;
 }
 
-void validate_machine(const Scenario& scenario, Findings& findings) {
-  check_contention(scenario, findings);
-  const topologies::ServerSpec& server = scenario.cluster.server;
+void require_of_hosts(const topologies::ClusterSpec& cluster, const char* key,
+                      const OfServer& is_given, const char* what, Findings& findings) {
+  for (int kind = 0; kind < cluster.kinds(); ++kind)
+    if (!is_given(cluster.server_of_kind(kind)))
+      findings.error(fmt::format("{}/host/{}", node_pointer(kind), key),
+                     fmt::format("is required and missing: {}", what),
+                     "state it, as the servers of configs/servers do");
+}
+
+namespace {
+
+void check_server(const topologies::ServerSpec& server, const std::string& node,
+                  Findings& findings) {
   // 16 lanes of PCIe's sixth generation carry 121 GB/s.
   const bool is_pcie = joins_by_pcie(server.intra);
-  check_plausible("/cluster/node/intra/bandwidth_per_gpu", server.intra_bandwidth, 1e9,
+  check_plausible(node + "/intra/bandwidth_per_gpu", server.intra_bandwidth, 1e9,
                   is_pcie ? 1.3e11 : 4e12, findings);
-  check_plausible("/cluster/node/intra/latency", server.intra_latency, findings);
-  check_plausible("/cluster/node/nic/bandwidth", server.nic_bandwidth, 1e8, 4e11, findings);
-  check_plausible("/cluster/node/nic/latency", server.nic_latency, findings);
-  check_plausible("/cluster/node/host/pcie_bandwidth", server.pcie_bandwidth, 1e9, 5e11, findings);
-  check_plausible("/cluster/node/host/memory_bandwidth", server.host_memory_bandwidth, 1e10, 1e13,
+  check_plausible(node + "/intra/latency", server.intra_latency, findings);
+  check_plausible(node + "/nic/bandwidth", server.nic_bandwidth, 1e8, 4e11, findings);
+  check_plausible(node + "/nic/latency", server.nic_latency, findings);
+  check_plausible(node + "/host/pcie_bandwidth", server.pcie_bandwidth, 1e9, 5e11, findings);
+  check_plausible(node + "/host/memory_bandwidth", server.host_memory_bandwidth, 1e10, 1e13,
                   findings);
-  check_plausible("/cluster/node/host/nvme_read_bandwidth", server.nvme_read_bandwidth, 1e8, 1e12,
+  check_plausible(node + "/host/nvme_read_bandwidth", server.nvme_read_bandwidth, 1e8, 1e12,
                   findings);
-  check_plausible("/cluster/node/host/nvme_write_bandwidth", server.nvme_write_bandwidth, 1e8, 1e12,
+  check_plausible(node + "/host/nvme_write_bandwidth", server.nvme_write_bandwidth, 1e8, 1e12,
                   findings);
-  check_plausible("/cluster/node/gpu/memory_bandwidth", server.gpu.memory_bandwidth, 5e10, 5e13,
+  check_plausible(node + "/gpu/memory_bandwidth", server.gpu.memory_bandwidth, 5e10, 5e13,
                   findings);
   constexpr std::array<std::pair<std::string_view, double>, 4> kBothDirections = {
       {{"v100", 300e9}, {"a100", 600e9}, {"h100", 900e9}, {"b200", 1800e9}}};
@@ -166,11 +224,19 @@ void validate_machine(const Scenario& scenario, Findings& findings) {
         server.gpu.name.find(chip) == std::string::npos)
       continue;
     findings.warning(
-        "/cluster/node/intra/bandwidth_per_gpu",
+        node + "/intra/bandwidth_per_gpu",
         fmt::format("{} looks like both directions together",
                     json::quantity_text(server.intra_bandwidth)),
         fmt::format("did you mean \"{}\"?", json::quantity_text(BytesPerSecond(both / 2))));
   }
+}
+
+}  // namespace
+
+void validate_machine(const Scenario& scenario, Findings& findings) {
+  check_contention(scenario, findings);
+  for (int kind = 0; kind < scenario.cluster.kinds(); ++kind)
+    check_server(scenario.cluster.server_of_kind(kind), node_pointer(kind), findings);
 }
 
 }  // namespace trainyard::scenario
