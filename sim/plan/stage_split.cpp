@@ -80,14 +80,19 @@ struct Load {
 class Balance {
  public:
   Balance(const NetworkWork& work, const PipelineShape& shape, const recipe::TrainingRecipe& recipe,
-          const recipe::ParallelPlan& plan, std::span<const double> of_kinds)
+          const recipe::ParallelPlan& plan, std::span<const StageGpus> gpus)
       : work_(work),
-        of_kinds_(of_kinds),
         recipe_(recipe),
         dense_(strategy_of(plan, recipe)),
         experts_(among(plan.expert_replicas() * directions(shape), dense_)),
         held_(most_held(shape, plan)),
-        layers_(static_cast<int>(std::count(work.divisible.begin(), work.divisible.end(), true))) {}
+        layers_(static_cast<int>(std::count(work.divisible.begin(), work.divisible.end(), true))) {
+    for (int part = 0; part < parts(); ++part)
+      gpus_.push_back(gpus_of(part, shape, gpus));
+    if (plan.pipeline.layer_split == LayerSplit::by_time) return;
+    for (StageGpus& own : gpus_)
+      own.times.clear();
+  }
 
   // `memory_first`: the fullest part decides, and the longest one among such cuts.
   std::vector<ChainRange> cut(bool memory_first) const {
@@ -125,15 +130,31 @@ class Balance {
 
   int parts() const { return static_cast<int>(held_.size()); }
 
-  double work_at(int place) const {
-    const auto kind = static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)]);
-    return of_kinds_.empty() ? work_.kinds[kind].forward_model_flops.count() : of_kinds_[kind];
+  // Of the stages that hold a part, one for each copy of the network.
+  static StageGpus gpus_of(int part, const PipelineShape& shape, std::span<const StageGpus> gpus) {
+    if (gpus.empty()) return {};
+    StageGpus worst;
+    for (int direction = 0; direction < directions(shape); ++direction) {
+      const schedule::Seat seat = schedule::seat(shape, part, static_cast<std::uint8_t>(direction));
+      const StageGpus& own = gpus[gpus.size() == 1 ? 0 : static_cast<std::size_t>(seat.stage)];
+      if (direction == 0) worst = own;
+      worst.memory = std::min(worst.memory, own.memory);
+      for (std::size_t kind = 0; kind < own.times.size(); ++kind)
+        worst.times[kind] = std::max(worst.times[kind], own.times[kind]);
+    }
+    return worst;
   }
 
-  void add(Load& load, int place) const {
+  double work_at(int place, int part) const {
+    const auto kind = static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)]);
+    const std::vector<double>& times = gpus_[static_cast<std::size_t>(part)].times;
+    return times.empty() ? work_.kinds[kind].forward_model_flops.count() : times[kind];
+  }
+
+  void add(Load& load, int place, int part) const {
     const models::LayerWork& layer =
         work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
-    load.work += work_at(place);
+    load.work += work_at(place, part);
     load.parameters += layer.parameters;
     load.expert_parameters += layer.expert_parameters;
     const std::array<Bytes, 2> frozen = frozen_bytes(layer.frozen, recipe_);
@@ -159,7 +180,14 @@ class Balance {
         weights(load.frozen[0], dense_) + weights(load.frozen[1], experts_) +
         (recipe_.forward_only ? 1 : held_[static_cast<std::size_t>(part)]) * load.kept +
         load.workspace;
-    return static_cast<double>(all.count());
+    return static_cast<double>(all.count()) * share_of_memory(part);
+  }
+
+  // What a byte on a part counts: as many as the memory of the first part is of its own.
+  double share_of_memory(int part) const {
+    const Bytes first = gpus_.front().memory, own = gpus_[static_cast<std::size_t>(part)].memory;
+    if (first == own) return 1;
+    return static_cast<double>(first.count()) / static_cast<double>(own.count());
   }
 
   // Hands on each end that part `part` may have, from `first` on with `before` divisible places
@@ -170,7 +198,7 @@ class Balance {
     const bool is_last = part + 1 == parts();
     const auto places = static_cast<int>(work_.chain.size());
     for (int place = first; place < places; ++place) {
-      add(load, place);
+      add(load, place, part);
       const bool fits = load.work <= limits.work && memory(load, part) <= limits.memory;
       if (!fits || layers_ - before - load.divisible < parts() - part - 1) return;
       if (load.divisible == 0 || (is_last && place + 1 < places)) continue;
@@ -216,13 +244,21 @@ class Balance {
 
   // Each part as near to its share of what is left as the limits allow.
   std::vector<ChainRange> even(const Limits& limits) const {
-    double left = 0;
-    for (int place = 0; place < static_cast<int>(work_.chain.size()); ++place)
-      left += work_at(place);
+    std::vector<double> left;  // by part: of all that is left, were it there
+    for (int part = 0; part < parts(); ++part) {
+      left.push_back(0);
+      for (int place = 0; place < static_cast<int>(work_.chain.size()); ++place)
+        left.back() += work_at(place, part);
+    }
     std::vector<ChainRange> ranges;
     int first = 0, before = 0;
     for (int part = 0; part < parts(); ++part) {
-      const double share = left / (parts() - part);
+      // All parts would take the same time with it.
+      const double own = left[static_cast<std::size_t>(part)];
+      double speed = 0;  // of this part and those after it, beside this one's
+      for (auto p = static_cast<std::size_t>(part); p < left.size(); ++p)
+        speed += left[p] == own ? 1 : own / left[p];
+      const double share = own / speed;
       std::vector<std::pair<int, Load>> ends;
       each_end(part, first, before, limits, [&](int last, const Load& load) {
         ends.emplace_back(last, load);
@@ -239,7 +275,12 @@ class Balance {
       ranges.push_back({first, best->first});
       first = best->first;
       before += best->second.divisible;
-      left -= best->second.work;
+      for (int later = part + 1; later < parts(); ++later) {
+        double dealt = 0;
+        for (int place = ranges.back().first; place < ranges.back().last; ++place)
+          dealt += work_at(place, later);
+        left[static_cast<std::size_t>(later)] -= dealt;
+      }
     }
     return ranges;
   }
@@ -250,7 +291,7 @@ class Balance {
   }
 
   const NetworkWork& work_;
-  std::span<const double> of_kinds_;  // their work; empty: FLOPs
+  std::vector<StageGpus> gpus_;  // by part; without times work is FLOPs
   const recipe::TrainingRecipe& recipe_;
   DataParallelStrategy dense_, experts_;
   std::vector<int> held_;  // by part: micro-batches
@@ -262,18 +303,19 @@ class Balance {
 std::vector<ChainRange> split_layers(const NetworkWork& work, const PipelineShape& shape,
                                      const recipe::TrainingRecipe& recipe,
                                      const recipe::ParallelPlan& plan,
-                                     std::span<const double> times) {
+                                     std::span<const StageGpus> gpus) {
   const int parts = virtual_stages(shape);
   const auto divisible =
       static_cast<int>(std::count(work.divisible.begin(), work.divisible.end(), true));
   const LayerSplit split = plan.pipeline.layer_split;
   const bool by_time = split == LayerSplit::by_time && parts > 1;
-  TRAINYARD_CHECK(!by_time || times.size() == work.kinds.size(), "{} times of {} kinds",
-                  times.size(), work.kinds.size());
+  for (const StageGpus& own : gpus)
+    TRAINYARD_CHECK(!by_time || own.times.size() == work.kinds.size(), "{} times of {} kinds",
+                    own.times.size(), work.kinds.size());
+  TRAINYARD_CHECK(!by_time || !gpus.empty(), "a split by times without any");
   if (split == LayerSplit::balanced || split == LayerSplit::by_memory || by_time) {
     TRAINYARD_CHECK(divisible >= parts, "{} layers for {} virtual stages", divisible, parts);
-    return Balance(work, shape, recipe, plan, by_time ? times : std::span<const double>())
-        .cut(split == LayerSplit::by_memory);
+    return Balance(work, shape, recipe, plan, gpus).cut(split == LayerSplit::by_memory);
   }
   std::vector<int> counts = plan.pipeline.layers_per_chunk;
   if (split != LayerSplit::list) {

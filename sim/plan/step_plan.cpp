@@ -143,14 +143,14 @@ PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& p
 
 StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe,
                    const ParallelPlan& plan, const schedule::ScheduleInputs& inputs,
-                   std::span<const double> times) {
+                   std::span<const StageGpus> gpus) {
   StepPlan step;
   step.shape = pipeline_shape(recipe, plan);
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
   std::optional<models::NetworkWork> seen;
   if (strategy.has_leader()) seen = strategy.seen_by(work, plan, true);
   const models::NetworkWork& led = seen ? *seen : work;
-  step.layers = split_layers(led, step.shape, recipe, plan, times);
+  step.layers = split_layers(led, step.shape, recipe, plan, gpus);
 
   const RecomputePlaces placed = place_recompute(led, step.layers, recipe.recompute.layers);
   std::vector<std::string> names = place_names(placed.work);

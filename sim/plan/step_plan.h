@@ -67,10 +67,10 @@ models::Execution execution(const recipe::TrainingRecipe& recipe, const recipe::
 
 // Requires: degrees that divide what they must (sim/scenario validates), a known schedule that
 // supports the shape. `work` is network_work(network, execution(recipe, plan)). Schedules that need
-// times find them in `inputs`; `times`: of split_layers (stage_split.h), in seconds.
+// times find them in `inputs`; `gpus`: of split_layers (stage_split.h).
 StepPlan plan_step(const models::NetworkWork& work, const recipe::TrainingRecipe& recipe,
                    const recipe::ParallelPlan& plan, const schedule::ScheduleInputs& inputs = {},
-                   std::span<const double> times = {});
+                   std::span<const StageGpus> gpus = {});
 
 // The shape of a plan's pipeline. Requires: a known schedule.
 schedule::PipelineShape pipeline_shape(const recipe::TrainingRecipe& recipe,

@@ -4,6 +4,7 @@
 
 #include "models/layer/peak.h"
 #include "sim/simulate/pass_times.h"
+#include "sim/simulate/stage_gpus.h"
 #include "sim/simulate/step_watcher.h"
 #include "topologies/topology.h"
 
@@ -119,25 +120,6 @@ std::vector<bool> recorded(const lower::Lowered& lowered, bool monitor) {
   return told;
 }
 
-// Of a micro-batch in each kind of layer, in seconds, where layers are dealt by them: all its
-// kernels, forward and, in training, backward and those that run again.
-std::vector<double> times_of_kinds(const Job& job, const models::NetworkWork& work,
-                                   const cost::ComputeCost& compute) {
-  std::vector<double> times;
-  if (job.plan.pipeline.layer_split != recipe::LayerSplit::by_time) return times;
-  for (const models::LayerWork& kind : work.kinds) {
-    Seconds all{};
-    std::vector<const std::vector<models::WorkItem>*> passes = {&kind.forward};
-    if (!job.recipe.forward_only) passes.insert(passes.end(), {&kind.recompute, &kind.backward});
-    for (const std::vector<models::WorkItem>* items : passes)
-      for (const models::WorkItem& item : *items)
-        if (const auto* named = std::get_if<models::NamedKernel>(&item))
-          all += compute.time(named->kernel).time;
-    times.push_back(all.count());
-  }
-  return times;
-}
-
 void run_programs(const Job& job, const StepOptions& options, Step& step) {
   engine::RunOptions run_options;
   run_options.record = options.monitor                      ? Record::kernels
@@ -201,16 +183,16 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
     limit_memory(result, step->devices);
     return result;
   };
-  const std::vector<double> times = times_of_kinds(job, step->work, *costs.compute.front());
+  const std::vector<plan::StageGpus> gpus = stage_gpus(job, step->work, costs.laws);
   PipelineEstimate estimate;
   if (const std::string_view other = times_from(job.plan); !other.empty()) {
     recipe::ParallelPlan trial = job.plan;
     trial.pipeline.schedule = other;
-    const plan::StepPlan plan = plan::plan_step(step->work, job.recipe, trial, {}, times);
+    const plan::StepPlan plan = plan::plan_step(step->work, job.recipe, trial, {}, gpus);
     estimate = estimate_passes(plan, lowered(plan));
   }
   step->plan = plan::plan_step(step->work, job.recipe, job.plan,
-                               {estimate.times, estimate.memory_limit}, times);
+                               {estimate.times, estimate.memory_limit}, gpus);
   step->lowered = lowered(step->plan);
   if (options.run) run_programs(job, options, *step);
   return step;

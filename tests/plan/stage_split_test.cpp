@@ -142,7 +142,8 @@ TEST_CASE(
     plan.pipeline.layer_split = LayerSplit::by_time;
     TrainingRecipe recipe;
     recipe.global_batch = kMicrobatches;
-    const auto by_time = split_layers(work, pipeline_shape(recipe, plan), recipe, plan, times);
+    const StageGpus gpus{times, {}};
+    const auto by_time = split_layers(work, pipeline_shape(recipe, plan), recipe, plan, {&gpus, 1});
     plan.pipeline.layer_split = LayerSplit::by_memory;
     const auto by_memory = split(work, plan);
     plan.pipeline.layer_split = LayerSplit::list;

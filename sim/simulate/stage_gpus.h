@@ -1,0 +1,23 @@
+// What the GPUs of each stage and of each replica are to the work that is dealt to them.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "models/families/network.h"
+#include "sim/lower/lower.h"
+#include "sim/plan/stage_split.h"
+#include "sim/simulate/step.h"
+
+namespace trainyard::simulate {
+
+// By rank: which kind of GPUs (topologies::gpu_kinds) it has.
+std::vector<int> kinds_of_ranks(const Job& job);
+
+// By stage, one for all where they are alike: times of a micro-batch in each kind of layer if the
+// job splits layers by time, all kernels, forward and, in training, backward and those that run
+// again. `laws`: by kind of GPUs.
+std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWork& work,
+                                        std::span<const lower::GpuLaws> laws);
+
+}  // namespace trainyard::simulate
