@@ -123,6 +123,7 @@ struct CallInfo {
 struct Role {
   std::string name;
   std::optional<int> stage{};  // of the pipeline, that its players hold
+  int batch = 0;               // which of Batches::sizes they compute
   // The server on whose processors its players sit, and not on GPUs.
   std::optional<int> host_server{};
   // By player of the role: the rank on the processors of whose server it sits, and not on a GPU.

@@ -83,6 +83,7 @@ class Balance {
           const recipe::ParallelPlan& plan, std::span<const StageGpus> gpus)
       : work_(work),
         recipe_(recipe),
+        unlike_(gpus.size() > 1),
         dense_(strategy_of(plan, recipe)),
         experts_(among(plan.expert_replicas() * directions(shape), dense_)),
         held_(most_held(shape, plan)),
@@ -98,6 +99,10 @@ class Balance {
   std::vector<ChainRange> cut(bool memory_first) const {
     Limits limits;
     const auto limit_work = [&] {
+      if (unlike_) {
+        limits.work = least_of_unlike(limits, [](const Load& load, int) { return load.work; });
+        return;
+      }
       limits.work = least(
           [&](double work) {
             return fill({work, limits.memory});
@@ -105,6 +110,11 @@ class Balance {
           [](const Reach& reach) { return reach.work; });
     };
     const auto limit_memory = [&] {
+      if (unlike_) {
+        limits.memory = least_of_unlike(
+            limits, [this](const Load& load, int part) { return memory(load, part); });
+        return;
+      }
       limits.memory = least(
           [&](double memory) {
             return fill({limits.work, memory});
@@ -242,6 +252,30 @@ class Balance {
     return high;
   }
 
+  // The least that the largest part comes to, from `first` on. What does not fit on a part may fit
+  // on the one after it, so all cuts are looked at: O(parts x places^2). Infinite: there is none.
+  template <class Value>
+  double least_of_unlike(const Limits& limits, Value value, int part = 0, int first = 0) const {
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    std::vector<double> least(work_.chain.size() + 1, kNone);  // by where the part before ends
+    least[static_cast<std::size_t>(first)] = 0;
+    for (; part < parts(); ++part) {
+      std::vector<double> with(least.size(), kNone);
+      int before = 0;
+      for (std::size_t start = 0; start < least.size(); ++start) {
+        if (least[start] < kNone)
+          each_end(part, static_cast<int>(start), before, limits, [&](int last, const Load& load) {
+            double& own = with[static_cast<std::size_t>(last)];
+            own = std::min(own, std::max(least[start], value(load, part)));
+            return true;
+          });
+        before += start + 1 < least.size() && is_divisible(work_, static_cast<int>(start)) ? 1 : 0;
+      }
+      least = std::move(with);
+    }
+    return least.back();
+  }
+
   // Each part as near to its share of what is left as the limits allow.
   std::vector<ChainRange> even(const Limits& limits) const {
     std::vector<double> left;  // by part: of all that is left, were it there
@@ -287,12 +321,16 @@ class Balance {
 
   bool rest_covers(const Limits& limits, int part, int first, int before) const {
     const bool is_last = part + 1 == parts();
+    if (unlike_ && !is_last)
+      return least_of_unlike(
+                 limits, [](const Load&, int) { return 0.0; }, part + 1, first) == 0;
     return is_last || fill(limits, part + 1, first, before).covers;
   }
 
   const NetworkWork& work_;
   std::vector<StageGpus> gpus_;  // by part; without times work is FLOPs
   const recipe::TrainingRecipe& recipe_;
+  bool unlike_;  // are stages, in their GPUs
   DataParallelStrategy dense_, experts_;
   std::vector<int> held_;  // by part: micro-batches
   int layers_;

@@ -75,15 +75,16 @@ Rounds rounds(const ScheduleEntry* schedule, const PipelineShape& shape) {
 // Every rank plays its stage. Work of experts follows the rank's part of the experts, that of
 // tables its place among the ranks that share them.
 void assign_ranks(Cast& cast, const recipe::RankGrids& ranks, const ParallelPlan& plan,
-                  const models::NetworkWork& work) {
+                  const models::NetworkWork& work, const Batches* batches) {
   const std::vector<double>& tables = work.rank_load;
   for (int r = 0; r < ranks.dense.world_size(); ++r) {
     const auto rank = static_cast<Rank>(r);
-    cast.role_of.push_back(
-        static_cast<std::uint32_t>(ranks.dense.coordinate(rank, Axis::pipeline)));
+    const auto replica = static_cast<std::size_t>(ranks.dense.coordinate(rank, Axis::data));
+    const int batch = batches != nullptr ? batches->of_replica.at(replica) : 0;
+    cast.role_of.push_back(static_cast<std::uint32_t>(
+        batch * plan.degrees.pipeline + ranks.dense.coordinate(rank, Axis::pipeline)));
     if (!tables.empty())
-      cast.loads.push_back(
-          tables[static_cast<std::size_t>(ranks.dense.coordinate(rank, Axis::data))]);
+      cast.loads.push_back(tables[replica]);
     else if (!plan.expert_load.empty())
       cast.loads.push_back(plan.expert_load[static_cast<std::size_t>(
           ranks.experts.coordinate(rank, Axis::context))]);
@@ -127,6 +128,33 @@ void drop_backward(schedule::StageOrders& orders) {
 
 }  // namespace
 
+namespace {
+
+// Adds those of so many passes of all stages.
+void count_flops(const models::NetworkWork& work, const TrainingRecipe& recipe, double passes,
+                 StepPlan& step) {
+  Flops forward, recomputed, masked, skipped, skipped_masked;
+  for (const int kind : work.chain) {
+    const models::LayerWork& layer = work.kinds[static_cast<std::size_t>(kind)];
+    forward = forward + layer.forward_model_flops;
+    recomputed = recomputed + layer.recompute_model_flops - layer.recompute_masked_flops;
+    masked = masked + layer.forward_masked_flops;
+    skipped = skipped + layer.skipped_flops;
+    skipped_masked = skipped_masked + layer.skipped_masked_flops;
+  }
+  if (recipe.forward_only) {
+    skipped = 2 * forward;
+    skipped_masked = 2 * masked;
+  }
+  const Flops full_square = passes * (3.0 * forward - skipped);
+  const Flops model = full_square - passes * (3 * masked - skipped_masked);
+  step.full_square_flops = step.full_square_flops + full_square;
+  step.model_flops = step.model_flops + model;
+  step.executed_flops = step.executed_flops + model + passes * recomputed;
+}
+
+}  // namespace
+
 PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan) {
   const int stages = plan.degrees.pipeline;
   const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
@@ -143,7 +171,7 @@ PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& p
 
 StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe,
                    const ParallelPlan& plan, const schedule::ScheduleInputs& inputs,
-                   std::span<const StageGpus> gpus) {
+                   std::span<const StageGpus> gpus, const Batches* batches) {
   StepPlan step;
   step.shape = pipeline_shape(recipe, plan);
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
@@ -182,7 +210,7 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   if (recipe.forward_only) drop_backward(orders);
   PipelineMessages messages(all_rounds, orders);
   const recipe::RankGrids ranks = rank_grids(plan);
-  assign_ranks(step.cast, ranks, plan, work);
+  assign_ranks(step.cast, ranks, plan, work, batches);
   StageConnections connections(step.cast, ranks, plan, step.shape, recipe.collective_call);
   if (step.shape.stages > 1) connect_stages(connections, step.shape, recipe.forward_only);
   std::optional<InputBatches> input;
@@ -194,6 +222,24 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     StageBuilder builder(step, placed, recipe, plan, messages, connections, {stage}, schedule,
                          input && stage == 0 ? &*input : nullptr);
     step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
+  }
+  const auto add_batch = [&](const models::NetworkWork& other, int batch) {
+    const RecomputePlaces own = place_recompute(other, step.layers, recipe.recompute.layers);
+    std::vector<models::Activations>& kept = step.kept_of_batch.emplace_back();
+    for (const int kind : own.work.chain)
+      kept.push_back(own.work.kinds[static_cast<std::size_t>(kind)].kept);
+    for (int stage = 0; stage < step.shape.stages; ++stage) {
+      StageBuilder builder(step, own, recipe, plan, messages, connections, {stage}, schedule,
+                           nullptr);
+      Role& role =
+          step.cast.roles.emplace_back(builder.build(orders[static_cast<std::size_t>(stage)]));
+      role.batch = batch;
+    }
+  };
+  if (batches != nullptr) {
+    step.batch_sizes = batches->sizes;
+    for (std::size_t other = 0; other < batches->works.size(); ++other)
+      add_batch(batches->works[other], static_cast<int>(other) + 1);
   }
   if (strategy.has_leader()) {
     const RecomputePlaces followed =
@@ -208,23 +254,16 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     strategy.add_roles(step, placed.work, connections, recipe, plan);
   if (input) input->add_roles();
 
-  Flops forward, recomputed, masked, skipped, skipped_masked;
-  for (const int kind : placed.work.chain) {
-    const models::LayerWork& layer = placed.work.kinds[static_cast<std::size_t>(kind)];
-    forward = forward + layer.forward_model_flops;
-    recomputed = recomputed + layer.recompute_model_flops - layer.recompute_masked_flops;
-    masked = masked + layer.forward_masked_flops;
-    skipped = skipped + layer.skipped_flops;
-    skipped_masked = skipped_masked + layer.skipped_masked_flops;
-  }
-  const double passes = static_cast<double>(step.shape.microbatches) * plan.degrees.data;
-  if (recipe.forward_only) {
-    skipped = 2 * forward;
-    skipped_masked = 2 * masked;
-  }
-  step.full_square_flops = passes * (3.0 * forward - skipped);
-  step.model_flops = step.full_square_flops - passes * (3 * masked - skipped_masked);
-  step.executed_flops = step.model_flops + passes * recomputed;
+  // Of replicas whose micro-batches have a size.
+  const auto passes_of = [&](int batch) {
+    const auto replicas = batches == nullptr ? plan.degrees.data
+                                             : std::count(batches->of_replica.begin(),
+                                                          batches->of_replica.end(), batch);
+    return static_cast<double>(step.shape.microbatches) * static_cast<double>(replicas);
+  };
+  count_flops(placed.work, recipe, passes_of(0), step);
+  for (std::size_t other = 0; batches != nullptr && other < batches->works.size(); ++other)
+    count_flops(batches->works[other], recipe, passes_of(static_cast<int>(other) + 1), step);
   step.counted = strategy.counted;
   step.full_square_flops = step.counted * step.full_square_flops;
   step.model_flops = step.counted * step.model_flops;

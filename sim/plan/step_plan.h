@@ -41,12 +41,22 @@ struct KeptByPlace {
   models::Activations kept;
 };
 
+// Replicas that compute micro-batches of different sizes.
+struct Batches {
+  std::vector<std::int64_t> sizes;         // distinct; the first is that of plan_step's `work`
+  std::vector<int> of_replica;             // by data coordinate: which of them
+  std::vector<models::NetworkWork> works;  // of the sizes after the first
+};
+
 struct StepPlan {
   schedule::PipelineShape shape;
   Rounds rounds;
-  std::vector<ChainRange> layers;  // by virtual stage
-  std::vector<KeptByPlace> kept;   // by place of the chain
-  // Its first roles are the stages, where one rank leads its replicas those as it plays them.
+  std::vector<ChainRange> layers;         // by virtual stage
+  std::vector<KeptByPlace> kept;          // by place of the chain
+  std::vector<std::int64_t> batch_sizes;  // Batches::sizes; empty: all replicas compute the same
+  std::vector<std::vector<models::Activations>> kept_of_batch;  // as kept, of the others
+  // Its first roles are the stages, where one rank leads its replicas those as it plays them, and
+  // after them the stages with each further size of micro-batches.
   Cast cast;
   // Of one step over all ranks: without recomputation and what attention masks leave out; without
   // recomputation; with what recomputation repeats of the first.
@@ -67,10 +77,11 @@ models::Execution execution(const recipe::TrainingRecipe& recipe, const recipe::
 
 // Requires: degrees that divide what they must (sim/scenario validates), a known schedule that
 // supports the shape. `work` is network_work(network, execution(recipe, plan)). Schedules that need
-// times find them in `inputs`; `gpus`: of split_layers (stage_split.h).
+// times find them in `inputs`; `gpus`: of split_layers (stage_split.h). `batches`: null where all
+// replicas compute the same; else all ranks update their parameters on their GPUs by one program.
 StepPlan plan_step(const models::NetworkWork& work, const recipe::TrainingRecipe& recipe,
                    const recipe::ParallelPlan& plan, const schedule::ScheduleInputs& inputs = {},
-                   std::span<const StageGpus> gpus = {});
+                   std::span<const StageGpus> gpus = {}, const Batches* batches = nullptr);
 
 // The shape of a plan's pipeline. Requires: a known schedule.
 schedule::PipelineShape pipeline_shape(const recipe::TrainingRecipe& recipe,

@@ -122,6 +122,9 @@ struct ParallelDegrees {
 // What replicas divide and how they exchange gradients: what a scenario says under
 // /parallelism/data_parallel. Which strategy reads which: StrategyEntry::accepts
 // (sim/plan/replicas/data_parallel.h).
+// How many samples of a micro-batch each replica takes.
+enum class BatchSplit : std::uint8_t { equal, by_speed, list };
+
 struct DataParallelOptions {
   std::string kind = "allreduce";                          // a name of data_parallel_strategies()
   Bytes bucket_size = Bytes(std::int64_t{25} << 20);       // of gradients reduced together
@@ -141,7 +144,9 @@ struct DataParallelOptions {
   Option<bool> loss_in_model = false;
   // nn_data_parallel: part of a launch's host time that needs the interpreter's lock.
   Option<double> lock_share = 0.5;
-  Option<int> steps_between = 100;     // local_sgd: from one meeting of the replicas to the next
+  Option<int> steps_between = 100;  // local_sgd: from one meeting of the replicas to the next
+  BatchSplit batch_split = BatchSplit::equal;
+  std::vector<int> batches{};          // BatchSplit::list: of each replica
   ParameterServers parameter_servers;  // parameter_server
   GradientCompression compression;     // allreduce
 };

@@ -1,6 +1,8 @@
 // What the GPUs of each stage and of each replica are to the work that is dealt to them.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,5 +21,13 @@ std::vector<int> kinds_of_ranks(const Job& job);
 // again. `laws`: by kind of GPUs.
 std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWork& work,
                                         std::span<const lower::GpuLaws> laws);
+
+// The micro-batch of each replica, and the work of each size; empty where all are equal. By speed:
+// in proportion to what its slowest GPUs compute of an equal share, and from there sample by sample
+// as long as that shortens the longest; a replica takes at least one.
+std::optional<plan::Batches> split_batch(const Job& job, std::span<const lower::GpuLaws> laws);
+
+// The work of a micro-batch of a size.
+models::NetworkWork work_of(const Job& job, std::int64_t micro_batch);
 
 }  // namespace trainyard::simulate

@@ -161,8 +161,9 @@ SlowestServer slowest_server(const Job& job) {
 
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) {
   auto step = std::make_unique<Step>();
-  step->work = network_work(job.network, plan::execution(job.recipe, job.plan));
   const Costs costs = costs_of(job);
+  const std::optional<plan::Batches> batches = split_batch(job, costs.laws);
+  step->work = work_of(job, batches ? batches->sizes.front() : job.recipe.micro_batch.size.value());
   std::optional<topologies::Topology> topology;
   if (job.fidelity == recipe::Fidelity::flow) topology.emplace(job.cluster);
   const auto lowered = [&](const plan::StepPlan& plan) {
@@ -188,11 +189,13 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   if (const std::string_view other = times_from(job.plan); !other.empty()) {
     recipe::ParallelPlan trial = job.plan;
     trial.pipeline.schedule = other;
-    const plan::StepPlan plan = plan::plan_step(step->work, job.recipe, trial, {}, gpus);
+    const plan::StepPlan plan =
+        plan::plan_step(step->work, job.recipe, trial, {}, gpus, batches ? &*batches : nullptr);
     estimate = estimate_passes(plan, lowered(plan));
   }
-  step->plan = plan::plan_step(step->work, job.recipe, job.plan,
-                               {estimate.times, estimate.memory_limit}, gpus);
+  step->plan =
+      plan::plan_step(step->work, job.recipe, job.plan, {estimate.times, estimate.memory_limit},
+                      gpus, batches ? &*batches : nullptr);
   step->lowered = lowered(step->plan);
   if (options.run) run_programs(job, options, *step);
   return step;
