@@ -80,6 +80,8 @@ models::MicroBatch assemble_batch(models::MicroBatch batch, const models::Networ
                                   Findings& findings);
 void validate_batch(const Scenario& scenario, Findings& findings);
 
+void validate_batch_split(const Scenario& scenario, Findings& findings);
+
 // The micro-batch that no file says. Requires: network, batch and degrees are set.
 void assume_micro_batch(Scenario& scenario);
 

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "models/transformer/networks.h"
+#include "sim/plan/replicas/data_parallel.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/word_lists.h"
 
@@ -93,6 +95,37 @@ void validate_batch(const Scenario& scenario, Findings& findings) {
   findings.error("/training/global_batch",
                  fmt::format("{} micro-batches per step, at most {} are simulated", microbatches,
                              kMostMicrobatches));
+}
+
+void validate_batch_split(const Scenario& scenario, Findings& findings) {
+  constexpr const char* kSplit = "/parallelism/data_parallel/batch_split";
+  const recipe::DataParallelOptions& options = scenario.plan.data_parallel;
+  if (options.batch_split == recipe::BatchSplit::equal) return;
+  const auto refuse = [&](std::string_view what) {
+    findings.error(kSplit, std::string(what), "remove it, and all compute the same");
+  };
+  const recipe::ParallelDegrees& degrees = scenario.plan.degrees;
+  const plan::DataParallelStrategy strategy = plan::strategy_of(scenario.plan, scenario.recipe);
+  if (strategy.has_leader() || strategy.add_roles != nullptr)
+    refuse(fmt::format("micro-batches of different sizes are not described for {}", options.kind));
+  if (scenario.plan.experts.ranks > 1 || scenario.network.is<models::Recommender>())
+    refuse("replicas that exchange rows or tables compute the same number of samples");
+  if (scenario.recipe.input) refuse("an input pipeline prepares batches of one size");
+  if (options.batch_split == recipe::BatchSplit::by_speed) return;
+  const std::vector<int>& batches = options.batches;
+  if (static_cast<int>(batches.size()) != degrees.data) {
+    findings.error(kSplit,
+                   fmt::format("{} micro-batches for {} replicas", batches.size(), degrees.data),
+                   "write one for each, or \"by_speed\"");
+    return;
+  }
+  const std::int64_t sum = std::accumulate(batches.begin(), batches.end(), std::int64_t{0});
+  const std::int64_t round = scenario.recipe.micro_batch.size * degrees.data;
+  if (sum != round)
+    findings.error(kSplit,
+                   fmt::format("they sum to {}, and micro_batch {} x dp {} is {}", sum,
+                               scenario.recipe.micro_batch.size.value(), degrees.data, round),
+                   "micro_batch is their mean");
 }
 
 }  // namespace trainyard::scenario

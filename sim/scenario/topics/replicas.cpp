@@ -43,6 +43,23 @@ void visit_fields(json::Fields& f, GradientCompression& s) {
           "top_k: part of the gradients that is sent.");
 }
 
+namespace {
+
+void visit_batch_split(json::Fields& f, DataParallelOptions& s) {
+  constexpr std::array<std::string_view, 2> kSplits = {"equal", "by_speed"};
+  std::string split(kSplits[s.batch_split == BatchSplit::by_speed ? 1 : 0]);
+  f.numbers_or_name(
+      {"batch_split", json::optional, json::between(1, scenario::kMostBatch),
+       "Micro-batch of each replica, of which micro_batch is the mean; or how to find "
+       "them: equal, or in proportion to the speed of its GPUs."},
+      kSplits, split, s.batches);
+  s.batch_split = !s.batches.empty()    ? BatchSplit::list
+                  : split == kSplits[1] ? BatchSplit::by_speed
+                                        : BatchSplit::equal;
+}
+
+}  // namespace
+
 void visit_fields(json::Fields& f, DataParallelOptions& s) {
   std::vector<std::string_view> names;
   for (const plan::StrategyEntry& entry : plan::data_parallel_strategies())
@@ -51,6 +68,7 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
          "What replicas divide and how they exchange gradients.");
   f.field("bucket_size", s.bucket_size, json::optional, json::positive,
           "Gradients reduced together, in whole tensors.");
+  visit_batch_split(f, s);
   f.field("first_bucket_size", s.first_bucket_size, json::optional, json::positive,
           "allreduce: the first bucket, small so that communication starts early.");
   f.field("overlap_backward", s.overlap_backward, json::optional,
@@ -413,6 +431,7 @@ void validate_data_parallel(const Scenario& scenario, Findings& findings) {
   check_options(*strategy, options, findings);
   check_bucket_copies(options, findings);
   check_compression(scenario, options.compression, findings);
+  validate_batch_split(scenario, findings);
   if (accepts(*strategy, "shard_size")) check_shard_size(degrees, options, findings);
   if (accepts(*strategy, "server")) check_parameter_server(scenario, findings);
   if (accepts(*strategy, "lock_share")) validate_one_process(scenario, findings);

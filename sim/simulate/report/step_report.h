@@ -17,6 +17,7 @@
 #include "sim/simulate/monitor/monitor.h"
 #include "sim/simulate/outlook/cloud_or_own.h"
 #include "sim/simulate/outlook/interval.h"
+#include "sim/simulate/report/gpu_share.h"
 #include "sim/simulate/report/input_report.h"
 #include "sim/simulate/report/server_updates.h"
 #include "sim/simulate/report/way_to_fit.h"
@@ -156,8 +157,9 @@ struct StepReport {
     Bytes memory{};                      // the most that its device holds
   };
   std::vector<RankBreakdown> ranks;
-  double bubble_fraction = 0;  // idle share of the compute streams, over all ranks
-  Bytes pipeline_bytes;        // that stages send each other, over all ranks
+  std::vector<GpuShare> gpu_shares;  // by name; empty: all do alike
+  double bubble_fraction = 0;        // idle share of the compute streams, over all ranks
+  Bytes pipeline_bytes;              // that stages send each other, over all ranks
   MemoryReport memory;
   std::optional<HostMemoryReport> host_memory;  // if something is offloaded
   double counted = 1;  // part of global_batch whose gradients are used, as rates count

@@ -147,6 +147,39 @@ void break_down(const Step& step, StepReport& report) {
     report.bubble_fraction = idle / (report.world_size * Seconds(window.step()).count());
 }
 
+void share_among_gpus(const Job& job, const Step& step, StepReport& report) {
+  if (gpu_kinds(job.cluster).size() == 1 && step.plan.batch_sizes.size() < 2) return;
+  const double whole = Seconds(step.window.step()).count();
+  for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
+    const RankClass& rank_class = step.lowered.classes[c];
+    const plan::Role& role = role_of(step, rank_class);
+    if (!role.on_gpu()) continue;
+    const topologies::GpuSpec& gpu = gpu_of(job, rank_class);
+    const std::vector<std::int64_t>& sizes = step.plan.batch_sizes;
+    const std::int64_t batch = sizes.empty() ? job.recipe.micro_batch.size.value()
+                                             : sizes[static_cast<std::size_t>(role.batch)];
+    const auto known = std::find_if(report.gpu_shares.begin(), report.gpu_shares.end(),
+                                    [&](const GpuShare& share) { return share.name == gpu.name; });
+    GpuShare& share = known != report.gpu_shares.end()
+                          ? *known
+                          : report.gpu_shares.emplace_back(GpuShare{
+                                .name = gpu.name, .least_batch = batch, .most_batch = batch});
+    share.least_batch = std::min(share.least_batch, batch);
+    share.most_batch = std::max(share.most_batch, batch);
+    const Breakdown& parts = step.breakdowns[c];
+    const Duration busy = parts[static_cast<std::size_t>(TimeCategory::compute)] +
+                          parts[static_cast<std::size_t>(TimeCategory::optimizer)];
+    const double ranks = share.ranks + rank_class.ranks;
+    share.busy =
+        (share.busy * share.ranks + Seconds(busy).count() / whole * rank_class.ranks) / ranks;
+    share.ranks += rank_class.ranks;
+    const Bytes held = step.devices[c].on_device(step.trace().peaks[rank_class.actor].peak);
+    if (share.capacity > Bytes(0) && held - gpu.memory <= share.memory - share.capacity) continue;
+    share.memory = held;
+    share.capacity = gpu.memory;
+  }
+}
+
 void count_messages(const Step& step, StepReport& report) {
   std::int64_t bytes = 0;
   for (const RankClass& rank_class : step.lowered.classes) {
@@ -168,10 +201,14 @@ void count_messages(const Step& step, StepReport& report) {
 // A layer's activations come and go whole, so those of one owner are a number of micro-batches.
 // What no layer owns stands under its own name.
 std::vector<MemoryReport::ModuleBytes> activations_by_module(
-    const plan::StepPlan& plan, const std::vector<MemoryReport::Owner>& owners) {
+    const plan::StepPlan& plan, const plan::Role& role,
+    const std::vector<MemoryReport::Owner>& owners) {
   std::map<std::string_view, const models::Activations*> kept_by;
-  for (const plan::KeptByPlace& place : plan.kept)
-    kept_by.emplace(place.owner, &place.kept);
+  for (std::size_t place = 0; place < plan.kept.size(); ++place) {
+    const auto batch = static_cast<std::size_t>(role.batch);
+    kept_by.emplace(plan.kept[place].owner,
+                    batch == 0 ? &plan.kept[place].kept : &plan.kept_of_batch[batch - 1][place]);
+  }
   std::map<std::string, std::int64_t> sums;
   for (const MemoryReport::Owner& owner : owners) {
     if (owner.category != MemoryKind::activations) continue;
@@ -231,7 +268,7 @@ void account_memory(const Step& step, StepReport& report) {
       memory.owners.push_back({part.category, std::string(part.owner), part.bytes});
   std::stable_sort(memory.owners.begin(), memory.owners.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  memory.activations = activations_by_module(step.plan, memory.owners);
+  memory.activations = activations_by_module(step.plan, role_of(step, *worst), memory.owners);
   if (memory.owners.size() > 12) memory.owners.resize(12);
 }
 
@@ -364,6 +401,7 @@ StepReport summarize(const Job& job, const Step& step) {
   if (report.deadlock) return report;
   if (report.step_time && *report.step_time > Duration(0)) rate_throughput(job, step, report);
   break_down(step, report);
+  share_among_gpus(job, step, report);
   account_input(job, step, report);
   report.energy = step_energy(job, step, report);
   report.training = training_total(job, report);

@@ -70,6 +70,19 @@ Json ranks(const StepReport& report) {
   return list;
 }
 
+Json gpu_shares(const StepReport& report) {
+  Json list = Json::array();
+  for (const GpuShare& share : report.gpu_shares)
+    list.push_back({{"gpu", share.name},
+                    {"ranks", share.ranks},
+                    {"least_micro_batch", share.least_batch},
+                    {"most_micro_batch", share.most_batch},
+                    {"busy_fraction", share.busy},
+                    {"peak_bytes", share.memory.count()},
+                    {"capacity_bytes", share.capacity.count()}});
+  return list;
+}
+
 Json memory(const MemoryReport& report) {
   Json categories = Json::object();
   for (std::size_t i = 0; i < kMemoryKinds; ++i)
@@ -385,6 +398,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
   json["breakdown_s"] = breakdown(report.breakdown);
   json["breakdown_over_ranks_s"] = spread(report.ranks);
   json["ranks"] = ranks(report);
+  json["gpu_shares"] = gpu_shares(report);
   json["pipeline"] = {{"bubble_fraction", report.bubble_fraction},
                       {"schedule", report.schedule},
                       {"stages", report.stages},
