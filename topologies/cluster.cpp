@@ -89,6 +89,19 @@ GpuSpec& gpu_of_kind(ClusterSpec& cluster, int kind) {
   return kind == 0 ? server->gpu : server->other_gpus.at(static_cast<std::size_t>(kind - 1)).gpu;
 }
 
+std::vector<GpuKind> gpu_kinds_in_use(const ClusterSpec& cluster) {
+  const std::vector<GpuKind> kinds = gpu_kinds(cluster);
+  if (kinds.size() == 1) return kinds;
+  std::vector<bool> used(kinds.size());
+  for (int server = 0; server < cluster.servers; ++server)
+    for (int gpu = 0; gpu < cluster.used_on(server); ++gpu)
+      used[static_cast<std::size_t>(gpu_kind_of(cluster, server, gpu))] = true;
+  std::vector<GpuKind> found;
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind)
+    if (used[kind]) found.push_back(kinds[kind]);
+  return found;
+}
+
 namespace {
 
 using Counts = std::vector<std::pair<std::string, int>>;  // in the order in which they were met

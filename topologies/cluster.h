@@ -176,6 +176,7 @@ struct GpuKind {
 std::vector<GpuKind> gpu_kinds(const ClusterSpec& cluster);
 inline constexpr int kMostGpuKinds = 64;
 GpuSpec& gpu_of_kind(ClusterSpec& cluster, int kind);
+std::vector<GpuKind> gpu_kinds_in_use(const ClusterSpec& cluster);  // ClusterSpec::gpus_used
 // Requires: a GPU of a server of the cluster.
 int gpu_kind_of(const ClusterSpec& cluster, int server, int local);
 

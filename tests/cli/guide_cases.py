@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the scenarios of docs/guide/nn-data-parallel.md and model-parallel.md say of themselves. As cases.py."""
+"""What the scenarios of docs/guide/nn-data-parallel.md, model-parallel.md and mixed.md say of themselves. As cases.py."""
 
 import json
 import os
@@ -17,9 +17,9 @@ def variants(folder, name, key):
     return {variant["name"]: variant[key] for variant in json.loads(out)["variants"]}
 
 
-def run(folder, name, variant, *more):
+def run(folder, name, variant, *more, code=0):
     words = [os.path.join(GUIDE, f"{name}.json"), "--variant", variant, *more, "--json", "-q"]
-    return json.loads(expect(0, "run", *words, cwd=folder)[0])
+    return json.loads(expect(code, "run", *words, cwd=folder)[0])
 
 
 @case
@@ -53,6 +53,32 @@ def shared_layers(folder):
     require(step["by-time"] <= min(step["pipeline"], step["by-count"], step["by-memory"]), step)
     peak = {name: memory["peak_bytes"] for name, memory in variants(folder, "model-parallel", "memory").items()}
     require(peak["by-memory"] < min(peak["pipeline"], peak["by-count"], peak["by-time"]), peak)
+
+
+@case
+def mixed_gpus(folder):
+    """In equal parts an old card makes a new one slower than it is alone, by speed both are busy"""
+    step = variants(folder, "mixed-gpus", "step_time_s")
+    require(step["two-3090"] < step["by-speed"] < step["given"] < step["one-3090"] < step["equal"], step)
+    shares = run(folder, "mixed-gpus", "by-speed")["gpu_shares"]
+    require_equal([share["gpu"] for share in shares], ["rtx-3090", "rtx-2080-ti"], "kinds")
+    require_equal(sum(share["most_micro_batch"] for share in shares), 128, "images")
+    require(all(share["busy_fraction"] > 0.9 for share in shares), shares)
+    shares = run(folder, "mixed-gpus", "equal")["gpu_shares"]
+    require(shares[0]["busy_fraction"] < 0.6 < 0.9 < shares[1]["busy_fraction"], shares)
+
+
+@case
+def mixed_servers(folder):
+    """An old server helps a new one by speed or by time, and holds it up in equal parts"""
+    step = variants(folder, "mixed-servers", "step_time_s")
+    require(step["by-speed"] < step["layers-by-time"] < step["layers-by-memory"] < step["new-alone"], step)
+    require(step["new-alone"] < step["equal"] < step["layers-by-count"], step)
+    large = ("--set", "variants.1.with.training.micro_batch=8")
+    full = run(folder, "mixed-servers", "equal", *large, code=1)
+    require(not full["memory"]["fits"] and full["memory"]["peak_rank"] >= 8, full["memory"])
+    new, old = full["gpu_shares"]
+    require(new["peak_bytes"] < new["capacity_bytes"] and old["peak_bytes"] > old["capacity_bytes"], (new, old))
 
 
 @case

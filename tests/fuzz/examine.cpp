@@ -240,6 +240,8 @@ class Examination {
     simulate::Job job = simulate::job_of(set_.base);
     if (!meets_nobody(job) || !can_be_held_twice(set_.base)) return;
     job.profile.reset();
+    for (simulate::GpuPrice& price : job.other_gpus)
+      price.profile.reset();
     job.collectives = {};
     job.fidelity = recipe::Fidelity::closed_form;
     const Duration closed = simulate::simulate_step(job)->trace().end;

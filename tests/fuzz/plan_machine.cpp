@@ -237,6 +237,33 @@ void take_memory(Sketch& s, const std::string& preset) {
   s.set("/cluster/node/gpu/memory", s.draw.word({"600MiB", "700MiB", "1GiB", "2GiB"}));
 }
 
+// The last servers, or a GPU of each, are of another kind, which can do all that any does.
+void mix(Sketch& s) {
+  constexpr const char* kOther = "h100-pcie-80gb";
+  if (s.gpus > 1 && s.draw.chance(8)) {
+    Value other = Value::object();
+    other.set("at", Value::of(s.draw.between(0, s.gpus - 1)));
+    other.set("gpu", Value::of(kOther));
+    Value list = Value::array();
+    list.append(std::move(other));
+    s.set("/cluster/node/other_gpus", list);
+  }
+  const Value* node = json::find(s.plan.scenario, "/cluster/node");
+  if (s.servers < 2 || !s.draw.chance(15)) return;
+  Value server = *node;
+  server.set("gpu", Value::of(kOther));
+  server.erase("other_gpus");
+  const int count = s.draw.between(1, s.servers - 1);
+  Value other = Value::object();
+  if (count > 1 || s.draw.chance(50)) other.set("nodes", Value::of(count));
+  other.set("node", std::move(server));
+  Value list = Value::array();
+  list.append(std::move(other));
+  s.set("/cluster/other_nodes", list);
+  s.set("/cluster/nodes", s.servers - count);
+  s.mixed = true;
+}
+
 }  // namespace
 
 void draw_machine(Sketch& s) {
@@ -275,6 +302,7 @@ void draw_machine(Sketch& s) {
     s.set("/cluster/calibration_of_other_gpu", true);
   }
   take_memory(s, describes ? "" : shipped.gpu);
+  mix(s);
 }
 
 }  // namespace trainyard::fuzz

@@ -228,8 +228,31 @@ bool takes(Sketch& s, const plan::StrategyEntry& entry) {
   return true;
 }
 
+// A micro-batch of its own for each replica, with the mean of all.
+void draw_batch_split(Sketch& s) {
+  const bool alike = s.strategy == "nn_data_parallel" || s.strategy == "parameter_server" ||
+                     s.expert_ranks > 1 || s.kind == Kind::recommender;
+  if (alike || !s.draw.chance(12)) return;
+  if (s.draw.chance(60)) {
+    s.set(of_data_parallel("batch_split"), s.draw.word({"by_speed", "by_speed", "equal"}));
+    return;
+  }
+  std::vector<int> sizes(static_cast<std::size_t>(s.data), s.micro_batch);
+  for (int& size : sizes) {
+    int& other = sizes[static_cast<std::size_t>(s.draw.below(sizes.size()))];
+    const int moved = s.draw.between(0, other - 1);
+    other -= moved;
+    size += moved;
+  }
+  Value list = Value::array();
+  for (const int size : sizes)
+    list.append(Value::of(size));
+  s.set(of_data_parallel("batch_split"), list);
+}
+
 void draw_data_parallel(Sketch& s) {
   Draw& draw = s.draw;
+  draw_batch_split(s);
   const plan::StrategyEntry* entry = plan::find_strategy(s.strategy);
   if (s.strategy != "allreduce" || draw.chance(20)) s.set(of_data_parallel("kind"), s.strategy);
   if (entry->name == "hsdp") draw_shard_size(s);

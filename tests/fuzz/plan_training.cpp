@@ -131,6 +131,8 @@ void draw_input(Sketch& s) {
       s.strategy == "nn_data_parallel")
     return;
   if (s.world() > 64 || s.microbatches > 16 || !s.draw.chance(15)) return;
+  const Value* split = json::find(s.plan.scenario, "/parallelism/data_parallel/batch_split");
+  if (split != nullptr && !(split->is(json::Kind::string) && split->text == "equal")) return;
   const auto set = [&](const char* key, const auto& value) {
     s.set(std::string("/training/input_pipeline/") + key, value);
   };
@@ -194,7 +196,7 @@ void draw_length(Sketch& s) {
 // Rented GPUs beside owned ones, whether or not the length of the training is known.
 void draw_ownership(Sketch& s) {
   Draw& draw = s.draw;
-  if (!s.has_power || !draw.chance(15)) return;
+  if (!s.has_power || s.mixed || !draw.chance(15)) return;
   if (json::find(s.plan.scenario, "/cost/gpu_hour") == nullptr) s.set("/cost/server_hour", 16);
   s.set("/cost/own/server", draw.pick({30000.0, 300000.0}));
   s.set("/cost/own/years", draw.between(2, 6));

@@ -45,6 +45,7 @@ struct Sketch {
   // Of the machine.
   bool has_bf16 = true, has_fp8 = false, has_host = true, has_power = true;
   int servers = 1, gpus = 1;
+  bool mixed = false;  // servers of several kinds
 
   int world() const { return tensor * context * pipeline * data; }
   bool tokens() const {

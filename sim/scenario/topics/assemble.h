@@ -54,7 +54,7 @@ void validate_machine(const Scenario& scenario, Findings& findings);
 // Of a kind of servers: "/cluster/node", "/cluster/other_nodes/0/node".
 std::string node_pointer(int kind);
 
-// That of the lowest compute capability, whose kernels all can run.
+// Of those in use that of the lowest compute capability, whose kernels all can run.
 topologies::GpuSpec oldest_gpu(const topologies::ClusterSpec& cluster);
 
 // An error at `key` of each kind of server's host where it is not given; `what`: for which it is

@@ -227,7 +227,7 @@ void check_units(const topologies::GpuSpec& gpu, Dtype compute, Findings& findin
 
 void validate_compute(const Scenario& scenario, Findings& findings) {
   const std::size_t before = findings.found.size();
-  for (const topologies::GpuKind& kind : gpu_kinds(scenario.cluster))
+  for (const topologies::GpuKind& kind : gpu_kinds_in_use(scenario.cluster))
     if (findings.found.size() == before)
       check_units(*kind.gpu, scenario.recipe.precision.compute, findings);
 }

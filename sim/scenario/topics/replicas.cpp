@@ -228,7 +228,7 @@ void check_compression(const Scenario& scenario, const recipe::GradientCompressi
   if (compression.density.is_said() && kind != CompressionKind::top_k)
     findings.error(pointer + "/density", "only top_k sends a part of the gradients", "remove it");
   const models::Dtype gradients = scenario.recipe.precision.gradients;
-  const std::vector<topologies::GpuKind> kinds = gpu_kinds(scenario.cluster);
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds_in_use(scenario.cluster);
   const bool all_multiply = std::all_of(kinds.begin(), kinds.end(), [&](const auto& one) {
     return models::find_unit(*one.gpu, gradients).has_value();
   });

@@ -27,11 +27,16 @@ const plan::Role& role_of(const Step& step, const RankClass& rank_class) {
   return step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)];
 }
 
-// Of several kinds of GPUs each says whose it is.
-void describe_profiles(const Job& job, StepReport& report) {
+// Of several kinds of GPUs in use each says whose it is.
+void describe_profiles(const Job& job, const lower::Lowered& lowered, StepReport& report) {
   const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
+  std::vector<bool> in_use(kinds.size());
+  for (const RankClass& rank_class : lowered.classes)
+    in_use[static_cast<std::size_t>(rank_class.gpu_kind)] = true;
+  const bool several = std::count(in_use.begin(), in_use.end(), true) > 1;
   std::set<std::string> told;
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    if (!in_use[kind]) continue;
     const cost::Profile* profile = job.profile_of(static_cast<int>(kind));
     const std::string& gpu = kinds[kind].gpu->name;
     if (!told.insert(gpu).second) continue;
@@ -41,7 +46,7 @@ void describe_profiles(const Job& job, StepReport& report) {
     const auto add = [&](std::string& text, const std::string& word) {
       if (word.empty()) return;
       text += text.empty() ? "" : ", ";
-      text += kinds.size() == 1 ? word : fmt::format("{} ({})", word, gpu);
+      text += !several ? word : fmt::format("{} ({})", word, gpu);
     };
     add(report.profile, name);
     add(report.uncalibrated, why);
@@ -72,7 +77,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.is_language = reads_tokens(job.network);
   report.model_flops = step.plan.model_flops.count();
   report.full_square_flops = step.plan.full_square_flops.count();
-  describe_profiles(job, report);
+  describe_profiles(job, step.lowered, report);
   report.slowest_server = slowest_server(job);
   report.fidelity = job.fidelity == recipe::Fidelity::flow ? "flow" : "closed_form";
   for (const RankClass& rank_class : step.lowered.classes)

@@ -144,8 +144,9 @@ topologies::GpuSpec oldest_gpu(const topologies::ClusterSpec& cluster) {
     std::from_chars(text.data(), text.data() + text.size(), capability);
     return capability;
   };
-  const topologies::GpuSpec* oldest = &cluster.server.gpu;
-  for (const topologies::GpuKind& kind : gpu_kinds(cluster))
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds_in_use(cluster);
+  const topologies::GpuSpec* oldest = kinds.empty() ? &cluster.server.gpu : kinds.front().gpu;
+  for (const topologies::GpuKind& kind : kinds)
     if (age(*kind.gpu) < age(*oldest)) oldest = kind.gpu;
   return *oldest;
 }
