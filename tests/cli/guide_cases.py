@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the scenarios of docs/guide/nn-data-parallel.md, model-parallel.md and mixed.md say of themselves. As cases.py."""
+"""What scenarios of docs/guide (nn-data-parallel.md, model-parallel.md, mixed.md) say of themselves. As cases.py."""
 
 import json
 import os
