@@ -25,7 +25,7 @@ NOT_DRAWN = {
 }
 FOR_PEOPLE = ("/description", "/source", "/device_names", "/cluster/name", "/cluster/preset")
 # Operations come from the shipped tables of layers, which plans name.
-OF_TABLES = ("/model/blocks/", "/model/layers/*/")
+OF_TABLES = ("/model/blocks/", "/model/layers/*/", "/cluster/node/other_gpus/*/gpu/", "/cluster/other_nodes/*/node/")
 
 
 def known_keys(schema, at="", keys=None):
