@@ -101,11 +101,10 @@ class Lowering {
     return numbers;
   }
 
-  // Processors have no kernels of a GPU's kind.
+  // Kernels of processors take what they are said to, by whichever law: the first rank's.
   int gpu_kind(Player player) const {
-    const Device& own = device(player);
-    if (kinds_.size() == 1 || own.is_host()) return 0;
-    return gpu_kind_of(cluster_, own.server, own.gpu);
+    const Device& own = device(player).is_host() ? placement_.front() : device(player);
+    return kinds_.size() == 1 || own.is_host() ? 0 : gpu_kind_of(cluster_, own.server, own.gpu);
   }
 
   void estimate_kernels();
@@ -163,10 +162,15 @@ class Lowering {
 };
 
 void Lowering::estimate_kernels() {
-  for (const GpuLaws& laws : laws_) {
-    std::vector<cost::Estimate>& estimates = result_.kernels.emplace_back();
+  std::vector<bool> in_use(laws_.size());
+  for (std::size_t player = 0; player < cast_.players(); ++player)
+    in_use[static_cast<std::size_t>(gpu_kind(static_cast<Player>(player)))] = true;
+  result_.kernels.resize(laws_.size());
+  for (std::size_t kind = 0; kind < laws_.size(); ++kind) {
+    if (!in_use[kind]) continue;
+    std::vector<cost::Estimate>& estimates = result_.kernels[kind];
     for (const models::Kernel& kernel : cast_.kernels) {
-      estimates.push_back(laws.compute->time(kernel));
+      estimates.push_back(laws_[kind].compute->time(kernel));
       const double seconds = estimates.back().time.count();
       if (!(seconds >= 0 && seconds < Seconds(kEndOfTime).count()))
         throw OutOfRange(fmt::format("{} takes {} s, more than the 53 days that can be simulated",

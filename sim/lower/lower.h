@@ -54,7 +54,7 @@ struct Lowered {
   std::vector<std::unique_ptr<engine::KernelTimes>> times;  // owned here, pointed to by the actors
   std::vector<RankClass> classes;                           // also when every rank is an actor
   std::vector<std::uint32_t> class_of_rank;
-  // By kind of GPU and Cast::kernels, without slow-down.
+  // By kind of GPU and Cast::kernels, without slow-down; empty for kinds that no player has.
   std::vector<std::vector<cost::Estimate>> kernels;
   std::vector<std::vector<TransferEstimate>> transfers;  // like Machine::transfers
 };

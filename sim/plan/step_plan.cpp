@@ -223,8 +223,16 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
                          input && stage == 0 ? &*input : nullptr);
     step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
   }
+  // Of replicas whose micro-batches have a size.
+  const auto passes_of = [&](int batch) {
+    const auto replicas = batches == nullptr ? plan.degrees.data
+                                             : std::count(batches->of_replica.begin(),
+                                                          batches->of_replica.end(), batch);
+    return static_cast<double>(step.shape.microbatches) * static_cast<double>(replicas);
+  };
   const auto add_batch = [&](const models::NetworkWork& other, int batch) {
     const RecomputePlaces own = place_recompute(other, step.layers, recipe.recompute.layers);
+    count_flops(own.work, recipe, passes_of(batch), step);
     std::vector<models::Activations>& kept = step.kept_of_batch.emplace_back();
     for (const int kind : own.work.chain)
       kept.push_back(own.work.kinds[static_cast<std::size_t>(kind)].kept);
@@ -254,16 +262,7 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     strategy.add_roles(step, placed.work, connections, recipe, plan);
   if (input) input->add_roles();
 
-  // Of replicas whose micro-batches have a size.
-  const auto passes_of = [&](int batch) {
-    const auto replicas = batches == nullptr ? plan.degrees.data
-                                             : std::count(batches->of_replica.begin(),
-                                                          batches->of_replica.end(), batch);
-    return static_cast<double>(step.shape.microbatches) * static_cast<double>(replicas);
-  };
   count_flops(placed.work, recipe, passes_of(0), step);
-  for (std::size_t other = 0; batches != nullptr && other < batches->works.size(); ++other)
-    count_flops(batches->works[other], recipe, passes_of(static_cast<int>(other) + 1), step);
   step.counted = strategy.counted;
   step.full_square_flops = step.counted * step.full_square_flops;
   step.model_flops = step.counted * step.model_flops;

@@ -106,6 +106,7 @@ void memory(const Job& job, const Step& step, Text out) {
 void kernels(const Job& job, const Step& step, Text out) {
   const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    if (step.lowered.kernels[kind].empty()) continue;
     if (kinds.size() > 1) fmt::format_to(out, "on a {}\n", kinds[kind].gpu->name);
     fmt::format_to(out, "{:>10}  {:<12}  {}\n", "time", "basis", "kernel");
     for (std::size_t k = 0; k < step.plan.cast.kernels.size(); ++k) {

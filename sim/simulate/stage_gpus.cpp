@@ -41,15 +41,17 @@ std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWor
   const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
   std::vector<plan::StageGpus> of_kind;
   const bool by_time = job.plan.pipeline.layer_split == recipe::LayerSplit::by_time;
+  const std::vector<int> of_rank = kinds_of_ranks(job);
+  const std::set<int> in_use(of_rank.begin(), of_rank.end());
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
     std::vector<double> times;
-    if (by_time) times = times_of_layers(job, work, *laws[kind].compute);
+    if (by_time && in_use.count(static_cast<int>(kind)) > 0)
+      times = times_of_layers(job, work, *laws[kind].compute);
     of_kind.push_back({std::move(times), kinds[kind].gpu->memory});
   }
   if (kinds.size() == 1) return of_kind;
   const recipe::RankGrids grids = recipe::rank_grids(job.plan);
   std::vector<plan::StageGpus> stages(static_cast<std::size_t>(job.plan.degrees.pipeline));
-  const std::vector<int> of_rank = kinds_of_ranks(job);
   for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
     const int stage = grids.dense.coordinate(static_cast<Rank>(rank), recipe::Axis::pipeline);
     plan::StageGpus& gpus = stages[static_cast<std::size_t>(stage)];
@@ -80,6 +82,7 @@ class BatchDealer {
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
       const int replica = grids.dense.coordinate(static_cast<Rank>(rank), recipe::Axis::data);
       kinds_[static_cast<std::size_t>(replica)].insert(of_rank[rank]);
+      in_use_.insert(of_rank[rank]);
     }
   }
 
@@ -146,12 +149,12 @@ class BatchDealer {
     const auto [at, added] = times_.try_emplace(size);
     if (!added) return at->second;
     const models::NetworkWork work = work_of(job_, size);
-    for (const lower::GpuLaws& laws : laws_) {
-      const std::vector<double> layers = times_of_layers(job_, work, *laws.compute);
-      double sum = 0;
+    at->second.resize(laws_.size());
+    for (const int gpu : in_use_) {
+      const auto own = static_cast<std::size_t>(gpu);
+      const std::vector<double> layers = times_of_layers(job_, work, *laws_[own].compute);
       for (const int kind : work.chain)
-        sum += layers[static_cast<std::size_t>(kind)];
-      at->second.push_back(sum);
+        at->second[own] += layers[static_cast<std::size_t>(kind)];
     }
     return at->second;
   }
@@ -159,6 +162,7 @@ class BatchDealer {
   const Job& job_;
   std::span<const lower::GpuLaws> laws_;
   std::vector<std::set<int>> kinds_;  // of GPUs, by replica
+  std::set<int> in_use_;              // all of them
   std::map<std::int64_t, std::vector<double>> times_;
 };
 

@@ -56,7 +56,7 @@ Duration launch_time(const Job& job, const topologies::ServerSpec& server,
 // Of a training whose length or price is known, and of GPUs that may grow too hot.
 bool needs_energy(const Job& job) {
   bool is_asked = job.length.samples > 0 || job.length.own;
-  for (const topologies::GpuKind& kind : gpu_kinds(job.cluster)) {
+  for (const topologies::GpuKind& kind : gpu_kinds_in_use(job.cluster)) {
     if (kind.gpu->busy_power <= Watts(0)) return false;
     is_asked = is_asked || (kind.gpu->cooling && kind.gpu->cooling->throttle);
   }

@@ -314,3 +314,62 @@ TEST_CASE("power and peaks are those of each GPU") {
   CHECK(report.energy->watts_by_gpu_kind[0] / kinds[0].gpu->busy_power.count() <
         report.energy->watts_by_gpu_kind[1] / kinds[1].gpu->busy_power.count());
 }
+
+TEST_CASE("a kind of GPUs that no rank uses changes nothing, whatever it lacks") {
+  const auto report_of = [&](const char* cluster) {
+    return simulate::simulate(
+               scenario_of(fmt::format(R"({}, "cluster": {}, "parallelism": {{ "tp": 8 }})", kGpt,
+                                       cluster)))
+        .report;
+  };
+  const StepReport alone = report_of(R"({ "nodes": 1, "node": "dgx-a100-80gb" })");
+  // A TPU has no fp16.
+  const StepReport beside = report_of(R"({ "nodes": 1, "node": "dgx-a100-80gb",
+    "other_nodes": [{ "node": "tpu-v5e-pod" }], "gpus_used": [8, 0] })");
+  CHECK(beside.step_time == alone.step_time);
+  CHECK(beside.mfu == alone.mfu);
+  CHECK(beside.profile == alone.profile);
+}
+
+TEST_CASE("what runs again is counted alike in replicas of any size") {
+  const std::string text = fmt::format(
+      R"({}, "cluster": {{ "nodes": 2, "node": "dgx-a100-80gb" }}, "parallelism": {{ "tp": 8 }})",
+      kGpt);
+  const auto report_of = [&](const char* split, const char* layers) {
+    return simulate::simulate(
+               scenario_of(text, {"training.micro_batch=4", layers,
+                                  std::string("parallelism.data_parallel.batch_split=") + split}))
+        .report;
+  };
+  for (const char* const layers :
+       {R"(training.recompute={"method":"block","layers":1})",
+        R"(training.recompute={"method":"every","layers":2})", "training.recompute=full"}) {
+    CAPTURE(layers);
+    const StepReport equal = report_of("equal", layers), uneven = report_of("[5, 3]", layers);
+    CHECK(uneven.hfu / uneven.mfu == doctest::Approx(equal.hfu / equal.mfu).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("processors beside the GPUs have no part in the peak") {
+  const scenario::Scenario scenario = scenario_of(fmt::format(
+      R"({}, "cluster": {{ "nodes": 1, "node": "dgx-a100-80gb",
+        "other_nodes": [{{ "node": "dgx-1v-32gb" }}] }},
+        "parallelism": {{ "data_parallel": {{ "kind": "parameter_server" }} }})",
+      kGpt));
+  const StepReport report = simulate::simulate(scenario).report;
+  double peak = 0;
+  for (const GpuKind& kind : gpu_kinds(scenario.cluster))
+    peak += 8 * peak_of(*kind.gpu, Dtype::fp16).count();
+  const double seconds = Seconds(*report.step_time).count();
+  CHECK(report.mfu == doctest::Approx(report.model_flops / (seconds * peak)).epsilon(1e-12));
+}
+
+TEST_CASE("shards that are not said are asked for before batches are split") {
+  test::Folder folder("mixed");
+  const std::string path = folder.write(
+      "s.json", fmt::format(R"({{"version": 1, "name": "mixed", {}, "cluster": {{ "nodes": 2,
+        "node": "dgx-a100-80gb" }}, "parallelism": {{ "tp": 8, "data_parallel": {{
+        "kind": "hsdp", "batch_split": "by_speed" }} }} }})",
+                            kGpt));
+  CHECK(test::problems(path).find("/parallelism/data_parallel/shard_size") != std::string::npos);
+}

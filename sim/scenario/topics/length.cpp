@@ -57,7 +57,7 @@ recipe::TrainingLength assemble_length(const ScenarioSections& sections, const S
     findings.error("/cost/own", "there is no price of rented GPUs to compare with",
                    "add cost.gpu_hour or cost.server_hour");
   const bool is_known = [&] {
-    for (const topologies::GpuKind& kind : gpu_kinds(scenario.cluster))
+    for (const topologies::GpuKind& kind : gpu_kinds_in_use(scenario.cluster))
       if (kind.gpu->busy_power <= Watts(0)) return false;
     return true;
   }();

@@ -431,8 +431,10 @@ void validate_data_parallel(const Scenario& scenario, Findings& findings) {
   check_options(*strategy, options, findings);
   check_bucket_copies(options, findings);
   check_compression(scenario, options.compression, findings);
-  validate_batch_split(scenario, findings);
   if (accepts(*strategy, "shard_size")) check_shard_size(degrees, options, findings);
+  // What a strategy is depends on its shards.
+  if (!accepts(*strategy, "shard_size") || options.shard_size.is_said())
+    validate_batch_split(scenario, findings);
   if (accepts(*strategy, "server")) check_parameter_server(scenario, findings);
   if (accepts(*strategy, "lock_share")) validate_one_process(scenario, findings);
   if (findings.has_errors()) return;

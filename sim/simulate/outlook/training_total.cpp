@@ -27,7 +27,8 @@ std::optional<TrainingTotal> training_total(const Job& job, const StepReport& re
 
 std::optional<StepEnergy> step_energy(const Job& job, const Step& step, const StepReport& report) {
   const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
-  const bool is_known = std::all_of(kinds.begin(), kinds.end(), [](const topologies::GpuKind& k) {
+  const std::vector<topologies::GpuKind> in_use = gpu_kinds_in_use(job.cluster);
+  const bool is_known = std::all_of(in_use.begin(), in_use.end(), [](const topologies::GpuKind& k) {
     return k.gpu->busy_power > Watts(0);
   });
   if (step.loads.empty() || !report.step_time || !is_known) return std::nullopt;

@@ -86,27 +86,29 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
 
 // FLOP/s of all GPUs at their peaks. A GPU that the job says is faster than the others has that
 // much more; one that is slower does not reach its own.
-double peak_of_all(const Job& job, const lower::Lowered& lowered, double gpus) {
+double peak_of_all(const Job& job, const Step& step) {
+  const lower::Lowered& lowered = step.lowered;
   const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
-  std::vector<double> count(kinds.size());
+  std::vector<double> count(kinds.size()), more(kinds.size());
   for (const RankClass& rank_class : lowered.classes)
-    count[static_cast<std::size_t>(rank_class.gpu_kind)] += rank_class.ranks;
-  if (kinds.size() == 1) count.front() = gpus;  // of whom those beside GPUs are not
+    if (role_of(step, rank_class).on_gpu())
+      count[static_cast<std::size_t>(rank_class.gpu_kind)] += rank_class.ranks;
   for (const recipe::Straggler& rank : job.stragglers) {
     const std::uint32_t own = lowered.class_of_rank[static_cast<std::size_t>(rank.rank)];
-    count[static_cast<std::size_t>(lowered.classes[own].gpu_kind)] +=
+    more[static_cast<std::size_t>(lowered.classes[own].gpu_kind)] +=
         std::max(0.0, 1 / rank.compute_slowdown - 1);
   }
   double sum = 0;
   for (std::size_t kind = 0; kind < kinds.size(); ++kind)
-    sum += models::peak_of(*kinds[kind].gpu, job.recipe.precision.compute).count() * count[kind];
+    sum += models::peak_of(*kinds[kind].gpu, job.recipe.precision.compute).count() *
+           (count[kind] + more[kind]);
   return sum;
 }
 
 void rate_throughput(const Job& job, const Step& step, StepReport& report) {
   const double seconds = Seconds(*report.step_time).count();
   const double gpus = report.world_size;
-  const double peak = peak_of_all(job, step.lowered, gpus);
+  const double peak = peak_of_all(job, step);
   report.samples_per_s = report.counted * static_cast<double>(job.recipe.global_batch) / seconds;
   if (report.is_language) {
     report.tokens_per_s =

@@ -31,7 +31,7 @@ std::optional<FasterThanPeak> find_contradiction(const Job& job, const Step& ste
   double most = 0;  // of a kernel's rate over the peak of its GPU
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
     const FlopsPerSecond peak = models::peak_of(*kinds[kind].gpu, job.recipe.precision.compute);
-    for (std::size_t k = 0; k < step.plan.cast.kernels.size(); ++k) {
+    for (std::size_t k = 0; k < step.lowered.kernels[kind].size(); ++k) {
       const models::Kernel& kernel = step.plan.cast.kernels[k];
       if (may_pass_peak(kernel)) {
         winograd = true;
