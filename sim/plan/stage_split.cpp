@@ -252,28 +252,53 @@ class Balance {
     return high;
   }
 
-  // The least that the largest part comes to, from `first` on. What does not fit on a part may fit
-  // on the one after it, so all cuts are looked at: O(parts x places^2). Infinite: there is none.
+  // Divisible places before each place, and before the end.
+  std::vector<int> divisible_before() const {
+    std::vector<int> before = {0};
+    for (const bool divisible : work_.divisible)
+      before.push_back(before.back() + (divisible ? 1 : 0));
+    return before;
+  }
+
+  // The least that the largest part comes to. On unlike stages what does not fit on a part may fit
+  // on the one after it, so that no part is as long as can be and all cuts are looked at:
+  // O(parts x places^2). Requires: there is a cut within the limits.
   template <class Value>
-  double least_of_unlike(const Limits& limits, Value value, int part = 0, int first = 0) const {
+  double least_of_unlike(const Limits& limits, Value value) const {
     constexpr double kNone = std::numeric_limits<double>::infinity();
-    std::vector<double> least(work_.chain.size() + 1, kNone);  // by where the part before ends
-    least[static_cast<std::size_t>(first)] = 0;
-    for (; part < parts(); ++part) {
+    const std::vector<int> before = divisible_before();
+    std::vector<double> least(before.size(), kNone);  // by where the part before ends
+    least.front() = 0;
+    for (int part = 0; part < parts(); ++part) {
       std::vector<double> with(least.size(), kNone);
-      int before = 0;
-      for (std::size_t start = 0; start < least.size(); ++start) {
+      for (std::size_t start = 0; start < least.size(); ++start)
         if (least[start] < kNone)
-          each_end(part, static_cast<int>(start), before, limits, [&](int last, const Load& load) {
-            double& own = with[static_cast<std::size_t>(last)];
-            own = std::min(own, std::max(least[start], value(load, part)));
-            return true;
-          });
-        before += start + 1 < least.size() && is_divisible(work_, static_cast<int>(start)) ? 1 : 0;
-      }
+          each_end(part, static_cast<int>(start), before[start], limits,
+                   [&](int last, const Load& load) {
+                     double& own = with[static_cast<std::size_t>(last)];
+                     own = std::min(own, std::max(least[start], value(load, part)));
+                     return true;
+                   });
       least = std::move(with);
     }
     return least.back();
+  }
+
+  // By part and place: whether this part and those after it can have all from that place on.
+  std::vector<std::vector<bool>> covering(const Limits& limits) const {
+    const std::vector<int> before = divisible_before();
+    std::vector<std::vector<bool>> covers(static_cast<std::size_t>(parts()) + 1,
+                                          std::vector<bool>(before.size()));
+    covers.back().back() = true;
+    for (int part = parts() - 1; part > 0; --part)
+      for (std::size_t start = 0; start < before.size(); ++start)
+        each_end(part, static_cast<int>(start), before[start], limits, [&](int last, const Load&) {
+          const bool rest =
+              covers[static_cast<std::size_t>(part) + 1][static_cast<std::size_t>(last)];
+          if (rest) covers[static_cast<std::size_t>(part)][start] = true;
+          return !rest;
+        });
+    return covers;
   }
 
   // Each part as near to its share of what is left as the limits allow.
@@ -284,6 +309,13 @@ class Balance {
       for (int place = 0; place < static_cast<int>(work_.chain.size()); ++place)
         left.back() += work_at(place, part);
     }
+    std::vector<std::vector<bool>> covers;
+    if (unlike_) covers = covering(limits);
+    const auto rest_covers = [&](int part, int from, int divisible) {
+      if (part == parts()) return true;
+      if (!unlike_) return fill(limits, part, from, divisible).covers;
+      return bool(covers[static_cast<std::size_t>(part)][static_cast<std::size_t>(from)]);
+    };
     std::vector<ChainRange> ranges;
     int first = 0, before = 0;
     for (int part = 0; part < parts(); ++part) {
@@ -303,7 +335,7 @@ class Balance {
         return distance(one) < distance(other);
       });
       const auto best = std::find_if(ends.begin(), ends.end(), [&](const auto& end) {
-        return rest_covers(limits, part, end.first, before + end.second.divisible);
+        return rest_covers(part + 1, end.first, before + end.second.divisible);
       });
       TRAINYARD_CHECK(best != ends.end(), "part {} of a balanced split has no end", part);
       ranges.push_back({first, best->first});
@@ -317,14 +349,6 @@ class Balance {
       }
     }
     return ranges;
-  }
-
-  bool rest_covers(const Limits& limits, int part, int first, int before) const {
-    const bool is_last = part + 1 == parts();
-    if (unlike_ && !is_last)
-      return least_of_unlike(
-                 limits, [](const Load&, int) { return 0.0; }, part + 1, first) == 0;
-    return is_last || fill(limits, part + 1, first, before).covers;
   }
 
   const NetworkWork& work_;

@@ -126,10 +126,6 @@ void drop_backward(schedule::StageOrders& orders) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // Adds those of so many passes of all stages.
 void count_flops(const models::NetworkWork& work, const TrainingRecipe& recipe, double passes,
                  StepPlan& step) {
@@ -181,12 +177,8 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   step.layers = split_layers(led, step.shape, recipe, plan, gpus);
 
   const RecomputePlaces placed = place_recompute(led, step.layers, recipe.recompute.layers);
-  std::vector<std::string> names = place_names(placed.work);
-  for (std::size_t place = 0; place < names.size(); ++place) {
-    const int kind = placed.work.chain[place];
-    step.kept.push_back(
-        {std::move(names[place]), placed.work.kinds[static_cast<std::size_t>(kind)].kept});
-  }
+  for (std::string& name : place_names(placed.work))
+    step.kept.push_back({std::move(name)});
 
   const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
   if (recipe.input)
@@ -218,36 +210,30 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     const int shards = plan.data_parallel.parameter_servers.shards;
     input.emplace(step, connections, recipe, ranks, strategy.updates_elsewhere ? shards : 0);
   }
-  for (int stage = 0; stage < step.shape.stages; ++stage) {
-    StageBuilder builder(step, placed, recipe, plan, messages, connections, {stage}, schedule,
-                         input && stage == 0 ? &*input : nullptr);
-    step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
-  }
-  // Of replicas whose micro-batches have a size.
-  const auto passes_of = [&](int batch) {
+  // All stages with micro-batches of a size.
+  const auto add_stages = [&](const RecomputePlaces& of, int batch) {
+    for (std::size_t place = 0; place < step.kept.size(); ++place) {
+      const auto kind = static_cast<std::size_t>(of.work.chain[place]);
+      step.kept[place].kept.push_back(of.work.kinds[kind].kept);
+    }
     const auto replicas = batches == nullptr ? plan.degrees.data
                                              : std::count(batches->of_replica.begin(),
                                                           batches->of_replica.end(), batch);
-    return static_cast<double>(step.shape.microbatches) * static_cast<double>(replicas);
-  };
-  const auto add_batch = [&](const models::NetworkWork& other, int batch) {
-    const RecomputePlaces own = place_recompute(other, step.layers, recipe.recompute.layers);
-    count_flops(own.work, recipe, passes_of(batch), step);
-    std::vector<models::Activations>& kept = step.kept_of_batch.emplace_back();
-    for (const int kind : own.work.chain)
-      kept.push_back(own.work.kinds[static_cast<std::size_t>(kind)].kept);
+    count_flops(of.work, recipe,
+                static_cast<double>(step.shape.microbatches) * static_cast<double>(replicas), step);
     for (int stage = 0; stage < step.shape.stages; ++stage) {
-      StageBuilder builder(step, own, recipe, plan, messages, connections, {stage}, schedule,
-                           nullptr);
-      Role& role =
-          step.cast.roles.emplace_back(builder.build(orders[static_cast<std::size_t>(stage)]));
-      role.batch = batch;
+      StageBuilder builder(step, of, recipe, plan, messages, connections, {stage}, schedule,
+                           input && stage == 0 ? &*input : nullptr);
+      step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
+      step.cast.roles.back().batch = batch;
     }
   };
+  add_stages(placed, 0);
   if (batches != nullptr) {
     step.batch_sizes = batches->sizes;
-    for (std::size_t other = 0; other < batches->works.size(); ++other)
-      add_batch(batches->works[other], static_cast<int>(other) + 1);
+    int batch = 0;
+    for (const models::NetworkWork& other : batches->works)
+      add_stages(place_recompute(other, step.layers, recipe.recompute.layers), ++batch);
   }
   if (strategy.has_leader()) {
     const RecomputePlaces followed =
@@ -262,7 +248,6 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     strategy.add_roles(step, placed.work, connections, recipe, plan);
   if (input) input->add_roles();
 
-  count_flops(placed.work, recipe, passes_of(0), step);
   step.counted = strategy.counted;
   step.full_square_flops = step.counted * step.full_square_flops;
   step.model_flops = step.counted * step.model_flops;

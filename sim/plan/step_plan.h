@@ -35,10 +35,11 @@ struct Rounds {
   bool of_first = false;
 };
 
-// What a place of the chain keeps of one micro-batch; `owner` as MemoryEffect::owner names it.
+// What a place of the chain keeps of one micro-batch, by Role::batch; `owner` as
+// MemoryEffect::owner names it.
 struct KeptByPlace {
   std::string owner;
-  models::Activations kept;
+  std::vector<models::Activations> kept{};
 };
 
 // Replicas that compute micro-batches of different sizes.
@@ -54,7 +55,6 @@ struct StepPlan {
   std::vector<ChainRange> layers;         // by virtual stage
   std::vector<KeptByPlace> kept;          // by place of the chain
   std::vector<std::int64_t> batch_sizes;  // Batches::sizes; empty: all replicas compute the same
-  std::vector<std::vector<models::Activations>> kept_of_batch;  // as kept, of the others
   // Its first roles are the stages, where one rank leads its replicas those as it plays them, and
   // after them the stages with each further size of micro-batches.
   Cast cast;

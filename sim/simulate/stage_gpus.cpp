@@ -73,78 +73,124 @@ models::NetworkWork work_of(const Job& job, std::int64_t micro_batch) {
 namespace {
 
 // Deals the samples of a round, one micro-batch of each replica, by the speed of their GPUs.
+// Replicas on the same kinds of GPUs differ by a sample at most, so that all costs grow with the
+// kinds.
 class BatchDealer {
  public:
   BatchDealer(const Job& job, std::span<const lower::GpuLaws> laws) : job_(job), laws_(laws) {
     const recipe::RankGrids grids = recipe::rank_grids(job.plan);
-    kinds_.resize(static_cast<std::size_t>(job.plan.degrees.data));
+    std::vector<std::set<int>> kinds(static_cast<std::size_t>(job.plan.degrees.data));
     const std::vector<int> of_rank = kinds_of_ranks(job);
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
       const int replica = grids.dense.coordinate(static_cast<Rank>(rank), recipe::Axis::data);
-      kinds_[static_cast<std::size_t>(replica)].insert(of_rank[rank]);
-      in_use_.insert(of_rank[rank]);
+      kinds[static_cast<std::size_t>(replica)].insert(of_rank[rank]);
+    }
+    in_use_ = std::set<int>(of_rank.begin(), of_rank.end());
+    std::map<std::set<int>, std::size_t> alike;
+    for (const std::set<int>& own : kinds) {
+      const auto [at, added] = alike.try_emplace(own, groups_.size());
+      if (added) groups_.push_back({own});
+      ++groups_[at->second].replicas;
+      group_of_.push_back(at->second);
     }
   }
 
+  // By replica.
   std::vector<std::int64_t> deal() {
-    const std::int64_t each = job_.recipe.micro_batch.size;
-    std::vector<std::int64_t> sizes = in_proportion(each);
+    deal_in_proportion(job_.recipe.micro_batch.size);
     constexpr int kMostMoves = 4096;
-    for (int move = 0; move < kMostMoves && sizes.size() > 1; ++move)
-      if (!shorten(sizes)) break;
+    for (int move = 0; move < kMostMoves; ++move)
+      if (!shorten()) break;
+    std::vector<std::int64_t> sizes;
+    std::vector<std::int64_t> larger(groups_.size());  // that have one more, so far
+    for (const std::size_t group : group_of_)
+      sizes.push_back(groups_[group].size + (larger[group]++ < groups_[group].larger ? 1 : 0));
     return sizes;
   }
 
  private:
-  std::vector<std::int64_t> in_proportion(std::int64_t each) {
-    const auto replicas = kinds_.size();
+  // Replicas on the same kinds of GPUs.
+  struct Group {
+    std::set<int> kinds;
+    std::int64_t replicas = 0;
+    std::int64_t size = 1;    // samples of each
+    std::int64_t larger = 0;  // replicas that have one more; fewer than all
+
+    std::int64_t largest() const { return size + (larger > 0 ? 1 : 0); }
+    void add() {
+      if (++larger < replicas) return;
+      ++size;
+      larger = 0;
+    }
+    void remove() {
+      if (larger == 0) {
+        --size;
+        larger = replicas;
+      }
+      --larger;
+    }
+  };
+
+  void deal_in_proportion(std::int64_t each) {
+    const auto replicas = static_cast<std::int64_t>(group_of_.size());
     double speeds = 0;
-    for (std::size_t replica = 0; replica < replicas; ++replica)
-      speeds += 1 / time(replica, each);
-    std::int64_t left = each * static_cast<std::int64_t>(replicas);
+    for (const Group& group : groups_)
+      speeds += static_cast<double>(group.replicas) / time(group, each);
+    std::int64_t left = each * replicas;
     const auto all = static_cast<double>(left);
-    std::vector<std::int64_t> sizes;
-    for (std::size_t replica = 0; replica < replicas; ++replica) {
-      const double share = all / (time(replica, each) * speeds);
-      const auto after = static_cast<std::int64_t>(replicas - replica - 1);
-      sizes.push_back(std::clamp<std::int64_t>(static_cast<std::int64_t>(share), 1, left - after));
-      left -= sizes.back();
+    for (Group& group : groups_) {
+      const auto share = static_cast<std::int64_t>(all / (time(group, each) * speeds));
+      group.size = std::max<std::int64_t>(share, 1);
+      left -= group.size * group.replicas;
     }
     for (; left > 0; --left)
-      ++sizes[soonest(sizes)];
-    return sizes;
+      soonest().add();
+    for (; left < 0; ++left)  // as some have one though their share is less
+      longest().remove();
   }
 
-  // Who is done first with one sample more.
-  std::size_t soonest(const std::vector<std::int64_t>& sizes) {
-    std::size_t best = 0;
-    for (std::size_t replica = 1; replica < sizes.size(); ++replica)
-      if (time(replica, sizes[replica] + 1) < time(best, sizes[best] + 1)) best = replica;
-    return best;
+  // Which is done first with one sample more.
+  Group& soonest() {
+    Group* best = &groups_.front();
+    for (Group& group : groups_)
+      if (time(group, group.size + 1) < time(*best, best->size + 1)) best = &group;
+    return *best;
   }
 
-  bool shorten(std::vector<std::int64_t>& sizes) {
-    std::size_t longest = 0;
-    for (std::size_t replica = 1; replica < sizes.size(); ++replica)
-      if (time(replica, sizes[replica]) > time(longest, sizes[longest])) longest = replica;
-    const std::size_t other = soonest(sizes);
+  // Which takes longest, of those that have a sample to give away; if none has, the first.
+  Group& longest() {
+    Group* worst = &groups_.front();
+    for (Group& group : groups_) {
+      if (group.largest() == 1) continue;
+      if (worst->largest() == 1 || time(group, group.largest()) > time(*worst, worst->largest()))
+        worst = &group;
+    }
+    return *worst;
+  }
+
+  // Moves a sample from the replica that takes longest of all, if it has two or more, to the one
+  // that would be done first with it, if that is sooner.
+  bool shorten() {
+    Group *worst = &groups_.front(), *other = &soonest();
+    for (Group& group : groups_)
+      if (time(group, group.largest()) > time(*worst, worst->largest())) worst = &group;
     const bool helps =
-        sizes[longest] > 1 && time(other, sizes[other] + 1) < time(longest, sizes[longest]);
+        worst->largest() > 1 && time(*other, other->size + 1) < time(*worst, worst->largest());
     if (!helps) return false;
-    --sizes[longest];
-    ++sizes[other];
+    worst->remove();
+    other->add();
     return true;
   }
 
   // Of all layers on the slowest GPUs of a replica.
-  double time(std::size_t replica, std::int64_t size) {
+  double time(const Group& group, std::int64_t size) {
     double slowest = 0;
-    for (const int kind : kinds_[replica])
+    for (const int kind : group.kinds)
       slowest = std::max(slowest, times_of(size)[static_cast<std::size_t>(kind)]);
     return slowest;
   }
 
-  // By kind of GPUs.
+  // By kind of GPUs; of those in use.
   const std::vector<double>& times_of(std::int64_t size) {
     const auto [at, added] = times_.try_emplace(size);
     if (!added) return at->second;
@@ -161,8 +207,9 @@ class BatchDealer {
 
   const Job& job_;
   std::span<const lower::GpuLaws> laws_;
-  std::vector<std::set<int>> kinds_;  // of GPUs, by replica
-  std::set<int> in_use_;              // all of them
+  std::vector<Group> groups_;
+  std::vector<std::size_t> group_of_;  // by replica
+  std::set<int> in_use_;               // kinds of GPUs
   std::map<std::int64_t, std::vector<double>> times_;
 };
 

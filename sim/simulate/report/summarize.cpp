@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
 
 #include "models/layer/peak.h"
 #include "sim/base/check.h"
@@ -25,32 +24,6 @@ namespace {
 
 const plan::Role& role_of(const Step& step, const RankClass& rank_class) {
   return step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)];
-}
-
-// Of several kinds of GPUs in use each says whose it is.
-void describe_profiles(const Job& job, const lower::Lowered& lowered, StepReport& report) {
-  const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
-  std::vector<bool> in_use(kinds.size());
-  for (const RankClass& rank_class : lowered.classes)
-    in_use[static_cast<std::size_t>(rank_class.gpu_kind)] = true;
-  const bool several = std::count(in_use.begin(), in_use.end(), true) > 1;
-  std::set<std::string> told;
-  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-    if (!in_use[kind]) continue;
-    const cost::Profile* profile = job.profile_of(static_cast<int>(kind));
-    const std::string& gpu = kinds[kind].gpu->name;
-    if (!told.insert(gpu).second) continue;
-    const std::string name =
-        profile != nullptr ? profile->name : "none (datasheet and closed forms)";
-    const std::string& why = kind == 0 ? job.uncalibrated : job.other_gpus[kind - 1].uncalibrated;
-    const auto add = [&](std::string& text, const std::string& word) {
-      if (word.empty()) return;
-      text += text.empty() ? "" : ", ";
-      text += !several ? word : fmt::format("{} ({})", word, gpu);
-    };
-    add(report.profile, name);
-    add(report.uncalibrated, why);
-  }
 }
 
 void describe_job(const Job& job, const Step& step, StepReport& report) {
@@ -77,7 +50,9 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.is_language = reads_tokens(job.network);
   report.model_flops = step.plan.model_flops.count();
   report.full_square_flops = step.plan.full_square_flops.count();
-  describe_profiles(job, step.lowered, report);
+  PricedBy priced = priced_by(job.cluster, job.prices);
+  report.profile = std::move(priced.profile);
+  report.uncalibrated = std::move(priced.uncalibrated);
   report.slowest_server = slowest_server(job);
   report.fidelity = job.fidelity == recipe::Fidelity::flow ? "flow" : "closed_form";
   for (const RankClass& rank_class : step.lowered.classes)
@@ -211,11 +186,8 @@ std::vector<MemoryReport::ModuleBytes> activations_by_module(
     const plan::StepPlan& plan, const plan::Role& role,
     const std::vector<MemoryReport::Owner>& owners) {
   std::map<std::string_view, const models::Activations*> kept_by;
-  for (std::size_t place = 0; place < plan.kept.size(); ++place) {
-    const auto batch = static_cast<std::size_t>(role.batch);
-    kept_by.emplace(plan.kept[place].owner,
-                    batch == 0 ? &plan.kept[place].kept : &plan.kept_of_batch[batch - 1][place]);
-  }
+  for (const plan::KeptByPlace& place : plan.kept)
+    kept_by.emplace(place.owner, &place.kept[static_cast<std::size_t>(role.batch)]);
   std::map<std::string, std::int64_t> sums;
   for (const MemoryReport::Owner& owner : owners) {
     if (owner.category != MemoryKind::activations) continue;
@@ -279,10 +251,24 @@ void account_memory(const Step& step, StepReport& report) {
   if (memory.owners.size() > 12) memory.owners.resize(12);
 }
 
-// 0: not stated.
-Bytes least_stated(Bytes a, Bytes b) {
-  if (a == Bytes(0) || b == Bytes(0)) return std::max(a, b);
-  return std::min(a, b);
+// What servers hold of a kind of memory, and have of it; 0: not stated, not a limit.
+struct Filled {
+  Bytes used, capacity;
+  bool fits() const { return capacity == Bytes(0) || used <= capacity; }
+};
+
+// The server that is nearest to its limit, or furthest beyond; of those without one the fullest.
+Filled tightest(const topologies::ClusterSpec& cluster, const std::vector<Bytes>& used,
+                Bytes topologies::ServerSpec::*capacity) {
+  Filled worst;
+  for (std::size_t server = 0; server < used.size(); ++server) {
+    const Filled own{used[server], cluster.server_at(static_cast<int>(server)).*capacity};
+    const bool limited = own.capacity > Bytes(0), was_limited = worst.capacity > Bytes(0);
+    const bool tighter =
+        limited == was_limited ? own.used - own.capacity > worst.used - worst.capacity : limited;
+    if (server == 0 || tighter) worst = own;
+  }
+  return worst;
 }
 
 // All players of a server are counted, whatever their roles are.
@@ -292,13 +278,6 @@ void account_host_memory(const Job& job, const Step& step, StepReport& report) {
       std::all_of(roles.begin(), roles.end(), std::mem_fn(&plan::Role::on_gpu));
   if (!job.recipe.offload.any() && all_on_gpus) return;
   HostMemoryReport& host = report.host_memory.emplace();
-  // Of different servers the least: where most is held, most is needed.
-  host.memory_capacity = job.cluster.server.host_memory;
-  host.nvme_capacity = job.cluster.server.nvme_capacity;
-  for (const topologies::OtherServers& other : job.cluster.others) {
-    host.memory_capacity = least_stated(host.memory_capacity, other.server.host_memory);
-    host.nvme_capacity = least_stated(host.nvme_capacity, other.server.nvme_capacity);
-  }
   const auto servers = static_cast<std::size_t>(job.cluster.servers);
   std::vector<Bytes> memory(servers), nvme(servers);
   for (std::size_t rank = 0; rank < step.lowered.class_of_rank.size(); ++rank) {
@@ -307,8 +286,6 @@ void account_host_memory(const Job& job, const Step& step, StepReport& report) {
     const auto at = static_cast<std::size_t>(step.placement[rank].server);
     memory[at] = memory[at] + held.memory();
     nvme[at] = nvme[at] + held.nvme;
-    host.server_memory = std::max(host.server_memory, memory[at]);
-    host.server_nvme = std::max(host.server_nvme, nvme[at]);
     if (rank > 0 && held.memory() <= host.memory) continue;
     host.rank = static_cast<int>(rank);
     host.role = role_of(step, own).on_gpu() ? "" : role_of(step, own).name;
@@ -320,11 +297,13 @@ void account_host_memory(const Job& job, const Step& step, StepReport& report) {
     host.activations = held.activations;
     host.buffers = held.buffers;
   }
-  const auto fits = [](Bytes used, Bytes capacity) {
-    return capacity == Bytes(0) || used <= capacity;
-  };
-  host.fits =
-      fits(host.server_memory, host.memory_capacity) && fits(host.server_nvme, host.nvme_capacity);
+  const Filled of_memory = tightest(job.cluster, memory, &topologies::ServerSpec::host_memory);
+  const Filled of_nvme = tightest(job.cluster, nvme, &topologies::ServerSpec::nvme_capacity);
+  host.server_memory = of_memory.used;
+  host.memory_capacity = of_memory.capacity;
+  host.server_nvme = of_nvme.used;
+  host.nvme_capacity = of_nvme.capacity;
+  host.fits = of_memory.fits() && of_nvme.fits();
 }
 
 std::string text_of(const Step& step, const engine::Deadlock& deadlock) {
