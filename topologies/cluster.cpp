@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
 
 #include "sim/base/check.h"
 
@@ -89,17 +91,43 @@ GpuSpec& gpu_of_kind(ClusterSpec& cluster, int kind) {
   return kind == 0 ? server->gpu : server->other_gpus.at(static_cast<std::size_t>(kind - 1)).gpu;
 }
 
-std::vector<GpuKind> gpu_kinds_in_use(const ClusterSpec& cluster) {
-  const std::vector<GpuKind> kinds = gpu_kinds(cluster);
-  if (kinds.size() == 1) return kinds;
-  std::vector<bool> used(kinds.size());
+std::vector<bool> gpu_kinds_used(const ClusterSpec& cluster) {
+  std::vector<bool> used(gpu_kinds(cluster).size());
+  if (used.size() == 1) return {true};
   for (int server = 0; server < cluster.servers; ++server)
     for (int gpu = 0; gpu < cluster.used_on(server); ++gpu)
       used[static_cast<std::size_t>(gpu_kind_of(cluster, server, gpu))] = true;
+  return used;
+}
+
+std::vector<GpuKind> gpu_kinds_in_use(const ClusterSpec& cluster) {
+  const std::vector<GpuKind> kinds = gpu_kinds(cluster);
+  const std::vector<bool> used = gpu_kinds_used(cluster);
   std::vector<GpuKind> found;
   for (std::size_t kind = 0; kind < kinds.size(); ++kind)
     if (used[kind]) found.push_back(kinds[kind]);
   return found;
+}
+
+const GpuSpec& oldest_gpu(const ClusterSpec& cluster) {
+  const auto capability = [](const GpuSpec& gpu) {
+    const std::string& text = gpu.compute_capability;
+    double number = std::numeric_limits<double>::infinity();
+    std::from_chars(text.data(), text.data() + text.size(), number);
+    return number;
+  };
+  const std::vector<GpuKind> kinds = gpu_kinds_in_use(cluster);
+  const GpuSpec* oldest = kinds.empty() ? &cluster.server.gpu : kinds.front().gpu;
+  for (const GpuKind& kind : kinds)
+    if (capability(*kind.gpu) < capability(*oldest)) oldest = kind.gpu;
+  return *oldest;
+}
+
+int fewest_gpus_in_use(const ClusterSpec& cluster) {
+  int fewest = cluster.gpu_slots();
+  for (int server = 0; server < cluster.servers; ++server)
+    if (cluster.used_on(server) > 0) fewest = std::min(fewest, cluster.server_at(server).gpus);
+  return fewest;
 }
 
 namespace {

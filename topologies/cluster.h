@@ -176,7 +176,14 @@ struct GpuKind {
 std::vector<GpuKind> gpu_kinds(const ClusterSpec& cluster);
 inline constexpr int kMostGpuKinds = 64;
 GpuSpec& gpu_of_kind(ClusterSpec& cluster, int kind);
-std::vector<GpuKind> gpu_kinds_in_use(const ClusterSpec& cluster);  // ClusterSpec::gpus_used
+// By kind, whether a GPU of it is among ClusterSpec::gpus_used, and those of which there is one.
+std::vector<bool> gpu_kinds_used(const ClusterSpec& cluster);
+std::vector<GpuKind> gpu_kinds_in_use(const ClusterSpec& cluster);
+// Of those in use that of the lowest compute capability, whose kernels all can run; the first of
+// equals. Chips that are no CUDA devices are younger than all that are.
+const GpuSpec& oldest_gpu(const ClusterSpec& cluster);
+// The fewest GPUs of a server of which the job uses any.
+int fewest_gpus_in_use(const ClusterSpec& cluster);
 // Requires: a GPU of a server of the cluster.
 int gpu_kind_of(const ClusterSpec& cluster, int server, int local);
 

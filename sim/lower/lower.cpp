@@ -57,7 +57,7 @@ class Lowering {
         group_shapes_(cluster, players_, flows_),
         host_links_(cluster, players_, flows_ ? topology : nullptr),
         messages_(cluster, topology, group_shapes_, host_links_),
-        tables_(cast, messages, options.host_copies, options.algorithms, flows_) {
+        tables_(cast, messages, gpus, options.algorithms, flows_) {
     TRAINYARD_CHECK(!flows_ || topology != nullptr, "flows need a topology");
     TRAINYARD_CHECK(placement.size() == cast.players(), "{} devices for {} players",
                     placement.size(), cast.players());
@@ -299,6 +299,8 @@ void Lowering::add_edges(ConnectionId id) {
     for (const Player player : movers(connection)) {
       cost::GroupShape alone;
       alone.intra_bandwidth = host_links_.offered(connection.host, device(player));
+      alone.gpu_kind = gpu_kind(player);
+      alone.gpu_kinds = std::uint64_t{1} << alone.gpu_kind;
       std::vector<std::uint32_t> paths;
       const auto number = static_cast<std::uint32_t>(player);
       if (flows_)

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "sim/cost/cost.h"
-#include "sim/cost/host_copies.h"
 #include "sim/engine/machine.h"
 #include "sim/lower/device_placement.h"
+#include "sim/lower/gpu_laws.h"
 #include "sim/lower/transfer_tables.h"
 #include "sim/plan/cast.h"
 #include "sim/recipe/recipe.h"
@@ -19,21 +19,12 @@
 
 namespace trainyard::lower {
 
-// What a kind of GPUs of the cluster takes for its kernels.
-struct GpuLaws {
-  const cost::ComputeCost* compute = nullptr;
-  Duration launch{};  // host time per kernel launch
-  // How much kernels mind multiprocessors that communication holds; 1: in proportion.
-  double gemm_weight = 1, memory_bound_weight = 1;
-};
-
 struct LowerOptions {
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   bool fold = true;
   std::vector<recipe::Straggler> stragglers;
-  double slowdown = 1;                         // of every GPU's kernels
-  double communication_share = 1;              // of its rate, beside kernels
-  std::vector<cost::HostCopyLaw> host_copies;  // of the profile
+  double slowdown = 1;             // of every GPU's kernels
+  double communication_share = 1;  // of its rate, beside kernels
   collective::Choices algorithms;
 };
 

@@ -90,8 +90,10 @@ void TransferTables::add(plan::ConnectionId id, const GroupShape& shape) {
         break;
       case Traffic::host:
         estimate.host = connection.host;
+        estimate.shape.gpu_kind = shape.gpu_kind;
         estimate.terms =
-            host_transfer_terms(connection.host, spec.bytes, shape.intra_bandwidth, host_copies_);
+            host_transfer_terms(connection.host, spec.bytes, shape.intra_bandwidth,
+                                gpus_[static_cast<std::size_t>(shape.gpu_kind)].host_copies);
         table.push_back(as_transfer(estimate.terms));
         break;
     }

@@ -4,14 +4,15 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "sim/cost/cost.h"
-#include "sim/cost/host_copies.h"
 #include "sim/engine/machine.h"
 #include "sim/lower/flow_layout.h"
+#include "sim/lower/gpu_laws.h"
 #include "sim/plan/cast.h"
 
 namespace trainyard::lower {
@@ -27,14 +28,13 @@ struct TransferEstimate {
 
 class TransferTables {
  public:
-  // With `flows` a collective's bytes are those of a unit of its layout. All references must
-  // outlive this.
+  // `gpus`: by topologies::gpu_kinds. With `flows` a collective's bytes are those of a unit of its
+  // layout. All references must outlive this.
   TransferTables(const plan::Cast& cast, const cost::MessageCost& messages,
-                 const std::vector<cost::HostCopyLaw>& host_copies,
-                 const collective::Choices& algorithms, bool flows)
+                 std::span<const GpuLaws> gpus, const collective::Choices& algorithms, bool flows)
       : cast_(cast),
         messages_(messages),
-        host_copies_(host_copies),
+        gpus_(gpus),
         algorithms_(algorithms),
         flows_(flows),
         layouts_(cast.connections.size()) {}
@@ -66,7 +66,7 @@ class TransferTables {
 
   const plan::Cast& cast_;
   const cost::MessageCost& messages_;
-  const std::vector<cost::HostCopyLaw>& host_copies_;
+  std::span<const GpuLaws> gpus_;
   const collective::Choices& algorithms_;
   bool flows_;
   FlowLayouts flow_layouts_;

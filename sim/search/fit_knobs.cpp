@@ -72,7 +72,7 @@ void divide_layers(const Scenario& scenario, std::int64_t parts, Edits& edits) {
 std::vector<Edits> more_tensor_parallel(const Scenario& scenario) {
   std::vector<Edits> changes;
   for (Edits& edits : more_ranks(scenario, Axis::tensor, "/parallelism/tp", "tensor parallel",
-                                 scenario.cluster.server.gpus)) {
+                                 fewest_gpus_in_use(scenario.cluster))) {
     changes.push_back(edits);
     if (scenario.plan.tensor_parallel.sequence) continue;
     edits.push_back({"/parallelism/sequence_parallel", Value::of(true), "sequence parallelism"});
@@ -120,7 +120,7 @@ std::vector<Edits> more_sharding(const Scenario& scenario) {
   const int replicas = scenario.plan.degrees.replicas();
   if (replicas == 1) return {};
   const DataParallelStrategy own = plan::strategy_of(scenario.plan, scenario.recipe);
-  const int in_server = scenario.cluster.server.gpus / scenario.plan.degrees.tensor;
+  const int in_server = fewest_gpus_in_use(scenario.cluster) / scenario.plan.degrees.tensor;
   std::vector<Edits> changes;
   for (const plan::StrategyEntry& entry : plan::data_parallel_strategies()) {
     const auto accepts = [&](std::string_view key) {
@@ -208,7 +208,7 @@ std::vector<Edits> sequence_parallel(const Scenario& scenario) {
 
 std::vector<Edits> fused_attention(const Scenario& scenario) {
   if (scenario.recipe.kernels.fused_attention() || stack_of(scenario.network) == nullptr) return {};
-  if (!runs_flash_attention(scenario.cluster.server.gpu.compute_capability)) return {};
+  if (!runs_flash_attention(oldest_gpu(scenario.cluster).compute_capability)) return {};
   return one_edit("/training/fused_attention", Value::of(true), "fused attention");
 }
 

@@ -37,11 +37,11 @@ Sent sent_on(const std::vector<plan::TransferSpec>& collectives) {
 // The communicators of some players.
 class Communicators {
  public:
-  Communicators(const Cast& cast, const lower::DevicePlacement& placement, int channels)
-      : cast_(cast), placement_(placement), channels_(channels) {}
+  Communicators(const Cast& cast, const lower::DevicePlacement& placement)
+      : cast_(cast), placement_(placement) {}
 
-  // Bytes in the order of `representatives`.
-  std::vector<Bytes> of(const std::vector<int>& representatives) {
+  // Bytes in the order of `representatives`, each with so many channels.
+  std::vector<Bytes> of(const std::vector<int>& representatives, std::span<const int> channels) {
     std::vector<int> place(cast_.players(), -1);
     for (std::size_t i = 0; i < representatives.size(); ++i)
       place[static_cast<std::size_t>(representatives[i])] = static_cast<int>(i);
@@ -58,6 +58,7 @@ class Communicators {
     std::vector<Bytes> bytes;
     for (std::size_t i = 0; i < representatives.size(); ++i) {
       const auto player = static_cast<Player>(representatives[i]);
+      channels_ = channels[i];
       Bytes sum = of_pipeline(player);
       for (const auto& [members, sent] : groups_[i])
         sum = sum + of_group(player, members, sent);
@@ -191,17 +192,18 @@ std::array<DeviceMemory::Part, 4> DeviceMemory::parts(Bytes held) const {
 }
 
 std::vector<Bytes> nccl_buffers(const Cast& cast, const lower::DevicePlacement& placement,
-                                const lower::Lowered& lowered, int channels) {
+                                const lower::Lowered& lowered, std::span<const int> channels) {
   std::vector<int> representatives;
   for (const lower::RankClass& rank_class : lowered.classes)
     representatives.push_back(rank_class.representative);
-  return Communicators(cast, placement, channels).of(representatives);
+  return Communicators(cast, placement).of(representatives, channels);
 }
 
 std::vector<DeviceMemory> device_memory(const Cast& cast, const lower::DevicePlacement& placement,
                                         const lower::Lowered& lowered,
                                         const topologies::ClusterSpec& cluster,
-                                        const recipe::MemoryAllowance& allowance, int channels) {
+                                        const recipe::MemoryAllowance& allowance,
+                                        std::span<const int> channels) {
   DeviceMemory common;
   common.blas_workspace = allowance.blas_workspace;
   common.context = allowance.context;
@@ -216,13 +218,17 @@ std::vector<DeviceMemory> device_memory(const Cast& cast, const lower::DevicePla
     common.capacity = kinds[static_cast<std::size_t>(own.gpu_kind)].gpu->memory;
     devices.push_back(common);
   }
-  // Links of a torus move bytes without NCCL.
-  const topologies::IntraKind intra = cluster.server.intra;
-  if (!allowance.nccl_buffers || intra == topologies::IntraKind::torus) return devices;
-  const std::vector<Bytes> buffers = nccl_buffers(
-      cast, placement, lowered, channels > 0 ? channels : lower::default_channels(intra));
+  if (!allowance.nccl_buffers) return devices;
+  std::vector<int> own_channels;
+  for (const lower::RankClass& own : lowered.classes) {
+    const auto kind = static_cast<std::size_t>(own.gpu_kind);
+    // Links of a torus move bytes without NCCL, and NCCL takes no channels there.
+    const int usual = lower::default_channels(kinds[kind].server->intra);
+    own_channels.push_back(usual > 0 && channels[kind] > 0 ? channels[kind] : usual);
+  }
+  const std::vector<Bytes> buffers = nccl_buffers(cast, placement, lowered, own_channels);
   for (std::size_t c = 0; c < devices.size(); ++c)
-    devices[c].nccl_buffers = buffers[c];
+    devices[c].nccl_buffers = own_channels[c] > 0 ? buffers[c] : Bytes(0);
   return devices;
 }
 

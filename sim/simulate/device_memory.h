@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -54,17 +55,18 @@ struct DeviceMemory {
   std::array<Part, 4> parts(Bytes held) const;
 };
 
-// Devices by Lowered::classes. `channels`: those of a collective, as NCCL's are; 0: what NCCL takes
-// for the kind of connection.
+// Devices by Lowered::classes. `channels`: by topologies::gpu_kinds those of a collective, as
+// NCCL's are; 0: what NCCL takes for the kind of connection.
 std::vector<DeviceMemory> device_memory(const plan::Cast& cast,
                                         const lower::DevicePlacement& placement,
                                         const lower::Lowered& lowered,
                                         const topologies::ClusterSpec& cluster,
-                                        const recipe::MemoryAllowance& allowance, int channels);
+                                        const recipe::MemoryAllowance& allowance,
+                                        std::span<const int> channels);
 
 // NCCL's buffers on one rank of each of Lowered::classes: its communicators are the groups it is
-// in, each once however many connections use it, and that of its pipeline.
+// in, each once however many connections use it, and that of its pipeline. `channels`: by class.
 std::vector<Bytes> nccl_buffers(const plan::Cast& cast, const lower::DevicePlacement& placement,
-                                const lower::Lowered& lowered, int channels);
+                                const lower::Lowered& lowered, std::span<const int> channels);
 
 }  // namespace trainyard::simulate

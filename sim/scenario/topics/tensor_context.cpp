@@ -101,7 +101,7 @@ void check_gathered_logits(const Scenario& scenario, Findings& findings) {
 void validate_tensor_parallel(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelPlan& plan = scenario.plan;
   const recipe::ParallelDegrees& degrees = plan.degrees;
-  const int per_server = scenario.cluster.fewest_gpus();
+  const int per_server = fewest_gpus_in_use(scenario.cluster);
   check_chosen_for_nothing(scenario, findings);
   check_gathered_inputs(scenario, findings);
   check_gathered_logits(scenario, findings);

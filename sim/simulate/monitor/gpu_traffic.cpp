@@ -28,7 +28,7 @@ std::int64_t leaving(const TransferEstimate& transfer, std::int64_t bytes) {
 class TransferReader {
  public:
   TransferReader(const Job& job, const Step& step)
-      : step_(step), machine_(step.lowered.machine), intra_(job.cluster.server.intra) {
+      : step_(step), machine_(step.lowered.machine), kinds_(gpu_kinds(job.cluster)) {
     for (const lower::RankClass& rank_class : step.lowered.classes)
       if (!step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)].on_gpu())
         on_host_[rank_class.actor] = true;
@@ -44,37 +44,39 @@ class TransferReader {
     std::vector<Crossing> list;
     std::map<engine::ChannelId, std::size_t> received;
     const engine::Actor& actor = machine_.actors[rank_class.actor];
+    const IntraKind intra = kinds_[static_cast<std::size_t>(rank_class.gpu_kind)].server->intra;
     for (const Span& span : spans_of(step_.trace(), rank_class.actor)) {
       const Op& op = actor.program->op(span.call, span.op);
       if (op.kind == OpKind::compute) continue;
       if (op.kind == OpKind::collective)
-        list.push_back(collective(actor, op, span));
+        list.push_back(collective(actor, op, span, intra));
       else
-        list.push_back(message(actor, op, span, received));
+        list.push_back(message(actor, op, span, intra, received));
     }
     return list;
   }
 
  private:
-  Crossing collective(const engine::Actor& actor, const Op& op, const Span& span) const {
+  Crossing collective(const engine::Actor& actor, const Op& op, const Span& span,
+                      IntraKind intra) const {
     const engine::Communicator& group = machine_.communicators[actor.communicators[op.port]];
     const TransferEstimate& transfer = step_.lowered.transfers[group.transfers][op.subject];
     Crossing crossing{.time = {span.active, span.end}, .kernel = {span.begin, span.end}};
     crossing.units = transfer.terms.channels;
-    const LinkBytes bytes = link_bytes(transfer, intra_);
+    const LinkBytes bytes = link_bytes(transfer, intra);
     if (!transfer.host || *transfer.host == HostTransfer::to_host) crossing.out = bytes;
     if (!transfer.host || *transfer.host == HostTransfer::to_device) crossing.in = bytes;
     if (transfer.host) crossing.kernel = {};
     return crossing;
   }
 
-  Crossing message(const engine::Actor& actor, const Op& op, const Span& span,
+  Crossing message(const engine::Actor& actor, const Op& op, const Span& span, IntraKind intra,
                    std::map<engine::ChannelId, std::size_t>& received) const {
     const engine::ChannelId id = actor.channels[op.port];
     const engine::Channel& channel = machine_.channels[id];
     const TransferEstimate& transfer = step_.lowered.transfers[channel.transfers][op.subject];
     const bool host = on_host_.contains(channel.source) || on_host_.contains(channel.destination);
-    const LinkBytes bytes = link_bytes(transfer, host ? IntraKind::pcie : intra_);
+    const LinkBytes bytes = link_bytes(transfer, host ? IntraKind::pcie : intra);
     Crossing crossing{.time = {span.active, span.end}, .kernel = {span.begin, span.end}};
     crossing.units = transfer.terms.channels;
     if (host) crossing.kernel = {};  // copied, and waited for by the host
@@ -93,7 +95,7 @@ class TransferReader {
 
   const Step& step_;
   const engine::Machine& machine_;
-  IntraKind intra_;
+  std::vector<topologies::GpuKind> kinds_;
   std::map<engine::ActorId, bool> on_host_;
   std::map<engine::ChannelId, std::vector<Stretch>> sent_;
 };

@@ -97,13 +97,18 @@ void add_program(const Step& step, const lower::RankClass& rank_class,
 
 class Notes {
  public:
+  // `gpu`: whose they are, said where there are several kinds.
+  explicit Notes(std::string gpu) : gpu_(std::move(gpu)) {}
+
   void add(const std::string& what, const Provenance& from, Basis basis) {
     if (!seen_.emplace(what, true).second) return;
-    notes_.push_back({what, from.source, from.machine, from.residual, basis});
+    const std::string of = gpu_.empty() ? what : fmt::format("{} ({})", what, gpu_);
+    notes_.push_back({of, from.source, from.machine, from.residual, basis});
   }
   std::vector<SourceNote> take() { return std::move(notes_); }
 
  private:
+  std::string gpu_;
   std::map<std::string, bool> seen_;
   std::vector<SourceNote> notes_;
 };
@@ -174,6 +179,21 @@ void note_transfer(const Profile* profile, const TransferEstimate& estimate, Not
   notes.add(what, from, estimate.terms.basis);
 }
 
+// What its kernels, and messages by its laws, are priced by.
+void note_gpu(const Job& job, const Step& step, int kind, Notes& notes) {
+  const Profile none;
+  const Profile* profile = job.profile_of(kind);
+  const std::vector<cost::Estimate>& kernels = step.lowered.kernels[static_cast<std::size_t>(kind)];
+  for (std::size_t k = 0; k < kernels.size(); ++k)
+    note_kernel(profile != nullptr ? *profile : none, step.plan.cast.kernels[k], kernels[k], notes);
+  for (const std::vector<TransferEstimate>& table : step.lowered.transfers) {
+    for (const TransferEstimate& estimate : table)
+      if (estimate.shape.gpu_kind == kind) note_transfer(profile, estimate, notes);
+  }
+  if (profile != nullptr && !job.recipe.launch_time && profile->launch.count() > 0)
+    notes.add("kernel launch", profile->launch_from, profile->launch_from.basis);
+}
+
 void note_extrapolations(const Account& account, double sum, StepReport& report) {
   for (const auto& [key, seconds] : account.beyond)
     report.extrapolated.push_back({key.first, key.second, seconds / sum});
@@ -200,24 +220,18 @@ void account_basis(const Job& job, const Step& step, StepReport& report) {
   }
 
   note_extrapolations(account, sum, report);
-  if (job.profile) report.calibration = job.profile->calibration;
-
-  Notes notes;
-  const Profile none;
-  for (std::size_t kind = 0; kind < step.lowered.kernels.size(); ++kind) {
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
+  const std::vector<bool> in_use = gpu_kinds_used(job.cluster);
+  const bool several = std::count(in_use.begin(), in_use.end(), true) > 1;
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    if (!in_use[kind]) continue;
+    Notes notes(several ? kinds[kind].gpu->name : "");
+    note_gpu(job, step, static_cast<int>(kind), notes);
+    for (SourceNote& note : notes.take())
+      report.sources.push_back(std::move(note));
     const Profile* profile = job.profile_of(static_cast<int>(kind));
-    const std::vector<cost::Estimate>& kernels = step.lowered.kernels[kind];
-    for (std::size_t k = 0; k < kernels.size(); ++k)
-      note_kernel(profile != nullptr ? *profile : none, step.plan.cast.kernels[k], kernels[k],
-                  notes);
+    if (profile != nullptr && !several) report.calibration = profile->calibration;
   }
-  for (const std::vector<TransferEstimate>& table : step.lowered.transfers) {
-    for (const TransferEstimate& estimate : table)
-      note_transfer(job.profile_of(estimate.shape.gpu_kind), estimate, notes);
-  }
-  if (job.profile && !job.recipe.launch_time && job.profile->launch.count() > 0)
-    notes.add("kernel launch", job.profile->launch_from, job.profile->launch_from.basis);
-  report.sources = notes.take();
 }
 
 }  // namespace trainyard::simulate

@@ -39,7 +39,7 @@ std::optional<FasterThanPeak> find_contradiction(const Job& job, const Step& ste
       }
       const double seconds = step.lowered.kernels[kind][k].time.count();
       const double rate = seconds > 0 ? models::flops(kernel).count() / seconds : 0;
-      if (rate <= most * peak.count()) continue;
+      if (rate == 0 || rate / peak.count() <= most) continue;
       most = rate / peak.count();
       fastest = {.kernel = models::to_text(kernel), .reached = FlopsPerSecond(rate), .peak = peak};
     }

@@ -69,15 +69,6 @@ std::string key(const char* name) {
   return fmt::format("{}/{}", kInput, name);
 }
 
-// Of different servers the least; that of none if one does not say it.
-template <class T>
-T least(const topologies::ClusterSpec& cluster, T topologies::ServerSpec::*of) {
-  T least = cluster.server.*of;
-  for (const topologies::OtherServers& other : cluster.others)
-    least = std::min(least, other.server.*of);
-  return least;
-}
-
 // By server: ranks of the first stage, which alone take batches.
 std::vector<int> takers(const Scenario& scenario) {
   const recipe::RankGrids grids = recipe::rank_grids(scenario.plan);
@@ -91,6 +82,19 @@ std::vector<int> takers(const Scenario& scenario) {
     }
   }
   return takers;
+}
+
+// Of servers whose ranks take batches the least; that of none if one does not say it.
+template <class T>
+T least(const topologies::ClusterSpec& cluster, const std::vector<int>& takers,
+        T topologies::ServerSpec::*of) {
+  std::optional<T> least;
+  for (std::size_t server = 0; server < takers.size(); ++server) {
+    if (takers[server] == 0) continue;
+    const T own = cluster.server_at(static_cast<int>(server)).*of;
+    least = std::min(least.value_or(own), own);
+  }
+  return least.value_or(cluster.server.*of);
 }
 
 void check_storage(const InputPipeline& input, Findings& findings) {
@@ -116,17 +120,21 @@ void check_storage(const InputPipeline& input, Findings& findings) {
 
 // What is prepared ahead, by server.
 void check_host_memory(const Scenario& scenario, const InputPipeline& input, Findings& findings) {
-  const Bytes memory = least(scenario.cluster, &topologies::ServerSpec::host_memory);
-  const auto held = static_cast<double>(scenario.recipe.micro_batch.size) * input.prefetch *
-                    input.workers * input.ranks_of_server *
-                    static_cast<double>(input.prepared_sample.count());
-  if (memory == Bytes(0) || held <= static_cast<double>(memory.count())) return;
-  findings.error(
-      key("prefetch_batches"),
-      fmt::format("{} batches ahead of {} ranks of a server are {:.3g} GB, its memory is {}",
-                  input.workers * input.prefetch.value(), input.ranks_of_server, held / 1e9,
-                  to_text(memory)),
-      "lower it, workers, or micro_batch");
+  const std::vector<int> by_server = takers(scenario);
+  for (std::size_t server = 0; server < by_server.size(); ++server) {
+    const Bytes memory = scenario.cluster.server_at(static_cast<int>(server)).host_memory;
+    const auto held = static_cast<double>(scenario.recipe.micro_batch.size) * input.prefetch *
+                      input.workers * by_server[server] *
+                      static_cast<double>(input.prepared_sample.count());
+    if (memory == Bytes(0) || held <= static_cast<double>(memory.count())) continue;
+    findings.error(
+        key("prefetch_batches"),
+        fmt::format("{} batches ahead of {} ranks of a server are {:.3g} GB, its memory is {}",
+                    input.workers * input.prefetch.value(), by_server[server], held / 1e9,
+                    to_text(memory)),
+        "lower it, workers, or micro_batch");
+    return;
+  }
 }
 
 void check_host(const Scenario& scenario, Findings& findings) {
@@ -196,9 +204,9 @@ void assemble_input(Scenario& scenario, Findings& findings) {
   const bool own = input.storage_of == recipe::StorageOf::server;
   input.ranks_of_storage =
       own ? input.ranks_of_server : std::accumulate(by_server.begin(), by_server.end(), 0);
-  input.cores = least(scenario.cluster, &topologies::ServerSpec::host_cores);
+  input.cores = least(scenario.cluster, by_server, &topologies::ServerSpec::host_cores);
   const BytesPerSecond drives =
-      least(scenario.cluster, &topologies::ServerSpec::nvme_read_bandwidth);
+      least(scenario.cluster, by_server, &topologies::ServerSpec::nvme_read_bandwidth);
   const bool has_drives = drives.count() > 0;
   if (!input.storage_bandwidth && input.stored_sample > Bytes(0) && own && has_drives)
     input.storage_bandwidth = drives;

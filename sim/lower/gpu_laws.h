@@ -1,0 +1,20 @@
+// What the GPUs of a kind take for their kernels, and for copies of their own.
+#pragma once
+
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/cost/cost.h"
+#include "sim/cost/host_copies.h"
+
+namespace trainyard::lower {
+
+struct GpuLaws {
+  const cost::ComputeCost* compute = nullptr;
+  Duration launch{};  // host time per kernel launch
+  // How much kernels mind multiprocessors that communication holds; 1: in proportion.
+  double gemm_weight = 1, memory_bound_weight = 1;
+  std::vector<cost::HostCopyLaw> host_copies{};  // of the profile
+};
+
+}  // namespace trainyard::lower
