@@ -62,11 +62,11 @@ report::ReportVariant report_variant(const scenario::Scenario& scenario,
   report::ReportVariant variant;
   variant.label = scenario.variant.empty() ? scenario.name : scenario.variant;
   if (!scenario.label.empty()) variant.label = scenario.label;
+  const std::string& profile = scenario.profiles.front().path;
   for (const json::Explained& value : explain(scenario)) {
-    const bool is_profile =
-        value.pointer == "/cluster/calibration" && !scenario.profile.path.empty();
+    const bool is_profile = value.pointer == "/cluster/calibration" && !profile.empty();
     const bool is_network = value.pointer == "/model/hf_config";
-    const std::filesystem::path path(is_profile ? scenario.profile.path : scenario.network_name);
+    const std::filesystem::path path(is_profile ? profile : scenario.network_name);
     const std::string name = is_profile ? path.stem().string() : path.filename().string();
     variant.settings.push_back({value.pointer, is_profile || is_network
                                                    ? json::to_text(json::Value::of(name), -1)
@@ -87,10 +87,13 @@ std::vector<OutputFile> picture_files(const std::function<std::string()>& trace,
 
 std::vector<std::string> input_files(const scenario::Scenario& scenario) {
   std::set<std::string> files = {scenario.file};
-  if (!scenario.profile.path.empty()) files.insert(scenario.profile.path);
-  if (scenario.profile.of_kind) {
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(scenario.cluster);
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    const scenario::ProfileChoice& choice = scenario.profiles[kind];
+    if (!choice.path.empty()) files.insert(choice.path);
+    if (!choice.of_kind) continue;
     for (const scenario::FittedGpu& kin :
-         scenario::fitted_kin(scenario.cluster.server.gpu, scenario::configs_folder(scenario.file)))
+         scenario::fitted_kin(*kinds[kind].gpu, scenario::configs_folder(scenario.file)))
       files.insert(kin.profile);
   }
   collect_files(scenario.document, files);

@@ -308,13 +308,13 @@ std::vector<std::string> fidelities() {
 
 ExitCode collective_table(const CollectiveOptions& options, const Context& context) {
   const NcclName& collective = find_collective(options.collective);
-  const scenario::Machine machine = find_machine(options);
+  scenario::Machine machine = find_machine(options);
   const int ranks = ranks_of(options, machine.cluster);
   std::vector<Row> rows = sizes(options, collective.kind, ranks);
-  const simulate::Pricing pricing =
-      simulate::pricing_of(machine.profile, machine.cluster.server, scenario::configs_folder("."));
+  const std::vector<simulate::GpuPrice> prices =
+      simulate::prices_of(machine.profiles, machine.cluster, scenario::configs_folder("."));
   const bool flows = options.fidelity == "flow";
-  simulate::LoneCollectives clock(machine.cluster, pricing.profile,
+  simulate::LoneCollectives clock(machine.cluster, prices,
                                   {ranks, per_server_of(options, machine.cluster)},
                                   flows ? recipe::Fidelity::flow : recipe::Fidelity::closed_form);
   const collective::Choice choice{collective::find_algorithm(options.algorithm),
@@ -327,19 +327,22 @@ ExitCode collective_table(const CollectiveOptions& options, const Context& conte
         refused.protocol ? "--protocol " + options.protocol : "--algorithm " + options.algorithm;
     throw UsageError(fmt::format("{}: {}; {}", option, refused.message, refused.hint));
   }
-  const int channels = pricing.profile ? pricing.profile->collective_channels : 0;
+  const std::optional<cost::Profile>& law =
+      prices[static_cast<std::size_t>(clock.shape().gpu_kind)].profile;
+  const int channels = law ? law->collective_channels : 0;
+  const simulate::PricedBy priced = priced_by(machine.cluster, prices);
   for (Row& row : rows)
     row.library =
         library_choice(collective.kind, choice, Bytes(row.bytes), clock.shape(), channels);
   if (choice == collective::Choice{} && !flows)
-    add_intervals(rows, clock.shape().servers, pricing.uncalibrated.empty());
-  const Table table{options,
-                    collective,
-                    machine,
-                    ranks,
-                    rows,
-                    pricing.uncalibrated.empty() ? pricing.profile->name
-                                                 : "uncalibrated, " + pricing.uncalibrated};
+    add_intervals(rows, clock.shape().servers, priced.uncalibrated.empty());
+  const Table table{
+      options,
+      collective,
+      machine,
+      ranks,
+      rows,
+      priced.uncalibrated.empty() ? priced.profile : "uncalibrated, " + priced.uncalibrated};
   context.console.result(options.json ? json_of(table) : text_of(table));
   return ExitCode::done;
 }

@@ -305,6 +305,8 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   ScenarioSections sections = read_sections(scenario.document, none);
   if (sections.label.empty()) sections.label = sections.name;
   fill_links(sections.cluster.spec.server);
+  for (topologies::OtherServers& other : sections.cluster.spec.others)
+    fill_links(other.server);
   sections.parallelism.dp = scenario.plan.degrees.data;
   sections.training.recipe.micro_batch.sequence_length =
       scenario.recipe.micro_batch.sequence_length.value();
@@ -322,9 +324,10 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   memory.context = recipe.memory.context.value();
   memory.fragmentation = recipe.memory.fragmentation.value();
   memory.blas_workspace = recipe.memory.blas_workspace.value();
-  sections.cluster.calibration = scenario.profile.of_kind        ? "kind"
-                                 : scenario.profile.path.empty() ? "none"
-                                                                 : scenario.profile.path;
+  const ProfileChoice& profile = scenario.profiles.front();
+  sections.cluster.calibration = profile.of_kind        ? "kind"
+                                 : profile.path.empty() ? "none"
+                                                        : profile.path;
   for (const std::unique_ptr<ModelFamily>& family : sections.model.families)
     family->fill_from(scenario.network);
   return json::explain(scenario.document, [&](json::Fields& f) { visit_fields(f, sections); });

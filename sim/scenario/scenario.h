@@ -44,9 +44,8 @@ struct Scenario {
   models::Network network;
   std::string network_name;  // preset or file; may be empty
   topologies::ClusterSpec cluster;
-  ProfileChoice profile;                      // of the first kind of GPUs
-  std::vector<ProfileChoice> other_profiles;  // of the others (topologies::gpu_kinds)
-  bool profile_of_other_gpu = false;  // a profile of another GPU is accepted, as extrapolated
+  std::vector<ProfileChoice> profiles;  // by topologies::gpu_kinds
+  bool profile_of_other_gpu = false;    // a profile of another GPU is accepted, as extrapolated
   recipe::TrainingRecipe recipe;
   recipe::ParallelPlan plan;
   std::vector<recipe::Straggler> stragglers;  // one per slow rank, by rank
@@ -122,7 +121,7 @@ std::vector<Preset> list_presets(const std::string& configs);
 // A machine without a job.
 struct Machine {
   topologies::ClusterSpec cluster;
-  ProfileChoice profile;
+  std::vector<ProfileChoice> profiles;  // by topologies::gpu_kinds
 };
 
 // A cluster preset, or servers of a server preset behind one ideal switch. `servers`: how many of

@@ -32,10 +32,9 @@ engine::Program one_collective() {
 }  // namespace
 
 LoneCollectives::LoneCollectives(const topologies::ClusterSpec& cluster,
-                                 const std::optional<cost::Profile>& profile, Benchmark benchmark,
+                                 std::span<const GpuPrice> prices, Benchmark benchmark,
                                  recipe::Fidelity fidelity)
-    : cluster_(cluster),
-      messages_(profile ? fitted_message_cost(*profile) : cost::closed_form_message_cost()) {
+    : cluster_(cluster), messages_(message_cost(prices)) {
   const int each = benchmark.per_server > 0 ? benchmark.per_server : cluster.fewest_gpus();
   TRAINYARD_CHECK(each <= cluster.fewest_gpus(), "{} ranks on a server", each);
   TRAINYARD_CHECK(2 <= benchmark.ranks && benchmark.ranks <= cluster.servers * each,

@@ -4,10 +4,10 @@
 #include <memory>
 #include <optional>
 
-#include "sim/cost/profile.h"
 #include "sim/lower/flow_layout.h"
 #include "sim/lower/group_shape.h"
 #include "sim/recipe/recipe.h"
+#include "sim/simulate/gpu_price.h"
 #include "topologies/topology.h"
 
 namespace trainyard::simulate {
@@ -15,16 +15,16 @@ namespace trainyard::simulate {
 // Who takes part in a benchmark: on each server its first GPUs, until all ranks have one.
 struct Benchmark {
   int ranks = 2;
-  int per_server = 0;  // 0: all GPUs of a server
+  int per_server = 0;  // 0: as many as the smallest has
 };
 
 // The group of a benchmark: the first ranks of a cluster, server by server.
 class LoneCollectives {
  public:
-  // Requires: 2 <= ranks <= the GPUs that may take part; the cluster outlives this.
-  LoneCollectives(const topologies::ClusterSpec& cluster,
-                  const std::optional<cost::Profile>& profile, Benchmark benchmark,
-                  recipe::Fidelity fidelity);
+  // `prices`: by topologies::gpu_kinds. Requires: 2 <= ranks <= the GPUs that may take part; the
+  // cluster outlives this.
+  LoneCollectives(const topologies::ClusterSpec& cluster, std::span<const GpuPrice> prices,
+                  Benchmark benchmark, recipe::Fidelity fidelity);
 
   // The buffer's time. Flows run on the links as in a training step, with nobody else on them.
   // Throws lower::UnsupportedCollective.

@@ -61,4 +61,18 @@ Pricing pricing_of(const scenario::ProfileChoice& choice, const topologies::Serv
   return result;
 }
 
+std::vector<GpuPrice> prices_of(const std::vector<scenario::ProfileChoice>& choices,
+                                topologies::ClusterSpec& cluster, const std::string& configs) {
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(cluster);
+  std::vector<GpuPrice> prices;
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    topologies::ServerSpec server = *kinds[kind].server;
+    server.gpu = *kinds[kind].gpu;
+    Pricing own = pricing_of(choices.at(kind), server, configs);
+    gpu_of_kind(cluster, static_cast<int>(kind)).multiprocessors = own.multiprocessors;
+    prices.push_back({std::move(own.profile), std::move(own.uncalibrated)});
+  }
+  return prices;
+}
+
 }  // namespace trainyard::simulate

@@ -6,6 +6,7 @@
 
 #include "sim/cost/profile.h"
 #include "sim/scenario/scenario.h"
+#include "sim/simulate/gpu_price.h"
 
 namespace trainyard::simulate {
 
@@ -22,5 +23,10 @@ struct Pricing {
 // a profile is wrong.
 Pricing pricing_of(const scenario::ProfileChoice& choice, const topologies::ServerSpec& server,
                    const std::string& configs);
+
+// Of each kind of GPUs of a cluster, which is told their multiprocessors. Requires: a choice for
+// each kind.
+std::vector<GpuPrice> prices_of(const std::vector<scenario::ProfileChoice>& choices,
+                                topologies::ClusterSpec& cluster, const std::string& configs);
 
 }  // namespace trainyard::simulate

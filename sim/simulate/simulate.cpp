@@ -15,22 +15,6 @@
 
 namespace trainyard::simulate {
 
-namespace {
-
-void price_other_gpus(const scenario::Scenario& scenario, Job& job) {
-  const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
-  for (std::size_t kind = 1; kind < kinds.size(); ++kind) {
-    topologies::ServerSpec server = *kinds[kind].server;
-    server.gpu = *kinds[kind].gpu;
-    Pricing own = pricing_of(scenario.other_profiles.at(kind - 1), server,
-                             scenario::configs_folder(scenario.file));
-    gpu_of_kind(job.cluster, static_cast<int>(kind)).multiprocessors = own.multiprocessors;
-    job.other_gpus.push_back({std::move(own.profile), std::move(own.uncalibrated)});
-  }
-}
-
-}  // namespace
-
 Job job_of(const scenario::Scenario& scenario) {
   Job job;
   job.network = scenario.network;
@@ -42,32 +26,28 @@ Job job_of(const scenario::Scenario& scenario) {
   job.collectives = scenario.collectives;
   job.fidelity = scenario.fidelity;
   job.length = scenario.length;
-  Pricing pricing =
-      pricing_of(scenario.profile, job.cluster.server, scenario::configs_folder(scenario.file));
-  job.profile = std::move(pricing.profile);
-  job.uncalibrated = std::move(pricing.uncalibrated);
-  job.cluster.server.gpu.multiprocessors = pricing.multiprocessors;
-  price_other_gpus(scenario, job);
+  job.prices = prices_of(scenario.profiles, job.cluster, scenario::configs_folder(scenario.file));
+  // What the file names is the profile of the first kind of GPUs.
+  const auto& [profile, uncalibrated] = job.prices.front();
   const std::string& gpu = job.cluster.server.gpu.name;
-  if (!job.profile || scenario.profile.of_kind || job.uncalibrated.empty()) return job;
-  if (job.profile->gpu != gpu && !scenario.profile_of_other_gpu) {
+  if (!profile || scenario.profiles.front().of_kind || uncalibrated.empty()) return job;
+  if (profile->gpu != gpu && !scenario.profile_of_other_gpu) {
     Diagnostic mismatch;
     mismatch.at.file = scenario.file;
     mismatch.pointer = "/cluster/calibration";
-    mismatch.message = fmt::format("profile '{}' was made on {}, the cluster has {}",
-                                   job.profile->name, job.profile->gpu, gpu);
+    mismatch.message = fmt::format("profile '{}' was made on {}, the cluster has {}", profile->name,
+                                   profile->gpu, gpu);
     mismatch.hint =
         "name a profile of that GPU, leave the key out to use those of its kind, or set "
         "cluster.calibration_of_other_gpu to use it as an extrapolation";
     throw ScenarioError({mismatch});
   }
   job.warnings.push_back(
-      job.profile->gpu != gpu
+      profile->gpu != gpu
           ? fmt::format("profile {} was made on {}, the cluster has {}: every estimate is an "
                         "extrapolation",
-                        job.profile->name, job.profile->gpu, gpu)
-          : fmt::format("the cluster has {}: every estimate is an extrapolation",
-                        job.uncalibrated));
+                        profile->name, profile->gpu, gpu)
+          : fmt::format("the cluster has {}: every estimate is an extrapolation", uncalibrated));
   return job;
 }
 
@@ -100,7 +80,7 @@ namespace {
 // A step that does more than the machine can is not reported.
 void refuse_contradiction(const scenario::Scenario& scenario, const FasterThanPeak& fastest) {
   Diagnostic diagnostic;
-  const bool by_profile = !scenario.profile.path.empty();
+  const bool by_profile = !scenario.profiles.front().path.empty();
   diagnostic.pointer = !by_profile ? "/cluster/node/gpu/peak" : "/cluster/calibration";
   const json::Value* value = json::find(scenario.document, diagnostic.pointer);
   diagnostic.at = value != nullptr ? value->at.position() : Position{scenario.file, 0, 0};
@@ -116,7 +96,7 @@ void refuse_contradiction(const scenario::Scenario& scenario, const FasterThanPe
 
 // What is known of how far off estimates like this one are.
 void add_interval(const scenario::Scenario& scenario, const Job& job, StepReport& report) {
-  report.estimate_class = {std::string(job.network.words()), job.uncalibrated.empty(),
+  report.estimate_class = {std::string(job.network.words()), report.uncalibrated.empty(),
                            job.cluster.servers == 1};
   const std::string path =
       scenario::preset_path(scenario::configs_folder(scenario.file), "accuracy", "steps");
@@ -139,9 +119,10 @@ bool throttle(const StepReport& report, Job& job) {
     gpu.power_limit =
         (*cooling.limit - cooling.inlet) / (cooling.busy - cooling.inlet) * gpu.busy_power;
     job.warnings.push_back(
-        fmt::format("GPUs would settle at {:.0f} degrees Celsius, above their limit of {:.0f}: "
+        fmt::format("{} would settle at {:.0f} degrees Celsius, above their limit of {:.0f}: "
                     "products run as at {:.0f} W",
-                    settled, *cooling.limit, gpu.power_limit.count()));
+                    report.energy->watts_by_gpu_kind.size() == 1 ? "GPUs" : gpu.name, settled,
+                    *cooling.limit, gpu.power_limit.count()));
     any = true;
   }
   return any;

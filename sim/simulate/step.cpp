@@ -19,9 +19,8 @@ const engine::Trace& Step::trace() const {
 }
 
 const cost::Profile* Job::profile_of(int gpu_kind) const {
-  const std::optional<cost::Profile>& found =
-      gpu_kind == 0 ? profile : other_gpus.at(static_cast<std::size_t>(gpu_kind - 1)).profile;
-  return found ? &*found : nullptr;
+  const auto kind = static_cast<std::size_t>(gpu_kind);
+  return prices[kind].profile ? &*prices[kind].profile : nullptr;
 }
 
 const topologies::GpuSpec& gpu_of(const Job& job, const lower::RankClass& rank_class) {
@@ -68,30 +67,29 @@ struct Costs {
   std::vector<std::unique_ptr<cost::ComputeCost>> compute;
   std::vector<lower::GpuLaws> laws;
   std::unique_ptr<cost::MessageCost> messages;
-  double communication_share = 1;  // the least of all
+  double communication_share = 1;        // the least of all
+  std::vector<int> collective_channels;  // of the profiles
 };
 
 Costs costs_of(const Job& job) {
   Costs costs;
-  std::vector<std::unique_ptr<cost::MessageCost>> messages;
   const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
     const cost::Profile* profile = job.profile_of(static_cast<int>(kind));
     const cost::MachinePeaks gpu = peaks(*kinds[kind].gpu);
     costs.compute.push_back(profile != nullptr ? fitted_compute_cost(*profile, gpu)
                                                : roofline_compute_cost(gpu));
-    messages.push_back(profile != nullptr ? fitted_message_cost(*profile)
-                                          : cost::closed_form_message_cost());
     const cost::OverlapLaw overlap =
         profile != nullptr && profile->overlap ? *profile->overlap : cost::OverlapLaw{};
     costs.laws.push_back({.compute = costs.compute.back().get(),
                           .launch = launch_time(job, *kinds[kind].server, profile),
                           .gemm_weight = overlap.gemm,
                           .memory_bound_weight = overlap.memory_bound});
+    if (profile != nullptr) costs.laws.back().host_copies = profile->host_copies;
+    costs.collective_channels.push_back(profile != nullptr ? profile->collective_channels : 0);
     costs.communication_share = std::min(costs.communication_share, overlap.communication);
   }
-  costs.messages =
-      kinds.size() == 1 ? std::move(messages.front()) : message_cost_by_kind(std::move(messages));
+  costs.messages = message_cost(job.prices);
   return costs;
 }
 
@@ -168,19 +166,17 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
   if (job.fidelity == recipe::Fidelity::flow) topology.emplace(job.cluster);
   const auto lowered = [&](const plan::StepPlan& plan) {
     step->placement = lower::in_order(plan.cast, job.cluster);
-    lower::Lowered result = lower::lower(
-        plan.cast, step->placement, job.cluster, topology ? &*topology : nullptr, costs.laws,
-        *costs.messages,
-        {.fidelity = job.fidelity,
-         .fold = !options.unfold,
-         .stragglers = job.stragglers,
-         .slowdown = slowest_server(job).slowdown,
-         .communication_share = costs.communication_share,
-         .host_copies = job.profile ? job.profile->host_copies : std::vector<cost::HostCopyLaw>{},
-         .algorithms = job.collectives});
-    step->devices =
-        device_memory(plan.cast, step->placement, result, job.cluster, job.recipe.memory,
-                      job.profile ? job.profile->collective_channels : 0);
+    lower::Lowered result =
+        lower::lower(plan.cast, step->placement, job.cluster, topology ? &*topology : nullptr,
+                     costs.laws, *costs.messages,
+                     {.fidelity = job.fidelity,
+                      .fold = !options.unfold,
+                      .stragglers = job.stragglers,
+                      .slowdown = slowest_server(job).slowdown,
+                      .communication_share = costs.communication_share,
+                      .algorithms = job.collectives});
+    step->devices = device_memory(plan.cast, step->placement, result, job.cluster,
+                                  job.recipe.memory, costs.collective_channels);
     limit_memory(result, step->devices);
     return result;
   };

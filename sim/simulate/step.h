@@ -15,6 +15,7 @@
 #include "sim/plan/step_plan.h"
 #include "sim/recipe/recipe.h"
 #include "sim/simulate/device_memory.h"
+#include "sim/simulate/gpu_price.h"
 #include "sim/simulate/monitor/loads.h"
 #include "sim/simulate/report/server_updates.h"
 #include "sim/simulate/report/step_report.h"
@@ -23,22 +24,13 @@
 
 namespace trainyard::simulate {
 
-// By what the GPUs of a kind are priced.
-struct GpuPrice {
-  std::optional<cost::Profile> profile;  // none: datasheet and closed forms
-  std::string uncalibrated;              // Pricing::uncalibrated
-};
-
 // A job as plain values: what a scenario says, without its file.
 struct Job {
   models::Network network;
   topologies::ClusterSpec cluster;
   recipe::TrainingRecipe recipe;
   recipe::ParallelPlan plan;
-  // GpuPrice of the first kind of GPUs, and of the others (topologies::gpu_kinds).
-  std::optional<cost::Profile> profile;
-  std::string uncalibrated;
-  std::vector<GpuPrice> other_gpus{};
+  std::vector<GpuPrice> prices = std::vector<GpuPrice>(1);  // by topologies::gpu_kinds
   std::vector<recipe::Straggler> stragglers;
   double compute_jitter = 0;  // as in Scenario
   collective::Choices collectives;

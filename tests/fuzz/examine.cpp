@@ -239,8 +239,7 @@ class Examination {
   void check_fidelities() const {
     simulate::Job job = simulate::job_of(set_.base);
     if (!meets_nobody(job) || !can_be_held_twice(set_.base)) return;
-    job.profile.reset();
-    for (simulate::GpuPrice& price : job.other_gpus)
+    for (simulate::GpuPrice& price : job.prices)
       price.profile.reset();
     job.collectives = {};
     job.fidelity = recipe::Fidelity::closed_form;

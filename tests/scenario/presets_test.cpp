@@ -70,7 +70,7 @@ TEST_CASE("a project's own configs folder holds what it adds, the shipped one th
   const ScenarioSet set = load_scenario(path);
   CHECK(set.base.cluster.server.gpu.name == "a100-sxm4-80gb");
   CHECK(set.base.network.as<Transformer>().layers == 2);
-  CHECK_FALSE(set.base.profile.path.empty());
+  CHECK_FALSE(set.base.profiles.front().path.empty());
 }
 
 TEST_CASE("a file where a preset is expected is told how presets are named") {

@@ -114,7 +114,7 @@ TEST_CASE("large shipped jobs are divided as their sources say") {
   // Kernels fused by hand are Megatron-LM's; nobody is told that they run here.
   CHECK(resnet.recipe.kernels.fusion == Fusion::eager);
   CHECK_THROWS_AS(load_scenario(resnet.file, {"training.execution=fused"}), ScenarioError);
-  CHECK(fs::path(resnet.profile.path).filename() == "v100-sxm2-16gb.json");
+  CHECK(fs::path(resnet.profiles.front().path).filename() == "v100-sxm2-16gb.json");
 }
 
 TEST_CASE("the committed schema is the one that the tables write") {

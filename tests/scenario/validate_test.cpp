@@ -176,7 +176,9 @@ TEST_CASE("the profile is the GPU's own, one by name, or none") {
   test::Folder folder("profile");
   const std::string path = folder.write("s.json", test::kSmall);
   const auto profile = [&](const std::string& set) {
-    return std::filesystem::path(load_scenario(path, {set}).base.profile.path).filename().string();
+    return std::filesystem::path(load_scenario(path, {set}).base.profiles.front().path)
+        .filename()
+        .string();
   };
   CHECK(profile("name=x") == "a100-sxm4-80gb.json");
   CHECK(profile("cluster.calibration=none") == "");

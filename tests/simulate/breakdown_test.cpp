@@ -108,7 +108,7 @@ TEST_CASE("a slow host is seen as host time") {
   Profile profile;
   profile.name = "slow host";
   profile.launch = Seconds(50e-6);
-  launched.profile = profile;
+  launched.prices = {{profile, ""}};
   const StepReport report = report_of(launched);
   CHECK(part(report.breakdown, TimeCategory::host) > Duration(0));
   Duration sum{};

@@ -46,22 +46,22 @@ double step(const simulate::Job& job) {
 
 TEST_CASE("a GPU that nobody has fitted reaches the median of its kind, not its peaks") {
   const simulate::Job own = job(a100(R"("name": "mine",)", ""));
-  CHECK(own.uncalibrated == "medians of a100-sxm4-40gb, a100-sxm4-80gb");
-  REQUIRE(own.profile);
+  CHECK(own.prices[0].uncalibrated == "medians of a100-sxm4-40gb, a100-sxm4-80gb");
+  REQUIRE(own.prices[0].profile);
   const double fitted = step(job(kPreset)), described = step(own);
   CHECK(described == doctest::Approx(fitted).epsilon(0.02));
   const simulate::Job datasheet = job(a100(R"("name": "mine",)", ""), {"cluster.calibration=none"});
-  CHECK(!datasheet.profile);
-  CHECK(datasheet.uncalibrated == "datasheets");
+  CHECK(!datasheet.prices[0].profile);
+  CHECK(datasheet.prices[0].uncalibrated == "datasheets");
   CHECK(step(datasheet) < 0.8 * fitted);
 }
 
 TEST_CASE("a GPU with the numbers of a preset keeps its profile, whatever it is called") {
   for (const char* const name : {"", R"("name": "mine",)"}) {
     const simulate::Job copy = job(a100(name, R"(, "l2": "40MiB", "multiprocessors": 108)"));
-    CHECK(copy.uncalibrated == "");
-    REQUIRE(copy.profile);
-    CHECK(copy.profile->name == "a100-sxm4-80gb");
+    CHECK(copy.prices[0].uncalibrated == "");
+    REQUIRE(copy.prices[0].profile);
+    CHECK(copy.prices[0].profile->name == "a100-sxm4-80gb");
     CHECK(step(copy) == step(job(kPreset)));
   }
   // How many multiprocessors it has is the preset's too, where the file does not say it.
@@ -70,7 +70,7 @@ TEST_CASE("a GPU with the numbers of a preset keeps its profile, whatever it is 
 
 TEST_CASE("a preset with another memory or bandwidth counts as uncalibrated") {
   const simulate::Job preset = job(kPreset);
-  CHECK(preset.uncalibrated == "");
+  CHECK(preset.prices[0].uncalibrated == "");
   CHECK(preset.warnings.empty());
   for (const auto& [key, set] : {std::pair{"memory_bandwidth", "memory_bandwidth=1.9TB/s"},
                                  {"memory", "memory=96GiB"},
@@ -78,14 +78,15 @@ TEST_CASE("a preset with another memory or bandwidth counts as uncalibrated") {
                                  {"peak/bf16", "peak.bf16=280TFLOP/s"}}) {
     CAPTURE(key);
     const simulate::Job changed = job(kPreset, {std::string("cluster.node.gpu.") + set});
-    CHECK(changed.uncalibrated == std::string("the profile of a100-sxm4-80gb with another ") + key);
+    CHECK(changed.prices[0].uncalibrated ==
+          std::string("the profile of a100-sxm4-80gb with another ") + key);
     CHECK(changed.warnings.size() == 1);
-    REQUIRE(changed.profile);
-    for (const GemmLaw& law : changed.profile->gemm)
+    REQUIRE(changed.prices[0].profile);
+    for (const GemmLaw& law : changed.prices[0].profile->gemm)
       CHECK(law.from.basis == Basis::extrapolated);
   }
   // What changes no time of a kernel.
-  CHECK(job(kPreset, {"cluster.node.gpu.power.busy=500W"}).uncalibrated == "");
+  CHECK(job(kPreset, {"cluster.node.gpu.power.busy=500W"}).prices[0].uncalibrated == "");
 }
 
 TEST_CASE("kin are GPUs for the same use, of the same tensor cores where there are any") {
@@ -94,6 +95,7 @@ TEST_CASE("kin are GPUs for the same use, of the same tensor cores where there a
         "memory_bandwidth": ")" +
                bandwidth + R"(", "peak": {)" + peaks + R"(} },
         "intra": { "kind": "pcie", "bandwidth_per_gpu": "25GB/s" } } })")
+        .prices[0]
         .uncalibrated;
   };
   // B200, MI300X; RTX 3090; T4.
@@ -108,13 +110,13 @@ TEST_CASE("kin are GPUs for the same use, of the same tensor cores where there a
         "memory_bandwidth": "288GB/s", "compute_capability": "3.5", "peak": {"fp32": "5TFLOP/s"} },
         "intra": { "kind": "pcie", "bandwidth_per_gpu": "10GB/s" } } })",
           {"training.precision={\"compute\": \"fp32\"}"});
-  CHECK(k40.uncalibrated == "medians of p100-sxm2-16gb");  // neither has tensor cores
+  CHECK(k40.prices[0].uncalibrated == "medians of p100-sxm2-16gb");  // neither has tensor cores
 }
 
 TEST_CASE("links between GPUs are as far below their rate as those of the kin") {
   const auto bandwidth = [](const simulate::Job& priced) {
-    REQUIRE(priced.profile);
-    for (const cost::CollectiveLaw& law : priced.profile->collectives)
+    REQUIRE(priced.prices[0].profile);
+    for (const cost::CollectiveLaw& law : priced.prices[0].profile->collectives)
       if (law.kind == CollectiveKind::all_reduce && law.ranks == 8) return law.bandwidth.count();
     return 0.0;
   };
@@ -126,9 +128,9 @@ TEST_CASE("links between GPUs are as far below their rate as those of the kin") 
   CHECK(bandwidth(own("300GB/s")) == doctest::Approx(fitted));
   CHECK(bandwidth(own("150GB/s")) == doctest::Approx(fitted / 2));
   const simulate::Job pcie = job(a100(R"("name": "mine",)", ""), {"cluster.node.intra.kind=pcie"});
-  REQUIRE(pcie.profile);
-  CHECK(pcie.profile->collectives.empty());
-  CHECK(pcie.profile->point_to_point.empty());
+  REQUIRE(pcie.prices[0].profile);
+  CHECK(pcie.prices[0].profile->collectives.empty());
+  CHECK(pcie.prices[0].profile->point_to_point.empty());
 }
 
 TEST_CASE("the profile of another GPU is refused unless it is asked for") {
@@ -136,8 +138,9 @@ TEST_CASE("the profile of another GPU is refused unless it is asked for") {
   CHECK_THROWS_AS(job(kPreset, other), ScenarioError);
   const simulate::Job accepted =
       job(kPreset, {other.front(), "cluster.calibration_of_other_gpu=true"});
-  CHECK(accepted.uncalibrated == "the profile of h100-sxm5-80gb");
-  CHECK(job(kPreset, {"cluster.calibration=kind"}).uncalibrated == "medians of a100-sxm4-40gb");
+  CHECK(accepted.prices[0].uncalibrated == "the profile of h100-sxm5-80gb");
+  CHECK(job(kPreset, {"cluster.calibration=kind"}).prices[0].uncalibrated ==
+        "medians of a100-sxm4-40gb");
 }
 
 TEST_CASE("a report says beside the step time that it is uncalibrated") {

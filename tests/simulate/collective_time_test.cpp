@@ -18,7 +18,7 @@ namespace {
 
 Seconds time(const ClusterSpec& cluster, Fidelity fidelity, CollectiveKind kind,
              const AlgorithmEntry* algorithm, Bytes bytes, int ranks) {
-  return simulate::LoneCollectives(cluster, std::nullopt, {ranks}, fidelity)
+  return simulate::LoneCollectives(cluster, std::vector<simulate::GpuPrice>(1), {ranks}, fidelity)
       .time(kind, {algorithm, {}}, bytes)
       .time;
 }
@@ -104,7 +104,8 @@ TEST_CASE("an all-to-all of its own choice is pairwise") {
 
 TEST_CASE("a group that an algorithm cannot serve is refused with those that can") {
   const ClusterSpec cluster = toy::cluster(8, 1);
-  simulate::LoneCollectives clock(cluster, std::nullopt, {6}, Fidelity::closed_form);
+  simulate::LoneCollectives clock(cluster, std::vector<simulate::GpuPrice>(1), {6},
+                                  Fidelity::closed_form);
   try {
     clock.time(CollectiveKind::all_reduce, {find_algorithm("halving_doubling"), {}}, 1_MiB);
     FAIL("accepted");

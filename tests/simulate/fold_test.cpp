@@ -229,7 +229,7 @@ TEST_CASE("kernels that mind communication by different weights fold exactly") {
   profile.point_to_point_channels = 1;
   for (const double communication : {1.0, 0.7}) {
     profile.overlap = OverlapLaw{1.3, 0.4, communication, {}};
-    job.profile = profile;
+    job.prices = {{profile, ""}};
     job.stragglers = {};
     CHECK(check_fold(job) < 16);
     job.stragglers = {{.rank = 5, .compute_slowdown = 1.25}};
@@ -244,7 +244,7 @@ TEST_CASE("communication that kernels slow down takes longer, and no less than a
     Profile profile;
     const auto seconds = [&](double share) {
       profile.overlap = OverlapLaw{1, 1, share, {}};
-      job.profile = profile;
+      job.prices = {{profile, ""}};
       return Seconds(simulate_step(job)->trace().end).count();
     };
     const double alone = seconds(1), beside = seconds(0.5);

@@ -22,7 +22,7 @@ Job job(const Profile& profile) {
   result.recipe.micro_batch.sequence_length = 256;
   result.plan.degrees = {.data = 4};
   result.plan.data_parallel.bucket_size = Bytes(4 << 20);
-  result.profile = profile;
+  result.prices = {{profile, ""}};
   return result;
 }
 

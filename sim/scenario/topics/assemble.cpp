@@ -36,7 +36,7 @@ bool Findings::has_errors() const {
 Machine assemble_machine(const ClusterSection& section, const json::Value& document,
                          const Places& places, Findings& findings) {
   return {assemble_cluster(section.spec, findings),
-          find_profile(section, document, places, findings)};
+          find_profiles(section, document, places, findings)};
 }
 
 Scenario assemble(const ScenarioSections& sections, const json::Value& document,
@@ -60,8 +60,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   assemble_experts(scenario, sections.parallelism.expert_parallel, findings);
   assemble_tables(scenario, sections, findings);
   assemble_input(scenario, findings);
-  scenario.profile = find_profile(sections.cluster, document, places, findings);
-  scenario.other_profiles = find_other_profiles(sections.cluster, places);
+  scenario.profiles = find_profiles(sections.cluster, document, places, findings);
   scenario.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;
   assemble_stragglers(scenario, sections.perturbations, findings);
   scenario.compute_jitter = sections.perturbations.compute_jitter.cv;

@@ -43,19 +43,15 @@ void assemble_tables(Scenario& scenario, const ScenarioSections& sections, Findi
 // /cluster: with all servers counted, and one number of GPUs in use for each.
 topologies::ClusterSpec assemble_cluster(topologies::ClusterSpec cluster, Findings& findings);
 
-// /cluster: the profile that it names, or that its GPU or one with the same numbers has; magnitudes
-// that no machine has.
-ProfileChoice find_profile(const ClusterSection& section, const json::Value& document,
-                           const Places& places, Findings& findings);
-// The same of the other kinds of GPUs, which no key names: "none" and "kind" hold for all.
-std::vector<ProfileChoice> find_other_profiles(const ClusterSection& section, const Places& places);
+// /cluster: by kind of GPUs the profile that it names, which is the first's, or that the GPU or one
+// with the same numbers has; "none" and "kind" hold for all.
+std::vector<ProfileChoice> find_profiles(const ClusterSection& section, const json::Value& document,
+                                         const Places& places, Findings& findings);
+// Magnitudes that no machine has.
 void validate_machine(const Scenario& scenario, Findings& findings);
 
 // Of a kind of servers: "/cluster/node", "/cluster/other_nodes/0/node".
 std::string node_pointer(int kind);
-
-// Of those in use that of the lowest compute capability, whose kernels all can run.
-topologies::GpuSpec oldest_gpu(const topologies::ClusterSpec& cluster);
 
 // An error at `key` of each kind of server's host where it is not given; `what`: for which it is
 // needed.

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <limits>
 
 #include "sim/base/check.h"
 #include "sim/base/text.h"
@@ -91,18 +89,10 @@ std::string near_profiles(const std::string& wanted, const std::string& configs)
   return hint;
 }
 
-}  // namespace
-
-ProfileChoice find_profile(const ClusterSection& section, const json::Value& document,
-                           const Places& places, Findings& findings) {
+// Of the first kind of GPUs.
+ProfileChoice named_profile(const std::string& wanted, const json::Value& document,
+                            const Places& places, Findings& findings) {
   constexpr const char* kPointer = "/cluster/calibration";
-  const std::string& wanted = section.calibration;
-  if (wanted == "none") return {};
-  if (wanted == "kind") return {"", true};
-  if (wanted.empty()) {
-    const std::string own = own_profile(section.spec.server.gpu, places.configs);
-    return {own, own.empty()};
-  }
   const json::Value* value = json::find(document, kPointer);
   TRAINYARD_CHECK(value != nullptr, "the section was read from this document");
   if (wanted.find('/') == std::string::npos) {
@@ -118,37 +108,28 @@ ProfileChoice find_profile(const ClusterSection& section, const json::Value& doc
   return {resolve_path(*value, kPointer, places.root, findings.found), false};
 }
 
-std::vector<ProfileChoice> find_other_profiles(const ClusterSection& section,
-                                               const Places& places) {
+}  // namespace
+
+std::vector<ProfileChoice> find_profiles(const ClusterSection& section, const json::Value& document,
+                                         const Places& places, Findings& findings) {
+  const std::string& wanted = section.calibration;
+  const bool holds_for_all = wanted == "none" || wanted == "kind";
   std::vector<ProfileChoice> found;
-  const std::vector<topologies::GpuKind> kinds = gpu_kinds(section.spec);
-  for (std::size_t kind = 1; kind < kinds.size(); ++kind) {
-    if (section.calibration == "none" || section.calibration == "kind") {
-      found.push_back({"", section.calibration == "kind"});
-      continue;
+  for (const topologies::GpuKind& kind : gpu_kinds(section.spec)) {
+    if (holds_for_all) {
+      found.push_back({"", wanted == "kind"});
+    } else if (!wanted.empty() && found.empty()) {
+      found.push_back(named_profile(wanted, document, places, findings));
+    } else {
+      const std::string own = own_profile(*kind.gpu, places.configs);
+      found.push_back({own, own.empty()});
     }
-    const std::string own = own_profile(*kinds[kind].gpu, places.configs);
-    found.push_back({own, own.empty()});
   }
   return found;
 }
 
 std::string node_pointer(int kind) {
   return kind == 0 ? "/cluster/node" : fmt::format("/cluster/other_nodes/{}/node", kind - 1);
-}
-
-topologies::GpuSpec oldest_gpu(const topologies::ClusterSpec& cluster) {
-  const auto age = [](const topologies::GpuSpec& gpu) {
-    const std::string& text = gpu.compute_capability;
-    double capability = std::numeric_limits<double>::infinity();  // of what is no CUDA device
-    std::from_chars(text.data(), text.data() + text.size(), capability);
-    return capability;
-  };
-  const std::vector<topologies::GpuKind> kinds = gpu_kinds_in_use(cluster);
-  const topologies::GpuSpec* oldest = kinds.empty() ? &cluster.server.gpu : kinds.front().gpu;
-  for (const topologies::GpuKind& kind : kinds)
-    if (age(*kind.gpu) < age(*oldest)) oldest = kind.gpu;
-  return *oldest;
 }
 
 namespace {
