@@ -14,10 +14,12 @@
 #include "sim/lower/group_shape.h"
 #include "sim/simulate/simulate.h"
 #include "sim/simulate/stage_gpus.h"
-#include "tests/scenario/temporary.h"
+#include "tests/simulate/mixed_jobs.h"
 #include "tests/simulate/toy.h"
 
 using namespace trainyard;
+using test::kGpt;
+using test::scenario_of;
 
 namespace {
 
@@ -51,16 +53,6 @@ Duration end_on(const StepPlan& plan, const ClusterSpec& cluster, double slowdow
                                        nullptr, laws, toy::Messages(0), {});
   return std::get<Trace>(run(lowered.machine)).end;
 }
-
-scenario::Scenario scenario_of(const std::string& more, const std::vector<std::string>& sets = {}) {
-  test::Folder folder("mixed");
-  const std::string text = R"({"version": 1, "name": "mixed", )" + more + "}";
-  return load_scenario(folder.write("s.json", text), sets).base;
-}
-
-const char* const kGpt = R"("model": { "layers": 8, "hidden": 1024, "heads": 16, "vocab": 32000 },
-  "training": { "global_batch": 32, "micro_batch": 2, "sequence_length": 1024,
-    "precision": { "compute": "fp16" }, "optimizer": { "type": "adam" } })";
 
 const char* const kResnet = R"("model": { "preset": "resnet50" },
   "training": { "global_batch": 64, "precision": { "compute": "fp16" } })";
@@ -129,6 +121,29 @@ TEST_CASE("a pipeline over two kinds takes what its slower stage takes for each 
     }
 }
 
+TEST_CASE("launches, and what kernels mind of communication, are those of each kind") {
+  TrainingRecipe recipe;
+  recipe.global_batch = 2;
+  ParallelPlan plan;
+  plan.degrees.data = 2;
+  const StepPlan step = plan_step(toy::network(4, {.forward = 1, .backward = 2}), recipe, plan);
+  const toy::Compute compute;
+  const ClusterSpec cluster = fast_and_slow(1, 1);
+  std::array<lower::GpuLaws, 2> laws;
+  laws[0].compute = laws[1].compute = &compute;
+  laws[1].launch = std::chrono::microseconds(1);
+  laws[1].memory_bound_weight = 0.5;
+  const Lowered lowered = lower::lower(step.cast, lower::in_order(step.cast, cluster), cluster,
+                                       nullptr, laws, toy::Messages(0), {});
+  const auto& actors = lowered.machine.actors;
+  REQUIRE(actors.size() == 2);
+  CHECK(actors[engine::ActorId(0)].launch == Duration(0));
+  CHECK(actors[engine::ActorId(1)].launch == std::chrono::microseconds(1));
+  CHECK(actors[engine::ActorId(0)].times->weight.empty());
+  REQUIRE(!actors[engine::ActorId(1)].times->weight.empty());
+  CHECK(actors[engine::ActorId(1)].times->weight[0] == engine::kFullWeight / 2);
+}
+
 TEST_CASE("a group over two kinds has the slower links, the older GPU and its laws") {
   ClusterSpec cluster = fast_and_slow(4, 2);
   cluster.server.gpu.compute_capability = "8.0";
@@ -160,7 +175,7 @@ TEST_CASE("a group over two kinds has the slower links, the older GPU and its la
   }
 }
 
-TEST_CASE("layers are dealt by time so that the longest stage of unlike GPUs is shortest") {
+TEST_CASE("on unlike GPUs the longest stage is shortest by time, the fullest leanest by memory") {
   SplitMix64 random(3);
   for (int i = 0; i < 60; ++i) {
     CAPTURE(i);
@@ -180,7 +195,6 @@ TEST_CASE("layers are dealt by time so that the longest stage of unlike GPUs is 
     }
     ParallelPlan plan;
     plan.degrees.pipeline = stages;
-    plan.pipeline.layer_split = LayerSplit::by_time;
     TrainingRecipe recipe;
     recipe.global_batch = 16;
     const auto longest = [&](const std::vector<ChainRange>& ranges) {
@@ -192,10 +206,24 @@ TEST_CASE("layers are dealt by time so that the longest stage of unlike GPUs is 
       }
       return most;
     };
-    const double found =
-        longest(split_layers(work, pipeline_shape(recipe, plan), recipe, plan, gpus));
+    // 1F1B holds p - s micro-batches of a byte a layer, here as shares of the first stage's memory.
+    const auto fullest = [&](const std::vector<ChainRange>& ranges) {
+      double most = 0;
+      for (std::size_t stage = 0; stage < ranges.size(); ++stage) {
+        const auto held =
+            static_cast<double>((ranges.size() - stage) *
+                                static_cast<std::size_t>(ranges[stage].last - ranges[stage].first));
+        most = std::max(most, held * (static_cast<double>(gpus[0].memory.count()) /
+                                      static_cast<double>(gpus[stage].memory.count())));
+      }
+      return most;
+    };
+    const auto split = [&](LayerSplit how) {
+      plan.pipeline.layer_split = how;
+      return split_layers(work, pipeline_shape(recipe, plan), recipe, plan, gpus);
+    };
+    double shortest = 1e300, leanest = 1e300;
     // All ways to cut, by which places end a stage.
-    double best = 1e300;
     for (unsigned cuts = 0; cuts < 1u << (layers - 1); ++cuts) {
       if (std::popcount(cuts) != stages - 1) continue;
       std::vector<ChainRange> ranges(1);
@@ -203,9 +231,11 @@ TEST_CASE("layers are dealt by time so that the longest stage of unlike GPUs is 
         ranges.back().last = place;
         if (place < layers && (cuts >> (place - 1) & 1) != 0) ranges.push_back({place, place});
       }
-      best = std::min(best, longest(ranges));
+      shortest = std::min(shortest, longest(ranges));
+      leanest = std::min(leanest, fullest(ranges));
     }
-    CHECK(found == best);
+    CHECK(longest(split(LayerSplit::by_time)) == shortest);
+    CHECK(fullest(split(LayerSplit::by_memory)) == leanest);
   }
 }
 
@@ -215,39 +245,46 @@ TEST_CASE("by speed no sample moved from one replica to another makes the longes
         "other_gpus": [{{ "at": [1], "gpu": "rtx-2080-ti" }}, {{ "at": 3, "gpu": "t4" }}] }} }},
         "parallelism": {{ "data_parallel": {{ "batch_split": "by_speed" }} }})",
       kResnet);
-  const simulate::Job job = simulate::job_of(scenario_of(text));
-  const auto step = simulate_step(job);
-  const std::vector<std::int64_t>& sizes = step->plan.batch_sizes;
-  const auto size = [&](int rank) {
-    const auto role = step->plan.cast.role_of[static_cast<std::size_t>(rank)];
-    return sizes[static_cast<std::size_t>(step->plan.cast.roles[role].batch)];
-  };
-  CHECK(size(0) + size(1) + size(2) + size(3) == 64);
-  CHECK(std::abs(size(0) - size(2)) <= 1);
-  CHECK(size(0) > size(1));
-  CHECK(size(1) > size(3));
-  const auto kernels = [&](int rank, std::int64_t samples) {
-    const int kind = gpu_kind_of(job.cluster, 0, rank);
-    const auto compute = fitted_compute_cost(
-        *job.profile_of(kind), peaks(*gpu_kinds(job.cluster)[static_cast<std::size_t>(kind)].gpu));
-    const NetworkWork work = work_of(job, samples);
-    double sum = 0;
-    for (const int layer : work.chain)
-      for (const auto* items : {&work.kinds[static_cast<std::size_t>(layer)].forward,
-                                &work.kinds[static_cast<std::size_t>(layer)].backward})
-        for (const WorkItem& item : *items)
-          if (const auto* named = std::get_if<NamedKernel>(&item))
-            sum += compute->time(named->kernel).time.count();
-    return sum;
-  };
-  int longest = 0;
-  for (int rank = 1; rank < 4; ++rank)
-    if (kernels(rank, size(rank)) > kernels(longest, size(longest))) longest = rank;
-  for (int rank = 0; rank < 4; ++rank)
-    if (rank != longest) CHECK(kernels(rank, size(rank) + 1) >= kernels(longest, size(longest)));
-  const auto equal = simulate_step(
-      simulate::job_of(scenario_of(text, {"parallelism.data_parallel.batch_split=equal"})));
-  CHECK(step->trace().end < equal->trace().end);
+  for (const int each : {1, 2, 3, 5, 7, 16, 33}) {
+    CAPTURE(each);
+    const std::vector<std::string> batch = {fmt::format("training.global_batch={}", 4 * each)};
+    const simulate::Job job = simulate::job_of(scenario_of(text, batch));
+    const auto step = simulate_step(job);
+    const std::vector<std::int64_t>& sizes = step->plan.batch_sizes;
+    const auto size = [&](int rank) {
+      const auto role = step->plan.cast.role_of[static_cast<std::size_t>(rank)];
+      return sizes[static_cast<std::size_t>(step->plan.cast.roles[role].batch)];
+    };
+    CHECK(size(0) + size(1) + size(2) + size(3) == 4 * each);
+    CHECK(std::abs(size(0) - size(2)) <= 1);
+    CHECK(size(0) >= size(1));
+    CHECK(size(1) >= size(3));
+    const auto kernels = [&](int rank, std::int64_t samples) {
+      const int kind = gpu_kind_of(job.cluster, 0, rank);
+      const auto compute =
+          fitted_compute_cost(*job.profile_of(kind),
+                              peaks(*gpu_kinds(job.cluster)[static_cast<std::size_t>(kind)].gpu));
+      const NetworkWork work = work_of(job, samples);
+      double sum = 0;
+      for (const int layer : work.chain)
+        for (const auto* items : {&work.kinds[static_cast<std::size_t>(layer)].forward,
+                                  &work.kinds[static_cast<std::size_t>(layer)].backward})
+          for (const WorkItem& item : *items)
+            if (const auto* named = std::get_if<NamedKernel>(&item))
+              sum += compute->time(named->kernel).time.count();
+      return sum;
+    };
+    int longest = 0;
+    for (int rank = 1; rank < 4; ++rank)
+      if (kernels(rank, size(rank)) > kernels(longest, size(longest))) longest = rank;
+    for (int rank = 0; rank < 4; ++rank)
+      if (rank != longest && size(longest) > 1)
+        CHECK(kernels(rank, size(rank) + 1) >= kernels(longest, size(longest)));
+    std::vector<std::string> equal = batch;
+    equal.push_back("parallelism.data_parallel.batch_split=equal");
+    const auto even = simulate_step(simulate::job_of(scenario_of(text, equal)));
+    if (each > 2) CHECK(step->trace().end < even->trace().end);
+  }
 }
 
 TEST_CASE("a list of equal micro-batches is no list, and an uneven one does the same work") {
@@ -373,115 +410,4 @@ TEST_CASE("shards that are not said are asked for before batches are split") {
         "kind": "hsdp", "batch_split": "by_speed" }} }} }})",
                             kGpt));
   CHECK(test::problems(path).find("/parallelism/data_parallel/shard_size") != std::string::npos);
-}
-
-namespace {
-
-// A DGX A100, then a DGX-1V, with `more` beside "cluster" and in it.
-scenario::Scenario two_servers(const std::string& in_cluster, const std::string& more,
-                               const std::vector<std::string>& sets = {}) {
-  return scenario_of(fmt::format(R"({}, "cluster": {{ "nodes": 1, "node": "dgx-a100-80gb",
-                                      "other_nodes": [{{ "node": "dgx-1v-32gb" }}] {} }} {})",
-                                 kGpt, in_cluster, more),
-                     sets);
-}
-
-}  // namespace
-
-TEST_CASE("each server is judged by its own memory") {
-  const char* const offload = R"(, "parallelism": { "tp": 8 })";
-  const auto host = [&](const char* first, const char* second) {
-    const StepReport report =
-        simulate::simulate(
-            two_servers(
-                "", offload,
-                {"training.offload.optimizer=cpu", std::string("cluster.node.host.memory=") + first,
-                 std::string("cluster.other_nodes.0.node.host.memory=") + second}))
-            .report;
-    REQUIRE(report.host_memory);
-    return *report.host_memory;
-  };
-  CHECK(host("1TiB", "2TiB").memory_capacity == Bytes(std::int64_t{1} << 40));
-  CHECK(host("2TiB", "1TiB").memory_capacity == Bytes(std::int64_t{1} << 40));
-  CHECK(host("1TiB", "2TiB").fits);
-  CHECK(!host("1TiB", "1MiB").fits);
-  CHECK(!host("1MiB", "1TiB").fits);
-  // The parameters' server holds them alone.
-  const StepReport served =
-      simulate::simulate(
-          two_servers("", R"(, "parallelism": { "data_parallel": { "kind": "parameter_server" } })",
-                      {"cluster.other_nodes.0.node.host.memory=1MiB"}))
-          .report;
-  CHECK(served.fits);
-}
-
-TEST_CASE("copies to the host go by the laws of the GPU that makes them") {
-  Job job = simulate::job_of(
-      two_servers("", R"(, "parallelism": { "tp": 8 })", {"training.offload.optimizer=cpu"}));
-  const auto host_time = [&](int kind) {
-    const auto step = simulate_step(job);
-    Seconds sum{};
-    for (const std::vector<TransferEstimate>& table : step->lowered.transfers)
-      for (const TransferEstimate& estimate : table)
-        if (estimate.host == HostTransfer::to_host && estimate.shape.gpu_kind == kind)
-          sum += estimate.terms.latency;
-    return sum.count();
-  };
-  HostCopyLaw law;
-  law.to_device = false;
-  law.start = Seconds(1);
-  law.bandwidth = BytesPerSecond(1e9);
-  for (GpuPrice& price : job.prices) {
-    REQUIRE(price.profile);
-    price.profile->host_copies.clear();
-  }
-  const double before = host_time(0);
-  job.prices[1].profile->host_copies = {law};
-  CHECK(host_time(0) == before);
-  CHECK(host_time(1) >= 1);
-}
-
-TEST_CASE("buffers of NCCL are those of the server's own links") {
-  const auto buffers = [&](const char* first, const char* second) {
-    const Job job = simulate::job_of(scenario_of(
-        fmt::format(R"({}, "cluster": {{ "nodes": 1, "node": "{}", "other_nodes": [{{ "node": "{}"
-          }}] }}, "parallelism": {{ "tp": 4 }})",
-                    kGpt, first, second),
-        {"training.precision.compute=fp32"}));
-    const auto step = simulate_step(job);
-    std::array<std::set<std::int64_t>, 2> by_kind;
-    for (std::size_t c = 0; c < step->devices.size(); ++c)
-      by_kind[static_cast<std::size_t>(step->lowered.classes[c].gpu_kind)].insert(
-          step->devices[c].nccl_buffers.count());
-    return std::pair(by_kind[0], by_kind[1]);
-  };
-  const auto [switched, meshed] = buffers("dgx-a100-80gb", "dgx-1v");
-  const auto [meshed_first, switched_last] = buffers("dgx-1v", "dgx-a100-80gb");
-  CHECK(switched == switched_last);
-  CHECK(meshed == meshed_first);
-  CHECK(*switched.begin() > *meshed.begin());
-}
-
-TEST_CASE("sources, warnings and files name each kind in use") {
-  const scenario::Scenario scenario = two_servers("", R"(, "parallelism": { "tp": 8 })");
-  const StepReport both = simulate::simulate(scenario).report;
-  const auto gemm_of = [](const StepReport& report, const std::string& gpu) {
-    return std::count_if(report.sources.begin(), report.sources.end(), [&](const auto& note) {
-      return note.what == (gpu.empty() ? "GEMM fp16" : "GEMM fp16 (" + gpu + ")");
-    });
-  };
-  CHECK(gemm_of(both, "a100-sxm4-80gb") == 1);
-  CHECK(gemm_of(both, "v100-sxm2-32gb") == 1);
-  const StepReport one =
-      simulate::simulate(two_servers(R"(, "gpus_used": [0, 8])", R"(, "parallelism": { "tp": 8 })"))
-          .report;
-  CHECK(gemm_of(one, "") == 1);
-  CHECK(one.profile == "v100-sxm2-32gb");
-  // 16 GPUs across servers of 4 and 8 would cross; the server of 4 is not used.
-  const scenario::Scenario unused =
-      scenario_of(fmt::format(R"({}, "cluster": {{ "nodes": 1, "node": "dgx-a100-80gb",
-        "other_nodes": [{{ "node": "g4dn.12xlarge" }}], "gpus_used": [8, 0] }},
-        "parallelism": {{ "tp": 8 }})",
-                              kGpt));
-  CHECK(unused.warnings.empty());
 }
