@@ -82,7 +82,7 @@ TEST_CASE("buffers of NCCL are those of the server's own links") {
         fmt::format(R"({}, "cluster": {{ "nodes": 1, "node": "{}", "other_nodes": [{{ "node": "{}"
           }}] }}, "parallelism": {{ "tp": 4 }})",
                     kGpt, first, second),
-        {"training.precision.compute=fp32"}));
+        {"training.precision.compute=fp32", "cluster.calibration=none"}));
     const auto step = simulate_step(job);
     std::array<std::set<std::int64_t>, 2> by_kind;
     for (std::size_t c = 0; c < step->devices.size(); ++c)
