@@ -29,7 +29,7 @@ PricedBy priced_by(const topologies::ClusterSpec& cluster, std::span<const GpuPr
     const auto add = [&](std::string& text, const std::string& word) {
       if (word.empty()) return;
       text += text.empty() ? "" : ", ";
-      text += !several ? word : fmt::format("{} ({})", word, gpu);
+      text += !several || word == gpu ? word : fmt::format("{} ({})", word, gpu);
     };
     const std::optional<cost::Profile>& profile = prices[kind].profile;
     add(words.profile, profile ? profile->name : "none (datasheet and closed forms)");

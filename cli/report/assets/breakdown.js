@@ -45,6 +45,19 @@ function spreadTable(v) {
   return table(v.label, ["Part", "least of any rank", "median", "most of any rank"], rows);
 }
 
+// Where GPUs are of several kinds, or replicas take different parts of the batch.
+function gpuTable() {
+  const rows = variants.flatMap((v) => v.report.gpu_shares.map((g) => [
+    v.label, g.gpu, String(g.ranks),
+    g.least_micro_batch === g.most_micro_batch ? String(g.most_micro_batch)
+                                               : `${g.least_micro_batch} to ${g.most_micro_batch}`,
+    percent(g.busy_fraction), bytesText(g.peak_bytes),
+    el("span", {class: g.peak_bytes > g.capacity_bytes ? "over" : ""},
+       `${percent(part(g.peak_bytes, g.capacity_bytes), 0)} of ${bytesText(g.capacity_bytes)}`)]));
+  return rows.length ? table("What each kind of GPU does",
+      ["Variant", "GPU", "Ranks", "Micro-batch", "Computes", "Peak memory", "of capacity"], rows, {left: 2}) : null;
+}
+
 function drawBreakdown() {
   const longest = Math.max(...variants.map((v) => v.report.simulated_step_s), 1e-12);
   const used = timeCategories.filter((c) => variants.some((v) => v.report.breakdown_s[c.name] > 0));
@@ -52,6 +65,7 @@ function drawBreakdown() {
       el("p", {class: "lead"}, "The step of the slowest rank of each variant, on one scale. ",
          "Communication counts only where no kernel hides it."),
       legend(used), el("div", {class: "bars panel"}, variants.map((v) => bar(v, longest))),
+      gpuTable(),
       folded("As a table", breakdownTable()),
       folded("Over all ranks", ...variants.map(spreadTable)),
       folded("What the parts mean", el("dl", {class: "meanings"}, timeCategories.flatMap((c) =>
