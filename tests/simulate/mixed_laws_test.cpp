@@ -120,3 +120,17 @@ TEST_CASE("sources, warnings and files name each kind in use") {
                               kGpt));
   CHECK(unused.warnings.empty());
 }
+
+TEST_CASE("by speed of one sample each says that nothing can be dealt") {
+  const auto warnings = [&](const char* micro_batch) {
+    return two_servers(
+               "",
+               R"(, "parallelism": { "tp": 8, "data_parallel": { "batch_split": "by_speed" } })",
+               {micro_batch})
+        .warnings;
+  };
+  CHECK(warnings("training.micro_batch=2").empty());
+  const std::vector<Diagnostic> found = warnings("training.micro_batch=1");
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].pointer == "/parallelism/data_parallel/batch_split");
+}

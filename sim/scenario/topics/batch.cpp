@@ -111,7 +111,13 @@ void validate_batch_split(const Scenario& scenario, Findings& findings) {
   if (scenario.plan.experts.ranks > 1 || scenario.network.is<models::Recommender>())
     refuse("replicas that exchange rows or tables compute the same number of samples");
   if (scenario.recipe.input) refuse("an input pipeline prepares batches of one size");
-  if (options.batch_split == recipe::BatchSplit::by_speed) return;
+  if (options.batch_split == recipe::BatchSplit::by_speed) {
+    if (scenario.recipe.micro_batch.size == 1)
+      findings.warning(kSplit,
+                       "a replica takes at least one sample, and micro_batch 1 is their mean",
+                       "raise training.micro_batch");
+    return;
+  }
   const std::vector<int>& batches = options.batches;
   if (static_cast<int>(batches.size()) != degrees.data) {
     findings.error(kSplit,
