@@ -1,7 +1,7 @@
 """Sailor's validation: Megatron-DeepSpeed on servers of 4 GH200 with 4 x 200 Gb/s Slingshot, fp16.
 
 The cuts of stages are printed, and count embedding and head. Scores are stored, nothing is recomputed, fp16 gradients
-are reduced after the last backward pass. Jobs of several kinds of GPU cannot be said.
+are reduced after the last backward pass. Machines other than the GH200 are not described here.
 Inside a server messages are taken to go through the host's memory, by slots as an H100 has them, as if each rank saw
 its own GPU alone: two rows of eight samples (sailor-14, sailor-20) decided that; over NVLink they take a third of what
 was measured, and the others tell how good it is. Nothing in the source says it.
@@ -36,7 +36,7 @@ def stage_layers(printed, layers, stages):
 def convert(row):
     said, batch, model, gpus = row["parallelism"], row["batch"], row["model"], row["hardware"]["num_gpus"]
     if not row["hardware"]["gpu"].startswith("GH"):
-        raise LeftOut("GPUs of several kinds in one job")
+        raise LeftOut("links of this machine not stated")
     split = stage_layers(said["layers_per_stage"], model["layers"], said["pp"])
     degrees = {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "tensor_parallel": {"overlap": "none"},
                "data_parallel": {"kind": "allreduce", "overlap_backward": False}}
