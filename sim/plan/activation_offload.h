@@ -16,7 +16,7 @@
 
 #include "models/families/network.h"
 #include "sim/plan/program_builder.h"
-#include "sim/plan/stage_split.h"
+#include "sim/plan/split/stage_split.h"
 #include "sim/plan/step_plan.h"
 #include "sim/recipe/offload_options.h"
 

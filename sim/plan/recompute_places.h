@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "models/families/network.h"
-#include "sim/plan/stage_split.h"
+#include "sim/plan/split/stage_split.h"
 
 namespace trainyard::plan {
 

@@ -15,7 +15,7 @@
 #include "models/families/network.h"
 #include "sim/engine/program.h"
 #include "sim/plan/cast.h"
-#include "sim/plan/stage_split.h"
+#include "sim/plan/split/stage_split.h"
 #include "sim/recipe/recipe.h"
 #include "sim/schedule/schedule.h"
 
@@ -77,8 +77,9 @@ models::Execution execution(const recipe::TrainingRecipe& recipe, const recipe::
 
 // Requires: degrees that divide what they must (sim/scenario validates), a known schedule that
 // supports the shape. `work` is network_work(network, execution(recipe, plan)). Schedules that need
-// times find them in `inputs`; `gpus`: of split_layers (stage_split.h). `batches`: null where all
-// replicas compute the same; else all ranks update their parameters on their GPUs by one program.
+// times find them in `inputs`; `gpus`: of split_layers (split/stage_split.h). `batches`: null where
+// all replicas compute the same; else all ranks update their parameters on their GPUs by one
+// program.
 StepPlan plan_step(const models::NetworkWork& work, const recipe::TrainingRecipe& recipe,
                    const recipe::ParallelPlan& plan, const schedule::ScheduleInputs& inputs = {},
                    std::span<const StageGpus> gpus = {}, const Batches* batches = nullptr);

@@ -8,7 +8,7 @@
 
 #include "models/families/network.h"
 #include "sim/lower/lower.h"
-#include "sim/plan/stage_split.h"
+#include "sim/plan/split/stage_split.h"
 #include "sim/simulate/step.h"
 
 namespace trainyard::simulate {

@@ -1,5 +1,5 @@
 // How layers are dealt to stages, against all ways to deal them.
-#include "sim/plan/stage_split.h"
+#include "sim/plan/split/stage_split.h"
 
 #include <doctest/doctest.h>
 

@@ -10,7 +10,7 @@
 #include "models/families/network.h"
 #include "sim/plan/program_builder.h"
 #include "sim/plan/replicas/data_parallel.h"
-#include "sim/plan/stage_split.h"
+#include "sim/plan/split/stage_split.h"
 #include "sim/plan/step_plan.h"
 #include "sim/schedule/schedule.h"
 

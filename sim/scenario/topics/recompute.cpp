@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "sim/plan/replicas/data_parallel.h"
-#include "sim/plan/stage_split.h"
+#include "sim/plan/split/stage_split.h"
 #include "sim/plan/step_plan.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/word_lists.h"

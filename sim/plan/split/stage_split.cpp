@@ -1,4 +1,4 @@
-#include "sim/plan/stage_split.h"
+#include "sim/plan/split/stage_split.h"
 
 #include <fmt/format.h>
 
