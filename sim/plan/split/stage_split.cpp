@@ -11,9 +11,6 @@
 #include <utility>
 
 #include "sim/base/check.h"
-#include "sim/plan/replicas/data_parallel.h"
-#include "sim/plan/step_memory.h"
-#include "sim/recipe/stage_orders.h"
 #include "sim/schedule/chunk_placement.h"
 
 namespace trainyard::plan {
@@ -49,47 +46,18 @@ std::vector<ChainRange> cut_by_counts(const NetworkWork& work, const std::vector
   return ranges;
 }
 
-// The most micro-batches that a virtual stage holds at once, by virtual stage; of two copies of the
-// network, in the fuller one.
-std::vector<int> most_held(const PipelineShape& shape, const recipe::ParallelPlan& plan) {
-  std::vector<int> most(static_cast<std::size_t>(virtual_stages(shape)), 0);
-  const schedule::StageOrders orders = recipe::stage_orders(plan, shape);
-  for (int stage = 0; stage < shape.stages; ++stage) {
-    std::vector<std::array<int, 2>> held(most.size(), {0, 0});
-    for (const schedule::Slot& slot : orders[static_cast<std::size_t>(stage)]) {
-      const auto at = static_cast<std::size_t>(virtual_stage(shape, stage, slot));
-      int& own = held[at][slot.direction];
-      if (slot.pass == schedule::Pass::forward) most[at] = std::max(most[at], ++own);
-      if (ends_backward(slot.pass)) --own;
-    }
-  }
-  return most;
-}
-
-// What a virtual stage does and holds, place by place.
-struct Load {
-  double work = 0;
-  std::int64_t parameters = 0, expert_parameters = 0;
-  std::array<Bytes, 2> frozen = {};
-  Bytes kept;  // of one micro-batch
-  Bytes workspace;
-  int divisible = 0;
-};
-
 // Cuts a chain by work, FLOPs or what it is said to be, and memory.
 class Balance {
  public:
   Balance(const NetworkWork& work, const PipelineShape& shape, const recipe::TrainingRecipe& recipe,
           const recipe::ParallelPlan& plan, std::span<const StageGpus> gpus)
       : work_(work),
-        recipe_(recipe),
         unlike_(gpus.size() > 1),
-        dense_(strategy_of(plan, recipe)),
-        experts_(among(plan.expert_replicas() * directions(shape), dense_)),
+        loads_(work, shape, recipe, plan),
         held_(most_held(shape, plan)),
         layers_(static_cast<int>(std::count(work.divisible.begin(), work.divisible.end(), true))) {
     for (int part = 0; part < parts(); ++part)
-      gpus_.push_back(gpus_of(part, shape, gpus));
+      gpus_.push_back(worst_gpus(part, shape, gpus));
     if (plan.pipeline.layer_split == LayerSplit::by_time) return;
     for (StageGpus& own : gpus_)
       own.times.clear();
@@ -141,7 +109,8 @@ class Balance {
   int parts() const { return static_cast<int>(held_.size()); }
 
   // Of the stages that hold a part, one for each copy of the network.
-  static StageGpus gpus_of(int part, const PipelineShape& shape, std::span<const StageGpus> gpus) {
+  static StageGpus worst_gpus(int part, const PipelineShape& shape,
+                              std::span<const StageGpus> gpus) {
     if (gpus.empty()) return {};
     StageGpus worst;
     for (int direction = 0; direction < directions(shape); ++direction) {
@@ -155,42 +124,12 @@ class Balance {
     return worst;
   }
 
-  double work_at(int place, int part) const {
-    const auto kind = static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)]);
-    const std::vector<double>& times = gpus_[static_cast<std::size_t>(part)].times;
-    return times.empty() ? work_.kinds[kind].forward_model_flops.count() : times[kind];
-  }
-
-  void add(Load& load, int place, int part) const {
-    const models::LayerWork& layer =
-        work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
-    load.work += work_at(place, part);
-    load.parameters += layer.parameters;
-    load.expert_parameters += layer.expert_parameters;
-    const std::array<Bytes, 2> frozen = frozen_bytes(layer.frozen, recipe_);
-    for (std::size_t group = 0; group < frozen.size(); ++group)
-      load.frozen[group] = load.frozen[group] + frozen[group];
-    // Without a backward pass no layer keeps anything for it.
-    const Bytes kept = layer.activations() + layer.logits;
-    load.kept = recipe_.forward_only ? std::max(load.kept, kept) : load.kept + kept;
-    load.workspace = std::max(load.workspace, layer.workspace());
-    load.divisible += is_divisible(work_, place) ? 1 : 0;
-  }
+  double work_at(int place, int part) const { return loads_.work(place, gpus_of(part)); }
+  const StageGpus& gpus_of(int part) const { return gpus_[static_cast<std::size_t>(part)]; }
 
   double memory(const Load& load, int part) const {
-    const auto states = [&](std::int64_t parameters, const DataParallelStrategy& strategy) {
-      const StateBytes each = state_bytes(parameters, recipe_, strategy);
-      return each.parameters + each.gradients + each.optimizer_state;
-    };
-    const auto weights = [](Bytes frozen, const DataParallelStrategy& strategy) {
-      return Bytes(shard_of(frozen.count(), strategy.parameter_shards));
-    };
-    const Bytes all =
-        states(load.parameters, dense_) + states(load.expert_parameters, experts_) +
-        weights(load.frozen[0], dense_) + weights(load.frozen[1], experts_) +
-        (recipe_.forward_only ? 1 : held_[static_cast<std::size_t>(part)]) * load.kept +
-        load.workspace;
-    return static_cast<double>(all.count()) * share_of_memory(part);
+    const int held = held_[static_cast<std::size_t>(part)];
+    return static_cast<double>(loads_.memory(load, held).count()) * share_of_memory(part);
   }
 
   // What a byte on a part counts: as many as the memory of the first part is of its own.
@@ -208,7 +147,7 @@ class Balance {
     const bool is_last = part + 1 == parts();
     const auto places = static_cast<int>(work_.chain.size());
     for (int place = first; place < places; ++place) {
-      add(load, place, part);
+      loads_.add(load, place, gpus_of(part));
       const bool fits = load.work <= limits.work && memory(load, part) <= limits.memory;
       if (!fits || layers_ - before - load.divisible < parts() - part - 1) return;
       if (load.divisible == 0 || (is_last && place + 1 < places)) continue;
@@ -353,9 +292,8 @@ class Balance {
 
   const NetworkWork& work_;
   std::vector<StageGpus> gpus_;  // by part; without times work is FLOPs
-  const recipe::TrainingRecipe& recipe_;
-  bool unlike_;  // are stages, in their GPUs
-  DataParallelStrategy dense_, experts_;
+  bool unlike_;                  // are stages, in their GPUs
+  StageLoads loads_;
   std::vector<int> held_;  // by part: micro-batches
   int layers_;
 };

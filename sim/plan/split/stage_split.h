@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/families/network.h"
+#include "sim/plan/split/stage_load.h"
 #include "sim/recipe/recipe.h"
 #include "sim/schedule/schedule.h"
 
@@ -15,12 +16,6 @@ namespace trainyard::plan {
 struct ChainRange {
   int first = 0, last = 0;
   friend bool operator==(const ChainRange&, const ChainRange&) = default;
-};
-
-// What the GPUs of a stage are to its layers: the slowest of them, and the smallest.
-struct StageGpus {
-  std::vector<double> times;  // of one micro-batch in each of NetworkWork::kinds
-  Bytes memory;
 };
 
 // One range per virtual stage, in forward order: range[chunk * stages + stage]. Places that a split
