@@ -19,6 +19,15 @@ namespace trainyard::models {
 
 struct Transformer;
 
+// A tensor that other places of a chain read than the one that makes it.
+struct SharedTensor {
+  int maker = 0;             // -1: the network's input
+  std::vector<int> readers;  // behind it, in order
+  std::vector<int> keepers;  // of all these, which keep it for their backward pass
+  Bytes bytes;               // of a micro-batch
+  bool gradient = true;      // its readers give one back
+};
+
 // The network cut into its smallest pipeline pieces, in forward order. `kinds` holds each distinct
 // LayerWork once; `chain` says which one stands at each place. `divisible` places (transformer
 // layers, residual blocks) are what a layer split counts; the others (embedding, logits) stay with
@@ -27,6 +36,9 @@ struct NetworkWork {
   std::vector<LayerWork> kinds;
   std::vector<int> chain;
   std::vector<bool> divisible;
+  // In the order in which they are made, the input first; empty: a place reads what the one before
+  // it makes.
+  std::vector<SharedTensor> tensors;
   // Of a micro-batch, whole, as a loader hands it over: tokens and indices of 8 bytes, other
   // numbers of 4.
   Bytes input;

@@ -6,6 +6,7 @@
 
 #include "models/layer/work_list.h"
 #include "models/layers/fused_norms.h"
+#include "models/layers/kept_tensors.h"
 #include "models/layers/layer_table.h"
 #include "models/layers/operator_kinds.h"
 #include "models/layers/readers.h"
@@ -22,11 +23,11 @@ class Expansion : private BatchSizes {
         channels_first_(execution.kernels.images == ImageLayout::nchw),
         network_(network),
         readers_(network, *this),
-        norms_(network, readers_, execution.kernels.fused_batch_norms) {
-    place_kept();
-  }
+        norms_(network, readers_, execution.kernels.fused_batch_norms),
+        kept_(network, *this, readers_, norms_) {}
 
   LayerWork layer(int index, bool recompute) const;
+  std::vector<SharedTensor> shared() const { return kept_.shared(); }
   Bytes input() const {
     std::int64_t count = 0;
     for (const LayerOperation& operation : network_.operations)
@@ -65,28 +66,13 @@ class Expansion : private BatchSizes {
   void backward_of_one(WorkList& list, const LayerOperation& o) const;
   void gradient_sums(WorkList& list, const LayerOperation& o, int index) const;
 
-  struct Kept {
-    std::vector<LayerTensor> tensors;
-    Bytes other;
-  };
-  Kept kept(const LayerOperation& o) const;
-  Kept kept_of_memory(const LayerOperation& o) const;
-  bool is_weight(const LayerTensor& t) const {
-    if (t.maker < 0) return false;
-    const TableOp op = network_.operations[static_cast<std::size_t>(t.maker)].row.op;
-    return op == TableOp::parameter || op == TableOp::buffer;
-  }
   // What a fused batch norm moves besides.
   struct Tail {
     Bytes signs, addend;
   };
   Tail tail(const LayerOperation& o) const {
-    return {norms_.activates(o) ? Bytes((elements(o.output) + 7) / 8) : Bytes(0),
-            norms_.adds(o) ? bytes(o.output) : Bytes(0)};
+    return {norms_.activates(o) ? signs(o) : Bytes(0), norms_.adds(o) ? bytes(o.output) : Bytes(0)};
   }
-  void place_kept();
-  Bytes kept_input(int index, std::span<const LayerOperation> layer, bool recompute) const;
-
   // What a batch norm counts as: channel by channel, numbers of 16 bits go no faster than those
   // of 32. Source: NVIDIA/cudnn-frontend#134, where NHWC is twice as fast.
   Bytes normed(Bytes each) const {
@@ -97,7 +83,7 @@ class Expansion : private BatchSizes {
   const LayerNetwork& network_;
   Readers readers_;
   FusedNorms norms_;
-  std::vector<Bytes> kept_read_, kept_made_;  // by layer: each tensor counts once
+  KeptTensors kept_;
 };
 
 Kernel Expansion::convolution(const LayerOperation& o, ConvolutionPass pass) const {
@@ -319,91 +305,6 @@ void Expansion::gradient_sums(WorkList& list, const LayerOperation& o, int index
   }
 }
 
-Expansion::Kept Expansion::kept(const LayerOperation& o) const {
-  if (!o.output.gradient || norms_.absorbs(o)) return {};
-  const TableOp op = o.row.op;
-  if (is_convolution(op) || is_product(op) || is_norm(op) || op == TableOp::function)
-    return {o.inputs, tail(o).signs};
-  if (is_activation(op)) {
-    const bool in_place = o.row.in_place.value_or(false);
-    const Keeps keeps = activation_keeps(op);
-    if (keeps == Keeps::output || (keeps == Keeps::output_in_place && in_place))
-      return {{o.output}, {}};
-    if (in_place) return {{}, bytes(o.output)};
-    return {o.inputs, {}};
-  }
-  if (op != TableOp::matmul && op != TableOp::mul) return kept_of_memory(o);
-  Kept result;
-  for (std::size_t i = 0; i < o.inputs.size(); ++i) {
-    bool partner = false;
-    for (std::size_t k = 0; k < o.inputs.size(); ++k)
-      partner = partner || (k != i && o.inputs[k].gradient);
-    if (partner) result.tensors.push_back(o.inputs[i]);
-  }
-  return result;
-}
-
-Expansion::Kept Expansion::kept_of_memory(const LayerOperation& o) const {
-  const TableRow& row = o.row;
-  switch (row.op) {
-    case TableOp::attention: {
-      std::vector<LayerTensor> tensors = o.inputs;
-      tensors.push_back(o.output);
-      return {tensors, batch_ * *row.heads * *row.query * size_of(Dtype::fp32)};
-    }
-    case TableOp::softmax: return {{o.output}, {}};
-    case TableOp::max_pool: return {o.inputs, indices(o)};
-    case TableOp::avg_pool:
-      if (row.to == std::vector<std::int64_t>{1, 1} || row.to == std::vector<std::int64_t>{1})
-        return {};
-      return {o.inputs, {}};
-    case TableOp::dropout: return {{}, mask(o)};
-    case TableOp::stochastic_depth: return {{}, one_of_each_sample()};
-    case TableOp::loss: return {{}, probabilities(o)};
-    case TableOp::memory:
-    case TableOp::time: return {{}, row.keeps.value_or(0) * (samples(o.output) * size_of(dtype_))};
-    default: return {};
-  }
-}
-
-// Each tensor counts once: where another layer reads it first, else where it is made.
-void Expansion::place_kept() {
-  kept_read_.resize(network_.layers.size());
-  kept_made_.resize(network_.layers.size());
-  const auto add = [](std::vector<Bytes>& by_layer, int layer, Bytes more) {
-    Bytes& sum = by_layer[static_cast<std::size_t>(layer)];
-    sum = sum + more;
-  };
-  std::map<int, LayerTensor> tensors;
-  for (const LayerOperation& o : network_.operations) {
-    const Kept own = kept(o);
-    add(kept_made_, o.layer, own.other);
-    for (const LayerTensor& tensor : own.tensors)
-      tensors[tensor.maker] = tensor;
-  }
-  for (const auto& [maker, tensor] : tensors) {
-    if (is_weight(tensor)) continue;
-    if (const int reader = readers_.first_layer(maker); reader >= 0)
-      add(kept_read_, reader, bytes(tensor));
-    else if (maker >= 0)
-      add(kept_made_, network_.operations[static_cast<std::size_t>(maker)].layer, bytes(tensor));
-  }
-}
-
-// What a layer that runs again keeps is all that it reads first.
-Bytes Expansion::kept_input(int index, std::span<const LayerOperation> layer,
-                            bool recompute) const {
-  if (!recompute) return kept_read_[static_cast<std::size_t>(index)];
-  std::map<int, LayerTensor> read;
-  for (const LayerOperation& o : layer)
-    for (const LayerTensor& tensor : o.inputs)
-      read[tensor.maker] = tensor;
-  Bytes input;
-  for (const auto& [maker, tensor] : read)
-    if (!is_weight(tensor) && readers_.first_layer(maker) == index) input = input + bytes(tensor);
-  return input;
-}
-
 // Of the two products backward for one forward: one for each operand without a gradient.
 double Expansion::skipped(const LayerOperation& o) const {
   if (!o.output.gradient) return 2;
@@ -438,14 +339,13 @@ LayerWork Expansion::layer(int index, bool recompute) const {
   work.name = network_.layers[static_cast<std::size_t>(index)];
   work.forward = forwards.take();
   work.backward = backwards.take();
-  const auto at = static_cast<std::size_t>(index);
   const std::span operations = std::span(all).subspan(first, last - first);
-  work.kept.add(Module::layer_input, kept_input(index, operations, recompute));
-  if (!recompute) work.kept.add(Module::features, kept_made_[at]);
+  work.kept.add(Module::layer_input, kept_.input(index, operations, recompute));
+  if (!recompute) work.kept.add(Module::features, kept_.made(index));
   work.output = readers_.crossing(index);
   work.passed_on = readers_.passed_on(index);
   if (recompute) {
-    work.restored = kept_made_[at];
+    work.restored = kept_.made(index);
     work.restored_for_weights = true;
     work.recompute = recomputed(work.forward);
     work.recompute_model_flops = work.forward_model_flops;
@@ -469,6 +369,7 @@ NetworkWork expand(const LayerNetwork& network, const Execution& execution) {
     work.kinds.push_back(expansion.layer(layer, recompute));
     work.chain.push_back(layer);
   }
+  work.tensors = expansion.shared();
   work.input = expansion.input();
   return work;
 }

@@ -146,9 +146,11 @@ class BatchSizes {
     return sum;
   }
   Bytes one_of_each_sample() const { return batch_ * size_of(dtype_); }
-  // Beside an output: indices of maxima, the mask of a dropout, fp32 probabilities.
+  // Beside an output: indices of maxima, the mask of a dropout, fp32 probabilities, a bit for the
+  // sign of each element.
   Bytes indices(const LayerOperation& o) const { return Bytes(8 * elements(o.output)); }
   Bytes mask(const LayerOperation& o) const { return Bytes(elements(o.output)); }
+  Bytes signs(const LayerOperation& o) const { return Bytes((elements(o.output) + 7) / 8); }
   Bytes probabilities(const LayerOperation& o) const {
     return elements(o.output) * size_of(Dtype::fp32);
   }
