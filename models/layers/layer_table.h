@@ -179,6 +179,12 @@ std::int64_t count_of(const std::vector<std::int64_t>& shape);
 // Throws RowRefused if they do not fit each other.
 void measure(LayerOperation& operation);
 
+// The same network with layers of one branch each: a layer is cut where it parts (what is made
+// there several operations read) and where branches of it join. Pieces are called "LAYER/1",
+// "LAYER/2",
+// ...; a layer without branches stays one.
+LayerNetwork cut_at_branches(LayerNetwork network);
+
 // Kernels and memory of the layers. Requires: as models::network_work.
 NetworkWork expand(const LayerNetwork& network, const Execution& execution);
 

@@ -282,6 +282,10 @@ void visit_named(json::Fields& f, std::string_view name, TableBlock& s) {
 namespace trainyard::scenario {
 namespace {
 
+enum class LayerCut : std::uint8_t { layers, branches };
+constexpr std::array<json::Choice<LayerCut>, 2> kLayerCuts = {
+    {{"layers", LayerCut::layers}, {"branches", LayerCut::branches}}};
+
 struct TableInput {
   std::vector<std::int64_t> image_size, shape;
 };
@@ -304,6 +308,8 @@ class LayersFamily final : public ModelFamily {
             "Of all layers; a file that adds up to something else is refused.");
     f.field("multiply_adds", multiply_adds_, json::between(0, 1e18),
             "Of a sample at the file's own input; the same.");
+    f.choice("cut", cut_, kLayerCuts, json::optional,
+             "What a stage is made of: layers as they are, or cut at the branches inside them.");
     f.named("blocks", table_.blocks, "Lists of operations that several layers share.");
     f.sections("layers", table_.layers, json::required, "In the order of the forward pass.");
   }
@@ -320,7 +326,7 @@ class LayersFamily final : public ModelFamily {
     if (!has_input_of_its_own(model))
       compare("/model/multiply_adds", "multiply-adds", multiply_adds_, network.multiply_adds,
               findings);
-    return network;
+    return cut_ == LayerCut::branches ? cut_at_branches(std::move(network)) : network;
   }
 
  private:
@@ -340,6 +346,7 @@ class LayersFamily final : public ModelFamily {
   }
 
   models::LayerTable table_;
+  LayerCut cut_ = LayerCut::layers;
   TableInput input_;
   std::optional<std::int64_t> parameters_, multiply_adds_;
 };
