@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,20 @@ namespace trainyard::recipe {
 // one number per stage and chunk, in forward order (chunk-major).
 enum class LayerSplit : std::uint8_t { uniform, balanced, by_time, by_memory, list };
 
+// How the layers of a network with parallel branches are placed, whichever order they stand in: so
+// that the predicted step, or the fullest stage, is least; or as given.
+enum class BranchPlacement : std::uint8_t { by_time, by_memory, given };
+
+// Names of layers; in them * stands for any text.
+struct StageLayers {
+  std::vector<std::string> layers;
+};
+
+struct Branches {
+  BranchPlacement placed = BranchPlacement::by_time;
+  std::vector<StageLayers> stages{};  // BranchPlacement::given
+};
+
 struct Pipeline {
   std::string schedule = "1f1b";  // a name of schedules() (sim/schedule/schedule.h), or "custom"
   schedule::CustomSchedule custom{};  // if it is
@@ -23,6 +38,7 @@ struct Pipeline {
   Option<int> group_size = 0;  // PipelineShape::group
   LayerSplit layer_split = LayerSplit::uniform;
   std::vector<int> layers_per_chunk{};  // LayerSplit::list: [chunk * stages + stage]
+  std::optional<Branches> branches{};   // none: stages cut the layers in their order
   bool overlap_p2p = true;  // false: the compute stream waits for its sends, as blocking calls do
   // Each tensor-parallel rank sends its part of a message, and the receivers gather them. Without,
   // every rank sends the whole, as today's Megatron-LM does. With sequence parallelism ranks have
