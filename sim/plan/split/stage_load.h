@@ -17,6 +17,7 @@ namespace trainyard::plan {
 struct StageGpus {
   std::vector<double> times;  // of one micro-batch in each of NetworkWork::kinds
   Bytes memory;
+  double message_latency = 0, message_byte = 0;  // seconds of a message to another stage
 };
 
 // Of places that are added one by one.
