@@ -57,8 +57,9 @@ std::optional<int> receiver(const PipelineShape& shape, Lane lane, int stage) {
 }
 
 PipelineMessages::PipelineMessages(const PipelineShape& shape,
-                                   std::span<const std::vector<Slot>> stages)
+                                   std::span<const std::vector<Slot>> stages, bool in_series)
     : shape_(shape),
+      in_series_(in_series),
       channels_(static_cast<std::size_t>(shape.stages) * kLanes),
       taken_(channels_.size(), 0),
       numbers_(2 * static_cast<std::size_t>(directions(shape)) *
@@ -91,14 +92,14 @@ void PipelineMessages::enumerate(int stage, const Slot& slot) {
 
 std::optional<PipelineMessage> PipelineMessages::sent(int stage, const Slot& slot) const {
   const auto out = crossing_out(shape_, stage, slot);
-  if (!out || out->hop == Hop::stay) return std::nullopt;
+  if (!in_series_ || !out || out->hop == Hop::stay) return std::nullopt;
   return PipelineMessage{lane_of(gives_gradient(slot.pass), out->hop), out->boundary};
 }
 
 void PipelineMessages::receive(int stage, const Slot& slot,
                                std::vector<PipelineMessage>& messages) {
   const auto in = crossing_in(shape_, stage, slot);
-  if (!in || in->hop == Hop::stay) return;
+  if (!in_series_ || !in || in->hop == Hop::stay) return;
   const bool gradient = gives_gradient(slot.pass);
   const int sender_at = gradient ? in->boundary + 1 : in->boundary;
   const Lane lane = lane_of(gradient, in->hop);

@@ -39,9 +39,10 @@ struct PipelineMessage {
 // passes come. It loses no time by that, as the third arrives last.
 class PipelineMessages {
  public:
+  // `in_series`: virtual stages cut the layers in their order; else no pass has such messages.
   // Requires: check_schedule() is nullopt. Both must outlive this.
   PipelineMessages(const schedule::PipelineShape& shape,
-                   std::span<const std::vector<schedule::Slot>> stages);
+                   std::span<const std::vector<schedule::Slot>> stages, bool in_series);
 
   // What a pass sends when it has run.
   std::optional<PipelineMessage> sent(int stage, const schedule::Slot& slot) const;
@@ -56,6 +57,7 @@ class PipelineMessages {
   void enumerate(int stage, const schedule::Slot& slot);
 
   const schedule::PipelineShape& shape_;
+  bool in_series_;
   std::vector<Channel> channels_;       // by stage of the sender and lane
   std::vector<std::size_t> taken_;      // of each channel, so far
   std::vector<std::uint32_t> numbers_;  // of each message in its channel

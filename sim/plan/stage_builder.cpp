@@ -109,7 +109,7 @@ void StageBuilder::wait_for_sends() {
   if (plan_.pipeline.overlap_p2p || step_.shape.stages == 1) return;
   for (const StreamKind sends : {StreamKind::send_forward, StreamKind::send_backward})
     builder_.compute_waits_for(stream_bit(sends));
-  if (step_.shape.placement == schedule::Placement::looped) return;
+  if (step_.shape.placement == schedule::Placement::looped && !plan_.pipeline.branches) return;
   for (const StreamKind sends : {StreamKind::send_forward_up, StreamKind::send_backward_up})
     builder_.compute_waits_for(stream_bit(sends));
 }
@@ -210,10 +210,13 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place, bool alon
 void StageBuilder::write_forward(const BlockKey& key) {
   data_.begin(Pass::forward, range(key.seat), key.role);
   offload_.begin_forward(range(key.seat), range(key.then_fetch));
+  branches_.begin_forward();
   for (int place = range(key.seat).first; place < range(key.seat).last; ++place) {
     data_.before(place);
     offload_.before(place);
+    branches_.before(place);
     write(builder_, forward_acts(place));
+    branches_.after(place);
     data_.after(place);
     offload_.after(place);
     if (recipe_.forward_only && place > range(key.seat).first) forget(place - 1);
@@ -230,10 +233,13 @@ void StageBuilder::write_forward(const BlockKey& key) {
 void StageBuilder::write_backward(const BlockKey& key) {
   data_.begin(backward_pass(key.kind), range(key.seat), key.role);
   offload_.begin_backward(range(key.seat), key.fetched, range(key.then_fetch));
+  branches_.begin_backward();
   for (int place = range(key.seat).last - 1; place >= range(key.seat).first; --place) {
     data_.before(place);
     offload_.before(place);
+    branches_.before(place);
     write(builder_, backward_acts(key.kind, place, true));
+    branches_.after(place);
     data_.after(place);
   }
   if (key.kind == CallKind::backward_input) builder_.settle("input gradients");

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/plan/activation_offload.h"
+#include "sim/plan/branches/branch_messages.h"
 #include "sim/plan/input/batches.h"
 #include "sim/plan/pass_steps.h"
 #include "sim/plan/program_builder.h"
@@ -21,7 +23,7 @@ class StageBuilder {
  public:
   StageBuilder(StepPlan& step, const RecomputePlaces& placed, const recipe::TrainingRecipe& recipe,
                const recipe::ParallelPlan& plan, PipelineMessages& messages,
-               StageConnections& connections, StageSide side,
+               std::span<const Crossing> crossings, StageConnections& connections, StageSide side,
                const schedule::ScheduleEntry* schedule, InputBatches* input)
       : step_(step),
         work_(placed.work),
@@ -38,6 +40,7 @@ class StageBuilder {
         data_(builder_, step, work_, recipe, plan, side,
               step.rounds.whole || updates_ == schedule::Updates::after_all),
         offload_(builder_, step, work_, recipe.offload),
+        branches_(builder_, crossings, side.stage),
         input_(input) {}
 
   Role build(const std::vector<schedule::Slot>& order);
@@ -111,6 +114,7 @@ class StageBuilder {
   ProgramBuilder builder_;
   StageReplicas data_;
   ActivationOffload offload_;
+  BranchMessages branches_;
   InputBatches* input_;  // nullptr: none is waited for
   std::optional<std::uint32_t> step_block_;
 };

@@ -1,6 +1,7 @@
 #include "sim/plan/stage_connections.h"
 
 #include <algorithm>
+#include <map>
 
 #include "sim/base/check.h"
 #include "sim/schedule/chunk_placement.h"
@@ -227,16 +228,41 @@ Duration StageConnections::call_time(ConnectionId connection, CollectiveKind kin
                Duration(checked_product(ranks, call_.per_rank.value().count())));
 }
 
-ConnectionId StageConnections::lane(Lane lane) {
+Connection StageConnections::message_lane(Lane lane, Groups pairs) const {
   const LaneStreams& own = kLaneStreams[static_cast<std::size_t>(lane)];
-  return cast_.connect(own.name, [&] {
-    return Connection{.place = kMessages + static_cast<int>(lane),
-                      .traffic = Traffic::message,
-                      .stream = own.sends,
-                      .arrives_on = own.receives,
-                      .group = OpGroup::pipeline,
-                      .groups = lane_pairs(lane)};
-  });
+  return {.place = kMessages + static_cast<int>(lane),
+          .traffic = Traffic::message,
+          .stream = own.sends,
+          .arrives_on = own.receives,
+          .group = OpGroup::pipeline,
+          .groups = std::move(pairs)};
+}
+
+ConnectionId StageConnections::lane(Lane lane) {
+  return cast_.connect(kLaneStreams[static_cast<std::size_t>(lane)].name,
+                       [&] { return message_lane(lane, lane_pairs(lane)); });
+}
+
+ConnectionId StageConnections::lane(Lane lane, const std::vector<std::pair<int, int>>& pairs) {
+  const RankMap& ranks = ranks_.dense;
+  std::map<int, std::uint32_t> sent, received;
+  std::uint32_t peers = 1;
+  for (const auto& [from, to] : pairs)
+    peers = std::max({peers, ++sent[from], ++received[to]});
+  const auto describe = [&] {
+    Groups groups;
+    for (int r = 0; r < ranks.world_size(); ++r) {
+      const auto rank = static_cast<Rank>(r);
+      for (const auto& [from, to] : pairs) {
+        if (ranks.coordinate(rank, Axis::pipeline) != from) continue;
+        const std::array<Player, 2> pair = {
+            static_cast<Player>(rank), static_cast<Player>(ranks.peer(rank, Axis::pipeline, to))};
+        groups.add(pair);
+      }
+    }
+    return message_lane(lane, std::move(groups));
+  };
+  return cast_.connect(kLaneStreams[static_cast<std::size_t>(lane)].name, describe, peers);
 }
 
 ConnectionId StageConnections::host(HostTransfer transfer) {

@@ -2,6 +2,7 @@
 // first speaks on it, with its groups taken from the grids of ranks.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "sim/plan/cast.h"
@@ -35,6 +36,9 @@ class StageConnections {
 
   // Those of the pipeline's messages, and of what a player moves by itself.
   ConnectionId lane(Lane lane);
+  // The same between any stages, to_peer() in the order of the pairs (from, to), which are those of
+  // the whole lane.
+  ConnectionId lane(Lane lane, const std::vector<std::pair<int, int>>& pairs);
   ConnectionId host(HostTransfer transfer);
 
   // Host time of a collective's call, beside its launch: inside layers, and where gradients are
@@ -46,6 +50,7 @@ class StageConnections {
 
  private:
   Groups lane_pairs(Lane lane) const;
+  Connection message_lane(Lane lane, Groups pairs) const;
 
   Cast& cast_;
   const recipe::RankGrids& ranks_;

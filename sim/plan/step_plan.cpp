@@ -7,6 +7,8 @@
 #include <string>
 
 #include "sim/base/check.h"
+#include "sim/plan/branches/branch_placement.h"
+#include "sim/plan/branches/placed_network.h"
 #include "sim/plan/input/batches.h"
 #include "sim/plan/stage_builder.h"
 #include "sim/plan/stage_connections.h"
@@ -173,9 +175,16 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
   std::optional<models::NetworkWork> seen;
   if (strategy.has_leader()) seen = strategy.seen_by(work, plan, true);
-  const models::NetworkWork& led = seen ? *seen : work;
-  step.layers = split_layers(led, step.shape, recipe, plan, gpus);
-
+  std::vector<int> stage_of;  // of branches, by place
+  PlacedNetwork network;      // of branches, with the first size of micro-batches
+  if (plan.pipeline.branches) {
+    stage_of = place_branches(work, step.shape, recipe, plan, gpus);
+    network = place_network(work, stage_of, step.shape.stages);
+    step.layers = network.layers;
+  } else {
+    step.layers = split_layers(seen ? *seen : work, step.shape, recipe, plan, gpus);
+  }
+  const models::NetworkWork& led = plan.pipeline.branches ? network.work : seen ? *seen : work;
   const RecomputePlaces placed = place_recompute(led, step.layers, recipe.recompute.layers);
   for (std::string& name : place_names(placed.work))
     step.kept.push_back({std::move(name)});
@@ -200,18 +209,20 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
                   "{} orders for {} stages of {}", orders.size(), step.shape.stages,
                   plan.pipeline.schedule);
   if (recipe.forward_only) drop_backward(orders);
-  PipelineMessages messages(all_rounds, orders);
+  PipelineMessages messages(all_rounds, orders, !plan.pipeline.branches);
   const recipe::RankGrids ranks = rank_grids(plan);
   assign_ranks(step.cast, ranks, plan, work, batches);
   StageConnections connections(step.cast, ranks, plan, step.shape, recipe.collective_call);
-  if (step.shape.stages > 1) connect_stages(connections, step.shape, recipe.forward_only);
+  if (step.shape.stages > 1 && !plan.pipeline.branches)
+    connect_stages(connections, step.shape, recipe.forward_only);
   std::optional<InputBatches> input;
   if (recipe.input) {
     const int shards = plan.data_parallel.parameter_servers.shards;
     input.emplace(step, connections, recipe, ranks, strategy.updates_elsewhere ? shards : 0);
   }
   // All stages with micro-batches of a size.
-  const auto add_stages = [&](const RecomputePlaces& of, int batch) {
+  const auto add_stages = [&](const RecomputePlaces& of, std::span<const Crossing> crossings,
+                              int batch) {
     for (std::size_t place = 0; place < step.kept.size(); ++place) {
       const auto kind = static_cast<std::size_t>(of.work.chain[place]);
       step.kept[place].kept.push_back(of.work.kinds[kind].kept);
@@ -222,24 +233,28 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     count_flops(of.work, recipe,
                 static_cast<double>(step.shape.microbatches) * static_cast<double>(replicas), step);
     for (int stage = 0; stage < step.shape.stages; ++stage) {
-      StageBuilder builder(step, of, recipe, plan, messages, connections, {stage}, schedule,
-                           input && stage == 0 ? &*input : nullptr);
+      StageBuilder builder(step, of, recipe, plan, messages, crossings, connections, {stage},
+                           schedule, input && stage == 0 ? &*input : nullptr);
       step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
       step.cast.roles.back().batch = batch;
     }
   };
-  add_stages(placed, 0);
+  add_stages(placed, network.crossings, 0);
   if (batches != nullptr) {
     step.batch_sizes = batches->sizes;
     int batch = 0;
-    for (const models::NetworkWork& other : batches->works)
-      add_stages(place_recompute(other, step.layers, recipe.recompute.layers), ++batch);
+    for (const models::NetworkWork& other : batches->works) {
+      if (plan.pipeline.branches) network = place_network(other, stage_of, step.shape.stages);
+      const models::NetworkWork& own = plan.pipeline.branches ? network.work : other;
+      add_stages(place_recompute(own, step.layers, recipe.recompute.layers), network.crossings,
+                 ++batch);
+    }
   }
   if (strategy.has_leader()) {
     const RecomputePlaces followed =
         place_recompute(strategy.seen_by(work, plan, false), step.layers, recipe.recompute.layers);
-    StageBuilder builder(step, followed, recipe, plan, messages, connections, {0, false}, schedule,
-                         nullptr);
+    StageBuilder builder(step, followed, recipe, plan, messages, {}, connections, {0, false},
+                         schedule, nullptr);
     const auto followers = static_cast<std::uint32_t>(step.cast.roles.size());
     step.cast.roles.push_back(builder.build(orders.front()));
     std::fill(step.cast.role_of.begin() + 1, step.cast.role_of.end(), followers);
