@@ -39,7 +39,20 @@ void ranks(const Job& job, const Step& step, Text out) {
                    to_text(job.plan.rank_order));
 }
 
-void layers(const Job& /*job*/, const Step& step, Text out) {
+// Of a stage that has layers in any order.
+void placed_layers(const Step& step, Text out) {
+  fmt::format_to(out, "{:>5}  {:>6}  {}\n", "stage", "places", "layers");
+  for (std::size_t stage = 0; stage < step.plan.layers.size(); ++stage) {
+    const plan::ChainRange range = step.plan.layers[stage];
+    fmt::format_to(out, "{:>5}  {:>6}", stage, range.last - range.first);
+    for (int place = range.first; place < range.last; ++place)
+      fmt::format_to(out, "{} {}", place == range.first ? " " : ",", step.plan.name_of(place));
+    fmt::format_to(out, "\n");
+  }
+}
+
+void layers(const Job& job, const Step& step, Text out) {
+  if (job.plan.pipeline.branches) return placed_layers(step, out);
   fmt::format_to(out, "{:>5}  {:>5}  {:>6}  {}\n", "stage", "chunk", "places", "from .. to");
   const schedule::PipelineShape& shape = step.plan.shape;
   for (int stage = 0; stage < shape.stages; ++stage) {

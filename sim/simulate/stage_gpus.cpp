@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "sim/lower/group_shape.h"
 #include "sim/recipe/rank_map.h"
 
 namespace trainyard::simulate {
@@ -26,6 +27,33 @@ std::vector<double> times_of_layers(const Job& job, const models::NetworkWork& w
   return times;
 }
 
+// By rank, as lower::GroupShapes numbers them.
+std::vector<int> gpus_of_ranks(const Job& job) {
+  std::vector<int> gpus;
+  for (int server = 0; server < job.cluster.servers; ++server)
+    for (int gpu = 0; gpu < job.cluster.used_on(server); ++gpu)
+      gpus.push_back(server * job.cluster.gpu_slots() + gpu);
+  return gpus;
+}
+
+void tell_messages(const Job& job, const cost::MessageCost& messages,
+                   std::vector<plan::StageGpus>& stages) {
+  constexpr Bytes kSize = Bytes(1 << 20);  // of whose law, latency and bandwidth
+  const recipe::RankGrids grids = recipe::rank_grids(job.plan);
+  const std::vector<int> gpus = gpus_of_ranks(job);
+  std::vector<int> used;
+  for (int server = 0; server < job.cluster.servers; ++server)
+    used.push_back(job.cluster.used_on(server));
+  const Rank next = grids.dense.peer(static_cast<Rank>(0), recipe::Axis::pipeline, 1);
+  const cost::GroupShape shape =
+      lower::GroupShapes(job.cluster, used, false).of_pair(gpus.front(), gpus[index(next)], 1);
+  const cost::MessageTerms terms = messages.point_to_point(kSize, shape);
+  for (plan::StageGpus& stage : stages) {
+    stage.message_latency = terms.latency.count();
+    stage.message_byte = 1 / terms.bandwidth.count();
+  }
+}
+
 }  // namespace
 
 std::vector<int> kinds_of_ranks(const Job& job) {
@@ -37,10 +65,12 @@ std::vector<int> kinds_of_ranks(const Job& job) {
 }
 
 std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWork& work,
-                                        std::span<const lower::GpuLaws> laws) {
+                                        std::span<const lower::GpuLaws> laws,
+                                        const cost::MessageCost& messages) {
   const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
   std::vector<plan::StageGpus> of_kind;
-  const bool by_time = job.plan.pipeline.layer_split == recipe::LayerSplit::by_time;
+  const recipe::Pipeline& pipeline = job.plan.pipeline;
+  const bool by_time = pipeline.layer_split == recipe::LayerSplit::by_time || pipeline.branches;
   const std::vector<int> of_rank = kinds_of_ranks(job);
   const std::set<int> in_use(of_rank.begin(), of_rank.end());
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
@@ -49,6 +79,7 @@ std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWor
       times = times_of_layers(job, work, *laws[kind].compute);
     of_kind.push_back({std::move(times), kinds[kind].gpu->memory});
   }
+  if (pipeline.branches) tell_messages(job, messages, of_kind);
   if (kinds.size() == 1) return of_kind;
   const recipe::RankGrids grids = recipe::rank_grids(job.plan);
   std::vector<plan::StageGpus> stages(static_cast<std::size_t>(job.plan.degrees.pipeline));

@@ -17,10 +17,12 @@ namespace trainyard::simulate {
 std::vector<int> kinds_of_ranks(const Job& job);
 
 // By stage, one for all where they are alike: times of a micro-batch in each kind of layer if the
-// job splits layers by time, all kernels, forward and, in training, backward and those that run
-// again. `laws`: by kind of GPUs.
+// job splits layers by time or places branches, all kernels, forward and, in training, backward and
+// those that run again. Of branches also their messages: as between the first ranks of the first
+// two stages. `laws`: by kind of GPUs.
 std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWork& work,
-                                        std::span<const lower::GpuLaws> laws);
+                                        std::span<const lower::GpuLaws> laws,
+                                        const cost::MessageCost& messages);
 
 // The micro-batch of each replica, and the work of each size; empty where all are equal. By speed:
 // in proportion to what its slowest GPUs compute of an equal share, and from there sample by sample

@@ -180,7 +180,8 @@ std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) 
     limit_memory(result, step->devices);
     return result;
   };
-  const std::vector<plan::StageGpus> gpus = stage_gpus(job, step->work, costs.laws);
+  const std::vector<plan::StageGpus> gpus =
+      stage_gpus(job, step->work, costs.laws, *costs.messages);
   PipelineEstimate estimate;
   if (const std::string_view other = times_from(job.plan); !other.empty()) {
     recipe::ParallelPlan trial = job.plan;

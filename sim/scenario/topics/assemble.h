@@ -131,6 +131,7 @@ void validate_tensor_parallel(const Scenario& scenario, Findings& findings);
 // /parallelism/pipeline
 recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline);
 void validate_pipeline(const Scenario& scenario, Findings& findings);
+void validate_branches(const Scenario& scenario, Findings& findings);
 
 // /parallelism/data_parallel; `pipeline`: there is one.
 recipe::DataParallelOptions assemble_data_parallel(recipe::DataParallelOptions options,

@@ -50,6 +50,9 @@ void visit_fields(json::Fields& f, Pipeline& s) {
   const auto known = std::find(kSplits.begin(), kSplits.end(), split);
   s.layer_split = !s.layers_per_chunk.empty() ? LayerSplit::list
                                               : static_cast<LayerSplit>(known - kSplits.begin());
+  f.section("branches", s.branches,
+            "Layers of a network with parallel branches placed on the stages in any way, in place "
+            "of a cut of their order.");
   f.field("overlap_p2p", s.overlap_p2p, json::optional,
           "Computing goes on while activations are sent; false: as blocking calls do.");
   f.field("scatter_gather", s.scatter_gather, json::optional,
@@ -68,6 +71,7 @@ namespace {
 
 void check_layers(const Scenario& scenario, Findings& findings) {
   const recipe::Pipeline& pipeline = scenario.plan.pipeline;
+  if (pipeline.branches) return;
   const int stages = scenario.plan.degrees.pipeline;
   const std::int64_t layers = divisible_layers(scenario.network);
   const std::int64_t parts = std::int64_t{stages} * pipeline.chunks;
@@ -197,7 +201,8 @@ void check_chunks_and_schedule(const Scenario& scenario, Findings& findings) {
       findings.error("/parallelism/pipeline/schedule", *why,
                      schedule->grouped ? possible_group(shape) : "");
   }
-  if (!schedule->unsupported(shape) && microbatches < stages && !schedule->one_at_a_time)
+  const bool fills = !schedule->one_at_a_time && !pipeline.branches;
+  if (!schedule->unsupported(shape) && microbatches < stages && fills)
     findings.warning("/parallelism/pp",
                      fmt::format("{} micro-batches do not fill {} stages", microbatches, stages));
 }

@@ -114,7 +114,8 @@ void validate_recompute(const Scenario& scenario, Findings& findings) {
   const models::NetworkWork work =
       network_work(scenario.network, plan::execution(scenario.recipe, scenario.plan));
   // Times of layers, which could deal nearly all to one stage, are not known here.
-  if (scenario.plan.pipeline.layer_split == recipe::LayerSplit::by_time) return;
+  const recipe::Pipeline& pipeline = scenario.plan.pipeline;
+  if (pipeline.layer_split == recipe::LayerSplit::by_time || pipeline.branches) return;
   const int most = most_layers(
       work, plan::split_layers(work, plan::pipeline_shape(scenario.recipe, scenario.plan),
                                scenario.recipe, scenario.plan));

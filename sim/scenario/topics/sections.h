@@ -210,6 +210,8 @@ void visit_fields(json::Fields& f, MemoryAllowance& s);
 void visit_fields(json::Fields& f, OffloadOptions& s);
 void visit_fields(json::Fields& f, InputPipeline& s);
 void visit_fields(json::Fields& f, Pipeline& s);
+void visit_fields(json::Fields& f, StageLayers& s);
+void visit_fields(json::Fields& f, Branches& s);
 void visit_fields(json::Fields& f, GradientCompression& s);
 void visit_fields(json::Fields& f, DataParallelOptions& s);
 }  // namespace trainyard::recipe

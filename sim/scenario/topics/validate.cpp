@@ -96,6 +96,7 @@ void validate(const Scenario& scenario, const ScenarioSections& sections, Findin
   check_execution_of_network(scenario, findings);
   validate_batch(scenario, findings);
   validate_pipeline(scenario, findings);
+  validate_branches(scenario, findings);
   validate_tensor_parallel(scenario, findings);
   validate_compute(scenario, findings);
   validate_machine(scenario, findings);

@@ -1,0 +1,130 @@
+// Layers placed on stages in any way: as a pipeline where they are cut in their order, two towers
+// by their closed form.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "sim/lower/lower.h"
+#include "sim/simulate/step.h"
+#include "tests/simulate/mixed_jobs.h"
+
+using namespace trainyard;
+
+namespace {
+
+// Layers of 100 us forward and 200 us back that hand on 4 MB, each reading the one before it.
+std::string chain(int layers) {
+  std::string rows;
+  for (int i = 0; i < layers; ++i)
+    rows += fmt::format(R"({}{{ "name": "l{}", "ops": [
+        {{ "op": "time", "forward": "{}us", "backward": "{}us", "micro_batch": 1, "keeps": 5000,
+           "parameters": 300000, "shape": [1000000] }}] }})",
+                        i == 0 ? "" : ",", i, 90 + 10 * i, 200 + 7 * i);
+  return rows;
+}
+
+std::string job(const std::string& layers, const std::string& more) {
+  return fmt::format(
+      R"("model": {{ "kind": "layers", "input": {{ "shape": [8] }}, "layers": [{}] }},
+      "cluster": {{ "nodes": 1, "node": "dgx-a100-80gb", "gpus_used": 4 }},
+      "training": {{ "global_batch": 8, "micro_batch": 1, "precision": {{ "compute": "fp32" }},
+        "optimizer": {{ "type": "sgd" }} }}, {})",
+      layers, more);
+}
+
+std::string given(const std::string& stages) {
+  return R"("branches": { "placed": "given", "stages": [)" + stages + "] }";
+}
+
+StepReport report_of(const std::string& text, const std::vector<std::string>& sets) {
+  return simulate::simulate(test::scenario_of(text, sets)).report;
+}
+
+}  // namespace
+
+TEST_CASE("layers placed in their order run as a pipeline that cuts them there") {
+  const auto of = [](const std::string& how) {
+    return job(chain(7),
+               R"("parallelism": { "pp": 2, "pipeline": { "schedule": "gpipe", )" + how + "} }");
+  };
+  const std::string cut = of(R"("layer_split": [2, 3])");
+  const std::string placed = of(given(R"({ "layers": ["l0", "l1", "l2"] }, { "layers": ["l3", "l4",
+                                         "l5", "l6"] })"));
+  for (const char* set : {"training.micro_batch=1", "training.micro_batch=2",
+                          "parallelism.pipeline.schedule=sequential", "training.recompute=full",
+                          "simulation.fidelity=flow", "parallelism.pipeline.overlap_p2p=false",
+                          "parallelism.data_parallel.kind=zero1", "cluster.gpus_used=2"}) {
+    CAPTURE(set);
+    const StepReport one = report_of(cut, {set}), other = report_of(placed, {set});
+    CHECK(one.step_time == other.step_time);
+    CHECK(one.pipeline_bytes == other.pipeline_bytes);
+    REQUIRE(one.ranks.size() == other.ranks.size());
+    for (std::size_t i = 0; i < one.ranks.size(); ++i) {
+      CHECK(one.ranks[i].breakdown == other.ranks[i].breakdown);
+      CHECK(one.ranks[i].memory == other.ranks[i].memory);
+    }
+  }
+}
+
+namespace {
+
+std::string timed(const std::string& name, const std::string& after, int forward, int backward) {
+  return fmt::format(R"({{ "name": "{}", "after": [{}], "ops": [
+      {{ "op": "time", "forward": "{}us", "backward": "{}us", "micro_batch": 1,
+         "parameters": 1, "shape": [1000000] }}] }})",
+                     name, after, forward, backward);
+}
+
+// Two layers in each of two towers, and a head that reads both.
+std::string towers() {
+  return timed("a1", R"("input")", 100, 210) + "," + timed("a2", R"("a1")", 120, 230) + "," +
+         timed("b1", R"("input")", 100, 210) + "," + timed("b2", R"("b1")", 120, 230) + "," +
+         R"({ "name": "head", "after": ["a2", "b2"], "ops": [
+              { "op": "time", "after": ["inputs"], "forward": "50us", "backward": "90us",
+                "micro_batch": 1, "shape": [1] }] })";
+}
+
+// A step of one micro-batch on two GPUs; launches and messages' kernels take nothing.
+struct Run {
+  Duration step{};     // without the optimizer
+  Duration message{};  // of 4 MB
+};
+Run run(const std::string& branches) {
+  const std::string text =
+      job(towers(),
+          R"("parallelism": { "pp": 2, "pipeline": { "schedule": "gpipe", )" + branches + "} }");
+  const std::vector<std::string> sets = {"cluster.gpus_used=2", "training.global_batch=1",
+                                         "training.launch_time=0us"};
+  const auto step = simulate_step(simulate::job_of(test::scenario_of(text, sets)));
+  Run result;
+  for (const std::vector<TransferEstimate>& table : step->lowered.transfers)
+    for (const TransferEstimate& estimate : table)
+      if (estimate.point_to_point)
+        result.message =
+            to_duration(estimate.terms.latency +
+                        Seconds(static_cast<double>(estimate.terms.wire_bytes.count()) /
+                                estimate.terms.bandwidth.count()));
+  const StepReport report = report_of(text, sets);
+  result.step =
+      *report.step_time - report.breakdown[static_cast<std::size_t>(TimeCategory::optimizer)];
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("two towers take what one takes, the head, and a message each way") {
+  using std::chrono::microseconds;
+  const Run towers = run(given(R"({ "layers": ["a*", "head"] }, { "layers": ["b*"] })"));
+  const Duration expected = microseconds(220 + 140 + 440) + 2 * towers.message;
+  CHECK(std::abs((towers.step - expected).count()) <= 4);
+  // By time the same is found, whichever GPU has which.
+  CHECK(run(R"("branches": {})").step == towers.step);
+  // In series every layer waits for the one before it, and what crosses is on the way.
+  const Run series = run(given(R"({ "layers": ["a*"] }, { "layers": ["b*", "head"] })"));
+  CHECK(series.step == towers.step);
+  const Run alternating =
+      run(given(R"({ "layers": ["a1", "b2"] }, { "layers": ["b1", "a2", "head"] })"));
+  CHECK(alternating.step > towers.step);
+}
