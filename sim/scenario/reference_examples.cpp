@@ -76,6 +76,7 @@ constexpr Example kExamples[] = {
     {"/model/layers/0/name", R"("conv1")"},
     {"/model/layers/0/block", R"("residual")"},
     {"/model/layers/0/after", R"(["conv1"])"},
+    {"/parallelism/pipeline/branches/stages/0/layers", R"(["left *", "head"])"},
     {"/cluster/preset", R"("selene")"},
     {"/cluster/nodes", "4"},
     {"/cluster/node", R"("dgx-h100")"},

@@ -77,6 +77,11 @@ void choose_schedule(Sketch& s) {
     s.schedule = nullptr;
     return;
   }
+  // Those that branches allow.
+  if (s.pipeline > 1 && s.kind == Kind::layers && draw.chance(60)) {
+    s.schedule = schedule::find_schedule(draw.word({"gpipe", "sequential"}));
+    return;
+  }
   for (int attempt = 0; attempt < 20 && s.pipeline > 1; ++attempt) {
     s.schedule = &draw.element(schedule::schedules());
     s.chunks = s.schedule->chunks;

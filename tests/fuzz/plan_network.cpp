@@ -207,8 +207,29 @@ Value flat_layer(Sketch& s, int in, int out) {
   return ops;
 }
 
+Value names(std::initializer_list<std::string> all) {
+  Value list = Value::array();
+  for (const std::string& name : all)
+    list.append(Value::of(name));
+  return list;
+}
+
+// Of equal sizes: joins what an earlier layer hands on.
+Value joined(Sketch& s, int layer, Value ops, Value& of) {
+  const int other = s.draw.between(0, layer - 2);
+  of.set("after", names({"layer" + std::to_string(layer - 1), "layer" + std::to_string(other)}));
+  Value join = operation("add");
+  join.set("after", names({"inputs"}));
+  Value all = Value::array();
+  all.append(std::move(join));
+  for (const Value& op : ops.items)
+    all.append(op);
+  return all;
+}
+
 void draw_layers(Sketch& s) {
   Draw& draw = s.draw;
+  if (draw.chance(30)) s.set("/model/cut", draw.word({"branches", "branches", "layers"}));
   s.set("/model/kind", "layers");
   const bool images = draw.chance(60);
   const int width = 16 * draw.between(1, 8);
@@ -221,6 +242,7 @@ void draw_layers(Sketch& s) {
     Value layer = Value::object();
     layer.set("name", Value::of("layer" + std::to_string(i)));
     Value ops = images ? image_layer(s, width) : flat_layer(s, width, width);
+    if (i >= 2 && draw.chance(30)) ops = joined(s, i, std::move(ops), layer);
     if (i + 1 == s.layers) {
       if (images) {
         Value pool = operation("avg_pool");

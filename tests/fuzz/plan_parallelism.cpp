@@ -103,6 +103,36 @@ void draw_split(Sketch& s) {
   s.set("/parallelism/pipeline/layer_split", list);
 }
 
+// Layers of a table on the stages in any way.
+void draw_branches(Sketch& s) {
+  Draw& draw = s.draw;
+  const bool in_one_order =
+      s.schedule == nullptr || s.schedule->name == "gpipe" || s.schedule->name == "sequential";
+  if (s.kind != Kind::layers || !in_one_order || s.chunks > 1 || !draw.chance(60)) return;
+  if (json::find(s.plan.scenario, "/parallelism/pipeline/layer_split") != nullptr) return;
+  const std::string pointer = "/parallelism/pipeline/branches";
+  // Pieces of layers have names of their own.
+  const bool cut = json::find(s.plan.scenario, "/model/cut") != nullptr;
+  const std::string placed =
+      cut ? draw.word({"by_time", "by_memory"}) : draw.word({"by_time", "by_memory", "given"});
+  s.set(pointer + "/placed", placed);
+  if (placed != "given") return;
+  // One layer or more each, the others anywhere.
+  std::vector<Value> lists(static_cast<std::size_t>(s.pipeline), Value::array());
+  for (int layer = 0; layer < s.layers; ++layer) {
+    const auto stage =
+        layer < s.pipeline ? static_cast<std::size_t>(layer) : draw.below(lists.size());
+    lists[stage].append(Value::of("layer" + std::to_string(layer)));
+  }
+  Value stages = Value::array();
+  for (Value& list : lists) {
+    Value stage = Value::object();
+    stage.set("layers", std::move(list));
+    stages.append(std::move(stage));
+  }
+  s.set(pointer + "/stages", stages);
+}
+
 void draw_pipeline(Sketch& s) {
   Draw& draw = s.draw;
   if (s.pipeline == 1) return;
@@ -119,6 +149,7 @@ void draw_pipeline(Sketch& s) {
       s.set(fmt::format("{}/{}", kSection, "group_size"), s.pipeline);
   }
   draw_split(s);
+  draw_branches(s);
   const auto key = [kSection](const char* name) { return fmt::format("{}/{}", kSection, name); };
   if (draw.chance(30)) s.set(key("overlap_p2p"), draw.chance(40));
   if (s.tensor > 1 && !s.sequence_parallel && draw.chance(40))

@@ -131,6 +131,7 @@ void draw_input(Sketch& s) {
       s.strategy == "nn_data_parallel")
     return;
   if (s.world() > 64 || s.microbatches > 16 || !s.draw.chance(15)) return;
+  if (json::find(s.plan.scenario, "/parallelism/pipeline/branches") != nullptr) return;
   const Value* split = json::find(s.plan.scenario, "/parallelism/data_parallel/batch_split");
   if (split != nullptr && !(split->is(json::Kind::string) && split->text == "equal")) return;
   const auto set = [&](const char* key, const auto& value) {

@@ -76,7 +76,8 @@ ParallelPlan placed(int stages, BranchPlacement how) {
 constexpr double kLatency = 0.5, kByte = 0.25;
 
 std::vector<StageGpus> gpus(const NetworkWork& work, SplitMix64& random) {
-  StageGpus own{.memory = Bytes(1000), .message_latency = kLatency, .message_byte = kByte};
+  StageGpus own{
+      .times = {}, .memory = Bytes(1000), .message_latency = kLatency, .message_byte = kByte};
   for (std::size_t kind = 0; kind < work.kinds.size(); ++kind)
     own.times.push_back(static_cast<double>(1 + random.below(8)));
   return {own};
