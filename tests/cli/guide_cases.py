@@ -82,6 +82,25 @@ def mixed_servers(folder):
 
 
 @case
+def two_towers(folder):
+    """AlexNet's towers on a GPU each beat a shared batch and a cut in order, and are what is found by time"""
+    step = variants(folder, "two-towers", "step_time_s")
+    require(step["a-tower-each"] < step["distributed"] < step["one-gpu"] < step["in-series"], step)
+    require(abs(step["by-time"] / step["a-tower-each"] - 1) < 0.01, step)
+    peak = {name: memory["peak_bytes"] for name, memory in variants(folder, "two-towers", "memory").items()}
+    require(peak["by-memory"] < min(value for name, value in peak.items() if name != "by-memory"), peak)
+
+
+@case
+def branches(folder):
+    """Inception's branches gain over NVSwitch, little over PCIe, and less than a shared batch"""
+    step = variants(folder, "branches", "step_time_s")
+    gain = {name: step["one-gpu"] / value for name, value in step.items()}
+    require(gain["distributed"] > gain["branches"] > gain["pipeline"] > gain["branches-pcie"] > 1.05, gain)
+    require(gain["branches"] > 1.4 and gain["branches-pcie"] < 1.2 and gain["in-series"] < 1.01, gain)
+
+
+@case
 def unet(folder):
     """With its loader the U-Net on two cards gains what was published: 30.5 % shared by batch, 4.5 % by layers"""
     rate = variants(folder, "unet-2x2070s", "samples_per_s")
