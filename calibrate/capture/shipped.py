@@ -11,6 +11,7 @@ class Captured:
     description: str
     source: str
     torchvision: str = ""  # the function it is made by, without options
+    layers: tuple = ()  # modules that are one layer each; none: as docs/layers.md finds them
 
 
 def build_torchvision(name):
@@ -50,7 +51,14 @@ def build_cifar_resnet18():
     return cifar_resnet18()
 
 
+def build_amoebanet_d():
+    from amoebanet import amoebanet_d_18_256
+
+    return amoebanet_d_18_256()
+
+
 IMAGE = (3, 224, 224)
+AMOEBANET_D_CELLS = 2 + 18 + 2  # two reductions, then 18 normal cells in three groups, with a reduction between two
 
 
 def of_torchvision(name, description, paper, size=IMAGE):
@@ -89,4 +97,8 @@ NETWORKS = {
                      "calibrate/capture/unet.py; Ronneberger et al., MICCAI 2015"),
     "unet-resnet34": Captured(build_unet_resnet34, (3, 256, 256), "U-Net whose encoder is ResNet-34, 1 class",
                               "calibrate/capture/unet.py; Ronneberger et al., MICCAI 2015; He et al., CVPR 2016"),
+    "amoebanet-d-18-256": Captured(build_amoebanet_d, IMAGE,
+                                   "AmoebaNet-D of 18 normal cells and 256 filters, a cell a layer",
+                                   "calibrate/capture/amoebanet.py; Real et al., AAAI 2019; Huang et al., NeurIPS 2019",
+                                   layers=("stem", *(f"cells.{n}" for n in range(AMOEBANET_D_CELLS)), "classifier")),
 }

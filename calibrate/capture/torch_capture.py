@@ -75,7 +75,7 @@ def module_of_file(spec):
 
 
 def factory_of(spec):
-    """A function that makes the module, the input it is made for or None, layers, and words for people."""
+    """A function that makes the module, the input it is made for or None, words for people, and its layers."""
     need_torch()
     scheme, _, name = spec.partition(":")
     if scheme == "shipped":
@@ -84,7 +84,7 @@ def factory_of(spec):
         if name not in NETWORKS:
             raise WrongCommand(f"no shipped network is called {name}; there are {', '.join(NETWORKS)}")
         network = NETWORKS[name]
-        return network.build, network.input, network.description, network.source
+        return network.build, network.input, network.description, network.source, network.layers
     if scheme == "torchvision":
         try:
             import torchvision
@@ -94,12 +94,12 @@ def factory_of(spec):
 
         for network in NETWORKS.values():
             if network.torchvision == name:
-                return network.build, network.input, network.description, network.source
+                return network.build, network.input, network.description, network.source, network.layers
         if not hasattr(torchvision.models, name):
             raise WrongCommand(f"torchvision {torchvision.__version__} has no {name}; --list names some")
-        return (lambda: build_torchvision(name)), None, f"{name} of torchvision", f"torchvision.models.{name}"
+        return (lambda: build_torchvision(name)), None, f"{name} of torchvision", f"torchvision.models.{name}", ()
     factory = module_of_file(spec)
-    return factory, None, f"{os.path.basename(spec)}, captured", os.path.basename(spec)
+    return factory, None, f"{os.path.basename(spec)}, captured", os.path.basename(spec), ()
 
 
 def record(torch, build, sizes, ids, batch):
@@ -170,7 +170,7 @@ def capture_shipped(names, folder):
         if name not in NETWORKS:
             raise WrongCommand(f"no shipped network is called {name}; --list names them")
         network = NETWORKS[name]
-        table = capture(network.build, network.input, False, network.description, network.source)
+        table = capture(network.build, network.input, False, network.description, network.source, network.layers)
         path = os.path.join(folder, name + ".json")
         write(text_of(table), path)
         print(f"{path}: {table['parameters']} parameters, {table['multiply_adds']} multiply-adds, "
@@ -216,9 +216,9 @@ def run(words):
     if ":" not in options.module[0]:
         raise WrongCommand(f"{options.module[0]}: expected torchvision:NAME, shipped:NAME or PATH.py:FACTORY")
     treat = treatments(options.treat)
-    build, own_input, description, source = factory_of(options.module[0])
+    build, own_input, description, source, own_layers = factory_of(options.module[0])
     sizes, ids = input_sizes(options.input or "x".join(map(str, own_input or input_sizes(DEFAULT_INPUT)[0])))
-    layers = [name for name in options.layers.split(",") if name]
+    layers = [name for name in options.layers.split(",") if name] or own_layers
     table = capture(build, sizes, ids, description, source, layers, treat, not options.no_loss)
     from layers import text_of
 

@@ -69,6 +69,8 @@ EXACT = {
     "ssd300-vgg16": (35641826, 34858153472),
     "unet": (31030658, 192384335872),
     "unet-resnet34": (24436369, 7813988352),  # parameters: segmentation_models_pytorch's Unet("resnet34")
+    "alexnet-2012": (60965224, 724406816),  # Caffe's bvlc_alexnet, whose groups are the two towers
+    "amoebanet-d-18-256": (122470120, 15170093056),  # the sums of its layers; nowhere published at this size
 }
 
 
