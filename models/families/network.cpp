@@ -18,7 +18,7 @@ std::vector<ExecutionProblem> check_execution(const Network& network, const Exec
 
 namespace {
 
-// Adds the twins of what a layer split counts, where nothing is recomputed.
+// Adds the twins of all layers, where nothing is recomputed.
 void add_plain(NetworkWork& work, const Network& network, Execution execution) {
   execution.recompute.form = Recompute::none;
   execution.recompute.modules = {};
@@ -27,7 +27,7 @@ void add_plain(NetworkWork& work, const Network& network, Execution execution) {
   std::iota(work.plain.begin(), work.plain.end(), 0);
   for (std::size_t place = 0; place < plain.chain.size(); ++place) {
     const auto kind = static_cast<std::size_t>(plain.chain[place]);
-    if (!plain.divisible[place] || work.plain[kind] != plain.chain[place]) continue;
+    if (work.plain[kind] != plain.chain[place]) continue;
     work.plain[kind] = static_cast<int>(work.kinds.size());
     work.kinds.push_back(plain.kinds[kind]);
   }
@@ -49,7 +49,8 @@ NetworkWork network_work(const Network& network, const Execution& execution) {
   const Problems problems = check_execution(network, execution);
   TRAINYARD_CHECK(problems.empty(), "{}", problems.front().message);
   NetworkWork work = network.work(execution);
-  if (execution.recompute.layers.method != RecomputeLayers::Method::all)
+  const Recomputation& recompute = execution.recompute;
+  if (recompute.layers.method != RecomputeLayers::Method::all || recompute.except_last)
     add_plain(work, network, execution);
   if (execution.gradient_sums) add_to_sums(work, *execution.gradient_sums);
   return work;

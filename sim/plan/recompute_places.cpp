@@ -48,12 +48,22 @@ class Dealer {
 
 }  // namespace
 
-RecomputePlaces place_recompute(const models::NetworkWork& work,
-                                const std::vector<ChainRange>& ranges,
-                                const models::RecomputeLayers& layers) {
+namespace {
+
+// Each place for itself.
+RecomputePlaces place_alone(const models::NetworkWork& work) {
   RecomputePlaces placed{work, {}};
   for (int place = 0; place < static_cast<int>(work.chain.size()); ++place)
     placed.again.push_back({place, place + 1});
+  return placed;
+}
+
+}  // namespace
+
+RecomputePlaces place_recompute(const models::NetworkWork& work,
+                                const std::vector<ChainRange>& ranges,
+                                const models::RecomputeLayers& layers) {
+  RecomputePlaces placed = place_alone(work);
   if (layers.method == Method::all) return placed;
   TRAINYARD_CHECK(!work.plain.empty(), "layers without plain kinds");
   Dealer dealer(placed);
@@ -72,6 +82,14 @@ RecomputePlaces place_recompute(const models::NetworkWork& work,
                     places[static_cast<std::size_t>(std::min(i + layers.layers, count) - 1)]);
     }
   }
+  return placed;
+}
+
+RecomputePlaces without_recompute(const models::NetworkWork& work) {
+  RecomputePlaces placed = place_alone(work);
+  Dealer dealer(placed);
+  for (int place = 0; place < static_cast<int>(work.chain.size()); ++place)
+    dealer.make_plain(place);
   return placed;
 }
 

@@ -19,4 +19,7 @@ RecomputePlaces place_recompute(const models::NetworkWork& work,
                                 const std::vector<ChainRange>& ranges,
                                 const models::RecomputeLayers& layers);
 
+// The same where no layer recomputes. Requires: `work` has plain kinds.
+RecomputePlaces without_recompute(const models::NetworkWork& work);
+
 }  // namespace trainyard::plan

@@ -63,6 +63,17 @@ Bytes part_of_message(Bytes boundary, const recipe::ParallelPlan& plan) {
   return Bytes(divide_up(boundary.count(), in_parts ? plan.degrees.tensor : 1));
 }
 
+// Where a layer works in its backward pass.
+MemoryKind working_memory(const models::LayerWork& work) {
+  return work.logits > Bytes(0) ? MemoryKind::logits : MemoryKind::workspace;
+}
+
+std::optional<Slot> first_backward(const std::vector<Slot>& order) {
+  for (const Slot& slot : order)
+    if (slot.pass != Pass::forward) return slot;
+  return std::nullopt;
+}
+
 // A virtual stage without layers sends on what it has received.
 void pass_on(ProgramBuilder& builder, ChainRange range) {
   if (range.first == range.last) builder.settle_waits("no layers");
@@ -142,20 +153,41 @@ void StageBuilder::send(const Seat& seat, Pass pass) {
 }
 
 std::vector<Act> StageBuilder::forward_acts(int place) const {
-  const std::string name = step_.name_of(place);
+  const std::string& name = owner(place);
   return {Hold{MemoryKind::activations, layer(place).activations(), name},
           Hold{MemoryKind::activations, carried_to(place), kCarried},
           Hold{MemoryKind::logits, layer(place).logits, name},
           Hold{MemoryKind::workspace, layer(place).forward_transient, name},
-          Work{layer(place).forward, name + " forward", PairPart::forward},
+          Work{layer(place).forward, step_.name_of(place) + " forward", PairPart::forward},
           Release{MemoryKind::workspace, layer(place).forward_transient, name}};
 }
 
 // Without a backward pass nobody needs what the layer has kept but the next one, which has run.
 void StageBuilder::forget(int place) {
-  const std::string name = step_.name_of(place);
+  const std::string& name = owner(place);
   builder_.release(MemoryKind::activations, layer(place).activations(), name);
   builder_.release(MemoryKind::logits, layer(place).logits, name);
+}
+
+std::vector<Act> StageBuilder::again_acts(CallKind kind, int place) const {
+  const models::LayerWork& work = layer(place);
+  const ChainRange again = running_->again[static_cast<std::size_t>(place)];
+  const bool restored_before = again.first == again.last;  // with a later layer of its group
+  std::vector<Act> acts;
+  if (kind != CallKind::backward_weight) {
+    for (int other = again.first; other + 1 < again.last; ++other)
+      acts.emplace_back(Hold{MemoryKind::workspace, layer(other).restored, step_.name_of(other)});
+    acts.emplace_back(Hold{working_memory(work),
+                           restored_before ? work.transient : work.workspace(),
+                           step_.name_of(place)});
+  }
+  if (kind != CallKind::backward_input && data_.gradients_come_and_go())
+    acts.emplace_back(
+        Hold{MemoryKind::gradients, data_.gradient_bytes(parameters_at(place)), kGradients});
+  if (kind == CallKind::backward_weight) return acts;
+  for (int other = again.first; other < again.last; ++other)
+    acts.emplace_back(Work{layer(other).recompute, step_.name_of(other) + " recompute"});
+  return acts;
 }
 
 // Weight gradients need the inputs of matrix multiplications: activations stay until they are done,
@@ -163,24 +195,9 @@ void StageBuilder::forget(int place) {
 // inputs need.
 std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place, bool alone) {
   const models::LayerWork& work = layer(place);
-  const std::string name = step_.name_of(place);
-  const ChainRange again = again_[static_cast<std::size_t>(place)];
-  const bool restored_before = again.first == again.last;  // with a later layer of its group
-  const MemoryKind working = work.logits > Bytes(0) ? MemoryKind::logits : MemoryKind::workspace;
-  const Release workspace{working, work.workspace(), name};
+  const std::string& name = step_.name_of(place);
+  const Release workspace{working_memory(work), work.workspace(), name};
   std::vector<Act> acts;
-  if (kind != CallKind::backward_weight) {
-    for (int other = again.first; other + 1 < again.last; ++other)
-      acts.emplace_back(Hold{MemoryKind::workspace, layer(other).restored, step_.name_of(other)});
-    acts.emplace_back(Hold{working, restored_before ? work.transient : work.workspace(), name});
-  }
-  if (kind != CallKind::backward_input && data_.gradients_come_and_go())
-    acts.emplace_back(
-        Hold{MemoryKind::gradients, data_.gradient_bytes(parameters_at(place)), kGradients});
-  if (kind != CallKind::backward_weight) {
-    for (int other = again.first; other < again.last; ++other)
-      acts.emplace_back(Work{layer(other).recompute, step_.name_of(other) + " recompute"});
-  }
   if (kind == CallKind::backward_input) {
     acts.emplace_back(Work{input_half(work.backward), name + " backward"});
     if (!work.restored_for_weights) acts.emplace_back(workspace);
@@ -201,9 +218,9 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place, bool alon
   acts.emplace_back(Work{{from, items.end()}, name + " backward"});
   acts.emplace_back(Work{data_.accumulation(parameters), name + " backward"});
   if (kind == CallKind::backward || work.restored_for_weights) acts.emplace_back(workspace);
-  acts.emplace_back(Release{MemoryKind::activations, work.activations(), name});
+  acts.emplace_back(Release{MemoryKind::activations, work.activations(), owner(place)});
   acts.emplace_back(Release{MemoryKind::activations, carried_to(place), kCarried});
-  acts.emplace_back(Release{MemoryKind::logits, work.logits, name});
+  acts.emplace_back(Release{MemoryKind::logits, work.logits, owner(place)});
   return acts;
 }
 
@@ -234,10 +251,15 @@ void StageBuilder::write_backward(const BlockKey& key) {
   data_.begin(backward_pass(key.kind), range(key.seat), key.role);
   offload_.begin_backward(range(key.seat), key.fetched, range(key.then_fetch));
   branches_.begin_backward();
-  for (int place = range(key.seat).last - 1; place >= range(key.seat).first; --place) {
+  const int first = range(key.seat).last - 1;  // in the order of the pass
+  const bool ahead = recipe_.recompute.ahead;
+  for (int place = first; place >= range(key.seat).first; --place) {
     data_.before(place);
     offload_.before(place);
+    if (ahead) write(builder_, again_acts(key.kind, place));
+    if (ahead && place == first) receive_all(key);
     branches_.before(place);
+    if (!ahead) write(builder_, again_acts(key.kind, place));
     write(builder_, backward_acts(key.kind, place, true));
     branches_.after(place);
     data_.after(place);
@@ -256,8 +278,11 @@ void StageBuilder::write_pair(const BlockKey& key) {
   const ChainRange forward = range(key.seat), backward = range(key.backward_seat);
   for (int place = forward.first; place < forward.last; ++place)
     append(first, forward_acts(place));
-  for (int place = backward.last - 1; place >= backward.first; --place)
+  running_ = key.backward_whole ? whole_ : &placed_;
+  for (int place = backward.last - 1; place >= backward.first; --place) {
+    append(second, again_acts(CallKind::backward, place));
     append(second, backward_acts(CallKind::backward, place, false));
+  }
   write_overlapped(builder_, first, second);
   pass_on(builder_, forward);
   pass_on(builder_, backward);
@@ -269,11 +294,19 @@ void StageBuilder::write_pair(const BlockKey& key) {
   send(key.backward_seat, Pass::backward);
 }
 
-std::uint32_t StageBuilder::write_block(const BlockKey& key) {
-  builder_.begin_block();
-  wait_for_sends();
+void StageBuilder::receive_all(const BlockKey& key) {
   for (const PipelineMessage& message : key.receives)
     receive(message);
+}
+
+std::uint32_t StageBuilder::write_block(const BlockKey& key) {
+  running_ = key.whole ? whole_ : &placed_;
+  builder_.begin_block();
+  wait_for_sends();
+  const bool is_backward =
+      key.kind != CallKind::forward && key.kind != CallKind::pair && key.kind != CallKind::step;
+  const bool empty = range(key.seat).first == range(key.seat).last;
+  if (!recipe_.recompute.ahead || !is_backward || empty) receive_all(key);
   switch (key.kind) {
     case CallKind::forward: write_forward(key); break;
     case CallKind::backward:
@@ -282,6 +315,7 @@ std::uint32_t StageBuilder::write_block(const BlockKey& key) {
     case CallKind::pair: write_pair(key); break;
     case CallKind::step: TRAINYARD_CHECK(false, "a step has no slot");
   }
+  running_ = &placed_;
   return builder_.end_block();
 }
 
@@ -361,6 +395,20 @@ void StageBuilder::hold_tables(Role& stage) {
   }
 }
 
+// What comes before the first step of ranks at their own pace.
+void StageBuilder::start(Role& stage) {
+  if (!step_.rounds.apart) return;
+  builder_.begin_block();
+  data_.start();
+  builder_.call(builder_.end_block(), 0);
+  stage.calls.push_back({.kind = CallKind::step});
+}
+
+bool StageBuilder::keeps_whole(const Slot& slot) const {
+  const auto of_step = [&](const Slot& own) { return own.microbatch % step_.shape.microbatches; };
+  return kept_whole_ && of_step(*kept_whole_) == of_step(slot);
+}
+
 Role StageBuilder::build(const std::vector<Slot>& order) {
   Role stage;
   stage.stage = stage_;
@@ -374,12 +422,8 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
   Bytes on_host, most_on_host;
 
   const std::vector<bool> completes = completing(order);
-  if (step_.rounds.apart) {
-    builder_.begin_block();
-    data_.start();
-    builder_.call(builder_.end_block(), 0);
-    stage.calls.push_back({.kind = CallKind::step});
-  }
+  if (whole_ != nullptr) kept_whole_ = first_backward(order);
+  start(stage);
 
   // Blocks are written when they are first called, so that buckets are numbered in the order in
   // which they leave.
@@ -393,6 +437,7 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
     messages_.receive(stage_, slot, key.receives);
     key.fetched = i > 0 && slot.pass != Pass::forward && fetches_for(order, i - 1).has_value();
     key.then_fetch = fetches_for(order, i);
+    key.whole = keeps_whole(slot);
     const Bytes moved = offload_.moved(range(key.seat));
     on_host = slot.pass == Pass::forward ? on_host + moved : on_host - moved;
     most_on_host = std::max(most_on_host, on_host);
@@ -400,6 +445,7 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
       const Slot& backward = order[++i];
       key.backward_seat = seat_of(backward);
       key.backward_role = data_.role(order, i, completes[i]);
+      key.backward_whole = keeps_whole(backward);
       messages_.receive(stage_, backward, key.receives);
       info.backward_microbatch = backward.microbatch;
       info.backward_chunk = part(step_.shape, backward);

@@ -21,13 +21,17 @@ namespace trainyard::plan {
 
 class StageBuilder {
  public:
-  StageBuilder(StepPlan& step, const RecomputePlaces& placed, const recipe::TrainingRecipe& recipe,
-               const recipe::ParallelPlan& plan, PipelineMessages& messages,
-               std::span<const Crossing> crossings, StageConnections& connections, StageSide side,
+  // `whole`: how micro-batches run that do not run again; null: all do.
+  StageBuilder(StepPlan& step, const RecomputePlaces& placed, const RecomputePlaces* whole,
+               const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan,
+               PipelineMessages& messages, std::span<const Crossing> crossings,
+               StageConnections& connections, StageSide side,
                const schedule::ScheduleEntry* schedule, InputBatches* input)
       : step_(step),
         work_(placed.work),
-        again_(placed.again),
+        placed_(placed),
+        whole_(whole),
+        running_(&placed),
         recipe_(recipe),
         plan_(plan),
         messages_(messages),
@@ -52,13 +56,21 @@ class StageBuilder {
     schedule::Seat seat = {}, backward_seat = {};  // the second of a pair
     PassRole role = {}, backward_role = {};
     std::vector<PipelineMessage> receives = {};
+    bool whole = false, backward_whole = false;  // does not run again
     bool fetched = false;  // its first offloaded activations, by the pass before
     std::optional<schedule::Seat> then_fetch = {};  // the first ones of the backward pass after it
     auto operator<=>(const BlockKey&) const = default;
   };
 
+  // As the micro-batch runs it that is written.
   const models::LayerWork& layer(int place) const {
-    return work_.kinds[static_cast<std::size_t>(work_.chain[static_cast<std::size_t>(place)])];
+    const models::NetworkWork& work = running_->work;
+    return work.kinds[static_cast<std::size_t>(work.chain[static_cast<std::size_t>(place)])];
+  }
+  // What reports call what it keeps.
+  const std::string& owner(int place) const {
+    const auto at = static_cast<std::size_t>(place);
+    return running_ == &placed_ ? step_.kept[at].owner : step_.kept_whole[at].owner;
   }
   ChainRange range(const schedule::Seat& seat) const {
     return step_.layers[static_cast<std::size_t>(virtual_stage(step_.shape, seat))];
@@ -82,12 +94,17 @@ class StageBuilder {
   void hold_tables(Role& stage);
   Bytes shared_buffers() const;
   std::vector<Act> forward_acts(int place) const;
+  // What runs again before the backward pass of a place, and the memory that it takes.
+  std::vector<Act> again_acts(CallKind kind, int place) const;
   // `alone`: no other pass is written in between, so that gradients may leave on the way.
   std::vector<Act> backward_acts(CallKind kind, int place, bool alone);
   void forget(int place);
   std::uint32_t write_block(const BlockKey& key);
   void write_forward(const BlockKey& key);
   void write_backward(const BlockKey& key);
+  void receive_all(const BlockKey& key);
+  void start(Role& stage);
+  bool keeps_whole(const schedule::Slot& slot) const;
   void write_pair(const BlockKey& key);
   void receive(const PipelineMessage& message);
   void send(const schedule::Seat& seat, schedule::Pass pass);
@@ -104,7 +121,9 @@ class StageBuilder {
 
   StepPlan& step_;
   const models::NetworkWork& work_;
-  const std::vector<ChainRange>& again_;  // RecomputePlaces::again
+  const RecomputePlaces& placed_;
+  const RecomputePlaces* whole_;
+  const RecomputePlaces* running_;  // of the block that is written
   const recipe::TrainingRecipe& recipe_;
   const recipe::ParallelPlan& plan_;
   PipelineMessages& messages_;
@@ -117,6 +136,7 @@ class StageBuilder {
   BranchMessages branches_;
   InputBatches* input_;  // nullptr: none is waited for
   std::optional<std::uint32_t> step_block_;
+  std::optional<schedule::Slot> kept_whole_;  // of the micro-batch that does not run again
 };
 
 }  // namespace trainyard::plan

@@ -128,6 +128,12 @@ void drop_backward(schedule::StageOrders& orders) {
   }
 }
 
+// Adds what each place keeps of a micro-batch of the next size.
+void tell_kept(const models::NetworkWork& work, std::vector<KeptByPlace>& places) {
+  for (std::size_t place = 0; place < places.size(); ++place)
+    places[place].kept.push_back(work.kinds[static_cast<std::size_t>(work.chain[place])].kept);
+}
+
 // Adds those of so many passes of all stages.
 void count_flops(const models::NetworkWork& work, const TrainingRecipe& recipe, double passes,
                  StepPlan& step) {
@@ -148,7 +154,10 @@ void count_flops(const models::NetworkWork& work, const TrainingRecipe& recipe, 
   const Flops model = full_square - passes * (3 * masked - skipped_masked);
   step.full_square_flops = step.full_square_flops + full_square;
   step.model_flops = step.model_flops + model;
-  step.executed_flops = step.executed_flops + model + passes * recomputed;
+  const bool is_whole = recipe.recompute.except_last;
+  const double again =
+      is_whole ? passes * (step.shape.microbatches - 1) / step.shape.microbatches : passes;
+  step.executed_flops = step.executed_flops + model + again * recomputed;
 }
 
 }  // namespace
@@ -186,8 +195,10 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   }
   const models::NetworkWork& led = plan.pipeline.branches ? network.work : seen ? *seen : work;
   const RecomputePlaces placed = place_recompute(led, step.layers, recipe.recompute.layers);
-  for (std::string& name : place_names(placed.work))
+  for (std::string& name : place_names(placed.work)) {
+    if (recipe.recompute.except_last) step.kept_whole.push_back({name + ", not run again"});
     step.kept.push_back({std::move(name)});
+  }
 
   const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
   if (recipe.input)
@@ -221,40 +232,42 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     input.emplace(step, connections, recipe, ranks, strategy.updates_elsewhere ? shards : 0);
   }
   // All stages with micro-batches of a size.
-  const auto add_stages = [&](const RecomputePlaces& of, std::span<const Crossing> crossings,
-                              int batch) {
-    for (std::size_t place = 0; place < step.kept.size(); ++place) {
-      const auto kind = static_cast<std::size_t>(of.work.chain[place]);
-      step.kept[place].kept.push_back(of.work.kinds[kind].kept);
+  const auto add_stages = [&](const models::NetworkWork& own, const RecomputePlaces& of,
+                              std::span<const Crossing> crossings, int batch) {
+    std::optional<RecomputePlaces> whole;
+    if (recipe.recompute.except_last) {
+      whole = without_recompute(own);
+      tell_kept(whole->work, step.kept_whole);
     }
+    tell_kept(of.work, step.kept);
     const auto replicas = batches == nullptr ? plan.degrees.data
                                              : std::count(batches->of_replica.begin(),
                                                           batches->of_replica.end(), batch);
     count_flops(of.work, recipe,
                 static_cast<double>(step.shape.microbatches) * static_cast<double>(replicas), step);
     for (int stage = 0; stage < step.shape.stages; ++stage) {
-      StageBuilder builder(step, of, recipe, plan, messages, crossings, connections, {stage},
-                           schedule, input && stage == 0 ? &*input : nullptr);
+      StageBuilder builder(step, of, whole ? &*whole : nullptr, recipe, plan, messages, crossings,
+                           connections, {stage}, schedule, input && stage == 0 ? &*input : nullptr);
       step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
       step.cast.roles.back().batch = batch;
     }
   };
-  add_stages(placed, network.crossings, 0);
+  add_stages(led, placed, network.crossings, 0);
   if (batches != nullptr) {
     step.batch_sizes = batches->sizes;
     int batch = 0;
     for (const models::NetworkWork& other : batches->works) {
       if (plan.pipeline.branches) network = place_network(other, stage_of, step.shape.stages);
       const models::NetworkWork& own = plan.pipeline.branches ? network.work : other;
-      add_stages(place_recompute(own, step.layers, recipe.recompute.layers), network.crossings,
+      add_stages(own, place_recompute(own, step.layers, recipe.recompute.layers), network.crossings,
                  ++batch);
     }
   }
   if (strategy.has_leader()) {
     const RecomputePlaces followed =
         place_recompute(strategy.seen_by(work, plan, false), step.layers, recipe.recompute.layers);
-    StageBuilder builder(step, followed, recipe, plan, messages, {}, connections, {0, false},
-                         schedule, nullptr);
+    StageBuilder builder(step, followed, nullptr, recipe, plan, messages, {}, connections,
+                         {0, false}, schedule, nullptr);
     const auto followers = static_cast<std::uint32_t>(step.cast.roles.size());
     step.cast.roles.push_back(builder.build(orders.front()));
     std::fill(step.cast.role_of.begin() + 1, step.cast.role_of.end(), followers);

@@ -54,6 +54,7 @@ struct StepPlan {
   Rounds rounds;
   std::vector<ChainRange> layers;         // by virtual stage
   std::vector<KeptByPlace> kept;          // by place of the chain
+  std::vector<KeptByPlace> kept_whole;    // the same of micro-batches that do not run again
   std::vector<std::int64_t> batch_sizes;  // Batches::sizes; empty: all replicas compute the same
   // Its first roles are the stages, where one rank leads its replicas those as it plays them, and
   // after them the stages with each further size of micro-batches.

@@ -182,6 +182,7 @@ constexpr Example kExamples[] = {
     {"/cluster/node/gpu/cooling/limit", "85"},
     {"/training/recompute", R"("full")"},
     {"/training/recompute_stops_early", "true"},
+    {"/training/recompute_ahead", "true"},
     {"/training/recompute/modules", R"(["core_attn"])"},
     {"/training/recompute/layers", "4"},
     {"/training/memory/context", R"("512MiB")"},

@@ -110,13 +110,13 @@ def unet(folder):
 
 @case
 def amoebanet(folder):
-    """AmoebaNet-D on two, four and eight P40 speeds up as published, within 10 %, but for one row"""
+    """AmoebaNet-D on two, four and eight P40 speeds up as published, within 8 %, but for one row"""
     rate = variants(folder, "amoebanet-8xp40", "samples_per_s")
     measured = {"n2-m1": 26.733, "n2-m4": 41.133, "n2-m32": 47.386, "n4-m1": 26.827, "n4-m32": 72.412,
                 "n8-m1": 24.918, "n8-m4": 70.065, "n8-m32": 132.413}
     for name, value in measured.items():
         wanted = value / measured["n2-m1"]
-        require(abs(rate[name] / rate["n2-m1"] / wanted - 1) < 0.1, (name, wanted, rate))
+        require(abs(rate[name] / rate["n2-m1"] / wanted - 1) < 0.08, (name, wanted, rate))
 
 
 case.main()

@@ -80,6 +80,10 @@ void draw_recompute(Sketch& s) {
   s.set("/training/recompute", form);
   if (s.stack() && form == std::string("full") && s.draw.chance(30))
     s.set("/training/recompute_stops_early", true);
+  if (form == std::string("none")) return;
+  if (s.pipeline > 1 && s.draw.chance(30)) s.set("/training/recompute_ahead", true);
+  if (s.strategy != "nn_data_parallel" && s.draw.chance(30))
+    s.set("/training/recompute_micro_batches", s.draw.word({"except_last", "except_last", "all"}));
 }
 
 // Adapters of decoders, or some parts of them.

@@ -65,11 +65,20 @@ class Placing {
   }
 
   void hold_copy(const SharedTensor& tensor, int stage) {
-    const int keeper = keeper_of_copy(tensor, keepers_of(network_, tensor), stage_of_, stage);
+    const auto hold = [&](int kind) {
+      result_.work.kinds[static_cast<std::size_t>(kind)].kept.add(models::Module::layer_input,
+                                                                  tensor.bytes);
+    };
+    const auto kind_at = [&](int place) { return network_.chain[static_cast<std::size_t>(place)]; };
+    if (const int keeper = keeper_of_copy(tensor, keepers_of(network_, tensor), stage_of_, stage);
+        keeper >= 0)
+      hold(kind_at(keeper));
+    if (network_.plain.empty()) return;
+    // And where nothing runs again.
+    const int keeper = keeper_of_copy(tensor, tensor.keepers, stage_of_, stage);
     if (keeper < 0) return;
-    const int at = network_.chain[static_cast<std::size_t>(keeper)];
-    result_.work.kinds[static_cast<std::size_t>(at)].kept.add(models::Module::layer_input,
-                                                              tensor.bytes);
+    const int plain = network_.plain[static_cast<std::size_t>(kind_at(keeper))];
+    if (plain != kind_at(keeper)) hold(plain);
   }
 
   void cross(const SharedTensor& tensor, int stage) {

@@ -96,8 +96,33 @@ void check_early_stop(const Scenario& scenario, Findings& findings) {
     findings.error(pointer, "it is described for layers of transformers", "remove it");
 }
 
+namespace {
+
+void check_micro_batches(const Scenario& scenario, Findings& findings) {
+  const models::Recomputation& chosen = scenario.recipe.recompute;
+  const bool none = chosen.form == Recompute::none;
+  const char* last = "/training/recompute_micro_batches";
+  const char* ahead = "/training/recompute_ahead";
+  if (chosen.ahead && (none || scenario.plan.degrees.pipeline == 1))
+    findings.error(ahead, none ? "nothing runs again" : "pp is 1: no stage waits for gradients",
+                   "remove it");
+  if (!chosen.except_last) return;
+  if (none)
+    findings.error(last, "nothing runs again", "remove it, or state /training/recompute");
+  else if (scenario.recipe.offload.activations)
+    findings.error(last, "activations of all micro-batches go to the host alike", "remove it");
+  else if (scenario.plan.data_parallel.kind == "nn_data_parallel")
+    findings.error(last, "torch.nn.DataParallel has one micro-batch", "remove it");
+  else if (microbatches_per_step(scenario) == 1)
+    findings.warning(last, "there is one micro-batch, the last: nothing runs again",
+                     "remove it, or /training/recompute");
+}
+
+}  // namespace
+
 void validate_recompute(const Scenario& scenario, Findings& findings) {
   check_early_stop(scenario, findings);
+  check_micro_batches(scenario, findings);
   const models::RecomputeLayers& layers = scenario.recipe.recompute.layers;
   if (layers.method == Method::all || findings.has_errors()) return;
   const std::string pointer = std::string(kPointer) + "/layers";

@@ -108,6 +108,7 @@ using json::required;
 
 using recipe::Accumulation;
 
+constexpr std::array<Choice<bool>, 2> kRecomputed = {{{"all", false}, {"except_last", true}}};
 constexpr std::array<Choice<Accumulation>, 5> kAccumulations = {
     {{"product", Accumulation::product},
      {"kernel", Accumulation::kernel},
@@ -162,6 +163,12 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
   f.field("recompute_stops_early", s.recipe.recompute.stops_early, optional,
           "A layer that runs again whole runs up to the last tensor that its backward pass reads, "
           "so that no product of the feed-forward layer's output is made again.");
+  f.choice("recompute_micro_batches", s.recipe.recompute.except_last, kRecomputed, optional,
+           "All, or except_last: the one whose backward pass comes first keeps everything, which "
+           "is the last where they go in reverse, as in torchgpipe, and the first here.");
+  f.field("recompute_ahead", s.recipe.recompute.ahead, optional,
+          "What a stage runs again first in a backward pass it runs before the gradients arrive "
+          "(torchgpipe); without, when they have.");
   f.choice("gradient_accumulation", s.recipe.accumulation, kAccumulations, optional,
            "What adds a micro-batch's gradients of weights to those before: the product that makes "
            "them (Megatron Core), a kernel (Megatron-LM of 2021), one after_pass (nanotron), two "

@@ -186,8 +186,9 @@ std::vector<MemoryReport::ModuleBytes> activations_by_module(
     const plan::StepPlan& plan, const plan::Role& role,
     const std::vector<MemoryReport::Owner>& owners) {
   std::map<std::string_view, const models::Activations*> kept_by;
-  for (const plan::KeptByPlace& place : plan.kept)
-    kept_by.emplace(place.owner, &place.kept[static_cast<std::size_t>(role.batch)]);
+  for (const auto* places : {&plan.kept, &plan.kept_whole})
+    for (const plan::KeptByPlace& place : *places)
+      kept_by.emplace(place.owner, &place.kept[static_cast<std::size_t>(role.batch)]);
   std::map<std::string, std::int64_t> sums;
   for (const MemoryReport::Owner& owner : owners) {
     if (owner.category != MemoryKind::activations) continue;
