@@ -132,7 +132,17 @@ struct Clos {
   std::vector<ClosLevel> levels;
 };
 
-using FabricSpec = std::variant<SingleSwitch, FatTree, Clos>;
+// Groups of routers that are all joined to each other by local links; groups all joined by global
+// ones (dragonfly.h).
+struct Dragonfly {
+  int nics_per_router = 1, routers_per_group = 1;
+  int global_links = 0;                              // of a router
+  BytesPerSecond local_bandwidth, global_bandwidth;  // of one link; 0: as the fastest NIC
+  Duration switch_latency{};
+  Duration global_latency{};  // of a global cable, beside the router behind it
+};
+
+using FabricSpec = std::variant<SingleSwitch, FatTree, Clos, Dragonfly>;
 
 // Servers of another kind, which follow those before them.
 struct OtherServers {

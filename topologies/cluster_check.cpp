@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "sim/base/divide.h"
 #include "sim/base/text.h"
 #include "topologies/fabric.h"
 #include "topologies/server_board.h"
@@ -79,6 +80,7 @@ class Checker {
   }
   void check_fabric(const FatTree& tree);
   void check_fabric(const Clos& clos);
+  void check_fabric(const Dragonfly& dragonfly);
   void check_clos_level(const Clos& clos, std::size_t l);
   void check_kinds_of_gpus();
   void check_connected();
@@ -256,6 +258,28 @@ void Checker::check_fabric(const Clos& clos) {
           fmt::format("the top level joins {} GPUs, the cluster has {}", top.gpus, gpus));
 }
 
+void Checker::check_fabric(const Dragonfly& dragonfly) {
+  latency("/fabric/switch_latency", dragonfly.switch_latency);
+  latency("/fabric/global_latency", dragonfly.global_latency);
+  const std::size_t before = found_.size();
+  in_range("/fabric/nics_per_router", dragonfly.nics_per_router, 1, kMostRadix);
+  in_range("/fabric/routers_per_group", dragonfly.routers_per_group, 1, kMostRadix);
+  in_range("/fabric/global_links", dragonfly.global_links, 0, kMostRadix);
+  if (found_.size() > before || !uses_fabric() || server_.nics < 1) return;
+  const std::int64_t nics = std::int64_t{cluster_.servers} * cluster_.nic_slots();
+  const std::int64_t of_group =
+      std::int64_t{dragonfly.nics_per_router} * dragonfly.routers_per_group;
+  const std::int64_t groups =
+      1 + std::int64_t{dragonfly.routers_per_group} * dragonfly.global_links;
+  if (groups * of_group >= nics) return;
+  error("/fabric/global_links",
+        fmt::format("groups of {} NICs with {} global links each are {} at most and reach {} NICs, "
+                    "the cluster has {}",
+                    of_group, groups - 1, groups, groups * of_group, nics),
+        fmt::format("{} for each router reach them",
+                    divide_up(divide_up(nics, of_group) - 1, dragonfly.routers_per_group)));
+}
+
 void Checker::check_clos_level(const Clos& clos, std::size_t l) {
   const ClosLevel& level = clos.levels[l];
   const std::string pointer = fmt::format("/fabric/levels/{}", l);
@@ -316,6 +340,12 @@ void check_size(const ClusterSpec& cluster, std::vector<Diagnostic>& found) {
     links += of_kind[static_cast<std::size_t>(cluster.kind_of(server))];
   for (const FabricLayer& layer : build_fabric(cluster, 0, 0).layers)
     links += 2 * std::int64_t{layer.groups} * layer.planes * layer.uplinks();
+  if (const auto* dragonfly = std::get_if<Dragonfly>(&cluster.fabric)) {
+    const std::int64_t nics = std::int64_t{cluster.servers} * cluster.nic_slots();
+    const std::int64_t groups = cluster.servers > 1 ? dragonfly_groups(*dragonfly, nics) : 0;
+    links += groups * dragonfly->routers_per_group *
+             (dragonfly->routers_per_group + dragonfly->global_links);
+  }
   if (links <= kLinks) return;
   Diagnostic& diagnostic = found.emplace_back();
   diagnostic.pointer = "/cluster";

@@ -104,7 +104,21 @@ std::vector<FabricLayer> layers_of(const Clos& clos, const ClusterSpec& cluster)
   return layers;
 }
 
+std::int64_t nics_of(const ClusterSpec& cluster) {
+  return std::int64_t{cluster.servers} * cluster.nic_slots();
+}
+
+std::vector<FabricLayer> layers_of(const Dragonfly& dragonfly, const ClusterSpec& cluster) {
+  FabricLayer layer;
+  layer.name = "router";
+  layer.latency = dragonfly.switch_latency;
+  layer.groups = dragonfly_groups(dragonfly, nics_of(cluster)) * dragonfly.routers_per_group;
+  return {layer};
+}
+
 int nics_per_leaf(const ClusterSpec& cluster) {
+  if (const auto* dragonfly = std::get_if<Dragonfly>(&cluster.fabric))
+    return dragonfly->nics_per_router;
   if (const auto* tree = std::get_if<FatTree>(&cluster.fabric))
     return tier_ports(tree->radix, ratio(*tree, 0)).down;
   if (const auto* clos = std::get_if<Clos>(&cluster.fabric))
@@ -150,6 +164,10 @@ Fabric build_fabric(const ClusterSpec& cluster, std::uint32_t first_node,
     fabric.nodes += static_cast<std::uint32_t>(layer.switches());
     fabric.links += static_cast<std::uint32_t>(2 * layer.switches() * layer.uplinks());
   }
+  if (const auto* dragonfly = std::get_if<Dragonfly>(&cluster.fabric)) {
+    fabric.dragonfly.emplace(*dragonfly, nics_of(cluster), line_rate(cluster), first_link);
+    fabric.links += fabric.dragonfly->count();
+  }
   return fabric;
 }
 
@@ -166,6 +184,7 @@ int meeting_layer(const Fabric& fabric, int from_leaf, int to_leaf) {
 
 void append_route(const Fabric& fabric, int from_leaf, int to_leaf, SplitMix64& hash,
                   std::vector<LinkId>& route) {
+  if (fabric.dragonfly) return fabric.dragonfly->append_route(from_leaf, to_leaf, hash, route);
   const int meeting = meeting_layer(fabric, from_leaf, to_leaf);
   int plane = 0;
   int group = from_leaf;
@@ -193,6 +212,7 @@ void append_route(const Fabric& fabric, int from_leaf, int to_leaf, SplitMix64& 
 }
 
 Duration route_latency(const Fabric& fabric, int from_leaf, int to_leaf) {
+  if (fabric.dragonfly) return fabric.dragonfly->route_latency(from_leaf, to_leaf);
   const int meeting = meeting_layer(fabric, from_leaf, to_leaf);
   Duration latency{0};
   for (int l = 0; l < meeting; ++l)

@@ -1,4 +1,5 @@
-// The network between servers as layers of switches, every kind of fabric in one arithmetic form:
+// The network between servers as layers of switches, every kind of fabric but the dragonfly in one
+// arithmetic form:
 // the parallel-ports generalised fat tree.
 //
 //   A layer has `groups`; all switches of a group (its `planes`) serve the same NICs. A switch
@@ -15,10 +16,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/base/random.h"
+#include "topologies/dragonfly.h"
 #include "topologies/topology.h"
 
 namespace trainyard::topologies {
@@ -41,10 +44,12 @@ struct FabricLayer {
   int uplinks() const { return parents * cables; }  // of one switch
 };
 
+// A dragonfly is one layer of routers without uplinks, and the links between them.
 struct Fabric {
   int nics_per_leaf = 1;  // NIC number n of the cluster hangs on leaf n / nics_per_leaf
   std::vector<FabricLayer> layers;
   std::uint32_t nodes = 0, links = 0;
+  std::optional<DragonflyLinks> dragonfly{};
 };
 
 // The ports of a switch of one tier: the most uplinks, and down-links at most `oversubscription`
@@ -62,6 +67,7 @@ std::int64_t fat_tree_capacity(const FatTree& tree);
 Fabric build_fabric(const ClusterSpec& cluster, std::uint32_t first_node, std::uint32_t first_link);
 
 // How far up a route between two leaves goes, for all NIC pairs on them. 0: both on one leaf.
+// Requires: layers that meet, no dragonfly.
 int meeting_layer(const Fabric& fabric, int from_leaf, int to_leaf);
 
 // Appends the links from leaf to leaf, choosing among equal ones by `hash`.

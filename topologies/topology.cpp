@@ -49,6 +49,7 @@ struct Topology::State {
       add_switches(layer);
     for (std::size_t l = 0; l + 1 < fabric.layers.size(); ++l)
       add_uplinks(fabric.layers[l], fabric.layers[l + 1]);
+    if (fabric.dragonfly) add_links(*fabric.dragonfly);
     TRAINYARD_CHECK(
         nodes.size() == server_nodes + fabric.nodes && links.size() == server_links + fabric.links,
         "{} nodes, {} links", nodes.size(), links.size());
@@ -68,6 +69,7 @@ struct Topology::State {
   void add_server(int number);
   void add_switches(const FabricLayer& layer);
   void add_uplinks(const FabricLayer& layer, const FabricLayer& above);
+  void add_links(const DragonflyLinks& dragonfly);
   Route route_between(int from_gpu, int to_gpu) const;
 
   ClusterSpec cluster;
@@ -114,6 +116,17 @@ void Topology::State::add_uplinks(const FabricLayer& layer, const FabricLayer& a
         links.push_back({a, b, LinkKind::network, layer.cable, above.latency});
         links.push_back({b, a, LinkKind::network, layer.cable, layer.latency});
       }
+}
+
+void Topology::State::add_links(const DragonflyLinks& dragonfly) {
+  const std::uint32_t first = fabric.layers.front().first_node;
+  const auto router = [first](int number) {
+    return static_cast<NodeId>(first + static_cast<std::uint32_t>(number));
+  };
+  dragonfly.for_each([&](const DragonflyLinks::Ends& ends) {
+    links.push_back({router(ends.from), router(ends.to), LinkKind::network,
+                     dragonfly.bandwidth(ends.global), dragonfly.latency(ends.global)});
+  });
 }
 
 Route Topology::State::route_between(int from_gpu, int to_gpu) const {

@@ -36,7 +36,8 @@ struct Link {
 
 // Links in order from source to destination. In a server NVLink if it joins the two GPUs, else
 // PCIe; then fewest hops, then least latency, then lowest link ids. In the fabric up to the lowest
-// common switches and down again; among the equal paths the one that (from, to) hashes to (ECMP).
+// common switches and down again, in a dragonfly by the fewest hops; among the equal paths the one
+// that (from, to) hashes to (ECMP).
 struct Route {
   std::vector<LinkId> links;
   Duration latency{};  // sum over the links

@@ -61,6 +61,17 @@ inline FatTree fat_tree(int tiers, int radix, std::vector<double> oversubscripti
   return {tiers, radix, std::move(oversubscription), 150ns};
 }
 
+inline Dragonfly dragonfly(int nics, int routers, int global_links) {
+  Dragonfly shape{.nics_per_router = nics,
+                  .routers_per_group = routers,
+                  .global_links = global_links,
+                  .local_bandwidth = {},
+                  .global_bandwidth = {}};
+  shape.switch_latency = 150ns;
+  shape.global_latency = 400ns;
+  return shape;
+}
+
 // Rack, pod, spine of a large training cluster, 1:7 above the pods.
 inline Clos pods() {
   return {{{"rack", 16, 1, 600ns}, {"pod", 64, 1, 900ns}, {"spine", 512, 7, 1200ns}}};

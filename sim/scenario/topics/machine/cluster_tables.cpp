@@ -32,7 +32,8 @@ constexpr std::array<Choice<IntraKind>, 5> kIntraKinds = {{{"nvswitch", IntraKin
                                                            {"torus", IntraKind::torus}}};
 constexpr std::array<Choice<bool>, 2> kRails = {{{"gpu", true}, {"none", false}}};
 // In the order of the alternatives of FabricSpec.
-constexpr std::array<std::string_view, 3> kFabricKinds = {"single_switch", "fat_tree", "clos"};
+constexpr std::array<std::string_view, 4> kFabricKinds = {"single_switch", "fat_tree", "clos",
+                                                          "dragonfly"};
 
 // What links and memories of machines move, with decades to spare on both sides.
 constexpr json::Bounds kRate = between(1e6, 1e18);
@@ -207,6 +208,22 @@ void visit_fields(json::Fields& f, Clos& s) {
   f.sections("levels", s.levels, required, "From the servers upwards.");
 }
 
+void visit_fields(json::Fields& f, Dragonfly& s) {
+  f.field("nics_per_router", s.nics_per_router, required, between(1, kMostRadix), "On one router.");
+  f.field("routers_per_group", s.routers_per_group, required, between(1, kMostRadix),
+          "All joined to each other.");
+  f.field("global_links", s.global_links, required, between(0, kMostRadix),
+          "Of a router, to other groups; all groups are joined by as many as there are for each "
+          "pair.");
+  f.field("local_bandwidth", s.local_bandwidth, optional, kRate,
+          "Of a link in a group. Default: of the fastest NIC.");
+  f.field("global_bandwidth", s.global_bandwidth, optional, kRate,
+          "Of a link between groups. Default: of the fastest NIC.");
+  f.field("switch_latency", s.switch_latency, optional, kLatency, "Of a router.");
+  f.field("global_latency", s.global_latency, optional, kLatency,
+          "Of a cable between groups, beside the router behind it.");
+}
+
 void describe_preset(json::Fields& f) {
   f.accepted("description", "For people.");
   f.accepted("source", "Where the numbers come from.");
@@ -302,7 +319,8 @@ void visit_fields(json::Fields& f, OtherServers& s) {
 }
 
 void visit_fields(json::Fields& f, FabricSpec& s) {
-  const std::array<FabricSpec, kFabricKinds.size()> kinds = {SingleSwitch{}, FatTree{}, Clos{}};
+  const std::array<FabricSpec, kFabricKinds.size()> kinds = {SingleSwitch{}, FatTree{}, Clos{},
+                                                             Dragonfly{}};
   std::size_t kind = s.index();
   f.alternatives({"kind", required, json::anything, "Network between servers."}, kFabricKinds, kind,
                  [&](json::Fields& fields) {

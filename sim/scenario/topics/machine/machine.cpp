@@ -9,6 +9,7 @@
 #include "sim/scenario/gpu_origin.h"
 #include "sim/scenario/path_guard.h"
 #include "sim/scenario/topics/assemble.h"
+#include "topologies/fabric.h"
 #include "topologies/server_board.h"
 
 namespace trainyard::scenario {
@@ -134,9 +135,13 @@ std::string node_pointer(int kind) {
 
 namespace {
 
-// The most that any tier is oversubscribed.
-double oversubscription(const topologies::FabricSpec& fabric) {
+// The most that any tier is oversubscribed; of a dragonfly the NICs of a group over its cables to
+// others.
+double oversubscription(const topologies::ClusterSpec& cluster) {
+  const topologies::FabricSpec& fabric = cluster.fabric;
   double most = 1;
+  if (std::holds_alternative<topologies::Dragonfly>(fabric) && cluster.servers > 1)
+    return std::max(most, build_fabric(cluster, 0, 0).dragonfly->oversubscription());
   if (const auto* tree = std::get_if<topologies::FatTree>(&fabric)) {
     for (const double tier : tree->oversubscription)
       most = std::max(most, tier);
@@ -150,7 +155,7 @@ double oversubscription(const topologies::FabricSpec& fabric) {
 // Closed forms know the NICs of a group, and nothing of whom it meets in the network; a file that
 // names them has chosen that.
 void check_contention(const Scenario& scenario, Findings& findings) {
-  const double most = oversubscription(scenario.cluster.fabric);
+  const double most = oversubscription(scenario.cluster);
   const bool is_met = scenario.cluster.servers > 1 && most > 1;
   const bool is_chosen = json::find(scenario.document, "/simulation/fidelity") != nullptr;
   if (!is_met || is_chosen) return;
