@@ -178,7 +178,7 @@ void describe_server(Sketch& s) {
 void draw_fabric(Sketch& s) {
   if (s.draw.chance(50)) return;
   const std::string latency = s.draw.word({"300ns", "1us"});
-  switch (s.draw.between(0, 2)) {
+  switch (s.draw.between(0, 3)) {
     case 0:
       s.set("/cluster/fabric/kind", "single_switch");
       s.set("/cluster/fabric/switch_latency", latency);
@@ -193,6 +193,16 @@ void draw_fabric(Sketch& s) {
       if (s.draw.chance(50)) s.set("/cluster/fabric/oversubscription", over);
       return;
     }
+    case 2:
+      s.set("/cluster/fabric/kind", "dragonfly");
+      s.set("/cluster/fabric/nics_per_router", s.draw.between(1, 8));
+      s.set("/cluster/fabric/routers_per_group", s.draw.between(2, 16));
+      s.set("/cluster/fabric/global_links", s.draw.between(2, 16));
+      s.set("/cluster/fabric/switch_latency", latency);
+      if (s.draw.chance(50)) s.set("/cluster/fabric/global_latency", latency);
+      if (s.draw.chance(30)) s.set("/cluster/fabric/local_bandwidth", "25GB/s");
+      if (s.draw.chance(30)) s.set("/cluster/fabric/global_bandwidth", "12.5GB/s");
+      return;
     default: {
       s.set("/cluster/fabric/kind", "clos");
       Value levels = Value::array();
