@@ -139,6 +139,7 @@ recipe::DataParallelOptions assemble_data_parallel(recipe::DataParallelOptions o
 void validate_data_parallel(const Scenario& scenario, Findings& findings);
 // Of kind nn_data_parallel.
 void validate_one_process(const Scenario& scenario, Findings& findings);
+void validate_parameter_server(const Scenario& scenario, Findings& findings);
 
 // Experts. Requires: network, degrees and seed are set.
 void assemble_experts(Scenario& scenario, const ExpertParallelSection& section, Findings& findings);

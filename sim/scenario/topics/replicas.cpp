@@ -58,6 +58,31 @@ void visit_batch_split(json::Fields& f, DataParallelOptions& s) {
                                         : BatchSplit::equal;
 }
 
+void visit_servers(json::Fields& f, ParameterServers& servers) {
+  f.list("server", servers.servers, json::optional, json::between(0, 1 << 20),
+         "parameter_server: servers of the cluster on whose processors the shards run, in turn. "
+         "Default: the first.",
+         true);
+  f.field("shards", servers.shards, json::between(1, kMostShards),
+          "parameter_server: parts of the parameters, each with a program of its own. Default: one "
+          "on each server.");
+  f.choice(
+      "sharding", servers.sharding, choices<Sharding>(kShardingNames), json::optional,
+      "parameter_server: what a shard keeps: an even part of every layer, or whole layers, the "
+      "largest first where least is (size), in turn (round_robin) or by their names (hash).");
+  f.choice("updates", servers.updates, choices<ServerUpdates>(kServerUpdateNames), json::optional,
+           "parameter_server: when gradients update: with those of all ranks, as they come, or as "
+           "they come from ranks that are at most staleness steps apart (stale).");
+  f.field("staleness", servers.staleness, json::between(0, 32),
+          "parameter_server, stale: steps that a rank may be ahead of the slowest.");
+  f.field("backup_workers", servers.backup_workers, json::between(0, 1 << 20),
+          "parameter_server, synchronous: of all ranks the last so many to push in a step are not "
+          "waited for, and their gradients are dropped.");
+  f.field("push_by_layer", servers.push_by_layer, json::anything,
+          "parameter_server: a layer's gradients leave when its backward pass is done, and its "
+          "parameters come back while others are under way.");
+}
+
 }  // namespace
 
 void visit_fields(json::Fields& f, DataParallelOptions& s) {
@@ -105,29 +130,7 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
   f.field("steps_between", s.steps_between, json::between(1, 1e6),
           "local_sgd: steps from one meeting of the replicas to the next; a simulated step carries "
           "that part of it.");
-  ParameterServers& servers = s.parameter_servers;
-  f.list("server", servers.servers, json::optional, json::between(0, 1 << 20),
-         "parameter_server: servers of the cluster on whose processors the shards run, in turn. "
-         "Default: the first.",
-         true);
-  f.field("shards", servers.shards, json::between(1, kMostShards),
-          "parameter_server: parts of the parameters, each with a program of its own. Default: one "
-          "on each server.");
-  f.choice(
-      "sharding", servers.sharding, choices<Sharding>(kShardingNames), json::optional,
-      "parameter_server: what a shard keeps: an even part of every layer, or whole layers, the "
-      "largest first where least is (size), in turn (round_robin) or by their names (hash).");
-  f.choice("updates", servers.updates, choices<ServerUpdates>(kServerUpdateNames), json::optional,
-           "parameter_server: when gradients update: with those of all ranks, as they come, or as "
-           "they come from ranks that are at most staleness steps apart (stale).");
-  f.field("staleness", servers.staleness, json::between(0, 32),
-          "parameter_server, stale: steps that a rank may be ahead of the slowest.");
-  f.field("backup_workers", servers.backup_workers, json::between(0, 1 << 20),
-          "parameter_server, synchronous: of all ranks the last so many to push in a step are not "
-          "waited for, and their gradients are dropped.");
-  f.field("push_by_layer", servers.push_by_layer, json::anything,
-          "parameter_server: a layer's gradients leave when its backward pass is done, and its "
-          "parameters come back while others are under way.");
+  visit_servers(f, s.parameter_servers);
   f.section("compression", s.compression, json::optional,
             "allreduce: gradients are compressed, bucket by bucket.");
 }
@@ -276,109 +279,6 @@ void check_experts(const Scenario& scenario, Findings& findings) {
       "raise shard_size, or lower ep");
 }
 
-// What the server's machine must have.
-void check_servers(const topologies::ClusterSpec& cluster, const std::vector<int>& numbers,
-                   Findings& findings) {
-  for (const int number : numbers)
-    if (number >= cluster.servers)
-      findings.error(fmt::format("{}/server", kReplicas),
-                     fmt::format("there is no server {}: the cluster has {}, numbered from 0",
-                                 number, cluster.servers),
-                     fmt::format("name one up to {}", cluster.servers - 1));
-  require_of_hosts(cluster, "memory_bandwidth", states_memory_bandwidth,
-                   "the parameter server sums gradients and updates parameters at it", findings);
-  require_of_hosts(cluster, "pcie_bandwidth", states_pcie_bandwidth,
-                   "GPUs reach the parameter server on their own server over PCIe", findings);
-}
-
-constexpr int kMostRanksOfServer = 1024;
-// Of ranks that do not wait: the time to simulate them grows with more than their square.
-constexpr int kMostExchanges = 512;
-
-// Ranks at their own pace, and pieces by layer.
-void check_server_updates(const Scenario& scenario, Findings& findings) {
-  const recipe::ParameterServers& servers = scenario.plan.data_parallel.parameter_servers;
-  const bool pipeline = scenario.plan.degrees.pipeline > 1;
-  const auto error = [&](const char* key, std::string_view what, std::string_view cure) {
-    findings.error(fmt::format("{}/{}", kReplicas, key), std::string(what), std::string(cure));
-  };
-  if (servers.push_by_layer && pipeline)
-    error("push_by_layer", "is described for a network that is not divided into stages",
-          "remove it, or set pp to 1");
-  const bool stale = servers.updates == recipe::ServerUpdates::stale;
-  if (stale && !servers.staleness.is_said())
-    error("staleness", "is required and missing for stale updates", "0 lets no rank be ahead");
-  if (!stale && servers.staleness.is_said())
-    error("staleness", "only stale updates have a bound", "remove it, or set updates to \"stale\"");
-  if (servers.servers.size() > static_cast<std::size_t>(servers.shards))
-    error("server",
-          fmt::format("{} servers for {} shard{}", servers.servers.size(), servers.shards.value(),
-                      servers.shards == 1 ? "" : "s"),
-          "name no more servers than there are shards");
-  if (servers.shards > 1 && servers.sharding != recipe::Sharding::even &&
-      scenario.fidelity != recipe::Fidelity::flow)
-    findings.error("/simulation/fidelity",
-                   "shards of whole layers are not equally large, which closed forms do not know",
-                   "set it to \"flow\", or sharding to \"even\"");
-  const recipe::ParallelDegrees& degrees = scenario.plan.degrees;
-  const bool waits = servers.updates == recipe::ServerUpdates::synchronous;
-  const int backup = servers.backup_workers;
-  if (degrees.replicas() == 1) {
-    const bool said = !servers.servers.empty() || servers.shards.is_said() || !waits ||
-                      backup > 0 || servers.push_by_layer;
-    if (said)
-      findings.warning(fmt::format("{}/kind", kReplicas),
-                       "dp is 1, so one rank updates its own parameters and there is no server");
-    return;
-  }
-  if (backup > 0 && !waits)
-    error("backup_workers", "only synchronous updates wait for anybody", "remove it");
-  else if (backup >= degrees.data)
-    error("backup_workers",
-          fmt::format("of {} ranks at most {} can be left out", degrees.data, degrees.data - 1),
-          "lower it");
-  if (waits && backup == 0) return;
-  if (degrees.data != degrees.world_size())
-    error(waits ? "backup_workers" : "updates",
-          "ranks that do not wait for all are described for data parallelism alone",
-          "set pp, tp and cp to 1, or wait for all");
-  if (degrees.world_size() * servers.shards > kMostExchanges)
-    error("shards",
-          fmt::format("{} ranks with {} shards each are more than {} exchanges",
-                      degrees.world_size(), servers.shards.value(), kMostExchanges),
-          "use fewer shards");
-  if (scenario.fidelity != recipe::Fidelity::flow)
-    findings.error("/simulation/fidelity",
-                   "ranks that do not wait for all share the server's links as they come, which "
-                   "closed forms do not know",
-                   "set it to \"flow\"");
-}
-
-void check_parameter_server(const Scenario& scenario, Findings& findings) {
-  check_server_updates(scenario, findings);
-  if (scenario.plan.degrees.replicas() == 1) return;
-  const std::string kind = fmt::format("{}/kind", kReplicas);
-  const auto* transformer = scenario.network.find<models::Transformer>();
-  if (transformer != nullptr && transformer->moe.experts > 0)
-    findings.error(kind, "a parameter server of routed experts is not described",
-                   "use allreduce, or a dense network");
-  if (scenario.network.is<models::Recommender>())
-    findings.error(kind, "a parameter server of embedding tables is not described",
-                   "use allreduce, which leaves tables where they are");
-  if (const int ranks = scenario.plan.degrees.world_size(); ranks > kMostRanksOfServer)
-    findings.error(kind,
-                   fmt::format("{} ranks would push to one server, at most {} are described", ranks,
-                               kMostRanksOfServer),
-                   "use allreduce");
-  if (scenario.recipe.offload.any())
-    findings.error("/training/offload", "the host's memory is described for the parameter server",
-                   "remove it, or use another kind of data parallelism");
-  if (scenario.recipe.gradient_clipping)
-    findings.error("/training/gradient_clipping",
-                   "the parameter server updates with the sum as it is", "set it to false");
-  check_servers(scenario.cluster, scenario.plan.data_parallel.parameter_servers.servers, findings);
-}
-
 // Requires: a scenario without errors so far, so that its schedule can be built.
 void check_update_order(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelPlan& plan = scenario.plan;
@@ -435,7 +335,7 @@ void validate_data_parallel(const Scenario& scenario, Findings& findings) {
   // What a strategy is depends on its shards.
   if (!accepts(*strategy, "shard_size") || options.shard_size.is_said())
     validate_batch_split(scenario, findings);
-  if (accepts(*strategy, "server")) check_parameter_server(scenario, findings);
+  if (accepts(*strategy, "server")) validate_parameter_server(scenario, findings);
   if (accepts(*strategy, "lock_share")) validate_one_process(scenario, findings);
   if (findings.has_errors()) return;
   check_buckets(scenario, findings);
