@@ -26,7 +26,13 @@ enum class ServerUpdates : std::uint8_t { synchronous, asynchronous, stale };
 inline constexpr std::array<std::string_view, 3> kServerUpdateNames = {"synchronous",
                                                                        "asynchronous", "stale"};
 
+// Whose memory shards are in: that of servers' processors, or of the ranks' own GPUs, which have an
+// even shard each. Source: tf_cnn_benchmarks, local_parameter_device.
+enum class ServerDevice : std::uint8_t { cpu, gpu };
+inline constexpr std::array<std::string_view, 2> kServerDeviceNames = {"cpu", "gpu"};
+
 struct ParameterServers {
+  Option<ServerDevice> device = ServerDevice::cpu;
   std::vector<int> servers;         // of the cluster, on whose processors the shards sit in turn
   Option<int> shards = depends(1);  // default: one on each of the servers
   Option<Sharding> sharding = Sharding::even;

@@ -290,7 +290,11 @@ void draw_data_parallel(Sketch& s) {
   // Two losses.
   if (entry->name == "nn_data_parallel" && s.kind == Kind::encoder)
     s.set(of_data_parallel("loss_in_model"), true);
+  const bool on_gpus =
+      entry->name == "parameter_server" && s.data * s.context <= 64 && draw.chance(30);
+  if (on_gpus) s.set(of_data_parallel("device"), "gpu");
   for (const Option& option : options()) {
+    if (on_gpus && option.key != "push_by_layer") continue;
     const bool accepted =
         std::find(entry->accepts.begin(), entry->accepts.end(), option.key) != entry->accepts.end();
     if (accepted && draw.chance(25)) option.draw(s, of_data_parallel(option.key));

@@ -13,7 +13,9 @@
 //   fsdp                   as zero3 but for layers kept between forward and backward
 //   hsdp                   as fsdp in n ranks, and an all-reduce of Psi/n over the replicas
 //   distributed_optimizer  as zero1, gathered under the next forward; with fp32 gradients 6 + 12/n
-//   parameter_server       1 Psi out, 1 in   4         16 on the server's host
+//   parameter_server       1 Psi out, 1 in   4         16 on the server's host; on the GPUs
+//   themselves
+//                          2 (n-1)/n Psi     4 + 12/n, and 2 (n-1)/n of others' gradients
 //   nn_data_parallel       1 Psi out, 1 in   16 + 2 on the first rank, 4 on the others
 //   local_sgd              2 (n-1)/n Psi / H in fp32, 16 + 8: the last common parameters, outer
 //   momentum
@@ -141,6 +143,8 @@ DataParallelStrategy local_sgd(const recipe::DataParallelOptions&, const recipe:
                                int ranks);
 DataParallelStrategy parameter_server(const recipe::DataParallelOptions&,
                                       const recipe::TrainingRecipe&, int ranks);
+DataParallelStrategy gpu_shards(const recipe::DataParallelOptions&, const recipe::TrainingRecipe&,
+                                int ranks);
 DataParallelStrategy nn_data_parallel(const recipe::DataParallelOptions&,
                                       const recipe::TrainingRecipe&, int ranks);
 DataParallelStrategy distributed_optimizer(const recipe::DataParallelOptions&,

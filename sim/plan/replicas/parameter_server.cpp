@@ -114,7 +114,9 @@ class PushAndPull : public ReplicaPart {
 }  // namespace
 
 DataParallelStrategy parameter_server(const recipe::DataParallelOptions& options,
-                                      const recipe::TrainingRecipe& /*recipe*/, int ranks) {
+                                      const recipe::TrainingRecipe& recipe, int ranks) {
+  if (options.parameter_servers.device == recipe::ServerDevice::gpu)
+    return gpu_shards(options, recipe, ranks);
   DataParallelStrategy strategy;
   strategy.updates_elsewhere = true;
   strategy.parts = {[](ReplicaContext& context) { return std::make_unique<PushAndPull>(context); }};

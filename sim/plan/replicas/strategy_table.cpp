@@ -25,8 +25,9 @@ constexpr std::array<Names, 6> kHsdp = {
     "reshard_after_forward",   "reduce_dtype",    "shard_size"};
 constexpr std::array<Names, 1> kMegatron = {"overlap_param_gather"};
 constexpr std::array<Names, 1> kLocal = {"steps_between"};
-constexpr std::array<Names, 7> kServer = {"server",    "shards",         "sharding",     "updates",
-                                          "staleness", "backup_workers", "push_by_layer"};
+constexpr std::array<Names, 8> kServer = {"device",         "server",       "shards",
+                                          "sharding",       "updates",      "staleness",
+                                          "backup_workers", "push_by_layer"};
 
 constexpr std::array<Names, 2> kOneProcess = {"loss_in_model", "lock_share"};
 
@@ -41,7 +42,8 @@ constexpr std::array<StrategyEntry, 10> kStrategies = {{
     {"local_sgd", "replicas meet every steps_between steps (DiLoCo)", local_sgd, kLocal},
     {"nn_data_parallel", "one process: GPU 0 copies its parameters to all and updates them",
      nn_data_parallel, kOneProcess, true},
-    {"parameter_server", "hosts sum gradients and update", parameter_server, kServer, true},
+    {"parameter_server", "servers, or a shard on each GPU, sum gradients and update",
+     parameter_server, kServer, true},
 }};
 
 }  // namespace

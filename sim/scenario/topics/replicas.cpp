@@ -59,6 +59,9 @@ void visit_batch_split(json::Fields& f, DataParallelOptions& s) {
 }
 
 void visit_servers(json::Fields& f, ParameterServers& servers) {
+  f.choice("device", servers.device, choices<ServerDevice>(kServerDeviceNames), json::optional,
+           "parameter_server: where shards are: with the processors of servers, or on the ranks' "
+           "own GPUs (gpu), which sum and update an even part each.");
   f.list("server", servers.servers, json::optional, json::between(0, 1 << 20),
          "parameter_server: servers of the cluster on whose processors the shards run, in turn. "
          "Default: the first.",
@@ -164,7 +167,7 @@ std::string kinds_that_accept(std::string_view option) {
 void check_options(const StrategyEntry& strategy, const recipe::DataParallelOptions& options,
                    Findings& findings) {
   const recipe::ParameterServers& servers = options.parameter_servers;
-  const std::array<std::pair<std::string_view, bool>, 21> given = {
+  const std::array<std::pair<std::string_view, bool>, 22> given = {
       {{"reduce_every_microbatch", options.reduce_every_microbatch.has_value()},
        {"shard_size", options.shard_size.is_said()},
        {"loss_in_model", options.loss_in_model.is_said() && options.loss_in_model},
@@ -178,6 +181,7 @@ void check_options(const StrategyEntry& strategy, const recipe::DataParallelOpti
         options.first_bucket_size != recipe::DataParallelOptions().first_bucket_size},
        {"gradient_as_bucket_view", !options.gradient_as_bucket_view},
        {"overlap_param_gather", options.overlap_param_gather.value_or(false)},
+       {"device", servers.device != recipe::ServerDevice::cpu},
        {"server", !servers.servers.empty()},
        {"shards", servers.shards.is_said()},
        {"sharding", servers.sharding != recipe::Sharding::even},

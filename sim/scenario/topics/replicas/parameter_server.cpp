@@ -92,10 +92,45 @@ void check_server_updates(const Scenario& scenario, Findings& findings) {
                    "set it to \"flow\"");
 }
 
+// What means something to servers of their own alone.
+void check_servers_on_gpus(const Scenario& scenario, Findings& findings) {
+  const recipe::ParameterServers& servers = scenario.plan.data_parallel.parameter_servers;
+  if (scenario.plan.degrees.replicas() == 1)
+    findings.warning(fmt::format("{}/kind", kReplicas),
+                     "dp is 1, so one rank updates its own parameters and there is no server");
+  const auto refuse = [&](bool said, const char* key) {
+    if (said)
+      findings.error(fmt::format("{}/{}", kReplicas, key),
+                     "each rank's GPU has an even shard, and all wait for all",
+                     "remove it, or set device to \"cpu\"");
+  };
+  refuse(!servers.servers.empty(), "server");
+  refuse(servers.shards.is_said(), "shards");
+  refuse(servers.sharding != recipe::Sharding::even, "sharding");
+  refuse(servers.updates != recipe::ServerUpdates::synchronous, "updates");
+  refuse(servers.staleness.is_said(), "staleness");
+  refuse(servers.backup_workers > 0, "backup_workers");
+  if (servers.push_by_layer && scenario.plan.degrees.pipeline > 1)
+    findings.error(fmt::format("{}/push_by_layer", kReplicas),
+                   "is described for a network that is not divided into stages",
+                   "remove it, or set pp to 1");
+  if (const int ranks = scenario.plan.degrees.replicas(); ranks > recipe::kMostShards)
+    findings.error(
+        fmt::format("{}/kind", kReplicas),
+        fmt::format("{} replicas would each send to all others, at most {} are described", ranks,
+                    recipe::kMostShards),
+        "use zero1, which divides the same by collectives");
+}
+
 }  // namespace
 
 void validate_parameter_server(const Scenario& scenario, Findings& findings) {
-  check_server_updates(scenario, findings);
+  const bool on_gpus =
+      scenario.plan.data_parallel.parameter_servers.device == recipe::ServerDevice::gpu;
+  if (on_gpus)
+    check_servers_on_gpus(scenario, findings);
+  else
+    check_server_updates(scenario, findings);
   if (scenario.plan.degrees.replicas() == 1) return;
   const std::string kind = fmt::format("{}/kind", kReplicas);
   const auto* transformer = scenario.network.find<models::Transformer>();
@@ -113,6 +148,7 @@ void validate_parameter_server(const Scenario& scenario, Findings& findings) {
   if (scenario.recipe.offload.any())
     findings.error("/training/offload", "the host's memory is described for the parameter server",
                    "remove it, or use another kind of data parallelism");
+  if (on_gpus) return;
   if (scenario.recipe.gradient_clipping)
     findings.error("/training/gradient_clipping",
                    "the parameter server updates with the sum as it is", "set it to false");

@@ -1,8 +1,8 @@
 """tf_cnn_benchmarks (TensorFlow 1) on P100 and K80, and Horovod's example: images/s in fp32, synthetic and real data.
 
-Variables on the processors of the same server (variable_update parameter_server): each is read by a GPU when it is
-needed and its gradient sent when it is there, so that layers come and go one by one. What states only how throughput
-scales is left out.
+Variables on the processors of the same server, or dealt to its GPUs (variable_update parameter_server): each is read by
+a GPU when it is needed and its gradient sent when it is there, so that layers come and go one by one. What states only
+how throughput scales is left out.
 """
 
 from common import LeftOut, metric
@@ -19,7 +19,8 @@ def convert(row):
     gpus, images = hardware["num_gpus"], metric(row, "images_per_s")
     if images is None:
         raise LeftOut("no images/s")
-    served = gpus > 1 and update == "parameter_server" and said.get("local_parameter_device") == "cpu"
+    device = said.get("local_parameter_device") if isinstance(said, dict) else None
+    served = gpus > 1 and update == "parameter_server" and device in ("cpu", "gpu")
     if gpus > 1 and not served and ("parameter_server" in update or "distributed" in update):
         raise LeftOut(f"{update} on several GPUs")
     model = network(row["model"]["name"])
@@ -33,4 +34,6 @@ def convert(row):
     described = scenario(model, machine, software, int(row["batch"]["per_gpu"]), "fp32", optimizer)
     if served:
         described["parallelism"]["data_parallel"] = {"kind": "parameter_server", "push_by_layer": True}
+        if device == "gpu":
+            described["parallelism"]["data_parallel"]["device"] = device
     return rate(row["id"], described, images)
