@@ -26,6 +26,7 @@ struct SharedTensor {
   std::vector<int> keepers;  // of all these, which keep it for their backward pass
   Bytes bytes;               // of a micro-batch
   bool gradient = true;      // its readers give one back
+  bool weight = false;       // parameters, which nobody keeps for the backward pass
 };
 
 // The network cut into its smallest pipeline pieces, in forward order. `kinds` holds each distinct

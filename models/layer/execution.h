@@ -85,8 +85,8 @@ struct Recomputation {
   RecomputeLayers layers;
   // Of Recompute::full: what follows the last tensor that the backward pass reads is not run again.
   bool stops_early = false;
-  // The micro-batch of a step whose backward pass comes first keeps everything: the last one, where
-  // they come in reverse (torchgpipe), and the first, where they do not.
+  // The micro-batch of a step whose backward pass comes first on a stage keeps everything there:
+  // the last one, where they come in reverse (torchgpipe), and the first, where they do not.
   bool except_last = false;
   // What runs again before the first gradients of a backward pass does so before they arrive.
   bool ahead = false;

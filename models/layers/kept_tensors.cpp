@@ -117,6 +117,7 @@ std::vector<SharedTensor> KeptTensors::shared() const {
       add(own.readers, o.layer);
       own.bytes = std::max(own.bytes, bytes(tensor));
       own.gradient = tensor.gradient;
+      own.weight = is_weight(tensor);
     }
     for (const LayerTensor& tensor : kept(o).tensors)
       if (!is_weight(tensor))

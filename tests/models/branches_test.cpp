@@ -122,3 +122,14 @@ TEST_CASE("tensors that layers read of each other: who makes, reads and keeps th
   check(3, 2, {3, 4}, {2, 3, 4}, 4 * 64, true);
   check(6, 5, {6}, {6}, 12 * 64, true);
 }
+
+TEST_CASE("weights go with the piece that reads them, and no piece is called as a layer") {
+  TableRow weight = row(TableOp::parameter, "weight");
+  weight.shape = {4, 8, 8};
+  const LayerNetwork cut = cut_at_branches(resolved(
+      {layer("mixed", {conv("left"), weight, row(TableOp::mul, "right", {"input", "weight"}),
+                       row(TableOp::add, "join", {"left", "right"})}),
+       layer("mixed/1", {conv("conv")})}));
+  CHECK(cut.layers == Names{"mixed//1", "mixed//2", "mixed//3", "mixed/1"});
+  CHECK(layers_of(cut) == Places{0, 1, 1, 2, 3});
+}
