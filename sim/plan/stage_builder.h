@@ -44,7 +44,7 @@ class StageBuilder {
         data_(builder_, step, work_, recipe, plan, side,
               step.rounds.whole || updates_ == schedule::Updates::after_all),
         offload_(builder_, step, work_, recipe.offload),
-        branches_(builder_, crossings, side.stage),
+        branches_(builder_, crossings, side.stage, plan.pipeline.overlap_p2p),
         input_(input) {}
 
   Role build(const std::vector<schedule::Slot>& order);

@@ -194,7 +194,12 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     step.layers = split_layers(seen ? *seen : work, step.shape, recipe, plan, gpus);
   }
   const models::NetworkWork& led = plan.pipeline.branches ? network.work : seen ? *seen : work;
-  const RecomputePlaces placed = place_recompute(led, step.layers, recipe.recompute.layers);
+  const auto with_branches = [&](RecomputePlaces places, const models::NetworkWork& own) {
+    if (plan.pipeline.branches) hold_shared(places, own, stage_of, network.place_of);
+    return places;
+  };
+  const RecomputePlaces placed =
+      with_branches(place_recompute(led, step.layers, recipe.recompute.layers), work);
   for (std::string& name : place_names(placed.work)) {
     if (recipe.recompute.except_last) step.kept_whole.push_back({name + ", not run again"});
     step.kept.push_back({std::move(name)});
@@ -232,11 +237,11 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     input.emplace(step, connections, recipe, ranks, strategy.updates_elsewhere ? shards : 0);
   }
   // All stages with micro-batches of a size.
-  const auto add_stages = [&](const models::NetworkWork& own, const RecomputePlaces& of,
-                              std::span<const Crossing> crossings, int batch) {
+  const auto add_stages = [&](const models::NetworkWork& own, const models::NetworkWork& in_order,
+                              const RecomputePlaces& of, int batch) {
     std::optional<RecomputePlaces> whole;
     if (recipe.recompute.except_last) {
-      whole = without_recompute(own);
+      whole = with_branches(without_recompute(own), in_order);
       tell_kept(whole->work, step.kept_whole);
     }
     tell_kept(of.work, step.kept);
@@ -246,20 +251,22 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     count_flops(of.work, recipe,
                 static_cast<double>(step.shape.microbatches) * static_cast<double>(replicas), step);
     for (int stage = 0; stage < step.shape.stages; ++stage) {
-      StageBuilder builder(step, of, whole ? &*whole : nullptr, recipe, plan, messages, crossings,
-                           connections, {stage}, schedule, input && stage == 0 ? &*input : nullptr);
+      StageBuilder builder(step, of, whole ? &*whole : nullptr, recipe, plan, messages,
+                           network.crossings, connections, {stage}, schedule,
+                           input && stage == 0 ? &*input : nullptr);
       step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
       step.cast.roles.back().batch = batch;
     }
   };
-  add_stages(led, placed, network.crossings, 0);
+  add_stages(led, work, placed, 0);
   if (batches != nullptr) {
     step.batch_sizes = batches->sizes;
     int batch = 0;
     for (const models::NetworkWork& other : batches->works) {
       if (plan.pipeline.branches) network = place_network(other, stage_of, step.shape.stages);
       const models::NetworkWork& own = plan.pipeline.branches ? network.work : other;
-      add_stages(own, place_recompute(own, step.layers, recipe.recompute.layers), network.crossings,
+      add_stages(own, other,
+                 with_branches(place_recompute(own, step.layers, recipe.recompute.layers), other),
                  ++batch);
     }
   }

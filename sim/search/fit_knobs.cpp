@@ -62,6 +62,7 @@ std::vector<Edits> more_ranks(const Scenario& scenario, Axis axis, const char* p
 
 // Adds what keeps the layers divisible when there are `parts` of them in the pipeline.
 void divide_layers(const Scenario& scenario, std::int64_t parts, Edits& edits) {
+  if (scenario.plan.pipeline.branches) return;
   const LayerSplit split = scenario.plan.pipeline.layer_split;
   const bool uneven = divisible_layers(scenario.network) % parts != 0;
   if (split == LayerSplit::list || (split == LayerSplit::uniform && uneven))
@@ -195,6 +196,8 @@ std::vector<Edits> more_recomputation(const Scenario& scenario) {
   const auto add = [&](Recompute more) {
     changes.push_back({{"/training/recompute", Value::of(name(more)), "recomputation"}});
   };
+  if (recipe.recompute.except_last)
+    changes.push_back({{"/training/recompute_micro_batches", Value::of("all"), "recomputation"}});
   if (recipe.recompute.form == Recompute::none) add(Recompute::selective);
   const bool all_layers = recipe.recompute.layers.method == models::RecomputeLayers::Method::all;
   if (recipe.recompute.form != Recompute::full || !all_layers) add(Recompute::full);

@@ -253,14 +253,21 @@ TEST_CASE(
   CHECK(own.crossings[0].maker == 4);
   CHECK(own.crossings[0].reader == 2);
   CHECK(own.crossings[0].bytes == Bytes(64));
-  const auto kept = [&](const PlacedNetwork& network, int kind) {
-    return network.work.kinds[static_cast<std::size_t>(kind)].activations();
+  const auto kept = [&](const Stages& stage_of, int stages, int kind) {
+    const PlacedNetwork network = place_network(work, stage_of, stages);
+    RecomputePlaces placed = place_recompute(network.work, network.layers, {});
+    hold_shared(placed, work, stage_of, network.place_of);
+    return placed.work.kinds[static_cast<std::size_t>(kind)].activations().count();
   };
-  CHECK(kept(own, 2) == Bytes(1 + 7));   // the input once more
-  CHECK(kept(own, 3) == Bytes(1 + 64));  // b2's own output, which the head counts
-  CHECK(kept(own, 4) == Bytes(1));
+  const Stages towers = {0, 0, 1, 1, 0};
+  CHECK(kept(towers, 2, 2) == 1 + 7);   // the input once more
+  CHECK(kept(towers, 2, 3) == 1 + 64);  // b2's own output, which the head counts
+  CHECK(kept(towers, 2, 4) == 1);
   // On one stage nothing is sent and nothing held twice.
-  const PlacedNetwork whole = place_network(work, Stages{0, 0, 0, 0, 0}, 1);
-  CHECK(whole.crossings.empty());
-  CHECK(kept(whole, 2) == Bytes(1));
+  const Stages one = {0, 0, 0, 0, 0};
+  CHECK(place_network(work, one, 1).crossings.empty());
+  std::int64_t all = 0;
+  for (int kind = 0; kind < 5; ++kind)
+    all += kept(one, 1, kind);
+  CHECK(all == 5);
 }

@@ -128,3 +128,57 @@ TEST_CASE("two towers take what one takes, the head, and a message each way") {
       run(given(R"({ "layers": ["a1", "b2"] }, { "layers": ["b1", "a2", "head"] })"));
   CHECK(alternating.step > towers.step);
 }
+
+namespace {
+
+// Memory that a stage's GPU holds of activations, with `recompute`: a stem, a layer beside it on
+// stage 0; on stage 1 one that keeps nothing, one that keeps the stem's output, and their sum.
+std::int64_t second_stage(const std::string& recompute) {
+  const std::string linear = R"("ops": [{ "op": "linear", "in": 1024, "out": 1024 }])";
+  const std::string layers =
+      R"({ "name": "stem", )" + linear + R"(}, { "name": "a", "after": ["stem"], )" + linear +
+      R"(}, { "name": "p1", "after": ["stem"], "ops": [{ "op": "scale" }] },
+      { "name": "p2", "after": ["stem"], )" +
+      linear +
+      R"(}, { "name": "p3", "after": ["p1", "p2"], "ops": [{ "op": "add", "after": ["inputs"] }] },
+      { "name": "head", "after": ["a", "p3"], "ops": [{ "op": "add", "after": ["inputs"] },
+        { "op": "linear", "in": 1024, "out": 10 }, { "op": "loss" }] })";
+  const std::string text = fmt::format(
+      R"("model": {{ "kind": "layers", "input": {{ "shape": [1024] }}, "layers": [{}] }},
+      "cluster": {{ "nodes": 1, "node": "dgx-a100-80gb", "gpus_used": 2 }},
+      "training": {{ "global_batch": 4096, "micro_batch": 1024, "recompute": {},
+        "precision": {{ "compute": "fp32" }}, "optimizer": {{ "type": "sgd" }} }},
+      "parallelism": {{ "pp": 2, "pipeline": {{ "schedule": "gpipe", {} }} }})",
+      layers, recompute, given(R"({ "layers": ["stem", "a", "head"] }, { "layers": ["p*"] })"));
+  const auto step = simulate_step(simulate::job_of(test::scenario_of(text)));
+  const engine::ActorId actor = step->lowered.classes.back().actor;
+  return step->trace().peaks[actor].by_category[static_cast<std::size_t>(MemoryKind::activations)];
+}
+
+}  // namespace
+
+TEST_CASE("a stage keeps what its own layers keep, whichever of them run again") {
+  constexpr std::int64_t kTensors = 4 * (std::int64_t{4} << 20);  // of four micro-batches
+  CHECK(second_stage(R"("none")") == kTensors);
+  CHECK(second_stage(R"({ "method": "block", "layers": 1 })") == kTensors);
+  CHECK(second_stage(R"({ "method": "every", "layers": 2 })") == kTensors);
+  // Inputs of all three: the stem's once, and what the third one reads of the others.
+  CHECK(second_stage(R"("full")") == 3 * kTensors);
+  CHECK(second_stage(R"({ "method": "uniform", "layers": 3 })") == kTensors);
+}
+
+TEST_CASE("blocking sends hold up the layers behind them") {
+  const std::string beside =
+      timed("a1", R"("input")", 100, 210) + "," + timed("a2", R"("a1")", 120, 230) + "," +
+      timed("b1", R"("a1")", 10, 10) + "," + R"({ "name": "head", "after": ["a2", "b1"], "ops": [
+          { "op": "time", "after": ["inputs"], "forward": "50us", "backward": "90us",
+            "micro_batch": 1, "shape": [1] }] })";
+  const std::string text =
+      job(beside, R"("parallelism": { "pp": 2, "pipeline": { "schedule": "gpipe", )" +
+                      given(R"({ "layers": ["a*", "head"] }, { "layers": ["b*"] })") + "} }");
+  const auto time = [&](const char* overlap) {
+    return *report_of(text, {"cluster.gpus_used=2", "training.global_batch=1", overlap}).step_time;
+  };
+  CHECK(time("parallelism.pipeline.overlap_p2p=false") >
+        time("parallelism.pipeline.overlap_p2p=true"));
+}

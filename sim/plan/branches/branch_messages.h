@@ -19,9 +19,11 @@ namespace trainyard::plan {
 
 class BranchMessages {
  public:
-  // `crossings` of the whole network; all must outlive it.
-  BranchMessages(ProgramBuilder& builder, std::span<const Crossing> crossings, int stage)
-      : builder_(builder), crossings_(crossings), stage_(stage) {}
+  // `crossings` of the whole network; all must outlive it. `overlaps`: a layer does not wait for
+  // what those before it send.
+  BranchMessages(ProgramBuilder& builder, std::span<const Crossing> crossings, int stage,
+                 bool overlaps)
+      : builder_(builder), crossings_(crossings), stage_(stage), overlaps_(overlaps) {}
 
   // Around the work of a whole forward or backward pass: begin(), then before() and after() each
   // place in the order of the pass.
@@ -50,6 +52,7 @@ class BranchMessages {
   ProgramBuilder& builder_;
   std::span<const Crossing> crossings_;
   int stage_;
+  bool overlaps_;
 
   // Of the open pass: its messages in the order in which each stage sends them, and how many of
   // those from each stage this one has taken.

@@ -52,13 +52,9 @@ std::string some_names(const std::vector<std::string>& layers) {
 
 using Stages = std::vector<int>;  // by place
 
-// What a placement comes to; less is better.
-struct Merit {
-  double first = std::numeric_limits<double>::infinity(), second = first;
-  friend bool operator<(const Merit& one, const Merit& other) {
-    return std::pair(one.first, one.second) < std::pair(other.first, other.second);
-  }
-};
+// What a placement comes to, the most important first; less is better.
+using Merit = std::array<double, 3>;
+constexpr double kNone = std::numeric_limits<double>::infinity();
 
 class Search {
  public:
@@ -81,27 +77,40 @@ class Search {
     for (std::size_t t = 0; t < work.tensors.size(); ++t) {
       const SharedTensor& tensor = work.tensors[t];
       keepers_.push_back(keepers_of(work, tensor));
+      counted_.push_back(is_counted(tensor));
       if (tensor.maker < 0) continue;
       made_[static_cast<std::size_t>(tensor.maker)].push_back(t);
       for (const int reader : tensor.readers)
         read_[static_cast<std::size_t>(reader)].push_back(t);
     }
+    cost_ = stages_ * static_cast<int>(work.tensors.size()) + places_;
+    for (const SharedTensor& tensor : work.tensors)
+      cost_ += static_cast<std::int64_t>(tensor.readers.size()) * stages_;
+    cost_ *= rounds_;
   }
 
-  Stages best() {
-    Stages best = in_equal_parts();
-    improve(best);
-    if (Stages soonest = each_soonest(); !soonest.empty()) {
-      improve(soonest);
-      if (merit(soonest) < merit(best)) best = soonest;
+  // The best that is found from these and two more.
+  Stages best(std::vector<Stages> starts) {
+    starts.push_back(in_equal_parts());
+    if (Stages soonest = each_soonest(); !soonest.empty()) starts.push_back(std::move(soonest));
+    std::sort(starts.begin(), starts.end(), [&](const Stages& one, const Stages& other) {
+      return merit(one, {kNone, kNone, kNone}) < merit(other, {kNone, kNone, kNone});
+    });
+    Stages best;
+    Merit least = {kNone, kNone, kNone};
+    for (Stages& start : starts) {
+      const Merit own = improve(start);
+      if (!best.empty() && !(own < least)) continue;
+      best = std::move(start);
+      least = own;
     }
     return best;
   }
 
  private:
   static constexpr int kMostRounds = 4;
-  // Layers times rounds that all trials together may look at: some tenths of a second.
-  static constexpr std::int64_t kMostWork = 8'000'000;
+  // What all trials together may look at, layers and readers: some tenths of a second.
+  static constexpr std::int64_t kMostWork = 40'000'000;
 
   double work_at(int place, int stage) const {
     return loads_.work(place, gpus_[static_cast<std::size_t>(stage)]);
@@ -149,18 +158,21 @@ class Search {
     return stages;
   }
 
-  void improve(Stages& stages) {
-    Merit now = merit(stages);
-    while (looked_at_ < kMostWork && (move_runs(stages, now) || move_pairs(stages, now))) {
+  bool is_spent() const { return looked_at_ >= kMostWork; }
+
+  Merit improve(Stages& stages) {
+    Merit now = merit(stages, {kNone, kNone, kNone});
+    while (!is_spent() && (move_runs(stages, now) || move_pairs(stages, now))) {
     }
+    return now;
   }
 
-  // Takes a placement that is better.
-  bool take(Stages moved, Stages& stages, Merit& now) {
-    if (moved == stages || looked_at_ >= kMostWork) return false;
-    const Merit then = merit(moved, now);
+  // Takes `moved_` if it is better.
+  bool take(Stages& stages, Merit& now) {
+    if (moved_ == stages) return false;
+    const Merit then = merit(moved_, now);
     if (!(then < now)) return false;
-    stages = std::move(moved);
+    stages = moved_;
     now = then;
     return true;
   }
@@ -171,9 +183,10 @@ class Search {
     for (int length = 1; length < places_; length *= 2)
       for (int first = 0; first + length <= places_; ++first)
         for (int stage = 0; stage < stages_; ++stage) {
-          Stages moved = stages;
-          std::fill_n(moved.begin() + first, length, stage);
-          better = take(std::move(moved), stages, now) || better;
+          if (is_spent()) return better;
+          moved_ = stages;
+          std::fill_n(moved_.begin() + first, length, stage);
+          better = take(stages, now) || better;
         }
     return better;
   }
@@ -183,44 +196,68 @@ class Search {
     for (std::size_t one = 0; one < stages.size(); ++one)
       for (std::size_t other = one + 1; other < stages.size(); ++other)
         for (int to = 0; to < stages_ * stages_; ++to) {
-          Stages moved = stages;
-          moved[one] = to / stages_;
-          moved[other] = to % stages_;
-          if (take(std::move(moved), stages, now)) return true;
+          if (is_spent()) return false;
+          moved_ = stages;
+          moved_[one] = to / stages_;
+          moved_[other] = to % stages_;
+          if (take(stages, now)) return true;
         }
     return false;
   }
 
-  // Of one that is no better than `least`, perhaps only its first part.
-  Merit merit(const Stages& stages, const Merit& least = {}) {
+  // Of one that is no better than `least`, perhaps only what says so.
+  Merit merit(const Stages& stages, const Merit& least) {
     for (int stage = 0; stage < stages_; ++stage)
-      if (std::find(stages.begin(), stages.end(), stage) == stages.end()) return {};
-    looked_at_ += std::int64_t{rounds_} * places_;
-    Merit own;
-    own.first = memory_first_ ? fullest_of(stages) : time_of(stages);
-    if (own.first <= least.first) own.second = memory_first_ ? time_of(stages) : fullest_of(stages);
-    return own;
+      if (std::find(stages.begin(), stages.end(), stage) == stages.end())
+        return {kNone, kNone, kNone};
+    looked_at_ += cost_;
+    if (!memory_first_) {
+      const double time = time_of(stages);
+      return {time, time <= least[0] ? fullest_of(stages)[0] : kNone, 0};
+    }
+    const std::array<double, 2> memory = fullest_of(stages);
+    const bool as_good = memory[0] < least[0] || (memory[0] == least[0] && memory[1] <= least[1]);
+    return {memory[0], memory[1], as_good ? time_of(stages) : kNone};
   }
 
-  // As a share of the memory of its stage.
-  double fullest_of(const Stages& stages) const {
+  // Whether the place that reads a tensor first counts it among what it keeps.
+  bool is_counted(const SharedTensor& tensor) const {
+    const int first = work_.chain[static_cast<std::size_t>(tensor.readers.front())];
+    const bool again = work_.kinds[static_cast<std::size_t>(first)].restored_for_weights;
+    return !tensor.weight && (again || !tensor.keepers.empty());
+  }
+
+  // The fullest stage, as a share of its memory, and the sum of the squares of all. As if what runs
+  // again did so layer by layer; without buffers of communication.
+  std::array<double, 2> fullest_of(const Stages& stages) const {
     std::vector<Load> loads(gpus_.size());
-    for (int place = 0; place < places_; ++place) {
-      const auto stage = static_cast<std::size_t>(stages[static_cast<std::size_t>(place)]);
-      loads_.add(loads[stage], place, gpus_[stage]);
+    const auto stage_of = [&](int place) {
+      return static_cast<std::size_t>(stages[static_cast<std::size_t>(place)]);
+    };
+    for (int place = 0; place < places_; ++place)
+      loads_.add(loads[stage_of(place)], place, gpus_[stage_of(place)]);
+    std::vector<std::size_t> holders;
+    for (std::size_t t = 0; t < keepers_.size(); ++t) {
+      const Bytes bytes = work_.tensors[t].bytes;
+      const auto keep = [&](std::size_t stage, Bytes more) {
+        loads[stage].kept = loads[stage].kept + more;
+      };
+      if (counted_[t]) keep(stage_of(work_.tensors[t].readers.front()), Bytes(0) - bytes);
+      holders.clear();
+      for (const int keeper : keepers_[t]) {
+        if (std::find(holders.begin(), holders.end(), stage_of(keeper)) != holders.end()) continue;
+        holders.push_back(stage_of(keeper));
+        keep(holders.back(), bytes);
+      }
     }
-    for (std::size_t t = 0; t < keepers_.size(); ++t)
-      for (int stage = 0; stage < stages_; ++stage)
-        if (keeper_of_copy(work_.tensors[t], keepers_[t], stages, stage) >= 0) {
-          Bytes& kept = loads[static_cast<std::size_t>(stage)].kept;
-          kept = kept + work_.tensors[t].bytes;
-        }
-    double fullest = 0;
-    for (std::size_t stage = 0; stage < loads.size(); ++stage)
-      fullest =
-          std::max(fullest, static_cast<double>(loads_.memory(loads[stage], held_[stage]).count()) /
-                                static_cast<double>(gpus_[stage].memory.count()));
-    return fullest;
+    std::array<double, 2> result = {0, 0};
+    for (std::size_t stage = 0; stage < loads.size(); ++stage) {
+      const double share = static_cast<double>(loads_.memory(loads[stage], held_[stage]).count()) /
+                           static_cast<double>(gpus_[stage].memory.count());
+      result[0] = std::max(result[0], share);
+      result[1] += share * share;
+    }
+    return result;
   }
 
   // When stages are free, and their messages down and up have gone.
@@ -286,6 +323,9 @@ class Search {
   int rounds_ = 1;
   std::vector<std::vector<double>> arrives_;           // by tensor and stage
   std::vector<std::vector<std::size_t>> read_, made_;  // tensors, by place
+  std::vector<bool> counted_;                          // by tensor, is_counted()
+  Stages moved_;                                       // that is tried
+  std::int64_t cost_ = 0;                              // of looking at one
   std::vector<std::vector<int>> keepers_;              // by tensor
   std::int64_t looked_at_ = 0;
 };
@@ -340,7 +380,21 @@ std::vector<int> place_branches(const NetworkWork& work, const PipelineShape& sh
   }
   TRAINYARD_CHECK(!gpus.empty() && shape.stages <= static_cast<int>(work.chain.size()),
                   "{} layers for {} stages", work.chain.size(), shape.stages);
-  return Search(work, shape, recipe, plan, gpus).best();
+  // Cuts of the network's order are placements, too.
+  std::vector<Stages> starts;
+  if (std::count(work.divisible.begin(), work.divisible.end(), true) >= shape.stages)
+    for (const recipe::LayerSplit split :
+         {recipe::LayerSplit::by_time, recipe::LayerSplit::by_memory}) {
+      recipe::ParallelPlan cut = plan;
+      cut.pipeline.layer_split = split;
+      Stages& stages = starts.emplace_back();
+      const std::vector<ChainRange> ranges = split_layers(work, shape, recipe, cut, gpus);
+      for (std::size_t stage = 0; stage < ranges.size(); ++stage)
+        stages.insert(stages.end(),
+                      static_cast<std::size_t>(ranges[stage].last - ranges[stage].first),
+                      static_cast<int>(stage));
+    }
+  return Search(work, shape, recipe, plan, gpus).best(std::move(starts));
 }
 
 }  // namespace trainyard::plan

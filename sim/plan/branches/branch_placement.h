@@ -29,14 +29,15 @@ std::vector<int> given_stages(const std::vector<std::string>& layers,
 //              time of a layer at once, each message as long as both ways take, all micro-batches
 //              of a schedule that fills the pipeline up to four. Of equal steps that whose fullest
 //              stage holds least.
-//   by_memory: the fullest stage, as a share of its memory, holds little; of equal ones the
-//              shortest.
+//   by_memory: the fullest stage, as a share of its memory, holds little; of equal ones the most
+//              even, then the shortest. As if what runs again did so layer by layer, and without
+//              buffers of communication.
 //   given:     as listed.
 // Found by search, and not proved to be the best: from each layer on the stage that ends it first
 // (Topcuoglu et al., HEFT, IEEE TPDS 13, 2002, section 4.2, with the network's order as priority),
-// and from equal parts of the order; then runs of 1, 2, 4, ... neighbours, and pairs of
-// layers, are moved to other stages while that helps. Requires: as many places as stages; times if
-// placed by them; a given placement without problems.
+// and from cuts of the order in equal parts, by time and by memory; then runs of 1, 2, 4, ...
+// neighbours, and pairs of layers, are moved to other stages while that helps and time is left.
+// Requires: as many places as stages; times if placed by them; a given placement without problems.
 std::vector<int> place_branches(const models::NetworkWork& work,
                                 const schedule::PipelineShape& shape,
                                 const recipe::TrainingRecipe& recipe,

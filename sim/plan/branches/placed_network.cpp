@@ -27,7 +27,7 @@ class Placing {
     result_.work.chain.clear();
     result_.work.divisible.clear();
     result_.work.tensors.clear();
-    new_place_.resize(work.chain.size());
+    result_.place_of.resize(work.chain.size());
     for (int stage = 0; stage < stages; ++stage)
       add_stage(stage);
     TRAINYARD_CHECK(result_.work.chain.size() == work.chain.size(), "places on no stage");
@@ -36,12 +36,9 @@ class Placing {
   PlacedNetwork run() {
     for (LayerWork& kind : result_.work.kinds)
       kind.passed_on = Bytes(0);  // each stage is sent what it reads
-    for (const SharedTensor& tensor : network_.tensors) {
-      for (int stage = 0; stage < static_cast<int>(result_.layers.size()); ++stage) {
-        hold_copy(tensor, stage);
+    for (const SharedTensor& tensor : network_.tensors)
+      for (int stage = 0; stage < static_cast<int>(result_.layers.size()); ++stage)
         cross(tensor, stage);
-      }
-    }
     std::stable_sort(
         result_.crossings.begin(), result_.crossings.end(),
         [](const Crossing& one, const Crossing& other) { return one.maker < other.maker; });
@@ -55,30 +52,13 @@ class Placing {
     const int first = static_cast<int>(result_.work.chain.size());
     for (std::size_t place = 0; place < network_.chain.size(); ++place) {
       if (stage_of_[place] != stage) continue;
-      new_place_[place] = static_cast<int>(result_.work.chain.size());
+      result_.place_of[place] = static_cast<int>(result_.work.chain.size());
       result_.work.chain.push_back(network_.chain[place]);
       result_.work.divisible.push_back(network_.divisible[place]);
     }
     const int last = static_cast<int>(result_.work.chain.size());
     TRAINYARD_CHECK(last > first, "stage {} has no layer", stage);
     result_.layers.push_back({first, last});
-  }
-
-  void hold_copy(const SharedTensor& tensor, int stage) {
-    const auto hold = [&](int kind) {
-      result_.work.kinds[static_cast<std::size_t>(kind)].kept.add(models::Module::layer_input,
-                                                                  tensor.bytes);
-    };
-    const auto kind_at = [&](int place) { return network_.chain[static_cast<std::size_t>(place)]; };
-    if (const int keeper = keeper_of_copy(tensor, keepers_of(network_, tensor), stage_of_, stage);
-        keeper >= 0)
-      hold(kind_at(keeper));
-    if (network_.plain.empty()) return;
-    // And where nothing runs again.
-    const int keeper = keeper_of_copy(tensor, tensor.keepers, stage_of_, stage);
-    if (keeper < 0) return;
-    const int plain = network_.plain[static_cast<std::size_t>(kind_at(keeper))];
-    if (plain != kind_at(keeper)) hold(plain);
   }
 
   void cross(const SharedTensor& tensor, int stage) {
@@ -92,31 +72,101 @@ class Placing {
                                  .bytes = tensor.bytes,
                                  .gradient = tensor.gradient});
   }
-  int new_place(int place) const { return new_place_[static_cast<std::size_t>(place)]; }
+  int new_place(int place) const { return result_.place_of[static_cast<std::size_t>(place)]; }
 
   const NetworkWork& network_;
   std::span<const int> stage_of_;
   PlacedNetwork result_;
-  std::vector<int> new_place_;
 };
 
 }  // namespace
 
 std::vector<int> keepers_of(const NetworkWork& work, const SharedTensor& tensor) {
-  std::vector<int> keepers = tensor.keepers;
-  for (const int reader : tensor.readers) {
-    const int kind = work.chain[static_cast<std::size_t>(reader)];
-    if (!work.kinds[static_cast<std::size_t>(kind)].recompute.empty()) keepers.push_back(reader);
-  }
+  if (tensor.weight) return {};
+  const auto runs_again = [&](int place) {
+    const int kind = work.chain[static_cast<std::size_t>(place)];
+    return work.kinds[static_cast<std::size_t>(kind)].restored_for_weights;
+  };
+  std::vector<int> keepers;
+  for (const int place : tensor.keepers)
+    if (place >= 0 && !runs_again(place)) keepers.push_back(place);
+  for (const int reader : tensor.readers)
+    if (runs_again(reader)) keepers.push_back(reader);
   std::sort(keepers.begin(), keepers.end());
   return keepers;
 }
 
-// The place that reads it first counts a tensor that is kept.
-int keeper_of_copy(const SharedTensor& tensor, std::span<const int> keepers,
-                   std::span<const int> stage_of, int stage) {
-  if (stage_of[static_cast<std::size_t>(tensor.readers.front())] == stage) return -1;
-  return first_on(keepers, stage_of, stage);
+namespace {
+
+// Who keeps what where some places run again, alone or in groups.
+class Holding {
+ public:
+  Holding(RecomputePlaces& placed, std::span<const int> stage_of, std::span<const int> place_of)
+      : placed_(placed), stage_of_(stage_of), place_of_(place_of), group_(place_of.size()) {
+    for (std::size_t place = 0; place < placed.again.size(); ++place)
+      for (int member = placed.again[place].first; member < placed.again[place].last; ++member)
+        group_[static_cast<std::size_t>(member)] = static_cast<int>(place);
+  }
+
+  void hold(const SharedTensor& tensor) {
+    if (tensor.weight) return;
+    // The place that reads it first counts it, unless it runs again with places before it.
+    const int first = tensor.readers.front();
+    const bool counted = runs_again(first) ? begins_group(first) : !tensor.keepers.empty();
+    if (counted) add(first, Bytes(0) - tensor.bytes);
+    for (const int place : keepers(tensor))
+      add(place, tensor.bytes);
+  }
+
+ private:
+  int at(int place) const { return place_of_[static_cast<std::size_t>(place)]; }
+  LayerWork& kind(int place) {
+    const int own = placed_.work.chain[static_cast<std::size_t>(at(place))];
+    return placed_.work.kinds[static_cast<std::size_t>(own)];
+  }
+  bool runs_again(int place) { return kind(place).restored_for_weights; }
+  int group(int place) const { return group_[static_cast<std::size_t>(at(place))]; }
+  bool begins_group(int place) const {
+    return placed_.again[static_cast<std::size_t>(group(place))].first == at(place);
+  }
+
+  bool keeps(const SharedTensor& tensor, int place) {
+    const bool reads =
+        std::find(tensor.readers.begin(), tensor.readers.end(), place) != tensor.readers.end();
+    if (runs_again(place))
+      return reads && (tensor.maker < 0 || group(tensor.maker) != group(place));
+    return std::find(tensor.keepers.begin(), tensor.keepers.end(), place) != tensor.keepers.end();
+  }
+
+  // Of each stage the first place that does.
+  std::vector<int> keepers(const SharedTensor& tensor) {
+    std::vector<int> places = tensor.readers;
+    if (tensor.maker >= 0) places.insert(places.begin(), tensor.maker);
+    std::vector<int> found, stages;
+    for (const int place : places) {
+      const int stage = stage_of_[static_cast<std::size_t>(place)];
+      if (std::find(stages.begin(), stages.end(), stage) != stages.end()) continue;
+      if (!keeps(tensor, place)) continue;
+      found.push_back(place);
+      stages.push_back(stage);
+    }
+    return found;
+  }
+
+  void add(int place, Bytes bytes) { kind(place).kept.add(models::Module::layer_input, bytes); }
+
+  RecomputePlaces& placed_;
+  std::span<const int> stage_of_, place_of_;
+  std::vector<int> group_;  // by placed place: that which its own recomputation comes before
+};
+
+}  // namespace
+
+void hold_shared(RecomputePlaces& placed, const NetworkWork& network, std::span<const int> stage_of,
+                 std::span<const int> place_of) {
+  Holding holding(placed, stage_of, place_of);
+  for (const SharedTensor& tensor : network.tensors)
+    holding.hold(tensor);
 }
 
 PlacedNetwork place_network(const NetworkWork& work, std::span<const int> stage_of, int stages) {

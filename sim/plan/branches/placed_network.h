@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "models/families/network.h"
+#include "sim/plan/recompute_places.h"
 #include "sim/plan/split/stage_split.h"
 
 namespace trainyard::plan {
@@ -25,23 +26,25 @@ struct Crossing {
 };
 
 struct PlacedNetwork {
-  models::NetworkWork work;
+  models::NetworkWork work;         // what its places keep is hold_shared()'s
   std::vector<ChainRange> layers;   // by stage
+  std::vector<int> place_of;        // by place of the network
   std::vector<Crossing> crossings;  // of each stage in the order in which it makes them
 };
 
-// Places that keep a tensor of `work` for their backward pass, its maker and those that run again
-// among them, in order.
-std::vector<int> keepers_of(const models::NetworkWork& work, const models::SharedTensor& tensor);
-
-// Which of its keepers holds it for a stage that another stage does not hold it for; -1: none.
-int keeper_of_copy(const models::SharedTensor& tensor, std::span<const int> keepers,
-                   std::span<const int> stage_of, int stage);
-
-// `stage_of`: by place. A stage that keeps a tensor for its backward pass which another stage keeps
-// too holds it once more. Of a tensor that several stages read, each is sent its own; the network's
+// `stage_of`: by place. Of a tensor that several stages read, each is sent its own; the network's
 // input is on all of them. Requires: a kind for each place, each of `stages` stages has a place.
 PlacedNetwork place_network(const models::NetworkWork& work, std::span<const int> stage_of,
                             int stages);
+
+// Makes each stage hold once what its places keep of the tensors of `network`: those that read or
+// make it and keep it for their backward pass; that run again and read it; that run again with
+// others which do not make it. `placed`: its work is that of place_network(), with the places that
+// run again.
+void hold_shared(RecomputePlaces& placed, const models::NetworkWork& network,
+                 std::span<const int> stage_of, std::span<const int> place_of);
+
+// Places that keep a tensor of `work` where all layers of their kinds run, in order.
+std::vector<int> keepers_of(const models::NetworkWork& work, const models::SharedTensor& tensor);
 
 }  // namespace trainyard::plan

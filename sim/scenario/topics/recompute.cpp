@@ -140,10 +140,13 @@ void validate_recompute(const Scenario& scenario, Findings& findings) {
       network_work(scenario.network, plan::execution(scenario.recipe, scenario.plan));
   // Times of layers, which could deal nearly all to one stage, are not known here.
   const recipe::Pipeline& pipeline = scenario.plan.pipeline;
-  if (pipeline.layer_split == recipe::LayerSplit::by_time || pipeline.branches) return;
-  const int most = most_layers(
-      work, plan::split_layers(work, plan::pipeline_shape(scenario.recipe, scenario.plan),
-                               scenario.recipe, scenario.plan));
+  if (pipeline.layer_split == recipe::LayerSplit::by_time) return;
+  const int most =
+      pipeline.branches
+          ? static_cast<int>(divisible_layers(scenario.network))
+          : most_layers(
+                work, plan::split_layers(work, plan::pipeline_shape(scenario.recipe, scenario.plan),
+                                         scenario.recipe, scenario.plan));
   if (layers.layers > most)
     findings.error(
         pointer,
