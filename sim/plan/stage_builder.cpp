@@ -68,10 +68,27 @@ MemoryKind working_memory(const models::LayerWork& work) {
   return work.logits > Bytes(0) ? MemoryKind::logits : MemoryKind::workspace;
 }
 
-std::optional<Slot> first_backward(const std::vector<Slot>& order) {
-  for (const Slot& slot : order)
-    if (slot.pass != Pass::forward) return slot;
-  return std::nullopt;
+std::optional<ChainRange> range_of(const StepPlan& step, const std::optional<Seat>& seat) {
+  if (!seat) return std::nullopt;
+  return step.layers[static_cast<std::size_t>(virtual_stage(step.shape, *seat))];
+}
+
+// The compute stream waits for its sends, as blocking calls do.
+void wait_for_sends(ProgramBuilder& builder, const StepPlan& step,
+                    const recipe::Pipeline& pipeline) {
+  if (pipeline.overlap_p2p || step.shape.stages == 1) return;
+  for (const StreamKind sends : {StreamKind::send_forward, StreamKind::send_backward})
+    builder.compute_waits_for(stream_bit(sends));
+  if (step.shape.placement == schedule::Placement::looped && !pipeline.branches) return;
+  for (const StreamKind sends : {StreamKind::send_forward_up, StreamKind::send_backward_up})
+    builder.compute_waits_for(stream_bit(sends));
+}
+
+// Without a backward pass nobody needs what the layer has kept but the next one, which has run.
+void forget(ProgramBuilder& builder, const RunningWork& running, int place) {
+  const models::LayerWork& layer = running.layer(place);
+  builder.release(MemoryKind::activations, layer.activations(), running.owner(place));
+  builder.release(MemoryKind::logits, layer.logits, running.owner(place));
 }
 
 // A virtual stage without layers sends on what it has received.
@@ -108,23 +125,6 @@ StageParameters StageBuilder::stage_parameters() const {
   return parameters;
 }
 
-Bytes StageBuilder::shared_buffers() const {
-  Bytes most;
-  for (const Seat& seat : seats())
-    for (int place = range(seat).first; place < range(seat).last; ++place)
-      most = std::max(most, layer(place).shared_buffers);
-  return most;
-}
-
-void StageBuilder::wait_for_sends() {
-  if (plan_.pipeline.overlap_p2p || step_.shape.stages == 1) return;
-  for (const StreamKind sends : {StreamKind::send_forward, StreamKind::send_backward})
-    builder_.compute_waits_for(stream_bit(sends));
-  if (step_.shape.placement == schedule::Placement::looped && !plan_.pipeline.branches) return;
-  for (const StreamKind sends : {StreamKind::send_forward_up, StreamKind::send_backward_up})
-    builder_.compute_waits_for(stream_bit(sends));
-}
-
 void StageBuilder::receive(const PipelineMessage& message) {
   const ConnectionId lane = builder_.connections().lane(message.lane);
   const Bytes whole = boundary_bytes(step_, work_, message);
@@ -153,7 +153,7 @@ void StageBuilder::send(const Seat& seat, Pass pass) {
 }
 
 std::vector<Act> StageBuilder::forward_acts(int place) const {
-  const std::string& name = owner(place);
+  const std::string& name = running_.owner(place);
   return {Hold{MemoryKind::activations, layer(place).activations(), name},
           Hold{MemoryKind::activations, carried_to(place), kCarried},
           Hold{MemoryKind::logits, layer(place).logits, name},
@@ -162,16 +162,9 @@ std::vector<Act> StageBuilder::forward_acts(int place) const {
           Release{MemoryKind::workspace, layer(place).forward_transient, name}};
 }
 
-// Without a backward pass nobody needs what the layer has kept but the next one, which has run.
-void StageBuilder::forget(int place) {
-  const std::string& name = owner(place);
-  builder_.release(MemoryKind::activations, layer(place).activations(), name);
-  builder_.release(MemoryKind::logits, layer(place).logits, name);
-}
-
 std::vector<Act> StageBuilder::again_acts(CallKind kind, int place) const {
   const models::LayerWork& work = layer(place);
-  const ChainRange again = running_->again[static_cast<std::size_t>(place)];
+  const ChainRange again = running_.again(place);
   const bool restored_before = again.first == again.last;  // with a later layer of its group
   std::vector<Act> acts;
   if (kind != CallKind::backward_weight) {
@@ -218,15 +211,15 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place, bool alon
   acts.emplace_back(Work{{from, items.end()}, name + " backward"});
   acts.emplace_back(Work{data_.accumulation(parameters), name + " backward"});
   if (kind == CallKind::backward || work.restored_for_weights) acts.emplace_back(workspace);
-  acts.emplace_back(Release{MemoryKind::activations, work.activations(), owner(place)});
+  acts.emplace_back(Release{MemoryKind::activations, work.activations(), running_.owner(place)});
   acts.emplace_back(Release{MemoryKind::activations, carried_to(place), kCarried});
-  acts.emplace_back(Release{MemoryKind::logits, work.logits, owner(place)});
+  acts.emplace_back(Release{MemoryKind::logits, work.logits, running_.owner(place)});
   return acts;
 }
 
 void StageBuilder::write_forward(const BlockKey& key) {
   data_.begin(Pass::forward, range(key.seat), key.role);
-  offload_.begin_forward(range(key.seat), range(key.then_fetch));
+  offload_.begin_forward(range(key.seat), range_of(step_, key.then_fetch));
   branches_.begin_forward();
   for (int place = range(key.seat).first; place < range(key.seat).last; ++place) {
     data_.before(place);
@@ -236,10 +229,11 @@ void StageBuilder::write_forward(const BlockKey& key) {
     branches_.after(place);
     data_.after(place);
     offload_.after(place);
-    if (recipe_.forward_only && place > range(key.seat).first) forget(place - 1);
+    if (recipe_.forward_only && place > range(key.seat).first)
+      forget(builder_, running_, place - 1);
   }
   if (recipe_.forward_only && range(key.seat).first < range(key.seat).last) {
-    forget(range(key.seat).last - 1);
+    forget(builder_, running_, range(key.seat).last - 1);
     builder_.release(MemoryKind::activations, carried_to(range(key.seat).first), kCarried);
   }
   pass_on(builder_, range(key.seat));
@@ -249,7 +243,7 @@ void StageBuilder::write_forward(const BlockKey& key) {
 
 void StageBuilder::write_backward(const BlockKey& key) {
   data_.begin(backward_pass(key.kind), range(key.seat), key.role);
-  offload_.begin_backward(range(key.seat), key.fetched, range(key.then_fetch));
+  offload_.begin_backward(range(key.seat), key.fetched, range_of(step_, key.then_fetch));
   branches_.begin_backward();
   const int first = range(key.seat).last - 1;  // in the order of the pass
   const bool ahead = recipe_.recompute.ahead;
@@ -278,7 +272,7 @@ void StageBuilder::write_pair(const BlockKey& key) {
   const ChainRange forward = range(key.seat), backward = range(key.backward_seat);
   for (int place = forward.first; place < forward.last; ++place)
     append(first, forward_acts(place));
-  running_ = key.backward_whole ? whole_ : &placed_;
+  running_.run(key.backward_whole);
   for (int place = backward.last - 1; place >= backward.first; --place) {
     append(second, again_acts(CallKind::backward, place));
     append(second, backward_acts(CallKind::backward, place, false));
@@ -300,9 +294,9 @@ void StageBuilder::receive_all(const BlockKey& key) {
 }
 
 std::uint32_t StageBuilder::write_block(const BlockKey& key) {
-  running_ = key.whole ? whole_ : &placed_;
+  running_.run(key.whole);
   builder_.begin_block();
-  wait_for_sends();
+  wait_for_sends(builder_, step_, plan_.pipeline);
   const bool is_backward =
       key.kind != CallKind::forward && key.kind != CallKind::pair && key.kind != CallKind::step;
   const bool empty = range(key.seat).first == range(key.seat).last;
@@ -315,7 +309,7 @@ std::uint32_t StageBuilder::write_block(const BlockKey& key) {
     case CallKind::pair: write_pair(key); break;
     case CallKind::step: TRAINYARD_CHECK(false, "a step has no slot");
   }
-  running_ = &placed_;
+  running_.run(false);
   return builder_.end_block();
 }
 
@@ -335,7 +329,7 @@ std::vector<ChainRange> StageBuilder::copies() const {
 
 std::uint32_t StageBuilder::step_block(const StageParameters& parameters) {
   builder_.begin_block();
-  wait_for_sends();
+  wait_for_sends(builder_, step_, plan_.pipeline);
   if (!recipe_.forward_only) data_.step(parameters, copies());
   // What a step leaves behind, as gathers of updated parameters, the next one finds done.
   if (step_.rounds.whole && !step_.rounds.apart) {
@@ -381,7 +375,9 @@ void StageBuilder::update(Role& stage, const StageParameters& parameters) {
   stage.calls.push_back({.kind = CallKind::step});
 }
 
+// Tables, and the buffers that layers of a kind share.
 void StageBuilder::hold_tables(Role& stage) {
+  Bytes most;
   for (const Seat& seat : seats()) {
     for (int place = range(seat).first; place < range(seat).last; ++place) {
       const models::Resident& tables = layer(place).resident;
@@ -391,8 +387,10 @@ void StageBuilder::hold_tables(Role& stage) {
       builder_.resident(MemoryKind::communication_buffers, tables.buffers,
                         "exchange of " + layer(place).name);
       stage.parameters += tables.parameters;
+      most = std::max(most, layer(place).shared_buffers);
     }
   }
+  builder_.resident(MemoryKind::communication_buffers, most, "buffers of tensor parallelism");
 }
 
 // What comes before the first step of ranks at their own pace.
@@ -404,11 +402,6 @@ void StageBuilder::start(Role& stage) {
   stage.calls.push_back({.kind = CallKind::step});
 }
 
-bool StageBuilder::keeps_whole(const Slot& slot) const {
-  const auto of_step = [&](const Slot& own) { return own.microbatch % step_.shape.microbatches; };
-  return kept_whole_ && of_step(*kept_whole_) == of_step(slot);
-}
-
 Role StageBuilder::build(const std::vector<Slot>& order) {
   Role stage;
   stage.stage = stage_;
@@ -417,12 +410,10 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
   stage.parameters = parameters.dense + parameters.experts + stage.frozen;
   data_.hold_states(parameters, versions_);
   hold_tables(stage);
-  builder_.resident(MemoryKind::communication_buffers, shared_buffers(),
-                    "buffers of tensor parallelism");
   Bytes on_host, most_on_host;
 
   const std::vector<bool> completes = completing(order);
-  if (whole_ != nullptr) kept_whole_ = first_backward(order);
+  running_.take_order(order);
   start(stage);
 
   // Blocks are written when they are first called, so that buckets are numbered in the order in
@@ -437,7 +428,7 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
     messages_.receive(stage_, slot, key.receives);
     key.fetched = i > 0 && slot.pass != Pass::forward && fetches_for(order, i - 1).has_value();
     key.then_fetch = fetches_for(order, i);
-    key.whole = keeps_whole(slot);
+    key.whole = running_.keeps_whole(slot);
     const Bytes moved = offload_.moved(range(key.seat));
     on_host = slot.pass == Pass::forward ? on_host + moved : on_host - moved;
     most_on_host = std::max(most_on_host, on_host);
@@ -445,7 +436,7 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
       const Slot& backward = order[++i];
       key.backward_seat = seat_of(backward);
       key.backward_role = data_.role(order, i, completes[i]);
-      key.backward_whole = keeps_whole(backward);
+      key.backward_whole = running_.keeps_whole(backward);
       messages_.receive(stage_, backward, key.receives);
       info.backward_microbatch = backward.microbatch;
       info.backward_chunk = part(step_.shape, backward);

@@ -14,6 +14,7 @@
 #include "sim/plan/program_builder.h"
 #include "sim/plan/recompute_places.h"
 #include "sim/plan/replicas/stage_replicas.h"
+#include "sim/plan/split/running_work.h"
 #include "sim/plan/step_plan.h"
 #include "sim/plan/tied_matrix.h"
 
@@ -29,9 +30,7 @@ class StageBuilder {
                const schedule::ScheduleEntry* schedule, InputBatches* input)
       : step_(step),
         work_(placed.work),
-        placed_(placed),
-        whole_(whole),
-        running_(&placed),
+        running_(step, placed, whole),
         recipe_(recipe),
         plan_(plan),
         messages_(messages),
@@ -63,15 +62,7 @@ class StageBuilder {
   };
 
   // As the micro-batch runs it that is written.
-  const models::LayerWork& layer(int place) const {
-    const models::NetworkWork& work = running_->work;
-    return work.kinds[static_cast<std::size_t>(work.chain[static_cast<std::size_t>(place)])];
-  }
-  // What reports call what it keeps.
-  const std::string& owner(int place) const {
-    const auto at = static_cast<std::size_t>(place);
-    return running_ == &placed_ ? step_.kept[at].owner : step_.kept_whole[at].owner;
-  }
+  const models::LayerWork& layer(int place) const { return running_.layer(place); }
   ChainRange range(const schedule::Seat& seat) const {
     return step_.layers[static_cast<std::size_t>(virtual_stage(step_.shape, seat))];
   }
@@ -92,19 +83,16 @@ class StageBuilder {
   std::vector<schedule::Seat> seats() const;
   StageParameters stage_parameters() const;
   void hold_tables(Role& stage);
-  Bytes shared_buffers() const;
   std::vector<Act> forward_acts(int place) const;
   // What runs again before the backward pass of a place, and the memory that it takes.
   std::vector<Act> again_acts(CallKind kind, int place) const;
   // `alone`: no other pass is written in between, so that gradients may leave on the way.
   std::vector<Act> backward_acts(CallKind kind, int place, bool alone);
-  void forget(int place);
   std::uint32_t write_block(const BlockKey& key);
   void write_forward(const BlockKey& key);
   void write_backward(const BlockKey& key);
   void receive_all(const BlockKey& key);
   void start(Role& stage);
-  bool keeps_whole(const schedule::Slot& slot) const;
   void write_pair(const BlockKey& key);
   void receive(const PipelineMessage& message);
   void send(const schedule::Seat& seat, schedule::Pass pass);
@@ -114,16 +102,10 @@ class StageBuilder {
   std::vector<ChainRange> copies() const;
   std::optional<schedule::Seat> fetches_for(const std::vector<schedule::Slot>& order,
                                             std::size_t at) const;
-  std::optional<ChainRange> range(const std::optional<schedule::Seat>& seat) const {
-    return seat ? std::optional(range(*seat)) : std::nullopt;
-  }
-  void wait_for_sends();
 
   StepPlan& step_;
   const models::NetworkWork& work_;
-  const RecomputePlaces& placed_;
-  const RecomputePlaces* whole_;
-  const RecomputePlaces* running_;  // of the block that is written
+  RunningWork running_;  // of the block that is written
   const recipe::TrainingRecipe& recipe_;
   const recipe::ParallelPlan& plan_;
   PipelineMessages& messages_;
@@ -136,7 +118,6 @@ class StageBuilder {
   BranchMessages branches_;
   InputBatches* input_;  // nullptr: none is waited for
   std::optional<std::uint32_t> step_block_;
-  std::optional<schedule::Slot> kept_whole_;  // of the micro-batch that does not run again
 };
 
 }  // namespace trainyard::plan

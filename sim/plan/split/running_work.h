@@ -1,0 +1,57 @@
+// The layers as a micro-batch runs them: with what runs again, or, for one of a step, without.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/plan/recompute_places.h"
+#include "sim/plan/step_plan.h"
+#include "sim/schedule/schedule.h"
+
+namespace trainyard::plan {
+
+class RunningWork {
+ public:
+  // `whole`: null where all micro-batches run again. All must outlive it.
+  RunningWork(const StepPlan& step, const RecomputePlaces& placed, const RecomputePlaces* whole)
+      : step_(step), placed_(placed), whole_(whole), running_(&placed) {}
+
+  // Which micro-batch of a step does not run again, by the order of a stage: the one whose backward
+  // pass comes first.
+  void take_order(const std::vector<schedule::Slot>& order) {
+    for (const schedule::Slot& slot : order) {
+      if (whole_ == nullptr || slot.pass == schedule::Pass::forward) continue;
+      kept_whole_ = of_step(slot);
+      return;
+    }
+  }
+  bool keeps_whole(const schedule::Slot& slot) const { return kept_whole_ == of_step(slot); }
+
+  // The pass that is written from here on is of such a one.
+  void run(bool whole) { running_ = whole ? whole_ : &placed_; }
+
+  const models::LayerWork& layer(int place) const {
+    const models::NetworkWork& work = running_->work;
+    return work.kinds[static_cast<std::size_t>(work.chain[static_cast<std::size_t>(place)])];
+  }
+  ChainRange again(int place) const { return running_->again[static_cast<std::size_t>(place)]; }
+  // What reports call what the place keeps.
+  const std::string& owner(int place) const {
+    const auto at = static_cast<std::size_t>(place);
+    return running_ == &placed_ ? step_.kept[at].owner : step_.kept_whole[at].owner;
+  }
+
+ private:
+  int of_step(const schedule::Slot& slot) const {
+    return slot.microbatch % step_.shape.microbatches;
+  }
+
+  const StepPlan& step_;
+  const RecomputePlaces& placed_;
+  const RecomputePlaces* whole_;
+  const RecomputePlaces* running_;
+  std::optional<int> kept_whole_;
+};
+
+}  // namespace trainyard::plan
