@@ -263,7 +263,7 @@ void Checker::check_fabric(const Dragonfly& dragonfly) {
   latency("/fabric/global_latency", dragonfly.global_latency);
   const std::size_t before = found_.size();
   in_range("/fabric/nics_per_router", dragonfly.nics_per_router, 1, kMostRadix);
-  in_range("/fabric/routers_per_group", dragonfly.routers_per_group, 1, kMostRadix);
+  in_range("/fabric/routers_per_group", dragonfly.routers_per_group, 1, kMostRouters);
   in_range("/fabric/global_links", dragonfly.global_links, 0, kMostRadix);
   if (found_.size() > before || !uses_fabric() || server_.nics < 1) return;
   const std::int64_t nics = std::int64_t{cluster_.servers} * cluster_.nic_slots();

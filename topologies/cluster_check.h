@@ -19,6 +19,7 @@ inline constexpr int kMostCores = 4096;
 inline constexpr int kMostMeshGpus = 8;  // the ring search is exhaustive
 inline constexpr int kMostMeshLinks = 64;
 inline constexpr int kMostRadix = 4096;
+inline constexpr int kMostRouters = 1024;  // of a group of a dragonfly
 inline constexpr int kMostGpus = 1 << 20;
 
 // Every problem found, with pointers as a scenario spells them ("/cluster/fabric/radix"); positions

@@ -117,6 +117,13 @@ std::vector<Sets> jobs() {
        "training.fused_attention=true", R"(parallelism.tensor_parallel={"overlap":"chunked"})",
        "simulation.fidelity=flow"},
       {"parallelism.pp=2", R"(parallelism.pipeline={"layer_split":[2,2]})"},
+      {R"(cluster.fabric={"kind":"dragonfly","nics_per_router":8,"routers_per_group":8,
+        "global_links":8})"},
+      {R"(model={"kind":"layers","input":{"shape":[64]},"layers":[
+        {"name":"one","ops":[{"op":"linear","in":64,"out":64}]},
+        {"name":"two","ops":[{"op":"linear","in":64,"out":8},{"op":"loss"}]}]})",
+       "training.sequence_length=null", "training.optimizer.type=sgd", "parallelism.pp=2",
+       R"(parallelism.pipeline={"schedule":"gpipe","branches":{}})"},
       {"cluster.nodes=null", node + "nics=null", node + "nic=null"},
       {"model.biases=false", R"(model.moe={"experts":2,"top_k":1})",
        R"(parallelism.expert_parallel={"load":[1,2]})"},

@@ -210,7 +210,7 @@ void visit_fields(json::Fields& f, Clos& s) {
 
 void visit_fields(json::Fields& f, Dragonfly& s) {
   f.field("nics_per_router", s.nics_per_router, required, between(1, kMostRadix), "On one router.");
-  f.field("routers_per_group", s.routers_per_group, required, between(1, kMostRadix),
+  f.field("routers_per_group", s.routers_per_group, required, between(1, kMostRouters),
           "All joined to each other.");
   f.field("global_links", s.global_links, required, between(0, kMostRadix),
           "Of a router, to other groups; all groups are joined by as many as there are for each "
