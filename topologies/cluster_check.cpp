@@ -338,14 +338,10 @@ void check_size(const ClusterSpec& cluster, std::vector<Diagnostic>& found) {
   std::int64_t links = 0;
   for (int server = 0; server < cluster.servers; ++server)
     links += of_kind[static_cast<std::size_t>(cluster.kind_of(server))];
-  for (const FabricLayer& layer : build_fabric(cluster, 0, 0).layers)
+  const Fabric fabric = build_fabric(cluster, 0, 0);
+  for (const FabricLayer& layer : fabric.layers)
     links += 2 * std::int64_t{layer.groups} * layer.planes * layer.uplinks();
-  if (const auto* dragonfly = std::get_if<Dragonfly>(&cluster.fabric)) {
-    const std::int64_t nics = std::int64_t{cluster.servers} * cluster.nic_slots();
-    const std::int64_t groups = cluster.servers > 1 ? dragonfly_groups(*dragonfly, nics) : 0;
-    links += groups * dragonfly->routers_per_group *
-             (dragonfly->routers_per_group + dragonfly->global_links);
-  }
+  if (fabric.dragonfly) links += fabric.dragonfly->count();
   if (links <= kLinks) return;
   Diagnostic& diagnostic = found.emplace_back();
   diagnostic.pointer = "/cluster";

@@ -22,9 +22,9 @@ DragonflyLinks::DragonflyLinks(const Dragonfly& shape, std::int64_t nics, BytesP
                   shape.routers_per_group, shape.global_links);
 }
 
-std::uint32_t DragonflyLinks::count() const {
-  const int routers = shape_.routers_per_group;
-  return static_cast<std::uint32_t>(groups_ * (routers * (routers - 1) + (groups_ - 1) * cables_));
+std::int64_t DragonflyLinks::count() const {
+  const std::int64_t groups = groups_, routers = shape_.routers_per_group;
+  return groups * (routers * (routers - 1) + (groups - 1) * cables_);
 }
 
 void DragonflyLinks::for_each(const std::function<void(const Ends&)>& action) const {

@@ -31,7 +31,7 @@ class DragonflyLinks {
                  std::uint32_t first_link);
 
   int routers() const { return groups_ * shape_.routers_per_group; }
-  std::uint32_t count() const;
+  std::int64_t count() const;
 
   struct Ends {
     int from = 0, to = 0;  // routers

@@ -166,7 +166,7 @@ Fabric build_fabric(const ClusterSpec& cluster, std::uint32_t first_node,
   }
   if (const auto* dragonfly = std::get_if<Dragonfly>(&cluster.fabric)) {
     fabric.dragonfly.emplace(*dragonfly, nics_of(cluster), line_rate(cluster), first_link);
-    fabric.links += fabric.dragonfly->count();
+    fabric.links += static_cast<std::uint32_t>(fabric.dragonfly->count());
   }
   return fabric;
 }

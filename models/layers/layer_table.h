@@ -181,8 +181,8 @@ void measure(LayerOperation& operation);
 
 // The same network with layers of one branch each: a layer is cut where it parts (what is made
 // there several operations read) and where branches of it join. Pieces are called "LAYER/1",
-// "LAYER/2",
-// ...; a layer without branches stays one.
+// "LAYER/2", ..., with more slashes where names of layers have as many; a layer without branches
+// stays one. What reads nothing, weights and constants, goes with what stands behind it.
 LayerNetwork cut_at_branches(LayerNetwork network);
 
 // Kernels and memory of the layers. Requires: as models::network_work.

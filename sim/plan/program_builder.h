@@ -26,6 +26,13 @@ inline constexpr StreamSet kLayerStreams = stream_bit(StreamKind::tensor) |
                                            stream_bit(StreamKind::context) |
                                            stream_bit(StreamKind::expert);
 
+// On which a stage sends to others: those of every pipeline, and those of pipelines whose messages
+// go both ways.
+inline constexpr StreamSet kSends =
+    stream_bit(StreamKind::send_forward) | stream_bit(StreamKind::send_backward);
+inline constexpr StreamSet kSendsUp =
+    stream_bit(StreamKind::send_forward_up) | stream_bit(StreamKind::send_backward_up);
+
 // What a layer has given the next: its kernels and what they waited for.
 inline constexpr StreamSet kLayerTails = stream_bit(StreamKind::compute) | kLayerStreams;
 

@@ -77,11 +77,8 @@ std::optional<ChainRange> range_of(const StepPlan& step, const std::optional<Sea
 void wait_for_sends(ProgramBuilder& builder, const StepPlan& step,
                     const recipe::Pipeline& pipeline) {
   if (pipeline.overlap_p2p || step.shape.stages == 1) return;
-  for (const StreamKind sends : {StreamKind::send_forward, StreamKind::send_backward})
-    builder.compute_waits_for(stream_bit(sends));
-  if (step.shape.placement == schedule::Placement::looped && !pipeline.branches) return;
-  for (const StreamKind sends : {StreamKind::send_forward_up, StreamKind::send_backward_up})
-    builder.compute_waits_for(stream_bit(sends));
+  const bool looped = step.shape.placement == schedule::Placement::looped;
+  builder.compute_waits_for(looped && !pipeline.branches ? kSends : kSends | kSendsUp);
 }
 
 // Without a backward pass nobody needs what the layer has kept but the next one, which has run.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "sim/plan/activation_offload.h"
@@ -12,8 +11,8 @@
 #include "sim/plan/input/batches.h"
 #include "sim/plan/pass_steps.h"
 #include "sim/plan/program_builder.h"
-#include "sim/plan/recompute_places.h"
 #include "sim/plan/replicas/stage_replicas.h"
+#include "sim/plan/split/dealt_layers.h"
 #include "sim/plan/split/running_work.h"
 #include "sim/plan/step_plan.h"
 #include "sim/plan/tied_matrix.h"
@@ -22,15 +21,13 @@ namespace trainyard::plan {
 
 class StageBuilder {
  public:
-  // `whole`: how micro-batches run that do not run again; null: all do.
-  StageBuilder(StepPlan& step, const RecomputePlaces& placed, const RecomputePlaces* whole,
-               const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan,
-               PipelineMessages& messages, std::span<const Crossing> crossings,
+  StageBuilder(StepPlan& step, const DealtWork& dealt, const recipe::TrainingRecipe& recipe,
+               const recipe::ParallelPlan& plan, PipelineMessages& messages,
                StageConnections& connections, StageSide side,
                const schedule::ScheduleEntry* schedule, InputBatches* input)
       : step_(step),
-        work_(placed.work),
-        running_(step, placed, whole),
+        work_(dealt.placed.work),
+        running_(step, dealt),
         recipe_(recipe),
         plan_(plan),
         messages_(messages),
@@ -43,7 +40,7 @@ class StageBuilder {
         data_(builder_, step, work_, recipe, plan, side,
               step.rounds.whole || updates_ == schedule::Updates::after_all),
         offload_(builder_, step, work_, recipe.offload),
-        branches_(builder_, crossings, side.stage, plan.pipeline.overlap_p2p),
+        branches_(builder_, dealt.crossings, side.stage, plan.pipeline.overlap_p2p),
         input_(input) {}
 
   Role build(const std::vector<schedule::Slot>& order);

@@ -7,9 +7,8 @@
 #include <string>
 
 #include "sim/base/check.h"
-#include "sim/plan/branches/branch_placement.h"
-#include "sim/plan/branches/placed_network.h"
 #include "sim/plan/input/batches.h"
+#include "sim/plan/split/dealt_layers.h"
 #include "sim/plan/stage_builder.h"
 #include "sim/plan/stage_connections.h"
 #include "sim/recipe/stage_orders.h"
@@ -184,23 +183,11 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
   std::optional<models::NetworkWork> seen;
   if (strategy.has_leader()) seen = strategy.seen_by(work, plan, true);
-  std::vector<int> stage_of;  // of branches, by place
-  PlacedNetwork network;      // of branches, with the first size of micro-batches
-  if (plan.pipeline.branches) {
-    stage_of = place_branches(work, step.shape, recipe, plan, gpus);
-    network = place_network(work, stage_of, step.shape.stages);
-    step.layers = network.layers;
-  } else {
-    step.layers = split_layers(seen ? *seen : work, step.shape, recipe, plan, gpus);
-  }
-  const models::NetworkWork& led = plan.pipeline.branches ? network.work : seen ? *seen : work;
-  const auto with_branches = [&](RecomputePlaces places, const models::NetworkWork& own) {
-    if (plan.pipeline.branches) hold_shared(places, own, stage_of, network.place_of);
-    return places;
-  };
-  const RecomputePlaces placed =
-      with_branches(place_recompute(led, step.layers, recipe.recompute.layers), work);
-  for (std::string& name : place_names(placed.work)) {
+  const models::NetworkWork& led = seen ? *seen : work;
+  const DealtLayers layers(led, step.shape, recipe, plan, gpus);
+  step.layers = layers.ranges();
+  const DealtWork dealt = layers.deal(led);
+  for (std::string& name : place_names(dealt.placed.work)) {
     if (recipe.recompute.except_last) step.kept_whole.push_back({name + ", not run again"});
     step.kept.push_back({std::move(name)});
   }
@@ -237,50 +224,38 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     input.emplace(step, connections, recipe, ranks, strategy.updates_elsewhere ? shards : 0);
   }
   // All stages with micro-batches of a size.
-  const auto add_stages = [&](const models::NetworkWork& own, const models::NetworkWork& in_order,
-                              const RecomputePlaces& of, int batch) {
-    std::optional<RecomputePlaces> whole;
-    if (recipe.recompute.except_last) {
-      whole = with_branches(without_recompute(own), in_order);
-      tell_kept(whole->work, step.kept_whole);
-    }
-    tell_kept(of.work, step.kept);
+  const auto add_stages = [&](const DealtWork& own, int batch) {
+    tell_kept(own.placed.work, step.kept);
+    if (own.whole) tell_kept(own.whole->work, step.kept_whole);
     const auto replicas = batches == nullptr ? plan.degrees.data
                                              : std::count(batches->of_replica.begin(),
                                                           batches->of_replica.end(), batch);
-    count_flops(of.work, recipe,
+    count_flops(own.placed.work, recipe,
                 static_cast<double>(step.shape.microbatches) * static_cast<double>(replicas), step);
     for (int stage = 0; stage < step.shape.stages; ++stage) {
-      StageBuilder builder(step, of, whole ? &*whole : nullptr, recipe, plan, messages,
-                           network.crossings, connections, {stage}, schedule,
+      StageBuilder builder(step, own, recipe, plan, messages, connections, {stage}, schedule,
                            input && stage == 0 ? &*input : nullptr);
       step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
       step.cast.roles.back().batch = batch;
     }
   };
-  add_stages(led, work, placed, 0);
+  add_stages(dealt, 0);
   if (batches != nullptr) {
     step.batch_sizes = batches->sizes;
     int batch = 0;
-    for (const models::NetworkWork& other : batches->works) {
-      if (plan.pipeline.branches) network = place_network(other, stage_of, step.shape.stages);
-      const models::NetworkWork& own = plan.pipeline.branches ? network.work : other;
-      add_stages(own, other,
-                 with_branches(place_recompute(own, step.layers, recipe.recompute.layers), other),
-                 ++batch);
-    }
+    for (const models::NetworkWork& other : batches->works)
+      add_stages(layers.deal(other), ++batch);
   }
   if (strategy.has_leader()) {
-    const RecomputePlaces followed =
-        place_recompute(strategy.seen_by(work, plan, false), step.layers, recipe.recompute.layers);
-    StageBuilder builder(step, followed, nullptr, recipe, plan, messages, {}, connections,
-                         {0, false}, schedule, nullptr);
+    const DealtWork followed = layers.deal(strategy.seen_by(work, plan, false));
+    StageBuilder builder(step, followed, recipe, plan, messages, connections, {0, false}, schedule,
+                         nullptr);
     const auto followers = static_cast<std::uint32_t>(step.cast.roles.size());
     step.cast.roles.push_back(builder.build(orders.front()));
     std::fill(step.cast.role_of.begin() + 1, step.cast.role_of.end(), followers);
   }
   if (strategy.add_roles != nullptr)
-    strategy.add_roles(step, placed.work, connections, recipe, plan);
+    strategy.add_roles(step, dealt.placed.work, connections, recipe, plan);
   if (input) input->add_roles();
 
   step.counted = strategy.counted;

@@ -57,10 +57,10 @@ void tell_messages(const Job& job, const cost::MessageCost& messages,
 }  // namespace
 
 std::vector<int> kinds_of_ranks(const Job& job) {
+  const int slots = job.cluster.gpu_slots();
   std::vector<int> kinds;
-  for (int server = 0; server < job.cluster.servers; ++server)
-    for (int gpu = 0; gpu < job.cluster.used_on(server); ++gpu)
-      kinds.push_back(gpu_kind_of(job.cluster, server, gpu));
+  for (const int gpu : gpus_of_ranks(job))
+    kinds.push_back(gpu_kind_of(job.cluster, gpu / slots, gpu % slots));
   return kinds;
 }
 

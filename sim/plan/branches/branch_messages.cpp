@@ -34,10 +34,7 @@ void BranchMessages::begin(bool backward) {
 }
 
 void BranchMessages::before(int place) {
-  if (!overlaps_ && !crossings_.empty())
-    builder_.compute_waits_for(
-        stream_bit(StreamKind::send_forward) | stream_bit(StreamKind::send_backward) |
-        stream_bit(StreamKind::send_forward_up) | stream_bit(StreamKind::send_backward_up));
+  if (!overlaps_ && !crossings_.empty()) builder_.compute_waits_for(kSends | kSendsUp);
   for (const auto& [from, queue] : arriving_) {
     std::size_t needed = 0;
     for (std::size_t i = 0; i < queue.size(); ++i)

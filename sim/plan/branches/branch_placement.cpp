@@ -56,10 +56,11 @@ using Stages = std::vector<int>;  // by place
 using Merit = std::array<double, 3>;
 constexpr double kNone = std::numeric_limits<double>::infinity();
 
-class Search {
+class PlacementSearch {
  public:
-  Search(const NetworkWork& work, const PipelineShape& shape, const recipe::TrainingRecipe& recipe,
-         const recipe::ParallelPlan& plan, std::span<const StageGpus> gpus)
+  PlacementSearch(const NetworkWork& work, const PipelineShape& shape,
+                  const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan,
+                  std::span<const StageGpus> gpus)
       : work_(work),
         stages_(shape.stages),
         places_(static_cast<int>(work.chain.size())),
@@ -142,7 +143,7 @@ class Search {
     Stages stages(work_.chain.size(), -1);
     for (int place = 0; place < places_; ++place) {
       int best = 0;
-      double soonest = std::numeric_limits<double>::infinity();
+      double soonest = kNone;
       for (int stage = 0; stage < stages_; ++stage) {
         const double end = ready(place, stage, stages, clock) + work_at(place, stage);
         if (end >= soonest) continue;
@@ -223,7 +224,7 @@ class Search {
   // Whether the place that reads a tensor first counts it among what it keeps.
   bool is_counted(const SharedTensor& tensor) const {
     const int first = work_.chain[static_cast<std::size_t>(tensor.readers.front())];
-    const bool again = work_.kinds[static_cast<std::size_t>(first)].restored_for_weights;
+    const bool again = runs_again(work_.kinds[static_cast<std::size_t>(first)]);
     return !tensor.weight && (again || !tensor.keepers.empty());
   }
 
@@ -394,7 +395,7 @@ std::vector<int> place_branches(const NetworkWork& work, const PipelineShape& sh
                       static_cast<std::size_t>(ranges[stage].last - ranges[stage].first),
                       static_cast<int>(stage));
     }
-  return Search(work, shape, recipe, plan, gpus).best(std::move(starts));
+  return PlacementSearch(work, shape, recipe, plan, gpus).best(std::move(starts));
 }
 
 }  // namespace trainyard::plan

@@ -81,17 +81,22 @@ class Placing {
 
 }  // namespace
 
+// Only whole layers of tables do.
+bool runs_again(const LayerWork& layer) {
+  return layer.restored_for_weights;
+}
+
 std::vector<int> keepers_of(const NetworkWork& work, const SharedTensor& tensor) {
   if (tensor.weight) return {};
-  const auto runs_again = [&](int place) {
+  const auto again = [&](int place) {
     const int kind = work.chain[static_cast<std::size_t>(place)];
-    return work.kinds[static_cast<std::size_t>(kind)].restored_for_weights;
+    return runs_again(work.kinds[static_cast<std::size_t>(kind)]);
   };
   std::vector<int> keepers;
   for (const int place : tensor.keepers)
-    if (place >= 0 && !runs_again(place)) keepers.push_back(place);
+    if (place >= 0 && !again(place)) keepers.push_back(place);
   for (const int reader : tensor.readers)
-    if (runs_again(reader)) keepers.push_back(reader);
+    if (again(reader)) keepers.push_back(reader);
   std::sort(keepers.begin(), keepers.end());
   return keepers;
 }
@@ -112,7 +117,7 @@ class Holding {
     if (tensor.weight) return;
     // The place that reads it first counts it, unless it runs again with places before it.
     const int first = tensor.readers.front();
-    const bool counted = runs_again(first) ? begins_group(first) : !tensor.keepers.empty();
+    const bool counted = runs_again(kind(first)) ? begins_group(first) : !tensor.keepers.empty();
     if (counted) add(first, Bytes(0) - tensor.bytes);
     for (const int place : keepers(tensor))
       add(place, tensor.bytes);
@@ -124,7 +129,6 @@ class Holding {
     const int own = placed_.work.chain[static_cast<std::size_t>(at(place))];
     return placed_.work.kinds[static_cast<std::size_t>(own)];
   }
-  bool runs_again(int place) { return kind(place).restored_for_weights; }
   int group(int place) const { return group_[static_cast<std::size_t>(at(place))]; }
   bool begins_group(int place) const {
     return placed_.again[static_cast<std::size_t>(group(place))].first == at(place);
@@ -133,7 +137,7 @@ class Holding {
   bool keeps(const SharedTensor& tensor, int place) {
     const bool reads =
         std::find(tensor.readers.begin(), tensor.readers.end(), place) != tensor.readers.end();
-    if (runs_again(place))
+    if (runs_again(kind(place)))
       return reads && (tensor.maker < 0 || group(tensor.maker) != group(place));
     return std::find(tensor.keepers.begin(), tensor.keepers.end(), place) != tensor.keepers.end();
   }

@@ -44,7 +44,10 @@ PlacedNetwork place_network(const models::NetworkWork& work, std::span<const int
 void hold_shared(RecomputePlaces& placed, const models::NetworkWork& network,
                  std::span<const int> stage_of, std::span<const int> place_of);
 
-// Places that keep a tensor of `work` where all layers of their kinds run, in order.
+// Whether a layer of a table runs again: it keeps all that it reads, and nothing else.
+bool runs_again(const models::LayerWork& layer);
+
+// Places that keep a tensor of `work` if each layer that runs again does so alone, in order.
 std::vector<int> keepers_of(const models::NetworkWork& work, const models::SharedTensor& tensor);
 
 }  // namespace trainyard::plan

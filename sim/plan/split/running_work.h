@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/plan/recompute_places.h"
+#include "sim/plan/split/dealt_layers.h"
 #include "sim/plan/step_plan.h"
 #include "sim/schedule/schedule.h"
 
@@ -13,15 +13,15 @@ namespace trainyard::plan {
 
 class RunningWork {
  public:
-  // `whole`: null where all micro-batches run again. All must outlive it.
-  RunningWork(const StepPlan& step, const RecomputePlaces& placed, const RecomputePlaces* whole)
-      : step_(step), placed_(placed), whole_(whole), running_(&placed) {}
+  // Both must outlive it.
+  RunningWork(const StepPlan& step, const DealtWork& dealt)
+      : step_(step), dealt_(dealt), running_(&dealt.placed) {}
 
   // Which micro-batch of a step does not run again, by the order of a stage: the one whose backward
   // pass comes first.
   void take_order(const std::vector<schedule::Slot>& order) {
     for (const schedule::Slot& slot : order) {
-      if (whole_ == nullptr || slot.pass == schedule::Pass::forward) continue;
+      if (!dealt_.whole || slot.pass == schedule::Pass::forward) continue;
       kept_whole_ = of_step(slot);
       return;
     }
@@ -29,7 +29,7 @@ class RunningWork {
   bool keeps_whole(const schedule::Slot& slot) const { return kept_whole_ == of_step(slot); }
 
   // The pass that is written from here on is of such a one.
-  void run(bool whole) { running_ = whole ? whole_ : &placed_; }
+  void run(bool whole) { running_ = whole ? &*dealt_.whole : &dealt_.placed; }
 
   const models::LayerWork& layer(int place) const {
     const models::NetworkWork& work = running_->work;
@@ -39,7 +39,7 @@ class RunningWork {
   // What reports call what the place keeps.
   const std::string& owner(int place) const {
     const auto at = static_cast<std::size_t>(place);
-    return running_ == &placed_ ? step_.kept[at].owner : step_.kept_whole[at].owner;
+    return running_ == &dealt_.placed ? step_.kept[at].owner : step_.kept_whole[at].owner;
   }
 
  private:
@@ -48,8 +48,7 @@ class RunningWork {
   }
 
   const StepPlan& step_;
-  const RecomputePlaces& placed_;
-  const RecomputePlaces* whole_;
+  const DealtWork& dealt_;
   const RecomputePlaces* running_;
   std::optional<int> kept_whole_;
 };

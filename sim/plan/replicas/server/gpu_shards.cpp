@@ -9,9 +9,10 @@
 //
 // Source: tensorflow/benchmarks, tf_cnn_benchmarks, variable_mgr.py (parameter_server with
 // local_parameter_device gpu: variables are dealt to the GPUs where least is).
-#include <fmt/format.h>
-
 #include <array>
+#include <memory>
+#include <string_view>
+#include <vector>
 
 #include "sim/plan/replicas/parts/parts.h"
 #include "sim/plan/replicas/replica_part.h"
@@ -28,8 +29,9 @@ constexpr const char* kGradients = "gradients of others";
 ConnectionId exchange(ReplicaContext& context, std::string_view name, StreamKind sends,
                       StreamKind receives) {
   Cast& cast = context.builder.connections().cast();
-  const Groups groups = cast.connections[context.within(context.groups[0])].groups;
+  const ConnectionId replicas = context.within(context.groups[0]);
   const auto describe = [&] {
+    const Groups& groups = cast.connections[replicas].groups;
     Connection connection{.traffic = Traffic::message,
                           .stream = sends,
                           .arrives_on = receives,
@@ -48,9 +50,9 @@ ConnectionId exchange(ReplicaContext& context, std::string_view name, StreamKind
   return cast.connect(name, describe, static_cast<std::uint32_t>(context.groups[0].ranks - 1));
 }
 
-class Exchange : public ReplicaPart {
+class ShardPart : public ReplicaPart {
  public:
-  explicit Exchange(ReplicaContext& context) : context_(context) {}
+  explicit ShardPart(ReplicaContext& context) : context_(context) {}
 
  protected:
   Bytes shard(std::int64_t parameters, Bytes StateBytes::*of) const {
@@ -66,9 +68,9 @@ class Exchange : public ReplicaPart {
   ReplicaContext& context_;
 };
 
-class SumShard final : public Exchange {
+class SumShard final : public ShardPart {
  public:
-  using Exchange::Exchange;
+  using ShardPart::ShardPart;
 
   void hold(const StageParameters& stage, const StateBytes& /*states*/) override {
     const Bytes each = shard(stage.dense, &StateBytes::gradients);
@@ -113,9 +115,9 @@ class SumShard final : public Exchange {
   std::vector<Bytes> pushed_;  // to each other rank in a step, and as many from each
 };
 
-class HandOut final : public Exchange {
+class HandOut final : public ShardPart {
  public:
-  using Exchange::Exchange;
+  using ShardPart::ShardPart;
 
   void step(const StageParameters& stage, const std::vector<ChainRange>& /*copies*/) override {
     ProgramBuilder& builder = context_.builder;
