@@ -136,7 +136,7 @@ std::string node_pointer(int kind) {
 namespace {
 
 // The most that any tier is oversubscribed; of a dragonfly the NICs of a group over its cables to
-// others.
+// others. Requires: of a dragonfly, NICs that it reaches.
 double oversubscription(const topologies::ClusterSpec& cluster) {
   const topologies::FabricSpec& fabric = cluster.fabric;
   double most = 1;
@@ -155,6 +155,9 @@ double oversubscription(const topologies::ClusterSpec& cluster) {
 // Closed forms know the NICs of a group, and nothing of whom it meets in the network; a file that
 // names them has chosen that.
 void check_contention(const Scenario& scenario, Findings& findings) {
+  if (std::holds_alternative<topologies::Dragonfly>(scenario.cluster.fabric) &&
+      findings.has_errors())
+    return;
   const double most = oversubscription(scenario.cluster);
   const bool is_met = scenario.cluster.servers > 1 && most > 1;
   const bool is_chosen = json::find(scenario.document, "/simulation/fidelity") != nullptr;
