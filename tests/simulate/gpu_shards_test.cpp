@@ -75,6 +75,27 @@ TEST_CASE("a GPU holds its part of the states, and the others' gradients for it"
   CHECK(held(MemoryKind::nccl_buffers) == 0);  // copies are the driver's
 }
 
+TEST_CASE("each further part is added to the sum: two read, one written") {
+  for (const int n : {2, 4, 8}) {
+    const auto step = step_of(n, "");
+    const Cast& cast = step->plan.cast;
+    const engine::Program& program = cast.roles.front().program;
+    int sums = 0;
+    for (const engine::Call& call : program.calls)
+      for (const engine::Op& op : program.blocks[call.block].ops) {
+        if (program.labels[op.label].find("add gradients") == std::string::npos) continue;
+        const engine::Segment& segment = program.segments[op.subject];
+        REQUIRE(segment.kernels == 1);
+        const Kernel& kernel = cast.kernels[program.kernels[segment.first_kernel]];
+        const Bytes part(4 * kParameters / n);
+        CHECK(std::get<MemoryBound>(kernel).read == 2 * part);
+        CHECK(std::get<MemoryBound>(kernel).written == part);
+        ++sums;
+      }
+    CHECK(sums == n - 1);
+  }
+}
+
 TEST_CASE("a step is its passes, two rounds of messages, the sums and the update") {
   for (const int n : {2, 8}) {
     const auto step = step_of(n, "");

@@ -92,7 +92,6 @@ class SumShard final : public ShardPart {
     for_each_peer([&](std::uint32_t peer) {
       for (const Bytes bytes : pushed_)
         builder.receive(to_peer(connection(), peer), bytes, "receive gradients");
-      builder.settle_waits("wait for gradients");
       context_.copy("add gradients", 2 * own, own, OpGroup::optimizer);
     });
   }
