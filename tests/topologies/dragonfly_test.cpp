@@ -58,6 +58,13 @@ TEST_CASE("every cable has one the other way, between the same routers") {
       const auto found = cables(*build_fabric(cluster, 0, 0).dragonfly, shape.routers_per_group);
       for (const auto& [pair, number] : found)
         CHECK(number == found.begin()->second);
+      // No router has more ends than ports, and all groups use as many of theirs.
+      std::map<int, int> ends;
+      build_fabric(cluster, 0, 0).dragonfly->for_each([&](const DragonflyLinks::Ends& link) {
+        if (link.global) ++ends[link.from];
+      });
+      for (const auto& [router, number] : ends)
+        CHECK(number <= shape.global_links);
     }
 }
 
