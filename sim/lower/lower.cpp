@@ -314,7 +314,8 @@ void Lowering::add_edges(ConnectionId id) {
     const cost::GroupShape shape = group_shapes_.of_group(gpus(members));
     const std::uint32_t table = tables_.table(id, shape);
     std::vector<std::uint32_t> paths;
-    if (flows_) paths = group_paths(id, members, shape);
+    if (flows_ && connection.traffic == Traffic::collective)
+      paths = group_paths(id, members, shape);
     add_edge({id, table}, members, std::move(paths));
   }
 }

@@ -88,6 +88,11 @@ void TransferTables::add(plan::ConnectionId id, const GroupShape& shape) {
         if (connection.copied) estimate.terms.channels = 0;
         table.push_back(as_transfer(estimate.terms));
         break;
+      case Traffic::meeting:
+        estimate.shape = shape;
+        estimate.terms.latency = Seconds(spec.time);
+        table.push_back(as_transfer(estimate.terms));
+        break;
       case Traffic::host:
         estimate.host = connection.host;
         estimate.shape.gpu_kind = shape.gpu_kind;

@@ -81,8 +81,10 @@ enum class StreamKind : std::uint8_t {
   shard_eighth,
   // What a rank and the workers that prepare its batches tell each other.
   input,
+  // When the threads of all replicas agree on what they exchange next.
+  agreement,
 };
-inline constexpr int kStreams = 29;
+inline constexpr int kStreams = 30;
 
 // What an op belongs to, by Op::group.
 enum class OpGroup : std::uint8_t {
@@ -144,6 +146,7 @@ struct TransferSpec {
   CollectiveKind kind = CollectiveKind::all_reduce;  // of a collective; means nothing elsewhere
   Bytes bytes;                                       // the whole buffer
   models::Routing routing{};                         // GroupCollective::routing
+  Duration time{};                                   // of a meeting
   friend bool operator==(const TransferSpec&, const TransferSpec&) = default;
 };
 
@@ -176,6 +179,7 @@ enum class Traffic : std::uint8_t {
   collective,  // within each group
   message,     // from the first of each pair to the second
   host,        // of each player alone
+  meeting,     // within each group, which waits so long from when all have come; moves nothing
 };
 
 inline constexpr int kLastPlace = 1000;

@@ -44,7 +44,8 @@ constexpr std::array<std::string_view, kStreams> kStreamNames = {"compute",
                                                                  "shard 6",
                                                                  "shard 7",
                                                                  "shard 8",
-                                                                 "input"};
+                                                                 "input",
+                                                                 "agreement"};
 
 bool on_compute_stream(const Op& op) {
   return op.stream == static_cast<std::uint8_t>(StreamKind::compute);
@@ -192,6 +193,7 @@ void ProgramBuilder::collective(ConnectionId connection, const TransferSpec& spe
 void ProgramBuilder::collective(StreamKind stream, ConnectionId connection,
                                 const TransferSpec& spec, StreamSet waits, const std::string& label,
                                 PairPart part) {
+  const bool meets = cast_.connections[connection].traffic == Traffic::meeting;
   push({.kind = OpKind::collective,
         .stream = static_cast<std::uint8_t>(stream),
         .group = static_cast<std::uint8_t>(cast_.connections[connection].group),
@@ -199,8 +201,8 @@ void ProgramBuilder::collective(StreamKind stream, ConnectionId connection,
         .waits = waits,
         .subject = cast_.transfer_index(connection, spec),
         .port = port_of(connection),
-        .launches = 1,
-        .call = connections_.call_time(connection, spec.kind)},
+        .launches = meets ? 0U : 1U,
+        .call = meets ? Duration(0) : connections_.call_time(connection, spec.kind)},
        label);
 }
 

@@ -77,7 +77,7 @@ class ProgramBuilder {
   void settle(const std::string& label);
   void collective(ConnectionId connection, const TransferSpec& spec, const std::string& label,
                   PairPart part);
-  // A collective on a stream of its own choice, after the tails of `waits`.
+  // A collective, or a meeting, on a stream of its own choice, after the tails of `waits`.
   void collective(StreamKind stream, ConnectionId connection, const TransferSpec& spec,
                   StreamSet waits, const std::string& label, PairPart part = PairPart::backward);
   // A transfer of this rank alone, after the tails of `waits`.

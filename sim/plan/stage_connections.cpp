@@ -191,6 +191,17 @@ ConnectionId StageConnections::across(bool experts, int shard_ranks) {
   });
 }
 
+ConnectionId StageConnections::agreement() {
+  return cast_.connect("agreement of replicas", [&] {
+    const RankGroups groups = over_copies(shape_, ranks_.dense, replica_groups(ranks_.dense));
+    return Connection{.place = kReplicas + 2,
+                      .traffic = Traffic::meeting,
+                      .stream = StreamKind::agreement,
+                      .group = OpGroup::data,
+                      .groups = spoken(groups)};
+  });
+}
+
 ConnectionId StageConnections::gradient_norm(bool over_all) {
   return cast_.connect("gradient norm", [&] {
     return Connection{.place = kNorm,

@@ -30,6 +30,9 @@ class StageConnections {
   // That of the ranks with the same shard, one in each such part. Requires: shard_ranks > 0.
   ConnectionId across(bool experts, int shard_ranks);
 
+  // On which the replicas of dense parameters agree to exchange.
+  ConnectionId agreement();
+
   // That of one number from ranks whose gradients (or shards of them) together are the network's:
   // the ranks of one replica, or, `over_all`, all ranks.
   ConnectionId gradient_norm(bool over_all);

@@ -47,6 +47,7 @@ unsigned waited_for(unsigned waits) {
   if ((waits & kGathers) != 0)
     waits |= kGathers | stream_bit(StreamKind::data) | stream_bit(StreamKind::to_device);
   if ((waits & kHostCopies) != 0) waits |= kHostCopies;
+  if ((waits & stream_bit(StreamKind::data)) != 0) waits |= stream_bit(StreamKind::agreement);
   return waits & ~stream_bit(StreamKind::compute);
 }
 
