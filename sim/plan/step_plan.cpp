@@ -233,7 +233,8 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     count_flops(own.placed.work, recipe,
                 static_cast<double>(step.shape.microbatches) * static_cast<double>(replicas), step);
     for (int stage = 0; stage < step.shape.stages; ++stage) {
-      StageBuilder builder(step, own, recipe, plan, messages, connections, {stage}, schedule,
+      const StageSide side{.stage = stage, .gpus = gpus.empty() ? nullptr : &gpus.front()};
+      StageBuilder builder(step, own, recipe, plan, messages, connections, side, schedule,
                            input && stage == 0 ? &*input : nullptr);
       step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
       step.cast.roles.back().batch = batch;

@@ -140,6 +140,13 @@ struct DataParallelOptions {
       true;  // false: PyTorch DDP copies gradients to buckets and back
   std::optional<bool> overlap_param_gather{};  // empty: as the strategy does
   Option<bool> all_reduce_gradients = false;
+  // allreduce: gradients are put together by what is there when a thread of each rank looks, once
+  // in so long, and all have agreed. 0: in buckets that are the same in every step. Source:
+  // Sergeev and Del Balso, Horovod, 2018; horovod/common/operations.cc, controller.cc.
+  Option<Duration> cycle_time = Duration(0);
+  // Ranks agree by a bit for each gradient, as they remember what it is. Source: horovod/common/
+  // response_cache.cc.
+  Option<bool> response_cache = true;
   // nn_data_parallel: what is gathered on the first GPU is the loss of each, and not their outputs.
   Option<bool> loss_in_model = false;
   // nn_data_parallel: part of a launch's host time that needs the interpreter's lock.

@@ -27,6 +27,25 @@ std::vector<double> times_of_layers(const Job& job, const models::NetworkWork& w
   return times;
 }
 
+std::vector<double> seconds_of(const std::vector<models::WorkItem>& items,
+                               const cost::ComputeCost& compute) {
+  std::vector<double> seconds;
+  for (const models::WorkItem& item : items) {
+    const auto* named = std::get_if<models::NamedKernel>(&item);
+    seconds.push_back(named == nullptr ? 0 : compute.time(named->kernel).time.count());
+  }
+  return seconds;
+}
+
+std::vector<plan::LayerTimes> items_of_layers(const models::NetworkWork& work,
+                                              const cost::ComputeCost& compute) {
+  std::vector<plan::LayerTimes> layers;
+  for (const models::LayerWork& kind : work.kinds)
+    layers.push_back({seconds_of(kind.forward, compute), seconds_of(kind.recompute, compute),
+                      seconds_of(kind.backward, compute)});
+  return layers;
+}
+
 // By rank, as lower::GroupShapes numbers them.
 std::vector<int> gpus_of_ranks(const Job& job) {
   std::vector<int> gpus;
@@ -36,21 +55,55 @@ std::vector<int> gpus_of_ranks(const Job& job) {
   return gpus;
 }
 
-void tell_messages(const Job& job, const cost::MessageCost& messages,
-                   std::vector<plan::StageGpus>& stages) {
-  constexpr Bytes kSize = Bytes(1 << 20);  // of whose law, latency and bandwidth
+// Of a message from the first rank to one so many places on along an axis.
+cost::MessageTerms message_along(const Job& job, const cost::MessageCost& messages, Bytes size,
+                                 recipe::Axis axis, int places) {
   const recipe::RankGrids grids = recipe::rank_grids(job.plan);
   const std::vector<int> gpus = gpus_of_ranks(job);
   std::vector<int> used;
   for (int server = 0; server < job.cluster.servers; ++server)
     used.push_back(job.cluster.used_on(server));
-  const Rank next = grids.dense.peer(static_cast<Rank>(0), recipe::Axis::pipeline, 1);
+  const Rank other = grids.dense.peer(static_cast<Rank>(0), axis, places);
   const cost::GroupShape shape =
-      lower::GroupShapes(job.cluster, used, false).of_pair(gpus.front(), gpus[index(next)], 1);
-  const cost::MessageTerms terms = messages.point_to_point(kSize, shape);
+      lower::GroupShapes(job.cluster, used, false).of_pair(gpus.front(), gpus[index(other)], 1);
+  return messages.point_to_point(size, shape);
+}
+
+// Item by item.
+void take_slower(plan::LayerTimes& times, const plan::LayerTimes& other) {
+  const auto take = [](std::vector<double>& own, const std::vector<double>& others) {
+    for (std::size_t item = 0; item < own.size(); ++item)
+      own[item] = std::max(own[item], others[item]);
+  };
+  take(times.forward, other.forward);
+  take(times.recompute, other.recompute);
+  take(times.backward, other.backward);
+}
+
+void tell_messages(const Job& job, const cost::MessageCost& messages,
+                   std::vector<plan::StageGpus>& stages) {
+  constexpr Bytes kSize = Bytes(1 << 20);  // of whose law, latency and bandwidth
+  const cost::MessageTerms terms = message_along(job, messages, kSize, recipe::Axis::pipeline, 1);
   for (plan::StageGpus& stage : stages) {
     stage.message_latency = terms.latency.count();
     stage.message_byte = 1 / terms.bandwidth.count();
+  }
+}
+
+// What tells when gradients are there, and what ranks take to agree on them.
+void tell_gradients(const Job& job, const models::NetworkWork& work,
+                    std::span<const lower::GpuLaws> laws, const cost::MessageCost& messages,
+                    std::vector<plan::StageGpus>& of_kind) {
+  constexpr Bytes kShort = Bytes(64);
+  const int last = job.plan.degrees.data - 1;
+  const double latency =
+      last == 0 ? 0
+                : message_along(job, messages, kShort, recipe::Axis::data, last).latency.count();
+  for (std::size_t kind = 0; kind < of_kind.size(); ++kind) {
+    if (laws[kind].compute == nullptr) continue;
+    of_kind[kind].layers = items_of_layers(work, *laws[kind].compute);
+    of_kind[kind].launch = Seconds(laws[kind].launch).count();
+    of_kind[kind].replica_latency = latency;
   }
 }
 
@@ -80,6 +133,8 @@ std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWor
     of_kind.push_back({std::move(times), kinds[kind].gpu->memory});
   }
   if (pipeline.branches) tell_messages(job, messages, of_kind);
+  if (job.plan.data_parallel.cycle_time.value() > Duration(0))
+    tell_gradients(job, work, laws, messages, of_kind);
   if (kinds.size() == 1) return of_kind;
   const recipe::RankGrids grids = recipe::rank_grids(job.plan);
   std::vector<plan::StageGpus> stages(static_cast<std::size_t>(job.plan.degrees.pipeline));
@@ -91,6 +146,8 @@ std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWor
     gpus.memory = std::min(gpus.memory, own.memory);
     for (std::size_t layer = 0; layer < own.times.size(); ++layer)
       gpus.times[layer] = std::max(gpus.times[layer], own.times[layer]);
+    for (std::size_t layer = 0; layer < own.layers.size(); ++layer)
+      take_slower(gpus.layers[layer], own.layers[layer]);
   }
   return stages;
 }

@@ -19,7 +19,8 @@ std::vector<int> kinds_of_ranks(const Job& job);
 // By stage, one for all where they are alike: times of a micro-batch in each kind of layer if the
 // job splits layers by time or places branches, all kernels, forward and, in training, backward and
 // those that run again. Of branches also their messages: as between the first ranks of the first
-// two stages. `laws`: by kind of GPUs.
+// two stages, and of gradients that leave in cycles the times of each kernel. `laws`: by kind of
+// GPUs.
 std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWork& work,
                                         std::span<const lower::GpuLaws> laws,
                                         const cost::MessageCost& messages);

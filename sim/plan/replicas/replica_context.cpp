@@ -66,6 +66,7 @@ ReplicaContext::ReplicaContext(ProgramBuilder& to, const StepPlan& of_step,
       plan(by_plan),
       stage(of_stage.stage),
       leads(of_stage.leads),
+      gpus(of_stage.gpus),
       updates_once(once),
       groups(both_groups(of_step, of_network, by_recipe, by_plan)) {}
 

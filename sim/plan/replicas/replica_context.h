@@ -52,6 +52,7 @@ struct ReplicaGroup {
 struct StageSide {
   int stage = 0;
   bool leads = true;
+  const StageGpus* gpus = nullptr;  // of the stage; nullptr: nothing asks for them
 };
 
 // A number of parameters in each of the groups.
@@ -102,6 +103,7 @@ struct ReplicaContext {
   const recipe::ParallelPlan& plan;
   int stage;
   bool leads;                          // StageSide::leads
+  const StageGpus* gpus;               // StageSide::gpus
   bool updates_once;                   // after all passes of the step and not between them
   std::array<ReplicaGroup, 2> groups;  // the dense one first
 

@@ -13,11 +13,19 @@
 
 namespace trainyard::plan {
 
+// Seconds of each work item of a layer; 0 for what is no kernel.
+struct LayerTimes {
+  std::vector<double> forward, recompute, backward;
+};
+
 // What the GPUs of a stage are to its layers: the slowest of them, and the smallest.
 struct StageGpus {
   std::vector<double> times;  // of one micro-batch in each of NetworkWork::kinds
   Bytes memory;
   double message_latency = 0, message_byte = 0;  // seconds of a message to another stage
+  std::vector<LayerTimes> layers = {};  // of NetworkWork::kinds, where gradients leave in cycles
+  double launch = 0;                    // host seconds of one, then
+  double replica_latency = 0;           // seconds of a short message to the furthest replica, then
 };
 
 // Of places that are added one by one.

@@ -2,7 +2,9 @@
 // backward produces them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "sim/base/units.h"
@@ -23,9 +25,12 @@ class GradientBuckets {
   // Requires: both sizes positive.
   GradientBuckets(Bytes first_size, Bytes size, BucketFill fill)
       : size_(size), next_size_(first_size), fill_(fill) {}
+  // Of so many tensors each, in this order and then from the first again.
+  explicit GradientBuckets(std::vector<int> tensors) : counts_(std::move(tensors)) {}
 
   // Buckets that the gradients of one tensor complete.
   std::vector<Bytes> add(Bytes tensor) {
+    if (!counts_.empty()) return add_counted(tensor);
     std::vector<Bytes> full;
     if (fill_ == BucketFill::within && waiting_ + tensor > next_size_) full = flush();
     waiting_ = waiting_ + tensor;
@@ -45,8 +50,19 @@ class GradientBuckets {
   }
 
  private:
+  std::vector<Bytes> add_counted(Bytes tensor) {
+    waiting_ = waiting_ + tensor;
+    if (++in_bucket_ < counts_[bucket_]) return {};
+    in_bucket_ = 0;
+    bucket_ = (bucket_ + 1) % counts_.size();
+    return flush();
+  }
+
   Bytes size_, next_size_, waiting_;
-  BucketFill fill_;
+  BucketFill fill_ = BucketFill::past;
+  std::vector<int> counts_;  // empty: by size
+  std::size_t bucket_ = 0;   // of those, the open one
+  int in_bucket_ = 0;
 };
 
 }  // namespace trainyard::plan

@@ -1,32 +1,28 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <variant>
 #include <vector>
 
+#include "sim/plan/replicas/parts/cycles/gradient_cycles.h"
+#include "sim/plan/replicas/parts/cycles/gradient_tensors.h"
 #include "sim/plan/replicas/parts/owners.h"
 #include "sim/plan/replicas/parts/parts.h"
 #include "sim/plan/replicas/parts/reduce_by_place.h"
-#include "sim/plan/tied_matrix.h"
 
 namespace trainyard::plan {
 namespace {
 
-GradientBuckets open_bucket(const ReplicaContext& context, const BucketOptions& options) {
+GradientBuckets open_bucket(const ReplicaContext& context, const BucketOptions& options,
+                            const std::vector<FusedGradients>& fused) {
+  if (!fused.empty()) {
+    std::vector<int> tensors;
+    for (const FusedGradients& group : fused)
+      tensors.push_back(group.tensors);
+    return GradientBuckets(std::move(tensors));
+  }
   const recipe::DataParallelOptions& sizes = context.plan.data_parallel;
   return {options.small_first ? sizes.first_bucket_size : sizes.bucket_size, sizes.bucket_size,
           options.fill};
-}
-
-// Parameters whose gradient a kernel makes.
-std::int64_t gradient_made_by(const models::NamedKernel& named) {
-  if (!named.weight_gradient) return 0;
-  if (const auto* gemm = std::get_if<models::Gemm>(&named.kernel))
-    return gemm->m * gemm->n * gemm->batch;
-  if (const auto* conv = std::get_if<models::Convolution>(&named.kernel))
-    return conv->out_channels * (conv->in_channels / conv->groups) * conv->kernel_height *
-           conv->kernel_width;
-  return 0;
 }
 
 class BucketReduction : public ReduceByPlace {
@@ -35,7 +31,9 @@ class BucketReduction : public ReduceByPlace {
       : ReduceByPlace(context, false),
         context_(context),
         options_(options),
-        buckets_{open_bucket(context, options), open_bucket(context, options)} {}
+        tensors_(context),
+        fused_(fused_gradients(context)),
+        buckets_{open_bucket(context, options, fused_), open_bucket(context, options, {})} {}
 
   void hold(const StageParameters& /*stage*/, const StateBytes& states) override {
     if (!options_.copies || !context_.exchanges()) return;
@@ -55,15 +53,13 @@ class BucketReduction : public ReduceByPlace {
 
   void during(int place, const GradientCut& cut) override {
     for (std::size_t i = 0; i < buckets_.size(); ++i)
-      add(i, tensors_at(place, i), cut.tensors[i], stream_bit(StreamKind::compute));
+      add(i, tensors_.at(place, i), cut.tensors[i], stream_bit(StreamKind::compute));
   }
 
  private:
-  using Tensors = std::vector<std::int64_t>;  // parameters of each
-
   void reduce_place(int place) override {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      const Tensors tensors = tensors_at(place, i);
+      const Tensors tensors = tensors_.at(place, i);
       add(i, tensors, static_cast<std::int64_t>(tensors.size()) - taken_[i], layer_streams());
     }
     taken_ = {};
@@ -71,7 +67,7 @@ class BucketReduction : public ReduceByPlace {
 
   void reduce_stage(const StageParameters& stage) override {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      const Tensors tensors = tensors_of(stage.matrices, context_.groups[i].parameters(stage), i);
+      const Tensors tensors = tensors_.of(stage.matrices, context_.groups[i].parameters(stage), i);
       add(i, tensors, static_cast<std::int64_t>(tensors.size()), layer_streams());
     }
     taken_ = {};
@@ -94,39 +90,22 @@ class BucketReduction : public ReduceByPlace {
     const Bytes made = unsummed_gradients(1, context_.recipe);
     return made > Bytes(0) ? sums.count() / gradients(1).count() * made : sums;
   }
-  // In the order in which a backward pass makes their gradients. Biases and scales, which are
-  // small, count as one tensor that is there when the pass is done.
-  Tensors tensors_of(const std::vector<models::WeightMatrix>& matrices, std::int64_t parameters,
-                     std::size_t group) const;
-  Tensors tensors_at(int place, std::size_t group) const {
-    return tensors_of(own_matrices(context_.step, context_.work, place),
-                      context_.updated_at(context_.groups[group], place), group);
-  }
   // The next `count` tensors join the group's open bucket, and what is full is reduced.
   void add(std::size_t group, const Tensors& tensors, std::int64_t count, StreamSet waits);
   void reduce(const std::vector<Bytes>& buckets, const ReplicaGroup& group, StreamSet waits);
   void exchange(Bytes bytes, const ReplicaGroup& group, StreamSet waits, const std::string& name);
+  // Until the open bucket may leave; the stream to wait for.
+  StreamSet wait_for_cycle(StreamSet waits);
 
   ReplicaContext& context_;
   BucketOptions options_;
+  GradientTensors tensors_;
+  std::vector<FusedGradients> fused_;  // of the dense group; empty: buckets have sizes
   std::array<GradientBuckets, 2> buckets_;
-  ByGroup taken_ = {};  // tensors of the open place that have joined a bucket
-  int sent_ = 0;        // buckets, which labels number
+  ByGroup taken_ = {};          // tensors of the open place that have joined a bucket
+  int sent_ = 0;                // buckets, which labels number
+  std::size_t next_fused_ = 0;  // whose gradients leave next
 };
-
-BucketReduction::Tensors BucketReduction::tensors_of(
-    const std::vector<models::WeightMatrix>& matrices, std::int64_t parameters,
-    std::size_t group) const {
-  Tensors tensors;
-  const std::vector<models::WeightMatrix> own = context_.groups[group].matrices(matrices);
-  for (auto matrix = own.rbegin(); matrix != own.rend(); ++matrix) {
-    tensors.insert(tensors.end(), static_cast<std::size_t>(matrix->count),
-                   matrix->rows * matrix->columns);
-    parameters -= matrix->elements();
-  }
-  if (parameters > 0) tensors.push_back(parameters);
-  return tensors;
-}
 
 // A bucket leaves behind the kernel that makes the last of its gradients.
 std::vector<GradientCut> BucketReduction::cuts(
@@ -134,28 +113,24 @@ std::vector<GradientCut> BucketReduction::cuts(
   std::vector<GradientCut> found;
   if (!reduces_now()) return found;
   std::array<GradientBuckets, 2> buckets = buckets_;
-  const std::array<Tensors, 2> tensors = {tensors_at(place, 0), tensors_at(place, 1)};
-  ByGroup made = {}, next = {};
+  const std::array<Tensors, 2> tensors = tensors_.at(place);
+  const std::vector<MadeTensor> made = GradientTensors::made(tensors, backward);
   GradientCut cut;
-  for (std::size_t at = 0; at + 1 < backward.size(); ++at) {
-    const auto* named = std::get_if<models::NamedKernel>(&backward[at]);
-    if (named == nullptr) continue;
-    const std::size_t i = named->routed ? 1 : 0;
-    made[i] += gradient_made_by(*named);
-    bool leave = false;
-    // The last tensor is there when the pass is done.
-    for (; static_cast<std::size_t>(next[i]) + 1 < tensors[i].size(); ++next[i]) {
-      const std::int64_t own = tensors[i][static_cast<std::size_t>(next[i])];
-      if (made[i] < own) break;
-      made[i] -= own;
-      ++cut.tensors[i];
-      cut.parameters[i] += own;
-      leave = !buckets[i].add(gradients(own)).empty() || leave;
+  bool leave = false;
+  std::array<std::size_t, 2> next = {};
+  for (std::size_t at = 0; at < made.size(); ++at) {
+    const std::size_t i = made[at].group;
+    const std::int64_t own = tensors[i][next[i]++];
+    ++cut.tensors[i];
+    cut.parameters[i] += own;
+    leave = !buckets[i].add(gradients(own)).empty() || leave;
+    if (at + 1 < made.size() && made[at + 1].items == made[at].items) continue;
+    if (leave && leaves(context_.groups[i])) {
+      cut.items = made[at].items;
+      found.push_back(cut);
+      cut = {};
     }
-    if (!leave || !leaves(context_.groups[i])) continue;
-    cut.items = at + 1;
-    found.push_back(cut);
-    cut = {};
+    leave = false;
   }
   return found;
 }
@@ -190,11 +165,23 @@ void BucketReduction::reduce(const std::vector<Bytes>& buckets, const ReplicaGro
     context_.builder.compute_waits_for(stream_bit(StreamKind::data));
 }
 
+StreamSet BucketReduction::wait_for_cycle(StreamSet waits) {
+  if (fused_.empty()) return 0;
+  const Duration late = to_duration(Seconds(fused_[next_fused_].late));
+  next_fused_ = (next_fused_ + 1) % fused_.size();
+  if (late == Duration(0)) return 0;
+  StageConnections& connections = context_.builder.connections();
+  context_.builder.collective(StreamKind::agreement, connections.agreement(),
+                              {.bytes = Bytes(0), .time = late}, waits, "wait for a cycle");
+  return stream_bit(StreamKind::agreement);
+}
+
 void BucketReduction::exchange(Bytes bytes, const ReplicaGroup& group, StreamSet waits,
                                const std::string& name) {
   const bool scatters = options_.kind == CollectiveKind::reduce_scatter;
   if (options_.copies)
     context_.copy("copy gradients into bucket", as_made(bytes), as_made(bytes), OpGroup::compute);
+  waits |= wait_for_cycle(waits);
   context_.builder.collective(StreamKind::data, context_.within(group), {options_.kind, bytes},
                               waits, (scatters ? "reduce-scatter " : "all-reduce ") + name);
   if (group.strategy.gradient_shards > 1)
