@@ -222,6 +222,7 @@ constexpr Example kExamples[] = {
     {"/parallelism/embedding_parallel/column_shards", "4"},
     {"/parallelism/data_parallel/kind", R"("fsdp")"},
     {"/parallelism/data_parallel/first_bucket_size", R"("1MiB")"},
+    {"/parallelism/data_parallel/cycle_time", R"("1ms")"},
     {"/parallelism/data_parallel/shard_size", "8"},
     {"/parallelism/data_parallel/shards", "4"},
     {"/parallelism/data_parallel/staleness", "2"},

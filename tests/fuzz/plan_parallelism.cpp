@@ -174,6 +174,16 @@ void draw_compression(Sketch& s, const std::string& pointer) {
   if (kind == "top_k" && s.draw.chance(50)) s.set(pointer + "/density", 0.01);
 }
 
+void draw_cycle(Sketch& s, const std::string& pointer) {
+  const auto said = [&](const char* key) {
+    return json::find(s.plan.scenario, of_data_parallel(key)) != nullptr;
+  };
+  if (s.offloads || s.pipeline > 1 || s.experts) return;
+  if (said("compression") || said("batch_split")) return;
+  s.set(pointer, s.draw.word({"1us", "1ms", "1s"}));
+  if (s.draw.chance(30)) s.set(of_data_parallel("response_cache"), false);
+}
+
 void draw_updates(Sketch& s, const std::string& pointer) {
   if (s.data != s.world()) return;
   const std::string updates = s.draw.word({"asynchronous", "stale"});
@@ -190,6 +200,7 @@ const std::vector<Option>& options() {
       {"overlap_param_gather", draw_flag},
       {"all_reduce_gradients", draw_flag},
       {"compression", draw_compression},
+      {"cycle_time", draw_cycle},
       {"first_bucket_size", [](Sketch& s, const std::string& at) { s.set(at, "1MB"); }},
       {"prefetch_layers",
        [](Sketch& s, const std::string& at) { s.set(at, s.draw.between(0, 2)); }},
@@ -304,7 +315,8 @@ void draw_data_parallel(Sketch& s) {
   if (!buckets) return;
   if (draw.chance(40))
     s.set(of_data_parallel("bucket_size"), draw.word({"1MiB", "25MB", "4MB", "160MiB"}));
-  if (draw.chance(30)) s.set(of_data_parallel("overlap_backward"), draw.chance(50));
+  const bool cycles = json::find(s.plan.scenario, of_data_parallel("cycle_time")) != nullptr;
+  if (draw.chance(30)) s.set(of_data_parallel("overlap_backward"), cycles || draw.chance(50));
 }
 
 void draw_tables(Sketch& s) {

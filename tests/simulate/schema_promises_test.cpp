@@ -104,6 +104,7 @@ std::vector<Sets> jobs() {
        R"(parallelism.embedding_parallel={"sharding":"row_wise"})"},
       {"training.precision.gradients=fp32", share + R"({"compression":{"kind":"power_sgd"}})"},
       {share + R"({"compression":{"kind":"top_k"}})"},
+      {share + R"({"cycle_time":"1ms"})"},
       {share + R"({"kind":"parameter_server"})"},
       {"cluster.nodes=1", "training.execution=eager", share + R"({"kind":"nn_data_parallel"})"},
       {share + R"({"kind":"parameter_server","server":[0]})"},

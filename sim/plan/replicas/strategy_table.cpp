@@ -10,8 +10,12 @@ namespace trainyard::plan {
 namespace {
 
 using Names = std::string_view;
-constexpr std::array<Names, 4> kReplicated = {"reduce_every_microbatch", "first_bucket_size",
-                                              "gradient_as_bucket_view", "compression"};
+constexpr std::array<Names, 6> kReplicated = {"reduce_every_microbatch",
+                                              "first_bucket_size",
+                                              "gradient_as_bucket_view",
+                                              "compression",
+                                              "cycle_time",
+                                              "response_cache"};
 constexpr std::array<Names, 4> kZero1 = {"reduce_every_microbatch", "gradient_as_bucket_view",
                                          "all_reduce_gradients", "overlap_param_gather"};
 constexpr std::array<Names, 2> kZero2 = {"reduce_every_microbatch", "overlap_param_gather"};

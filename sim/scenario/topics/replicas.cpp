@@ -118,6 +118,12 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
   f.field("gradient_as_bucket_view", s.gradient_as_bucket_view, json::anything,
           "allreduce, zero1: false holds buckets beside the gradients, as PyTorch DDP does unless "
           "it is told otherwise.");
+  f.field("cycle_time", s.cycle_time, json::between(0, 1e12),
+          "allreduce: how often a thread of each rank looks for gradients, as Horovod's does; what "
+          "all ranks have is reduced together, up to bucket_size. 0: in buckets.");
+  f.field("response_cache", s.response_cache, json::anything,
+          "allreduce with a cycle_time: ranks agree by a bit for each gradient; false: through the "
+          "first rank, which hears of all.");
   f.field("overlap_param_gather", s.overlap_param_gather, json::anything,
           "zero1, zero2, distributed_optimizer: updated parameters are gathered under the next "
           "forward pass. Default: true for distributed_optimizer.");
@@ -167,7 +173,7 @@ std::string kinds_that_accept(std::string_view option) {
 void check_options(const StrategyEntry& strategy, const recipe::DataParallelOptions& options,
                    Findings& findings) {
   const recipe::ParameterServers& servers = options.parameter_servers;
-  const std::array<std::pair<std::string_view, bool>, 22> given = {
+  const std::array<std::pair<std::string_view, bool>, 24> given = {
       {{"reduce_every_microbatch", options.reduce_every_microbatch.has_value()},
        {"shard_size", options.shard_size.is_said()},
        {"loss_in_model", options.loss_in_model.is_said() && options.loss_in_model},
@@ -180,6 +186,8 @@ void check_options(const StrategyEntry& strategy, const recipe::DataParallelOpti
        {"first_bucket_size",
         options.first_bucket_size != recipe::DataParallelOptions().first_bucket_size},
        {"gradient_as_bucket_view", !options.gradient_as_bucket_view},
+       {"cycle_time", options.cycle_time.value() > Duration(0)},
+       {"response_cache", options.response_cache.is_said() && !options.response_cache},
        {"overlap_param_gather", options.overlap_param_gather.value_or(false)},
        {"device", servers.device != recipe::ServerDevice::cpu},
        {"server", !servers.servers.empty()},
@@ -224,6 +232,37 @@ void check_bucket_copies(const recipe::DataParallelOptions& options, Findings& f
     findings.error(fmt::format("{}/gradient_as_bucket_view", kReplicas),
                    "buckets that are copied back after every micro-batch are not described",
                    "remove it or reduce_every_microbatch");
+}
+
+// Gradients that leave in cycles, which are found from the times of one stage's layers.
+void check_cycles(const Scenario& scenario, Findings& findings) {
+  const recipe::DataParallelOptions& options = scenario.plan.data_parallel;
+  const auto refuse = [&](bool is_wrong, std::string_view what, std::string_view cure) {
+    if (is_wrong)
+      findings.error(fmt::format("{}/cycle_time", kReplicas), std::string(what), std::string(cure));
+  };
+  if (options.cycle_time.value() == Duration(0)) {
+    if (options.response_cache.is_said() && !options.response_cache)
+      findings.error(fmt::format("{}/response_cache", kReplicas),
+                     "ranks agree on buckets of fixed sizes once and for all",
+                     "set cycle_time, or remove it");
+    return;
+  }
+  const auto* transformer = scenario.network.find<models::Transformer>();
+  refuse(scenario.plan.degrees.pipeline > 1, "cycles are described for a network on one stage",
+         "set pp to 1, or cycle_time to \"0s\"");
+  refuse(transformer != nullptr && transformer->moe.experts > 0,
+         "cycles of routed experts are not described", "set it to \"0s\"");
+  refuse(options.compression.used(), "compressed gradients in cycles are not described",
+         "remove compression, or set it to \"0s\"");
+  refuse(!options.overlap_backward,
+         "the thread that looks for gradients runs beside the backward pass",
+         "set overlap_backward to true, or this to \"0s\"");
+  refuse(options.batch_split != recipe::BatchSplit::equal,
+         "cycles are described for replicas with equal micro-batches",
+         "set batch_split to equal, or this to \"0s\"");
+  refuse(scenario.recipe.offload.any(), "cycles of gradients that leave the GPU are not described",
+         "remove offload, or set it to \"0s\"");
 }
 
 void check_compression(const Scenario& scenario, const recipe::GradientCompression& compression,
@@ -334,6 +373,7 @@ void validate_data_parallel(const Scenario& scenario, Findings& findings) {
   const recipe::ParallelDegrees& degrees = scenario.plan.degrees;
   check_options(*strategy, options, findings);
   check_bucket_copies(options, findings);
+  check_cycles(scenario, findings);
   check_compression(scenario, options.compression, findings);
   if (accepts(*strategy, "shard_size")) check_shard_size(degrees, options, findings);
   // What a strategy is depends on its shards.
