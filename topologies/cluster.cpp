@@ -162,6 +162,13 @@ std::string gpus_in_words(const ClusterSpec& cluster) {
   return in_words(counts);
 }
 
+std::string device_in_a_word(const ClusterSpec& cluster) {
+  bool cpus = false, gpus = false;
+  for (const GpuKind& kind : gpu_kinds_in_use(cluster))
+    (kind.gpu->is_cpu() ? cpus : gpus) = true;
+  return !cpus ? "GPU" : !gpus ? "CPU" : "device";
+}
+
 std::string servers_in_words(const ClusterSpec& cluster) {
   if (cluster.kinds() == 1) return cluster.server.name;
   Counts counts;

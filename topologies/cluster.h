@@ -27,6 +27,11 @@ struct Cooling {
   }
 };
 
+// What runs kernels. A CPU launches them itself, one after another, works in the memory of its
+// host, and its multiprocessors are cores.
+enum class ProcessorKind : std::uint8_t { gpu, cpu };
+
+// A device of a server: a GPU (or TPU), or its processors taken as one.
 struct GpuSpec {
   std::string name;                // "a100-sxm4-80gb"
   std::string compute_capability;  // of CUDA, "8.0"; may be empty
@@ -37,6 +42,8 @@ struct GpuSpec {
   BytesPerSecond pcie_bandwidth;  // of its slot; 0: not stated
   Bytes l2;
   int multiprocessors = 1;
+  ProcessorKind kind = ProcessorKind::gpu;
+  bool is_cpu() const { return kind == ProcessorKind::cpu; }
   Watts idle_power, busy_power;  // of the board: no kernel runs, one does; 0: not known
   Watts power_limit;             // set below busy_power; 0: as it is
   // While such kernels run, or communication moves and no kernel runs; 0: busy, busy, idle.
@@ -199,6 +206,8 @@ int gpu_kind_of(const ClusterSpec& cluster, int server, int local);
 
 // "4 x rtx-3090, 2 x rtx-2080-ti": GPUs in use, and servers; of one name that alone.
 std::string gpus_in_words(const ClusterSpec& cluster);
+// What those in use are: "GPU", "CPU", or of both kinds "device".
+std::string device_in_a_word(const ClusterSpec& cluster);
 std::string servers_in_words(const ClusterSpec& cluster);
 
 }  // namespace trainyard::topologies

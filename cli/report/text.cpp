@@ -132,13 +132,13 @@ std::string headline(const StepReport& report, const Painter& paint) {
                   : time);
   std::string rate = fmt::format("{} samples/s", simulate::count_text(report.samples_per_s));
   if (report.is_language)
-    rate += fmt::format(", {} tokens/s ({} per GPU)", simulate::count_text(report.tokens_per_s),
-                        simulate::count_text(report.tokens_per_s_per_gpu));
+    rate += fmt::format(", {} tokens/s ({} per {})", simulate::count_text(report.tokens_per_s),
+                        simulate::count_text(report.tokens_per_s_per_gpu), report.device);
   text += row("throughput", rate);
   text +=
-      row("MFU", fmt::format("{} (HFU {}), {} model TFLOP/s per GPU",
+      row("MFU", fmt::format("{} (HFU {}), {} model TFLOP/s per {}",
                              simulate::percent_text(report.mfu), simulate::percent_text(report.hfu),
-                             simulate::count_text(report.model_tflops_per_gpu)));
+                             simulate::count_text(report.model_tflops_per_gpu), report.device));
   if (const std::string square = describe_full_square(report); !square.empty())
     text += row("", fmt::format("as PaLM and Megatron-LM count: {}", square));
   return text;

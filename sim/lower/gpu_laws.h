@@ -12,6 +12,7 @@ namespace trainyard::lower {
 struct GpuLaws {
   const cost::ComputeCost* compute = nullptr;
   Duration launch{};  // host time per kernel launch
+  Duration call{};    // the same where the host runs the kernel itself, which begins after it
   // How much kernels mind multiprocessors that communication holds; 1: in proportion.
   double gemm_weight = 1, memory_bound_weight = 1;
   std::vector<cost::HostCopyLaw> host_copies{};  // of the profile

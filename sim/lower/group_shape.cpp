@@ -118,7 +118,8 @@ void GroupShapes::tell_machine(std::span<const int> gpus, GroupShape& shape) con
     const topologies::GpuKind& own = kinds_[kind];
     const std::optional<nccl::Machine> machine = nccl_machine(*own.server, *own.gpu);
     shape.nccl = slowest == nullptr ? machine : common(shape.nccl, machine);
-    shape.by_kernels = shape.by_kernels && own.server->intra != IntraKind::torus;
+    shape.by_kernels =
+        shape.by_kernels && own.server->intra != IntraKind::torus && !own.gpu->is_cpu();
     if (slowest != nullptr && slowest->gpu->memory_bandwidth <= own.gpu->memory_bandwidth) continue;
     slowest = &own;
     shape.gpu_kind = static_cast<int>(kind);

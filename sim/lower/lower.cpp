@@ -332,7 +332,7 @@ void Lowering::make_actors() {
       for (std::size_t k = 0; k < cast_.kernels.size(); ++k) {
         const double load = cast_.routed[k] ? pace.expert_load : 1;
         table->kernel.push_back(
-            to_duration(result_.kernels[kind][k].time * (pace.slowdown * load)));
+            laws_[kind].call + to_duration(result_.kernels[kind][k].time * (pace.slowdown * load)));
       }
       table->weight = weights(laws_[kind]);
       own = table.get();

@@ -131,6 +131,7 @@ std::vector<FittedGpu> fitted_kin(const GpuSpec& gpu, const std::string& configs
     if (name == gpu.name || profile_of(name, configs).empty()) continue;
     if (const std::optional<GpuSpec> preset = read_gpu(name, configs)) fitted.push_back(*preset);
   }
+  std::erase_if(fitted, [&](const GpuSpec& other) { return other.kind != gpu.kind; });
   const auto keep = [&fitted](auto belongs) {
     if (std::any_of(fitted.begin(), fitted.end(), belongs))
       std::erase_if(fitted, [&](const GpuSpec& other) { return !belongs(other); });

@@ -24,7 +24,8 @@ struct FittedGpu {
   double peaks = 1;  // its fastest 16-bit rate, over that of the GPU that it stands in for
 };
 
-// Fitted GPUs other than this one that are of its kind, by name: with slowed tensor cores (boards
+// Fitted GPUs other than this one that are of its kind, by name; of a CPU fitted CPUs, if there are
+// any. Of a GPU: with slowed tensor cores (boards
 // for games and for export: at most three and a half times what CUDA cores do) or with whole ones;
 // of the same compute capability, if there are any. Among those or else all: with tensor cores or
 // without, for training or for graphics (of which CUDA cores reach more than a sixth of what tensor

@@ -81,8 +81,11 @@ Costs costs_of(const Job& job) {
                                                : roofline_compute_cost(gpu));
     const cost::OverlapLaw overlap =
         profile != nullptr && profile->overlap ? *profile->overlap : cost::OverlapLaw{};
+    const Duration host = launch_time(job, *kinds[kind].server, profile);
+    const bool is_cpu = kinds[kind].gpu->is_cpu();
     costs.laws.push_back({.compute = costs.compute.back().get(),
-                          .launch = launch_time(job, *kinds[kind].server, profile),
+                          .launch = is_cpu ? Duration(0) : host,
+                          .call = is_cpu ? host : Duration(0),
                           .gemm_weight = overlap.gemm,
                           .memory_bound_weight = overlap.memory_bound});
     if (profile != nullptr) costs.laws.back().host_copies = profile->host_copies;

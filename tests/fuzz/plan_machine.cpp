@@ -58,7 +58,10 @@ Value gpu(Sketch& s) {
   }
   Value described = Value::object();
   if (s.draw.chance(50)) described.set("name", Value::of("fuzzer"));
-  if (s.draw.chance(30))
+  const bool cpu = s.draw.chance(10);
+  if (cpu)
+    described.set("kind", Value::of("cpu"));
+  else if (s.draw.chance(30))
     described.set("compute_capability", Value::of(s.draw.word({"8.0", "9.0", "7.0"})));
   described.set("memory", Value::of(s.draw.word({"80GB", "24GiB", "8GiB"})));
   described.set("memory_bandwidth", Value::of(s.draw.word({"2TB/s", "900GB/s"})));

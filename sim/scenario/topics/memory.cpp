@@ -48,6 +48,13 @@ recipe::MemoryAllowance usual_memory() {
 
 recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
                                         const topologies::GpuSpec& gpu) {
+  if (gpu.is_cpu()) {
+    for (Option<Bytes>* held : {&memory.context, &memory.blas_workspace})
+      held->otherwise(Bytes(0));
+    memory.fragmentation.otherwise(0);
+    memory.nccl_buffers = false;
+    return memory;
+  }
   memory.blas_workspace.otherwise(blas_workspace(gpu));
   return memory;
 }

@@ -110,7 +110,8 @@ std::string describe(const StepReport& report) {
   if (report.parameters > 0)
     text += fmt::format("{} parameters{} on ", count_text(static_cast<double>(report.parameters)),
                         trained_text(report));
-  text += fmt::format("{} GPU{}", report.world_size, report.world_size == 1 ? "" : "s");
+  text +=
+      fmt::format("{} {}{}", report.world_size, report.device, report.world_size == 1 ? "" : "s");
   if (!report.gpu.empty()) text += fmt::format(" ({})", report.gpu);
   if (!report.server.empty())
     text += fmt::format(" in {} server{} ({})", report.servers, report.servers == 1 ? "" : "s",
@@ -144,8 +145,8 @@ std::optional<double> full_square_mfu(const StepReport& report) {
 std::string describe_full_square(const StepReport& report) {
   if (!report.step_time || report.full_square_flops <= report.model_flops) return "";
   const std::optional<double> share = full_square_mfu(report);
-  return fmt::format("{}{} TFLOP/s per GPU", share ? percent_text(*share) + ", " : "",
-                     count_text(report.full_square_tflops_per_gpu));
+  return fmt::format("{}{} TFLOP/s per {}", share ? percent_text(*share) + ", " : "",
+                     count_text(report.full_square_tflops_per_gpu), report.device);
 }
 
 double ideal_bubble(const StepReport& report) {

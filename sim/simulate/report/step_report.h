@@ -171,6 +171,7 @@ struct StepReport {
   std::optional<cost::Calibration> calibration;  // of the profile, if `trainyard fit` made it
   SlowestServer slowest_server;                  // of those that the job waits for
   std::string profile, fidelity;
+  std::string device = "GPU";  // what ranks are, in one word: CPU where all are processors
   std::string uncalibrated;  // what the GPU is priced by instead of a profile of its own; or empty
   std::optional<TrainingTotal> training;   // empty: how long it is was not said
   std::optional<StepEnergy> energy;        // empty: nobody needs it, or the power is not known

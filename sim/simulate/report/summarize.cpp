@@ -39,6 +39,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.chunks = step.plan.shape.chunks;
   report.microbatches = step.plan.shape.microbatches;
   report.gpu = gpus_in_words(job.cluster);
+  report.device = device_in_a_word(job.cluster);
   report.server = servers_in_words(job.cluster);
   report.servers = job.cluster.servers;
   const std::int64_t length = job.recipe.micro_batch.sequence_length;

@@ -30,6 +30,8 @@ constexpr std::array<Choice<IntraKind>, 5> kIntraKinds = {{{"nvswitch", IntraKin
                                                            {"pcie", IntraKind::pcie},
                                                            {"none", IntraKind::none},
                                                            {"torus", IntraKind::torus}}};
+constexpr std::array<Choice<ProcessorKind>, 2> kProcessorKinds = {
+    {{"gpu", ProcessorKind::gpu}, {"cpu", ProcessorKind::cpu}}};
 constexpr std::array<Choice<bool>, 2> kRails = {{{"gpu", true}, {"none", false}}};
 // In the order of the alternatives of FabricSpec.
 constexpr std::array<std::string_view, 4> kFabricKinds = {"single_switch", "fat_tree", "clos",
@@ -256,6 +258,8 @@ void visit_fields(json::Fields& f, GpuSpec& s) {
   f.accepted(
       "device_names",
       "As drivers and the PCI bus (10de:2330) call it, by which a measurement finds the preset.");
+  f.choice("kind", s.kind, kProcessorKinds, optional,
+           "cpu: the server's processors as one device, which launches its own kernels.");
   f.field("compute_capability", s.compute_capability, optional,
           "Of CUDA: GPUs of the same one stand in for each other.");
   f.field("memory", s.memory, required, positive, "Capacity of device memory.");
@@ -276,7 +280,9 @@ void visit_fields(json::Fields& f, GpuSpec& s) {
     f.problem("cooling", "an idle GPU would be hotter than its limit", "state a higher limit");
   f.field("l2", s.l2, optional, not_negative, "Capacity of the second-level cache.");
   f.field("multiprocessors", s.multiprocessors, optional, between(1, 1e5),
-          "Streaming multiprocessors.");
+          "Streaming multiprocessors; of a CPU cores.");
+  if (s.is_cpu() && !s.compute_capability.empty())
+    f.problem("compute_capability", "a CPU runs no CUDA", "remove it, or set kind to \"gpu\"");
 }
 
 void visit_fields(json::Fields& f, OtherGpus& s) {
