@@ -66,6 +66,20 @@ def all_cases(quick):
     return first + rest
 
 
+def cpu_cases(quick):
+    """What a few cores take seconds for at most; PyTorch before 2.0 has no scaled_dot_product_attention."""
+    gpts = [("gpt-4x256", 4, 256, 4, 128, 8), ("gpt-6x384", 6, 384, 6, 256, 4), ("gpt-4x512", 4, 512, 8, 128, 8),
+            ("gpt-4x256", 4, 256, 4, 256, 16), ("gpt-2x768", 2, 768, 12, 128, 4), ("gpt-4x256", 4, 256, 4, 64, 2)]
+    cases = []
+    for name, layers, hidden, heads, sequence, batch in gpts:
+        case = gpt("gpt-125m", sequence, batch, "eager", "fp32")
+        case.update(name=name, layers=layers, hidden=hidden, heads=heads, vocabulary=8192)
+        cases.append(case)
+    images = [(64, 16), (224, 4), (64, 64), (128, 16), (64, 4)]
+    cases += [dict(resnet(batch, "fp32"), image=image, name=f"resnet50-{image}") for image, batch in images]
+    return cases[:2] + cases[6:8] if quick else cases
+
+
 def dry_cases():
     cases = []
     for technique in ("eager", "fused"):

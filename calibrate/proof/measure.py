@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Measures real training steps with PyTorch on one GPU, for compare.py.
+"""Measures real training steps with PyTorch on one GPU, or on processors, for compare.py.
 
-usage: measure.py [-o RECORDS.json] [--minutes 20] [--quick] [--only TEXT] [--list] [--dry-run]
+usage: measure.py [-o RECORDS.json] [--minutes 20] [--quick] [--only TEXT] [--list] [--cpu [--threads N]] [--dry-run]
 
 Needs Python 3.10 and PyTorch 2.1 or later, nothing else. Each case runs in a process of its own, so that one that
 runs out of memory or fails leaves the next ones a clean GPU; its record is in the file as soon as it is
-measured. --dry-run runs a tiny case of each kind on the CPU: it tests this program and measures nothing.
+measured. --cpu measures on the processors, in fp32, all cores of the process as one
+device, and needs PyTorch 1.13. --dry-run runs a tiny case of each kind on the CPU: it tests this program and measures
+nothing.
 
 What is measured, exactly, so that a scenario can say the same:
 - No autocast. In bf16 the weights, activations and gradients are bf16; the optimizer keeps fp32 master weights.
@@ -34,9 +36,9 @@ import time
 
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 
-from cases import all_cases, dry_cases, identity, model_flops, parameters
+from cases import all_cases, cpu_cases, dry_cases, identity, model_flops, parameters
 
-FORMAT_NOTES = ("Training steps on one GPU, measured by calibrate/proof/measure.py; its first lines say what is "
+FORMAT_NOTES = ("Training steps on one device, measured by calibrate/proof/measure.py; its first lines say what is "
                 "measured. step_time: median; step_time_spread: (third - first quartile) / median.")
 CASE_TIMEOUT_S = 600
 DTYPES = {"bf16": "bfloat16", "fp32": "float32", "tf32": "float32"}
@@ -109,6 +111,17 @@ def timed_steps(training, budget_s, least, most):
     return [before.elapsed_time(after) for before, after in zip(events, events[1:])]
 
 
+def timed_on_cpu(training, budget_s):
+    """The same by the clock of the process that computes."""
+    times = []
+    began = time.perf_counter()
+    while len(times) < 5 or (time.perf_counter() - began < budget_s and len(times) < 50):
+        before = time.perf_counter()
+        training.step()
+        times.append(1000.0 * (time.perf_counter() - before))
+    return times
+
+
 def host_time(case):
     """Host microseconds per kernel of this script, and the kernels counted; None where the profiler counts none."""
     import torch
@@ -137,7 +150,7 @@ def quartile_spread(values):
     return (third - first) / middle
 
 
-def metrics_of(case, times, dry):
+def metrics_of(case, times, on_gpu):
     import torch
 
     step_ms = statistics.median(times)
@@ -145,7 +158,7 @@ def metrics_of(case, times, dry):
              {"name": "step_time_spread", "value": quartile_spread(times), "unit": ""},
              {"name": "step_time_least", "value": min(times), "unit": "ms"},
              {"name": "steps", "value": len(times), "unit": ""}]
-    if not dry:
+    if on_gpu:
         found += [{"name": "peak_allocated_memory", "value": torch.cuda.max_memory_allocated() / 2**30, "unit": "GiB"},
                   {"name": "peak_reserved_memory", "value": torch.cuda.max_memory_reserved() / 2**30, "unit": "GiB"}]
     work = model_flops(case)
@@ -154,8 +167,8 @@ def metrics_of(case, times, dry):
     return found
 
 
-def measure(case, dry):
-    """The part of the record that needs the GPU."""
+def measure(case, device, threads, dry):
+    """The part of the record that needs the device."""
     import torch
 
     if dry:
@@ -169,8 +182,16 @@ def measure(case, dry):
             times.append(1000.0 * (time.monotonic() - began))
         if not math.isfinite(loss.item()):
             raise RuntimeError(f"the loss is {loss.item()}")
-        return {"outcome": "ok", "optimizer": training.optimizer.name, "metrics": metrics_of(case, times, dry),
+        return {"outcome": "ok", "optimizer": training.optimizer.name, "metrics": metrics_of(case, times, False),
                 "optimizer_implementation": training.optimizer.implementation}
+    if device == "cpu":
+        # Some libraries of products leave PyTorch one thread when they are loaded.
+        torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+        training = Training(case, device)
+        training.step()
+        return {"outcome": "ok", "optimizer": training.optimizer.name, "hardware": processors(),
+                "optimizer_implementation": training.optimizer.implementation,
+                "metrics": metrics_of(case, timed_on_cpu(training, 5.0), False)}
 
     result = {"outcome": "ok", "hardware": hardware()}
     out_of_memory = False
@@ -182,7 +203,7 @@ def measure(case, dry):
             training.step()
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-        result["metrics"] = metrics_of(case, timed_steps(training, 4.0, 10, 50), dry)
+        result["metrics"] = metrics_of(case, timed_steps(training, 4.0, 10, 50), True)
         if not math.isfinite(training.step().item()):
             result["outcome"] = "failed: the loss is not finite"
     except RuntimeError as error:
@@ -202,6 +223,15 @@ def measure(case, dry):
         except Exception as error:  # no profiler on this machine: the step is measured all the same
             print(f"    host time per kernel: {error}", file=sys.stderr)
     return result
+
+
+def processors():
+    """All cores of the process, as one device."""
+    import torch
+
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {"gpu": names[0] if names else "unknown", "num_gpus": 1, "cores": torch.get_num_threads()}
 
 
 def hardware():
@@ -230,9 +260,9 @@ def software():
             "python": sys.version.split()[0]}
 
 
-def run_case(case, dry, path):
+def run_case(case, device, threads, dry, path):
     """In the case's own process: everything that is known afterwards, to a file."""
-    result = dict(measure(case, dry), software=software())
+    result = dict(measure(case, device, threads, dry), software=software())
     with open(path, "w", encoding="utf-8") as stream:
         json.dump(result, stream)
 
@@ -290,13 +320,15 @@ def last_line(text):
     return lines[-1][:300] if lines else "no message"
 
 
-def child(case, dry, timeout):
+def child(case, options, timeout):
     """The result of one case; what went wrong is a result too."""
     handle, path = tempfile.mkstemp(suffix=".json")
     os.close(handle)
     try:
         command = [sys.executable, os.path.abspath(__file__), "--case", json.dumps(case), "--result", path]
-        done = subprocess.run(command + (["--dry-run"] if dry else []), stderr=subprocess.PIPE, text=True,
+        command += ["--threads", str(options.threads)]
+        command += [flag for flag, given in (("--dry-run", options.dry_run), ("--cpu", options.cpu)) if given]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True,
                               timeout=timeout, check=False)
         if done.returncode != 0:
             return {"outcome": f"failed: {last_line(done.stderr)}", "metrics": []}
@@ -320,9 +352,9 @@ def summary_line(record):
     return line + ("" if record["outcome"] == "ok" else f"  {record['outcome']}")
 
 
-def check_device(dry):
+def check_device(on_cpu):
     """A sentence why nothing can be measured here, or nothing. In a process of its own, as CUDA stays in its parent."""
-    code = "import torch\n" + ("" if dry else "assert torch.cuda.is_available(), 'PyTorch finds no CUDA device'\n")
+    code = "import torch\n" + ("" if on_cpu else "assert torch.cuda.is_available(), 'PyTorch finds no CUDA device'\n")
     done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, check=False)
     return "" if done.returncode == 0 else last_line(done.stderr)
 
@@ -335,6 +367,8 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="eight cases, about three minutes")
     parser.add_argument("--only", default="", help="cases whose id contains this text")
     parser.add_argument("--list", action="store_true", help="print the cases and end")
+    parser.add_argument("--cpu", action="store_true", help="measure small cases on this machine's processors")
+    parser.add_argument("--threads", type=int, default=0, help="of --cpu: cores to use; default: all of the process")
     parser.add_argument("--dry-run", action="store_true", help="tiny cases on the CPU; nothing is measured")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--result", help=argparse.SUPPRESS)
@@ -344,15 +378,17 @@ def arguments():
 def main():
     options = arguments()
     if options.case:
-        return run_case(json.loads(options.case), options.dry_run, options.result)
-    cases = dry_cases() if options.dry_run else all_cases(options.quick)
+        device = "cpu" if options.cpu else "cuda"
+        return run_case(json.loads(options.case), device, options.threads, options.dry_run, options.result)
+    choose = cpu_cases if options.cpu else all_cases
+    cases = dry_cases() if options.dry_run else choose(options.quick)
     cases = [case for case in cases if options.only in identity(case)]
     if not cases:
         sys.exit(f"measure.py: no case is named like '{options.only}'; --list prints them")
     if options.list:
         print("\n".join(identity(case) for case in cases))
         return None
-    problem = check_device(options.dry_run)
+    problem = check_device(options.dry_run or options.cpu)
     if problem:
         sys.exit(f"measure.py: {problem}")
 
@@ -363,7 +399,7 @@ def main():
         if time.monotonic() > deadline:
             print(f"measure.py: {len(cases) - number + 1} cases left out: {options.minutes:g} minutes are over")
             break
-        record = record_of(case, child(case, options.dry_run, CASE_TIMEOUT_S), date, options.dry_run)
+        record = record_of(case, child(case, options, CASE_TIMEOUT_S), date, options.dry_run)
         records.append(record)
         write_whole(options.output, {"notes": FORMAT_NOTES, "records": records})
         print(f"[{number}/{len(cases)}] {record['id']:44} {summary_line(record)}", flush=True)
