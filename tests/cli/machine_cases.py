@@ -29,6 +29,27 @@ def which_gpu(folder):
 
 
 @case
+def cpu_or_gpu(folder):
+    """A convolution of many images is what a GPU is for: a core gains nothing by them, and a GPU a factor of eight"""
+    found = variants("cpu-or-gpu")
+    rate = {name: variant["samples_per_s"] for name, variant in found.items()}
+    require(7 < rate["a100-b512"] / rate["a100-b1"] < 9, rate)
+    require(rate["core-b512"] <= 1.01 * rate["core-b1"], rate)
+    require(rate["a100-b1"] < 20 * rate["core-b1"] and rate["a100-b512"] > 100 * rate["core-b512"], rate)
+    require(found["a100-b1"]["breakdown_s"]["host"] > 0.6 * found["a100-b1"]["step_time_s"], "the host")
+    require(found["core-b1"]["breakdown_s"]["host"] == 0, "a CPU launches nothing")
+
+
+@case
+def cpu_training(folder):
+    """A socket trains ResNet-50 slower than the oldest GPU, and a core a hundred times slower than a V100"""
+    found = variants("cpu-training")
+    times = {name: variant["step_time_s"] for name, variant in found.items()}
+    require(times["v100"] < times["t4"] < times["k80"] < times["epyc-9654"] < times["xeon-8280"] < times["core"], times)
+    require(times["core"] > 100 * times["v100"], times)
+
+
+@case
 def which_server(folder):
     """Gradients hide behind the backward pass on NVLink, and not through the host's memory"""
     found = variants("which-server")
