@@ -83,23 +83,12 @@ std::string line_of(const Cells& cells, bool names) {
 
 }  // namespace
 
-std::vector<std::size_t> fastest_first(std::span<const StepReport> reports) {
-  std::vector<std::size_t> order(reports.size());
-  for (std::size_t i = 0; i < order.size(); ++i)
-    order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const std::optional<Duration>&x = reports[a].step_time, &y = reports[b].step_time;
-    return x && (!y || *x < *y);
-  });
-  return order;
-}
-
 std::string compare_csv(std::span<const StepReport> reports, std::size_t baseline) {
   TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline,
                   reports.size());
   const simulate::Baseline base = baseline_of(reports[baseline]);
   std::string text = line_of(cells_of(reports[0], base), true);
-  for (const std::size_t i : fastest_first(reports))
+  for (const std::size_t i : simulate::fastest_first(reports))
     text += line_of(cells_of(reports[i], base), false);
   return text;
 }

@@ -3,7 +3,6 @@
 
 #include <span>
 #include <string>
-#include <vector>
 
 #include "sim/simulate/report/step_report.h"
 
@@ -12,8 +11,5 @@ namespace trainyard::report {
 // Columns are those of summary.json by name, in SI units; what a variant does not have is empty.
 // Requires: baseline < reports.size().
 std::string compare_csv(std::span<const simulate::StepReport> reports, std::size_t baseline);
-
-// Indices of the variants: those with a step time by it, the others behind in the order given.
-std::vector<std::size_t> fastest_first(std::span<const simulate::StepReport> reports);
 
 }  // namespace trainyard::report

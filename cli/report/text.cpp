@@ -455,7 +455,7 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
   table.rows.push_back({"variant", "step", "speed-up", language ? "tokens/s" : "samples/s", "MFU",
                         "idle", "p2p", "memory"});
   table.names.push_back(table.rows[0][0]);
-  const std::vector<std::size_t> order = fastest_first(reports);
+  const std::vector<std::size_t> order = simulate::fastest_first(reports);
   for (const std::size_t i : order) {
     const std::string mark = i == order.front() && reports[i].step_time ? "* " : "  ";
     table.rows.push_back(table_row(reports[i], base));

@@ -49,7 +49,7 @@ TEST_CASE("a table of variants has as many cells in each row, the fastest first"
     CHECK(std::stod(rows[r][3]) >= previous);
     previous = std::stod(rows[r][3]);
   }
-  CHECK(report::fastest_first(list).size() == list.size());
+  CHECK(simulate::fastest_first(list).size() == list.size());
 }
 
 TEST_CASE("texts of a scenario stay in their cell and are no formula") {

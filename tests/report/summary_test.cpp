@@ -174,6 +174,31 @@ TEST_CASE("the speed-up is the baseline's time over the variant's") {
   CHECK(!speedup(fast, baseline_of(StepReport{})));
 }
 
+TEST_CASE("variants with more to do in a step are compared by what they get done") {
+  const auto report = [](int seconds, std::int64_t batch, std::int64_t length) {
+    StepReport made;
+    made.step_time = Duration(seconds * 1'000'000'000'000);
+    made.global_batch = batch;
+    made.sequence_length = length;
+    made.is_language = length > 0;
+    return made;
+  };
+  // Twice the time for four times the samples.
+  CHECK(speedup(report(2, 64, 0), baseline_of(report(1, 16, 0))) == 2);
+  StepReport dropped = report(2, 64, 0);
+  dropped.counted = 0.5;
+  CHECK(speedup(dropped, baseline_of(report(1, 16, 0))) == 1);
+  // Of language models tokens count, beside another network samples.
+  CHECK(speedup(report(2, 64, 512), baseline_of(report(1, 64, 128))) == 2);
+  CHECK(speedup(report(2, 64, 512), baseline_of(report(1, 64, 0))) == 0.5);
+  StepReport none;
+  const std::vector<StepReport> list = {none, report(1, 16, 0), report(2, 64, 0), report(1, 16, 0)};
+  CHECK(fastest_first(list) == std::vector<std::size_t>{2, 1, 3, 0});
+  // The longer sequence wins where all are language models.
+  CHECK(fastest_first(std::vector{report(1, 64, 128), report(2, 64, 512)}).front() == 1);
+  CHECK(fastest_first(std::vector{report(1, 64, 128), report(2, 64, 512), none}).front() == 0);
+}
+
 TEST_CASE("text that is not UTF-8 does not break the file") {
   StepReport report;
   for (const std::string& text : fixture::hostile_texts())

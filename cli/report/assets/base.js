@@ -13,8 +13,10 @@ const variants = result.variants.map((report, i) => ({...page.variants[i], repor
                                                       label: report.label}));
 const baseline = variants[page.baseline];
 const running = variants.filter((v) => v.report.step_time_s !== null);
-const best = running.reduce((a, b) => b.report.step_time_s < a.report.step_time_s ? b : a,
-                            running[0] || baseline);
+// What a variant gets done a second; 0 where it has no step time.
+const inTokens = running.every((v) => v.report.tokens_per_s !== null);
+const rateOf = (v) => v.report.step_time_s === null ? 0 : inTokens ? v.report.tokens_per_s : v.report.samples_per_s;
+const best = running.reduce((a, b) => rateOf(b) > rateOf(a) ? b : a, running[0] || baseline);
 
 // An element with attributes and children; text only ever becomes text.
 function el(tag, attributes = {}, ...children) {

@@ -1,8 +1,7 @@
 // Variants against the baseline, the settings in which they differ, and how to make the page again.
 
 function comparisonRows() {
-  const time = (v) => v.report.step_time_s ?? Infinity;
-  return [...variants].sort((a, b) => time(a) < time(b) ? -1 : time(a) > time(b) ? 1 : a.index - b.index).map((v) => {
+  return [...variants].sort((a, b) => rateOf(b) - rateOf(a) || a.index - b.index).map((v) => {
     const r = v.report;
     const ok = r.step_time_s !== null;
     const row = [
@@ -34,8 +33,8 @@ function drawComparison() {
   if (variants.length < 2) return;
   const language = variants.every((v) => v.report.tokens_per_s !== null || v.report.step_time_s === null);
   section("compare", "Comparison",
-      el("p", {class: "lead"}, "Speed-up is the step time of ", el("b", {}, baseline.label),
-         " over that of the variant; the fastest stands first. Variants that cannot run stay in the table."),
+      el("p", {class: "lead"}, `Speed-up is what a variant gets done a second (${language ? "tokens" : "samples"}) over what `,
+         el("b", {}, baseline.label), " does; the fastest stands first. Variants that cannot run stay in the table."),
       table("", ["Variant", "Step", "Speed-up", language ? "Tokens/s" : "Samples/s", "MFU", "HFU", "Idle", "Sent by stages",
                  "Peak memory", "of capacity", "GPUs"], comparisonRows(), {className: "comparison"}),
       settingsDifferences());
