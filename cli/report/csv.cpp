@@ -86,7 +86,7 @@ std::string line_of(const Cells& cells, bool names) {
 std::string compare_csv(std::span<const StepReport> reports, std::size_t baseline) {
   TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline,
                   reports.size());
-  const simulate::Baseline base = baseline_of(reports[baseline]);
+  const simulate::Baseline base = baseline_of(reports, baseline);
   std::string text = line_of(cells_of(reports[0], base), true);
   for (const std::size_t i : simulate::fastest_first(reports))
     text += line_of(cells_of(reports[i], base), false);

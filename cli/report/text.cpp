@@ -374,7 +374,7 @@ std::string winner_text(std::span<const StepReport> reports, std::size_t winner,
                         std::size_t baseline, const Painter& paint) {
   const StepReport& report = reports[winner];
   if (!report.step_time) return paint.bold("No variant runs.") + "\n";
-  const std::optional<double> factor = speedup(report, baseline_of(reports[baseline]));
+  const std::optional<double> factor = speedup(report, baseline_of(reports, baseline));
   std::string text = fmt::format("* {} is the fastest", label_of(report));
   if (factor && winner != baseline)
     text += fmt::format(", {:.2f}x the speed of {}", *factor, label_of(reports[baseline]));
@@ -406,22 +406,22 @@ std::string legend(std::span<const StepReport> reports) {
               0);
 }
 
-std::vector<std::string> table_row(const StepReport& report, const simulate::Baseline& base) {
+// `tokens`: and not samples a second.
+std::vector<std::string> table_row(const StepReport& report, const simulate::Baseline& base,
+                                   bool tokens) {
   const bool runs = report.step_time.has_value();
   const std::optional<double> factor = speedup(report, base);
   const std::string memory =
       fmt::format("{}{}", to_text(report.memory.peak), report.memory.fits ? "" : " !");
   const std::string none = report.deadlock ? "stuck" : "OOM";
-  return {
-      escape_control(label_of(report)),
-      runs ? to_text(*report.step_time) + (is_calibrated(report) ? "" : " uncalibrated") : none,
-      factor ? fmt::format("{:.2f}x", *factor) : "-",
-      runs ? simulate::count_text(report.is_language ? report.tokens_per_s : report.samples_per_s)
-           : "-",
-      runs ? simulate::percent_text(report.mfu) : "-",
-      simulate::percent_text(report.bubble_fraction),
-      report.pipeline > 1 ? to_text(report.pipeline_bytes) : "-",
-      memory};
+  return {escape_control(label_of(report)),
+          runs ? to_text(*report.step_time) + (is_calibrated(report) ? "" : " uncalibrated") : none,
+          factor ? fmt::format("{:.2f}x", *factor) : "-",
+          runs ? simulate::count_text(tokens ? report.tokens_per_s : report.samples_per_s) : "-",
+          runs ? simulate::percent_text(report.mfu) : "-",
+          simulate::percent_text(report.bubble_fraction),
+          report.pipeline > 1 ? to_text(report.pipeline_bytes) : "-",
+          memory};
 }
 
 }  // namespace
@@ -448,9 +448,8 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
   TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline,
                   reports.size());
   const Painter paint(options);
-  const simulate::Baseline base = baseline_of(reports[baseline]);
-  const bool language = std::all_of(reports.begin(), reports.end(),
-                                    [](const StepReport& r) { return r.is_language; });
+  const simulate::Baseline base = baseline_of(reports, baseline);
+  const bool language = simulate::compares_tokens(reports);
   Table table;
   table.rows.push_back({"variant", "step", "speed-up", language ? "tokens/s" : "samples/s", "MFU",
                         "idle", "p2p", "memory"});
@@ -458,7 +457,7 @@ std::string compare_text(std::string_view heading, std::span<const StepReport> r
   const std::vector<std::size_t> order = simulate::fastest_first(reports);
   for (const std::size_t i : order) {
     const std::string mark = i == order.front() && reports[i].step_time ? "* " : "  ";
-    table.rows.push_back(table_row(reports[i], base));
+    table.rows.push_back(table_row(reports[i], base, language));
     table.rows.back()[0].insert(0, mark);
     table.names.push_back(mark + escape_control(reports[i].name));
   }

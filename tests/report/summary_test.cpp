@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
 
 #include "fixture.h"
 #include "tests/support/rooms.h"
@@ -191,12 +193,18 @@ TEST_CASE("variants with more to do in a step are compared by what they get done
   // Of language models tokens count, beside another network samples.
   CHECK(speedup(report(2, 64, 512), baseline_of(report(1, 64, 128))) == 2);
   CHECK(speedup(report(2, 64, 512), baseline_of(report(1, 64, 0))) == 0.5);
+  // One unit for all of a comparison, and the same for their order.
+  const std::vector<StepReport> mixed = {report(1, 64, 128), report(2, 64, 512), report(1, 64, 0)};
+  CHECK(speedup(mixed[1], baseline_of(mixed, 0)) == 0.5);
+  CHECK(fastest_first(mixed) == std::vector<std::size_t>{0, 2, 1});
+  const std::span<const StepReport> language(mixed.data(), 2);
+  CHECK(speedup(mixed[1], baseline_of(language, 0)) == 2);
   StepReport none;
   const std::vector<StepReport> list = {none, report(1, 16, 0), report(2, 64, 0), report(1, 16, 0)};
   CHECK(fastest_first(list) == std::vector<std::size_t>{2, 1, 3, 0});
   // The longer sequence wins where all are language models.
   CHECK(fastest_first(std::vector{report(1, 64, 128), report(2, 64, 512)}).front() == 1);
-  CHECK(fastest_first(std::vector{report(1, 64, 128), report(2, 64, 512), none}).front() == 0);
+  CHECK(fastest_first(std::vector{report(1, 64, 128), report(2, 64, 512), none}).front() == 1);
 }
 
 TEST_CASE("text that is not UTF-8 does not break the file") {

@@ -9,7 +9,7 @@ function comparisonRows() {
          ok ? null : el("small", {class: "why"}, " " + r.reason)),
       ok ? el("span", {}, timeText(r.step_time_s), r.calibrated ? null : el("small", {}, " uncalibrated"))
          : el("b", {class: "badtext"}, r.status === "deadlock" ? "stuck" : "OOM"),
-      speedupText(r), ok ? countText(r.tokens_per_s ?? r.samples_per_s) : null, ok ? percent(r.mfu) : null,
+      speedupText(r), ok ? countText(rateOf(v)) : null, ok ? percent(r.mfu) : null,
       ok ? percent(r.hfu) : null, percent(r.pipeline.bubble_fraction),
       r.pipeline.stages > 1 ? bytesText(r.pipeline.bytes_sent) : null,
       bytesText(r.memory.peak_bytes), percent(memoryShare(r), 0), String(r.world_size)];
@@ -31,11 +31,10 @@ function settingsDifferences() {
 
 function drawComparison() {
   if (variants.length < 2) return;
-  const language = variants.every((v) => v.report.tokens_per_s !== null || v.report.step_time_s === null);
   section("compare", "Comparison",
-      el("p", {class: "lead"}, `Speed-up is what a variant gets done a second (${language ? "tokens" : "samples"}) over what `,
+      el("p", {class: "lead"}, `Speed-up is what a variant gets done a second (${inTokens ? "tokens" : "samples"}) over what `,
          el("b", {}, baseline.label), " does; the fastest stands first. Variants that cannot run stay in the table."),
-      table("", ["Variant", "Step", "Speed-up", language ? "Tokens/s" : "Samples/s", "MFU", "HFU", "Idle", "Sent by stages",
+      table("", ["Variant", "Step", "Speed-up", inTokens ? "Tokens/s" : "Samples/s", "MFU", "HFU", "Idle", "Sent by stages",
                  "Peak memory", "of capacity", "GPUs"], comparisonRows(), {className: "comparison"}),
       settingsDifferences());
 }

@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "sim/base/check.h"
 #include "sim/base/version.h"
@@ -455,46 +453,6 @@ Json head() {
 
 }  // namespace
 
-double StepWork::over(const StepWork& other) const {
-  if (tokens > 0 && other.tokens > 0) return tokens / other.tokens;
-  return samples > 0 && other.samples > 0 ? samples / other.samples : 1;
-}
-
-StepWork work_of(const StepReport& report) {
-  const double samples = report.counted * static_cast<double>(report.global_batch);
-  const auto length = static_cast<double>(report.sequence_length);
-  return {samples, report.is_language ? samples * length : 0};
-}
-
-Baseline baseline_of(const StepReport& report) {
-  return {label_of(report), report.step_time, work_of(report)};
-}
-
-std::vector<std::size_t> fastest_first(std::span<const StepReport> reports) {
-  std::vector<std::size_t> order(reports.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const bool language = std::all_of(reports.begin(), reports.end(),
-                                    [](const StepReport& report) { return report.is_language; });
-  // As large as the first one's work; of equal works step times alone decide.
-  std::vector<double> times;
-  for (const StepReport& report : reports) {
-    StepWork own = work_of(report), first = work_of(reports.front());
-    if (!language) own.tokens = first.tokens = 0;
-    times.push_back(report.step_time ? seconds(*report.step_time) / own.over(first)
-                                     : std::numeric_limits<double>::infinity());
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return times[a] < times[b]; });
-  return order;
-}
-
-std::optional<double> speedup(const StepReport& report, const Baseline& baseline) {
-  if (!report.step_time || !baseline.step_time || report.step_time->count() == 0)
-    return std::nullopt;
-  return seconds(*baseline.step_time) / seconds(*report.step_time) *
-         work_of(report).over(baseline.work);
-}
-
 std::string to_json(const StepReport& report, const std::optional<Baseline>& baseline, int indent) {
   Json json = head();
   json.update(object(report, baseline));
@@ -505,7 +463,7 @@ std::string compare_json(std::string_view title, std::span<const StepReport> rep
                          std::size_t baseline, int indent) {
   TRAINYARD_CHECK(baseline < reports.size(), "baseline {} of {} variants", baseline,
                   reports.size());
-  const Baseline base = baseline_of(reports[baseline]);
+  const Baseline base = baseline_of(reports, baseline);
   Json json = head();
   json["name"] = title;
   json["baseline"] = base.name;
