@@ -192,8 +192,7 @@ void ProgramBuilder::collective(ConnectionId connection, const TransferSpec& spe
 
 void ProgramBuilder::collective(StreamKind stream, ConnectionId connection,
                                 const TransferSpec& spec, StreamSet waits, const std::string& label,
-                                PairPart part) {
-  const bool meets = cast_.connections[connection].traffic == Traffic::meeting;
+                                PairPart part, std::uint32_t launches) {
   push({.kind = OpKind::collective,
         .stream = static_cast<std::uint8_t>(stream),
         .group = static_cast<std::uint8_t>(cast_.connections[connection].group),
@@ -201,8 +200,8 @@ void ProgramBuilder::collective(StreamKind stream, ConnectionId connection,
         .waits = waits,
         .subject = cast_.transfer_index(connection, spec),
         .port = port_of(connection),
-        .launches = meets ? 0U : 1U,
-        .call = meets ? Duration(0) : connections_.call_time(connection, spec.kind)},
+        .launches = launches,
+        .call = launches == 0 ? Duration(0) : connections_.call_time(connection, spec.kind)},
        label);
 }
 

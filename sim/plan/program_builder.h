@@ -78,8 +78,10 @@ class ProgramBuilder {
   void collective(ConnectionId connection, const TransferSpec& spec, const std::string& label,
                   PairPart part);
   // A collective, or a meeting, on a stream of its own choice, after the tails of `waits`.
+  // `launches`: of the host; 0 where another thread than the script's calls it.
   void collective(StreamKind stream, ConnectionId connection, const TransferSpec& spec,
-                  StreamSet waits, const std::string& label, PairPart part = PairPart::backward);
+                  StreamSet waits, const std::string& label, PairPart part = PairPart::backward,
+                  std::uint32_t launches = 1);
   // A transfer of this rank alone, after the tails of `waits`.
   void host_transfer(HostTransfer transfer, Bytes bytes, StreamSet waits, const std::string& label);
   // An op without work: what `stream` is given from here on comes after the tails of `waits`, and

@@ -95,14 +95,16 @@ void tell_gradients(const Job& job, const models::NetworkWork& work,
                     std::span<const lower::GpuLaws> laws, const cost::MessageCost& messages,
                     std::vector<plan::StageGpus>& of_kind) {
   constexpr Bytes kShort = Bytes(64);
-  const int last = job.plan.degrees.data - 1;
-  const double latency =
-      last == 0 ? 0
-                : message_along(job, messages, kShort, recipe::Axis::data, last).latency.count();
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(job.cluster);
+  double latency = 0;
+  for (const recipe::Axis axis : {recipe::Axis::data, recipe::Axis::context})
+    if (const int last = job.plan.degrees.along(axis) - 1; last > 0)
+      latency = std::max(latency, message_along(job, messages, kShort, axis, last).latency.count());
   for (std::size_t kind = 0; kind < of_kind.size(); ++kind) {
     if (laws[kind].compute == nullptr) continue;
     of_kind[kind].layers = items_of_layers(work, *laws[kind].compute);
-    of_kind[kind].launch = Seconds(laws[kind].launch).count();
+    of_kind[kind].launch = Seconds(laws[kind].launch + laws[kind].call).count();
+    of_kind[kind].host_computes = kinds[kind].gpu->is_cpu();
     of_kind[kind].replica_latency = latency;
   }
 }
@@ -148,6 +150,8 @@ std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWor
       gpus.times[layer] = std::max(gpus.times[layer], own.times[layer]);
     for (std::size_t layer = 0; layer < own.layers.size(); ++layer)
       take_slower(gpus.layers[layer], own.layers[layer]);
+    gpus.launch = std::max(gpus.launch, own.launch);
+    gpus.host_computes = gpus.host_computes || own.host_computes;
   }
   return stages;
 }

@@ -2,7 +2,9 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <vector>
 
 #include "sim/plan/replicas/data_parallel.h"
 #include "tests/simulate/toy.h"
@@ -23,6 +25,7 @@ struct Cycles {
   std::int64_t buffer = kLayer;
   std::int64_t launch = 0, latency = 0;  // ns
   int straggler = 0;                     // times: the last rank's kernels
+  bool cpu = false;
 };
 
 std::unique_ptr<toy::Result> simulated(const toy::Times& times, const Cycles& cycles) {
@@ -40,6 +43,7 @@ std::unique_ptr<toy::Result> simulated(const toy::Times& times, const Cycles& cy
   StageGpus gpus;
   gpus.layers = {{{seconds(times.forward)}, {}, {seconds(times.backward)}}};
   gpus.launch = seconds(cycles.launch);
+  gpus.host_computes = cycles.cpu;
   gpus.replica_latency = seconds(cycles.latency);
   auto result = std::make_unique<toy::Result>();
   result->plan = plan_step(work, recipe, plan, {}, {&gpus, 1});
@@ -109,4 +113,59 @@ TEST_CASE(
   late.straggler = 100;
   CHECK(nanoseconds(*simulated(times, late)) >
         100 * kLayers * (times.forward + times.backward) + kOptimizer);
+}
+
+namespace {
+
+struct Exchanges {
+  std::vector<std::int64_t> bytes;
+  std::vector<std::int64_t> waits;  // ns, of meetings
+};
+
+Exchanges exchanges(const toy::Times& times, const Cycles& cycles) {
+  const auto result = simulated(times, cycles);
+  const Cast& cast = result->plan.cast;
+  Exchanges found;
+  for (const Block& block : cast.roles[0].program.blocks) {
+    for (const Op& op : block.ops) {
+      if (op.kind != OpKind::collective) continue;
+      const TransferSpec& spec = cast.transfer(op);
+      if (cast.connection(op).traffic == Traffic::meeting)
+        found.waits.push_back(spec.time.count() / 1000);
+      else
+        found.bytes.push_back(spec.bytes.count());
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a slow host calls for gradients one by one, a cycle apart or several together") {
+  const toy::Times times{1, 1, 0};
+  constexpr std::int64_t kLaunch = 1000, kWhole = kLayers * kLayer;
+  // Each gradient is called for a launch after the one before it and made at once.
+  const Exchanges alone = exchanges(times, {.cycle = 10, .buffer = kWhole, .launch = kLaunch});
+  CHECK(alone.bytes == std::vector<std::int64_t>(kLayers, kLayer));
+  // Looks come 1.1, 3.3 and 5.5 launches after the first call.
+  const Exchanges pairs = exchanges(times, {.cycle = 2200, .buffer = kWhole, .launch = kLaunch});
+  CHECK(pairs.bytes == std::vector<std::int64_t>{2 * kLayer, 2 * kLayer, kLayer});
+  // All of them, six launches after the first.
+  const Exchanges together =
+      exchanges(times, {.cycle = 12 * kLaunch, .buffer = kWhole, .launch = kLaunch});
+  CHECK(together.bytes == std::vector<std::int64_t>{kWhole});
+  REQUIRE(together.waits.size() == 1);
+  CHECK(std::abs(together.waits.front() - (2 * kLaunch - 1)) <= 1);
+  // Where the host is ahead no launch counts.
+  const toy::Times slow{2000, 4000, 0};
+  CHECK(exchanges(slow, {.cycle = 10, .buffer = kWhole, .launch = 1}).bytes ==
+        std::vector<std::int64_t>{kWhole});
+}
+
+TEST_CASE("a CPU calls for a gradient when it has made it") {
+  const toy::Times times{2000, 4000, 0};
+  constexpr std::int64_t kWhole = kLayers * kLayer;
+  const Exchanges found =
+      exchanges(times, {.cycle = 10, .buffer = kWhole, .launch = 1, .cpu = true});
+  CHECK(found.bytes == std::vector<std::int64_t>(kLayers, kLayer));
 }

@@ -25,6 +25,7 @@ struct StageGpus {
   double message_latency = 0, message_byte = 0;  // seconds of a message to another stage
   std::vector<LayerTimes> layers = {};  // of NetworkWork::kinds, where gradients leave in cycles
   double launch = 0;                    // host seconds of one, then
+  bool host_computes = false;           // a CPU, which launches nothing before it has time for it
   double replica_latency = 0;           // seconds of a short message to the furthest replica, then
 };
 

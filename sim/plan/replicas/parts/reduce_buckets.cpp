@@ -12,6 +12,8 @@
 namespace trainyard::plan {
 namespace {
 
+constexpr std::uint32_t kByThread = 0;  // launches of the script's host
+
 GradientBuckets open_bucket(const ReplicaContext& context, const BucketOptions& options,
                             const std::vector<FusedGradients>& fused) {
   if (!fused.empty()) {
@@ -172,7 +174,8 @@ StreamSet BucketReduction::wait_for_cycle(StreamSet waits) {
   if (late == Duration(0)) return 0;
   StageConnections& connections = context_.builder.connections();
   context_.builder.collective(StreamKind::agreement, connections.agreement(),
-                              {.bytes = Bytes(0), .time = late}, waits, "wait for a cycle");
+                              {.bytes = Bytes(0), .time = late}, waits, "wait for a cycle",
+                              PairPart::backward, kByThread);
   return stream_bit(StreamKind::agreement);
 }
 
@@ -183,7 +186,8 @@ void BucketReduction::exchange(Bytes bytes, const ReplicaGroup& group, StreamSet
     context_.copy("copy gradients into bucket", as_made(bytes), as_made(bytes), OpGroup::compute);
   waits |= wait_for_cycle(waits);
   context_.builder.collective(StreamKind::data, context_.within(group), {options_.kind, bytes},
-                              waits, (scatters ? "reduce-scatter " : "all-reduce ") + name);
+                              waits, (scatters ? "reduce-scatter " : "all-reduce ") + name,
+                              PairPart::backward, fused_.empty() ? 1 : kByThread);
   if (group.strategy.gradient_shards > 1)
     context_.builder.last_gives_back(MemoryKind::gradients, bytes, kUnreduced);
 }

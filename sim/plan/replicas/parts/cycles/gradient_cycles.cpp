@@ -13,7 +13,8 @@ namespace {
 // One stream of kernels and the host that launches them.
 class Clock {
  public:
-  explicit Clock(double launch) : launch_(launch) {}
+  explicit Clock(const StageGpus& gpus)
+      : launch_(gpus.launch), host_computes_(gpus.host_computes) {}
 
   void run(const std::vector<models::WorkItem>& items, const std::vector<double>& seconds) {
     for (std::size_t at = 0; at < items.size(); ++at)
@@ -22,6 +23,11 @@ class Clock {
   void run(const models::WorkItem& item, double seconds) {
     const auto* named = std::get_if<models::NamedKernel>(&item);
     if (named == nullptr) return;
+    if (host_computes_) {
+      gpu_ += launch_ + seconds;
+      host_ = gpu_;
+      return;
+    }
     host_ += launch_ * named->launches;
     gpu_ = std::max(gpu_, host_) + seconds;
   }
@@ -31,13 +37,14 @@ class Clock {
 
  private:
   double launch_;
+  bool host_computes_;
   double host_ = 0, gpu_ = 0;  // s: when each is done with all so far
 };
 
 class Pass {
  public:
   explicit Pass(const ReplicaContext& context)
-      : context_(context), gpus_(*context.gpus), tensors_(context), clock_(gpus_.launch) {}
+      : context_(context), gpus_(*context.gpus), tensors_(context), clock_(gpus_) {}
 
   // All micro-batches but the last, and its forward pass.
   void run_before_last() {
