@@ -89,6 +89,7 @@ void TransferTables::add(plan::ConnectionId id, const GroupShape& shape) {
         table.push_back(as_transfer(estimate.terms));
         break;
       case Traffic::meeting:
+        estimate.meeting = true;
         estimate.shape = shape;
         estimate.terms.latency = Seconds(spec.time);
         table.push_back(as_transfer(estimate.terms));

@@ -20,6 +20,7 @@ namespace trainyard::lower {
 // A message or collective as it was estimated, for the report.
 struct TransferEstimate {
   bool point_to_point = false;
+  bool meeting = false;              // nothing moves, nobody computes
   std::optional<HostTransfer> host;  // of one player alone
   plan::TransferSpec spec;           // kind is meaningless for a message and for those
   cost::GroupShape shape;

@@ -139,7 +139,8 @@ void transfers(const Job& /*job*/, const Step& step, Text out) {
       if (estimate.terms.wire_bytes > Bytes(0))
         time += estimate.terms.wire_bytes / estimate.terms.bandwidth;
       const std::string what =
-          estimate.host ? std::string(name(*estimate.host))
+          estimate.host      ? std::string(name(*estimate.host))
+          : estimate.meeting ? fmt::format("wait of {} ranks for a cycle", estimate.shape.ranks)
           : estimate.point_to_point
               ? "message"
               : fmt::format("{} of {} ranks", name(estimate.spec.kind), estimate.shape.ranks);

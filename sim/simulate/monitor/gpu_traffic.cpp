@@ -66,7 +66,7 @@ class TransferReader {
     const LinkBytes bytes = link_bytes(transfer, intra);
     if (!transfer.host || *transfer.host == HostTransfer::to_host) crossing.out = bytes;
     if (!transfer.host || *transfer.host == HostTransfer::to_device) crossing.in = bytes;
-    if (transfer.host) crossing.kernel = {};
+    if (transfer.host || transfer.meeting) crossing.kernel = {};
     return crossing;
   }
 

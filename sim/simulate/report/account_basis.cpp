@@ -87,6 +87,7 @@ void add_program(const Step& step, const lower::RankClass& rank_class,
               ? lowered.machine.communicators[actor.communicators[op.port]].transfers
               : lowered.machine.channels[actor.channels[op.port]].transfers;
       const TransferEstimate& estimate = lowered.transfers[table][op.subject];
+      if (estimate.meeting) continue;
       const cost::MessageTerms& terms = estimate.terms;
       double seconds = terms.latency.count();
       if (terms.wire_bytes > Bytes(0)) seconds += (terms.wire_bytes / terms.bandwidth).count();

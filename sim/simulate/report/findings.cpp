@@ -269,7 +269,8 @@ std::string describe_shares(const StepReport& report) {
   text = fmt::format("of the predicted time {}", text);
   // Its name says no more than why the GPU has none of its own.
   if (!report.uncalibrated.empty())
-    return fmt::format("uncalibrated: the GPU is priced by {}; {}", report.uncalibrated, text);
+    return fmt::format("uncalibrated: the {} is priced by {}; {}", report.device,
+                       report.uncalibrated, text);
   text += profile;
   if (report.calibration)
     text += fmt::format("; calibrated on {}, {}: {}", report.calibration->machine,
