@@ -25,13 +25,12 @@ struct FittedGpu {
 };
 
 // Fitted GPUs other than this one that are of its kind, by name; of a CPU fitted CPUs, if there are
-// any. Of a GPU: with slowed tensor cores (boards
-// for games and for export: at most three and a half times what CUDA cores do) or with whole ones;
-// of the same compute capability, if there are any. Among those or else all: with tensor cores or
-// without, for training or for graphics (of which CUDA cores reach more than a sixth of what tensor
-// cores do), with the same types of tensor cores. Where there is none of the same types, all for
-// the same use; where there is none of these either, all that are fitted. Last, those whose compute
-// capability begins with the same number.
+// any. Of a GPU: with slowed tensor cores (boards for games and for export: at most three and a
+// half times what CUDA cores do) or with whole ones; of the same compute capability, if there are
+// any. Among those or else all: with tensor cores or without, for training or for graphics (of
+// which CUDA cores reach more than a sixth of what tensor cores do), with the same types of tensor
+// cores. Where there is none of the same types, all for the same use; where there is none of these
+// either, all that are fitted. Last, those whose compute capability begins with the same number.
 std::vector<FittedGpu> fitted_kin(const topologies::GpuSpec& gpu, const std::string& configs);
 
 // Multiprocessors of the preset called `name`; 1, which is "not stated", if there is none.

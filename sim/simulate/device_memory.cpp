@@ -210,20 +210,27 @@ std::vector<DeviceMemory> device_memory(const Cast& cast, const lower::DevicePla
   common.fragmentation_ppm = std::llround(allowance.fragmentation * static_cast<double>(kMillion));
   std::vector<DeviceMemory> devices;
   const std::vector<topologies::GpuKind> kinds = gpu_kinds(cluster);
+  const bool has_gpus =
+      std::any_of(kinds.begin(), kinds.end(),
+                  [](const topologies::GpuKind& kind) { return !kind.gpu->is_cpu(); });
   for (const lower::RankClass& own : lowered.classes) {
     if (placement[static_cast<std::size_t>(own.representative)].is_host()) {
       devices.emplace_back();  // no GPU to fill
       continue;
     }
-    common.capacity = kinds[static_cast<std::size_t>(own.gpu_kind)].gpu->memory;
-    devices.push_back(common);
+    const topologies::GpuSpec& gpu = *kinds[static_cast<std::size_t>(own.gpu_kind)].gpu;
+    // What is said of all is said of GPUs, where there are any.
+    DeviceMemory device = gpu.is_cpu() && has_gpus ? DeviceMemory() : common;
+    device.capacity = gpu.memory;
+    devices.push_back(device);
   }
   if (!allowance.nccl_buffers) return devices;
   std::vector<int> own_channels;
   for (const lower::RankClass& own : lowered.classes) {
     const auto kind = static_cast<std::size_t>(own.gpu_kind);
     // Links of a torus move bytes without NCCL, and NCCL takes no channels there.
-    const int usual = lower::default_channels(kinds[kind].server->intra);
+    const int usual =
+        kinds[kind].gpu->is_cpu() ? 0 : lower::default_channels(kinds[kind].server->intra);
     own_channels.push_back(usual > 0 && channels[kind] > 0 ? channels[kind] : usual);
   }
   const std::vector<Bytes> buffers = nccl_buffers(cast, placement, lowered, own_channels);

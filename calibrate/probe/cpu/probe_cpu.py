@@ -7,7 +7,7 @@ Needs Python 3.9 and PyTorch 1.13 or later. The file is appended to, as the prob
 
 What is measured, exactly:
 - Operators as a script calls them, one after another in one thread, each on all cores of the process: their
-  times include the interpreter and the dispatcher, as nothing runs beside them. So a CPU has no launches of its own.
+  times include their calls, as nothing runs beside them. What autograd and the script take between them is not there.
 - Operands are random, and take turns among copies of three times the last cache in all, so that none finds its own
   there. Results are new tensors, as they are in training: taking the memory, and the system's handing out of pages,
   is part of the time.

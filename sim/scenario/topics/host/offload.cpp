@@ -187,6 +187,11 @@ void check_server(const Scenario& scenario, Findings& findings) {
 void validate_offload(const Scenario& scenario, Findings& findings) {
   check_options(scenario.recipe.offload, findings);
   if (findings.has_errors()) return;
+  for (const topologies::GpuKind& kind : gpu_kinds(scenario.cluster))
+    if (kind.gpu->is_cpu() && scenario.recipe.offload.any())
+      return findings.error("/training/offload",
+                            fmt::format("{} works in the host's memory already", kind.gpu->name),
+                            "remove it");
   check_optimizer(scenario, findings);
   check_parameters(scenario, findings);
   check_server(scenario, findings);
