@@ -41,6 +41,10 @@ struct ParameterServers {
   // synchronous: of all ranks the last so many to push in a step, whose gradients are dropped.
   // Source: Chen et al., Revisiting Distributed Synchronous SGD, ICLR workshop 2016.
   Option<int> backup_workers = 0;
+  // synchronous: so many neighbouring ranks sum their gradients first, and each pushes and pulls
+  // its part of them. Source: tf_cnn_benchmarks, variable_mgr.py (distributed_replicated); Jiang et
+  // al., BytePS, OSDI 2020.
+  Option<int> summed_ranks = 1;
   // Each layer's gradients are pushed when its backward pass is done, and not all at the end.
   Option<bool> push_by_layer = false;
 

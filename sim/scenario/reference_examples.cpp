@@ -226,6 +226,7 @@ constexpr Example kExamples[] = {
     {"/parallelism/data_parallel/shard_size", "8"},
     {"/parallelism/data_parallel/shards", "4"},
     {"/parallelism/data_parallel/staleness", "2"},
+    {"/parallelism/data_parallel/summed_ranks", "8"},
     {"/parallelism/data_parallel/steps_between", "50"},
     {"/parallelism/data_parallel/server", "1"},
     {"/parallelism/data_parallel/compression/rank", "4"},

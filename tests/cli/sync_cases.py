@@ -66,6 +66,7 @@ def tensorflow_strategies(folder):
     require(step["central-storage"] > 3 * step["mirrored"], step)
     require(step["horovod"] < step["parameter-server-gpus"] < 0.5 * step["central-storage"], step)
     require(step["multi-worker"] < 1.5 * step["one-device"], step)
+    require(step["parameter-server-synchronous"] > 6 * step["distributed-replicated"], step)
     require(found["parameter-server"]["server_updates"]["updates_per_s"] > 0, "the servers update")
 
 

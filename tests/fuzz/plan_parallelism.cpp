@@ -184,8 +184,15 @@ void draw_cycle(Sketch& s, const std::string& pointer) {
   if (s.draw.chance(30)) s.set(of_data_parallel("response_cache"), false);
 }
 
+void draw_summed_ranks(Sketch& s, const std::string& pointer) {
+  if (s.context > 1) return;
+  for (const int ranks : {4, 3, 2})
+    if (s.data % ranks == 0) return s.set(pointer, ranks);
+}
+
 void draw_updates(Sketch& s, const std::string& pointer) {
-  if (s.data != s.world()) return;
+  const bool sums = json::find(s.plan.scenario, of_data_parallel("summed_ranks")) != nullptr;
+  if (s.data != s.world() || sums) return;
   const std::string updates = s.draw.word({"asynchronous", "stale"});
   s.set(pointer, updates);
   if (updates == "stale") s.set(of_data_parallel("staleness"), s.draw.pick({0, 1, 5}));
@@ -234,11 +241,13 @@ const std::vector<Option>& options() {
        [](Sketch& s, const std::string& at) {
          if (s.pipeline == 1) draw_flag(s, at);
        }},
+      {"summed_ranks", draw_summed_ranks},
       {"updates", draw_updates},
       {"backup_workers",
        [](Sketch& s, const std::string& at) {
          const bool waits = json::find(s.plan.scenario, of_data_parallel("updates")) == nullptr;
-         if (waits && s.data == s.world() && s.data > 1) s.set(at, 1);
+         const bool sums = json::find(s.plan.scenario, of_data_parallel("summed_ranks")) != nullptr;
+         if (waits && !sums && s.data == s.world() && s.data > 1) s.set(at, 1);
        }},
   };
   return all;

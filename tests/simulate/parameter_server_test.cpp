@@ -78,6 +78,28 @@ Job job(int tensor, int data, int pipeline) {
 
 }  // namespace
 
+// m neighbours send each other (m-1)/m of their gradients, and then each its part of the sum, so
+// that the server hears n/m times what one rank has, and adds as often less one.
+TEST_CASE("neighbours that sum first leave the server an m-th of the bytes") {
+  for (const int ranks : {4, 6, 12}) {
+    for (const int summed : {1, 2, 3, 4, 6, 12}) {
+      if (ranks % summed != 0) continue;
+      CAPTURE(ranks);
+      CAPTURE(summed);
+      Setup setup(ranks);
+      setup.options.fidelity = Fidelity::flow;
+      setup.plan.data_parallel.parameter_servers.summed_ranks = summed;
+      const std::int64_t groups = ranks / summed;
+      const std::int64_t inside = (summed - 1) * (kPush / summed + kPull / summed);
+      const std::int64_t whole =
+          kCompute + inside + groups * kPush + 3 * (groups - 1) * kPush + kUpdate + groups * kPull;
+      const std::int64_t found = nanoseconds(setup);
+      CHECK(found >= whole);
+      CHECK(found <= whole + 20);
+    }
+  }
+}
+
 TEST_CASE("a step takes n pushes, n - 1 sums, the update and n pulls") {
   for (const int ranks : {2, 4, 8})
     for (const Fidelity fidelity : {Fidelity::closed_form, Fidelity::flow})

@@ -106,6 +106,7 @@ std::vector<Sets> jobs() {
       {share + R"({"compression":{"kind":"top_k"}})"},
       {share + R"({"cycle_time":"1ms"})"},
       {share + R"({"kind":"parameter_server"})"},
+      {share + R"({"kind":"parameter_server","summed_ranks":2})"},
       {"cluster.nodes=1", "training.execution=eager", share + R"({"kind":"nn_data_parallel"})"},
       {share + R"({"kind":"parameter_server","server":[0]})"},
       {R"(training.offload={"optimizer":"cpu","activations":"cpu"})",

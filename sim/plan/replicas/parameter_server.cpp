@@ -3,12 +3,14 @@
 //
 //   bytes  n ranks that push S and pull S_w: n S into the servers, n S_w out of them; the busiest
 //          link carries n S / k with k even shards, that of a ring 2 (n-1)/n S
+//          where m neighbours sum theirs first: n/m S in and n/m S_w out
 //   time   synchronous, one shard: n S / B + what is left of the sums, 3 (n-1) S / M + update / M +
 //          n S_w / B, where B is the bandwidth of the server's network and M that of its memory
 //
 // Source: Li et al., Scaling Distributed Machine Learning with the Parameter Server, OSDI 2014;
 // Jiang et al., BytePS, OSDI 2020 (bytes through a server against those of a ring).
 #include <memory>
+#include <numeric>
 
 #include "sim/plan/replicas/parts/parts.h"
 #include "sim/plan/replicas/replica_part.h"
@@ -73,6 +75,7 @@ class PushAndPull : public ReplicaPart {
       });
     wait_for_clock();
     builder.settle_waits("wait for the parameter server");
+    gather_parts();
   }
 
  private:
@@ -91,11 +94,40 @@ class PushAndPull : public ReplicaPart {
   void push(int place) {
     for (const Push& push : pushes()) {
       if (push.place != place) continue;
+      const StreamSet made = sum_with_neighbours(push);
       for_each_peer(push, [&](std::uint32_t nth, std::int64_t parameters) {
         context_.builder.send(to_peer(messages_.pushes(), nth), states(parameters).gradients,
-                              "push gradients");
+                              "push gradients", PairPart::backward, made);
       });
     }
+  }
+
+  // Of the ranks that sum their gradients before they push them.
+  ConnectionId neighbours() const {
+    return context_.builder.connections().replicas(false, shards_.summed_ranks());
+  }
+  std::int64_t summed(const Push& push) const {
+    return shards_.summed_ranks() *
+           std::accumulate(push.parameters.begin(), push.parameters.end(), std::int64_t{0});
+  }
+  // What a push waits for.
+  StreamSet sum_with_neighbours(const Push& push) {
+    if (shards_.summed_ranks() == 1) return kLayerTails;
+    context_.builder.collective(StreamKind::replica, neighbours(),
+                                {CollectiveKind::reduce_scatter, states(summed(push)).gradients},
+                                kLayerTails, "sum gradients of neighbours");
+    return stream_bit(StreamKind::replica);
+  }
+  void gather_parts() {
+    if (shards_.summed_ranks() == 1) return;
+    std::int64_t all = 0;
+    for (const Push& push : pushes())
+      all += summed(push);
+    context_.builder.collective(StreamKind::replica, neighbours(),
+                                {CollectiveKind::all_gather, states(all).parameters}, kLayerTails,
+                                "gather parameters of neighbours");
+    context_.builder.compute_waits_for(stream_bit(StreamKind::replica));
+    context_.builder.settle_waits("wait for the parts of neighbours");
   }
 
   bool has_clock() const {

@@ -29,9 +29,9 @@ constexpr std::array<Names, 6> kHsdp = {
     "reshard_after_forward",   "reduce_dtype",    "shard_size"};
 constexpr std::array<Names, 1> kMegatron = {"overlap_param_gather"};
 constexpr std::array<Names, 1> kLocal = {"steps_between"};
-constexpr std::array<Names, 8> kServer = {"device",         "server",       "shards",
-                                          "sharding",       "updates",      "staleness",
-                                          "backup_workers", "push_by_layer"};
+constexpr std::array<Names, 9> kServer = {"device",         "server",        "shards",
+                                          "sharding",       "updates",       "staleness",
+                                          "backup_workers", "push_by_layer", "summed_ranks"};
 
 constexpr std::array<Names, 2> kOneProcess = {"loss_in_model", "lock_share"};
 

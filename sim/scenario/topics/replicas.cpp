@@ -81,6 +81,9 @@ void visit_servers(json::Fields& f, ParameterServers& servers) {
   f.field("backup_workers", servers.backup_workers, json::between(0, 1 << 20),
           "parameter_server, synchronous: of all ranks the last so many to push in a step are not "
           "waited for, and their gradients are dropped.");
+  f.field("summed_ranks", servers.summed_ranks, json::between(1, 1 << 20),
+          "parameter_server, synchronous: so many neighbouring ranks, as the GPUs of a server, sum "
+          "their gradients first, and each pushes and pulls its part of the sum.");
   f.field("push_by_layer", servers.push_by_layer, json::anything,
           "parameter_server: a layer's gradients leave when its backward pass is done, and its "
           "parameters come back while others are under way.");
@@ -173,7 +176,7 @@ std::string kinds_that_accept(std::string_view option) {
 void check_options(const StrategyEntry& strategy, const recipe::DataParallelOptions& options,
                    Findings& findings) {
   const recipe::ParameterServers& servers = options.parameter_servers;
-  const std::array<std::pair<std::string_view, bool>, 24> given = {
+  const std::array<std::pair<std::string_view, bool>, 25> given = {
       {{"reduce_every_microbatch", options.reduce_every_microbatch.has_value()},
        {"shard_size", options.shard_size.is_said()},
        {"loss_in_model", options.loss_in_model.is_said() && options.loss_in_model},
@@ -196,6 +199,7 @@ void check_options(const StrategyEntry& strategy, const recipe::DataParallelOpti
        {"updates", servers.updates != recipe::ServerUpdates::synchronous},
        {"staleness", servers.staleness.is_said()},
        {"backup_workers", servers.backup_workers.is_said() && servers.backup_workers != 0},
+       {"summed_ranks", servers.summed_ranks != 1},
        {"push_by_layer", servers.push_by_layer.is_said() && servers.push_by_layer},
        {"compression", options.compression.used()},
        {"all_reduce_gradients", options.all_reduce_gradients}}};

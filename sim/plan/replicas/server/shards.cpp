@@ -59,6 +59,7 @@ std::vector<int> dealt(const StepPlan& step, const std::vector<std::int64_t>& pa
 ServerShards::ServerShards(const StepPlan& step, const models::NetworkWork& work,
                            const recipe::ParallelPlan& plan)
     : count_(plan.data_parallel.parameter_servers.shards),
+      summed_ranks_(plan.data_parallel.parameter_servers.summed_ranks),
       rotates_(plan.data_parallel.parameter_servers.sharding == Sharding::even),
       sharding_(plan.data_parallel.parameter_servers.sharding) {
   std::vector<std::int64_t> parameters;
@@ -96,17 +97,18 @@ std::int64_t ServerShards::kept(int stage, int shard) const {
   std::int64_t sum = 0;
   for (const Push& push : pushes(stage))
     sum += push.parameters[static_cast<std::size_t>(shard)];
-  return sum;
+  return sum * summed_ranks_;
 }
 
 // An even cut is even over what is pushed at once, and rounded up so that all get as much.
 std::vector<std::int64_t> ServerShards::of_place(int place, std::int64_t parameters) const {
   std::vector<std::int64_t> parts(static_cast<std::size_t>(count_), 0);
   if (!rotates_) {
-    parts[static_cast<std::size_t>(shard_of_[static_cast<std::size_t>(place)])] = parameters;
+    parts[static_cast<std::size_t>(shard_of_[static_cast<std::size_t>(place)])] =
+        divide_up(parameters, summed_ranks_);
     return parts;
   }
-  parts.assign(parts.size(), divide_up(parameters, count_));
+  parts.assign(parts.size(), divide_up(divide_up(parameters, count_), summed_ranks_));
   return parts;
 }
 

@@ -11,7 +11,8 @@
 
 namespace trainyard::plan {
 
-// What a rank pushes at once: the gradients of a place whose backward pass is done, or of all.
+// What a rank pushes at once: the gradients of a place whose backward pass is done, or of all; of
+// ranks that sum theirs first its part of them.
 struct Push {
   static constexpr int kAtEnd = -1;
   int place = kAtEnd;
@@ -29,7 +30,9 @@ class ServerShards {
   const std::vector<Push>& pushes(int stage) const {
     return pushes_[static_cast<std::size_t>(stage)];
   }
-  // Parameters of a rank of the stage that the shard keeps.
+  // ParameterServers::summed_ranks.
+  int summed_ranks() const { return summed_ranks_; }
+  // Parameters of the stage that the shard keeps.
   std::int64_t kept(int stage, int shard) const;
   // Peers of a rank in the order in which it speaks to them: the first is another one for each of
   // neighbouring ranks where all get as much, so that not all speak to the same.
@@ -38,7 +41,7 @@ class ServerShards {
  private:
   std::vector<std::int64_t> of_place(int place, std::int64_t parameters) const;
 
-  int count_;
+  int count_, summed_ranks_;
   bool rotates_;
   recipe::Sharding sharding_;
   std::vector<int> shard_of_;              // by place, where layers stay whole

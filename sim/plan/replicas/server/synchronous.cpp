@@ -42,10 +42,10 @@ class SynchronousShard {
     const int stage = ranks_.coordinate(static_cast<Rank>(rank), Axis::pipeline);
     return shards_.pushes(stage)[push].parameters[static_cast<std::size_t>(shard_)];
   }
-  // Whether no rank before it holds the same part of the network.
+  // Whether no rank before it pushes gradients of the same part of the network.
   bool is_first_replica(int rank) const {
     const auto number = static_cast<Rank>(rank);
-    return ranks_.coordinate(number, Axis::data) == 0 &&
+    return ranks_.coordinate(number, Axis::data) < shards_.summed_ranks() &&
            ranks_.coordinate(number, Axis::context) == 0;
   }
 

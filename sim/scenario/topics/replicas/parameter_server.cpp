@@ -63,7 +63,7 @@ void check_server_updates(const Scenario& scenario, Findings& findings) {
   const int backup = servers.backup_workers;
   if (degrees.replicas() == 1) {
     const bool said = !servers.servers.empty() || servers.shards.is_said() || !waits ||
-                      backup > 0 || servers.push_by_layer;
+                      backup > 0 || servers.push_by_layer || servers.summed_ranks != 1;
     if (said)
       findings.warning(fmt::format("{}/kind", kReplicas),
                        "dp is 1, so one rank updates its own parameters and there is no server");
@@ -75,6 +75,16 @@ void check_server_updates(const Scenario& scenario, Findings& findings) {
     error("backup_workers",
           fmt::format("of {} ranks at most {} can be left out", degrees.data, degrees.data - 1),
           "lower it");
+  if (const int summed = servers.summed_ranks; summed > 1) {
+    if (!waits || backup > 0)
+      error("summed_ranks", "only ranks that all wait for each other sum their gradients",
+            "remove it, or updates and backup_workers");
+    if (degrees.data % summed != 0)
+      error("summed_ranks", fmt::format("{} does not divide dp {}", summed, degrees.data),
+            "state the GPUs of a server");
+    if (degrees.context > 1)
+      error("summed_ranks", "is described for ranks that share no sequence", "set cp to 1");
+  }
   if (waits && backup == 0) return;
   if (degrees.data != degrees.world_size())
     error(waits ? "backup_workers" : "updates",
@@ -110,6 +120,7 @@ void check_servers_on_gpus(const Scenario& scenario, Findings& findings) {
   refuse(servers.updates != recipe::ServerUpdates::synchronous, "updates");
   refuse(servers.staleness.is_said(), "staleness");
   refuse(servers.backup_workers > 0, "backup_workers");
+  refuse(servers.summed_ranks != 1, "summed_ranks");
   if (servers.push_by_layer && scenario.plan.degrees.pipeline > 1)
     findings.error(fmt::format("{}/push_by_layer", kReplicas),
                    "is described for a network that is not divided into stages",

@@ -20,7 +20,7 @@ def convert(row):
     if images is None:
         raise LeftOut("no images/s")
     device = said.get("local_parameter_device") if isinstance(said, dict) else None
-    served = gpus > 1 and update == "parameter_server" and device in ("cpu", "gpu")
+    served = gpus > 1 and update == "parameter_server" and device in ("cpu", "gpu")  # of one server
     if gpus > 1 and not served and ("parameter_server" in update or "distributed" in update):
         raise LeftOut(f"{update} on several GPUs")
     model = network(row["model"]["name"])
