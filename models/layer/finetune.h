@@ -27,6 +27,14 @@ inline constexpr std::size_t kParts = 5;
 //           bits before it. Source: Dettmers et al., QLoRA, NeurIPS 2023, section 3.
 enum class BaseWeights : std::uint8_t { stored, nf4 };
 
+// How frozen weights beside nf4 matrices are kept: embedding, head, norms and biases.
+//   stored: as other weights.
+//   fp32:   in 4 bytes, and what layers hand on becomes as wide; autocast copies the head to 16
+//   bits
+//           for its product and keeps the copy until the gradient of what the head reads.
+//           Source: huggingface/peft, utils/other.py, prepare_model_for_kbit_training.
+enum class Unquantised : std::uint8_t { stored, fp32 };
+
 // What trains: a scenario's /training/finetune.
 struct Finetune {
   enum class Kind : std::uint8_t { full, lora, frozen };
@@ -40,7 +48,8 @@ struct Finetune {
   std::optional<Dtype> dtype{};
   BaseWeights base = BaseWeights::stored;
   bool double_quantised =
-      true;                // nf4: the largest numbers in 8 bits, with an fp32 one for each 256
+      true;  // nf4: the largest numbers in 8 bits, with an fp32 one for each 256
+  Unquantised unquantised = Unquantised::stored;
   MemberSet<Part> trains;  // whole, beside adapters if there are any
   int last_layers = 0;     // of the stack, which alone train or have adapters; 0: all
 
@@ -48,6 +57,8 @@ struct Finetune {
   bool adapts() const { return kind == Kind::lora; }
   bool trains_whole(Part part) const { return all() || trains.has(part); }
   bool quantises() const { return base == BaseWeights::nf4; }
+  // Layers hand on fp32.
+  bool widens_stream() const { return quantises() && unquantised == Unquantised::fp32; }
 };
 
 // Bytes of so many weights in nf4: half a byte each, 4 bytes for each block of 64, or with double

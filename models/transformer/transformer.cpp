@@ -140,7 +140,7 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
   work.matrices = embedding_matrices(s, work.parameters);
   if (s.dropout) work.kept.add(Module::embedding, mask);
   work.kept.add(Module::embedding, position_bias_bytes(s));
-  work.output = states;
+  work.output = s.stream_states();
   if (s.kernels.fusion != Fusion::by_hand) {
     WorkList forward;
     WorkList backward = WorkList::of_backward();
@@ -305,7 +305,9 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   work.frozen.tied = network.tied_embeddings && !head ? matrix : 0;
   const Bytes states = s.shard_tokens * s.hidden * s.element();
   const bool goes_on = head_passes_on(network, how);
-  if (norm || goes_on) work.kept.add(Module::layer_input, states);
+  if (norm || goes_on) work.kept.add(Module::layer_input, s.stream_shard());
+  if (how.widens_stream() && !head && (norm || goes_on))
+    work.kept.add(Module::head, matrix * s.element());
   if (head) work.kept.add(Module::head, s.keeps_gathered ? s.hidden_states() : states);
   work.logits = by_hand(s) ? single_logits(seen) : pytorch_logits_kept(seen);
   if (!by_hand(s)) work.transient = pytorch_logits_transient(seen);

@@ -92,11 +92,17 @@ struct TransformerSlice {
   // of them.
   Dtype inputs = Dtype::bf16;
 
+  // Between layers, to which each adds what it has made.
+  Dtype stream = Dtype::bf16;
+
   Bytes element() const { return size_of(stored); }
   Bytes input_element() const { return size_of(inputs); }
-  // The hidden states of all tokens: what a layer hands on and a tensor-parallel collective
-  // carries.
+  // The hidden states of all tokens as products make them and a tensor-parallel collective carries
+  // them.
   Bytes hidden_states() const { return tokens * hidden * element(); }
+  // The same between layers: of all tokens, and of those outside the tensor-parallel regions.
+  Bytes stream_states() const { return tokens * hidden * size_of(stream); }
+  Bytes stream_shard() const { return shard_tokens * hidden * size_of(stream); }
   // The same as a matrix multiplication reads them.
   Bytes gathered_states() const { return tokens * hidden * input_element(); }
   // What is kept of them for the weight gradient.

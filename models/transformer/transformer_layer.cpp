@@ -441,7 +441,7 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   work.skipped_masked_flops = script.skipped_masked;
   divide_weights(work, s, network, execution, form);
   if (s.memory_length > 0) work.parameters += cross_attention_parameters(network, execution.tensor);
-  work.output = s.hidden_states();
+  work.output = s.stream_states();
   work.shared_buffers = chunked_buffers(s);
   if (s.kernels.fusion != Fusion::by_hand) work.transient = pytorch_layer_transient(s);
   work.forward_transient = widened_weights(s, execution.finetune);

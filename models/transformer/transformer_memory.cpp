@@ -118,6 +118,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   result.kernels = execution.kernels;
   result.gemm = execution.compute;
   result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
+  result.stream = how.widens_stream() ? Dtype::fp32 : result.stored;
   result.inputs = execution.fp8_inputs ? Dtype::fp8 : result.stored;
   result.casts = execution.fp8;
   result.casts.frozen =
@@ -285,7 +286,7 @@ void Tensors::experts() {
 
 void Tensors::residual(PieceKind kind, std::optional<PieceKind> next_norm) {
   if (s_.dropout) save(kind, {Module::dropout_masks, Bytes(s_.shard_tokens * s_.hidden), kind});
-  if (next_norm) save(kind, {Module::norms, outside(), *next_norm});
+  if (next_norm) save(kind, {Module::norms, s_.stream_shard(), *next_norm});
 }
 
 void Tensors::reductions() {
@@ -329,7 +330,7 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
   Tensors tensors(script, s);
   const bool straight = s.post_norm || s.block_norms == BlockNorms::after;
   const P reader = s.latent.used() ? P::compress : P::qkv;
-  script.input = {Module::layer_input, tensors.outside(), straight ? reader : P::norm_1, straight};
+  script.input = {Module::layer_input, s.stream_shard(), straight ? reader : P::norm_1, straight};
   tensors.attention();
   const bool cross = s.memory_length > 0;
   const P reads_sum = s.post_norm ? P::norm_1 : cross ? P::cross_norm : P::norm_2;
@@ -360,9 +361,10 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
   tensors.reductions();
   if (!s.kernels.norms_by_operators || s.norm != Norm::rms_norm) return;
   // Its input in fp32, which the squares and the scaling keep, and what the weight multiplies, for
-  // the weight's own gradient.
-  const Bytes multiplied = s.trained_norms ? s.element() : Bytes(0);
-  const Bytes kept = s.shard_tokens * s.hidden * (size_of(Dtype::fp32) + multiplied);
+  // the weight's own gradient. An fp32 input is no copy.
+  const Bytes single = s.stream == Dtype::fp32 ? Bytes(0) : size_of(Dtype::fp32);
+  const Bytes multiplied = s.trained_norms ? size_of(s.stream) : Bytes(0);
+  const Bytes kept = s.shard_tokens * s.hidden * (single + multiplied);
   for (const P kind : {P::norm_1, P::norm_2})
     if (tensors.find(kind) != nullptr) tensors.save(kind, {Module::norms, kept, kind});
 }

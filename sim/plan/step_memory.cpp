@@ -77,7 +77,8 @@ Dtype trained_type(const TrainingRecipe& recipe) {
 std::array<Bytes, 2> frozen_bytes(const models::FrozenWeights& frozen,
                                   const TrainingRecipe& recipe) {
   const Bytes each = size_of(weight_type(recipe));
-  return {(frozen.parameters - frozen.quantised) * each + frozen.quantised_bytes,
+  const Bytes unquantised = recipe.finetune.widens_stream() ? size_of(Dtype::fp32) : each;
+  return {(frozen.parameters - frozen.quantised) * unquantised + frozen.quantised_bytes,
           frozen.expert_parameters * each};
 }
 

@@ -103,6 +103,8 @@ void draw_finetune(Sketch& s) {
     s.set("/training/finetune/kind", narrow && draw.chance(70) ? "qlora" : "lora");
     if (narrow) s.set("/training/finetune/base", "nf4");
     if (narrow && draw.chance(30)) s.set("/training/finetune/double_quantisation", draw.chance(50));
+    if (narrow && draw.chance(30))
+      s.set("/training/finetune/unquantised", draw.word({"stored", "fp32"}));
     s.set("/training/finetune/rank", s.tensor * draw.between(1, 4));
     if (draw.chance(20)) s.set("/training/finetune/alpha", 16);
     Value targets = Value::array();

@@ -145,6 +145,27 @@ TEST_CASE("a frozen product keeps no input unless an adapter reads it") {
   CHECK(kept(dropped) == full - m * (2 * h + ffn) * d + 2 * m * (h * (d + 1) + 8 * d));
 }
 
+// Norms read 4 bytes where they read 2, which plain operators need as a copy otherwise.
+TEST_CASE("beside 4-bit weights in fp32 a layer keeps two states of 4 bytes, however norms run") {
+  const Transformer network = llama(2, 512, 8, 8, 1408, 1024);
+  const std::int64_t m = 512, h = 512;
+  Finetune how = all_linear(8);
+  how.base = models::BaseWeights::nf4;
+  const auto kept = [&](models::Unquantised unquantised, bool by_operators) {
+    how.unquantised = unquantised;
+    Execution e = fused(how);
+    e.kernels.fusion = models::Fusion::eager;
+    e.kernels.norms_by_operators = by_operators;
+    const NetworkWork work = network_work(network, e);
+    return work.kinds[static_cast<std::size_t>(work.chain[2])].activations().count();
+  };
+  using models::Unquantised;
+  const std::int64_t narrow = kept(Unquantised::stored, false);
+  CHECK(kept(Unquantised::fp32, false) == narrow + 2 * 2 * m * h);
+  CHECK(kept(Unquantised::fp32, true) == narrow + 2 * 2 * m * h);
+  CHECK(kept(Unquantised::stored, true) == narrow + 2 * 4 * m * h);
+}
+
 TEST_CASE("below the lowest trained layer nothing runs backward and nothing is kept") {
   const Transformer network = llama(6, 512, 8, 2, 1408, 1024);
   Finetune how = all_linear(8);

@@ -44,6 +44,8 @@ constexpr std::array<Choice<Word>, 14> kWords = {{{"q_proj", Word::q_proj},
                                                   {"all-linear", Word::all_linear}}};
 constexpr std::array<Choice<models::BaseWeights>, 2> kBases = {
     {{"stored", models::BaseWeights::stored}, {"nf4", models::BaseWeights::nf4}}};
+constexpr std::array<Choice<models::Unquantised>, 2> kUnquantised = {
+    {{"stored", models::Unquantised::stored}, {"fp32", models::Unquantised::fp32}}};
 constexpr std::array<Choice<Part>, models::kParts> kPartNames = {{{"embedding", Part::embedding},
                                                                   {"attention", Part::attention},
                                                                   {"mlp", Part::feed_forward},
@@ -111,9 +113,12 @@ void check_keys(const FinetuneSection& section, Findings& findings) {
                    "name parts under \"trains\": embedding, attention, mlp, norms, head; or set "
                    "/training/forward_only for a forward pass alone");
   const bool narrow = section.kind == Kind::qlora || section.base == models::BaseWeights::nf4;
-  if (section.double_quantisation.is_said() && !narrow)
-    findings.error(pointer("double_quantisation"), "no weight is kept in 4 bits",
-                   "make the base \"nf4\", or remove it");
+  for (const auto& [key, said] :
+       {std::pair{"double_quantisation", section.double_quantisation.is_said()},
+        {"unquantised", section.unquantised.is_said()}})
+    if (said && !narrow)
+      findings.error(pointer(key), "no weight is kept in 4 bits",
+                     "make the base \"nf4\", or remove it");
   if (section.kind == Kind::qlora && section.base == models::BaseWeights::stored)
     findings.error(pointer("base"), "qlora keeps frozen weights in 4 bits",
                    "make the kind \"lora\", or remove it");
@@ -139,6 +144,10 @@ void visit_fields(json::Fields& f, FinetuneSection& s) {
            "each product needs widened. Default: nf4 for qlora.");
   f.field("double_quantisation", s.double_quantisation, json::anything,
           "nf4: scales of 64 numbers are kept in 8 bits with an fp32 one for each 256 of them.");
+  f.choice(
+      "unquantised", s.unquantised, kUnquantised, optional,
+      "nf4: embedding, head, norms and biases. stored: as other weights; fp32: in 4 bytes, and "
+      "what layers hand on too, as peft's prepare_model_for_kbit_training leaves them.");
   f.choice("trains", s.trains, kPartNames, optional,
            "Parts that train whole; with adapters beside those.");
   f.field("last_layers", s.last_layers, json::between(1, kMostLayers),
@@ -163,6 +172,7 @@ models::Finetune assemble_finetune(const FinetuneSection& section, Findings& fin
   how.base = section.base.value_or(section.kind == Kind::qlora ? models::BaseWeights::nf4
                                                                : models::BaseWeights::stored);
   how.double_quantised = section.double_quantisation;
+  how.unquantised = section.unquantised;
   for (const Part part : section.trains)
     how.trains.add(part);
   how.last_layers = section.last_layers.value_or(0);

@@ -61,6 +61,7 @@ struct FinetuneSection {
   std::optional<models::Dtype> dtype;
   std::optional<models::BaseWeights> base;
   Option<bool> double_quantisation = true;
+  Option<models::Unquantised> unquantised = models::Unquantised::stored;
   std::vector<models::Part> trains;
   std::optional<int> last_layers;
 };
