@@ -46,6 +46,9 @@ struct Finetune {
   bool dropout = false;  // of what A reads
   // Adapters' weights; empty: as other weights. Products are of the compute type.
   std::optional<Dtype> dtype{};
+  // Of fp32 adapters: what each reads is brought to 4 bytes for it and back to 16 bits for its
+  // product, and its weights are cast for each pass.
+  bool autocast = false;
   BaseWeights base = BaseWeights::stored;
   bool double_quantised =
       true;  // nf4: the largest numbers in 8 bits, with an fp32 one for each 256
@@ -56,6 +59,8 @@ struct Finetune {
   bool all() const { return kind == Kind::full; }
   bool adapts() const { return kind == Kind::lora; }
   bool trains_whole(Part part) const { return all() || trains.has(part); }
+  // What adapters read is their own, and nothing that others keep.
+  bool copies_inputs() const { return dropout || autocast; }
   bool quantises() const { return base == BaseWeights::nf4; }
   // Layers hand on fp32.
   bool widens_stream() const { return quantises() && unquantised == Unquantised::fp32; }

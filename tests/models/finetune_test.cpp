@@ -145,6 +145,31 @@ TEST_CASE("a frozen product keeps no input unless an adapter reads it") {
   CHECK(kept(dropped) == full - m * (2 * h + ffn) * d + 2 * m * (h * (d + 1) + 8 * d));
 }
 
+// q and v read one output of the norm, and o that of fused attention, which attention needs too.
+TEST_CASE("an fp32 adapter under autocast keeps what it reads and its weights in 16 bits") {
+  const std::int64_t m = 512, h = 512, r = 8, d = 2;
+  const auto upper = [&](bool autocast, bool dropout) {
+    Finetune how = lora(r, {Target::query, Target::value, Target::output});
+    how.dtype = Dtype::fp32;
+    how.autocast = autocast;
+    how.dropout = dropout;
+    Execution e = fused(how);
+    e.kernels.fusion = models::Fusion::eager;
+    const NetworkWork work = network_work(llama(2, h, 8, 8, 1408, 1024), e);
+    return work.kinds[static_cast<std::size_t>(work.chain[2])];
+  };
+  const auto more = [&](bool dropout) {
+    return (upper(true, dropout).activations() - upper(false, dropout).activations()).count();
+  };
+  const std::int64_t weights = 3 * r * (h + h) * d;
+  CHECK(more(false) == 2 * m * h * d + weights);
+  // What dropout has made is a copy already.
+  CHECK(more(true) == weights);
+  // Of what an adapter reads to fp32 and back, and of A and B; their gradients the same way.
+  CHECK(upper(true, false).forward.size() == upper(false, false).forward.size() + 3 * 4);
+  CHECK(upper(true, false).backward.size() == upper(false, false).backward.size() + 3 * 4);
+}
+
 // Norms read 4 bytes where they read 2, which plain operators need as a copy otherwise.
 TEST_CASE("beside 4-bit weights in fp32 a layer keeps two states of 4 bytes, however norms run") {
   const Transformer network = llama(2, 512, 8, 8, 1408, 1024);

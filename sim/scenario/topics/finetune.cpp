@@ -8,6 +8,7 @@
 
 #include "models/transformer/networks.h"
 #include "sim/plan/replicas/data_parallel.h"
+#include "sim/plan/step_memory.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/word_lists.h"
 #include "sim/schedule/schedule.h"
@@ -93,7 +94,8 @@ void check_keys(const FinetuneSection& section, Findings& findings) {
   for (const auto& [key, said] : {std::pair{"rank", section.rank.is_said()},
                                   {"targets", !section.targets.empty()},
                                   {"dropout", section.dropout.is_said()},
-                                  {"dtype", section.dtype.has_value()}})
+                                  {"dtype", section.dtype.has_value()},
+                                  {"autocast", section.autocast.is_said()}})
     if (said && !lora)
       findings.error(pointer(key), "is of adapters, and nothing has one here",
                      "make the kind \"lora\" or \"qlora\", or remove it");
@@ -139,6 +141,10 @@ void visit_fields(json::Fields& f, FinetuneSection& s) {
   f.field("dropout", s.dropout, json::between(0, 1), "Of what adapters read; 0: none.");
   f.choice("dtype", s.dtype, kGradientDtypes,
            "Of adapters' weights; products are of the compute type. Default: as other weights.");
+  f.field(
+      "autocast", s.autocast, json::anything,
+      "fp32 adapters as peft runs them: each casts what it reads to fp32 and, with its weights, "
+      "to 16 bits for its products, and keeps these copies.");
   f.choice("base", s.base, kBases,
            "Frozen matrices of layers: stored, as other weights, or nf4, 4 bits a number, which "
            "each product needs widened. Default: nf4 for qlora.");
@@ -169,6 +175,7 @@ models::Finetune assemble_finetune(const FinetuneSection& section, Findings& fin
     add(how.targets, word);
   how.dropout = section.dropout > 0;
   how.dtype = section.dtype;
+  how.autocast = section.autocast;
   how.base = section.base.value_or(section.kind == Kind::qlora ? models::BaseWeights::nf4
                                                                : models::BaseWeights::stored);
   how.double_quantised = section.double_quantisation;
@@ -225,6 +232,26 @@ void check_optimizer(const recipe::TrainingRecipe& recipe, Findings& findings) {
                    "remove it, or choose an optimizer");
 }
 
+// Casts of fp32 adapters for 16-bit products, as PyTorch's operators make them.
+void check_autocast(const recipe::TrainingRecipe& recipe, Findings& findings) {
+  if (!recipe.finetune.autocast) return;
+  const models::Dtype adapters = plan::trained_type(recipe), compute = recipe.precision.compute;
+  if (adapters != models::Dtype::fp32)
+    findings.error(
+        pointer("autocast"),
+        fmt::format("adapters are {}, and products read them as they are", name(adapters)),
+        "set dtype to \"fp32\", or remove it");
+  else if (compute != models::Dtype::bf16 && compute != models::Dtype::fp16)
+    findings.error(pointer("autocast"),
+                   fmt::format("it casts to 16 bits, and compute is {}", name(compute)),
+                   "set /training/precision/compute to \"bf16\" or \"fp16\"");
+  else if (recipe.kernels.fusion != models::Fusion::eager)
+    findings.error(pointer("autocast"),
+                   "kernels that join operators need no copies between casts, and what they keep "
+                   "is not described",
+                   "set /training/execution to \"eager\", or remove it");
+}
+
 }  // namespace
 
 void validate_finetune(const Scenario& scenario, Findings& findings) {
@@ -245,6 +272,7 @@ void validate_finetune(const Scenario& scenario, Findings& findings) {
         pointer("base"),
         fmt::format("weights of 4 bits are widened to 16, and compute is {}", name(compute)),
         "set /training/precision/compute to \"bf16\" or \"fp16\"");
+  check_autocast(recipe, findings);
   if (recipe.precision.cached_fp8_weights)
     findings.error(
         "/training/precision/cached_fp8_weights",

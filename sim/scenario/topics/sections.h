@@ -59,6 +59,7 @@ struct FinetuneSection {
   std::vector<Targets> targets;
   Option<double> dropout = 0;
   std::optional<models::Dtype> dtype;
+  Option<bool> autocast = false;
   std::optional<models::BaseWeights> base;
   Option<bool> double_quantisation = true;
   Option<models::Unquantised> unquantised = models::Unquantised::stored;
