@@ -110,8 +110,11 @@ void OperandCasts::output_gradient(const std::string& product, std::int64_t own,
 
 // Rows are outputs: forward reads them, the gradient of the input the columns.
 void OperandCasts::weight(const std::string& product, std::int64_t numbers, bool backward) {
-  if (!how_.casts_weights) return;
   const std::string name = product + " weight";
+  if (!how_.casts_weights) {
+    if (backward && how_.frozen && how_.turns_weights) transpose(name + " transpose", numbers);
+    return;
+  }
   if (how_.keeps_operands) {
     if (!backward) both_ways(name, numbers, numbers);
     return;

@@ -29,6 +29,7 @@ struct Fp8Casts {
   bool transposes = true;      // products read rows only: what is scaled whole is transposed too
   bool keeps_operands = true;  // the backward pass reads what the forward pass has cast
   bool casts_weights = true;   // in each pass
+  bool turns_weights = false;  // kept in fp8 by rows alone: frozen ones are transposed in each pass
   bool norms_cast = false;     // kernels of norms write what the product behind them reads
   bool frozen = false;         // no gradients of weights: rows alone of inputs and gradients
 };

@@ -66,8 +66,9 @@ struct WeightMatrix {
 // Weights that no optimizer step changes; those of routed experts apart.
 struct FrozenWeights {
   std::int64_t parameters = 0, expert_parameters = 0;
-  // Of `parameters`: kept in a narrow format of so many bytes; and a copy of the embedding.
-  std::int64_t quantised = 0, tied = 0;
+  // Of `parameters`: those of the layers' products, which narrow formats are for, and their bytes
+  // if they are kept in blocks (nf4); and a copy of the embedding.
+  std::int64_t matrices = 0, tied = 0;
   Bytes quantised_bytes;
 };
 

@@ -386,6 +386,25 @@ LayerScript transformer_script(const Transformer& network, const Execution& exec
 
 namespace {
 
+// Of the layer's products: routers and the gate of shared experts stay in 16 bits.
+void count_frozen_matrices(FrozenWeights& frozen, const TransformerSlice& s, bool mixture,
+                           const Finetune& how) {
+  Finetune rest;  // whose parts are those that `how` freezes
+  rest.kind = Finetune::Kind::frozen;
+  for (const Part part : {Part::attention, Part::feed_forward})
+    if (!how.trains_whole(part)) rest.trains.add(part);
+  for (const WeightMatrix& matrix : layer_matrices(s, mixture, rest)) {
+    if (matrix.routed) continue;
+    frozen.matrices += matrix.elements();
+    if (how.quantises())
+      frozen.quantised_bytes =
+          frozen.quantised_bytes + nf4_bytes(matrix.elements(), how.double_quantised);
+  }
+  if (!mixture || how.trains_whole(Part::feed_forward)) return;
+  const bool gated = s.shared_ffn > 0 && s.moe.shared_gate;
+  frozen.matrices -= (s.moe.experts + (gated ? 1 : 0)) * s.hidden;
+}
+
 // Parameters and matrices of a layer, the frozen ones apart.
 void divide_weights(LayerWork& work, const TransformerSlice& s, const Transformer& network,
                     const Execution& execution, const LayerForm& form) {
@@ -409,12 +428,7 @@ void divide_weights(LayerWork& work, const TransformerSlice& s, const Transforme
     work.parameters += adapter.elements();
     work.matrices.push_back(adapter);
   }
-  if (!how.quantises()) return;
-  for (const WeightMatrix& matrix : layer_matrices(s, form.mixture)) {
-    work.frozen.quantised += matrix.elements();
-    work.frozen.quantised_bytes =
-        work.frozen.quantised_bytes + nf4_bytes(matrix.elements(), how.double_quantised);
-  }
+  count_frozen_matrices(work.frozen, s, form.mixture, how);
 }
 
 // What no gradient goes into runs forward alone, and keeps nothing.

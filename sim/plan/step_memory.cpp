@@ -76,10 +76,16 @@ Dtype trained_type(const TrainingRecipe& recipe) {
 
 std::array<Bytes, 2> frozen_bytes(const models::FrozenWeights& frozen,
                                   const TrainingRecipe& recipe) {
-  const Bytes each = size_of(weight_type(recipe));
-  const Bytes unquantised = recipe.finetune.widens_stream() ? size_of(Dtype::fp32) : each;
-  return {(frozen.parameters - frozen.quantised) * unquantised + frozen.quantised_bytes,
-          frozen.expert_parameters * each};
+  const Dtype kept = weight_type(recipe);
+  // Only products have weights in fp8. Source: Transformer Engine, fp8_model_init, of whose modules
+  // embedding, head and norms are none or keep those weights as they are.
+  const Dtype others = recipe.finetune.widens_stream() ? Dtype::fp32
+                       : kept == Dtype::fp8            ? stored_type(recipe.precision.compute)
+                                                       : kept;
+  const Bytes matrices =
+      recipe.finetune.quantises() ? frozen.quantised_bytes : frozen.matrices * size_of(kept);
+  return {(frozen.parameters - frozen.matrices) * size_of(others) + matrices,
+          frozen.expert_parameters * size_of(kept)};
 }
 
 Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& recipe) {

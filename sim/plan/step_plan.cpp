@@ -32,12 +32,14 @@ namespace {
 models::Fp8Casts fp8_casts(const TrainingRecipe& recipe) {
   const recipe::Precision& precision = recipe.precision;
   const bool by_hand = recipe.kernels.fusion == models::Fusion::by_hand;
-  return {
-      .recipe = precision.scales(),
-      .transposes = precision.fp8_transposes,
-      .keeps_operands = precision.kept_fp8_inputs,
-      .casts_weights = !precision.cached_fp8_weights && precision.parameters != models::Dtype::fp8,
-      .norms_cast = by_hand && precision.scales() == models::Fp8Recipe::delayed};
+  const bool narrow = precision.parameters == models::Dtype::fp8;
+  const bool whole = scaling_of(precision.scales()) == models::Scaling::tensor;
+  return {.recipe = precision.scales(),
+          .transposes = precision.fp8_transposes,
+          .keeps_operands = precision.kept_fp8_inputs,
+          .casts_weights = !precision.cached_fp8_weights && !narrow,
+          .turns_weights = narrow && whole && precision.fp8_transposes,
+          .norms_cast = by_hand && precision.scales() == models::Fp8Recipe::delayed};
 }
 
 }  // namespace

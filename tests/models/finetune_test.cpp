@@ -217,6 +217,19 @@ TEST_CASE("a weight of nf4 takes 4.127 bits with double quantisation, 4.5 withou
   CHECK(nf4_bytes(weights, false).count() * 8 == weights * 9 / 2);
 }
 
+TEST_CASE("routers and gates of shared experts are no matrices that fp8 is for") {
+  Transformer network = llama(2, 512, 8, 8, 1408, 1024);
+  network.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 256, .shared_ffn_hidden = 512};
+  network.moe.shared_gate = true;
+  const auto matrices = [&](const Finetune& how) {
+    return last_layer(network_work(network, fused(how))).frozen.matrices;
+  };
+  const std::int64_t attention = 4 * 512 * 512, shared = 3 * 512 * 512;
+  CHECK(matrices(frozen({Part::norms})) == attention + shared);
+  CHECK(matrices(frozen({Part::attention})) == shared);
+  CHECK(matrices(frozen({Part::feed_forward})) == attention);
+}
+
 TEST_CASE("every frozen product of a 4-bit layer has its weights widened in front of it") {
   Finetune how = all_linear(8);
   how.base = models::BaseWeights::nf4;
@@ -224,7 +237,7 @@ TEST_CASE("every frozen product of a 4-bit layer has its weights widened in fron
   const NetworkWork work = network_work(network, fused(how));
   const LayerWork& upper = work.kinds[static_cast<std::size_t>(work.chain[2])];
   const std::int64_t weights = 4 * 512 * 512 + 3 * 512 * 1408;
-  CHECK(upper.frozen.quantised == weights);
+  CHECK(upper.frozen.matrices == weights);
   CHECK(upper.frozen.quantised_bytes ==
         nf4_bytes(4 * 512 * 512, true) + nf4_bytes(3 * 512 * 1408, true));
   const std::int64_t scales = weights / 64 * 4, narrow = weights / 64 + weights / 64 / 256 * 4;

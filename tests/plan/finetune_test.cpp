@@ -196,6 +196,40 @@ TEST_CASE("every strategy gives back what it takes where weights are frozen") {
   }
 }
 
+// Transformer Engine's fp8 weights are those of its linear layers.
+TEST_CASE("of frozen weights in fp8 those of layers' products take one byte, all else two") {
+  const std::int64_t products = kLayers * (4 * 1024 * 1024 + 3 * 1024 * 2816);
+  Case c("allreduce", 2);
+  c.recipe.precision.compute = Dtype::fp8;
+  c.recipe.finetune.dtype = Dtype::bf16;
+  CHECK(resident(c, MemoryKind::parameters) == 2 * (base() + kAdapters));
+  c.recipe.precision.parameters = Dtype::fp8;
+  CHECK(resident(c, MemoryKind::parameters) == 2 * (base() + kAdapters) - products);
+  // One copy, by rows: the backward pass of each layer reads and writes its products' once, but
+  // the lowest does not need the gradient of what qkv reads.
+  c.recipe.precision.kept_fp8_inputs = true;
+  const auto turned = [](const NetworkWork& work) {
+    std::int64_t bytes = 0;
+    for (const int kind : work.chain)
+      for (const WorkItem& item : work.kinds[static_cast<std::size_t>(kind)].backward)
+        if (const auto* kernel = std::get_if<NamedKernel>(&item))
+          if (kernel->name.ends_with(" weight transpose"))
+            bytes += std::get<MemoryBound>(kernel->kernel).read.count();
+    return bytes;
+  };
+  CHECK(turned(c.work()) == products - 3 * 1024 * 1024);
+  c.recipe.precision.fp8_transposes = false;
+  CHECK(turned(c.work()) == 0);
+  // ZeRO-3 gathers them as they are kept.
+  const auto gathered = [&](bool narrow) {
+    Case divided = c;
+    divided.plan.data_parallel.kind = "zero3";
+    if (!narrow) divided.recipe.precision.parameters.reset();
+    return sent(divided);
+  };
+  CHECK(2 * gathered(true) == 2 * gathered(false) - 2 * products);
+}
+
 TEST_CASE("a role says how many of its parameters are frozen") {
   const Case c("allreduce", 2);
   const StepPlan step = c.step();

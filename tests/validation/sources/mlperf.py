@@ -1,7 +1,9 @@
 """NVIDIA's submissions to MLPerf Training: GPT-3 175B, Llama 3.1 405B and LoRA of Llama 2 70B on H100, B200 and GB200.
 
 LoRA is of attention's two linear layers, of rank 16, with dropout (adapter_dim, target_modules and adapter_dropout of
-the submissions' configs).
+the submissions' configs). Where a job's FP8 is set, the frozen weights of layers are kept in fp8, and once
+(fp8_params: ${FP8}, disable_parameter_transpose_cache: True; mlcommons/training_results_v4.0@62f111b7
+NVIDIA/benchmarks/llama2_70b_lora/implementations/nemo/conf/megatron_gpt_peft_tuning_config.yaml; taken for 4.1 too).
 """
 
 from common import LeftOut, blackwell, h100, lora, metric, nemo, nemo_model, record
@@ -33,4 +35,7 @@ def convert(row):
                     chunked=str(said.get("tp_comm_overlap")) in ("True", "1"))
     if "lora" in row["benchmark"]:
         scenario["training"]["finetune"] = lora(16, "linear_qkv", "linear_proj", dropout=0.1)
+        if row["env"].get("FP8") == "True":
+            scenario["training"]["precision"]["parameters"] = "fp8"
+            scenario["training"]["finetune"]["dtype"] = "bf16"
     return record(row["id"], scenario, seconds)
