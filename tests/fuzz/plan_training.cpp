@@ -119,7 +119,7 @@ void draw_finetune(Sketch& s) {
     }
     s.set("/training/finetune/targets", targets);
     if (draw.chance(30)) s.set("/training/finetune/dropout", draw.pick({0.0, 0.05}));
-    const bool casts = s.execution == "eager" && s.narrow && !s.compute_fp8 && draw.chance(40);
+    const bool casts = s.execution == "eager" && s.narrow && !s.compute_fp8 && draw.chance(70);
     if (casts) s.set("/training/finetune/autocast", draw.chance(80));
     if (casts || draw.chance(20))
       s.set("/training/finetune/dtype", casts ? "fp32" : draw.word({"fp32", "bf16"}));
