@@ -5,6 +5,7 @@ Records become the scenarios of synthetic-scenarios.json (written anew with `pro
 described is said with its reason, and errors are those of a program whose answers are known."""
 
 import copy
+import importlib.util
 import json
 import os
 import stat
@@ -14,6 +15,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROOF = os.path.join(HERE, "..", "..", "calibrate", "proof")
+PROBE_CPU = os.path.join(HERE, "..", "..", "calibrate", "probe", "cpu", "probe_cpu.py")
 sys.path.insert(1, PROOF)
 
 import cases
@@ -219,6 +221,22 @@ def test_validate_reads_them(trainyard, folder):
             assert abs((row.get(ours) or 0) - (wanted[name][theirs] or 0)) < 1e-9, (name, row, wanted[name])
 
 
+def test_the_probe_of_processors(trainyard, folder):
+    """Its samples are read and fitted, where this Python has PyTorch."""
+    if importlib.util.find_spec("torch") is None:
+        print("no torch: the probe of processors is not run")
+        return
+    samples, profile = os.path.join(folder, "samples.jsonl"), os.path.join(folder, "profile.json")
+    subprocess.run([sys.executable, PROBE_CPU, "--dry-run", "--output", samples], check=True)
+    with open(samples, encoding="utf-8") as stream:
+        kinds = {json.loads(line)["kind"] for line in stream}
+    assert kinds == {"machine", "gemm", "convolution", "memory"}, kinds
+    done = subprocess.run([trainyard, "fit", samples, "--gpu", "epyc-9004-core", "-o", profile, "--json"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert read(profile)["gpu"] == "epyc-9004-core", "the preset that was asked for"
+
+
 def main():
     if sys.argv[1:] == ["--write"]:
         with open(SCENARIOS, "w", encoding="utf-8") as stream:
@@ -233,6 +251,7 @@ def main():
         test_errors(folder)
         test_bad_input(folder)
         test_validate_reads_them(sys.argv[1], folder)
+        test_the_probe_of_processors(sys.argv[1], folder)
     test_the_program_accepts_them(sys.argv[1])
 
 
