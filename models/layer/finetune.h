@@ -30,8 +30,7 @@ enum class BaseWeights : std::uint8_t { stored, nf4 };
 // How frozen weights beside nf4 matrices are kept: embedding, head, norms and biases.
 //   stored: as other weights.
 //   fp32:   in 4 bytes, and what layers hand on becomes as wide; autocast copies the head to 16
-//   bits
-//           for its product and keeps the copy until the gradient of what the head reads.
+//           bits for its product and keeps the copy until the gradient of what the head reads.
 //           Source: huggingface/peft, utils/other.py, prepare_model_for_kbit_training.
 enum class Unquantised : std::uint8_t { stored, fp32 };
 
@@ -46,8 +45,8 @@ struct Finetune {
   bool dropout = false;  // of what A reads
   // Adapters' weights; empty: as other weights. Products are of the compute type.
   std::optional<Dtype> dtype{};
-  // Of fp32 adapters: what each reads is brought to 4 bytes for it and back to 16 bits for its
-  // product, and its weights are cast for each pass.
+  // Of fp32 adapters: what each reads is brought to 4 bytes for it (beside nf4 left as it is) and
+  // back to 16 bits for its product, and its weights are cast for each pass.
   bool autocast = false;
   BaseWeights base = BaseWeights::stored;
   bool double_quantised =
@@ -59,8 +58,6 @@ struct Finetune {
   bool all() const { return kind == Kind::full; }
   bool adapts() const { return kind == Kind::lora; }
   bool trains_whole(Part part) const { return all() || trains.has(part); }
-  // What adapters read is their own, and nothing that others keep.
-  bool copies_inputs() const { return dropout || autocast; }
   bool quantises() const { return base == BaseWeights::nf4; }
   // Layers hand on fp32.
   bool widens_stream() const { return quantises() && unquantised == Unquantised::fp32; }

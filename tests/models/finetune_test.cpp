@@ -170,6 +170,34 @@ TEST_CASE("an fp32 adapter under autocast keeps what it reads and its weights in
   CHECK(upper(true, false).backward.size() == upper(false, false).backward.size() + 3 * 4);
 }
 
+// peft's linears of 4 bits leave what they read to autocast, which narrows what is fp32 alone.
+TEST_CASE("beside nf4 an fp32 adapter copies its weights, and of its input what is fp32") {
+  const std::int64_t m = 512, h = 512, r = 8, d = 2;
+  const auto upper = [&](bool autocast, Unquantised rest) {
+    Finetune how = lora(r, {Target::query, Target::value, Target::output});
+    how.dtype = Dtype::fp32;
+    how.autocast = autocast;
+    how.base = BaseWeights::nf4;
+    how.unquantised = rest;
+    Execution e = fused(how);
+    e.kernels.fusion = models::Fusion::eager;
+    const NetworkWork work = network_work(llama(2, h, 8, 8, 1408, 1024), e);
+    return work.kinds[static_cast<std::size_t>(work.chain[2])];
+  };
+  const auto more = [&](Unquantised rest) {
+    return (upper(true, rest).activations() - upper(false, rest).activations()).count();
+  };
+  const auto kernels = [&](Unquantised rest) {
+    return upper(true, rest).forward.size() - upper(false, rest).forward.size();
+  };
+  const std::int64_t weights = 3 * r * (h + h) * d;
+  CHECK(more(Unquantised::stored) == weights);
+  CHECK(kernels(Unquantised::stored) == 3 * 2);
+  // A copy for each of query and value, where the shared input was kept; not of the output's.
+  CHECK(more(Unquantised::fp32) == m * h * d + weights);
+  CHECK(kernels(Unquantised::fp32) == 3 * 2 + 2);
+}
+
 // Norms read 4 bytes where they read 2, which plain operators need as a copy otherwise.
 TEST_CASE("beside 4-bit weights in fp32 a layer keeps two states of 4 bytes, however norms run") {
   const Transformer network = llama(2, 512, 8, 8, 1408, 1024);

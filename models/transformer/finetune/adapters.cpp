@@ -13,15 +13,16 @@
 //   are a kernel each, one of torch.compile's. Kept: what A reads (all tokens, gathered) and m r;
 //   with dropout a copy and a mask of one byte for each adapter instead. fp32 adapters under
 //   autocast: a 16-bit copy for each, too, as peft brings what it reads to its own type and
-//   autocast that to 16 bits; and 2 r (in + out) of its weights in 16 bits. Frozen weights: no
+//   autocast that to 16 bits (beside nf4 only what is fp32 before, of an fp32 stream); and
+//   2 r (in + out) of its weights in 16 bits. Frozen weights: no
 //   gradient of them is computed, and their product's input is kept only where something else needs
 //   it. Below the lowest trained weight nothing runs backward. nf4: a kernel in front of each
 //   product, forward and backward, that reads the narrow weights and writes 16-bit ones; with
 //   double quantisation one before it that widens their scales.
 //
-// Source: huggingface/peft, tuners/lora/layer.py (Linear.forward) and tuners/tuners_utils.py
-// (_cast_input_dtype); PyTorch, aten/src/ATen/autocast_mode.cpp (cached_cast);
-// NVIDIA-NeMo/Megatron-Bridge, peft/utils.py (ParallelLinearAdapter); bitsandbytes,
+// Source: huggingface/peft, tuners/lora/layer.py (Linear.forward), bnb.py (Linear4bit.forward) and
+// tuners/tuners_utils.py (_cast_input_dtype); PyTorch, aten/src/ATen/autocast_mode.cpp
+// (cached_cast); NVIDIA-NeMo/Megatron-Bridge, peft/utils.py (ParallelLinearAdapter); bitsandbytes,
 // autograd/_functions.py (MatMul4Bit); PyTorch, tools/autograd/derivatives.yaml: what linear saves
 // for which gradient.
 #include "models/transformer/finetune/adapters.h"
@@ -33,6 +34,7 @@
 #include <utility>
 
 #include "models/layer/work_list.h"
+#include "models/transformer/finetune/adapter_script.h"
 #include "sim/base/check.h"
 
 namespace trainyard::models {
@@ -84,14 +86,6 @@ std::optional<Part> part_of(PieceKind kind) {
   }
 }
 
-// One adapter of a rank: its two matrices, and how many numbers of a token it reads and adds to.
-struct Adapter {
-  std::string name;
-  bool columns = true;
-  std::int64_t inputs = 0, narrow = 0;  // A: narrow x inputs
-  std::int64_t outputs = 0, rank = 0;   // B: outputs x rank
-};
-
 std::vector<Adapter> adapters_at(PieceKind kind, const TransformerSlice& s, const Finetune& how) {
   std::vector<Adapter> found;
   if (!how.adapts()) return found;
@@ -108,114 +102,6 @@ std::vector<Adapter> adapters_at(PieceKind kind, const TransformerSlice& s, cons
                      .rank = how.rank});
   }
   return found;
-}
-
-class AdapterScript {
- public:
-  AdapterScript(WorkList& list, const TransformerSlice& slice, const Finetune& how)
-      : list_(list), s_(slice), how_(how) {}
-
-  void forward(const Adapter& a);
-  // `passes_on`: somebody needs the gradient of what the adapter reads.
-  void backward(const Adapter& a, bool passes_on);
-
- private:
-  Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
-  Bytes mask(std::int64_t width) const { return Bytes(s_.tokens * width); }
-  // What dropout reads and writes.
-  Bytes dropped(const Adapter& a) const {
-    return s_.tokens * a.inputs * (how_.autocast ? size_of(Dtype::fp32) : s_.element());
-  }
-  // What the adapter adds to, as this rank has it.
-  Bytes sum(const Adapter& a) const {
-    return a.columns ? of(a.outputs) : s_.shard_tokens * s_.hidden * s_.element();
-  }
-  // Norms of an fp32 stream write fp32.
-  bool arrives_wide(const Adapter& a) const { return a.columns && s_.stream == Dtype::fp32; }
-  MemoryBound widened(std::int64_t numbers) const {
-    return {.read = numbers * s_.element(),
-            .written = numbers * size_of(Dtype::fp32),
-            .elements = numbers};
-  }
-  void widen(const std::string& name, std::int64_t numbers) {
-    list_.kernel(name, widened(numbers));
-  }
-  void narrow(const std::string& name, std::int64_t numbers) {
-    pass(name, MemoryOp::elementwise, numbers * size_of(Dtype::fp32), numbers * s_.element());
-  }
-  Gemm product(std::int64_t n, std::int64_t k) const { return {s_.tokens, n, k, 1, s_.stored}; }
-  Gemm weights(std::int64_t rows, std::int64_t columns) const {
-    return {rows, columns, s_.tokens, 1, s_.stored};
-  }
-  void pass(const std::string& name, MemoryOp op, Bytes read, Bytes written) {
-    list_.kernel(name, MemoryBound{.op = op, .read = read, .written = written});
-  }
-  void exchange(const std::string& name, CollectiveKind kind, Bytes bytes) {
-    if (!s_.tensor_parallel) return;
-    list_.start(name, kind, bytes);
-    list_.wait();
-  }
-
-  WorkList& list_;
-  const TransformerSlice& s_;
-  const Finetune& how_;
-};
-
-void AdapterScript::forward(const Adapter& a) {
-  const Bytes narrow_states = of(a.rank);
-  const std::int64_t numbers = s_.tokens * a.inputs;
-  if (how_.autocast && !arrives_wide(a)) widen(a.name + " input to fp32", numbers);
-  if (how_.dropout)
-    pass(a.name + " dropout", MemoryOp::dropout, dropped(a), dropped(a) + mask(a.inputs));
-  if (how_.autocast) {
-    narrow(a.name + " input to 16 bits", numbers);
-    narrow(a.name + " A to 16 bits", a.narrow * a.inputs);
-    narrow(a.name + " B to 16 bits", a.outputs * a.rank);
-  }
-  list_.kernel(a.name + " A", product(a.narrow, a.inputs));
-  exchange(a.name + (a.columns ? " all-gather" : " all-reduce"),
-           a.columns ? CollectiveKind::all_gather : CollectiveKind::all_reduce, narrow_states);
-  list_.kernel(a.name + " B", product(a.outputs, a.rank));
-  if (!a.columns)
-    exchange(a.name + " output all-gather", CollectiveKind::all_gather, s_.hidden_states());
-  if (s_.kernels.fusion != Fusion::compiled)
-    pass(a.name + " scale", MemoryOp::elementwise, sum(a), sum(a));
-  pass(a.name + " sum", MemoryOp::elementwise, 2 * sum(a), sum(a));
-}
-
-void AdapterScript::backward(const Adapter& a, bool passes_on) {
-  const Bytes input = of(a.inputs), narrow_states = of(a.rank);
-  const std::int64_t numbers = s_.tokens * a.inputs;
-  if (!a.columns && s_.sequence_parallel)
-    exchange(a.name + " gradient all-gather", CollectiveKind::all_gather, s_.hidden_states());
-  pass(a.name + " scale backward", MemoryOp::elementwise, sum(a), sum(a));
-  list_.kernel(a.name + " B input gradient", product(a.rank, a.outputs));
-  list_.weight_gradient(a.name + " B weight gradient", weights(a.outputs, a.rank));
-  if (how_.autocast)
-    list_.weight_gradient(a.name + " B weight gradient to fp32", widened(a.outputs * a.rank));
-  exchange(a.name + " gradient all-reduce", CollectiveKind::all_reduce, narrow_states);
-  // Transformer Engine adds the gradient of what it has gathered before it reduces its own;
-  // autograd reduces both.
-  const bool joins = s_.sequence_parallel && s_.kernels.fusion == Fusion::by_hand;
-  if (passes_on) {
-    list_.kernel(a.name + " A input gradient", product(a.inputs, a.narrow));
-    if (a.columns && !joins)
-      exchange(
-          a.name + " input gradient " + (s_.sequence_parallel ? "reduce-scatter" : "all-reduce"),
-          s_.sequence_parallel ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-          s_.hidden_states());
-  }
-  list_.weight_gradient(a.name + " A weight gradient", weights(a.narrow, a.inputs));
-  if (how_.autocast)
-    list_.weight_gradient(a.name + " A weight gradient to fp32", widened(a.narrow * a.inputs));
-  if (!passes_on) return;
-  const bool scattered = a.columns && s_.sequence_parallel && !joins;
-  const Bytes gradient = scattered ? s_.shard_tokens * s_.hidden * s_.element() : input;
-  if (how_.autocast) widen(a.name + " input gradient to fp32", numbers);
-  if (how_.dropout)
-    pass(a.name + " dropout backward", MemoryOp::dropout, dropped(a) + mask(a.inputs), dropped(a));
-  if (how_.autocast && !arrives_wide(a)) narrow(a.name + " input gradient to 16 bits", numbers);
-  pass(a.name + " input gradient sum", MemoryOp::elementwise, 2 * gradient, gradient);
 }
 
 // Narrow weights to 16 bits in front of each product that reads them.
@@ -258,6 +144,10 @@ class Freezer {
   std::vector<Adapter> adapters(PieceKind kind) const {
     return form_.frozen ? std::vector<Adapter>() : adapters_at(kind, s_, how_);
   }
+  // Whether what adapters keep of their input is a copy of it.
+  bool copies_inputs(PieceKind kind) const {
+    return how_.dropout || narrows_inputs(splits_columns(kind), s_, how_);
+  }
   bool trains(PieceKind kind) const {
     const std::optional<Part> part = part_of(kind);
     return part && !form_.frozen && how_.trains_whole(*part);
@@ -293,7 +183,7 @@ bool Freezer::reads_input(PieceKind kind) const {
   if (trains(kind)) return true;
   const bool shared = kind == PieceKind::fc1 && s_.blocks == Blocks::parallel_one_norm;
   const auto adapted = [&](PieceKind reader) {
-    return !adapters(reader).empty() && !how_.copies_inputs();
+    return !adapters(reader).empty() && !copies_inputs(reader);
   };
   if (shared && (trains(PieceKind::qkv) || adapted(PieceKind::qkv))) return true;
   return adapted(kind);
@@ -345,7 +235,7 @@ void Freezer::adapt(Piece& piece, bool passes_on) {
       piece.saved.push_back({piece.module, bytes, piece.kind, true});
     };
     const Bytes mask(how_.dropout ? 1 : 0);
-    if (how_.copies_inputs()) save(s_.tokens * adapter.inputs * (s_.element() + mask));
+    if (copies_inputs(piece.kind)) save(s_.tokens * adapter.inputs * (s_.element() + mask));
     if (how_.autocast)
       save((adapter.narrow * adapter.inputs + adapter.outputs * adapter.rank) * s_.element());
     save(s_.tokens * adapter.rank * s_.element());

@@ -233,6 +233,49 @@ void check_optimizer(const recipe::TrainingRecipe& recipe, Findings& findings) {
 }
 
 // Casts of fp32 adapters for 16-bit products, as PyTorch's operators make them.
+// FSDP gathers parameters in the compute type.
+void check_sharded_units(const Scenario& scenario, Findings& findings) {
+  const models::Finetune& how = scenario.recipe.finetune;
+  if (!plan::strategy_of(scenario.plan, scenario.recipe).layer_units) return;
+  for (const auto& [key, wide] :
+       {std::pair{"autocast", how.autocast}, {"unquantised", how.widens_stream()}})
+    if (wide)
+      findings.error(pointer(key),
+                     fmt::format("{} gathers parameters in the compute type, and none is wider",
+                                 scenario.plan.data_parallel.kind),
+                     "remove it, or use another kind of data parallelism");
+}
+
+// Frozen matrices in fp8 are one copy with one scale; what trains is beside them.
+void check_fp8_base(const recipe::TrainingRecipe& recipe, Findings& findings) {
+  const models::Finetune& how = recipe.finetune;
+  if (plan::weight_type(recipe) != models::Dtype::fp8) return;
+  constexpr const char* kParameters = "/training/precision/parameters";
+  if (how.adapts() && !how.dtype)
+    findings.error(kParameters, "adapters would be kept in fp8 as well",
+                   fmt::format("set {} to \"bf16\" or \"fp32\"", pointer("dtype")));
+  if (!how.trains.empty())
+    findings.error(kParameters, "parts that train whole beside weights in fp8 are not described",
+                   "set it to \"bf16\", or remove \"trains\"");
+  if (recipe.precision.compute == models::Dtype::fp8 &&
+      scaling_of(recipe.precision.scales()) != models::Scaling::tensor)
+    findings.error(kParameters,
+                   "weights kept in fp8 with a scale for each row or block are not described",
+                   "set the recipe to \"delayed\" or \"current\", or this to \"bf16\"");
+}
+
+// Weights of 4 bytes beside products of 16 bits, which only adapters have a description of.
+void check_wide_parts(const recipe::TrainingRecipe& recipe, Findings& findings) {
+  const models::Finetune& how = recipe.finetune;
+  const models::Dtype compute = recipe.precision.compute;
+  const bool halves = compute == models::Dtype::bf16 || compute == models::Dtype::fp16;
+  if (how.adapts() && how.dtype == models::Dtype::fp32 && halves && !how.trains.empty())
+    findings.error(pointer("dtype"),
+                   "parts that train whole would be fp32 as well, which 16-bit "
+                   "products do not read",
+                   "remove it, or \"trains\"");
+}
+
 void check_autocast(const recipe::TrainingRecipe& recipe, Findings& findings) {
   if (!recipe.finetune.autocast) return;
   const models::Dtype adapters = plan::trained_type(recipe), compute = recipe.precision.compute;
@@ -273,6 +316,9 @@ void validate_finetune(const Scenario& scenario, Findings& findings) {
         fmt::format("weights of 4 bits are widened to 16, and compute is {}", name(compute)),
         "set /training/precision/compute to \"bf16\" or \"fp16\"");
   check_autocast(recipe, findings);
+  check_sharded_units(scenario, findings);
+  check_fp8_base(recipe, findings);
+  check_wide_parts(recipe, findings);
   if (recipe.precision.cached_fp8_weights)
     findings.error(
         "/training/precision/cached_fp8_weights",
