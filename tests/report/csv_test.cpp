@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "sim/simulate/outlook/speedup.h"
 #include "tests/report/fixture.h"
 
 using namespace trainyard;

@@ -78,6 +78,40 @@ Job job(int tensor, int data, int pipeline) {
 
 }  // namespace
 
+// However parameters are cut, whatever leaves first: a rank pushes its m-th of them.
+TEST_CASE("neighbours push all gradients once between them, in shards, by layer or at the end") {
+  for (const Sharding sharding : {Sharding::even, Sharding::size, Sharding::round_robin}) {
+    for (const int shards : {1, 2}) {
+      for (const bool by_layer : {false, true}) {
+        CAPTURE(static_cast<int>(sharding));
+        CAPTURE(shards);
+        CAPTURE(by_layer);
+        Setup setup(4);
+        setup.options.fidelity = Fidelity::flow;
+        ParameterServers& servers = setup.plan.data_parallel.parameter_servers;
+        servers.summed_ranks = 2;
+        servers.shards = shards;
+        servers.sharding = sharding;
+        servers.push_by_layer = by_layer;
+        const auto result = simulated(setup);
+        REQUIRE(std::holds_alternative<Trace>(result->outcome));
+        const Cast& cast = result->plan.cast;
+        std::int64_t pushed = 0, summed = 0;
+        for (const Block& block : cast.roles[0].program.blocks) {
+          for (const Op& op : block.ops) {
+            if (op.kind == OpKind::send) pushed += cast.transfer(op).bytes.count();
+            if (op.kind == OpKind::collective &&
+                cast.transfer(op).kind == CollectiveKind::reduce_scatter)
+              summed += cast.transfer(op).bytes.count();
+          }
+        }
+        CHECK(pushed == kPush / 2);
+        CHECK(summed == kPush);
+      }
+    }
+  }
+}
+
 // m neighbours send each other (m-1)/m of their gradients, and then each its part of the sum, so
 // that the server hears n/m times what one rank has, and adds as often less one.
 TEST_CASE("neighbours that sum first leave the server an m-th of the bytes") {

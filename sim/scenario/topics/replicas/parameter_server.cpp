@@ -81,7 +81,7 @@ void check_server_updates(const Scenario& scenario, Findings& findings) {
             "remove it, or updates and backup_workers");
     if (degrees.data % summed != 0)
       error("summed_ranks", fmt::format("{} does not divide dp {}", summed, degrees.data),
-            "state the GPUs of a server");
+            "state the ranks of a server that differ in data parallelism alone");
     if (degrees.context > 1)
       error("summed_ranks", "is described for ranks that share no sequence", "set cp to 1");
   }
