@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -77,6 +79,50 @@ void check_kernels(const Profile& profile) {
   }
 }
 
+// Of a core, whose calls are inside of the laws' rates or negligible beside them; a rank of which
+// sends nothing that was measured.
+void check_processor(const Profile& profile) {
+  CHECK_FALSE(profile.gemm.empty());
+  for (const GemmLaw& law : profile.gemm) {
+    check_complete(law.from);
+    CHECK(between(0, microseconds(law.fixed), 100));
+    CHECK(between(0.4, law.compute_efficiency, 1));
+    CHECK(between(0.02, law.memory_efficiency, 1));
+    CHECK(between(1, law.exponent, 4));
+  }
+  check_complete(profile.batched_gemm_from);
+  CHECK(between(0.3, profile.batched_gemm_efficiency, 1));
+  CHECK_FALSE(profile.convolution.empty());
+  for (const ConvolutionLaw& law : profile.convolution) {
+    check_complete(law.from);
+    CHECK(between(0.3, law.efficiency, 1.2));
+    CHECK(between(0.5, law.few_channels, 1.5));
+    CHECK(between(0.5, law.data_gradient, 1.1));
+    CHECK(between(0.3, law.strided_data_gradient, 1));
+    CHECK(between(0.5, law.weight_gradient, 1));
+  }
+  CHECK(profile.memory.size() >= 8);
+  for (const MemoryLaw& law : profile.memory) {
+    check_complete(law.from);
+    CHECK(between(0, microseconds(law.fixed), 30));
+    // The least are those of random numbers and of windows, which a core computes one by one.
+    CHECK(between(0.01, law.efficiency, 1));
+    CHECK(between(0.01, law.backward_efficiency.value_or(1), 1));
+    CHECK(law.l2_speedup == 1);
+  }
+  CHECK(profile.collectives.empty());
+  CHECK(profile.point_to_point.empty());
+  CHECK(profile.launch == Seconds(0));
+}
+
+// As its preset says.
+bool is_processor(const Profile& profile) {
+  std::ifstream file(std::string(TRAINYARD_SOURCE_DIR) + "/configs/gpus/" + profile.gpu + ".json");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  REQUIRE_FALSE(text.empty());
+  return text.find("\"kind\": \"cpu\"") != std::string::npos;
+}
+
 void check_messages(const Profile& profile) {
   for (const CollectiveLaw& law : profile.collectives) {
     check_complete(law.from);
@@ -106,6 +152,10 @@ TEST_CASE("every shipped profile has provenance and plausible numbers on every l
     CAPTURE(path);
     const Profile profile = read_profile(path.string());
     CHECK(profile.name == path.stem().string());
+    if (is_processor(profile)) {
+      check_processor(profile);
+      continue;
+    }
     check_kernels(profile);
     check_messages(profile);
   }

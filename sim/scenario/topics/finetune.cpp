@@ -117,7 +117,7 @@ void check_keys(const FinetuneSection& section, Findings& findings) {
   const bool narrow = section.kind == Kind::qlora || section.base == models::BaseWeights::nf4;
   for (const auto& [key, said] :
        {std::pair{"double_quantisation", section.double_quantisation.is_said()},
-        {"unquantised", section.unquantised.is_said()}})
+        {"unquantised", section.unquantised == models::Unquantised::fp32}})
     if (said && !narrow)
       findings.error(pointer(key), "no weight is kept in 4 bits",
                      "make the base \"nf4\", or remove it");
