@@ -118,10 +118,23 @@ Json settings_json(const std::vector<Setting>& settings) {
   return list;
 }
 
+// What all are, in one word.
+std::string device_of(std::span<const simulate::StepReport> reports) {
+  const bool alike = std::all_of(reports.begin(), reports.end(), [&](const auto& report) {
+    return report.device == reports.front().device;
+  });
+  return alike ? reports.front().device : "device";
+}
+
+// `reports`: of the variants.
 std::string page_json(std::string_view title, std::span<const ReportVariant> variants,
-                      std::size_t baseline, const HtmlOptions& options) {
+                      std::span<const simulate::StepReport> reports, std::size_t baseline,
+                      const HtmlOptions& options) {
   Json page = {{"title", title},
                {"baseline", baseline},
+               {"fastest_first", simulate::fastest_first(reports)},
+               {"compares_tokens", simulate::compares_tokens(reports)},
+               {"device", device_of(reports)},
                {"command", options.command},
                {"time_categories", words<simulate::TimeCategory>(simulate::kTimeCategories)},
                {"memory_categories", words<plan::MemoryKind>(plan::kMemoryKinds)},
@@ -166,7 +179,7 @@ std::string html_report(std::string_view title, std::span<const ReportVariant> v
     if (!variant.label.empty()) reports.back().label = variant.label;
   }
   const std::string result = for_script(compare_json(title, reports, baseline, -1));
-  const std::string page = for_script(page_json(title, variants, baseline, options));
+  const std::string page = for_script(page_json(title, variants, reports, baseline, options));
   const std::string heading = for_html(title);
   const std::pair<std::string_view, std::string_view> values[] = {
       {"title", heading},         {"style", assets::style},

@@ -60,8 +60,9 @@ std::string monitor_text(const simulate::StepReport& report, std::size_t most_ro
   const MonitoredRank& all = shown(report);
   const MonitoredRank rank = coarser(all, std::max<std::size_t>(most_rows, 1));
   const TimeUnit unit = unit_of(rank.samples.front().length);
-  std::string text = fmt::format("\nThe GPU of rank {} in {} samples of {}\n", rank.rank,
-                                 rank.samples.size(), to_text(rank.samples.front().length));
+  std::string text =
+      fmt::format("\nThe {} of rank {} in {} samples of {}\n", report.device, rank.rank,
+                  rank.samples.size(), to_text(rank.samples.front().length));
   text += fmt::format(
       "#{:>6} {:>4} {:>4} {:>5} {:>3} {:>4} {:>4} {:>3} {:>6} {:>6} {:>5} {:>5} {:>5} {:>5}\n",
       "time", "gpu", "pwr", "gtemp", "sm", "kern", "smac", "mem", "fb", "live", "rxpci", "txpci",

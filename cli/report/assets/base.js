@@ -13,10 +13,9 @@ const variants = result.variants.map((report, i) => ({...page.variants[i], repor
                                                       label: report.label}));
 const baseline = variants[page.baseline];
 const running = variants.filter((v) => v.report.step_time_s !== null);
-// What a variant gets done a second; 0 where it has no step time.
-const inTokens = running.every((v) => v.report.tokens_per_s !== null);
-const rateOf = (v) => v.report.step_time_s === null ? 0 : inTokens ? v.report.tokens_per_s : v.report.samples_per_s;
-const best = running.reduce((a, b) => rateOf(b) > rateOf(a) ? b : a, running[0] || baseline);
+const fastestFirst = page.fastest_first.map((i) => variants[i]);
+const best = running.length ? fastestFirst[0] : baseline;
+const rateOf = (r) => page.compares_tokens ? r.tokens_per_s : r.samples_per_s;
 
 // An element with attributes and children; text only ever becomes text.
 function el(tag, attributes = {}, ...children) {

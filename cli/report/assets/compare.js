@@ -1,7 +1,7 @@
 // Variants against the baseline, the settings in which they differ, and how to make the page again.
 
 function comparisonRows() {
-  return [...variants].sort((a, b) => rateOf(b) - rateOf(a) || a.index - b.index).map((v) => {
+  return fastestFirst.map((v) => {
     const r = v.report;
     const ok = r.step_time_s !== null;
     const row = [
@@ -9,7 +9,7 @@ function comparisonRows() {
          ok ? null : el("small", {class: "why"}, " " + r.reason)),
       ok ? el("span", {}, timeText(r.step_time_s), r.calibrated ? null : el("small", {}, " uncalibrated"))
          : el("b", {class: "badtext"}, r.status === "deadlock" ? "stuck" : "OOM"),
-      speedupText(r), ok ? countText(rateOf(v)) : null, ok ? percent(r.mfu) : null,
+      speedupText(r), ok ? countText(rateOf(r)) : null, ok ? percent(r.mfu) : null,
       ok ? percent(r.hfu) : null, percent(r.pipeline.bubble_fraction),
       r.pipeline.stages > 1 ? bytesText(r.pipeline.bytes_sent) : null,
       bytesText(r.memory.peak_bytes), percent(memoryShare(r), 0), String(r.world_size)];
@@ -32,10 +32,10 @@ function settingsDifferences() {
 function drawComparison() {
   if (variants.length < 2) return;
   section("compare", "Comparison",
-      el("p", {class: "lead"}, `Speed-up is what a variant gets done a second (${inTokens ? "tokens" : "samples"}) over what `,
+      el("p", {class: "lead"}, `Speed-up is what a variant gets done a second (${page.compares_tokens ? "tokens" : "samples"}) over what `,
          el("b", {}, baseline.label), " does; the fastest stands first. Variants that cannot run stay in the table."),
-      table("", ["Variant", "Step", "Speed-up", inTokens ? "Tokens/s" : "Samples/s", "MFU", "HFU", "Idle", "Sent by stages",
-                 "Peak memory", "of capacity", "GPUs"], comparisonRows(), {className: "comparison"}),
+      table("", ["Variant", "Step", "Speed-up", page.compares_tokens ? "Tokens/s" : "Samples/s", "MFU", "HFU", "Idle", "Sent by stages",
+                 "Peak memory", "of capacity", page.device + "s"], comparisonRows(), {className: "comparison"}),
       settingsDifferences());
 }
 

@@ -75,7 +75,7 @@ function card(v) {
                                          el("dd", {}, value, note ? el("small", {}, " " + note) : null));
   const rates = r.step_time_s === null ? [] : [
     r.tokens_per_s !== null ? fact("Tokens/s", countText(r.tokens_per_s),
-                                   countText(r.tokens_per_s_per_gpu) + " per GPU")
+                                   countText(r.tokens_per_s_per_gpu) + " per " + page.device)
                             : fact("Samples/s", countText(r.samples_per_s)),
     fact("MFU", percent(r.mfu), Math.abs(r.hfu - r.mfu) > 5e-4 ? "HFU " + percent(r.hfu) : ""),
     r.full_square.model_flops > r.model_flops
