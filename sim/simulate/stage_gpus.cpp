@@ -11,22 +11,6 @@ namespace trainyard::simulate {
 
 namespace {
 
-std::vector<double> times_of_layers(const Job& job, const models::NetworkWork& work,
-                                    const cost::ComputeCost& compute) {
-  std::vector<double> times;
-  for (const models::LayerWork& kind : work.kinds) {
-    Seconds all{};
-    std::vector<const std::vector<models::WorkItem>*> passes = {&kind.forward};
-    if (!job.recipe.forward_only) passes.insert(passes.end(), {&kind.recompute, &kind.backward});
-    for (const std::vector<models::WorkItem>* items : passes)
-      for (const models::WorkItem& item : *items)
-        if (const auto* named = std::get_if<models::NamedKernel>(&item))
-          all += compute.time(named->kernel).time;
-    times.push_back(all.count());
-  }
-  return times;
-}
-
 std::vector<double> seconds_of(const std::vector<models::WorkItem>& items,
                                const cost::ComputeCost& compute) {
   std::vector<double> seconds;
@@ -44,6 +28,22 @@ std::vector<plan::LayerTimes> items_of_layers(const models::NetworkWork& work,
     layers.push_back({seconds_of(kind.forward, compute), seconds_of(kind.recompute, compute),
                       seconds_of(kind.backward, compute)});
   return layers;
+}
+
+// Of all kernels of each layer.
+std::vector<double> times_of_layers(const Job& job, const models::NetworkWork& work,
+                                    const cost::ComputeCost& compute) {
+  std::vector<double> times;
+  for (const plan::LayerTimes& layer : items_of_layers(work, compute)) {
+    std::vector<const std::vector<double>*> passes = {&layer.forward};
+    if (!job.recipe.forward_only) passes.insert(passes.end(), {&layer.recompute, &layer.backward});
+    double all = 0;
+    for (const std::vector<double>* pass : passes)
+      for (const double item : *pass)
+        all += item;
+    times.push_back(all);
+  }
+  return times;
 }
 
 // By rank, as lower::GroupShapes numbers them.
@@ -101,7 +101,6 @@ void tell_gradients(const Job& job, const models::NetworkWork& work,
     if (const int last = job.plan.degrees.along(axis) - 1; last > 0)
       latency = std::max(latency, message_along(job, messages, kShort, axis, last).latency.count());
   for (std::size_t kind = 0; kind < of_kind.size(); ++kind) {
-    if (laws[kind].compute == nullptr) continue;
     of_kind[kind].layers = items_of_layers(work, *laws[kind].compute);
     of_kind[kind].launch = Seconds(laws[kind].launch + laws[kind].call).count();
     of_kind[kind].host_computes = kinds[kind].gpu->is_cpu();
