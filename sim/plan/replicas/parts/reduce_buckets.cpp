@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sim/plan/replicas/parts/cycles/gradient_cycles.h"
-#include "sim/plan/replicas/parts/cycles/gradient_tensors.h"
+#include "sim/plan/replicas/parts/gradient_tensors.h"
 #include "sim/plan/replicas/parts/owners.h"
 #include "sim/plan/replicas/parts/parts.h"
 #include "sim/plan/replicas/parts/reduce_by_place.h"

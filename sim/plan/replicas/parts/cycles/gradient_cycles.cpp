@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "sim/base/check.h"
-#include "sim/plan/replicas/parts/cycles/gradient_tensors.h"
+#include "sim/plan/replicas/parts/gradient_tensors.h"
 
 namespace trainyard::plan {
 

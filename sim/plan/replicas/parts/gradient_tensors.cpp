@@ -1,4 +1,4 @@
-#include "sim/plan/replicas/parts/cycles/gradient_tensors.h"
+#include "sim/plan/replicas/parts/gradient_tensors.h"
 
 #include <variant>
 
