@@ -145,18 +145,35 @@ TEST_CASE("a frozen product keeps no input unless an adapter reads it") {
   CHECK(kept(dropped) == full - m * (2 * h + ffn) * d + 2 * m * (h * (d + 1) + 8 * d));
 }
 
+namespace {
+
+constexpr std::int64_t kWideHidden = 512, kWideRank = 8;
+
+// In fp32.
+Finetune wide_adapters(bool autocast) {
+  Finetune how = lora(kWideRank, {Target::query, Target::value, Target::output});
+  how.dtype = Dtype::fp32;
+  how.autocast = autocast;
+  return how;
+}
+
+// The second of two layers, operator by operator.
+LayerWork upper_layer(const Finetune& how) {
+  Execution e = fused(how);
+  e.kernels.fusion = models::Fusion::eager;
+  const NetworkWork work = network_work(llama(2, kWideHidden, 8, 8, 1408, 1024), e);
+  return work.kinds[static_cast<std::size_t>(work.chain[2])];
+}
+
+}  // namespace
+
 // q and v read one output of the norm, and o that of fused attention, which attention needs too.
 TEST_CASE("an fp32 adapter under autocast keeps what it reads and its weights in 16 bits") {
-  const std::int64_t m = 512, h = 512, r = 8, d = 2;
+  const std::int64_t m = 512, h = kWideHidden, r = kWideRank, d = 2;
   const auto upper = [&](bool autocast, bool dropout) {
-    Finetune how = lora(r, {Target::query, Target::value, Target::output});
-    how.dtype = Dtype::fp32;
-    how.autocast = autocast;
+    Finetune how = wide_adapters(autocast);
     how.dropout = dropout;
-    Execution e = fused(how);
-    e.kernels.fusion = models::Fusion::eager;
-    const NetworkWork work = network_work(llama(2, h, 8, 8, 1408, 1024), e);
-    return work.kinds[static_cast<std::size_t>(work.chain[2])];
+    return upper_layer(how);
   };
   const auto more = [&](bool dropout) {
     return (upper(true, dropout).activations() - upper(false, dropout).activations()).count();
@@ -172,17 +189,12 @@ TEST_CASE("an fp32 adapter under autocast keeps what it reads and its weights in
 
 // peft's linears of 4 bits leave what they read to autocast, which narrows what is fp32 alone.
 TEST_CASE("beside nf4 an fp32 adapter copies its weights, and of its input what is fp32") {
-  const std::int64_t m = 512, h = 512, r = 8, d = 2;
+  const std::int64_t m = 512, h = kWideHidden, r = kWideRank, d = 2;
   const auto upper = [&](bool autocast, Unquantised rest) {
-    Finetune how = lora(r, {Target::query, Target::value, Target::output});
-    how.dtype = Dtype::fp32;
-    how.autocast = autocast;
+    Finetune how = wide_adapters(autocast);
     how.base = BaseWeights::nf4;
     how.unquantised = rest;
-    Execution e = fused(how);
-    e.kernels.fusion = models::Fusion::eager;
-    const NetworkWork work = network_work(llama(2, h, 8, 8, 1408, 1024), e);
-    return work.kinds[static_cast<std::size_t>(work.chain[2])];
+    return upper_layer(how);
   };
   const auto more = [&](Unquantised rest) {
     return (upper(true, rest).activations() - upper(false, rest).activations()).count();
