@@ -232,7 +232,6 @@ void check_optimizer(const recipe::TrainingRecipe& recipe, Findings& findings) {
                    "remove it, or choose an optimizer");
 }
 
-// Casts of fp32 adapters for 16-bit products, as PyTorch's operators make them.
 // FSDP gathers parameters in the compute type.
 void check_sharded_units(const Scenario& scenario, Findings& findings) {
   const models::Finetune& how = scenario.recipe.finetune;
@@ -276,6 +275,7 @@ void check_wide_parts(const recipe::TrainingRecipe& recipe, Findings& findings) 
                    "remove it, or \"trains\"");
 }
 
+// Casts of fp32 adapters for 16-bit products, as PyTorch's operators make them.
 void check_autocast(const recipe::TrainingRecipe& recipe, Findings& findings) {
   if (!recipe.finetune.autocast) return;
   const models::Dtype adapters = plan::trained_type(recipe), compute = recipe.precision.compute;

@@ -52,7 +52,6 @@ recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
     for (Option<Bytes>* held : {&memory.context, &memory.blas_workspace})
       held->otherwise(Bytes(0));
     memory.fragmentation.otherwise(0);
-    memory.nccl_buffers = false;
     return memory;
   }
   memory.blas_workspace.otherwise(blas_workspace(gpu));
