@@ -79,7 +79,9 @@ Machine find_machine(const KernelCommandOptions& options) {
                         ? cost::fitted_compute_cost(*machine.pricing.profile, machine.peaks)
                         : cost::roofline_compute_cost(machine.peaks);
   const std::string path = scenario::preset_path(configs, "accuracy", "kernels");
-  if (scenario::is_file(path)) machine.classes = simulate::read_kernel_classes(path);
+  // All measured kernels that classes are of ran on GPUs.
+  if (!machine.gpu.is_cpu() && scenario::is_file(path))
+    machine.classes = simulate::read_kernel_classes(path);
   return machine;
 }
 

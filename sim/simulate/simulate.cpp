@@ -101,6 +101,8 @@ void add_interval(const scenario::Scenario& scenario, const Job& job, StepReport
   const std::string path =
       scenario::preset_path(scenario::configs_folder(scenario.file), "accuracy", "steps");
   if (!report.step_time || !scenario::is_file(path)) return;
+  // All published steps are of GPUs.
+  if (topologies::device_in_a_word(job.cluster) != "GPU") return;
   report.interval = interval(read_errors(path), report.estimate_class, *report.step_time);
 }
 

@@ -47,6 +47,16 @@ def cpu_training(folder):
     times = {name: variant["step_time_s"] for name, variant in found.items()}
     require(times["v100"] < times["t4"] < times["k80"] < times["epyc-9654"] < times["xeon-8280"] < times["core"], times)
     require(times["core"] > 100 * times["v100"], times)
+    told = {name for name, variant in found.items() if variant["interval"] is not None}
+    require_equal(told, {"k80", "t4", "v100"}, "variants that published steps, all of GPUs, say an interval of")
+
+
+@case
+def kernel_of_a_cpu(folder):
+    """A kernel of a CPU has a time of its own profile, and no interval, as those of classes ran on GPUs"""
+    asked = ("kernel", "gemm:1024x1024x1024,dtype=fp32", "--json", "--gpu")
+    found = {gpu: json.loads(expect(0, *asked, gpu)[0])["kernels"][0] for gpu in ("epyc-9004-core", "t4")}
+    require("interval" in found["t4"] and "interval" not in found["epyc-9004-core"], found)
 
 
 @case
