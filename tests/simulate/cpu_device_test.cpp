@@ -88,3 +88,28 @@ TEST_CASE("a CPU holds tensors in its host's memory and no driver's context") {
   CHECK(loaded(R"(training.memory={"context":"1GiB"})").recipe.memory.context.value() ==
         Bytes(std::int64_t{1} << 30));
 }
+
+TEST_CASE("beside GPUs a CPU has no driver's context, and GPUs keep theirs") {
+  Job mixed = job(ProcessorKind::gpu);
+  mixed.cluster = toy::cluster(2, 1);
+  mixed.plan.degrees.data = 2;
+  mixed.recipe.global_batch = 4;
+  mixed.recipe.memory = {.context = Bytes(1 << 29), .blas_workspace = Bytes(1 << 23)};
+  mixed.recipe.memory.nccl_buffers = true;
+  GpuSpec cpu = mixed.cluster.server.gpu;
+  cpu.kind = ProcessorKind::cpu;
+  cpu.name = "processors";
+  for (const int at : {0, 1}) {
+    CAPTURE(at);
+    mixed.cluster.server.other_gpus = {{{at}, cpu}};
+    mixed.prices.resize(2);
+    const auto step = simulate_step(mixed);
+    REQUIRE(step->devices.size() == 2);
+    for (std::size_t c = 0; c < 2; ++c) {
+      const bool is_cpu = step->lowered.classes[c].representative == at;
+      CHECK((step->devices[c].context == Bytes(0)) == is_cpu);
+      CHECK((step->devices[c].blas_workspace == Bytes(0)) == is_cpu);
+      CHECK((step->devices[c].nccl_buffers == Bytes(0)) == is_cpu);
+    }
+  }
+}
