@@ -41,9 +41,10 @@ class Clock {
   double host_ = 0, gpu_ = 0;  // s: when each is done with all so far
 };
 
-class Pass {
+// Micro-batches one after another on one stage.
+class EstimatedStep {
  public:
-  explicit Pass(const ReplicaContext& context)
+  explicit EstimatedStep(const ReplicaContext& context)
       : context_(context), gpus_(*context.gpus), tensors_(context), clock_(gpus_) {}
 
   // All micro-batches but the last, and its forward pass.
@@ -112,13 +113,13 @@ std::vector<FusedGradients> fused_gradients(const ReplicaContext& context) {
   if (options.cycle_time.value() == Duration(0) || !context.exchanges()) return {};
   TRAINYARD_CHECK(context.gpus != nullptr && !context.gpus->layers.empty(),
                   "cycles without times of layers");
-  Pass pass(context);
-  pass.run_before_last();
+  EstimatedStep estimated(context);
+  estimated.run_before_last();
   CycleTerms terms{.cycle = Seconds(options.cycle_time.value()).count(),
                    .buffer = options.bucket_size};
   add_agreement(terms, context.groups[0].ranks, context.gpus->replica_latency,
                 options.response_cache);
-  return fuse_by_cycles(pass.run_last_backward(), terms);
+  return fuse_by_cycles(estimated.run_last_backward(), terms);
 }
 
 }  // namespace trainyard::plan
