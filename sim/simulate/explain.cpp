@@ -11,6 +11,7 @@
 #include "sim/schedule/chunk_placement.h"
 #include "sim/simulate/report/summarize.h"
 #include "sim/simulate/simulate.h"
+#include "topologies/topology.h"
 
 namespace trainyard::simulate {
 
@@ -130,6 +131,17 @@ void kernels(const Job& job, const Step& step, Text out) {
   }
 }
 
+// Bandwidth and latency in whole numbers, so that another program loses nothing.
+void links(const Job& job, const Step& /*step*/, Text out) {
+  const topologies::Topology topology(job.cluster);
+  fmt::format_to(out, "{:>14}  {:>12}  {}\n", "bytes_per_s", "latency_ps", "link");
+  for (const LinkId id : topology.links().ids()) {
+    const topologies::Link& link = topology.links()[id];
+    fmt::format_to(out, "{:>14.0f}  {:>12}  {}\n", link.bandwidth.count(), link.latency.count(),
+                   topology.name(id));
+  }
+}
+
 void transfers(const Job& /*job*/, const Step& step, Text out) {
   fmt::format_to(out, "{:>10}  {:>10}  {:<12}  {:>7}  {}\n", "time", "bytes", "basis", "servers",
                  "what");
@@ -178,6 +190,7 @@ constexpr std::array<Writer, kExplainStages.size()> kWriters = {{
     {"kernels", kernels},
     {"transfers", transfers},
     {"classes", classes},
+    {"links", links},
 }};
 
 }  // namespace

@@ -624,7 +624,7 @@ def explains(folder):
     require(re.search(r"^/model/layers +4 +\S*small\.json:\d+:\d+", out, re.M), out)
     require(re.search(r"^/parallelism/tp +4 +\S*small\.json:\d+:\d+", out, re.M), out)
     require(re.search(r" default$", out, re.M), out)
-    for stage in ("scenario", "ranks", "layers", "memory", "kernels", "transfers", "classes"):
+    for stage in ("scenario", "ranks", "layers", "memory", "kernels", "transfers", "classes", "links"):
         out, _ = expect(0, "explain", SMALL, "--variant", "tensor", "--stage", stage)
         require(len(out) > 40, f"{stage}: {out}")
 
