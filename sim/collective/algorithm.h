@@ -63,7 +63,8 @@ struct Law {
   // has more. Without `streams`: added over the rounds, of the busiest rank in each.
   Share near, far;
   bool streams = true;
-  bool alone = false;  // one rank of a server sends to others at a time, and has a NIC for itself
+  bool levels = false;  // its far steps are levels of a tree, through each of which all of S goes
+  bool alone = false;   // one rank of a server sends to others at a time, and has a NIC for itself
   Share sent;  // of S, by the rank that sends or receives most, in the direction that has more
 };
 

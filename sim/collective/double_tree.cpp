@@ -168,6 +168,7 @@ Law law(CollectiveKind kind, const Group& group) {
   }
   law.near_steps = 2 * (g - 1);
   law.far_steps = 2 * log2_floor(servers);
+  law.levels = true;
   law.near = wire_share(kind, g);
   law.far = tree_share(servers) * Share(1, g);
   law.sent = law.near + law.far;

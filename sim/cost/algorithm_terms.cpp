@@ -86,11 +86,14 @@ MessageTerms MessageCost::by_algorithm(CollectiveKind kind,
   const BytesPerSecond out =
       alone ? std::min(shape.inter_bandwidth, shape.nic) : shape.inter_bandwidth / group.per_server;
   const double far = per_byte_of_share(law.far, reached * out);
-  const double part = static_cast<double>(bytes.count()) / shape.ranks;
-  MessageTerms terms = make_terms(
-      hops(law.near_steps, shape.intra_latency) + hops(law.far_steps, shape.inter_latency) +
-          law.far_steps * step_time(exchange ? shape.exchange_steps : shape.steps, part),
-      law.streams ? std::max(near, far) : near + far, law.sent, bytes, Basis::analytic);
+  const double size = static_cast<double>(bytes.count());
+  const Seconds step =
+      law.levels ? step_time(shape.tree_steps, size)
+                 : step_time(exchange ? shape.exchange_steps : shape.steps, size / shape.ranks);
+  MessageTerms terms =
+      make_terms(hops(law.near_steps, shape.intra_latency) +
+                     hops(law.far_steps, shape.inter_latency) + law.far_steps * step,
+                 law.streams ? std::max(near, far) : near + far, law.sent, bytes, Basis::analytic);
   add_start(shape, terms);
   return terms;
 }

@@ -157,6 +157,27 @@ TEST_CASE("rings, trees and all-to-alls between servers have steps of their own"
   CHECK(added(CollectiveKind::all_to_all, several(2, 8)) == 8 * exchange[0].time);
 }
 
+TEST_CASE("a chosen tree between servers takes the steps of trees, by the whole buffer") {
+  const auto messages = closed_form_message_cost();
+  const std::array ring = {StepTime{Bytes(1), Duration(1'000'000)}};
+  const std::array tree = {StepTime{Bytes(1000), Duration(10'000'000)},
+                           StepTime{Bytes(3000), Duration(30'000'000)}};
+  const auto added = [&](std::string_view algorithm, GroupShape shape) {
+    const collective::Choice choice{find_algorithm(algorithm), {}};
+    const auto time_of = [&] {
+      return duration(messages->collective(CollectiveKind::all_reduce, choice, Bytes(2000), shape));
+    };
+    const Duration without = time_of();
+    shape.steps = ring;
+    shape.tree_steps = tree;
+    return time_of() - without;
+  };
+  CHECK(added("tree", several(8, 1)) == 6 * Duration(20'000'000));
+  CHECK(added("tree", several(4, 8)) == 4 * Duration(20'000'000));
+  CHECK(added("ring", several(8, 1)) == 14 * ring[0].time);
+  CHECK(added("halving_doubling", several(8, 1)) == 6 * ring[0].time);
+}
+
 TEST_CASE("a start between servers stands for the hops inside") {
   GroupShape shape = several(2, 8);
   shape.start = Duration(14'000'000);

@@ -185,7 +185,7 @@ CollectiveCase read_collective(Line& line) {
   c.ranks = line.count("ranks", 1, Line::required, 2);
   c.servers = line.count("servers", 1, Line::optional, 1);
   c.bytes = read_bytes(line, "bytes", 0);
-  c.backend = line.word("backend", {"nccl", "ring", "loopback"}, Line::optional, "nccl");
+  c.backend = line.word("backend", {"nccl", "gloo", "ring", "loopback"}, Line::optional, "nccl");
   c.in_switch = line.flag("in_switch", Line::optional, false);
   if (c.servers > c.ranks) line.error("servers", "more servers than ranks");
   return c;
