@@ -230,7 +230,8 @@ def test_the_probe_of_processors(trainyard, folder):
     subprocess.run([sys.executable, PROBE_CPU, "--dry-run", "--output", samples], check=True)
     with open(samples, encoding="utf-8") as stream:
         kinds = {json.loads(line)["kind"] for line in stream}
-    assert kinds == {"machine", "gemm", "convolution", "memory"}, kinds
+    # What lies between operators is a difference of two times, which one call of each may not tell.
+    assert kinds - {"launch"} == {"machine", "gemm", "convolution", "memory", "copy"}, kinds
     done = subprocess.run([trainyard, "fit", samples, "--gpu", "epyc-9004-core", "-o", profile, "--json"],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr

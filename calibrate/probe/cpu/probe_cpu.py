@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what the operators of PyTorch cost on this machine's processors, as samples for trainyard fit.
 
-usage: probe_cpu.py [--output SAMPLES.jsonl] [--threads N] [--minutes 4] [--quick] [--dry-run]
+usage: probe_cpu.py [--output SAMPLES.jsonl] [--threads N] [--minutes 4] [--keep-memory] [--quick] [--dry-run]
 
 Needs Python 3.9 and PyTorch 1.13 or later. The file is appended to, as the probes of GPUs do it (docs/samples.md).
 
@@ -10,13 +10,15 @@ What is measured, exactly:
   times include their calls, as nothing runs beside them. What autograd and the script take between them is not there.
 - Operands are random, and take turns among copies of three times the last cache in all, so that none finds its own
   there. Results are new tensors, as they are in training: taking the memory, and the system's handing out of pages,
-  is part of the time.
+  is part of the time. With --keep-memory the process keeps what it frees, up to 32 MiB at a time, as under jemalloc or
+  tcmalloc, which PyTorch's guide for processors advises.
 - "activation" is GELU, which computes more than it moves; ReLU is as "elementwise" multiplies are.
 - A time is the median of batches of calls, at least 3 ms long each, after one batch that is not timed; the spread is
   that of the batches.
 """
 
 import argparse
+import ctypes
 import datetime
 import itertools
 import json
@@ -317,9 +319,41 @@ def memory_cases(quick):
         yield from token_cases(tokens, vocabulary, hidden)
 
 
+def measure_launch(samples):
+    """What Python and autograd take between two operators of a script, on average of both passes: a chain of products
+    of one number, with the backward pass, over the same without autograd."""
+    length = 64
+
+    def chain(value):
+        for _ in range(length):
+            value = value * 1.5
+        return value
+
+    def trained():
+        with torch.enable_grad():
+            chain(torch.ones(1, requires_grad=True)).backward()
+
+    bare = timed(lambda: chain(torch.ones(1)))[0]
+    seconds, spread, repeats = timed(trained)
+    beside_us = round((seconds - 2 * bare) / (2 * length) * 1e6, 4)
+    if beside_us <= 0:
+        return  # the machine was too busy to tell
+    samples.count += 1
+    samples.write(kind="launch", what="kernel", time_us=beside_us, spread=round(spread, 4), repeats=repeats)
+
+
+def copies(quick):
+    """From memory to memory of the host."""
+    for count in (1 << 16, 1 << 20) if quick else (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24):
+        def make(count=count):
+            return [random_tensor(count), random_tensor(count)]
+        yield make, lambda t: t[0].copy_(t[1]), 2 * FP32 * count, dict(kind="copy", direction="h2h", pinned=False,
+                                                                       bytes=FP32 * count)
+
+
 def run_all(samples, quick, cache, largest):
     """A case of each suite in turn, so that what is cut off is the end of all; none with more bytes than `largest`."""
-    suites = [gemms(quick), convolutions(quick), memory_cases(quick)]
+    suites = [gemms(quick), convolutions(quick), memory_cases(quick), copies(quick)]
     cases = itertools.chain.from_iterable(itertools.zip_longest(*suites))
     for case in cases:
         if samples.late():
@@ -337,12 +371,18 @@ def main():
     parser.add_argument("--output", default="samples.jsonl", help="file to append to")
     parser.add_argument("--threads", type=int, default=0, help="cores to use; default: all of the process")
     parser.add_argument("--minutes", type=float, default=4, help="stop then; what is measured is kept")
+    parser.add_argument("--keep-memory", action="store_true", help="results take memory that was freed before")
     parser.add_argument("--quick", action="store_true", help="fewer shapes")
     parser.add_argument("--dry-run", action="store_true", help="one call of each case that is small: a test")
     options = parser.parse_args()
     # Some libraries of products leave PyTorch one thread when they are loaded.
     torch.set_num_threads(options.threads or len(os.sched_getaffinity(0)))
     torch.manual_seed(1)
+    if options.keep_memory:
+        m_trim_threshold, m_mmap_threshold = -1, -3
+        libc = ctypes.CDLL(None)
+        libc.mallopt(m_mmap_threshold, 32 << 20)
+        libc.mallopt(m_trim_threshold, 1 << 30)
     facts = cpu_facts()
     samples = Samples(options.output, 60 * options.minutes)
     write_machine(samples, torch.get_num_threads(), facts)
@@ -350,6 +390,7 @@ def main():
         global BATCH_S, BATCHES  # pylint: disable=global-statement
         BATCH_S, BATCHES = 0.0, 1
     with torch.no_grad():
+        measure_launch(samples)
         if options.dry_run:
             run_all(samples, True, 0, 1 << 20)
         else:
