@@ -171,6 +171,25 @@ TEST_CASE("The start of collectives and its steps are recovered from virtual ran
             .latency.count() == doctest::Approx(8e-6 + 7 * 1.5e-6).epsilon(0.03));
 }
 
+TEST_CASE("Messages of gloo give laws, and those of the GPUs' library are taken before them") {
+  const auto lines_of = [](const std::string& backend, double rate) {
+    std::vector<std::string> lines;
+    for (const std::int64_t bytes : {1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 23})
+      lines.push_back(collective_line("all-reduce", 2, bytes,
+                                      100e-6 + static_cast<double>(bytes) / rate, backend));
+    return lines;
+  };
+  std::vector<std::string> lines = lines_of("gloo", 25e6);
+  const FitResult alone = fit_lines(lines);
+  REQUIRE(alone.profile.collectives.size() == 1);
+  CHECK(alone.profile.collectives[0].bandwidth.count() == doctest::Approx(25e6).epsilon(0.01));
+  const std::vector<std::string> others = lines_of("nccl", 50e6);
+  lines.insert(lines.end(), others.begin(), others.end());
+  const FitResult both = fit_lines(lines);
+  REQUIRE(both.profile.collectives.size() == 1);
+  CHECK(both.profile.collectives[0].bandwidth.count() == doctest::Approx(50e6).epsilon(0.01));
+}
+
 TEST_CASE("Too few cases of a kind are refused with a reason, and the base gives the law") {
   std::vector<std::string> lines = gemm_lines(test_gemm_law(), 0.3, 5, 7);
   // The same shape in other layouts is no other case.
