@@ -1,0 +1,291 @@
+"""The paced experiments of the lab: each a scenario of trainyard and the script that real ranks run for it."""
+
+import data_parallel
+import model_parallel
+from scenarios import (FP32, LINE_BITS_PER_S, STEPS, Experiment, layers_of, model_of, ring_of_hosts, scenario, server,
+                       star, transformer, two_switches)
+
+
+# Those that run once more with one queue, first in, first out, at each end of a cable.
+QUEUED = ("server-4x1", "server-8x2", "stages-across-4-2to1", "stages-across-8-4to1", "groups-4-250k-750k",
+          "groups-8-500k-250k", "experts-8-even", "experts-8-uneven")
+
+
+def _all_reduce(messages, name, topology, cluster, ranks, megabytes, algorithm, group="all-reduce", **more):
+    layers = layers_of(1, 5, 5, int(megabytes * 1e6 / FP32))
+    buffer = f"{megabytes}MB"
+    data = {"kind": "allreduce", "bucket_size": buffer, "first_bucket_size": buffer, "overlap_backward": False}
+    options = {"layers": layers, "algorithm": algorithm, "steps": STEPS, **more.pop("options", {})}
+    return Experiment(name, group, topology, ranks,
+                      scenario(name, model_of(layers), cluster, ranks, {"dp": ranks, "data_parallel": data},
+                               collectives={"allreduce": {"algorithm": algorithm}}, **more.pop("scenario", {})),
+                      data_parallel.all_reduce, options, **more)
+
+
+def all_reduces(messages):
+    found = []
+    for ranks in (2, 4, 8, 16):
+        for megabytes in (1, 4):
+            found.append(_all_reduce(messages, f"ring-{ranks}-{megabytes}mb", "star", star(messages, ranks), ranks,
+                                     megabytes, "ring", what="gloo's ring"))
+    for ranks in (2, 4, 8):
+        found.append(_all_reduce(messages, f"naive-{ranks}", "star", star(messages, ranks), ranks, 2, "naive",
+                                 what="all to one rank and back"))
+    for ranks in (2, 4, 8, 16):
+        found.append(_all_reduce(messages, f"tree-{ranks}", "star", star(messages, ranks), ranks, 8, "tree",
+                                 what="two trees, in pieces"))
+    for ranks in (4, 8, 16):
+        found.append(_all_reduce(messages, f"halving-{ranks}", "star", star(messages, ranks), ranks, 4,
+                                 "halving_doubling", what="recursive halving and doubling"))
+    for servers, per_server in ((2, 2), (4, 2), (2, 4), (4, 4)):
+        ranks = servers * per_server
+        # Sixteen hosts at twice the rate are more than two cores can carry.
+        inside = LINE_BITS_PER_S * (2 if ranks <= 8 else 1)
+        cluster = star(messages, servers, gpus=per_server, inside_bits_per_s=inside)
+        found.append(_all_reduce(messages, f"hierarchical-{servers}x{per_server}", "servers", cluster, ranks, 24,
+                                 "hierarchical", options={"per_server": per_server},
+                                 what="rings inside servers and across, in pieces"))
+    for ranks in (4, 8):
+        found.append(_all_reduce(messages, f"ring-cable-{ranks}", "ring", ring_of_hosts(messages, ranks), ranks, 4,
+                                 "ring", what="hosts with cables to their neighbours alone"))
+    for ranks in (4, 8):
+        found.append(_all_reduce(messages, f"ring-dumbbell-{ranks}", "dumbbell",
+                                 two_switches(messages, ranks, ranks // 2), ranks, 4, "ring",
+                                 what="crosses the narrow uplink once each way"))
+    slow = star(messages, 3)
+    slow["other_nodes"] = [{"nodes": 1, "node": server(messages, LINE_BITS_PER_S // 2)}]
+    found.append(_all_reduce(messages, "slow-link-ring", "uneven", slow, 4, 4, "ring", group="slow link",
+                             what="one host's cable has half of the rate"))
+    return found
+
+
+def _ddp(messages, name, topology, cluster, ranks, bucket_mb, layers, group="DDP", slowdown=None, **more):
+    data = {"kind": "allreduce", "bucket_size": f"{bucket_mb}MB", "first_bucket_size": "1MB"}
+    options = {"layers": layers, "bucket_bytes": bucket_mb * 1e6, "first_bucket_bytes": 1e6, "steps": STEPS}
+    changes = {}
+    if slowdown:
+        rank, factor = slowdown
+        options["slowdown"] = {str(rank): factor}
+        changes["perturbations"] = {"stragglers": [{"select": {"rank": rank}, "compute_slowdown": factor}]}
+    return Experiment(name, group, topology, ranks,
+                      scenario(name, model_of(layers), cluster, ranks, {"dp": ranks, "data_parallel": data},
+                               collectives={"allreduce": {"algorithm": "ring"}}, **changes),
+                      data_parallel.distributed_data_parallel, options, **more)
+
+
+def data_parallels(messages):
+    found = []
+    even, long = layers_of(12, 20, 40, 250_000), layers_of(12, 20, 80, 250_000)
+    for ranks in (2, 4, 8, 16):
+        # Sixteenths of a megabyte are messages that two cores cannot carry as fast as the cables could.
+        for bucket_mb, layers, word in ((3 if ranks == 16 else 1, even, "exposed"), (3, long, "hidden")):
+            found.append(_ddp(messages, f"ddp-{ranks}-{word}", "star", star(messages, ranks), ranks, bucket_mb, layers,
+                              what=f"PyTorch's own, buckets of {bucket_mb} MB, mostly {word}"))
+    for ranks in (4, 8):
+        found.append(_ddp(messages, f"slow-rank-{ranks}", "star", star(messages, ranks), ranks, 1, even,
+                          slowdown=(1, 1.5), group="slow rank", what="rank 1 computes 1.5 times as long"))
+    slow = star(messages, 3)
+    slow["other_nodes"] = [{"nodes": 1, "node": server(messages, LINE_BITS_PER_S // 2)}]
+    found.append(_ddp(messages, "slow-link-ddp", "uneven", slow, 4, 1, even, group="slow link",
+                      what="one host's cable has half of the rate"))
+    for ranks in (4, 8):
+        found.append(_ddp(messages, f"ddp-dumbbell-{ranks}", "dumbbell", two_switches(messages, ranks, ranks // 2),
+                          ranks, 1, even, what="a ring crosses the narrow uplink once each way"))
+    for ranks in (2, 4, 8):
+        layers = layers_of(6, 30, 60, 200_000)
+        found.append(Experiment(
+            f"fsdp-{ranks}", "FSDP", "star", ranks,
+            scenario(f"fsdp-{ranks}", model_of(layers), star(messages, ranks), ranks,
+                     {"dp": ranks, "data_parallel": {"kind": "zero3", "prefetch_layers": 1,
+                                                     "bucket_size": "800KB"}}),
+            data_parallel.fully_sharded, {"layers": layers, "steps": STEPS},
+            what="gathers a layer ahead, reduce-scatters"))
+    return found
+
+
+def parameter_servers(messages):
+    found = []
+    layers = layers_of(4, 10, 15, 125_000)
+
+    def cluster(hosts, shards):
+        return {**star(messages, hosts), "gpus_used": [0] * shards + [1] * (hosts - shards)}
+    for workers, shards in ((2, 1), (4, 1), (8, 1), (2, 2), (4, 2), (8, 2), (8, 4), (12, 4)):
+        hosts, name = workers + shards, f"server-{workers}x{shards}"
+        data = {"kind": "parameter_server", "server": list(range(shards)), "shards": shards}
+        found.append(Experiment(
+            name, "parameter server", "star", hosts,
+            scenario(name, model_of(layers), cluster(hosts, shards), workers, {"dp": workers, "data_parallel": data}),
+            data_parallel.parameter_server, {"layers": layers, "shards": shards, "steps": STEPS}, contention=True,
+            what=f"{workers} workers, {shards} shard{'s' if shards > 1 else ''}"))
+    layers = layers_of(4, 40, 60, 62_500)
+    for workers, slow, staleness in ((2, None, None), (4, None, None), (8, None, None), (4, 3, None), (4, 3, 1),
+                                     (8, 2, 2)):
+        word = "async" if staleness is None else f"stale-{staleness}"
+        name = f"{word}-{workers}" + ("-slow" if slow else "")
+        data = {"kind": "parameter_server", "server": 0, "shards": 1,
+                "updates": "asynchronous" if staleness is None else "stale"}
+        if staleness is not None:
+            data["staleness"] = staleness
+        options = {"layers": layers, "staleness": staleness,
+                   "rounds": 16 + workers // 2 + 3 * (staleness or 0)}
+        changes = {}
+        if slow:
+            options["slowdown"] = {"2": slow}  # the second worker
+            changes["perturbations"] = {"stragglers": [{"select": {"rank": 1}, "compute_slowdown": slow}]}
+        found.append(Experiment(
+            name, "asynchronous", "star", workers + 1,
+            scenario(name, model_of(layers), cluster(workers + 1, 1), workers, {"dp": workers, "data_parallel": data},
+                     **changes),
+            data_parallel.asynchronous_server, options, quantity="updates/s", contention=True,
+            what="updates per second"))
+    return found
+
+
+def pipelines(messages):
+    found = []
+    for stages in (2, 4, 8):
+        for schedule in ("gpipe", "1f1b"):
+            for micro_batches in (4, 8):
+                found.append(_pipeline(messages, schedule, stages, micro_batches))
+    found.append(_pipeline(messages, "1f1b", 4, 8, slow=(1, 1.5)))
+    return found
+
+
+def _pipeline(messages, schedule, stages, micro_batches, slow=None):
+    # trainyard counts a table's first and last layer as embedding and head, which go with the outer stages.
+    layers = layers_of(stages + 2, 20, 40, 25_000, outputs=125_000)
+    for layer in (layers[0], layers[1], layers[-2], layers[-1]):
+        layer["forward"], layer["backward"] = layer["forward"] / 2, layer["backward"] / 2
+    name = f"{schedule}-{stages}x{micro_batches}" + ("-slow" if slow else "")
+    options = {"layers": layers, "schedule": schedule, "micro_batches": micro_batches, "steps": STEPS,
+               "stage_layers": [(i + (i > 0), i + 2 + (i == stages - 1)) for i in range(stages)]}
+    changes = {}
+    if slow:
+        options["slowdown"] = {str(slow[0]): slow[1]}
+        changes["perturbations"] = {"stragglers": [{"select": {"rank": slow[0]}, "compute_slowdown": slow[1]}]}
+    return Experiment(
+        name, "slow rank" if slow else "pipeline", "star", stages,
+        scenario(name, model_of(layers), star(messages, stages), micro_batches,
+                 {"pp": stages, "dp": 1, "pipeline": {"schedule": schedule, "layer_split": [1] * stages}}, **changes),
+        model_parallel.pipeline, options, what=f"{stages} stages, {micro_batches} micro-batches")
+
+
+def _tensor_script(slices):
+    """Passes of the plan in order, each with the numbers that the all-reduce behind it sums."""
+    rows, seconds, label = [], 0.0, ""
+    for _, lane, name, begin, end, moved in sorted(slices, key=lambda s: (s[3], s[4])):
+        if lane == "compute" and not name.startswith("wait"):
+            seconds, label = seconds + end - begin, name
+        elif lane == "tensor parallel":
+            rows.append((label, seconds, moved // FP32))
+            seconds = 0.0
+    return rows + [(label, seconds, 0)]
+
+
+def _hybrid(messages, name, cluster, stages, replicas, micro_batches, order, layers, group, what):
+    """A pipeline on each replica; order: how ranks are counted, which decides what crosses the uplink."""
+    ranks = stages * replicas
+    batch = micro_batches * replicas
+    size = f"{max(layer['parameters'] for layer in layers) * FP32 * len(layers)}B"
+    data = {"kind": "allreduce", "bucket_size": size, "first_bucket_size": size, "overlap_backward": False}
+    options = {"layers": layers, "schedule": "gpipe", "micro_batches": micro_batches, "steps": STEPS, "order": order,
+               "stages": stages, "stage_layers": [(i + (i > 0), i + 2 + (i == stages - 1)) for i in range(stages)]}
+    return Experiment(
+        name, group, "dumbbell", ranks,
+        scenario(name, model_of(layers), cluster, batch,
+                 {"pp": stages, "dp": replicas, "rank_order": order, "data_parallel": data,
+                  "pipeline": {"schedule": "gpipe", "layer_split": [1] * stages}},
+                 collectives={"allreduce": {"algorithm": "ring"}}),
+        model_parallel.hybrid, options, contention=True, what=what)
+
+
+def contentions(messages):
+    found = []
+    for replicas in (2, 4):
+        hosts = 2 * replicas
+        for over in (1, 2) if replicas == 2 else (2, 4):
+            layers = layers_of(4, 10, 20, 25_000, outputs=250_000)
+            found.append(_hybrid(messages, f"stages-across-{hosts}-{over}to1", two_switches(messages, hosts, over), 2,
+                                 replicas, 4, "tp-dp-pp", layers, "fat tree",
+                                 f"{replicas} pipelines cross an uplink of {over}:1"))
+    for hosts, sizes in ((4, (500_000, 500_000)), (4, (250_000, 750_000)), (8, (500_000, 250_000))):
+        layers = layers_of(4, 5, 10, 1_000, outputs=10)
+        layers[0]["parameters"], layers[-1]["parameters"] = sizes
+        found.append(_hybrid(messages, f"groups-{hosts}-{sizes[0] // 1000}k-{sizes[1] // 1000}k",
+                             two_switches(messages, hosts, hosts // 2), 2, hosts // 2, 1, "tp-pp-dp", layers,
+                             "two groups", "two all-reduces that share a narrow uplink"))
+    return found + exchanges(messages)
+
+
+def _exchange_script(ranks, tokens, hidden, load):
+    """Passes and all-to-alls of the plan in order; sizes from the load of the experts, one on each rank."""
+    rows = [round(tokens * share / sum(load)) * hidden for share in load]
+
+    def script(slices):
+        by_rank = {}
+        for owner, lane, name, begin, end, moved in slices:
+            if owner.startswith("rank "):
+                by_rank.setdefault(int(owner.split()[1]), []).append((begin, end, lane, name, moved))
+        scripts = []
+        for rank in range(ranks):
+            own = sorted(by_rank[max(r for r in by_rank if r <= rank)])
+            parts, seconds = [], 0.0
+            for begin, end, lane, name, moved in own:
+                if lane == "compute" and not name.startswith("wait"):
+                    seconds += end - begin
+                elif lane == "expert parallel":
+                    out = [[rows[j] if i != j else 0 for j in range(ranks)] for i in range(ranks)]
+                    back = [[rows[i] if i != j else 0 for j in range(ranks)] for i in range(ranks)]
+                    is_out = ("dispatch" in name) == ("forward" in name or "backward" not in name)
+                    parts.append((name, seconds, out if is_out else back))
+                    seconds = 0.0
+                elif lane == "data parallel":
+                    parts.append((name, seconds, moved // FP32))
+                    seconds = 0.0
+            scripts.append(parts)
+        return [(scripts[0][i][0], [scripts[rank][i][1] for rank in range(ranks)], scripts[0][i][2])
+                for i in range(len(scripts[0]))]
+    return script
+
+
+def exchanges(messages):
+    """Experts, one on each rank, whose rows all ranks exchange, evenly or not."""
+    found = []
+    tokens, hidden = 512, 512
+    for ranks, load, word in ((4, (1, 1, 1, 1), "even"), (8, (1,) * 8, "even"), (4, (4, 2, 1, 1), "uneven"),
+                              (8, (4, 2, 2, 1, 1, 1, 1, 4), "uneven")):
+        name = f"experts-{ranks}-{word}"
+        model = transformer(2, hidden, ffn_hidden=hidden, moe={"experts": ranks, "top_k": 1}, biases=False,
+                            tied_embeddings=False)
+        # What all ranks hold alike: attention, norms, router, embeddings; experts have no replica.
+        data = {"kind": "allreduce", "bucket_size": "1GB", "first_bucket_size": "1GB", "overlap_backward": False}
+        expert = {"load": list(load)} if word == "uneven" else {}
+        whole = scenario(name, model, star(messages, ranks, tflops=0.1), ranks,
+                         {"dp": ranks, "ep": ranks, "data_parallel": data, "expert_parallel": expert},
+                         training={"sequence_length": tokens, "execution": "fused"},
+                         collectives={"allreduce": {"algorithm": "ring"}})
+        found.append(Experiment(name, "experts", "star", ranks, whole, model_parallel.exchange, {"steps": STEPS},
+                                script=_exchange_script(ranks, tokens, hidden, load), contention=True,
+                                what=f"two layers of {ranks} experts, {word} rows"))
+    return found
+
+
+def tensor_parallels(messages):
+    found = []
+    for ranks, hidden, tokens in ((2, 256, 512), (2, 512, 256), (4, 256, 512), (4, 512, 256), (8, 512, 512)):
+        name = f"tensor-{ranks}-{hidden}x{tokens}"
+        found.append(Experiment(
+            name, "tensor", "star", ranks,
+            scenario(name, transformer(2, hidden), star(messages, ranks, tflops=0.02), 1,
+                     {"tp": ranks, "tensor_parallel": {"overlap": "none"}}, training={"sequence_length": tokens},
+                     collectives={"allreduce": {"algorithm": "ring"}}),
+            model_parallel.tensor_parallel, {"steps": STEPS}, script=_tensor_script,
+            what="two layers, an all-reduce behind each half"))
+    return found
+
+
+def all_of(messages):
+    """Every paced experiment, in the order of the table."""
+    fair = (all_reduces(messages) + data_parallels(messages) + pipelines(messages) + tensor_parallels(messages) +
+            parameter_servers(messages) + contentions(messages))
+    return fair + [x.queued() for x in fair if x.name in QUEUED]
