@@ -156,6 +156,9 @@ struct CalibrateOptions {
   FitBaseOptions base;
   std::string output = "calibration.json";  // the profile; page, server and samples stand beside it
   std::string samples;                      // empty: beside the profile
+  std::string device = "gpu";               // or cpu: this machine's processors, through PyTorch
+  std::string gpu;                          // preset that is measured; empty: by the device's name
+  std::string threads;                      // cpu: cores that one device takes; empty: all
   std::string suite, devices, budget;       // for the probe, as written; empty: its own choice
   bool quick = false;
   bool json = false;

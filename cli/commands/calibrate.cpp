@@ -4,11 +4,13 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "cli/child_process.h"
 #include "cli/commands.h"
 #include "cli/output_folder.h"
 #include "sim/base/text.h"
+#include "sim/scenario/scenario.h"
 
 namespace trainyard::cli {
 namespace {
@@ -37,6 +39,23 @@ void refuse_to_overwrite(const std::string& profile) {
   }
 }
 
+// The probe of processors is a script beside the configurations.
+std::string cpu_probe() {
+  const fs::path script =
+      fs::path(scenario::configs_folder(".")).parent_path() / "calibrate/lab/calibrate_cpu.py";
+  std::error_code code;
+  if (!fs::is_regular_file(script, code))
+    throw EnvironmentError(fmt::format(
+        "there is no {}; run this from a checkout of trainyard, whose scripts measure processors",
+        escape_control(script.string())));
+  return script.string();
+}
+
+struct Probe {
+  std::string program;
+  std::vector<std::string> arguments;
+};
+
 std::string found_probe() {
   std::string path = find_program(kProbe);
   if (path.empty())
@@ -62,6 +81,28 @@ std::vector<std::string> probe_arguments(const CalibrateOptions& options,
   return words;
 }
 
+Probe probe_of(const CalibrateOptions& options, const std::string& samples) {
+  if (options.device == "gpu") return {found_probe(), probe_arguments(options, samples)};
+  const std::string python = find_program("python3");
+  if (python.empty()) throw EnvironmentError("python3 was not found, which measures processors");
+  Probe probe{python, {"-B", cpu_probe(), "--output", samples}};
+  if (options.quick) probe.arguments.emplace_back("--quick");
+  for (const auto& [option, value] :
+       {std::pair{"--threads", options.threads}, {"--budget", options.budget}}) {
+    if (value.empty()) continue;
+    probe.arguments.emplace_back(option);
+    probe.arguments.push_back(value);
+  }
+  return probe;
+}
+
+void refuse_options_of_others(const CalibrateOptions& options) {
+  if (options.device == "cpu" && !(options.suite.empty() && options.devices.empty()))
+    throw UsageError("--suite and --devices are of GPUs; leave them out with --device cpu");
+  if (options.device == "gpu" && !options.threads.empty())
+    throw UsageError("--threads is of processors; add --device cpu");
+}
+
 std::uintmax_t size_of(const std::string& path) {
   std::error_code code;
   const std::uintmax_t size = fs::file_size(path, code);
@@ -71,17 +112,17 @@ std::uintmax_t size_of(const std::string& path) {
 // The exit code that ends the command, or nothing if there is something to fit.
 std::optional<ExitCode> measure(const CalibrateOptions& options, const std::string& samples,
                                 const Context& context) {
-  const std::string probe = found_probe();
+  const Probe probe = probe_of(options, samples);
   const std::uintmax_t before = size_of(samples);
-  const ChildEnd end = run_program(probe, probe_arguments(options, samples), context.interrupts);
+  const ChildEnd end = run_program(probe.program, probe.arguments, context.interrupts);
   const bool measured = size_of(samples) != before;
   const std::string kept =
       measured ? fmt::format("; what was measured is kept in {0}: 'trainyard fit {0} -o {1}'",
                              escape_control(samples), escape_control(options.output))
                : "";
   if (end.signal != 0)
-    throw EnvironmentError(
-        fmt::format("{} was ended by signal {}{}", escape_control(probe), end.signal, kept));
+    throw EnvironmentError(fmt::format("{} was ended by signal {}{}", escape_control(probe.program),
+                                       end.signal, kept));
   if (end.code == static_cast<int>(ExitCode::usage)) return ExitCode::usage;
   if (end.code == static_cast<int>(ExitCode::environment)) {
     // The probe has said what is missing.
@@ -91,7 +132,7 @@ std::optional<ExitCode> measure(const CalibrateOptions& options, const std::stri
   }
   if (end.code != 0)
     throw EnvironmentError(
-        fmt::format("{} ended with {}{}", escape_control(probe), end.code, kept));
+        fmt::format("{} ended with {}{}", escape_control(probe.program), end.code, kept));
   return std::nullopt;
 }
 
@@ -101,6 +142,7 @@ ExitCode calibrate(const CalibrateOptions& options, const Context& context) {
   if (fs::path(options.output).extension() != ".json" || fs::path(options.output).stem().empty())
     throw UsageError(fmt::format("'{}' is no name for a profile; write -o NAME.json",
                                  escape_control(options.output)));
+  refuse_options_of_others(options);
   if (!options.force) refuse_to_overwrite(options.output);
   const std::string samples = samples_path(options);
   {
@@ -114,6 +156,7 @@ ExitCode calibrate(const CalibrateOptions& options, const Context& context) {
   fitting.samples = {samples};
   fitting.output = options.output;
   fitting.base = options.base;
+  fitting.gpu = options.gpu;
   fitting.json = options.json;
   fitting.force = true;  // asked above
   return fit(fitting, context);

@@ -344,6 +344,16 @@ void add_fit(CLI::App& app, FitCommandOptions& options) {
 void add_calibrate(CLI::App& app, CalibrateOptions& options) {
   CLI::App* command =
       app.add_subcommand("calibrate", "Measure this machine's GPUs and make a profile of them");
+  command
+      ->add_option("--device", options.device,
+                   "gpu (default), or cpu: operators of PyTorch on the processors, and messages "
+                   "between two network namespaces")
+      ->type_name("WORD")
+      ->check(CLI::IsMember({"gpu", "cpu"}));
+  add_word(*command, "--gpu", options.gpu, "The preset of the device, if its name does not tell",
+           "NAME");
+  add_word(*command, "--threads", options.threads, "cpu: cores that are one device (default: all)",
+           "N");
   add_word(*command, "-o,--output", options.output,
            "Write this profile (default: calibration.json), and a page beside it", "PROFILE.json");
   add_word(*command, "--samples", options.samples,

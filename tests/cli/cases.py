@@ -852,7 +852,10 @@ def says_that_nothing_can_be_measured(folder):
     require_equal(done.stderr, b"trainyard-probe: no CUDA device was found\n", "standard error")
     require_equal(sorted(os.listdir(folder)), ["bin", "second"], "files")
     for words, part in ((["-o", "box"], "NAME.json"), (["-o", ".json"], "NAME.json"), (["--suit", "a"], "--suite"),
-                        (["--suite", ""], "--suite")):
+                        (["--suite", ""], "--suite"), (["--device", "tpu"], "--device"),
+                        (["--device", "cpu", "--suite", "gemm"], "leave them out"),
+                        (["--device", "cpu", "--devices", "0"], "leave them out"),
+                        (["--threads", "2"], "add --device cpu")):
         done = run(program, "calibrate", *words, cwd=folder)
         require_equal(done.returncode, 2, f"exit code of {words}")
         require_one_line(done.stderr.decode(), part)
