@@ -28,6 +28,7 @@ import network  # noqa: E402
 NAME = f"trainyard-cluster-{os.geteuid()}"
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 WRONG_USAGE, NO_NETWORK, NO_MACHINE = 2, 3, 4
+ANSWER_S = 30           # in which a cluster of a few hundred hosts is built
 GRACE_S = 5             # from being told to end to being killed
 FORWARDED = 10e9 / 8    # bytes per second that a machine passes on without its processors being the limit
 EXAMPLES = """
@@ -194,7 +195,7 @@ def held_up(built, options, held, stands):
     fair, netem = not options.fifo, namespaces.has_netem()
     with namespaces.Cluster(built, fair=fair, delay=netem) as cluster:
         lines = described(built, fair, netem, settings_of(cluster))
-        held.listen()  # once more: now whoever asks is told of this process
+        held.listen()  # once more: whoever asks now is told of this process
         state = json.dumps({"hosts": built.hosts, "switches": built.switches}).encode()
         threading.Thread(target=answered, args=(held, state), daemon=True).start()
         stands(lines)
@@ -285,6 +286,7 @@ def up(options):
     held = namespaces.lock(NAME)
     if not held:
         return failed(NO_MACHINE, "one is up already; take it down first: cluster.py down")
+    held.listen()
     try:
         built = network.of_scenario(options.trainyard, options.scenario)
     except network.NetworkError as error:
@@ -334,8 +336,12 @@ def execute(options):
         return failed(NO_MACHINE, "none is up; build one first: cluster.py up SCENARIO")
     process, peer = found
     try:
+        peer.settimeout(ANSWER_S)
         with peer, peer.makefile() as stream:
             state = json.loads(stream.read())  # waits for one that is being built
+    except TimeoutError:
+        return failed(NO_MACHINE, f"process {process}, which holds the cluster, does not answer; "
+                                  "take it down: cluster.py down")
     except (OSError, ValueError):
         return failed(NO_MACHINE, "it has just gone down")
     if options.host not in state["hosts"] + state["switches"]:
@@ -356,28 +362,51 @@ def execute(options):
     return code if code >= 0 else 128 - code
 
 
+def holders():
+    """Processes that have the socket of the cluster: also those that are stopped, or have lost the one that answers."""
+    with open("/proc/net/unix", encoding="ascii", errors="replace") as lines:
+        sockets = {f"socket:[{words[6]}]" for words in map(str.split, lines) if words[7:] == [f"@{NAME}"]}
+    found = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has just ended, or is somebody else's
+            files = f"/proc/{process}/fd"
+            if any(os.readlink(f"{files}/{name}") in sockets for name in os.listdir(files)):
+                found.append(int(process))
+    return found
+
+
+def signalled(number, processes):
+    """Signals processes, and wakes those that are stopped."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+            os.kill(process, signal.SIGCONT)
+
+
 def down():
     """Takes the cluster down; its name is free when its last process has ended."""
-    began, told, killed = time.monotonic(), None, False
+    began, told, was_up = time.monotonic(), None, False
     while True:
         held = namespaces.lock(NAME)
         if held:
             held.close()
             break
-        late = time.monotonic() - began > 2 * GRACE_S
-        if late and killed:
-            return failed(NO_MACHINE, f"process {told} does not end")
-        found = asked()
+        was_up = True
+        took = time.monotonic() - began
+        if took > 3 * GRACE_S:
+            return failed(NO_MACHINE, f"processes {', '.join(map(str, holders()))} do not end")
+        if took > 2 * GRACE_S:
+            signalled(signal.SIGKILL, holders())
+        those = holders()
+        found = asked() if told not in those else None
         if found:
-            process, peer = found
-            peer.close()
-            if process != told or late:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL if late else signal.SIGTERM)
-                told, killed = process, late
-                began = time.monotonic() if late else began
+            found[1].close()
+            if found[0] in those:
+                told = found[0]
+                signalled(signal.SIGTERM, [told])
+        signalled(signal.SIGCONT, those)
         time.sleep(0.1)
-    print("cluster: down" if told else "cluster: none was up")
+    print("cluster: down" if was_up else "cluster: none was up")
     return 0
 
 

@@ -51,7 +51,6 @@ def lock(name):
         held.close()
         return None
     held.set_inheritable(True)
-    held.listen()
     return held
 
 

@@ -124,6 +124,15 @@ def a_cluster_stays_until_it_is_taken_down(program, scenario, folder):
     run.left_nothing(0, before)
     says("none was up", 0, cluster("down"))
     says("none is up", 4, cluster("exec", "h0", "true"))
+    # Neither a command that does not want to end nor stopped processes are an obstacle, and down waits for the last.
+    run = Started(folder, LAB / "cluster.py", "up", scenario, "--trainyard", program, "--", "sh", "-c",
+                  "trap '' TERM HUP; sleep 100")
+    assert machine.within(STARTS_S, lambda: "sleep 100" in machine.alive(run.mark).values()), run.said()
+    for process in machine.alive(run.mark):
+        os.kill(process, signal.SIGSTOP)
+    says("cluster: down", 0, cluster("down"))
+    assert not machine.alive(run.mark), machine.alive(run.mark)
+    run.left_nothing(130, before)
     # However it is killed, it is gone.
     run = Started(folder, LAB / "cluster.py", "up", scenario, "--trainyard", program, "--fifo")
     assert run.process.wait(STARTS_S) == 0, run.said()
