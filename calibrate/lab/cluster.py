@@ -152,6 +152,7 @@ def settings_of(cluster):
 
 def answered(held, text):
     """Tells everybody who asks by the socket what the cluster has, until the process ends."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the main thread is to be woken by them
     while True:
         with contextlib.suppress(OSError):
             asking = held.accept()[0]
@@ -226,6 +227,8 @@ def in_foreground(built, options, held):
         return namespaces.sandboxed(work)
     except namespaces.NamespaceError as error:
         return failed(NO_MACHINE, error)
+    finally:
+        held.detach()  # the name is free when this process has ended, and not before
 
 
 def _detached(built, options, held, pipe):
