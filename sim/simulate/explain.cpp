@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
+#include <vector>
 
 #include "sim/base/check.h"
 #include "sim/base/text.h"
@@ -163,9 +165,36 @@ void transfers(const Job& /*job*/, const Step& step, Text out) {
   }
 }
 
+// The ranks of each class in ranges: "0,3-5".
+std::vector<std::string> members(const lower::Lowered& lowered) {
+  constexpr std::size_t kRangesShown = 32;
+  struct Range {
+    std::size_t first, last;
+  };
+  std::vector<std::vector<Range>> ranges(lowered.classes.size());
+  for (std::size_t rank = 0; rank < lowered.class_of_rank.size(); ++rank) {
+    std::vector<Range>& own = ranges[lowered.class_of_rank[rank]];
+    if (!own.empty() && own.back().last + 1 == rank)
+      own.back().last = rank;
+    else
+      own.push_back({rank, rank});
+  }
+  std::vector<std::string> texts;
+  for (const std::vector<Range>& own : ranges) {
+    std::string& text = texts.emplace_back();
+    for (std::size_t i = 0; i < std::min(own.size(), kRangesShown); ++i) {
+      text += fmt::format("{}{}", i == 0 ? "" : ",", own[i].first);
+      if (own[i].last > own[i].first) text += fmt::format("-{}", own[i].last);
+    }
+    if (own.size() > kRangesShown) text += ",...";
+  }
+  return texts;
+}
+
 void classes(const Job& /*job*/, const Step& step, Text out) {
-  fmt::format_to(out, "{:>5}  {:>6}  {:>6}  {:>5}  {:>8}  {:>8}  {:>8}\n", "class", "rank", "ranks",
-                 "stage", "slowdown", "calls", "ops");
+  const std::vector<std::string> which = members(step.lowered);
+  fmt::format_to(out, "{:>5}  {:>6}  {:>6}  {:>5}  {:>8}  {:>8}  {:>8}  {}\n", "class", "rank",
+                 "ranks", "stage", "slowdown", "calls", "ops", "which");
   for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
     const lower::RankClass& rank_class = step.lowered.classes[c];
     const engine::Program& program =
@@ -173,9 +202,9 @@ void classes(const Job& /*job*/, const Step& step, Text out) {
     std::size_t ops = 0;
     for (const engine::Call& call : program.calls)
       ops += program.blocks[call.block].ops.size();
-    fmt::format_to(out, "{:>5}  {:>6}  {:>6}  {:>5}  {:>8}  {:>8}  {:>8}\n", c,
+    fmt::format_to(out, "{:>5}  {:>6}  {:>6}  {:>5}  {:>8}  {:>8}  {:>8}  {}\n", c,
                    rank_class.representative, rank_class.ranks, rank_class.stage,
-                   shortest(rank_class.slowdown), program.calls.size(), ops);
+                   shortest(rank_class.slowdown), program.calls.size(), ops, which[c]);
   }
 }
 

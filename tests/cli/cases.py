@@ -627,6 +627,21 @@ def explains(folder):
     for stage in ("scenario", "ranks", "layers", "memory", "kernels", "transfers", "classes", "links"):
         out, _ = expect(0, "explain", SMALL, "--variant", "tensor", "--stage", stage)
         require(len(out) > 40, f"{stage}: {out}")
+    # A class names its ranks, and each is in one.
+    classes, _ = expect(0, "explain", SMALL, "--variant", "tensor", "--stage", "classes")
+    ranks = []
+    for line in classes.splitlines()[1:]:
+        for part in line.split()[-1].split(","):
+            first, _, last = part.partition("-")
+            ranks += range(int(first), int(last or first) + 1)
+    world = json.loads(expect(0, "run", SMALL, "--variant", "tensor", "--json")[0])["world_size"]
+    require_equal(sorted(ranks), list(range(world)), "ranks of classes")
+    # A link is two whole numbers and its ends, and there is one back.
+    links, _ = expect(0, "explain", SMALL, "--variant", "tensor", "--stage", "links")
+    found = [re.fullmatch(r" *(\d+) +\d+  (.+) -> (.+)", line) for line in links.splitlines()[1:]]
+    require(all(found), links)
+    ends = {(link[2], link[3]) for link in found}
+    require(all((b, a) in ends and int(link[1]) > 0 for link in found for a, b in [link.groups()[1:]]), links)
 
 
 @case
