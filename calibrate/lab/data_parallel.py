@@ -14,18 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import collectives
 
-FP32 = 4  # bytes
-
-
 def _pass(rank, layers, direction):
-    """The passes of these layers, in the order of the direction, on a rank that may be slow."""
-    slow = rank.options.get("slowdown", {}).get(str(rank.number), 1)
+    """The passes of these layers, in the order of the direction."""
     for layer in layers if direction == "forward" else reversed(layers):
-        rank.compute(layer[direction] * slow, f"{layer['name']} {direction}")
-
-
-def _gradients(layers):
-    return [torch.ones(layer["parameters"]) for layer in layers]
+        rank.compute(layer[direction], f"{layer['name']} {direction}")
 
 
 def _servers_and_places(rank, per_server):
@@ -78,14 +70,12 @@ class _PacedLayer(torch.autograd.Function):
     @staticmethod
     def forward(ctx, value, weight, rank, layer):
         ctx.rank, ctx.layer, ctx.size = rank, layer, weight.numel()
-        slow = rank.options.get("slowdown", {}).get(str(rank.number), 1)
-        ctx.slow = slow
-        rank.compute(layer["forward"] * slow, f"{layer['name']} forward")
+        rank.compute(layer["forward"], f"{layer['name']} forward")
         return value.clone()
 
     @staticmethod
     def backward(ctx, gradient):
-        ctx.rank.compute(ctx.layer["backward"] * ctx.slow, f"{ctx.layer['name']} backward")
+        ctx.rank.compute(ctx.layer["backward"], f"{ctx.layer['name']} backward")
         return gradient, torch.ones(ctx.size), None, None
 
 
@@ -109,7 +99,6 @@ def distributed_data_parallel(rank):
     network = _PacedNetwork(rank, options["layers"])
     wrapped = DistributedDataParallel(network, bucket_cap_mb=options["bucket_bytes"] / (1 << 20),
                                       gradient_as_bucket_view=True)
-    starts = []
 
     def reduced(state, bucket):
         """PyTorch's default, and a record of when each bucket left and came."""
@@ -126,7 +115,6 @@ def distributed_data_parallel(rank):
     for _ in rank.steps(options["steps"]):
         wrapped.zero_grad(set_to_none=False)
         wrapped(value).sum().backward()
-        starts.append(len(rank.spans))
 
 
 def parameter_server(rank):
@@ -254,8 +242,7 @@ def fully_sharded(rank):
     """Parameters of each layer are gathered for both passes, one layer ahead, and gradients reduced to shards."""
     options, layers = rank.options, rank.options["layers"]
     members = list(range(rank.world))
-    # A communicator each, so that what is gathered and what is reduced may be under way at once; one thread serves both
-    # in the order in which the script asked, as one stream of a device does.
+    # One thread serves gathers and reductions in the order in which the script asked, as one communicator does.
     tasks, worker_failed = queue.Queue(), []
 
     def serve():
@@ -285,7 +272,6 @@ def fully_sharded(rank):
             raise worker_failed[0]
 
     shards = [torch.ones(layer["parameters"] // rank.world) for layer in layers]
-    slow = options.get("slowdown", {}).get(str(rank.number), 1)
 
     def gather(place):
         layer = layers[place]
@@ -311,7 +297,7 @@ def fully_sharded(rank):
             if at + 1 < len(order) and at + 1 != count:
                 gathered[at + 1] = gather(order[at + 1][0])
             waited(gathered[at])
-            rank.compute(layers[place][direction] * slow, f"{layers[place]['name']} {direction}")
+            rank.compute(layers[place][direction], f"{layers[place]['name']} {direction}")
             if direction == "backward":
                 reduced.append(reduce(place))
         for done in reduced:

@@ -3,12 +3,15 @@
 import data_parallel
 import model_parallel
 from scenarios import (FP32, LINE_BITS_PER_S, STEPS, Experiment, layers_of, model_of, ring_of_hosts, scenario, server,
-                       star, transformer, two_switches)
-
+                       slowed, star, transformer, two_switches)
 
 # Those that run once more with one queue, first in, first out, at each end of a cable.
 QUEUED = ("server-4x1", "server-8x2", "stages-across-4-2to1", "stages-across-8-4to1", "groups-4-250k-750k",
           "groups-8-500k-250k", "experts-8-even", "experts-8-uneven")
+
+
+def _slow_link(messages):
+    return {**star(messages, 3), "other_nodes": [{"nodes": 1, "node": server(messages, LINE_BITS_PER_S // 2)}]}
 
 
 def _all_reduce(messages, name, topology, cluster, ranks, megabytes, algorithm, group="all-reduce", **more):
@@ -52,25 +55,19 @@ def all_reduces(messages):
         found.append(_all_reduce(messages, f"ring-dumbbell-{ranks}", "dumbbell",
                                  two_switches(messages, ranks, ranks // 2), ranks, 4, "ring",
                                  what="crosses the narrow uplink once each way"))
-    slow = star(messages, 3)
-    slow["other_nodes"] = [{"nodes": 1, "node": server(messages, LINE_BITS_PER_S // 2)}]
-    found.append(_all_reduce(messages, "slow-link-ring", "uneven", slow, 4, 4, "ring", group="slow link",
-                             what="one host's cable has half of the rate"))
+    found.append(_all_reduce(messages, "slow-link-ring", "uneven", _slow_link(messages), 4, 4, "ring",
+                             group="slow link", what="one host's cable has half of the rate"))
     return found
 
 
 def _ddp(messages, name, topology, cluster, ranks, bucket_mb, layers, group="DDP", slowdown=None, **more):
     data = {"kind": "allreduce", "bucket_size": f"{bucket_mb}MB", "first_bucket_size": "1MB"}
     options = {"layers": layers, "bucket_bytes": bucket_mb * 1e6, "first_bucket_bytes": 1e6, "steps": STEPS}
-    changes = {}
-    if slowdown:
-        rank, factor = slowdown
-        options["slowdown"] = {str(rank): factor}
-        changes["perturbations"] = {"stragglers": [{"select": {"rank": rank}, "compute_slowdown": factor}]}
+    slow_options, changes = slowed(*slowdown) if slowdown else ({}, {})
     return Experiment(name, group, topology, ranks,
                       scenario(name, model_of(layers), cluster, ranks, {"dp": ranks, "data_parallel": data},
                                collectives={"allreduce": {"algorithm": "ring"}}, **changes),
-                      data_parallel.distributed_data_parallel, options, **more)
+                      data_parallel.distributed_data_parallel, {**options, **slow_options}, **more)
 
 
 def data_parallels(messages):
@@ -84,9 +81,7 @@ def data_parallels(messages):
     for ranks in (4, 8):
         found.append(_ddp(messages, f"slow-rank-{ranks}", "star", star(messages, ranks), ranks, 1, even,
                           slowdown=(1, 1.5), group="slow rank", what="rank 1 computes 1.5 times as long"))
-    slow = star(messages, 3)
-    slow["other_nodes"] = [{"nodes": 1, "node": server(messages, LINE_BITS_PER_S // 2)}]
-    found.append(_ddp(messages, "slow-link-ddp", "uneven", slow, 4, 1, even, group="slow link",
+    found.append(_ddp(messages, "slow-link-ddp", "uneven", _slow_link(messages), 4, 1, even, group="slow link",
                       what="one host's cable has half of the rate"))
     for ranks in (4, 8):
         found.append(_ddp(messages, f"ddp-dumbbell-{ranks}", "dumbbell", two_switches(messages, ranks, ranks // 2),
@@ -116,6 +111,7 @@ def parameter_servers(messages):
             name, "parameter server", "star", hosts,
             scenario(name, model_of(layers), cluster(hosts, shards), workers, {"dp": workers, "data_parallel": data}),
             data_parallel.parameter_server, {"layers": layers, "shards": shards, "steps": STEPS}, contention=True,
+            servers=shards,
             what=f"{workers} workers, {shards} shard{'s' if shards > 1 else ''}"))
     layers = layers_of(4, 40, 60, 62_500)
     for workers, slow, staleness in ((2, None, None), (4, None, None), (8, None, None), (4, 3, None), (4, 3, 1),
@@ -128,75 +124,71 @@ def parameter_servers(messages):
             data["staleness"] = staleness
         options = {"layers": layers, "staleness": staleness,
                    "rounds": 16 + workers // 2 + 3 * (staleness or 0)}
-        changes = {}
-        if slow:
-            options["slowdown"] = {"2": slow}  # the second worker
-            changes["perturbations"] = {"stragglers": [{"select": {"rank": 1}, "compute_slowdown": slow}]}
+        slow_options, changes = slowed(1, slow, of_lab=2) if slow else ({}, {})
         found.append(Experiment(
             name, "asynchronous", "star", workers + 1,
             scenario(name, model_of(layers), cluster(workers + 1, 1), workers, {"dp": workers, "data_parallel": data},
                      **changes),
-            data_parallel.asynchronous_server, options, quantity="updates/s", contention=True,
-            what="updates per second"))
+            data_parallel.asynchronous_server, {**options, **slow_options}, servers=1, quantity="updates/s",
+            contention=True, what="updates per second"))
     return found
+
+
+def _pipeline(messages, name, topology, cluster, stages, micro_batches, layers, group, replicas=1, schedule="gpipe",
+              order="tp-dp-pp", slow=None, **more):
+    """A pipeline on each replica; order: how ranks are counted, which decides what crosses an uplink.
+
+    trainyard counts a table's first and last layer as embedding and head, which go with the outer stages.
+    """
+    size = f"{sum(layer['parameters'] for layer in layers) * FP32}B"  # one bucket
+    data = {"kind": "allreduce", "bucket_size": size, "first_bucket_size": size, "overlap_backward": False}
+    options = {"layers": layers, "schedule": schedule, "micro_batches": micro_batches, "steps": STEPS, "order": order,
+               "stages": stages, "stage_layers": [(i + (i > 0), i + 2 + (i == stages - 1)) for i in range(stages)]}
+    slow_options, changes = slowed(*slow) if slow else ({}, {})
+    parallelism = {"pp": stages, "dp": replicas, "rank_order": order, "data_parallel": data,
+                   "pipeline": {"schedule": schedule, "layer_split": [1] * stages}}
+    return Experiment(name, group, topology, stages * replicas,
+                      scenario(name, model_of(layers), cluster, micro_batches * replicas, parallelism,
+                               collectives={"allreduce": {"algorithm": "ring"}}, **changes),
+                      model_parallel.pipeline, {**options, **slow_options}, **more)
 
 
 def pipelines(messages):
-    found = []
-    for stages in (2, 4, 8):
-        for schedule in ("gpipe", "1f1b"):
-            for micro_batches in (4, 8):
-                found.append(_pipeline(messages, schedule, stages, micro_batches))
-    found.append(_pipeline(messages, "1f1b", 4, 8, slow=(1, 1.5)))
-    return found
+    def of(schedule, stages, micro_batches, ending="", group="pipeline", slow=None):
+        layers = layers_of(stages + 2, 20, 40, 25_000, outputs=125_000)
+        for layer in (layers[0], layers[1], layers[-2], layers[-1]):
+            layer["forward"], layer["backward"] = layer["forward"] / 2, layer["backward"] / 2
+        return _pipeline(messages, f"{schedule}-{stages}x{micro_batches}{ending}", "star", star(messages, stages),
+                         stages, micro_batches, layers, group, schedule=schedule, slow=slow,
+                         what=f"{stages} stages, {micro_batches} micro-batches")
+    found = [of(schedule, stages, micro_batches) for stages in (2, 4, 8) for schedule in ("gpipe", "1f1b")
+             for micro_batches in (4, 8)]
+    return found + [of("1f1b", 4, 8, "-slow", "slow rank", slow=(1, 1.5))]
 
 
-def _pipeline(messages, schedule, stages, micro_batches, slow=None):
-    # trainyard counts a table's first and last layer as embedding and head, which go with the outer stages.
-    layers = layers_of(stages + 2, 20, 40, 25_000, outputs=125_000)
-    for layer in (layers[0], layers[1], layers[-2], layers[-1]):
-        layer["forward"], layer["backward"] = layer["forward"] / 2, layer["backward"] / 2
-    name = f"{schedule}-{stages}x{micro_batches}" + ("-slow" if slow else "")
-    options = {"layers": layers, "schedule": schedule, "micro_batches": micro_batches, "steps": STEPS,
-               "stage_layers": [(i + (i > 0), i + 2 + (i == stages - 1)) for i in range(stages)]}
-    changes = {}
-    if slow:
-        options["slowdown"] = {str(slow[0]): slow[1]}
-        changes["perturbations"] = {"stragglers": [{"select": {"rank": slow[0]}, "compute_slowdown": slow[1]}]}
-    return Experiment(
-        name, "slow rank" if slow else "pipeline", "star", stages,
-        scenario(name, model_of(layers), star(messages, stages), micro_batches,
-                 {"pp": stages, "dp": 1, "pipeline": {"schedule": schedule, "layer_split": [1] * stages}}, **changes),
-        model_parallel.pipeline, options, what=f"{stages} stages, {micro_batches} micro-batches")
+def _plan_script(ranks, moves):
+    """options["script"] of model_parallel.scripted from the plan: each rank's passes up to each message.
 
+    moves(lane, name, bytes): the kind of its lane and what moves then; None: no message of the script.
+    """
+    def rows_of(slices):
+        rows, seconds, label = [], 0.0, ""
+        for _, lane, name, begin, end, moved in sorted(slices, key=lambda s: (s[3], s[4])):
+            if lane == "compute" and not name.startswith("wait"):
+                seconds, label = seconds + end - begin, name
+            elif (found := moves(lane, name, moved)) is not None:
+                rows.append((label, seconds, *found))
+                seconds = 0.0
+        return rows + [(label, seconds, "", 0)]
 
-def _tensor_script(slices):
-    """Passes of the plan in order, each with the numbers that the all-reduce behind it sums."""
-    rows, seconds, label = [], 0.0, ""
-    for _, lane, name, begin, end, moved in sorted(slices, key=lambda s: (s[3], s[4])):
-        if lane == "compute" and not name.startswith("wait"):
-            seconds, label = seconds + end - begin, name
-        elif lane == "tensor parallel":
-            rows.append((label, seconds, moved // FP32))
-            seconds = 0.0
-    return rows + [(label, seconds, 0)]
-
-
-def _hybrid(messages, name, cluster, stages, replicas, micro_batches, order, layers, group, what):
-    """A pipeline on each replica; order: how ranks are counted, which decides what crosses the uplink."""
-    ranks = stages * replicas
-    batch = micro_batches * replicas
-    size = f"{max(layer['parameters'] for layer in layers) * FP32 * len(layers)}B"
-    data = {"kind": "allreduce", "bucket_size": size, "first_bucket_size": size, "overlap_backward": False}
-    options = {"layers": layers, "schedule": "gpipe", "micro_batches": micro_batches, "steps": STEPS, "order": order,
-               "stages": stages, "stage_layers": [(i + (i > 0), i + 2 + (i == stages - 1)) for i in range(stages)]}
-    return Experiment(
-        name, group, "dumbbell", ranks,
-        scenario(name, model_of(layers), cluster, batch,
-                 {"pp": stages, "dp": replicas, "rank_order": order, "data_parallel": data,
-                  "pipeline": {"schedule": "gpipe", "layer_split": [1] * stages}},
-                 collectives={"allreduce": {"algorithm": "ring"}}),
-        model_parallel.hybrid, options, contention=True, what=what)
+    def script(slices, stand_ins):
+        by_rank = {}
+        for piece in slices:
+            if piece[0].startswith("rank "):
+                by_rank.setdefault(int(piece[0].split()[1]), []).append(piece)
+        each = [rows_of(by_rank[stand_ins[rank]]) for rank in range(ranks)]
+        return [(rows[0][0], [row[1] for row in rows], *rows[0][2:]) for rows in zip(*each)]
+    return script
 
 
 def contentions(messages):
@@ -205,47 +197,29 @@ def contentions(messages):
         hosts = 2 * replicas
         for over in (1, 2) if replicas == 2 else (2, 4):
             layers = layers_of(4, 10, 20, 25_000, outputs=250_000)
-            found.append(_hybrid(messages, f"stages-across-{hosts}-{over}to1", two_switches(messages, hosts, over), 2,
-                                 replicas, 4, "tp-dp-pp", layers, "fat tree",
-                                 f"{replicas} pipelines cross an uplink of {over}:1"))
+            found.append(_pipeline(messages, f"stages-across-{hosts}-{over}to1", "dumbbell",
+                                   two_switches(messages, hosts, over), 2, 4, layers, "fat tree", replicas,
+                                   contention=True, what=f"{replicas} pipelines cross an uplink of {over}:1"))
     for hosts, sizes in ((4, (500_000, 500_000)), (4, (250_000, 750_000)), (8, (500_000, 250_000))):
         layers = layers_of(4, 5, 10, 1_000, outputs=10)
         layers[0]["parameters"], layers[-1]["parameters"] = sizes
-        found.append(_hybrid(messages, f"groups-{hosts}-{sizes[0] // 1000}k-{sizes[1] // 1000}k",
-                             two_switches(messages, hosts, hosts // 2), 2, hosts // 2, 1, "tp-pp-dp", layers,
-                             "two groups", "two all-reduces that share a narrow uplink"))
+        found.append(_pipeline(messages, f"groups-{hosts}-{sizes[0] // 1000}k-{sizes[1] // 1000}k", "dumbbell",
+                               two_switches(messages, hosts, hosts // 2), 2, 1, layers, "two groups", hosts // 2,
+                               order="tp-pp-dp", contention=True, what="two all-reduces that share a narrow uplink"))
     return found + exchanges(messages)
 
 
 def _exchange_script(ranks, tokens, hidden, load):
-    """Passes and all-to-alls of the plan in order; sizes from the load of the experts, one on each rank."""
+    """All-to-alls by the load of the experts, one on each rank, and the all-reduce of what all hold alike."""
     rows = [round(tokens * share / sum(load)) * hidden for share in load]
+    out = [[rows[j] if i != j else 0 for j in range(ranks)] for i in range(ranks)]
+    back = [[rows[i] if i != j else 0 for j in range(ranks)] for i in range(ranks)]
 
-    def script(slices):
-        by_rank = {}
-        for owner, lane, name, begin, end, moved in slices:
-            if owner.startswith("rank "):
-                by_rank.setdefault(int(owner.split()[1]), []).append((begin, end, lane, name, moved))
-        scripts = []
-        for rank in range(ranks):
-            own = sorted(by_rank[max(r for r in by_rank if r <= rank)])
-            parts, seconds = [], 0.0
-            for begin, end, lane, name, moved in own:
-                if lane == "compute" and not name.startswith("wait"):
-                    seconds += end - begin
-                elif lane == "expert parallel":
-                    out = [[rows[j] if i != j else 0 for j in range(ranks)] for i in range(ranks)]
-                    back = [[rows[i] if i != j else 0 for j in range(ranks)] for i in range(ranks)]
-                    is_out = ("dispatch" in name) == ("forward" in name or "backward" not in name)
-                    parts.append((name, seconds, out if is_out else back))
-                    seconds = 0.0
-                elif lane == "data parallel":
-                    parts.append((name, seconds, moved // FP32))
-                    seconds = 0.0
-            scripts.append(parts)
-        return [(scripts[0][i][0], [scripts[rank][i][1] for rank in range(ranks)], scripts[0][i][2])
-                for i in range(len(scripts[0]))]
-    return script
+    def moves(lane, name, moved):
+        if lane == "expert parallel":
+            return "expert", out if ("dispatch" in name) == ("backward" not in name) else back
+        return ("data", moved // FP32) if lane == "data parallel" else None
+    return _plan_script(ranks, moves)
 
 
 def exchanges(messages):
@@ -264,13 +238,15 @@ def exchanges(messages):
                          {"dp": ranks, "ep": ranks, "data_parallel": data, "expert_parallel": expert},
                          training={"sequence_length": tokens, "execution": "fused"},
                          collectives={"allreduce": {"algorithm": "ring"}})
-        found.append(Experiment(name, "experts", "star", ranks, whole, model_parallel.exchange, {"steps": STEPS},
+        found.append(Experiment(name, "experts", "star", ranks, whole, model_parallel.scripted, {"steps": STEPS},
                                 script=_exchange_script(ranks, tokens, hidden, load), contention=True,
                                 what=f"two layers of {ranks} experts, {word} rows"))
     return found
 
 
 def tensor_parallels(messages):
+    def moves(lane, name, moved):
+        return ("tensor", moved // FP32) if lane == "tensor parallel" else None
     found = []
     for ranks, hidden, tokens in ((2, 256, 512), (2, 512, 256), (4, 256, 512), (4, 512, 256), (8, 512, 512)):
         name = f"tensor-{ranks}-{hidden}x{tokens}"
@@ -279,7 +255,7 @@ def tensor_parallels(messages):
             scenario(name, transformer(2, hidden), star(messages, ranks, tflops=0.02), 1,
                      {"tp": ranks, "tensor_parallel": {"overlap": "none"}}, training={"sequence_length": tokens},
                      collectives={"allreduce": {"algorithm": "ring"}}),
-            model_parallel.tensor_parallel, {"steps": STEPS}, script=_tensor_script,
+            model_parallel.scripted, {"steps": STEPS}, script=_plan_script(ranks, moves),
             what="two layers, an all-reduce behind each half"))
     return found
 

@@ -23,7 +23,6 @@ def _passes(rank, stage, peers, layers, before):
     """One step of a stage of a pipeline; peers: the ranks of all its stages, before: numbers that the stage reads."""
     options = rank.options
     stages, micro_batches = len(peers), options["micro_batches"]
-    slow = options.get("slowdown", {}).get(str(stage), 1)
     after = layers[-1]["outputs"]
     arriving, sent = {}, []
 
@@ -39,7 +38,7 @@ def _passes(rank, stage, peers, layers, before):
     for direction, m in slots_of(options["schedule"], stage, stages, micro_batches):
         if (direction, m) in arriving:
             arriving[direction, m].wait()
-        rank.compute(sum(layer[direction] for layer in layers) * slow, f"{direction} {m}")
+        rank.compute(sum(layer[direction] for layer in layers), f"{direction} {m}")
         if direction == "forward" and stage + 1 < stages:
             sent.append(dist.isend(torch.ones(after), peers[stage + 1], tag=m))
         if direction == "backward" and stage:
@@ -49,77 +48,51 @@ def _passes(rank, stage, peers, layers, before):
 
 
 def pipeline(rank):
-    """Stages of layers on ranks in order; nobody waits until activations or their gradients are sent."""
-    options = rank.options
-    first, last = options["stage_layers"][rank.number]
-    before = options["layers"][first - 1]["outputs"] if rank.number else 0
-    for _ in rank.steps(options["steps"]):
-        _passes(rank, rank.number, list(range(rank.world)), options["layers"][first:last], before)
-
-
-def hybrid(rank):
-    """A pipeline on each replica, and an all-reduce of each stage's gradients among the replicas behind it."""
+    """A pipeline on each replica; nobody waits until activations or their gradients are sent. Behind it each stage's
+    gradients are all-reduced among the replicas."""
     options = rank.options
     stages, replicas = options["stages"], rank.world // options["stages"]
-    pipelines_first = options["order"] == "tp-pp-dp"
-    number = (lambda stage, replica: replica * stages + stage) if pipelines_first else \
-        (lambda stage, replica: stage * replicas + replica)
-    own = next((s, r) for s in range(stages) for r in range(replicas) if number(s, r) == rank.number)
-    groups = [dist.new_group([number(s, r) for r in range(replicas)]) for s in range(stages)]
-    first, last = options["stage_layers"][own[0]]
+
+    def number(stage, replica):
+        return replica * stages + stage if options["order"] == "tp-pp-dp" else stage * replicas + replica
+    own, replica = next((s, r) for s in range(stages) for r in range(replicas) if number(s, r) == rank.number)
+    groups = [dist.new_group([number(s, r) for r in range(replicas)]) for s in range(stages)] if replicas > 1 else None
+    first, last = options["stage_layers"][own]
     layers = options["layers"][first:last]
     gradients = torch.ones(sum(layer["parameters"] for layer in layers))
-    peers = [number(s, own[1]) for s in range(stages)]
+    peers = [number(s, replica) for s in range(stages)]
     for _ in rank.steps(options["steps"]):
-        _passes(rank, own[0], peers, layers, options["layers"][first - 1]["outputs"] if own[0] else 0)
-        begin = time.monotonic()
-        dist.all_reduce(gradients, group=groups[own[0]])
-        rank.span("all-reduce", "data", begin)
+        _passes(rank, own, peers, layers, options["layers"][first - 1]["outputs"] if own else 0)
+        if groups:
+            begin = time.monotonic()
+            dist.all_reduce(gradients, group=groups[own])
+            rank.span("all-reduce", "data", begin)
 
 
-def tensor_parallel(rank):
-    """Megatron-LM's: two all-reduces of the activations in each layer's forward pass, and two in its backward pass."""
-    options = rank.options
-    for _ in rank.steps(options["steps"]):
-        for label, seconds, numbers in options["script"]:
-            if seconds:
-                rank.compute(seconds, label)
-            if numbers:
-                begin = time.monotonic()
-                dist.all_reduce(torch.ones(numbers))
-                rank.span("all-reduce activations", "tensor", begin)
+def _all_to_all(rank, sizes):
+    """sizes[i][j]: numbers that rank i sends to rank j; all receives are posted before the sends."""
+    peers = [(rank.number + step) % rank.world for step in range(1, rank.world)]
+    works = [dist.irecv(torch.empty(sizes[peer][rank.number]), peer) for peer in peers if sizes[peer][rank.number]]
+    works += [dist.isend(torch.ones(sizes[rank.number][peer]), peer) for peer in peers if sizes[rank.number][peer]]
+    for work in works:
+        work.wait()
 
 
-def exchange(rank):
-    """All-to-alls of even or uneven sizes between paced passes, as experts on all ranks need them.
+def scripted(rank):
+    """Passes with collectives between them, as tensor and expert parallelism have them.
 
-    options["script"]: (label, seconds, None or [numbers that each rank sends to rank 0, 1, ...] by rank).
+    options["script"]: (label, seconds by rank, kind of the lane, what moves then), which is nothing (0), an all-reduce
+    of so many numbers, or an all-to-all of a matrix of them.
     """
     options = rank.options
     for _ in rank.steps(options["steps"]):
-        for label, seconds, sizes in options["script"]:
-            if isinstance(seconds, list):
-                seconds = seconds[rank.number]
-            if seconds:
-                rank.compute(seconds, label)
-            if not sizes:
-                continue
+        for label, seconds, kind, numbers in options["script"]:
+            if seconds[rank.number]:
+                rank.compute(seconds[rank.number], label)
             begin = time.monotonic()
-            if isinstance(sizes, int):
-                dist.all_reduce(torch.ones(sizes))
-                rank.span("all-reduce", "data", begin)
-                continue
-            outgoing = sizes[rank.number]
-            incoming = [row[rank.number] for row in sizes]
-            peers = [(rank.number + step) % rank.world for step in range(1, rank.world)]
-            ends, waiting = [], []
-            for peer in peers:
-                if incoming[peer]:
-                    waiting.append((peer, dist.irecv(torch.empty(incoming[peer]), peer)))
-            works = [dist.isend(torch.ones(outgoing[peer]), peer) for peer in peers if outgoing[peer]]
-            for peer, work in waiting:
-                work.wait()
-                ends.append((peer, time.monotonic()))
-            for work in works:
-                work.wait()
-            rank.span("all-to-all", "expert", begin)
+            if isinstance(numbers, list):
+                _all_to_all(rank, numbers)
+                rank.span("all-to-all", kind, begin)
+            elif numbers:
+                dist.all_reduce(torch.ones(numbers))
+                rank.span("all-reduce", kind, begin)

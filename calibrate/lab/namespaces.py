@@ -366,14 +366,6 @@ def wake_promptly(real_time=True):
     return "as others"
 
 
-def keep_memory():
-    """Lets this process keep what it frees, up to 32 MiB at a time, as the allocators that PyTorch advises on
-    processors do; without, every large tensor is new memory, which the system hands out page by page and clears."""
-    m_trim_threshold, m_mmap_threshold, kept = -1, -3, 32 << 20
-    LIBC.mallopt(m_mmap_threshold, kept)
-    LIBC.mallopt(m_trim_threshold, 1 << 30)
-
-
 def enter(vertex):
     """Moves this process into a host, with the settings of TCP that the lab measures with; returns those refused."""
     with open(f"/run/netns/{vertex}", "rb") as handle:

@@ -1,11 +1,15 @@
 """Real ranks: a process for each host of a cluster, torch.distributed with gloo, and what they record."""
 
+import contextlib
 import json
 import mmap
 import os
+import pathlib
 import select
 import signal
 import struct
+import sys
+import tempfile
 import time
 import traceback
 
@@ -13,6 +17,10 @@ import torch
 import torch.distributed as dist
 
 import namespaces
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "probe" / "cpu"))
+
+import probe_cpu  # noqa: E402
 
 SPIN_S = 0.0001        # of a pause, at its end, without sleeping
 STEP_LEAD_S = 0.004    # from the last rank's arrival to the common start of a step
@@ -33,6 +41,7 @@ class Meeting:
     def __init__(self, world):
         self.world = world
         self.memory = mmap.mmap(-1, 8 * (world + 1))
+        self.last = 0.0  # start that this process has seen
 
     def meet(self, rank, number):
         """The common start of the step with this number, from 1: some milliseconds after the last rank has come."""
@@ -45,7 +54,7 @@ class Meeting:
         else:
             while True:
                 start = struct.unpack_from("d", self.memory, 0)[0]
-                if start > getattr(self, "last", 0.0):
+                if start > self.last:
                     break
                 time.sleep(0.0005)
         self.last = start
@@ -59,13 +68,14 @@ class Rank:
     def __init__(self, number, world, meeting, options):
         self.number, self.world, self.options = number, world, options
         self.meeting = meeting
+        self.slowdown = options.get("slowdown", {}).get(str(number), 1)
         self.spans, self.starts, self.ends = [], [], []
         self.extra = {}
 
     def compute(self, seconds, label):
-        """A paced pass: takes as long as the plan says, from where the pass before it ended or was waited for."""
+        """A paced pass: as long as the plan says, from where the pass before it ended; on a slow rank longer."""
         begin = time.monotonic()
-        pause_until(begin + seconds)
+        pause_until(begin + seconds * self.slowdown)
         self.spans.append((label, "compute", begin, time.monotonic()))
 
     def span(self, label, kind, begin):
@@ -87,9 +97,9 @@ class Rank:
 
 
 def _rank_process(cluster, program, number, world, meeting, options, store, pipe):
-    refused = namespaces.enter(cluster.network.hosts[options.get("hosts", range(world))[number]])
+    refused = namespaces.enter(cluster.network.hosts[number])
     scheduling = namespaces.wake_promptly(options.get("real_time", True))
-    namespaces.keep_memory()
+    probe_cpu.keep_memory()
     if "core" in options:
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[options["core"][number]]})
     torch.set_num_threads(1)
@@ -110,14 +120,13 @@ class RankError(Exception):
 
 
 def run(cluster, program, world, options=None, limit_s=120):
-    """Runs program(rank) on the first hosts of the cluster, or on options["hosts"], and returns the ranks' records.
+    """Runs program(rank) on the first hosts of the cluster and returns the ranks' records.
 
     Raises RankError with what a rank printed; no process of the run is left then either.
     """
     options = options or {}
     meeting = Meeting(world)
-    run.count = getattr(run, "count", 0) + 1
-    store = f"/run/store-{os.getpid()}-{run.count}"
+    store = tempfile.mktemp(dir="/run")  # made by the first rank that comes; /run is the sandbox's own
     children, pipes = {}, {}
     for number in range(world):
         ours, theirs = os.pipe()
@@ -150,36 +159,23 @@ def run(cluster, program, world, options=None, limit_s=120):
             os.unlink(store)
 
 
-def _complete(text):
-    if text.startswith(b"!"):
-        raise RankError(text[1:].decode())
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
-
-
 def _collected(pipes, deadline):
+    """The ranks' records in order, once each has written its own; the pipes stay open."""
     records = {}
-    open_pipes = set(pipes)
     while len(records) < len(pipes):
-        left = deadline - time.monotonic()
-        ready = select.select(list(open_pipes), [], [], max(left, 0))[0]
+        waited_for = [pipe for pipe in pipes if pipe not in records]
+        ready = select.select(waited_for, [], [], max(deadline - time.monotonic(), 0))[0]
         if not ready:
-            raise RankError(f"{len(pipes) - len(records)} of {len(pipes)} ranks did not end in time")
+            raise RankError(f"{len(waited_for)} of {len(pipes)} ranks did not end in time")
         for pipe in ready:
             piece = os.read(pipe, 1 << 16)
             pipes[pipe] += piece
+            is_failure = pipes[pipe].startswith(b"!")
             if not piece:
-                open_pipes.discard(pipe)
-                if pipes[pipe].startswith(b"!"):
-                    raise RankError(pipes[pipe][1:].decode())
-                if pipe not in records:
-                    raise RankError("a rank ended without a word")
-            elif not pipes[pipe].startswith(b"!"):
-                record = _complete(pipes[pipe])
-                if record:
-                    records[pipe] = record
+                raise RankError(pipes[pipe][1:].decode() if is_failure else "a rank ended without a word")
+            if not is_failure:
+                with contextlib.suppress(ValueError):  # a part of it
+                    records[pipe] = json.loads(pipes[pipe])
     return sorted(records.values(), key=lambda record: record["rank"])
 
 

@@ -7,6 +7,10 @@ LINE_BITS_PER_S = 200_000_000   # of every cable, unless an experiment says anot
 STEPS, WARM_UP = 7, 2           # steps that are run, of which the first are not counted
 FP32 = 4                        # bytes
 
+# Parts of the table, whose errors are summed apart.
+SETS = ("paced, no shared cable", "contention, fair queues", "contention, one queue", "asynchronous: updates a second",
+        "asynchronous: staleness", "real")
+
 
 @dataclasses.dataclass(frozen=True)
 class Messages:
@@ -20,7 +24,7 @@ class Messages:
 
 @dataclasses.dataclass
 class Experiment:
-    """One row of the table. compare: what is measured against what (lab.py)."""
+    """One row of the table."""
 
     name: str
     group: str
@@ -34,8 +38,16 @@ class Experiment:
     warm_up: int = WARM_UP    # steps that are not counted
     contention: bool = False  # reported apart
     fair: bool = True         # a queue for each pair of hosts; False: one, first in, first out
-    script: object = None     # options["script"] of the slices of the plan
+    script: object = None     # options["script"] of what predicted.py reads: the slices, and whose they are
+    servers: int = 0          # ranks before the first worker, which trainyard does not count as ranks
     what: str = ""
+
+    @property
+    def set(self):
+        """Of SETS."""
+        if self.kind == "real" or self.quantity != "s":
+            return SETS[-1 if self.kind == "real" else 3 if self.quantity == "updates/s" else 4]
+        return SETS[0 if not self.contention else 1 if self.fair else 2]
 
     def of(self, quantity, name, what):
         """The same run by another quantity."""
@@ -63,6 +75,13 @@ def model_of(layers):
         "micro_batch": 1, "parameters": layer["parameters"], "shape": [layer["outputs"]]}]} for layer in layers]
     rows[-1]["ops"].append({"op": "loss"})
     return {"kind": "layers", "input": {"shape": [1]}, "layers": rows}
+
+
+def slowed(rank, factor, of_lab=None):
+    """(options of the lab's ranks, part of the scenario) that make a rank compute so many times as long; of_lab: its
+    number among the lab's ranks, where servers stand before it."""
+    return ({"slowdown": {str(rank if of_lab is None else of_lab): factor}},
+            {"perturbations": {"stragglers": [{"select": {"rank": rank}, "compute_slowdown": factor}]}})
 
 
 def device(tflops=1e6):

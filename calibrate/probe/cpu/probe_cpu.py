@@ -127,6 +127,15 @@ class Samples:
         self.write(**values, time_us=round(seconds * 1e6, 4), spread=round(spread, 4), repeats=repeats)
 
 
+def keep_memory():
+    """Lets this process keep what it frees, up to 32 MiB at a time; without, glibc gives large tensors back, and each
+    is new memory, which the system hands out page by page and clears."""
+    m_trim_threshold, m_mmap_threshold = -1, -3
+    libc = ctypes.CDLL(None)
+    libc.mallopt(m_mmap_threshold, 32 << 20)
+    libc.mallopt(m_trim_threshold, 1 << 30)
+
+
 def write_machine(samples, threads, facts):
     library = product_library()
     samples.write(kind="machine", probe="probe_cpu.py 1", date=datetime.date.today().isoformat(), gpus=[{
@@ -379,10 +388,7 @@ def main():
     torch.set_num_threads(options.threads or len(os.sched_getaffinity(0)))
     torch.manual_seed(1)
     if options.keep_memory:
-        m_trim_threshold, m_mmap_threshold = -1, -3
-        libc = ctypes.CDLL(None)
-        libc.mallopt(m_mmap_threshold, 32 << 20)
-        libc.mallopt(m_trim_threshold, 1 << 30)
+        keep_memory()
     facts = cpu_facts()
     samples = Samples(options.output, 60 * options.minutes)
     write_machine(samples, torch.get_num_threads(), facts)
