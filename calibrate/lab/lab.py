@@ -21,11 +21,27 @@ import time
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded: ranks are processes
 
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError:
+    print(f"lab: {sys.executable} has no torch: install python3-torch, or run ./dev lab", file=sys.stderr)
+    sys.exit(4)
+
+import data_parallel  # noqa: E402
+import experiments  # noqa: E402
+import messages  # noqa: E402
 import namespaces  # noqa: E402
+import network  # noqa: E402
+import predicted  # noqa: E402
+import ranks  # noqa: E402
+import real  # noqa: E402
+import report  # noqa: E402
+from scenarios import SETS  # noqa: E402
 
 QUICK = ("ring-4-1mb", "ddp-4-exposed", "1f1b-4x4")
 QUICK_TOLERANCE = 0.25
 LOCK = "trainyard-lab"
+PRESET = "epyc-9004-core"
 
 
 def parsed():
@@ -35,12 +51,18 @@ def parsed():
     parser.add_argument("--quick", action="store_true", help="three experiments in under a minute, each within 25 %%")
     parser.add_argument("--only", action="append", default=[], metavar="WORD",
                         help="experiments whose name or group holds the word; may be given again")
+    parser.add_argument("--gpu", default=PRESET, metavar="PRESET",
+                        help=f"of configs/gpus: one core of this machine, for real ranks (default: {PRESET})")
     parser.add_argument("--kind", choices=("paced", "real"), help="only those whose passes sleep, or compute")
     parser.add_argument("--list", action="store_true", help="the names of all experiments, and nothing else")
     parser.add_argument("-o", "--output", default="out/lab", help="folder of the report (default: out/lab)")
     options = parser.parse_args()
     if not (options.trainyard or options.messages or options.list):
         parser.error("--trainyard PROGRAM is missing: ./dev lab builds it and says it")
+    if options.trainyard and not shutil.which(options.trainyard):
+        parser.error(f"{options.trainyard} is no program; ./dev lab builds build/release/trainyard")
+    if pathlib.Path(options.output).resolve().is_relative_to("/run"):
+        parser.error("-o below /run would be lost: the lab has a /run of its own; choose another folder")
     return options
 
 
@@ -63,9 +85,9 @@ class Row:
     def json(self):
         x = self.experiment
         return {"name": x.name, "group": x.group, "topology": x.topology, "ranks": x.ranks, "what": x.what,
-                "quantity": x.quantity, "contention": x.contention, "fair": x.fair, "predicted": self.predicted,
-                "measured": self.median, "least": min(self.measured), "most": max(self.measured),
-                "error": self.error, "flows": list(self.flows)}
+                "set": x.set, "quantity": x.quantity, "contention": x.contention, "fair": x.fair,
+                "predicted": self.predicted, "measured": self.median, "least": min(self.measured),
+                "most": max(self.measured), "error": self.error, "flows": list(self.flows)}
 
 
 def in_unit(quantity, value):
@@ -80,17 +102,20 @@ def printed(row):
     print(f"{x.name:<22} {x.topology:<9} {x.ranks:>5}  {in_unit(x.quantity, row.median):>12} "
           f"{in_unit(x.quantity, row.predicted):>12} {row.error * 100:>+7.1f} %  {x.what}", flush=True)
     if row.flows:
-        print(" " * 23 + "ranks done: " + ", ".join(f"{rank}: {end * 1e3:.0f} ms" for rank, end, _ in row.flows))
+        print(" " * 23 + "ranks done, ms (predicted): " + ", ".join(
+            f"{rank}: {end * 1e3:.0f}" + ("" if planned is None else f" ({planned * 1e3:.0f})")
+            for rank, end, planned in row.flows))
 
 
-def flows_of(records, slices):
-    """(rank, seconds at which it was done in the last step, the same predicted or None) of each rank."""
+def flows_of(experiment, records, slices, stand_ins):
+    """(rank, seconds at which it was done in the last step, the same predicted or None for a server) of each rank."""
     ends = {}
     for owner, _, _, _, end, _ in slices:
         if owner.startswith("rank "):
             rank = int(owner.split()[1])
             ends[rank] = max(ends.get(rank, 0.0), end)
-    return [(r["rank"], r["ends"][-1] - r["starts"][-1], ends.get(r["rank"])) for r in records]
+    return [(r["rank"], r["ends"][-1] - r["starts"][-1], ends.get(stand_ins.get(r["rank"] - experiment.servers)))
+            for r in records]
 
 
 def summary_of(rows):
@@ -102,19 +127,8 @@ def summary_of(rows):
             "worst": max(errors), "worst_name": max(rows, key=lambda row: abs(row.error)).experiment.name}
 
 
-SETS = (  # title, which rows
-    ("paced, no shared cable", lambda x: x.kind == "paced" and not x.contention),
-    ("contention, fair queues", lambda x: x.kind == "paced" and x.contention and x.fair and x.quantity == "s"),
-    ("contention, one queue", lambda x: x.kind == "paced" and x.contention and not x.fair),
-    ("asynchronous: updates a second", lambda x: x.quantity == "updates/s"),
-    ("asynchronous: staleness", lambda x: x.quantity == "staleness"),
-    ("real", lambda x: x.kind == "real"),
-)
-
-
 def summaries(rows):
-    return {title: found for title, which in SETS
-            if (found := summary_of([row for row in rows if which(row.experiment)]))}
+    return {name: found for name in SETS if (found := summary_of([row for row in rows if row.experiment.set == name]))}
 
 
 class Lab:
@@ -122,95 +136,86 @@ class Lab:
 
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
-        self.rows, self.skipped, self.scheduling = [], [], ""
-        self.preset = "epyc-9004-core"  # of the profile that messages are fitted into; they do not depend on it
+        self.rows, self.skipped = [], []
+        self.scheduling, self.refused = "", set()
 
-    def wanted(self, experiment):
-        options = self.options
-        if options.quick and not options.only:
-            return experiment.name in QUICK
-        if options.kind and experiment.kind != options.kind:
-            return False
-        return not options.only or any(word in experiment.name or word in experiment.group for word in options.only)
-
-    def run(self):
-        import experiments
-        import messages
-        import ranks
-        import real
-        self.ranks = ranks
-        if not shutil.which("tc") or not shutil.which("ip"):
-            raise namespaces.NamespaceError("ip and tc were not found: install iproute2")
+    def run(self, chosen):
+        """chosen: the experiments as the cables are built for them."""
+        for tool in ("ip", "tc", "bridge"):
+            if not shutil.which(tool):
+                raise namespaces.NamespaceError(f"{tool} was not found: install iproute2")
         self.netem = namespaces.has_netem()
+        lines = {x.name: x.scenario for x in chosen}
         print("lab: messages between two hosts", file=sys.stderr, flush=True)
-        self.messages = messages.calibrated(self.options.trainyard, self.folder, self.preset, self.options.quick)
-        chosen = [x for x in experiments.all_of(self.messages) if self.wanted(x)]
-        lines = {x.name: x.scenario for x in experiments.all_of(messages.PERFECT)}
+        self.messages = messages.calibrated(self.options.trainyard, self.folder, self.options.gpu, self.options.quick)
         print(f"{'experiment':<22} {'network':<9} {'ranks':>5}  {'measured':>12} {'predicted':>12} {'error':>9}",
               flush=True)
-        for experiment in chosen:
-            self.guarded(experiment, lambda x=experiment: self.paced(x, lines[x.name]))
-        self.run_real(real)
-        if not self.rows and not self.skipped:
-            print(f"lab: no experiment is called {' or '.join(self.options.only)}; --list names all", file=sys.stderr)
-            return 2
+        for experiment in experiments.all_of(self.messages):
+            if experiment.name in lines:
+                self.guarded(experiment.name, lambda x=experiment: self.measured(x, lines[x.name]))
+        if any(x.kind == "real" for x in chosen):
+            self.guarded("real ranks", lambda: self.run_real(lines))
         return self.verdict()
 
-    def run_real(self, real):
+    def run_real(self, lines):
         """Those whose passes compute, after a calibration of this machine's cores."""
-        wanted = [name for name in real.names() if self.wanted(real.named(name))]
-        if not wanted:
-            return
         print("lab: operators on two cores", file=sys.stderr, flush=True)
-        profile = real.calibrated(self.options.trainyard, self.folder, self.preset)
-        constants = real.messages_of(self.options.trainyard, self.folder, self.preset)
-        for experiment in real.all_of(constants, self.preset, profile):
-            if experiment.name in wanted:
-                self.guarded(experiment, lambda x=experiment: real.run(self, x, Row))
+        trainyard, preset = self.options.trainyard, self.options.gpu
+        folder = self.folder / "scenarios"  # so that scenarios name the profile that stands beside them
+        folder.mkdir(exist_ok=True)
+        real.calibrated(trainyard, self.folder, folder / "profile.json", preset)
+        constants = real.messages_of(trainyard, self.folder, preset)
+        for experiment in real.all_of(constants, preset, "profile.json"):
+            if experiment.name in lines:
+                self.guarded(experiment.name, lambda x=experiment: self.measured(x, lines[x.name]))
         found = [row for row in self.rows if row.experiment.kind == "real"]
         right, total = real.ranking(found)
         print(f"real: {right} of {total} pairs of strategies in the order that was measured; measured steps scatter by "
               f"{real.noise(found) * 100:.1f} % (quartiles)")
+        return []
 
-    def guarded(self, experiment, work):
-        """An experiment that fails is told and does not stop the others."""
+    def guarded(self, name, work):
+        """What fails is told and does not stop the others."""
         try:
             for row in work():
                 self.rows.append(row)
                 printed(row)
         except Exception as error:  # every kind: a lost rank, a refused scenario, a kernel without a queue
-            self.skipped.append((experiment.name, str(error).strip().splitlines()[-1]))
-            print(f"{experiment.name:<22} not measured: {self.skipped[-1][1]}", flush=True)
+            self.skipped.append((name, str(error).strip().splitlines()[-1]))
+            print(f"{name:<22} not measured: {self.skipped[-1][1]}", flush=True)
 
-    def paced(self, experiment, line_scenario):
-        import data_parallel
-        import network
-        import predicted
-        path = self.folder / "scenarios" / f"{experiment.name}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(experiment.scenario, indent=1), encoding="utf-8")
-        report, slices = predicted.predict(self.options.trainyard, path, self.folder / "predicted" / experiment.name)
-        line = self.folder / "line.json"
-        line.write_text(json.dumps(line_scenario), encoding="utf-8")
-        built = network.of_scenario(self.options.trainyard, str(line))
+    def measured(self, experiment, line):
+        """Rows of an experiment; line: the scenario that its cables are built for."""
+        trainyard, name = self.options.trainyard, experiment.name
+        scenario, cables = self.folder / "scenarios" / f"{name}.json", self.folder / "cables" / f"{name}.json"
+        for path, text in ((scenario, experiment.scenario), (cables, line)):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps(text, indent=1), encoding="utf-8")
+        found, slices = predicted.predict(trainyard, scenario, self.folder / "predicted" / name)
+        stand_ins = predicted.stand_ins(trainyard, scenario)
+        built = network.of_scenario(trainyard, str(cables))
         if experiment.script:
-            experiment.options["script"] = experiment.script(slices)
+            experiment.options["script"] = experiment.script(slices, stand_ins)
         with namespaces.Cluster(built, fair=experiment.fair, delay=self.netem) as cluster:
-            records = self.ranks.run(cluster, experiment.program, experiment.ranks, experiment.options)
-        self.scheduling = records[0]["scheduling"]
+            records = ranks.run(cluster, experiment.program, experiment.ranks, experiment.options)
+        if experiment.kind == "paced":
+            self.scheduling = records[0]["scheduling"]
+        self.refused.update(setting for record in records for setting in record["refused"])
         if experiment.quantity == "updates/s":
             rate, staleness = data_parallel.updates_of(records)
-            updates = report["server_updates"]
-            older = experiment.of("staleness", experiment.name + " (age)", "updates that a gradient had not seen")
+            updates = found["server_updates"]
+            older = experiment.of("staleness", name + " (age)", "updates that a gradient had not seen")
             return [Row(experiment, updates["updates_per_s"], [rate], [], []),
                     Row(older, updates["mean_staleness"], [staleness], [], [])]
-        times = self.ranks.step_times(records, experiment.warm_up)
+        times = ranks.step_times(records, experiment.warm_up)
         spans = [(record["rank"], label, kind, begin - record["starts"][-1], end - record["starts"][-1])
                  for record in records for label, kind, begin, end in record["spans"]]
-        flows = flows_of(records, slices) if experiment.contention else ()
-        return [Row(experiment, report["step_time_s"], times, spans, slices, flows)]
+        flows = flows_of(experiment, records, slices, stand_ins) if experiment.contention else ()
+        return [Row(experiment, found["step_time_s"], times, spans, slices, flows)]
 
     def verdict(self):
+        if self.refused:
+            print("lab: settings of TCP that were refused: " + "; ".join(sorted(self.refused)), file=sys.stderr)
         code = 0
         for title, found in summaries(self.rows).items():
             print(f"{title}: {found['rows']} rows, mean error {found['mape'] * 100:.1f} %, median "
@@ -222,9 +227,8 @@ class Lab:
 
 
 def write_report(lab, folder):
-    import report
     facts = {"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "kernel": os.uname().release,
-             "scheduling": lab.scheduling, "netem": lab.netem}
+             "scheduling": lab.scheduling, "netem": lab.netem, "refused": sorted(lab.refused)}
     results = {"facts": facts, "messages": vars(lab.messages), "summaries": summaries(lab.rows),
                "rows": [row.json() for row in lab.rows],
                "skipped": [{"name": name, "why": why} for name, why in lab.skipped]}
@@ -245,44 +249,65 @@ def moved(source, target):
     shutil.rmtree(old, ignore_errors=True)
 
 
+def chosen_of(options):
+    """The experiments that the command line asks for, as their cables are built; ValueError where a word is of none."""
+    every = experiments.all_of(messages.PERFECT) + real.all_of(messages.PERFECT, options.gpu)
+    if options.quick and not options.only:
+        return [x for x in every if x.name in QUICK]
+    for word in options.only:
+        if not any(word in x.name or word in x.group for x in every):
+            raise ValueError(f"no experiment's name or group holds '{word}'; --list names all")
+    found = [x for x in every if not options.only or any(word in x.name or word in x.group for word in options.only)]
+    found = [x for x in found if options.kind in (None, x.kind)]
+    if not found:
+        raise ValueError(f"none of those experiments is {options.kind}")
+    return found
+
+
 def only_messages(options):
-    """Samples of messages without the machine's line, which the file has from the probe before."""
-    import messages
-    lines = messages.samples_of(messages.measured(options.quick), messages.processor_name())[1:]
+    """Appends samples of messages behind those of the probe of processors, which name the machine."""
+    lines = messages.samples_of(messages.measured(options.quick))
     with open(options.messages, "a", encoding="utf-8") as stream:
         stream.write("".join(json.dumps(line) + "\n" for line in lines))
     return 0
 
 
-def inside(options):
-    """What runs in the sandbox; until all is done its files are in the sandbox's own /run, and vanish with it."""
+def whole(options, chosen):
+    """A run; until all is done its files are in the sandbox's own /run, and vanish with it."""
     target = pathlib.Path(options.output).resolve()
     folder = pathlib.Path(tempfile.mkdtemp(dir="/run"))
+    lab = Lab(options, folder)
+    code = lab.run(chosen)
+    if lab.rows:
+        write_report(lab, folder)
+        folder.chmod(0o755)
+        moved(folder, target)
+        print(f"report: {options.output}/report.html")
+    return code
+
+
+def inside(work):
+    """Runs work() in the sandbox and says in a word why it could not be done."""
     try:
-        lab = Lab(options, folder)
-        code = lab.run()
-        if lab.rows:
-            write_report(lab, folder)
-            folder.chmod(0o755)
-            moved(folder, target)
-            print(f"report: {options.output}/report.html")
-        return code
+        return work()
     except KeyboardInterrupt:
         print("lab: interrupted; nothing was written", file=sys.stderr)
         return 130
-    except namespaces.NamespaceError as error:
+    except (namespaces.NamespaceError, predicted.PredictionError, ranks.RankError) as error:
         print(f"lab: {error}", file=sys.stderr)
         return 4
 
 
 def main():
     options = parsed()
+    try:
+        chosen = [] if options.messages else chosen_of(options)
+    except ValueError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 2
     if options.list:
-        import experiments
-        import messages
-        import real
-        for experiment in experiments.all_of(messages.PERFECT) + [real.named(name) for name in real.names()]:
-            print(f"{experiment.name:<22} {experiment.group:<17} {experiment.what}")
+        for x in chosen:
+            print(f"{x.name:<26} {x.group:<17} {x.what}")
         return 0
     held = namespaces.lock(LOCK)
     if not held:
@@ -291,13 +316,13 @@ def main():
         return 4
     began = time.monotonic()
     try:
-        code = namespaces.sandboxed(lambda: only_messages(options) if options.messages else inside(options))
+        code = namespaces.sandboxed(lambda: inside(
+            lambda: only_messages(options) if options.messages else whole(options, chosen)))
     except namespaces.NamespaceError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 4
-    if options.messages:
-        return code
-    print(f"lab: {time.monotonic() - began:.0f} s", file=sys.stderr)
+    if not options.messages:
+        print(f"lab: {time.monotonic() - began:.0f} s", file=sys.stderr)
     return code
 
 

@@ -3,7 +3,6 @@
 import datetime
 import json
 import statistics
-import subprocess
 import time
 
 import torch
@@ -12,6 +11,7 @@ import torch.distributed as dist
 import collectives
 import namespaces
 import network
+import predicted
 import ranks
 import scenarios
 
@@ -21,10 +21,6 @@ QUICK_SIZES = (500_000, 1_000_000, 1_500_000, 2_000_000)
 TREE_SIZES = (4_000_000, 8_000_000)
 PERFECT = scenarios.Messages(1.0, 0.0, ((1000, 0.0),), ((1000, 0.0),))  # what the cables are built for
 KINDS = {"send-recv": SIZES, "all-reduce": SIZES, "tree": TREE_SIZES}
-
-
-class CalibrationError(Exception):
-    """The measurements give no law; the message is that of trainyard fit."""
 
 
 def _once(kind, rank, tensor):
@@ -73,11 +69,9 @@ def measured(quick=False, bits_per_s=scenarios.LINE_BITS_PER_S, more=()):
     return found
 
 
-def samples_of(found, processor):
-    """Lines of docs/samples.md; what has no kind there (a tree of two) is left out."""
-    machine = {"kind": "machine", "probe": "calibrate/lab", "date": datetime.date.today().isoformat(),
-               "gpus": [{"name": processor, "multiprocessors": 1}]}
-    lines = [machine]
+def samples_of(found):
+    """Lines of docs/samples.md, without that of the machine; what has no kind there (a tree of two) is left out."""
+    lines = []
     for kind, size, times in found:
         if kind == "tree":
             continue
@@ -120,21 +114,12 @@ def constants_of(profile, found, bits_per_s=scenarios.LINE_BITS_PER_S):
     return scenarios.Messages(min(rate / line, 1.0), start, tuple(steps), tuple(trees) or tuple(steps))
 
 
-def processor_name():
-    """As the probe of processors says it."""
-    with open("/proc/cpuinfo", encoding="utf-8") as lines:
-        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "processor")
-
-
 def calibrated(trainyard, folder, preset, quick=False, name="messages", **conditions):
     """Measures between two hosts and fits; samples and profile stay in the folder. conditions: as of measured()."""
     found = measured(quick, **conditions)
-    samples, profile = folder / f"{name}.samples.jsonl", folder / f"{name}.json"
-    samples.write_text("".join(json.dumps(line) + "\n" for line in samples_of(found, processor_name())),
-                       encoding="utf-8")
-    done = subprocess.run([trainyard, "--quiet", "fit", str(samples), "-o", str(profile), "--gpu", preset,
-                           "--base", "none", "--force"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise CalibrationError(done.stderr.strip())
-    line = conditions.get("bits_per_s", scenarios.LINE_BITS_PER_S)
-    return constants_of(json.loads(profile.read_text(encoding="utf-8")), found, line)
+    machine = {"kind": "machine", "probe": "calibrate/lab", "date": datetime.date.today().isoformat(),
+               "gpus": [{"name": ranks.probe_cpu.cpu_facts()["name"], "multiprocessors": 1}]}
+    samples = folder / f"{name}.samples.jsonl"
+    samples.write_text("".join(json.dumps(line) + "\n" for line in [machine] + samples_of(found)), encoding="utf-8")
+    profile = predicted.fitted(trainyard, samples, folder / f"{name}.json", preset)
+    return constants_of(profile, found, conditions.get("bits_per_s", scenarios.LINE_BITS_PER_S))

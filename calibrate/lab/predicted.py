@@ -7,7 +7,7 @@ import subprocess
 
 
 class PredictionError(Exception):
-    """trainyard refused the scenario; the message is its own."""
+    """trainyard refused a scenario or samples; the message is its own."""
 
 
 def _varint(data, at):
@@ -84,10 +84,31 @@ def slices_of(path):
     return slices
 
 
-def predict(trainyard, scenario, folder, *options):
-    """Runs a scenario file and returns (its JSON, its slices); the report stays in the folder."""
-    words = [trainyard, "--quiet", "run", str(scenario), "--json", "--force", "-o", str(folder), *options]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+def _asked(trainyard, *words):
+    done = subprocess.run([trainyard, "--quiet", *map(str, words)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise PredictionError(done.stderr.strip() or done.stdout.strip())
-    return json.loads(done.stdout), slices_of(pathlib.Path(folder) / "trace.pftrace.gz")
+    return done.stdout
+
+
+def predict(trainyard, scenario, folder):
+    """Runs a scenario file and returns (its JSON, its slices); the report stays in the folder."""
+    found = json.loads(_asked(trainyard, "run", scenario, "--json", "--force", "-o", folder))
+    return found, slices_of(pathlib.Path(folder) / "trace.pftrace.gz")
+
+
+def stand_ins(trainyard, scenario):
+    """For each rank the one that stands for it in the slices, as `explain --stage classes` says: {0: 0, 1: 1, 2: 0}."""
+    found = {}
+    for line in _asked(trainyard, "explain", scenario, "--stage", "classes").splitlines()[1:]:
+        columns = line.split()
+        for part in columns[-1].split(","):
+            first, _, last = part.partition("-")
+            found.update({rank: int(columns[1]) for rank in range(int(first), int(last or first) + 1)})
+    return found
+
+
+def fitted(trainyard, samples, profile, preset):
+    """Fits a profile of the samples and nothing else, as of the preset, and returns it."""
+    _asked(trainyard, "fit", samples, "-o", profile, "--gpu", preset, "--base", "none", "--force")
+    return json.loads(pathlib.Path(profile).read_text(encoding="utf-8"))

@@ -1,8 +1,6 @@
 """Real training on two cores, one for each rank, predicted from the calibration of the machine at hand alone."""
 
-import json
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
@@ -14,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import messages
 import namespaces
-import network
 import predicted
+import ranks
 import real_networks
 import scenarios
 
@@ -25,7 +23,6 @@ BATCH = {"mlp": 1024, "resnet18": 32, "gpt": 16}  # samples of a step, over both
 MICRO_BATCHES = 4
 PROBE_MINUTES = 3
 ON_A_CORE_EACH = {"core": (0, 1), "real_time": False}  # in real time a rank that computes would starve the kernel
-PROBE = pathlib.Path(__file__).resolve().parent.parent / "probe" / "cpu" / "probe_cpu.py"
 CASES = [(name, strategy) for name in BATCH for strategy in ("data", "model", "pipeline", "tensor")
          if strategy != "tensor" or name == "gpt"]
 
@@ -34,17 +31,14 @@ def _optimizer(parameters):
     return torch.optim.SGD(list(parameters), lr=1e-4)
 
 
-def data(rank):
-    """PyTorch's DistributedDataParallel on half of the batch."""
-    net = real_networks.NETWORKS[rank.options["network"]]()
-    model = torch.nn.Sequential(*net.layers())
-    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+def _whole(rank, net, model, called, samples):
+    """Trains a network that is whole on each rank, or shared within each layer; called: the model, or what wraps it."""
     optimizer = _optimizer(model.parameters())
-    inputs, targets = net.batch(BATCH[rank.options["network"]] // rank.world)
+    inputs, targets = net.batch(samples)
     for _ in rank.steps(STEPS):
         optimizer.zero_grad(set_to_none=True)
         begin = time.monotonic()
-        loss = net.loss(wrapped(inputs), targets)
+        loss = net.loss(called(inputs), targets)
         rank.span("forward", "compute", begin)
         begin = time.monotonic()
         loss.backward()
@@ -52,6 +46,14 @@ def data(rank):
         begin = time.monotonic()
         optimizer.step()
         rank.span("optimizer", "compute", begin)
+
+
+def data(rank):
+    """PyTorch's DistributedDataParallel on half of the batch."""
+    net = real_networks.NETWORKS[rank.options["network"]]()
+    model = torch.nn.Sequential(*net.layers())
+    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    _whole(rank, net, model, wrapped, BATCH[rank.options["network"]] // rank.world)
 
 
 def stages(rank):
@@ -108,18 +110,8 @@ def tensor(rank):
     """Heads, inner columns and vocabulary shared by both ranks, as Megatron-LM does."""
     net = real_networks.Gpt(rank.number, rank.world)
     model = torch.nn.Sequential(*net.layers())
-    optimizer = _optimizer(model.parameters())
-    torch.manual_seed(1)
-    inputs, targets = net.batch(BATCH["gpt"])
-    for _ in rank.steps(STEPS):
-        optimizer.zero_grad(set_to_none=True)
-        begin = time.monotonic()
-        loss = net.loss(model(inputs), targets)
-        rank.span("forward", "compute", begin)
-        begin = time.monotonic()
-        loss.backward()
-        rank.span("backward", "compute", begin)
-        optimizer.step()
+    torch.manual_seed(1)  # all see the same tokens
+    _whole(rank, net, model, model, BATCH["gpt"])
 
 
 PROGRAMS = {"data": data, "model": stages, "pipeline": stages, "tensor": tensor}
@@ -128,61 +120,36 @@ WORDS = {"data": "DistributedDataParallel", "model": "half of the layers each, t
          "tensor": "Megatron-LM's split of every layer"}
 
 
-def _scenario(constants, name, strategy, preset, profile):
+def _scenario(constants, name, strategy, preset, calibration):
     net = real_networks.NETWORKS[name]()
-    batch = BATCH[name]
+    batch, middle, layers = BATCH[name], len(net.layers()) // 2, len(net.layers())
+    micro_batches = MICRO_BATCHES if strategy == "pipeline" else 1
+    parallelism, micro_batch = {
+        "data": ({"dp": 2, "data_parallel": {"kind": "allreduce"}}, batch // 2),
+        "tensor": ({"tp": 2, "dp": 1, "tensor_parallel": {"overlap": "none"}}, batch),
+    }.get(strategy, ({"pp": 2, "dp": 1, "pipeline": {"schedule": "gpipe",
+                                                      "layer_split": [middle - 1, layers - middle - 1]}},
+                     batch // micro_batches))
     cluster = scenarios.star(constants, 2, bits_per_s=LINE_BITS_PER_S)
-    cluster["node"]["gpu"] = preset
+    cluster["node"]["gpu"], cluster["calibration"] = preset, calibration
     cluster["node"]["nic"].pop("tree_steps")
     cluster["node"]["host"] = {"memory": "64GiB"}
-    cluster["calibration"] = profile.name if isinstance(profile, pathlib.Path) else profile
-    parallelism = {"dp": 2, "data_parallel": {"kind": "allreduce"}}
-    training = {"micro_batch": batch // 2}
-    if strategy in ("model", "pipeline"):
-        layers = len(net.layers())
-        count = MICRO_BATCHES if strategy == "pipeline" else 1
-        middle = layers // 2
-        parallelism = {"pp": 2, "dp": 1, "pipeline": {
-            "schedule": "gpipe", "layer_split": [middle - 1, layers - middle - 1]}}
-        training = {"micro_batch": batch // count}
-    if strategy == "tensor":
-        parallelism = {"tp": 2, "dp": 1, "tensor_parallel": {"overlap": "none"}}
-        training = {"micro_batch": batch}
-    if name == "gpt":
-        training["sequence_length"] = net.length
-    if name == "resnet18":
-        training["image_layout"] = "nchw"
-    whole = scenarios.scenario(f"real-{name}-{strategy}", net.table(), cluster, batch, parallelism,
+    training = {"micro_batch": micro_batch}
+    training.update({"gpt": {"sequence_length": real_networks.Gpt.length}, "resnet18": {"image_layout": "nchw"}}
+                    .get(name, {}))
+    whole = scenarios.scenario(f"real-{name}-{strategy}", net.table(), cluster, batch, parallelism, training=training,
                                collectives={"allreduce": {"algorithm": "ring"}})
-    whole["training"].pop("launch_time")
-    whole["training"].update(training)
+    whole["training"].pop("launch_time")  # the profile's
     return whole
 
 
-def all_of(constants, preset, profile):
-    """The real experiments; profile: the calibration that predicts them."""
+def all_of(constants, preset, calibration="none"):
+    """The real experiments; calibration: the profile that predicts them, by its name beside the scenarios."""
     return [scenarios.Experiment(
         f"real-{name}-{strategy}", f"real {name}", "two hosts", 2,
-        _scenario(constants, name, strategy, preset, profile), PROGRAMS[strategy],
+        _scenario(constants, name, strategy, preset, calibration), PROGRAMS[strategy],
         {"network": name, "micro_batches": MICRO_BATCHES if strategy == "pipeline" else 1, **ON_A_CORE_EACH},
         kind="real", warm_up=WARM_UP, what=WORDS[strategy]) for name, strategy in CASES]
-
-
-def names():
-    """Of all real experiments."""
-    return [f"real-{name}-{strategy}" for name, strategy in CASES]
-
-
-def named(name):
-    """The experiment of that name without its calibration, to be listed or chosen."""
-    return all_of(messages.PERFECT, "epyc-9004-core", "none")[names().index(name)]
-
-
-def line_cluster():
-    """The cable that is built for all of them."""
-    whole = scenarios.scenario("real", scenarios.model_of(scenarios.layers_of(1, 1, 1, 1000)),
-                               scenarios.star(messages.PERFECT, 2, bits_per_s=LINE_BITS_PER_S), 2, {"dp": 2})
-    return whole
 
 
 def messages_of(trainyard, folder, preset):
@@ -191,47 +158,24 @@ def messages_of(trainyard, folder, preset):
                                more=ON_A_CORE_EACH)
 
 
-def calibrated(trainyard, folder, preset):
-    """Measures PyTorch's operators on one core while another core does the same, and fits a profile; returns its path.
+def calibrated(trainyard, folder, profile, preset):
+    """Measures PyTorch's operators on one core while another core does the same, and fits the profile.
 
     Both cores compute in what is predicted, and share caches, memory and heat.
     """
-    samples = [folder / f"core-{core}.samples.jsonl" for core in (0, 1)]
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise namespaces.NamespaceError("real ranks need a core each, and this process has one")
-    running = []
-    for core, path in zip(cores, samples):
-        running.append(subprocess.Popen(
-            ["taskset", "-c", str(core), sys.executable, "-B", str(PROBE), "--output", str(path), "--threads", "1",
-             "--keep-memory", "--minutes", str(PROBE_MINUTES)], stderr=subprocess.PIPE, text=True))
+    samples = [folder / f"core-{number}.samples.jsonl" for number in (0, 1)]
+    running = [subprocess.Popen(
+        ["taskset", "-c", str(core), sys.executable, "-B", ranks.probe_cpu.__file__, "--output", str(path), "--threads",
+         "1", "--keep-memory", "--minutes", str(PROBE_MINUTES)], stderr=subprocess.PIPE, text=True)
+        for core, path in zip(cores, samples)]
     for process in running:
         errors = process.communicate()[1]
         if process.returncode:
-            raise messages.CalibrationError(errors.strip())
-    profile = folder / "scenarios" / "profile.json"  # beside those that name it
-    profile.parent.mkdir(exist_ok=True)
-    done = subprocess.run([trainyard, "--quiet", "fit", str(samples[0]), "-o", str(profile), "--gpu", preset,
-                           "--base", "none", "--force"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise messages.CalibrationError(done.stderr.strip())
-    return profile
-
-
-def run(lab, experiment, row):
-    """Yields the row of an experiment; `row` makes it of what lab.Row takes."""
-    path = lab.folder / "scenarios" / f"{experiment.name}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(experiment.scenario, indent=1), encoding="utf-8")
-    report, slices = predicted.predict(lab.options.trainyard, path, lab.folder / "predicted" / experiment.name)
-    line = lab.folder / "line.json"
-    line.write_text(json.dumps(line_cluster()), encoding="utf-8")
-    with namespaces.Cluster(network.of_scenario(lab.options.trainyard, str(line))) as cluster:
-        records = lab.ranks.run(cluster, experiment.program, 2, experiment.options)
-    times = lab.ranks.step_times(records, experiment.warm_up)
-    spans = [(record["rank"], label, kind, begin - record["starts"][-1], end - record["starts"][-1])
-             for record in records for label, kind, begin, end in record["spans"]]
-    yield row(experiment, report["step_time_s"], times, spans, slices)
+            raise ranks.RankError(errors.strip())
+    predicted.fitted(trainyard, samples[0], profile, preset)
 
 
 def ranking(rows):

@@ -9,6 +9,8 @@ import re
 import statistics
 from html import escape
 
+from scenarios import SETS
+
 MOST_RANKS = 8     # measured ranks of a picture
 MOST_BOXES = 700   # of a picture; where there are more, longer ones are merged
 OPEN_PICTURES = 3
@@ -25,7 +27,6 @@ PASSES = (("recompute", "recompute"), ("forward", "forward"), ("backward", "back
 LANES = {"data": "data", "gather": "data", "across": "data", "shard": "data", "agreement": "data", "tensor": "tensor",
          "context": "context", "expert": "expert", "send": "pipeline", "receive": "pipeline", "pipeline": "pipeline",
          "copy": "host_copy", "NVMe": "host_copy"}
-SETS = ("Paced, without contention", "Contention, fair queues", "Contention, one queue (fifo)", "Asynchronous", "Real")
 
 STYLE = """
 :root {
@@ -146,11 +147,9 @@ def _head(titles):
     return f"<thead><tr>{cells}</tr></thead>"
 
 
-def _set_of(experiment):
-    """Which of SETS the experiment is in."""
-    if experiment.kind == "real" or experiment.quantity != "s":
-        return 4 if experiment.kind == "real" else 3
-    return 0 if not experiment.contention else 1 if experiment.fair else 2
+def _title(words):
+    """As a heading begins."""
+    return escape(words[:1].upper() + words[1:])
 
 
 def _cards(summaries):
@@ -158,7 +157,7 @@ def _cards(summaries):
     for title, found in summaries.items():
         facts = (("Rows", str(found["rows"])), ("Median", _percent(found["median"])),
                  ("Largest", f"{_percent(found['worst'])}<small>{escape(found['worst_name'])}</small>"))
-        cards.append(f'<article class="card"><h3>{escape(title[:1].upper() + title[1:])}</h3>'
+        cards.append(f'<article class="card"><h3>{_title(title)}</h3>'
                      f'<div class="big">{_percent(found["mape"])}<small>mean absolute error</small></div><dl>'
                      + "".join(f'<div class="fact"><dt>{name}</dt><dd>{text}</dd></div>' for name, text in facts)
                      + "</dl></article>")
@@ -242,12 +241,12 @@ def _scatter(rows):
 def _table(rows, pictured):
     full = next((share for share in (0.05, 0.1, 0.2) if all(abs(row.error) <= share for row in rows)), 0.3)
     out = []
-    for number, title in enumerate(SETS):
-        members = [(i, row) for i, row in enumerate(rows) if _set_of(row.experiment) == number]
+    for title in SETS:
+        members = [(i, row) for i, row in enumerate(rows) if row.experiment.set == title]
         if not members:
             continue
         mean = statistics.fmean(abs(row.error) for _, row in members)
-        out.append(f'<tbody><tr class="set"><th scope="rowgroup" colspan="9">{title}<small>'
+        out.append(f'<tbody><tr class="set"><th scope="rowgroup" colspan="9">{_title(title)}<small>'
                    f'{_plural(len(members), "row")}, mean absolute error {_percent(mean)}</small></th></tr>')
         for i, row in members:
             x, far = row.experiment, ' class="far"' if abs(row.error) > 0.1 else ""
@@ -314,15 +313,12 @@ def _paired(row):
 
     Where there is a parameter server, the lab's first ranks are servers, and the simulator counts workers alone.
     """
-    measured, predicted = {}, {}
+    measured, predicted, servers = {}, {}, row.experiment.servers
     for rank, label, kind, begin, end in row.spans:
         measured.setdefault(rank, []).append((kind, label, begin, end))
     for owner, lane, name, begin, end, _ in row.slices:
         predicted.setdefault(owner, []).append((lane, name, begin, end))
     measured = {rank: _track(measured[rank], False) for rank in sorted(measured)}
-    servers = 0
-    if any(owner.startswith("parameter server") for owner in predicted):
-        servers = sum(not any(p.kind in ("forward", "backward") for p in track.compute) for track in measured.values())
     owners, alone = {}, []
     for owner in sorted(predicted, key=lambda name: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", name)]):
         role, number = re.match(r"(rank|parameter server|) ?(\d*)", owner).groups()

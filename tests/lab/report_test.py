@@ -47,6 +47,10 @@ def reads_the_slices_of_a_trace(trainyard, folder):
     assert [round(s[3], 4) for s in buckets] == [0.1, 0.14, 0.18], buckets
     assert all(abs(s[4] - s[3] - 0.02) < 1e-4 for s in buckets), buckets
     assert all(s[0].startswith("rank 0") for s in slices if s[1] == "compute"), slices
+    assert predicted.stand_ins(trainyard, path) == {0: 0, 1: 0}
+    path.write_text(json.dumps({**SCENARIO, "perturbations": {"stragglers": [
+        {"select": {"rank": 0}, "compute_slowdown": 2}]}}), encoding="utf-8")
+    assert predicted.stand_ins(trainyard, path) == {0: 0, 1: 1}
     assert abs(max(s[4] for s in slices) - found["step_time_s"]) < 1e-6, found["step_time_s"]
     return slices
 
@@ -80,8 +84,8 @@ class Tags(html.parser.HTMLParser):
 
 
 def row_of(slices, name, group, error):
-    experiment = types.SimpleNamespace(name=name, group=group, topology="star", ranks=2, what="a < b", kind="paced",
-                                       quantity="s", contention=False, fair=True)
+    experiment = types.SimpleNamespace(name=name, group=group, topology="star", ranks=2, what="a < b",
+                                       set="paced, no shared cable", quantity="s", servers=0)
     spans = [(0, "layer 0 forward", "compute", 0.0, 0.06), (0, "all-reduce", "data", 0.1, 0.12),
              (1, "layer 0 forward", "compute", 0.0, 0.06)]
     return types.SimpleNamespace(experiment=experiment, predicted=0.2 * (1 + error), measured=[0.19, 0.2, 0.21],
