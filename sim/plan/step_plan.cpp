@@ -66,7 +66,7 @@ namespace {
 
 // Without a flush a step is one round of many: static orders become periodic, and four times the
 // stages is well beyond that; after it come rounds enough that all stages are still at work.
-Rounds rounds(const ScheduleEntry* schedule, const PipelineShape& shape) {
+Rounds unflushed(const ScheduleEntry* schedule, const PipelineShape& shape) {
   if (schedule == nullptr || schedule->updates == schedule::Updates::after_all) return {};
   const auto that_hold = [&](int microbatches) {
     return (microbatches + shape.microbatches - 1) / shape.microbatches;
@@ -177,6 +177,21 @@ PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& p
   return shape;
 }
 
+Rounds rounds_of(const TrainingRecipe& recipe, const ParallelPlan& plan) {
+  const PipelineShape shape = pipeline_shape(recipe, plan);
+  const DataParallelStrategy strategy = strategy_of(plan, recipe);
+  if (recipe.input) return input_rounds(*recipe.input, shape.microbatches);
+  if (strategy.own_steps > 1)
+    return {.count = strategy.own_steps,
+            .measured = strategy.steps_before,
+            .whole = true,
+            .apart = true,
+            .of_first = strategy.leaves_late};
+  const Rounds rounds = unflushed(schedule::find_schedule(plan.pipeline.schedule), shape);
+  if (rounds.count > 1 || recipe.steps == 1) return rounds;
+  return {.count = recipe.steps, .measured = 1, .whole = true};
+}
+
 StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe,
                    const ParallelPlan& plan, const schedule::ScheduleInputs& inputs,
                    std::span<const StageGpus> gpus, const Batches* batches) {
@@ -195,16 +210,7 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   }
 
   const ScheduleEntry* schedule = schedule::find_schedule(plan.pipeline.schedule);
-  if (recipe.input)
-    step.rounds = input_rounds(*recipe.input, step.shape.microbatches);
-  else if (strategy.own_steps > 1)
-    step.rounds = {.count = strategy.own_steps,
-                   .measured = strategy.steps_before,
-                   .whole = true,
-                   .apart = true,
-                   .of_first = strategy.leaves_late};
-  else
-    step.rounds = rounds(schedule, step.shape);
+  step.rounds = rounds_of(recipe, plan);
   PipelineShape all_rounds = step.shape;
   all_rounds.microbatches *= step.rounds.count;
   schedule::StageOrders orders =

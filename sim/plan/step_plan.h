@@ -76,6 +76,9 @@ int microbatches(const recipe::TrainingRecipe& recipe, const recipe::ParallelPla
 // How each layer of the plan is executed.
 models::Execution execution(const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan);
 
+// The steps that programs of a plan hold. Requires: as plan_step.
+Rounds rounds_of(const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan);
+
 // Requires: degrees that divide what they must (sim/scenario validates), a known schedule that
 // supports the shape. `work` is network_work(network, execution(recipe, plan)). Schedules that need
 // times find them in `inputs`; `gpus`: of split_layers (split/stage_split.h). `batches`: null where

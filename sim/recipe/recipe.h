@@ -79,6 +79,8 @@ struct TrainingRecipe {
   MemoryAllowance memory;
   OffloadOptions offload;
   std::optional<InputPipeline> input;  // empty: input is there in time
+  // That programs hold one after another, where nothing else says how many.
+  int steps = 1;
 };
 
 // Servers of one's own, instead of rented GPUs. Dollars.
