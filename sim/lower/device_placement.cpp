@@ -5,6 +5,11 @@
 namespace trainyard::lower {
 
 DevicePlacement in_order(const plan::Cast& cast, const topologies::ClusterSpec& cluster) {
+  return in_order(cast, cluster, std::vector<int>(static_cast<std::size_t>(cluster.servers), 0));
+}
+
+DevicePlacement in_order(const plan::Cast& cast, const topologies::ClusterSpec& cluster,
+                         std::span<const int> taken) {
   DevicePlacement placement;
   placement.reserve(cast.players());
   std::vector<std::size_t> placed(cast.roles.size());  // by role
@@ -27,7 +32,8 @@ DevicePlacement in_order(const plan::Cast& cast, const topologies::ClusterSpec& 
       next = {.server = next.server + 1, .gpu = 0};
     TRAINYARD_CHECK(next.server < cluster.servers, "{} players on {} servers", cast.players(),
                     cluster.servers);
-    placement.push_back(next);
+    const int before = taken[static_cast<std::size_t>(next.server)];
+    placement.push_back({.server = next.server, .gpu = before + next.gpu});
     ++next.gpu;
   }
   return placement;

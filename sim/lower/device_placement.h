@@ -3,6 +3,7 @@
 #pragma once
 
 #include <compare>
+#include <span>
 #include <vector>
 
 #include "sim/plan/cast.h"
@@ -25,6 +26,11 @@ using DevicePlacement = std::vector<Device>;  // by player
 // Rank r on the r-th GPU that is in use, server after server, as torchrun numbers them; players
 // that need no GPU on the processors of the first server. Requires: as many GPUs in use as ranks.
 DevicePlacement in_order(const plan::Cast& cast, const topologies::ClusterSpec& cluster);
+
+// The same where by server the first GPUs are taken; those in use follow them. Requires: GPUs that
+// the servers have.
+DevicePlacement in_order(const plan::Cast& cast, const topologies::ClusterSpec& cluster,
+                         std::span<const int> taken);
 
 // How many players sit on the GPUs of each server.
 std::vector<int> players_on_gpus(const DevicePlacement& placement, int servers);

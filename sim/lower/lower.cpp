@@ -152,6 +152,7 @@ class Lowering {
   struct Pace {
     int gpu_kind = 0;
     double slowdown = 1, expert_load = 1;
+    std::optional<Duration> launch{};  // Role::launch
     auto operator<=>(const Pace&) const = default;
   };
   std::vector<Pace> pace_;  // by player
@@ -197,7 +198,9 @@ void Lowering::colour_players() {
   for (std::size_t at = 0; at < cast_.players(); ++at) {
     const auto player = static_cast<Player>(at);
     pace_[at].gpu_kind = gpu_kind(player);
-    if (!device(player).is_host()) pace_[at].slowdown = options_.slowdown;
+    if (device(player).is_host()) continue;
+    pace_[at].slowdown = options_.slowdown;
+    pace_[at].launch = cast_.role(player).launch;
   }
   for (const recipe::Straggler& straggler : options_.stragglers)
     pace_[static_cast<std::size_t>(straggler.rank)].slowdown *= straggler.compute_slowdown;
@@ -326,13 +329,15 @@ void Lowering::make_actors() {
     if (classes_.of_rank[at] < result_.machine.actors.size()) continue;
     const Pace& pace = pace_[at];
     const auto kind = static_cast<std::size_t>(pace.gpu_kind);
+    const bool is_cpu = kinds_[kind].gpu->is_cpu();
     const KernelTimes*& own = times[pace];
     if (own == nullptr) {
       auto table = std::make_unique<KernelTimes>();
+      const Duration call = is_cpu ? pace.launch.value_or(laws_[kind].call) : laws_[kind].call;
       for (std::size_t k = 0; k < cast_.kernels.size(); ++k) {
         const double load = cast_.routed[k] ? pace.expert_load : 1;
         table->kernel.push_back(
-            laws_[kind].call + to_duration(result_.kernels[kind][k].time * (pace.slowdown * load)));
+            call + to_duration(result_.kernels[kind][k].time * (pace.slowdown * load)));
       }
       table->weight = weights(laws_[kind]);
       own = table.get();
@@ -345,7 +350,7 @@ void Lowering::make_actors() {
     actor.channels.assign(2 * cast_.connections.size(), engine::kNoChannel);
     actor.units = kinds_[kind].gpu->multiprocessors;
     if (!device(static_cast<Player>(at)).is_host()) {
-      actor.launch = laws_[kind].launch;
+      actor.launch = is_cpu ? laws_[kind].launch : pace.launch.value_or(laws_[kind].launch);
       actor.memory_capacity = kinds_[kind].gpu->memory;
     }
     result_.machine.actors.push_back(std::move(actor));

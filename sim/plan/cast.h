@@ -138,6 +138,7 @@ struct Role {
   std::int64_t parameters = 0;           // held by one player
   std::int64_t frozen = 0;               // of these, what no step changes
   recipe::HostMemory host;               // of one player
+  std::optional<Duration> launch{};      // of its kernels; empty: as its GPU's law says
 
   bool on_gpu() const { return !host_server && beside.empty(); }
 };
