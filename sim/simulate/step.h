@@ -17,6 +17,7 @@
 #include "sim/simulate/device_memory.h"
 #include "sim/simulate/gpu_price.h"
 #include "sim/simulate/monitor/loads.h"
+#include "sim/simulate/report/job_share.h"
 #include "sim/simulate/report/server_updates.h"
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/step_window.h"
@@ -36,10 +37,16 @@ struct Job {
   collective::Choices collectives;
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   recipe::TrainingLength length;
-  std::vector<std::string> warnings;  // what the report must say of these values
+  std::vector<struct OtherJob> others;  // on other GPUs of the cluster, with flows
+  std::vector<std::string> warnings;    // what the report must say of these values
 
   // Of a kind of GPUs; null: none.
   const cost::Profile* profile_of(int gpu_kind) const;
+};
+
+struct OtherJob {
+  std::string name;
+  Job job;  // of the same cluster but for ClusterSpec::gpus_used
 };
 
 // The GPU of the ranks of a class.
@@ -56,9 +63,11 @@ struct Step {
   plan::StepPlan plan;
   lower::DevicePlacement placement;
   lower::Lowered lowered;
-  std::vector<DeviceMemory> devices;  // by Lowered::classes
-  engine::Outcome outcome;            // capacities and peaks in it are of what programs hold
-  StepWindow window;                  // of an outcome that is no deadlock
+  std::vector<DeviceMemory> devices;     // by Lowered::classes
+  std::unique_ptr<plan::Cast> together;  // of all jobs, where there are others
+  std::vector<JobShare> jobs;            // the same, this one first
+  engine::Outcome outcome;               // capacities and peaks in it are of what programs hold
+  StepWindow window;                     // of an outcome that is no deadlock
   // The same, by class, each sums to a step of the window; empty: outline.
   std::vector<Breakdown> breakdowns;
   std::optional<UpdateReport> server_updates;  // where ranks go at their own pace

@@ -19,6 +19,7 @@
 #include "sim/simulate/outlook/interval.h"
 #include "sim/simulate/report/gpu_share.h"
 #include "sim/simulate/report/input_report.h"
+#include "sim/simulate/report/job_share.h"
 #include "sim/simulate/report/server_updates.h"
 #include "sim/simulate/report/way_to_fit.h"
 #include "sim/simulate/slowest_server.h"
@@ -158,6 +159,7 @@ struct StepReport {
   };
   std::vector<RankBreakdown> ranks;
   std::vector<GpuShare> gpu_shares;  // by name; empty: all do alike
+  std::vector<JobShare> jobs;        // on the cluster, this one first; empty: it is alone
   double bubble_fraction = 0;        // idle share of the compute streams, over all ranks
   Bytes pipeline_bytes;              // that stages send each other, over all ranks
   MemoryReport memory;

@@ -41,7 +41,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.gpu = gpus_in_words(job.cluster);
   report.device = device_in_a_word(job.cluster);
   report.server = servers_in_words(job.cluster);
-  report.servers = job.cluster.servers;
+  report.servers = step.jobs.empty() ? job.cluster.servers : slowest_server(job).servers;
   const std::int64_t length = job.recipe.micro_batch.sequence_length;
   report.parameters = parameter_count(job.network, length);
   report.trained = trained_parameters(job.network, job.recipe.finetune, length);
@@ -376,6 +376,7 @@ StepReport outline(const Job& job, const Step& step) {
   report.simulated_step = step.window.step();
   report.counted = step.plan.counted;
   report.server_updates = step.server_updates;
+  report.jobs = step.jobs;
   account_memory(step, report);
   account_host_memory(job, step, report);
   report.fits = report.memory.fits && (!report.host_memory || report.host_memory->fits);

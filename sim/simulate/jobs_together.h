@@ -1,0 +1,18 @@
+// Jobs that share a cluster: their casts are one, and each repeats its step for as long as the
+// first is watched.
+#pragma once
+
+#include <memory>
+
+#include "sim/simulate/step.h"
+
+namespace trainyard::simulate {
+
+// The step of a job beside Job::others, all of which begin at one instant: on average over the
+// steps after the first, at least eight, and so many that the others do four. Requires: others
+// whose plans hold one step (plan::Rounds). Throws OutOfRange if steps differ by more than
+// kMostStepRatio.
+std::unique_ptr<Step> simulate_together(const Job& job, const StepOptions& options);
+inline constexpr int kMostStepRatio = 64;
+
+}  // namespace trainyard::simulate
