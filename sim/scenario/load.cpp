@@ -6,6 +6,7 @@
 
 #include "sim/json/parse.h"
 #include "sim/plan/step_memory.h"
+#include "sim/scenario/other_jobs.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/software.h"
 #include "sim/scenario/sources.h"
@@ -74,11 +75,43 @@ Loaded load_expanded(const Value& document, const Places& places,
   return out;
 }
 
+bool has_errors(const std::vector<Diagnostic>& diagnostics) {
+  return std::any_of(diagnostics.begin(), diagnostics.end(), is_error);
+}
+
+// What is wrong with the jobs of a scenario together, at its places.
+void judge_other_jobs(Loaded& loaded, const Value& document) {
+  Findings findings;
+  validate_other_jobs(loaded.scenario, findings);
+  for (Diagnostic& diagnostic : findings.found) {
+    diagnostic.at = locate(document, diagnostic.pointer);
+    loaded.diagnostics.push_back(std::move(diagnostic));
+  }
+}
+
 Loaded load_one(Value document, const Places& places) {
+  const Value written = document.find("other_jobs") != nullptr ? document : Value();
   std::vector<Diagnostic> diagnostics;
   expand_presets(document, places, diagnostics);
   apply_software(document, places, diagnostics);
-  return load_expanded(document, places, std::move(diagnostics));
+  Loaded out = load_expanded(document, places, std::move(diagnostics));
+  if (out.sections.other_jobs.empty() || has_errors(out.diagnostics)) return out;
+  const std::vector<Diagnostic> own = out.diagnostics;
+  for (std::size_t at = 0; at < out.sections.other_jobs.size(); ++at) {
+    const OtherJobSection& section = out.sections.other_jobs[at];
+    std::optional<Value> job = document_of_job(written, at, out.diagnostics);
+    if (!job) continue;
+    Loaded loaded = load_one(std::move(*job), places);
+    for (Diagnostic& diagnostic : loaded.diagnostics) {
+      if (contains(own, diagnostic)) continue;
+      diagnostic.message =
+          fmt::format("in the other job \"{}\": {}", section.name, diagnostic.message);
+      out.diagnostics.push_back(std::move(diagnostic));
+    }
+    out.scenario.other_jobs.push_back({section.name, std::move(loaded.scenario)});
+  }
+  if (!has_errors(out.diagnostics)) judge_other_jobs(out, document);
+  return out;
 }
 
 // The plain scenario with one variant's patch applied, or nothing with diagnostics.
@@ -215,7 +248,7 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
     loaded.scenario.root = options.root;
     out.variants.push_back(std::move(loaded.scenario));
   }
-  if (std::any_of(all.begin(), all.end(), is_error)) refuse(std::move(all), path);
+  if (has_errors(all)) refuse(std::move(all), path);
   sort_by_place(base.diagnostics, path);
   out.base = std::move(base.scenario);
   out.base.file = path;
@@ -230,8 +263,7 @@ Scenario scenario_of(Value document, const LoadOptions& options) {
   const std::string here = file.empty() ? "." : file;
   spell_out_names(document);
   Loaded loaded = load_one(without_variants(document), {configs_folder(here), options.root});
-  if (std::any_of(loaded.diagnostics.begin(), loaded.diagnostics.end(), is_error))
-    refuse(std::move(loaded.diagnostics), here);
+  if (has_errors(loaded.diagnostics)) refuse(std::move(loaded.diagnostics), here);
   loaded.scenario.file = here;
   loaded.scenario.root = options.root;
   loaded.scenario.warnings = std::move(loaded.diagnostics);
@@ -259,8 +291,9 @@ std::optional<Scenario> with_patch(const Scenario& scenario, const Value& patch)
   std::vector<Diagnostic> found;
   apply_software(document, places, found);
   Loaded loaded = load_expanded(document, places, std::move(found));
-  if (std::any_of(loaded.diagnostics.begin(), loaded.diagnostics.end(), is_error))
-    return std::nullopt;
+  loaded.scenario.other_jobs = scenario.other_jobs;
+  if (!has_errors(loaded.diagnostics)) judge_other_jobs(loaded, document);
+  if (has_errors(loaded.diagnostics)) return std::nullopt;
   loaded.scenario.label = scenario.label;
   loaded.scenario.variant = scenario.variant;
   loaded.scenario.file = scenario.file;

@@ -35,6 +35,8 @@ struct ProfileChoice {
   bool of_kind = false;  // without one: medians of fitted GPUs of its kind (gpu_origin.h)
 };
 
+struct OtherJob;
+
 struct Scenario {
   std::string name, label, description;  // a variant's label replaces the base's
   std::string variant;                   // empty for the base
@@ -55,6 +57,7 @@ struct Scenario {
   std::uint64_t seed = 0;
   bool exploit_symmetry = true;
   recipe::TrainingLength length;
+  std::vector<OtherJob> other_jobs;  // on other GPUs of the cluster
   std::vector<Reference> references;
   std::string output_directory;  // empty: not said
 
@@ -63,6 +66,12 @@ struct Scenario {
   std::string software;            // that the scenario names; may be empty
   std::vector<Assumption> habits;  // of it, where the scenario says nothing
   std::vector<Diagnostic> warnings;
+};
+
+// A scenario as if its job were alone; its cluster is the same but for gpus_used.
+struct OtherJob {
+  std::string name;
+  Scenario scenario;
 };
 
 struct ScenarioSet {

@@ -26,6 +26,10 @@ Job job_of(const scenario::Scenario& scenario) {
   job.collectives = scenario.collectives;
   job.fidelity = scenario.fidelity;
   job.length = scenario.length;
+  for (const scenario::OtherJob& other : scenario.other_jobs) {
+    job.others.push_back({other.name, job_of(other.scenario)});
+    job.others.back().job.compute_jitter = 0;
+  }
   job.prices = prices_of(scenario.profiles, job.cluster, scenario::configs_folder(scenario.file));
   // What the file names is the profile of the first kind of GPUs.
   const auto& [profile, uncalibrated] = job.prices.front();
@@ -173,6 +177,7 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
   add_interval(scenario, job, simulation.report);
   simulation.report.name = scenario.variant.empty() ? scenario.name : scenario.variant;
   simulation.report.label = scenario.label;
+  if (!simulation.report.jobs.empty()) simulation.report.jobs.front().name = simulation.report.name;
   simulation.report.description = scenario.description;
   simulation.report.assumed = scenario.assumed;
   simulation.report.software = scenario.software;

@@ -105,6 +105,9 @@ void visit_fields(json::Fields& f, ScenarioSections& s) {
   f.field("baseline", s.baseline, optional, "The variant that others are compared with.");
   f.sections("variants", s.variants, optional, "Changes to this scenario, compared side by side.");
   f.unsupported("sweep", "a sweep; list variants");
+  f.sections("other_jobs", s.other_jobs, optional,
+             "Jobs on other GPUs of the cluster, which train beside this one and share its links. "
+             "Needs simulation.fidelity flow.");
   f.section("outputs", s.outputs, optional, "What is written.");
 }
 

@@ -147,6 +147,11 @@ struct VariantSection {
   std::string name, label;
 };
 
+struct OtherJobSection {
+  std::string name;
+  std::vector<int> gpus_used;
+};
+
 struct OutputsSection {
   std::string directory;
 };
@@ -165,6 +170,7 @@ struct ScenarioSections {
   CostSection cost;
   std::string baseline;
   std::vector<VariantSection> variants;
+  std::vector<OtherJobSection> other_jobs;
   OutputsSection outputs;
 };
 
@@ -184,6 +190,7 @@ void visit_fields(json::Fields& f, PerturbationsSection& s);
 void visit_fields(json::Fields& f, SimulationSection& s);
 void visit_fields(json::Fields& f, ReferenceSection& s);
 void visit_fields(json::Fields& f, VariantSection& s);
+void visit_fields(json::Fields& f, OtherJobSection& s);
 void visit_fields(json::Fields& f, OutputsSection& s);
 void visit_fields(json::Fields& f, ScenarioSections& s);
 
