@@ -60,7 +60,7 @@ std::string fold_difference(const simulate::Job& job) {
     return some.index() == whole.index() ? "" : "one ends otherwise than the other";
   if (few->end != all->end)
     return fmt::format("folded ends at {} ps, unfolded at {}", few->end.count(), all->end.count());
-  const std::size_t ranks = unfolded->lowered.machine.actors.size();
+  const std::size_t ranks = unfolded->lowered.class_of_rank.size();
   if (ranks != folded->lowered.class_of_rank.size())
     return fmt::format("{} actors of {} ranks", ranks, folded->lowered.class_of_rank.size());
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {

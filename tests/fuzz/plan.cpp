@@ -57,6 +57,39 @@ void draw_stragglers(Sketch& s) {
   s.set("/perturbations/stragglers", list);
 }
 
+// As many servers more, on which the same job, or one that differs a little, trains beside this
+// one.
+void draw_other_jobs(Sketch& s) {
+  const Value* fidelity = json::find(s.plan.scenario, "/simulation/fidelity");
+  if (fidelity == nullptr || fidelity->text != "flow") return;
+  if (json::find(s.plan.scenario, "/cluster/other_nodes") != nullptr || !s.draw.chance(20)) return;
+  const Value* used = json::find(s.plan.scenario, "/cluster/gpus_used");
+  Value first = Value::array(), second = Value::array();
+  for (int server = 0; server < 2 * s.servers; ++server) {
+    const bool is_first = server < s.servers;
+    const auto at = static_cast<std::size_t>(is_first ? server : server - s.servers);
+    if (used != nullptr && used->is(json::Kind::array) && used->items.size() <= at) return;
+    const Value gpus = used == nullptr               ? Value::of(s.gpus)
+                       : used->is(json::Kind::array) ? used->items[at]
+                                                     : *used;
+    first.append(is_first ? gpus : Value::of(0));
+    second.append(is_first ? Value::of(0) : gpus);
+  }
+  s.set("/cluster/nodes", 2 * s.servers);
+  s.set("/cluster/gpus_used", first);
+  Value job = Value::object();
+  job.set("name", Value::of("beside"));
+  job.set("gpus_used", std::move(second));
+  if (s.draw.chance(50)) {
+    Value with = Value::object();
+    json::set(with, "/training/launch_time", Value::of("5us"));
+    job.set("with", std::move(with));
+  }
+  Value list = Value::array();
+  list.append(std::move(job));
+  s.set("/other_jobs", list);
+}
+
 Value variant(const char* name, Value with) {
   Value one = Value::object();
   one.set("name", Value::of(name));
@@ -119,6 +152,7 @@ void draw_rest(Sketch& s) {
   if (s.draw.chance(10)) s.set("/simulation/seed", s.draw.between(0, 1000));
   if (s.draw.chance(5)) s.set("/simulation/exploit_symmetry", s.draw.chance(50));
   draw_stragglers(s);
+  draw_other_jobs(s);
   draw_variants(s);
   draw_references(s);
   // What the plan leaves open; much of it is said.
