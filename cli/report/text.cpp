@@ -242,6 +242,15 @@ std::string gpu_rows(const StepReport& report) {
   return text;
 }
 
+std::string job_rows(const StepReport& report) {
+  std::string text;
+  for (const simulate::JobShare& share : report.jobs) {
+    if (text.empty()) text = "\nJobs that share the cluster\n";
+    text += wrap(escape_control(fmt::format("{}: {}", share.name, describe(share))), 2);
+  }
+  return text;
+}
+
 std::string server_updates_row(const StepReport& report) {
   if (!report.server_updates) return "";
   const simulate::UpdateReport& updates = *report.server_updates;
@@ -436,7 +445,8 @@ std::string to_text(const StepReport& report, const TextOptions& options) {
   text += "\n" + headline(report, paint) + training_rows(report) + memory_row(report, paint) +
           host_memory_rows(report, paint) + server_updates_row(report) + input_row(report) +
           ways_to_fit_text(report);
-  text += breakdown_rows(report, paint) + gpu_rows(report) + memory_rows(report, paint);
+  text += breakdown_rows(report, paint) + gpu_rows(report) + job_rows(report) +
+          memory_rows(report, paint);
   text += cloud_or_own_text(report) + notes(report, paint);
   text += "\n" + paint.bold(wrap(escape_control(verdict(report)), 0));
   const std::string most = costliest(report);

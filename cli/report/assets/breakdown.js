@@ -58,6 +58,16 @@ function gpuTable() {
       ["Variant", "GPU", "Ranks", "Micro-batch", "Computes", "Peak memory", "of capacity"], rows, {left: 2}) : null;
 }
 
+// Where several jobs share the cluster.
+function jobsTable() {
+  const rows = variants.flatMap((v) => v.report.jobs.map((j) => [
+    v.label, j.name, String(j.ranks), timeText(j.alone_s),
+    j.steps ? timeText(j.together_s) : "\u2013",
+    j.steps ? `${j.slowdown >= 1 ? "+" : ""}${percent(j.slowdown - 1)}` : "\u2013"]));
+  return rows.length ? table("Jobs that share the cluster: a step of each by itself, and beside the others",
+      ["Variant", "Job", "Ranks", "Alone", "Together", "Longer"], rows, {left: 2}) : null;
+}
+
 function drawBreakdown() {
   const longest = Math.max(...variants.map((v) => v.report.simulated_step_s), 1e-12);
   const used = timeCategories.filter((c) => variants.some((v) => v.report.breakdown_s[c.name] > 0));
@@ -66,6 +76,7 @@ function drawBreakdown() {
          "Communication counts only where no kernel hides it."),
       legend(used), el("div", {class: "bars panel"}, variants.map((v) => bar(v, longest))),
       gpuTable(),
+      jobsTable(),
       folded("As a table", breakdownTable()),
       folded("Over all ranks", ...variants.map(spreadTable)),
       folded("What the parts mean", el("dl", {class: "meanings"}, timeCategories.flatMap((c) =>

@@ -131,6 +131,19 @@ Json host_memory(const StepReport& report) {
   return json;
 }
 
+Json jobs(const StepReport& report) {
+  Json list = Json::array();
+  for (const JobShare& job : report.jobs)
+    list.push_back({{"name", job.name},
+                    {"ranks", job.ranks},
+                    {"fits", job.fits},
+                    {"alone_s", seconds(job.alone)},
+                    {"together_s", job.steps > 0 ? Json(seconds(job.together)) : Json(nullptr)},
+                    {"slowdown", job.steps > 0 ? Json(job.slowdown()) : Json(nullptr)},
+                    {"steps", job.steps}});
+  return list;
+}
+
 // null where ranks wait for each other.
 Json server_updates(const StepReport& report) {
   if (!report.server_updates) return nullptr;
@@ -399,6 +412,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
   json["breakdown_over_ranks_s"] = spread(report.ranks);
   json["ranks"] = ranks(report);
   json["gpu_shares"] = gpu_shares(report);
+  json["jobs"] = jobs(report);
   json["pipeline"] = {{"bubble_fraction", report.bubble_fraction},
                       {"schedule", report.schedule},
                       {"stages", report.stages},
