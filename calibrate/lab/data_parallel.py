@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import collectives
 
+
 def _pass(rank, layers, direction):
     """The passes of these layers, in the order of the direction."""
     for layer in layers if direction == "forward" else reversed(layers):
@@ -92,19 +93,19 @@ class _PacedNetwork(torch.nn.Module):
         return value
 
 
-def distributed_data_parallel(rank):
-    """PyTorch's own DistributedDataParallel: buckets leave while the backward pass goes on."""
+def _step_of_ddp(rank, layers, group=None):
+    """A function that does a step of PyTorch's own DistributedDataParallel; group: of its ranks, or all."""
     options = rank.options
     dist._DEFAULT_FIRST_BUCKET_BYTES = int(options["first_bucket_bytes"])
-    network = _PacedNetwork(rank, options["layers"])
+    network = _PacedNetwork(rank, layers)
     wrapped = DistributedDataParallel(network, bucket_cap_mb=options["bucket_bytes"] / (1 << 20),
-                                      gradient_as_bucket_view=True)
+                                      gradient_as_bucket_view=True, process_group=group)
 
     def reduced(state, bucket):
         """PyTorch's default, and a record of when each bucket left and came."""
         begin = time.monotonic()
         index = bucket.index()
-        work = dist.all_reduce(bucket.buffer().div_(rank.world), async_op=True).get_future()
+        work = dist.all_reduce(bucket.buffer().div_(rank.world), group=group, async_op=True).get_future()
 
         def done(future):
             rank.spans.append((f"all-reduce bucket {index}", "data", begin, time.monotonic()))
@@ -112,9 +113,48 @@ def distributed_data_parallel(rank):
         return work.then(done)
     wrapped.register_comm_hook(None, reduced)
     value = torch.zeros(1, requires_grad=True)
-    for _ in rank.steps(options["steps"]):
+
+    def step():
         wrapped.zero_grad(set_to_none=False)
         wrapped(value).sum().backward()
+    return step
+
+
+def distributed_data_parallel(rank):
+    """Buckets leave while the backward pass goes on."""
+    step = _step_of_ddp(rank, rank.options["layers"])
+    for _ in rank.steps(rank.options["steps"]):
+        step()
+
+
+def jobs(rank):
+    """Several jobs of DistributedDataParallel, each on ranks of its own, which begin together and meet no more."""
+    groups = [dist.new_group(job["ranks"]) for job in rank.options["jobs"]]
+    own = next(i for i, job in enumerate(rank.options["jobs"]) if rank.number in job["ranks"])
+    job = rank.options["jobs"][own]
+    step = _step_of_ddp(rank, job["layers"], groups[own])
+    series = []
+    for number in rank.steps(rank.options["series"]):
+        ends = []
+        for _ in range(2 if number == 1 else job["steps"]):  # buckets are made anew in the second step
+            step()
+            ends.append(time.monotonic() - rank.starts[-1])
+        series.append(ends)
+    rank.extra.update(job=own, job_ends=series[1:])
+
+
+def steps_of_jobs(records):
+    """By job the mean seconds of its steps in each series: of the first all after the first step, of others those that
+    lie before the first job's end."""
+    count = 1 + max(record["job"] for record in records)
+    found = [[] for _ in range(count)]
+    for series in range(len(records[0]["job_ends"])):
+        ends = [[max(at) for at in zip(*(r["job_ends"][series] for r in records if r["job"] == job))]
+                for job in range(count)]
+        for job, own in enumerate(ends):
+            inside = [at for at in own if at <= ends[0][-1]]
+            found[job].append((inside[-1] - inside[0]) / (len(inside) - 1))
+    return found
 
 
 def parameter_server(rank):

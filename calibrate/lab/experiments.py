@@ -7,7 +7,7 @@ from scenarios import (FP32, LINE_BITS_PER_S, STEPS, Experiment, layers_of, mode
 
 # Those that run once more with one queue, first in, first out, at each end of a cable.
 QUEUED = ("server-4x1", "server-8x2", "stages-across-4-2to1", "stages-across-8-4to1", "groups-4-250k-750k",
-          "groups-8-500k-250k", "experts-8-even", "experts-8-uneven")
+          "groups-8-500k-250k", "jobs-4-equal", "jobs-8-uneven", "experts-8-even", "experts-8-uneven")
 
 
 def _slow_link(messages):
@@ -206,7 +206,28 @@ def contentions(messages):
         found.append(_pipeline(messages, f"groups-{hosts}-{sizes[0] // 1000}k-{sizes[1] // 1000}k", "dumbbell",
                                two_switches(messages, hosts, hosts // 2), 2, 1, layers, "two groups", hosts // 2,
                                order="tp-pp-dp", contention=True, what="two all-reduces that share a narrow uplink"))
-    return found + exchanges(messages)
+    return found + shared_clusters(messages) + exchanges(messages)
+
+
+def shared_clusters(messages):
+    """Two jobs on every other host, which meet on the narrow uplink between two switches."""
+    found = []
+    light, heavy = layers_of(6, 20, 40, 125_000), layers_of(6, 5, 10, 125_000)
+    for hosts, layers, word in ((4, (light, light), "equal"), (4, (heavy, heavy), "busy"), (4, (light, heavy), "uneven"),
+                                (8, (light, light), "equal"), (8, (heavy, light), "uneven")):
+        members = [[host for host in range(hosts) if host % 2 == job] for job in (0, 1)]
+        used = [[int(host in own) for host in range(hosts)] for own in members]
+        name = f"jobs-{hosts}-{word}"
+        data = {"kind": "allreduce", "bucket_size": "1MB", "first_bucket_size": "1MB"}
+        cluster = {**two_switches(messages, hosts, hosts // 2), "gpus_used": used[0]}
+        whole = scenario(name, model_of(layers[0]), cluster, hosts // 2, {"dp": hosts // 2, "data_parallel": data},
+                         collectives={"allreduce": {"algorithm": "ring"}},
+                         other_jobs=[{"name": "other", "gpus_used": used[1], "with": {"model": model_of(layers[1])}}])
+        options = {"bucket_bytes": 1e6, "first_bucket_bytes": 1e6, "series": 3,
+                   "jobs": [{"ranks": own, "layers": of} for own, of in zip(members, layers)]}
+        found.append(Experiment(name, "two jobs", "dumbbell", hosts, whole, data_parallel.jobs, options,
+                                contention=True, what="the first of two jobs that share a narrow uplink"))
+    return found
 
 
 def _exchange_script(ranks, tokens, hidden, load):

@@ -11,6 +11,7 @@ off than it may be, 2 wrong command line, 4 this machine cannot run the lab (it 
 import argparse
 import datetime
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -118,6 +119,19 @@ def flows_of(experiment, records, slices, stand_ins):
             for r in records]
 
 
+def rows_of_jobs(experiment, records, jobs, slices):
+    """A row for each job; the picture is of the first one's ranks."""
+    first = [r for r in records if r["job"] == 0]
+    spans = [(rank, label, kind, begin - r["starts"][-1], end - r["starts"][-1])
+             for rank, r in enumerate(first) for label, kind, begin, end in r["spans"]]
+    found = []
+    for number, (planned, means) in enumerate(zip(jobs, data_parallel.steps_of_jobs(records))):
+        own = experiment if number == 0 else experiment.of("s", f"{experiment.name} ({planned['name']})",
+                                                           f"the other: alone {planned['alone_s'] * 1e3:.0f} ms")
+        found.append(Row(own, planned["together_s"], means, [] if number else spans, [] if number else slices))
+    return found
+
+
 def summary_of(rows):
     """Mean absolute error and the largest, of rows; None of none."""
     if not rows:
@@ -196,6 +210,11 @@ class Lab:
         built = network.of_scenario(trainyard, str(cables))
         if experiment.script:
             experiment.options["script"] = experiment.script(slices, stand_ins)
+        jobs = found["jobs"]
+        for job, planned in zip(experiment.options.get("jobs", ()), jobs):
+            # Others go on until the first job is done.
+            longer = 1.5 * jobs[0]["together_s"] / planned["together_s"] if planned is not jobs[0] else 1
+            job["steps"] = math.ceil(longer * (jobs[0]["steps"] + 1))
         with namespaces.Cluster(built, fair=experiment.fair, delay=self.netem) as cluster:
             records = ranks.run(cluster, experiment.program, experiment.ranks, experiment.options)
         if experiment.kind == "paced":
@@ -207,6 +226,8 @@ class Lab:
             older = experiment.of("staleness", name + " (age)", "updates that a gradient had not seen")
             return [Row(experiment, updates["updates_per_s"], [rate], [], []),
                     Row(older, updates["mean_staleness"], [staleness], [], [])]
+        if jobs:
+            return rows_of_jobs(experiment, records, jobs, slices)
         times = ranks.step_times(records, experiment.warm_up)
         spans = [(record["rank"], label, kind, begin - record["starts"][-1], end - record["starts"][-1])
                  for record in records for label, kind, begin, end in record["spans"]]
