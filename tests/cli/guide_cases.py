@@ -82,6 +82,18 @@ def mixed_servers(folder):
 
 
 @case
+def shared_cluster(folder):
+    """Two jobs across narrow uplinks slow each other, in racks of their own or on wide ones they do not"""
+    jobs = variants(folder, "shared-cluster", "jobs")
+    require_equal([len(jobs[name]) for name in ("alone", "both", "both-2to1", "racks")], [0, 2, 2, 2], "jobs")
+    require(all(job["slowdown"] > 1.1 for job in jobs["both"]), jobs["both"])
+    require(all(abs(job["slowdown"] - 1) < 0.01 for name in ("both-2to1", "racks") for job in jobs[name]), jobs)
+    require(all(job["fits"] for job in jobs["both"]), jobs["both"])
+    step = variants(folder, "shared-cluster", "step_time_s")
+    require_equal(step["both"], jobs["both"][0]["together_s"], "the report is of the scenario's own job")
+
+
+@case
 def two_towers(folder):
     """AlexNet's towers on a GPU each beat a shared batch and a cut in order, and are what is found by time"""
     step = variants(folder, "two-towers", "step_time_s")
