@@ -213,8 +213,9 @@ def shared_clusters(messages):
     """Two jobs on every other host, which meet on the narrow uplink between two switches."""
     found = []
     light, heavy = layers_of(6, 20, 40, 125_000), layers_of(6, 5, 10, 125_000)
-    for hosts, layers, word in ((4, (light, light), "equal"), (4, (heavy, heavy), "busy"), (4, (light, heavy), "uneven"),
-                                (8, (light, light), "equal"), (8, (heavy, light), "uneven")):
+    for hosts, layers, word in ((4, (light, light), "equal"), (4, (heavy, heavy), "busy"),
+                                (4, (light, heavy), "uneven"), (8, (light, light), "equal"),
+                                (8, (heavy, light), "uneven")):
         members = [[host for host in range(hosts) if host % 2 == job] for job in (0, 1)]
         used = [[int(host in own) for host in range(hosts)] for own in members]
         name = f"jobs-{hosts}-{word}"
