@@ -5,7 +5,7 @@
 #include "models/layer/peak.h"
 #include "sim/simulate/jobs_together.h"
 #include "sim/simulate/step_maker.h"
-#include "sim/simulate/step_watcher.h"
+#include "sim/simulate/watch/step_watcher.h"
 
 namespace trainyard::simulate {
 

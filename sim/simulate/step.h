@@ -17,10 +17,10 @@
 #include "sim/simulate/device_memory.h"
 #include "sim/simulate/gpu_price.h"
 #include "sim/simulate/monitor/loads.h"
-#include "sim/simulate/report/job_share.h"
 #include "sim/simulate/report/server_updates.h"
+#include "sim/simulate/report/shares/job_share.h"
 #include "sim/simulate/report/step_report.h"
-#include "sim/simulate/step_window.h"
+#include "sim/simulate/watch/step_window.h"
 #include "topologies/cluster.h"
 
 namespace trainyard::simulate {

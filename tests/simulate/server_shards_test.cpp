@@ -7,7 +7,7 @@
 
 #include "sim/plan/replicas/server/shards.h"
 #include "sim/simulate/report/summarize.h"
-#include "sim/simulate/step_watcher.h"
+#include "sim/simulate/watch/step_watcher.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/cast.h"
 #include "tests/support/rooms.h"

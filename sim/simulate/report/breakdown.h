@@ -11,7 +11,7 @@
 #include "sim/engine/engine.h"
 #include "sim/engine/program.h"
 #include "sim/simulate/report/step_report.h"
-#include "sim/simulate/step_window.h"
+#include "sim/simulate/watch/step_window.h"
 
 namespace trainyard::simulate {
 

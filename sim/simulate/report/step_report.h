@@ -17,10 +17,10 @@
 #include "sim/simulate/monitor/monitor.h"
 #include "sim/simulate/outlook/cloud_or_own.h"
 #include "sim/simulate/outlook/interval.h"
-#include "sim/simulate/report/gpu_share.h"
 #include "sim/simulate/report/input_report.h"
-#include "sim/simulate/report/job_share.h"
 #include "sim/simulate/report/server_updates.h"
+#include "sim/simulate/report/shares/gpu_share.h"
+#include "sim/simulate/report/shares/job_share.h"
 #include "sim/simulate/report/way_to_fit.h"
 #include "sim/simulate/slowest_server.h"
 

@@ -1,4 +1,4 @@
-#include "sim/simulate/step_watcher.h"
+#include "sim/simulate/watch/step_watcher.h"
 
 #include <algorithm>
 #include <limits>

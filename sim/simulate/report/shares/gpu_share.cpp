@@ -1,4 +1,4 @@
-#include "sim/simulate/report/gpu_share.h"
+#include "sim/simulate/report/shares/gpu_share.h"
 
 #include <fmt/format.h>
 

@@ -15,8 +15,8 @@
 #include "sim/simulate/monitor/kernel_loads.h"
 #include "sim/simulate/report/breakdown.h"
 #include "sim/simulate/step.h"
-#include "sim/simulate/step_window.h"
-#include "sim/simulate/update_watch.h"
+#include "sim/simulate/watch/step_window.h"
+#include "sim/simulate/watch/update_watch.h"
 
 namespace trainyard::simulate {
 

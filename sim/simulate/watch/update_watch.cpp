@@ -1,4 +1,4 @@
-#include "sim/simulate/update_watch.h"
+#include "sim/simulate/watch/update_watch.h"
 
 #include <algorithm>
 #include <utility>

@@ -10,7 +10,7 @@
 #include "sim/lower/lower.h"
 #include "sim/plan/step_plan.h"
 #include "sim/simulate/report/server_updates.h"
-#include "sim/simulate/step_window.h"
+#include "sim/simulate/watch/step_window.h"
 
 namespace trainyard::simulate {
 

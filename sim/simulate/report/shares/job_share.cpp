@@ -1,4 +1,4 @@
-#include "sim/simulate/report/job_share.h"
+#include "sim/simulate/report/shares/job_share.h"
 
 #include <fmt/format.h>
 
