@@ -177,7 +177,7 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
   add_interval(scenario, job, simulation.report);
   simulation.report.name = scenario.variant.empty() ? scenario.name : scenario.variant;
   simulation.report.label = scenario.label;
-  if (!simulation.report.jobs.empty()) simulation.report.jobs.front().name = simulation.report.name;
+  if (!simulation.report.jobs.empty()) simulation.report.jobs.front().name = scenario.name;
   simulation.report.description = scenario.description;
   simulation.report.assumed = scenario.assumed;
   simulation.report.software = scenario.software;

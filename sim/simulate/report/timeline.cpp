@@ -55,6 +55,11 @@ class TimelineBuilder {
 
   Timeline build(int ranks_shown) {
     timeline_.end = trace_.end;
+    if (!step_.jobs.empty()) {  // others go on
+      timeline_.end = Duration(0);
+      for (const RankClass& rank_class : step_.lowered.classes)
+        timeline_.end = std::max(timeline_.end, trace_.finished[rank_class.actor]);
+    }
     timeline_.ranks_total = static_cast<int>(step_.lowered.class_of_rank.size());
     const std::vector<std::size_t> classes = chosen_classes(step_.lowered, ranks_shown);
     for (const std::size_t c : classes) {
