@@ -18,7 +18,7 @@ import real_networks
 import scenarios
 
 LINE_BITS_PER_S = 400_000_000
-STEPS, WARM_UP = 12, 4
+STEPS, WARM_UP = 24, 4
 BATCH = {"mlp": 1024, "resnet18": 32, "gpt": 16}  # samples of a step, over both ranks
 MICRO_BATCHES = 4
 PROBE_MINUTES = 3
