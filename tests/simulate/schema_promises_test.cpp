@@ -158,6 +158,8 @@ std::vector<Sets> jobs() {
         "stored_sample":"10KB","storage_bandwidth":"1GB/s"})"},
       {node + R"(other_gpus=[{"at":[1],"gpu":"a100-sxm4-80gb"}])"},
       {R"(cluster.other_nodes=[{"node":"dgx-a100-80gb"}])"},
+      {"cluster.gpus_used=[4,0]", "simulation.fidelity=flow",
+       R"(other_jobs=[{"name":"one","gpus_used":[0,4]}])"},
       {R"(parallelism.data_parallel.batch_split=[1,1,1,1,1,1,1,1])"},
       {node + R"(intra={"kind":"torus","bandwidth_per_gpu":"25GB/s","dimensions":[2,2]})"},
   };
