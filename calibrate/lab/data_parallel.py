@@ -144,15 +144,15 @@ def jobs(rank):
 
 
 def steps_of_jobs(records):
-    """By job the mean seconds of its steps in each series: of the first all after the first step, of others those that
-    lie before the first job's end."""
+    """By job the mean seconds of its steps in each series, those between its first and the end of the first job's last
+    but one."""
     count = 1 + max(record["job"] for record in records)
     found = [[] for _ in range(count)]
     for series in range(len(records[0]["job_ends"])):
         ends = [[max(at) for at in zip(*(r["job_ends"][series] for r in records if r["job"] == job))]
                 for job in range(count)]
         for job, own in enumerate(ends):
-            inside = [at for at in own if at <= ends[0][-1]]
+            inside = [at for at in own if at <= ends[0][-2]]
             found[job].append((inside[-1] - inside[0]) / (len(inside) - 1))
     return found
 

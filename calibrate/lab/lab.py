@@ -212,9 +212,9 @@ class Lab:
             experiment.options["script"] = experiment.script(slices, stand_ins)
         jobs = found["jobs"]
         for job, planned in zip(experiment.options.get("jobs", ()), jobs):
-            # Others go on until the first job is done.
+            # Two more than are counted; others go on until the first job is done.
             longer = 1.5 * jobs[0]["together_s"] / planned["together_s"] if planned is not jobs[0] else 1
-            job["steps"] = math.ceil(longer * (jobs[0]["steps"] + 1))
+            job["steps"] = math.ceil(longer * (jobs[0]["steps"] + 2))
         with namespaces.Cluster(built, fair=experiment.fair, delay=self.netem) as cluster:
             records = ranks.run(cluster, experiment.program, experiment.ranks, experiment.options)
         if experiment.kind == "paced":

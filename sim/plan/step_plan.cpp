@@ -189,7 +189,7 @@ Rounds rounds_of(const TrainingRecipe& recipe, const ParallelPlan& plan) {
             .of_first = strategy.leaves_late};
   const Rounds rounds = unflushed(schedule::find_schedule(plan.pipeline.schedule), shape);
   if (rounds.count > 1 || recipe.steps == 1) return rounds;
-  return {.count = recipe.steps, .measured = 1, .whole = true};
+  return {.count = recipe.steps, .measured = 1, .whole = true, .after = 1};
 }
 
 StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe,

@@ -25,8 +25,10 @@ namespace trainyard::plan {
 // takes: from the end of the one before to its own. One if the pipeline is flushed.
 struct Rounds {
   int count = 1, measured = 0;
-  // Each is a step with its flush, and those from `measured` on are reported, on average.
+  // Each is a step with its flush, and those from `measured` on are reported, on average, but for
+  // the last `after`.
   bool whole = false;
+  int after = 0;
   // Ranks do not end them together: from the first rank's end of the one before `measured`, or from
   // when each has ended one, to the first one's end of the last, per step that a rank has ended in
   // between.

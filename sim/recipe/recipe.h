@@ -79,7 +79,8 @@ struct TrainingRecipe {
   MemoryAllowance memory;
   OffloadOptions offload;
   std::optional<InputPipeline> input;  // empty: input is there in time
-  // That programs hold one after another, where nothing else says how many.
+  // That programs hold one after another, where nothing else says how many; at least three, of
+  // which the first and the last are not measured, or one.
   int steps = 1;
 };
 

@@ -72,7 +72,7 @@ struct Alone {
 Alone alone(const std::string& name, const Job& job, bool unfold) {
   Alone found{.job = job, .share = {.name = name, .ranks = job.plan.degrees.world_size()}};
   found.job.others.clear();
-  found.job.recipe.steps = kLeastSteps + 1;
+  found.job.recipe.steps = kLeastSteps + 2;
   const auto step = simulate_step(found.job, {.unfold = unfold, .detail = Detail::outline});
   found.share.fits = !std::holds_alternative<engine::OutOfMemory>(step->outcome);
   found.share.alone = step->window.step();
@@ -95,7 +95,7 @@ int steps_of_first(std::span<const Alone> jobs) {
                       to_text(jobs.front().share.alone), kMostStepRatio));
     most = std::max(most, ratio);
   }
-  return 1 + std::max(kLeastSteps, static_cast<int>(std::ceil(kLeastOfOthers * most)));
+  return 2 + std::max(kLeastSteps, static_cast<int>(std::ceil(kLeastOfOthers * most)));
 }
 
 // Kernels of the other job are issued as its own script does.
@@ -165,6 +165,7 @@ class Together {
     lower::DevicePlacement placement = take(step.plan.cast, first.cluster);
     step.together = std::make_unique<plan::Cast>(step.plan.cast);
     std::vector<std::size_t> ends_of_jobs;  // by other job: its last player's successor
+    std::vector<recipe::Straggler> slower;
     for (std::size_t at = 1; at < jobs_.size(); ++at) {
       const StepMaker other(jobs_[at].job, options_.unfold);
       Step own;
@@ -174,12 +175,16 @@ class Together {
       const lower::DevicePlacement devices = take(own.plan.cast, jobs_[at].job.cluster);
       const std::size_t player = placement.size();
       placement.insert(placement.end(), devices.begin(), devices.end());
+      const double jitter = slowest_server(jobs_[at].job).slowdown / slowest_server(first).slowdown;
+      for (std::size_t own_player = 0; jitter != 1 && own_player < devices.size(); ++own_player)
+        if (!devices[own_player].is_host())
+          slower.push_back({static_cast<int>(player + own_player), jitter});
       keep_launch(other.costs(), maker.costs(), first, player, placement, own.plan.cast);
       *step.together = join(std::move(*step.together), own.plan.cast, jobs_[at].share.name + ": ");
       ends_of_jobs.push_back(placement.size());
     }
     for (const lower::RankClass& rank_class :
-         maker.place_with_others(*step.together, placement, step)) {
+         maker.place_with_others(*step.together, placement, std::move(slower), step)) {
       const plan::Role& role = step.together->roles[static_cast<std::size_t>(rank_class.role)];
       const auto player = static_cast<std::size_t>(rank_class.representative);
       const auto job = static_cast<std::size_t>(

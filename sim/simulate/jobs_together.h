@@ -9,9 +9,9 @@
 namespace trainyard::simulate {
 
 // The step of a job beside Job::others, all of which begin at one instant: on average over the
-// steps after the first, at least eight, and so many that the others do four. Requires: others
-// whose plans hold one step (plan::Rounds). Throws OutOfRange if steps differ by more than
-// kMostStepRatio.
+// steps between the first and the last, at least eight, and so many that the others do four.
+// Requires: others whose plans hold one step (plan::Rounds). Throws OutOfRange if steps differ by
+// more than kMostStepRatio.
 std::unique_ptr<Step> simulate_together(const Job& job, const StepOptions& options);
 inline constexpr int kMostStepRatio = 64;
 

@@ -28,7 +28,7 @@ Job job_of(const scenario::Scenario& scenario) {
   job.length = scenario.length;
   for (const scenario::OtherJob& other : scenario.other_jobs) {
     job.others.push_back({other.name, job_of(other.scenario)});
-    job.others.back().job.compute_jitter = 0;
+    job.others.back().job.compute_jitter = scenario.compute_jitter;
   }
   job.prices = prices_of(scenario.profiles, job.cluster, scenario::configs_folder(scenario.file));
   // What the file names is the profile of the first kind of GPUs.

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "sim/simulate/device_memory.h"
 #include "sim/simulate/pass_times.h"
@@ -73,13 +74,13 @@ StepMaker::StepMaker(const Job& job, bool unfold)
   if (job.fidelity == recipe::Fidelity::flow) topology_.emplace(job.cluster);
 }
 
-lower::Lowered StepMaker::lowered(const plan::Cast& cast,
-                                  const lower::DevicePlacement& placement) const {
+lower::Lowered StepMaker::lowered(const plan::Cast& cast, const lower::DevicePlacement& placement,
+                                  std::vector<recipe::Straggler> slow) const {
   return lower::lower(cast, placement, job_.cluster, topology_ ? &*topology_ : nullptr, costs_.laws,
                       *costs_.messages,
                       {.fidelity = job_.fidelity,
                        .fold = !unfold_,
-                       .stragglers = job_.stragglers,
+                       .stragglers = std::move(slow),
                        .slowdown = slowest_server(job_).slowdown,
                        .communication_share = costs_.communication_share,
                        .algorithms = job_.collectives});
@@ -123,16 +124,18 @@ void StepMaker::limit_memory(Step& step) const {
 
 void StepMaker::place(Step& step) const {
   step.placement = lower::in_order(step.plan.cast, job_.cluster);
-  step.lowered = lowered(step.plan.cast, step.placement);
+  step.lowered = lowered(step.plan.cast, step.placement, job_.stragglers);
   limit_memory(step);
 }
 
 std::vector<lower::RankClass> StepMaker::place_with_others(const plan::Cast& cast,
                                                            const lower::DevicePlacement& placement,
+                                                           std::vector<recipe::Straggler> slower,
                                                            Step& step) const {
   const plan::Cast& own = step.plan.cast;
   lower::Lowered& lowered = step.lowered;
-  lowered = this->lowered(cast, placement);
+  slower.insert(slower.begin(), job_.stragglers.begin(), job_.stragglers.end());
+  lowered = this->lowered(cast, placement, std::move(slower));
   step.placement.assign(placement.begin(),
                         placement.begin() + static_cast<std::ptrdiff_t>(own.players()));
   const auto first_of_others =

@@ -37,12 +37,15 @@ class StepMaker {
   void place(Step& step) const;
   // Puts a cast that begins with the plan's own on the cluster. What others bring along is in
   // Lowered::machine alone; returned are the classes of their players, by number of the player.
+  // `slower`: players of others that differ from the job's own in the jitter of their servers.
   std::vector<lower::RankClass> place_with_others(const plan::Cast& cast,
                                                   const lower::DevicePlacement& placement,
+                                                  std::vector<recipe::Straggler> slower,
                                                   Step& step) const;
 
  private:
-  lower::Lowered lowered(const plan::Cast& cast, const lower::DevicePlacement& placement) const;
+  lower::Lowered lowered(const plan::Cast& cast, const lower::DevicePlacement& placement,
+                         std::vector<recipe::Straggler> slow) const;
   void limit_memory(Step& step) const;
 
   const Job& job_;

@@ -70,6 +70,19 @@ TEST_CASE("jobs that share no link take the times that they take alone") {
   }
 }
 
+TEST_CASE("also jobs whose steps reach into each other, and whose servers are not equally fast") {
+  const ClusterSpec cluster = racks(4, 4);
+  Job first = job_on(cluster, {1, 1, 0, 0, 1, 1, 0, 0});
+  Job second = job_on(cluster, {0, 0, 1, 1, 0, 0, 0, 0}, 6);
+  for (Job* job : {&first, &second}) {
+    job->plan.data_parallel.kind = "zero3";
+    job->compute_jitter = 0.05;
+  }
+  const auto step = simulate_step(beside(first, second), {});
+  for (const JobShare& share : step->jobs)
+    CHECK(ratio(share.together, share.alone) == doctest::Approx(1).epsilon(1e-9));
+}
+
 TEST_CASE("equal jobs on one uplink each have half of it") {
   const ClusterSpec cluster = racks(2, 1);
   const Job first = job_on(cluster, {1, 0, 1, 0}), second = job_on(cluster, {0, 1, 0, 1});

@@ -64,7 +64,7 @@ StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lower
 // Of those that are measured.
 std::size_t StepWatcher::last_round() const {
   const plan::Rounds& rounds = plan_.rounds;
-  return static_cast<std::size_t>(rounds.whole ? rounds.count - 1 : rounds.measured);
+  return static_cast<std::size_t>(rounds.whole ? rounds.count - 1 - rounds.after : rounds.measured);
 }
 
 std::size_t StepWatcher::ops_until(const plan::Role& role, std::size_t round) const {
@@ -153,7 +153,8 @@ std::optional<UpdateReport> StepWatcher::server_updates() const {
 
 StepWindow StepWatcher::finish(Duration end) {
   if (plan_.rounds.count == 1) window_.end = end;
-  if (plan_.rounds.whole) window_.steps = plan_.rounds.count - plan_.rounds.measured;
+  if (plan_.rounds.whole)
+    window_.steps = plan_.rounds.count - plan_.rounds.measured - plan_.rounds.after;
   if (plan_.rounds.apart) {
     std::int64_t rounds = 0;
     for (const RoundEnd& round : round_ends_)
