@@ -336,18 +336,26 @@ std::uint32_t StageBuilder::step_block(const StageParameters& parameters) {
   return builder_.end_block();
 }
 
+// How many slots of the order a step has, where programs hold whole steps; else all.
+std::size_t StageBuilder::slots_of_step(const std::vector<Slot>& order) const {
+  const auto steps = static_cast<std::size_t>(step_.rounds.whole ? step_.rounds.count : 1);
+  return order.size() / steps;
+}
+
 // Whether the gradients of a slot's part are complete after it and may be reduced, by slot.
 std::vector<bool> StageBuilder::completing(const std::vector<Slot>& order) const {
   std::vector<bool> completes(order.size(), false);
-  if (updates_ != Updates::after_all) {
+  if (updates_ != Updates::after_all && !step_.rounds.whole) {
     for (std::size_t i = 0; i < order.size(); ++i)
       completes[i] = ends_backward(order[i].pass) &&
                      (updates_ == Updates::every_microbatch ||
                       (order[i].microbatch + 1) % step_.shape.microbatches == 0);
     return completes;
   }
-  std::vector<bool> seen(static_cast<std::size_t>(parts(step_.shape)), false);
+  const std::size_t slots = slots_of_step(order);
+  std::vector<bool> seen;
   for (std::size_t i = order.size(); i-- > 0;) {
+    if ((i + 1) % slots == 0) seen.assign(static_cast<std::size_t>(parts(step_.shape)), false);
     const auto at = static_cast<std::size_t>(part(step_.shape, order[i]));
     if (!ends_backward(order[i].pass) || seen[at]) continue;
     completes[i] = seen[at] = true;
@@ -448,9 +456,11 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
     if (block == blocks.end()) block = blocks.emplace(key, write_block(key)).first;
     builder_.call(block->second, static_cast<std::uint32_t>(slot.microbatch));
     stage.calls.push_back(info);
-    const bool ends_step = (slot.microbatch + 1) % step_.shape.microbatches == 0;
-    const bool only_steps = recipe_.forward_only && step_.rounds.whole && ends_step;
-    if (updates_ == Updates::after_all || !(completes[i] || only_steps)) continue;
+    if (updates_ == Updates::after_all) continue;
+    const bool ends_step = step_.rounds.whole
+                               ? (i + 1) % slots_of_step(order) == 0
+                               : (slot.microbatch + 1) % step_.shape.microbatches == 0;
+    if (!(step_.rounds.whole ? ends_step : completes[i])) continue;
     update(stage, parameters);
     if (ends_step) stage.round_calls.push_back(stage.calls.size());
   }
