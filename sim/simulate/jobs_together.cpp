@@ -11,6 +11,7 @@
 #include "sim/base/out_of_range.h"
 #include "sim/base/text.h"
 #include "sim/lower/device_placement.h"
+#include "sim/simulate/report/summarize.h"
 #include "sim/simulate/step_maker.h"
 
 namespace trainyard::simulate {
@@ -67,14 +68,28 @@ struct Alone {
   JobShare share;
   Duration end{};  // of all its steps
   int steps = 0;
+  bool finishes = true;
 };
 
-Alone alone(const std::string& name, const Job& job, bool unfold) {
+// `taken`: by server, GPUs of the jobs before it.
+Alone alone(const std::string& name, const Job& job, const std::vector<int>& taken, bool unfold) {
   Alone found{.job = job, .share = {.name = name, .ranks = job.plan.degrees.world_size()}};
   found.job.others.clear();
+  found.job.gpus_taken = taken;
   found.job.recipe.steps = kLeastSteps + 2;
-  const auto step = simulate_step(found.job, {.unfold = unfold, .detail = Detail::outline});
-  found.share.fits = !std::holds_alternative<engine::OutOfMemory>(step->outcome);
+  std::unique_ptr<Step> step;
+  try {
+    step = simulate_step(found.job, {.unfold = unfold, .detail = Detail::outline});
+  } catch (lower::UnsupportedCollective& refused) {
+    if (!name.empty())
+      refused.message = fmt::format("in the other job \"{}\": {}", name, refused.message);
+    throw;
+  }
+  const StepReport report = outline(found.job, *step);
+  if (report.deadlock && !name.empty())
+    throw OutOfRange(fmt::format("the other job \"{}\" never finishes", name));
+  found.share.fits = report.fits;
+  found.finishes = !report.deadlock;
   found.share.alone = step->window.step();
   found.end = step->trace().end;
   found.steps = step->plan.rounds.count;
@@ -84,11 +99,13 @@ Alone alone(const std::string& name, const Job& job, bool unfold) {
 // How many steps this job does, so that the longest other does enough of its own.
 int steps_of_first(std::span<const Alone> jobs) {
   double most = 0;
-  for (const Alone& other : jobs.subspan(1)) {
+  for (std::size_t at = 1; at < jobs.size(); ++at) {
+    const Alone& other = jobs[at];
     const double first = Seconds(jobs.front().share.alone).count();
     const double ratio = Seconds(other.share.alone).count() / std::max(first, 1e-12);
     if (ratio > kMostStepRatio || ratio * kMostStepRatio < 1)
-      throw OutOfRange(
+      throw UnlikeSteps(
+          at - 1,
           fmt::format("a step of {} takes {}, one of this job {}: jobs whose steps differ by "
                       "more than {} times cannot be simulated together",
                       other.share.name, to_text(other.share.alone),
@@ -116,9 +133,16 @@ void keep_launch(const Costs& own, const Costs& first, const Job& job, std::size
 class Together {
  public:
   Together(const Job& job, const StepOptions& options) : options_(options) {
-    jobs_.push_back(alone("", job, options.unfold));
+    std::vector<int> taken(static_cast<std::size_t>(job.cluster.servers), 0);
+    const auto add = [&](const std::string& name, const Job& one) {
+      jobs_.push_back(alone(name, one, taken, options.unfold));
+      for (int server = 0; server < one.cluster.servers; ++server)
+        taken[static_cast<std::size_t>(server)] += one.cluster.used_on(server);
+    };
+    add("", job);
+    if (!jobs_.front().finishes) return;
     for (const OtherJob& other : job.others)
-      jobs_.push_back(alone(other.name, other.job, options.unfold));
+      add(other.name, other.job);
     Job& first = jobs_.front().job;
     if (jobs_.front().steps == first.recipe.steps) {
       first.recipe.steps = steps_of_first(jobs_);
@@ -129,6 +153,7 @@ class Together {
   }
 
   std::unique_ptr<Step> simulate() {
+    if (!jobs_.front().finishes) return simulate_step(jobs_.front().job, options_);
     while (true) {
       auto step = std::make_unique<Step>();
       StepEnds ends;
@@ -215,9 +240,9 @@ class Together {
         continue;
       }
       const std::vector<Duration>& times = ends.of(at - 1);
-      const auto last = std::upper_bound(times.begin(), times.end(), step.window.end) - 1;
-      own.steps = static_cast<int>(last - times.begin());
-      if (own.steps > 0) own.together = (*last - times.front()) / own.steps;
+      const auto ended = std::upper_bound(times.begin(), times.end(), step.window.end);
+      own.steps = std::max(0, static_cast<int>(ended - times.begin()) - 1);
+      if (own.steps > 0) own.together = (*(ended - 1) - times.front()) / own.steps;
     }
   }
 

@@ -8,6 +8,7 @@
 #include "sim/base/out_of_range.h"
 #include "sim/base/text.h"
 #include "sim/scenario/sources.h"
+#include "sim/simulate/jobs_together.h"
 #include "sim/simulate/outlook/published.h"
 #include "sim/simulate/pricing.h"
 #include "sim/simulate/report/summarize.h"
@@ -59,6 +60,14 @@ std::unique_ptr<Step> step_of(const scenario::Scenario& scenario, const Job& job
                               const StepOptions& options) {
   try {
     return simulate_step(job, options);
+  } catch (const UnlikeSteps& unlike) {
+    Diagnostic diagnostic;
+    diagnostic.pointer = fmt::format("/other_jobs/{}", unlike.other);
+    diagnostic.message = unlike.what();
+    diagnostic.hint = "simulate the jobs one by one, or bring their batches closer together";
+    const json::Value* value = json::find(scenario.document, diagnostic.pointer);
+    if (value != nullptr) diagnostic.at = value->at.position();
+    throw ScenarioError({diagnostic});
   } catch (const OutOfRange& outgrown) {
     Diagnostic diagnostic;
     diagnostic.pointer = "/training";
@@ -124,6 +133,8 @@ bool throttle(const StepReport& report, Job& job) {
     if (settled <= *cooling.limit) continue;
     gpu.power_limit =
         (*cooling.limit - cooling.inlet) / (cooling.busy - cooling.inlet) * gpu.busy_power;
+    for (OtherJob& other : job.others)  // which are taken to heat theirs as much
+      gpu_of_kind(other.job.cluster, static_cast<int>(kind)).power_limit = gpu.power_limit;
     job.warnings.push_back(
         fmt::format("{} would settle at {:.0f} degrees Celsius, above their limit of {:.0f}: "
                     "products run as at {:.0f} W",

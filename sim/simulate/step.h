@@ -38,6 +38,7 @@ struct Job {
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   recipe::TrainingLength length;
   std::vector<struct OtherJob> others;  // on other GPUs of the cluster, with flows
+  std::vector<int> gpus_taken;          // by server, those before its own; empty: none
   std::vector<std::string> warnings;    // what the report must say of these values
 
   // Of a kind of GPUs; null: none.

@@ -123,7 +123,9 @@ void StepMaker::limit_memory(Step& step) const {
 }
 
 void StepMaker::place(Step& step) const {
-  step.placement = lower::in_order(step.plan.cast, job_.cluster);
+  step.placement = job_.gpus_taken.empty()
+                       ? lower::in_order(step.plan.cast, job_.cluster)
+                       : lower::in_order(step.plan.cast, job_.cluster, job_.gpus_taken);
   step.lowered = lowered(step.plan.cast, step.placement, job_.stragglers);
   limit_memory(step);
 }

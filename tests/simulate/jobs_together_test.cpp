@@ -83,6 +83,44 @@ TEST_CASE("also jobs whose steps reach into each other, and whose servers are no
     CHECK(ratio(share.together, share.alone) == doctest::Approx(1).epsilon(1e-9));
 }
 
+TEST_CASE("a step in a row is a step, by every schedule that flushes") {
+  const ClusterSpec cluster = racks(4, 4);
+  for (const auto& [schedule, chunks, saved] :
+       {std::tuple("gpipe", 1, 0.0), std::tuple("1f1b", 1, 0.0), std::tuple("zb_h1", 1, 0.1),
+        std::tuple("zb_h2", 1, 0.1), std::tuple("interleaved_1f1b", 2, 0.0),
+        std::tuple("breadth_first", 2, 0.0), std::tuple("zb_v", 2, 0.1),
+        std::tuple("v_half", 2, 0.1), std::tuple("dualpipe_v", 2, 0.1),
+        std::tuple("dualpipe", 1, 0.1), std::tuple("chimera", 1, 0.1)}) {
+    CAPTURE(schedule);
+    Job first = job_on(cluster, {1, 1, 1, 1, 0, 0, 0, 0}, 8);
+    first.plan.degrees.data = 1;
+    first.plan.degrees.pipeline = 4;
+    first.plan.pipeline.schedule = schedule;
+    first.plan.pipeline.chunks = chunks;
+    first.recipe.global_batch = 8;
+    const Job second = job_on(cluster, {0, 0, 0, 0, 1, 1, 0, 0});
+    const Duration alone = simulate_step(first, {})->window.step();
+    const auto step = simulate_step(beside(first, second), {});
+    CHECK(step->jobs[0].together == step->jobs[0].alone);
+    // Where stages end apart, the next step begins on one while another goes on.
+    CHECK(ratio(step->jobs[0].together, alone) <= 1 + 1e-3);
+    CHECK(ratio(step->jobs[0].together, alone) >= 1 - 1e-3 - saved);
+    for (const Role& role : step->plan.cast.roles)
+      CHECK(role.round_calls.size() == static_cast<std::size_t>(step->plan.rounds.count));
+  }
+}
+
+TEST_CASE("a job by itself sits where it sits beside the others") {
+  // Two pairs of a mesh of four have links of unlike width.
+  ClusterSpec cluster = toy::cluster(4, 1);
+  cluster.server.intra = IntraKind::nvlink_mesh;
+  cluster.server.mesh = {{0, 1, 1}, {0, 2, 1}, {0, 3, 1}, {1, 2, 1}, {1, 3, 1}, {2, 3, 4}};
+  const auto step = simulate_step(beside(job_on(cluster, {2}), job_on(cluster, {2})), {});
+  CHECK(step->jobs[0].together == step->jobs[0].alone);
+  CHECK(step->jobs[1].together == step->jobs[1].alone);
+  CHECK(step->jobs[1].alone < step->jobs[0].alone);
+}
+
 TEST_CASE("equal jobs on one uplink each have half of it") {
   const ClusterSpec cluster = racks(2, 1);
   const Job first = job_on(cluster, {1, 0, 1, 0}), second = job_on(cluster, {0, 1, 0, 1});
