@@ -54,6 +54,12 @@ std::vector<std::string> sets_that_reach(const ScenarioOptions& options,
 void add_ways_to_fit(const ScenarioOptions& options, const scenario::Scenario& scenario, bool alone,
                      Console& console, simulate::StepReport& report) {
   if (report.fits || report.deadlock) return;
+  if (!scenario.other_jobs.empty()) {
+    // What is set in the scenario would change its other jobs as well.
+    report.warnings.push_back(
+        "ways to fit are searched for a job that is alone: --set other_jobs=null finds them");
+    return;
+  }
   search::WaysToFitOptions search;
   search.progress = [&](const std::string& text) { console.progress(text); };
   report.ways_to_fit = ways_to_fit(scenario, report, search);

@@ -31,9 +31,10 @@ namespace {
 constexpr std::array<const char*, 8> kOwn = {"other_jobs", "variants", "baseline",      "outputs",
                                              "references", "cost",     "perturbations", "$schema"};
 // What all jobs share.
-constexpr std::array<const char*, 14> kShared = {
-    "version", "name",       "label",   "description", "extends",  "cluster",    "collectives",
-    "cost",    "simulation", "outputs", "variants",    "baseline", "references", "perturbations"};
+constexpr std::array<const char*, 15> kShared = {
+    "$schema", "version",  "name",        "label",      "description",
+    "extends", "cluster",  "collectives", "cost",       "simulation",
+    "outputs", "variants", "baseline",    "references", "perturbations"};
 
 }  // namespace
 
@@ -112,6 +113,9 @@ void validate_other_jobs(const Scenario& scenario, Findings& findings) {
     const std::string pointer = fmt::format("/other_jobs/{}", at);
     const auto same = [&](const OtherJob& one) { return one.name == other.name; };
     const auto first = std::find_if(scenario.other_jobs.begin(), scenario.other_jobs.end(), same);
+    if (other.name == scenario.name)
+      findings.error(pointer + "/name",
+                     fmt::format("the scenario's own job is called \"{}\"", other.name));
     if (&*first != &other)
       findings.error(pointer + "/name", fmt::format("two jobs are called \"{}\"", other.name));
     const plan::Rounds rounds = plan::rounds_of(other.scenario.recipe, other.scenario.plan);

@@ -84,7 +84,7 @@ constexpr Example kExamples[] = {
     {"/cluster/gpus_used", "4"},
     {"/other_jobs/0/name", R"("vision")"},
     {"/other_jobs/0/gpus_used", "[0, 8]"},
-    {"/other_jobs/0/with", R"({"model": "resnet50"})"},
+    {"/other_jobs/0/with", R"({"model": {"preset": "resnet50"}})"},
     {"/cluster/calibration", R"("h100-sxm5-80gb")"},
     {"/cluster/fabric/nics_per_router", "16"},
     {"/cluster/fabric/routers_per_group", "32"},
