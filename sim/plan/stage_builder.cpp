@@ -88,6 +88,11 @@ void forget(ProgramBuilder& builder, const RunningWork& running, int place) {
   builder.release(MemoryKind::logits, layer.logits, running.owner(place));
 }
 
+// How many slots of the order a step has, where programs hold whole steps; else all.
+std::size_t slots_of_step(const Rounds& rounds, const std::vector<Slot>& order) {
+  return order.size() / static_cast<std::size_t>(rounds.whole ? rounds.count : 1);
+}
+
 // A virtual stage without layers sends on what it has received.
 void pass_on(ProgramBuilder& builder, ChainRange range) {
   if (range.first == range.last) builder.settle_waits("no layers");
@@ -336,12 +341,6 @@ std::uint32_t StageBuilder::step_block(const StageParameters& parameters) {
   return builder_.end_block();
 }
 
-// How many slots of the order a step has, where programs hold whole steps; else all.
-std::size_t StageBuilder::slots_of_step(const std::vector<Slot>& order) const {
-  const auto steps = static_cast<std::size_t>(step_.rounds.whole ? step_.rounds.count : 1);
-  return order.size() / steps;
-}
-
 // Whether the gradients of a slot's part are complete after it and may be reduced, by slot.
 std::vector<bool> StageBuilder::completing(const std::vector<Slot>& order) const {
   std::vector<bool> completes(order.size(), false);
@@ -352,7 +351,7 @@ std::vector<bool> StageBuilder::completing(const std::vector<Slot>& order) const
                       (order[i].microbatch + 1) % step_.shape.microbatches == 0);
     return completes;
   }
-  const std::size_t slots = slots_of_step(order);
+  const std::size_t slots = slots_of_step(step_.rounds, order);
   std::vector<bool> seen;
   for (std::size_t i = order.size(); i-- > 0;) {
     if ((i + 1) % slots == 0) seen.assign(static_cast<std::size_t>(parts(step_.shape)), false);
@@ -458,7 +457,7 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
     stage.calls.push_back(info);
     if (updates_ == Updates::after_all) continue;
     const bool ends_step = step_.rounds.whole
-                               ? (i + 1) % slots_of_step(order) == 0
+                               ? (i + 1) % slots_of_step(step_.rounds, order) == 0
                                : (slot.microbatch + 1) % step_.shape.microbatches == 0;
     if (!(step_.rounds.whole ? ends_step : completes[i])) continue;
     update(stage, parameters);

@@ -95,7 +95,6 @@ class StageBuilder {
   void send(const schedule::Seat& seat, schedule::Pass pass);
   std::uint32_t step_block(const StageParameters& parameters);
   void update(Role& stage, const StageParameters& parameters);
-  std::size_t slots_of_step(const std::vector<schedule::Slot>& order) const;
   std::vector<bool> completing(const std::vector<schedule::Slot>& order) const;
   std::vector<ChainRange> copies() const;
   std::optional<schedule::Seat> fetches_for(const std::vector<schedule::Slot>& order,
