@@ -17,9 +17,10 @@ namespace {
 void check_profiles(const scenario::ScenarioSet& set) {
   std::vector<Diagnostic> mistakes;
   std::set<std::string> said;
+  simulate::PricedMachines machines;
   const auto check = [&](const scenario::Scenario& scenario) {
     try {
-      const simulate::Job job = simulate::job_of(scenario);
+      const simulate::Job job = simulate::job_of(scenario, &machines);
       // Which groups there are is known when the step is laid out.
       if (scenario.collectives != collective::Choices{}) step_of(scenario, job, {.run = false});
     } catch (const ScenarioError& error) {

@@ -327,8 +327,7 @@ ExitCode collective_table(const CollectiveOptions& options, const Context& conte
         refused.protocol ? "--protocol " + options.protocol : "--algorithm " + options.algorithm;
     throw UsageError(fmt::format("{}: {}; {}", option, refused.message, refused.hint));
   }
-  const std::optional<cost::Profile>& law =
-      prices[static_cast<std::size_t>(clock.shape().gpu_kind)].profile;
+  const cost::Profile* law = prices[static_cast<std::size_t>(clock.shape().gpu_kind)].profile.get();
   const int channels = law ? law->collective_channels : 0;
   const simulate::PricedBy priced = priced_by(machine.cluster, prices);
   for (Row& row : rows)

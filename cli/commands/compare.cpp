@@ -24,6 +24,8 @@ std::vector<simulate::Simulation> simulate_all(const scenario::ScenarioSet& set,
   simulate::SimulateOptions simulate_options;
   simulate_options.unfold = options.unfold;
   simulate_options.timeline = with_timeline;
+  simulate::PricedMachines machines;
+  simulate_options.machines = &machines;
   std::atomic<std::size_t> done = 0;
   const std::size_t count = set.variants.size();
   console.progress(fmt::format("simulating {} variants", count));

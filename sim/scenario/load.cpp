@@ -6,13 +6,12 @@
 
 #include "sim/json/parse.h"
 #include "sim/plan/step_memory.h"
-#include "sim/scenario/other_jobs.h"
+#include "sim/scenario/loaded.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/software.h"
 #include "sim/scenario/sources.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/sections.h"
-#include "sim/scenario/translations.h"
 #include "topologies/server_board.h"
 
 namespace trainyard::scenario {
@@ -21,109 +20,16 @@ namespace {
 using json::Kind;
 using json::Value;
 
-bool same(const Diagnostic& a, const Diagnostic& b) {
-  return std::tie(a.at.file, a.at.line, a.at.column, a.pointer, a.message) ==
-         std::tie(b.at.file, b.at.line, b.at.column, b.pointer, b.message);
-}
-
-bool contains(const std::vector<Diagnostic>& list, const Diagnostic& diagnostic) {
-  return std::any_of(list.begin(), list.end(),
-                     [&](const Diagnostic& other) { return same(other, diagnostic); });
-}
-
-// The place of a pointer's value, or of the nearest object around it.
-Position locate(const Value& document, std::string pointer) {
-  while (true) {
-    if (const Value* value = json::find(document, pointer)) return value->at.position();
-    pointer.resize(pointer.rfind('/') == std::string::npos ? 0 : pointer.rfind('/'));
-  }
-}
-
-bool is_error(const Diagnostic& diagnostic) {
-  return diagnostic.severity == Severity::error;
-}
-
-ScenarioSections read_sections(const Value& document, std::vector<Diagnostic>& diagnostics) {
-  static const json::KeyIndex known = scenario_keys();
-  ScenarioSections sections;
-  json::read_object(document, "", sections, diagnostics, &known);
-  translate(document, diagnostics);
-  return sections;
-}
-
-struct Loaded {
-  Scenario scenario;
-  ScenarioSections sections;
-  std::vector<Diagnostic> diagnostics;  // errors and warnings
-};
-
-// Loads a document whose presets are expanded, and adds to what was found in doing so.
-Loaded load_expanded(const Value& document, const Places& places,
-                     std::vector<Diagnostic> diagnostics) {
-  Loaded out;
-  out.diagnostics = std::move(diagnostics);
-  out.sections = read_sections(document, out.diagnostics);
-  const auto spoils = [](const Diagnostic& d) { return is_error(d) && !d.harmless; };
-  if (std::any_of(out.diagnostics.begin(), out.diagnostics.end(), spoils)) return out;
-  Findings findings;
-  out.scenario = assemble(out.sections, document, places, findings);
-  if (!findings.has_errors()) validate(out.scenario, out.sections, findings);
-  for (Diagnostic& diagnostic : findings.found) {
-    diagnostic.at = locate(document, diagnostic.pointer);
-    out.diagnostics.push_back(std::move(diagnostic));
-  }
-  return out;
-}
-
-bool has_errors(const std::vector<Diagnostic>& diagnostics) {
-  return std::any_of(diagnostics.begin(), diagnostics.end(), is_error);
-}
-
-// What is wrong with the jobs of a scenario together, at its places.
-void judge_other_jobs(Loaded& loaded, const Value& document) {
-  Findings findings;
-  validate_other_jobs(loaded.scenario, findings);
-  for (Diagnostic& diagnostic : findings.found) {
-    diagnostic.at = locate(document, diagnostic.pointer);
-    loaded.diagnostics.push_back(std::move(diagnostic));
-  }
-}
-
-Loaded load_one(Value document, const Places& places) {
-  const Value written = document.find("other_jobs") != nullptr ? document : Value();
-  std::vector<Diagnostic> diagnostics;
-  expand_presets(document, places, diagnostics);
-  apply_software(document, places, diagnostics);
-  Loaded out = load_expanded(document, places, std::move(diagnostics));
-  if (out.sections.other_jobs.empty() || has_errors(out.diagnostics)) return out;
-  const std::vector<Diagnostic> own = out.diagnostics;
-  for (std::size_t at = 0; at < out.sections.other_jobs.size(); ++at) {
-    const OtherJobSection& section = out.sections.other_jobs[at];
-    std::optional<Value> job = document_of_job(written, at, out.diagnostics);
-    if (!job) continue;
-    Loaded loaded = load_one(std::move(*job), places);
-    for (Diagnostic& diagnostic : loaded.diagnostics) {
-      if (contains(own, diagnostic)) continue;
-      diagnostic.message =
-          fmt::format("in the other job \"{}\": {}", section.name, diagnostic.message);
-      out.diagnostics.push_back(std::move(diagnostic));
-    }
-    out.scenario.other_jobs.push_back({section.name, std::move(loaded.scenario)});
-  }
-  if (!has_errors(out.diagnostics)) judge_other_jobs(out, document);
-  return out;
-}
-
-// The plain scenario with one variant's patch applied, or nothing with diagnostics.
-std::optional<Value> patched(const Value& plain, const Value& variant, std::size_t index,
-                             std::vector<Diagnostic>& diagnostics) {
+// A variant's patch, or nothing with diagnostics.
+std::optional<Value> patch_of(const Value& variant, std::size_t index,
+                              std::vector<Diagnostic>& diagnostics) {
   const std::string pointer = fmt::format("/variants/{}/with", index);
   const Value* with = variant.find("with");
   const auto fail = [&](const json::Place& at, std::string message) {
     diagnostics.push_back({Severity::error, at.position(), pointer, std::move(message), ""});
     return std::nullopt;
   };
-  if (with == nullptr) return plain;
+  if (with == nullptr) return Value::object();
   if (!with->is(Kind::object))
     return fail(with->at, fmt::format("expected an object, got {}", json::quoted(*with)));
   for (const char* key : {"version", "name", "extends", "variants", "baseline", "outputs"}) {
@@ -132,9 +38,7 @@ std::optional<Value> patched(const Value& plain, const Value& variant, std::size
   }
   Value patch = *with;
   spell_out_names(patch);
-  Value out = plain;
-  json::merge_patch(out, patch);
-  return out;
+  return patch;
 }
 
 // What variants patch. It is copied for each of them, so they must not be in it.
@@ -215,7 +119,7 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
     apply_set(document, set, all);
   const Places places{configs_folder(path), options.root};
 
-  Loaded base = load_one(document, places);
+  Loaded base = load_document(document, places);
   ScenarioSet out;
   for (const VariantSection& variant : base.sections.variants)
     out.names.push_back(variant.name);
@@ -232,12 +136,12 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
     all.back().at = variants->at.position();
     refuse(std::move(all), path);
   }
-  const Value plain = without_variants(document);
+  const ChangedDocument changed(without_variants(document), places);
   for (std::size_t i = 0; i < count && i < base.sections.variants.size(); ++i) {
     if (options.variant && out.names[i] != *options.variant) continue;
-    std::optional<Value> variant = patched(plain, variants->items[i], i, all);
-    if (!variant) continue;
-    Loaded loaded = load_one(std::move(*variant), places);
+    const std::optional<Value> patch = patch_of(variants->items[i], i, all);
+    if (!patch) continue;
+    Loaded loaded = changed.with(*patch);
     const VariantSection& section = base.sections.variants[i];
     const std::vector<Diagnostic> unknown = add_variant(base.diagnostics, loaded, section.name);
     const std::vector<Diagnostic>& own = is_one ? loaded.scenario.warnings : unknown;
@@ -262,7 +166,7 @@ Scenario scenario_of(Value document, const LoadOptions& options) {
   const std::string file = document.at.position().file;
   const std::string here = file.empty() ? "." : file;
   spell_out_names(document);
-  Loaded loaded = load_one(without_variants(document), {configs_folder(here), options.root});
+  Loaded loaded = load_document(without_variants(document), {configs_folder(here), options.root});
   if (has_errors(loaded.diagnostics)) refuse(std::move(loaded.diagnostics), here);
   loaded.scenario.file = here;
   loaded.scenario.root = options.root;
@@ -290,9 +194,9 @@ std::optional<Scenario> with_patch(const Scenario& scenario, const Value& patch)
   json::merge_patch(document, patch);
   std::vector<Diagnostic> found;
   apply_software(document, places, found);
-  Loaded loaded = load_expanded(document, places, std::move(found));
+  Loaded loaded = load_expanded(std::move(document), places, std::move(found));
   loaded.scenario.other_jobs = scenario.other_jobs;
-  if (!has_errors(loaded.diagnostics)) judge_other_jobs(loaded, document);
+  if (!has_errors(loaded.diagnostics)) judge_other_jobs(loaded);
   if (has_errors(loaded.diagnostics)) return std::nullopt;
   loaded.scenario.label = scenario.label;
   loaded.scenario.variant = scenario.variant;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,7 @@ struct ProfileChoice {
 };
 
 struct OtherJob;
+struct NetworkAndMachine;
 
 struct Scenario {
   std::string name, label, description;  // a variant's label replaces the base's
@@ -60,6 +62,10 @@ struct Scenario {
   std::vector<OtherJob> other_jobs;  // on other GPUs of the cluster
   std::vector<Reference> references;
   std::string output_directory;  // empty: not said
+
+  // Where network, cluster and profiles are from: scenarios that have the same one have the same.
+  // Null: it is not known of which others.
+  std::shared_ptr<const NetworkAndMachine> shared{};
 
   json::Value document;  // resolved: extends, --set, variant and presets applied
   std::vector<Assumption> assumed;

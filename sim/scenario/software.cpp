@@ -24,8 +24,9 @@ void error(std::vector<Diagnostic>& diagnostics, const json::Place& at, std::str
 }
 
 // The file of the software that a scenario names; empty: none, or it is reported.
-std::string file_of(Value& scenario, const Places& places, std::vector<Diagnostic>& diagnostics) {
-  Value* name = scenario.find("software");
+std::string file_of(const Value& scenario, const Places& places,
+                    std::vector<Diagnostic>& diagnostics) {
+  const Value* name = scenario.find("software");
   if (name == nullptr || !name->is(Kind::string)) return "";
   const std::string path = preset_path(places.configs, kFolder, name->text);
   const bool plain = name->text.find_first_of("/\\") == std::string::npos;
@@ -38,7 +39,6 @@ std::string file_of(Value& scenario, const Places& places, std::vector<Diagnosti
     hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
   if (hint.empty()) hint = "'trainyard presets' lists them";
   error(diagnostics, name->at, fmt::format("unknown software {}", json::quoted(*name)), hint);
-  name->refused = true;
   return "";
 }
 
@@ -106,16 +106,17 @@ bool is_wanted(const Habit& habit, const Value& scenario) {
                      });
 }
 
-// Calls use(habit) for every row of the scenario's software.
+// Calls use(habit) for every row of a file of software; an empty path: none.
 template <class Use>
-void for_each_habit(Value& scenario, const Places& places, std::vector<Diagnostic>& diagnostics,
-                    const Use& use) {
-  const std::string path = file_of(scenario, places, diagnostics);
+void for_each_habit(const std::string& path, const Places& places,
+                    std::vector<Diagnostic>& diagnostics, const Use& use) {
   if (path.empty()) return;
-  const Value file = json::parse_file(path, diagnostics);
-  const Value* habits = file.find("habits");
+  const std::shared_ptr<const Value> file =
+      places.files ? places.files->read(path, diagnostics)
+                   : std::make_shared<const Value>(json::parse_file(path, diagnostics));
+  const Value* habits = file->find("habits");
   if (habits == nullptr || !habits->is(Kind::array)) {
-    if (!file.is(Kind::null)) error(diagnostics, file.at, "software is a list \"habits\"");
+    if (!file->is(Kind::null)) error(diagnostics, file->at, "software is a list \"habits\"");
     return;
   }
   for (const Value& row : habits->items)
@@ -141,7 +142,10 @@ bool forget(Value& object, const std::string& path) {
 }  // namespace
 
 void apply_software(Value& scenario, const Places& places, std::vector<Diagnostic>& diagnostics) {
-  for_each_habit(scenario, places, diagnostics, [&](const Habit& habit) {
+  const std::string path = file_of(scenario, places, diagnostics);
+  Value* name = scenario.find("software");
+  if (path.empty() && name != nullptr && name->is(Kind::string)) name->refused = true;
+  for_each_habit(path, places, diagnostics, [&](const Habit& habit) {
     if (is_wanted(habit, scenario)) json::set(scenario, habit.key, *habit.value);
   });
 }
@@ -155,9 +159,8 @@ void forget_software(Value& scenario, const Places& places) {
 std::vector<Assumption> habits_in_force(const Value& scenario, const Places& places) {
   std::vector<Diagnostic> known;  // reported when they were applied
   std::vector<Assumption> habits;
-  Value copy = scenario;
-  const std::string path = file_of(copy, places, known);
-  for_each_habit(copy, places, known, [&](const Habit& habit) {
+  const std::string path = file_of(scenario, places, known);
+  for_each_habit(path, places, known, [&](const Habit& habit) {
     const Value* set = json::find(scenario, habit.key);
     if (set == nullptr || !stands_in(*set, path) || set->at.line != habit.value->at.line) return;
     habits.push_back({habit.key, json::to_text(*set, -1), habit.source});

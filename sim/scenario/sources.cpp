@@ -188,7 +188,8 @@ std::optional<Value> named_by(Value* section, std::string_view key, const std::s
   const bool is_known = !places.configs.empty() && plain && is_file(path);
   if (!is_known) unknown_preset(*preset, key, at, folder, places.configs, diagnostics);
   if (!is_known || !preset_stays(path, *preset, at, places, diagnostics)) return std::nullopt;
-  Value whole = json::parse_file(path, diagnostics);
+  Value whole =
+      places.files ? *places.files->read(path, diagnostics) : json::parse_file(path, diagnostics);
   if (!whole.is(Kind::object)) return std::nullopt;
   section->refused = false;
   whole.erase("$schema");
@@ -305,6 +306,16 @@ void expand_hugging_face(Value* model, const std::string& root,
 }
 
 }  // namespace
+
+std::shared_ptr<const Value> ReadFiles::read(const std::string& path,
+                                             std::vector<Diagnostic>& diagnostics) {
+  const std::scoped_lock lock(mutex_);
+  const auto [at, is_new] = files_.try_emplace(path);
+  File& file = at->second;
+  if (is_new) file.value = std::make_shared<const Value>(json::parse_file(path, file.diagnostics));
+  diagnostics.insert(diagnostics.end(), file.diagnostics.begin(), file.diagnostics.end());
+  return file.value;
+}
 
 std::string_view singular(std::string_view folder) {
   return folder.substr(0, folder.find_last_not_of('s') + 1);

@@ -2,6 +2,9 @@
 // it.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -10,10 +13,27 @@
 
 namespace trainyard::scenario {
 
+// Files as they were when they were first read. May be used from several threads at once.
+class ReadFiles {
+ public:
+  // The file as json::parse_file reads it, with what that says of it.
+  std::shared_ptr<const json::Value> read(const std::string& path,
+                                          std::vector<Diagnostic>& diagnostics);
+
+ private:
+  struct File {
+    std::shared_ptr<const json::Value> value;
+    std::vector<Diagnostic> diagnostics;
+  };
+  std::mutex mutex_;
+  std::map<std::string, File> files_;
+};
+
 // Where the files that a scenario names are looked for.
 struct Places {
   std::string configs;  // configs_folder()
   std::string root;     // that the user allows besides the scenario's own; may be empty
+  std::shared_ptr<ReadFiles> files{};  // null: every file is read each time
 };
 
 // Reads a scenario file with everything it extends merged below it. Null after an error.

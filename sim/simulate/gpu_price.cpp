@@ -31,7 +31,7 @@ PricedBy priced_by(const topologies::ClusterSpec& cluster, std::span<const GpuPr
       text += text.empty() ? "" : ", ";
       text += !several || word == gpu ? word : fmt::format("{} ({})", word, gpu);
     };
-    const std::optional<cost::Profile>& profile = prices[kind].profile;
+    const cost::Profile* profile = prices[kind].profile.get();
     add(words.profile, profile ? profile->name : "none (datasheet and closed forms)");
     add(words.uncalibrated, prices[kind].uncalibrated);
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "sim/cost/profile.h"
 #include "topologies/cluster.h"
@@ -12,8 +13,13 @@
 namespace trainyard::simulate {
 
 struct GpuPrice {
-  std::optional<cost::Profile> profile;  // none: datasheet and closed forms
-  std::string uncalibrated;              // Pricing::uncalibrated
+  GpuPrice() = default;
+  GpuPrice(std::optional<cost::Profile> own, std::string why)
+      : profile(own ? std::make_shared<const cost::Profile>(std::move(*own)) : nullptr),
+        uncalibrated(std::move(why)) {}
+
+  std::shared_ptr<const cost::Profile> profile;  // null: datasheet and closed forms
+  std::string uncalibrated;                      // Pricing::uncalibrated
 };
 
 // What follows takes prices by topologies::gpu_kinds.

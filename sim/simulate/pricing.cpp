@@ -75,4 +75,18 @@ std::vector<GpuPrice> prices_of(const std::vector<scenario::ProfileChoice>& choi
   return prices;
 }
 
+std::shared_ptr<const PricedMachines::Machine> PricedMachines::of(
+    const scenario::Scenario& scenario) {
+  const std::scoped_lock lock(mutex_);
+  if (scenario.shared != nullptr)
+    if (const auto known = machines_.find(scenario.shared); known != machines_.end())
+      return known->second;
+  auto machine = std::make_shared<Machine>();
+  machine->cluster = scenario.cluster;
+  machine->prices =
+      prices_of(scenario.profiles, machine->cluster, scenario::configs_folder(scenario.file));
+  if (scenario.shared != nullptr) machines_.emplace(scenario.shared, machine);
+  return machine;
+}
+
 }  // namespace trainyard::simulate

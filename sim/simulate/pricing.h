@@ -1,8 +1,12 @@
 // By which profile a machine is priced, and whether that is a calibration of its own GPU.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "sim/cost/profile.h"
 #include "sim/scenario/scenario.h"
@@ -28,5 +32,23 @@ Pricing pricing_of(const scenario::ProfileChoice& choice, const topologies::Serv
 // each kind.
 std::vector<GpuPrice> prices_of(const std::vector<scenario::ProfileChoice>& choices,
                                 topologies::ClusterSpec& cluster, const std::string& configs);
+
+// The machines of scenarios as they were priced, each read once. May be used from several threads
+// at once.
+class PricedMachines {
+ public:
+  struct Machine {
+    topologies::ClusterSpec cluster;  // told its multiprocessors
+    std::vector<GpuPrice> prices;
+  };
+  // As prices_of() has them. Throws the same.
+  std::shared_ptr<const Machine> of(const scenario::Scenario& scenario);
+
+ private:
+  std::mutex mutex_;
+  // The keys live as long, so that no other machine can stand in their place.
+  std::map<std::shared_ptr<const scenario::NetworkAndMachine>, std::shared_ptr<const Machine>>
+      machines_;
+};
 
 }  // namespace trainyard::simulate

@@ -10,16 +10,14 @@
 #include "sim/scenario/sources.h"
 #include "sim/simulate/jobs_together.h"
 #include "sim/simulate/outlook/published.h"
-#include "sim/simulate/pricing.h"
 #include "sim/simulate/report/summarize.h"
 #include "sim/simulate/report/utilisation.h"
 
 namespace trainyard::simulate {
 
-Job job_of(const scenario::Scenario& scenario) {
+Job job_of(const scenario::Scenario& scenario, PricedMachines* machines) {
   Job job;
   job.network = scenario.network;
-  job.cluster = scenario.cluster;
   job.recipe = scenario.recipe;
   job.plan = scenario.plan;
   job.stragglers = scenario.stragglers;
@@ -28,10 +26,13 @@ Job job_of(const scenario::Scenario& scenario) {
   job.fidelity = scenario.fidelity;
   job.length = scenario.length;
   for (const scenario::OtherJob& other : scenario.other_jobs) {
-    job.others.push_back({other.name, job_of(other.scenario)});
+    job.others.push_back({other.name, job_of(other.scenario, machines)});
     job.others.back().job.compute_jitter = scenario.compute_jitter;
   }
-  job.prices = prices_of(scenario.profiles, job.cluster, scenario::configs_folder(scenario.file));
+  PricedMachines own;
+  const auto machine = (machines != nullptr ? *machines : own).of(scenario);
+  job.cluster = machine->cluster;
+  job.prices = machine->prices;
   // What the file names is the profile of the first kind of GPUs.
   const auto& [profile, uncalibrated] = job.prices.front();
   const std::string& gpu = job.cluster.server.gpu.name;
@@ -174,7 +175,7 @@ BadMonitorInterval::BadMonitorInterval(Duration interval, Duration step)
                                    to_text(interval), kMostMonitorSamples, to_text(step))) {}
 
 Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& options) {
-  Job job = job_of(scenario);
+  Job job = job_of(scenario, options.machines);
   Simulation simulation;
   const std::unique_ptr<Step> step =
       throttled_step(scenario, job,

@@ -8,6 +8,7 @@
 
 #include "sim/base/out_of_range.h"
 #include "sim/scenario/scenario.h"
+#include "sim/simulate/pricing.h"
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/report/timeline.h"
 #include "sim/simulate/step.h"
@@ -20,6 +21,7 @@ struct SimulateOptions {
   int timeline_ranks = 64;  // at most so many ranks are shown, spread over the stages
   bool monitor = false;     // also follow the GPUs of the timeline's ranks; needs `timeline`
   std::optional<Duration> monitor_interval{};  // empty: kMonitorSamples of them
+  PricedMachines* machines = nullptr;          // of scenarios of one file; may be null
 };
 
 // A step of that length cannot be seen in samples of that interval: it is longer, or there would be
@@ -33,9 +35,9 @@ struct Simulation {
   Timeline timeline;  // empty unless asked for
 };
 
-// The job that a scenario describes, its profile read. Throws ScenarioError if that file is wrong
-// or was made on another GPU.
-Job job_of(const scenario::Scenario& scenario);
+// The job that a scenario describes, its profile read, or taken from `machines` where that has it
+// (null: read). Throws ScenarioError if that file is wrong or was made on another GPU.
+Job job_of(const scenario::Scenario& scenario, PricedMachines* machines = nullptr);
 
 // simulate_step of a scenario's job. Throws ScenarioError where an algorithm was chosen that cannot
 // carry out one of the job's collectives.

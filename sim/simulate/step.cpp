@@ -19,7 +19,7 @@ const engine::Trace& Step::trace() const {
 
 const cost::Profile* Job::profile_of(int gpu_kind) const {
   const auto kind = static_cast<std::size_t>(gpu_kind);
-  return prices[kind].profile ? &*prices[kind].profile : nullptr;
+  return prices[kind].profile.get();
 }
 
 const topologies::GpuSpec& gpu_of(const Job& job, const lower::RankClass& rank_class) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/scenario/software.h"
 
@@ -39,15 +40,32 @@ Machine assemble_machine(const ClusterSection& section, const json::Value& docum
           find_profiles(section, document, places, findings)};
 }
 
-Scenario assemble(const ScenarioSections& sections, const json::Value& document,
-                  const Places& places, Findings& findings) {
+NetworkAndMachine assemble_network_and_machine(const ScenarioSections& sections,
+                                               const json::Value& document, const Places& places,
+                                               Findings& findings) {
+  NetworkAndMachine found;
+  found.network = assemble_network(sections.model, document, findings);
+  found.network_name = network_name(document);
+  found.machine = assemble_machine(sections.cluster, document, places, findings);
+  found.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;
+  return found;
+}
+
+Scenario assemble(const ScenarioSections& sections, json::Value document, const Places& places,
+                  Findings& findings, std::shared_ptr<const NetworkAndMachine> known) {
+  NetworkAndMachine read = known != nullptr
+                               ? *known
+                               : assemble_network_and_machine(sections, document, places, findings);
   Scenario scenario;
+  scenario.shared = std::move(known);
   scenario.name = sections.name;
   scenario.label = sections.label.empty() ? sections.name : sections.label;
   scenario.description = sections.description;
-  scenario.network_name = network_name(document);
-  scenario.network = assemble_network(sections.model, document, findings);
-  scenario.cluster = assemble_cluster(sections.cluster.spec, findings);
+  scenario.network_name = std::move(read.network_name);
+  scenario.network = std::move(read.network);
+  scenario.cluster = std::move(read.machine.cluster);
+  scenario.profiles = std::move(read.machine.profiles);
+  scenario.profile_of_other_gpu = read.profile_of_other_gpu;
   scenario.recipe =
       assemble_recipe(sections.training, scenario.network, oldest_gpu(scenario.cluster), findings);
   scenario.plan = sections.parallelism.plan;
@@ -60,8 +78,6 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   assemble_experts(scenario, sections.parallelism.expert_parallel, findings);
   assemble_tables(scenario, sections, findings);
   assemble_input(scenario, findings);
-  scenario.profiles = find_profiles(sections.cluster, document, places, findings);
-  scenario.profile_of_other_gpu = sections.cluster.calibration_of_other_gpu;
   assemble_stragglers(scenario, sections.perturbations, findings);
   scenario.compute_jitter = sections.perturbations.compute_jitter.cv;
   scenario.collectives = assemble_collectives(sections.collectives, findings);
@@ -74,7 +90,7 @@ Scenario assemble(const ScenarioSections& sections, const json::Value& document,
   scenario.assumed = assumptions(scenario, document);
   scenario.software = sections.software;
   scenario.habits = habits_in_force(document, places);
-  scenario.document = document;
+  scenario.document = std::move(document);
   return scenario;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,28 @@ struct Findings {
   bool has_errors() const;
 };
 
-// Fills defaults that depend on other fields and derives what is not said (dp, the profile).
-// `document` is the tree that the sections were read from.
-Scenario assemble(const ScenarioSections& sections, const json::Value& document,
-                  const Places& places, Findings& findings);
+// What /model and /cluster say, which most changes of a scenario leave alone.
+struct NetworkAndMachine {
+  models::Network network;
+  std::string network_name;  // preset or file; may be empty
+  Machine machine;
+  bool profile_of_other_gpu = false;
+};
+NetworkAndMachine assemble_network_and_machine(const ScenarioSections& sections,
+                                               const json::Value& document, const Places& places,
+                                               Findings& findings);
 
-// Checks what no single field can know. Requires: sections that were read without an error.
+// Fills defaults that depend on other fields and derives what is not said (dp, the profile).
+// `document` is the tree that the sections were read from, and becomes the scenario's. `known`: in
+// place of what these two sections say; null: they are read.
+Scenario assemble(const ScenarioSections& sections, json::Value document, const Places& places,
+                  Findings& findings, std::shared_ptr<const NetworkAndMachine> known = nullptr);
+
+// What topologies::check() says.
+void check_cluster(const topologies::ClusterSpec& cluster, Findings& findings);
+
+// Checks what no single field can know, of the cluster unless that is shared, and so was checked.
+// Requires: sections that were read without an error.
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings);
 
 // What follows are the parts of both, topic by topic: what assemble() takes from a topic's section,

@@ -89,10 +89,14 @@ void check_execution_of_network(const Scenario& scenario, Findings& findings) {
 
 }  // namespace
 
+void check_cluster(const topologies::ClusterSpec& cluster, Findings& findings) {
+  for (Diagnostic& diagnostic : check(cluster))
+    findings.found.push_back(std::move(diagnostic));
+}
+
 void validate(const Scenario& scenario, const ScenarioSections& sections, Findings& findings) {
   check_names(sections, findings);
-  for (Diagnostic& diagnostic : check(scenario.cluster))
-    findings.found.push_back(std::move(diagnostic));
+  if (scenario.shared == nullptr) check_cluster(scenario.cluster, findings);
   check_execution_of_network(scenario, findings);
   validate_batch(scenario, findings);
   validate_pipeline(scenario, findings);

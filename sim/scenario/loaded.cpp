@@ -1,0 +1,173 @@
+#include "sim/scenario/loaded.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "sim/json/reader.h"
+#include "sim/scenario/other_jobs.h"
+#include "sim/scenario/software.h"
+#include "sim/scenario/translations.h"
+
+namespace trainyard::scenario {
+
+using json::Value;
+
+namespace {
+
+bool same(const Diagnostic& a, const Diagnostic& b) {
+  return std::tie(a.at.file, a.at.line, a.at.column, a.pointer, a.message) ==
+         std::tie(b.at.file, b.at.line, b.at.column, b.pointer, b.message);
+}
+
+}  // namespace
+
+bool contains(const std::vector<Diagnostic>& list, const Diagnostic& diagnostic) {
+  return std::any_of(list.begin(), list.end(),
+                     [&](const Diagnostic& other) { return same(other, diagnostic); });
+}
+
+namespace {
+
+// The place of a pointer's value, or of the nearest object around it.
+Position locate(const Value& document, std::string pointer) {
+  while (true) {
+    if (const Value* value = json::find(document, pointer)) return value->at.position();
+    pointer.resize(pointer.rfind('/') == std::string::npos ? 0 : pointer.rfind('/'));
+  }
+}
+
+}  // namespace
+
+bool is_error(const Diagnostic& diagnostic) {
+  return diagnostic.severity == Severity::error;
+}
+
+ScenarioSections read_sections(const Value& document, std::vector<Diagnostic>& diagnostics) {
+  static const json::KeyIndex known = scenario_keys();
+  ScenarioSections sections;
+  json::read_object(document, "", sections, diagnostics, &known);
+  translate(document, diagnostics);
+  return sections;
+}
+
+namespace {
+
+// `known`: the network and the machine of the document, if they were read before.
+Loaded load_expanded(Value document, const Places& places, std::vector<Diagnostic> diagnostics,
+                     std::shared_ptr<const NetworkAndMachine> known) {
+  Loaded out;
+  out.diagnostics = std::move(diagnostics);
+  const auto refuse = [&](bool refused) {
+    for (const char* key : {"model", "cluster"})
+      if (known != nullptr) document.find(key)->refused = refused;
+  };
+  refuse(true);
+  out.sections = read_sections(document, out.diagnostics);
+  refuse(false);
+  const auto spoils = [](const Diagnostic& d) { return is_error(d) && !d.harmless; };
+  if (std::any_of(out.diagnostics.begin(), out.diagnostics.end(), spoils)) return out;
+  Findings findings;
+  out.scenario = assemble(out.sections, std::move(document), places, findings, std::move(known));
+  if (!findings.has_errors()) validate(out.scenario, out.sections, findings);
+  for (Diagnostic& diagnostic : findings.found) {
+    diagnostic.at = locate(out.scenario.document, diagnostic.pointer);
+    out.diagnostics.push_back(std::move(diagnostic));
+  }
+  return out;
+}
+
+}  // namespace
+
+Loaded load_expanded(Value document, const Places& places, std::vector<Diagnostic> diagnostics) {
+  return load_expanded(std::move(document), places, std::move(diagnostics), nullptr);
+}
+
+bool has_errors(const std::vector<Diagnostic>& diagnostics) {
+  return std::any_of(diagnostics.begin(), diagnostics.end(), is_error);
+}
+
+void judge_other_jobs(Loaded& loaded) {
+  Findings findings;
+  validate_other_jobs(loaded.scenario, findings);
+  for (Diagnostic& diagnostic : findings.found) {
+    diagnostic.at = locate(loaded.scenario.document, diagnostic.pointer);
+    loaded.diagnostics.push_back(std::move(diagnostic));
+  }
+}
+
+Loaded load_document(Value document, const Places& places) {
+  const Value written = document.find("other_jobs") != nullptr ? document : Value();
+  std::vector<Diagnostic> diagnostics;
+  expand_presets(document, places, diagnostics);
+  apply_software(document, places, diagnostics);
+  Loaded out = load_expanded(std::move(document), places, std::move(diagnostics));
+  if (out.sections.other_jobs.empty() || has_errors(out.diagnostics)) return out;
+  const std::vector<Diagnostic> own = out.diagnostics;
+  for (std::size_t at = 0; at < out.sections.other_jobs.size(); ++at) {
+    const OtherJobSection& section = out.sections.other_jobs[at];
+    std::optional<Value> job = document_of_job(written, at, out.diagnostics);
+    if (!job) continue;
+    Loaded loaded = load_document(std::move(*job), places);
+    for (Diagnostic& diagnostic : loaded.diagnostics) {
+      if (contains(own, diagnostic)) continue;
+      diagnostic.message =
+          fmt::format("in the other job \"{}\": {}", section.name, diagnostic.message);
+      out.diagnostics.push_back(std::move(diagnostic));
+    }
+    out.scenario.other_jobs.push_back({section.name, std::move(loaded.scenario)});
+  }
+  if (!has_errors(out.diagnostics)) judge_other_jobs(out);
+  return out;
+}
+
+namespace {
+
+// The network and the machine of an expanded document, unless there is anything to say of them:
+// that has to be said of every document that has them.
+std::shared_ptr<const NetworkAndMachine> read_unchanged(const Value& expanded,
+                                                        const Places& places) {
+  Value document = Value::object();
+  for (const char* key : {"model", "cluster"}) {
+    const Value* section = expanded.find(key);
+    if (section == nullptr || section->refused) return nullptr;
+    document.set(key, *section);
+  }
+  std::vector<Diagnostic> diagnostics;
+  ScenarioSections sections;
+  json::read_object(*document.find("model"), "/model", sections.model, diagnostics);
+  json::read_object(*document.find("cluster"), "/cluster", sections.cluster, diagnostics);
+  if (!diagnostics.empty()) return nullptr;
+  Findings findings;
+  auto read = std::make_shared<const NetworkAndMachine>(
+      assemble_network_and_machine(sections, document, places, findings));
+  check_cluster(read->machine.cluster, findings);
+  return findings.found.empty() ? read : nullptr;
+}
+
+}  // namespace
+
+ChangedDocument::ChangedDocument(Value plain, Places places)
+    : plain_(std::move(plain)), places_(std::move(places)) {
+  places_.files = std::make_shared<ReadFiles>();
+  if (plain_.find("other_jobs") != nullptr) return;
+  std::vector<Diagnostic> diagnostics;
+  expanded_ = plain_;
+  expand_presets(expanded_, places_, diagnostics);
+  if (diagnostics.empty()) unchanged_ = read_unchanged(expanded_, places_);
+}
+
+Loaded ChangedDocument::with(const Value& patch) const {
+  const bool is_known = unchanged_ && patch.find("model") == nullptr &&
+                        patch.find("cluster") == nullptr && patch.find("other_jobs") == nullptr;
+  Value document = is_known ? expanded_ : plain_;
+  json::merge_patch(document, patch);
+  if (!is_known) return load_document(std::move(document), places_);
+  std::vector<Diagnostic> diagnostics;
+  apply_software(document, places_, diagnostics);
+  return load_expanded(std::move(document), places_, std::move(diagnostics), unchanged_);
+}
+
+}  // namespace trainyard::scenario
