@@ -192,15 +192,16 @@ std::array<DeviceMemory::Part, 4> DeviceMemory::parts(Bytes held) const {
 }
 
 std::vector<Bytes> nccl_buffers(const Cast& cast, const lower::DevicePlacement& placement,
-                                const lower::Lowered& lowered, std::span<const int> channels) {
+                                std::span<const lower::RankClass> classes,
+                                std::span<const int> channels) {
   std::vector<int> representatives;
-  for (const lower::RankClass& rank_class : lowered.classes)
+  for (const lower::RankClass& rank_class : classes)
     representatives.push_back(rank_class.representative);
   return Communicators(cast, placement).of(representatives, channels);
 }
 
 std::vector<DeviceMemory> device_memory(const Cast& cast, const lower::DevicePlacement& placement,
-                                        const lower::Lowered& lowered,
+                                        std::span<const lower::RankClass> classes,
                                         const topologies::ClusterSpec& cluster,
                                         const recipe::MemoryAllowance& allowance,
                                         std::span<const int> channels) {
@@ -213,7 +214,7 @@ std::vector<DeviceMemory> device_memory(const Cast& cast, const lower::DevicePla
   const bool has_gpus =
       std::any_of(kinds.begin(), kinds.end(),
                   [](const topologies::GpuKind& kind) { return !kind.gpu->is_cpu(); });
-  for (const lower::RankClass& own : lowered.classes) {
+  for (const lower::RankClass& own : classes) {
     if (placement[static_cast<std::size_t>(own.representative)].is_host()) {
       devices.emplace_back();  // no GPU to fill
       continue;
@@ -226,14 +227,14 @@ std::vector<DeviceMemory> device_memory(const Cast& cast, const lower::DevicePla
   }
   if (!allowance.nccl_buffers) return devices;
   std::vector<int> own_channels;
-  for (const lower::RankClass& own : lowered.classes) {
+  for (const lower::RankClass& own : classes) {
     const auto kind = static_cast<std::size_t>(own.gpu_kind);
     // Links of a torus move bytes without NCCL, and NCCL takes no channels there.
     const int usual =
         kinds[kind].gpu->is_cpu() ? 0 : lower::default_channels(kinds[kind].server->intra);
     own_channels.push_back(usual > 0 && channels[kind] > 0 ? channels[kind] : usual);
   }
-  const std::vector<Bytes> buffers = nccl_buffers(cast, placement, lowered, own_channels);
+  const std::vector<Bytes> buffers = nccl_buffers(cast, placement, classes, own_channels);
   for (std::size_t c = 0; c < devices.size(); ++c)
     devices[c].nccl_buffers = own_channels[c] > 0 ? buffers[c] : Bytes(0);
   return devices;

@@ -55,18 +55,19 @@ struct DeviceMemory {
   std::array<Part, 4> parts(Bytes held) const;
 };
 
-// Devices by Lowered::classes. `channels`: by topologies::gpu_kinds those of a collective, as
+// Devices by class. `channels`: by topologies::gpu_kinds those of a collective, as
 // NCCL's are; 0: what NCCL takes for the kind of connection.
 std::vector<DeviceMemory> device_memory(const plan::Cast& cast,
                                         const lower::DevicePlacement& placement,
-                                        const lower::Lowered& lowered,
+                                        std::span<const lower::RankClass> classes,
                                         const topologies::ClusterSpec& cluster,
                                         const recipe::MemoryAllowance& allowance,
                                         std::span<const int> channels);
 
-// NCCL's buffers on one rank of each of Lowered::classes: its communicators are the groups it is
+// NCCL's buffers on one rank of each class: its communicators are the groups it is
 // in, each once however many connections use it, and that of its pipeline. `channels`: by class.
 std::vector<Bytes> nccl_buffers(const plan::Cast& cast, const lower::DevicePlacement& placement,
-                                const lower::Lowered& lowered, std::span<const int> channels);
+                                std::span<const lower::RankClass> classes,
+                                std::span<const int> channels);
 
 }  // namespace trainyard::simulate

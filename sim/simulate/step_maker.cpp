@@ -69,6 +69,11 @@ Costs costs_of(const Job& job) {
   return costs;
 }
 
+lower::DevicePlacement placement_of(const Job& job, const plan::Cast& cast) {
+  return job.gpus_taken.empty() ? lower::in_order(cast, job.cluster)
+                                : lower::in_order(cast, job.cluster, job.gpus_taken);
+}
+
 StepMaker::StepMaker(const Job& job, bool unfold)
     : job_(job), unfold_(unfold), costs_(costs_of(job)) {
   if (job.fidelity == recipe::Fidelity::flow) topology_.emplace(job.cluster);
@@ -109,7 +114,7 @@ void StepMaker::plan(Step& step) const {
 // What is left of each device for what its program holds.
 void StepMaker::limit_memory(Step& step) const {
   lower::Lowered& lowered = step.lowered;
-  step.devices = device_memory(step.plan.cast, step.placement, lowered, job_.cluster,
+  step.devices = device_memory(step.plan.cast, step.placement, lowered.classes, job_.cluster,
                                job_.recipe.memory, costs_.collective_channels);
   IdVector<engine::ActorId, engine::Actor>& actors = lowered.machine.actors;
   if (unfold_) {
@@ -123,9 +128,7 @@ void StepMaker::limit_memory(Step& step) const {
 }
 
 void StepMaker::place(Step& step) const {
-  step.placement = job_.gpus_taken.empty()
-                       ? lower::in_order(step.plan.cast, job_.cluster)
-                       : lower::in_order(step.plan.cast, job_.cluster, job_.gpus_taken);
+  step.placement = placement_of(job_, step.plan.cast);
   step.lowered = lowered(step.plan.cast, step.placement, job_.stragglers);
   limit_memory(step);
 }

@@ -24,6 +24,9 @@ struct Costs {
 };
 Costs costs_of(const Job& job);
 
+// The GPUs of a job's own players.
+lower::DevicePlacement placement_of(const Job& job, const plan::Cast& cast);
+
 class StepMaker {
  public:
   // The job must outlive this.
