@@ -13,6 +13,7 @@
 #include "sim/scenario/topics/assemble.h"
 #include "sim/simulate/report/summary.h"
 #include "sim/simulate/simulate.h"
+#include "sim/simulate/sketch/job_bounds.h"
 #include "tests/fuzz/files.h"
 #include "tests/fuzz/fold.h"
 #include "tests/fuzz/program.h"
@@ -206,6 +207,7 @@ class Examination {
     check_memory(report_.memory);
     check_fold();
     check_fidelities();
+    check_bounds();
     check_run();
     check_explain();
     check_variants();
@@ -249,6 +251,17 @@ class Examination {
     const Duration apart = closed > flow ? closed - flow : flow - closed;
     must(apart.count() <= 1'000'000 + closed.count() / 1'000'000, "fidelities",
          "closed form {} ps, flow {} ps", closed.count(), flow.count());
+  }
+
+  // A search leaves out what these say cannot fit or cannot win.
+  void check_bounds() const {
+    const simulate::Job job = simulate::job_of(set_.base);
+    const simulate::JobBound bound = simulate::JobBounds(job).of(job);
+    must(to_duration(Seconds(bound.seconds())) <= report_.simulated_step, "bounds",
+         "{} s are not possible, and simulated are {} ps", bound.seconds(),
+         report_.simulated_step.count());
+    must(bound.memory <= report_.memory.peak, "bounds", "{} bytes are needed, and used are {}",
+         bound.memory.count(), report_.memory.peak.count());
   }
 
   void check_run() const {

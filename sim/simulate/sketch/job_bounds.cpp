@@ -1,0 +1,313 @@
+#include "sim/simulate/sketch/job_bounds.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <string_view>
+
+#include "sim/lower/group_shape.h"
+#include "sim/plan/split/dealt_layers.h"
+#include "sim/plan/step_memory.h"
+#include "sim/recipe/rank_map.h"
+#include "sim/simulate/device_memory.h"
+#include "sim/simulate/stage_gpus.h"
+
+namespace trainyard::simulate {
+
+using models::LayerGroup;
+using models::LayerWork;
+using plan::DataParallelStrategy;
+using recipe::Axis;
+using schedule::PipelineShape;
+using schedule::ScheduleEntry;
+
+namespace {
+
+// Passes of a layer, or of the layers of a part of a stage, in seconds.
+struct Passes {
+  double kernels = 0, repeated = 0;  // `repeated`: of the kernels
+  double waits = 0;                  // beside kernels
+
+  double all() const { return kernels + waits; }
+  void operator+=(const Passes& other) {
+    kernels += other.kernels;
+    repeated += other.repeated;
+    waits += other.waits;
+  }
+};
+
+struct Part {
+  Passes forward, backward;
+  std::int64_t parameters = 0, experts = 0;
+  std::array<Bytes, 2> frozen{};
+  Bytes kept;
+
+  void operator+=(const Part& layer) {
+    forward += layer.forward;
+    backward += layer.backward;
+    parameters += layer.parameters;
+    experts += layer.experts;
+    for (std::size_t group = 0; group < frozen.size(); ++group)
+      frozen[group] = frozen[group] + layer.frozen[group];
+    kept = kept + layer.kept;
+  }
+};
+
+// What a schedule promises of its orders.
+struct Promise {
+  bool flushed = false;     // all micro-batches of a step, and nothing of another, lie in the step
+  bool in_turn = false;     // a stage waits for the collectives of a layer before it does another's
+  bool fills = false;       // chunks go down the stages, and whole backwards come up again
+  bool one_by_one = false;  // 1F1B: a backward follows as soon as it can
+  bool all_first = false;   // GPipe: all forwards, then all backwards
+};
+
+Promise promise_of(const ScheduleEntry* entry, const recipe::ParallelPlan& plan) {
+  Promise promise;
+  if (entry == nullptr) return promise;
+  promise.flushed = entry->updates == schedule::Updates::after_all;
+  const std::string_view name = entry->name;
+  promise.one_by_one = name == "1f1b" || name == "interleaved_1f1b";
+  promise.all_first = name == "gpipe";
+  promise.fills = (promise.one_by_one || promise.all_first) && !plan.pipeline.branches;
+  promise.in_turn = promise.fills || plan.degrees.pipeline == 1;
+  return promise;
+}
+
+double alone(const cost::MessageTerms& terms) {
+  const double bytes = static_cast<double>(terms.wire_bytes.count());
+  return terms.latency.count() + (bytes > 0 ? bytes / terms.bandwidth.count() : 0);
+}
+
+class Bounder {
+ public:
+  Bounder(const Job& job, const Costs& costs, const std::vector<int>& players)
+      : job_(job),
+        costs_(costs),
+        shapes_(job.cluster, players, false),
+        grids_(recipe::rank_grids(job.plan)),
+        work_(work_of(job, job.recipe.micro_batch.size)),
+        shape_(plan::pipeline_shape(job.recipe, job.plan)),
+        strategy_(plan::strategy_of(job.plan, job.recipe)),
+        experts_(plan::among(job.plan.expert_replicas(), strategy_)),
+        promise_(promise_of(schedule::find_schedule(job.plan.pipeline.schedule), job.plan)) {
+    deal();
+  }
+
+  JobBound bound() const {
+    JobBound bound;
+    for (int stage = 0; stage < shape_.stages; ++stage)
+      bound_time(stage, bound);
+    bound.capacity = job_.cluster.server.gpu.memory;
+    for (int stage = 0; stage < shape_.stages; ++stage)
+      bound.memory = std::max(bound.memory, memory(stage));
+    return bound;
+  }
+
+ private:
+  const recipe::TrainingRecipe& recipe() const { return job_.recipe; }
+  bool trains() const { return !recipe().forward_only; }
+
+  // Groups of a server are alike; others may be nearer to each other than the first.
+  const cost::GroupShape* tensor_shape() {
+    if (asked_tensor_) return tensor_ ? &*tensor_ : nullptr;
+    asked_tensor_ = true;
+    const int per_server = job_.cluster.used_on(0);
+    const int tensor = job_.plan.degrees.tensor;
+    if (tensor < 2 || per_server % tensor != 0) return nullptr;
+    std::vector<int> gpus;
+    for (const Rank rank : grids_.dense.group(Rank{0}, Axis::tensor)) {
+      const auto at = static_cast<int>(index(rank));
+      if (at >= per_server) return nullptr;
+      gpus.push_back(at);
+    }
+    tensor_ = shapes_.of_group(gpus);
+    return &*tensor_;
+  }
+
+  // Kernels one after another, each after the tensor-parallel collectives that it waits for.
+  Passes time(const std::vector<models::WorkItem>& items) {
+    Passes passes;
+    double now = 0, arrives = 0;
+    for (const models::WorkItem& item : items) {
+      if (const auto* kernel = std::get_if<models::NamedKernel>(&item)) {
+        const double own = costs_.laws.front().compute->time(kernel->kernel).time.count();
+        now += own;
+        passes.kernels += own;
+        if (kernel->repeated) passes.repeated += own;
+      } else if (const auto* sent = std::get_if<models::GroupCollective>(&item)) {
+        const bool counts = promise_.in_turn && sent->group == LayerGroup::tensor;
+        const cost::GroupShape* shape = counts ? tensor_shape() : nullptr;
+        if (shape != nullptr)
+          arrives = std::max(arrives, now) +
+                    alone(costs_.messages->collective(sent->kind, sent->bytes, *shape));
+      } else if (std::get<models::GroupWait>(item).group == LayerGroup::tensor) {
+        now = std::max(now, arrives);
+      }
+    }
+    passes.waits = now - passes.kernels;
+    return passes;
+  }
+
+  Part part_of(const LayerWork& work) {
+    Part part;
+    part.forward = time(work.forward);
+    if (trains()) {
+      part.backward = time(work.recompute);
+      part.backward += time(work.backward);
+    }
+    part.parameters = work.parameters - work.tied_parameters;  // a copy beside it is none
+    part.experts = work.expert_parameters;
+    part.frozen = plan::frozen_bytes(work.frozen, recipe());
+    part.kept = work.activations();
+    return part;
+  }
+
+  void deal() {
+    const plan::DealtLayers dealt(work_, shape_, recipe(), job_.plan,
+                                  stage_gpus(job_, work_, costs_.laws, *costs_.messages));
+    const plan::DealtWork dealt_work = dealt.deal(work_);
+    // Micro-batches that do not run again are shorter, and keep more.
+    repeats_all_ = !dealt_work.whole;
+    const models::NetworkWork& placed = dealt_work.placed.work;
+    std::vector<std::optional<Part>> kinds(placed.kinds.size());
+    for (const plan::ChainRange& range : dealt.ranges()) {
+      Part& part = parts_.emplace_back();
+      for (int place = range.first; place < range.last; ++place) {
+        const auto kind = static_cast<std::size_t>(placed.chain[static_cast<std::size_t>(place)]);
+        if (!kinds[kind]) kinds[kind] = part_of(placed.kinds[kind]);
+        part += *kinds[kind];
+      }
+      if (!repeats_all_) {
+        part.backward.kernels -= part.backward.repeated;
+        part.backward.repeated = 0;
+      }
+    }
+  }
+
+  const Part& part(int stage, int chunk) const {
+    return parts_[static_cast<std::size_t>(chunk * shape_.stages + stage)];
+  }
+  // All chunks, of both copies where there are two.
+  Part whole(int stage) const {
+    Part all;
+    const bool looped = shape_.placement == schedule::Placement::looped;
+    if (looped) {
+      for (int chunk = 0; chunk < shape_.chunks; ++chunk)
+        all += part(stage, chunk);
+    }
+    return all;
+  }
+
+  void bound_time(int stage, JobBound& longest) const {
+    const plan::Rounds rounds = plan::rounds_of(recipe(), job_.plan);
+    const bool together = rounds.count == 1 && !rounds.apart;
+    if (!promise_.flushed || !together ||
+        job_.plan.data_parallel.batch_split != recipe::BatchSplit::equal)
+      return;
+    const Part all = whole(stage);
+    JobBound own;
+    const double m = shape_.microbatches;
+    own.kernels = m * (all.forward.kernels + all.backward.kernels);
+    own.repeated = m * all.backward.repeated;
+    if (promise_.in_turn) own.waits = m * (all.forward.waits + all.backward.waits);
+    own.update = update(all);
+    if (promise_.fills) {
+      double back = 0;
+      for (int chunk = 0; chunk < shape_.chunks; ++chunk) {
+        double after = 0;
+        for (int before = 0; before < stage; ++before)
+          after += part(before, chunk).backward.all();
+        back = chunk == 0 ? after : std::min(back, after);
+      }
+      for (int before = 0; before < stage; ++before)
+        own.fill += part(before, 0).forward.all();
+      // Its optimizer may run beside them.
+      own.fill += std::max(back - own.update, 0.0);
+    }
+    if (own.seconds() <= longest.seconds()) return;
+    longest.kernels = own.kernels;
+    longest.repeated = own.repeated;
+    longest.waits = own.waits;
+    longest.fill = own.fill;
+    longest.update = own.update;
+  }
+
+  double update(const Part& all) const {
+    const bool on_gpu = recipe().offload.optimizer == recipe::OffloadTo::none &&
+                        !strategy_.updates_elsewhere && !strategy_.has_leader();
+    if (!trains() || !on_gpu || recipe().optimizer == recipe::Optimizer::none) return 0;
+    const models::MemoryBound kernel = plan::optimizer_kernel(all.parameters, recipe(), strategy_);
+    return costs_.laws.front().compute->time(kernel).time.count();
+  }
+
+  // Micro-batches whose activations a stage keeps at once, at the least, in parts of a stage.
+  int kept_at_once(int stage) const {
+    const int m = shape_.microbatches, p = shape_.stages, v = shape_.chunks;
+    if (promise_.all_first) return m * v;
+    if (!promise_.one_by_one) return 1;
+    if (v == 1) return std::min(m, p - stage);
+    const int group = shape_.group > 0 ? shape_.group : p;
+    return std::min(m * v, 2 * (p - stage - 1) + (v - 1) * group + 1);
+  }
+
+  Bytes memory(int stage) const {
+    const Part all = whole(stage);
+    Bytes held = states(all.parameters, strategy_);
+    held = held + states(all.experts, experts_);
+    if (trains() && recipe().offload.activations == false && repeats_all_) {
+      Bytes least = part(stage, 0).kept;
+      if (shape_.placement != schedule::Placement::looped) least = Bytes(0);
+      for (int chunk = 1; chunk < shape_.chunks && least > Bytes(0); ++chunk)
+        least = std::min(least, part(stage, chunk).kept);
+      held = held + kept_at_once(stage) * least;
+    }
+    DeviceMemory device;
+    device.blas_workspace = recipe().memory.blas_workspace;
+    device.context = recipe().memory.context;
+    constexpr double kMillion = 1e6;
+    device.fragmentation_ppm = std::llround(recipe().memory.fragmentation * kMillion);
+    return device.on_device(held);
+  }
+
+  Bytes states(std::int64_t parameters, const DataParallelStrategy& strategy) const {
+    if (strategy.has_leader() || strategy.updates_elsewhere) return Bytes(0);
+    const plan::StateBytes states = plan::state_bytes(parameters, recipe(), strategy);
+    const bool stay = !strategy.layer_units && !strategy.fresh_gradients;
+    Bytes bytes;
+    if (recipe().offload.parameters == recipe::OffloadTo::none) bytes = states.parameters;
+    if (!trains() || recipe().offload.optimizer != recipe::OffloadTo::none) return bytes;
+    bytes = bytes + states.optimizer_state;
+    return stay ? bytes + states.gradients : bytes;
+  }
+
+  const Job& job_;
+  const Costs& costs_;
+  lower::GroupShapes shapes_;
+  recipe::RankGrids grids_;
+  models::NetworkWork work_;
+  PipelineShape shape_;
+  DataParallelStrategy strategy_, experts_;
+  Promise promise_;
+  bool asked_tensor_ = false;
+  std::optional<cost::GroupShape> tensor_;
+  std::vector<Part> parts_;  // by virtual stage
+  bool repeats_all_ = true;
+};
+
+}  // namespace
+
+JobBounds::JobBounds(const Job& job) : costs_(costs_of(job)) {
+  for (int server = 0; server < job.cluster.servers; ++server)
+    players_.push_back(job.cluster.used_on(server));
+}
+
+JobBound JobBounds::of(const Job& job) const {
+  // GPUs of several kinds are as fast as the one that happens to do the work.
+  if (gpu_kinds_in_use(job.cluster).size() > 1) return {};
+  if (!job.others.empty()) return {};
+  return Bounder(job, costs_, players_).bound();
+}
+
+}  // namespace trainyard::simulate
