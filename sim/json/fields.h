@@ -226,12 +226,12 @@ class Fields {
         });
   }
 
-  // An array of names out of a list.
+  // An array of names out of a list; `or_one`: a single one may stand without the brackets.
   template <class E, class List>
   bool choice(std::string_view key, std::vector<E>& value, const List& list, Need need,
-              std::string_view about) {
+              std::string_view about, bool or_one = false) {
     return array(
-        {key, need, anything, about}, value.size(),
+        {key, need, anything, about, or_one}, value.size(),
         [&value](std::size_t size) { value.resize(size); },
         [&value, &list](Fields& f, std::string_view at, std::size_t i) {
           f.choice(at, value[i], list, Need::required, "");

@@ -32,7 +32,8 @@ std::optional<Value> patch_of(const Value& variant, std::size_t index,
   if (with == nullptr) return Value::object();
   if (!with->is(Kind::object))
     return fail(with->at, fmt::format("expected an object, got {}", json::quoted(*with)));
-  for (const char* key : {"version", "name", "extends", "variants", "baseline", "outputs"}) {
+  for (const char* key :
+       {"version", "name", "extends", "variants", "baseline", "search", "outputs"}) {
     if (const json::Member* member = with->find_member(key))
       return fail(member->at, fmt::format("a variant cannot change \"{}\"", key));
   }
@@ -41,11 +42,13 @@ std::optional<Value> patch_of(const Value& variant, std::size_t index,
   return patch;
 }
 
-// What variants patch. It is copied for each of them, so they must not be in it.
+// What variants and configurations of a search patch. It is copied for each of them, so they must
+// not be in it.
 Value without_variants(const Value& document) {
   Value plain = Value::object();
   for (const json::Member& member : document.members)
-    if (member.key != "variants" && member.key != "baseline") plain.members.push_back(member);
+    if (member.key != "variants" && member.key != "baseline" && member.key != "search")
+      plain.members.push_back(member);
   plain.at = document.at;
   return plain;
 }
@@ -101,6 +104,16 @@ Diagnostic too_many_variants(std::size_t count) {
   return found;
 }
 
+SearchSpec read_search(const Loaded& base, std::vector<Diagnostic>& diagnostics) {
+  Findings findings;
+  SearchSpec spec = assemble_search(base.sections.search, base.scenario, findings);
+  for (Diagnostic& diagnostic : findings.found) {
+    diagnostic.at = locate(base.scenario.document, diagnostic.pointer);
+    diagnostics.push_back(std::move(diagnostic));
+  }
+  return spec;
+}
+
 // What is wrong with the list of variants itself, whichever of them is wanted.
 bool is_of_variants(const Diagnostic& diagnostic) {
   return diagnostic.pointer.starts_with("/variants") || diagnostic.pointer.starts_with("/baseline");
@@ -136,7 +149,11 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
     all.back().at = variants->at.position();
     refuse(std::move(all), path);
   }
-  const ChangedDocument changed(without_variants(document), places);
+  Value plain = without_variants(document);
+  if (document.find("search") != nullptr && !has_errors(base.diagnostics))
+    out.search = read_search(base, all);
+  out.written = plain;
+  const ChangedDocument changed(std::move(plain), places);
   for (std::size_t i = 0; i < count && i < base.sections.variants.size(); ++i) {
     if (options.variant && out.names[i] != *options.variant) continue;
     const std::optional<Value> patch = patch_of(variants->items[i], i, all);

@@ -29,17 +29,12 @@ bool contains(const std::vector<Diagnostic>& list, const Diagnostic& diagnostic)
                      [&](const Diagnostic& other) { return same(other, diagnostic); });
 }
 
-namespace {
-
-// The place of a pointer's value, or of the nearest object around it.
 Position locate(const Value& document, std::string pointer) {
   while (true) {
     if (const Value* value = json::find(document, pointer)) return value->at.position();
     pointer.resize(pointer.rfind('/') == std::string::npos ? 0 : pointer.rfind('/'));
   }
 }
-
-}  // namespace
 
 bool is_error(const Diagnostic& diagnostic) {
   return diagnostic.severity == Severity::error;

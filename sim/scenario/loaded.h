@@ -25,6 +25,9 @@ bool has_errors(const std::vector<Diagnostic>& diagnostics);
 // Whether a list has a diagnostic of the same place and words.
 bool contains(const std::vector<Diagnostic>& list, const Diagnostic& diagnostic);
 
+// The place of a pointer's value, or of the nearest object around it.
+Position locate(const json::Value& document, std::string pointer);
+
 // The fields of a document whose presets are expanded.
 ScenarioSections read_sections(const json::Value& document, std::vector<Diagnostic>& diagnostics);
 

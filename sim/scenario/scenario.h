@@ -19,6 +19,7 @@
 #include "sim/json/value.h"
 #include "sim/recipe/recipe.h"
 #include "sim/scenario/assumption.h"
+#include "sim/scenario/search_spec.h"
 #include "topologies/cluster.h"
 
 namespace trainyard::scenario {
@@ -82,9 +83,11 @@ struct OtherJob {
 
 struct ScenarioSet {
   Scenario base;
-  std::vector<Scenario> variants;  // in file order; empty if the file has none
-  std::string baseline;            // a variant's name; empty: the first
-  std::vector<std::string> names;  // of all variants of the file, wanted or not
+  std::vector<Scenario> variants;    // in file order; empty if the file has none
+  std::string baseline;              // a variant's name; empty: the first
+  std::vector<std::string> names;    // of all variants of the file, wanted or not
+  std::optional<SearchSpec> search;  // empty: the file has none
+  json::Value written;               // without variants and search; presets are names
 };
 
 // Reads and checks a scenario and each of its variants; `sets` are "KEY=VALUE" with dotted or

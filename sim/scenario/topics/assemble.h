@@ -161,6 +161,10 @@ void validate_parameter_server(const Scenario& scenario, Findings& findings);
 // Experts. Requires: network, degrees and seed are set.
 void assemble_experts(Scenario& scenario, const ExpertParallelSection& section, Findings& findings);
 
+// /search: what it varies and looks for. Requires: everything else is assembled.
+SearchSpec assemble_search(const SearchSection& section, const Scenario& scenario,
+                           Findings& findings);
+
 // Slow ranks. Requires: cluster and degrees are set.
 void assemble_stragglers(Scenario& scenario, const PerturbationsSection& section,
                          Findings& findings);

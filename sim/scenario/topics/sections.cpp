@@ -104,10 +104,12 @@ void visit_fields(json::Fields& f, ScenarioSections& s) {
   f.section("cost", s.cost, optional, "What the training costs, if /training says how long it is.");
   f.field("baseline", s.baseline, optional, "The variant that others are compared with.");
   f.sections("variants", s.variants, optional, "Changes to this scenario, compared side by side.");
-  f.unsupported("sweep", "a sweep; list variants");
+  f.unsupported("sweep", "a sweep; list variants, or write a search");
   f.sections("other_jobs", s.other_jobs, optional,
              "Jobs on other GPUs of the cluster, which train beside this one and share its links. "
              "Needs simulation.fidelity flow.");
+  f.section("search", s.search, optional,
+            "What 'trainyard search' varies and what it looks for (docs/search.md).");
   f.section("outputs", s.outputs, optional, "What is written.");
 }
 

@@ -11,6 +11,7 @@
 #include "sim/json/fields.h"
 #include "sim/json/reader.h"
 #include "sim/recipe/recipe.h"
+#include "sim/scenario/search_spec.h"
 #include "sim/scenario/topics/model/model_family.h"
 #include "sim/scenario/topics/model/recommender_sections.h"
 #include "topologies/cluster.h"
@@ -156,6 +157,20 @@ struct OutputsSection {
   std::string directory;
 };
 
+struct AtLeastAtMost {
+  std::optional<std::int64_t> at_least, at_most;
+};
+struct SearchConstraints {
+  std::optional<Bytes> memory;
+  std::optional<Duration> step_time;
+  AtLeastAtMost global_batch;
+};
+struct SearchSection {
+  std::vector<Objective> objective = {Objective::step_time};
+  SearchConstraints constraints;
+  int best = 10;
+};
+
 struct ScenarioSections {
   int version = 1;
   std::string name, label, description, software;
@@ -171,6 +186,7 @@ struct ScenarioSections {
   std::string baseline;
   std::vector<VariantSection> variants;
   std::vector<OtherJobSection> other_jobs;
+  SearchSection search;
   OutputsSection outputs;
 };
 
@@ -191,6 +207,9 @@ void visit_fields(json::Fields& f, SimulationSection& s);
 void visit_fields(json::Fields& f, ReferenceSection& s);
 void visit_fields(json::Fields& f, VariantSection& s);
 void visit_fields(json::Fields& f, OtherJobSection& s);
+void visit_fields(json::Fields& f, AtLeastAtMost& s);
+void visit_fields(json::Fields& f, SearchConstraints& s);
+void visit_fields(json::Fields& f, SearchSection& s);
 void visit_fields(json::Fields& f, OutputsSection& s);
 void visit_fields(json::Fields& f, ScenarioSections& s);
 
