@@ -1,0 +1,136 @@
+// What "auto" stands for on an axis of a search. The loader judges every combination; here are the
+// values of which some may be valid.
+#include <algorithm>
+#include <array>
+#include <functional>
+
+#include "models/transformer/networks.h"
+#include "sim/plan/replicas/data_parallel.h"
+#include "sim/schedule/schedule.h"
+#include "sim/search/space.h"
+
+namespace trainyard::search {
+
+using json::Value;
+using scenario::Scenario;
+
+namespace {
+
+std::vector<Value> divisors(std::int64_t number, std::int64_t most) {
+  std::vector<Value> found;
+  for (std::int64_t i = 1; i <= std::min(number, most); ++i)
+    if (number % i == 0) found.push_back(Value::of(i));
+  return found;
+}
+
+std::int64_t gpus_of(const Scenario& scenario) {
+  return scenario.plan.degrees.world_size();
+}
+
+// Inside a server, whose links are made for it.
+std::vector<Value> tensor(const Scenario& scenario) {
+  const models::Transformer* stack = scenario.network.stack();
+  if (stack == nullptr) return {};
+  std::vector<Value> found = divisors(fewest_gpus_in_use(scenario.cluster), stack->heads);
+  std::erase_if(found,
+                [&](const Value& value) { return stack->heads % *json::find_integer(value) != 0; });
+  return found;
+}
+
+std::vector<Value> pipeline(const Scenario& scenario) {
+  if (!scenario.network.pipeline()) return {};
+  return divisors(gpus_of(scenario), scenario.network.chain().divisible);
+}
+
+std::vector<Value> context(const Scenario& scenario) {
+  constexpr std::int64_t kMost = 64;
+  if (scenario.network.stack() == nullptr) return {};
+  const std::int64_t length = scenario.recipe.micro_batch.sequence_length;
+  std::vector<Value> found = divisors(gpus_of(scenario), kMost);
+  std::erase_if(found, [&](const Value& value) {
+    const std::int64_t parts = *json::find_integer(value);
+    return parts > 1 && length % (2 * parts) != 0;
+  });
+  return found;
+}
+
+std::vector<Value> expert(const Scenario& scenario) {
+  const auto* transformer = scenario.network.find<models::Transformer>();
+  if (transformer == nullptr || transformer->moe.experts == 0) return {};
+  return divisors(transformer->moe.experts, gpus_of(scenario));
+}
+
+std::vector<Value> micro_batch(const Scenario& scenario) {
+  constexpr std::int64_t kMost = 1024;
+  return divisors(scenario.recipe.global_batch, kMost);
+}
+
+std::vector<Value> words(std::initializer_list<const char*> names) {
+  std::vector<Value> found;
+  for (const char* name : names)
+    found.push_back(Value::of(name));
+  return found;
+}
+
+std::vector<Value> recompute(const Scenario& scenario) {
+  if (scenario.network.stack() == nullptr) return words({"none", "full"});
+  return words({"none", "selective", "full"});
+}
+
+std::vector<Value> schedules(const Scenario&) {
+  std::vector<Value> found;
+  for (const schedule::ScheduleEntry& entry : schedule::schedules())
+    if (entry.updates == schedule::Updates::after_all) found.push_back(Value::of(entry.name));
+  return found;
+}
+
+std::vector<Value> chunks(const Scenario& scenario) {
+  constexpr std::int64_t kMost = 8;
+  return divisors(scenario.network.chain().divisible, kMost);
+}
+
+// Those that need nothing of the machine and take nothing from the training.
+std::vector<Value> sharding(const Scenario&) {
+  return words({"allreduce", "distributed_optimizer", "zero1", "zero2", "zero3", "fsdp"});
+}
+
+std::vector<Value> flags(const Scenario&) {
+  return {Value::of(false), Value::of(true)};
+}
+
+struct AutomaticAxis {
+  const char* pointer;
+  std::vector<Value> (*values)(const Scenario&);
+};
+constexpr std::array<AutomaticAxis, 11> kAutomatic = {
+    {{"/parallelism/tp", tensor},
+     {"/parallelism/pp", pipeline},
+     {"/parallelism/cp", context},
+     {"/parallelism/ep", expert},
+     {"/training/micro_batch", micro_batch},
+     {"/training/recompute", recompute},
+     {"/parallelism/sequence_parallel", flags},
+     {"/parallelism/pipeline/schedule", schedules},
+     {"/parallelism/pipeline/chunks_per_stage", chunks},
+     {"/parallelism/data_parallel/kind", sharding},
+     {"/training/fused_attention", flags}}};
+
+}  // namespace
+
+std::vector<Value> automatic_values(const std::string& pointer, const Scenario& scenario) {
+  for (const AutomaticAxis& axis : kAutomatic)
+    if (pointer == axis.pointer) return axis.values(scenario);
+  return {};
+}
+
+std::vector<std::string> automatic_keys() {
+  std::vector<std::string> keys;
+  for (const AutomaticAxis& axis : kAutomatic) {
+    std::string key = axis.pointer + 1;
+    std::replace(key.begin(), key.end(), '/', '.');
+    keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+}  // namespace trainyard::search
