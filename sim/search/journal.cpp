@@ -1,0 +1,186 @@
+#include "sim/search/journal.h"
+
+#include <fmt/format.h>
+
+#include "sim/base/text.h"
+#include "sim/base/version.h"
+#include "sim/json/parse.h"
+
+namespace trainyard::search {
+
+using json::Value;
+
+namespace {
+
+// FNV-1a, 64 bits.
+class Digest {
+ public:
+  void add(std::string_view text) {
+    for (const char c : text)
+      value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
+    value_ = (value_ ^ 0xFF) * 0x100000001B3ULL;
+  }
+  std::string text() const { return fmt::format("{:016x}", value_); }
+
+ private:
+  std::uint64_t value_ = 0xCBF29CE484222325ULL;
+};
+
+[[noreturn]] void refuse(const std::string& file, int line, std::string message,
+                         std::string hint = {}) {
+  Diagnostic diagnostic;
+  diagnostic.at = {file, line, 1};
+  diagnostic.message = std::move(message);
+  diagnostic.hint = std::move(hint);
+  throw ScenarioError({std::move(diagnostic)});
+}
+
+Value numbers(const std::vector<double>& values) {
+  Value list = Value::array();
+  for (const double value : values)
+    list.append(Value::of(value));
+  return list;
+}
+
+std::vector<double> numbers_of(const Value* list) {
+  std::vector<double> values;
+  if (list == nullptr) return values;
+  for (const Value& item : list->items)
+    values.push_back(json::find_number(item).value_or(0));
+  return values;
+}
+
+std::optional<std::int64_t> integer(const Value& object, const char* key) {
+  const Value* value = object.find(key);
+  return value != nullptr ? json::find_integer(*value) : std::nullopt;
+}
+
+std::string word(const Value& object, const char* key) {
+  const Value* value = object.find(key);
+  return value != nullptr ? value->text : "";
+}
+
+std::optional<TrialResult> result_of(const Value* object) {
+  if (object == nullptr) return std::nullopt;
+  const auto step = integer(*object, "step_ps"), memory = integer(*object, "memory_bytes");
+  const Value* mfu = object->find("mfu");
+  const Value* breakdown = object->find("breakdown_ps");
+  const bool whole = step && memory && mfu != nullptr && breakdown != nullptr &&
+                     breakdown->items.size() == simulate::kTimeCategories;
+  if (!whole) return std::nullopt;
+  TrialResult result{Duration(*step), Bytes(*memory), json::find_number(*mfu).value_or(0), {}};
+  for (std::size_t category = 0; category < simulate::kTimeCategories; ++category)
+    result.breakdown[category] =
+        Duration(json::find_integer(breakdown->items[category]).value_or(0));
+  return result;
+}
+
+std::optional<Trial> trial_of(const Value& line) {
+  const auto number = integer(line, "number");
+  const std::optional<Verdict> verdict = find_verdict(word(line, "verdict"));
+  if (!number || *number < 0 || !verdict) return std::nullopt;
+  Trial trial;
+  trial.number = static_cast<std::uint64_t>(*number);
+  trial.verdict = *verdict;
+  trial.why = word(line, "why");
+  trial.least = numbers_of(line.find("least"));
+  trial.least_memory = Bytes(integer(line, "least_memory_bytes").value_or(0));
+  trial.causes = numbers_of(line.find("causes_s"));
+  trial.result = result_of(line.find("result"));
+  trial.objectives = numbers_of(line.find("objectives"));
+  if (trial.verdict == Verdict::simulated && (!trial.result || trial.objectives.empty()))
+    return std::nullopt;
+  return trial;
+}
+
+JournalHead head_of(const Value& line, const std::string& file) {
+  const auto size = integer(line, "configurations"), index = integer(line, "shard"),
+             count = integer(line, "shards");
+  if (line.find("search") == nullptr || !size || !index || !count || *index < 1 || *count < *index)
+    refuse(file, 1, "this is no log of a search",
+           "its first line says what was searched: write one with 'trainyard search --log'");
+  return {word(line, "search"),
+          word(line, "space"),
+          static_cast<std::uint64_t>(*size),
+          {static_cast<std::uint64_t>(*index - 1), static_cast<std::uint64_t>(*count)}};
+}
+
+}  // namespace
+
+JournalHead head_of(const scenario::ScenarioSet& set, const scenario::SearchSpec& spec,
+                    const Space& space, const Shard& shard) {
+  Digest digest;
+  digest.add(kVersion);
+  digest.add(json::to_text(set.base.document, -1));
+  for (const scenario::Objective objective : spec.objectives)
+    digest.add(name(objective));
+  digest.add(fmt::format("{}", spec.best));
+  for (const SpaceAxis& axis : space.axes()) {
+    digest.add(axis.pointer);
+    for (const Value& value : axis.values)
+      digest.add(json::to_text(value, -1));
+  }
+  return {set.base.name, digest.text(), space.size(), shard};
+}
+
+std::string to_line(const JournalHead& head) {
+  Value line = Value::object();
+  line.set("search", Value::of(head.name));
+  line.set("space", Value::of(head.space));
+  line.set("configurations", Value::of(static_cast<std::int64_t>(head.size)));
+  line.set("shard", Value::of(static_cast<std::int64_t>(head.shard.index + 1)));
+  line.set("shards", Value::of(static_cast<std::int64_t>(head.shard.count)));
+  return json::to_text(line, -1);
+}
+
+std::string to_line(const Trial& trial, const Space& space) {
+  Value line = Value::object();
+  line.set("number", Value::of(static_cast<std::int64_t>(trial.number)));
+  Value set = Value::array();
+  if (trial.verdict != Verdict::same && trial.verdict != Verdict::invalid)
+    for (const std::string& option : space.sets(space.choice(trial.number)))
+      set.append(Value::of(option));
+  if (!set.items.empty()) line.set("set", std::move(set));
+  line.set("verdict", Value::of(name(trial.verdict)));
+  if (!trial.why.empty()) line.set("why", Value::of(trial.why));
+  if (!trial.least.empty()) line.set("least", numbers(trial.least));
+  if (trial.least_memory > Bytes(0))
+    line.set("least_memory_bytes", Value::of(trial.least_memory.count()));
+  if (!trial.causes.empty()) line.set("causes_s", numbers(trial.causes));
+  if (!trial.objectives.empty()) line.set("objectives", numbers(trial.objectives));
+  if (trial.result) {
+    Value& result = line.set("result", Value::object());
+    result.set("step_ps", Value::of(trial.result->step.count()));
+    result.set("memory_bytes", Value::of(trial.result->memory.count()));
+    result.set("mfu", Value::of(trial.result->mfu));
+    Value& breakdown = result.set("breakdown_ps", Value::array());
+    for (const Duration part : trial.result->breakdown)
+      breakdown.append(Value::of(part.count()));
+  }
+  return json::to_text(line, -1);
+}
+
+Journal read_journal(std::string_view text, const std::string& file) {
+  Journal journal;
+  int number = 0;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) break;  // the search was stopped while it wrote this
+    ++number;
+    std::vector<Diagnostic> found;
+    const Value line = json::parse_text(text.substr(0, end), file, found);
+    if (number == 1) {
+      journal.head = head_of(line, file);
+    } else {
+      std::optional<Trial> trial = found.empty() ? trial_of(line) : std::nullopt;
+      if (!trial) refuse(file, number, "this line is no configuration of a search");
+      journal.trials.insert_or_assign(trial->number, std::move(*trial));
+    }
+    journal.whole += end + 1;
+    text.remove_prefix(end + 1);
+  }
+  if (number == 0) refuse(file, 1, "this is no log of a search", "it has no whole line");
+  return journal;
+}
+
+}  // namespace trainyard::search
