@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace trainyard::cli {
+namespace trainyard {
 
 // work(i) for every i in [0, count), on at most `jobs` threads. Throws what the lowest failing i
 // threw; the others are finished first. Requires: work may be called from several threads at once.
@@ -43,4 +43,4 @@ std::vector<T> in_order(std::size_t count, int jobs, const std::function<T(std::
   return results;
 }
 
-}  // namespace trainyard::cli
+}  // namespace trainyard

@@ -1,11 +1,11 @@
-#include "cli/in_order.h"
+#include "sim/base/in_order.h"
 
 #include <doctest/doctest.h>
 
 #include <numeric>
 #include <stdexcept>
 
-using namespace trainyard::cli;
+using namespace trainyard;
 
 TEST_CASE("Results stand in the order of the work, for any number of threads") {
   std::vector<int> expected(100);
