@@ -1,0 +1,18 @@
+// What a search has found, for a terminal and as a page.
+#pragma once
+
+#include <string>
+
+#include "sim/search/result.h"
+
+namespace trainyard::report {
+
+// The ranked table, why the others lose, and the options of the best. `command`: the program, the
+// subcommand and the scenario, to which the options are added.
+std::string search_text(const search::SearchResult& result, const std::string& command);
+
+// A page that stands alone: the picture of all simulated and bounded configurations, and the same.
+std::string search_page(const search::SearchResult& result,
+                        const std::vector<search::Trial>& trials);
+
+}  // namespace trainyard::report
