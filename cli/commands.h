@@ -52,6 +52,21 @@ struct CompareOptions {
 };
 ExitCode compare(const CompareOptions& options, const Context& context);
 
+struct SearchCommandOptions {
+  ScenarioOptions scenario;
+  OutputOptions output;
+  bool exhaustive = false;  // simulate all that may fit
+  std::uint64_t limit = 1'000'000;
+  std::string shard;  // "1/4", "auto"; empty: all
+  std::string log;    // empty: none
+  bool resume = false;
+  int slurm = 0;  // > 0: print the script of so many shards
+  int jobs = 1;
+  std::vector<std::string> logs;  // to be merged
+};
+ExitCode search_space(const SearchCommandOptions& options, const Context& context);
+ExitCode merge_searches(const SearchCommandOptions& options, const Context& context);
+
 struct CheckOptions {
   std::vector<std::string> paths;
   std::vector<std::string> sets;

@@ -85,6 +85,8 @@ Command chosen(const CLI::App& app, Options& options) {
   if (name == "run") return with(run, options.run);
   if (name == "compare") return with(compare, options.compare);
   if (name == "validate") return with(validate, options.validate);
+  if (name == "search" && inner == "merge") return with(merge_searches, options.search);
+  if (name == "search") return with(search_space, options.search);
   if (name == "check") return with(check, options.check);
   if (name == "explain") return with(explain, options.explain);
   if (name == "presets") return with(presets, options.presets);

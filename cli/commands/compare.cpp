@@ -8,7 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/fit_advice.h"
-#include "cli/in_order.h"
+#include "sim/base/in_order.h"
 #include "cli/report/csv.h"
 #include "cli/report/perfetto.h"
 #include "cli/report/text.h"

@@ -126,6 +126,40 @@ void add_validate(CLI::App& app, ValidateOptions& options) {
   add_jobs(*command, options.jobs, "Records predicted at a time (default: the cores)");
 }
 
+void add_search(CLI::App& app, SearchCommandOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "search",
+      "Find the best configuration: degrees, micro-batch, schedule, ... (docs/search.md)");
+  // Not of "search merge".
+  command->add_option("scenario", options.scenario.path, "The scenario file")->type_name("FILE");
+  add_sets(*command, options.scenario.sets);
+  add_root(*command, options.scenario.root);
+  add_output(*command, options.output);
+  command->add_flag("--exhaustive", options.exhaustive,
+                    "Simulate all that may fit, and say what leaving out would have lost");
+  command
+      ->add_option("--limit", options.limit,
+                   "The most configurations that a space may have (default 1000000)")
+      ->type_name("N")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{100'000'000}));
+  add_word(*command, "--shard", options.shard,
+           "Only this part of the space: 1/4, or auto in a Slurm array or under mpirun", "I/N");
+  add_word(*command, "--log", options.log,
+           "Write each configuration into this file as soon as it is judged; %s: the shard",
+           "FILE.jsonl");
+  command->add_flag("--resume", options.resume, "Go on from what the log holds");
+  constexpr int kMostTasks = 10'000;
+  add_count(*command, "--slurm", options.slurm,
+            "Print the script of a Slurm array of so many shards, and do nothing else", 1,
+            kMostTasks);
+  add_jobs(*command, options.jobs, "Configurations at a time (default: the cores)");
+  CLI::App* merge = command->add_subcommand("merge", "Put together what shards have found");
+  add_scenario(*merge, options.scenario);
+  merge->add_option("logs", options.logs, "The logs of all shards")->required()->type_name("FILE");
+  add_output(*merge, options.output);
+  command->require_subcommand(0, 1);
+}
+
 void add_check(CLI::App& app, CheckOptions& options) {
   CLI::App* command = app.add_subcommand("check", "Say what is wrong with scenarios, or OK");
   command->add_option("scenarios", options.paths, "The scenario files")
@@ -386,6 +420,7 @@ void declare_options(CLI::App& app, Options& options) {
   add_run(app, options.run);
   add_compare(app, options.compare);
   add_validate(app, options.validate);
+  add_search(app, options.search);
   add_check(app, options.check);
   add_explain(app, options.explain);
   add_presets(app, options.presets);

@@ -18,6 +18,7 @@ struct Options {
   CompareOptions compare;
   ValidateOptions validate;
   CheckOptions check;
+  SearchCommandOptions search;
   ExplainOptions explain;
   PresetsOptions presets;
   SchedulesOptions schedules;

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cli/commands.h"
-#include "cli/in_order.h"
+#include "sim/base/in_order.h"
 #include "cli/output_folder.h"
 #include "cli/report/validation.h"
 #include "sim/base/out_of_range.h"

@@ -1,0 +1,294 @@
+#include "cli/report/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/results.h"
+#include "cli/search_log.h"
+#include "sim/base/text.h"
+#include "sim/search/journal.h"
+#include "sim/search/result.h"
+
+namespace trainyard::cli {
+namespace {
+
+using search::Shard;
+using search::Space;
+using search::Trial;
+
+struct Prepared {
+  scenario::ScenarioSet set;
+  scenario::SearchSpec spec;
+  std::unique_ptr<Space> space;
+};
+
+// A scenario's search, or the usual one.
+std::unique_ptr<Prepared> prepare(const SearchCommandOptions& options, Console& console) {
+  auto own = std::make_unique<Prepared>();
+  own->set = load(options.scenario, "");
+  print_warnings({&own->set.base}, console);
+  if (own->set.search)
+    own->spec = *own->set.search;
+  else
+    own->spec.objectives = {scenario::Objective::step_time};
+  own->space = std::make_unique<Space>(own->set, own->spec);
+  if (own->space->size() <= options.limit) return own;
+  Diagnostic diagnostic;
+  diagnostic.pointer = "/search/axes";
+  const json::Value* axes = json::find(own->set.base.document, diagnostic.pointer);
+  if (axes != nullptr)
+    diagnostic.at = axes->at.position();
+  else
+    diagnostic.at.file = own->set.base.file;
+  diagnostic.message = fmt::format("the space has {} configurations, at most {} are searched: {}",
+                                   own->space->size(), options.limit, own->space->sizes());
+  diagnostic.hint = "narrow the axes, or allow more with --limit";
+  throw ScenarioError({std::move(diagnostic)});
+}
+
+std::optional<std::uint64_t> number_of(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = end.ec == std::errc() && end.ptr == text.data() + text.size();
+  return whole ? std::optional(number) : std::nullopt;
+}
+
+std::optional<std::uint64_t> number_in_environment(const char* name) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? number_of(text) : std::nullopt;
+}
+
+// What launchers tell each of their processes: its number, the lowest number and how many there
+// are.
+std::optional<Shard> launched_shard() {
+  struct Launcher {
+    const char *number, *lowest, *count;
+  };
+  constexpr std::array<Launcher, 4> kLaunchers = {
+      {{"SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_COUNT"},
+       {"OMPI_COMM_WORLD_RANK", nullptr, "OMPI_COMM_WORLD_SIZE"},
+       {"PMI_RANK", nullptr, "PMI_SIZE"},
+       {"SLURM_PROCID", nullptr, "SLURM_NTASKS"}}};
+  for (const Launcher& launcher : kLaunchers) {
+    const auto number = number_in_environment(launcher.number);
+    const auto count = number_in_environment(launcher.count);
+    if (!number || !count) continue;
+    const std::uint64_t lowest =
+        launcher.lowest != nullptr ? number_in_environment(launcher.lowest).value_or(0) : 0;
+    if (*number >= lowest && *number - lowest < *count) return Shard{*number - lowest, *count};
+  }
+  return std::nullopt;
+}
+
+Shard shard_of(const std::string& text) {
+  constexpr std::uint64_t kMost = 1'000'000;
+  if (text.empty()) return {};
+  if (text == "auto") {
+    if (const std::optional<Shard> shard = launched_shard()) return *shard;
+    throw UsageError(
+        "--shard auto: neither a Slurm array nor an MPI launcher says which part of "
+        "how many this is; write --shard 1/4");
+  }
+  const std::size_t slash = std::min(text.find('/'), text.size());
+  const std::uint64_t index = number_of(text.substr(0, slash)).value_or(0);
+  const std::uint64_t count =
+      slash < text.size() ? number_of(text.substr(slash + 1)).value_or(0) : 0;
+  if (count < 1)
+    throw UsageError(fmt::format("--shard: expected I/N, e.g. 1/4, or auto, got '{}'", text));
+  if (index < 1 || index > count || count > kMost)
+    throw UsageError(fmt::format("--shard {0}: shards of {1} are 1/{1} to {1}/{1}", text, count));
+  return {index - 1, count};
+}
+
+// "search-3.jsonl" of "search-%s.jsonl": where several processes have the same command line.
+std::string log_of(std::string path, const Shard& shard) {
+  const std::size_t at = path.find("%s");
+  if (at != std::string::npos) path.replace(at, 2, fmt::format("{}", shard.index + 1));
+  return path;
+}
+
+// The rate, and what is left at it.
+class Clock {
+ public:
+  std::string text(const search::SearchProgress& progress) const {
+    const double passed =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+    const double rate = static_cast<double>(progress.judged) / std::max(passed, 1e-9);
+    if (progress.judged < progress.of)
+      return fmt::format("judged {} of {} configurations, {:.0f} a second, {:.0f} s left",
+                         progress.judged, progress.of, rate,
+                         static_cast<double>(progress.of - progress.judged) / rate);
+    return fmt::format("simulated {} configurations, at most {} may be better", progress.simulated,
+                       progress.left);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+std::vector<Trial> searched(const Prepared& own, const SearchCommandOptions& options,
+                            const Shard& shard, Console& console) {
+  const search::JournalHead head = head_of(own.set, own.spec, *own.space, shard);
+  SearchLog log(log_of(options.log, shard), head, options.resume);
+  const search::Judge judge(own.set, own.spec, *own.space);
+  search::SearchOptions search_options;
+  search_options.jobs = options.jobs;
+  search_options.exhaustive = options.exhaustive;
+  search_options.shard = shard;
+  search_options.known = log.take_known();
+  if (!options.log.empty())
+    search_options.tell = [&](const Trial& trial) { log.write(to_line(trial, *own.space)); };
+  const Clock clock;
+  search_options.progress = [&](const search::SearchProgress& progress) {
+    console.progress(clock.text(progress));
+  };
+  return search::search(judge, *own.space, own.spec, search_options);
+}
+
+std::string configurations(const std::vector<Trial>& trials, const search::JournalHead& head,
+                           const Space& space) {
+  std::string text = to_line(head) + "\n";
+  for (const Trial& trial : trials)
+    text += to_line(trial, space) + "\n";
+  return text;
+}
+
+// The best five, simulated once more for their timelines.
+std::string report_of_best(const Prepared& own, const search::SearchResult& result,
+                           const std::string& command) {
+  constexpr std::size_t kMost = 5;
+  const search::Judge judge(own.set, own.spec, *own.space);
+  std::vector<report::ReportVariant> variants;
+  for (std::size_t at = 0; at < std::min(result.best.size(), kMost); ++at) {
+    scenario::Scenario scenario = judge.scenario(result.best[at].trial.number);
+    scenario.variant = fmt::format("best-{}", at + 1);
+    scenario.label = fmt::format("{}", fmt::join(result.best[at].sets, " "));
+    simulate::Simulation simulation = simulate::simulate(scenario, {});
+    variants.push_back(report_variant(scenario, std::move(simulation)));
+  }
+  if (variants.empty()) return "";
+  report::HtmlOptions html;
+  html.command = command;
+  return html_report(own.set.base.name, variants, 0, html);
+}
+
+ExitCode tell(const Prepared& own, std::vector<Trial> trials, const SearchCommandOptions& options,
+              const Context& context) {
+  std::optional<OutputFolder> folder;
+  if (!options.output.folder.empty())
+    folder.emplace(options.output.folder, options.output.force, context.interrupts,
+                   FolderKind::comparison);
+  const search::SearchResult result =
+      result_of(trials, own.set, own.spec, *own.space, options.exhaustive);
+  if (!options.exhaustive) canonical(trials, own.spec);
+  std::string command = fmt::format("trainyard run {}", options.scenario.path);
+  for (const std::string& set : options.scenario.sets)
+    command += " --set " + set;
+  const std::string json = json::to_text(json_of(result)) + "\n";
+  std::string text = options.output.json ? json : report::search_text(result, command);
+  if (folder) {
+    context.console.progress("writing " + folder->path());
+    const search::JournalHead head = head_of(own.set, own.spec, *own.space, {});
+    std::vector<OutputFile> files = {
+        {"summary.json", json},
+        {"configurations.jsonl", configurations(trials, head, *own.space)},
+        {"search.html", report::search_page(result, trials)}};
+    std::string page =
+        report_of_best(own, result, command_text("search", options.scenario, "", ""));
+    if (!page.empty()) files.push_back({"report.html", std::move(page)});
+    folder->write(files, input_files(own.set.base));
+    if (!options.output.json)
+      text +=
+          fmt::format("pages: {0}/search.html, and of the best {0}/report.html\n", folder->path());
+  }
+  context.console.result(text);
+  return result.best.empty() ? ExitCode::infeasible : ExitCode::done;
+}
+
+// A batch script of as many tasks, each of which is a shard.
+std::string slurm_script(const SearchCommandOptions& options) {
+  const std::string scenario = options.scenario.path;
+  std::string sets;
+  for (const std::string& set : options.scenario.sets)
+    sets += fmt::format(" --set '{}'", set);
+  const std::string stem = std::filesystem::path(scenario).stem().string();
+  return fmt::format(
+      "#!/bin/bash\n"
+      "#SBATCH --job-name=search-{0}\n"
+      "#SBATCH --array=1-{1}\n"
+      "#SBATCH --ntasks=1\n"
+      "#SBATCH --cpus-per-task=4\n"
+      "# Submitted again, it goes on with what is there. When all tasks are done:\n"
+      "#   trainyard search merge {2} search-{0}-*.jsonl{3}\n"
+      "srun trainyard search {2}{3} --shard auto --log search-{0}-%s.jsonl --resume "
+      "--jobs \"${{SLURM_CPUS_PER_TASK:-4}}\"\n",
+      stem, options.slurm, scenario, sets);
+}
+
+[[noreturn]] void refuse_incomplete(const std::vector<std::string>& logs, std::uint64_t missing) {
+  Diagnostic diagnostic;
+  diagnostic.at.file = logs.front();
+  diagnostic.message = fmt::format("{} configurations are in none of the logs", missing);
+  diagnostic.hint = "run the shards that are missing, or those that were stopped with --resume";
+  throw ScenarioError({std::move(diagnostic)});
+}
+
+}  // namespace
+
+ExitCode search_space(const SearchCommandOptions& options, const Context& context) {
+  if (options.scenario.path.empty())
+    throw UsageError("search: the scenario is missing; see 'trainyard search --help'");
+  if (options.slurm > 0) {
+    context.console.result(slurm_script(options));
+    return ExitCode::done;
+  }
+  const Shard shard = shard_of(options.shard);
+  if (shard.count > 1 && options.log.empty())
+    throw UsageError(
+        "--shard: a part of a search goes into a file, --log part-1.jsonl, from which "
+        "'trainyard search merge' puts it together with the others");
+  if (shard.count > 1 && !options.output.folder.empty())
+    throw UsageError("-o: a part of a search has no report; 'trainyard search merge' writes it");
+  if (options.resume && options.log.empty())
+    throw UsageError("--resume: with --log FILE, which holds what was done before");
+  const std::unique_ptr<Prepared> own = prepare(options, context.console);
+  std::vector<Trial> trials = searched(*own, options, shard, context.console);
+  if (shard.count == 1) return tell(*own, std::move(trials), options, context);
+  const auto simulated = std::count_if(trials.begin(), trials.end(),
+                                       [](const Trial& trial) { return trial.result.has_value(); });
+  context.console.note(fmt::format("shard {}/{}: {} configurations, {} of them simulated, in {}",
+                                   shard.index + 1, shard.count, trials.size(), simulated,
+                                   log_of(options.log, shard)));
+  return ExitCode::done;
+}
+
+ExitCode merge_searches(const SearchCommandOptions& options, const Context& context) {
+  const std::unique_ptr<Prepared> own = prepare(options, context.console);
+  const search::JournalHead head = head_of(own->set, own->spec, *own->space, {});
+  std::map<std::uint64_t, Trial> all;
+  for (const std::string& path : options.logs) {
+    search::Journal journal = read_log(path);
+    check_space(journal, head, path);
+    for (auto& [number, trial] : journal.trials) {
+      const auto [at, is_new] = all.try_emplace(number, trial);
+      if (!is_new && trial.result) at->second = std::move(trial);
+    }
+  }
+  if (all.size() != head.size || all.rbegin()->first != head.size - 1)
+    refuse_incomplete(options.logs, head.size - std::min<std::uint64_t>(head.size, all.size()));
+  std::vector<Trial> trials;
+  for (auto& [number, trial] : all)
+    trials.push_back(std::move(trial));
+  return tell(*own, std::move(trials), options, context);
+}
+
+}  // namespace trainyard::cli
