@@ -68,6 +68,7 @@ struct FieldInfo {
   bool one_too = false;    // of an array: its only item may stand without the brackets
   bool fixed = true;       // the value before reading is what leaving the field out always means
   KnownNames known = nullptr;  // of a text
+  bool words = false;          // of an array: its items are words
 };
 
 // A value of the struct, by type.
@@ -231,7 +232,7 @@ class Fields {
   bool choice(std::string_view key, std::vector<E>& value, const List& list, Need need,
               std::string_view about, bool or_one = false) {
     return array(
-        {key, need, anything, about, or_one}, value.size(),
+        {key, need, anything, about, or_one, true, nullptr, true}, value.size(),
         [&value](std::size_t size) { value.resize(size); },
         [&value, &list](Fields& f, std::string_view at, std::size_t i) {
           f.choice(at, value[i], list, Need::required, "");

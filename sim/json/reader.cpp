@@ -353,7 +353,9 @@ bool Reader::array(const FieldInfo& info, std::size_t,
                    const std::function<void(Fields&, std::string_view, std::size_t)>& visit) {
   const Value* value = take(info);
   if (value == nullptr) return false;
-  if (info.one_too && (value->is(Kind::object) || value->is(Kind::number))) {
+  const bool is_one = info.words ? value->is(Kind::string)
+                                 : value->is(Kind::object) || value->is(Kind::number);
+  if (info.one_too && is_one) {
     resize(1);
     Reader here(object_, pointer_, diagnostics_, known_);
     visit(here, info.key, 0);

@@ -48,9 +48,10 @@ struct Page {
   std::string_view pointer, file;
 };
 // The innermost of these that a key is, or stands in, names its page.
-constexpr std::array<Page, 43> kPages = {{
+constexpr std::array<Page, 44> kPages = {{
     {"", "file-formats.md"},
     {"/references", "validation.md"},
+    {"/search", "search.md"},
     {"/model", "networks.md"},
     {"/model/moe", "context-and-experts.md"},
     {"/model/latent_attention", "networks.md"},

@@ -40,7 +40,7 @@ void visit_fields(json::Fields& f, SearchConstraints& s) {
   f.field("memory", s.memory, json::positive,
           "The most that a GPU may hold at its peak. Default: what it has.");
   f.field("step_time", s.step_time, json::positive, "The longest that a step may take.");
-  f.section("global_batch", s.global_batch, json::optional,
+  f.section("batch", s.batch, json::optional,
             "What training.global_batch may be, where an axis varies it.");
   f.accepted("fixed", "Keys, as --set writes them, with the value that all configurations have.");
 }
@@ -215,7 +215,7 @@ void check_constraints(const SearchSpec& spec, const Scenario& scenario, Finding
                                                to_text(*spec.memory), to_text(gpu)));
   const auto least = spec.least_batch, most = spec.most_batch;
   if (least && most && *least > *most)
-    findings.error(at + "/global_batch",
+    findings.error(at + "/batch",
                    fmt::format("no batch is at least {} and at most {}", *least, *most));
   const auto named = [](const auto& list) {
     return std::any_of(list.begin(), list.end(), [](const auto& own) {
@@ -225,7 +225,7 @@ void check_constraints(const SearchSpec& spec, const Scenario& scenario, Finding
   const std::int64_t own = scenario.recipe.global_batch;
   const bool stays = !named(spec.axes) && !named(spec.fixed);
   if (stays && ((least && own < *least) || (most && own > *most)))
-    findings.error(at + "/global_batch", fmt::format("the batch is {} in all configurations", own),
+    findings.error(at + "/batch", fmt::format("the batch is {} in all configurations", own),
                    "make an axis of training.global_batch");
 }
 
@@ -237,8 +237,8 @@ SearchSpec assemble_search(const SearchSection& section, const Scenario& scenari
   spec.objectives = section.objective;
   spec.memory = section.constraints.memory;
   spec.step_time = section.constraints.step_time;
-  spec.least_batch = section.constraints.global_batch.at_least;
-  spec.most_batch = section.constraints.global_batch.at_most;
+  spec.least_batch = section.constraints.batch.at_least;
+  spec.most_batch = section.constraints.batch.at_most;
   spec.best = static_cast<std::size_t>(section.best);
   read_axes(json::find(scenario.document, kAxes), spec, findings);
   read_fixed(json::find(scenario.document, kFixed), spec, findings);

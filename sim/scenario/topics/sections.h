@@ -163,7 +163,7 @@ struct AtLeastAtMost {
 struct SearchConstraints {
   std::optional<Bytes> memory;
   std::optional<Duration> step_time;
-  AtLeastAtMost global_batch;
+  AtLeastAtMost batch;  // the global one
 };
 struct SearchSection {
   std::vector<Objective> objective = {Objective::step_time};
