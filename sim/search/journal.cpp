@@ -138,7 +138,7 @@ std::string to_line(const Trial& trial, const Space& space) {
   line.set("number", Value::of(static_cast<std::int64_t>(trial.number)));
   Value set = Value::array();
   if (trial.verdict != Verdict::same && trial.verdict != Verdict::invalid)
-    for (const std::string& option : space.sets(space.choice(trial.number)))
+    for (const std::string& option : space.sets(space.configuration(trial.number)))
       set.append(Value::of(option));
   if (!set.items.empty()) line.set("set", std::move(set));
   line.set("verdict", Value::of(name(trial.verdict)));

@@ -85,7 +85,7 @@ Judge::Judge(const scenario::ScenarioSet& set, const SearchSpec& spec, const Spa
 Judge::~Judge() = default;
 
 Scenario Judge::scenario(std::uint64_t number) const {
-  scenario::Loaded loaded = shared_->changed.with(space_.patch(space_.choice(number)));
+  scenario::Loaded loaded = shared_->changed.with(space_.patch(space_.configuration(number)));
   loaded.scenario.file = set_.base.file;
   loaded.scenario.root = set_.base.root;
   loaded.scenario.warnings = std::move(loaded.diagnostics);
@@ -104,14 +104,14 @@ std::string Judge::unwanted(const Scenario& scenario) const {
 Trial Judge::outlook(std::uint64_t number) const {
   Trial trial;
   trial.number = number;
-  const Choice choice = space_.choice(number);
-  trial.why = choice.impossible;
+  const Configuration configuration = space_.configuration(number);
+  trial.why = configuration.impossible;
   if (!trial.why.empty()) return trial;
-  if (choice.same) {
+  if (configuration.same) {
     trial.verdict = Verdict::same;
     return trial;
   }
-  scenario::Loaded loaded = shared_->changed.with(space_.patch(choice));
+  scenario::Loaded loaded = shared_->changed.with(space_.patch(configuration));
   for (const Diagnostic& diagnostic : loaded.diagnostics) {
     if (!scenario::is_error(diagnostic)) continue;
     trial.why = diagnostic.pointer + ": " + diagnostic.message;

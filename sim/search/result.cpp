@@ -36,8 +36,8 @@ class Reasons {
 };
 
 std::vector<std::string> values_of(const Trial& trial, const Space& space) {
-  const Choice choice = space.choice(trial.number);
-  const Value patch = space.patch(choice);
+  const Configuration configuration = space.configuration(trial.number);
+  const Value patch = space.patch(configuration);
   std::vector<std::string> values;
   for (const SpaceAxis& axis : space.axes()) {
     const Value* value = json::find(patch, axis.pointer);
@@ -139,8 +139,8 @@ SearchResult result_of(std::vector<Trial> trials, const scenario::ScenarioSet& s
   if (!exhaustive) canonical(trials, spec);
   result.configurations = trials.size();
   for (const std::size_t at : ranking.best)
-    result.best.push_back(
-        {trials[at], space.sets(space.choice(trials[at].number)), values_of(trials[at], space)});
+    result.best.push_back({trials[at], space.sets(space.configuration(trials[at].number)),
+                           values_of(trials[at], space)});
   Reasons invalid, unwanted;
   std::array<std::uint64_t, kCauses> slower{};
   for (std::size_t at = 0; at < trials.size(); ++at) {

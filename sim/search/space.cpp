@@ -134,21 +134,22 @@ bool Space::is_idle(const SpaceAxis& axis, const ChosenDegrees& degrees) const {
   return gpus_ == degrees.tensor * degrees.pipeline;  // cp shares parameters as dp does
 }
 
-Choice Space::choice(std::uint64_t number) const {
-  Choice choice{values_of(number), false, {}};
-  const ChosenDegrees degrees = this->degrees(choice.values);
+Configuration Space::configuration(std::uint64_t number) const {
+  Configuration configuration{values_of(number), false, {}};
+  const ChosenDegrees degrees = this->degrees(configuration.values);
   if (gpus_ > 0) {
     const std::int64_t model = degrees.tensor * degrees.context * degrees.pipeline;
     const bool fits = degrees.data ? model * *degrees.data == gpus_ : gpus_ % model == 0;
     if (!fits)
-      choice.impossible =
+      configuration.impossible =
           fmt::format("/parallelism: tp x cp x pp {} {} GPUs",
                       degrees.data ? "x dp are not all" : "do not divide the", gpus_);
-    if (!fits) return choice;
+    if (!fits) return configuration;
   }
   for (std::size_t axis = 0; axis < axes_.size(); ++axis)
-    choice.same = choice.same || (choice.values[axis] > 0 && is_idle(axes_[axis], degrees));
-  return choice;
+    configuration.same =
+        configuration.same || (configuration.values[axis] > 0 && is_idle(axes_[axis], degrees));
+  return configuration;
 }
 
 Value Space::plain_patch() const {
@@ -159,21 +160,21 @@ Value Space::plain_patch() const {
   return patch;
 }
 
-Value Space::patch(const Choice& choice) const {
+Value Space::patch(const Configuration& configuration) const {
   Value patch = plain_patch();
-  const ChosenDegrees degrees = this->degrees(choice.values);
+  const ChosenDegrees degrees = this->degrees(configuration.values);
   for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
     const bool idle = is_idle(axes_[axis], degrees);
     json::set(patch, axes_[axis].pointer,
-              idle ? Value::null() : axes_[axis].values[choice.values[axis]]);
+              idle ? Value::null() : axes_[axis].values[configuration.values[axis]]);
   }
   scenario::spell_out_names(patch);
   return patch;
 }
 
-std::vector<std::string> Space::sets(const Choice& choice) const {
+std::vector<std::string> Space::sets(const Configuration& configuration) const {
   std::vector<std::string> sets;
-  const ChosenDegrees degrees = this->degrees(choice.values);
+  const ChosenDegrees degrees = this->degrees(configuration.values);
   const auto add = [&](const std::string& pointer, const Value& value) {
     std::string key = pointer.substr(1);
     if (key.find('.') != std::string::npos)
@@ -191,7 +192,7 @@ std::vector<std::string> Space::sets(const Choice& choice) const {
   for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
     const bool idle = is_idle(axes_[axis], degrees);
     if (!idle)
-      add(axes_[axis].pointer, axes_[axis].values[choice.values[axis]]);
+      add(axes_[axis].pointer, axes_[axis].values[configuration.values[axis]]);
     else if (json::find(base_.document, axes_[axis].pointer) != nullptr)
       add(axes_[axis].pointer, Value::null());
   }

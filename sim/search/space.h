@@ -22,7 +22,7 @@ struct SpaceAxis {
 };
 
 // A configuration, or why there is none to judge.
-struct Choice {
+struct Configuration {
   std::vector<std::size_t> values;  // by axis
   bool same = false;                // as one that was before it
   std::string impossible;           // not valid whatever else a scenario says; else empty
@@ -48,11 +48,11 @@ class Space {
   std::string sizes() const;
 
   // Requires: number < size().
-  Choice choice(std::uint64_t number) const;
-  // Requires: a choice that is possible, and not the same as another.
-  json::Value patch(const Choice& choice) const;
+  Configuration configuration(std::uint64_t number) const;
+  // Requires: a configuration that is possible, and not the same as another.
+  json::Value patch(const Configuration& configuration) const;
   // The values as --set options write them, in the order of the axes.
-  std::vector<std::string> sets(const Choice& choice) const;
+  std::vector<std::string> sets(const Configuration& configuration) const;
 
  private:
   std::vector<std::size_t> values_of(std::uint64_t number) const;
