@@ -23,6 +23,8 @@ class ComputeRunner {
   // False if the event is stale. Otherwise the op has ended, its kernels are recorded and its clock
   // is free.
   bool finish(std::uint32_t number, std::uint32_t version);
+  // The clock of a running op, StreamState::slot.
+  void walk(StateWalk& walk, std::uint32_t clock) { clocks_[clock].walk(walk); }
 
  private:
   // Units that kernels are without; one is always left, so that no kernel stops altogether.

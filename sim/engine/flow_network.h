@@ -10,6 +10,7 @@
 
 #include "sim/engine/event_queue.h"
 #include "sim/engine/kernel_clock.h"
+#include "sim/engine/periods/state_walk.h"
 #include "sim/engine/sharing.h"
 
 namespace trainyard::engine {
@@ -33,6 +34,26 @@ class FlowNetwork {
   bool finish(std::uint32_t flow, std::uint32_t version, std::uint32_t& owner);
 
   bool changed() const { return changed_; }
+
+  // `see`: walks the owner of a flow.
+  template <class See>
+  void walk(StateWalk& walk, const See& see) {
+    walk.same(static_cast<std::int64_t>(states_.size()));
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      State& flow = states_[i];
+      see(flow.owner);
+      walk.same(reinterpret_cast<std::intptr_t>(flows_[i].path.data()));
+      walk.same(flows_[i].limit);
+      walk.same(static_cast<std::int64_t>(flow.left));
+      walk.same(static_cast<std::int64_t>(flow.left >> 64));
+      walk.same(flow.rate);
+      walk.time(flow.since);
+    }
+  }
+  // Where a flow of which that is the valid end stands in the walk; else nowhere.
+  std::int64_t place(std::uint32_t flow, std::uint32_t version) const {
+    return version_[flow] == version ? std::int64_t{place_[flow]} : -1;
+  }
 
  private:
   struct State {

@@ -13,6 +13,7 @@
 #include "sim/base/units.h"
 #include "sim/engine/compiled_program.h"
 #include "sim/engine/machine.h"
+#include "sim/engine/periods/state_walk.h"
 
 namespace trainyard::engine {
 
@@ -73,6 +74,15 @@ class KernelClock {
       enter(sequence, kernel_ + 1, end);
     }
     return at_;
+  }
+
+  void walk(StateWalk& walk) {
+    walk.same(kernel_);
+    walk.time(begin_);
+    walk.time(at_);
+    walk.same(static_cast<std::int64_t>(left_));
+    walk.same(static_cast<std::int64_t>(left_ >> 64));
+    walk.same(taken_);
   }
 
   std::int64_t taken() const { return taken_; }

@@ -1,6 +1,7 @@
 #include "sim/engine/memory_accounts.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -88,6 +89,47 @@ void MemoryAccounts::settle_pools(Account& account, std::uint32_t pools) {
 void MemoryAccounts::settle(Duration now) {
   for (std::uint32_t actor = 0; actor < accounts_.size(); ++actor)
     settle(actor, now + Duration(1));
+}
+
+void MemoryAccounts::walk(StateWalk& walk) {
+  for (std::uint32_t actor = 0; actor < accounts_.size(); ++actor)
+    this->walk(walk, actor);
+}
+
+// A peak that grows with what is held is later by as much, too, and at the same place of the
+// period.
+void MemoryAccounts::walk(StateWalk& walk, std::uint32_t number) {
+  Account& account = accounts_[number];
+  const ActorState& actor = state_.actors[number];
+  const std::uint32_t pools = state_.programs[actor.program].program->pools;
+  const Account before = account;
+  walk.moment(account.changed);
+  walk.sum(account.level);
+  for (std::int64_t& bytes : account.by_category)
+    walk.sum(bytes);
+  // From there on the ops that had ended would be kept with it.
+  const std::int64_t capacity = state_.machine.actors[ActorId{number}].memory_capacity.count();
+  const bool is_kept = recorder_.tells_of(number) || capacity == 0 || pools != 0;
+  const std::int64_t peak = account.peak.peak.count();
+  const std::int64_t limit =
+      is_kept || peak > capacity ? std::numeric_limits<std::int64_t>::max() : capacity;
+  if (const std::int64_t more = walk.most(account.level, peak, limit); more > 0) {
+    account.peak.peak = account.peak.peak + Bytes(more);
+    account.peak.at = later(account.peak.at, walk.shift());
+    for (std::size_t c = 0; c < kMaxCategories; ++c)
+      account.peak.by_category[c] += account.by_category[c] - before.by_category[c];
+    for (std::uint32_t s = 0; s < account.peak.ended.size(); ++s)
+      account.peak.ended[s] += walk.more_ended(actor.first_stream + s);
+  }
+  if (pools == 0) return;
+  constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+  std::int64_t outside = account.level;
+  for (std::uint32_t c = 0; c < kMaxCategories; ++c) {
+    if ((pools >> c & 1U) == 0) continue;
+    outside -= account.by_category[c];
+    account.most[c] += walk.most(account.by_category[c], account.most[c], kNoLimit);
+  }
+  account.outside += walk.most(outside, account.outside, kNoLimit);
 }
 
 MemoryPeak MemoryAccounts::peak(ActorId actor) const {

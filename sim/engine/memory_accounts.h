@@ -26,6 +26,8 @@ class MemoryAccounts {
   // No more changes will come at or before `now`.
   void settle(Duration now);
 
+  void walk(StateWalk& walk);
+
   MemoryPeak peak(ActorId actor) const;
   // The actor whose peak exceeds its capacity by most, the lowest among equals.
   std::optional<ActorId> furthest_over() const;
@@ -44,6 +46,7 @@ class MemoryAccounts {
   void change(const StreamState& stream, int sign, Duration now, Recorder& recorder);
   void settle(std::uint32_t actor, Duration now);
   void settle_pools(Account& account, std::uint32_t pools);
+  void walk(StateWalk& walk, std::uint32_t actor);
 
   const RunState& state_;
   const Recorder& recorder_;
