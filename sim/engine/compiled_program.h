@@ -91,6 +91,18 @@ struct CompiledProgram {
   // false if the program has none. O(log calls + ops of a block).
   bool find(std::uint32_t column, std::uint32_t sequence, std::uint32_t& stream) const;
 
+  // Ops of a stream in earlier calls.
+  std::uint32_t ops_before(std::uint32_t call, std::uint32_t stream) const {
+    return call < program->calls.size() ? ended_base[std::size_t{call} * streams + stream]
+                                        : stream_ops[stream];
+  }
+  // When the host is done with earlier calls.
+  Duration enqueued_before(std::uint32_t call, Duration launch) const {
+    return call < program->calls.size()
+               ? static_cast<std::int64_t>(launch_base[call]) * launch + call_base[call]
+               : all_launches * launch + all_calls;
+  }
+
   std::vector<WorkTime> work_times(const KernelTimes& times, Duration launch) const;
 
  private:

@@ -11,23 +11,12 @@
 #include "sim/engine/flow_network.h"
 #include "sim/engine/memory_accounts.h"
 #include "sim/engine/peak_owners.h"
+#include "sim/engine/periods/period_skipper.h"
 #include "sim/engine/recorder.h"
 #include "sim/engine/run_state.h"
 
 namespace trainyard::engine {
 namespace {
-
-// What an event is about; by phase as the queue orders them.
-enum EventKind : std::uint8_t {
-  kEndCompute,   // finish: stream, version
-  kEndReceive,   // finish: stream, whose message had arrived before
-  kEndHear,      // finish: stream, whose messages had arrived before
-  kEndExchange,  // finish: exchange
-  kEndFlow,      // finish: flow, version
-  kBegin,        // start: stream
-  kJoinNetwork,  // start: exchange, its latency is over
-  kReshare,      // reshare
-};
 
 class Engine {
  public:
@@ -37,6 +26,7 @@ class Engine {
         network_(machine.link_capacity, options.sharing != nullptr ? *options.sharing : max_min_),
         memory_(state_, recorder_),
         compute_(state_, queue_, recorder_, kEndCompute),
+        periods_(state_, queue_, network_, memory_, compute_, options),
         // A thousand actors in step do a thousand things at once without going round in circles.
         budget_(options.max_events_per_instant * (1 + machine.actors.size() / 1024)) {}
 
@@ -46,6 +36,7 @@ class Engine {
     std::uint64_t at_this_instant = 0;
     Duration instant{};
     while (!queue_.empty()) {
+      if (periods_.is_due()) periods_.look(last_, events_);
       const Event event = queue_.pop();
       ++events_;
       if (event.at != instant) {
@@ -127,8 +118,10 @@ class Engine {
     owner.finished = last_ = queue_.now();
     ++stream.ended;
     stream.slot = kNone;
-    if (++stream.head.at == stream.head.last)
+    if (++stream.head.at == stream.head.last) {
       stream.head = state_.programs[owner.program].seek(op.stream, stream.head.call + 1);
+      periods_.called(number);
+    }
     const std::uint32_t bit = 1U << op.stream;
     look_at_head(number);
     for (std::uint32_t blocked = owner.blocked & ~bit; blocked != 0; blocked &= blocked - 1) {
@@ -368,6 +361,7 @@ class Engine {
 
   Trace take_trace() {
     Trace trace = recorder_.take(events_);
+    trace.skipped = periods_.events_skipped();
     for (ActorId actor : state_.machine.actors.ids())
       trace.peaks.push_back(memory_.peak(actor));
     return trace;
@@ -380,6 +374,7 @@ class Engine {
   FlowNetwork network_;
   MemoryAccounts memory_;
   ComputeRunner compute_;
+  PeriodSkipper periods_;
   std::vector<std::uint32_t> rate_changed_;  // actors
   bool reshare_due_ = false;
   Duration last_{};  // when an op last began or ended; later events may be stale

@@ -10,6 +10,8 @@
 
 namespace trainyard::engine {
 
+class StateWalk;
+
 // Who wants to know what happens while it happens, and keeps no more of it than is needed. Told of
 // recorded actors only. What it is told has ended by the instant of the call, and the ends it is
 // told of never go back in time.
@@ -23,6 +25,9 @@ class Observer {
   // Of an op whose own end is still to come; RunOptions::only_kernels_host_may_hold says which.
   virtual void kernel_ended(const KernelSpan& kernel) = 0;
   virtual void op_ended(const Span& op) = 0;
+  // Walks over what it keeps, so that periods of a run may be skipped; what it would have been told
+  // is then in its sums. False: it wants to be told of all.
+  virtual bool walk(StateWalk& /*walk*/) { return false; }
 };
 
 struct RunOptions {
@@ -35,6 +40,9 @@ struct RunOptions {
   // For every 1,024 actors begun. More at one instant are reported as a Deadlock.
   std::uint64_t max_events_per_instant = 1'000'000;
   const Sharing* sharing = nullptr;  // null: max-min
+  // Does not go through what would only repeat (periods/repetition.h), if nothing is recorded and
+  // the observer takes part. No result but Trace::skipped tells.
+  bool skip_periods = true;
 };
 
 // Requires: indices of programs, actors, communicators and channels are in range; members and

@@ -9,10 +9,12 @@
 // of the ACM 37 (1990).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "sim/base/check.h"
@@ -59,6 +61,35 @@ class EventQueue {
         return event;
       }
       advance();
+    }
+  }
+
+  // Whether all events of now() have been popped.
+  bool instant_is_over() const {
+    for (const Present& list : present_)
+      if (list.next < list.events.size()) return false;
+    return true;
+  }
+  // All events in the order in which they leave. Requires: instant_is_over().
+  void pending(std::vector<Event>& events) const {
+    events.clear();
+    for (const std::vector<Event>& bucket : buckets_)
+      events.insert(events.end(), bucket.begin(), bucket.end());
+    std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+      return std::tie(a.at, a.phase) < std::tie(b.at, b.phase);
+    });
+  }
+  // Makes now() and all events so much later. Requires: instant_is_over().
+  void move_on(Duration by) {
+    std::vector<Event> events;
+    pending(events);
+    for (std::vector<Event>& bucket : buckets_)
+      bucket.clear();
+    occupied_ = 0;
+    now_ = later(now_, by);
+    for (Event& event : events) {
+      event.at = later(event.at, by);
+      place(event);
     }
   }
 

@@ -241,6 +241,7 @@ void RunState::remove(std::uint32_t exchange) {
     before = x;
   (before == kNone ? list.first : exchanges[before].next) = exchanges[exchange].next;
   if (list.last == exchange) list.last = before;
+  ++list.removed;
   free_exchanges.push_back(exchange);
 }
 

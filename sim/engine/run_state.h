@@ -14,6 +14,18 @@ namespace trainyard::engine {
 
 inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
+// What an event is about; by phase as the queue orders them.
+enum EventKind : std::uint8_t {
+  kEndCompute,   // finish: stream, version
+  kEndReceive,   // finish: stream, whose message had arrived before
+  kEndHear,      // finish: stream, whose messages had arrived before
+  kEndExchange,  // finish: exchange
+  kEndFlow,      // finish: flow, version
+  kBegin,        // start: stream
+  kJoinNetwork,  // start: exchange, its latency is over
+  kReshare,      // reshare
+};
+
 enum class HeadState : std::uint8_t {
   blocked,  // waits for ops of other streams
   due,      // begins at a time that is known (its start is in the queue)
@@ -75,6 +87,7 @@ struct RunState {
   std::vector<std::uint32_t> free_exchanges;
   struct Edge {
     std::uint32_t first = kNone, last = kNone;
+    std::uint32_t removed = 0;  // exchanges so far
   };
   std::vector<Edge> edges;
   std::vector<std::uint32_t> inbox_of;                // by channel; empty: there are no inboxes

@@ -50,7 +50,7 @@ struct MemoryPeak {
   std::array<std::int64_t, kMaxCategories> by_category{};  // bytes at that instant
   Bytes resident;                                          // before and after the step
   Bytes pooled;  // the most outside of Program::pools and the most of each of them, whenever
-  Bytes at_end;                                            // equals resident unless a program leaks
+  Bytes at_end;  // equals resident unless a program leaks
   // Of actors that are recorded or over their capacity, at that instant: how many ops of each
   // stream had ended, and (bit s) whether the next one of stream s was running.
   std::vector<std::uint32_t> ended{};
@@ -64,8 +64,9 @@ struct Trace {
   std::vector<MemoryChange> memory;      // recorded actors only, in time order; not with nothing
   IdVector<ActorId, Duration> finished;  // when each actor's last op ended
   IdVector<ActorId, MemoryPeak> peaks;
-  std::uint64_t events = 0;  // popped from the queue
-  std::uint64_t ops = 0;     // that ran
+  std::uint64_t events = 0;   // popped from the queue, had nothing been skipped
+  std::uint64_t skipped = 0;  // of these
+  std::uint64_t ops = 0;      // that ran
 };
 
 // A rank needs more memory than it has. The step is simulated to its end all the same, so that the
