@@ -40,11 +40,9 @@ class Generator {
       for (std::uint32_t events = pick(7); events > 0; --events)
         add_event();
     }
-    for (std::uint32_t calls = 1 + pick(4); calls > 0; --calls) {
-      const std::uint32_t block = pick(blocks);
-      for (ProgramBuilder* program : programs_)
-        program->call(block);
-    }
+    for (std::uint32_t calls = 1 + pick(4); calls > 0; --calls)
+      call(pick(blocks));
+    if (options_.repeats) repeat_calls(blocks);
     if (options_.mistakes && pick(5) == 0) make_mistake();
     connect();
     return std::move(built_);
@@ -53,6 +51,22 @@ class Generator {
  private:
   std::uint32_t pick(std::uint64_t bound) {
     return static_cast<std::uint32_t>(random_.below(bound));
+  }
+
+  void call(std::uint32_t block) {
+    for (ProgramBuilder* program : programs_)
+      program->call(block);
+  }
+
+  void repeat_calls(std::uint32_t blocks) {
+    for (std::uint32_t runs = 1 + pick(2); runs > 0; --runs) {
+      std::vector<std::uint32_t> unit(1 + pick(3));
+      for (std::uint32_t& block : unit)
+        block = pick(blocks);
+      for (std::uint32_t times = 5 + pick(60); times > 0; --times)
+        for (const std::uint32_t block : unit)
+          call(block);
+    }
   }
 
   void plan_edges() {

@@ -18,6 +18,7 @@ struct RandomOptions {
   bool calls = false;
   bool drains = false;
   bool inboxes = false;  // messages of several actors, of which the first are heard
+  bool repeats = false;  // calls that come many times over
   bool mistakes = true;  // programs that disagree, so that some machines get stuck
 };
 
