@@ -93,6 +93,27 @@ std::span<const Span> Accountant::Ended::since(Duration begin) {
   return std::span(spans_).subspan(first_);
 }
 
+namespace {
+
+void walk_span(engine::StateWalk& walk, Span& span) {
+  walk.call(static_cast<std::uint32_t>(span.actor), span.call);
+  walk.same(span.op);
+  walk.time(span.begin);
+  walk.time(span.active);
+  walk.time(span.end);
+}
+
+}  // namespace
+
+void Accountant::Ended::walk(engine::StateWalk& walk, Duration needed_from) {
+  std::size_t first = first_;
+  while (first < spans_.size() && spans_[first].end <= needed_from)
+    ++first;
+  walk.same(static_cast<std::int64_t>(spans_.size() - first));
+  for (std::size_t i = first; i < spans_.size(); ++i)
+    walk_span(walk, spans_[i]);
+}
+
 Accountant::Accountant(const StreamIndex& index, const StepWindow& window, GapObserver* gaps)
     : index_(index),
       window_(window),
@@ -127,6 +148,30 @@ void Accountant::op_ended(const Span& span) {
   }
   account_kernels(span);
   free_ = span.end;
+}
+
+void Accountant::walk(engine::StateWalk& walk, std::uint32_t actor) {
+  const Duration needed_from = gaps_.empty() ? free_ : gaps_.front().begin;
+  walk.oldest(actor, needed_from);
+  for (std::uint32_t s = 0; s < streams_.size(); ++s) {
+    streams_[s].walk(walk, needed_from);
+    index_.find(s, next_[s]);
+    walk.call(actor, next_[s].call);
+    walk.same(next_[s].op);
+  }
+  walk.same(static_cast<std::int64_t>(gaps_.size()));
+  for (Gap& gap : gaps_) {
+    // What was issued before the gap had begun could have been so at any time.
+    walk.same(std::max<std::int64_t>(0, (gap.next.issued - gap.begin).count()));
+    walk.carry(gap.next.issued);
+    walk.time(gap.begin);
+    walk_span(walk, gap.next);
+  }
+  walk.moment(free_);
+  walk.same(running_.count());
+  walk.same(held_ ? 1 : 0);
+  for (Duration& part : result_)
+    walk.sum(part);
 }
 
 // What the op itself waited for has ended; of the other streams all that was enqueued before it

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/engine/engine.h"
+#include "sim/engine/periods/state_walk.h"
 #include "sim/engine/program.h"
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/watch/step_window.h"
@@ -59,6 +60,8 @@ class Accountant {
 
   void kernel_ended(const engine::KernelSpan& kernel);
   void op_ended(const engine::Span& span);
+  // Requires: no GapObserver.
+  void walk(engine::StateWalk& walk, std::uint32_t actor);
   // All has ended. Invariant: the sum is the window's length, never made so by a remainder.
   Breakdown finish(Duration end);
 
@@ -77,6 +80,7 @@ class Accountant {
    public:
     void add(const engine::Span& span, Duration needed_from);
     std::span<const engine::Span> since(Duration begin);
+    void walk(engine::StateWalk& walk, Duration needed_from);
 
    private:
     std::vector<engine::Span> spans_;

@@ -146,6 +146,28 @@ void StepWatcher::end_round(const engine::Span& op, Watched& watched) {
   if (begins && ended == plan_.rounds.count) window_.end = std::min(window_.end, op.end);
 }
 
+// Within one round, in which each op is counted as the others.
+bool StepWatcher::walk(engine::StateWalk& walk) {
+  if (plan_.rounds.apart || updates_.watches()) return false;
+  walk.same(window_.begin.count());
+  walk.same(window_.end.count());
+  if (window_.begin < Duration::max())
+    walk.counts_from(window_.end < Duration::max() ? window_.end : window_.begin);
+  walk.sum(before_);
+  walk.sum(inside_);
+  for (std::uint32_t actor = 0; actor < watched_of_.size(); ++actor) {
+    if (watched_of_[actor] == kUnwatched) continue;
+    Watched& watched = watched_[watched_of_[actor]];
+    if (watched.waiting) return false;
+    if (plan_.rounds.count > 1) walk.marks(actor, watched.role->round_calls);
+    if (watched.accountant) watched.accountant->walk(walk, actor);
+    walk.same(watched.held ? 1 : 0);
+    for (Duration& load : watched.loads)
+      walk.sum(load);
+  }
+  return true;
+}
+
 std::optional<UpdateReport> StepWatcher::server_updates() const {
   if (!updates_.watches()) return std::nullopt;
   return updates_.finish(window_, ranks_);
