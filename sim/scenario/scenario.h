@@ -59,6 +59,7 @@ struct Scenario {
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   std::uint64_t seed = 0;
   bool exploit_symmetry = true;
+  bool exploit_periodicity = true;
   recipe::TrainingLength length;
   std::vector<OtherJob> other_jobs;  // on other GPUs of the cluster
   std::vector<Reference> references;

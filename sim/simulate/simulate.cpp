@@ -182,7 +182,8 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
                      {.unfold = options.unfold || !scenario.exploit_symmetry,
                       .run = true,
                       .detail = options.timeline ? Detail::timeline : Detail::summary,
-                      .monitor = options.monitor},
+                      .monitor = options.monitor,
+                      .skip_periods = scenario.exploit_periodicity},
                      simulation.report);
   if (const auto fastest = find_contradiction(job, *step, simulation.report))
     refuse_contradiction(scenario, *fastest);

@@ -87,6 +87,7 @@ void run_programs(const Job& job, const StepOptions& options, const Beside& besi
                        : options.detail == Detail::timeline ? Record::ops
                                                             : Record::nothing;
   run_options.only_kernels_host_may_hold = true;
+  run_options.skip_periods = options.skip_periods;
   run_options.recorded = recorded(step.lowered, options.monitor);
   const bool breakdowns = options.detail != Detail::outline;
   const bool loads = breakdowns && (options.monitor || needs_energy(job));

@@ -79,7 +79,7 @@ struct Step {
 };
 
 // What is kept of a run: what outline() needs, also what summarize() needs, also what timeline()
-// needs. Only the last grows with the micro-batches of the step.
+// needs. The last grows with the micro-batches of the step, the others where not all of them repeat.
 enum class Detail : std::uint8_t { outline, summary, timeline };
 
 // 1 + compute_jitter times the expected largest of as many standard normal numbers as the job has
@@ -91,6 +91,9 @@ struct StepOptions {
   bool run = true;  // false: stop before the engine
   Detail detail = Detail::timeline;
   bool monitor = false;  // also keep what monitor() needs. Requires: Detail::timeline
+  // engine::RunOptions::skip_periods. Without effect where other jobs run beside, ranks go at their
+  // own pace or Detail::timeline is asked for.
+  bool skip_periods = true;
 };
 
 // Requires: a job that sim/scenario accepts. Throws lower::UnsupportedCollective. The result is

@@ -284,6 +284,9 @@ class Examination {
     }
     if (writes) check_files();
     check_ways(result);
+    options.output.folder.clear();
+    options.scenario.sets = {"simulation.exploit_periodicity=false"};
+    must(ran_run(options).out == first.out, "periods", "micro-batches one by one say else");
   }
 
   // Every file of a result is there, twice the same.

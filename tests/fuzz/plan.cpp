@@ -151,6 +151,7 @@ void draw_rest(Sketch& s) {
     s.set("/simulation/fidelity", s.draw.word({"flow", "flow", "closed_form"}));
   if (s.draw.chance(10)) s.set("/simulation/seed", s.draw.between(0, 1000));
   if (s.draw.chance(5)) s.set("/simulation/exploit_symmetry", s.draw.chance(50));
+  if (s.draw.chance(3)) s.set("/simulation/exploit_periodicity", s.draw.chance(50));
   draw_stragglers(s);
   draw_other_jobs(s);
   draw_variants(s);

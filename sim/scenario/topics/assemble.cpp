@@ -83,6 +83,7 @@ Scenario assemble(const ScenarioSections& sections, json::Value document, const 
   scenario.collectives = assemble_collectives(sections.collectives, findings);
   scenario.fidelity = sections.simulation.fidelity;
   scenario.exploit_symmetry = sections.simulation.exploit_symmetry;
+  scenario.exploit_periodicity = sections.simulation.exploit_periodicity;
   scenario.length = assemble_length(sections, scenario, findings);
   for (const ReferenceSection& reference : sections.references)
     scenario.references.push_back({reference.label, reference.metric, reference.value.value_or(0)});

@@ -132,6 +132,7 @@ struct SimulationSection {
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   std::uint64_t seed = 0;
   bool exploit_symmetry = true;
+  bool exploit_periodicity = true;
 };
 
 struct ReferenceSection {

@@ -62,6 +62,9 @@ void visit_fields(json::Fields& f, SimulationSection& s) {
   f.field("seed", s.seed, optional, "Of everything random.");
   f.field("exploit_symmetry", s.exploit_symmetry, optional,
           "One rank stands for all that behave alike; the result is the same.");
+  f.field("exploit_periodicity", s.exploit_periodicity, optional,
+          "Micro-batches that repeat what the ones before did are not simulated one by one, unless "
+          "a timeline is asked for; the result is the same.");
   f.unsupported("iterations", "more than one step; every step is alike", {"1"});
   f.unsupported("warmup_iterations", "warm-up steps; every step is alike", {"0"});
   f.unsupported("goodput_horizon", "goodput under failures");
