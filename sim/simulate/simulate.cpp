@@ -108,6 +108,22 @@ void refuse_contradiction(const scenario::Scenario& scenario, const FasterThanPe
   throw ScenarioError({diagnostic});
 }
 
+// Spans of a timeline are kept, however often they repeat.
+void refuse_long_timeline(const scenario::Scenario& scenario) {
+  const std::int64_t passes = std::int64_t{plan::microbatches(scenario.recipe, scenario.plan)} *
+                              scenario.network.chain().places;
+  if (passes <= kMostTimelinePasses) return;
+  Diagnostic diagnostic;
+  diagnostic.pointer = "/training/global_batch";
+  const json::Value* value = json::find(scenario.document, diagnostic.pointer);
+  diagnostic.at = value != nullptr ? value->at.position() : Position{scenario.file, 0, 0};
+  diagnostic.message =
+      fmt::format("a timeline would show {} passes of a layer, at most {} are shown", passes,
+                  kMostTimelinePasses);
+  diagnostic.hint = "without a timeline (no -o and no --monitor) the step is simulated";
+  throw ScenarioError({diagnostic});
+}
+
 // What is known of how far off estimates like this one are.
 void add_interval(const scenario::Scenario& scenario, const Job& job, StepReport& report) {
   report.estimate_class = {std::string(job.network.words()), report.uncalibrated.empty(),
@@ -175,6 +191,7 @@ BadMonitorInterval::BadMonitorInterval(Duration interval, Duration step)
                                    to_text(interval), kMostMonitorSamples, to_text(step))) {}
 
 Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& options) {
+  if (options.timeline) refuse_long_timeline(scenario);
   Job job = job_of(scenario, options.machines);
   Simulation simulation;
   const std::unique_ptr<Step> step =

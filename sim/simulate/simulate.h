@@ -30,6 +30,9 @@ struct BadMonitorInterval : OutOfRange {
   BadMonitorInterval(Duration interval, Duration step);
 };
 
+// A timeline shows at most so many passes of a layer.
+inline constexpr std::int64_t kMostTimelinePasses = 1 << 18;
+
 struct Simulation {
   StepReport report;
   Timeline timeline;  // empty unless asked for
@@ -44,8 +47,8 @@ Job job_of(const scenario::Scenario& scenario, PricedMachines* machines = nullpt
 std::unique_ptr<Step> step_of(const scenario::Scenario& scenario, const Job& job,
                               const StepOptions& options);
 
-// Requires: a scenario that load_scenario accepted. Throws what job_of and step_of throw, and
-// BadMonitorInterval.
+// Requires: a scenario that load_scenario accepted. Throws what job_of and step_of throw,
+// BadMonitorInterval, and ScenarioError where a timeline would be longer than can be shown.
 Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& options = {});
 
 }  // namespace trainyard::simulate

@@ -79,7 +79,7 @@ struct Step {
 };
 
 // What is kept of a run: what outline() needs, also what summarize() needs, also what timeline()
-// needs. The last grows with the micro-batches of the step, the others where not all of them repeat.
+// needs. Only the last always grows with the micro-batches of the step.
 enum class Detail : std::uint8_t { outline, summary, timeline };
 
 // 1 + compute_jitter times the expected largest of as many standard normal numbers as the job has

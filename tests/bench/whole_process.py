@@ -11,6 +11,8 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RUNS = 5
+# Steps of many micro-batches, whose time is that of those that do not repeat.
+GROWN = [("gpt3-175b-1024xa100", "training.global_batch", batch) for batch in (1024, 32768, 262144)]
 
 
 def measure(words):
@@ -37,18 +39,27 @@ def command_of(scenario):
     return "run"
 
 
+def row(name, command, words):
+    """A line of the table: five runs of a command that ends with JSON."""
+    runs = [measure([*words, "--json", "-q"]) for _ in range(RUNS)]
+    if any(code not in (0, 1) for _, _, code in runs):
+        sys.exit(f"{name}: exit code {runs[0][2]}")
+    times = sorted(seconds for seconds, _, _ in runs)
+    print(f"{name:<32} {command:<8} {times[RUNS // 2]:>9.3f} {times[0]:>9.3f} {max(m for _, m, _ in runs):>7.1f}")
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     scenarios = sys.argv[2:] or sorted(glob.glob(os.path.join(ROOT, "configs/scenarios/*.json")))
     print(f"{'scenario':<32} {'command':<8} {'median s':>9} {'least s':>9} {'MiB':>7}")
     for scenario in scenarios:
         command = command_of(scenario)
-        runs = [measure([program, command, scenario, "--json", "-q"]) for _ in range(RUNS)]
-        if any(code not in (0, 1) for _, _, code in runs):
-            sys.exit(f"{scenario}: exit code {runs[0][2]}")
-        times = sorted(seconds for seconds, _, _ in runs)
-        name = os.path.basename(scenario).removesuffix(".json")
-        print(f"{name:<32} {command:<8} {times[RUNS // 2]:>9.3f} {times[0]:>9.3f} {max(m for _, m, _ in runs):>7.1f}")
+        row(os.path.basename(scenario).removesuffix(".json"), command, [program, command, scenario])
+    if sys.argv[2:]:
+        return
+    for name, key, value in GROWN:
+        path = os.path.join(ROOT, "configs/scenarios", f"{name}.json")
+        row(f"  {key.split('.')[-1]} {value}", "run", [program, "run", path, "--set", f"{key}={value}"])
 
 
 main()

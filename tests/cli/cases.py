@@ -583,6 +583,16 @@ def ends_at_signals(folder):
 
 
 @case
+def long_timeline(folder):
+    """A timeline of more passes than can be shown is refused, a step without one is not"""
+    long = ["run", SMALL, "-q", "--set", "training.global_batch=340000"]
+    _, err = expect(3, *long, "-o", "out", cwd=folder)
+    require_one_line(err, "timeline", "262144")
+    require_equal(os.listdir(folder), [], "files")
+    expect(0, *long, cwd=folder)
+
+
+@case
 def closed_pipe(folder):
     """A reader that goes away early is no error"""
     read, write = os.pipe()

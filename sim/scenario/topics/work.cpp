@@ -16,7 +16,9 @@ namespace trainyard::scenario {
 
 namespace {
 
-constexpr std::int64_t kMostLayerPasses = std::int64_t{1} << 18;
+constexpr std::int64_t kMostLayerPasses = 1 << 18;
+// Where those that repeat may be skipped: 21 s without a period that does, and no timeline.
+constexpr std::int64_t kMostRepeatedPasses = 1 << 21;
 constexpr double kMostPieces = 1 << 20;
 
 // Buckets, tiles: `parameters` of a rank in pieces of `each`.
@@ -41,13 +43,16 @@ void validate_work(const Scenario& scenario, Findings& findings) {
           : 1;
   const std::int64_t microbatches = of_step * steps;
   const std::int64_t layers = scenario.network.chain().places;
-  if (microbatches > 0 && layers > kMostLayerPasses / microbatches)
+  const bool may_repeat =
+      scenario.exploit_periodicity && !scenario.recipe.input && scenario.other_jobs.empty();
+  const std::int64_t most = may_repeat ? kMostRepeatedPasses : kMostLayerPasses;
+  if (microbatches > 0 && layers > most / microbatches)
     findings.error("/training/global_batch",
                    fmt::format("{} micro-batches through {} layers are more than {} passes of a "
                                "layer, which are simulated at most",
-                               microbatches, layers, kMostLayerPasses),
+                               microbatches, layers, most),
                    fmt::format("at most {} micro-batches: a step's time grows in proportion",
-                               std::max<std::int64_t>(1, kMostLayerPasses / layers)));
+                               std::max<std::int64_t>(1, most / layers)));
 
   const auto all = static_cast<double>(
       parameter_count(scenario.network, scenario.recipe.micro_batch.sequence_length));
