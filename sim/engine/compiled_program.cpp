@@ -35,7 +35,10 @@ CompiledProgram::CompiledProgram(const Program& source)
   for (const Block& block : source.blocks) {
     for (const Op& op : block.ops) {
       check_op(source, op);
-      if (op.kind != OpKind::compute) columns = std::max(columns, (op.port + 1) * kColumns);
+      if (op.kind == OpKind::compute) continue;
+      const std::uint32_t number = column_of(op.kind, op.port);
+      if (number >= column_.size()) column_.resize(number + 1, kUnused);
+      if (column_[number] == kUnused) column_[number] = columns++;
     }
   }
   std::vector<std::uint32_t> counts;  // [block * columns + column]: ops per block
@@ -68,7 +71,7 @@ HostWork CompiledProgram::compile_block(const Block& block, std::vector<std::uin
     if (op.kind == OpKind::compute) {
       compiled.subject = work(op.subject, op.launches);
     } else {
-      compiled.column = column_of(op.kind, op.port);
+      compiled.column = column_[column_of(op.kind, op.port)];
       compiled.sequence = in_column[compiled.column]++;
     }
     compiled.first_threshold = static_cast<std::uint32_t>(thresholds.size());
@@ -96,13 +99,17 @@ void CompiledProgram::compile_calls(const std::vector<std::uint32_t>& counts,
   stream_ops.assign(streams, 0);
   std::vector<std::uint32_t> sequences(columns);
   HostWork before;
-  ended_base.reserve(program->calls.size() * streams);
-  sequence_base.reserve(program->calls.size() * columns);
+  ended_base.resize(program->calls.size() * streams);
+  sequence_base.resize(program->calls.size() * columns);
+  launch_base.reserve(program->calls.size());
+  call_base.reserve(program->calls.size());
+  auto ended = ended_base.begin();
+  auto sequence = sequence_base.begin();
   for (const Call& call : program->calls) {
     TRAINYARD_CHECK(call.block < program->blocks.size(), "call of block {} of {}", call.block,
                     program->blocks.size());
-    ended_base.insert(ended_base.end(), stream_ops.begin(), stream_ops.end());
-    sequence_base.insert(sequence_base.end(), sequences.begin(), sequences.end());
+    ended = std::copy(stream_ops.begin(), stream_ops.end(), ended);
+    sequence = std::copy(sequences.begin(), sequences.end(), sequence);
     launch_base.push_back(before.launches);
     call_base.push_back(before.calls);
     const std::size_t first = std::size_t{call.block} * (streams + 1);
@@ -138,9 +145,10 @@ Position CompiledProgram::seek(std::uint32_t stream, std::uint32_t call) const {
   return position;
 }
 
-bool CompiledProgram::find(std::uint32_t column, std::uint32_t sequence,
+bool CompiledProgram::find(std::uint32_t number, std::uint32_t sequence,
                            std::uint32_t& stream) const {
-  if (column >= columns) return false;
+  if (number >= column_.size() || column_[number] == kUnused) return false;
+  const std::uint32_t column = column_[number];
   std::size_t low = 0, high = program->calls.size();  // the last call whose base is <= sequence
   while (low < high) {
     const std::size_t middle = (low + high) / 2;

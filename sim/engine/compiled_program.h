@@ -87,9 +87,9 @@ struct CompiledProgram {
                          Duration begin) const {
     return op.drained ? begin : launches_from(call, op, launch);
   }
-  // The stream of the op of `column` with this sequence number;
+  // The stream of the op of column_of() `number` with this sequence number;
   // false if the program has none. O(log calls + ops of a block).
-  bool find(std::uint32_t column, std::uint32_t sequence, std::uint32_t& stream) const;
+  bool find(std::uint32_t number, std::uint32_t sequence, std::uint32_t& stream) const;
 
   // Ops of a stream in earlier calls.
   std::uint32_t ops_before(std::uint32_t call, std::uint32_t stream) const {
@@ -110,11 +110,14 @@ struct CompiledProgram {
   void compile_calls(const std::vector<std::uint32_t>& counts, const std::vector<HostWork>& host);
   std::uint32_t work(std::uint32_t segment, std::uint32_t launches);
 
+  static constexpr std::uint32_t kUnused = 0xFFFFFFFF;
+
   std::vector<std::vector<std::uint32_t>> works_of_segment_;
+  std::vector<std::uint32_t> column_;  // by column_of(); kUnused: no op has it
 };
 
-// Columns of sequence_base: so many for every port number, one for each kind of op that is matched
-// by its number.
+// Columns of sequence_base, before those that no op has are left out: so many for every port number,
+// one for each kind of op that is matched by its number.
 inline constexpr std::uint32_t kColumns = 4;
 // Requires: no computation.
 constexpr std::uint32_t column_of(OpKind kind, std::uint32_t port) {

@@ -59,15 +59,39 @@ std::optional<int> receiver(const PipelineShape& shape, Lane lane, int stage) {
 PipelineMessages::PipelineMessages(const PipelineShape& shape,
                                    std::span<const std::vector<Slot>> stages, bool in_series)
     : shape_(shape),
-      in_series_(in_series),
+      sent_(2 * static_cast<std::size_t>(shape.stages * parts(shape))),
+      expected_(sent_.size()),
       channels_(static_cast<std::size_t>(shape.stages) * kLanes),
       taken_(channels_.size(), 0),
       numbers_(2 * static_cast<std::size_t>(directions(shape)) *
                static_cast<std::size_t>(virtual_stages(shape)) *
                static_cast<std::size_t>(shape.microbatches)) {
+  if (!in_series) return;
+  find_crossings();
   for (int stage = 0; stage < shape.stages; ++stage)
     for (const Slot& slot : stages[static_cast<std::size_t>(stage)])
       enumerate(stage, slot);
+}
+
+void PipelineMessages::find_crossings() {
+  for (int stage = 0; stage < shape_.stages; ++stage) {
+    for (std::uint8_t direction = 0; direction < directions(shape_); ++direction) {
+      for (int chunk = 0; chunk < shape_.chunks; ++chunk) {
+        for (const Pass pass : {Pass::forward, Pass::backward}) {
+          const Slot slot{pass, 0, chunk, direction};
+          const bool gradient = gives_gradient(pass);
+          const auto out = crossing_out(shape_, stage, slot);
+          if (out && out->hop != Hop::stay)
+            sent_[index(stage, slot)] = {lane_of(gradient, out->hop), out->boundary};
+          const auto in = crossing_in(shape_, stage, slot);
+          if (!in || in->hop == Hop::stay) continue;
+          const Lane lane = lane_of(gradient, in->hop);
+          const int sender = seat(shape_, in->boundary + (gradient ? 1 : 0), direction).stage;
+          expected_[index(stage, slot)] = {{lane, in->boundary}, channel_index(sender, lane)};
+        }
+      }
+    }
+  }
 }
 
 std::size_t PipelineMessages::channel_index(int stage, Lane lane) const {
@@ -90,23 +114,16 @@ void PipelineMessages::enumerate(int stage, const Slot& slot) {
   channel.push_back(message->boundary);
 }
 
-std::optional<PipelineMessage> PipelineMessages::sent(int stage, const Slot& slot) const {
-  const auto out = crossing_out(shape_, stage, slot);
-  if (!in_series_ || !out || out->hop == Hop::stay) return std::nullopt;
-  return PipelineMessage{lane_of(gives_gradient(slot.pass), out->hop), out->boundary};
-}
-
 void PipelineMessages::receive(int stage, const Slot& slot,
                                std::vector<PipelineMessage>& messages) {
-  const auto in = crossing_in(shape_, stage, slot);
-  if (!in_series_ || !in || in->hop == Hop::stay) return;
-  const bool gradient = gives_gradient(slot.pass);
-  const int sender_at = gradient ? in->boundary + 1 : in->boundary;
-  const Lane lane = lane_of(gradient, in->hop);
-  const std::size_t at = channel_index(seat(shape_, sender_at, slot.direction).stage, lane);
-  const std::size_t wanted = number(gradient, slot, in->boundary);
+  if (slot.pass == Pass::backward_weight) return;
+  const std::optional<Expected>& expected = expected_[index(stage, slot)];
+  if (!expected) return;
+  const PipelineMessage& message = expected->message;
+  const std::size_t at = expected->channel;
+  const std::size_t wanted = number(gives_gradient(slot.pass), slot, message.boundary);
   for (; taken_[at] <= wanted; ++taken_[at])
-    messages.push_back({lane, channels_[at][taken_[at]]});
+    messages.push_back({message.lane, channels_[at][taken_[at]]});
 }
 
 }  // namespace trainyard::plan

@@ -45,19 +45,33 @@ class PipelineMessages {
                    std::span<const std::vector<schedule::Slot>> stages, bool in_series);
 
   // What a pass sends when it has run.
-  std::optional<PipelineMessage> sent(int stage, const schedule::Slot& slot) const;
+  std::optional<PipelineMessage> sent(int stage, const schedule::Slot& slot) const {
+    return slot.pass == schedule::Pass::backward_weight ? std::nullopt : sent_[index(stage, slot)];
+  }
   // Appends what a pass has to receive before it runs. Call it once for each pass of a stage, in
   // order.
   void receive(int stage, const schedule::Slot& slot, std::vector<PipelineMessage>& messages);
 
  private:
   using Channel = std::vector<int>;  // the boundaries that its messages cross
+  struct Expected {
+    PipelineMessage message;
+    std::size_t channel = 0;
+  };
+
+  // Of a pass that has messages, whichever micro-batch it is of.
+  std::size_t index(int stage, const schedule::Slot& slot) const {
+    const int gradient = gives_gradient(slot.pass) ? 1 : 0;
+    return static_cast<std::size_t>((2 * stage + gradient) * parts(shape_) + part(shape_, slot));
+  }
+  void find_crossings();
   std::size_t channel_index(int stage, Lane lane) const;
   std::uint32_t& number(bool gradient, const schedule::Slot& slot, int boundary);
   void enumerate(int stage, const schedule::Slot& slot);
 
   const schedule::PipelineShape& shape_;
-  bool in_series_;
+  std::vector<std::optional<PipelineMessage>> sent_;  // by index()
+  std::vector<std::optional<Expected>> expected_;     // the same
   std::vector<Channel> channels_;       // by stage of the sender and lane
   std::vector<std::size_t> taken_;      // of each channel, so far
   std::vector<std::uint32_t> numbers_;  // of each message in its channel
