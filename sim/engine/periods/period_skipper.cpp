@@ -8,6 +8,10 @@
 namespace trainyard::engine {
 namespace {
 
+// States that are compared with the present one, and how many words they may hold together.
+constexpr std::size_t kMostRecent = 64;
+constexpr std::size_t kMostWords = 1 << 18;
+
 // The stream with most ops, of equals the last: in a pipeline the last stage has the shortest
 // warm-up.
 std::uint32_t busiest_stream(const RunState& state) {
@@ -40,12 +44,31 @@ PeriodSkipper::PeriodSkipper(RunState& state, EventQueue& queue, FlowNetwork& ne
     watched_ = busiest_stream(state);
 }
 
-// What is known without reading all of it.
-bool PeriodSkipper::may_match() const {
-  const StreamState& stream = state_.streams[watched_];
-  const StateImage::Stream& kept = kept_.streams[watched_];
-  return kept.at == stream.head.at && kept.state == static_cast<std::uint8_t>(stream.state) &&
-         kept_pending_ == queue_.size();
+std::optional<Period> PeriodSkipper::find_period() const {
+  const auto found = [&](const StateImage& before) -> std::optional<Period> {
+    return before.hash == present_.hash ? find_repetition(state_, before, present_) : std::nullopt;
+  };
+  for (std::size_t i = 0; i < recent_.size(); ++i)  // the latest first
+    if (const auto period = found(recent_[(next_ + recent_.size() - 1 - i) % recent_.size()]))
+      return period;
+  return has_kept_ ? found(kept_) : std::nullopt;
+}
+
+void PeriodSkipper::keep() {
+  if (!has_kept_ || ++age_ == power_) {
+    if (has_kept_) power_ *= 2;
+    age_ = 0;
+    has_kept_ = true;
+    kept_ = present_;
+  }
+  if (recent_.size() < std::min(kMostRecent, kMostWords / (1 + present_.same.size()))) {
+    next_ = 0;
+    recent_.push_back(present_);
+    return;
+  }
+  if (recent_.empty()) return;
+  std::swap(recent_[next_], present_);
+  next_ = (next_ + 1) % recent_.size();
 }
 
 void PeriodSkipper::look(Duration& last, std::uint64_t& events) {
@@ -53,32 +76,22 @@ void PeriodSkipper::look(Duration& last, std::uint64_t& events) {
   // A look costs as much as an event of every few streams.
   if (events - seen_events_ < state_.streams.size() / 8) return;
   seen_events_ = events;
-  const bool keeps = !has_kept_ || ++age_ == power_;
-  if (!keeps && !may_match()) return;
   present_.clear(queue_.now(), state_.actors.size());
   StateWalk reading(present_);
-  if (!walk(reading, last, events)) {
-    has_kept_ = false;
-    return;
-  }
-  if (has_kept_) {
-    if (const std::optional<Period> period = find_repetition(state_, kept_, present_)) {
-      const std::uint64_t before = events;
-      StateWalk moving(*period);
-      walk(moving, last, events);
-      skipped_ += events - before;
-      seen_events_ = events;
-      has_kept_ = false;
-      power_ = 1;
-      return;
-    }
-  }
-  if (!keeps) return;
-  if (has_kept_) power_ *= 2;
+  if (!walk(reading, last, events)) return;
+  present_.find_hash();
+  const std::optional<Period> period = find_period();
+  if (!period) return keep();
+  const std::uint64_t before = events;
+  StateWalk moving(*period);
+  walk(moving, last, events);
+  skipped_ += events - before;
+  seen_events_ = events;
+  recent_.clear();
+  next_ = 0;
+  has_kept_ = false;
+  power_ = 1;
   age_ = 0;
-  has_kept_ = true;
-  kept_pending_ = queue_.size();
-  std::swap(kept_, present_);
 }
 
 // False if the observer does not take part. Everything that an event looks at is in here: a new

@@ -1,13 +1,15 @@
 // Leaves out of a run what would only repeat what it has just done.
 //
 // Whenever a stream that has most ops goes on to its next call, the state after that instant is
-// compared with one that was kept; the kept one is replaced after 1, 2, 4, ... of these, so that a
-// period of any length is found, wherever it begins, after three times as many as that.
+// compared with the last ones, so that a short period is found when it has been gone through once,
+// and with one that was kept. That is replaced after 1, 2, 4, ... of these, so that a period of any
+// length is found, wherever it begins, after three times as many as that.
 //
 // Source: Brent, An improved Monte Carlo factorization algorithm, BIT 20 (1980), section 2.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "sim/engine/compute_runner.h"
@@ -36,7 +38,8 @@ class PeriodSkipper {
   std::uint64_t events_skipped() const { return skipped_; }
 
  private:
-  bool may_match() const;
+  std::optional<Period> find_period() const;
+  void keep();
   bool walk(StateWalk& walk, Duration& last, std::uint64_t& events);
   void walk_actor(StateWalk& walk, std::uint32_t number);
   void walk_head(StateWalk& walk, StreamState& stream);
@@ -53,9 +56,10 @@ class PeriodSkipper {
   Observer* observer_;
   std::uint32_t watched_ = kNone;  // kNone: nothing is skipped
   bool is_due_ = false;
-  StateImage kept_, present_;
+  StateImage present_, kept_;
+  std::vector<StateImage> recent_;  // a ring
+  std::size_t next_ = 0;            // in it
   bool has_kept_ = false;
-  std::size_t kept_pending_ = 0;       // events
   std::uint64_t power_ = 1, age_ = 0;  // of the kept state, in states looked at
   std::uint64_t seen_events_ = 0;      // when a state was last looked at
   std::uint64_t skipped_ = 0;

@@ -44,7 +44,10 @@ struct StateImage {
   Duration counts_from{};
   std::vector<Marks> marks;
 
+  std::uint64_t hash = 0;  // of what is equal in states that repeat
+
   void clear(Duration at, std::size_t actors);
+  void find_hash();
 };
 
 // Of a state and an earlier one that is the same, but for a shift of time and of calls.
