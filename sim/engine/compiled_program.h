@@ -116,8 +116,8 @@ struct CompiledProgram {
   std::vector<std::uint32_t> column_;  // by column_of(); kUnused: no op has it
 };
 
-// Columns of sequence_base, before those that no op has are left out: so many for every port number,
-// one for each kind of op that is matched by its number.
+// Columns of sequence_base, before those are left out that no op has: so many for every port
+// number, one for each kind of op that is matched by its number.
 inline constexpr std::uint32_t kColumns = 4;
 // Requires: no computation.
 constexpr std::uint32_t column_of(OpKind kind, std::uint32_t port) {

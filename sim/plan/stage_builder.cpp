@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <string>
 
 #include "sim/base/check.h"
@@ -422,10 +421,7 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
 
   // Blocks are written when they are first called, so that buckets are numbered in the order in
   // which they leave.
-  std::map<BlockKey, std::uint32_t> blocks;
-  // By block: which followed it last. Passes repeat, and a look into the map costs more.
-  std::vector<decltype(blocks)::const_iterator> followed;
-  std::size_t last = 0;
+  Blocks blocks;
   stage.calls.reserve(order.size() + 1);
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Slot& slot = order[i];
@@ -455,15 +451,8 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
       stage.calls.push_back({.kind = CallKind::forward, .microbatch = slot.microbatch});
     }
     // `i` is now the slot whose backward ends with this call, if one does.
-    auto block = last < followed.size() ? followed[last] : blocks.cend();
-    if (block == blocks.cend() || block->first != key) {
-      block = blocks.find(key);
-      if (block == blocks.cend()) block = blocks.emplace(key, write_block(key)).first;
-      followed.resize(std::max<std::size_t>(followed.size(), last + 1), blocks.cend());
-      followed[last] = block;
-    }
-    last = block->second;
-    builder_.call(block->second, static_cast<std::uint32_t>(slot.microbatch));
+    builder_.call(blocks.find(key, [&] { return write_block(key); }),
+                  static_cast<std::uint32_t>(slot.microbatch));
     stage.calls.push_back(info);
     if (updates_ == Updates::after_all) continue;
     const bool ends_step = step_.rounds.whole

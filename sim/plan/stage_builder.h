@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -56,6 +57,27 @@ class StageBuilder {
     bool fetched = false;  // its first offloaded activations, by the pass before
     std::optional<schedule::Seat> then_fetch = {};  // the first ones of the backward pass after it
     auto operator<=>(const BlockKey&) const = default;
+  };
+
+  // The blocks of keys. Passes repeat, so that the one which came after the last one before is
+  // looked at first.
+  class Blocks {
+   public:
+    template <class Write>
+    std::uint32_t find(const BlockKey& key, const Write& write) {
+      if (last_ < after_.size() && after_[last_] != nullptr && after_[last_]->first == key)
+        return last_ = after_[last_]->second;
+      auto block = blocks_.find(key);
+      if (block == blocks_.end()) block = blocks_.emplace(key, write()).first;
+      if (last_ >= after_.size()) after_.resize(last_ + 1, nullptr);
+      after_[last_] = &*block;
+      return last_ = block->second;
+    }
+
+   private:
+    std::map<BlockKey, std::uint32_t> blocks_;
+    std::vector<const std::pair<const BlockKey, std::uint32_t>*> after_;  // by block
+    std::uint32_t last_ = 0;
   };
 
   // As the micro-batch runs it that is written.
