@@ -15,7 +15,7 @@ void write(ProgramBuilder& builder, const Act& act) {
   else if (const auto* release = std::get_if<Release>(&act))
     builder.release(release->kind, release->bytes, release->owner);
   else if (const auto* work = std::get_if<Work>(&act))
-    builder.work(work->items, work->where, OpGroup::compute, work->part);
+    builder.work(work->items(), work->where, OpGroup::compute, work->part);
   else if (const auto* between = std::get_if<Between>(&act))
     between->write();
 }
@@ -31,13 +31,13 @@ std::vector<Act> cut(const std::vector<Act>& acts) {
     }
     Work piece{{}, work->where, work->part};
     const auto end_piece = [&] {
-      if (!piece.items.empty()) pieces.emplace_back(piece);
-      piece.items.clear();
+      if (!piece.own.empty()) pieces.emplace_back(piece);
+      piece.own.clear();
     };
-    for (const WorkItem& item : work->items) {
+    for (const WorkItem& item : work->items()) {
       const bool is_kernel = std::holds_alternative<NamedKernel>(item);
       if (!is_kernel) end_piece();
-      piece.items.push_back(item);
+      piece.own.push_back(item);
       if (!is_kernel) end_piece();
     }
     end_piece();
@@ -48,8 +48,8 @@ std::vector<Act> cut(const std::vector<Act>& acts) {
 template <class Item>
 bool begins_with(const Act& act) {
   const auto* work = std::get_if<Work>(&act);
-  return work != nullptr && !work->items.empty() &&
-         std::holds_alternative<Item>(work->items.front());
+  return work != nullptr && !work->items().empty() &&
+         std::holds_alternative<Item>(work->items().front());
 }
 
 // One of two passes, and how far it has been written.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -24,9 +25,12 @@ struct Release {
   std::string owner;
 };
 struct Work {
-  std::vector<models::WorkItem> items;
+  std::vector<models::WorkItem> own;
   std::string where;
   PairPart part = PairPart::backward;
+  std::span<const models::WorkItem> of_layer{};  // instead of `own`; the layer outlives it
+
+  std::span<const models::WorkItem> items() const { return own.empty() ? of_layer : own; }
 };
 // What a pass does between its kernels.
 struct Between {

@@ -115,7 +115,7 @@ void ProgramBuilder::last_gives_back(MemoryKind kind, Bytes bytes, const std::st
   if (bytes > Bytes(0)) op_effects_.back().push_back(effect(kind, -bytes.count(), owner));
 }
 
-void ProgramBuilder::work(const std::vector<models::WorkItem>& items, const std::string& where,
+void ProgramBuilder::work(std::span<const models::WorkItem> items, const std::string& where,
                           OpGroup group, PairPart part, bool drained) {
   for (const models::WorkItem& item : items) {
     if (const auto* named = std::get_if<NamedKernel>(&item)) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -67,7 +68,7 @@ class ProgramBuilder {
   // Kernels become segments, which end where a collective stands; `where` begins each label. A
   // segment that begins or ends with a repeated kernel belongs to OpGroup::recompute. `drained`:
   // the host enqueues the last segment when all before it have ended.
-  void work(const std::vector<models::WorkItem>& items, const std::string& where, OpGroup group,
+  void work(std::span<const models::WorkItem> items, const std::string& where, OpGroup group,
             PairPart part = PairPart::backward, bool drained = false);
   // Kernels of `group` on a stream of their own choice, after the tails of `waits`.
   void work_beside(StreamKind stream, const std::vector<models::NamedKernel>& kernels,

@@ -159,7 +159,7 @@ std::vector<Act> StageBuilder::forward_acts(int place) const {
           Hold{MemoryKind::activations, carried_to(place), kCarried},
           Hold{MemoryKind::logits, layer(place).logits, name},
           Hold{MemoryKind::workspace, layer(place).forward_transient, name},
-          Work{layer(place).forward, step_.name_of(place) + " forward", PairPart::forward},
+          Work{{}, step_.name_of(place) + " forward", PairPart::forward, layer(place).forward},
           Release{MemoryKind::workspace, layer(place).forward_transient, name}};
 }
 
@@ -180,7 +180,8 @@ std::vector<Act> StageBuilder::again_acts(CallKind kind, int place) const {
         Hold{MemoryKind::gradients, data_.gradient_bytes(parameters_at(place)), kGradients});
   if (kind == CallKind::backward_weight) return acts;
   for (int other = again.first; other < again.last; ++other)
-    acts.emplace_back(Work{layer(other).recompute, step_.name_of(other) + " recompute"});
+    acts.emplace_back(
+        Work{{}, step_.name_of(other) + " recompute", PairPart::backward, layer(other).recompute});
   return acts;
 }
 
@@ -197,19 +198,30 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place, bool alon
     if (!work.restored_for_weights) acts.emplace_back(workspace);
     return acts;
   }
-  const std::vector<models::WorkItem> items =
-      kind == CallKind::backward_weight ? weight_half(work.backward) : work.backward;
+  const bool is_half = kind == CallKind::backward_weight;
+  const std::vector<models::WorkItem> half =
+      is_half ? weight_half(work.backward) : std::vector<models::WorkItem>();
+  const std::vector<models::WorkItem>& items = is_half ? half : work.backward;
+  const auto part = [&](std::vector<models::WorkItem>::const_iterator from,
+                        std::vector<models::WorkItem>::const_iterator to) {
+    Work some{.own = {}, .where = name + " backward"};
+    if (is_half)
+      some.own.assign(from, to);
+    else
+      some.of_layer = {from, to};
+    return some;
+  };
   std::int64_t parameters = parameters_at(place);
   auto from = items.begin();
   for (const GradientCut& cut : alone ? data_.cuts(place, items) : std::vector<GradientCut>()) {
     const auto to = items.begin() + static_cast<std::ptrdiff_t>(cut.items);
-    acts.emplace_back(Work{{from, to}, name + " backward"});
+    acts.emplace_back(part(from, to));
     acts.emplace_back(Work{data_.accumulation(cut.parameters[0]), name + " backward"});
     acts.emplace_back(Between{[this, place, cut] { data_.during(place, cut); }});
     parameters -= cut.parameters[0];
     from = to;
   }
-  acts.emplace_back(Work{{from, items.end()}, name + " backward"});
+  acts.emplace_back(part(from, items.end()));
   acts.emplace_back(Work{data_.accumulation(parameters), name + " backward"});
   if (kind == CallKind::backward || work.restored_for_weights) acts.emplace_back(workspace);
   acts.emplace_back(Release{MemoryKind::activations, work.activations(), running_.owner(place)});

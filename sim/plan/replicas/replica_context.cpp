@@ -103,9 +103,9 @@ BytesByGroup ReplicaContext::frozen_at(int place) const {
 }
 
 void ReplicaContext::copy(const std::string& what, Bytes read, Bytes written, OpGroup group) {
-  builder.work({models::NamedKernel{
-                   what, models::MemoryBound{models::MemoryOp::elementwise, read, written}}},
-               "data parallel", group);
+  const models::WorkItem kernel =
+      models::NamedKernel{what, models::MemoryBound{models::MemoryOp::elementwise, read, written}};
+  builder.work({&kernel, 1}, "data parallel", group);
 }
 
 }  // namespace trainyard::plan

@@ -84,8 +84,8 @@ void CompressedExchange::exchange(const std::vector<TensorBucket>& buckets,
         compressed_exchange(compression_, bucket, gradients(), group.ranks);
     const std::string name = fmt::format("gradient bucket {}", sent_++);
     builder.hold(MemoryKind::communication_buffers, exchange.buffers, kCompressed);
-    builder.work({exchange.compress.begin(), exchange.compress.end()}, "compress " + name,
-                 OpGroup::compute);
+    builder.work(std::vector<models::WorkItem>(exchange.compress.begin(), exchange.compress.end()),
+                 "compress " + name, OpGroup::compute);
     for (const recipe::CompressedMessage& message : exchange.messages) {
       builder.collective(StreamKind::data, context_.within(group), {message.kind, message.bytes},
                          stream_bit(StreamKind::compute) | kLayerStreams,
