@@ -20,6 +20,7 @@ std::vector<Slot> one_f_one_b(const PipelineShape& shape, int stage) {
   const int m = shape.microbatches;
   const int warmup = std::min(shape.stages - stage - 1, m);
   std::vector<Slot> slots;
+  slots.reserve(2 * static_cast<std::size_t>(m));
   for (int i = 0; i < warmup; ++i)
     slots.push_back({Pass::forward, i});
   for (int i = warmup; i < m; ++i) {
