@@ -6,6 +6,7 @@
 
 #include "sim/base/out_of_range.h"
 #include "sim/lower/group_shape.h"
+#include "sim/lower/host_links.h"
 #include "sim/plan/pass_steps.h"
 #include "sim/plan/split/dealt_layers.h"
 #include "sim/plan/step_memory.h"
@@ -32,9 +33,9 @@ constexpr Rank kFirst{0};
 // A layer, or the layers of a part of a stage.
 struct PartSketch {
   double forward = 0, backward = 0, weights = 0;  // seconds; `weights`: of backward
-  std::int64_t parameters = 0, experts = 0, largest = 0;
+  std::int64_t parameters = 0, experts = 0, largest = 0, tied = 0;
   std::array<Bytes, 2> frozen{};
-  Bytes kept, logits, workspace;
+  Bytes kept, thickest, logits, workspace;
 
   void add(const PartSketch& layer) {
     forward += layer.forward;
@@ -42,12 +43,29 @@ struct PartSketch {
     weights += layer.weights;
     parameters += layer.parameters;
     experts += layer.experts;
-    largest = std::max(largest, layer.parameters + layer.experts);
+    tied += layer.tied;
+    largest = std::max(largest, layer.largest);
     for (std::size_t group = 0; group < frozen.size(); ++group)
       frozen[group] = frozen[group] + layer.frozen[group];
     kept = kept + layer.kept;
+    thickest = std::max(thickest, layer.thickest);
     logits = logits + layer.logits;
     workspace = std::max(workspace, layer.workspace);
+  }
+};
+
+// What replicas send each other, and the time that kernels beside it lose.
+struct Exchange {
+  double seconds = 0, slows = 0;
+
+  void operator+=(const Exchange& other) {
+    seconds += other.seconds;
+    slows += other.slows;
+  }
+  // How long passes of that time are with it.
+  double beside(double passes) const {
+    const double together = std::min(passes, seconds);
+    return std::max(seconds, passes + (seconds > 0 ? together / seconds * slows : 0));
   }
 };
 
@@ -62,6 +80,7 @@ class Sketcher {
            const std::vector<int>& gpu_of_rank)
       : job_(job),
         costs_(costs),
+        players_(players),
         gpu_of_rank_(gpu_of_rank),
         grids_(recipe::rank_grids(job.plan)),
         shapes_(job.cluster, players, false),
@@ -77,7 +96,7 @@ class Sketcher {
     JobSketch sketch;
     for (int stage = 0; stage < shape_.stages; ++stage)
       keep_fuller(memory(stage), sketch);
-    sketch.seconds = passes() + replicas() + update();
+    sketch.seconds = {passes(), replicas(), update()};
     return sketch;
   }
 
@@ -85,7 +104,6 @@ class Sketcher {
   const recipe::TrainingRecipe& recipe() const { return job_.recipe; }
   const lower::GpuLaws& gpu() const { return costs_.laws.front(); }
   bool trains() const { return !recipe().forward_only; }
-  int passes_of_stage() const { return shape_.microbatches; }
 
   double seconds(const models::Kernel& kernel) const {
     return gpu().compute->time(kernel).time.count();
@@ -152,8 +170,10 @@ class Sketcher {
     if (trains()) layer.backward = time(work.recompute) + time(work.backward, &layer.weights);
     layer.parameters = work.parameters;
     layer.experts = work.expert_parameters;
+    layer.tied = work.tied_parameters;
+    layer.largest = work.parameters + work.expert_parameters;
     layer.frozen = plan::frozen_bytes(work.frozen, recipe());
-    layer.kept = work.activations();
+    layer.kept = layer.thickest = work.activations();
     layer.logits = work.logits;
     layer.workspace = std::max(work.workspace(), work.forward_transient);
     return layer;
@@ -185,42 +205,75 @@ class Sketcher {
                    : shape_of(grids_.dense.group(kFirst, Axis::data, Axis::context));
   }
   // Of all parameters of a part, in numbers of that many bytes.
-  double exchange(CollectiveKind kind, const PartSketch& part, Bytes number) {
-    return collective(kind, part.parameters * number, replicas_of(false)) +
-           (part.experts > 0 ? collective(kind, part.experts * number, replicas_of(true)) : 0);
+  Exchange exchange(CollectiveKind kind, const PartSketch& part, Bytes number) {
+    Exchange sum = exchange(kind, part.parameters * number, replicas_of(false));
+    if (part.experts > 0) sum += exchange(kind, part.experts * number, replicas_of(true));
+    return sum;
   }
-  double gather(const PartSketch& part) {
+  Exchange exchange(CollectiveKind kind, Bytes bytes,
+                    const std::optional<cost::GroupShape>& shape) const {
+    if (!shape) return {};
+    const cost::MessageTerms terms = costs_.messages->collective(kind, bytes, *shape);
+    const double held =
+        gpu().gemm_weight * terms.channels / job_.cluster.server.gpu.multiprocessors;
+    return {total(terms), total(terms) * std::min(held, 1.0)};
+  }
+  Exchange gather(const PartSketch& part) {
     return exchange(CollectiveKind::all_gather, part, size_of(plan::weight_type(recipe())));
   }
-  double reduce(const PartSketch& part) {
+  Exchange reduce(const PartSketch& part) {
     const bool shards = dense_.gradient_shards > 1 || dense_.optimizer_shards > 1;
     return exchange(shards ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce, part,
                     size_of(recipe().precision.gradients));
   }
 
+  // FSDP may keep what it has gathered.
+  bool keeps_gathered() const {
+    return dense_.layer_units && !job_.plan.data_parallel.reshard_after_forward;
+  }
+  bool gathers_each_pass() const {
+    return dense_.gathering == plan::Gathering::each_pass && !keeps_gathered();
+  }
+
   // Passes are no shorter than what they gather, reduce in every micro-batch, or offload.
   void hide_gathers() {
-    const BytesPerSecond pcie = job_.cluster.server.pcie_bandwidth;
     for (PartSketch& part : parts_) {
-      if (dense_.gathering == plan::Gathering::each_pass) {
-        const double gathered = gather(part);
-        const double reduced = dense_.each_microbatch ? reduce(part) : 0;
-        part.forward = std::max(part.forward, gathered);
-        part.backward = std::max(part.backward, gathered + reduced);
+      if (gathers_each_pass()) {
+        Exchange moved = gather(part);
+        part.forward = moved.beside(part.forward);
+        if (dense_.each_microbatch) moved += reduce(part);
+        part.backward = moved.beside(part.backward);
       }
-      if (recipe().offload.activations && pcie > BytesPerSecond(0)) {
-        const double moved = static_cast<double>(part.kept.count()) / pcie.count();
-        part.forward = std::max(part.forward, moved);
-        part.backward = std::max(part.backward, moved);
+      if (recipe().offload.activations) {
+        part.forward = std::max(part.forward, host_seconds(HostTransfer::to_host, part.kept));
+        part.backward = std::max(part.backward, host_seconds(HostTransfer::to_device, part.kept));
       }
       part.weights = std::min(part.weights, part.backward);
     }
+  }
+  double host_seconds(HostTransfer transfer, Bytes bytes) const {
+    const lower::HostLinks links(job_.cluster, players_, nullptr);
+    const BytesPerSecond offered = links.offered(transfer, {});
+    return offered > BytesPerSecond(0) ? static_cast<double>(bytes.count()) / offered.count() : 0;
   }
 
   const PartSketch& part_of(int stage, int number) const {
     const schedule::Seat seat{stage, number % shape_.chunks,
                               static_cast<std::uint8_t>(number / shape_.chunks)};
     return parts_[static_cast<std::size_t>(virtual_stage(shape_, seat))];
+  }
+
+  // All that a stage has, one embedding for both ends of the network.
+  PartSketch whole(int stage) const {
+    PartSketch all;
+    bool has_first = false;
+    for (int number = 0; number < parts(shape_); ++number) {
+      const PartSketch& part = part_of(stage, number);
+      has_first = has_first || &part == &parts_.front();
+      all.add(part);
+    }
+    if (has_first) all.parameters -= all.tied;
+    return all;
   }
 
   void tell_orders() {
@@ -246,9 +299,7 @@ class Sketcher {
 
   // Of what the stage's GPU holds while its passes run.
   std::array<double, plan::kMemoryKinds> memory(int stage) const {
-    PartSketch all;
-    for (int number = 0; number < parts(shape_); ++number)
-      all.add(part_of(stage, number));
+    const PartSketch all = whole(stage);
     std::array<double, plan::kMemoryKinds> bytes{};
     const auto at = [&](MemoryKind kind) -> double& {
       return bytes[static_cast<std::size_t>(kind)];
@@ -261,19 +312,33 @@ class Sketcher {
       if (!trains()) return;
       if (!(away && strategy.gradient_shards > 1))
         at(MemoryKind::gradients) += static_cast<double>(states.gradients.count());
-      if (!away) at(MemoryKind::optimizer_state) += static_cast<double>(states.optimizer_state.count());
+      if (!away)
+        at(MemoryKind::optimizer_state) += static_cast<double>(states.optimizer_state.count());
     };
     add_states(all.parameters, dense_);
     add_states(all.experts, experts_);
     for (std::size_t group = 0; group < all.frozen.size(); ++group)
       at(MemoryKind::parameters) += static_cast<double>(plan::shard_of(
           all.frozen[group].count(), (group == 0 ? dense_ : experts_).parameter_shards));
-    if (dense_.gathering == plan::Gathering::each_pass) {
-      const int ahead = 1 + job_.plan.data_parallel.prefetch_layers;
-      at(MemoryKind::parameters) += static_cast<double>(
-          ahead * all.largest * size_of(plan::weight_type(recipe())).count());
+    const auto add = [&](MemoryKind kind, std::int64_t parameters, models::Dtype type) {
+      at(kind) += static_cast<double>((parameters * size_of(type)).count());
+    };
+    const models::Dtype gathered = plan::weight_type(recipe()),
+                        summed = recipe().precision.gradients;
+    const std::int64_t parameters = all.parameters + all.experts;
+    if (keeps_gathered())
+      add(MemoryKind::parameters, parameters, gathered);
+    else if (dense_.gathering == plan::Gathering::each_pass)
+      add(MemoryKind::parameters, (1 + job_.plan.data_parallel.prefetch_layers) * all.largest,
+          gathered);
+    if (trains() && dense_.gradient_shards > 1) {
+      const bool sums_whole = !dense_.each_microbatch && shape_.microbatches > 1;
+      add(MemoryKind::gradients, sums_whole ? parameters : all.largest, summed);
     }
-    const Kept kept = most_kept(stage);
+    Kept kept = most_kept(stage);
+    // Of what is offloaded a layer is on its way beside the one in work.
+    if (recipe().offload.activations)
+      kept.activations = std::min(kept.activations, static_cast<double>(2 * all.thickest.count()));
     at(MemoryKind::activations) += kept.activations;
     at(MemoryKind::logits) += kept.logits;
     at(MemoryKind::workspace) += static_cast<double>(all.workspace.count());
@@ -295,18 +360,7 @@ class Sketcher {
       if (now.activations + now.logits > most.activations + most.logits) most = now;
       if (!trains()) now = {};
     }
-    // Of what is offloaded a layer is on its way beside the one in work.
-    if (recipe().offload.activations)
-      most.activations = std::min(
-          most.activations, 2 * most.activations / std::max<double>(1, layers_of(stage)));
     return most;
-  }
-  double layers_of(int stage) const {
-    double held = 0;
-    for (int number = 0; number < parts(shape_); ++number)
-      held += static_cast<double>(part_of(stage, number).kept.count());
-    const double chain = static_cast<double>(work_.chain.size()) / shape_.stages;
-    return held > 0 ? chain * shape_.microbatches : 1;
   }
 
   void keep_fuller(const std::array<double, plan::kMemoryKinds>& bytes, JobSketch& sketch) const {
@@ -330,23 +384,24 @@ class Sketcher {
     if (!trains()) return 0;
     double longest = 0;
     for (int stage = 0; stage < shape_.stages; ++stage) {
-      PartSketch all;
-      for (int number = 0; number < parts(shape_); ++number)
-        all.add(part_of(stage, number));
-      const double reduced = reduce(all);
+      const PartSketch all = whole(stage);
       const recipe::DataParallelOptions& options = job_.plan.data_parallel;
-      const double gradients =
-          static_cast<double>(all.parameters * size_of(recipe().precision.gradients).count());
-      const double buckets = std::max(
-          1.0, gradients / std::max(1.0, static_cast<double>(options.bucket_size.count())));
-      const bool summed = !(dense_.gathering == plan::Gathering::each_pass && dense_.each_microbatch);
       double own = 0;
-      if (summed)
-        own += options.overlap_backward ? std::max(reduced - all.backward, reduced / buckets)
-                                        : reduced;
-      if (dense_.gathering == plan::Gathering::after_step) own += gather(all);
-      if (dense_.gathering == plan::Gathering::first_forward)
-        own += std::max(0.0, gather(all) - all.forward);
+      if (!(gathers_each_pass() && dense_.each_microbatch)) {
+        const Exchange reduced = reduce(all);
+        const Bytes gradients = all.parameters * size_of(recipe().precision.gradients);
+        const double buckets =
+            static_cast<double>(std::max(gradients, options.bucket_size).count()) /
+            static_cast<double>(std::max(options.bucket_size, Bytes(1)).count());
+        const double passes = dense_.each_microbatch ? shape_.microbatches : 1;
+        own += options.overlap_backward
+                   ? passes * (std::max(reduced.beside(all.backward) - all.backward,
+                                        reduced.seconds / buckets))
+                   : passes * reduced.seconds;
+      }
+      if (dense_.gathering == plan::Gathering::after_step) own += gather(all).seconds;
+      if (dense_.gathering == plan::Gathering::first_forward || keeps_gathered())
+        own += gather(all).beside(all.forward) - all.forward;
       longest = std::max(longest, own);
     }
     return longest;
@@ -356,13 +411,12 @@ class Sketcher {
     if (!trains()) return 0;
     double longest = 0;
     for (int stage = 0; stage < shape_.stages; ++stage) {
-      PartSketch all;
-      for (int number = 0; number < parts(shape_); ++number)
-        all.add(part_of(stage, number));
+      const PartSketch all = whole(stage);
       double own = 0;
       if (recipe().offload.optimizer == recipe::OffloadTo::none) {
         own = seconds(plan::optimizer_kernel(all.parameters, recipe(), dense_));
-        if (all.experts > 0) own += seconds(plan::optimizer_kernel(all.experts, recipe(), experts_));
+        if (all.experts > 0)
+          own += seconds(plan::optimizer_kernel(all.experts, recipe(), experts_));
       } else {
         own = update_on_host(all);
       }
@@ -372,24 +426,19 @@ class Sketcher {
   }
   // Gradients down, three states and gradients through the host's memory, parameters up.
   double update_on_host(const PartSketch& part) const {
-    constexpr double kMoved = 4, kTouched = 28;
-    const topologies::ServerSpec& server = job_.cluster.server;
-    const double updated =
-        static_cast<double>(plan::shard_of(part.parameters, dense_.optimizer_shards)) +
-        static_cast<double>(plan::shard_of(part.experts, experts_.optimizer_shards));
-    double time = 0;
-    if (server.pcie_bandwidth > BytesPerSecond(0))
-      time += kMoved * updated / server.pcie_bandwidth.count();
-    if (server.host_memory_bandwidth > BytesPerSecond(0))
-      time += kTouched * updated * server.gpus / server.host_memory_bandwidth.count();
-    return time;
+    constexpr std::int64_t kDown = 2, kTouched = 28, kUp = 2;
+    const std::int64_t updated = plan::shard_of(part.parameters, dense_.optimizer_shards) +
+                                 plan::shard_of(part.experts, experts_.optimizer_shards);
+    return host_seconds(HostTransfer::to_host, Bytes(kDown * updated)) +
+           host_seconds(HostTransfer::host_memory, Bytes(kTouched * updated)) +
+           host_seconds(HostTransfer::to_device, Bytes(kUp * updated));
   }
 
   static constexpr std::size_t kGroups = 5;
 
   const Job& job_;
   const Costs& costs_;
-  const std::vector<int>& gpu_of_rank_;
+  const std::vector<int>&players_, &gpu_of_rank_;
   recipe::RankGrids grids_;
   lower::GroupShapes shapes_;
   models::NetworkWork work_;

@@ -23,7 +23,9 @@ namespace trainyard::simulate {
 
 struct JobSketch {
   std::array<double, plan::kMemoryKinds> bytes{};  // of what programs hold
-  double seconds = 0;                              // of a step
+  // Of a step: its passes, what of gradients and parameters on their way they do not hide, and the
+  // optimizer.
+  std::array<double, 3> seconds{};
 };
 
 // Sketches of jobs that differ in network, recipe and plan.
@@ -37,7 +39,7 @@ class JobSketches {
 
  private:
   Costs costs_;
-  std::vector<int> players_;       // by server
+  std::vector<int> players_;  // by server
   std::vector<int> gpu_of_rank_;
 };
 
