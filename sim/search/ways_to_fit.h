@@ -1,10 +1,12 @@
 // Out of memory comes with a cure: the cheapest changes with which the job fits, each simulated by
 // the same engine.
 //
-//   Each knob (sim/search/fit_knobs.h) by itself. Then two together that do not fit alone, if
-//   they should be faster than what is found, or if less than three kinds fit; where still nothing
-//   fits three. What several should do is foretold from what each did alone: its share of every
-//   category of memory, and of the time, multiplied. What should fit is simulated first.
+//   What each knob (sim/search/fit_knobs.h) should come to by itself is told by a sketch of the job
+//   (sim/simulate/sketch), and what two come to that do not fit alone by the product of their
+//   shares of every category of memory and of the time. From the fastest that should fit on each is
+//   sketched by itself and planned; what fits by the ledger of memory (sim/simulate/memory) is
+//   simulated. That ends where the next should be slower than the ways that are wanted. Where
+//   nothing fits three knobs are put together.
 //   Deterministic: the limits are numbers of simulations and of events; what is read and planned
 //   for a simulation counts as events, too.
 #pragma once
@@ -20,7 +22,7 @@ namespace trainyard::search {
 
 struct WaysToFitOptions {
   std::size_t ways = 3;                         // kinds that are wanted
-  std::size_t most_combinations = 128;          // simulated, of two knobs and of three each
+  std::size_t most_surprises = 64;              // read or simulated though they should not fit
   std::uint64_t most_events = 20'000'000;       // of all simulations together
   std::function<void(std::string)> progress{};  // told what is being done
 };
