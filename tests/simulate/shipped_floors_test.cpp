@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <fstream>
+#include <numeric>
 #include <set>
 #include <sstream>
 
 #include "sim/simulate/memory/memory_floor.h"
 #include "sim/simulate/report/summarize.h"
 #include "sim/simulate/simulate.h"
+#include "sim/simulate/sketch/job_sketch.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -36,10 +38,9 @@ bool is_moved_by_compute_alone(const Program& program) {
   });
 }
 
-}  // namespace
-
-TEST_CASE("every shipped job peaks at its floor or above, and at it where no stream overlaps") {
-  int jobs = 0, equal = 0, above = 0;
+// Each shipped job, but those that share their cluster, with its step.
+template <class Visit>
+void visit_shipped(const Visit& visit) {
   for (const std::string& path : shipped_scenarios()) {
     CAPTURE(path);
     const ScenarioSet set = load_scenario(path);
@@ -51,29 +52,67 @@ TEST_CASE("every shipped job peaks at its floor or above, and at it where no str
       const Job job = simulate::job_of(scenario);
       const auto step = simulate::step_of(
           scenario, job, {.unfold = false, .run = true, .detail = simulate::Detail::outline});
-      if (std::holds_alternative<Deadlock>(step->outcome)) continue;
-      ++jobs;
-      const StepReport report = outline(job, *step);
-      const Bytes over = report.memory.peak - report.memory.capacity;
-      const std::vector<MemoryFloor> floors = memory_floors(job, step->plan);
-      for (std::size_t c = 0; c < step->lowered.classes.size(); ++c) {
-        const lower::RankClass& own = step->lowered.classes[c];
-        const auto role = static_cast<std::size_t>(own.role);
-        const Bytes peak = step->trace().peaks[own.actor].peak;
-        CAPTURE(step->plan.cast.roles[role].name);
-        CHECK(floors[role].held <= peak);
-        const bool alone = is_moved_by_compute_alone(step->plan.cast.roles[role].program);
-        if (alone) CHECK(floors[role].held == peak);
-        (floors[role].held == peak ? equal : above) += 1;
-        if (floors[role].capacity > Bytes(0))
-          CHECK(floors[role].on_device - floors[role].capacity <= over);
-      }
-      const MemoryFloor floor = memory_floor(job);
-      if (report.memory.capacity > Bytes(0)) CHECK(floor.on_device - floor.capacity <= over);
-      if (report.fits) CHECK(floor.may_fit());
+      if (!std::holds_alternative<Deadlock>(step->outcome)) visit(job, *step);
     }
   }
+}
+
+double share(const std::vector<double>& ratios, double near) {
+  const auto count = std::count_if(ratios.begin(), ratios.end(), [&](double ratio) {
+    return ratio >= 1 - near && ratio <= 1 + near;
+  });
+  return static_cast<double>(count) / static_cast<double>(ratios.size());
+}
+
+}  // namespace
+
+TEST_CASE("every shipped job peaks at its floor or above, and at it where no stream overlaps") {
+  int jobs = 0, equal = 0, above = 0;
+  visit_shipped([&](const Job& job, const Step& step) {
+    ++jobs;
+    const StepReport report = outline(job, step);
+    const Bytes over = report.memory.peak - report.memory.capacity;
+    const std::vector<MemoryFloor> floors = memory_floors(job, step.plan);
+    for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
+      const lower::RankClass& own = step.lowered.classes[c];
+      const auto role = static_cast<std::size_t>(own.role);
+      const Bytes peak = step.trace().peaks[own.actor].peak;
+      CAPTURE(step.plan.cast.roles[role].name);
+      CHECK(floors[role].held <= peak);
+      const bool alone = is_moved_by_compute_alone(step.plan.cast.roles[role].program);
+      if (alone) CHECK(floors[role].held == peak);
+      (floors[role].held == peak ? equal : above) += 1;
+      if (floors[role].capacity > Bytes(0))
+        CHECK(floors[role].on_device - floors[role].capacity <= over);
+    }
+    const MemoryFloor floor = memory_floor(job);
+    if (report.memory.capacity > Bytes(0)) CHECK(floor.on_device - floor.capacity <= over);
+    if (report.fits) CHECK(floor.may_fit());
+  });
   MESSAGE("jobs " << jobs << ", classes at their floor " << equal << ", above it " << above);
   CHECK(jobs > 100);
   CHECK(equal > above);
+}
+
+// What ranks changes is where sketches of the same job differ; how near they are says how fine that
+// may be.
+TEST_CASE("sketches of shipped jobs are near their steps") {
+  std::vector<double> times, bytes;
+  visit_shipped([&](const Job& job, const Step& step) {
+    const StepReport report = outline(job, step);
+    const JobSketch sketch = simulate::JobSketches(job).of(job);
+    Bytes held;
+    for (const engine::MemoryPeak& peak : step.trace().peaks)
+      held = std::max(held, peak.peak);
+    times.push_back(std::accumulate(sketch.seconds.begin(), sketch.seconds.end(), 0.0) /
+                    Seconds(report.simulated_step).count());
+    bytes.push_back(std::accumulate(sketch.bytes.begin(), sketch.bytes.end(), 0.0) /
+                    static_cast<double>(held.count()));
+  });
+  MESSAGE("time within 5, 10, 20 %: " << share(times, 0.05) << " " << share(times, 0.1) << " "
+                                      << share(times, 0.2));
+  MESSAGE("memory within 2, 5, 10 %: " << share(bytes, 0.02) << " " << share(bytes, 0.05) << " "
+                                       << share(bytes, 0.1));
+  CHECK(share(times, 0.1) > 0.6);
+  CHECK(share(bytes, 0.05) > 0.8);
 }
