@@ -6,7 +6,9 @@ usage: whole_process.py PROGRAM [SCENARIO...]
 
 import glob
 import os
+import resource
 import sys
+import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -48,6 +50,33 @@ def row(name, command, words):
     print(f"{name:<32} {command:<8} {times[RUNS // 2]:>9.3f} {times[0]:>9.3f} {max(m for _, m, _ in runs):>7.1f}")
 
 
+def cpu_and_wall(words):
+    """Medians of processor seconds, of user and system together, and of wall seconds."""
+    times = []
+    for _ in range(RUNS):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        wall, _, code = measure(words)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if code not in (0, 1):
+            sys.exit(f"{' '.join(words)}: exit code {code}")
+        times.append((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall))
+    return tuple(sorted(column)[RUNS // 2] for column in zip(*times))
+
+
+def print_reports(program, scenarios):
+    """What a folder of reports costs beside the run that it is of."""
+    names = [f"{of:>9} {'without':>9} {'times':>7}" for of in ("cpu s", "wall s")]
+    print(f"\n{'with reports (-o)':<32} {' '.join(names)}")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in scenarios:
+            path = os.path.join(ROOT, "configs/scenarios", name + ".json")
+            words = [program, command_of(path), path, "-q", "--no-ways-to-fit"]
+            plain = cpu_and_wall(words)
+            written = cpu_and_wall(words + ["-o", os.path.join(folder, name), "--force"])
+            columns = [f"{b:>9.3f} {a:>9.3f} {b / a:>7.2f}" for a, b in zip(plain, written)]
+            print(f"{name:<32} {' '.join(columns)}")
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     scenarios = sys.argv[2:] or sorted(glob.glob(os.path.join(ROOT, "configs/scenarios/*.json")))
@@ -60,6 +89,7 @@ def main():
     for name, key, value in GROWN:
         path = os.path.join(ROOT, "configs/scenarios", f"{name}.json")
         row(f"  {key.split('.')[-1]} {value}", "run", [program, "run", path, "--set", f"{key}={value}"])
+    print_reports(program, ("four-strategies", "gpt3-175b-1024xa100"))
 
 
 main()
