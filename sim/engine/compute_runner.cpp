@@ -1,6 +1,7 @@
 #include "sim/engine/compute_runner.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace trainyard::engine {
 namespace {
@@ -38,9 +39,9 @@ void ComputeRunner::begin(std::uint32_t number) {
 void ComputeRunner::change_rate(std::uint32_t actor) {
   const ActorState& owner = state_.actors[actor];
   const std::int64_t now_taken = taken(actor);
-  for (std::uint32_t s = owner.first_stream; s < owner.first_stream + owner.streams; ++s) {
+  for (std::uint32_t bits = owner.computing_on; bits != 0; bits &= bits - 1) {
+    const std::uint32_t s = owner.first_stream + static_cast<std::uint32_t>(std::countr_zero(bits));
     StreamState& stream = state_.streams[s];
-    if (stream.state != HeadState::running || state_.op(stream).kind != OpKind::compute) continue;
     const KernelSequence kernels = state_.kernels(stream);
     if (stream.slot == kNone) {
       stream.slot = new_clock();

@@ -97,6 +97,7 @@ class Engine {
     switch (op.kind) {
       case OpKind::compute:
         if (slows_transfers()) ++compute_since(state_.actors[stream.actor]).computing;
+        state_.actors[stream.actor].computing_on |= 1U << op.stream;
         compute_.begin(number);
         break;
       case OpKind::collective: begin_collective(number); break;
@@ -112,7 +113,11 @@ class Engine {
     StreamState& stream = state_.streams[number];
     ActorState& owner = state_.actors[stream.actor];
     const CompiledOp& op = state_.op(stream);
-    if (op.kind == OpKind::compute && slows_transfers()) --compute_since(owner).computing;
+    const std::uint32_t bit = 1U << op.stream;
+    if (op.kind == OpKind::compute) {
+      if (slows_transfers()) --compute_since(owner).computing;
+      owner.computing_on &= ~bit;
+    }
     if (op.releases) memory_.end(stream, queue_.now(), recorder_);
     recorder_.op(stream, active, queue_.now());
     owner.finished = last_ = queue_.now();
@@ -122,8 +127,9 @@ class Engine {
       stream.head = state_.programs[owner.program].seek(op.stream, stream.head.call + 1);
       periods_.called(number);
     }
-    const std::uint32_t bit = 1U << op.stream;
     look_at_head(number);
+    if (stream.ended < stream.wakes_at) return;
+    stream.wakes_at = kNone;
     for (std::uint32_t blocked = owner.blocked & ~bit; blocked != 0; blocked &= blocked - 1) {
       const std::uint32_t other =
           owner.first_stream + static_cast<std::uint32_t>(std::countr_zero(blocked));
@@ -308,10 +314,10 @@ class Engine {
   void hold_units(ActorId actor, int units) {
     ActorState& owner = state_.actors[index(actor)];
     owner.taken += units;
-    if (owner.rate_changed) return;
+    request_reshare();
+    if (owner.rate_changed || owner.computing_on == 0) return;
     owner.rate_changed = true;
     rate_changed_.push_back(static_cast<std::uint32_t>(actor));
-    request_reshare();
   }
 
   // Once per instant, when all has ended and begun: new rates for flows and kernels.

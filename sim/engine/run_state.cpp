@@ -1,5 +1,6 @@
 #include "sim/engine/run_state.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -140,16 +141,19 @@ const Transfer& RunState::transfer(const Exchange& exchange) const {
   return transfers[exchange.subject];
 }
 
-bool RunState::waits_met(const StreamState& stream) const {
+bool RunState::waits_met(const StreamState& stream) {
   const ActorState& owner = actors[stream.actor];
   const CompiledProgram& compiled = programs[owner.program];
   const CompiledOp& head = compiled.ops[stream.head.at];
   const std::uint32_t* threshold = compiled.thresholds.data() + head.first_threshold;
   const std::size_t base = std::size_t{stream.head.call} * compiled.streams;
   for (unsigned waits = head.waits; waits != 0; waits &= waits - 1, ++threshold) {
-    const auto other = static_cast<std::uint32_t>(std::countr_zero(waits));
-    if (streams[owner.first_stream + other].ended < compiled.ended_base[base + other] + *threshold)
-      return false;
+    const auto number = static_cast<std::uint32_t>(std::countr_zero(waits));
+    StreamState& other = streams[owner.first_stream + number];
+    const std::uint32_t needed = compiled.ended_base[base + number] + *threshold;
+    if (other.ended >= needed) continue;
+    other.wakes_at = std::min(other.wakes_at, needed);
+    return false;
   }
   return true;
 }

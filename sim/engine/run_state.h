@@ -41,18 +41,22 @@ struct StreamState {
   std::uint32_t slot = kNone;  // running: its exchange, or its clock if it was slowed down
   std::uint32_t next = kNone;  // the next member of the same exchange
   Duration begin{};
+  // The least number of ended ops with which the head of another stream, which is blocked, may have
+  // what it waits for.
+  std::uint32_t wakes_at = kNone;
   HeadState state = HeadState::blocked;
 };
 
 struct ActorState {
   std::uint32_t first_stream = 0, streams = 0;
-  std::uint32_t program = 0;      // into RunState::programs
-  std::uint32_t times = 0;        // into RunState::work_times
-  std::int64_t taken = 0;         // units that transfers in flight hold
-  std::uint32_t blocked = 0;      // bit s: stream s is blocked
-  bool rate_changed = false;      // it is in the list of those to reconsider
-  int computing = 0;              // compute ops that run, with Machine::share_beside_kernels
-  Duration busy{}, busy_since{};  // how long some did before, and since when some do
+  std::uint32_t program = 0;       // into RunState::programs
+  std::uint32_t times = 0;         // into RunState::work_times
+  std::int64_t taken = 0;          // units that transfers in flight hold
+  std::uint32_t blocked = 0;       // bit s: stream s is blocked
+  std::uint32_t computing_on = 0;  // bit s: a compute op of stream s runs
+  bool rate_changed = false;       // it is in the list of those to reconsider
+  int computing = 0;               // compute ops that run, with Machine::share_beside_kernels
+  Duration busy{}, busy_since{};   // how long some did before, and since when some do
   Duration finished{};
 };
 
@@ -114,8 +118,9 @@ struct RunState {
   std::uint32_t edge_of(const Actor& actor, const CompiledOp& op) const;
   const Transfer& transfer(const Exchange& exchange) const;
 
-  // Whether every op that the head waits for has ended.
-  bool waits_met(const StreamState& stream) const;
+  // Whether every op that the head waits for has ended; if not, a stream that has to go on for that
+  // wakes it.
+  bool waits_met(const StreamState& stream);
   KernelSequence kernels(const StreamState& stream) const;
 
   // The inbox that the head names, which hears.

@@ -137,6 +137,8 @@ void PeriodSkipper::walk_head(StateWalk& walk, StreamState& stream) {
   }
   walk.stream(stream.head.call, stream.head.at, stream.ended,
               static_cast<std::uint8_t>(stream.state));
+  // Whom it wakes is asked again: too early is as good as in time.
+  if (!walk.reads()) stream.wakes_at = 0;
 }
 
 // By its place among those of its edge that are not over, which does not change with time.
