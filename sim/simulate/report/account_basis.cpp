@@ -23,14 +23,27 @@ double& at(Totals& totals, Basis basis) {
 
 // Predicted seconds, and those of them that lie beyond what a law was fitted on.
 struct Account {
+  explicit Account(const lower::Lowered& lowered) {
+    for (const std::vector<cost::Estimate>& kind : lowered.kernels)
+      of_kernels.emplace_back(kind.size(), nullptr);
+    for (const std::vector<TransferEstimate>& table : lowered.transfers)
+      of_transfers.emplace_back(table.size(), nullptr);
+  }
+
+  // `place`: where those of this estimate are added to; null: not known yet.
+  template <class What>
+  void add(double seconds, Basis basis, const std::string& why, double*& place, const What& what) {
+    at(totals, basis) += seconds;
+    if (basis != Basis::extrapolated || !(seconds > 0)) return;
+    if (place == nullptr) place = &beyond[{what(), why}];
+    *place += seconds;
+  }
+
   Totals totals{};
   std::map<std::pair<std::string, std::string>, double> beyond;  // by what, why
-
-  template <class What>
-  void add(double seconds, Basis basis, const std::string& why, const What& what) {
-    at(totals, basis) += seconds;
-    if (basis == Basis::extrapolated && seconds > 0) beyond[{what(), why}] += seconds;
-  }
+  // Into `beyond`: every class has the same few estimates, and their names are long.
+  std::vector<std::vector<double*>> of_kernels;    // like Lowered::kernels
+  std::vector<std::vector<double*>> of_transfers;  // like Lowered::transfers
 };
 
 // Kernels that share a law and a reason are told apart only by a size that the reason does not
@@ -64,8 +77,8 @@ void add_program(const Step& step, const lower::RankClass& rank_class,
                  const engine::Program& program, Account& account) {
   const lower::Lowered& lowered = step.lowered;
   const engine::Actor& actor = lowered.machine.actors[rank_class.actor];
-  const std::vector<cost::Estimate>& kernels =
-      lowered.kernels[static_cast<std::size_t>(rank_class.gpu_kind)];
+  const auto kind = static_cast<std::size_t>(rank_class.gpu_kind);
+  const std::vector<cost::Estimate>& kernels = lowered.kernels[kind];
   const std::vector<std::uint64_t> calls = calls_of_blocks(program);
   for (std::size_t b = 0; b < program.blocks.size(); ++b) {
     const double times = static_cast<double>(calls[b]) * rank_class.ranks;
@@ -77,7 +90,8 @@ void add_program(const Step& step, const lower::RankClass& rank_class,
           const cost::Estimate& estimate = kernels[kernel];
           const double load = step.plan.cast.routed[kernel] ? rank_class.expert_load : 1;
           account.add(times * estimate.time.count() * rank_class.slowdown * load, estimate.basis,
-                      estimate.reach, [&] { return name_of(step.plan.cast.kernels[kernel]); });
+                      estimate.reach, account.of_kernels[kind][kernel],
+                      [&] { return name_of(step.plan.cast.kernels[kernel]); });
         }
         continue;
       }
@@ -91,7 +105,8 @@ void add_program(const Step& step, const lower::RankClass& rank_class,
       const cost::MessageTerms& terms = estimate.terms;
       double seconds = terms.latency.count();
       if (terms.wire_bytes > Bytes(0)) seconds += (terms.wire_bytes / terms.bandwidth).count();
-      account.add(times * seconds, terms.basis, terms.reach, [&] { return name_of(estimate); });
+      account.add(times * seconds, terms.basis, terms.reach,
+                  account.of_transfers[table][op.subject], [&] { return name_of(estimate); });
     }
   }
 }
@@ -206,7 +221,7 @@ void note_extrapolations(const Account& account, double sum, StepReport& report)
 }  // namespace
 
 void account_basis(const Job& job, const Step& step, StepReport& report) {
-  Account account;
+  Account account(step.lowered);
   for (const lower::RankClass& rank_class : step.lowered.classes) {
     const plan::Role& stage = step.plan.cast.roles[static_cast<std::size_t>(rank_class.role)];
     // Workers that prepare input take what the scenario says, and no GPU waits for most of it.

@@ -1,6 +1,7 @@
 #include "sim/simulate/report/breakdown.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "sim/base/check.h"
 #include "sim/plan/program_builder.h"
@@ -118,6 +119,7 @@ Accountant::Accountant(const StreamIndex& index, const StepWindow& window, GapOb
     : index_(index),
       window_(window),
       observer_(gaps),
+      all_(static_cast<unsigned>((std::uint64_t{1} << index.program().streams.size()) - 1)),
       streams_(index.program().streams.size()),
       next_(streams_.size()) {}
 
@@ -143,8 +145,9 @@ void Accountant::op_ended(const Span& span) {
     return;
   }
   if (free_ < span.begin) {
-    gaps_.push_back({free_, span});
+    const Gap gap{free_, span};
     account_known_gaps();
+    if (!gaps_.empty() || !account_if_known(gap)) gaps_.push_back(gap);
   }
   account_kernels(span);
   free_ = span.end;
@@ -177,32 +180,34 @@ void Accountant::walk(engine::StateWalk& walk, std::uint32_t actor) {
 // What the op itself waited for has ended; of the other streams all that was enqueued before it
 // must have.
 bool Accountant::is_known(const Gap& gap, unsigned waits) {
-  waits &= ~op(gap.next).waits;
-  for (std::uint32_t s = 0; s < next_.size(); ++s) {
-    if ((waits >> s & 1U) == 0) continue;
+  waits &= ~op(gap.next).waits & all_;
+  for (; waits != 0; waits &= waits - 1) {
+    const auto s = static_cast<std::uint32_t>(std::countr_zero(waits));
     index_.find(s, next_[s]);
     if (next_[s] < StreamIndex::Place{gap.next.call, gap.next.op}) return false;
   }
   return true;
 }
 
+bool Accountant::account_if_known(const Gap& gap) {
+  const unsigned waits = waited_for(op(gap.next).waits);
+  if (!is_known(gap, waits)) return false;
+  find_in_flight(gap.begin, gap.next.begin, waits, &gap.next);
+  account(gap.begin, gap.next.begin, gap.next.issued);
+  return true;
+}
+
 void Accountant::account_known_gaps() {
-  while (!gaps_.empty()) {
-    const Gap& gap = gaps_.front();
-    const unsigned waits = waited_for(op(gap.next).waits);
-    if (!is_known(gap, waits)) return;
-    find_in_flight(gap.begin, gap.next.begin, waits, &gap.next);
-    account(gap.begin, gap.next.begin, gap.next.issued);
+  while (!gaps_.empty() && account_if_known(gaps_.front()))
     gaps_.pop_front();
-  }
 }
 
 // The transfers in flight during [begin, end) among those `waits` names, enqueued before `until` if
 // given.
 void Accountant::find_in_flight(Duration begin, Duration end, unsigned waits, const Span* until) {
   intervals_.clear();
-  for (std::size_t s = 0; s < streams_.size(); ++s) {
-    if ((waits >> s & 1U) == 0) continue;
+  for (waits &= all_; waits != 0; waits &= waits - 1) {
+    const auto s = static_cast<std::size_t>(std::countr_zero(waits));
     for (const Span& span : streams_[s].since(begin)) {
       if (span.begin >= end) break;
       if (until != nullptr && std::pair(span.call, span.op) >= std::pair(until->call, until->op))
@@ -230,16 +235,31 @@ void Accountant::find_runs() {
   }
 }
 
+// [begin, end), in which no transfer is in flight.
+void Accountant::account_idle(Duration begin, Duration end, Duration issued) {
+  const Duration host = std::clamp(issued, begin, end);
+  if (begin < host) add(TimeCategory::host, begin, host);
+  if (host < end) add(TimeCategory::bubble, host, end);
+}
+
 // [begin, end) in pieces on which nothing changes; the first interval that covers a piece names it.
 // Time: as that of sorting them, for those of a stream are one run.
 void Accountant::account(Duration begin, Duration end, Duration issued) {
+  find_runs();
+  if (runs_.size() <= 1) {
+    for (const Interval& interval : intervals_) {
+      account_idle(begin, interval.begin, issued);
+      add(interval.category, interval.begin, interval.end);
+      begin = interval.end;
+    }
+    return account_idle(begin, end, issued);
+  }
   cuts_ = {begin, end};
   if (begin < issued && issued < end) cuts_.push_back(issued);
   for (const Interval& interval : intervals_) {
     cuts_.push_back(interval.begin);
     cuts_.push_back(interval.end);
   }
-  find_runs();
   std::sort(cuts_.begin(), cuts_.end());
   for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) {
     if (cuts_[i] == cuts_[i + 1]) continue;

@@ -90,15 +90,18 @@ class Accountant {
   const engine::Op& op(const engine::Span& span) const { return index_.op(span.call, span.op); }
   void add(TimeCategory category, Duration begin, Duration end);
   bool is_known(const Gap& gap, unsigned waits);
+  bool account_if_known(const Gap& gap);
   void account_known_gaps();
   void account_kernels(const engine::Span& span);
   void find_in_flight(Duration begin, Duration end, unsigned waits, const engine::Span* until);
   void find_runs();
+  void account_idle(Duration begin, Duration end, Duration issued);
   void account(Duration begin, Duration end, Duration issued);
 
   const StreamIndex& index_;
   const StepWindow& window_;
   GapObserver* observer_;
+  unsigned all_;  // bit s: there is a stream s
   std::vector<Ended> streams_;
   std::vector<StreamIndex::Place> next_;  // by stream: the first op that has not ended
   std::deque<Gap> gaps_;                  // that may wait for transfers which have not ended
