@@ -14,6 +14,7 @@
 #include "sim/lower/flow_paths.h"
 #include "sim/lower/group_shape.h"
 #include "sim/lower/host_links.h"
+#include "sim/lower/moved_groups.h"
 #include "sim/lower/rank_classes.h"
 
 namespace trainyard::lower {
@@ -55,6 +56,7 @@ class Lowering {
         flows_(options.fidelity == recipe::Fidelity::flow),
         players_(players_on_gpus(placement, cluster.servers)),
         group_shapes_(cluster, players_, flows_),
+        neighbours_(cluster, players_, flows_),
         host_links_(cluster, players_, flows_ ? topology : nullptr),
         messages_(cluster, topology, group_shapes_, host_links_),
         tables_(cast, messages, gpus, options.algorithms, flows_) {
@@ -94,11 +96,12 @@ class Lowering {
   int gpu(Player player) const {
     return device(player).server * cluster_.gpu_slots() + device(player).gpu;
   }
-  std::vector<int> gpus(Members players) const {
-    std::vector<int> numbers;
+  // Until the next call.
+  std::span<const int> gpus(Members players) {
+    gpus_.clear();
     for (const Player player : players)
-      numbers.push_back(gpu(player));
-    return numbers;
+      gpus_.push_back(gpu(player));
+    return gpus_;
   }
 
   // Kernels of processors take what they are said to, by whichever law: the first rank's.
@@ -112,13 +115,12 @@ class Lowering {
   void colour_players();
   void colour_links();
   void add_edges(ConnectionId connection);
-  void add_edge(const EdgeInfo& info, Members members, std::vector<std::uint32_t> paths);
+  void add_edge(const EdgeInfo& info, Members members, std::uint32_t paths = 0);
   void add_messages(ConnectionId connection);
   std::vector<Player> movers(const Connection& connection) const;
-  std::vector<std::uint32_t> group_paths(ConnectionId connection, Members members,
-                                         const cost::GroupShape& shape);
-  std::uint32_t add_path(RankStructure::Path path);
-  std::uint32_t message_path(Player from, Player to);
+  std::uint32_t add_group_paths(ConnectionId connection, Members members,
+                                const cost::GroupShape& shape);
+  void add_message_path(Player from, Player to);
   void make_actors();
   void make_classes();
   double capacity(std::size_t number) const;
@@ -140,10 +142,12 @@ class Lowering {
   std::vector<topologies::GpuKind> kinds_ = gpu_kinds(cluster_);
   std::vector<int> players_;  // by server: on its GPUs
   GroupShapes group_shapes_;
+  MovedGroups neighbours_;
   HostLinks host_links_;
   DeviceMessages messages_;
   TransferTables tables_;
   bool uses_host_ = false;
+  std::vector<int> gpus_;
 
   RankStructure structure_;
   std::vector<EdgeInfo> edges_;
@@ -229,31 +233,27 @@ void Lowering::colour_links() {
   }
 }
 
-std::uint32_t Lowering::add_path(RankStructure::Path path) {
-  structure_.paths.push_back(std::move(path));
-  return static_cast<std::uint32_t>(structure_.paths.size() - 1);
-}
-
-std::uint32_t Lowering::message_path(Player from, Player to) {
+void Lowering::add_message_path(Player from, Player to) {
   uses_host_ = uses_host_ || device(from).is_host() || device(to).is_host();
-  return add_path({static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to),
-                   messages_.links(device(from), device(to))});
+  structure_.paths.push_back({static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to),
+                              messages_.links(device(from), device(to))});
 }
 
-std::vector<std::uint32_t> Lowering::group_paths(ConnectionId connection, Members members,
-                                                 const cost::GroupShape& shape) {
+// How many there are.
+std::uint32_t Lowering::add_group_paths(ConnectionId connection, Members members,
+                                        const cost::GroupShape& shape) {
   std::map<int, std::uint32_t> player_on;
   for (const Player player : members)
     player_on[gpu(player)] = static_cast<std::uint32_t>(player);
-  std::vector<std::uint32_t> paths;
+  const std::size_t before = structure_.paths.size();
   const std::vector<FlowLayout>& layouts = tables_.layouts(connection);
   for (std::uint32_t layout = 0; layout < layouts.size(); ++layout) {
     for (const auto& [from, to, weight] :
          tables_.edges(layouts[layout], gpus(members), cluster_, shape))
-      paths.push_back(add_path({player_on.at(from), player_on.at(to),
-                                route_links(*topology_, from, to), layout, weight}));
+      structure_.paths.push_back({player_on.at(from), player_on.at(to),
+                                  route_links(*topology_, from, to), layout, weight});
   }
-  return paths;
+  return static_cast<std::uint32_t>(structure_.paths.size() - before);
 }
 
 // Who makes transfers of its own on a connection.
@@ -267,15 +267,24 @@ std::vector<Player> Lowering::movers(const Connection& connection) const {
   return players;
 }
 
-// A player tells its peers apart by their ports, so that peers of different numbers are unlike.
-void Lowering::add_edge(const EdgeInfo& info, Members members, std::vector<std::uint32_t> paths) {
-  RankStructure::Edge& edge = structure_.edges.emplace_back();
+// `paths`: how many of those added last are its own. A player tells its peers apart by their ports,
+// so that peers of different numbers are unlike.
+void Lowering::add_edge(const EdgeInfo& info, Members members, std::uint32_t paths) {
+  const bool is_like_last = !edges_.empty() && edges_.back().connection == info.connection &&
+                            edges_.back().table == info.table && edges_.back().nth == info.nth;
   const auto next = static_cast<std::uint32_t>(labels_.size());
-  edge.label = labels_.try_emplace({info.table, info.nth}, next).first->second;
-  edge.ordered = cast_.connections[info.connection].traffic == Traffic::message;
+  const std::uint32_t label = is_like_last
+                                  ? structure_.edges.back().label
+                                  : labels_.try_emplace({info.table, info.nth}, next).first->second;
+  structure_.edges.push_back(
+      {.label = label,
+       .ordered = cast_.connections[info.connection].traffic == Traffic::message,
+       .first_member = static_cast<std::uint32_t>(structure_.members.size()),
+       .members = static_cast<std::uint32_t>(members.size()),
+       .first_path = static_cast<std::uint32_t>(structure_.paths.size() - paths),
+       .paths = paths});
   for (const Player player : members)
-    edge.members.push_back(static_cast<std::uint32_t>(player));
-  edge.paths = std::move(paths);
+    structure_.members.push_back(static_cast<std::uint32_t>(player));
   edges_.push_back(info);
 }
 
@@ -283,19 +292,26 @@ void Lowering::add_messages(ConnectionId id) {
   const Connection& connection = cast_.connections[id];
   const DeviceMessages::Crossing crossing = messages_.crossing(connection, placement_);
   std::vector<EdgeInfo::Nth> pairs(cast_.players());  // so far, by player
+  std::uint32_t table = 0;
+  int last_beside = -1;
   for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
     const Members ends = connection.groups[pair];
-    const cost::GroupShape shape = messages_.shape(device(ends[0]), device(ends[1]), crossing);
-    std::vector<std::uint32_t> paths;
-    if (flows_) paths = {message_path(ends[0], ends[1])};
+    const Device &from = device(ends[0]), &to = device(ends[1]);
+    const bool hosts = from.is_host() || to.is_host();
+    const int beside = hosts ? -1 : crossing.leaving[static_cast<std::size_t>(from.server)];
+    if (beside < 0 || !neighbours_.is_moved(gpus(ends)) || beside != last_beside)
+      table = tables_.table(id, messages_.shape(from, to, crossing));
+    last_beside = beside;
+    if (flows_) add_message_path(ends[0], ends[1]);
     const EdgeInfo::Nth nth{.of_source = pairs[index(ends[0])].of_source++,
                             .of_destination = pairs[index(ends[1])].of_destination++};
-    add_edge({id, tables_.table(id, shape), nth}, ends, std::move(paths));
+    add_edge({id, table, nth}, ends, flows_ ? 1 : 0);
   }
 }
 
 void Lowering::add_edges(ConnectionId id) {
   const Connection& connection = cast_.connections[id];
+  neighbours_.forget();
   if (connection.traffic == Traffic::message) return add_messages(id);
   if (connection.traffic == Traffic::host) {
     uses_host_ = true;
@@ -304,22 +320,25 @@ void Lowering::add_edges(ConnectionId id) {
       alone.intra_bandwidth = host_links_.offered(connection.host, device(player));
       alone.gpu_kind = gpu_kind(player);
       alone.gpu_kinds = std::uint64_t{1} << alone.gpu_kind;
-      std::vector<std::uint32_t> paths;
       const auto number = static_cast<std::uint32_t>(player);
       if (flows_)
-        paths = {add_path({number, number, host_links_.path(connection.host, device(player))})};
-      add_edge({id, tables_.table(id, alone)}, {&player, 1}, std::move(paths));
+        structure_.paths.push_back(
+            {number, number, host_links_.path(connection.host, device(player))});
+      add_edge({id, tables_.table(id, alone)}, {&player, 1}, flows_ ? 1 : 0);
     }
     return;
   }
+  std::uint32_t table = 0;
   for (std::size_t group = 0; group < connection.groups.size(); ++group) {
     const Members members = connection.groups[group];
-    const cost::GroupShape shape = group_shapes_.of_group(gpus(members));
-    const std::uint32_t table = tables_.table(id, shape);
-    std::vector<std::uint32_t> paths;
-    if (flows_ && connection.traffic == Traffic::collective)
-      paths = group_paths(id, members, shape);
-    add_edge({id, table}, members, std::move(paths));
+    std::uint32_t paths = 0;
+    if (!neighbours_.is_moved(gpus(members))) {
+      const cost::GroupShape shape = group_shapes_.of_group(gpus_);
+      table = tables_.table(id, shape);
+      if (flows_ && connection.traffic == Traffic::collective)
+        paths = add_group_paths(id, members, shape);
+    }
+    add_edge({id, table}, members, paths);
   }
 }
 
@@ -408,7 +427,7 @@ void Lowering::make_links() {
 Lowering::FoldedPaths Lowering::folded_paths(const RankStructure::Edge& edge) const {
   FoldedPaths folded;
   std::set<std::uint32_t> done;
-  for (const std::uint32_t p : edge.paths) {
+  for (std::uint32_t p = edge.first_path; p < edge.first_path + edge.paths; ++p) {
     const std::uint32_t path_class = classes_.of_path[p];
     if (!done.insert(path_class).second) continue;
     engine::Path path;
@@ -434,7 +453,7 @@ void Lowering::make_connections() {
     seen[classes_.of_edge[e]] = true;
     const RankStructure::Edge& edge = structure_.edges[e];
     std::vector<ActorId> members;
-    for (const std::uint32_t rank : edge.members)
+    for (const std::uint32_t rank : structure_.members_of(edge))
       members.push_back(ActorId(classes_.of_rank[rank]));
     const auto [connection, table, nth] = edges_[e];
     FoldedPaths folded = folded_paths(edge);

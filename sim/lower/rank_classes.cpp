@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <utility>
 
 namespace trainyard::lower {
 namespace {
@@ -14,17 +15,22 @@ using Colours = std::vector<std::uint32_t>;
 // Numbers distinct keys in the order in which they first appear.
 class Palette {
  public:
+  Palette() = default;
+  Palette(const Palette&) = delete;
+  Palette& operator=(const Palette&) = delete;
+
   std::uint32_t colour(const std::vector<std::uint32_t>& key) {
-    const auto found = colours_.find(key);
-    if (found != colours_.end()) return found->second;
-    const auto next = static_cast<std::uint32_t>(colours_.size());
-    colours_.emplace(key, next);
-    return next;
+    if (last_ != colours_.end() && last_->first == key)
+      return last_->second;  // neighbours are alike
+    last_ = colours_.try_emplace(key, size()).first;
+    return last_->second;
   }
   std::uint32_t size() const { return static_cast<std::uint32_t>(colours_.size()); }
 
  private:
-  std::map<std::vector<std::uint32_t>, std::uint32_t> colours_;
+  using Colouring = std::map<std::vector<std::uint32_t>, std::uint32_t>;
+  Colouring colours_;
+  Colouring::const_iterator last_ = colours_.end();
 };
 
 // Appends the multiset of key[begin ..) as sorted (colour, how often) pairs in its place.
@@ -74,7 +80,7 @@ class Refiner {
       : s_(structure),
         edges_of_rank_(s_.rank_colour.size(), s_.edges.size(),
                        [&](std::size_t e, auto emit) {
-                         for (const std::uint32_t rank : s_.edges[e].members)
+                         for (const std::uint32_t rank : s_.members_of(s_.edges[e]))
                            emit(rank);
                        }),
         paths_of_link_(s_.link_colour.size(), s_.paths.size(), [&](std::size_t p, auto emit) {
@@ -88,6 +94,9 @@ class Refiner {
   }
 
   RankClasses run() {
+    std::uint32_t ranks = 0;  // classes so far
+    for (const std::uint32_t colour : s_.rank_colour)
+      ranks = std::max(ranks, colour + 1);
     for (;;) {
       colour_paths();
       colour_edges();
@@ -95,8 +104,11 @@ class Refiner {
       classes_.links = colour_links();
       // Colours are only ever split, so equal numbers mean equal partitions.
       const Counts counts = {classes_.ranks, classes_.edges, classes_.paths, classes_.links};
-      if (counts == counts_) return classes_;
+      if (counts == counts_) return std::move(classes_);
       counts_ = counts;
+      // Without paths edges depend on nothing but the ranks.
+      if (s_.paths.empty() && classes_.ranks == ranks) return std::move(classes_);
+      ranks = classes_.ranks;
     }
   }
 
@@ -118,12 +130,13 @@ class Refiner {
     if (round_++ > 0) {
       Palette finer;
       for (std::size_t e = 0; e < s_.edges.size(); ++e) {
-        for (const std::uint32_t p : s_.edges[e].paths) {
+        for (std::uint32_t p = s_.edges[e].first_path, n = s_.edges[e].paths; n > 0; ++p, --n) {
           key_ = {classes_.of_edge[e], classes_.of_path[p]};
           classes_.of_path[p] = finer.colour(key_);
         }
       }
-      palette = finer;
+      classes_.paths = finer.size();
+      return;
     }
     classes_.paths = palette.size();
   }
@@ -132,14 +145,14 @@ class Refiner {
     Palette palette;
     for (std::size_t e = 0; e < s_.edges.size(); ++e) {
       const RankStructure::Edge& edge = s_.edges[e];
-      key_ = {edge.label, edge.ordered ? 1U : 0U};
-      for (const std::uint32_t rank : edge.members)
+      key_.assign({edge.label, edge.ordered ? 1U : 0U});
+      for (const std::uint32_t rank : s_.members_of(edge))
         key_.push_back(classes_.of_rank[rank]);
       if (!edge.ordered) count_tail(key_, 2);
       key_.push_back(static_cast<std::uint32_t>(key_.size()));
       const std::size_t paths = key_.size();
-      for (const std::uint32_t path : edge.paths)
-        key_.push_back(classes_.of_path[path]);
+      for (std::uint32_t p = edge.first_path; p < edge.first_path + edge.paths; ++p)
+        key_.push_back(classes_.of_path[p]);
       count_tail(key_, paths);
       classes_.of_edge[e] = palette.colour(key_);
     }
@@ -150,13 +163,13 @@ class Refiner {
     Palette palette;
     Colours finer(classes_.of_rank.size());
     for (std::size_t r = 0; r < finer.size(); ++r) {
-      key_ = {classes_.of_rank[r]};
+      key_.assign(1, classes_.of_rank[r]);
       const std::uint32_t end = edges_of_rank_.offset[r + 1];
       for (std::uint32_t i = edges_of_rank_.offset[r]; i < end; ++i) {
         const std::uint32_t e = edges_of_rank_.item[i];
         const RankStructure::Edge& edge = s_.edges[e];
         key_.push_back(2 * classes_.of_edge[e] +
-                       (edge.ordered && edge.members.front() == r ? 1U : 0U));
+                       (edge.ordered && s_.members[edge.first_member] == r ? 1U : 0U));
       }
       std::sort(key_.begin() + 1, key_.end());
       finer[r] = palette.colour(key_);

@@ -22,8 +22,8 @@ struct RankStructure {
   struct Edge {
     std::uint32_t label = 0;
     bool ordered = false;
-    std::vector<std::uint32_t> members;  // ranks
-    std::vector<std::uint32_t> paths;    // empty without flows
+    std::uint32_t first_member = 0, members = 0;  // into RankStructure::members
+    std::uint32_t first_path = 0, paths = 0;      // into RankStructure::paths; none without flows
   };
   struct Path {
     std::uint32_t source = 0, destination = 0;  // ranks
@@ -33,8 +33,14 @@ struct RankStructure {
   };
   std::vector<std::uint32_t> rank_colour;  // to begin with: program, GPU, slow-down
   std::vector<Edge> edges;
+  std::vector<std::uint32_t>
+      members;  // ranks, edge after edge: half a million edges have no arrays
   std::vector<Path> paths;
   std::vector<std::uint32_t> link_colour;  // to begin with: capacity
+
+  std::span<const std::uint32_t> members_of(const Edge& edge) const {
+    return std::span(members).subspan(edge.first_member, edge.members);
+  }
 };
 
 struct RankClasses {
@@ -43,7 +49,7 @@ struct RankClasses {
 };
 
 // Classes are numbered by their first members. O((members + path links) log) per round, at most as
-// many rounds as there are ranks and links; a symmetric job needs two.
+// many rounds as there are ranks and links; a symmetric job needs two, without paths one.
 RankClasses refine(const RankStructure& structure);
 
 // Every rank, edge, path and link in a class of its own.
