@@ -56,7 +56,7 @@ class Lowering {
         flows_(options.fidelity == recipe::Fidelity::flow),
         players_(players_on_gpus(placement, cluster.servers)),
         group_shapes_(cluster, players_, flows_),
-        neighbours_(cluster, players_, flows_),
+        known_(cluster, players_, flows_),
         host_links_(cluster, players_, flows_ ? topology : nullptr),
         messages_(cluster, topology, group_shapes_, host_links_),
         tables_(cast, messages, gpus, options.algorithms, flows_) {
@@ -142,7 +142,7 @@ class Lowering {
   std::vector<topologies::GpuKind> kinds_ = gpu_kinds(cluster_);
   std::vector<int> players_;  // by server: on its GPUs
   GroupShapes group_shapes_;
-  MovedGroups neighbours_;
+  MovedGroups known_;
   HostLinks host_links_;
   DeviceMessages messages_;
   TransferTables tables_;
@@ -292,26 +292,25 @@ void Lowering::add_messages(ConnectionId id) {
   const Connection& connection = cast_.connections[id];
   const DeviceMessages::Crossing crossing = messages_.crossing(connection, placement_);
   std::vector<EdgeInfo::Nth> pairs(cast_.players());  // so far, by player
-  std::uint32_t table = 0;
-  int last_beside = -1;
   for (std::size_t pair = 0; pair < connection.groups.size(); ++pair) {
     const Members ends = connection.groups[pair];
     const Device &from = device(ends[0]), &to = device(ends[1]);
-    const bool hosts = from.is_host() || to.is_host();
-    const int beside = hosts ? -1 : crossing.leaving[static_cast<std::size_t>(from.server)];
-    if (beside < 0 || !neighbours_.is_moved(gpus(ends)) || beside != last_beside)
-      table = tables_.table(id, messages_.shape(from, to, crossing));
-    last_beside = beside;
+    std::optional<std::uint32_t> table;
+    if (!from.is_host() && !to.is_host())
+      table = known_.find(gpus(ends), crossing.leaving[static_cast<std::size_t>(from.server)]);
+    else
+      known_.forget();
+    if (!table) table = known_.learn(tables_.table(id, messages_.shape(from, to, crossing)));
     if (flows_) add_message_path(ends[0], ends[1]);
     const EdgeInfo::Nth nth{.of_source = pairs[index(ends[0])].of_source++,
                             .of_destination = pairs[index(ends[1])].of_destination++};
-    add_edge({id, table, nth}, ends, flows_ ? 1 : 0);
+    add_edge({id, *table, nth}, ends, flows_ ? 1 : 0);
   }
 }
 
 void Lowering::add_edges(ConnectionId id) {
   const Connection& connection = cast_.connections[id];
-  neighbours_.forget();
+  known_.forget();
   if (connection.traffic == Traffic::message) return add_messages(id);
   if (connection.traffic == Traffic::host) {
     uses_host_ = true;
@@ -328,17 +327,17 @@ void Lowering::add_edges(ConnectionId id) {
     }
     return;
   }
-  std::uint32_t table = 0;
   for (std::size_t group = 0; group < connection.groups.size(); ++group) {
     const Members members = connection.groups[group];
     std::uint32_t paths = 0;
-    if (!neighbours_.is_moved(gpus(members))) {
+    std::optional<std::uint32_t> table = known_.find(gpus(members));
+    if (!table) {
       const cost::GroupShape shape = group_shapes_.of_group(gpus_);
-      table = tables_.table(id, shape);
+      table = known_.learn(tables_.table(id, shape));
       if (flows_ && connection.traffic == Traffic::collective)
         paths = add_group_paths(id, members, shape);
     }
-    add_edge({id, table}, members, paths);
+    add_edge({id, *table}, members, paths);
   }
 }
 

@@ -13,15 +13,27 @@ MovedGroups::MovedGroups(const topologies::ClusterSpec& cluster, const std::vect
                                                  [&](int own) { return own == most || own == 0; });
 }
 
-bool MovedGroups::is_moved(std::span<const int> gpus) {
-  if (!servers_alike_) return false;
-  const bool comparable = gpus.size() == before_.size() && !gpus.empty();
-  const int by = comparable ? gpus.front() - before_.front() : 0;
-  const bool moved = comparable && by % slots_ == 0 &&
-                     std::equal(gpus.begin(), gpus.end(), before_.begin(),
-                                [&](int own, int before) { return own - before == by; });
-  if (!moved) before_.assign(gpus.begin(), gpus.end());
-  return moved;
+std::optional<std::uint32_t> MovedGroups::find(std::span<const int> gpus, int crossing) {
+  asked_ = nullptr;
+  if (!servers_alike_ || gpus.front() < 0) return std::nullopt;
+  known_.resize(static_cast<std::size_t>(slots_));
+  Known& known = known_[static_cast<std::size_t>(gpus.front() % slots_)];
+  const auto is_moved = [&] {
+    if (gpus.size() != known.gpus.size() || crossing != known.crossing) return false;
+    const int by = gpus.front() - known.gpus.front();
+    return std::equal(gpus.begin(), gpus.end(), known.gpus.begin(),
+                      [&](int own, int before) { return own - before == by; });
+  };
+  if (is_moved()) return known.what;
+  known.gpus.assign(gpus.begin(), gpus.end());
+  known.crossing = crossing;
+  asked_ = &known;
+  return std::nullopt;
+}
+
+std::uint32_t MovedGroups::learn(std::uint32_t what) {
+  if (asked_ != nullptr) asked_->what = what;
+  return what;
 }
 
 }  // namespace trainyard::lower

@@ -1,7 +1,9 @@
-// Groups that lie on other servers as the group before them does, so that what one costs need not
-// be found out for each of ten thousands.
+// Groups that lie on other servers as one before them did, so that what they cost need not be found
+// out for each of ten thousands.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,16 +16,28 @@ class MovedGroups {
   // As of GroupShapes.
   MovedGroups(const topologies::ClusterSpec& cluster, const std::vector<int>& players, bool flows);
 
-  // Whether these GPUs are those of the group asked for before, all moved by so many servers, and
-  // servers alike, so that GroupShapes says the same of both.
-  bool is_moved(std::span<const int> gpus);
-  // No group was before the next one.
-  void forget() { before_.clear(); }
+  // What was learnt of the last group that began in the same place of its server, if this one is
+  // that one moved by so many servers, and these are alike, so that GroupShapes says the same of
+  // both. `crossing`: as of GroupShapes::of_pair, 0 of a collective's group.
+  std::optional<std::uint32_t> find(std::span<const int> gpus, int crossing = 0);
+  // Of the group that was asked for last, which was not found. Returns `what`.
+  std::uint32_t learn(std::uint32_t what);
+  void forget() {
+    known_.clear();
+    asked_ = nullptr;
+  }
 
  private:
+  struct Known {
+    std::vector<int> gpus;
+    int crossing = 0;
+    std::uint32_t what = 0;
+  };
+
   bool servers_alike_;
   int slots_;
-  std::vector<int> before_;
+  std::vector<Known> known_;  // by place of the first GPU in its server
+  Known* asked_ = nullptr;
 };
 
 }  // namespace trainyard::lower
