@@ -211,10 +211,12 @@ void Lowering::colour_players() {
   for (std::size_t player = 0; player < cast_.loads.size(); ++player)
     pace_[player].expert_load = cast_.loads[player];
   std::map<std::pair<std::uint32_t, Pace>, std::uint32_t> colours;
+  auto last = colours.end();
   for (std::size_t player = 0; player < cast_.players(); ++player) {
-    const auto next = static_cast<std::uint32_t>(colours.size());
-    const auto at = colours.try_emplace({cast_.role_of[player], pace_[player]}, next).first;
-    structure_.rank_colour.push_back(at->second);
+    const std::pair<std::uint32_t, Pace> own{cast_.role_of[player], pace_[player]};
+    if (last == colours.end() || last->first != own)
+      last = colours.try_emplace(own, static_cast<std::uint32_t>(colours.size())).first;
+    structure_.rank_colour.push_back(last->second);
   }
 }
 

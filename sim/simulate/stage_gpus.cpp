@@ -112,6 +112,8 @@ void tell_gradients(const Job& job, const models::NetworkWork& work,
 
 std::vector<int> kinds_of_ranks(const Job& job) {
   const int slots = job.cluster.gpu_slots();
+  if (gpu_kinds(job.cluster).size() == 1)
+    return std::vector<int>(static_cast<std::size_t>(job.plan.degrees.world_size()), 0);
   std::vector<int> kinds;
   for (const int gpu : gpus_of_ranks(job))
     kinds.push_back(gpu_kind_of(job.cluster, gpu / slots, gpu % slots));
