@@ -73,7 +73,7 @@ class Engine {
     StreamState& stream = state_.streams[number];
     ActorState& owner = state_.actors[stream.actor];
     const std::uint32_t bit = 1U << (number - owner.first_stream);
-    if (stream.head.call == state_.programs[owner.program].program->calls.size()) {
+    if (stream.head.call == owner.compiled->program->calls.size()) {
       stream.state = HeadState::done;
       return;
     }
@@ -124,7 +124,7 @@ class Engine {
     ++stream.ended;
     stream.slot = kNone;
     if (++stream.head.at == stream.head.last) {
-      stream.head = state_.programs[owner.program].seek(op.stream, stream.head.call + 1);
+      stream.head = owner.compiled->seek(op.stream, stream.head.call + 1);
       periods_.called(number);
     }
     look_at_head(number);

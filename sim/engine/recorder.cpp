@@ -39,6 +39,15 @@ Recorder::Recorder(const RunState& state, const RunOptions& options)
   trace_.spans.resize(spans);
 }
 
+bool Recorder::host_may_hold(const StreamState& stream) const {
+  const CompiledProgram& program = state_.program(stream);
+  const CompiledOp& op = state_.op(stream);
+  if (program.program->segments[program.works[op.subject].segment].kernels == 0) return false;
+  const Duration launch = state_.actor(stream).launch;
+  return program.launches_from(stream.head.call, op, launch, stream.begin) + op.launches * launch >
+         stream.begin;
+}
+
 void Recorder::kernel(const StreamState& stream, std::uint32_t kernel, Duration begin,
                       Duration end) {
   const CompiledProgram& program = state_.program(stream);

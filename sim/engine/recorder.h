@@ -17,9 +17,7 @@ class Recorder {
   bool tells_of(std::uint32_t actor) const { return tells_ && (told_.empty() || told_[actor]); }
   bool wants_kernels(const StreamState& stream) const {
     if ((!kernels_ && observer_ == nullptr) || !tells_of(stream.actor)) return false;
-    if (!only_held_) return true;
-    const KernelSequence kernels = state_.kernels(stream);
-    return kernels.count > 0 && kernels.issued(kernels.count - 1) > stream.begin;
+    return !only_held_ || host_may_hold(stream);
   }
   void kernel(const StreamState& stream, std::uint32_t kernel, Duration begin, Duration end);
   // The head of the stream ends; it is still the head.
@@ -30,6 +28,8 @@ class Recorder {
   Trace take(std::uint64_t events);
 
  private:
+  // Whether the host still enqueued kernels of the head, which runs, when it began.
+  bool host_may_hold(const StreamState& stream) const;
   void sort_kernels();
 
   static constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();

@@ -111,6 +111,8 @@ RunState::RunState(const Machine& given) : machine(given) {
     for (std::uint32_t s = 0; s < compiled.streams; ++s)
       streams.push_back({.actor = number, .head = compiled.seek(s, 0)});
   }
+  for (ActorState& actor : actors)
+    actor.compiled = &programs[actor.program];
 }
 
 std::uint32_t RunState::edge_of(const Actor& actor, const CompiledOp& op) const {
@@ -143,7 +145,7 @@ const Transfer& RunState::transfer(const Exchange& exchange) const {
 
 bool RunState::waits_met(const StreamState& stream) {
   const ActorState& owner = actors[stream.actor];
-  const CompiledProgram& compiled = programs[owner.program];
+  const CompiledProgram& compiled = *owner.compiled;
   const CompiledOp& head = compiled.ops[stream.head.at];
   const std::uint32_t* threshold = compiled.thresholds.data() + head.first_threshold;
   const std::size_t base = std::size_t{stream.head.call} * compiled.streams;

@@ -49,14 +49,15 @@ struct StreamState {
 
 struct ActorState {
   std::uint32_t first_stream = 0, streams = 0;
-  std::uint32_t program = 0;       // into RunState::programs
-  std::uint32_t times = 0;         // into RunState::work_times
-  std::int64_t taken = 0;          // units that transfers in flight hold
-  std::uint32_t blocked = 0;       // bit s: stream s is blocked
-  std::uint32_t computing_on = 0;  // bit s: a compute op of stream s runs
-  bool rate_changed = false;       // it is in the list of those to reconsider
-  int computing = 0;               // compute ops that run, with Machine::share_beside_kernels
-  Duration busy{}, busy_since{};   // how long some did before, and since when some do
+  std::uint32_t program = 0;                  // into RunState::programs
+  const CompiledProgram* compiled = nullptr;  // the same
+  std::uint32_t times = 0;                    // into RunState::work_times
+  std::int64_t taken = 0;                     // units that transfers in flight hold
+  std::uint32_t blocked = 0;                  // bit s: stream s is blocked
+  std::uint32_t computing_on = 0;             // bit s: a compute op of stream s runs
+  bool rate_changed = false;                  // it is in the list of those to reconsider
+  int computing = 0;              // compute ops that run, with Machine::share_beside_kernels
+  Duration busy{}, busy_since{};  // how long some did before, and since when some do
   Duration finished{};
 };
 
@@ -102,7 +103,7 @@ struct RunState {
     return machine.actors[ActorId{stream.actor}];
   }
   const CompiledProgram& program(const StreamState& stream) const {
-    return programs[actors[stream.actor].program];
+    return *actors[stream.actor].compiled;
   }
   const CompiledOp& op(const StreamState& stream) const {
     return program(stream).ops[stream.head.at];
