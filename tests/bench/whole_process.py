@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Wall time and peak memory of whole runs, from start to JSON, of the shipped scenarios.
+"""Wall time and peak memory of whole runs, from start to JSON: of scenarios that are large or uneven, and of the shipped ones.
 
 usage: whole_process.py PROGRAM [SCENARIO...]
 """
@@ -10,6 +10,8 @@ import resource
 import sys
 import tempfile
 import time
+
+import large_scenarios
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RUNS = 5
@@ -41,13 +43,20 @@ def command_of(scenario):
     return "run"
 
 
-def row(name, command, words):
-    """A line of the table: five runs of a command that ends with JSON."""
-    runs = [measure([*words, "--json", "-q"]) for _ in range(RUNS)]
+def print_times(name, command, words, count=RUNS):
+    """A line of the table: runs of a command that ends with JSON."""
+    runs = [measure([*words, "--json", "-q"]) for _ in range(count)]
     if any(code not in (0, 1) for _, _, code in runs):
         sys.exit(f"{name}: exit code {runs[0][2]}")
     times = sorted(seconds for seconds, _, _ in runs)
-    print(f"{name:<32} {command:<8} {times[RUNS // 2]:>9.3f} {times[0]:>9.3f} {max(m for _, m, _ in runs):>7.1f}")
+    most = max(memory for _, memory, _ in runs)
+    print(f"{name:<32} {command:<8} {times[count // 2]:>9.3f} {times[0]:>9.3f} {most:>7.1f}", flush=True)
+
+
+def print_scenario(program, scenario, options=(), count=RUNS):
+    command = command_of(scenario)
+    name = os.path.basename(scenario).removesuffix(".json")
+    print_times(name, command, [program, command, scenario, *options], count)
 
 
 def cpu_and_wall(words):
@@ -79,16 +88,19 @@ def print_reports(program, scenarios):
 
 def main():
     program = os.path.abspath(sys.argv[1])
-    scenarios = sys.argv[2:] or sorted(glob.glob(os.path.join(ROOT, "configs/scenarios/*.json")))
+    os.environ.setdefault("TRAINYARD_CONFIGS", os.path.join(ROOT, "configs"))
     print(f"{'scenario':<32} {'command':<8} {'median s':>9} {'least s':>9} {'MiB':>7}")
-    for scenario in scenarios:
-        command = command_of(scenario)
-        row(os.path.basename(scenario).removesuffix(".json"), command, [program, command, scenario])
+    if len(sys.argv) == 2:
+        with tempfile.TemporaryDirectory() as folder:
+            for scenario, options, count in large_scenarios.write_all(folder):
+                print_scenario(program, scenario, options, count)
+    for scenario in sys.argv[2:] or sorted(glob.glob(os.path.join(ROOT, "configs/scenarios/*.json"))):
+        print_scenario(program, scenario)
     if sys.argv[2:]:
         return
     for name, key, value in GROWN:
         path = os.path.join(ROOT, "configs/scenarios", f"{name}.json")
-        row(f"  {key.split('.')[-1]} {value}", "run", [program, "run", path, "--set", f"{key}={value}"])
+        print_times(f"  {key.split('.')[-1]} {value}", "run", [program, "run", path, "--set", f"{key}={value}"])
     print_reports(program, ("four-strategies", "gpt3-175b-1024xa100"))
 
 
