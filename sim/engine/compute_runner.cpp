@@ -26,7 +26,7 @@ void ComputeRunner::begin(std::uint32_t number) {
     const CompiledOp& op = state_.op(stream);
     const WorkTime& time = state_.work_times[owner.times][op.subject];
     const Duration launches = state_.program(stream).launches_from(
-        stream.head.call, op, state_.actor(stream).launch, stream.begin);
+        stream.head.call, op, state_.launch(stream), stream.begin);
     push_end(number, std::max(later(stream.begin, time.total), later(launches, time.host)));
     return;
   }

@@ -11,7 +11,7 @@ namespace trainyard::engine {
 
 Duration issued(const RunState& state, const StreamState& stream) {
   const CompiledOp& op = state.op(stream);
-  const Duration launch = state.actor(stream).launch;
+  const Duration launch = state.launch(stream);
   const Duration first = op.launches > 0 ? launch : Duration(0);
   return state.program(stream).launches_from(stream.head.call, op, launch) + first;
 }
@@ -43,7 +43,7 @@ bool Recorder::host_may_hold(const StreamState& stream) const {
   const CompiledProgram& program = state_.program(stream);
   const CompiledOp& op = state_.op(stream);
   if (program.program->segments[program.works[op.subject].segment].kernels == 0) return false;
-  const Duration launch = state_.actor(stream).launch;
+  const Duration launch = state_.launch(stream);
   return program.launches_from(stream.head.call, op, launch, stream.begin) + op.launches * launch >
          stream.begin;
 }

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "sim/base/check.h"
+#include "sim/base/large_pages.h"
 
 namespace trainyard::engine {
 namespace {
@@ -87,7 +88,13 @@ RunState::RunState(const Machine& given) : machine(given) {
       inbox_of[index(channel)] = static_cast<std::uint32_t>(id);
   std::map<const Program*, std::uint32_t> program_of;
   std::map<std::tuple<std::uint32_t, const KernelTimes*, std::int64_t>, std::uint32_t> times_of;
+  std::size_t all_streams = 0;
+  for (const Actor& actor : machine.actors)
+    all_streams += actor.program != nullptr ? actor.program->streams.size() : 0;
+  streams.reserve(all_streams);
+  use_large_pages(streams);
   actors.reserve(machine.actors.size());
+  use_large_pages(actors);
   for (const Actor& actor : machine.actors) {
     TRAINYARD_CHECK(actor.program != nullptr && actor.times != nullptr, "an actor without program");
     TRAINYARD_CHECK(actor.units >= 1, "an actor with {} units", actor.units);
@@ -107,7 +114,8 @@ RunState::RunState(const Machine& given) : machine(given) {
     actors.push_back({.first_stream = static_cast<std::uint32_t>(streams.size()),
                       .streams = compiled.streams,
                       .program = program->second,
-                      .times = times->second});
+                      .times = times->second,
+                      .launch = actor.launch});
     for (std::uint32_t s = 0; s < compiled.streams; ++s)
       streams.push_back({.actor = number, .head = compiled.seek(s, 0)});
   }
