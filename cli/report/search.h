@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "sim/search/result.h"
 
@@ -10,6 +11,9 @@ namespace trainyard::report {
 // The ranked table, why the others lose, and the options of the best. `command`: the program, the
 // subcommand and the scenario, to which the options are added.
 std::string search_text(const search::SearchResult& result, const std::string& command);
+
+// Short names of keys: the last word, or the last two where one would not tell.
+std::vector<std::string> axis_headings(const std::vector<std::string>& keys);
 
 // A page that stands alone: the picture of all simulated and bounded configurations, and the same.
 std::string search_page(const search::SearchResult& result,

@@ -31,7 +31,7 @@ constexpr const char* kStyle = R"css(
 .best { fill: hsl(145 62% 38%); }
 .front { fill: none; stroke: hsl(145 62% 38%); stroke-width: 1.4; }
 .ranked { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-.ranked td, .ranked th { padding: 4px 10px; text-align: right; border-top: 1px solid var(--line); }
+.ranked td, .ranked th { white-space: nowrap; padding: 4px 10px; text-align: right; border-top: 1px solid var(--line); }
 .ranked td:last-child, .ranked th:last-child { text-align: left; }
 .scroll { overflow-x: auto; }
 )css";
@@ -202,7 +202,7 @@ std::string ranked_table(const SearchResult& result) {
   std::string html =
       R"(<section><h2>The best</h2><div class="panel scroll"><table class="ranked"><thead><tr>)"
       "<th>#</th><th>number</th><th>step time</th><th>MFU</th><th>memory</th>";
-  for (const std::string& axis : result.axes)
+  for (const std::string& axis : axis_headings(result.axes))
     html += fmt::format("<th>{}</th>", for_html(axis));
   html += "<th>waits for</th></tr></thead><tbody>\n";
   for (std::size_t at = 0; at < result.best.size(); ++at) {

@@ -34,26 +34,6 @@ std::string value_text(Objective objective, double value) {
   return "";
 }
 
-// "parallelism.data_parallel.kind" is told from its neighbours by its last word, or by two.
-std::vector<std::string> headings(const std::vector<std::string>& keys) {
-  const auto last = [](const std::string& key, int words) {
-    std::size_t at = std::string::npos;
-    for (int word = 0; word < words && at != 0; ++word) {
-      at = key.find_last_of("./", at == std::string::npos ? at : at - 1);
-      if (at == std::string::npos) return key;
-    }
-    return key.substr(at + 1);
-  };
-  std::vector<std::string> names;
-  for (const std::string& key : keys) {
-    const std::string own = last(key, 1);
-    const auto alike = std::count_if(
-        keys.begin(), keys.end(), [&](const std::string& other) { return last(other, 1) == own; });
-    names.push_back(alike > 1 || own == "kind" ? last(key, 2) : own);
-  }
-  return names;
-}
-
 // Columns as wide as what stands in them.
 class Table {
  public:
@@ -94,7 +74,7 @@ std::string ranked_table(const SearchResult& result) {
   if (!shows(Objective::step_time)) head.emplace_back("step time");
   head.emplace_back("MFU");
   if (!shows(Objective::memory)) head.emplace_back("memory");
-  for (std::string& heading : headings(result.axes))
+  for (std::string& heading : axis_headings(result.axes))
     head.push_back(std::move(heading));
   head.emplace_back("waits for");
   table.add(std::move(head));
@@ -155,6 +135,25 @@ std::string why_others_lose(const SearchResult& result) {
 }
 
 }  // namespace
+
+std::vector<std::string> axis_headings(const std::vector<std::string>& keys) {
+  const auto last = [](const std::string& key, int words) {
+    std::size_t at = std::string::npos;
+    for (int word = 0; word < words && at != 0; ++word) {
+      at = key.find_last_of("./", at == std::string::npos ? at : at - 1);
+      if (at == std::string::npos) return key;
+    }
+    return key.substr(at + 1);
+  };
+  std::vector<std::string> names;
+  for (const std::string& key : keys) {
+    const std::string own = last(key, 1);
+    const auto alike = std::count_if(
+        keys.begin(), keys.end(), [&](const std::string& other) { return last(other, 1) == own; });
+    names.push_back(alike > 1 || own == "kind" ? last(key, 2) : own);
+  }
+  return names;
+}
 
 std::string search_text(const SearchResult& result, const std::string& command) {
   std::string objectives;

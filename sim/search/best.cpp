@@ -191,6 +191,14 @@ Ranking rank(const std::vector<Trial>& trials, const SearchSpec& spec) {
   std::stable_sort(simulated.begin(), simulated.end(), [&](std::size_t a, std::size_t b) {
     return trials[a].objectives < trials[b].objectives;
   });
+  // Two ways to say the same are ranked once.
+  const auto twins = [&](std::size_t a, std::size_t b) {
+    return trials[a].objectives == trials[b].objectives &&
+           trials[a].result->step == trials[b].result->step &&
+           trials[a].result->memory == trials[b].result->memory &&
+           trials[a].result->breakdown == trials[b].result->breakdown;
+  };
+  simulated.erase(std::unique(simulated.begin(), simulated.end(), twins), simulated.end());
   if (spec.objectives.size() == 1) {
     simulated.resize(std::min(simulated.size(), spec.best));
     if (simulated.size() == spec.best) ranking.last = trials[simulated.back()].objectives;

@@ -48,7 +48,8 @@ struct SearchOptions {
 std::vector<Trial> search(const Judge& judge, const Space& space, const scenario::SearchSpec& spec,
                           const SearchOptions& options);
 
-// What is as small as can be in one objective, or in one of two without more of the other.
+// What is as small as can be in one objective, or in one of two without more of the other. Of
+// configurations with the same result the first counts.
 struct Ranking {
   std::vector<std::size_t> best;  // into the trials, the best first; of two the front by the first
   std::vector<double> last;  // of one objective: that of the last wanted; empty: fewer are there

@@ -35,6 +35,16 @@ class Reasons {
   std::map<std::string, Count> counts_;
 };
 
+// Of an object what it says: "interleaved_1f1b 2".
+std::string text_of(const Value& value) {
+  if (value.is(json::Kind::string)) return value.text;
+  if (!value.is(json::Kind::object)) return json::to_text(value, -1);
+  std::string text;
+  for (const json::Member& member : value.members)
+    text += fmt::format("{}{}", text.empty() ? "" : " ", text_of(member.value));
+  return text;
+}
+
 std::vector<std::string> values_of(const Trial& trial, const Space& space) {
   const Configuration configuration = space.configuration(trial.number);
   const Value patch = space.patch(configuration);
@@ -42,8 +52,7 @@ std::vector<std::string> values_of(const Trial& trial, const Space& space) {
   for (const SpaceAxis& axis : space.axes()) {
     const Value* value = json::find(patch, axis.pointer);
     const bool is_said = value != nullptr && !value->is(json::Kind::null);
-    const bool is_word = is_said && value->is(json::Kind::string);
-    values.push_back(!is_said ? "" : is_word ? value->text : json::to_text(*value, -1));
+    values.push_back(is_said ? text_of(*value) : "");
   }
   return values;
 }

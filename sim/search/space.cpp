@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <set>
 #include <utility>
 
-#include "models/transformer/networks.h"
+#include "sim/json/parse.h"
 #include "sim/scenario/sources.h"
 
 namespace trainyard::search {
@@ -121,9 +122,9 @@ ChosenDegrees Space::degrees(const std::vector<std::size_t>& values) const {
   return degrees;
 }
 
-bool Space::is_idle(const SpaceAxis& axis, const ChosenDegrees& degrees) const {
-  const auto below = [&](std::string_view pointer) {
-    return axis.pointer.starts_with(pointer) && scenario::overlap(axis.pointer, pointer);
+bool Space::is_idle(const std::string& pointer, const ChosenDegrees& degrees) const {
+  const auto below = [&](std::string_view above) {
+    return pointer.starts_with(above) && scenario::overlap(pointer, above);
   };
   if (below("/parallelism/pipeline")) return degrees.pipeline == 1;
   if (below("/parallelism/sequence_parallel") || below("/parallelism/tensor_parallel"))
@@ -147,54 +148,54 @@ Configuration Space::configuration(std::uint64_t number) const {
     if (!fits) return configuration;
   }
   for (std::size_t axis = 0; axis < axes_.size(); ++axis)
-    configuration.same =
-        configuration.same || (configuration.values[axis] > 0 && is_idle(axes_[axis], degrees));
+    configuration.same = configuration.same ||
+                         (configuration.values[axis] > 0 && is_idle(axes_[axis].pointer, degrees));
   return configuration;
 }
 
-Value Space::plain_patch() const {
-  Value patch = Value::object();
-  if (drops_data_) json::set(patch, "/parallelism/dp", Value::null());
+std::vector<scenario::SearchFixed> Space::said(const Configuration& configuration) const {
+  constexpr const char* kSequence = "/parallelism/sequence_parallel";
+  const ChosenDegrees degrees = this->degrees(configuration.values);
+  std::vector<scenario::SearchFixed> said;
+  const auto say = [&](const std::string& pointer, const Value& value) {
+    said.push_back({pointer, is_idle(pointer, degrees) ? Value::null() : value});
+  };
+  if (drops_data_) say("/parallelism/dp", Value::null());
+  // Which a file may not ask for without tensor parallelism.
+  if (is_idle(kSequence, degrees)) say(kSequence, Value::null());
   for (const scenario::SearchFixed& fixed : fixed_)
-    json::set(patch, fixed.pointer, fixed.value);
-  return patch;
+    say(fixed.pointer, fixed.value);
+  for (std::size_t axis = 0; axis < axes_.size(); ++axis)
+    say(axes_[axis].pointer, axes_[axis].values[configuration.values[axis]]);
+  return said;
 }
 
 Value Space::patch(const Configuration& configuration) const {
-  Value patch = plain_patch();
-  const ChosenDegrees degrees = this->degrees(configuration.values);
-  for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
-    const bool idle = is_idle(axes_[axis], degrees);
-    json::set(patch, axes_[axis].pointer,
-              idle ? Value::null() : axes_[axis].values[configuration.values[axis]]);
-  }
+  Value patch = Value::object();
+  for (const scenario::SearchFixed& own : said(configuration))
+    json::set(patch, own.pointer, own.value);
   scenario::spell_out_names(patch);
   return patch;
 }
 
 std::vector<std::string> Space::sets(const Configuration& configuration) const {
   std::vector<std::string> sets;
-  const ChosenDegrees degrees = this->degrees(configuration.values);
-  const auto add = [&](const std::string& pointer, const Value& value) {
-    std::string key = pointer.substr(1);
+  std::set<std::string> taken_away;
+  for (const scenario::SearchFixed& own : said(configuration)) {
+    const bool is_null = own.value.is(json::Kind::null);
+    if (is_null && (json::find(base_.document, own.pointer) == nullptr ||
+                    !taken_away.insert(own.pointer).second))
+      continue;
+    std::string key = own.pointer.substr(1);
     if (key.find('.') != std::string::npos)
-      key = pointer;
+      key = own.pointer;
     else
       std::replace(key.begin(), key.end(), '/', '.');
-    // A word is read as one unless it is JSON of another kind.
-    const bool plain = value.is(json::Kind::string);
-    sets.push_back(fmt::format("{}={}", key, plain ? value.text : json::to_text(value, -1)));
-  };
-  if (drops_data_ && json::find(base_.document, "/parallelism/dp") != nullptr)
-    sets.emplace_back("parallelism.dp=null");
-  for (const scenario::SearchFixed& fixed : fixed_)
-    add(fixed.pointer, fixed.value);
-  for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
-    const bool idle = is_idle(axes_[axis], degrees);
-    if (!idle)
-      add(axes_[axis].pointer, axes_[axis].values[configuration.values[axis]]);
-    else if (json::find(base_.document, axes_[axis].pointer) != nullptr)
-      add(axes_[axis].pointer, Value::null());
+    // A word is written as one unless it would be read as something else.
+    std::vector<Diagnostic> no_json;
+    if (own.value.is(json::Kind::string)) json::parse_text(own.value.text, "", no_json);
+    sets.push_back(
+        fmt::format("{}={}", key, no_json.empty() ? json::to_text(own.value, -1) : own.value.text));
   }
   return sets;
 }

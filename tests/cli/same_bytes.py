@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """One scenario, two programs (or one twice) in different surroundings: every byte of output is the same.
 
-usage: same_bytes.py PROGRAM OTHER SCENARIO run|compare EXIT_CODE
+usage: same_bytes.py PROGRAM OTHER SCENARIO run|compare|search EXIT_CODE
 """
 
 import os
@@ -18,7 +18,7 @@ SURROUNDINGS = [
 
 def outputs(program, scenario, command, jobs, environment):
     with tempfile.TemporaryDirectory() as folder:
-        jobs = jobs if command == "compare" else []
+        jobs = jobs if command in ("compare", "search") else []
         done = run(program, command, scenario, "-o", "out", *jobs, cwd=folder, environment=environment)
         return done, tree(os.path.join(folder, "out"))
 

@@ -28,12 +28,14 @@ namespace {
 struct Passes {
   double kernels = 0, repeated = 0;  // `repeated`: of the kernels
   double waits = 0;                  // beside kernels
+  double launches = 0;               // of the host
 
   double all() const { return kernels + waits; }
   void operator+=(const Passes& other) {
     kernels += other.kernels;
     repeated += other.repeated;
     waits += other.waits;
+    launches += other.launches;
   }
 };
 
@@ -91,7 +93,8 @@ class Bounder {
         shape_(plan::pipeline_shape(job.recipe, job.plan)),
         strategy_(plan::strategy_of(job.plan, job.recipe)),
         experts_(plan::among(job.plan.expert_replicas(), strategy_)),
-        promise_(promise_of(schedule::find_schedule(job.plan.pipeline.schedule), job.plan)) {
+        promise_(promise_of(schedule::find_schedule(job.plan.pipeline.schedule), job.plan)),
+        slowdown_(slowest_server(job).slowdown) {
     deal();
   }
 
@@ -106,44 +109,56 @@ class Bounder {
   }
 
  private:
+  static constexpr std::size_t kGroups = 5;
+
   const recipe::TrainingRecipe& recipe() const { return job_.recipe; }
+  const lower::GpuLaws& law() const { return costs_.laws.front(); }
   bool trains() const { return !recipe().forward_only; }
 
-  // Groups of a server are alike; others may be nearer to each other than the first.
-  const cost::GroupShape* tensor_shape() {
-    if (asked_tensor_) return tensor_ ? &*tensor_ : nullptr;
-    asked_tensor_ = true;
+  // Of the first rank's group, which begins where servers do: no other spans fewer of them. Null:
+  // it is alone, or that is not so.
+  const cost::GroupShape* shape_of(LayerGroup group) {
+    const bool is_tensor = group == LayerGroup::tensor;
+    if (!is_tensor && group != LayerGroup::context) return nullptr;
+    std::optional<std::optional<cost::GroupShape>>& known = shapes_of_[is_tensor ? 0 : 1];
+    if (known) return *known ? &**known : nullptr;
+    known.emplace();
+    const recipe::ParallelDegrees& degrees = job_.plan.degrees;
     const int per_server = job_.cluster.used_on(0);
-    const int tensor = job_.plan.degrees.tensor;
-    if (tensor < 2 || per_server % tensor != 0) return nullptr;
+    const int block = is_tensor ? degrees.tensor : degrees.tensor * degrees.context;
+    if ((is_tensor ? degrees.tensor : degrees.context) < 2) return nullptr;
+    if (per_server % block != 0) return nullptr;
     std::vector<int> gpus;
-    for (const Rank rank : grids_.dense.group(Rank{0}, Axis::tensor)) {
+    for (const Rank rank : grids_.dense.group(Rank{0}, is_tensor ? Axis::tensor : Axis::context)) {
       const auto at = static_cast<int>(index(rank));
       if (at >= per_server) return nullptr;
       gpus.push_back(at);
     }
-    tensor_ = shapes_.of_group(gpus);
-    return &*tensor_;
+    *known = shapes_.of_group(gpus);
+    return &**known;
   }
 
-  // Kernels one after another, each after the tensor-parallel collectives that it waits for.
+  // Kernels one after another, each after the collectives that it waits for.
   Passes time(const std::vector<models::WorkItem>& items) {
     Passes passes;
-    double now = 0, arrives = 0;
+    double now = 0;
+    std::array<double, kGroups> arrives{};
     for (const models::WorkItem& item : items) {
       if (const auto* kernel = std::get_if<models::NamedKernel>(&item)) {
-        const double own = costs_.laws.front().compute->time(kernel->kernel).time.count();
+        const double own = slowdown_ * law().compute->time(kernel->kernel).time.count();
         now += own;
         passes.kernels += own;
+        passes.launches += kernel->launches;
         if (kernel->repeated) passes.repeated += own;
       } else if (const auto* sent = std::get_if<models::GroupCollective>(&item)) {
-        const bool counts = promise_.in_turn && sent->group == LayerGroup::tensor;
-        const cost::GroupShape* shape = counts ? tensor_shape() : nullptr;
+        const cost::GroupShape* shape = promise_.in_turn ? shape_of(sent->group) : nullptr;
+        double& arrival = arrives[static_cast<std::size_t>(sent->group)];
         if (shape != nullptr)
-          arrives = std::max(arrives, now) +
+          arrival = std::max(arrival, now) +
                     alone(costs_.messages->collective(sent->kind, sent->bytes, *shape));
-      } else if (std::get<models::GroupWait>(item).group == LayerGroup::tensor) {
-        now = std::max(now, arrives);
+      } else {
+        const auto group = static_cast<std::size_t>(std::get<models::GroupWait>(item).group);
+        now = std::max(now, arrives[group]);
       }
     }
     passes.waits = now - passes.kernels;
@@ -226,6 +241,10 @@ class Bounder {
       // Its optimizer may run beside them.
       own.fill += std::max(back - own.update, 0.0);
     }
+    // The host launches all of them from the beginning of the step on.
+    const double launch = Seconds(law().launch + law().call).count();
+    const double host = m * (all.forward.launches + all.backward.launches) * launch;
+    own.waits += std::max(host - (own.kernels + own.waits + own.fill + own.update), 0.0);
     if (own.seconds() <= longest.seconds()) return;
     longest.kernels = own.kernels;
     longest.repeated = own.repeated;
@@ -239,7 +258,7 @@ class Bounder {
                         !strategy_.updates_elsewhere && !strategy_.has_leader();
     if (!trains() || !on_gpu || recipe().optimizer == recipe::Optimizer::none) return 0;
     const models::MemoryBound kernel = plan::optimizer_kernel(all.parameters, recipe(), strategy_);
-    return costs_.laws.front().compute->time(kernel).time.count();
+    return slowdown_ * law().compute->time(kernel).time.count();
   }
 
   // Micro-batches whose activations a stage keeps at once, at the least, in parts of a stage.
@@ -290,9 +309,9 @@ class Bounder {
   PipelineShape shape_;
   DataParallelStrategy strategy_, experts_;
   Promise promise_;
-  bool asked_tensor_ = false;
-  std::optional<cost::GroupShape> tensor_;
-  std::vector<Part> parts_;  // by virtual stage
+  double slowdown_;
+  std::array<std::optional<std::optional<cost::GroupShape>>, 2> shapes_of_;  // tensor, context
+  std::vector<Part> parts_;                                                  // by virtual stage
   bool repeats_all_ = true;
 };
 

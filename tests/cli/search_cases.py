@@ -1,0 +1,164 @@
+#!/usr/bin/python3
+"""What `trainyard search` promises. As cases.py."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+from process import Cases, require, require_equal, run
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SMALL = os.path.join(HERE, "small.json")
+case = Cases()
+expect = case.expect
+
+AXES = {
+    "parallelism.tp": [1, 2, 4],
+    "parallelism.pp": [1, 2, 4],
+    "training.micro_batch": [1, 2],
+    "training.recompute": ["none", "full"],
+    "parallelism.data_parallel.kind": ["allreduce", "fsdp"],
+}
+
+
+def written(folder, axes=None, name="s.json", **search):
+    with open(SMALL, encoding="utf-8") as file:
+        scenario = json.load(file)
+    for key in ("variants", "baseline"):
+        scenario.pop(key, None)
+    scenario["search"] = {"axes": AXES if axes is None else axes, **search}
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(scenario, file)
+    return path
+
+
+@case
+def search_finds(folder):
+    """search: the options of the best make the step that is promised, and nothing simulated is shorter"""
+    path = written(folder)
+    found = json.loads(expect(0, "search", path, "--json", "-q")[0])
+    everything = json.loads(expect(0, "search", path, "--json", "-q", "--exhaustive")[0])
+    require_equal([b["number"] for b in found["best"]], [b["number"] for b in everything["best"]], "the best")
+    require_equal(everything["bounds_against_results"]["would_lose"], 0, "lost by bounds")
+    best = found["best"][0]
+    sets = [word for option in best["set"] for word in ("--set", option)]
+    ran = json.loads(expect(0, "run", path, *sets, "--json", "-q")[0])
+    require_equal(ran["step_time_s"], best["step_time_s"], "step time")
+    others = found["others"]
+    counts = ("invalid", "same", "unwanted", "does_not_fit", "never_ends", "beaten_by_bound", "simulated")
+    require_equal(sum(others[name] for name in counts), found["configurations"], "every configuration is counted")
+
+
+@case
+def search_folder(folder):
+    """search -o: a summary, each configuration and two pages, the same for any number of threads"""
+    path = written(folder)
+    for jobs in ("1", "3"):
+        expect(0, "search", path, "-o", "out" + jobs, "-j", jobs, cwd=folder)
+    for name in ("summary.json", "configurations.jsonl", "search.html", "report.html"):
+        contents = []
+        for jobs in ("1", "3"):
+            with open(os.path.join(folder, "out" + jobs, name), "rb") as file:
+                contents.append(file.read())
+        require(contents[0] and contents[0] == contents[1], f"{name} differs or is empty")
+    lines = contents_of(os.path.join(folder, "out1", "configurations.jsonl"))
+    require_equal([line["number"] for line in lines[1:]], list(range(lines[0]["configurations"])), "lines")
+
+
+def contents_of(path):
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+@case
+def search_shards(folder):
+    """search --shard and search merge: the bytes of the whole search, whoever runs the shards"""
+    path = written(folder)
+    whole = expect(0, "search", path, "--json", "-q")[0]
+    for i in (1, 2, 3):
+        expect(0, "search", path, "--shard", f"{i}/3", "--log", f"part-{i}.jsonl", "-q", cwd=folder)
+    logs = [f"part-{i}.jsonl" for i in (3, 1, 2)]
+    require_equal(expect(0, "search", "merge", path, *logs, "--json", "-q", cwd=folder)[0], whole, "merged")
+    # As a Slurm array and as mpirun tell their processes which they are.
+    slurm = {"SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_COUNT": "2"}
+    for i, environment in enumerate(
+        ({**slurm, "SLURM_ARRAY_TASK_ID": "1"}, {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"})
+    ):
+        words = ("search", path, "--shard", "auto", "--log", "auto-%s.jsonl", "-q")
+        require_equal(run(case.program, *words, cwd=folder, environment=environment).returncode, 0, f"task {i}")
+    merged = expect(0, "search", "merge", path, "auto-1.jsonl", "auto-2.jsonl", "--json", "-q", cwd=folder)[0]
+    require_equal(merged, whole, "merged of tasks")
+    _, err = expect(3, "search", "merge", path, "part-1.jsonl", "part-3.jsonl", cwd=folder)
+    require("configurations are in none of the logs" in err and "--resume" in err, err)
+
+
+@case
+def search_is_killed(folder):
+    """search --resume: a search that is killed at any instant goes on, and tells the same"""
+    axes = {**AXES, "training.global_batch": [16, 32, 48, 64], "training.launch_time": ["0us", "4us", "9us"]}
+    path = written(folder, axes, objective=["step_time", "memory"])
+    whole = expect(0, "search", path, "--json", "-q")[0]
+    words = [case.program, "search", path, "--log", "log.jsonl", "--resume", "--json", "-q", "-j", "1"]
+    for delay in (0.0, 0.01, 0.03, 0.1):
+        child = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(delay)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    out, _ = expect(0, *words[1:], cwd=folder)
+    require_equal(out, whole, "resumed")
+    lines = contents_of(os.path.join(folder, "log.jsonl"))
+    require_equal(len({line["number"] for line in lines[1:]}), lines[0]["configurations"], "configurations")
+    # What is known is not judged again.
+    before = os.path.getsize(os.path.join(folder, "log.jsonl"))
+    require_equal(expect(0, *words[1:], cwd=folder)[0], whole, "resumed twice")
+    require(os.path.getsize(os.path.join(folder, "log.jsonl")) <= 2 * before, "the log grows without end")
+
+
+@case
+def search_refusals(folder):
+    """search: what cannot be searched is refused where it stands, and nothing is written or lost"""
+    path = written(folder)
+
+    def refused(code, words, *args):
+        _, err = expect(code, "search", *args, cwd=folder)
+        require(words in err, err)
+
+    refused(2, "the scenario is missing")
+    refused(2, "--shard 5/4: shards of 4 are 1/4 to 4/4", path, "--shard", "5/4", "--log", "a.jsonl")
+    refused(2, "expected I/N", path, "--shard", "two", "--log", "a.jsonl")
+    refused(2, "neither a Slurm array nor an MPI launcher", path, "--shard", "auto", "--log", "a.jsonl")
+    refused(2, "goes into a file", path, "--shard", "1/2")
+    refused(2, "with --log FILE", path, "--resume")
+    refused(3, "the space has 72 configurations, at most 10 are searched: parallelism.tp 3", path, "--limit", "10")
+    require(not os.path.exists(os.path.join(folder, "a.jsonl")), "a log was begun")
+    thousand = {"from": 1, "to": 1000, "plus": 1}
+    large = written(folder, {f"parallelism.{key}": thousand for key in ("tp", "pp", "cp")}, "large.json")
+    refused(3, "the space has 1000000000 configurations", large)
+    none = written(folder, {"parallelism.tp": [3, 5]}, "none.json")
+    out, _ = expect(1, "search", none)
+    require("none of them can be run" in out and "do not divide" in out, out)
+    expect(0, "search", path, "--log", "log.jsonl", "-q", cwd=folder)
+    with open(os.path.join(folder, "log.jsonl"), "rb") as file:
+        log = file.read()
+    refused(2, "is there already: --resume goes on with it", path, "--log", "log.jsonl")
+    refused(3, "this is the log of another search", path, "--set", "training.global_batch=64", "--log", "log.jsonl", "--resume")
+    refused(3, "this is the log of shard 1/1, not of 1/2", path, "--shard", "1/2", "--log", "log.jsonl", "--resume")
+    refused(3, "this is no log of a search", path, "--log", path, "--resume")
+    with open(os.path.join(folder, "log.jsonl"), "rb") as file:
+        require(file.read() == log, "the log has changed")
+
+
+@case
+def search_slurm(folder):
+    """search --slurm: the script of an array whose tasks are the shards"""
+    out, _ = expect(0, "search", written(folder), "--slurm", "16")
+    with open(os.path.join(folder, "array.sh"), "w", encoding="utf-8") as file:
+        file.write(out)
+    require("#SBATCH --array=1-16" in out and "--shard auto" in out and "search merge" in out, out)
+    require_equal(subprocess.run(["bash", "-n", os.path.join(folder, "array.sh")], check=False).returncode, 0, "bash -n")
+
+
+case.main()
