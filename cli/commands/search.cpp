@@ -138,15 +138,15 @@ class Clock {
 std::vector<Trial> searched(const Prepared& own, const SearchCommandOptions& options,
                             const Shard& shard, Console& console) {
   const search::JournalHead head = head_of(own.set, own.spec, *own.space, shard);
-  SearchLog log(log_of(options.log, shard), head, options.resume);
+  SearchLog file(log_of(options.log, shard), head, options.resume);
   const search::Judge judge(own.set, own.spec, *own.space);
   search::SearchOptions search_options;
   search_options.jobs = options.jobs;
   search_options.exhaustive = options.exhaustive;
   search_options.shard = shard;
-  search_options.known = log.take_known();
+  search_options.known = file.take_known();
   if (!options.log.empty())
-    search_options.tell = [&](const Trial& trial) { log.write(to_line(trial, *own.space)); };
+    search_options.tell = [&](const Trial& trial) { file.write(to_line(trial, *own.space)); };
   const Clock clock;
   search_options.progress = [&](const search::SearchProgress& progress) {
     console.progress(clock.text(progress));

@@ -31,7 +31,8 @@ constexpr const char* kStyle = R"css(
 .best { fill: hsl(145 62% 38%); }
 .front { fill: none; stroke: hsl(145 62% 38%); stroke-width: 1.4; }
 .ranked { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-.ranked td, .ranked th { white-space: nowrap; padding: 4px 10px; text-align: right; border-top: 1px solid var(--line); }
+.ranked td, .ranked th { white-space: nowrap; padding: 4px 10px; text-align: right; }
+.ranked td, .ranked th { border-top: 1px solid var(--line); }
 .ranked td:last-child, .ranked th:last-child { text-align: left; }
 .scroll { overflow-x: auto; }
 )css";

@@ -144,8 +144,9 @@ def search_refusals(folder):
     with open(os.path.join(folder, "log.jsonl"), "rb") as file:
         log = file.read()
     refused(2, "is there already: --resume goes on with it", path, "--log", "log.jsonl")
-    refused(3, "this is the log of another search", path, "--set", "training.global_batch=64", "--log", "log.jsonl", "--resume")
-    refused(3, "this is the log of shard 1/1, not of 1/2", path, "--shard", "1/2", "--log", "log.jsonl", "--resume")
+    resume = ("--log", "log.jsonl", "--resume")
+    refused(3, "this is the log of another search", path, "--set", "training.global_batch=64", *resume)
+    refused(3, "this is the log of shard 1/1, not of 1/2", path, "--shard", "1/2", *resume)
     refused(3, "this is no log of a search", path, "--log", path, "--resume")
     with open(os.path.join(folder, "log.jsonl"), "rb") as file:
         require(file.read() == log, "the log has changed")
@@ -158,7 +159,8 @@ def search_slurm(folder):
     with open(os.path.join(folder, "array.sh"), "w", encoding="utf-8") as file:
         file.write(out)
     require("#SBATCH --array=1-16" in out and "--shard auto" in out and "search merge" in out, out)
-    require_equal(subprocess.run(["bash", "-n", os.path.join(folder, "array.sh")], check=False).returncode, 0, "bash -n")
+    done = subprocess.run(["bash", "-n", os.path.join(folder, "array.sh")], check=False)
+    require_equal(done.returncode, 0, "bash -n")
 
 
 case.main()

@@ -77,6 +77,14 @@ Promise promise_of(const ScheduleEntry* entry, const recipe::ParallelPlan& plan)
   return promise;
 }
 
+// Of kernels of the rank that is slowed down least; some "stragglers" are faster than others.
+double least_slowdown(const Job& job) {
+  double least = 1;
+  for (const recipe::Straggler& straggler : job.stragglers)
+    least = std::min(least, straggler.compute_slowdown);
+  return least * slowest_server(job).slowdown;
+}
+
 double alone(const cost::MessageTerms& terms) {
   const double bytes = static_cast<double>(terms.wire_bytes.count());
   return terms.latency.count() + (bytes > 0 ? bytes / terms.bandwidth.count() : 0);
@@ -94,7 +102,7 @@ class Bounder {
         strategy_(plan::strategy_of(job.plan, job.recipe)),
         experts_(plan::among(job.plan.expert_replicas(), strategy_)),
         promise_(promise_of(schedule::find_schedule(job.plan.pipeline.schedule), job.plan)),
-        slowdown_(slowest_server(job).slowdown) {
+        slowdown_(least_slowdown(job)) {
     deal();
   }
 
