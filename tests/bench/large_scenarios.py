@@ -15,7 +15,8 @@ def gpt3(gpus):
     """GPT-3 175B, tp 8 x pp 8, 16 micro-batches each."""
     data = gpus // 64
     return {"version": 1, "model": {"preset": "gpt3-175b"},
-            "cluster": {"nodes": gpus // 8, "node": {"preset": "dgx-h100", "nic": {"rail": "none"}}, "fabric": clos(gpus)},
+            "cluster": {"nodes": gpus // 8, "node": {"preset": "dgx-h100", "nic": {"rail": "none"}},
+                        "fabric": clos(gpus)},
             "training": {"global_batch": data * 16, "micro_batch": 1, "sequence_length": 2048,
                          "precision": {"compute": "bf16", "gradients": "fp32", "master_weights": "fp32"},
                          "optimizer": {"type": "adam"}, "recompute": "full"},
@@ -28,7 +29,8 @@ def stragglers(count):
     """So many of 1,024 GPUs, each of its own speed, spread over replicas and stages."""
     scenario = gpt3(1024)
     scenario["perturbations"] = {"stragglers": [
-        {"select": {"rank": (i * 37) % 1024}, "compute_slowdown": round(1.01 + 0.0005 * i, 4)} for i in range(count)]}
+        {"select": {"rank": (i * 37) % 1024}, "compute_slowdown": round(1.01 + 0.0005 * i, 4)}
+        for i in range(count)]}
     return scenario
 
 

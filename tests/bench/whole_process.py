@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Wall time and peak memory of whole runs, from start to JSON: of scenarios that are large or uneven, and of the shipped ones.
+"""Wall time and peak memory of whole runs, from start to JSON: of large and of uneven clusters, and
+of the shipped scenarios.
 
 usage: whole_process.py PROGRAM [SCENARIO...]
 """
