@@ -220,16 +220,17 @@ std::string slurm_script(const SearchCommandOptions& options) {
   std::string sets;
   for (const std::string& set : options.scenario.sets)
     sets += fmt::format(" --set '{}'", set);
-  const std::string stem = std::filesystem::path(scenario).stem().string();
+  std::string stem = std::filesystem::path(scenario).stem().string();
+  if (!stem.starts_with("search-")) stem = "search-" + stem;
   return fmt::format(
       "#!/bin/bash\n"
-      "#SBATCH --job-name=search-{0}\n"
+      "#SBATCH --job-name={0}\n"
       "#SBATCH --array=1-{1}\n"
       "#SBATCH --ntasks=1\n"
       "#SBATCH --cpus-per-task=4\n"
       "# Submitted again, it goes on with what is there. When all tasks are done:\n"
-      "#   trainyard search merge {2} search-{0}-*.jsonl{3}\n"
-      "srun trainyard search {2}{3} --shard auto --log search-{0}-%s.jsonl --resume "
+      "#   trainyard search merge {2} {0}-*.jsonl{3}\n"
+      "srun trainyard search {2}{3} --shard auto --log {0}-%s.jsonl --resume "
       "--jobs \"${{SLURM_CPUS_PER_TASK:-4}}\"\n",
       stem, options.slurm, scenario, sets);
 }

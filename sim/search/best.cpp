@@ -16,10 +16,8 @@ using simulate::TimeCategory;
 
 namespace {
 
-// Judged in one go by a thread, and simulated before the next look at what is left. Numbers that do
-// not depend on the threads.
+// Judged in one go by a thread. No number here depends on the threads.
 constexpr std::size_t kJudgedTogether = 64;
-constexpr std::size_t kSimulatedTogether = 16;
 
 constexpr std::array<std::pair<std::string_view, Verdict>, 7> kVerdicts = {
     {{"invalid", Verdict::invalid},
@@ -89,8 +87,9 @@ class Searching {
     std::size_t next = 0;
     while (next < open_.size()) {
       const Ranking ranking = rank(trials_, spec_);
+      const std::size_t together = size_of_wave(ranking, next);
       std::vector<std::size_t> wave;
-      for (; next < open_.size() && wave.size() < kSimulatedTogether; ++next)
+      for (; next < open_.size() && wave.size() < together; ++next)
         if (options_.exhaustive || !is_beaten(trials_[open_[next]].least, ranking, trials_))
           wave.push_back(open_[next]);
       in_order<int>(wave.size(), options_.jobs, [&](std::size_t i) {
@@ -104,6 +103,20 @@ class Searching {
         return 0;
       });
     }
+  }
+
+  // Simulated before the next look at what is left: as many as are missing, then a part of what is
+  // not beaten yet, so that few are simulated in vain and many threads have work.
+  std::size_t size_of_wave(const Ranking& ranking, std::size_t next) const {
+    constexpr std::size_t kLeast = 4, kMost = 64, kParts = 8;
+    const bool is_short = spec_.objectives.size() == 1 && ranking.last.empty();
+    if (is_short && !options_.exhaustive)
+      return std::max(spec_.best - std::min(spec_.best, ranking.best.size()), kLeast);
+    const auto left = std::count_if(
+        open_.begin() + static_cast<std::ptrdiff_t>(next), open_.end(), [&](std::size_t at) {
+          return options_.exhaustive || !is_beaten(trials_[at].least, ranking, trials_);
+        });
+    return std::clamp(static_cast<std::size_t>(left) / kParts, kLeast, kMost);
   }
 
   const Judge& judge_;
