@@ -1,8 +1,10 @@
 // What the GPUs of a kind take for their kernels, and for copies of their own.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
+#include "models/layer/kernel.h"
 #include "sim/base/units.h"
 #include "sim/cost/cost.h"
 #include "sim/cost/host_copies.h"
@@ -17,5 +19,9 @@ struct GpuLaws {
   double gemm_weight = 1, memory_bound_weight = 1;
   std::vector<cost::HostCopyLaw> host_copies{};  // of the profile
 };
+
+// KernelTimes::weight of the kernels; nothing if all are alike.
+std::vector<std::uint16_t> kernel_weights(const GpuLaws& laws,
+                                          const std::vector<models::Kernel>& kernels);
 
 }  // namespace trainyard::lower

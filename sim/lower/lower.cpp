@@ -8,6 +8,7 @@
 #include <set>
 
 #include "sim/base/check.h"
+#include "sim/base/large_pages.h"
 #include "sim/base/out_of_range.h"
 #include "sim/base/text.h"
 #include "sim/lower/device_messages.h"
@@ -70,6 +71,7 @@ class Lowering {
   Lowered run() {
     estimate_kernels();
     colour_players();
+    reserve_edges();
     for (const ConnectionId connection : cast_.listed())
       add_edges(connection);
     result_.machine.transfers = std::move(tables_.transfers);
@@ -111,7 +113,7 @@ class Lowering {
   }
 
   void estimate_kernels();
-  std::vector<std::uint16_t> weights(const GpuLaws& laws) const;
+  void reserve_edges();
   void colour_players();
   void colour_links();
   void add_edges(ConnectionId connection);
@@ -184,17 +186,19 @@ void Lowering::estimate_kernels() {
   }
 }
 
-// By Cast::kernels; nothing if all kernels are alike.
-std::vector<std::uint16_t> Lowering::weights(const GpuLaws& laws) const {
-  if (laws.gemm_weight == 1 && laws.memory_bound_weight == 1) return {};
-  std::vector<std::uint16_t> weights;
-  for (const models::Kernel& kernel : cast_.kernels) {
-    const bool memory_bound = std::holds_alternative<models::MemoryBound>(kernel);
-    const double weight = memory_bound ? laws.memory_bound_weight : laws.gemm_weight;
-    TRAINYARD_CHECK(weight >= 0 && weight <= 8, "a kernel of weight {}", weight);
-    weights.push_back(static_cast<std::uint16_t>(weight * engine::kFullWeight + 0.5));
+// Large clusters have hundreds of thousands of edges.
+void Lowering::reserve_edges() {
+  std::size_t edges = 0, members = 0;
+  for (const Connection& connection : cast_.connections) {
+    edges += connection.groups.size();
+    members += connection.groups.members().size();
   }
-  return weights;
+  structure_.edges.reserve(edges);
+  use_large_pages(structure_.edges);
+  structure_.members.reserve(members);
+  use_large_pages(structure_.members);
+  edges_.reserve(edges);
+  use_large_pages(edges_);
 }
 
 void Lowering::colour_players() {
@@ -300,8 +304,6 @@ void Lowering::add_messages(ConnectionId id) {
     std::optional<std::uint32_t> table;
     if (!from.is_host() && !to.is_host())
       table = known_.find(gpus(ends), crossing.leaving[static_cast<std::size_t>(from.server)]);
-    else
-      known_.forget();
     if (!table) table = known_.learn(tables_.table(id, messages_.shape(from, to, crossing)));
     if (flows_) add_message_path(ends[0], ends[1]);
     const EdgeInfo::Nth nth{.of_source = pairs[index(ends[0])].of_source++,
@@ -359,7 +361,7 @@ void Lowering::make_actors() {
         table->kernel.push_back(
             call + to_duration(result_.kernels[kind][k].time * (pace.slowdown * load)));
       }
-      table->weight = weights(laws_[kind]);
+      table->weight = kernel_weights(laws_[kind], cast_.kernels);
       own = table.get();
       result_.times.push_back(std::move(table));
     }

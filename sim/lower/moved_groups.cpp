@@ -1,6 +1,7 @@
 #include "sim/lower/moved_groups.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace trainyard::lower {
 
@@ -32,7 +33,7 @@ std::optional<std::uint32_t> MovedGroups::find(std::span<const int> gpus, int cr
 }
 
 std::uint32_t MovedGroups::learn(std::uint32_t what) {
-  if (asked_ != nullptr) asked_->what = what;
+  if (asked_ != nullptr) std::exchange(asked_, nullptr)->what = what;
   return what;
 }
 

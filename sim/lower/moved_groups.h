@@ -20,7 +20,8 @@ class MovedGroups {
   // that one moved by so many servers, and these are alike, so that GroupShapes says the same of
   // both. `crossing`: as of GroupShapes::of_pair, 0 of a collective's group.
   std::optional<std::uint32_t> find(std::span<const int> gpus, int crossing = 0);
-  // Of the group that was asked for last, which was not found. Returns `what`.
+  // Remembers this of the group that was asked for last, if that was not found and nothing was
+  // learnt since. Returns `what`.
   std::uint32_t learn(std::uint32_t what);
   void forget() {
     known_.clear();

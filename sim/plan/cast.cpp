@@ -24,6 +24,11 @@ ConnectionId first_of(const Cast& cast, ConnectionId ports) {
 
 Groups::Groups(const std::vector<std::vector<Rank>>& groups) {
   std::vector<Player> members;
+  ends_.reserve(groups.size());
+  std::size_t all = 0;
+  for (const std::vector<Rank>& group : groups)
+    all += group.size();
+  members_.reserve(all);
   for (const std::vector<Rank>& group : groups) {
     members.clear();
     for (const Rank rank : group)

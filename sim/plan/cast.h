@@ -170,6 +170,7 @@ class Groups {
   }
   // All members, group after group.
   std::span<Player> members() { return members_; }
+  std::span<const Player> members() const { return members_; }
 
  private:
   std::vector<Player> members_;

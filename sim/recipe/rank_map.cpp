@@ -93,6 +93,7 @@ Rank RankMap::peer(Rank rank, Axis axis, int place) const {
 
 std::vector<Rank> RankMap::group(Rank rank, Axis axis) const {
   std::vector<Rank> members;
+  members.reserve(static_cast<std::size_t>(size(axis)));
   for (int place = 0; place < size(axis); ++place)
     members.push_back(peer(rank, axis, place));
   return members;
