@@ -27,21 +27,23 @@ std::optional<Bytes> limit_of(const SearchSpec& spec, Bytes capacity) {
   return capacity > Bytes(0) ? std::optional(capacity) : std::nullopt;
 }
 
-// Seconds of all steps of the training.
-double training_seconds(const Job& job, double step) {
-  return std::ceil(job.length.samples / static_cast<double>(job.recipe.global_batch)) * step;
-}
+// What is known of a step, or of the least of it.
+struct Known {
+  double seconds = 0, joules = 0;
+  Bytes memory;
+  double counted = 1;  // of its samples
+};
 
-// The objective of a step that takes so long; of energy and memory what is known besides.
-double value_of(Objective objective, const Job& job, double step, double joules, Bytes memory) {
+double value_of(Objective objective, const Job& job, const Known& known) {
   const double gpus = job.plan.degrees.world_size();
+  const double samples = known.counted * static_cast<double>(job.recipe.global_batch);
+  const double training = std::ceil(job.length.samples / samples) * known.seconds;
   switch (objective) {
-    case Objective::step_time: return step;
-    case Objective::training_time: return training_seconds(job, step);
-    case Objective::dollars:
-      return training_seconds(job, step) / 3600 * gpus * job.length.gpu_hour.value_or(0);
-    case Objective::energy: return joules;
-    case Objective::memory: return static_cast<double>(memory.count());
+    case Objective::step_time: return known.seconds;
+    case Objective::training_time: return training;
+    case Objective::dollars: return training / 3600 * gpus * job.length.gpu_hour.value_or(0);
+    case Objective::energy: return known.joules;
+    case Objective::memory: return static_cast<double>(known.memory.count());
   }
   return 0;
 }
@@ -152,7 +154,7 @@ void Judge::tell_bounds(const Scenario& scenario, const Job& job, Trial& trial) 
   const double watts = job.cluster.server.gpu.idle_power.count();
   const double joules = seconds * watts * job.plan.degrees.world_size();
   for (const Objective objective : spec_.objectives)
-    trial.least.push_back(value_of(objective, job, seconds, joules, bound.memory));
+    trial.least.push_back(value_of(objective, job, {seconds, joules, bound.memory}));
   trial.causes.resize(kCauses);
   const auto set = [&](Cause cause, double value) {
     trial.causes[static_cast<std::size_t>(cause)] = value;
@@ -197,11 +199,18 @@ void Judge::simulate(Trial& trial) const {
     trial.why = fmt::format("a step above {}", to_text(*spec_.step_time));
     return;
   }
+  if (wants_energy && !report.energy) {
+    trial.verdict = Verdict::invalid;
+    trial.why = "/cluster/node/gpu/power: is not known, and energy is asked for";
+    return;
+  }
   trial.verdict = Verdict::simulated;
   const Job job = job_of(changed, &shared_->machines);
   for (const Objective objective : spec_.objectives)
-    trial.objectives.push_back(value_of(objective, job, Seconds(result.step).count(),
-                                        report.energy ? report.energy->joules : 0, result.memory));
+    trial.objectives.push_back(
+        value_of(objective, job,
+                 {Seconds(result.step).count(), report.energy ? report.energy->joules : 0,
+                  result.memory, report.counted}));
   trial.result = result;
 }
 

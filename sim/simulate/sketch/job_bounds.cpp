@@ -29,6 +29,7 @@ struct Passes {
   double kernels = 0, repeated = 0;  // `repeated`: of the kernels
   double waits = 0;                  // beside kernels
   double launches = 0;               // of the host
+  double repeated_launches = 0;      // of these
 
   double all() const { return kernels + waits; }
   void operator+=(const Passes& other) {
@@ -36,6 +37,7 @@ struct Passes {
     repeated += other.repeated;
     waits += other.waits;
     launches += other.launches;
+    repeated_launches += other.repeated_launches;
   }
 };
 
@@ -158,6 +160,7 @@ class Bounder {
         passes.kernels += own;
         passes.launches += kernel->launches;
         if (kernel->repeated) passes.repeated += own;
+        if (kernel->repeated) passes.repeated_launches += kernel->launches;
       } else if (const auto* sent = std::get_if<models::GroupCollective>(&item)) {
         const cost::GroupShape* shape = promise_.in_turn ? shape_of(sent->group) : nullptr;
         double& arrival = arrives[static_cast<std::size_t>(sent->group)];
@@ -205,6 +208,7 @@ class Bounder {
       if (!repeats_all_) {
         part.backward.kernels -= part.backward.repeated;
         part.backward.repeated = 0;
+        part.backward.launches -= part.backward.repeated_launches;
       }
     }
   }
@@ -281,15 +285,15 @@ class Bounder {
 
   Bytes memory(int stage) const {
     const Part all = whole(stage);
-    Bytes held = states(all.parameters, strategy_);
-    held = held + states(all.experts, experts_);
-    if (trains() && recipe().offload.activations == false && repeats_all_) {
-      Bytes least = part(stage, 0).kept;
-      if (shape_.placement != schedule::Placement::looped) least = Bytes(0);
-      for (int chunk = 1; chunk < shape_.chunks && least > Bytes(0); ++chunk)
-        least = std::min(least, part(stage, chunk).kept);
-      held = held + kept_at_once(stage) * least;
-    }
+    const Bytes states = held(all, [](const plan::StateBytes& bytes) {
+      return bytes.parameters + bytes.optimizer_state;
+    });
+    const Bytes gradients =
+        held(all, [](const plan::StateBytes& bytes) { return bytes.gradients; });
+    const Bytes kept = this->kept(stage);
+    // Gradients may not be there before the first backward, and with it what is kept is fewer.
+    const bool beside = kept_at_once(stage) < shape_.microbatches * shape_.chunks;
+    const Bytes held = states + (beside ? gradients + kept : std::max(gradients, kept));
     DeviceMemory device;
     device.blas_workspace = recipe().memory.blas_workspace;
     device.context = recipe().memory.context;
@@ -298,15 +302,33 @@ class Bounder {
     return device.on_device(held);
   }
 
-  Bytes states(std::int64_t parameters, const DataParallelStrategy& strategy) const {
-    if (strategy.has_leader() || strategy.updates_elsewhere) return Bytes(0);
-    const plan::StateBytes states = plan::state_bytes(parameters, recipe(), strategy);
-    const bool stay = !strategy.layer_units && !strategy.fresh_gradients;
+  Bytes kept(int stage) const {
+    const bool stays = trains() && !recipe().offload.activations && repeats_all_ &&
+                       shape_.placement == schedule::Placement::looped;
+    if (!stays) return Bytes(0);
+    Bytes least = part(stage, 0).kept;
+    for (int chunk = 1; chunk < shape_.chunks; ++chunk)
+      least = std::min(least, part(stage, chunk).kept);
+    return kept_at_once(stage) * least;
+  }
+
+  // A sum over what a stage holds of its share of the network all the time.
+  template <class Which>
+  Bytes held(const Part& all, const Which& which) const {
     Bytes bytes;
-    if (recipe().offload.parameters == recipe::OffloadTo::none) bytes = states.parameters;
-    if (!trains() || recipe().offload.optimizer != recipe::OffloadTo::none) return bytes;
-    bytes = bytes + states.optimizer_state;
-    return stay ? bytes + states.gradients : bytes;
+    for (const bool routed : {false, true}) {
+      const DataParallelStrategy& strategy = routed ? experts_ : strategy_;
+      if (strategy.has_leader() || strategy.updates_elsewhere) continue;
+      plan::StateBytes states =
+          plan::state_bytes(routed ? all.experts : all.parameters, recipe(), strategy);
+      const bool away = recipe().offload.optimizer != recipe::OffloadTo::none;
+      if (recipe().offload.parameters != recipe::OffloadTo::none) states.parameters = Bytes(0);
+      if (!trains() || away) states.optimizer_state = Bytes(0);
+      if (!trains() || away || strategy.layer_units || strategy.fresh_gradients)
+        states.gradients = Bytes(0);
+      bytes = bytes + which(states);
+    }
+    return bytes;
   }
 
   const Job& job_;
@@ -325,7 +347,7 @@ class Bounder {
 
 }  // namespace
 
-JobBounds::JobBounds(const Job& job) : costs_(costs_of(job)) {
+JobBounds::JobBounds(const Job& job) : costs_(costs_of(job)), launch_time_(job.recipe.launch_time) {
   for (int server = 0; server < job.cluster.servers; ++server)
     players_.push_back(job.cluster.used_on(server));
 }
@@ -334,7 +356,8 @@ JobBound JobBounds::of(const Job& job) const {
   // GPUs of several kinds are as fast as the one that happens to do the work.
   if (gpu_kinds_in_use(job.cluster).size() > 1) return {};
   if (!job.others.empty()) return {};
-  return Bounder(job, costs_, players_).bound();
+  if (job.recipe.launch_time == launch_time_) return Bounder(job, costs_, players_).bound();
+  return Bounder(job, costs_of(job), players_).bound();
 }
 
 }  // namespace trainyard::simulate

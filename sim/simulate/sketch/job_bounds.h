@@ -14,6 +14,7 @@
 // (split backwards, pairs of passes, no flush, ranks at their own pace) less is counted, down to 0.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "sim/simulate/step_maker.h"
@@ -43,7 +44,8 @@ class JobBounds {
 
  private:
   Costs costs_;
-  std::vector<int> players_;  // by server
+  std::optional<Duration> launch_time_;  // that they are of
+  std::vector<int> players_;             // by server
 };
 
 }  // namespace trainyard::simulate
