@@ -162,6 +162,16 @@ std::string configurations(const std::vector<Trial>& trials, const search::Journ
   return text;
 }
 
+// "tp 8, pp 4, micro_batch 1"
+std::string label_of(const search::SearchResult& result, const search::RankedTrial& ranked) {
+  const std::vector<std::string> names = report::axis_headings(result.axes);
+  std::string label;
+  for (std::size_t axis = 0; axis < names.size(); ++axis)
+    if (!ranked.values[axis].empty())
+      label += fmt::format("{}{} {}", label.empty() ? "" : ", ", names[axis], ranked.values[axis]);
+  return label;
+}
+
 // The best five, simulated once more for their timelines.
 std::string report_of_best(const Prepared& own, const search::SearchResult& result,
                            const std::string& command) {
@@ -171,7 +181,7 @@ std::string report_of_best(const Prepared& own, const search::SearchResult& resu
   for (std::size_t at = 0; at < std::min(result.best.size(), kMost); ++at) {
     scenario::Scenario scenario = judge.scenario(result.best[at].trial.number);
     scenario.variant = fmt::format("best-{}", at + 1);
-    scenario.label = fmt::format("{}", fmt::join(result.best[at].sets, " "));
+    scenario.label = label_of(result, result.best[at]);
     simulate::Simulation simulation = simulate::simulate(scenario, {});
     variants.push_back(report_variant(scenario, std::move(simulation)));
   }

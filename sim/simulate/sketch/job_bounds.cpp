@@ -245,7 +245,7 @@ class Bounder {
       for (int chunk = 0; chunk < shape_.chunks; ++chunk) {
         double after = 0;
         for (int before = 0; before < stage; ++before)
-          after += part(before, chunk).backward.all();
+          after += after_gradients(part(before, chunk).backward);
         back = chunk == 0 ? after : std::min(back, after);
       }
       for (int before = 0; before < stage; ++before)
@@ -263,6 +263,11 @@ class Bounder {
     longest.waits = own.waits;
     longest.fill = own.fill;
     longest.update = own.update;
+  }
+
+  // What of a backward pass cannot run before its gradients arrive.
+  double after_gradients(const Passes& backward) const {
+    return recipe().recompute.ahead ? backward.kernels - backward.repeated : backward.all();
   }
 
   double update(const Part& all) const {
