@@ -31,12 +31,12 @@ struct RankStructure {
     std::uint32_t layout = 0;  // of its edge: which transfers take it
     std::int32_t weight = 1;   // how many units of a transfer's bytes it carries
   };
-  std::vector<std::uint32_t> rank_colour;  // to begin with: program, GPU, slow-down
-  std::vector<Edge> edges;
+  std::vector<std::uint32_t> rank_colour{};  // to begin with: program, GPU, slow-down
+  std::vector<Edge> edges{};
   std::vector<std::uint32_t>
       members;  // ranks, edge after edge: half a million edges have no arrays
-  std::vector<Path> paths;
-  std::vector<std::uint32_t> link_colour;  // to begin with: capacity
+  std::vector<Path> paths{};
+  std::vector<std::uint32_t> link_colour{};  // to begin with: capacity
 
   std::span<const std::uint32_t> members_of(const Edge& edge) const {
     return std::span(members).subspan(edge.first_member, edge.members);
