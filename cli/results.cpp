@@ -20,15 +20,6 @@ bool is_plain(char c) {
          std::string_view("_-./=:,@%+").find(c) != std::string_view::npos;
 }
 
-// The word as a shell reads it back.
-std::string shell_word(std::string_view word) {
-  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return std::string(word);
-  std::string text = "'";
-  for (const char c : word)
-    text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 void collect_files(const json::Value& value, std::set<std::string>& files) {
   if (value.at.file && value.at.line > 0) files.insert(*value.at.file);
   for (const json::Value& item : value.items)
@@ -38,6 +29,14 @@ void collect_files(const json::Value& value, std::set<std::string>& files) {
 }
 
 }  // namespace
+
+std::string shell_word(std::string_view word) {
+  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return std::string(word);
+  std::string text = "'";
+  for (const char c : word)
+    text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
 
 scenario::ScenarioSet load(const ScenarioOptions& options,
                            const std::optional<std::string>& variant) {

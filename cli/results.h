@@ -20,6 +20,9 @@ namespace trainyard::cli {
 scenario::ScenarioSet load(const ScenarioOptions& options,
                            const std::optional<std::string>& variant = {});
 
+// The word as a shell reads it back.
+std::string shell_word(std::string_view word);
+
 // How to make the result again, without what does not change it (threads, colours, the folder's
 // name).
 std::string command_text(std::string_view command, const ScenarioOptions& options,

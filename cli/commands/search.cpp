@@ -200,11 +200,12 @@ ExitCode tell(const Prepared& own, std::vector<Trial> trials, const SearchComman
   const search::SearchResult result =
       result_of(trials, own.set, own.spec, *own.space, options.exhaustive);
   if (!options.exhaustive) canonical(trials, own.spec);
-  std::string command = fmt::format("trainyard run {}", options.scenario.path);
+  std::string command = fmt::format("trainyard run {}", shell_word(options.scenario.path));
   for (const std::string& set : options.scenario.sets)
-    command += " --set " + set;
+    if (!set.starts_with("search.") && !set.starts_with("/search"))
+      command += " --set " + shell_word(set);
   const std::string json = json::to_text(json_of(result)) + "\n";
-  std::string text = options.output.json ? json : report::search_text(result, command);
+  std::string text = options.output.json ? json : report::search_text(result, command, shell_word);
   if (folder) {
     context.console.progress("writing " + folder->path());
     const search::JournalHead head = head_of(own.set, own.spec, *own.space, {});
@@ -226,11 +227,11 @@ ExitCode tell(const Prepared& own, std::vector<Trial> trials, const SearchComman
 
 // A batch script of as many tasks, each of which is a shard.
 std::string slurm_script(const SearchCommandOptions& options) {
-  const std::string scenario = options.scenario.path;
+  const std::string scenario = shell_word(options.scenario.path);
   std::string sets;
   for (const std::string& set : options.scenario.sets)
-    sets += fmt::format(" --set '{}'", set);
-  std::string stem = std::filesystem::path(scenario).stem().string();
+    sets += " --set " + shell_word(set);
+  std::string stem = std::filesystem::path(options.scenario.path).stem().string();
   if (!stem.starts_with("search-")) stem = "search-" + stem;
   return fmt::format(
       "#!/bin/bash\n"
@@ -240,7 +241,8 @@ std::string slurm_script(const SearchCommandOptions& options) {
       "#SBATCH --cpus-per-task=4\n"
       "# Submitted again, it goes on with what is there. When all tasks are done:\n"
       "#   trainyard search merge {2} {0}-*.jsonl{3}\n"
-      "srun trainyard search {2}{3} --shard auto --log {0}-%s.jsonl --resume "
+      "srun trainyard search {2}{3} --shard \"$SLURM_ARRAY_TASK_ID/{1}\" "
+      "--log {0}-%s.jsonl --resume "
       "--jobs \"${{SLURM_CPUS_PER_TASK:-4}}\"\n",
       stem, options.slurm, scenario, sets);
 }

@@ -1,7 +1,9 @@
 // What a search has found, for a terminal and as a page.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/search/result.h"
@@ -9,8 +11,10 @@
 namespace trainyard::report {
 
 // The ranked table, why the others lose, and the options of the best. `command`: the program, the
-// subcommand and the scenario, to which the options are added.
-std::string search_text(const search::SearchResult& result, const std::string& command);
+// subcommand and the scenario, to which the options are added, each as `quoted` for a shell.
+using Quote = std::function<std::string(std::string_view)>;
+std::string search_text(const search::SearchResult& result, const std::string& command,
+                        const Quote& quoted);
 
 // Short names of keys: the last word, or the last two where one would not tell.
 std::vector<std::string> axis_headings(const std::vector<std::string>& keys);

@@ -155,7 +155,8 @@ std::vector<std::string> axis_headings(const std::vector<std::string>& keys) {
   return names;
 }
 
-std::string search_text(const SearchResult& result, const std::string& command) {
+std::string search_text(const SearchResult& result, const std::string& command,
+                        const Quote& quoted) {
   std::string objectives;
   for (const Objective objective : result.objectives) {
     std::string words(name(objective));
@@ -177,10 +178,8 @@ std::string search_text(const SearchResult& result, const std::string& command) 
         grouped(result.would_leave_out), grouped(result.would_lose));
   if (result.best.empty()) return text;
   text += "\nto run the best\n  " + command;
-  for (const std::string& set : result.best.front().sets) {
-    const bool plain = set.find_first_of(" \"{}[]$") == std::string::npos;
-    text += plain ? fmt::format(" --set {}", set) : fmt::format(" --set '{}'", set);
-  }
+  for (const std::string& set : result.best.front().sets)
+    text += " --set " + quoted(set);
   return text + "\n";
 }
 

@@ -30,7 +30,7 @@ constexpr std::uint64_t kCountless = std::numeric_limits<std::uint64_t>::max();
   throw ScenarioError({std::move(diagnostic)});
 }
 
-std::vector<SearchAxis> usual_axes(const scenario::Scenario& scenario) {
+std::vector<SearchAxis> usual_axes(const scenario::Scenario& scenario, const SearchSpec& spec) {
   std::vector<SearchAxis> axes;
   for (const std::string& key :
        {std::string("parallelism.tp"), std::string("parallelism.pp"), std::string("parallelism.ep"),
@@ -41,7 +41,12 @@ std::vector<SearchAxis> usual_axes(const scenario::Scenario& scenario) {
     axis.key = key;
     axis.pointer = scenario::pointer_of_key(key);
     axis.automatic = true;
-    if (!automatic_values(axis.pointer, scenario).empty()) axes.push_back(std::move(axis));
+    const bool is_fixed =
+        std::any_of(spec.fixed.begin(), spec.fixed.end(), [&](const scenario::SearchFixed& own) {
+          return scenario::overlap(own.pointer, axis.pointer);
+        });
+    if (!is_fixed && !automatic_values(axis.pointer, scenario).empty())
+      axes.push_back(std::move(axis));
   }
   return axes;
 }
@@ -66,7 +71,7 @@ SpaceAxis with_values(const SearchAxis& axis, const scenario::Scenario& scenario
 
 Space::Space(const scenario::ScenarioSet& set, const SearchSpec& spec)
     : base_(set.base), fixed_(spec.fixed) {
-  for (const SearchAxis& axis : spec.axes.empty() ? usual_axes(base_) : spec.axes)
+  for (const SearchAxis& axis : spec.axes.empty() ? usual_axes(base_, spec) : spec.axes)
     axes_.push_back(with_values(axis, base_));
   const auto is_said = [&](std::string_view pointer) {
     const auto says = [&](const auto& own) { return scenario::overlap(own.pointer, pointer); };
@@ -138,6 +143,13 @@ bool Space::is_idle(const std::string& pointer, const ChosenDegrees& degrees) co
 Configuration Space::configuration(std::uint64_t number) const {
   Configuration configuration{values_of(number), false, {}};
   const ChosenDegrees degrees = this->degrees(configuration.values);
+  const std::int64_t most = gpus_ > 0 ? gpus_ : std::int64_t{1} << 20;
+  for (const std::int64_t degree : {degrees.tensor, degrees.context, degrees.pipeline,
+                                    degrees.expert, degrees.data.value_or(1)})
+    if (degree < 1 || degree > most)
+      configuration.impossible = fmt::format("/parallelism: {} ranks of {} GPUs", degree, most);
+  if (!configuration.impossible.empty()) return configuration;
+  // Of numbers of GPUs, so that none of these products outgrows its type.
   if (gpus_ > 0) {
     const std::int64_t model = degrees.tensor * degrees.context * degrees.pipeline;
     const bool fits = degrees.data ? model * *degrees.data == gpus_ : gpus_ % model == 0;
@@ -178,6 +190,30 @@ Value Space::patch(const Configuration& configuration) const {
   return patch;
 }
 
+namespace {
+
+// A value and where it goes; of an object each of its own, as a patch merges them and --set does
+// not.
+void add_sets(const std::string& pointer, const Value& value, std::vector<std::string>& sets) {
+  if (value.is(json::Kind::object) && !value.members.empty()) {
+    for (const json::Member& member : value.members)
+      add_sets(fmt::format("{}/{}", pointer, json::escape_pointer(member.key)), member.value, sets);
+    return;
+  }
+  std::string key = pointer.substr(1);
+  if (key.find_first_of(".~") != std::string::npos)
+    key = pointer;
+  else
+    std::replace(key.begin(), key.end(), '/', '.');
+  // A word is written as one unless it would be read as something else.
+  std::vector<Diagnostic> no_json;
+  if (value.is(json::Kind::string)) json::parse_text(value.text, "", no_json);
+  sets.push_back(
+      fmt::format("{}={}", key, no_json.empty() ? json::to_text(value, -1) : value.text));
+}
+
+}  // namespace
+
 std::vector<std::string> Space::sets(const Configuration& configuration) const {
   std::vector<std::string> sets;
   std::set<std::string> taken_away;
@@ -186,16 +222,7 @@ std::vector<std::string> Space::sets(const Configuration& configuration) const {
     if (is_null && (json::find(base_.document, own.pointer) == nullptr ||
                     !taken_away.insert(own.pointer).second))
       continue;
-    std::string key = own.pointer.substr(1);
-    if (key.find('.') != std::string::npos)
-      key = own.pointer;
-    else
-      std::replace(key.begin(), key.end(), '/', '.');
-    // A word is written as one unless it would be read as something else.
-    std::vector<Diagnostic> no_json;
-    if (own.value.is(json::Kind::string)) json::parse_text(own.value.text, "", no_json);
-    sets.push_back(
-        fmt::format("{}={}", key, no_json.empty() ? json::to_text(own.value, -1) : own.value.text));
+    add_sets(own.pointer, own.value, sets);
   }
   return sets;
 }

@@ -158,7 +158,7 @@ def search_slurm(folder):
     out, _ = expect(0, "search", written(folder), "--slurm", "16")
     with open(os.path.join(folder, "array.sh"), "w", encoding="utf-8") as file:
         file.write(out)
-    require("#SBATCH --array=1-16" in out and "--shard auto" in out and "search merge" in out, out)
+    require("#SBATCH --array=1-16" in out and '"$SLURM_ARRAY_TASK_ID/16"' in out and "search merge" in out, out)
     done = subprocess.run(["bash", "-n", os.path.join(folder, "array.sh")], check=False)
     require_equal(done.returncode, 0, "bash -n")
 

@@ -35,6 +35,9 @@ const std::vector<AxisChoice>& axes() {
       {"parallelism.pipeline.chunks_per_stage", {"1", "2"}},
       {"training.precision.compute", {"\"bf16\"", "\"fp32\""}},
       {"training.execution", {"\"fused\"", "\"eager\""}},
+      {"training.forward_only", {"false", "true"}},
+      {"training.finetune", {"{\"kind\": \"full\"}", "{\"kind\": \"lora\", \"last_layers\": 2}"}},
+      {"parallelism.rank_order", {"\"tp-cp-dp-pp\"", "\"tp-pp-dp\"", "\"dp-tp-pp\""}},
       {"training.launch_time", {"\"0us\"", "\"8us\""}}};
   return all;
 }

@@ -99,6 +99,11 @@ std::vector<Value> range(const Value& written, const std::string& at, Findings& 
              times = number("times");
   const bool known = written.members.size() == 3;
   const bool is_range = known && from && to && plus.has_value() != times.has_value();
+  if (!from && !to && !plus && !times) {
+    findings.error(at, "an axis is a whole key with its values",
+                   R"(write {"axes": {"parallelism.tp": [1, 2]}}, with the dots in the key)");
+    return {};
+  }
   if (!is_range) {
     findings.error(at, "a range has \"from\", \"to\" and one of \"plus\" and \"times\"",
                    R"({"from": 1, "to": 8, "times": 2})");
@@ -139,9 +144,12 @@ SearchAxis axis_of(const json::Member& member, const std::string& at, Findings& 
   if (axis.values.size() > kMostValues)
     findings.error(at, fmt::format("more than {} values", kMostValues));
   std::set<std::string> seen;
-  for (const Value& value : axis.values)
-    if (const std::string text = json::to_text(value, -1); !seen.insert(text).second)
+  for (const Value& value : axis.values) {
+    const std::optional<double> number = json::find_number(value);
+    const std::string text = json::to_text(value, -1);
+    if (!seen.insert(number ? fmt::format("{}", *number) : text).second)
       findings.error(at, fmt::format("{} stands twice", text));
+  }
   return axis;
 }
 
@@ -199,8 +207,7 @@ void check_objectives(const SearchSpec& spec, const Scenario& scenario, Findings
     if (objective == Objective::energy && scenario.cluster.server.gpu.busy_power <= Watts(0))
       findings.error(kAt, "\"energy\" needs the power of the GPU",
                      "set cluster.node.gpu.power.busy");
-    if (varies && (objective == Objective::step_time || objective == Objective::energy) &&
-        objectives.size() == 1)
+    if (varies && (objective == Objective::step_time || objective == Objective::energy))
       findings.error(
           kAt, fmt::format("the batch varies, and the smallest has the least {}", name(objective)),
           "ask for training_time or dollars, which count the steps");

@@ -67,7 +67,8 @@ struct Promise {
   bool all_first = false;   // GPipe: all forwards, then all backwards
 };
 
-Promise promise_of(const ScheduleEntry* entry, const recipe::ParallelPlan& plan) {
+Promise promise_of(const ScheduleEntry* entry, const recipe::TrainingRecipe& recipe,
+                   const recipe::ParallelPlan& plan) {
   Promise promise;
   if (entry == nullptr) return promise;
   promise.flushed = entry->updates == schedule::Updates::after_all;
@@ -75,7 +76,9 @@ Promise promise_of(const ScheduleEntry* entry, const recipe::ParallelPlan& plan)
   promise.one_by_one = name == "1f1b" || name == "interleaved_1f1b";
   promise.all_first = name == "gpipe";
   promise.fills = (promise.one_by_one || promise.all_first) && !plan.pipeline.branches;
-  promise.in_turn = promise.fills || plan.degrees.pipeline == 1;
+  // Where no backward pass follows a forward one, the next micro-batch's kernels may.
+  const bool alternates = !recipe.forward_only && recipe.finetune.all() && !promise.all_first;
+  promise.in_turn = alternates && (promise.fills || plan.degrees.pipeline == 1);
   return promise;
 }
 
@@ -103,7 +106,8 @@ class Bounder {
         shape_(plan::pipeline_shape(job.recipe, job.plan)),
         strategy_(plan::strategy_of(job.plan, job.recipe)),
         experts_(plan::among(job.plan.expert_replicas(), strategy_)),
-        promise_(promise_of(schedule::find_schedule(job.plan.pipeline.schedule), job.plan)),
+        promise_(
+            promise_of(schedule::find_schedule(job.plan.pipeline.schedule), job.recipe, job.plan)),
         slowdown_(least_slowdown(job)) {
     deal();
   }
@@ -151,12 +155,12 @@ class Bounder {
   // Kernels one after another, each after the collectives that it waits for.
   Passes time(const std::vector<models::WorkItem>& items) {
     Passes passes;
-    double now = 0;
+    double now = 0, last = 0;  // the end of what was last, and of the last kernel
     std::array<double, kGroups> arrives{};
     for (const models::WorkItem& item : items) {
       if (const auto* kernel = std::get_if<models::NamedKernel>(&item)) {
         const double own = slowdown_ * law().compute->time(kernel->kernel).time.count();
-        now += own;
+        last = now += own;
         passes.kernels += own;
         passes.launches += kernel->launches;
         if (kernel->repeated) passes.repeated += own;
@@ -172,7 +176,8 @@ class Bounder {
         now = std::max(now, arrives[group]);
       }
     }
-    passes.waits = now - passes.kernels;
+    // What is waited for after the last kernel may only hold up what is sent on.
+    passes.waits = last - passes.kernels;
     return passes;
   }
 
