@@ -33,8 +33,8 @@ struct RankStructure {
   };
   std::vector<std::uint32_t> rank_colour{};  // to begin with: program, GPU, slow-down
   std::vector<Edge> edges{};
-  std::vector<std::uint32_t>
-      members;  // ranks, edge after edge: half a million edges have no arrays
+  // Ranks, edge after edge: half a million edges have no arrays.
+  std::vector<std::uint32_t> members{};
   std::vector<Path> paths{};
   std::vector<std::uint32_t> link_colour{};  // to begin with: capacity
 

@@ -191,7 +191,7 @@ class MachineBuilder {
   }
   LinkId link(std::int64_t capacity) { return machine_.link_capacity.push_back(capacity); }
 
-  Machine& machine() { return machine_; }
+  engine::Machine& machine() { return machine_; }
   Actor& operator[](ActorId id) { return machine_.actors[id]; }
 
  private:
@@ -200,7 +200,7 @@ class MachineBuilder {
     return static_cast<std::uint32_t>(machine_.transfers.size() - 1);
   }
 
-  Machine machine_;
+  engine::Machine machine_;
   std::deque<ProgramBuilder> programs_;  // addresses stay
   std::deque<KernelTimes> times_;
 };
