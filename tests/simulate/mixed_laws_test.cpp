@@ -66,12 +66,16 @@ TEST_CASE("copies to the host go by the laws of the GPU that makes them") {
   law.to_device = false;
   law.start = Seconds(1);
   law.bandwidth = BytesPerSecond(1e9);
-  for (GpuPrice& price : job.prices) {
+  const auto copies_by = [](GpuPrice& price, const std::vector<HostCopyLaw>& laws) {
     REQUIRE(price.profile);
-    price.profile->host_copies.clear();
-  }
+    cost::Profile profile = *price.profile;
+    profile.host_copies = laws;
+    price = {profile, price.uncalibrated};
+  };
+  for (GpuPrice& price : job.prices)
+    copies_by(price, {});
   const double before = host_time(0);
-  job.prices[1].profile->host_copies = {law};
+  copies_by(job.prices[1], {law});
   CHECK(host_time(0) == before);
   CHECK(host_time(1) >= 1);
 }
