@@ -284,7 +284,11 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
                                                         : profile.path;
   for (const std::unique_ptr<ModelFamily>& family : sections.model.families)
     family->fill_from(scenario.network);
-  return json::explain(scenario.document, [&](json::Fields& f) { visit_fields(f, sections); });
+  std::vector<json::Explained> values =
+      json::explain(scenario.document, [&](json::Fields& f) { visit_fields(f, sections); });
+  if (!json::find(scenario.document, "/search"))  // one run asks for no search's defaults
+    std::erase_if(values, [](const auto& value) { return value.pointer.starts_with("/search/"); });
+  return values;
 }
 
 }  // namespace trainyard::scenario
