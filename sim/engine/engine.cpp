@@ -1,6 +1,7 @@
 #include "sim/engine/engine.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "sim/engine/deadlock.h"
 #include "sim/engine/event_queue.h"
 #include "sim/engine/flow_network.h"
+#include "sim/engine/flows/incremental_max_min.h"
 #include "sim/engine/memory_accounts.h"
 #include "sim/engine/peak_owners.h"
 #include "sim/engine/periods/period_skipper.h"
@@ -18,12 +20,17 @@
 namespace trainyard::engine {
 namespace {
 
+std::unique_ptr<RateGroups> rate_groups(const Machine& machine, const RunOptions& options) {
+  if (options.sharing != nullptr) return each_alone(machine.link_capacity, *options.sharing);
+  return std::make_unique<IncrementalMaxMin>(machine.link_capacity);
+}
+
 class Engine {
  public:
   Engine(const Machine& machine, const RunOptions& options)
       : state_(machine),
         recorder_(state_, options),
-        network_(machine.link_capacity, options.sharing != nullptr ? *options.sharing : max_min_),
+        network_(rate_groups(machine, options)),
         memory_(state_, recorder_),
         compute_(state_, queue_, recorder_, kEndCompute),
         periods_(state_, queue_, network_, memory_, compute_, options),
@@ -33,23 +40,36 @@ class Engine {
   Outcome run() {
     for (std::uint32_t s = 0; s < state_.streams.size(); ++s)
       look_at_head(s);
-    std::uint64_t at_this_instant = 0;
-    Duration instant{};
-    while (!queue_.empty()) {
+    for (;;) {
+      const bool has_flows = network_.next_end() != FlowNetwork::kNever;
+      if (!has_flows && queue_.empty()) return conclude();
       if (periods_.is_due()) periods_.look(last_, events_);
-      const Event event = queue_.pop();
-      ++events_;
-      if (event.at != instant) {
-        instant = event.at;
-        at_this_instant = 0;
+      if (has_flows && (queue_.empty() || network_.next_end() <= queue_.next())) {
+        queue_.advance(network_.next_end());
+        for (const std::uint32_t owner : network_.finish()) {
+          if (!count_event()) return give_up();
+          request_reshare();
+          if (--state_.exchanges[owner].flows_left == 0) end_exchange(owner);
+        }
+        continue;
       }
-      if (++at_this_instant > budget_) return give_up();
+      const Event event = queue_.pop();
+      if (!count_event()) return give_up();
       handle(event);
     }
-    return conclude();
   }
 
  private:
+  // False if there are so many at this instant that things go round in circles.
+  bool count_event() {
+    ++events_;
+    if (queue_.now() != instant_) {
+      instant_ = queue_.now();
+      at_this_instant_ = 0;
+    }
+    return ++at_this_instant_ <= budget_;
+  }
+
   void handle(const Event& event) {
     switch (static_cast<EventKind>(event.kind)) {
       case kEndCompute:
@@ -59,7 +79,6 @@ class Engine {
       case kEndReceive: end_receive(event.subject); break;
       case kEndHear: end(event.subject, queue_.now()); break;
       case kEndExchange: end_exchange(event.subject); break;
-      case kEndFlow: end_flow(event.subject, event.version); break;
       case kBegin: begin(event.subject); break;
       case kJoinNetwork: join_network(event.subject); break;
       case kReshare: reshare(); break;
@@ -213,7 +232,7 @@ class Engine {
     Exchange& exchange = state_.exchanges[slot];
     const Transfer& transfer = state_.transfer(exchange);
     const auto join = [&](const Path& path) {
-      network_.add(slot, path, transfer.bytes, transfer.rate, queue_.now());
+      network_.add(slot, path, transfer.bytes, transfer.rate);
       ++exchange.flows_left;
     };
     if (state_.is_channel(exchange.edge)) {
@@ -224,13 +243,6 @@ class Engine {
         if (group.layouts.empty() || group.layouts[p] == transfer.layout) join(group.paths[p]);
     }
     request_reshare();
-  }
-
-  void end_flow(std::uint32_t flow, std::uint32_t version) {
-    std::uint32_t slot = kNone;
-    if (!network_.finish(flow, version, slot)) return;
-    request_reshare();
-    if (--state_.exchanges[slot].flows_left == 0) end_exchange(slot);
   }
 
   // Kernels beside a transfer slow it down.
@@ -335,7 +347,7 @@ class Engine {
       compute_.change_rate(actor);
     }
     rate_changed_.clear();
-    if (network_.changed()) network_.reshare(queue_, kEndFlow);
+    if (network_.changed()) network_.reshare(queue_.now());
   }
 
   // The end.
@@ -375,7 +387,6 @@ class Engine {
 
   RunState state_;
   EventQueue queue_;
-  MaxMinSharing max_min_;
   Recorder recorder_;
   FlowNetwork network_;
   MemoryAccounts memory_;
@@ -386,6 +397,8 @@ class Engine {
   Duration last_{};  // when an op last began or ended; later events may be stale
   std::uint64_t budget_;
   std::uint64_t events_ = 0;
+  Duration instant_{};
+  std::uint64_t at_this_instant_ = 0;  // events
 };
 
 }  // namespace

@@ -60,7 +60,7 @@ class EventQueue {
         }
         return event;
       }
-      advance();
+      advance(next());
     }
   }
 
@@ -86,6 +86,7 @@ class EventQueue {
     for (std::vector<Event>& bucket : buckets_)
       bucket.clear();
     occupied_ = 0;
+    next_ = kUnknown;
     now_ = later(now_, by);
     for (Event& event : events) {
       event.at = later(event.at, by);
@@ -93,11 +94,39 @@ class EventQueue {
     }
   }
 
+  // When the next event happens. Requires: !empty().
+  Duration next() {
+    for (const Present& list : present_)
+      if (list.next != list.events.size()) return now_;
+    if (next_ == kUnknown) {
+      const auto first = static_cast<std::size_t>(std::countr_zero(occupied_));
+      next_ = buckets_[first].front().at;
+      for (const Event& event : buckets_[first])
+        if (event.at < next_) next_ = event.at;
+    }
+    return next_;
+  }
+
+  // Moves the clock. Requires: now() <= to, and no event happens before it.
+  void advance(Duration to) {
+    const auto bucket = static_cast<std::size_t>(
+        std::bit_width(static_cast<std::uint64_t>(to.count() ^ now_.count())));
+    now_ = to;
+    if (bucket == 0 || (occupied_ >> bucket & 1) == 0) return;
+    occupied_ &= ~(std::uint64_t{1} << bucket);
+    next_ = kUnknown;
+    for (const Event& event : buckets_[bucket])
+      place(event);  // always into a lower bucket
+    buckets_[bucket].clear();
+  }
+
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
   Duration now() const { return now_; }
 
  private:
+  static constexpr Duration kUnknown = Duration::max();
+
   struct Present {
     std::vector<Event> events;
     std::size_t next = 0;
@@ -112,21 +141,8 @@ class EventQueue {
     }
     const auto bucket = static_cast<std::size_t>(std::bit_width(difference));
     buckets_[bucket].push_back(event);
+    if (next_ != kUnknown && event.at < next_) next_ = event.at;
     occupied_ |= std::uint64_t{1} << bucket;
-  }
-
-  // Moves the clock to the earliest future event and redistributes the bucket that held it.
-  void advance() {
-    const auto first = static_cast<std::size_t>(std::countr_zero(occupied_));
-    occupied_ &= occupied_ - 1;
-    std::vector<Event>& bucket = buckets_[first];
-    Duration earliest = bucket.front().at;
-    for (const Event& event : bucket)
-      if (event.at < earliest) earliest = event.at;
-    now_ = earliest;
-    for (const Event& event : bucket)
-      place(event);  // always into a lower bucket
-    bucket.clear();
   }
 
   std::array<Present, 3> present_;
@@ -134,6 +150,7 @@ class EventQueue {
   std::uint64_t occupied_ = 0;
   std::size_t size_ = 0;
   Duration now_{};
+  Duration next_ = kUnknown;  // of the earliest event that is not present
 };
 
 }  // namespace trainyard::engine

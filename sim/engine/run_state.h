@@ -20,7 +20,6 @@ enum EventKind : std::uint8_t {
   kEndReceive,   // finish: stream, whose message had arrived before
   kEndHear,      // finish: stream, whose messages had arrived before
   kEndExchange,  // finish: exchange
-  kEndFlow,      // finish: flow, version
   kBegin,        // start: stream
   kJoinNetwork,  // start: exchange, its latency is over
   kReshare,      // reshare

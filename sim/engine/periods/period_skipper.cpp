@@ -194,7 +194,6 @@ void PeriodSkipper::walk_events(StateWalk& walk) {
         walk.same(event.subject);
         walk.same(event.version == state_.streams[event.subject].version ? 1 : 0);
         break;
-      case kEndFlow: walk.same(network_.place(event.subject, event.version)); break;
       case kEndExchange:
       case kJoinNetwork: see_exchange(walk, event.subject); break;
       case kBegin:
