@@ -1,6 +1,7 @@
 #include "sim/engine/flows/incremental_max_min.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/base/check.h"
 #include "sim/base/divide.h"
@@ -45,26 +46,15 @@ void IncrementalMaxMin::add(std::uint32_t flow, const Path& path, std::int64_t l
   }
   State& state = flows_[flow];
   state.group = kNoGroup;
-  state.steps.clear();
-  state.steps.emplace_back();
-  for (const PathLink& crossed : path) {
-    TRAINYARD_CHECK(crossed.count >= 1, "flow crosses a link {} times", crossed.count);
-    const std::uint32_t number = number_of(crossed.link);
-    const auto known = std::find_if(state.steps.begin() + 1, state.steps.end(),
-                                    [number](const Step& step) { return step.link == number; });
-    if (known == state.steps.end())
-      state.steps.push_back({number, crossed.count, 0});
-    else
-      known->count += crossed.count;
-  }
+  take_steps(state, path);
   TRAINYARD_CHECK(limit >= 1, "flow with limit {}", limit);
   state.most = limit;
-  for (std::size_t s = 1; s < state.steps.size(); ++s)
-    state.most = std::min(state.most, links_[state.steps[s].link].capacity / state.steps[s].count);
+  for (const Step& step : steps(state).subspan(1))
+    state.most = std::min(state.most, links_[step.link].capacity / step.count);
   state.most = std::max<std::int64_t>(state.most, 1);
-  state.steps[0] = {number_of_limit(state.most), 1, 0};
-  for (std::uint32_t s = 1; s < state.steps.size(); ++s) {
-    Step& step = state.steps[s];
+  steps(state)[0] = {number_of_limit(state.most), 1, 0};
+  for (std::uint32_t s = 1; s < state.steps; ++s) {
+    Step& step = steps(state)[s];
     Link& link = links_[step.link];
     step.place = static_cast<std::uint32_t>(link.crossings.size());
     link.crossings.push_back({flow, s, step.count});
@@ -75,18 +65,44 @@ void IncrementalMaxMin::add(std::uint32_t flow, const Path& path, std::int64_t l
   touch(flow);
 }
 
+// Steps of flows that are gone serve others with as many.
+void IncrementalMaxMin::take_steps(State& state, const Path& path) {
+  merged_.assign(1, {});
+  for (const PathLink& crossed : path) {
+    TRAINYARD_CHECK(crossed.count >= 1, "flow crosses a link {} times", crossed.count);
+    const std::uint32_t number = number_of(crossed.link);
+    const auto known = std::find_if(merged_.begin() + 1, merged_.end(),
+                                    [number](const Step& step) { return step.link == number; });
+    if (known == merged_.end())
+      merged_.push_back({number, crossed.count, 0});
+    else
+      known->count += crossed.count;
+  }
+  state.steps = static_cast<std::uint32_t>(merged_.size());
+  if (free_steps_.size() <= merged_.size()) free_steps_.resize(merged_.size() + 1);
+  std::vector<std::uint32_t>& free = free_steps_[merged_.size()];
+  if (free.empty()) {
+    state.first = static_cast<std::uint32_t>(steps_.size());
+    steps_.insert(steps_.end(), merged_.begin(), merged_.end());
+  } else {
+    state.first = free.back();
+    free.pop_back();
+    std::copy(merged_.begin(), merged_.end(), steps_.begin() + state.first);
+  }
+}
+
 void IncrementalMaxMin::remove(std::uint32_t flow) {
   State& state = flows_[flow];
   set_rate(flow, 0, kNoLink);
-  for (std::uint32_t s = 1; s < state.steps.size(); ++s) {
-    const Step& step = state.steps[s];
+  for (const Step& step : steps(state).subspan(1)) {
     std::vector<Crossing>& crossings = links_[step.link].crossings;
     const Crossing last = crossings.back();
     crossings[step.place] = last;
-    flows_[last.flow].steps[last.step].place = step.place;
+    steps(flows_[last.flow])[last.step].place = step.place;
     crossings.pop_back();
     count(step.link, state.most, step.count, -1);
   }
+  free_steps_[state.steps].push_back(state.first);
   state.group = kNoGroup;
 }
 
@@ -134,45 +150,60 @@ void IncrementalMaxMin::divide() {
   regroup();
 }
 
+// Flows that the link holds back would get its present level without it, or more; how much more
+// matters only where the new level is higher.
 std::int64_t IncrementalMaxMin::compute(std::uint32_t number) {
   const Link& link = links_[number];
   if (!link.can_fill) return kNoLevel;
   ++computed_;
   const std::int64_t now = level_[number];
-  demands_.clear();
-  for (const Crossing& crossing : link.crossings) {
-    const std::int64_t rate = rate_[crossing.flow];
-    demands_.push_back(
-        {rate < now ? rate : least_level(flows_[crossing.flow], number), crossing.count});
-  }
   std::int64_t left = link.capacity, users = link.users;
-  while (users > 0) {
-    const std::int64_t share = std::max<std::int64_t>(1, left / users);
-    std::size_t kept = 0;
-    for (const Demand& demand : demands_) {
-      if (demand.rate < share) {
-        left -= demand.rate * demand.count;
-        users -= demand.count;
-      } else {
-        demands_[kept++] = demand;
-      }
-    }
-    if (kept == demands_.size()) return share;
-    demands_.resize(kept);
+  std::int64_t share = std::max<std::int64_t>(1, left / users);
+  std::size_t kept = link.crossings.size();
+  const auto leave_out = [&](const Demand& demand) {
+    const bool below = demand.rate < share;
+    left -= below ? demand.rate * demand.count : 0;
+    users -= below ? demand.count : 0;
+    return below;
+  };
+  demands_.resize(kept);
+  kept = 0;
+  for (const Crossing& crossing : link.crossings) {
+    demands_[kept] = {rate_[crossing.flow], crossing.count, crossing.flow};
+    if (share > now && demands_[kept].rate == now)
+      demands_[kept].rate = least_level(flows_[crossing.flow], number);
+    if (!leave_out(demands_[kept])) ++kept;
   }
-  return kNoLevel;
+  bool known = share > now;  // what those would get that are held back
+  bool same = kept == link.crossings.size();
+  while (!same && users > 0) {
+    share = std::max<std::int64_t>(1, left / users);
+    if (share > now && !known) {
+      for (std::size_t i = 0; i < kept; ++i)
+        if (demands_[i].rate == now)
+          demands_[i].rate = least_level(flows_[demands_[i].flow], number);
+      known = true;
+    }
+    const std::size_t before = std::exchange(kept, 0);
+    for (std::size_t i = 0; i < before; ++i) {
+      demands_[kept] = demands_[i];
+      if (!leave_out(demands_[i])) ++kept;
+    }
+    same = kept == before;
+  }
+  return users > 0 ? share : kNoLevel;
 }
 
 void IncrementalMaxMin::set_level(std::uint32_t number, std::int64_t level) {
-  const std::int64_t before = level_[number];
-  level_[number] = level;
+  const std::int64_t before = std::exchange(level_[number], level);
   changed_.push_back(number);
   for (const Crossing& crossing : links_[number].crossings) {
     const std::int64_t rate = rate_[crossing.flow];
     if (rate != before && rate <= level) continue;
-    touch(crossing.flow);
-    const std::int64_t other = least_level(flows_[crossing.flow], number);
-    set_rate(crossing.flow, std::min(level, other), number);
+    const State& flow = flows_[crossing.flow];
+    const std::int64_t now = level < rate ? level : least_level(flow, kNoLink);
+    if (flow.group != number || now != level) touch(crossing.flow);
+    set_rate(crossing.flow, now, number);
   }
 }
 
@@ -180,12 +211,11 @@ void IncrementalMaxMin::set_rate(std::uint32_t flow, std::int64_t rate, std::uin
   const std::int64_t more = rate - rate_[flow];
   if (more == 0) return;
   rate_[flow] = rate;
-  const std::vector<Step>& steps = flows_[flow].steps;
-  for (std::size_t s = 1; s < steps.size(); ++s) {
-    Link& link = links_[steps[s].link];
-    if (!link.can_fill && level_[steps[s].link] == kNoLevel) continue;
-    link.load += more * steps[s].count;
-    if (steps[s].link != because_of) make_due(steps[s].link);
+  for (const Step& step : steps(flows_[flow]).subspan(1)) {
+    Link& link = links_[step.link];
+    if (!link.can_fill && level_[step.link] == kNoLevel) continue;
+    link.load += more * step.count;
+    if (step.link != because_of) make_due(step.link);
   }
 }
 
@@ -203,7 +233,8 @@ void IncrementalMaxMin::regroup() {
     const std::int64_t rate = rate_[flow];
     if (rate == 0) continue;  // it is gone
     if (state.group != kNoGroup && level_[state.group] == rate) continue;
-    const auto holds = std::find_if(state.steps.begin(), state.steps.end(),
+    const std::span<const Step> held_by = steps(state);
+    const auto holds = std::find_if(held_by.begin(), held_by.end(),
                                     [&](const Step& step) { return level_[step.link] == rate; });
     moved_.push_back({flow, holds->link});
     state.group = holds->link;
@@ -213,7 +244,7 @@ void IncrementalMaxMin::regroup() {
 
 std::int64_t IncrementalMaxMin::least_level(const State& flow, std::uint32_t without) const {
   std::int64_t least = kNoLevel;
-  for (const Step& step : flow.steps)
+  for (const Step& step : steps(flow))
     if (step.link != without) least = std::min(least, level_[step.link]);
   return least;
 }

@@ -21,6 +21,7 @@
 
 #include <limits>
 #include <map>
+#include <span>
 
 #include "sim/engine/flows/rate_groups.h"
 
@@ -65,8 +66,8 @@ class IncrementalMaxMin final : public RateGroups {
     std::vector<Crossing> crossings;
   };
   struct State {
-    std::vector<Step> steps;  // first what it can send at most
-    std::int64_t most = 0;    // that it can send
+    std::int64_t most = 0;               // that it can send
+    std::uint32_t first = 0, steps = 0;  // into steps_; the first stands for `most`
     std::uint32_t group = kNoGroup;
     bool touched = false;  // its group may be another
   };
@@ -80,6 +81,7 @@ class IncrementalMaxMin final : public RateGroups {
   struct Demand {
     std::int64_t rate;
     std::int32_t count;
+    std::uint32_t flow;
   };
 
   std::uint32_t number_of(LinkId link);
@@ -87,12 +89,17 @@ class IncrementalMaxMin final : public RateGroups {
   std::uint32_t new_link(std::int64_t capacity, std::int64_t level);
   // Counts a flow in or out of a link (sign 1 or -1) and judges whether that can fill.
   void count(std::uint32_t number, std::int64_t most, std::int64_t users, int sign);
+  void take_steps(State& flow, const Path& path);
   void make_due(std::uint32_t number);
   std::int64_t compute(std::uint32_t number);
   void set_level(std::uint32_t number, std::int64_t level);
   void set_rate(std::uint32_t flow, std::int64_t rate, std::uint32_t because_of);
   void touch(std::uint32_t flow);
   void regroup();
+  std::span<Step> steps(const State& flow) { return {steps_.data() + flow.first, flow.steps}; }
+  std::span<const Step> steps(const State& flow) const {
+    return {steps_.data() + flow.first, flow.steps};
+  }
   std::int64_t least_level(const State& flow, std::uint32_t without) const;
 
   const IdVector<LinkId, std::int64_t>& capacity_;
@@ -101,8 +108,10 @@ class IncrementalMaxMin final : public RateGroups {
   std::vector<Link> links_;          // and limits, which are links of a level that stays
   std::vector<std::int64_t> level_;  // by link; max: none
   std::vector<State> flows_;
-  std::vector<std::int64_t> rate_;  // by flow
-  std::vector<Due> due_;            // a heap
+  std::vector<Step> steps_, merged_;
+  std::vector<std::vector<std::uint32_t>> free_steps_;  // by how many follow
+  std::vector<std::int64_t> rate_;                      // by flow
+  std::vector<Due> due_;                                // a heap
   std::vector<std::uint32_t> touched_;
   std::vector<Demand> demands_;
   std::uint64_t computed_ = 0;
