@@ -52,8 +52,6 @@ class Comparison {
     }
   }
 
-  std::uint64_t computed() const { return incremental_.computed(); }
-
  private:
   static IdVector<LinkId, std::int64_t> some(SplitMix64& random, std::uint64_t links,
                                              std::uint64_t capacity) {
@@ -178,4 +176,20 @@ TEST_CASE("what happens elsewhere costs nothing") {
     CHECK(shares.changed().size() <= 1);
   }
   CHECK(shares.computed() <= 64 + 8);
+}
+
+TEST_CASE("where all flows are new, each link is computed a few times") {
+  SplitMix64 random(3);
+  IdVector<LinkId, std::int64_t> capacity;
+  for (int link = 0; link < 400; ++link)
+    capacity.push_back(static_cast<std::int64_t>(1'000'000 + random.below(1'000'000'000'000)));
+  IncrementalMaxMin shares(capacity);
+  for (std::uint32_t flow = 0; flow < 1600; ++flow) {
+    Path path;
+    for (int hop = 0; hop < 3; ++hop)
+      path.push_back({static_cast<LinkId>(random.below(capacity.size()))});
+    shares.add(flow, path, std::int64_t{1} << 50);
+  }
+  shares.divide();
+  CHECK(shares.computed() < 8 * capacity.size());
 }

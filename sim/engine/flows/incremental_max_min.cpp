@@ -131,21 +131,30 @@ void IncrementalMaxMin::make_due(std::uint32_t number) {
   if (level_[number] == kNoLevel && (!link.can_fill || link.load + link.users <= link.capacity))
     return;
   link.due = true;
-  due_.push_back({level_[number], number});
+  const std::int64_t share = link.capacity / std::max<std::int64_t>(1, link.users);
+  due_.push_back({level_[number] == kNoLevel ? share : level_[number], number});
   std::push_heap(due_.begin(), due_.end());
 }
 
-// The least level first, as what holds flows back there changes what others have left.
+// The least level first, as what holds flows back there changes what others have left. A link that
+// turns out to be fuller later than another is due waits for that.
 void IncrementalMaxMin::divide() {
   moved_.clear();
   changed_.clear();
   while (!due_.empty()) {
-    const std::uint32_t number = due_.front().link;
     std::pop_heap(due_.begin(), due_.end());
+    const Due least = due_.back();
     due_.pop_back();
-    links_[number].due = false;
-    const std::int64_t level = compute(number);
-    if (level != level_[number]) set_level(number, level);
+    const std::int64_t level = compute(least.link);
+    const bool waits = level_[least.link] == kNoLevel && level > least.level && !due_.empty() &&
+                       due_.front().level < level;
+    if (waits && level != kNoLevel) {
+      due_.push_back({level, least.link});
+      std::push_heap(due_.begin(), due_.end());
+      continue;
+    }
+    links_[least.link].due = false;
+    if (level != level_[least.link]) set_level(least.link, level);
   }
   regroup();
 }
