@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "sim/base/check.h"
 #include "sim/base/large_pages.h"
@@ -13,6 +12,7 @@
 #include "sim/base/text.h"
 #include "sim/lower/device_messages.h"
 #include "sim/lower/flow_paths.h"
+#include "sim/lower/folded_links.h"
 #include "sim/lower/group_shape.h"
 #include "sim/lower/host_links.h"
 #include "sim/lower/moved_groups.h"
@@ -86,7 +86,6 @@ class Lowering {
     if (!options_.fold) classes_ = unfolded(structure_);
     make_actors();
     make_classes();
-    make_links();
     make_connections();
     return std::move(result_);
   }
@@ -125,14 +124,7 @@ class Lowering {
   void add_message_path(Player from, Player to);
   void make_actors();
   void make_classes();
-  double capacity(std::size_t number) const;
-  void make_links();
   void make_connections();
-  struct FoldedPaths {
-    std::vector<engine::Path> paths;
-    std::vector<std::uint32_t> layouts;  // of each: Transfer::layout
-  };
-  FoldedPaths folded_paths(const RankStructure::Edge& edge) const;
 
   const Cast& cast_;
   const DevicePlacement& placement_;
@@ -161,10 +153,9 @@ class Lowering {
     std::optional<Duration> launch{};  // Role::launch
     auto operator<=>(const Pace&) const = default;
   };
-  std::vector<Pace> pace_;  // by player
+  std::vector<Pace> pace_;        // by player
+  std::vector<double> capacity_;  // by link, with those behind the topology's
   RankClasses classes_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t>
-      crossings_;  // (path, link) classes
   Lowered result_;
 };
 
@@ -226,14 +217,13 @@ void Lowering::colour_players() {
 
 void Lowering::colour_links() {
   if (!flows_) return;
+  for (const topologies::Link& link : topology_->links())
+    capacity_.push_back(link.bandwidth.count());
+  if (uses_host_)
+    capacity_.insert(capacity_.end(), host_links_.capacities().begin(),
+                     host_links_.capacities().end());
   std::map<double, std::uint32_t> colours;
-  for (const topologies::Link& link : topology_->links()) {
-    const auto next = static_cast<std::uint32_t>(colours.size());
-    structure_.link_colour.push_back(
-        colours.try_emplace(link.bandwidth.count(), next).first->second);
-  }
-  if (!uses_host_) return;
-  for (const double capacity : host_links_.capacities()) {
+  for (const double capacity : capacity_) {
     const auto next = static_cast<std::uint32_t>(colours.size());
     structure_.link_colour.push_back(colours.try_emplace(capacity, next).first->second);
   }
@@ -395,60 +385,10 @@ void Lowering::make_classes() {
   }
 }
 
-// The capacity of a link of the topology, or of one of those behind them.
-double Lowering::capacity(std::size_t number) const {
-  if (number >= topology_->links().size())
-    return host_links_.capacities()[number - topology_->links().size()];
-  return topology_->links()[static_cast<LinkId>(number)].bandwidth.count();
-}
-
-// One link stands for its class; crossings_ says how many paths of each class use it.
-void Lowering::make_links() {
-  if (!flows_) return;
-  std::vector<bool> seen(classes_.links, false);
-  std::vector<bool> is_first(structure_.link_colour.size(), false);
-  for (std::size_t l = 0; l < structure_.link_colour.size(); ++l) {
-    const std::uint32_t link_class = classes_.of_link[l];
-    if (seen[link_class]) continue;
-    seen[link_class] = true;
-    is_first[l] = true;
-    TRAINYARD_CHECK(link_class == result_.machine.link_capacity.size(), "classes are in order");
-    const double carried = capacity(l);
-    if (!(carried >= 1 && carried < 0x1p62))
-      throw OutOfRange(fmt::format("a link of {} B/s is none that can be simulated", carried));
-    result_.machine.link_capacity.push_back(static_cast<std::int64_t>(carried));
-  }
-  for (std::size_t p = 0; p < structure_.paths.size(); ++p) {
-    for (const std::uint32_t link : structure_.paths[p].links) {
-      if (is_first[link])
-        crossings_[{classes_.of_path[p], classes_.of_link[link]}] += structure_.paths[p].weight;
-    }
-  }
-}
-
-// One path for each class of an edge's paths.
-Lowering::FoldedPaths Lowering::folded_paths(const RankStructure::Edge& edge) const {
-  FoldedPaths folded;
-  std::set<std::uint32_t> done;
-  for (std::uint32_t p = edge.first_path; p < edge.first_path + edge.paths; ++p) {
-    const std::uint32_t path_class = classes_.of_path[p];
-    if (!done.insert(path_class).second) continue;
-    engine::Path path;
-    std::vector<std::uint32_t> links;
-    for (const std::uint32_t link : structure_.paths[p].links)
-      links.push_back(classes_.of_link[link]);
-    std::sort(links.begin(), links.end());
-    links.erase(std::unique(links.begin(), links.end()), links.end());
-    for (const std::uint32_t link : links)
-      path.push_back({static_cast<LinkId>(link), crossings_.at({path_class, link})});
-    folded.paths.push_back(std::move(path));
-    folded.layouts.push_back(structure_.paths[p].layout);
-  }
-  return folded;
-}
-
 void Lowering::make_connections() {
   engine::Machine& machine = result_.machine;
+  const FoldedLinks links(structure_, classes_, capacity_);
+  machine.link_capacity = links.capacities();
   std::vector<bool> seen(classes_.edges, false);
   std::map<std::pair<ConnectionId, ActorId>, std::vector<engine::ChannelId>> heard;
   for (std::size_t e = 0; e < structure_.edges.size(); ++e) {
@@ -459,7 +399,7 @@ void Lowering::make_connections() {
     for (const std::uint32_t rank : structure_.members_of(edge))
       members.push_back(ActorId(classes_.of_rank[rank]));
     const auto [connection, table, nth] = edges_[e];
-    FoldedPaths folded = folded_paths(edge);
+    FoldedLinks::Paths folded = links.paths(edge);
     if (cast_.connections[connection].traffic != Traffic::message) {
       std::sort(members.begin(), members.end());
       members.erase(std::unique(members.begin(), members.end()), members.end());
