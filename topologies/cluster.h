@@ -116,8 +116,15 @@ struct ServerSpec {
   const GpuSpec& gpu_at(int local) const { return gpu_of_kind(gpu_kind(local)); }
 };
 
+// How a route chooses among equal switches and cables. The same pair always takes the same way.
+enum class Routing : std::uint8_t {
+  ecmp,     // by a hash of (source GPU, destination GPU)
+  d_mod_k,  // the destination NIC's number modulo the ways, its quotient at the next choice
+};
+
 struct SingleSwitch {
   Duration switch_latency{};
+  Routing routing = Routing::ecmp;
 };
 
 // Leaves, spines (and cores with three tiers). oversubscription[i] is down : up capacity of tier i.
@@ -126,6 +133,7 @@ struct FatTree {
   int radix = 64;                        // ports of a switch
   std::vector<double> oversubscription;  // one per tier below the top; missing ones are 1
   Duration switch_latency{};
+  Routing routing = Routing::ecmp;
 };
 
 // Levels of growing size, named as operators do (rack, pod, spine).
@@ -137,6 +145,7 @@ struct ClosLevel {
 };
 struct Clos {
   std::vector<ClosLevel> levels;
+  Routing routing = Routing::ecmp;
 };
 
 // Groups of routers that are all joined to each other by local links; groups all joined by global
@@ -147,6 +156,7 @@ struct Dragonfly {
   BytesPerSecond local_bandwidth, global_bandwidth;  // of one link; 0: as the fastest NIC
   Duration switch_latency{};
   Duration global_latency{};  // of a global cable, beside the router behind it
+  Routing routing = Routing::ecmp;
 };
 
 using FabricSpec = std::variant<SingleSwitch, FatTree, Clos, Dragonfly>;

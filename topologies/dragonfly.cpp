@@ -89,7 +89,7 @@ std::vector<DragonflyLinks::Way> DragonflyLinks::ways(int from, int to) const {
   return best;
 }
 
-void DragonflyLinks::append_route(int from, int to, SplitMix64& hash,
+void DragonflyLinks::append_route(int from, int to, WayChoice& choice,
                                   std::vector<LinkId>& route) const {
   if (from == to) return;
   const int group = group_of(from), other = group_of(to);
@@ -98,7 +98,8 @@ void DragonflyLinks::append_route(int from, int to, SplitMix64& hash,
     return;
   }
   const std::vector<Way> equal = ways(from, to);
-  const int cable = equal[static_cast<std::size_t>(hash.below(equal.size()))].cable;
+  const int cable =
+      equal[static_cast<std::size_t>(choice.among(static_cast<int>(equal.size())))].cable;
   const int out = gateway(group, other, cable), in = gateway(other, group, cable);
   if (out != from) route.push_back(local_link(from, out));
   route.push_back(global_link(group, other, cable));

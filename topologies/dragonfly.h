@@ -14,9 +14,9 @@
 #include <functional>
 #include <vector>
 
-#include "sim/base/random.h"
 #include "topologies/cluster.h"
 #include "topologies/topology.h"
+#include "topologies/way_choice.h"
 
 namespace trainyard::topologies {
 
@@ -45,8 +45,8 @@ class DragonflyLinks {
   double oversubscription() const;
   Duration latency(bool global) const;
 
-  // Appends the links between two routers, choosing among equal ways by `hash`.
-  void append_route(int from, int to, SplitMix64& hash, std::vector<LinkId>& route) const;
+  // Appends the links between two routers, choosing among equal ways by `choice`.
+  void append_route(int from, int to, WayChoice& choice, std::vector<LinkId>& route) const;
   Duration route_latency(int from, int to) const;
 
  private:

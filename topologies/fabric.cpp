@@ -133,10 +133,6 @@ LinkId uplink(const FabricLayer& layer, int group, int plane, int i, bool down) 
   return static_cast<LinkId>(layer.first_link + 2 * number + (down ? 1 : 0));
 }
 
-int pick(SplitMix64& hash, int choices) {
-  return static_cast<int>(hash.below(static_cast<std::uint64_t>(choices)));
-}
-
 }  // namespace
 
 TierPorts tier_ports(int radix, double oversubscription) {
@@ -182,15 +178,16 @@ int meeting_layer(const Fabric& fabric, int from_leaf, int to_leaf) {
   return layer;
 }
 
-void append_route(const Fabric& fabric, int from_leaf, int to_leaf, SplitMix64& hash,
+void append_route(const Fabric& fabric, int from_leaf, int to_leaf, WayChoice& choice,
                   std::vector<LinkId>& route) {
-  if (fabric.dragonfly) return fabric.dragonfly->append_route(from_leaf, to_leaf, hash, route);
+  if (fabric.dragonfly) return fabric.dragonfly->append_route(from_leaf, to_leaf, choice, route);
   const int meeting = meeting_layer(fabric, from_leaf, to_leaf);
   int plane = 0;
   int group = from_leaf;
+  std::vector<int> up;  // by layer
   for (int l = 0; l < meeting; ++l) {
     const FabricLayer& layer = fabric.layers[static_cast<std::size_t>(l)];
-    const int i = pick(hash, layer.uplinks());
+    const int i = up.emplace_back(choice.among(layer.uplinks()));
     route.push_back(uplink(layer, group, plane, i, false));
     plane = plane * layer.parents + i / layer.cables;
     group /= layer.fan;
@@ -204,7 +201,8 @@ void append_route(const Fabric& fabric, int from_leaf, int to_leaf, SplitMix64& 
     int above = plane;  // in the layer above this one
     for (int k = meeting - 1; k > l; --k)
       above /= fabric.layers[static_cast<std::size_t>(k)].parents;
-    const int i = above % layer.parents * layer.cables + pick(hash, layer.cables);
+    const int i = above % layer.parents * layer.cables +
+                  choice.cable(up[static_cast<std::size_t>(l)], layer.cables);
     route.push_back(uplink(layer, group, above / layer.parents, i, true));
     group /= layer.fan;
   }

@@ -20,9 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/random.h"
 #include "topologies/dragonfly.h"
 #include "topologies/topology.h"
+#include "topologies/way_choice.h"
 
 namespace trainyard::topologies {
 
@@ -70,8 +70,8 @@ Fabric build_fabric(const ClusterSpec& cluster, std::uint32_t first_node, std::u
 // Requires: layers that meet, no dragonfly.
 int meeting_layer(const Fabric& fabric, int from_leaf, int to_leaf);
 
-// Appends the links from leaf to leaf, choosing among equal ones by `hash`.
-void append_route(const Fabric& fabric, int from_leaf, int to_leaf, SplitMix64& hash,
+// Appends the links from leaf to leaf, choosing among equal ones by `choice`.
+void append_route(const Fabric& fabric, int from_leaf, int to_leaf, WayChoice& choice,
                   std::vector<LinkId>& route);
 
 // The latency of that route, the first leaf's own not counted. Every choice of links has the same.

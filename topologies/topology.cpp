@@ -140,18 +140,20 @@ Route Topology::State::route_between(int from_gpu, int to_gpu) const {
     return route;
   }
   // Everything the two GPUs could hash to follows from their numbers, as a switch's hash of a
-  // connection does: the same pair always takes the same way.
+  // connection does.
   SplitMix64 hash(static_cast<std::uint64_t>(from_gpu) << 32 | static_cast<std::uint64_t>(to_gpu));
   const auto hashed_nic = [&](const ServerSpec& spec, int local) {
     return nic_of(spec, local) +
            static_cast<int>(hash.below(static_cast<std::uint64_t>(nics_of(spec, local))));
   };
   const int from_nic = hashed_nic(*source.spec, from), to_nic = hashed_nic(*destination.spec, to);
+  WayChoice choice(std::visit([](const auto& spec) { return spec.routing; }, cluster.fabric), hash,
+                   std::int64_t{to_server} * cluster.nic_slots() + to_nic);
   const int from_leaf = leaf_of(from_server, from_nic), to_leaf = leaf_of(to_server, to_nic);
   route.latency = source.board->append_route(source.board->gpu(from), source.board->nic(from_nic),
                                              source.first_link, route.links);
   route.links.push_back(nic_link(source, from_nic, false));
-  append_route(fabric, from_leaf, to_leaf, hash, route.links);
+  append_route(fabric, from_leaf, to_leaf, choice, route.links);
   route.links.push_back(nic_link(destination, to_nic, true));
   route.latency += source.spec->nic_latency + destination.spec->nic_latency +
                    fabric.layers.front().latency + route_latency(fabric, from_leaf, to_leaf);

@@ -178,8 +178,7 @@ void describe_server(Sketch& s) {
   if (s.draw.chance(25)) s.set("/cluster/node/nic/exchange_efficiency", 0.5);
 }
 
-void draw_fabric(Sketch& s) {
-  if (s.draw.chance(50)) return;
+void draw_fabric_kind(Sketch& s) {
   const std::string latency = s.draw.word({"300ns", "1us"});
   switch (s.draw.between(0, 3)) {
     case 0:
@@ -222,6 +221,12 @@ void draw_fabric(Sketch& s) {
       s.set("/cluster/fabric/levels", levels);
     }
   }
+}
+
+void draw_fabric(Sketch& s) {
+  if (s.draw.chance(50)) return;
+  draw_fabric_kind(s);
+  if (s.draw.chance(25)) s.set("/cluster/fabric/routing", s.draw.word({"ecmp", "d_mod_k"}));
 }
 
 // Servers of `gpus` of which each gives some to the job, its ranks in all.

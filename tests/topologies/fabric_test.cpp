@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "tests/support/rooms.h"
@@ -31,6 +33,22 @@ std::size_t diameter(const Topology& topology) {
   for (int b = 1; b < topology.gpus(); ++b)
     longest = std::max(longest, topology.route(0, b).links.size());
   return longest;
+}
+
+// The most routes on one link where each host sends to the one so many places on.
+int most_shared(const Topology& topology, int shift) {
+  std::map<LinkId, int> routes;
+  for (int from = 0; from < topology.gpus(); ++from)
+    for (const LinkId link : topology.route(from, (from + shift) % topology.gpus()).links)
+      ++routes[link];
+  return std::max_element(routes.begin(), routes.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->second;
+}
+
+FabricSpec routed(FatTree tree, Routing routing) {
+  tree.routing = routing;
+  return tree;
 }
 
 }  // namespace
@@ -164,4 +182,29 @@ TEST_CASE("ECMP spreads pairs over all uplinks of a leaf") {
   for (int to = 4; to < 32; ++to)
     uplinks.insert(tree.route(0, to).links[3]);
   CHECK(uplinks.size() == 4);
+}
+
+TEST_CASE("by D-mod-k no shift meets on a link of a full tree, by ECMP nearly all do") {
+  for (const auto& [count, tree] : {std::pair{32, fat_tree(2, 8)},
+                                    {128, fat_tree(3, 8)},
+                                    {16, fat_tree(2, 8)} /* two cables each */}) {
+    CAPTURE(count);
+    const Topology fixed(hosts(count, routed(tree, Routing::d_mod_k)));
+    const Topology hashed(hosts(count, tree));
+    int met = 0;
+    for (int shift = 1; shift < count; ++shift) {
+      CAPTURE(shift);
+      CHECK(most_shared(fixed, shift) == 1);
+      met += most_shared(hashed, shift) > 1 ? 1 : 0;
+    }
+    CHECK(met > count / 2);
+  }
+}
+
+TEST_CASE("by D-mod-k a leaf of 2:1 has as many destinations on each uplink") {
+  FatTree tree = fat_tree(2, 12);
+  tree.oversubscription = {2};  // 8 down, 4 up
+  const Topology topology(hosts(64, routed(tree, Routing::d_mod_k)));
+  for (const int shift : {8, 16, 24})
+    CHECK(most_shared(topology, shift) == 2);
 }

@@ -33,6 +33,8 @@ constexpr std::array<Choice<IntraKind>, 5> kIntraKinds = {{{"nvswitch", IntraKin
 constexpr std::array<Choice<ProcessorKind>, 2> kProcessorKinds = {
     {{"gpu", ProcessorKind::gpu}, {"cpu", ProcessorKind::cpu}}};
 constexpr std::array<Choice<bool>, 2> kRails = {{{"gpu", true}, {"none", false}}};
+constexpr std::array<Choice<Routing>, 2> kRoutings = {
+    {{"ecmp", Routing::ecmp}, {"d_mod_k", Routing::d_mod_k}}};
 // In the order of the alternatives of FabricSpec.
 constexpr std::array<std::string_view, 4> kFabricKinds = {"single_switch", "fat_tree", "clos",
                                                           "dragonfly"};
@@ -331,9 +333,14 @@ void visit_fields(json::Fields& f, FabricSpec& s) {
   f.alternatives({"kind", required, json::anything, "Network between servers."}, kFabricKinds, kind,
                  [&](json::Fields& fields) {
                    if (s.index() != kind) s = kinds[kind];
-                   std::visit([&](auto& fabric) { visit_fields(fields, fabric); }, s);
-                   fields.unsupported("routing", "a choice of routing; paths are chosen by hash",
-                                      {"\"ecmp\""});
+                   std::visit(
+                       [&](auto& fabric) {
+                         visit_fields(fields, fabric);
+                         fields.choice("routing", fabric.routing, kRoutings, optional,
+                                       "Among equal ways: by a hash of the two GPUs, or as the "
+                                       "destination's number says (static InfiniBand).");
+                       },
+                       s);
                  });
 }
 
