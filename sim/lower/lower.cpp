@@ -16,7 +16,9 @@
 #include "sim/lower/group_shape.h"
 #include "sim/lower/host_links.h"
 #include "sim/lower/moved_groups.h"
+#include "sim/lower/port_streams.h"
 #include "sim/lower/rank_classes.h"
+#include "sim/lower/wide_links.h"
 
 namespace trainyard::lower {
 
@@ -227,6 +229,17 @@ void Lowering::colour_links() {
     const auto next = static_cast<std::uint32_t>(colours.size());
     structure_.link_colour.push_back(colours.try_emplace(capacity, next).first->second);
   }
+  const PortStreams streams(cast_.roles);
+  leave_out_wide_links(structure_, capacity_, [&](std::size_t e, std::uint32_t layout) {
+    const EdgeInfo& info = edges_[e];
+    const bool is_message = cast_.connections[info.connection].traffic == Traffic::message;
+    PathLoad load;
+    load.at_once = is_message ? streams.sending(to_peer(info.connection, info.nth.of_source))
+                              : streams.collective(info.connection);
+    for (const engine::Transfer& transfer : result_.machine.transfers[info.table])
+      if (transfer.layout == layout) load.rate = std::max(load.rate, transfer.rate);
+    return load;
+  });
 }
 
 void Lowering::add_message_path(Player from, Player to) {
