@@ -25,6 +25,13 @@ std::unique_ptr<RateGroups> rate_groups(const Machine& machine, const RunOptions
   return std::make_unique<IncrementalMaxMin>(machine.link_capacity);
 }
 
+// At least a byte, as a path of less is none.
+Bytes of_load(Bytes bytes, std::uint32_t load) {
+  if (load == kFullLoad) return bytes;
+  const Int128 carried = Int128{bytes.count()} * load / kFullLoad;
+  return Bytes(std::max<std::int64_t>(1, static_cast<std::int64_t>(carried)));
+}
+
 class Engine {
  public:
   Engine(const Machine& machine, const RunOptions& options)
@@ -231,8 +238,8 @@ class Engine {
   void join_network(std::uint32_t slot) {
     Exchange& exchange = state_.exchanges[slot];
     const Transfer& transfer = state_.transfer(exchange);
-    const auto join = [&](const Path& path) {
-      network_.add(slot, path, transfer.bytes, transfer.rate);
+    const auto join = [&](const Path& path, std::uint32_t load = kFullLoad) {
+      network_.add(slot, path, of_load(transfer.bytes, load), transfer.rate);
       ++exchange.flows_left;
     };
     if (state_.is_channel(exchange.edge)) {
@@ -240,7 +247,8 @@ class Engine {
     } else {
       const Communicator& group = state_.communicator(exchange.edge);
       for (std::size_t p = 0; p < group.paths.size(); ++p)
-        if (group.layouts.empty() || group.layouts[p] == transfer.layout) join(group.paths[p]);
+        if (group.layouts.empty() || group.layouts[p] == transfer.layout)
+          join(group.paths[p], group.loads.empty() ? kFullLoad : group.loads[p]);
     }
     request_reshare();
   }

@@ -23,6 +23,7 @@ inline constexpr ChannelId kNoChannel{0xFFFFFFFF};
 // transfers hold: with t of u units taken it runs at 1 - (weight / kFullWeight) t / u of its speed.
 inline constexpr std::int64_t kFullWeight = 256;
 inline constexpr std::int64_t kFullShare = 1'000'000;
+inline constexpr std::uint32_t kFullLoad = 1 << 16;
 struct KernelTimes {
   std::vector<Duration> kernel;         // by the indices of Program::kernels
   std::vector<std::uint16_t> weight{};  // the same; empty: all kFullWeight
@@ -54,6 +55,7 @@ struct Communicator {
   std::uint32_t transfers = 0;           // into Machine::transfers
   std::vector<Path> paths;               // empty: closed form
   std::vector<std::uint32_t> layouts{};  // by path, Transfer::layout; empty: all 0
+  std::vector<std::uint32_t> loads{};    // by path, of its bytes and kFullLoad; empty: all full
 };
 
 // One-directional point-to-point connection; messages arrive in the order of the sends.

@@ -104,6 +104,20 @@ TEST_CASE("a collective ends when its slowest path is done") {
   CHECK(completed(m).end == 1us + 500us + 5us);  // without bytes only the latency
 }
 
+TEST_CASE("a path of half the load is done before the others, which then have its bandwidth") {
+  MachineBuilder m;
+  const LinkId link = m.link(12 * kGB);
+  auto& program = m.program({"s"});
+  program.collective("sum", 0, 0, 0);
+  const ActorId a = m.actor(program), b = m.actor(program);
+  const CommunicatorId group = m.communicator({a, b}, {message(1'200'000)}, {{{link}}, {{link}}});
+  CHECK(completed(m).end == 200us);
+  m.machine().communicators[group].loads = {kFullLoad, kFullLoad / 2};
+  CHECK(completed(m).end == 150us);
+  m.machine().communicators[group].loads = {kFullLoad, 2 * kFullLoad};
+  CHECK(completed(m).end == 300us);
+}
+
 TEST_CASE("bandwidth is divided once per instant") {
   // All members of 8 rings of 8 begin at once: one reshare for all joins, one when all have ended.
   struct Counting final : Sharing {
