@@ -195,6 +195,36 @@ MessageTerms FlowLayouts::per_unit(const FlowLayout& layout, const MessageTerms&
   return unit;
 }
 
+bool is_exchange(const FlowLayout& layout) {
+  return layout.algorithm != nullptr && layout.algorithm->name == kPairwise;
+}
+
+void load_edges(std::vector<FlowEdge>& edges, const std::map<int, double>& load,
+                const topologies::ClusterSpec& cluster) {
+  struct Sum {
+    double load = 0;
+    int gpus = 0;
+  };
+  std::map<int, Sum> servers;
+  for (const auto& [gpu, own] : load) {
+    Sum& sum = servers[gpu / cluster.gpu_slots()];
+    sum.load += own;
+    ++sum.gpus;
+  }
+  std::map<int, int> between;  // edges to other servers, by source
+  for (const FlowEdge& edge : edges)
+    if (edge.from / cluster.gpu_slots() != edge.to / cluster.gpu_slots()) ++between[edge.from];
+  const auto others = [&](int server) {
+    return static_cast<int>(load.size()) - servers.at(server).gpus;
+  };
+  for (FlowEdge& edge : edges) {
+    const int from = edge.from / cluster.gpu_slots(), to = edge.to / cluster.gpu_slots();
+    const Sum& there = servers.at(to);
+    const bool stands_for_all = from != to && between[edge.from] < others(from);
+    edge.load = stands_for_all ? there.load / there.gpus : load.at(edge.to);
+  }
+}
+
 std::uint32_t number_in(std::vector<FlowLayout>& known, const FlowLayout& layout) {
   const auto at = std::find(known.begin(), known.end(), layout);
   const auto number = static_cast<std::uint32_t>(at - known.begin());

@@ -44,11 +44,22 @@ void require_support(CollectiveKind kind, const collective::Choice& chosen,
 FlowLayout flow_layout(CollectiveKind kind, const models::Routing& routing,
                        const collective::AlgorithmEntry* chosen);
 
-// A path carries `weight` times the bytes of a unit; it shares its links as that many flows would.
+// A path carries `weight` times the bytes of a unit; it shares its links as that many flows would,
+// of `load` times the bytes each.
 struct FlowEdge {
   int from, to, weight;
+  double load = 1;
   friend bool operator==(const FlowEdge&, const FlowEdge&) = default;
 };
+
+// Whether every rank sends to others by turns, so that what it gets follows from its load.
+bool is_exchange(const FlowLayout& layout);
+
+// Gives the edges of an exchange the loads of the GPUs that they lead to; those between servers
+// that stand for all of a server the mean of its loads. Rows on their way back are as many as those
+// on their way there, and links carry both ways alike. `load`: by GPU, in units of the even share.
+void load_edges(std::vector<FlowEdge>& edges, const std::map<int, double>& load,
+                const topologies::ClusterSpec& cluster);
 
 // Computes layouts once for each size of group.
 // Cost: a ring n edges, trees and hierarchies up to 4n, halving and doubling n log2 n, an

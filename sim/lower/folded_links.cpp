@@ -49,7 +49,10 @@ FoldedLinks::Paths FoldedLinks::paths(const RankStructure::Edge& edge) const {
       path.push_back({static_cast<LinkId>(link), crossings_.at({path_class, link})});
     folded.paths.push_back(std::move(path));
     folded.layouts.push_back(structure_.paths[p].layout);
+    folded.loads.push_back(structure_.paths[p].load);
   }
+  const auto is_full = [](std::uint32_t load) { return load == engine::kFullLoad; };
+  if (std::all_of(folded.loads.begin(), folded.loads.end(), is_full)) folded.loads.clear();
   return folded;
 }
 

@@ -25,6 +25,7 @@ class FoldedLinks {
   struct Paths {
     std::vector<engine::Path> paths;
     std::vector<std::uint32_t> layouts;  // of each: Transfer::layout
+    std::vector<std::uint32_t> loads;    // of each: Communicator::loads
   };
   // One path for each class of an edge's paths.
   Paths paths(const RankStructure::Edge& edge) const;

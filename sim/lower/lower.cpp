@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -252,15 +253,20 @@ void Lowering::add_message_path(Player from, Player to) {
 std::uint32_t Lowering::add_group_paths(ConnectionId connection, Members members,
                                         const cost::GroupShape& shape) {
   std::map<int, std::uint32_t> player_on;
-  for (const Player player : members)
+  std::map<int, double> loads;
+  const bool is_uneven = cast_.connections[connection].busiest_load != 1;
+  for (const Player player : members) {
     player_on[gpu(player)] = static_cast<std::uint32_t>(player);
+    if (is_uneven) loads[gpu(player)] = pace_[index(player)].expert_load;
+  }
   const std::size_t before = structure_.paths.size();
   const std::vector<FlowLayout>& layouts = tables_.layouts(connection);
   for (std::uint32_t layout = 0; layout < layouts.size(); ++layout) {
-    for (const auto& [from, to, weight] :
-         tables_.edges(layouts[layout], gpus(members), cluster_, shape))
-      structure_.paths.push_back({player_on.at(from), player_on.at(to),
-                                  route_links(*topology_, from, to), layout, weight});
+    for (const auto& [from, to, weight, load] :
+         tables_.edges(layouts[layout], gpus(members), cluster_, shape, loads))
+      structure_.paths.push_back(
+          {player_on.at(from), player_on.at(to), route_links(*topology_, from, to), layout, weight,
+           static_cast<std::uint32_t>(std::lround(load * engine::kFullLoad))});
   }
   return static_cast<std::uint32_t>(structure_.paths.size() - before);
 }
@@ -416,8 +422,9 @@ void Lowering::make_connections() {
     if (cast_.connections[connection].traffic != Traffic::message) {
       std::sort(members.begin(), members.end());
       members.erase(std::unique(members.begin(), members.end()), members.end());
-      const engine::CommunicatorId id = machine.communicators.push_back(
-          {members, table, std::move(folded.paths), std::move(folded.layouts)});
+      const engine::CommunicatorId id =
+          machine.communicators.push_back({members, table, std::move(folded.paths),
+                                           std::move(folded.layouts), std::move(folded.loads)});
       for (const ActorId member : members)
         machine.actors[member].communicators[plan::port_of(connection)] = id;
       continue;

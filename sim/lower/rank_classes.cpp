@@ -120,7 +120,7 @@ class Refiner {
     for (std::size_t p = 0; p < s_.paths.size(); ++p) {
       const RankStructure::Path& path = s_.paths[p];
       key_ = {classes_.of_rank[path.source], classes_.of_rank[path.destination], path.layout,
-              static_cast<std::uint32_t>(path.weight)};
+              static_cast<std::uint32_t>(path.weight), path.load};
       for (const std::uint32_t link : path.links)
         key_.push_back(classes_.of_link[link]);
       classes_.of_path[p] = palette.colour(key_);

@@ -13,6 +13,8 @@
 #include <span>
 #include <vector>
 
+#include "sim/engine/machine.h"
+
 namespace trainyard::lower {
 
 // What ranks have in common. Indices are dense; colours are too.
@@ -28,8 +30,9 @@ struct RankStructure {
   struct Path {
     std::uint32_t source = 0, destination = 0;  // ranks
     std::vector<std::uint32_t> links;
-    std::uint32_t layout = 0;  // of its edge: which transfers take it
-    std::int32_t weight = 1;   // how many units of a transfer's bytes it carries
+    std::uint32_t layout = 0;                // of its edge: which transfers take it
+    std::int32_t weight = 1;                 // how many units of a transfer's bytes it carries
+    std::uint32_t load = engine::kFullLoad;  // of each unit's bytes
   };
   std::vector<std::uint32_t> rank_colour{};  // to begin with: program, GPU, slow-down
   std::vector<Edge> edges{};

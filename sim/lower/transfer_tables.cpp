@@ -64,7 +64,12 @@ engine::Transfer TransferTables::collective_transfer(plan::ConnectionId id,
   terms = collective_terms(messages_, spec.kind, spec.routing, chosen, bytes, shape);
   if (!flows_) return as_transfer(terms);
   const FlowLayout layout = flow_layout(spec.kind, spec.routing, chosen.algorithm);
-  engine::Transfer transfer = as_transfer(flow_layouts_.per_unit(layout, terms, bytes, shape));
+  MessageTerms unit = flow_layouts_.per_unit(layout, terms, bytes, shape);
+  // Each path of an exchange has a load of its own; the busiest take as long as the collective.
+  const double busiest = cast_.connections[id].busiest_load;
+  if (busiest != 1 && is_exchange(layout))
+    unit.wire_bytes = Bytes(std::llround(static_cast<double>(unit.wire_bytes.count()) / busiest));
+  engine::Transfer transfer = as_transfer(unit);
   transfer.layout = number_in(layouts_[id], layout);
   return transfer;
 }

@@ -48,10 +48,13 @@ class TransferTables {
   const std::vector<FlowLayout>& layouts(plan::ConnectionId connection) const {
     return layouts_[connection];
   }
+  // `load`: by GPU; empty: all alike.
   std::vector<FlowEdge> edges(const FlowLayout& layout, std::span<const int> gpus,
-                              const topologies::ClusterSpec& cluster,
-                              const cost::GroupShape& shape) {
-    return flow_layouts_.edges(layout, gpus, cluster, shape);
+                              const topologies::ClusterSpec& cluster, const cost::GroupShape& shape,
+                              const std::map<int, double>& load) {
+    std::vector<FlowEdge> edges = flow_layouts_.edges(layout, gpus, cluster, shape);
+    if (!load.empty() && is_exchange(layout)) load_edges(edges, load, cluster);
+    return edges;
   }
 
   std::vector<std::vector<engine::Transfer>> transfers;  // by Op::subject

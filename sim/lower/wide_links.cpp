@@ -1,6 +1,7 @@
 #include "sim/lower/wide_links.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -24,20 +25,22 @@ struct LinkLoad {
 // Moves what an edge keeps of its paths to the place `to` and returns how many that are.
 std::uint32_t keep_paths(std::vector<Path>& paths, const RankStructure::Edge& edge,
                          std::uint32_t to) {
-  const auto own = [&paths](std::uint32_t from, std::uint32_t count) {
-    return std::span(paths).subspan(from, count);
-  };
-  const std::span<Path> all = own(edge.first_path, edge.paths);
-  if (std::all_of(all.begin(), all.end(), [](const Path& path) { return path.links.empty(); }))
-    return 0;
-  std::vector<std::uint32_t> crossing;  // layouts of which paths cross links
-  for (const Path& path : all)
-    if (!path.links.empty()) crossing.push_back(path.layout);
+  const std::span<Path> all = std::span(paths).subspan(edge.first_path, edge.paths);
+  const bool is_one_time = std::all_of(all.begin(), all.end(), [](const Path& path) {
+    return path.links.empty() && path.load == engine::kFullLoad;
+  });
+  if (is_one_time) return 0;
+  std::map<std::uint32_t, std::uint32_t> crossing, most;  // loads, by layout
+  for (const Path& path : all) {
+    std::map<std::uint32_t, std::uint32_t>& of = path.links.empty() ? most : crossing;
+    of[path.layout] = std::max(of[path.layout], path.load);
+  }
   std::uint32_t kept = 0;
   for (Path& path : all) {
     if (path.links.empty()) {
-      if (std::find(crossing.begin(), crossing.end(), path.layout) != crossing.end()) continue;
-      crossing.push_back(path.layout);
+      const bool is_last = path.load == most[path.layout] && path.load > crossing[path.layout];
+      if (!is_last) continue;
+      crossing[path.layout] = path.load;
     }
     if (Path& place = paths[to + kept++]; &place != &path) place = std::move(path);
   }

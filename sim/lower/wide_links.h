@@ -21,8 +21,9 @@ struct PathLoad {
   int at_once = 0;        // transfers of the edge that may be in flight
 };
 
-// Takes wide links out of all paths. Of an edge's paths that then cross nothing one is kept for a
-// layout all of whose paths do, none where that is so of all its layouts.
+// Takes wide links out of all paths. Of an edge's paths that then cross nothing each layout keeps
+// the one of the largest load, if that is larger than the loads of its others; an edge keeps none
+// where all cross nothing and have the full load.
 // `capacity`: by link, bytes/s. `load`: of an edge (by number) and a layout.
 // Cost: linear in the links of paths.
 void leave_out_wide_links(RankStructure& structure, std::span<const double> capacity,

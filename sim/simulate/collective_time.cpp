@@ -68,10 +68,10 @@ Estimate LoneCollectives::time(CollectiveKind kind, const collective::Choice& ch
 Duration LoneCollectives::flow_time(const lower::FlowLayout& layout, const MessageTerms& unit) {
   engine::Communicator group;
   group.members = {engine::ActorId(0)};
-  for (const auto& [from, to, weight] : layouts_.edges(layout, gpus_, cluster_, shape_)) {
+  for (const lower::FlowEdge& edge : layouts_.edges(layout, gpus_, cluster_, shape_)) {
     engine::Path path;
-    for (const LinkId link : topology_->route(from, to).links)
-      path.push_back({link, weight});
+    for (const LinkId link : topology_->route(edge.from, edge.to).links)
+      path.push_back({link, edge.weight});
     group.paths.push_back(std::move(path));
   }
   engine::Transfer transfer;

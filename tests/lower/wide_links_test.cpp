@@ -84,6 +84,24 @@ TEST_CASE("a layout all of whose paths cross wide links keeps one, beside one th
   CHECK(structure.paths[2].links == Numbers{1});
 }
 
+TEST_CASE("of paths that cross wide links alone the one of the largest load is kept") {
+  RankStructure structure;
+  join(structure, {{0}, {0}, {0}});
+  structure.paths[0].load = structure.paths[2].load = engine::kFullLoad / 2;
+  structure.paths[1].load = 2 * engine::kFullLoad;
+  RankStructure crossing = structure;
+  leave_out_wide_links(structure, std::vector<double>{1000, 19}, one);
+  REQUIRE(structure.paths.size() == 1);
+  CHECK(structure.paths[0].load == 2 * engine::kFullLoad);
+  // Beside one that may be held back it may yet be the last; those of less load are not.
+  crossing.paths[2].links = {1};
+  join(crossing, {{1}});
+  leave_out_wide_links(crossing, std::vector<double>{1000, 19}, one);
+  REQUIRE(crossing.edges[0].paths == 2);
+  CHECK(crossing.paths[0].links.empty());
+  CHECK(crossing.paths[1].links == Numbers{1});
+}
+
 TEST_CASE("whatever is in flight, flows get what they get with all links") {
   SplitMix64 random(11);
   const auto below = [&random](std::uint64_t bound) {

@@ -139,6 +139,31 @@ TEST_CASE("expert parallel ranks fold exactly, one class for each load") {
   check_fold(job);
 }
 
+TEST_CASE("each flow of an exchange carries the load of the rank it leads to") {
+  Job job = small_job(1, 4, 1, 4);
+  job.cluster = toy::cluster(1, 4);
+  job.network.change<Transformer>().biases = false;
+  job.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
+  job.plan.experts.ranks = 4;
+  job.plan.expert_load = {1.5, 1, 0.75, 0.75};
+  job.plan.data_parallel.overlap_backward = false;
+  const Duration law = simulate_step(job)->trace().end;
+  job.fidelity = Fidelity::flow;
+  const auto step = simulate_step(job, {.unfold = true});
+  const auto& machine = step->lowered.machine;
+  const CommunicatorId exchange =
+      machine.actors[ActorId{0}].communicators[port_on(step->plan.cast, "expert parallel")];
+  std::vector<std::uint32_t> loads = machine.communicators[exchange].loads;
+  std::sort(loads.begin(), loads.end());
+  std::vector<std::uint32_t> expected;
+  for (const auto& [load, paths] : {std::pair{0.75, 6}, {1.0, 3}, {1.5, 3}})
+    expected.insert(expected.end(), static_cast<std::size_t>(paths),
+                    static_cast<std::uint32_t>(load * kFullLoad));
+  CHECK(loads == expected);
+  // Where nobody is in the way they end with the busiest rank's, as the closed form says.
+  CHECK(Seconds(step->trace().end).count() == doctest::Approx(Seconds(law).count()).epsilon(1e-3));
+}
+
 TEST_CASE("experts take as long as their load says, and no other kernel does") {
   Job job = small_job(1, 4, 1, 4);
   job.network.change<Transformer>().biases = false;
