@@ -48,6 +48,23 @@ def uneven_experts(gpus):
                             "data_parallel": {"kind": "distributed_optimizer", "bucket_size": "512MB"}}}
 
 
+def llama3_flows(gpus, radix, routing):
+    """Llama 3 70B whose messages are flows under a 2:1 fat tree. A leaf of 64 down-links holds whole servers, of 42 parts
+    of one, so that no two GPUs lie alike."""
+    data = gpus // 32
+    return {"version": 1, "model": {"preset": "llama3-70b"},
+            "cluster": {"nodes": gpus // 8, "node": {"preset": "dgx-h100"},
+                        "fabric": {"kind": "fat_tree", "tiers": 2, "radix": radix, "switch_latency": "150ns",
+                                   "oversubscription": [2], "routing": routing}},
+            "training": {"global_batch": data * 16, "micro_batch": 1, "sequence_length": 8192,
+                         "precision": {"compute": "bf16", "gradients": "fp32", "master_weights": "fp32"},
+                         "optimizer": {"type": "adamw"}, "recompute": "full"},
+            "parallelism": {"tp": 8, "pp": 4, "dp": data, "sequence_parallel": True,
+                            "pipeline": {"schedule": "1f1b"},
+                            "data_parallel": {"kind": "allreduce", "bucket_size": "160MB"}},
+            "simulation": {"fidelity": "flow"}}
+
+
 def write_all(folder):
     """(file, options, runs): a run without folding takes minutes."""
     written = []
@@ -56,6 +73,9 @@ def write_all(folder):
             ("large-131072", gpt3(131072), [], 5),
             ("stragglers-16", stragglers(16), [], 5),
             ("uneven-experts-1024", uneven_experts(1024), [], 5),
+            *((f"flows-{routing}-{gpus}", llama3_flows(gpus, radix, routing), [], 1)
+              for gpus, radix in ((512, 64), (1024, 64), (4096, 256)) for routing in ("ecmp", "d_mod_k")),
+            ("flows-whole-servers-4096", llama3_flows(4096, 96, "d_mod_k"), [], 5),
             ("unfolded-131072", gpt3(131072), ["--unfold"], 1)):
         path = os.path.join(folder, f"{name}.json")
         with open(path, "w", encoding="utf-8") as file:
