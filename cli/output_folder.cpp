@@ -28,13 +28,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSuffix = ".trainyard-tmp";
-// Every summary of ours has this key near its start, that of a comparison the other before any
-// label.
+// Every summary of ours has this key near its start, that of a comparison and of a search another
+// of these before any label.
 constexpr std::string_view kSummary = "summary.json", kMark = "\"trainyard\"";
-constexpr std::string_view kOfComparison = "\"baseline\":", kOfStep = "\"label\":";
+constexpr std::string_view kOfComparison = "\"baseline\":", kOfSearch = "\"objectives\":";
+constexpr std::string_view kOfStep = "\"label\":";
 // What a result consists of; anything else in its folder is the user's.
-constexpr std::array<std::string_view, 3> kResultFiles = {"summary.json", "trace.pftrace.gz",
-                                                          "report.html"};
+constexpr std::array<std::string_view, 5> kResultFiles = {
+    "summary.json", "trace.pftrace.gz", "report.html", "search.html", "configurations.jsonl"};
 
 // Returns 0 or the errno of the call that failed. A full disk may show only when closing.
 int write_and_close(int descriptor, std::string_view text) {
@@ -64,7 +65,13 @@ std::optional<FolderKind> result_in(int folder) {
   if (size <= 0) return std::nullopt;
   const std::string_view text(start.data(), static_cast<std::size_t>(size));
   if (text.find(kMark) == std::string_view::npos) return std::nullopt;
-  return text.find(kOfComparison) < text.find(kOfStep) ? FolderKind::comparison : FolderKind::step;
+  const std::size_t label = text.find(kOfStep);
+  if (text.find(kOfSearch) < label) return FolderKind::search;
+  return text.find(kOfComparison) < label ? FolderKind::comparison : FolderKind::step;
+}
+
+std::string_view command_of(FolderKind kind) {
+  return kind == FolderKind::comparison ? "compare" : kind == FolderKind::search ? "search" : "run";
 }
 
 std::vector<std::string> entries_of(int folder) {
@@ -188,7 +195,7 @@ void OutputFolder::check_contents(bool force) const {
   throw EnvironmentError(
       fmt::format("{}: holds the result of {}; choose another folder with -o, or replace it with "
                   "--force",
-                  escape_control(path_), *held == FolderKind::comparison ? "compare" : "run"));
+                  escape_control(path_), command_of(*held)));
 }
 
 // Beside the old folder or, where that must stay or its parent is closed to us, inside it.

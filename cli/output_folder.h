@@ -15,7 +15,7 @@ struct OutputFile {
 
 // What a folder holds: the result of one step, of a comparison, or the user's files among which
 // ours are written.
-enum class FolderKind { step, comparison, files };
+enum class FolderKind { step, comparison, search, files };
 
 // The files of a result are written into a new folder beside (".NAME.trainyard-tmp"), which then
 // takes the place of the old one in one call of the kernel (renameat2): whenever the program ends,

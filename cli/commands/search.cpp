@@ -196,7 +196,7 @@ ExitCode tell(const Prepared& own, std::vector<Trial> trials, const SearchComman
   std::optional<OutputFolder> folder;
   if (!options.output.folder.empty())
     folder.emplace(options.output.folder, options.output.force, context.interrupts,
-                   FolderKind::comparison);
+                   FolderKind::search);
   const search::SearchResult result =
       result_of(trials, own.set, own.spec, *own.space, options.exhaustive);
   if (!options.exhaustive) canonical(trials, own.spec);

@@ -6,6 +6,8 @@
 #include <map>
 #include <numeric>
 
+#include "sim/base/version.h"
+
 namespace trainyard::search {
 
 using json::Value;
@@ -177,6 +179,7 @@ Value json_of(const SearchResult& result) {
     return Value::of(static_cast<std::int64_t>(count));
   };
   Value out = Value::object();
+  out.set("trainyard", Value::of(kVersion));
   out.set("name", Value::of(result.name));
   Value& objectives = out.set("objectives", Value::array());
   for (const scenario::Objective objective : result.objectives)

@@ -198,6 +198,14 @@ TEST_CASE("The result of a run and that of a comparison do not replace one anoth
       .write({{"summary.json", kSummary}}, {});
   CHECK_THROWS_WITH_AS(OutputFolder(here / "both", false, interrupts, FolderKind::comparison),
                        doctest::Contains("holds the result of run"), EnvironmentError);
+  const std::string search = "{\n  \"trainyard\": \"1\",\n  \"objectives\": [\"step_time\"]\n}\n";
+  OutputFolder(here / "both", true, interrupts, FolderKind::search)
+      .write({{"summary.json", search}, {"search.html", "first"}}, {});
+  CHECK_THROWS_WITH_AS(OutputFolder(here / "both", false, interrupts, FolderKind::comparison),
+                       doctest::Contains("holds the result of search"), EnvironmentError);
+  OutputFolder(here / "both", false, interrupts, FolderKind::search)
+      .write({{"summary.json", search}, {"search.html", "second"}}, {});
+  CHECK(read(here / "both/search.html") == "second");
 }
 
 TEST_CASE("Two runs do not write into one folder at a time") {
