@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/report/assets.h"
 #include "cli/report/search.h"
+#include "cli/report/still_page.h"
 #include "sim/base/html.h"
 #include "sim/base/version.h"
 
@@ -20,12 +20,6 @@ using search::Trial;
 using search::Verdict;
 
 constexpr const char* kStyle = R"css(
-.scatter { width: 100%; max-width: 900px; height: auto; display: block; }
-.gridline { stroke: var(--line); }
-.tick { fill: var(--quiet); font-size: 11px; }
-.axis { fill: var(--ink); font-size: 12px; }
-.middle { text-anchor: middle; }
-.end { text-anchor: end; }
 .bound { fill: none; stroke: var(--quiet); stroke-opacity: .55; }
 .result { fill: hsl(210 62% 48%); fill-opacity: .75; }
 .best { fill: hsl(145 62% 38%); }
@@ -36,9 +30,6 @@ constexpr const char* kStyle = R"css(
 .ranked td:last-child, .ranked th:last-child { text-align: left; }
 .scroll { overflow-x: auto; }
 )css";
-
-constexpr double kWidth = 760, kHeight = 430;
-constexpr double kLeft = 66, kRight = 14, kTop = 12, kBottom = 48;
 
 // A quantity of a configuration, in the unit that people read.
 struct Quantity {
@@ -74,12 +65,12 @@ struct Quantity {
 // From a round number to a round number, in round steps.
 struct Scale {
   double low = 0, high = 1, step = 1;
-  double from = 0, to = 1;  // on the drawing
 
-  double at(double value) const { return from + (value - low) / (high - low) * (to - from); }
+  double line(int number) const { return low + number * step; }
+  bool has(int number) const { return line(number) <= high + step / 2; }
 };
 
-Scale scale_of(double least, double most, double from, double to) {
+Scale scale_of(double least, double most) {
   constexpr double kLines = 6;
   const double wanted = std::max(most - least, std::max(most, 1e-9) * 1e-3) / kLines;
   double step = 1;
@@ -92,24 +83,7 @@ Scale scale_of(double least, double most, double from, double to) {
       step *= digit;
       break;
     }
-  return {std::floor(least / step) * step, std::ceil(most / step) * step, step, from, to};
-}
-
-std::string grid(const Scale& x, const Scale& y) {
-  std::string svg;
-  for (int line = 0; x.low + line * x.step <= x.high + x.step / 2; ++line) {
-    const double value = x.low + line * x.step;
-    svg += fmt::format(R"(<line class="gridline" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>)"
-                       R"(<text class="tick middle" x="{0:.1f}" y="{3}">{4:.4g}</text>)",
-                       x.at(value), kTop, kHeight - kBottom, kHeight - kBottom + 17, value);
-  }
-  for (int line = 0; y.low + line * y.step <= y.high + y.step / 2; ++line) {
-    const double value = y.low + line * y.step;
-    svg += fmt::format(R"(<line class="gridline" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/>)"
-                       R"(<text class="tick end" x="{3}" y="{4:.1f}">{5:.4g}</text>)",
-                       kLeft, kWidth - kRight, y.at(value), kLeft - 8, y.at(value) + 4, value);
-  }
-  return svg;
+  return {std::floor(least / step) * step, std::ceil(most / step) * step, step};
 }
 
 class Picture {
@@ -136,18 +110,22 @@ class Picture {
       least_y = std::min(least_y, y_.of(*trial));
       most_y = std::max(most_y, y_.of(*trial));
     }
-    const Scale x = scale_of(least_x, most_x, kLeft, kWidth - kRight);
-    const Scale y = scale_of(least_y, most_y, kHeight - kBottom, kTop);
-    const std::string svg = grid(x, y) + points(x, y) + front(x, y) + titles();
-    return fmt::format(
-        R"(<section><h2>All that may fit</h2><div class="panel"><svg class="scatter" )"
-        R"(viewBox="0 0 {} {}" role="img" aria-label="{} against {}">{}</svg>)"
-        R"(<p class="quiet">Green: the best. Blue: simulated. Rings: what no simulation could be )"
-        R"(below, which is no better than the best. {}A point names its configuration.</p>)"
-        "</div></section>",
-        kWidth, kHeight, x_.words(), y_.words(), svg,
+    const Scale across = scale_of(least_x, most_x), up = scale_of(least_y, most_y);
+    const Axis x = drawing_.x_axis(across.low, across.high), y = drawing_.y_axis(up.low, up.high);
+    std::string svg;
+    for (int line = 0; across.has(line); ++line)
+      svg += drawing_.x_line(x, across.line(line), fmt::format("{:.4g}", across.line(line)));
+    for (int line = 0; up.has(line); ++line)
+      svg += drawing_.y_line(y, up.line(line), fmt::format("{:.4g}", up.line(line)));
+    svg += points(x, y) + front(x, y) + drawing_.axis_titles(x_.words(), y_.words());
+    const std::string beyond =
         beyond_ > 0 ? fmt::format("{} more are beyond {:g} times the best. ", beyond_, kFurthest)
-                    : "");
+                    : "";
+    return drawing_.section(
+        "All that may fit", fmt::format("{} against {}", x_.words(), y_.words()), svg,
+        "Green: the best. Blue: simulated. Rings: what no simulation could be below, which is no "
+        "better than the best. " +
+            beyond + "A point names its configuration.");
   }
 
  private:
@@ -160,7 +138,7 @@ class Picture {
     });
   }
 
-  std::string points(const Scale& x, const Scale& y) const {
+  std::string points(const Axis& x, const Axis& y) const {
     const std::size_t rings = static_cast<std::size_t>(std::count_if(
         shown_.begin(), shown_.end(), [](const Trial* trial) { return !trial->result; }));
     const std::size_t every = rings / kMostRings + 1;
@@ -176,7 +154,7 @@ class Picture {
     return back + front;
   }
 
-  std::string front(const Scale& x, const Scale& y) const {
+  std::string front(const Axis& x, const Axis& y) const {
     if (result_.objectives.size() < 2) return "";
     std::string path;
     for (const RankedTrial& ranked : result_.best)
@@ -185,14 +163,7 @@ class Picture {
     return fmt::format(R"(<polyline class="front" points="{}"/>)", path);
   }
 
-  std::string titles() const {
-    return fmt::format(R"(<text class="axis middle" x="{:.1f}" y="{}">{}</text>)"
-                       R"svg(<text class="axis middle" transform="translate(14 {:.1f}) )svg"
-                       R"svg(rotate(-90)">{}</text>)svg",
-                       (kLeft + kWidth - kRight) / 2, kHeight - 8, x_.words(),
-                       (kTop + kHeight - kBottom) / 2, y_.words());
-  }
-
+  const Scatter drawing_{430};
   const SearchResult& result_;
   Quantity x_{Objective::step_time, 0}, y_{Objective::memory, 1};
   std::vector<const Trial*> shown_;
@@ -246,23 +217,15 @@ std::string why_others_lose(const SearchResult& result) {
 
 std::string search_page(const SearchResult& result, const std::vector<Trial>& trials) {
   const std::string picture = result.best.empty() ? "" : Picture(result, trials).html();
-  return fmt::format(R"(<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><meta name="generator" content="trainyard">
-<title>{0}: search</title><style>{1}{2}</style></head><body>
-<header class="top"><div class="wide"><p class="brand">trainyard</p>
-<h1>{0}</h1>
-<p class="quiet">The best of {3} configurations, trainyard {4}.</p>
-</div></header>
-<main class="wide">)",
-                     for_html(result.name), assets::style, kStyle, result.configurations,
-                     kVersion) +
-         picture +
-         (result.best.empty() ? "<p>None of them can be run.</p>" : ranked_table(result)) +
-         why_others_lose(result) + "</main></body></html>\n";
+  return still_page(
+      {.title = result.name + ": search",
+       .style = kStyle,
+       .heading = result.name,
+       .note = fmt::format("The best of {} configurations, trainyard {}.", result.configurations,
+                           kVersion),
+       .main = picture +
+               (result.best.empty() ? "<p>None of them can be run.</p>" : ranked_table(result)) +
+               why_others_lose(result)});
 }
 
 }  // namespace trainyard::report

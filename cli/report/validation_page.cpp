@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "cli/report/assets.h"
+#include "cli/report/still_page.h"
 #include "cli/report/validation.h"
 #include "sim/base/html.h"
 #include "sim/base/version.h"
@@ -19,24 +19,14 @@ using validation::PredictedSet;
 using validation::SetScore;
 
 constexpr const char* kStyle = R"css(
-.scatter { width: 100%; max-width: 900px; height: auto; display: block; }
-.gridline { stroke: var(--line); }
 .equal { stroke: var(--quiet); stroke-width: 1.2; }
 .tenth { fill: var(--goodback); }
-.tick { fill: var(--quiet); font-size: 11px; }
-.axis { fill: var(--ink); font-size: 12px; }
-.middle { text-anchor: middle; }
-.end { text-anchor: end; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 20px; list-style: none; padding: 0; }
 .legend svg { width: 12px; height: 12px; margin-right: 6px; }
 .scores { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .scores td, .scores th { padding: 4px 12px; text-align: right; border-top: 1px solid var(--line); }
 .scores td:first-child, .scores th:first-child { text-align: left; }
 )css";
-
-// Of the drawing, in its own units.
-constexpr double kWidth = 760, kHeight = 560;
-constexpr double kLeft = 66, kRight = 14, kTop = 12, kBottom = 48;
 
 // The logarithm to base 10 in 20 binary digits, by multiplications alone: the same on every
 // machine. Of less than 1e-12 it is that of 1e-12.
@@ -64,12 +54,6 @@ std::string label_of(int digit, int power) {
              : fmt::format("0.{}{}", std::string(static_cast<std::size_t>(-power - 1), '0'), digit);
 }
 
-struct Axis {
-  double low = 0, high = 1;  // decades
-  double from = 0, to = 1;   // on the drawing
-  double at(double power) const { return from + (power - low) / (high - low) * (to - from); }
-};
-
 // What is drawn of a row, in the unit of its name.
 struct Quantity {
   std::optional<Pair> (PredictedRecord::*of)() const;
@@ -88,23 +72,15 @@ std::string colour(std::size_t index) {
   return fmt::format("hsl({} 62% 48%)", 1375 * index / 10 % 360);
 }
 
-std::string grid_line(const Axis& x, const Axis& y, double at, const std::string& label) {
-  return fmt::format(R"(<line class="gridline" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>)"
-                     R"(<text class="tick middle" x="{0:.1f}" y="{3}">{4}</text>)",
-                     x.at(at), kTop, kHeight - kBottom, kHeight - kBottom + 17, label) +
-         fmt::format(R"(<line class="gridline" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/>)"
-                     R"(<text class="tick end" x="{3}" y="{4:.1f}">{5}</text>)",
-                     kLeft, kWidth - kRight, y.at(at), kLeft - 8, y.at(at) + 4, label);
-}
-
 // Powers of ten, and 2 and 5 between them where they are few.
-std::string grid(const Axis& x, const Axis& y, const char* unit) {
+std::string grid(const Scatter& drawing, const Axis& x, const Axis& y, const char* unit) {
   std::string svg;
   for (int power = static_cast<int>(std::floor(x.low)); power <= std::floor(x.high); ++power) {
     for (const int digit : {1, 2, 5}) {
       const double at = power + decades(digit);
       if (at < x.low || at > x.high || (digit > 1 && x.high - x.low > 2)) continue;
-      svg += grid_line(x, y, at, label_of(digit, power) + " " + unit);
+      const std::string label = label_of(digit, power) + " " + unit;
+      svg += drawing.x_line(x, at, label) + drawing.y_line(y, at, label);
     }
   }
   return svg;
@@ -142,13 +118,6 @@ std::string points(std::span<const PredictedSet> sets, const Quantity& quantity,
   return svg;
 }
 
-std::string axis_titles() {
-  return fmt::format(R"(<text class="axis middle" x="{:.1f}" y="{}">measured</text>)"
-                     R"svg(<text class="axis middle" transform="translate(14 {:.1f}) )svg"
-                     R"svg(rotate(-90)">predicted</text>)svg",
-                     (kLeft + kWidth - kRight) / 2, kHeight - 8, (kTop + kHeight - kBottom) / 2);
-}
-
 std::string scatter(std::span<const PredictedSet> sets, const Quantity& quantity) {
   std::vector<double> powers;
   for (const PredictedSet& set : sets)
@@ -160,15 +129,14 @@ std::string scatter(std::span<const PredictedSet> sets, const Quantity& quantity
   if (powers.empty()) return "";
   const double low = *std::min_element(powers.begin(), powers.end()) - 0.1;
   const double high = std::max(*std::max_element(powers.begin(), powers.end()) + 0.1, low + 1);
-  const Axis x = {low, high, kLeft, kWidth - kRight}, y = {low, high, kHeight - kBottom, kTop};
-  const std::string svg =
-      equality(x, y) + grid(x, y, quantity.name) + points(sets, quantity, x, y) + axis_titles();
-  return fmt::format(
-      R"(<section><h2>{0}</h2><div class="panel"><svg class="scatter" )"
-      R"(viewBox="0 0 {1} {2}" role="img" aria-label="{0}: predicted against measured">{3}</svg>)"
-      R"(<p class="quiet">Shaded: a tenth to each side. A point names its row.</p>)"
-      "</div></section>",
-      quantity.title, kWidth, kHeight, svg);
+  const Scatter drawing(560);
+  const Axis x = drawing.x_axis(low, high), y = drawing.y_axis(low, high);
+  const std::string svg = equality(x, y) + grid(drawing, x, y, quantity.name) +
+                          points(sets, quantity, x, y) +
+                          drawing.axis_titles("measured", "predicted");
+  return drawing.section(quantity.title,
+                         fmt::format("{}: predicted against measured", quantity.title), svg,
+                         "Shaded: a tenth to each side. A point names its row.");
 }
 
 std::string legend(std::span<const PredictedSet> sets) {
@@ -221,23 +189,15 @@ std::string validation_html(std::span<const PredictedSet> sets) {
   std::size_t rows = 0;
   for (const PredictedSet& set : sets)
     rows += set.rows.size();
-  return fmt::format(
-             R"(<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><meta name="generator" content="trainyard">
-<title>validation</title><style>{}{}</style></head><body>
-<header class="top"><div class="wide"><p class="brand">trainyard</p>
-<h1>Predicted against measured</h1>
-<p class="quiet">{} rows of {} sets, trainyard {}. Errors are predicted / measured - 1.</p>
-</div></header>
-<main class="wide">)",
-             assets::style, kStyle, rows, sets.size(), kVersion) +
-         legend(sets) + scatter(sets, {&PredictedRecord::seconds, 1, "s", "Time of a step"}) +
-         scatter(sets, {&PredictedRecord::memory, 0x1p30, "GiB", "Memory at the peak"}) +
-         table(sets) + "</main></body></html>\n";
+  return still_page(
+      {.title = "validation",
+       .style = kStyle,
+       .heading = "Predicted against measured",
+       .note = fmt::format("{} rows of {} sets, trainyard {}. Errors are predicted / measured - 1.",
+                           rows, sets.size(), kVersion),
+       .main = legend(sets) + scatter(sets, {&PredictedRecord::seconds, 1, "s", "Time of a step"}) +
+               scatter(sets, {&PredictedRecord::memory, 0x1p30, "GiB", "Memory at the peak"}) +
+               table(sets)});
 }
 
 }  // namespace trainyard::report
