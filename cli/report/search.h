@@ -19,6 +19,9 @@ std::string search_text(const search::SearchResult& result, const std::string& c
 // Short names of keys: the last word, or the last two where one would not tell.
 std::vector<std::string> axis_headings(const std::vector<std::string>& keys);
 
+// The ranked table: its heads, then a row for each of the best. Not escaped.
+std::vector<std::vector<std::string>> ranked_rows(const search::SearchResult& result);
+
 // A page that stands alone: the picture of all simulated and bounded configurations, and the same.
 std::string search_page(const search::SearchResult& result,
                         const std::vector<search::Trial>& trials);

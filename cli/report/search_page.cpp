@@ -125,7 +125,7 @@ class Picture {
         "All that may fit", fmt::format("{} against {}", x_.words(), y_.words()), svg,
         "Green: the best. Blue: simulated. Rings: what no simulation could be below, which is no "
         "better than the best. " +
-            beyond + "A point names its configuration.");
+            beyond + "A point names its line of configurations.jsonl.");
   }
 
  private:
@@ -142,16 +142,23 @@ class Picture {
     const std::size_t rings = static_cast<std::size_t>(std::count_if(
         shown_.begin(), shown_.end(), [](const Trial* trial) { return !trial->result; }));
     const std::size_t every = rings / kMostRings + 1;
-    std::string back, front;
+    std::string bounds, results, best;
     std::size_t ring = 0;
+    const auto point = [&](const Trial& trial, const char* kind, int radius) {
+      return fmt::format(
+          R"(<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{}"><title>number {}</title></circle>)",
+          kind, x.at(x_.of(trial)), y.at(y_.of(trial)), radius, trial.number);
+    };
     for (const Trial* trial : shown_) {
       if (!trial->result && ring++ % every != 0) continue;
-      const char* kind = !trial->result ? "bound" : is_best(*trial) ? "best" : "result";
-      (trial->result ? front : back) += fmt::format(
-          R"(<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{}"><title>number {}</title></circle>)",
-          kind, x.at(x_.of(*trial)), y.at(y_.of(*trial)), trial->result ? 4 : 3, trial->number);
+      if (!trial->result)
+        bounds += point(*trial, "bound", 3);
+      else if (is_best(*trial))
+        best += point(*trial, "best", 5);
+      else
+        results += point(*trial, "result", 4);
     }
-    return back + front;
+    return bounds + results + best;
   }
 
   std::string front(const Axis& x, const Axis& y) const {
@@ -172,21 +179,14 @@ class Picture {
 
 std::string ranked_table(const SearchResult& result) {
   std::string html =
-      R"(<section><h2>The best</h2><div class="panel scroll"><table class="ranked"><thead><tr>)"
-      "<th>#</th><th>number</th><th>step time</th><th>MFU</th><th>memory</th>";
-  for (const std::string& axis : axis_headings(result.axes))
-    html += fmt::format("<th>{}</th>", for_html(axis));
-  html += "<th>waits for</th></tr></thead><tbody>\n";
-  for (std::size_t at = 0; at < result.best.size(); ++at) {
-    const RankedTrial& ranked = result.best[at];
-    const search::TrialResult& own = *ranked.trial.result;
-    html += fmt::format(
-        "<tr><td>{}</td><td>{}</td><td>{:.4g} s</td><td>{:.1f} %</td><td>{:.1f} GiB</td>", at + 1,
-        ranked.trial.number, Seconds(own.step).count(), 100 * own.mfu,
-        static_cast<double>(own.memory.count()) / 0x1p30);
-    for (const std::string& value : ranked.values)
-      html += fmt::format("<td>{}</td>", value.empty() ? "-" : for_html(value));
-    html += fmt::format("<td>{}</td></tr>\n", for_html(limits(own)));
+      R"(<section><h2>The best</h2><div class="panel scroll"><table class="ranked"><thead>)";
+  const char* cell = "th";
+  for (const std::vector<std::string>& row : ranked_rows(result)) {
+    html += "<tr>";
+    for (const std::string& text : row)
+      html += fmt::format("<{0}>{1}</{0}>", cell, for_html(text));
+    html += std::string_view(cell) == "th" ? "</tr></thead><tbody>\n" : "</tr>\n";
+    cell = "td";
   }
   return html + "</tbody></table></div></section>";
 }

@@ -62,36 +62,9 @@ class Table {
 
 std::string ranked_table(const SearchResult& result) {
   Table table;
-  std::vector<std::string> head = {"#"};
-  for (const Objective objective : result.objectives) {
-    std::string words(name(objective));
-    std::replace(words.begin(), words.end(), '_', ' ');
-    head.push_back(std::move(words));
-  }
-  const auto shows = [&](Objective objective) {
-    return std::count(result.objectives.begin(), result.objectives.end(), objective) > 0;
-  };
-  if (!shows(Objective::step_time)) head.emplace_back("step time");
-  head.emplace_back("MFU");
-  if (!shows(Objective::memory)) head.emplace_back("memory");
-  for (std::string& heading : axis_headings(result.axes))
-    head.push_back(std::move(heading));
-  head.emplace_back("waits for");
-  table.add(std::move(head));
-  for (std::size_t at = 0; at < result.best.size(); ++at) {
-    const RankedTrial& ranked = result.best[at];
-    const search::TrialResult& own = *ranked.trial.result;
-    std::vector<std::string> row = {fmt::format("{}", at + 1)};
-    for (std::size_t i = 0; i < result.objectives.size(); ++i)
-      row.push_back(value_text(result.objectives[i], ranked.trial.objectives[i]));
-    if (!shows(Objective::step_time))
-      row.push_back(value_text(Objective::step_time, Seconds(own.step).count()));
-    row.push_back(fmt::format("{:.1f} %", 100 * own.mfu));
-    if (!shows(Objective::memory))
-      row.push_back(value_text(Objective::memory, static_cast<double>(own.memory.count())));
-    for (const std::string& value : ranked.values)
-      row.push_back(value.empty() ? "-" : escape_control(value));
-    row.push_back(limits(own));
+  for (std::vector<std::string>& row : ranked_rows(result)) {
+    for (std::string& cell : row)
+      cell = escape_control(cell);
     table.add(std::move(row));
   }
   return table.text();
@@ -153,6 +126,43 @@ std::vector<std::string> axis_headings(const std::vector<std::string>& keys) {
     names.push_back(alike > 1 || own == "kind" ? last(key, 2) : own);
   }
   return names;
+}
+
+std::vector<std::vector<std::string>> ranked_rows(const SearchResult& result) {
+  std::vector<std::vector<std::string>> rows(1);
+  std::vector<std::string>& head = rows.front();
+  head.emplace_back("#");
+  for (const Objective objective : result.objectives) {
+    std::string words(name(objective));
+    std::replace(words.begin(), words.end(), '_', ' ');
+    head.push_back(std::move(words));
+  }
+  const auto shows = [&](Objective objective) {
+    return std::count(result.objectives.begin(), result.objectives.end(), objective) > 0;
+  };
+  if (!shows(Objective::step_time)) head.emplace_back("step time");
+  head.emplace_back("MFU");
+  if (!shows(Objective::memory)) head.emplace_back("memory");
+  for (std::string& heading : axis_headings(result.axes))
+    head.push_back(std::move(heading));
+  head.emplace_back("waits for");
+  for (std::size_t at = 0; at < result.best.size(); ++at) {
+    const RankedTrial& ranked = result.best[at];
+    const search::TrialResult& own = *ranked.trial.result;
+    std::vector<std::string>& row = rows.emplace_back();
+    row.push_back(fmt::format("{}", at + 1));
+    for (std::size_t i = 0; i < result.objectives.size(); ++i)
+      row.push_back(value_text(result.objectives[i], ranked.trial.objectives[i]));
+    if (!shows(Objective::step_time))
+      row.push_back(value_text(Objective::step_time, Seconds(own.step).count()));
+    row.push_back(fmt::format("{:.1f} %", 100 * own.mfu));
+    if (!shows(Objective::memory))
+      row.push_back(value_text(Objective::memory, static_cast<double>(own.memory.count())));
+    for (const std::string& value : ranked.values)
+      row.push_back(value.empty() ? "-" : value);
+    row.push_back(limits(own));
+  }
+  return rows;
 }
 
 std::string search_text(const SearchResult& result, const std::string& command,
