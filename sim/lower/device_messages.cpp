@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sim/lower/flow_paths.h"
+#include "sim/lower/flows/flow_paths.h"
 #include "topologies/server_board.h"
 
 namespace trainyard::lower {

@@ -12,14 +12,14 @@
 #include "sim/base/out_of_range.h"
 #include "sim/base/text.h"
 #include "sim/lower/device_messages.h"
-#include "sim/lower/flow_paths.h"
-#include "sim/lower/folded_links.h"
+#include "sim/lower/flows/flow_paths.h"
+#include "sim/lower/flows/folded_links.h"
+#include "sim/lower/flows/port_streams.h"
+#include "sim/lower/flows/wide_links.h"
 #include "sim/lower/group_shape.h"
 #include "sim/lower/host_links.h"
 #include "sim/lower/moved_groups.h"
-#include "sim/lower/port_streams.h"
 #include "sim/lower/rank_classes.h"
-#include "sim/lower/wide_links.h"
 
 namespace trainyard::lower {
 

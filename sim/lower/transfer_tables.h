@@ -11,7 +11,7 @@
 
 #include "sim/cost/cost.h"
 #include "sim/engine/machine.h"
-#include "sim/lower/flow_layout.h"
+#include "sim/lower/flows/flow_layout.h"
 #include "sim/lower/gpu_laws.h"
 #include "sim/plan/cast.h"
 

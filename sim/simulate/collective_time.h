@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "sim/lower/flow_layout.h"
+#include "sim/lower/flows/flow_layout.h"
 #include "sim/lower/group_shape.h"
 #include "sim/recipe/recipe.h"
 #include "sim/simulate/gpu_price.h"

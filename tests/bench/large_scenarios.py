@@ -49,8 +49,8 @@ def uneven_experts(gpus):
 
 
 def llama3_flows(gpus, radix, routing):
-    """Llama 3 70B whose messages are flows under a 2:1 fat tree. A leaf of 64 down-links holds whole servers, of 42 parts
-    of one, so that no two GPUs lie alike."""
+    """Llama 3 70B whose messages are flows under a 2:1 fat tree. A leaf of 64 down-links holds whole servers, one of
+    42 parts of them, so that no two GPUs lie alike."""
     data = gpus // 32
     return {"version": 1, "model": {"preset": "llama3-70b"},
             "cluster": {"nodes": gpus // 8, "node": {"preset": "dgx-h100"},

@@ -1,4 +1,4 @@
-#include "cli/report/still_page.h"
+#include "cli/report/still/still_page.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "sim/lower/folded_links.h"
+#include "sim/lower/flows/folded_links.h"
 
 #include <fmt/format.h>
 

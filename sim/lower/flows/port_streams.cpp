@@ -1,4 +1,4 @@
-#include "sim/lower/port_streams.h"
+#include "sim/lower/flows/port_streams.h"
 
 #include <bit>
 

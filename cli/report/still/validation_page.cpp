@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "cli/report/still_page.h"
+#include "cli/report/still/still_page.h"
 #include "cli/report/validation.h"
 #include "sim/base/html.h"
 #include "sim/base/version.h"

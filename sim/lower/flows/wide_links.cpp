@@ -1,4 +1,4 @@
-#include "sim/lower/wide_links.h"
+#include "sim/lower/flows/wide_links.h"
 
 #include <algorithm>
 #include <map>

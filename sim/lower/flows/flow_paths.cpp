@@ -1,4 +1,4 @@
-#include "sim/lower/flow_paths.h"
+#include "sim/lower/flows/flow_paths.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "sim/lower/flow_layout.h"
+#include "sim/lower/flows/flow_layout.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "sim/base/check.h"
 #include "sim/cost/routed_exchange.h"
-#include "sim/lower/flow_paths.h"
+#include "sim/lower/flows/flow_paths.h"
 
 namespace trainyard::lower {
 

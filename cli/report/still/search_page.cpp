@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "cli/report/search.h"
-#include "cli/report/still_page.h"
+#include "cli/report/still/still_page.h"
 #include "sim/base/html.h"
 #include "sim/base/version.h"
 
