@@ -84,9 +84,7 @@ class Lowering {
         std::llround(options_.communication_share * static_cast<double>(engine::kFullShare));
     result_.transfers = std::move(tables_.estimates);
     colour_links();
-    classes_ = refine(structure_);
-    result_.class_of_rank = classes_.of_rank;
-    if (!options_.fold) classes_ = unfolded(structure_);
+    find_classes();
     make_actors();
     make_classes();
     make_connections();
@@ -118,6 +116,8 @@ class Lowering {
   void reserve_edges();
   void colour_players();
   void colour_links();
+  void find_classes();
+  void leave_out_links();
   void add_edges(ConnectionId connection);
   void add_edge(const EdgeInfo& info, Members members, std::uint32_t paths = 0);
   void add_messages(ConnectionId connection);
@@ -230,6 +230,20 @@ void Lowering::colour_links() {
     const auto next = static_cast<std::uint32_t>(colours.size());
     structure_.link_colour.push_back(colours.try_emplace(capacity, next).first->second);
   }
+}
+
+// Unfolded, every rank is simulated, and every link.
+void Lowering::find_classes() {
+  std::optional<RankStructure> whole;
+  if (flows_ && !options_.fold) whole = structure_;
+  if (flows_) leave_out_links();
+  classes_ = refine(structure_);
+  result_.class_of_rank = classes_.of_rank;
+  if (whole) structure_ = std::move(*whole);
+  if (!options_.fold) classes_ = unfolded(structure_);
+}
+
+void Lowering::leave_out_links() {
   const PortStreams streams(cast_.roles);
   leave_out_wide_links(structure_, capacity_, [&](std::size_t e, std::uint32_t layout) {
     const EdgeInfo& info = edges_[e];

@@ -21,7 +21,7 @@ namespace trainyard::lower {
 
 struct LowerOptions {
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
-  bool fold = true;
+  bool fold = true;  // else every rank is an actor, and paths name links that cannot fill too
   std::vector<recipe::Straggler> stragglers;
   double slowdown = 1;             // of every GPU's kernels
   double communication_share = 1;  // of its rate, beside kernels
