@@ -4,6 +4,7 @@
 #include <array>
 
 #include "sim/base/check.h"
+#include "topologies/server_board.h"
 
 namespace trainyard::lower {
 
@@ -197,7 +198,8 @@ GroupShape GroupShapes::of_pair(int from, int to, int crossing) {
         shape.by_kernels
             ? inside(servers[0], {std::min(from, to) % slots_, std::max(from, to) % slots_})
                   .bandwidth
-            : source.intra_bandwidth;
+        : joins_by_pcie(source.intra) ? peer_pcie_bandwidth(source)
+                                      : source.intra_bandwidth;
     return shape;
   }
   shape.servers = 2;

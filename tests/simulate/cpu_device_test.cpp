@@ -89,6 +89,23 @@ TEST_CASE("a CPU holds tensors in its host's memory and no driver's context") {
         Bytes(std::int64_t{1} << 30));
 }
 
+TEST_CASE("stages on CPUs send over the slots that their description says") {
+  Job own = job(ProcessorKind::cpu);
+  own.cluster = toy::cluster(2, 1);
+  own.cluster.server.gpu.kind = ProcessorKind::cpu;
+  own.plan.degrees.pipeline = 2;
+  own.cluster.server.intra = IntraKind::none;
+  const auto step = [&own](double link, double host, double slot) {
+    own.cluster.server.intra_bandwidth = BytesPerSecond(link);
+    own.cluster.server.pcie_bandwidth = BytesPerSecond(host);
+    own.cluster.server.gpu.pcie_bandwidth = BytesPerSecond(slot);
+    return simulate_step(own)->trace().end;
+  };
+  CHECK(step(1e9, 0, 0) == step(0, 1e9, 0));
+  CHECK(step(1e9, 0, 0) == step(0, 0, 1e9));
+  CHECK(step(0, 0, 1e9) > step(0, 0, 10e9));
+}
+
 TEST_CASE("beside GPUs a CPU has no driver's context, and GPUs keep theirs") {
   Job mixed = job(ProcessorKind::gpu);
   mixed.cluster = toy::cluster(2, 1);
