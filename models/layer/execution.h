@@ -51,6 +51,7 @@ struct MicroBatch {
       depends<std::int64_t>(1);                      // tokens; ignored by networks of images
   Option<std::int64_t> decoder_sequence_length = 0;  // of a decoder that has an encoder beside it
   Option<std::int64_t> predictions = 0;  // tokens that a masked-language head sees; 0: all
+  friend bool operator==(const MicroBatch&, const MicroBatch&) = default;
 };
 
 // Ranks that divide a layer's matrices.
@@ -62,11 +63,13 @@ struct TensorParallel {
   // kept shard again.
   bool keep_gathered_inputs = false;
   bool gather_logits = false;  // every rank computes the loss of the whole vocabulary
+  friend bool operator==(const TensorParallel&, const TensorParallel&) = default;
 };
 
 // Ranks that divide the tokens of a sequence.
 struct ContextParallel {
   ContextMethod method = ContextMethod::ring;
+  friend bool operator==(const ContextParallel&, const ContextParallel&) = default;
 };
 
 // Ranks that divide a layer's experts.
@@ -76,6 +79,7 @@ struct ExpertParallel {
   Option<double> capacity = 0;            // capacity factor of an expert; 0: no token is dropped
   bool hierarchical_dispatch = false;     // rows that go to one server share their way to it
   std::optional<Dtype> dispatch_dtype{};  // of rows on their way to experts; without: as stored
+  friend bool operator==(const ExpertParallel&, const ExpertParallel&) = default;
 };
 
 // What of the forward pass runs again in the backward pass.
@@ -90,6 +94,7 @@ struct Recomputation {
   bool except_last = false;
   // What runs again before the first gradients of a backward pass does so before they arrive.
   bool ahead = false;
+  friend bool operator==(const Recomputation&, const Recomputation&) = default;
 };
 
 // Which kernels a layer is made of.
@@ -112,6 +117,7 @@ struct KernelChoice {
   bool fused_attention() const {
     return one_attention() && attention != AttentionKernel::sdpa_math;
   }
+  friend bool operator==(const KernelChoice&, const KernelChoice&) = default;
 };
 
 // How a layer is executed. Degrees divide the layer; sizes are those of one micro-batch.
@@ -132,6 +138,7 @@ struct Execution {
   Dtype compute = Dtype::bf16;
   bool fp8_inputs = false;  // fp8 compute: inputs of layers' products are kept and gathered in fp8
   Fp8Casts fp8;             // fp8 compute: how operands are cast
+  friend bool operator==(const Execution&, const Execution&) = default;
 };
 
 // Pieces in which a rank's own tokens are exchanged with TensorOverlap::chunked. As Transformer

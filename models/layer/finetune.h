@@ -61,6 +61,7 @@ struct Finetune {
   bool quantises() const { return base == BaseWeights::nf4; }
   // Layers hand on fp32.
   bool widens_stream() const { return quantises() && unquantised == Unquantised::fp32; }
+  friend bool operator==(const Finetune&, const Finetune&) = default;
 };
 
 // Bytes of so many weights in nf4: half a byte each, 4 bytes for each block of 64, or with double

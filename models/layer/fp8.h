@@ -32,6 +32,7 @@ struct Fp8Casts {
   bool turns_weights = false;  // kept in fp8 by rows alone: frozen ones are transposed in each pass
   bool norms_cast = false;     // kernels of norms write what the product behind them reads
   bool frozen = false;         // no gradients of weights: rows alone of inputs and gradients
+  friend bool operator==(const Fp8Casts&, const Fp8Casts&) = default;
 };
 
 // The casts before one product. `own`: numbers of its first operand that the rank has before they
