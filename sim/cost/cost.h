@@ -79,6 +79,12 @@ struct MessageTerms {
   int channels = 0;  // multiprocessors that the communication kernel occupies
   Basis basis = Basis::analytic;
   std::string reach{};  // as of an Estimate
+
+  // Seconds where no other message is under way.
+  double alone() const {
+    const auto bytes = static_cast<double>(wire_bytes.count());
+    return latency.count() + (bytes > 0 ? bytes / bandwidth.count() : 0);
+  }
 };
 
 class MessageCost {

@@ -6,16 +6,15 @@
 #include <optional>
 #include <string_view>
 
-#include "sim/lower/group_shape.h"
 #include "sim/plan/split/dealt_layers.h"
 #include "sim/plan/step_memory.h"
 #include "sim/recipe/rank_map.h"
 #include "sim/simulate/device_memory.h"
+#include "sim/simulate/sketch/layer_passes.h"
 #include "sim/simulate/stage_gpus.h"
 
 namespace trainyard::simulate {
 
-using models::LayerGroup;
 using models::LayerWork;
 using plan::DataParallelStrategy;
 using recipe::Axis;
@@ -23,23 +22,6 @@ using schedule::PipelineShape;
 using schedule::ScheduleEntry;
 
 namespace {
-
-// Passes of a layer, or of the layers of a part of a stage, in seconds.
-struct Passes {
-  double kernels = 0, repeated = 0;  // `repeated`: of the kernels
-  double waits = 0;                  // beside kernels
-  double launches = 0;               // of the host
-  double repeated_launches = 0;      // of these
-
-  double all() const { return kernels + waits; }
-  void operator+=(const Passes& other) {
-    kernels += other.kernels;
-    repeated += other.repeated;
-    waits += other.waits;
-    launches += other.launches;
-    repeated_launches += other.repeated_launches;
-  }
-};
 
 struct Part {
   Passes forward, backward;
@@ -90,26 +72,19 @@ double least_slowdown(const Job& job) {
   return least * slowest_server(job).slowdown;
 }
 
-double alone(const cost::MessageTerms& terms) {
-  const double bytes = static_cast<double>(terms.wire_bytes.count());
-  return terms.latency.count() + (bytes > 0 ? bytes / terms.bandwidth.count() : 0);
-}
-
 class Bounder {
  public:
-  Bounder(const Job& job, const Costs& costs, const std::vector<int>& players)
+  Bounder(const Job& job, const Costs& costs, const std::vector<int>& players, KnownLayers& known)
       : job_(job),
         costs_(costs),
-        shapes_(job.cluster, players, false),
-        grids_(recipe::rank_grids(job.plan)),
-        work_(work_of(job, job.recipe.micro_batch.size)),
+        players_(players),
         shape_(plan::pipeline_shape(job.recipe, job.plan)),
         strategy_(plan::strategy_of(job.plan, job.recipe)),
         experts_(plan::among(job.plan.expert_replicas(), strategy_)),
         promise_(
             promise_of(schedule::find_schedule(job.plan.pipeline.schedule), job.recipe, job.plan)),
         slowdown_(least_slowdown(job)) {
-    deal();
+    deal(known);
   }
 
   JobBound bound() const {
@@ -123,71 +98,39 @@ class Bounder {
   }
 
  private:
-  static constexpr std::size_t kGroups = 5;
-
   const recipe::TrainingRecipe& recipe() const { return job_.recipe; }
   const lower::GpuLaws& law() const { return costs_.laws.front(); }
   bool trains() const { return !recipe().forward_only; }
 
-  // Of the first rank's group, which begins where servers do: no other spans fewer of them. Null:
-  // it is alone, or that is not so.
-  const cost::GroupShape* shape_of(LayerGroup group) {
-    const bool is_tensor = group == LayerGroup::tensor;
-    if (!is_tensor && group != LayerGroup::context) return nullptr;
-    std::optional<std::optional<cost::GroupShape>>& known = shapes_of_[is_tensor ? 0 : 1];
-    if (known) return *known ? &**known : nullptr;
-    known.emplace();
+  // GPUs of the first rank's group, which begins where servers do: no other spans fewer of them.
+  // Empty: it is alone, or that is not so.
+  std::vector<int> group_of(Axis axis) const {
     const recipe::ParallelDegrees& degrees = job_.plan.degrees;
     const int per_server = job_.cluster.used_on(0);
-    const int block = is_tensor ? degrees.tensor : degrees.tensor * degrees.context;
-    if ((is_tensor ? degrees.tensor : degrees.context) < 2) return nullptr;
-    if (per_server % block != 0) return nullptr;
+    const int block = axis == Axis::tensor ? degrees.tensor : degrees.tensor * degrees.context;
+    if (degrees.along(axis) < 2 || per_server % block != 0) return {};
     std::vector<int> gpus;
-    for (const Rank rank : grids_.dense.group(Rank{0}, is_tensor ? Axis::tensor : Axis::context)) {
+    for (const Rank rank : recipe::rank_grids(job_.plan).dense.group(Rank{0}, axis)) {
       const auto at = static_cast<int>(index(rank));
-      if (at >= per_server) return nullptr;
+      if (at >= per_server) return {};
       gpus.push_back(at);
     }
-    *known = shapes_.of_group(gpus);
-    return &**known;
+    return gpus;
   }
 
-  // Kernels one after another, each after the collectives that it waits for.
-  Passes time(const std::vector<models::WorkItem>& items) {
-    Passes passes;
-    double now = 0, last = 0;  // the end of what was last, and of the last kernel
-    std::array<double, kGroups> arrives{};
-    for (const models::WorkItem& item : items) {
-      if (const auto* kernel = std::get_if<models::NamedKernel>(&item)) {
-        const double own = slowdown_ * law().compute->time(kernel->kernel).time.count();
-        last = now += own;
-        passes.kernels += own;
-        passes.launches += kernel->launches;
-        if (kernel->repeated) passes.repeated += own;
-        if (kernel->repeated) passes.repeated_launches += kernel->launches;
-      } else if (const auto* sent = std::get_if<models::GroupCollective>(&item)) {
-        const cost::GroupShape* shape = promise_.in_turn ? shape_of(sent->group) : nullptr;
-        double& arrival = arrives[static_cast<std::size_t>(sent->group)];
-        if (shape != nullptr)
-          arrival = std::max(arrival, now) +
-                    alone(costs_.messages->collective(sent->kind, sent->bytes, *shape));
-      } else {
-        const auto group = static_cast<std::size_t>(std::get<models::GroupWait>(item).group);
-        now = std::max(now, arrives[group]);
-      }
-    }
-    // What is waited for after the last kernel may only hold up what is sent on.
-    passes.waits = last - passes.kernels;
-    return passes;
+  LayerTerms terms() const {
+    LayerTerms terms{plan::execution(recipe(), job_.plan), trains(), slowdown_};
+    if (!job_.network.depends_on_replicas()) terms.execution.replicas = 1;
+    if (!promise_.in_turn) return terms;
+    terms.tensor = group_of(Axis::tensor);
+    terms.context = group_of(Axis::context);
+    return terms;
   }
 
-  Part part_of(const LayerWork& work) {
+  Part part_of(const LayerWork& work, const LayerPasses& passes) const {
     Part part;
-    part.forward = time(work.forward);
-    if (trains()) {
-      part.backward = time(work.recompute);
-      part.backward += time(work.backward);
-    }
+    part.forward = passes.forward;
+    part.backward = passes.backward;
     part.parameters = work.parameters - work.tied_parameters;  // a copy beside it is none
     part.experts = work.expert_parameters;
     part.frozen = plan::frozen_bytes(work.frozen, recipe());
@@ -195,21 +138,44 @@ class Bounder {
     return part;
   }
 
-  void deal() {
-    const plan::DealtLayers dealt(work_, shape_, recipe(), job_.plan,
-                                  stage_gpus(job_, work_, costs_.laws, *costs_.messages));
-    const plan::DealtWork dealt_work = dealt.deal(work_);
+  // Whether layers are dealt without a look at their items, and none of them changes by that.
+  bool are_alike_anywhere() const {
+    const recipe::Pipeline& pipeline = job_.plan.pipeline;
+    return !pipeline.branches && pipeline.layer_split != recipe::LayerSplit::by_time &&
+           job_.plan.data_parallel.cycle_time.value() == Duration(0) &&
+           recipe().recompute.layers.method == models::RecomputeLayers::Method::all &&
+           !recipe().recompute.except_last;
+  }
+
+  void deal(KnownLayers& known) {
+    if (are_alike_anywhere()) {
+      const std::shared_ptr<const TimedLayers> layers = known.of(terms(), job_, costs_, players_);
+      deal(layers->work, layers->passes, dealt(layers->work).ranges());
+      return;
+    }
+    const models::NetworkWork work = work_of(job_, recipe().micro_batch.size);
+    const plan::DealtLayers dealt = this->dealt(work);
+    const plan::DealtWork dealt_work = dealt.deal(work);
     // Micro-batches that do not run again are shorter, and keep more.
     repeats_all_ = !dealt_work.whole;
     const models::NetworkWork& placed = dealt_work.placed.work;
-    std::vector<std::optional<Part>> kinds(placed.kinds.size());
-    for (const plan::ChainRange& range : dealt.ranges()) {
+    deal(placed, passes_of(placed, terms(), job_, costs_, players_), dealt.ranges());
+  }
+
+  plan::DealtLayers dealt(const models::NetworkWork& work) const {
+    return {work, shape_, recipe(), job_.plan,
+            stage_gpus(job_, work, costs_.laws, *costs_.messages)};
+  }
+
+  void deal(const models::NetworkWork& placed, const std::vector<LayerPasses>& passes,
+            const std::vector<plan::ChainRange>& ranges) {
+    std::vector<Part> kinds;
+    for (std::size_t kind = 0; kind < placed.kinds.size(); ++kind)
+      kinds.push_back(part_of(placed.kinds[kind], passes[kind]));
+    for (const plan::ChainRange& range : ranges) {
       Part& part = parts_.emplace_back();
-      for (int place = range.first; place < range.last; ++place) {
-        const auto kind = static_cast<std::size_t>(placed.chain[static_cast<std::size_t>(place)]);
-        if (!kinds[kind]) kinds[kind] = part_of(placed.kinds[kind]);
-        part += *kinds[kind];
-      }
+      for (int place = range.first; place < range.last; ++place)
+        part += kinds[static_cast<std::size_t>(placed.chain[static_cast<std::size_t>(place)])];
       if (!repeats_all_) {
         part.backward.kernels -= part.backward.repeated;
         part.backward.repeated = 0;
@@ -343,31 +309,35 @@ class Bounder {
 
   const Job& job_;
   const Costs& costs_;
-  lower::GroupShapes shapes_;
-  recipe::RankGrids grids_;
-  models::NetworkWork work_;
+  const std::vector<int>& players_;
   PipelineShape shape_;
   DataParallelStrategy strategy_, experts_;
   Promise promise_;
   double slowdown_;
-  std::array<std::optional<std::optional<cost::GroupShape>>, 2> shapes_of_;  // tensor, context
-  std::vector<Part> parts_;                                                  // by virtual stage
+  std::vector<Part> parts_;  // by virtual stage
   bool repeats_all_ = true;
 };
 
 }  // namespace
 
-JobBounds::JobBounds(const Job& job) : costs_(costs_of(job)), launch_time_(job.recipe.launch_time) {
+JobBounds::JobBounds(const Job& job)
+    : costs_(costs_of(job)),
+      launch_time_(job.recipe.launch_time),
+      is_mixed_(gpu_kinds_in_use(job.cluster).size() > 1),
+      layers_(std::make_unique<KnownLayers>()) {
   for (int server = 0; server < job.cluster.servers; ++server)
     players_.push_back(job.cluster.used_on(server));
 }
 
+JobBounds::~JobBounds() = default;
+
 JobBound JobBounds::of(const Job& job) const {
   // GPUs of several kinds are as fast as the one that happens to do the work.
-  if (gpu_kinds_in_use(job.cluster).size() > 1) return {};
+  if (is_mixed_) return {};
   if (!job.others.empty()) return {};
-  if (job.recipe.launch_time == launch_time_) return Bounder(job, costs_, players_).bound();
-  return Bounder(job, costs_of(job), players_).bound();
+  if (job.recipe.launch_time == launch_time_)
+    return Bounder(job, costs_, players_, *layers_).bound();
+  return Bounder(job, costs_of(job), players_, *layers_).bound();
 }
 
 }  // namespace trainyard::simulate

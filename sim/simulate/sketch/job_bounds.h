@@ -14,6 +14,7 @@
 // (split backwards, pairs of passes, no flush, ranks at their own pace) less is counted, down to 0.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -33,19 +34,26 @@ struct JobBound {
   double seconds() const { return (1 - 1e-6) * (kernels + waits + fill + update); }
 };
 
-// Bounds of jobs on one cluster, which differ in recipe and plan. Not for several threads at once.
+class KnownLayers;
+
+// Bounds of jobs on one cluster, which differ in recipe and plan. May be used from several threads
+// at once.
 class JobBounds {
  public:
   // Requires: a job of the cluster, which outlives this.
   explicit JobBounds(const Job& job);
+  ~JobBounds();
 
-  // Throws OutOfRange. Requires: a job of the same cluster and prices that sim/scenario accepts.
+  // Throws OutOfRange. Requires: a job of the same network, cluster and prices that sim/scenario
+  // accepts.
   JobBound of(const Job& job) const;
 
  private:
   Costs costs_;
   std::optional<Duration> launch_time_;  // that they are of
+  bool is_mixed_;                        // GPUs of several kinds are in use
   std::vector<int> players_;             // by server
+  std::unique_ptr<KnownLayers> layers_;
 };
 
 }  // namespace trainyard::simulate

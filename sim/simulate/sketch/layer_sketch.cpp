@@ -5,6 +5,7 @@
 #include "sim/lower/host_links.h"
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_memory.h"
+#include "sim/simulate/sketch/layer_walk.h"
 
 namespace trainyard::simulate {
 
@@ -14,11 +15,6 @@ using recipe::Axis;
 namespace {
 
 constexpr Rank kFirst{0};
-
-double total(const cost::MessageTerms& terms) {
-  const double bytes = static_cast<double>(terms.wire_bytes.count());
-  return terms.latency.count() + (bytes > 0 ? bytes / terms.bandwidth.count() : 0);
-}
 
 }  // namespace
 
@@ -61,30 +57,25 @@ const LayerSketches::Shape& LayerSketches::shape_of(LayerGroup group) {
 }
 
 double LayerSketches::collective(CollectiveKind kind, Bytes bytes, const Shape& shape) const {
-  return shape ? total(costs_.messages->collective(kind, bytes, *shape)) : 0;
+  return shape ? costs_.messages->collective(kind, bytes, *shape).alone() : 0;
 }
 
 // Of items one after another; `weights`: adds those that only weights' gradients need.
 double LayerSketches::time(const std::vector<models::WorkItem>& items, double* weights) {
-  double computed = 0, host = 0;
-  std::array<double, kGroups> arrives{};
+  double host = 0;
   const double launch = Seconds(gpu_.launch + gpu_.call).count();
-  for (const models::WorkItem& item : items) {
-    if (const auto* kernel = std::get_if<models::NamedKernel>(&item)) {
-      const double own = this->kernel(kernel->kernel);
-      computed += own;
-      host += kernel->launches * launch;
-      if (weights != nullptr && kernel->weight_gradient) *weights += own;
-    } else if (const auto* sent = std::get_if<models::GroupCollective>(&item)) {
-      double& arrival = arrives[static_cast<std::size_t>(sent->group)];
-      arrival =
-          std::max(arrival, computed) + collective(sent->kind, sent->bytes, shape_of(sent->group));
-    } else {
-      const auto group = static_cast<std::size_t>(std::get<models::GroupWait>(item).group);
-      computed = std::max(computed, arrives[group]);
-    }
-  }
-  return std::max(computed, host);
+  const LayerWalk walk = walk_layer(
+      items,
+      [&](const models::NamedKernel& named) {
+        const double own = kernel(named.kernel);
+        host += named.launches * launch;
+        if (weights != nullptr && named.weight_gradient) *weights += own;
+        return own;
+      },
+      [&](const models::GroupCollective& sent) {
+        return collective(sent.kind, sent.bytes, shape_of(sent.group));
+      });
+  return std::max(walk.end, host);
 }
 
 PartSketch LayerSketches::layer(const models::LayerWork& work) {
@@ -119,7 +110,7 @@ Exchange LayerSketches::exchange(CollectiveKind kind, Bytes bytes, const Shape& 
   if (!shape) return {};
   const cost::MessageTerms terms = costs_.messages->collective(kind, bytes, *shape);
   const double held = gpu_.gemm_weight * terms.channels / job_.cluster.server.gpu.multiprocessors;
-  return {total(terms), total(terms) * std::min(held, 1.0)};
+  return {terms.alone(), terms.alone() * std::min(held, 1.0)};
 }
 double LayerSketches::host(HostTransfer transfer, Bytes bytes) const {
   const lower::HostLinks links(job_.cluster, players_, nullptr);
@@ -129,8 +120,9 @@ double LayerSketches::host(HostTransfer transfer, Bytes bytes) const {
 
 double LayerSketches::message(Bytes bytes) {
   const Rank next = grids_.dense.peer(kFirst, Axis::pipeline, 1);
-  return total(costs_.messages->point_to_point(
-      bytes, shapes_.of_pair(gpu_of_rank_.front(), gpu_of_rank_[index(next)], 1)));
+  const cost::GroupShape shape =
+      shapes_.of_pair(gpu_of_rank_.front(), gpu_of_rank_[index(next)], 1);
+  return costs_.messages->point_to_point(bytes, shape).alone();
 }
 
 }  // namespace trainyard::simulate

@@ -1,0 +1,80 @@
+// Passes of layers by themselves, as bounds count them. They depend on little of a plan, so jobs
+// that differ in more share them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "models/families/network.h"
+#include "models/layer/execution.h"
+#include "sim/simulate/step_maker.h"
+
+namespace trainyard::simulate {
+
+// Passes of a layer, or of the layers of a part of a stage, in seconds.
+struct Passes {
+  double kernels = 0, repeated = 0;  // `repeated`: of the kernels
+  double waits = 0;                  // beside kernels
+  double launches = 0;               // of the host
+  double repeated_launches = 0;      // of these
+
+  double all() const { return kernels + waits; }
+  void operator+=(const Passes& other) {
+    kernels += other.kernels;
+    repeated += other.repeated;
+    waits += other.waits;
+    launches += other.launches;
+    repeated_launches += other.repeated_launches;
+  }
+};
+
+struct LayerPasses {
+  Passes forward, backward;  // `backward`: with what runs again before it
+};
+
+// All that passes depend on, of jobs of one network on one cluster.
+struct LayerTerms {
+  models::Execution execution;
+  bool trains = true;
+  double slowdown = 1;  // of kernels
+  // GPUs of the groups for whose collectives kernels wait, as GroupShapes numbers them; empty: such
+  // waits do not count.
+  std::vector<int> tensor{}, context{};
+  friend bool operator==(const LayerTerms&, const LayerTerms&) = default;
+};
+
+// By kind of the work; of those that stand in its chain. `players`: by server, how many GPUs are in
+// use.
+std::vector<LayerPasses> passes_of(const models::NetworkWork& work, const LayerTerms& terms,
+                                   const Job& job, const Costs& costs,
+                                   const std::vector<int>& players);
+
+struct TimedLayers {
+  models::NetworkWork work;         // its layers without their items
+  std::vector<LayerPasses> passes;  // by kind; of those in the chain
+};
+
+// Of jobs of one network on one cluster, each timed once. May be used from several threads at once.
+class KnownLayers {
+ public:
+  // `costs` and `players` as of passes_of().
+  std::shared_ptr<const TimedLayers> of(const LayerTerms& terms, const Job& job, const Costs& costs,
+                                        const std::vector<int>& players);
+
+ private:
+  struct Known {
+    LayerTerms terms;
+    std::shared_ptr<const TimedLayers> layers;
+  };
+  // Some numbers of the terms, by which most of them differ.
+  using Key = std::array<std::int64_t, 5>;
+
+  std::mutex mutex_;
+  std::map<Key, std::vector<Known>> known_;
+};
+
+}  // namespace trainyard::simulate
