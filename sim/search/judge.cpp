@@ -175,8 +175,9 @@ void Judge::simulate(Trial& trial) const {
     changed.length.samples = static_cast<double>(changed.recipe.global_batch);
   StepReport report;
   try {
-    report =
-        simulate::simulate(changed, {.timeline = false, .machines = &shared_->machines}).report;
+    report = simulate::simulate(
+                 changed, {.timeline = false, .machines = &shared_->machines, .interval = false})
+                 .report;
   } catch (const ScenarioError& error) {
     trial.verdict = Verdict::invalid;
     trial.why = error.diagnostics().front().pointer + ": " + error.diagnostics().front().message;

@@ -204,7 +204,7 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
                      simulation.report);
   if (const auto fastest = find_contradiction(job, *step, simulation.report))
     refuse_contradiction(scenario, *fastest);
-  add_interval(scenario, job, simulation.report);
+  if (options.interval) add_interval(scenario, job, simulation.report);
   simulation.report.name = scenario.variant.empty() ? scenario.name : scenario.variant;
   simulation.report.label = scenario.label;
   if (!simulation.report.jobs.empty()) simulation.report.jobs.front().name = scenario.name;

@@ -22,6 +22,7 @@ struct SimulateOptions {
   bool monitor = false;     // also follow the GPUs of the timeline's ranks; needs `timeline`
   std::optional<Duration> monitor_interval{};  // empty: kMonitorSamples of them
   PricedMachines* machines = nullptr;          // of scenarios of one file; may be null
+  bool interval = true;                        // also say how far off estimates like this one are
 };
 
 // A step of that length cannot be seen in samples of that interval: it is longer, or there would be

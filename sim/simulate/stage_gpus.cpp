@@ -127,18 +127,19 @@ std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWor
   std::vector<plan::StageGpus> of_kind;
   const recipe::Pipeline& pipeline = job.plan.pipeline;
   const bool by_time = pipeline.layer_split == recipe::LayerSplit::by_time || pipeline.branches;
-  const std::vector<int> of_rank = kinds_of_ranks(job);
+  const bool is_one = kinds.size() == 1;
+  const std::vector<int> of_rank = is_one ? std::vector<int>() : kinds_of_ranks(job);
   const std::set<int> in_use(of_rank.begin(), of_rank.end());
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
     std::vector<double> times;
-    if (by_time && in_use.count(static_cast<int>(kind)) > 0)
+    if (by_time && (is_one || in_use.count(static_cast<int>(kind)) > 0))
       times = times_of_layers(job, work, *laws[kind].compute);
     of_kind.push_back({std::move(times), kinds[kind].gpu->memory});
   }
   if (pipeline.branches) tell_messages(job, messages, of_kind);
   if (job.plan.data_parallel.cycle_time.value() > Duration(0))
     tell_gradients(job, work, laws, messages, of_kind);
-  if (kinds.size() == 1) return of_kind;
+  if (is_one) return of_kind;
   const recipe::RankGrids grids = recipe::rank_grids(job.plan);
   std::vector<plan::StageGpus> stages(static_cast<std::size_t>(job.plan.degrees.pipeline));
   for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {

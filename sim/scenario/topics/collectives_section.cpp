@@ -97,9 +97,9 @@ collective::Choices assemble_collectives(const CollectivesSection& section, Find
     const AlgorithmEntry* algorithm = collective::find_algorithm(choice.algorithm);
     choices.choose(kind, {algorithm, nccl::find_protocol(choice.protocol)});
     check_protocol(kind, choice, findings);
+    if (algorithm == nullptr) return;
     const std::vector<std::string_view> known = collective::algorithm_names(kind);
-    if (algorithm != nullptr &&
-        std::find(known.begin(), known.end(), algorithm->name) == known.end())
+    if (std::find(known.begin(), known.end(), algorithm->name) == known.end())
       findings.error(algorithm_pointer(kind),
                      fmt::format("{} has no {}", algorithm->name, name(kind)),
                      fmt::format("available: auto, {}", fmt::join(known, ", ")));

@@ -89,8 +89,11 @@ class Bounder {
 
   JobBound bound() const {
     JobBound bound;
-    for (int stage = 0; stage < shape_.stages; ++stage)
-      bound_time(stage, bound);
+    Above above{0, std::vector<double>(static_cast<std::size_t>(shape_.chunks))};
+    for (int stage = 0; stage < shape_.stages; ++stage) {
+      bound_time(stage, above, bound);
+      if (promise_.fills) go_down(stage, above);
+    }
     bound.capacity = job_.cluster.server.gpu.memory;
     for (int stage = 0; stage < shape_.stages; ++stage)
       bound.memory = std::max(bound.memory, memory(stage));
@@ -198,7 +201,18 @@ class Bounder {
     return all;
   }
 
-  void bound_time(int stage, JobBound& longest) const {
+  // Passes of the stages above one.
+  struct Above {
+    double forward = 0;        // of their first chunks
+    std::vector<double> back;  // by chunk: backward, without what waits for no gradients
+  };
+  void go_down(int stage, Above& above) const {
+    above.forward += part(stage, 0).forward.all();
+    for (int chunk = 0; chunk < shape_.chunks; ++chunk)
+      above.back[static_cast<std::size_t>(chunk)] += after_gradients(part(stage, chunk).backward);
+  }
+
+  void bound_time(int stage, const Above& above, JobBound& longest) const {
     const plan::Rounds rounds = plan::rounds_of(recipe(), job_.plan);
     const bool together = rounds.count == 1 && !rounds.apart;
     if (!promise_.flushed || !together ||
@@ -212,17 +226,9 @@ class Bounder {
     if (promise_.in_turn) own.waits = m * (all.forward.waits + all.backward.waits);
     own.update = update(all);
     if (promise_.fills) {
-      double back = 0;
-      for (int chunk = 0; chunk < shape_.chunks; ++chunk) {
-        double after = 0;
-        for (int before = 0; before < stage; ++before)
-          after += after_gradients(part(before, chunk).backward);
-        back = chunk == 0 ? after : std::min(back, after);
-      }
-      for (int before = 0; before < stage; ++before)
-        own.fill += part(before, 0).forward.all();
+      const double back = *std::min_element(above.back.begin(), above.back.end());
       // Its optimizer may run beside them.
-      own.fill += std::max(back - own.update, 0.0);
+      own.fill = above.forward + std::max(back - own.update, 0.0);
     }
     // The host launches all of them from the beginning of the step on.
     const double launch = Seconds(law().launch + law().call).count();
