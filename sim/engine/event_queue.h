@@ -1,9 +1,12 @@
-// The future event list: a radix heap on time, with one first-in-first-out list per phase for the
-// present instant. Events leave in the order (at, phase, sequence), a total order that does not
-// depend on addresses, hashing or the heap's insides.
+// The future event list: a radix heap of the instants ahead, with one first-in-first-out list per
+// phase for the present instant. Events leave in the order (at, phase, sequence), a total order
+// that does not depend on addresses, hashing or the heap's insides.
 //
-//   Invariant: bucket b holds events whose time differs from now() in bit b - 1 and in no higher
-//              one, so equal times are always in one bucket, in the order they were pushed.
+//   Invariant: bucket b holds lists of events whose time differs from now() in bit b - 1 and in no
+//              higher one, so equal times are always in one bucket, in the order they were pushed.
+//
+// Ranks in step do the same at the same times, so events of one instant and phase that are pushed
+// while few others are stay one list, which moves as one.
 //
 // Source: Ahuja, Mehlhorn, Orlin, Tarjan: Faster algorithms for the shortest path problem, Journal
 // of the ACM 37 (1990).
@@ -15,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "sim/base/check.h"
@@ -43,7 +47,9 @@ class EventQueue {
     TRAINYARD_CHECK(event.at >= now_, "event at {} ps scheduled in the past of {} ps",
                     event.at.count(), now_.count());
     ++size_;
-    place(event);
+    const std::uint32_t node = new_node(event);
+    if (event.at == now_) return append(present(event.phase), node);
+    push_ahead(event, node);
   }
 
   // Moves the clock to the event it returns. Requires: !empty().
@@ -51,14 +57,15 @@ class EventQueue {
     TRAINYARD_CHECK(size_ > 0, "pop from an empty queue");
     --size_;
     for (;;) {
-      for (Present& list : present_) {
-        if (list.next == list.events.size()) continue;
-        const Event event = list.events[list.next++];
-        if (list.next == list.events.size()) {
-          list.events.clear();
-          list.next = 0;
-        }
-        return event;
+      for (const Phase phase : {Phase::finish, Phase::start, Phase::reshare}) {
+        List& list = present(phase);
+        if (list.first == kNone) continue;
+        const std::uint32_t number = list.first;
+        Node& node = nodes_[number];
+        list.first = node.next;
+        node.next = free_nodes_;
+        free_nodes_ = number;
+        return {now_, node.subject, node.version, phase, node.kind};
       }
       advance(next());
     }
@@ -66,15 +73,18 @@ class EventQueue {
 
   // Whether all events of now() have been popped.
   bool instant_is_over() const {
-    for (const Present& list : present_)
-      if (list.next < list.events.size()) return false;
+    for (const List& list : present_)
+      if (list.first != kNone) return false;
     return true;
   }
   // All events in the order in which they leave. Requires: instant_is_over().
   void pending(std::vector<Event>& events) const {
     events.clear();
-    for (const std::vector<Event>& bucket : buckets_)
-      events.insert(events.end(), bucket.begin(), bucket.end());
+    for (const std::vector<Ahead>& bucket : buckets_)
+      for (const Ahead& ahead : bucket)
+        for (std::uint32_t n = lists_[ahead.list].first; n != kNone; n = nodes_[n].next)
+          events.push_back(
+              {ahead.at, nodes_[n].subject, nodes_[n].version, ahead.phase, nodes_[n].kind});
     std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
       return std::tie(a.at, a.phase) < std::tie(b.at, b.phase);
     });
@@ -83,40 +93,40 @@ class EventQueue {
   void move_on(Duration by) {
     std::vector<Event> events;
     pending(events);
-    for (std::vector<Event>& bucket : buckets_)
-      bucket.clear();
-    occupied_ = 0;
-    next_ = kUnknown;
-    now_ = later(now_, by);
+    EventQueue moved;
+    moved.now_ = later(now_, by);
     for (Event& event : events) {
       event.at = later(event.at, by);
-      place(event);
+      moved.push(event);
     }
+    *this = std::move(moved);
   }
 
   // When the next event happens. Requires: !empty().
   Duration next() {
-    for (const Present& list : present_)
-      if (list.next != list.events.size()) return now_;
+    if (!instant_is_over()) return now_;
     if (next_ == kUnknown) {
       const auto first = static_cast<std::size_t>(std::countr_zero(occupied_));
       next_ = buckets_[first].front().at;
-      for (const Event& event : buckets_[first])
-        if (event.at < next_) next_ = event.at;
+      for (const Ahead& ahead : buckets_[first])
+        if (ahead.at < next_) next_ = ahead.at;
     }
     return next_;
   }
 
   // Moves the clock. Requires: now() <= to, and no event happens before it.
   void advance(Duration to) {
-    const auto bucket = static_cast<std::size_t>(
-        std::bit_width(static_cast<std::uint64_t>(to.count() ^ now_.count())));
+    const std::size_t bucket = bucket_of(to);
     now_ = to;
     if (bucket == 0 || (occupied_ >> bucket & 1) == 0) return;
     occupied_ &= ~(std::uint64_t{1} << bucket);
     next_ = kUnknown;
-    for (const Event& event : buckets_[bucket])
-      place(event);  // always into a lower bucket
+    for (const Ahead& ahead : buckets_[bucket]) {
+      if (ahead.at == now_)
+        begin(ahead);
+      else
+        place(ahead);  // always into a lower bucket
+    }
     buckets_[bucket].clear();
   }
 
@@ -126,31 +136,106 @@ class EventQueue {
 
  private:
   static constexpr Duration kUnknown = Duration::max();
+  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+  static constexpr int kRecentBits = 6;
 
-  struct Present {
-    std::vector<Event> events;
-    std::size_t next = 0;
+  struct Node {
+    std::uint32_t subject = 0, version = 0;
+    std::uint32_t next = kNone;
+    std::uint8_t kind = 0;
+  };
+  struct List {
+    std::uint32_t first = kNone, last = kNone;  // into nodes_; `last` only if there is a first
+  };
+  // Events of an instant to come. Others of the same may be in lists before and behind it.
+  struct Ahead {
+    Duration at{};
+    std::uint32_t list = 0;  // into lists_
+    Phase phase = Phase::finish;
+  };
+  // The newest list of an instant.
+  struct Recent {
+    Duration at = kUnknown;
+    std::uint32_t list = 0;
+    Phase phase = Phase::finish;
   };
 
-  void place(const Event& event) {
-    const auto difference =
-        static_cast<std::uint64_t>(event.at.count()) ^ static_cast<std::uint64_t>(now_.count());
-    if (difference == 0) {
-      present_[static_cast<std::size_t>(event.phase)].events.push_back(event);
-      return;
+  List& present(Phase phase) { return present_[static_cast<std::size_t>(phase)]; }
+
+  std::uint32_t new_node(const Event& event) {
+    const std::uint32_t number = free_nodes_;
+    if (number == kNone) {
+      nodes_.push_back({event.subject, event.version, kNone, event.kind});
+      return static_cast<std::uint32_t>(nodes_.size() - 1);
     }
-    const auto bucket = static_cast<std::size_t>(std::bit_width(difference));
-    buckets_[bucket].push_back(event);
+    free_nodes_ = nodes_[number].next;
+    nodes_[number] = {event.subject, event.version, kNone, event.kind};
+    return number;
+  }
+
+  void append(List& list, std::uint32_t node) {
+    if (list.first == kNone)
+      list.first = node;
+    else
+      nodes_[list.last].next = node;
+    list.last = node;
+  }
+
+  void push_ahead(const Event& event, std::uint32_t node) {
+    const auto key =
+        static_cast<std::uint64_t>(event.at.count()) * 2 + static_cast<std::uint64_t>(event.phase);
+    Recent& recent = recent_[key * 0x9E3779B97F4A7C15 >> (64 - kRecentBits)];
+    if (recent.at == event.at && recent.phase == event.phase)
+      return append(lists_[recent.list], node);
+    std::uint32_t list = 0;
+    if (free_lists_.empty()) {
+      list = static_cast<std::uint32_t>(lists_.size());
+      lists_.push_back({node, node});
+    } else {
+      list = free_lists_.back();
+      free_lists_.pop_back();
+      lists_[list] = {node, node};
+    }
+    recent = {event.at, list, event.phase};
+    place({event.at, list, event.phase});
     if (next_ != kUnknown && event.at < next_) next_ = event.at;
+  }
+
+  std::size_t bucket_of(Duration at) const {
+    return static_cast<std::size_t>(
+        std::bit_width(static_cast<std::uint64_t>(at.count() ^ now_.count())));
+  }
+
+  // Requires: it is ahead.
+  void place(const Ahead& ahead) {
+    const std::size_t bucket = bucket_of(ahead.at);
+    buckets_[bucket].push_back(ahead);
     occupied_ |= std::uint64_t{1} << bucket;
   }
 
-  std::array<Present, 3> present_;
-  std::array<std::vector<Event>, 64> buckets_;
+  // Its instant is the present one.
+  void begin(const Ahead& ahead) {
+    const List& list = lists_[ahead.list];
+    List& now = present(ahead.phase);
+    if (now.first == kNone)
+      now.first = list.first;
+    else
+      nodes_[now.last].next = list.first;
+    now.last = list.last;
+    free_lists_.push_back(ahead.list);
+  }
+
+  std::array<List, 3> present_;
+  std::array<std::vector<Ahead>, 64> buckets_;
   std::uint64_t occupied_ = 0;
   std::size_t size_ = 0;
   Duration now_{};
   Duration next_ = kUnknown;  // of the earliest event that is not present
+  std::vector<Node> nodes_;
+  std::uint32_t free_nodes_ = kNone;  // linked
+  std::vector<List> lists_;
+  std::vector<std::uint32_t> free_lists_;
+  std::array<Recent, std::size_t{1} << kRecentBits> recent_;  // by a hash of instant and phase
 };
 
 }  // namespace trainyard::engine
