@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <utility>
 
 #include "sim/base/check.h"
 
@@ -51,33 +53,40 @@ CompiledProgram::CompiledProgram(const Program& source)
 HostWork CompiledProgram::compile_block(const Block& block, std::vector<std::uint32_t>& counts) {
   std::vector<std::vector<CompiledOp>> by_stream(streams);
   std::vector<std::uint32_t> in_column(columns);
+  // [stream * streams + other]: ops of the other that those of the stream have waited for.
+  std::vector<std::uint32_t> waited(std::size_t{streams} * streams, kUnused);
   HostWork host;
   for (std::uint32_t i = 0; i < block.ops.size(); ++i) {
     const Op& op = block.ops[i];
     host.calls = later(host.calls, op.call);
     CompiledOp compiled{.kind = op.kind,
                         .stream = op.stream,
-                        .waits = op.waits,
                         .index = i,
                         .subject = op.subject,
                         .port = op.port,
                         .launches = op.launches,
                         .launches_before = host.launches,
-                        .drained = op.drained,
                         .calls_before = host.calls,
                         .first_effect = op.first_effect,
-                        .effects = op.effects};
+                        .effects = op.effects,
+                        .drained = op.drained};
     host.launches += op.launches;
     if (op.kind == OpKind::compute) {
       compiled.subject = work(op.subject, op.launches);
+      compiled.has_kernels = program->segments[op.subject].kernels > 0;
     } else {
       compiled.column = column_[column_of(op.kind, op.port)];
       compiled.sequence = in_column[compiled.column]++;
     }
     compiled.first_threshold = static_cast<std::uint32_t>(thresholds.size());
-    for (std::uint32_t s = 0; s < streams; ++s)
-      if ((op.waits >> s) & 1)
-        thresholds.push_back(static_cast<std::uint32_t>(by_stream[s].size()));
+    for (std::uint32_t bits = op.waits; bits != 0; bits &= bits - 1) {
+      const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
+      const auto threshold = static_cast<std::uint32_t>(by_stream[s].size());
+      std::uint32_t& known = waited[std::size_t{op.stream} * streams + s];
+      if (std::exchange(known, threshold) == threshold) continue;
+      compiled.waits |= 1U << s;
+      thresholds.push_back(threshold);
+    }
     for (std::uint32_t e = 0; e < op.effects; ++e) {
       const MemoryEffect& effect = program->effects[op.first_effect + e];
       compiled.takes |= effect.bytes > 0;
@@ -167,6 +176,20 @@ bool CompiledProgram::find(std::uint32_t number, std::uint32_t sequence,
     return true;
   }
   return false;
+}
+
+HostTimes CompiledProgram::host_times(Duration launch) const {
+  HostTimes times;
+  times.call.reserve(launch_base.size());
+  for (std::size_t call = 0; call < launch_base.size(); ++call)
+    times.call.push_back(static_cast<std::int64_t>(launch_base[call]) * launch + call_base[call]);
+  times.op.reserve(ops.size());
+  for (const CompiledOp& op : ops) {
+    const Duration from = static_cast<std::int64_t>(op.launches_before) * launch + op.calls_before;
+    const Duration first = op.launches > 0 ? launch : Duration(0);
+    times.op.push_back({from, from + first, from + op.launches * launch});
+  }
+  return times;
 }
 
 std::vector<WorkTime> CompiledProgram::work_times(const KernelTimes& times, Duration launch) const {

@@ -15,7 +15,7 @@ struct CompiledOp {
   OpKind kind = OpKind::compute;
   std::uint8_t stream = 0;
   bool takes = false, releases = false;  // has memory effects at its begin, at its end
-  std::uint32_t waits = 0;
+  std::uint32_t waits = 0;    // as in Op, but for what earlier ops of its stream waited for
   std::uint32_t index = 0;    // in the block
   std::uint32_t subject = 0;  // compute: into works; else as in Op
   std::uint32_t port = 0;
@@ -23,11 +23,12 @@ struct CompiledOp {
   std::uint32_t sequence = 0;  // earlier ops of the block in this column
   std::uint32_t launches = 0;
   std::uint64_t launches_before = 0;  // in the block
-  bool drained = false;               // as in Op
   Duration calls_before{};            // Op::call of this op and of earlier ones of the block
   std::uint32_t first_threshold =
       0;  // one per bit of waits, lowest first: earlier ops on that stream
   std::uint32_t first_effect = 0, effects = 0;
+  bool drained = false;      // as in Op
+  bool has_kernels = false;  // computes, and not nothing
 };
 
 // A segment as some op enqueues it.
@@ -47,6 +48,17 @@ struct WorkTime {
   Duration total{};  // sum of the kernels
   Duration
       host{};  // from the last launch of earlier ops to the end, if only the host holds kernels up
+};
+
+// When the host enqueues a program with launches of one length.
+struct HostTimes {
+  // From the begin of the op's call to when the host begins with its launches, to when it has done
+  // the first and to when it has done all.
+  struct OfOp {
+    Duration from{}, issued{}, done{};
+  };
+  std::vector<Duration> call;  // when it begins with the call
+  std::vector<OfOp> op;        // as CompiledProgram::ops
 };
 
 // Where a stream is: the next op, and the end of that stream's ops in the call's block.
@@ -77,16 +89,6 @@ struct CompiledProgram {
   std::uint32_t sequence(std::uint32_t call, const CompiledOp& op) const {
     return sequence_base[std::size_t{call} * columns + op.column] + op.sequence;
   }
-  // When the host begins with the launches of this op.
-  Duration launches_from(std::uint32_t call, const CompiledOp& op, Duration launch) const {
-    return static_cast<std::int64_t>(launch_base[call] + op.launches_before) * launch +
-           call_base[call] + op.calls_before;
-  }
-  // The same of an op that begins at `begin`.
-  Duration launches_from(std::uint32_t call, const CompiledOp& op, Duration launch,
-                         Duration begin) const {
-    return op.drained ? begin : launches_from(call, op, launch);
-  }
   // The stream of the op of column_of() `number` with this sequence number;
   // false if the program has none. O(log calls + ops of a block).
   bool find(std::uint32_t number, std::uint32_t sequence, std::uint32_t& stream) const;
@@ -103,6 +105,8 @@ struct CompiledProgram {
                : all_launches * launch + all_calls;
   }
 
+  // Requires: work_times() of as long launches, which checks that no time is too large.
+  HostTimes host_times(Duration launch) const;
   std::vector<WorkTime> work_times(const KernelTimes& times, Duration launch) const;
 
  private:

@@ -24,9 +24,8 @@ void ComputeRunner::begin(std::uint32_t number) {
   const ActorState& owner = state_.actors[stream.actor];
   if (owner.taken == 0) {
     const CompiledOp& op = state_.op(stream);
-    const WorkTime& time = state_.work_times[owner.times][op.subject];
-    const Duration launches = state_.program(stream).launches_from(
-        stream.head.call, op, state_.launch(stream), stream.begin);
+    const WorkTime& time = owner.work[op.subject];
+    const Duration launches = op.drained ? stream.begin : state_.host_times_of(owner, stream).from;
     push_end(number, std::max(later(stream.begin, time.total), later(launches, time.host)));
     return;
   }

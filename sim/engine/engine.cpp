@@ -97,20 +97,17 @@ class Engine {
   // Finds out when the head of a stream can begin, if that is known yet.
   void look_at_head(std::uint32_t number) {
     StreamState& stream = state_.streams[number];
-    ActorState& owner = state_.actors[stream.actor];
-    const std::uint32_t bit = 1U << (number - owner.first_stream);
-    if (stream.head.call == owner.compiled->program->calls.size()) {
+    const ActorState& owner = state_.actors[stream.actor];
+    if (stream.head.call == owner.host->call.size()) {
       stream.state = HeadState::done;
       return;
     }
-    if (!state_.waits_met(stream)) {
+    if (!state_.waits_met(number, owner, stream)) {
       stream.state = HeadState::blocked;
-      owner.blocked |= bit;
       return;
     }
-    owner.blocked &= ~bit;
     stream.state = HeadState::due;
-    const Duration at = std::max(queue_.now(), issued(state_, stream));
+    const Duration at = std::max(queue_.now(), state_.host_times_of(owner, stream).issued);
     queue_.push({at, number, 0, Phase::start, kBegin});
   }
 
@@ -139,10 +136,9 @@ class Engine {
     StreamState& stream = state_.streams[number];
     ActorState& owner = state_.actors[stream.actor];
     const CompiledOp& op = state_.op(stream);
-    const std::uint32_t bit = 1U << op.stream;
     if (op.kind == OpKind::compute) {
       if (slows_transfers()) --compute_since(owner).computing;
-      owner.computing_on &= ~bit;
+      owner.computing_on &= ~(1U << op.stream);
     }
     if (op.releases) memory_.end(stream, queue_.now(), recorder_);
     recorder_.op(stream, active, queue_.now());
@@ -154,12 +150,21 @@ class Engine {
       periods_.called(number);
     }
     look_at_head(number);
-    if (stream.ended < stream.wakes_at) return;
+    if (stream.ended >= stream.wakes_at) wake_waiters(stream, owner.first_stream);
+  }
+
+  void wake_waiters(StreamState& stream, std::uint32_t first_stream) {
     stream.wakes_at = kNone;
-    for (std::uint32_t blocked = owner.blocked & ~bit; blocked != 0; blocked &= blocked - 1) {
+    std::uint32_t waiters = std::exchange(stream.waiters, 0);
+    for (; waiters != 0; waiters &= waiters - 1) {
       const std::uint32_t other =
-          owner.first_stream + static_cast<std::uint32_t>(std::countr_zero(blocked));
-      if ((state_.op(state_.streams[other]).waits & bit) != 0) look_at_head(other);
+          first_stream + static_cast<std::uint32_t>(std::countr_zero(waiters));
+      if (const std::uint32_t needed = state_.needs[other]; stream.ended < needed) {
+        stream.waiters |= waiters & -waiters;
+        stream.wakes_at = std::min(stream.wakes_at, needed);
+      } else {
+        look_at_head(other);
+      }
     }
   }
 
@@ -169,7 +174,8 @@ class Engine {
     StreamState& stream = state_.streams[number];
     const CompiledOp& op = state_.op(stream);
     const std::uint32_t sequence = state_.program(stream).sequence(stream.head.call, op);
-    stream.slot = state_.find_or_add(state_.edge_of(state_.actor(stream), op), sequence);
+    const std::uint32_t edge = state_.edge_of(state_.actors[stream.actor], stream, op);
+    stream.slot = state_.find_or_add(edge, sequence);
     return stream.slot;
   }
 

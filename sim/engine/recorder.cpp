@@ -9,13 +9,6 @@
 
 namespace trainyard::engine {
 
-Duration issued(const RunState& state, const StreamState& stream) {
-  const CompiledOp& op = state.op(stream);
-  const Duration launch = state.launch(stream);
-  const Duration first = op.launches > 0 ? launch : Duration(0);
-  return state.program(stream).launches_from(stream.head.call, op, launch) + first;
-}
-
 Recorder::Recorder(const RunState& state, const RunOptions& options)
     : state_(state),
       kernels_(options.record == Record::kernels),
@@ -40,12 +33,10 @@ Recorder::Recorder(const RunState& state, const RunOptions& options)
 }
 
 bool Recorder::host_may_hold(const StreamState& stream) const {
-  const CompiledProgram& program = state_.program(stream);
   const CompiledOp& op = state_.op(stream);
-  if (program.program->segments[program.works[op.subject].segment].kernels == 0) return false;
-  const Duration launch = state_.launch(stream);
-  return program.launches_from(stream.head.call, op, launch, stream.begin) + op.launches * launch >
-         stream.begin;
+  if (!op.has_kernels) return false;
+  const HostTimes::OfOp host = state_.host_times_of(state_.actors[stream.actor], stream);
+  return op.drained ? host.from < host.done : host.done > stream.begin;
 }
 
 void Recorder::kernel(const StreamState& stream, std::uint32_t kernel, Duration begin,
@@ -63,15 +54,14 @@ void Recorder::kernel(const StreamState& stream, std::uint32_t kernel, Duration 
   if (kernels_) trace_.kernels.push_back(span);
 }
 
-void Recorder::op(const StreamState& stream, Duration active, Duration end) {
-  if (!tells_of(stream.actor)) return;
+void Recorder::record(const StreamState& stream, Duration active, Duration end) {
   std::size_t place = first_span_[stream.actor];
   if (observer_ == nullptr && place == kNowhere) return;
   const CompiledOp& op = state_.op(stream);
   const Span span{.actor = ActorId{stream.actor},
                   .call = stream.head.call,
                   .op = op.index,
-                  .issued = issued(state_, stream),
+                  .issued = state_.host_times_of(state_.actors[stream.actor], stream).issued,
                   .begin = stream.begin,
                   .active = active,
                   .end = end};

@@ -21,13 +21,16 @@ class Recorder {
   }
   void kernel(const StreamState& stream, std::uint32_t kernel, Duration begin, Duration end);
   // The head of the stream ends; it is still the head.
-  void op(const StreamState& stream, Duration active, Duration end);
+  void op(const StreamState& stream, Duration active, Duration end) {
+    if (tells_of(stream.actor)) record(stream, active, end);
+  }
   void memory(const StreamState& stream, const MemoryEffect& effect, Duration at);
 
   // The trace of what was recorded; `peaks` is left empty.
   Trace take(std::uint64_t events);
 
  private:
+  void record(const StreamState& stream, Duration active, Duration end);
   // Whether the host still enqueued kernels of the head, which runs, when it began.
   bool host_may_hold(const StreamState& stream) const;
   void sort_kernels();
@@ -42,8 +45,5 @@ class Recorder {
   std::vector<std::size_t> first_span_;  // by actor; kNowhere: its spans are not kept
   Trace trace_;
 };
-
-// When the host had enqueued the op's first launch.
-Duration issued(const RunState& state, const StreamState& stream);
 
 }  // namespace trainyard::engine

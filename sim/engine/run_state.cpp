@@ -88,6 +88,7 @@ RunState::RunState(const Machine& given) : machine(given) {
       inbox_of[index(channel)] = static_cast<std::uint32_t>(id);
   std::map<const Program*, std::uint32_t> program_of;
   std::map<std::tuple<std::uint32_t, const KernelTimes*, std::int64_t>, std::uint32_t> times_of;
+  std::map<std::pair<std::uint32_t, std::int64_t>, std::uint32_t> launches_of;
   std::size_t all_streams = 0;
   for (const Actor& actor : machine.actors)
     all_streams += actor.program != nullptr ? actor.program->streams.size() : 0;
@@ -95,6 +96,7 @@ RunState::RunState(const Machine& given) : machine(given) {
   use_large_pages(streams);
   actors.reserve(machine.actors.size());
   use_large_pages(actors);
+  std::uint32_t edges_named = 0;
   for (const Actor& actor : machine.actors) {
     TRAINYARD_CHECK(actor.program != nullptr && actor.times != nullptr, "an actor without program");
     TRAINYARD_CHECK(actor.units >= 1, "an actor with {} units", actor.units);
@@ -111,16 +113,26 @@ RunState::RunState(const Machine& given) : machine(given) {
         times_of.try_emplace({program->second, actor.times, actor.launch.count()},
                              static_cast<std::uint32_t>(work_times.size()));
     if (new_times) work_times.push_back(compiled.work_times(*actor.times, actor.launch));
+    const auto [launches, new_launches] = launches_of.try_emplace(
+        {program->second, actor.launch.count()}, static_cast<std::uint32_t>(host_times.size()));
+    if (new_launches) host_times.push_back(compiled.host_times(actor.launch));
     actors.push_back({.first_stream = static_cast<std::uint32_t>(streams.size()),
                       .streams = compiled.streams,
+                      .first_edge = edges_named,
                       .program = program->second,
                       .times = times->second,
-                      .launch = actor.launch});
+                      .launches = launches->second});
+    edges_named += compiled.columns;
     for (std::uint32_t s = 0; s < compiled.streams; ++s)
       streams.push_back({.actor = number, .head = compiled.seek(s, 0)});
   }
-  for (ActorState& actor : actors)
+  needs.resize(streams.size());
+  edge_numbers.resize(edges_named, kNone);
+  for (ActorState& actor : actors) {
     actor.compiled = &programs[actor.program];
+    actor.work = work_times[actor.times].data();
+    actor.host = &host_times[actor.launches];
+  }
 }
 
 std::uint32_t RunState::edge_of(const Actor& actor, const CompiledOp& op) const {
@@ -151,37 +163,20 @@ const Transfer& RunState::transfer(const Exchange& exchange) const {
   return transfers[exchange.subject];
 }
 
-bool RunState::waits_met(const StreamState& stream) {
-  const ActorState& owner = actors[stream.actor];
-  const CompiledProgram& compiled = *owner.compiled;
-  const CompiledOp& head = compiled.ops[stream.head.at];
-  const std::uint32_t* threshold = compiled.thresholds.data() + head.first_threshold;
-  const std::size_t base = std::size_t{stream.head.call} * compiled.streams;
-  for (unsigned waits = head.waits; waits != 0; waits &= waits - 1, ++threshold) {
-    const auto number = static_cast<std::uint32_t>(std::countr_zero(waits));
-    StreamState& other = streams[owner.first_stream + number];
-    const std::uint32_t needed = compiled.ended_base[base + number] + *threshold;
-    if (other.ended >= needed) continue;
-    other.wakes_at = std::min(other.wakes_at, needed);
-    return false;
-  }
-  return true;
-}
-
 KernelSequence RunState::kernels(const StreamState& stream) const {
   const CompiledProgram& compiled = program(stream);
   const CompiledOp& head = compiled.ops[stream.head.at];
   const Segment& segment = compiled.program->segments[compiled.works[head.subject].segment];
   const Actor& owner = actor(stream);
-  return {
-      .kernels = compiled.program->kernels.data() + segment.first_kernel,
-      .times = owner.times,
-      .weights = owner.times->weight.empty() ? nullptr : owner.times->weight.data(),
-      .count = segment.kernels,
-      .launches = head.launches,
-      .launches_from = compiled.launches_from(stream.head.call, head, owner.launch, stream.begin),
-      .launch = owner.launch,
-      .units = owner.units};
+  const Duration from = host_times_of(actors[stream.actor], stream).from;
+  return {.kernels = compiled.program->kernels.data() + segment.first_kernel,
+          .times = owner.times,
+          .weights = owner.times->weight.empty() ? nullptr : owner.times->weight.data(),
+          .count = segment.kernels,
+          .launches = head.launches,
+          .launches_from = head.drained ? stream.begin : from,
+          .launch = owner.launch,
+          .units = owner.units};
 }
 
 std::uint32_t RunState::inbox_heard(const StreamState& stream) const {

@@ -2,6 +2,9 @@
 // per op.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -32,7 +35,8 @@ enum class HeadState : std::uint8_t {
   done,  // the stream has no more ops
 };
 
-struct StreamState {
+// One cache line each: of the streams of 131,072 actors a cache holds few.
+struct alignas(64) StreamState {
   std::uint32_t actor = 0;
   Position head;
   std::uint32_t ended = 0;     // ops of this stream
@@ -40,25 +44,29 @@ struct StreamState {
   std::uint32_t slot = kNone;  // running: its exchange, or its clock if it was slowed down
   std::uint32_t next = kNone;  // the next member of the same exchange
   Duration begin{};
-  // The least number of ended ops with which the head of another stream, which is blocked, may have
-  // what it waits for.
-  std::uint32_t wakes_at = kNone;
+  // Bit s: the head of stream s of the actor, which is blocked, waits for ops of this one, before
+  // it asks for others.
+  std::uint32_t waiters = 0;
+  std::uint32_t wakes_at = kNone;  // the number of ended ops that the first of them waits for
   HeadState state = HeadState::blocked;
 };
 
-struct ActorState {
-  std::uint32_t first_stream = 0, streams = 0;
-  std::uint32_t program = 0;                  // into RunState::programs
-  std::uint32_t times = 0;                    // into RunState::work_times
+// What every op asks for comes first, in one cache line.
+struct alignas(64) ActorState {
   const CompiledProgram* compiled = nullptr;  // the program
-  Duration launch{};                          // as of its Actor
+  const HostTimes* host = nullptr;            // into RunState::host_times
+  const WorkTime* work = nullptr;             // into RunState::work_times
   std::int64_t taken = 0;                     // units that transfers in flight hold
-  std::uint32_t blocked = 0;                  // bit s: stream s is blocked
-  std::uint32_t computing_on = 0;             // bit s: a compute op of stream s runs
-  bool rate_changed = false;                  // it is in the list of those to reconsider
-  int computing = 0;              // compute ops that run, with Machine::share_beside_kernels
-  Duration busy{}, busy_since{};  // how long some did before, and since when some do
   Duration finished{};
+  std::uint32_t first_stream = 0, streams = 0;
+  std::uint32_t first_edge = 0;    // into RunState::edge_numbers
+  std::uint32_t computing_on = 0;  // bit s: a compute op of stream s runs
+  bool rate_changed = false;       // it is in the list of those to reconsider
+  std::uint32_t program = 0;       // into RunState::programs
+  std::uint32_t times = 0;         // into RunState::work_times
+  std::uint32_t launches = 0;      // into RunState::host_times
+  int computing = 0;               // compute ops that run, with Machine::share_beside_kernels
+  Duration busy{}, busy_since{};   // how long some did before, and since when some do
 };
 
 enum class ExchangeState : std::uint8_t { gathering, in_flight, delivered };
@@ -86,8 +94,11 @@ struct RunState {
   const Machine& machine;
   std::vector<CompiledProgram> programs;
   std::vector<std::vector<WorkTime>> work_times;  // by (program, times, launch)
+  std::vector<HostTimes> host_times;              // by (program, launch)
   std::vector<ActorState> actors;
   std::vector<StreamState> streams;
+  std::vector<std::uint32_t> needs;         // by stream, if blocked: ended ops of one it waits for
+  std::vector<std::uint32_t> edge_numbers;  // by actor and column of its program; kNone: not asked
   std::vector<Exchange> exchanges;
   std::vector<std::uint32_t> free_exchanges;
   struct Edge {
@@ -102,8 +113,6 @@ struct RunState {
   const Actor& actor(const StreamState& stream) const {
     return machine.actors[ActorId{stream.actor}];
   }
-  // Kept beside what else is needed of an actor at every op: of 131,072 of them a cache holds few.
-  Duration launch(const StreamState& stream) const { return actors[stream.actor].launch; }
   const CompiledProgram& program(const StreamState& stream) const {
     return *actors[stream.actor].compiled;
   }
@@ -117,13 +126,41 @@ struct RunState {
   const Channel& channel(std::uint32_t edge) const {
     return machine.channels[static_cast<ChannelId>(edge - machine.communicators.size())];
   }
+  // When the host begins with the launches of a stream's head, has done the first and all of them.
+  HostTimes::OfOp host_times_of(const ActorState& owner, const StreamState& stream) const {
+    const Duration call = owner.host->call[stream.head.call];
+    const HostTimes::OfOp& op = owner.host->op[stream.head.at];
+    return {call + op.from, call + op.issued, call + op.done};
+  }
   // The edge that a communication op of this actor names.
+  std::uint32_t edge_of(ActorState& owner, const StreamState& stream, const CompiledOp& op) {
+    std::uint32_t& known = edge_numbers[owner.first_edge + op.column];
+    if (known == kNone) known = edge_of(actor(stream), op);
+    return known;
+  }
   std::uint32_t edge_of(const Actor& actor, const CompiledOp& op) const;
   const Transfer& transfer(const Exchange& exchange) const;
 
-  // Whether every op that the head waits for has ended; if not, a stream that has to go on for that
-  // wakes it.
-  bool waits_met(const StreamState& stream);
+  // Whether every op that the head of the stream waits for has ended; if not, a stream that has to
+  // go on for that wakes it.
+  bool waits_met(std::uint32_t number, const ActorState& owner, const StreamState& stream) {
+    const CompiledProgram& compiled = *owner.compiled;
+    const CompiledOp& head = compiled.ops[stream.head.at];
+    const std::uint32_t* threshold = compiled.thresholds.data() + head.first_threshold;
+    const std::uint32_t* base =
+        compiled.ended_base.data() + std::size_t{stream.head.call} * compiled.streams;
+    for (std::uint32_t waits = head.waits; waits != 0; waits &= waits - 1, ++threshold) {
+      const auto s = static_cast<std::uint32_t>(std::countr_zero(waits));
+      StreamState& other = streams[owner.first_stream + s];
+      const std::uint32_t needed = base[s] + *threshold;
+      if (other.ended >= needed) continue;
+      needs[number] = needed;
+      other.waiters |= 1U << (number - owner.first_stream);
+      other.wakes_at = std::min(other.wakes_at, needed);
+      return false;
+    }
+    return true;
+  }
   KernelSequence kernels(const StreamState& stream) const;
 
   // The inbox that the head names, which hears.

@@ -114,7 +114,6 @@ bool PeriodSkipper::walk(StateWalk& walk, Duration& last, std::uint64_t& events)
 void PeriodSkipper::walk_actor(StateWalk& walk, std::uint32_t number) {
   ActorState& actor = state_.actors[number];
   walk.same(actor.taken);
-  walk.same(actor.blocked);
   walk.same(actor.computing);
   walk.moment(actor.finished);
   for (std::uint32_t s = actor.first_stream; s < actor.first_stream + actor.streams; ++s)
