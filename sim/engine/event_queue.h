@@ -17,6 +17,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -46,10 +47,14 @@ class EventQueue {
   void push(const Event& event) {
     TRAINYARD_CHECK(event.at >= now_, "event at {} ps scheduled in the past of {} ps",
                     event.at.count(), now_.count());
+    if (event.at == now_) return push_now(event.phase, event.kind, event.subject, event.version);
     ++size_;
-    const std::uint32_t node = new_node(event);
-    if (event.at == now_) return append(present(event.phase), node);
-    push_ahead(event, node);
+    list_of(event.at, event.phase).push({event.subject, event.version, event.kind});
+  }
+  // The same of an event at now().
+  void push_now(Phase phase, std::uint8_t kind, std::uint32_t subject, std::uint32_t version = 0) {
+    ++size_;
+    present(phase).push({subject, version, kind});
   }
 
   // Moves the clock to the event it returns. Requires: !empty().
@@ -58,14 +63,10 @@ class EventQueue {
     --size_;
     for (;;) {
       for (const Phase phase : {Phase::finish, Phase::start, Phase::reshare}) {
-        List& list = present(phase);
-        if (list.first == kNone) continue;
-        const std::uint32_t number = list.first;
-        Node& node = nodes_[number];
-        list.first = node.next;
-        node.next = free_nodes_;
-        free_nodes_ = number;
-        return {now_, node.subject, node.version, phase, node.kind};
+        Fifo& events = present(phase);
+        if (events.is_empty()) continue;
+        const Item& item = events.pop();
+        return {now_, item.subject, item.version, phase, item.kind};
       }
       advance(next());
     }
@@ -73,8 +74,8 @@ class EventQueue {
 
   // Whether all events of now() have been popped.
   bool instant_is_over() const {
-    for (const List& list : present_)
-      if (list.first != kNone) return false;
+    for (const Fifo& events : present_)
+      if (!events.is_empty()) return false;
     return true;
   }
   // All events in the order in which they leave. Requires: instant_is_over().
@@ -82,9 +83,8 @@ class EventQueue {
     events.clear();
     for (const std::vector<Ahead>& bucket : buckets_)
       for (const Ahead& ahead : bucket)
-        for (std::uint32_t n = lists_[ahead.list].first; n != kNone; n = nodes_[n].next)
-          events.push_back(
-              {ahead.at, nodes_[n].subject, nodes_[n].version, ahead.phase, nodes_[n].kind});
+        for (const Item& item : lists_[ahead.list].left())
+          events.push_back({ahead.at, item.subject, item.version, ahead.phase, item.kind});
     std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
       return std::tie(a.at, a.phase) < std::tie(b.at, b.phase);
     });
@@ -136,16 +136,44 @@ class EventQueue {
 
  private:
   static constexpr Duration kUnknown = Duration::max();
-  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
   static constexpr int kRecentBits = 6;
 
-  struct Node {
+  struct Item {
     std::uint32_t subject = 0, version = 0;
-    std::uint32_t next = kNone;
     std::uint8_t kind = 0;
   };
-  struct List {
-    std::uint32_t first = kNone, last = kNone;  // into nodes_; `last` only if there is a first
+  // First in, first out; keeps its memory.
+  class Fifo {
+   public:
+    bool is_empty() const { return first_ == last_; }
+    std::span<const Item> left() const { return std::span(items_).subspan(first_, last_ - first_); }
+    void push(const Item& item) {
+      if (last_ == items_.size()) items_.resize(std::max<std::size_t>(4, 2 * last_));
+      items_[last_++] = item;
+    }
+    // Valid until the next push. Requires: !is_empty().
+    const Item& pop() {
+      const Item& item = items_[first_++];
+      if (is_empty()) clear();
+      return item;
+    }
+    // All of the other, which is empty then.
+    void take(Fifo& other) {
+      if (is_empty()) {
+        std::swap(items_, other.items_);
+        first_ = other.first_;
+        last_ = other.last_;
+      } else {
+        for (const Item& item : other.left())
+          push(item);
+      }
+      other.clear();
+    }
+    void clear() { first_ = last_ = 0; }
+
+   private:
+    std::vector<Item> items_;
+    std::size_t first_ = 0, last_ = 0;
   };
   // Events of an instant to come. Others of the same may be in lists before and behind it.
   struct Ahead {
@@ -160,45 +188,28 @@ class EventQueue {
     Phase phase = Phase::finish;
   };
 
-  List& present(Phase phase) { return present_[static_cast<std::size_t>(phase)]; }
+  Fifo& present(Phase phase) { return present_[static_cast<std::size_t>(phase)]; }
 
-  std::uint32_t new_node(const Event& event) {
-    const std::uint32_t number = free_nodes_;
-    if (number == kNone) {
-      nodes_.push_back({event.subject, event.version, kNone, event.kind});
-      return static_cast<std::uint32_t>(nodes_.size() - 1);
-    }
-    free_nodes_ = nodes_[number].next;
-    nodes_[number] = {event.subject, event.version, kNone, event.kind};
-    return number;
-  }
-
-  void append(List& list, std::uint32_t node) {
-    if (list.first == kNone)
-      list.first = node;
-    else
-      nodes_[list.last].next = node;
-    list.last = node;
-  }
-
-  void push_ahead(const Event& event, std::uint32_t node) {
-    const auto key =
-        static_cast<std::uint64_t>(event.at.count()) * 2 + static_cast<std::uint64_t>(event.phase);
+  // Where an event at an instant ahead goes.
+  Fifo& list_of(Duration at, Phase phase) {
+    const auto key = static_cast<std::uint64_t>(at.count()) * 2 + static_cast<std::uint64_t>(phase);
     Recent& recent = recent_[key * 0x9E3779B97F4A7C15 >> (64 - kRecentBits)];
-    if (recent.at == event.at && recent.phase == event.phase)
-      return append(lists_[recent.list], node);
-    std::uint32_t list = 0;
-    if (free_lists_.empty()) {
-      list = static_cast<std::uint32_t>(lists_.size());
-      lists_.push_back({node, node});
-    } else {
-      list = free_lists_.back();
-      free_lists_.pop_back();
-      lists_[list] = {node, node};
+    if (recent.at != at || recent.phase != phase) {
+      recent = {at, new_list(), phase};
+      place({at, recent.list, phase});
+      if (next_ != kUnknown && at < next_) next_ = at;
     }
-    recent = {event.at, list, event.phase};
-    place({event.at, list, event.phase});
-    if (next_ != kUnknown && event.at < next_) next_ = event.at;
+    return lists_[recent.list];
+  }
+
+  std::uint32_t new_list() {
+    if (free_lists_.empty()) {
+      lists_.emplace_back();
+      return static_cast<std::uint32_t>(lists_.size() - 1);
+    }
+    const std::uint32_t list = free_lists_.back();
+    free_lists_.pop_back();
+    return list;
   }
 
   std::size_t bucket_of(Duration at) const {
@@ -215,25 +226,17 @@ class EventQueue {
 
   // Its instant is the present one.
   void begin(const Ahead& ahead) {
-    const List& list = lists_[ahead.list];
-    List& now = present(ahead.phase);
-    if (now.first == kNone)
-      now.first = list.first;
-    else
-      nodes_[now.last].next = list.first;
-    now.last = list.last;
+    present(ahead.phase).take(lists_[ahead.list]);
     free_lists_.push_back(ahead.list);
   }
 
-  std::array<List, 3> present_;
+  std::array<Fifo, 3> present_;
   std::array<std::vector<Ahead>, 64> buckets_;
   std::uint64_t occupied_ = 0;
   std::size_t size_ = 0;
   Duration now_{};
   Duration next_ = kUnknown;  // of the earliest event that is not present
-  std::vector<Node> nodes_;
-  std::uint32_t free_nodes_ = kNone;  // linked
-  std::vector<List> lists_;
+  std::vector<Fifo> lists_;
   std::vector<std::uint32_t> free_lists_;
   std::array<Recent, std::size_t{1} << kRecentBits> recent_;  // by a hash of instant and phase
 };
