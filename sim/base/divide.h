@@ -14,6 +14,11 @@ using Int128 = __int128;
 // quotient has more than 62 bits.
 template <class Integer>
 constexpr std::int64_t divide_up(Integer dividend, std::int64_t divisor) {
+  if constexpr (sizeof(Integer) > sizeof(std::int64_t)) {
+    // Most fit into 64 bits, whose division is an instruction.
+    if (dividend <= kEndOfTime.count() - divisor)
+      return (static_cast<std::int64_t>(dividend) + divisor - 1) / divisor;
+  }
   const Integer quotient = (dividend + divisor - 1) / divisor;
   if (quotient > kEndOfTime.count()) detail::throw_too_large();
   return static_cast<std::int64_t>(quotient);

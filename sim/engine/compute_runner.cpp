@@ -19,11 +19,9 @@ void ComputeRunner::push_end(std::uint32_t number, Duration end) {
   queue_.push({end, number, ++state_.streams[number].version, Phase::finish, kind_});
 }
 
-void ComputeRunner::begin(std::uint32_t number) {
-  StreamState& stream = state_.streams[number];
-  const ActorState& owner = state_.actors[stream.actor];
+void ComputeRunner::begin(std::uint32_t number, StreamState& stream, const ActorState& owner,
+                          const CompiledOp& op) {
   if (owner.taken == 0) {
-    const CompiledOp& op = state_.op(stream);
     const WorkTime& time = owner.work[op.subject];
     const Duration launches = op.drained ? stream.begin : state_.host_times_of(owner, stream).from;
     push_end(number, std::max(later(stream.begin, time.total), later(launches, time.host)));

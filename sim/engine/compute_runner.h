@@ -17,7 +17,8 @@ class ComputeRunner {
       : state_(state), queue_(queue), recorder_(recorder), kind_(kind) {}
 
   // The head of the stream, a compute op, begins now.
-  void begin(std::uint32_t number);
+  void begin(std::uint32_t number, StreamState& stream, const ActorState& owner,
+             const CompiledOp& op);
   // What transfers hold of the actor may have changed at this instant.
   void change_rate(std::uint32_t actor);
   // False if the event is stale. Otherwise the op has ended, its kernels are recorded and its clock

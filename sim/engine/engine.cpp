@@ -1,6 +1,7 @@
 #include "sim/engine/engine.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -47,12 +48,17 @@ class Engine {
   Outcome run() {
     for (std::uint32_t s = 0; s < state_.streams.size(); ++s)
       look_at_head(s);
+    begin_instant();
     for (;;) {
-      const bool has_flows = network_.next_end() != FlowNetwork::kNever;
-      if (!has_flows && queue_.empty()) return conclude();
-      if (periods_.is_due()) periods_.look(last_, events_);
-      if (has_flows && (queue_.empty() || network_.next_end() <= queue_.next())) {
-        queue_.advance(network_.next_end());
+      if (queue_.instant_is_over()) {
+        const bool has_flows = network_.next_end() != FlowNetwork::kNever;
+        if (!has_flows && queue_.empty()) return conclude();
+        if (periods_.is_due()) periods_.look(last_, events_);
+        queue_.advance(queue_.empty() ? network_.next_end()
+                                      : std::min(network_.next_end(), queue_.next()));
+        if (queue_.now() != instant_) begin_instant();
+      }
+      if (network_.next_end() <= queue_.now()) {
         for (const std::uint32_t owner : network_.finish()) {
           if (!count_event()) return give_up();
           request_reshare();
@@ -67,26 +73,27 @@ class Engine {
   }
 
  private:
-  // False if there are so many at this instant that things go round in circles.
-  bool count_event() {
-    ++events_;
-    if (queue_.now() != instant_) {
-      instant_ = queue_.now();
-      at_this_instant_ = 0;
-    }
-    return ++at_this_instant_ <= budget_;
+  void begin_instant() {
+    instant_ = queue_.now();
+    most_events_ = events_ + std::min(budget_, std::numeric_limits<std::uint64_t>::max() - events_);
   }
 
+  // False if there are so many at this instant that things go round in circles.
+  bool count_event() { return ++events_ <= most_events_; }
+
   void handle(const Event& event) {
+    if (event.kind == kBegin) return begin(event.subject);
+    if (event.kind == kEndCompute) {
+      if (compute_.finish(event.subject, event.version))
+        end(event.subject, state_.streams[event.subject].begin);
+      return;
+    }
     switch (static_cast<EventKind>(event.kind)) {
       case kEndCompute:
-        if (compute_.finish(event.subject, event.version))
-          end(event.subject, state_.streams[event.subject].begin);
-        break;
+      case kBegin: break;
       case kEndReceive: end_receive(event.subject); break;
       case kEndHear: end(event.subject, queue_.now()); break;
       case kEndExchange: end_exchange(event.subject); break;
-      case kBegin: begin(event.subject); break;
       case kJoinNetwork: join_network(event.subject); break;
       case kReshare: reshare(); break;
     }
@@ -98,7 +105,7 @@ class Engine {
   void look_at_head(std::uint32_t number) {
     StreamState& stream = state_.streams[number];
     const ActorState& owner = state_.actors[stream.actor];
-    if (stream.head.call == owner.host->call.size()) {
+    if (stream.op == nullptr) {
       stream.state = HeadState::done;
       return;
     }
@@ -107,8 +114,11 @@ class Engine {
       return;
     }
     stream.state = HeadState::due;
-    const Duration at = std::max(queue_.now(), state_.host_times_of(owner, stream).issued);
-    queue_.push({at, number, 0, Phase::start, kBegin});
+    const Duration issued = state_.host_times_of(owner, stream).issued;
+    if (issued > queue_.now())
+      queue_.push({issued, number, 0, Phase::start, kBegin});
+    else
+      queue_.push_now(Phase::start, kBegin, number);
   }
 
   void begin(std::uint32_t number) {
@@ -117,17 +127,20 @@ class Engine {
     if (op.takes) memory_.begin(stream, queue_.now(), recorder_);  // while it does not run yet
     stream.state = HeadState::running;
     stream.begin = last_ = queue_.now();
+    if (op.kind == OpKind::compute) {
+      ActorState& owner = state_.actors[stream.actor];
+      if (slows_transfers()) ++compute_since(owner).computing;
+      owner.computing_on |= 1U << op.stream;
+      compute_.begin(number, stream, owner, op);
+      return;
+    }
     switch (op.kind) {
-      case OpKind::compute:
-        if (slows_transfers()) ++compute_since(state_.actors[stream.actor]).computing;
-        state_.actors[stream.actor].computing_on |= 1U << op.stream;
-        compute_.begin(number);
-        break;
+      case OpKind::compute: break;
       case OpKind::collective: begin_collective(number); break;
       case OpKind::send: begin_send(number); break;
       case OpKind::receive: begin_receive(number); break;
       case OpKind::hear:
-        if (state_.hear(number)) queue_.push({queue_.now(), number, 0, Phase::finish, kEndHear});
+        if (state_.hear(number)) queue_.push_now(Phase::finish, kEndHear, number);
         break;
     }
   }
@@ -145,10 +158,9 @@ class Engine {
     owner.finished = last_ = queue_.now();
     ++stream.ended;
     stream.slot = kNone;
-    if (++stream.head.at == stream.head.last) {
-      stream.head = owner.compiled->seek(op.stream, stream.head.call + 1);
-      periods_.called(number);
-    }
+    const std::uint32_t call = stream.head.call;
+    state_.go_on(stream, owner);
+    if (stream.head.call != call) periods_.called(number);
     look_at_head(number);
     if (stream.ended >= stream.wakes_at) wake_waiters(stream, owner.first_stream);
   }
@@ -173,8 +185,9 @@ class Engine {
   std::uint32_t join_exchange(std::uint32_t number) {
     StreamState& stream = state_.streams[number];
     const CompiledOp& op = state_.op(stream);
-    const std::uint32_t sequence = state_.program(stream).sequence(stream.head.call, op);
-    const std::uint32_t edge = state_.edge_of(state_.actors[stream.actor], stream, op);
+    ActorState& owner = state_.actors[stream.actor];
+    const std::uint32_t sequence = owner.compiled->sequence(stream.head.call, op);
+    const std::uint32_t edge = state_.edge_of(owner, stream, op);
     stream.slot = state_.find_or_add(edge, sequence);
     return stream.slot;
   }
@@ -208,7 +221,7 @@ class Engine {
     exchange.expected = state_.op(state_.streams[number]).subject;
     exchange.mismatch = exchange.first != kNone && exchange.expected != exchange.subject;
     if (exchange.state == ExchangeState::delivered && !exchange.mismatch)
-      queue_.push({queue_.now(), number, 0, Phase::finish, kEndReceive});
+      queue_.push_now(Phase::finish, kEndReceive, number);
   }
 
   void start_transfer(std::uint32_t slot) {
@@ -351,7 +364,7 @@ class Engine {
   void request_reshare() {
     if (reshare_due_) return;
     reshare_due_ = true;
-    queue_.push({queue_.now(), 0, 0, Phase::reshare, kReshare});
+    queue_.push_now(Phase::reshare, kReshare, 0);
   }
 
   void reshare() {
@@ -412,7 +425,7 @@ class Engine {
   std::uint64_t budget_;
   std::uint64_t events_ = 0;
   Duration instant_{};
-  std::uint64_t at_this_instant_ = 0;  // events
+  std::uint64_t most_events_ = 0;  // before this instant and at it
 };
 
 }  // namespace

@@ -124,7 +124,7 @@ RunState::RunState(const Machine& given) : machine(given) {
                       .launches = launches->second});
     edges_named += compiled.columns;
     for (std::uint32_t s = 0; s < compiled.streams; ++s)
-      streams.push_back({.actor = number, .head = compiled.seek(s, 0)});
+      streams.push_back({.actor = number, .head = {}});
   }
   needs.resize(streams.size());
   edge_numbers.resize(edges_named, kNone);
@@ -132,6 +132,8 @@ RunState::RunState(const Machine& given) : machine(given) {
     actor.compiled = &programs[actor.program];
     actor.work = work_times[actor.times].data();
     actor.host = &host_times[actor.launches];
+    for (std::uint32_t s = 0; s < actor.streams; ++s)
+      seek(streams[actor.first_stream + s], *actor.compiled, s, 0);
   }
 }
 
@@ -165,7 +167,7 @@ const Transfer& RunState::transfer(const Exchange& exchange) const {
 
 KernelSequence RunState::kernels(const StreamState& stream) const {
   const CompiledProgram& compiled = program(stream);
-  const CompiledOp& head = compiled.ops[stream.head.at];
+  const CompiledOp& head = *stream.op;
   const Segment& segment = compiled.program->segments[compiled.works[head.subject].segment];
   const Actor& owner = actor(stream);
   const Duration from = host_times_of(actors[stream.actor], stream).from;

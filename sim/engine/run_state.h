@@ -44,6 +44,7 @@ struct alignas(64) StreamState {
   std::uint32_t slot = kNone;  // running: its exchange, or its clock if it was slowed down
   std::uint32_t next = kNone;  // the next member of the same exchange
   Duration begin{};
+  const CompiledOp* op = nullptr;  // the head; null: the stream has no more ops
   // Bit s: the head of stream s of the actor, which is blocked, waits for ops of this one, before
   // it asks for others.
   std::uint32_t waiters = 0;
@@ -116,8 +117,14 @@ struct RunState {
   const CompiledProgram& program(const StreamState& stream) const {
     return *actors[stream.actor].compiled;
   }
-  const CompiledOp& op(const StreamState& stream) const {
-    return program(stream).ops[stream.head.at];
+  // Requires: the stream is not done.
+  const CompiledOp& op(const StreamState& stream) const { return *stream.op; }
+  // Goes to the next op of the stream.
+  void go_on(StreamState& stream, const ActorState& owner) const {
+    const std::uint8_t number = stream.op->stream;
+    ++stream.op;
+    if (++stream.head.at == stream.head.last)
+      seek(stream, *owner.compiled, number, stream.head.call + 1);
   }
   bool is_channel(std::uint32_t edge) const { return edge >= machine.communicators.size(); }
   const Communicator& communicator(std::uint32_t edge) const {
@@ -132,6 +139,13 @@ struct RunState {
     const HostTimes::OfOp& op = owner.host->op[stream.head.at];
     return {call + op.from, call + op.issued, call + op.done};
   }
+  // Goes to the first op of the stream in `call` or a later one.
+  static void seek(StreamState& stream, const CompiledProgram& compiled, std::uint32_t number,
+                   std::uint32_t call) {
+    stream.head = compiled.seek(number, call);
+    const bool done = stream.head.call == compiled.program->calls.size();
+    stream.op = done ? nullptr : &compiled.ops[stream.head.at];
+  }
   // The edge that a communication op of this actor names.
   std::uint32_t edge_of(ActorState& owner, const StreamState& stream, const CompiledOp& op) {
     std::uint32_t& known = edge_numbers[owner.first_edge + op.column];
@@ -145,7 +159,7 @@ struct RunState {
   // go on for that wakes it.
   bool waits_met(std::uint32_t number, const ActorState& owner, const StreamState& stream) {
     const CompiledProgram& compiled = *owner.compiled;
-    const CompiledOp& head = compiled.ops[stream.head.at];
+    const CompiledOp& head = *stream.op;
     const std::uint32_t* threshold = compiled.thresholds.data() + head.first_threshold;
     const std::uint32_t* base =
         compiled.ended_base.data() + std::size_t{stream.head.call} * compiled.streams;
