@@ -55,20 +55,35 @@ unsigned waited_for(unsigned waits) {
 }  // namespace
 
 StreamIndex::StreamIndex(const engine::Program& program) : program_(program) {
+  const auto all = static_cast<unsigned>((std::uint64_t{1} << program.streams.size()) - 1);
+  std::vector<std::uint32_t> begins;
   for (const engine::Block& block : program.blocks) {
-    std::vector<std::uint32_t>& next = next_.emplace_back(block.ops.size());
+    begins.push_back(static_cast<std::uint32_t>(ops_.size()));
+    for (const engine::Op& op : block.ops) {
+      const auto group = static_cast<OpGroup>(op.group);
+      const bool computes = op.kind == OpKind::compute;
+      ops_.push_back(
+          {.waited = waited_for(op.waits) & all,
+           .waits = op.waits,
+           .stream = op.stream,
+           .group = op.group,
+           // An answer of data parallelism is under way from the question on, as is a batch of
+           // input.
+           .is_answer =
+               op.kind == OpKind::receive && (group == OpGroup::data || group == OpGroup::input),
+           .has_kernels = computes && program.segments[op.subject].kernels > 0,
+           .on_compute_stream = op.stream == static_cast<std::uint8_t>(StreamKind::compute)});
+    }
     std::vector<std::uint32_t>& first =
         first_.emplace_back(std::vector<std::uint32_t>(program.streams.size(), kUnknown));
     for (auto o = static_cast<std::uint32_t>(block.ops.size()); o-- > 0;) {
-      next[o] = first[block.ops[o].stream];
+      ops_[begins.back() + o].next = first[block.ops[o].stream];
       first[block.ops[o].stream] = o;
     }
   }
-}
-
-StreamIndex::Place StreamIndex::after(const Span& span) const {
-  const std::uint32_t next = next_[program_.calls[span.call].block][span.op];
-  return next == kUnknown ? Place{span.call + 1, kUnknown} : Place{span.call, next};
+  first_op_.reserve(program.calls.size());
+  for (const engine::Call& call : program.calls)
+    first_op_.push_back(begins[call.block]);
 }
 
 void StreamIndex::find(std::uint32_t stream, Place& place) const {
@@ -78,41 +93,37 @@ void StreamIndex::find(std::uint32_t stream, Place& place) const {
   }
 }
 
-void Accountant::Ended::add(const Span& span, Duration needed_from) {
-  while (first_ < spans_.size() && spans_[first_].end <= needed_from)
+void Accountant::Stream::add(const Ended& op, Duration needed_from) {
+  while (first_ < ended_.size() && ended_[first_].end <= needed_from)
     ++first_;
-  if (2 * first_ >= spans_.size()) {
-    spans_.erase(spans_.begin(), spans_.begin() + static_cast<std::ptrdiff_t>(first_));
+  if (first_ == ended_.size()) {
+    ended_.clear();
+    first_ = 0;
+  } else if (2 * first_ >= ended_.size()) {
+    ended_.erase(ended_.begin(), ended_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
-  spans_.push_back(span);
+  ended_.push_back(op);
 }
 
-std::span<const Span> Accountant::Ended::since(Duration begin) {
-  while (first_ < spans_.size() && spans_[first_].end <= begin)
+std::span<const Accountant::Ended> Accountant::Stream::since(Duration begin) {
+  while (first_ < ended_.size() && ended_[first_].end <= begin)
     ++first_;
-  return std::span(spans_).subspan(first_);
+  return std::span(ended_).subspan(first_);
 }
 
-namespace {
-
-void walk_span(engine::StateWalk& walk, Span& span) {
-  walk.call(static_cast<std::uint32_t>(span.actor), span.call);
-  walk.same(span.op);
-  walk.time(span.begin);
-  walk.time(span.active);
-  walk.time(span.end);
-}
-
-}  // namespace
-
-void Accountant::Ended::walk(engine::StateWalk& walk, Duration needed_from) {
+void Accountant::Stream::walk(engine::StateWalk& walk, std::uint32_t actor, Duration needed_from) {
   std::size_t first = first_;
-  while (first < spans_.size() && spans_[first].end <= needed_from)
+  while (first < ended_.size() && ended_[first].end <= needed_from)
     ++first;
-  walk.same(static_cast<std::int64_t>(spans_.size() - first));
-  for (std::size_t i = first; i < spans_.size(); ++i)
-    walk_span(walk, spans_[i]);
+  walk.same(static_cast<std::int64_t>(ended_.size() - first));
+  for (std::size_t i = first; i < ended_.size(); ++i) {
+    walk.call(actor, ended_[i].call);
+    walk.same(ended_[i].op);
+    walk.time(ended_[i].begin);
+    walk.time(ended_[i].from);
+    walk.time(ended_[i].end);
+  }
 }
 
 Accountant::Accountant(const StreamIndex& index, const StepWindow& window, GapObserver* gaps)
@@ -120,8 +131,7 @@ Accountant::Accountant(const StreamIndex& index, const StepWindow& window, GapOb
       window_(window),
       observer_(gaps),
       all_(static_cast<unsigned>((std::uint64_t{1} << index.program().streams.size()) - 1)),
-      streams_(index.program().streams.size()),
-      next_(streams_.size()) {}
+      streams_(index.program().streams.size()) {}
 
 void Accountant::add(TimeCategory category, Duration begin, Duration end) {
   result_[static_cast<std::size_t>(category)] += window_.part(begin, end);
@@ -130,17 +140,23 @@ void Accountant::add(TimeCategory category, Duration begin, Duration end) {
 
 // Kernels beside the compute stream are part of what it waits for.
 void Accountant::kernel_ended(const KernelSpan& kernel) {
-  if (index_.op(kernel.call, kernel.op).stream != static_cast<std::uint8_t>(StreamKind::compute))
-    return;
+  if (!index_.op(kernel.call, kernel.op).on_compute_stream) return;
   running_ += window_.part(kernel.begin, kernel.end);
   held_ = true;
 }
 
 void Accountant::op_ended(const Span& span) {
-  const std::uint8_t stream = op(span).stream;
-  next_[stream] = index_.after(span);
-  if (stream != static_cast<std::uint8_t>(StreamKind::compute)) {
-    streams_[stream].add(span, gaps_.empty() ? free_ : gaps_.front().begin);
+  const StreamIndex::OfOp& op = index_.op(span.call, span.op);
+  Stream& stream = streams_[op.stream];
+  stream.next = index_.after(op, span.call);
+  if (!op.on_compute_stream) {
+    stream.add({.begin = span.begin,
+                .from = op.is_answer ? span.begin : span.active,
+                .end = span.end,
+                .call = span.call,
+                .op = span.op,
+                .group = op.group},
+               gaps_.empty() ? free_ : gaps_.front().begin);
     if (!gaps_.empty()) account_known_gaps();
     return;
   }
@@ -149,7 +165,7 @@ void Accountant::op_ended(const Span& span) {
     account_known_gaps();
     if (!gaps_.empty() || !account_if_known(gap)) gaps_.push_back(gap);
   }
-  account_kernels(span);
+  account_kernels(span, op);
   free_ = span.end;
 }
 
@@ -157,10 +173,10 @@ void Accountant::walk(engine::StateWalk& walk, std::uint32_t actor) {
   const Duration needed_from = gaps_.empty() ? free_ : gaps_.front().begin;
   walk.oldest(actor, needed_from);
   for (std::uint32_t s = 0; s < streams_.size(); ++s) {
-    streams_[s].walk(walk, needed_from);
-    index_.find(s, next_[s]);
-    walk.call(actor, next_[s].call);
-    walk.same(next_[s].op);
+    streams_[s].walk(walk, actor, needed_from);
+    index_.find(s, streams_[s].next);
+    walk.call(actor, streams_[s].next.call);
+    walk.same(streams_[s].next.op);
   }
   walk.same(static_cast<std::int64_t>(gaps_.size()));
   for (Gap& gap : gaps_) {
@@ -168,7 +184,11 @@ void Accountant::walk(engine::StateWalk& walk, std::uint32_t actor) {
     walk.same(std::max<std::int64_t>(0, (gap.next.issued - gap.begin).count()));
     walk.carry(gap.next.issued);
     walk.time(gap.begin);
-    walk_span(walk, gap.next);
+    walk.call(actor, gap.next.call);
+    walk.same(gap.next.op);
+    walk.time(gap.next.begin);
+    walk.time(gap.next.active);
+    walk.time(gap.next.end);
   }
   walk.moment(free_);
   walk.same(running_.count());
@@ -179,20 +199,20 @@ void Accountant::walk(engine::StateWalk& walk, std::uint32_t actor) {
 
 // What the op itself waited for has ended; of the other streams all that was enqueued before it
 // must have.
-bool Accountant::is_known(const Gap& gap, unsigned waits) {
-  waits &= ~op(gap.next).waits & all_;
-  for (; waits != 0; waits &= waits - 1) {
-    const auto s = static_cast<std::uint32_t>(std::countr_zero(waits));
-    index_.find(s, next_[s]);
-    if (next_[s] < StreamIndex::Place{gap.next.call, gap.next.op}) return false;
+bool Accountant::is_known(const Gap& gap, unsigned streams) {
+  for (; streams != 0; streams &= streams - 1) {
+    const auto s = static_cast<std::uint32_t>(std::countr_zero(streams));
+    StreamIndex::Place& next = streams_[s].next;
+    index_.find(s, next);
+    if (next < StreamIndex::Place{gap.next.call, gap.next.op}) return false;
   }
   return true;
 }
 
 bool Accountant::account_if_known(const Gap& gap) {
-  const unsigned waits = waited_for(op(gap.next).waits);
-  if (!is_known(gap, waits)) return false;
-  find_in_flight(gap.begin, gap.next.begin, waits, &gap.next);
+  const StreamIndex::OfOp& op = index_.op(gap.next.call, gap.next.op);
+  if (!is_known(gap, op.waited & ~op.waits)) return false;
+  find_in_flight(gap.begin, gap.next.begin, op.waited, &gap.next);
   account(gap.begin, gap.next.begin, gap.next.issued);
   return true;
 }
@@ -208,17 +228,12 @@ void Accountant::find_in_flight(Duration begin, Duration end, unsigned waits, co
   intervals_.clear();
   for (waits &= all_; waits != 0; waits &= waits - 1) {
     const auto s = static_cast<std::size_t>(std::countr_zero(waits));
-    for (const Span& span : streams_[s].since(begin)) {
-      if (span.begin >= end) break;
-      if (until != nullptr && std::pair(span.call, span.op) >= std::pair(until->call, until->op))
-        break;
-      const auto group = static_cast<OpGroup>(op(span).group);
-      // An answer of data parallelism is under way from the question on, as is a batch of input.
-      const bool answers =
-          op(span).kind == OpKind::receive && (group == OpGroup::data || group == OpGroup::input);
-      const Duration from = std::max(begin, answers ? span.begin : span.active);
-      const Duration to = std::min(end, span.end);
-      if (from < to) intervals_.push_back({from, to, exposed_by(group)});
+    for (const Ended& op : streams_[s].since(begin)) {
+      if (op.begin >= end) break;
+      if (until != nullptr && std::pair(op.call, op.op) >= std::pair(until->call, until->op)) break;
+      const Duration from = std::max(begin, op.from);
+      const Duration to = std::min(end, op.end);
+      if (from < to) intervals_.push_back({from, to, exposed_by(static_cast<OpGroup>(op.group))});
     }
   }
 }
@@ -278,10 +293,10 @@ void Accountant::account(Duration begin, Duration end, Duration issued) {
 
 // Inside an op only the host can keep the next kernel from starting. Of kernels that it cannot keep
 // nothing was told.
-void Accountant::account_kernels(const Span& span) {
+void Accountant::account_kernels(const Span& span, const StreamIndex::OfOp& op) {
   const Duration whole = window_.part(span.begin, span.end);
-  if (!held_ && index_.program().segments[op(span).subject].kernels > 0) running_ = whole;
-  const bool optimizer = static_cast<OpGroup>(op(span).group) == OpGroup::optimizer;
+  if (!held_ && op.has_kernels) running_ = whole;
+  const bool optimizer = static_cast<OpGroup>(op.group) == OpGroup::optimizer;
   result_[static_cast<std::size_t>(optimizer ? TimeCategory::optimizer : TimeCategory::compute)] +=
       running_;
   result_[static_cast<std::size_t>(TimeCategory::host)] += whole - running_;

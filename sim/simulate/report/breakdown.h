@@ -23,7 +23,8 @@ class GapObserver {
   virtual void waited(TimeCategory category, Duration begin, Duration end) = 0;
 };
 
-// Where the ops of each stream stand in a program; shared by all ranks that run it.
+// Where the ops of each stream stand in a program, and what is asked of them, in a few bytes each;
+// shared by all ranks that run it.
 class StreamIndex {
  public:
   explicit StreamIndex(const engine::Program& program);
@@ -32,20 +33,33 @@ class StreamIndex {
     std::uint32_t call = 0, op = kUnknown;  // unknown: the first of its stream in `call` or later
     friend auto operator<=>(const Place&, const Place&) = default;
   };
+  struct OfOp {
+    std::uint32_t next = kUnknown;  // of the same stream in the block; unknown: it is the last
+    unsigned waited = 0;            // streams whose transfers can be what it waited for
+    unsigned waits = 0;             // streams that it waited for itself
+    std::uint8_t stream = 0;
+    std::uint8_t group = 0;  // a plan::OpGroup
+    bool is_answer = false;  // to what was asked when it began
+    bool has_kernels = false;
+    bool on_compute_stream = false;
+  };
+  const OfOp& op(std::uint32_t call, std::uint32_t op) const { return ops_[first_op_[call] + op]; }
   // The op of the same stream that is enqueued after the one given.
-  Place after(const engine::Span& span) const;
+  Place after(const OfOp& op, std::uint32_t call) const {
+    return op.next == kUnknown ? Place{call + 1, kUnknown} : Place{call, op.next};
+  }
   // Makes an unknown op known; where there is none, the call is past the last.
   void find(std::uint32_t stream, Place& place) const;
 
   const engine::Program& program() const { return program_; }
-  const engine::Op& op(std::uint32_t call, std::uint32_t op) const { return program_.op(call, op); }
 
  private:
   static constexpr std::uint32_t kUnknown = 0xFFFFFFFF;
 
   const engine::Program& program_;
   std::vector<std::vector<std::uint32_t>> first_;  // by block, stream; kUnknown: none
-  std::vector<std::vector<std::uint32_t>> next_;   // by block, op; kUnknown: none
+  std::vector<OfOp> ops_;                          // block after block
+  std::vector<std::uint32_t> first_op_;            // by call, into ops_
 };
 
 // For every instant the first that applies: a kernel runs; the compute stream waits for a transfer
@@ -75,24 +89,31 @@ class Accountant {
     Duration begin{};
     engine::Span next;
   };
-  // Transfers of a stream that have ended and may lie in a gap, in order.
-  class Ended {
+  // An op that has ended.
+  struct Ended {
+    Duration begin{};
+    Duration from{}, end{};  // when it was in flight
+    std::uint32_t call = 0, op = 0;
+    std::uint8_t group = 0;
+  };
+  class Stream {
    public:
-    void add(const engine::Span& span, Duration needed_from);
-    std::span<const engine::Span> since(Duration begin);
-    void walk(engine::StateWalk& walk, Duration needed_from);
+    void add(const Ended& op, Duration needed_from);
+    std::span<const Ended> since(Duration begin);
+    void walk(engine::StateWalk& walk, std::uint32_t actor, Duration needed_from);
+
+    StreamIndex::Place next;  // the first op that has not ended
 
    private:
-    std::vector<engine::Span> spans_;
-    std::size_t first_ = 0;
+    std::vector<Ended> ended_;  // transfers that may lie in a gap, in order
+    std::uint32_t first_ = 0;
   };
 
-  const engine::Op& op(const engine::Span& span) const { return index_.op(span.call, span.op); }
   void add(TimeCategory category, Duration begin, Duration end);
-  bool is_known(const Gap& gap, unsigned waits);
+  bool is_known(const Gap& gap, unsigned streams);
   bool account_if_known(const Gap& gap);
   void account_known_gaps();
-  void account_kernels(const engine::Span& span);
+  void account_kernels(const engine::Span& span, const StreamIndex::OfOp& op);
   void find_in_flight(Duration begin, Duration end, unsigned waits, const engine::Span* until);
   void find_runs();
   void account_idle(Duration begin, Duration end, Duration issued);
@@ -102,12 +123,11 @@ class Accountant {
   const StepWindow& window_;
   GapObserver* observer_;
   unsigned all_;  // bit s: there is a stream s
-  std::vector<Ended> streams_;
-  std::vector<StreamIndex::Place> next_;  // by stream: the first op that has not ended
-  std::deque<Gap> gaps_;                  // that may wait for transfers which have not ended
-  Duration free_{};                       // when the last op of the compute stream ended
-  Duration running_{};                    // kernels of its next one that have ended, in the window
-  bool held_ = false;                     // there are such kernels: the host may keep them
+  std::vector<Stream> streams_;
+  std::deque<Gap> gaps_;  // that may wait for transfers which have not ended
+  Duration free_{};       // when the last op of the compute stream ended
+  Duration running_{};    // kernels of its next one that have ended, in the window
+  bool held_ = false;     // there are such kernels: the host may keep them
   Breakdown result_{};
 
   // Of the gap that is accounted, kept for their memory.
