@@ -37,6 +37,7 @@ CompiledProgram::CompiledProgram(const Program& source)
   for (const Block& block : source.blocks) {
     for (const Op& op : block.ops) {
       check_op(source, op);
+      busy_ |= 1U << op.stream;
       if (op.kind == OpKind::compute) continue;
       const std::uint32_t number = column_of(op.kind, op.port);
       if (number >= column_.size()) column_.resize(number + 1, kUnused);
@@ -79,7 +80,7 @@ HostWork CompiledProgram::compile_block(const Block& block, std::vector<std::uin
       compiled.sequence = in_column[compiled.column]++;
     }
     compiled.first_threshold = static_cast<std::uint32_t>(thresholds.size());
-    for (std::uint32_t bits = op.waits; bits != 0; bits &= bits - 1) {
+    for (std::uint32_t bits = op.waits & busy_; bits != 0; bits &= bits - 1) {
       const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
       const auto threshold = static_cast<std::uint32_t>(by_stream[s].size());
       std::uint32_t& known = waited[std::size_t{op.stream} * streams + s];

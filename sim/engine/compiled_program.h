@@ -15,7 +15,8 @@ struct CompiledOp {
   OpKind kind = OpKind::compute;
   std::uint8_t stream = 0;
   bool takes = false, releases = false;  // has memory effects at its begin, at its end
-  std::uint32_t waits = 0;    // as in Op, but for what earlier ops of its stream waited for
+  // As in Op, but for streams without ops and for what earlier ops of its stream waited for.
+  std::uint32_t waits = 0;
   std::uint32_t index = 0;    // in the block
   std::uint32_t subject = 0;  // compute: into works; else as in Op
   std::uint32_t port = 0;
@@ -118,6 +119,7 @@ struct CompiledProgram {
 
   std::vector<std::vector<std::uint32_t>> works_of_segment_;
   std::vector<std::uint32_t> column_;  // by column_of(); kUnused: no op has it
+  std::uint32_t busy_ = 0;             // bit s: stream s has ops
 };
 
 // Columns of sequence_base, before those are left out that no op has: so many for every port

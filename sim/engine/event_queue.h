@@ -72,6 +72,16 @@ class EventQueue {
     }
   }
 
+  // What is popped next, as long as nothing of an earlier phase is pushed.
+  struct Item {
+    std::uint32_t subject = 0, version = 0;
+    std::uint8_t kind = 0;
+  };
+  std::span<const Item> upcoming() const {
+    for (const Fifo& events : present_)
+      if (!events.is_empty()) return events.left();
+    return {};
+  }
   // Whether all events of now() have been popped.
   bool instant_is_over() const {
     for (const Fifo& events : present_)
@@ -138,17 +148,13 @@ class EventQueue {
   static constexpr Duration kUnknown = Duration::max();
   static constexpr int kRecentBits = 6;
 
-  struct Item {
-    std::uint32_t subject = 0, version = 0;
-    std::uint8_t kind = 0;
-  };
   // First in, first out; keeps its memory.
   class Fifo {
    public:
     bool is_empty() const { return first_ == last_; }
     std::span<const Item> left() const { return std::span(items_).subspan(first_, last_ - first_); }
     void push(const Item& item) {
-      if (last_ == items_.size()) items_.resize(std::max<std::size_t>(4, 2 * last_));
+      if (last_ == room_) grow();
       items_[last_++] = item;
     }
     // Valid until the next push. Requires: !is_empty().
@@ -160,20 +166,23 @@ class EventQueue {
     // All of the other, which is empty then.
     void take(Fifo& other) {
       if (is_empty()) {
-        std::swap(items_, other.items_);
-        first_ = other.first_;
-        last_ = other.last_;
+        std::swap(*this, other);
       } else {
         for (const Item& item : other.left())
           push(item);
+        other.clear();
       }
-      other.clear();
     }
     void clear() { first_ = last_ = 0; }
 
    private:
+    void grow() {
+      room_ = std::max<std::size_t>(4, 2 * room_);
+      items_.resize(room_);
+    }
+
     std::vector<Item> items_;
-    std::size_t first_ = 0, last_ = 0;
+    std::size_t first_ = 0, last_ = 0, room_ = 0;
   };
   // Events of an instant to come. Others of the same may be in lists before and behind it.
   struct Ahead {
