@@ -329,7 +329,7 @@ class Bounder {
 JobBounds::JobBounds(const Job& job)
     : costs_(costs_of(job)),
       launch_time_(job.recipe.launch_time),
-      is_mixed_(gpu_kinds_in_use(job.cluster).size() > 1),
+      is_mixed_(gpu_kinds(job.cluster).size() > 1),
       layers_(std::make_unique<KnownLayers>()) {
   for (int server = 0; server < job.cluster.servers; ++server)
     players_.push_back(job.cluster.used_on(server));
@@ -338,7 +338,8 @@ JobBounds::JobBounds(const Job& job)
 JobBounds::~JobBounds() = default;
 
 JobBound JobBounds::of(const Job& job) const {
-  // GPUs of several kinds are as fast as the one that happens to do the work.
+  // GPUs of several kinds are as fast as the one that happens to do the work, and if that is one
+  // kind, it need not be the first.
   if (is_mixed_) return {};
   if (!job.others.empty()) return {};
   if (job.recipe.launch_time == launch_time_)
