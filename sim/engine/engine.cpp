@@ -34,6 +34,19 @@ Bytes of_load(Bytes bytes, std::uint32_t load) {
   return Bytes(std::max<std::int64_t>(1, static_cast<std::int64_t>(carried)));
 }
 
+// Of many actors that do the same at once, memory brings the next while one is looked after.
+// Inlined, as a call without an effect would be left out.
+[[gnu::always_inline]] inline void fetch_ahead(std::span<const EventQueue::Item> events,
+                                               const RunState& state) {
+  const auto of_stream = [](const EventQueue::Item& event) {
+    return event.kind == kBegin || event.kind == kEndCompute;
+  };
+  if (events.size() > 8 && of_stream(events[8]))
+    __builtin_prefetch(&state.streams[events[8].subject], 1);
+  if (events.size() > 4 && of_stream(events[4]))
+    __builtin_prefetch(&state.actors[state.streams[events[4].subject].actor], 1);
+}
+
 class Engine {
  public:
   Engine(const Machine& machine, const RunOptions& options)
@@ -44,12 +57,12 @@ class Engine {
         compute_(state_, queue_, recorder_, kEndCompute),
         periods_(state_, queue_, network_, memory_, compute_, options),
         // A thousand actors in step do a thousand things at once without going round in circles.
-        budget_(options.max_events_per_instant * (1 + machine.actors.size() / 1024)) {}
+        budget_(options.max_events_per_instant * (1 + machine.actors.size() / 1024)),
+        most_events_(budget_) {}
 
   Outcome run() {
     for (std::uint32_t s = 0; s < state_.streams.size(); ++s)
       look_at_head(s);
-    begin_instant();
     for (;;) {
       if (queue_.instant_is_over()) {
         const bool has_flows = network_.next_end() != FlowNetwork::kNever;
@@ -57,7 +70,11 @@ class Engine {
         if (periods_.is_due()) periods_.look(last_, events_);
         queue_.advance(queue_.empty() ? network_.next_end()
                                       : std::min(network_.next_end(), queue_.next()));
-        if (queue_.now() != instant_) begin_instant();
+        if (queue_.now() != instant_) {
+          instant_ = queue_.now();
+          most_events_ =
+              events_ + std::min(budget_, std::numeric_limits<std::uint64_t>::max() - events_);
+        }
       }
       if (network_.next_end() <= queue_.now()) {
         for (const std::uint32_t owner : network_.finish()) {
@@ -67,7 +84,7 @@ class Engine {
         }
         continue;
       }
-      fetch_ahead();
+      fetch_ahead(queue_.upcoming(), state_);
       const Event event = queue_.pop();
       if (!count_event()) return give_up();
       handle(event);
@@ -75,24 +92,6 @@ class Engine {
   }
 
  private:
-  // Of many actors that do the same at once, memory brings the next while one is looked after.
-  // Inlined, as a call without an effect would be left out.
-  [[gnu::always_inline]] void fetch_ahead() {
-    const std::span<const EventQueue::Item> events = queue_.upcoming();
-    const auto of_stream = [](const EventQueue::Item& event) {
-      return event.kind == kBegin || event.kind == kEndCompute;
-    };
-    if (events.size() > 8 && of_stream(events[8]))
-      __builtin_prefetch(&state_.streams[events[8].subject], 1);
-    if (events.size() > 4 && of_stream(events[4]))
-      __builtin_prefetch(&state_.actors[state_.streams[events[4].subject].actor], 1);
-  }
-
-  void begin_instant() {
-    instant_ = queue_.now();
-    most_events_ = events_ + std::min(budget_, std::numeric_limits<std::uint64_t>::max() - events_);
-  }
-
   // False if there are so many at this instant that things go round in circles.
   bool count_event() { return ++events_ <= most_events_; }
 
@@ -247,7 +246,7 @@ class Engine {
     exchange.state = ExchangeState::in_flight;
     hold_units(exchange, transfer.units_taken);
     const Duration arrives = later(queue_.now(), transfer.latency);
-    if (transfer.bytes > Bytes{} && has_paths(exchange)) {
+    if (transfer.bytes > Bytes{} && state_.has_paths(exchange.edge)) {
       if (transfer.latency == Duration::zero())
         join_network(slot);
       else
@@ -262,11 +261,6 @@ class Engine {
           divide_up(Int128{transfer.bytes.count()} * kPicosecondsPerSecond, transfer.rate));
     }
     queue_.push({later(arrives, wire), slot, 0, Phase::finish, kEndExchange});
-  }
-
-  bool has_paths(const Exchange& exchange) const {
-    return state_.is_channel(exchange.edge) ? !state_.channel(exchange.edge).path.empty()
-                                            : !state_.communicator(exchange.edge).paths.empty();
   }
 
   void join_network(std::uint32_t slot) {
@@ -440,7 +434,7 @@ class Engine {
   std::uint64_t budget_;
   std::uint64_t events_ = 0;
   Duration instant_{};
-  std::uint64_t most_events_ = 0;  // before this instant and at it
+  std::uint64_t most_events_;  // before this instant and at it
 };
 
 }  // namespace

@@ -133,6 +133,9 @@ struct RunState {
   const Channel& channel(std::uint32_t edge) const {
     return machine.channels[static_cast<ChannelId>(edge - machine.communicators.size())];
   }
+  bool has_paths(std::uint32_t edge) const {
+    return is_channel(edge) ? !channel(edge).path.empty() : !communicator(edge).paths.empty();
+  }
   // When the host begins with the launches of a stream's head, has done the first and all of them.
   HostTimes::OfOp host_times_of(const ActorState& owner, const StreamState& stream) const {
     const Duration call = owner.host->call[stream.head.call];
