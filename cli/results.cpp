@@ -86,15 +86,8 @@ std::vector<OutputFile> picture_files(const std::function<std::string()>& trace,
 
 std::vector<std::string> input_files(const scenario::Scenario& scenario) {
   std::set<std::string> files = {scenario.file};
-  const std::vector<topologies::GpuKind> kinds = gpu_kinds(scenario.cluster);
-  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-    const scenario::ProfileChoice& choice = scenario.profiles[kind];
-    if (!choice.path.empty()) files.insert(choice.path);
-    if (!choice.of_kind) continue;
-    for (const scenario::FittedGpu& kin :
-         scenario::fitted_kin(*kinds[kind].gpu, scenario::configs_folder(scenario.file)))
-      files.insert(kin.profile);
-  }
+  for (std::string& profile : scenario::profile_files(scenario))
+    files.insert(std::move(profile));
   collect_files(scenario.document, files);
   return {files.begin(), files.end()};
 }

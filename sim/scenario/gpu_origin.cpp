@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -158,6 +159,19 @@ std::vector<FittedGpu> fitted_kin(const GpuSpec& gpu, const std::string& configs
                    rate > 0 ? fastest_16_bit(one) / rate : 1});
   }
   return kin;
+}
+
+std::vector<std::string> profile_files(const Scenario& scenario) {
+  std::set<std::string> files;
+  const std::vector<topologies::GpuKind> kinds = gpu_kinds(scenario.cluster);
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    const ProfileChoice& choice = scenario.profiles[kind];
+    if (!choice.path.empty()) files.insert(choice.path);
+    if (!choice.of_kind) continue;
+    for (const FittedGpu& kin : fitted_kin(*kinds[kind].gpu, configs_folder(scenario.file)))
+      files.insert(kin.profile);
+  }
+  return {files.begin(), files.end()};
 }
 
 int multiprocessors_of(const std::string& name, const std::string& configs) {

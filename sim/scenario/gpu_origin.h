@@ -8,6 +8,11 @@
 
 namespace trainyard::scenario {
 
+struct Scenario;
+
+// The paths of the profiles by which the GPUs of a scenario are priced, each once.
+std::vector<std::string> profile_files(const Scenario& scenario);
+
 // The path of the profile in a configs folder of a GPU's name, else of a GPU preset with the same
 // numbers (peaks, memory, its bandwidth, L2); empty: there is none.
 std::string own_profile(const topologies::GpuSpec& gpu, const std::string& configs);

@@ -2,15 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
 #include "sim/base/text.h"
 #include "sim/base/version.h"
 #include "sim/json/parse.h"
+#include "sim/scenario/gpu_origin.h"
+#include "sim/scenario/loaded.h"
+#include "sim/scenario/sources.h"
 
 namespace trainyard::search {
 
 using json::Value;
 
 namespace {
+
+// Below these a scenario names files: profiles, networks, presets, habits.
+constexpr std::array kNaming = {"/model", "/cluster", "/software"};
 
 // FNV-1a, 64 bits.
 class Digest {
@@ -19,6 +31,11 @@ class Digest {
     for (const char c : text)
       value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
     value_ = (value_ ^ 0xFF) * 0x100000001B3ULL;
+  }
+  // Nothing where it cannot be read, which is reported where it is used.
+  void add_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    add(std::string(std::istreambuf_iterator<char>(file), {}));
   }
   std::string text() const { return fmt::format("{:016x}", value_); }
 
@@ -93,6 +110,43 @@ std::optional<Trial> trial_of(const Value& line) {
   return trial;
 }
 
+// A scenario with what stands in no document of it.
+void add(Digest& digest, const scenario::Scenario& scenario, const std::string& configs) {
+  digest.add(json::to_text(scenario.document, -1));
+  for (const std::string& profile : scenario::profile_files(scenario))
+    digest.add_file(profile);
+  if (!scenario.software.empty())
+    digest.add_file(scenario::preset_path(configs, "software", scenario.software));
+}
+
+bool has_words(const Value& value) {
+  return value.is(json::Kind::string) ||
+         std::any_of(value.items.begin(), value.items.end(), has_words) ||
+         std::any_of(value.members.begin(), value.members.end(),
+                     [](const json::Member& member) { return has_words(member.value); });
+}
+
+// Files that a value of an axis names, as they are read where only that value is another.
+void add_named(Digest& digest, const scenario::ScenarioSet& set, const Space& space) {
+  std::optional<scenario::ChangedDocument> changed;
+  const scenario::Places places{scenario::configs_folder(set.base.file), set.base.root};
+  for (const SpaceAxis& axis : space.axes()) {
+    const bool may_name = std::any_of(kNaming.begin(), kNaming.end(), [&](const char* pointer) {
+      return scenario::overlap(axis.pointer, pointer);
+    });
+    for (const Value& value : axis.values) {
+      if (!may_name || !has_words(value)) continue;
+      if (!changed) changed.emplace(set.written, places);
+      Value patch = Value::object();
+      json::set(patch, axis.pointer, value);
+      scenario::spell_out_names(patch);
+      scenario::Scenario scenario = changed->with(patch).scenario;
+      scenario.file = set.base.file;
+      if (scenario.document.is(json::Kind::object)) add(digest, scenario, places.configs);
+    }
+  }
+}
+
 JournalHead head_of(const Value& line, const std::string& file) {
   const auto size = integer(line, "configurations"), index = integer(line, "shard"),
              count = integer(line, "shards");
@@ -111,7 +165,8 @@ JournalHead head_of(const scenario::ScenarioSet& set, const scenario::SearchSpec
                     const Space& space, const Shard& shard) {
   Digest digest;
   digest.add(kVersion);
-  digest.add(json::to_text(set.base.document, -1));
+  add(digest, set.base, scenario::configs_folder(set.base.file));
+  add_named(digest, set, space);
   for (const scenario::Objective objective : spec.objectives)
     digest.add(name(objective));
   digest.add(fmt::format("{}", spec.best));

@@ -23,7 +23,7 @@ struct JournalHead {
   Shard shard{};
 };
 
-// Of the space that a scenario spans, as this program judges it.
+// Of the space that a scenario spans, as this program judges it by the files that it names.
 JournalHead head_of(const scenario::ScenarioSet& set, const scenario::SearchSpec& spec,
                     const Space& space, const Shard& shard);
 

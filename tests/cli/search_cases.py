@@ -153,6 +153,27 @@ def search_refusals(folder):
 
 
 @case
+def search_of_a_changed_file(folder):
+    """search --resume: a profile that has changed since is another search, and a merge takes no part of it"""
+    with open(os.path.join(HERE, "..", "..", "configs", "profiles", "a100-sxm4-80gb.json"), encoding="utf-8") as file:
+        profile = json.load(file)
+    profile["gpu"] = "test-gpu"
+    own = os.path.join(folder, "own.json")
+    with open(own, "w", encoding="utf-8") as file:
+        json.dump(profile, file)
+    path = written(folder, {"parallelism.tp": [1, 2]})
+    words = ("search", path, "--set", "cluster.calibration=./own.json", "--log", "log.jsonl", "-q")
+    expect(0, *words, cwd=folder)
+    expect(0, *words, "--resume", cwd=folder)
+    with open(own, "a", encoding="utf-8") as file:
+        file.write("\n")
+    _, err = expect(3, *words, "--resume", cwd=folder)
+    require("this is the log of another search" in err, err)
+    _, err = expect(3, "search", "merge", path, "log.jsonl", *words[2:4], cwd=folder)
+    require("this is the log of another search" in err, err)
+
+
+@case
 def search_slurm(folder):
     """search --slurm: the script of an array whose tasks are the shards"""
     out, _ = expect(0, "search", written(folder), "--slurm", "16")

@@ -2,7 +2,10 @@
 #include "sim/search/journal.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "tests/search/toy_space.h"
@@ -59,6 +62,30 @@ TEST_CASE("another file, batch or price is another space; another number of thre
   for (const char* set : {"training.global_batch=64", "cost.gpu_hour=3", "search.best=2",
                           "search.axes={\"parallelism.tp\":[1,4]}"})
     CHECK(space_of({set}) != space_of({}));
+}
+
+TEST_CASE("a space is another one when a file that the scenario or an axis names has changed") {
+  test::Folder folder("journal");
+  const auto profile = [&](const std::string& name, const std::string& tail) {
+    std::ifstream shipped(TRAINYARD_SOURCE_DIR "/configs/profiles/a100-sxm4-80gb.json");
+    folder.write(name, std::string(std::istreambuf_iterator<char>(shipped), {}) + tail);
+  };
+  const auto space_of = [&](const std::string& calibration, const std::string& axes) {
+    std::string text = test::toy_search(fmt::format(R"({{"axes": {{{}}}}})", axes));
+    text.insert(text.find(R"("nodes": 2)"), fmt::format(R"("calibration": "{}", )", calibration));
+    const test::Searched searched(folder.write("toy.json", text));
+    return head_of(searched.set, searched.spec, searched.space, {}).space;
+  };
+  const std::string tp = R"("parallelism.tp": [1, 2])";
+  const std::string files = R"("cluster.calibration": ["./own.json", "./other.json"])";
+  profile("own.json", "");
+  profile("other.json", "");
+  const std::string before = space_of("./own.json", tp), of_axis = space_of("none", files);
+  profile("other.json", "\n");
+  CHECK(space_of("./own.json", tp) == before);
+  CHECK(space_of("none", files) != of_axis);
+  profile("own.json", "\n");
+  CHECK(space_of("./own.json", tp) != before);
 }
 
 TEST_CASE("what is no log is refused with the line") {
