@@ -67,23 +67,33 @@ std::optional<std::uint64_t> number_in_environment(const char* name) {
   return text != nullptr ? number_of(text) : std::nullopt;
 }
 
-// What launchers tell each of their processes: its number, the lowest number and how many there
-// are.
+// What launchers tell each of their processes: its number, the lowest and the highest number, and
+// how many there are.
 std::optional<Shard> launched_shard() {
   struct Launcher {
-    const char *number, *lowest, *count;
+    const char *number, *lowest, *most, *count;
   };
   constexpr std::array<Launcher, 4> kLaunchers = {
-      {{"SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_COUNT"},
-       {"OMPI_COMM_WORLD_RANK", nullptr, "OMPI_COMM_WORLD_SIZE"},
-       {"PMI_RANK", nullptr, "PMI_SIZE"},
-       {"SLURM_PROCID", nullptr, "SLURM_NTASKS"}}};
+      {{"SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX",
+        "SLURM_ARRAY_TASK_COUNT"},
+       {"OMPI_COMM_WORLD_RANK", nullptr, nullptr, "OMPI_COMM_WORLD_SIZE"},
+       {"PMI_RANK", nullptr, nullptr, "PMI_SIZE"},
+       {"SLURM_PROCID", nullptr, nullptr, "SLURM_NTASKS"}}};
   for (const Launcher& launcher : kLaunchers) {
     const auto number = number_in_environment(launcher.number);
     const auto count = number_in_environment(launcher.count);
     if (!number || !count) continue;
     const std::uint64_t lowest =
         launcher.lowest != nullptr ? number_in_environment(launcher.lowest).value_or(0) : 0;
+    if (launcher.most != nullptr) {
+      // An array may leave numbers out.
+      const std::uint64_t most = number_in_environment(launcher.most).value_or(*number);
+      if (most < lowest || most - lowest >= *count || *number < lowest || *number > most)
+        throw UsageError(
+            fmt::format("--shard auto: the array has {} tasks from {} to {}, so that {} does not "
+                        "say which part this is; submit it without gaps: --array=1-{}",
+                        *count, lowest, most, launcher.number, *count));
+    }
     if (*number >= lowest && *number - lowest < *count) return Shard{*number - lowest, *count};
   }
   return std::nullopt;

@@ -182,6 +182,10 @@ def search_slurm(folder):
     require("#SBATCH --array=1-16" in out and '"$SLURM_ARRAY_TASK_ID/16"' in out and "search merge" in out, out)
     done = subprocess.run(["bash", "-n", os.path.join(folder, "array.sh")], check=False)
     require_equal(done.returncode, 0, "bash -n")
+    gaps = {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_MAX": "7",
+            "SLURM_ARRAY_TASK_COUNT": "3"}  # 1,3,7
+    _, err = expect(2, "search", written(folder), "--shard", "auto", "-q", environment=gaps)
+    require("3 tasks from 1 to 7" in err and "--array=1-3" in err, err)
 
 
 case.main()
