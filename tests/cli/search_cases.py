@@ -140,6 +140,9 @@ def search_refusals(folder):
     none = written(folder, {"parallelism.tp": [3, 5]}, "none.json")
     out, _ = expect(1, "search", none)
     require("none of them can be run" in out and "do not divide" in out, out)
+    fixed = {"fixed": {"parallelism.pp": 1, "/parallelism/pp": 2}}
+    twice = written(folder, {"parallelism.tp": [1]}, "twice.json", constraints=fixed)
+    refused(3, "is fixed by /parallelism/pp too", twice)
     expect(0, "search", path, "--log", "log.jsonl", "-q", cwd=folder)
     with open(os.path.join(folder, "log.jsonl"), "rb") as file:
         log = file.read()

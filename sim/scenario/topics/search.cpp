@@ -181,6 +181,10 @@ void read_fixed(const Value* fixed, SearchSpec& spec, Findings& findings) {
         findings.error(
             at, fmt::format("\"{}\" is fixed, and the axis \"{}\" varies it", member.key, axis.key),
             "take one of them away");
+    for (const SearchFixed& other : spec.fixed)
+      if (overlap(own.pointer, other.pointer))
+        findings.error(at, fmt::format("\"{}\" is fixed by {} too", member.key, other.pointer),
+                       "take one of them away");
     spec.fixed.push_back(std::move(own));
   }
 }
