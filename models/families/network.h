@@ -71,8 +71,7 @@ struct Family {
   std::string_view name;   // as a scenario's /model/kind spells it
   std::string_view words;  // "a recommender", in messages
   Sample sample = Sample::image;
-  bool pipeline = true;   // its chain may be cut into stages
-  bool replicas = false;  // its work depends on Execution::replicas
+  bool pipeline = true;  // its chain may be cut into stages
   void (*check)(Problems&, const N&, const Execution&) = nullptr;
   // Requires: check finds no problem. Builds each distinct layer once, with one form of
   // recomputation.
@@ -122,7 +121,6 @@ class Network {
   std::string_view words() const { return held().words(); }
   Sample sample() const { return held().sample(); }
   bool pipeline() const { return held().pipeline(); }
-  bool depends_on_replicas() const { return held().depends_on_replicas(); }
   void check(Problems& problems, const Execution& e) const { held().check(problems, e); }
   NetworkWork work(const Execution& execution) const { return held().work(execution); }
   std::int64_t parameters(std::int64_t length) const { return held().parameters(length); }
@@ -135,7 +133,6 @@ class Network {
     virtual std::string_view words() const = 0;
     virtual Sample sample() const = 0;
     virtual bool pipeline() const = 0;
-    virtual bool depends_on_replicas() const = 0;
     virtual void check(Problems& problems, const Execution& execution) const = 0;
     virtual NetworkWork work(const Execution& execution) const = 0;
     virtual std::int64_t parameters(std::int64_t sequence_length) const = 0;
@@ -148,7 +145,6 @@ class Network {
     std::string_view words() const override { return family<N>().words; }
     Sample sample() const override { return family<N>().sample; }
     bool pipeline() const override { return family<N>().pipeline; }
-    bool depends_on_replicas() const override { return family<N>().replicas; }
     void check(Problems& problems, const Execution& execution) const override {
       family<N>().check(problems, network, execution);
     }

@@ -114,7 +114,6 @@ const Family<Recommender>& row_of(const Recommender*) {
       .words = "a recommender",
       .sample = Sample::numbers,
       .pipeline = false,
-      .replicas = true,
       .check = check_recommender,
       .work = recommender_work,
       .parameters = [](const Recommender& n, std::int64_t) { return recommender_parameters(n); },

@@ -74,7 +74,8 @@ double least_slowdown(const Job& job) {
 
 class Bounder {
  public:
-  Bounder(const Job& job, const Costs& costs, const std::vector<int>& players, KnownLayers& known)
+  // `known`: of the job's network; null: of none.
+  Bounder(const Job& job, const Costs& costs, const std::vector<int>& players, KnownLayers* known)
       : job_(job),
         costs_(costs),
         players_(players),
@@ -123,7 +124,6 @@ class Bounder {
 
   LayerTerms terms() const {
     LayerTerms terms{plan::execution(recipe(), job_.plan), trains(), slowdown_};
-    if (!job_.network.depends_on_replicas()) terms.execution.replicas = 1;
     if (!promise_.in_turn) return terms;
     terms.tensor = group_of(Axis::tensor);
     terms.context = group_of(Axis::context);
@@ -150,9 +150,11 @@ class Bounder {
            !recipe().recompute.except_last;
   }
 
-  void deal(KnownLayers& known) {
-    if (are_alike_anywhere()) {
-      const std::shared_ptr<const TimedLayers> layers = known.of(terms(), job_, costs_, players_);
+  void deal(KnownLayers* known) {
+    if (known != nullptr && are_alike_anywhere()) {
+      LayerTerms terms = this->terms();
+      terms.execution.replicas = 1;  // which share tables alone
+      const std::shared_ptr<const TimedLayers> layers = known->of(terms, job_, costs_, players_);
       deal(layers->work, layers->passes, dealt(layers->work).ranges());
       return;
     }
@@ -327,7 +329,8 @@ class Bounder {
 }  // namespace
 
 JobBounds::JobBounds(const Job& job)
-    : costs_(costs_of(job)),
+    : network_(job.network),
+      costs_(costs_of(job)),
       launch_time_(job.recipe.launch_time),
       is_mixed_(gpu_kinds(job.cluster).size() > 1),
       layers_(std::make_unique<KnownLayers>()) {
@@ -342,9 +345,12 @@ JobBound JobBounds::of(const Job& job) const {
   // kind, it need not be the first.
   if (is_mixed_) return {};
   if (!job.others.empty()) return {};
-  if (job.recipe.launch_time == launch_time_)
-    return Bounder(job, costs_, players_, *layers_).bound();
-  return Bounder(job, costs_of(job), players_, *layers_).bound();
+  // How a recommender's tables are divided is a member of its network, and others have few layers.
+  const models::Transformer* stack = stack_of(job.network);
+  const bool is_known = stack != nullptr && stack == stack_of(network_);
+  KnownLayers* known = is_known ? layers_.get() : nullptr;
+  if (job.recipe.launch_time == launch_time_) return Bounder(job, costs_, players_, known).bound();
+  return Bounder(job, costs_of(job), players_, known).bound();
 }
 
 }  // namespace trainyard::simulate

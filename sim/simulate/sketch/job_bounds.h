@@ -44,16 +44,16 @@ class JobBounds {
   explicit JobBounds(const Job& job);
   ~JobBounds();
 
-  // Throws OutOfRange. Requires: a job of the same network, cluster and prices that sim/scenario
-  // accepts.
+  // Throws OutOfRange. Requires: a job of the same cluster and prices that sim/scenario accepts.
   JobBound of(const Job& job) const;
 
  private:
+  models::Network network_;
   Costs costs_;
   std::optional<Duration> launch_time_;  // that they are of
   bool is_mixed_;                        // GPUs of several kinds are in use
   std::vector<int> players_;             // by server
-  std::unique_ptr<KnownLayers> layers_;
+  std::unique_ptr<KnownLayers> layers_;  // of the network
 };
 
 }  // namespace trainyard::simulate
