@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "sim/json/parse.h"
-
 namespace trainyard::search {
 
 using json::Value;
@@ -91,15 +89,6 @@ std::string name_of(std::size_t knob, const Edits& edits) {
     if (!edit.what.empty())
       name += fmt::format(" {}={}", edit.pointer, json::to_text(edit.value, -1));
   return name;
-}
-
-std::string set_text(const Edit& edit) {
-  std::string key = edit.pointer.substr(1);
-  std::replace(key.begin(), key.end(), '/', '.');
-  std::vector<Diagnostic> not_json;
-  if (edit.value.is(json::Kind::string)) json::parse_text(edit.value.text, "", not_json);
-  return fmt::format("{}={}", key,
-                     not_json.empty() ? json::to_text(edit.value, -1) : edit.value.text);
 }
 
 std::uint64_t entries(const Value& value) {

@@ -64,9 +64,6 @@ bool same_changes(const Edits& a, const Edits& b);
 // The same change of the same knob has the same name on any scenario: dp beside tp does not count.
 std::string name_of(std::size_t knob, const Edits& edits);
 
-// The value of --set that writes it: a word stands without quotes where it is read as a word.
-std::string set_text(const Edit& edit);
-
 // How many values a document has.
 std::uint64_t entries(const json::Value& value);
 

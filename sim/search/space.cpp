@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "sim/json/parse.h"
 #include "sim/scenario/sources.h"
+#include "sim/search/set_text.h"
 
 namespace trainyard::search {
 
@@ -200,16 +200,7 @@ void add_sets(const std::string& pointer, const Value& value, std::vector<std::s
       add_sets(fmt::format("{}/{}", pointer, json::escape_pointer(member.key)), member.value, sets);
     return;
   }
-  std::string key = pointer.substr(1);
-  if (key.find_first_of(".~") != std::string::npos)
-    key = pointer;
-  else
-    std::replace(key.begin(), key.end(), '/', '.');
-  // A word is written as one unless it would be read as something else.
-  std::vector<Diagnostic> no_json;
-  if (value.is(json::Kind::string)) json::parse_text(value.text, "", no_json);
-  sets.push_back(
-      fmt::format("{}={}", key, no_json.empty() ? json::to_text(value, -1) : value.text));
+  sets.push_back(set_text(pointer, value));
 }
 
 }  // namespace

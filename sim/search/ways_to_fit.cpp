@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "sim/search/prospect.h"
+#include "sim/search/set_text.h"
 #include "sim/simulate/memory/memory_floor.h"
 #include "sim/simulate/report/summarize.h"
 #include "sim/simulate/simulate.h"
@@ -278,7 +279,7 @@ class Search {
       way.changes.push_back({edit.pointer, std::string(edit.what),
                              from != said.end() ? from->second : "null",
                              json::to_text(edit.value, -1)});
-      way.sets.push_back(set_text(edit));
+      way.sets.push_back(set_text(edit.pointer, edit.value));
     }
     return way;
   }
