@@ -50,6 +50,7 @@ TEST_CASE("bounds of plans on one cluster are those of each plan by itself") {
   check_alike(path,
               {{},
                {"training.micro_batch=2"},
+               {"model.hidden=2048"},
                {"parallelism.tp=4"},
                {"parallelism.cp=2", "training.fused_attention=true"},
                {"parallelism.pp=4"},
@@ -70,7 +71,9 @@ TEST_CASE("bounds of plans on one cluster are those of each plan by itself") {
                {R"(perturbations.stragglers=[{"select": {"rank": 0}, "compute_slowdown": 0.5}])"}});
 }
 
-TEST_CASE("tables that a plan divides otherwise are other layers") {
+TEST_CASE("layers of another network are not those that are known") {
   const std::string path = TRAINYARD_SOURCE_DIR "/configs/scenarios/dlrm-8xa100.json";
-  check_alike(path, {{}, {"parallelism.embedding_parallel.sharding=row_wise"}});
+  check_alike(
+      path,
+      {{}, {"parallelism.embedding_parallel.sharding=column_wise"}, {"model.preset=dlrm-dcnv2"}});
 }
