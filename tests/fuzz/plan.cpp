@@ -143,6 +143,25 @@ bool needs_flows(const Sketch& s) {
 
 }  // namespace
 
+// What a search would vary: a run has no use for it, and is none the worse.
+void draw_search(Sketch& s) {
+  Value axes = Value::object(), fixed = Value::object(), objective = Value::array();
+  Value sizes = Value::array();
+  sizes.append(Value::of(1));
+  sizes.append(Value::of(2));
+  axes.set("training.micro_batch", sizes);
+  fixed.set("parallelism.cp", Value::of(1));
+  objective.append(Value::of("step_time"));
+  s.set("/search/axes", axes);
+  s.set("/search/objective", objective);
+  s.set("/search/best", s.draw.between(1, 5));
+  s.set("/search/constraints/fixed", fixed);
+  s.set("/search/constraints/memory", "60GiB");
+  s.set("/search/constraints/step_time", "10s");
+  s.set("/search/constraints/batch/at_least", 1);
+  s.set("/search/constraints/batch/at_most", 1 << 20);
+}
+
 void draw_rest(Sketch& s) {
   draw_collectives(s);
   if (needs_flows(s))
@@ -162,6 +181,7 @@ void draw_rest(Sketch& s) {
           s.draw.word({"pytorch-ddp", "pytorch-ddp-2020", "hf-trainer", "torchtitan",
                        "megatron-core", "nemo", "deepspeed", "nanotron", "internevo"}));
   draw_protocols(s);
+  if (s.draw.chance(3)) draw_search(s);
 }
 
 Plan draw_plan(std::uint64_t seed, int attempt) {
