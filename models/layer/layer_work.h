@@ -29,6 +29,7 @@ struct NamedKernel {
 
 // The ranks that share a layer and talk inside it.
 enum class LayerGroup : std::uint8_t { tensor, context, expert, expert_tensor, tables };
+inline constexpr std::size_t kLayerGroups = 5;
 
 // Starts a collective in such a group, after all kernels before it.
 struct GroupCollective {

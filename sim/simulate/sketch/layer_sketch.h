@@ -67,7 +67,6 @@ class LayerSketches {
   double host(HostTransfer transfer, Bytes bytes) const;
 
  private:
-  static constexpr std::size_t kGroups = 5;
   using Shape = std::optional<cost::GroupShape>;  // none: a rank alone
 
   Shape shape_of(const std::vector<Rank>& ranks);
@@ -83,7 +82,7 @@ class LayerSketches {
   const std::vector<int>&players_, &gpu_of_rank_;
   recipe::RankGrids grids_;
   lower::GroupShapes shapes_;
-  std::array<std::optional<Shape>, kGroups> of_layers_;
+  std::array<std::optional<Shape>, models::kLayerGroups> of_layers_;
 };
 
 }  // namespace trainyard::simulate

@@ -21,9 +21,8 @@ struct LayerWalk {
 template <class KernelTime, class CollectiveTime>
 LayerWalk walk_layer(const std::vector<models::WorkItem>& items, const KernelTime& kernel,
                      const CollectiveTime& collective) {
-  constexpr std::size_t kGroups = 5;
   LayerWalk walk;
-  std::array<double, kGroups> arrives{};
+  std::array<double, models::kLayerGroups> arrives{};
   for (const models::WorkItem& item : items) {
     if (const auto* named = std::get_if<models::NamedKernel>(&item)) {
       walk.last_kernel = walk.end += kernel(*named);
