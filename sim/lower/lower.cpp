@@ -276,11 +276,12 @@ std::uint32_t Lowering::add_group_paths(ConnectionId connection, Members members
   const std::size_t before = structure_.paths.size();
   const std::vector<FlowLayout>& layouts = tables_.layouts(connection);
   for (std::uint32_t layout = 0; layout < layouts.size(); ++layout) {
-    for (const auto& [from, to, weight, load] :
+    for (const FlowEdge& edge :
          tables_.edges(layouts[layout], gpus(members), cluster_, shape, loads))
       structure_.paths.push_back(
-          {player_on.at(from), player_on.at(to), route_links(*topology_, from, to), layout, weight,
-           static_cast<std::uint32_t>(std::lround(load * engine::kFullLoad))});
+          {player_on.at(edge.from), player_on.at(edge.to),
+           route_links(*topology_, edge.from, edge.to), layout, edge.weight,
+           static_cast<std::uint32_t>(std::lround(edge.load * engine::kFullLoad))});
   }
   return static_cast<std::uint32_t>(structure_.paths.size() - before);
 }

@@ -133,9 +133,10 @@ TEST_CASE("what goes to another server as one flow fills every port as pairs do"
   const auto edges = layouts.edges(layout, gpus, cluster, shape);
   CHECK(edges.size() == 320 * (7 + 39));
   std::vector<int> near(320), far_out(320), far_in(320);
-  for (const auto& [from, to, weight, load] : edges) {
+  for (const auto& [from, to, weight, for_server, load] : edges) {
     CHECK(load == 1);
     const bool is_near = from / 8 == to / 8;
+    CHECK(for_server == !is_near);
     if (is_near) near[static_cast<std::size_t>(from)] += weight;
     if (!is_near) far_out[static_cast<std::size_t>(from)] += weight;
     if (!is_near) far_in[static_cast<std::size_t>(to)] += weight;

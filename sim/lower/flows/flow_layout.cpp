@@ -45,7 +45,7 @@ std::vector<FlowEdge> pairs_of_servers(const Group& group) {
       if (to != from) edges.push_back({from, to, 1});
     for (int other = 0; other < group.servers; ++other) {
       const int turn = (other - server + group.servers) % group.servers;
-      if (other != server) edges.push_back({from, other * g + (from + turn) % g, g});
+      if (other != server) edges.push_back({from, other * g + (from + turn) % g, g, true});
     }
   }
   return edges;
@@ -62,7 +62,7 @@ std::vector<FlowEdge> routed_edges(const models::Routing& routing, const Group& 
   std::vector<FlowEdge> edges;
   for (int from = 0; from < group.ranks; ++from) {
     for (int other = 0; other < servers; ++other)
-      if (other != from / g) edges.push_back({from, other * g + from % g, kEighths});
+      if (other != from / g) edges.push_back({from, other * g + from % g, kEighths, true});
     for (int place = 0; place < g; ++place)
       if (place != from % g) edges.push_back({from, from / g * g + place, weight});
   }
@@ -211,17 +211,9 @@ void load_edges(std::vector<FlowEdge>& edges, const std::map<int, double>& load,
     sum.load += own;
     ++sum.gpus;
   }
-  std::map<int, int> between;  // edges to other servers, by source
-  for (const FlowEdge& edge : edges)
-    if (edge.from / cluster.gpu_slots() != edge.to / cluster.gpu_slots()) ++between[edge.from];
-  const auto others = [&](int server) {
-    return static_cast<int>(load.size()) - servers.at(server).gpus;
-  };
   for (FlowEdge& edge : edges) {
-    const int from = edge.from / cluster.gpu_slots(), to = edge.to / cluster.gpu_slots();
-    const Sum& there = servers.at(to);
-    const bool stands_for_all = from != to && between[edge.from] < others(from);
-    edge.load = stands_for_all ? there.load / there.gpus : load.at(edge.to);
+    const Sum& there = servers.at(edge.to / cluster.gpu_slots());
+    edge.load = edge.for_server ? there.load / there.gpus : load.at(edge.to);
   }
 }
 

@@ -48,6 +48,7 @@ FlowLayout flow_layout(CollectiveKind kind, const models::Routing& routing,
 // of `load` times the bytes each.
 struct FlowEdge {
   int from, to, weight;
+  bool for_server = false;  // it stands for those to all GPUs of the server it leads to
   double load = 1;
   friend bool operator==(const FlowEdge&, const FlowEdge&) = default;
 };
@@ -55,9 +56,9 @@ struct FlowEdge {
 // Whether every rank sends to others by turns, so that what it gets follows from its load.
 bool is_exchange(const FlowLayout& layout);
 
-// Gives the edges of an exchange the loads of the GPUs that they lead to; those between servers
-// that stand for all of a server the mean of its loads. Rows on their way back are as many as those
-// on their way there, and links carry both ways alike. `load`: by GPU, in units of the even share.
+// Gives the edges of an exchange the loads of the GPUs that they stand for, the mean of several.
+// Rows on their way back are as many as those on their way there, and links carry both ways alike.
+// `load`: by GPU, in units of the even share.
 void load_edges(std::vector<FlowEdge>& edges, const std::map<int, double>& load,
                 const topologies::ClusterSpec& cluster);
 
