@@ -96,15 +96,12 @@ class Engine {
   bool count_event() { return ++events_ <= most_events_; }
 
   void handle(const Event& event) {
-    if (event.kind == kBegin) return begin(event.subject);
-    if (event.kind == kEndCompute) {
-      if (compute_.finish(event.subject, event.version))
-        end(event.subject, state_.streams[event.subject].begin);
-      return;
-    }
     switch (static_cast<EventKind>(event.kind)) {
       case kEndCompute:
-      case kBegin: break;
+        if (compute_.finish(event.subject, event.version))
+          end(event.subject, state_.streams[event.subject].begin);
+        break;
+      case kBegin: begin(event.subject); break;
       case kEndReceive: end_receive(event.subject); break;
       case kEndHear: end(event.subject, queue_.now()); break;
       case kEndExchange: end_exchange(event.subject); break;
