@@ -1,6 +1,7 @@
 // What a search has found, for a terminal and as a page.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,16 @@ namespace trainyard::report {
 using Quote = std::function<std::string(std::string_view)>;
 std::string search_text(const search::SearchResult& result, const std::string& command,
                         const Quote& quoted);
+
+// The unit in which people read an objective, whose values are in seconds, dollars, joules, bytes.
+struct ReadUnit {
+  double size;
+  const char *name, *quantity;
+};
+ReadUnit read_unit(scenario::Objective objective);
+
+// "20,412"
+std::string grouped(std::uint64_t count);
 
 // Short names of keys: the last word, or the last two where one would not tell.
 std::vector<std::string> axis_headings(const std::vector<std::string>& keys);

@@ -13,25 +13,11 @@ using search::Count;
 using search::RankedTrial;
 using search::SearchResult;
 
-std::string grouped(std::uint64_t count) {
-  const std::string digits = fmt::format("{}", count);
-  std::string text;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text;
-}
-
 std::string value_text(Objective objective, double value) {
-  switch (objective) {
-    case Objective::step_time: return fmt::format("{:.4g} s", value);
-    case Objective::training_time: return fmt::format("{:.4g} days", value / 86400);
-    case Objective::dollars: return fmt::format("${:.4g}", value);
-    case Objective::energy: return fmt::format("{:.4g} kWh", value / 3.6e6);
-    case Objective::memory: return fmt::format("{:.1f} GiB", value / 0x1p30);
-  }
-  return "";
+  const ReadUnit unit = read_unit(objective);
+  if (objective == Objective::dollars) return fmt::format("{}{:.4g}", unit.name, value);
+  if (objective == Objective::memory) return fmt::format("{:.1f} {}", value / unit.size, unit.name);
+  return fmt::format("{:.4g} {}", value / unit.size, unit.name);
 }
 
 // Columns as wide as what stands in them.
@@ -108,6 +94,27 @@ std::string why_others_lose(const SearchResult& result) {
 }
 
 }  // namespace
+
+ReadUnit read_unit(Objective objective) {
+  switch (objective) {
+    case Objective::step_time: return {1, "s", "time of a step"};
+    case Objective::training_time: return {86400, "days", "time of the training"};
+    case Objective::dollars: return {1, "$", "cost of the training"};
+    case Objective::energy: return {3.6e6, "kWh", "energy of a step"};
+    case Objective::memory: return {0x1p30, "GiB", "memory of the fullest GPU"};
+  }
+  return {1, "", ""};
+}
+
+std::string grouped(std::uint64_t count) {
+  const std::string digits = fmt::format("{}", count);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
 
 std::vector<std::string> axis_headings(const std::vector<std::string>& keys) {
   const auto last = [](const std::string& key, int words) {

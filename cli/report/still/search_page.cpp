@@ -36,29 +36,15 @@ struct Quantity {
   Objective objective;
   std::size_t at;  // into the objectives; past them: memory
 
-  double unit() const {
-    switch (objective) {
-      case Objective::training_time: return 86400;
-      case Objective::energy: return 3.6e6;
-      case Objective::memory: return 0x1p30;
-      default: return 1;
-    }
-  }
-  const char* words() const {
-    switch (objective) {
-      case Objective::step_time: return "time of a step, s";
-      case Objective::training_time: return "time of the training, days";
-      case Objective::dollars: return "cost of the training, $";
-      case Objective::energy: return "energy of a step, kWh";
-      case Objective::memory: return "memory of the fullest GPU, GiB";
-    }
-    return "";
+  std::string words() const {
+    const ReadUnit unit = read_unit(objective);
+    return fmt::format("{}, {}", unit.quantity, unit.name);
   }
   double of(const Trial& trial) const {
     const std::vector<double>& values = trial.result ? trial.objectives : trial.least;
-    if (at < values.size()) return values[at] / unit();
+    if (at < values.size()) return values[at] / read_unit(objective).size;
     const Bytes bytes = trial.result ? trial.result->memory : trial.least_memory;
-    return static_cast<double>(bytes.count()) / unit();
+    return static_cast<double>(bytes.count()) / read_unit(objective).size;
   }
 };
 
@@ -194,10 +180,10 @@ std::string ranked_table(const SearchResult& result) {
 std::string count_item(std::uint64_t count, const std::string& words,
                        const std::vector<Count>& reasons) {
   if (count == 0) return "";
-  std::string html = fmt::format("<li>{} {}", count, words);
+  std::string html = fmt::format("<li>{} {}", grouped(count), words);
   if (!reasons.empty()) html += "<ul>";
   for (const Count& reason : reasons)
-    html += fmt::format("<li>{} {}</li>", reason.count, for_html(reason.words));
+    html += fmt::format("<li>{} {}</li>", grouped(reason.count), for_html(reason.words));
   return html + (reasons.empty() ? "</li>" : "</ul></li>");
 }
 
@@ -221,8 +207,8 @@ std::string search_page(const SearchResult& result, const std::vector<Trial>& tr
       {.title = result.name + ": search",
        .style = kStyle,
        .heading = result.name,
-       .note = fmt::format("The best of {} configurations, trainyard {}.", result.configurations,
-                           kVersion),
+       .note = fmt::format("The best of {} configurations, trainyard {}.",
+                           grouped(result.configurations), kVersion),
        .main = picture +
                (result.best.empty() ? "<p>None of them can be run.</p>" : ranked_table(result)) +
                why_others_lose(result)});
