@@ -28,6 +28,15 @@ Job small_job(int tensor, int data, int pipeline, int gpus_per_server) {
   return job;
 }
 
+// The same with eight experts in a layer, on four parts.
+Job mixture_job(int tensor, int data, int pipeline, int gpus_per_server) {
+  Job job = small_job(tensor, data, pipeline, gpus_per_server);
+  job.network.change<Transformer>().biases = false;
+  job.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
+  job.plan.experts.ranks = 4;
+  return job;
+}
+
 // Leaves of two hosts' NICs with half as much upwards.
 FatTree oversubscribed(int ports_down) {
   FatTree fabric;
@@ -119,11 +128,7 @@ TEST_CASE("context parallel ranks fold exactly, whatever the method") {
 }
 
 TEST_CASE("expert parallel ranks fold exactly, one class for each load") {
-  Job job = small_job(2, 4, 2, 8);
-  job.cluster = toy::cluster(8, 2);
-  job.network.change<Transformer>().biases = false;
-  job.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
-  job.plan.experts.ranks = 4;
+  Job job = mixture_job(2, 4, 2, 8);
   job.plan.experts.tensor = 1;
   CHECK(check_fold(job) == 2);
   const auto even = simulate_step(job);
@@ -140,11 +145,7 @@ TEST_CASE("expert parallel ranks fold exactly, one class for each load") {
 }
 
 TEST_CASE("each flow of an exchange carries the load of the rank it leads to") {
-  Job job = small_job(1, 4, 1, 4);
-  job.cluster = toy::cluster(1, 4);
-  job.network.change<Transformer>().biases = false;
-  job.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
-  job.plan.experts.ranks = 4;
+  Job job = mixture_job(1, 4, 1, 1);
   job.plan.expert_load = {1.5, 1, 0.75, 0.75};
   job.plan.data_parallel.overlap_backward = false;
   const Duration law = simulate_step(job)->trace().end;
@@ -165,10 +166,7 @@ TEST_CASE("each flow of an exchange carries the load of the rank it leads to") {
 }
 
 TEST_CASE("experts take as long as their load says, and no other kernel does") {
-  Job job = small_job(1, 4, 1, 4);
-  job.network.change<Transformer>().biases = false;
-  job.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
-  job.plan.experts.ranks = 4;
+  Job job = mixture_job(1, 4, 1, 4);
   const auto even = simulate_step(job, {.unfold = false, .run = false});
   job.plan.expert_load = {1.5, 1, 0.75, 0.75};
   const auto step = simulate_step(job, {.unfold = false, .run = false});
