@@ -1,6 +1,6 @@
 // The all-to-all of traffic.h on SimGrid; prints the simulated nanoseconds.
 // usage: all_to_all_simgrid star|fat HOSTS [SimGrid's options]
-#include <cmath>
+#include <chrono>
 #include <cstdio>
 #include <simgrid/s4u.hpp>
 #include <vector>
@@ -69,5 +69,7 @@ int main(int count, char** words) {
     s4u::Comm::wait_all(messages);
   });
   engine.run();
-  std::printf("%lld\n", std::llround(s4u::Engine::get_clock() * 1e9));
+  const std::chrono::duration<double> clock(s4u::Engine::get_clock());
+  const auto rounded = std::chrono::round<std::chrono::nanoseconds>(clock);
+  std::printf("%lld\n", static_cast<long long>(rounded.count()));
 }
