@@ -193,6 +193,15 @@ std::string search_text(const SearchResult& result, const std::string& command,
         "\nall that may fit were simulated: bounds would have left out {}, and lost "
         "{} of the best\n",
         grouped(result.would_leave_out), grouped(result.would_lose));
+  if (result.nearest) {
+    text += fmt::format("\nnearest to fit: {}\n  {}", escape_control(result.nearest->why), command);
+    for (const std::string& set : result.nearest->sets)
+      text += " --set " + quoted(set);
+    return text +
+           "\n  Its ways to fit are what run says; axes of recomputation, sharding and degrees "
+           "take "
+           "less memory.\n";
+  }
   if (result.best.empty()) return text;
   text += "\nto run the best\n  " + command;
   for (const std::string& set : result.best.front().sets)

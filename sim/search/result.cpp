@@ -130,6 +130,20 @@ std::string limits(const TrialResult& result) {
   return text.empty() ? "compute alone" : text;
 }
 
+namespace {
+
+std::optional<SearchResult::Nearest> nearest(const std::vector<Trial>& trials, const Space& space) {
+  const Trial* least = nullptr;
+  for (const Trial& trial : trials) {
+    if (trial.verdict != Verdict::does_not_fit) continue;
+    if (least == nullptr || trial.least_memory < least->least_memory) least = &trial;
+  }
+  if (least == nullptr) return std::nullopt;
+  return SearchResult::Nearest{space.sets(space.configuration(least->number)), least->why};
+}
+
+}  // namespace
+
 SearchResult result_of(std::vector<Trial> trials, const scenario::ScenarioSet& set,
                        const scenario::SearchSpec& spec, const Space& space, bool exhaustive) {
   SearchResult result;
@@ -152,6 +166,7 @@ SearchResult result_of(std::vector<Trial> trials, const scenario::ScenarioSet& s
   for (const std::size_t at : ranking.best)
     result.best.push_back({trials[at], space.sets(space.configuration(trials[at].number)),
                            values_of(trials[at], space)});
+  if (result.best.empty()) result.nearest = nearest(trials, space);
   Reasons invalid, unwanted;
   std::array<std::uint64_t, kCauses> slower{};
   for (std::size_t at = 0; at < trials.size(); ++at) {
@@ -190,6 +205,11 @@ Value json_of(const SearchResult& result) {
   Value& best = out.set("best", Value::array());
   for (const RankedTrial& ranked : result.best)
     best.append(json_of(ranked, result));
+  if (result.nearest) {
+    Value& row = out.set("nearest", Value::object());
+    row.set("set", json_of(result.nearest->sets));
+    row.set("why", Value::of(result.nearest->why));
+  }
   Value& lost = out.set("others", Value::object());
   lost.set("invalid", number(result.invalid));
   lost.set("same", number(result.same));

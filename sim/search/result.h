@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,12 @@ struct SearchResult {
   std::vector<std::string> axes;  // keys
   std::uint64_t configurations = 0, simulated = 0;
   std::vector<RankedTrial> best;  // of two objectives the Pareto front
+  // Where there is no best: of what does not fit that which must hold the least.
+  struct Nearest {
+    std::vector<std::string> sets;
+    std::string why;
+  };
+  std::optional<Nearest> nearest;
   // Of all that are not the best; each list the largest first.
   std::uint64_t invalid = 0, same = 0, unwanted = 0, does_not_fit = 0, never_ends = 0,
                 beaten = 0;  // by a bound

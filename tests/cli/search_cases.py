@@ -53,6 +53,21 @@ def search_finds(folder):
 
 
 @case
+def search_where_nothing_fits(folder):
+    """search: where nothing fits it is said what needs least, and how much that is"""
+    path = written(folder, constraints={"memory": "1MiB"})
+    out = expect(1, "search", path, "-q", cwd=folder)[0]
+    require("none of them can be run" in out and "nearest to fit: needs at least" in out, out)
+    found = json.loads(expect(1, "search", path, "-o", "out", "--json", "-q", cwd=folder)[0])
+    lines = contents_of(os.path.join(folder, "out", "configurations.jsonl"))[1:]
+    least = min(line["least_memory_bytes"] for line in lines if line["verdict"] == "does_not_fit")
+    nearest = next(line for line in lines if line["set"] == found["nearest"]["set"])
+    require_equal(nearest["least_memory_bytes"], least, "the nearest")
+    with open(os.path.join(folder, "out", "search.html"), encoding="utf-8") as file:
+        require("Nearest to fit" in file.read(), "the page does not say it")
+
+
+@case
 def search_folder(folder):
     """search -o: a summary, each configuration and two pages, the same for any number of threads"""
     path = written(folder)

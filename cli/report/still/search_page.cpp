@@ -1,5 +1,6 @@
 // The page of a search: a picture of what was simulated and bounded, the table, why others lose.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -187,6 +188,13 @@ std::string count_item(std::uint64_t count, const std::string& words,
   return html + (reasons.empty() ? "</li>" : "</ul></li>");
 }
 
+std::string none_runs(const SearchResult& result) {
+  if (!result.nearest) return "<p>None of them can be run.</p>";
+  return fmt::format("<p>None of them can be run. Nearest to fit: {}: {}</p>",
+                     for_html(fmt::format("{}", fmt::join(result.nearest->sets, ", "))),
+                     for_html(result.nearest->why));
+}
+
 std::string why_others_lose(const SearchResult& result) {
   const std::uint64_t slower = result.beaten + result.simulated - result.best.size();
   return R"(<section><h2>Why the others lose</h2><div class="panel"><ul>)" +
@@ -203,15 +211,14 @@ std::string why_others_lose(const SearchResult& result) {
 
 std::string search_page(const SearchResult& result, const std::vector<Trial>& trials) {
   const std::string picture = result.best.empty() ? "" : Picture(result, trials).html();
-  return still_page(
-      {.title = result.name + ": search",
-       .style = kStyle,
-       .heading = result.name,
-       .note = fmt::format("The best of {} configurations, trainyard {}.",
-                           grouped(result.configurations), kVersion),
-       .main = picture +
-               (result.best.empty() ? "<p>None of them can be run.</p>" : ranked_table(result)) +
-               why_others_lose(result)});
+  return still_page({.title = result.name + ": search",
+                     .style = kStyle,
+                     .heading = result.name,
+                     .note = fmt::format("The best of {} configurations, trainyard {}.",
+                                         grouped(result.configurations), kVersion),
+                     .main = picture +
+                             (result.best.empty() ? none_runs(result) : ranked_table(result)) +
+                             why_others_lose(result)});
 }
 
 }  // namespace trainyard::report
