@@ -185,10 +185,9 @@ std::string label_of(const search::SearchResult& result, const search::RankedTri
 // The best five, simulated once more for their timelines.
 std::string report_of_best(const Prepared& own, const search::SearchResult& result,
                            const std::string& command) {
-  constexpr std::size_t kMost = 5;
   const search::Judge judge(own.set, own.spec, *own.space);
   std::vector<report::ReportVariant> variants;
-  for (std::size_t at = 0; at < std::min(result.best.size(), kMost); ++at) {
+  for (std::size_t at = 0; at < std::min(result.best.size(), report::kReported); ++at) {
     scenario::Scenario scenario = judge.scenario(result.best[at].trial.number);
     scenario.variant = fmt::format("best-{}", at + 1);
     scenario.label = label_of(result, result.best[at]);
@@ -210,21 +209,27 @@ ExitCode tell(const Prepared& own, std::vector<Trial> trials, const SearchComman
   const search::SearchResult result =
       result_of(trials, own.set, own.spec, *own.space, options.exhaustive);
   if (!options.exhaustive) canonical(trials, own.spec);
-  std::string command = fmt::format("trainyard run {}", shell_word(options.scenario.path));
-  for (const std::string& set : options.scenario.sets)
-    if (!set.starts_with("search.") && !set.starts_with("/search"))
+  const report::RunCommand run = [&options](const std::vector<std::string>& sets) {
+    std::string command = fmt::format("trainyard run {}", shell_word(options.scenario.path));
+    for (const std::string& set : options.scenario.sets)
+      if (!set.starts_with("search.") && !set.starts_with("/search"))
+        command += " --set " + shell_word(set);
+    for (const std::string& set : sets)
       command += " --set " + shell_word(set);
+    return command;
+  };
   const std::string json = json::to_text(json_of(result)) + "\n";
-  std::string text = options.output.json ? json : report::search_text(result, command, shell_word);
+  std::string text = options.output.json ? json : report::search_text(result, run);
   if (folder) {
     context.console.progress("writing " + folder->path());
     const search::JournalHead head = head_of(own.set, own.spec, *own.space, {});
     std::vector<OutputFile> files = {
         {"summary.json", json},
         {"configurations.jsonl", configurations(trials, head, *own.space)},
-        {"search.html", report::search_page(result, trials)}};
-    std::string page =
-        report_of_best(own, result, command_text("search", options.scenario, "", ""));
+        {"search.html", report::search_page(result, trials, run)}};
+    std::string page = report_of_best(
+        own, result,
+        command_text("search", options.scenario, "", "") + "\n\n" + report::run_lines(result, run));
     if (!page.empty()) files.push_back({"report.html", std::move(page)});
     folder->write(files, input_files(own.set.base));
     if (!options.output.json)

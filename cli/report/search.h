@@ -11,11 +11,15 @@
 
 namespace trainyard::report {
 
-// The ranked table, why the others lose, and the options of the best. `command`: the program, the
-// subcommand and the scenario, to which the options are added, each as `quoted` for a shell.
-using Quote = std::function<std::string(std::string_view)>;
-std::string search_text(const search::SearchResult& result, const std::string& command,
-                        const Quote& quoted);
+// The command that runs a configuration, with its --set options as a shell reads them.
+using RunCommand = std::function<std::string(const std::vector<std::string>& sets)>;
+// The ranked table, why the others lose, and how to run the best.
+std::string search_text(const search::SearchResult& result, const RunCommand& run);
+
+// How many of the best are said how to run, and are variants of a report.
+inline constexpr std::size_t kReported = 5;
+// A line with the place and a line with the command for each of these.
+std::string run_lines(const search::SearchResult& result, const RunCommand& run);
 
 // The unit in which people read an objective, whose values are in seconds, dollars, joules, bytes.
 struct ReadUnit {
@@ -35,6 +39,6 @@ std::vector<std::vector<std::string>> ranked_rows(const search::SearchResult& re
 
 // A page that stands alone: the picture of all simulated and bounded configurations, and the same.
 std::string search_page(const search::SearchResult& result,
-                        const std::vector<search::Trial>& trials);
+                        const std::vector<search::Trial>& trials, const RunCommand& run);
 
 }  // namespace trainyard::report

@@ -172,8 +172,14 @@ std::vector<std::vector<std::string>> ranked_rows(const SearchResult& result) {
   return rows;
 }
 
-std::string search_text(const SearchResult& result, const std::string& command,
-                        const Quote& quoted) {
+std::string run_lines(const SearchResult& result, const RunCommand& run) {
+  std::string text;
+  for (std::size_t at = 0; at < std::min(result.best.size(), kReported); ++at)
+    text += fmt::format("# {}\n{}\n", at + 1, run(result.best[at].sets));
+  return text;
+}
+
+std::string search_text(const SearchResult& result, const RunCommand& run) {
   std::string objectives;
   for (const Objective objective : result.objectives) {
     std::string words(name(objective));
@@ -193,20 +199,14 @@ std::string search_text(const SearchResult& result, const std::string& command,
         "\nall that may fit were simulated: bounds would have left out {}, and lost "
         "{} of the best\n",
         grouped(result.would_leave_out), grouped(result.would_lose));
-  if (result.nearest) {
-    text += fmt::format("\nnearest to fit: {}\n  {}", escape_control(result.nearest->why), command);
-    for (const std::string& set : result.nearest->sets)
-      text += " --set " + quoted(set);
-    return text +
-           "\n  Its ways to fit are what run says; axes of recomputation, sharding and degrees "
-           "take "
-           "less memory.\n";
-  }
-  if (result.best.empty()) return text;
-  text += "\nto run the best\n  " + command;
-  for (const std::string& set : result.best.front().sets)
-    text += " --set " + quoted(set);
-  return text + "\n";
+  if (result.nearest)
+    text += fmt::format(
+        "\nnearest to fit: {}\n  {}\n  Its ways to fit are what run says; axes of recomputation, "
+        "sharding and degrees take less memory.\n",
+        escape_control(result.nearest->why), run(result.nearest->sets));
+  if (!result.best.empty())
+    text += fmt::format("\nto run the best\n  {}\n", run(result.best.front().sets));
+  return text;
 }
 
 }  // namespace trainyard::report

@@ -79,6 +79,13 @@ def search_folder(folder):
             with open(os.path.join(folder, "out" + jobs, name), "rb") as file:
                 contents.append(file.read())
         require(contents[0] and contents[0] == contents[1], f"{name} differs or is empty")
+    with open(os.path.join(folder, "out1", "summary.json"), encoding="utf-8") as file:
+        best = json.load(file)["best"][:5]
+    for name in ("search.html", "report.html"):
+        with open(os.path.join(folder, "out1", name), encoding="utf-8") as file:
+            page = file.read()
+        for own in best:
+            require(" --set ".join(["s.json", *own["set"]]) in page, f"{name} does not say how to run {own['set']}")
     lines = contents_of(os.path.join(folder, "out1", "configurations.jsonl"))
     require_equal([line["number"] for line in lines[1:]], list(range(lines[0]["configurations"])), "lines")
 

@@ -1,6 +1,5 @@
 // The page of a search: a picture of what was simulated and bounded, the table, why others lose.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -188,11 +187,17 @@ std::string count_item(std::uint64_t count, const std::string& words,
   return html + (reasons.empty() ? "</li>" : "</ul></li>");
 }
 
-std::string none_runs(const SearchResult& result) {
-  if (!result.nearest) return "<p>None of them can be run.</p>";
-  return fmt::format("<p>None of them can be run. Nearest to fit: {}: {}</p>",
-                     for_html(fmt::format("{}", fmt::join(result.nearest->sets, ", "))),
-                     for_html(result.nearest->why));
+std::string none_runs(const SearchResult& result, const RunCommand& run) {
+  std::string html = "<p>None of them can be run.</p>";
+  if (result.nearest)
+    html += fmt::format("<section><h2>Nearest to fit</h2><p>{}</p><pre>{}</pre></section>",
+                        for_html(result.nearest->why), for_html(run(result.nearest->sets)));
+  return html;
+}
+
+std::string how_to_run(const SearchResult& result, const RunCommand& run) {
+  return fmt::format("<section><h2>To run them</h2><pre>{}</pre></section>",
+                     for_html(run_lines(result, run)));
 }
 
 std::string why_others_lose(const SearchResult& result) {
@@ -209,16 +214,18 @@ std::string why_others_lose(const SearchResult& result) {
 
 }  // namespace
 
-std::string search_page(const SearchResult& result, const std::vector<Trial>& trials) {
-  const std::string picture = result.best.empty() ? "" : Picture(result, trials).html();
+std::string search_page(const SearchResult& result, const std::vector<Trial>& trials,
+                        const RunCommand& run) {
+  const std::string found =
+      result.best.empty()
+          ? none_runs(result, run)
+          : Picture(result, trials).html() + ranked_table(result) + how_to_run(result, run);
   return still_page({.title = result.name + ": search",
                      .style = kStyle,
                      .heading = result.name,
                      .note = fmt::format("The best of {} configurations, trainyard {}.",
                                          grouped(result.configurations), kVersion),
-                     .main = picture +
-                             (result.best.empty() ? none_runs(result) : ranked_table(result)) +
-                             why_others_lose(result)});
+                     .main = found + why_others_lose(result)});
 }
 
 }  // namespace trainyard::report
