@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 
@@ -172,14 +173,20 @@ std::string configurations(const std::vector<Trial>& trials, const search::Journ
   return text;
 }
 
-// "tp 8, pp 4, micro_batch 1"
-std::string label_of(const search::SearchResult& result, const search::RankedTrial& ranked) {
+// "1: tp 8, micro_batch 1": its place, and its values of the axes in which the reported differ.
+std::string label_of(const search::SearchResult& result, std::size_t place) {
   const std::vector<std::string> names = report::axis_headings(result.axes);
-  std::string label;
-  for (std::size_t axis = 0; axis < names.size(); ++axis)
-    if (!ranked.values[axis].empty())
-      label += fmt::format("{}{} {}", label.empty() ? "" : ", ", names[axis], ranked.values[axis]);
-  return label;
+  const std::vector<search::RankedTrial>& best = result.best;
+  const auto end = best.begin() + std::min<std::ptrdiff_t>(std::ssize(best), report::kReported);
+  std::string values;
+  for (std::size_t axis = 0; axis < names.size(); ++axis) {
+    const std::string& value = best[place].values[axis];
+    const bool same = std::all_of(best.begin(), end,
+                                  [&](const auto& other) { return other.values[axis] == value; });
+    if (!same && !value.empty())
+      values += fmt::format("{}{} {}", values.empty() ? "" : ", ", names[axis], value);
+  }
+  return fmt::format("{}{}{}", place + 1, values.empty() ? "" : ": ", values);
 }
 
 // The best five, simulated once more for their timelines.
@@ -190,7 +197,7 @@ std::string report_of_best(const Prepared& own, const search::SearchResult& resu
   for (std::size_t at = 0; at < std::min(result.best.size(), report::kReported); ++at) {
     scenario::Scenario scenario = judge.scenario(result.best[at].trial.number);
     scenario.variant = fmt::format("best-{}", at + 1);
-    scenario.label = label_of(result, result.best[at]);
+    scenario.label = label_of(result, at);
     simulate::Simulation simulation = simulate::simulate(scenario, {});
     variants.push_back(report_variant(scenario, std::move(simulation)));
   }
@@ -227,9 +234,10 @@ ExitCode tell(const Prepared& own, std::vector<Trial> trials, const SearchComman
         {"summary.json", json},
         {"configurations.jsonl", configurations(trials, head, *own.space)},
         {"search.html", report::search_page(result, trials, run)}};
-    std::string page = report_of_best(
-        own, result,
-        command_text("search", options.scenario, "", "") + "\n\n" + report::run_lines(result, run));
+    std::string commands = command_text("search", options.scenario, "", "");
+    for (const std::string& command : report::run_commands(result, run))
+      commands += "\n" + command;
+    std::string page = report_of_best(own, result, commands);
     if (!page.empty()) files.push_back({"report.html", std::move(page)});
     folder->write(files, input_files(own.set.base));
     if (!options.output.json)

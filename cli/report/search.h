@@ -18,8 +18,8 @@ std::string search_text(const search::SearchResult& result, const RunCommand& ru
 
 // How many of the best are said how to run, and are variants of a report.
 inline constexpr std::size_t kReported = 5;
-// A line with the place and a line with the command for each of these.
-std::string run_lines(const search::SearchResult& result, const RunCommand& run);
+// The command of each of these, best first.
+std::vector<std::string> run_commands(const search::SearchResult& result, const RunCommand& run);
 
 // The unit in which people read an objective, whose values are in seconds, dollars, joules, bytes.
 struct ReadUnit {

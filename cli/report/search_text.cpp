@@ -172,11 +172,11 @@ std::vector<std::vector<std::string>> ranked_rows(const SearchResult& result) {
   return rows;
 }
 
-std::string run_lines(const SearchResult& result, const RunCommand& run) {
-  std::string text;
+std::vector<std::string> run_commands(const SearchResult& result, const RunCommand& run) {
+  std::vector<std::string> commands;
   for (std::size_t at = 0; at < std::min(result.best.size(), kReported); ++at)
-    text += fmt::format("# {}\n{}\n", at + 1, run(result.best[at].sets));
-  return text;
+    commands.push_back(run(result.best[at].sets));
+  return commands;
 }
 
 std::string search_text(const SearchResult& result, const RunCommand& run) {

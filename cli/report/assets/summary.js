@@ -213,7 +213,7 @@ function findingList(v) {
 function drawSummary() {
   const shown = running.length ? best : baseline;
   section("summary", "Summary", verdict(),
-      el("p", {class: "sentence"}, shown.report.description ? shown.report.description.replace(/\.?$/, ". ") : "",
+      el("p", {class: "sentence"}, shown.report.description ? shown.report.description.replace(/[^.?!]$/, "$&.") + " " : "",
          variants.length > 1 ? el("b", {}, shown.label + ": ") : "", shown.sentence),
       el("div", {class: "cards" + (variants.length === 1 ? " single" : "")}, variants.map(card)),
       variants.map(waysBlock),

@@ -29,6 +29,7 @@ constexpr const char* kStyle = R"css(
 .ranked td, .ranked th { border-top: 1px solid var(--line); }
 .ranked td:last-child, .ranked th:last-child { text-align: left; }
 .scroll { overflow-x: auto; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 )css";
 
 // A quantity of a configuration, in the unit that people read.
@@ -196,8 +197,10 @@ std::string none_runs(const SearchResult& result, const RunCommand& run) {
 }
 
 std::string how_to_run(const SearchResult& result, const RunCommand& run) {
-  return fmt::format("<section><h2>To run them</h2><pre>{}</pre></section>",
-                     for_html(run_lines(result, run)));
+  std::string html = "<section><h2>To run them</h2><ol>";
+  for (const std::string& command : run_commands(result, run))
+    html += fmt::format("<li><pre>{}</pre></li>", for_html(command));
+  return html + "</ol></section>";
 }
 
 std::string why_others_lose(const SearchResult& result) {
