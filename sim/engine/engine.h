@@ -33,6 +33,7 @@ class Observer {
 struct RunOptions {
   Record record = Record::ops;
   std::vector<bool> recorded{};  // by actor; empty: all
+  std::vector<bool> kept{};  // of these, by actor: whose ops and memory the trace holds; empty: all
   Observer* observer = nullptr;  // told of recorded actors, whatever is recorded of them
   // With Record::kernels or an observer: leaves out those of ops whose host was done enqueuing when
   // they began. Such kernels follow each other without a gap, from the op's begin to its end.

@@ -19,10 +19,13 @@ Recorder::Recorder(const RunState& state, const RunOptions& options)
       first_span_(state.actors.size(), kNowhere) {
   TRAINYARD_CHECK(options.recorded.empty() || options.recorded.size() == state.actors.size(),
                   "`recorded` for {} of {} actors", options.recorded.size(), state.actors.size());
+  TRAINYARD_CHECK(options.kept.empty() || options.kept.size() == state.actors.size(),
+                  "`kept` for {} of {} actors", options.kept.size(), state.actors.size());
   if (options.record == Record::nothing) return;
   std::size_t spans = 0;
   for (std::size_t actor = 0; actor < state.actors.size(); ++actor) {
     if (!tells_of(static_cast<std::uint32_t>(actor))) continue;
+    if (!options.kept.empty() && !options.kept[actor]) continue;
     first_span_[actor] = spans;
     for (std::uint32_t ops : state.programs[state.actors[actor].program].stream_ops)
       spans += ops;

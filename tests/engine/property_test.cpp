@@ -182,6 +182,11 @@ TEST_CASE("what is recorded changes nothing of what happens") {
     for (const MemoryChange& change : last.memory)
       CHECK(change.actor == actor);
     CHECK(none.finished[actor] == all.finished[actor]);
+
+    options.kept = std::exchange(options.recorded, {});
+    const Trace kept = completed(*m, options);
+    CHECK(kept.spans == expected);
+    CHECK(kept.memory.size() == last.memory.size());
   }
 }
 
