@@ -74,7 +74,8 @@ Json timeline_json(const simulate::Timeline& timeline, std::size_t cap) {
                        {"stage", lane.stage},
                        {"stream", lane.stream},
                        {"role", lane.role}});
-  std::set<int> unseen;  // stages of which no rank is shown
+  // Stages of which no rank is shown.
+  std::set<int> unseen(timeline.stages_left_out.begin(), timeline.stages_left_out.end());
   for (const simulate::Lane& lane : timeline.lanes)
     unseen.insert(lane.stage);
   for (const simulate::Lane& lane : timeline.lanes)
@@ -86,9 +87,9 @@ Json timeline_json(const simulate::Timeline& timeline, std::size_t cap) {
   return {{"end_ps", timeline.end.count()},
           {"until_ps", selection.until.count()},
           {"ranks_total", timeline.ranks_total},
-          {"ranks_simulated", timeline.ranks_shown.size()},
+          {"ranks_simulated", timeline.ranks_shown.size() + timeline.ranks_left_out.size()},
           {"slices", selection.slices},
-          {"slices_left_out", selection.left_out},
+          {"slices_left_out", selection.left_out + timeline.ops_left_out},
           {"stages_left_out", unseen},
           {"names", timeline.names},
           {"lanes", std::move(lanes)},

@@ -110,8 +110,7 @@ void refuse_contradiction(const scenario::Scenario& scenario, const FasterThanPe
 
 // Spans of a timeline are kept, however often they repeat.
 void refuse_long_timeline(const scenario::Scenario& scenario) {
-  const std::int64_t passes = std::int64_t{plan::microbatches(scenario.recipe, scenario.plan)} *
-                              scenario.network.chain().places;
+  const std::int64_t passes = timeline_passes(scenario);
   if (passes <= kMostTimelinePasses) return;
   Diagnostic diagnostic;
   diagnostic.pointer = "/training/global_batch";
@@ -183,6 +182,11 @@ Monitor monitor_of(const Job& job, const Step& step, const Timeline& timeline,
 
 }  // namespace
 
+std::int64_t timeline_passes(const scenario::Scenario& scenario) {
+  return std::int64_t{plan::microbatches(scenario.recipe, scenario.plan)} *
+         scenario.network.chain().places;
+}
+
 BadMonitorInterval::BadMonitorInterval(Duration interval, Duration step)
     : OutOfRange(interval > step
                      ? fmt::format("an interval of {} is longer than the step of {}",
@@ -199,6 +203,7 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
                      {.unfold = options.unfold || !scenario.exploit_symmetry,
                       .run = true,
                       .detail = options.timeline ? Detail::timeline : Detail::summary,
+                      .shown = options.shown,
                       .monitor = options.monitor,
                       .skip_periods = scenario.exploit_periodicity},
                      simulation.report);
@@ -223,7 +228,7 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
   for (const scenario::Reference& reference : scenario.references)
     simulation.report.published.push_back({reference.label, reference.metric, reference.value,
                                            metric_of(simulation.report, reference.metric)});
-  if (options.timeline) simulation.timeline = timeline(*step, options.timeline_ranks);
+  if (options.timeline) simulation.timeline = timeline(*step, options.shown);
   if (options.monitor && !simulation.report.deadlock)
     simulation.report.monitor =
         monitor_of(job, *step, simulation.timeline, options.monitor_interval);

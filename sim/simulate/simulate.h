@@ -18,7 +18,7 @@ namespace trainyard::simulate {
 struct SimulateOptions {
   bool unfold = false;      // simulate every rank instead of one per class
   bool timeline = true;     // also build the timeline (lanes, memory curves)
-  int timeline_ranks = 64;  // at most so many ranks are shown, spread over the stages
+  TimelineLimits shown{};   // by the timeline
   bool monitor = false;     // also follow the GPUs of the timeline's ranks; needs `timeline`
   std::optional<Duration> monitor_interval{};  // empty: kMonitorSamples of them
   PricedMachines* machines = nullptr;          // of scenarios of one file; may be null
@@ -33,6 +33,8 @@ struct BadMonitorInterval : OutOfRange {
 
 // A timeline shows at most so many passes of a layer.
 inline constexpr std::int64_t kMostTimelinePasses = 1 << 18;
+// How many it would show.
+std::int64_t timeline_passes(const scenario::Scenario& scenario);
 
 struct Simulation {
   StepReport report;

@@ -61,6 +61,14 @@ std::vector<bool> recorded(const lower::Lowered& lowered, bool monitor) {
   return told;
 }
 
+// Those that the timeline shows.
+std::vector<bool> kept(const Step& step, const TimelineLimits& limits) {
+  std::vector<bool> actors(step.lowered.machine.actors.size(), false);
+  for (const std::size_t c : shown_classes(step.lowered, step.plan.cast, limits).shown)
+    actors[index(step.lowered.classes[c].actor)] = true;
+  return actors;
+}
+
 // Tells both.
 class Both final : public engine::Observer {
  public:
@@ -89,6 +97,7 @@ void run_programs(const Job& job, const StepOptions& options, const Beside& besi
   run_options.only_kernels_host_may_hold = true;
   run_options.skip_periods = options.skip_periods;
   run_options.recorded = recorded(step.lowered, options.monitor);
+  if (run_options.record == Record::ops) run_options.kept = kept(step, options.shown);
   const bool breakdowns = options.detail != Detail::outline;
   const bool loads = breakdowns && (options.monitor || needs_energy(job));
   StepWatcher watcher(step.plan, step.lowered,

@@ -19,6 +19,7 @@
 #include "sim/simulate/monitor/loads.h"
 #include "sim/simulate/report/server_updates.h"
 #include "sim/simulate/report/shares/job_share.h"
+#include "sim/simulate/report/shown_ranks.h"
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/watch/step_window.h"
 #include "topologies/cluster.h"
@@ -90,6 +91,7 @@ struct StepOptions {
   bool unfold = false;
   bool run = true;  // false: stop before the engine
   Detail detail = Detail::timeline;
+  TimelineLimits shown{};  // with Detail::timeline; with a monitor all are kept
   bool monitor = false;  // also keep what monitor() needs. Requires: Detail::timeline
   // engine::RunOptions::skip_periods. Without effect where other jobs run beside, ranks go at their
   // own pace or Detail::timeline is asked for.

@@ -82,7 +82,7 @@ TEST_CASE("while ranks wait for a cycle no kernel is on their GPUs") {
   own.plan.data_parallel.cycle_time = std::chrono::milliseconds(400);
   const auto step = simulate_step(own, {.monitor = true});
   REQUIRE(longest(waits(*step)) > std::chrono::milliseconds(150));
-  const Monitor found = monitor(own, *step, timeline(*step, 64), {});
+  const Monitor found = monitor(own, *step, timeline(*step, {.ranks = 64}), {});
   double busy = 0, all = 0;
   for (const MonitorSample& sample : found.ranks.front().samples) {
     busy += sample.busy * Seconds(sample.length).count();

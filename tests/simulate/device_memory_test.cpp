@@ -131,7 +131,7 @@ TEST_CASE("categories sum to the level at every instant, and the largest level i
     const std::unique_ptr<Step> step = simulate_step(each);
     const StepReport report = summarize(each, *step);
     std::int64_t most = 0;
-    for (const MemoryCurve& curve : timeline(*step, 64).memory) {
+    for (const MemoryCurve& curve : timeline(*step, {.ranks = 64}).memory) {
       CHECK(curve.capacity == each.cluster.server.gpu.memory);
       for (const MemorySample& sample : curve.samples) {
         for (const std::int64_t bytes : sample.bytes)

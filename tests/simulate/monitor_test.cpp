@@ -73,7 +73,7 @@ Watched watch(const Job& job, std::optional<Duration> interval = {}, bool unfold
   Watched result;
   result.step = simulate_step(job, {.unfold = unfold, .monitor = true});
   result.report = summarize(job, *result.step);
-  result.lanes = timeline(*result.step, 64);
+  result.lanes = timeline(*result.step, {.ranks = 64});
   result.monitor = monitor(job, *result.step, result.lanes, interval);
   return result;
 }

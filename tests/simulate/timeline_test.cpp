@@ -8,6 +8,7 @@
 
 #include "models/layers/layer_table.h"
 #include "sim/schedule/chunk_placement.h"
+#include "sim/simulate/report/actor_spans.h"
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
@@ -94,19 +95,19 @@ Duration total(const std::vector<Slice>& slices) {
 
 TEST_CASE("only what runs again is shown as recomputation, whatever layers are called") {
   Job each = job(misnamed_layers(), {}, 3);
-  const Timeline plain = timeline(*simulate_step(each), 1);
+  const Timeline plain = timeline(*simulate_step(each), {.ranks = 1});
   CHECK(of_kind(SliceKind::recompute, plain).empty());
   CHECK(total(of_kind(SliceKind::forward, plain)) == 3 * kLayers * kForward);
   CHECK(total(of_kind(SliceKind::backward, plain)) == 3 * kLayers * kBackward);
   each.recipe.recompute.form = Recompute::full;
-  const Timeline again = timeline(*simulate_step(each), 1);
+  const Timeline again = timeline(*simulate_step(each), {.ranks = 1});
   // The last layer's backward follows its forward at once.
   CHECK(total(of_kind(SliceKind::recompute, again)) == 3 * (kLayers - 1) * kForward);
   CHECK(total(of_kind(SliceKind::backward, again)) == 3 * kLayers * kBackward);
 }
 
 TEST_CASE("repeats of partial recomputation are shown as recomputation") {
-  const Timeline again = timeline(*simulate_step(partly_again(2)), 1);
+  const Timeline again = timeline(*simulate_step(partly_again(2)), {.ranks = 1});
   const std::vector<Slice> repeats = of_kind(SliceKind::recompute, again);
   REQUIRE(repeats.size() == 2 * kLayers);
   // They are the kernels of the forward pass between the same two collectives.
@@ -117,6 +118,39 @@ TEST_CASE("repeats of partial recomputation are shown as recomputation") {
   CHECK(total(repeats) == total(first));
 }
 
+TEST_CASE("with fewer ops than there are whole ranks are left out, and told") {
+  const Job three = job(misnamed_layers(), {.pipeline = 3}, 8);
+  const std::unique_ptr<Step> whole = simulate_step(three);
+  const std::size_t classes = whole->lowered.classes.size();
+  REQUIRE(classes > 2);
+  std::uint64_t all = 0, of_two = 0;
+  for (const ActorId actor : whole->lowered.machine.actors.ids()) {
+    const std::uint64_t ops = spans_of(whole->trace(), actor).size();
+    all += ops;
+    if (index(actor) < 2) of_two += ops;
+  }
+  const auto texts = [](const Timeline& timeline) {
+    std::vector<std::tuple<int, std::string, std::string, Duration, Duration, std::uint64_t>> seen;
+    for (const Lane& lane : timeline.lanes)
+      for (const Slice& slice : lane.slices)
+        seen.emplace_back(lane.rank, lane.stream, timeline.names[slice.name], slice.begin,
+                          slice.end, slice.flow);
+    return seen;
+  };
+  for (const auto& [ops, shown] : {std::pair{all, classes}, {of_two, std::size_t{2}}, {0, 1}}) {
+    const TimelineLimits limits{.ops = ops};
+    const std::unique_ptr<Step> step = simulate_step(three, {.shown = limits});
+    CHECK(step->trace().end == whole->trace().end);
+    const Timeline some = timeline(*step, limits);
+    CHECK(some.ranks_shown.size() == shown);
+    CHECK(some.memory.size() == shown);
+    CHECK(some.ranks_left_out.size() == classes - shown);
+    CHECK(some.stages_left_out.size() == classes - shown);
+    CHECK(step->trace().spans.size() + some.ops_left_out == all);
+    CHECK(texts(some) == texts(timeline(*whole, {.ranks = static_cast<int>(shown)})));
+  }
+}
+
 TEST_CASE("each op of a pair carries the micro-batch of its own pass") {
   for (const auto& [schedule, chunks] : {std::pair{"dualpipe", 1}, std::pair{"dualpipe_v", 2}}) {
     const std::unique_ptr<Step> step = simulate_step(paired(schedule, chunks, 8));
@@ -125,7 +159,7 @@ TEST_CASE("each op of a pair carries the micro-batch of its own pass") {
       for (const CallInfo& call : role.calls)
         pairs = pairs || call.kind == CallKind::pair;
     CHECK(pairs);
-    const Timeline shown = timeline(*step, 2);
+    const Timeline shown = timeline(*step, {.ranks = 2});
     // By stage, part of the stage and micro-batch.
     std::map<std::tuple<int, int, int>, std::pair<Duration, Duration>> times;
     std::map<std::uint64_t, int> sent;
@@ -156,11 +190,11 @@ TEST_CASE("each op of a pair carries the micro-batch of its own pass") {
 TEST_CASE("other labels change nothing but names") {
   for (const Job& each : {partly_again(2), paired("dualpipe", 1, 8), paired("dualpipe_v", 2, 8)}) {
     const std::unique_ptr<Step> step = simulate_step(each);
-    const std::vector<Slice> before = slices(timeline(*step, 2));
+    const std::vector<Slice> before = slices(timeline(*step, {.ranks = 2}));
     for (const char* label : {"", "a forward", "recompute", "send activations"}) {
       for (Role& role : step->plan.cast.roles)
         std::fill(role.program.labels.begin(), role.program.labels.end(), label);
-      const std::vector<Slice> after = slices(timeline(*step, 2));
+      const std::vector<Slice> after = slices(timeline(*step, {.ranks = 2}));
       REQUIRE(after.size() == before.size());
       for (std::size_t i = 0; i < after.size(); ++i) {
         CHECK(after[i].kind == before[i].kind);

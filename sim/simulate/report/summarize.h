@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "sim/simulate/report/shown_ranks.h"
 #include "sim/simulate/report/step_report.h"
 #include "sim/simulate/report/timeline.h"
 #include "sim/simulate/step.h"
@@ -22,7 +23,8 @@ StepReport outline(const Job& job, const Step& step);
 Monitor monitor(const Job& job, const Step& step, const Timeline& timeline,
                 std::optional<Duration> interval);
 
-// Lanes of at most `ranks_shown` classes, spread over the stages, and their memory.
-Timeline timeline(const Step& step, int ranks_shown);
+// Lanes of the classes that the limits admit, and their memory. Requires: a step simulated with
+// Detail::timeline and these limits, or wider ones.
+Timeline timeline(const Step& step, const TimelineLimits& limits);
 
 }  // namespace trainyard::simulate

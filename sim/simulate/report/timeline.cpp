@@ -24,24 +24,6 @@ using plan::PairPart;
 
 namespace {
 
-// At most `limit` classes: the first of every role, then the others in turn.
-std::vector<std::size_t> chosen_classes(const lower::Lowered& lowered, int limit) {
-  std::map<int, std::vector<std::size_t>> by_role;
-  for (std::size_t c = 0; c < lowered.classes.size(); ++c)
-    by_role[lowered.classes[c].role].push_back(c);
-  std::vector<std::size_t> chosen;
-  for (std::size_t turn = 0; static_cast<int>(chosen.size()) < limit; ++turn) {
-    const std::size_t before = chosen.size();
-    for (const auto& [role, classes] : by_role) {
-      if (turn < classes.size() && static_cast<int>(chosen.size()) < limit)
-        chosen.push_back(classes[turn]);
-    }
-    if (chosen.size() == before) break;
-  }
-  std::sort(chosen.begin(), chosen.end());
-  return chosen;
-}
-
 class TimelineBuilder {
  public:
   explicit TimelineBuilder(const Step& step)
@@ -53,7 +35,7 @@ class TimelineBuilder {
       shown_as_[index(rank_class.actor)] = rank_class.representative;
   }
 
-  Timeline build(int ranks_shown) {
+  Timeline build(const TimelineLimits& limits) {
     timeline_.end = trace_.end;
     if (!step_.jobs.empty()) {  // others go on
       timeline_.end = Duration(0);
@@ -61,14 +43,19 @@ class TimelineBuilder {
         timeline_.end = std::max(timeline_.end, trace_.finished[rank_class.actor]);
     }
     timeline_.ranks_total = static_cast<int>(step_.lowered.class_of_rank.size());
-    const std::vector<std::size_t> classes = chosen_classes(step_.lowered, ranks_shown);
-    for (const std::size_t c : classes) {
+    const ShownClasses classes = shown_classes(step_.lowered, step_.plan.cast, limits);
+    for (const std::size_t c : classes.shown) {
       const RankClass& rank_class = step_.lowered.classes[c];
       name_labels(rank_class.role);
       timeline_.ranks_shown.push_back(rank_class.representative);
       add_lanes(rank_class);
     }
-    add_memory(classes);
+    for (const std::size_t c : classes.left_out) {
+      timeline_.ranks_left_out.push_back(step_.lowered.classes[c].representative);
+      timeline_.stages_left_out.push_back(step_.lowered.classes[c].stage);
+    }
+    timeline_.ops_left_out = classes.ops_left_out;
+    add_memory(classes.shown);
     return std::move(timeline_);
   }
 
@@ -245,8 +232,8 @@ void TimelineBuilder::add_memory(const std::vector<std::size_t>& classes) {
 
 }  // namespace
 
-Timeline timeline(const Step& step, int ranks_shown) {
-  return TimelineBuilder(step).build(ranks_shown);
+Timeline timeline(const Step& step, const TimelineLimits& limits) {
+  return TimelineBuilder(step).build(limits);
 }
 
 }  // namespace trainyard::simulate

@@ -67,6 +67,9 @@ struct Timeline {
   std::vector<Lane> lanes;  // by rank, then stream
   std::vector<MemoryCurve> memory;
   std::vector<int> ranks_shown;
+  // What TimelineLimits::ops leaves out: ranks, the stage of each, and their ops.
+  std::vector<int> ranks_left_out, stages_left_out;
+  std::uint64_t ops_left_out = 0;
   int ranks_total = 0;  // of which lanes show representatives
 };
 
