@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/results.h"
 #include "cli/search_log.h"
+#include "sim/base/in_order.h"
 #include "sim/base/text.h"
 #include "sim/search/journal.h"
 #include "sim/search/result.h"
@@ -189,21 +190,24 @@ std::string label_of(const search::SearchResult& result, std::size_t place) {
   return fmt::format("{}{}{}", place + 1, values.empty() ? "" : ": ", values);
 }
 
-// The best five, simulated once more for their timelines.
-std::string report_of_best(const Prepared& own, const search::SearchResult& result,
+// The best five, simulated once more for what of their timelines the page has room for. Those that
+// are too long for one have none.
+std::string report_of_best(const Prepared& own, const search::SearchResult& result, int jobs,
                            const std::string& command) {
-  const search::Judge judge(own.set, own.spec, *own.space);
-  std::vector<report::ReportVariant> variants;
-  for (std::size_t at = 0; at < std::min(result.best.size(), report::kReported); ++at) {
-    scenario::Scenario scenario = judge.scenario(result.best[at].trial.number);
-    scenario.variant = fmt::format("best-{}", at + 1);
-    scenario.label = label_of(result, at);
-    simulate::Simulation simulation = simulate::simulate(scenario, {});
-    variants.push_back(report_variant(scenario, std::move(simulation)));
-  }
-  if (variants.empty()) return "";
   report::HtmlOptions html;
   html.command = command;
+  const search::Judge judge(own.set, own.spec, *own.space);
+  const auto variants = in_order<report::ReportVariant>(
+      std::min(result.best.size(), report::kReported), jobs, [&](std::size_t at) {
+        scenario::Scenario scenario = judge.scenario(result.best[at].trial.number);
+        scenario.variant = fmt::format("best-{}", at + 1);
+        scenario.label = label_of(result, at);
+        simulate::SimulateOptions options;
+        options.timeline = simulate::timeline_passes(scenario) <= simulate::kMostTimelinePasses;
+        options.shown.ops = html.slice_cap;
+        return report_variant(scenario, simulate::simulate(scenario, options));
+      });
+  if (variants.empty()) return "";
   return html_report(own.set.base.name, variants, 0, html);
 }
 
@@ -237,7 +241,7 @@ ExitCode tell(const Prepared& own, std::vector<Trial> trials, const SearchComman
     std::string commands = command_text("search", options.scenario, "", "");
     for (const std::string& command : report::run_commands(result, run))
       commands += "\n" + command;
-    std::string page = report_of_best(own, result, commands);
+    std::string page = report_of_best(own, result, options.jobs, commands);
     if (!page.empty()) files.push_back({"report.html", std::move(page)});
     folder->write(files, input_files(own.set.base));
     if (!options.output.json)

@@ -68,6 +68,21 @@ def search_where_nothing_fits(folder):
 
 
 @case
+def search_long_steps(folder):
+    """search -o: of steps that are too long for a timeline the page has all else"""
+    path = written(folder, axes={"training.micro_batch": [1, 2]})
+    batch = f"training.global_batch={1 << 18}"  # of samples of four layers
+    error = expect(3, "run", path, "--set", batch, "-o", "long", cwd=folder)[1]
+    require("a timeline would show" in error, error)
+    expect(0, "search", path, "--set", batch, "-o", "out", cwd=folder)
+    with open(os.path.join(folder, "out", "report.html"), encoding="utf-8") as file:
+        text = file.read()
+    page = json.loads(text.split('id="page">')[1].split("</script>")[0])
+    lanes = [bool(variant["timeline"]["lanes"]) for variant in page["variants"]]
+    require_equal(sorted(lanes), [False, True], "with lanes")  # two samples at a time are half as many passes
+
+
+@case
 def search_folder(folder):
     """search -o: a summary, each configuration and two pages, the same for any number of threads"""
     path = written(folder)
