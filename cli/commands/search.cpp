@@ -211,12 +211,34 @@ std::string report_of_best(const Prepared& own, const search::SearchResult& resu
   return html_report(own.set.base.name, variants, 0, html);
 }
 
-ExitCode tell(const Prepared& own, std::vector<Trial> trials, const SearchCommandOptions& options,
-              const Context& context) {
-  std::optional<OutputFolder> folder;
-  if (!options.output.folder.empty())
-    folder.emplace(options.output.folder, options.output.force, context.interrupts,
-                   FolderKind::search);
+// Made before the search, so that none is in vain. Null: none is asked for.
+std::unique_ptr<OutputFolder> folder_of(const SearchCommandOptions& options,
+                                        const Context& context) {
+  if (options.output.folder.empty()) return nullptr;
+  return std::make_unique<OutputFolder>(options.output.folder, options.output.force,
+                                        context.interrupts, FolderKind::search);
+}
+
+// `json`: of the result.
+void write_pages(const Prepared& own, const std::vector<Trial>& trials,
+                 const search::SearchResult& result, const std::string& json,
+                 const report::RunCommand& run, const SearchCommandOptions& options,
+                 OutputFolder& folder) {
+  const search::JournalHead head = head_of(own.set, own.spec, *own.space, {});
+  std::vector<OutputFile> files = {
+      {"summary.json", json},
+      {"configurations.jsonl", configurations(trials, head, *own.space)},
+      {"search.html", report::search_page(result, trials, run)}};
+  std::string commands = command_text("search", options.scenario, "", "");
+  for (const std::string& command : report::run_commands(result, run))
+    commands += "\n" + command;
+  std::string page = report_of_best(own, result, options.jobs, commands);
+  if (!page.empty()) files.push_back({"report.html", std::move(page)});
+  folder.write(files, input_files(own.set.base));
+}
+
+ExitCode tell(const Prepared& own, std::vector<Trial> trials, OutputFolder* folder,
+              const SearchCommandOptions& options, const Context& context) {
   const search::SearchResult result =
       result_of(trials, own.set, own.spec, *own.space, options.exhaustive);
   if (!options.exhaustive) canonical(trials, own.spec);
@@ -231,19 +253,14 @@ ExitCode tell(const Prepared& own, std::vector<Trial> trials, const SearchComman
   };
   const std::string json = json::to_text(json_of(result)) + "\n";
   std::string text = options.output.json ? json : report::search_text(result, run);
-  if (folder) {
+  if (folder != nullptr) {
     context.console.progress("writing " + folder->path());
-    const search::JournalHead head = head_of(own.set, own.spec, *own.space, {});
-    std::vector<OutputFile> files = {
-        {"summary.json", json},
-        {"configurations.jsonl", configurations(trials, head, *own.space)},
-        {"search.html", report::search_page(result, trials, run)}};
-    std::string commands = command_text("search", options.scenario, "", "");
-    for (const std::string& command : report::run_commands(result, run))
-      commands += "\n" + command;
-    std::string page = report_of_best(own, result, options.jobs, commands);
-    if (!page.empty()) files.push_back({"report.html", std::move(page)});
-    folder->write(files, input_files(own.set.base));
+    try {
+      write_pages(own, trials, result, json, run, options, *folder);
+    } catch (...) {
+      context.console.result(text);  // what was found is not lost
+      throw;
+    }
     if (!options.output.json)
       text +=
           fmt::format("pages: {0}/search.html, and of the best {0}/report.html\n", folder->path());
@@ -301,8 +318,9 @@ ExitCode search_space(const SearchCommandOptions& options, const Context& contex
   if (options.resume && options.log.empty())
     throw UsageError("--resume: with --log FILE, which holds what was done before");
   const std::unique_ptr<Prepared> own = prepare(options, context.console);
+  const std::unique_ptr<OutputFolder> folder = folder_of(options, context);
   std::vector<Trial> trials = searched(*own, options, shard, context.console);
-  if (shard.count == 1) return tell(*own, std::move(trials), options, context);
+  if (shard.count == 1) return tell(*own, std::move(trials), folder.get(), options, context);
   const auto simulated = std::count_if(trials.begin(), trials.end(),
                                        [](const Trial& trial) { return trial.result.has_value(); });
   context.console.note(fmt::format("shard {}/{}: {} configurations, {} of them simulated, in {}",
@@ -313,6 +331,7 @@ ExitCode search_space(const SearchCommandOptions& options, const Context& contex
 
 ExitCode merge_searches(const SearchCommandOptions& options, const Context& context) {
   const std::unique_ptr<Prepared> own = prepare(options, context.console);
+  const std::unique_ptr<OutputFolder> folder = folder_of(options, context);
   const search::JournalHead head = head_of(own->set, own->spec, *own->space, {});
   std::map<std::uint64_t, Trial> all;
   for (const std::string& path : options.logs) {
@@ -328,7 +347,7 @@ ExitCode merge_searches(const SearchCommandOptions& options, const Context& cont
   std::vector<Trial> trials;
   for (auto& [number, trial] : all)
     trials.push_back(std::move(trial));
-  return tell(*own, std::move(trials), options, context);
+  return tell(*own, std::move(trials), folder.get(), options, context);
 }
 
 }  // namespace trainyard::cli

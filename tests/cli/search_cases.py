@@ -83,6 +83,17 @@ def search_long_steps(folder):
 
 
 @case
+def search_not_in_vain(folder):
+    """search -o: a folder that cannot be written is refused before anything is simulated"""
+    path = written(folder)
+    with open(os.path.join(folder, "file"), "w", encoding="utf-8"):
+        pass
+    error = expect(4, "search", path, "-o", "file", "--log", "log.jsonl", cwd=folder)[1]
+    require("is not a folder" in error, error)
+    require_equal(sorted(os.listdir(folder)), ["file", "s.json"], "files")
+
+
+@case
 def search_folder(folder):
     """search -o: a summary, each configuration and two pages, the same for any number of threads"""
     path = written(folder)
