@@ -77,3 +77,40 @@ TEST_CASE("layers of another network are not those that are known") {
       path,
       {{}, {"parallelism.embedding_parallel.sharding=column_wise"}, {"model.preset=dlrm-dcnv2"}});
 }
+
+TEST_CASE("a step is at least its bound, and not much more, wherever the stages' layers are") {
+  test::Folder folder("bounds");
+  const std::string path = folder.write("gpt.json", R"({
+    "version": 1, "name": "gpt",
+    "model": {"layers": 16, "hidden": 2048, "heads": 16, "vocab": 1024},
+    "cluster": {"preset": "selene", "nodes": 1},
+    "training": {"global_batch": 32, "micro_batch": 1, "sequence_length": 2048,
+                 "precision": {"compute": "bf16", "gradients": "fp32"}},
+    "parallelism": {"pp": 8}})");
+  for (const auto& [schedule, chunks, most] : {std::tuple{"1f1b", 1, 1.02},
+                                               {"gpipe", 1, 1.02},
+                                               {"interleaved_1f1b", 2, 1.02},
+                                               {"breadth_first", 2, 1.1},
+                                               {"zb_h1", 1, 1.1},
+                                               {"zb_h2", 1, 1.02},
+                                               {"zb_auto", 1, 1.02},
+                                               {"zb_v", 2, 1.05},
+                                               {"v_half", 2, 1.2},
+                                               {"v_min", 2, 1.5},
+                                               {"chimera", 1, 1.3},
+                                               {"dualpipe", 1, 1.1},
+                                               {"dualpipe_v", 2, 1.1}}) {
+    CAPTURE(schedule);
+    const scenario::Scenario scenario =
+        load_scenario(path, {std::string("parallelism.pipeline.schedule=") + schedule,
+                             "parallelism.pipeline.chunks_per_stage=" + std::to_string(chunks)})
+            .base;
+    const simulate::Job job = simulate::job_of(scenario);
+    const simulate::JobBound bound = simulate::JobBounds(job).of(job);
+    const simulate::StepReport report = simulate::simulate(scenario, {.timeline = false}).report;
+    const double step = Seconds(report.simulated_step).count();
+    CHECK(bound.seconds() <= step);
+    CHECK(step <= most * bound.seconds());
+    CHECK(bound.memory <= report.memory.peak);
+  }
+}

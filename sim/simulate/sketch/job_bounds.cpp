@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string_view>
 
 #include "sim/plan/split/dealt_layers.h"
 #include "sim/plan/step_memory.h"
 #include "sim/recipe/rank_map.h"
+#include "sim/schedule/chunk_placement.h"
 #include "sim/simulate/device_memory.h"
 #include "sim/simulate/sketch/layer_passes.h"
 #include "sim/simulate/stage_gpus.h"
@@ -44,7 +46,8 @@ struct Part {
 struct Promise {
   bool flushed = false;     // all micro-batches of a step, and nothing of another, lie in the step
   bool in_turn = false;     // a stage waits for the collectives of a layer before it does another's
-  bool fills = false;       // chunks go down the stages, and whole backwards come up again
+  bool comes_down = false;  // what a stage does first has come through those before it
+  bool goes_up = false;     // its last backward, which is whole, goes on through them
   bool one_by_one = false;  // 1F1B: a backward follows as soon as it can
   bool all_first = false;   // GPipe: all forwards, then all backwards
 };
@@ -57,10 +60,11 @@ Promise promise_of(const ScheduleEntry* entry, const recipe::TrainingRecipe& rec
   const std::string_view name = entry->name;
   promise.one_by_one = name == "1f1b" || name == "interleaved_1f1b";
   promise.all_first = name == "gpipe";
-  promise.fills = (promise.one_by_one || promise.all_first) && !plan.pipeline.branches;
+  promise.comes_down = promise.flushed && !plan.pipeline.branches;
+  promise.goes_up = promise.comes_down && (promise.one_by_one || promise.all_first);
   // Where no backward pass follows a forward one, the next micro-batch's kernels may.
   const bool alternates = !recipe.forward_only && recipe.finetune.all() && !promise.all_first;
-  promise.in_turn = alternates && (promise.fills || plan.degrees.pipeline == 1);
+  promise.in_turn = alternates && (promise.goes_up || plan.degrees.pipeline == 1);
   return promise;
 }
 
@@ -90,10 +94,13 @@ class Bounder {
 
   JobBound bound() const {
     JobBound bound;
-    Above above{0, std::vector<double>(static_cast<std::size_t>(shape_.chunks))};
+    // By chunk, of the stages above one: backward, without what waits for no gradients.
+    std::vector<double> back(static_cast<std::size_t>(shape_.chunks));
     for (int stage = 0; stage < shape_.stages; ++stage) {
-      bound_time(stage, above, bound);
-      if (promise_.fills) go_down(stage, above);
+      bound_time(stage, back, bound);
+      if (!promise_.goes_up) continue;
+      for (int chunk = 0; chunk < shape_.chunks; ++chunk)
+        back[static_cast<std::size_t>(chunk)] += after_gradients(part({stage, chunk}).backward);
     }
     bound.capacity = job_.cluster.server.gpu.memory;
     for (int stage = 0; stage < shape_.stages; ++stage)
@@ -189,32 +196,32 @@ class Bounder {
     }
   }
 
-  const Part& part(int stage, int chunk) const {
-    return parts_[static_cast<std::size_t>(chunk * shape_.stages + stage)];
+  const Part& part(const schedule::Seat& seat) const {
+    return parts_[static_cast<std::size_t>(schedule::virtual_stage(shape_, seat))];
   }
   // All chunks, of both copies where there are two.
   Part whole(int stage) const {
     Part all;
-    const bool looped = shape_.placement == schedule::Placement::looped;
-    if (looped) {
+    for (std::uint8_t copy = 0; copy < schedule::directions(shape_); ++copy)
       for (int chunk = 0; chunk < shape_.chunks; ++chunk)
-        all += part(stage, chunk);
-    }
+        all += part({stage, chunk, copy});
     return all;
   }
 
-  // Passes of the stages above one.
-  struct Above {
-    double forward = 0;        // of their first chunks
-    std::vector<double> back;  // by chunk: backward, without what waits for no gradients
-  };
-  void go_down(int stage, Above& above) const {
-    above.forward += part(stage, 0).forward.all();
-    for (int chunk = 0; chunk < shape_.chunks; ++chunk)
-      above.back[static_cast<std::size_t>(chunk)] += after_gradients(part(stage, chunk).backward);
+  // Before a stage can begin: forward passes of one micro-batch, of the copy that is there first.
+  double forward_before(int stage) const {
+    double least = std::numeric_limits<double>::infinity();
+    for (std::uint8_t copy = 0; copy < schedule::directions(shape_); ++copy) {
+      const int place = schedule::virtual_stage(shape_, {stage, 0, copy});
+      double before = 0;
+      for (int above = 0; above < place; ++above)
+        before += parts_[static_cast<std::size_t>(above)].forward.all();
+      least = std::min(least, before);
+    }
+    return least;
   }
 
-  void bound_time(int stage, const Above& above, JobBound& longest) const {
+  void bound_time(int stage, const std::vector<double>& back, JobBound& longest) const {
     const plan::Rounds rounds = plan::rounds_of(recipe(), job_.plan);
     const bool together = rounds.count == 1 && !rounds.apart;
     if (!promise_.flushed || !together ||
@@ -222,16 +229,15 @@ class Bounder {
       return;
     const Part all = whole(stage);
     JobBound own;
-    const double m = shape_.microbatches;
+    const double m = static_cast<double>(shape_.microbatches) / schedule::directions(shape_);
     own.kernels = m * (all.forward.kernels + all.backward.kernels);
     own.repeated = m * all.backward.repeated;
     if (promise_.in_turn) own.waits = m * (all.forward.waits + all.backward.waits);
     own.update = update(all);
-    if (promise_.fills) {
-      const double back = *std::min_element(above.back.begin(), above.back.end());
-      // Its optimizer may run beside them.
-      own.fill = above.forward + std::max(back - own.update, 0.0);
-    }
+    if (promise_.comes_down) own.fill = forward_before(stage);
+    // Its optimizer may run beside them.
+    if (promise_.goes_up)
+      own.fill += std::max(*std::min_element(back.begin(), back.end()) - own.update, 0.0);
     // The host launches all of them from the beginning of the step on.
     const double launch = Seconds(law().launch + law().call).count();
     const double host = m * (all.forward.launches + all.backward.launches) * launch;
@@ -252,7 +258,10 @@ class Bounder {
   double update(const Part& all) const {
     const bool on_gpu = recipe().offload.optimizer == recipe::OffloadTo::none &&
                         !strategy_.updates_elsewhere && !strategy_.has_leader();
-    if (!trains() || !on_gpu || recipe().optimizer == recipe::Optimizer::none) return 0;
+    // Two copies may divide it between them.
+    const bool in_copies = schedule::directions(shape_) > 1;
+    if (!trains() || !on_gpu || in_copies || recipe().optimizer == recipe::Optimizer::none)
+      return 0;
     const models::MemoryBound kernel = plan::optimizer_kernel(all.parameters, recipe(), strategy_);
     return slowdown_ * law().compute->time(kernel).time.count();
   }
@@ -268,7 +277,7 @@ class Bounder {
   }
 
   Bytes memory(int stage) const {
-    const Part all = whole(stage);
+    const Part all = schedule::directions(shape_) == 1 ? whole(stage) : Part();
     const Bytes states = held(all, [](const plan::StateBytes& bytes) {
       return bytes.parameters + bytes.optimizer_state;
     });
@@ -290,9 +299,9 @@ class Bounder {
     const bool stays = trains() && !recipe().offload.activations && repeats_all_ &&
                        shape_.placement == schedule::Placement::looped;
     if (!stays) return Bytes(0);
-    Bytes least = part(stage, 0).kept;
+    Bytes least = part({stage, 0}).kept;
     for (int chunk = 1; chunk < shape_.chunks; ++chunk)
-      least = std::min(least, part(stage, chunk).kept);
+      least = std::min(least, part({stage, chunk}).kept);
     return kept_at_once(stage) * least;
   }
 

@@ -11,7 +11,7 @@
 //
 // Each holds whatever kernels and messages meet: neighbours on the same links, multiprocessors that
 // communication takes, hosts that are late only make the step longer. Where a schedule says less
-// (split backwards, pairs of passes, no flush, ranks at their own pace) less is counted, down to 0.
+// (split backwards, no flush, ranks at their own pace) less is counted, down to 0.
 #pragma once
 
 #include <memory>
