@@ -64,7 +64,11 @@ Promise promise_of(const ScheduleEntry* entry, const recipe::TrainingRecipe& rec
   promise.goes_up = promise.comes_down && (promise.one_by_one || promise.all_first);
   // Where no backward pass follows a forward one, the next micro-batch's kernels may.
   const bool alternates = !recipe.forward_only && recipe.finetune.all() && !promise.all_first;
-  promise.in_turn = alternates && (promise.goes_up || plan.degrees.pipeline == 1);
+  // Kernels between a collective and who waits for it only shorten the wait, so that the halves of
+  // a backward pass wait for no less than the whole.
+  const bool halves = name.starts_with("zb_") || name == "v_half" || name == "v_min";
+  promise.in_turn = alternates && (promise.goes_up || (promise.comes_down && halves) ||
+                                   plan.degrees.pipeline == 1);
   return promise;
 }
 
