@@ -114,3 +114,27 @@ TEST_CASE("a step is at least its bound, and not much more, wherever the stages'
     CHECK(bound.memory <= report.memory.peak);
   }
 }
+
+TEST_CASE(
+    "an algorithm that is chosen may be faster than the library's, and none is above its step") {
+  test::Folder folder("bounds");
+  const std::string path = folder.write("gpt.json", R"({
+    "version": 1, "name": "gpt",
+    "model": {"layers": 8, "hidden": 256, "heads": 16, "vocab": 1024},
+    "cluster": {"preset": "selene", "nodes": 1},
+    "training": {"global_batch": 16, "micro_batch": 1, "sequence_length": 32,
+                 "precision": {"compute": "bf16", "gradients": "fp32"}},
+    "parallelism": {"tp": 8}})");
+  std::vector<double> bounds, steps;
+  for (const char* algorithm : {"auto", "ring", "tree", "halving_doubling"}) {
+    CAPTURE(algorithm);
+    const scenario::Scenario scenario =
+        load_scenario(path, {std::string("collectives.allreduce.algorithm=") + algorithm}).base;
+    const simulate::Job job = simulate::job_of(scenario);
+    const simulate::StepReport report = simulate::simulate(scenario, {.timeline = false}).report;
+    bounds.push_back(simulate::JobBounds(job).of(job).seconds());
+    steps.push_back(Seconds(report.simulated_step).count());
+    CHECK(bounds.back() <= steps.back());
+  }
+  CHECK(steps.back() < bounds.front());  // of the library's own choice
+}

@@ -119,13 +119,12 @@ class Bounder {
 
   // GPUs of the first rank's group, which begins where servers do: no other spans fewer of them.
   // Empty: it is alone, or that is not so.
-  std::vector<int> group_of(Axis axis) const {
-    const recipe::ParallelDegrees& degrees = job_.plan.degrees;
+  std::vector<int> group_of(const recipe::RankMap& grid, Axis axis) const {
     const int per_server = job_.cluster.used_on(0);
-    const int block = axis == Axis::tensor ? degrees.tensor : degrees.tensor * degrees.context;
-    if (degrees.along(axis) < 2 || per_server % block != 0) return {};
+    const int inner = axis == Axis::tensor ? 1 : grid.size(Axis::tensor);
+    if (grid.size(axis) < 2 || per_server % (inner * grid.size(axis)) != 0) return {};
     std::vector<int> gpus;
-    for (const Rank rank : recipe::rank_grids(job_.plan).dense.group(Rank{0}, axis)) {
+    for (const Rank rank : grid.group(Rank{0}, axis)) {
       const auto at = static_cast<int>(index(rank));
       if (at >= per_server) return {};
       gpus.push_back(at);
@@ -136,8 +135,11 @@ class Bounder {
   LayerTerms terms() const {
     LayerTerms terms{plan::execution(recipe(), job_.plan), trains(), slowdown_};
     if (!promise_.in_turn) return terms;
-    terms.tensor = group_of(Axis::tensor);
-    terms.context = group_of(Axis::context);
+    terms.choices = job_.collectives;
+    const recipe::RankGrids grids = recipe::rank_grids(job_.plan);
+    terms.tensor = group_of(grids.dense, Axis::tensor);
+    terms.context = group_of(grids.dense, Axis::context);
+    terms.expert = group_of(grids.experts, Axis::context);
     return terms;
   }
 

@@ -23,6 +23,7 @@ class Timer {
     };
     tell(terms.tensor, tensor_);
     tell(terms.context, context_);
+    tell(terms.expert, expert_);
   }
 
   LayerPasses of(const LayerWork& work) const {
@@ -36,9 +37,14 @@ class Timer {
 
  private:
   double collective(const models::GroupCollective& sent) const {
-    if (sent.group != LayerGroup::tensor && sent.group != LayerGroup::context) return 0;
-    const auto& shape = sent.group == LayerGroup::tensor ? tensor_ : context_;
-    return shape ? costs_.messages->collective(sent.kind, sent.bytes, *shape).alone() : 0;
+    const std::optional<cost::GroupShape>* shape = sent.group == LayerGroup::tensor    ? &tensor_
+                                                   : sent.group == LayerGroup::context ? &context_
+                                                   : sent.group == LayerGroup::expert  ? &expert_
+                                                                                       : nullptr;
+    const bool is_own =
+        terms_.choices.of(sent.kind) == collective::Choice() && sent.routing.experts == 0;
+    if (shape == nullptr || !*shape || !is_own) return 0;
+    return costs_.messages->collective(sent.kind, sent.bytes, **shape).alone();
   }
 
   // Kernels one after another, each after the collectives that it waits for.
@@ -64,7 +70,7 @@ class Timer {
   const LayerTerms& terms_;
   const Costs& costs_;
   lower::GroupShapes shapes_;
-  std::optional<cost::GroupShape> tensor_, context_;
+  std::optional<cost::GroupShape> tensor_, context_, expert_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "models/families/network.h"
 #include "models/layer/execution.h"
+#include "sim/collective/algorithm.h"
 #include "sim/simulate/step_maker.h"
 
 namespace trainyard::simulate {
@@ -42,8 +43,10 @@ struct LayerTerms {
   bool trains = true;
   double slowdown = 1;  // of kernels
   // GPUs of the groups for whose collectives kernels wait, as GroupShapes numbers them; empty: such
-  // waits do not count.
-  std::vector<int> tensor{}, context{};
+  // waits do not count. Nor do those for collectives whose algorithm or protocol was chosen, which
+  // may be faster than the library's own choice, or whose rows share their way.
+  std::vector<int> tensor{}, context{}, expert{};
+  collective::Choices choices{};
   friend bool operator==(const LayerTerms&, const LayerTerms&) = default;
 };
 
