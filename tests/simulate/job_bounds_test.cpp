@@ -100,9 +100,10 @@ TEST_CASE("a step is at least its bound, and not much more, wherever the stages'
                                                {"chimera", 1, 1.3},
                                                {"dualpipe", 1, 1.1},
                                                {"dualpipe_v", 2, 1.1}}) {
-    CAPTURE(schedule);
+    const std::string name = schedule;
+    CAPTURE(name);
     const scenario::Scenario scenario =
-        load_scenario(path, {std::string("parallelism.pipeline.schedule=") + schedule,
+        load_scenario(path, {"parallelism.pipeline.schedule=" + name,
                              "parallelism.pipeline.chunks_per_stage=" + std::to_string(chunks)})
             .base;
     const simulate::Job job = simulate::job_of(scenario);
