@@ -41,7 +41,9 @@ CompiledProgram::CompiledProgram(const Program& source)
       if (op.kind == OpKind::compute) continue;
       const std::uint32_t number = column_of(op.kind, op.port);
       if (number >= column_.size()) column_.resize(number + 1, kUnused);
-      if (column_[number] == kUnused) column_[number] = columns++;
+      if (column_[number] != kUnused) continue;
+      column_[number] = columns++;
+      collective_ports.push_back(op.kind == OpKind::collective ? op.port : kNoPort);
     }
   }
   std::vector<std::uint32_t> counts;  // [block * columns + column]: ops per block

@@ -30,6 +30,7 @@ struct CompiledOp {
   std::uint32_t first_effect = 0, effects = 0;
   bool drained = false;      // as in Op
   bool has_kernels = false;  // computes, and not nothing
+  bool enters_solo = false;  // of some actor
 };
 
 // A segment as some op enqueues it.
@@ -68,6 +69,8 @@ struct Position {
 };
 
 struct CompiledProgram {
+  static constexpr std::uint32_t kNoPort = 0xFFFFFFFF;
+
   explicit CompiledProgram(const Program& source);
 
   const Program* program;
@@ -82,8 +85,9 @@ struct CompiledProgram {
   std::vector<Duration> call_base;         // [call]
   std::int64_t all_launches = 0;
   Duration all_calls{};
-  std::vector<std::uint32_t> sequence_base;  // [call * columns + column]
-  std::vector<std::uint32_t> stream_ops;     // [stream], in all calls
+  std::vector<std::uint32_t> sequence_base;     // [call * columns + column]
+  std::vector<std::uint32_t> stream_ops;        // [stream], in all calls
+  std::vector<std::uint32_t> collective_ports;  // [column]; kNoPort: of other ops
 
   // The first op of `stream` in `call` or a later one; call == number of calls if there is none.
   Position seek(std::uint32_t stream, std::uint32_t call) const;

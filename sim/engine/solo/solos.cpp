@@ -1,0 +1,197 @@
+#include "sim/engine/solo/solos.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace trainyard::engine {
+namespace {
+
+// Of fewer ops an event each is no more work.
+constexpr std::uint32_t kFewest = 6;
+
+// What is known of an op of a block from the program alone.
+struct Known {
+  const CompiledOp* op = nullptr;
+  std::uint32_t at = 0;     // into CompiledProgram::ops
+  std::uint32_t waits = 0;  // Op::waits, of streams that have ops
+  bool alone = false;       // concerns nobody else
+};
+
+// The ops of one block, and what of each stream has ended when one begins.
+class BlockView {
+ public:
+  BlockView(const CompiledProgram& program, std::uint32_t block, std::uint64_t alone)
+      : streams_(program.streams) {
+    const std::vector<Op>& source = program.program->blocks[block].ops;
+    std::uint32_t busy = 0;
+    for (std::uint32_t s = 0; s < streams_; ++s)
+      if (program.stream_ops[s] > 0) busy |= 1U << s;
+    std::vector<std::uint32_t> next(program.stream_begin.begin() + block * (streams_ + 1),
+                                    program.stream_begin.begin() + (block + 1) * (streams_ + 1));
+    ops_.reserve(source.size());
+    for (const Op& op : source) {
+      Known& known = ops_.emplace_back();
+      known.at = next[op.stream]++;
+      known.op = &program.ops[known.at];
+      known.waits = op.waits & busy;
+      known.alone = op.kind == OpKind::compute
+                        ? !op.drained
+                        : op.kind == OpKind::collective && known.op->column < 64 &&
+                              (alone >> known.op->column & 1) != 0;
+    }
+    find_ended();
+  }
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(ops_.size()); }
+  const Known& operator[](std::uint32_t i) const { return ops_[i]; }
+  // Ops of stream s before op i.
+  std::int32_t before(std::uint32_t i, std::uint32_t s) const {
+    return before_[std::size_t{i} * streams_ + s];
+  }
+  // Of these, those known to have ended when it begins; -1: not even those of earlier calls.
+  std::int32_t ended(std::uint32_t i, std::uint32_t s) const {
+    return ended_[std::size_t{i} * streams_ + s];
+  }
+  std::uint32_t streams() const { return streams_; }
+
+ private:
+  void find_ended() {
+    before_.resize(std::size_t{streams_} * ops_.size());
+    ended_.resize(before_.size(), -1);
+    std::vector<std::int32_t> count(streams_);
+    std::vector<std::uint32_t> tail(streams_, Solos::kNone);
+    for (std::uint32_t i = 0; i < ops_.size(); ++i) {
+      std::copy(count.begin(), count.end(), before_.begin() + std::ptrdiff_t{i} * streams_);
+      const std::uint32_t own = ops_[i].op->stream;
+      for (std::uint32_t bits = ops_[i].waits | 1U << own; bits != 0; bits &= bits - 1) {
+        const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
+        std::int32_t* known = &ended_[std::size_t{i} * streams_];
+        if (tail[s] != Solos::kNone)
+          for (std::uint32_t u = 0; u < streams_; ++u)
+            known[u] = std::max(known[u], ended(tail[s], u));
+        known[s] = count[s];
+      }
+      ++count[own];
+      tail[own] = i;
+    }
+  }
+
+  std::uint32_t streams_;
+  std::vector<Known> ops_;
+  std::vector<std::int32_t> before_, ended_;  // [op * streams + stream]
+};
+
+// By stream: those that every op waits for, or is of, that can tell whether the stream's ops of
+// earlier calls have ended.
+std::vector<std::uint32_t> told_by_later_calls(const Program& program) {
+  const std::size_t streams = program.streams.size();
+  std::vector<std::uint32_t> told(streams, 0xFFFFFFFF);
+  for (const Block& block : program.blocks) {
+    std::uint32_t seen = 0;  // streams with ops in this block so far
+    for (const Op& op : block.ops) {
+      const std::uint32_t sees = op.waits | 1U << op.stream;
+      for (std::uint32_t bits = sees & ~seen; bits != 0; bits &= bits - 1)
+        told[static_cast<std::size_t>(std::countr_zero(bits))] &= sees;
+      seen |= 1U << op.stream;
+    }
+  }
+  return told;
+}
+
+class SoloFinder {
+ public:
+  SoloFinder(const BlockView& view, const std::vector<std::uint32_t>& told_later)
+      : view_(view), told_later_(told_later) {}
+
+  // From op i on as far as nobody else is concerned; behind the last.
+  std::uint32_t extent(std::uint32_t first) const {
+    std::uint32_t streams = 0;
+    std::uint32_t i = first;
+    for (; i < view_.size() && view_[i].alone; ++i) {
+      streams |= 1U << view_[i].op->stream;
+      if (std::popcount(streams) > Solo::kMostStreams) break;
+      if (i > first && !outside_has_ended(first, i, streams)) break;
+    }
+    return i;
+  }
+  // Whether op i begins when all of [first, i) have ended.
+  bool begins_alone(std::uint32_t first, std::uint32_t i) const {
+    for (std::uint32_t s = 0; s < view_.streams(); ++s)
+      if (view_.before(i, s) > view_.before(first, s) && view_.ended(i, s) < view_.before(i, s))
+        return false;
+    return true;
+  }
+  // Whether nobody behind op `last` of [first, last], which ends last, can tell when the others
+  // did.
+  bool ends_for_all(std::uint32_t first, std::uint32_t last) const {
+    const std::uint32_t own = view_[last].op->stream;
+    for (std::uint32_t s = 0; s < view_.streams(); ++s) {
+      if (s == own || last + 1 == first || !has_ops(first, last, s)) continue;
+      bool is_last = true;  // of its stream in the block
+      for (std::uint32_t x = last + 1; x < view_.size() && is_last; ++x) {
+        const std::uint32_t sees = view_[x].waits | 1U << view_[x].op->stream;
+        if ((sees >> s & 1) == 0) continue;
+        if ((sees >> own & 1) == 0) return false;
+        is_last = view_[x].op->stream != s;
+      }
+      if (is_last && (told_later_[s] >> own & 1) == 0) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool has_ops(std::uint32_t first, std::uint32_t last, std::uint32_t s) const {
+    const std::int32_t until = view_.before(last, s) + (view_[last].op->stream == s ? 1 : 0);
+    return until > view_.before(first, s);
+  }
+  // Whether what op i waits for outside of a solo had ended when that began.
+  bool outside_has_ended(std::uint32_t first, std::uint32_t i, std::uint32_t streams) const {
+    for (std::uint32_t bits = view_[i].waits & ~streams; bits != 0; bits &= bits - 1) {
+      const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
+      if (view_.ended(first, s) < view_.before(i, s)) return false;
+    }
+    return true;
+  }
+
+  const BlockView& view_;
+  const std::vector<std::uint32_t>& told_later_;
+};
+
+}  // namespace
+
+Solos::Solos(const CompiledProgram& program, std::uint64_t alone)
+    : entered_(program.ops.size(), kNone) {
+  const std::vector<std::uint32_t> told_later = told_by_later_calls(*program.program);
+  for (std::uint32_t block = 0; block < program.program->blocks.size(); ++block) {
+    const BlockView view(program, block, alone);
+    const SoloFinder finder(view, told_later);
+    for (std::uint32_t first = 0; first < view.size();) {
+      const std::uint32_t until = finder.extent(first);
+      std::uint32_t end = until;  // behind the last op that ends for all
+      while (end > first &&
+             !(finder.begins_alone(first, end - 1) && finder.ends_for_all(first, end - 1)))
+        --end;
+      if (end < first + kFewest) {
+        first = end > first ? end : std::max(until, first + 1);
+        continue;
+      }
+      Solo solo{.block = block,
+                .first = first,
+                .last = end - 1,
+                .first_end = static_cast<std::uint32_t>(ends_.size())};
+      std::vector<std::uint32_t> ends(program.streams);
+      for (std::uint32_t i = first; i < end; ++i) {
+        solo.streams |= 1U << view[i].op->stream;
+        ends[view[i].op->stream] = view[i].at + 1;
+        if (end - i >= kFewest && finder.begins_alone(first, i))
+          entered_[view[i].at] = static_cast<std::uint32_t>(solos_.size());
+      }
+      for (std::uint32_t bits = solo.streams; bits != 0; bits &= bits - 1)
+        ends_.push_back(ends[static_cast<std::size_t>(std::countr_zero(bits))]);
+      solos_.push_back(solo);
+      first = end;
+    }
+  }
+}
+
+}  // namespace trainyard::engine
