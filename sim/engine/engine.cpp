@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sim/base/check.h"
+#include "sim/engine/beside_kernels.h"
 #include "sim/engine/compute_runner.h"
 #include "sim/engine/deadlock.h"
 #include "sim/engine/event_queue.h"
@@ -52,6 +53,7 @@ class Engine {
   Engine(const Machine& machine, const RunOptions& options)
       : state_(machine),
         recorder_(state_, options),
+        beside_(state_, queue_),
         network_(rate_groups(machine, options)),
         memory_(state_, recorder_),
         compute_(state_, queue_, recorder_, kEndCompute),
@@ -140,7 +142,7 @@ class Engine {
     stream.begin = last_ = queue_.now();
     if (op.kind == OpKind::compute) {
       ActorState& owner = state_.actors[stream.actor];
-      if (slows_transfers()) ++compute_since(owner).computing;
+      beside_.count(owner, +1);
       owner.computing_on |= 1U << op.stream;
       compute_.begin(number, stream, owner, op);
       return;
@@ -161,7 +163,7 @@ class Engine {
     ActorState& owner = state_.actors[stream.actor];
     const CompiledOp& op = state_.op(stream);
     if (op.kind == OpKind::compute) {
-      if (slows_transfers()) --compute_since(owner).computing;
+      beside_.count(owner, -1);
       owner.computing_on &= ~(1U << op.stream);
     }
     if (op.releases) memory_.end(stream, queue_.now(), recorder_);
@@ -239,7 +241,7 @@ class Engine {
     Exchange& exchange = state_.exchanges[slot];
     const Transfer& transfer = state_.transfer(exchange);
     exchange.active = queue_.now();
-    if (slows_transfers()) exchange.busy = busy(exchange);
+    beside_.begin(exchange);
     exchange.state = ExchangeState::in_flight;
     hold_units(exchange, transfer.units_taken);
     const Duration arrives = later(queue_.now(), transfer.latency);
@@ -278,36 +280,9 @@ class Engine {
     request_reshare();
   }
 
-  // Kernels beside a transfer slow it down.
-
-  bool slows_transfers() const { return state_.machine.share_beside_kernels < kFullShare; }
-
-  // Brings the actor's account up to now.
-  ActorState& compute_since(ActorState& actor) {
-    if (actor.computing > 0) actor.busy += queue_.now() - actor.busy_since;
-    actor.busy_since = queue_.now();
-    return actor;
-  }
-
-  Duration busy(const Exchange& exchange) {
-    const ActorId actor = state_.is_channel(exchange.edge)
-                              ? state_.channel(exchange.edge).source
-                              : state_.communicator(exchange.edge).members.front();
-    return compute_since(state_.actors[index(actor)]).busy;
-  }
-
-  // What is left to transfer when all would have been at the full rate, in time at that rate.
-  Duration left_over(Exchange& exchange) {
-    if (!slows_transfers()) return Duration::zero();
-    const Duration busy_now = busy(exchange);
-    const Duration beside = busy_now - std::exchange(exchange.busy, busy_now);
-    return Duration(static_cast<std::int64_t>(
-        Int128{beside.count()} * (kFullShare - state_.machine.share_beside_kernels) / kFullShare));
-  }
-
   void end_exchange(std::uint32_t slot) {
     Exchange& exchange = state_.exchanges[slot];
-    if (const Duration left = left_over(exchange); left > Duration::zero()) {
+    if (const Duration left = beside_.left_over(exchange); left > Duration::zero()) {
       queue_.push({later(queue_.now(), left), slot, 0, Phase::finish, kEndExchange});
       return;
     }
@@ -421,6 +396,7 @@ class Engine {
   RunState state_;
   EventQueue queue_;
   Recorder recorder_;
+  BesideKernels beside_;
   FlowNetwork network_;
   MemoryAccounts memory_;
   ComputeRunner compute_;
