@@ -69,7 +69,7 @@ class Engine {
       if (queue_.instant_is_over()) {
         const bool has_flows = network_.next_end() != FlowNetwork::kNever;
         if (!has_flows && queue_.empty()) return conclude();
-        if (periods_.is_due()) periods_.look(last_, events_);
+        if (periods_.is_due()) periods_.look(last_, happened_);
         queue_.advance(queue_.empty() ? network_.next_end()
                                       : std::min(network_.next_end(), queue_.next()));
         if (queue_.now() != instant_) {
@@ -81,6 +81,7 @@ class Engine {
       if (network_.next_end() <= queue_.now()) {
         for (const std::uint32_t owner : network_.finish()) {
           if (!count_event()) return give_up();
+          ++happened_;
           request_reshare();
           if (--state_.exchanges[owner].flows_left == 0) end_exchange(owner);
         }
@@ -136,12 +137,13 @@ class Engine {
 
   void begin(std::uint32_t number) {
     StreamState& stream = state_.streams[number];
+    ActorState& owner = state_.actors[stream.actor];
     const CompiledOp& op = state_.op(stream);
     if (op.takes) memory_.begin(stream, queue_.now(), recorder_);  // while it does not run yet
     stream.state = HeadState::running;
     stream.begin = last_ = queue_.now();
+    ++happened_;
     if (op.kind == OpKind::compute) {
-      ActorState& owner = state_.actors[stream.actor];
       beside_.count(owner, +1);
       owner.computing_on |= 1U << op.stream;
       compute_.begin(number, stream, owner, op);
@@ -169,6 +171,7 @@ class Engine {
     if (op.releases) memory_.end(stream, queue_.now(), recorder_);
     recorder_.op(stream, active, queue_.now());
     owner.finished = last_ = queue_.now();
+    ++happened_;
     ++stream.ended;
     stream.slot = kNone;
     const std::uint32_t call = stream.head.call;
@@ -243,9 +246,10 @@ class Engine {
     exchange.active = queue_.now();
     beside_.begin(exchange);
     exchange.state = ExchangeState::in_flight;
-    hold_units(exchange, transfer.units_taken);
+    const std::uint32_t edge = exchange.edge;
+    hold_units(edge, transfer.units_taken);
     const Duration arrives = later(queue_.now(), transfer.latency);
-    if (transfer.bytes > Bytes{} && state_.has_paths(exchange.edge)) {
+    if (transfer.bytes > Bytes{} && state_.has_paths(edge)) {
       if (transfer.latency == Duration::zero())
         join_network(slot);
       else
@@ -281,12 +285,12 @@ class Engine {
   }
 
   void end_exchange(std::uint32_t slot) {
-    Exchange& exchange = state_.exchanges[slot];
-    if (const Duration left = beside_.left_over(exchange); left > Duration::zero()) {
+    if (const Duration left = beside_.left_over(state_.exchanges[slot]); left > Duration::zero()) {
       queue_.push({later(queue_.now(), left), slot, 0, Phase::finish, kEndExchange});
       return;
     }
-    hold_units(exchange, -state_.transfer(exchange).units_taken);
+    hold_units(state_.exchanges[slot].edge, -state_.transfer(state_.exchanges[slot]).units_taken);
+    Exchange& exchange = state_.exchanges[slot];
     if (!state_.is_channel(exchange.edge)) {
       state_.remove(slot);
       for (std::uint32_t s = exchange.first; s != kNone;) {
@@ -320,24 +324,28 @@ class Engine {
     end(number, state_.streams[number].begin);
   }
 
-  void hold_units(const Exchange& exchange, int units) {
+  // Of all members of an edge.
+  void hold_units(std::uint32_t edge, int units) {
     if (units == 0) return;
-    if (state_.is_channel(exchange.edge)) {
-      hold_units(state_.channel(exchange.edge).source, units);
-      hold_units(state_.channel(exchange.edge).destination, units);
+    if (state_.is_channel(edge)) {
+      hold_units(state_.channel(edge).source, units);
+      hold_units(state_.channel(edge).destination, units);
       return;
     }
-    for (ActorId member : state_.communicator(exchange.edge).members)
+    for (ActorId member : state_.communicator(edge).members)
       hold_units(member, units);
   }
 
   void hold_units(ActorId actor, int units) {
     ActorState& owner = state_.actors[index(actor)];
     owner.taken += units;
+    mind_rate(owner);
+  }
+  void mind_rate(ActorState& actor) {
+    if (actor.rate_changed || actor.computing_on == 0) return;
+    actor.rate_changed = true;
+    rate_changed_.push_back(static_cast<std::uint32_t>(&actor - state_.actors.data()));
     request_reshare();
-    if (owner.rate_changed || owner.computing_on == 0) return;
-    owner.rate_changed = true;
-    rate_changed_.push_back(static_cast<std::uint32_t>(actor));
   }
 
   // Once per instant, when all has ended and begun: new rates for flows and kernels.
@@ -386,7 +394,7 @@ class Engine {
   }
 
   Trace take_trace() {
-    Trace trace = recorder_.take(events_);
+    Trace trace = recorder_.take(happened_);
     trace.skipped = periods_.events_skipped();
     for (ActorId actor : state_.machine.actors.ids())
       trace.peaks.push_back(memory_.peak(actor));
@@ -405,7 +413,8 @@ class Engine {
   bool reshare_due_ = false;
   Duration last_{};  // when an op last began or ended; later events may be stale
   std::uint64_t budget_;
-  std::uint64_t events_ = 0;
+  std::uint64_t events_ = 0;    // popped from the queue
+  std::uint64_t happened_ = 0;  // Trace::events
   Duration instant_{};
   std::uint64_t most_events_;  // before this instant and at it
 };

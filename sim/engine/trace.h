@@ -64,7 +64,7 @@ struct Trace {
   std::vector<MemoryChange> memory;      // recorded actors only, in time order; not with nothing
   IdVector<ActorId, Duration> finished;  // when each actor's last op ended
   IdVector<ActorId, MemoryPeak> peaks;
-  std::uint64_t events = 0;   // popped from the queue, had nothing been skipped
+  std::uint64_t events = 0;   // begins and ends of ops, and ends of flows
   std::uint64_t skipped = 0;  // of these
   std::uint64_t ops = 0;      // that ran
 };
