@@ -33,6 +33,14 @@ void ComputeRunner::begin(std::uint32_t number, StreamState& stream, const Actor
   push_end(number, KernelClock(clocks_[stream.slot]).finish(kernels, kIgnore));
 }
 
+void ComputeRunner::resume(std::uint32_t number, const KernelClock* clock, Duration end) {
+  if (clock != nullptr) {
+    const std::uint32_t slot = state_.streams[number].slot = new_clock();
+    clocks_[slot] = *clock;
+  }
+  push_end(number, end);
+}
+
 void ComputeRunner::change_rate(std::uint32_t actor) {
   const ActorState& owner = state_.actors[actor];
   const std::int64_t now_taken = taken(actor);

@@ -19,6 +19,9 @@ class ComputeRunner {
   // The head of the stream, a compute op, begins now.
   void begin(std::uint32_t number, StreamState& stream, const ActorState& owner,
              const CompiledOp& op);
+  // The head of the stream, a compute op that has begun, goes on with the clock it has come to
+  // (null: nothing slowed it down) and ends then, if nothing changes.
+  void resume(std::uint32_t number, const KernelClock* clock, Duration end);
   // What transfers hold of the actor may have changed at this instant.
   void change_rate(std::uint32_t actor);
   // False if the event is stale. Otherwise the op has ended, its kernels are recorded and its clock

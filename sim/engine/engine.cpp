@@ -19,6 +19,7 @@
 #include "sim/engine/periods/period_skipper.h"
 #include "sim/engine/recorder.h"
 #include "sim/engine/run_state.h"
+#include "sim/engine/solo/solo_runner.h"
 
 namespace trainyard::engine {
 namespace {
@@ -57,6 +58,7 @@ class Engine {
         network_(rate_groups(machine, options)),
         memory_(state_, recorder_),
         compute_(state_, queue_, recorder_, kEndCompute),
+        solos_(state_, queue_, recorder_, memory_, options),
         periods_(state_, queue_, network_, memory_, compute_, options),
         // A thousand actors in step do a thousand things at once without going round in circles.
         budget_(options.max_events_per_instant * (1 + machine.actors.size() / 1024)),
@@ -108,6 +110,9 @@ class Engine {
       case kEndReceive: end_receive(event.subject); break;
       case kEndHear: end(event.subject, queue_.now()); break;
       case kEndExchange: end_exchange(event.subject); break;
+      case kEndSolo:
+        if (ActorState* actor = solos_.over(event)) leave_solo(*actor);
+        break;
       case kJoinNetwork: join_network(event.subject); break;
       case kReshare: reshare(); break;
     }
@@ -138,11 +143,13 @@ class Engine {
   void begin(std::uint32_t number) {
     StreamState& stream = state_.streams[number];
     ActorState& owner = state_.actors[stream.actor];
+    stop_solo(owner);
     const CompiledOp& op = state_.op(stream);
     if (op.takes) memory_.begin(stream, queue_.now(), recorder_);  // while it does not run yet
     stream.state = HeadState::running;
     stream.begin = last_ = queue_.now();
     ++happened_;
+    if (op.enters_solo && solos_.begin(number)) return;
     if (op.kind == OpKind::compute) {
       beside_.count(owner, +1);
       owner.computing_on |= 1U << op.stream;
@@ -163,6 +170,7 @@ class Engine {
   void end(std::uint32_t number, Duration active) {
     StreamState& stream = state_.streams[number];
     ActorState& owner = state_.actors[stream.actor];
+    stop_solo(owner);
     const CompiledOp& op = state_.op(stream);
     if (op.kind == OpKind::compute) {
       beside_.count(owner, -1);
@@ -194,6 +202,56 @@ class Engine {
         look_at_head(other);
       }
     }
+  }
+
+  // Before anything else touches the actor.
+  void stop_solo(ActorState& actor) {
+    if (actor.solo != kNone) [[unlikely]]
+      leave_solo(actor);
+  }
+
+  // The actor's solo is over, or has to go on with an event each.
+  [[gnu::noinline]] void leave_solo(ActorState& actor) {
+    const std::uint32_t call = state_.streams[actor.solo].head.call;
+    SoloRun run = solos_.carry_out(actor);
+    happened_ += run.told();
+    last_ = std::max(last_, actor.finished);
+    unsigned streams = 0;
+    for (const SoloRun::Lane& lane : run.lanes())
+      streams |= 1U << lane.stream;
+    for (const SoloRun::Lane& lane : run.lanes()) {
+      const std::uint32_t number = actor.first_stream + lane.stream;
+      StreamState& stream = state_.streams[number];
+      stream.waiters &= ~streams;
+      if (stream.head.call != call) periods_.called(number);
+      if (lane.runs) resume(number, actor, lane);
+    }
+    if (!run.is_settled()) mind_rate(actor);
+    for (const SoloRun::Lane& lane : run.lanes())
+      if (!lane.runs) look_at_head(actor.first_stream + lane.stream);
+    for (const SoloRun::Lane& lane : run.lanes()) {
+      StreamState& stream = state_.streams[actor.first_stream + lane.stream];
+      if (stream.ended >= stream.wakes_at) wake_waiters(stream, actor.first_stream);
+    }
+  }
+
+  // The head of the stream has begun in a solo and goes on.
+  void resume(std::uint32_t number, ActorState& actor, const SoloRun::Lane& lane) {
+    if (state_.streams[number].op->kind == OpKind::compute) {
+      actor.computing_on |= 1U << lane.stream;
+      compute_.resume(number, lane.slowed ? &lane.clock : nullptr, lane.end);
+      return;
+    }
+    const std::uint32_t slot = join_exchange(number);
+    Exchange& exchange = state_.exchanges[slot];
+    exchange.subject = state_.streams[number].op->subject;
+    exchange.first = number;
+    exchange.arrived = 1;
+    exchange.active = lane.begin;
+    exchange.state = ExchangeState::in_flight;
+    state_.streams[number].next = kNone;
+    actor.taken += state_.transfer(exchange).units_taken;
+    queue_.push({lane.end, slot, 0, Phase::finish, kEndExchange});
   }
 
   // Communication.
@@ -248,22 +306,16 @@ class Engine {
     exchange.state = ExchangeState::in_flight;
     const std::uint32_t edge = exchange.edge;
     hold_units(edge, transfer.units_taken);
-    const Duration arrives = later(queue_.now(), transfer.latency);
     if (transfer.bytes > Bytes{} && state_.has_paths(edge)) {
+      const Duration arrives = later(queue_.now(), transfer.latency);
       if (transfer.latency == Duration::zero())
         join_network(slot);
       else
         queue_.push({arrives, slot, 0, Phase::start, kJoinNetwork});
       return;
     }
-    Duration wire{};
-    if (transfer.bytes > Bytes{}) {
-      TRAINYARD_CHECK(transfer.rate >= 1, "a transfer of {} bytes with rate {}",
-                      transfer.bytes.count(), transfer.rate);
-      wire = Duration(
-          divide_up(Int128{transfer.bytes.count()} * kPicosecondsPerSecond, transfer.rate));
-    }
-    queue_.push({later(arrives, wire), slot, 0, Phase::finish, kEndExchange});
+    queue_.push(
+        {later(queue_.now(), transfer_time(transfer)), slot, 0, Phase::finish, kEndExchange});
   }
 
   void join_network(std::uint32_t slot) {
@@ -324,7 +376,7 @@ class Engine {
     end(number, state_.streams[number].begin);
   }
 
-  // Of all members of an edge.
+  // Of all members of an edge. May add exchanges.
   void hold_units(std::uint32_t edge, int units) {
     if (units == 0) return;
     if (state_.is_channel(edge)) {
@@ -338,6 +390,7 @@ class Engine {
 
   void hold_units(ActorId actor, int units) {
     ActorState& owner = state_.actors[index(actor)];
+    stop_solo(owner);
     owner.taken += units;
     mind_rate(owner);
   }
@@ -387,6 +440,8 @@ class Engine {
   }
 
   Deadlock give_up() {
+    for (ActorState& actor : state_.actors)
+      stop_solo(actor);
     memory_.settle(last_);
     Deadlock deadlock = explain_deadlock(state_, last_);
     deadlock.trace = take_trace();
@@ -408,6 +463,7 @@ class Engine {
   FlowNetwork network_;
   MemoryAccounts memory_;
   ComputeRunner compute_;
+  SoloRunner solos_;
   PeriodSkipper periods_;
   std::vector<std::uint32_t> rate_changed_;  // actors
   bool reshare_due_ = false;

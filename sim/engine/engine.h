@@ -28,6 +28,9 @@ class Observer {
   // Walks over what it keeps, so that periods of a run may be skipped; what it would have been told
   // is then in its sums. False: it wants to be told of all.
   virtual bool walk(StateWalk& /*walk*/) { return false; }
+  // Whether it may be told of one actor later than of others, so that ends go back in time from one
+  // to the next; those of each actor never do.
+  virtual bool may_be_told_late() const { return false; }
 };
 
 struct RunOptions {
@@ -44,13 +47,16 @@ struct RunOptions {
   // Does not go through what would only repeat (periods/repetition.h), if nothing is recorded and
   // the observer takes part. No result but Trace::skipped tells.
   bool skip_periods = true;
+  // Goes at once through what concerns one actor alone (solo/solos.h), if nothing is recorded and
+  // the observer may be told late. No result tells.
+  bool solos = true;
 };
 
 // Requires: indices of programs, actors, communicators and channels are in range; members and
 // channel ends agree with the actors' ports, and no two ports of an actor name one communicator; a
 // stream's waits name other streams.
-// Cost: amortised O(1) per event, two events per op without flows. Memory: O(actors + transfers in
-// flight + calls of programs), unless ops are recorded.
+// Cost: amortised O(1) per event, at most two events per op without flows. Memory: O(actors +
+// transfers in flight + calls of programs), unless ops are recorded.
 Outcome run(const Machine& machine, const RunOptions& options = {});
 
 }  // namespace trainyard::engine

@@ -19,8 +19,6 @@
 
 namespace trainyard::engine {
 
-inline constexpr std::int64_t kPicosecondsPerSecond = 1'000'000'000'000;
-
 class FlowNetwork {
  public:
   static constexpr Duration kNever = Duration::max();

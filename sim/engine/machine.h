@@ -29,6 +29,8 @@ struct KernelTimes {
   std::vector<std::uint16_t> weight{};  // the same; empty: all kFullWeight
 };
 
+inline constexpr std::int64_t kPicosecondsPerSecond = 1'000'000'000'000;
+
 // A communication, as its communicator carries it out.
 //   closed form: ends latency + ceil(bytes / rate) after it starts.
 //   flow:        after `latency`, every path of the communicator's layout carries `bytes` at its

@@ -23,6 +23,7 @@ enum EventKind : std::uint8_t {
   kEndReceive,   // finish: stream, whose message had arrived before
   kEndHear,      // finish: stream, whose messages had arrived before
   kEndExchange,  // finish: exchange
+  kEndSolo,      // finish: stream that stands for it, version
   kBegin,        // start: stream
   kJoinNetwork,  // start: exchange, its latency is over
   kReshare,      // reshare
@@ -40,7 +41,7 @@ struct alignas(64) StreamState {
   std::uint32_t actor = 0;
   Position head;
   std::uint32_t ended = 0;     // ops of this stream
-  std::uint32_t version = 0;   // of the end of its compute op
+  std::uint32_t version = 0;   // of the end of its compute op, or of the solo it stands for
   std::uint32_t slot = kNone;  // running: its exchange, or its clock if it was slowed down
   std::uint32_t next = kNone;  // the next member of the same exchange
   Duration begin{};
@@ -62,6 +63,7 @@ struct alignas(64) ActorState {
   std::uint32_t first_stream = 0, streams = 0;
   std::uint32_t first_edge = 0;    // into RunState::edge_numbers
   std::uint32_t computing_on = 0;  // bit s: a compute op of stream s runs
+  std::uint32_t solo = kNone;      // the stream that stands for the solo it is in
   bool rate_changed = false;       // it is in the list of those to reconsider
   std::uint32_t program = 0;       // into RunState::programs
   std::uint32_t times = 0;         // into RunState::work_times

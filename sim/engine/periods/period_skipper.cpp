@@ -115,16 +115,20 @@ void PeriodSkipper::walk_actor(StateWalk& walk, std::uint32_t number) {
   ActorState& actor = state_.actors[number];
   walk.same(actor.taken);
   walk.same(actor.computing);
+  walk.same(actor.solo == kNone ? -1 : std::int64_t{actor.solo} - actor.first_stream);
   walk.moment(actor.finished);
   for (std::uint32_t s = actor.first_stream; s < actor.first_stream + actor.streams; ++s)
-    walk_head(walk, state_.streams[s]);
+    walk_head(walk, state_.streams[s], actor.solo == s);
   if (actor.computing > 0) walk.carry(actor.busy_since);
 }
 
-void PeriodSkipper::walk_head(StateWalk& walk, StreamState& stream) {
+// What has happened in a solo follows from its begin.
+void PeriodSkipper::walk_head(StateWalk& walk, StreamState& stream, bool in_solo) {
   if (stream.state == HeadState::running) {
     const CompiledOp& op = state_.op(stream);
-    if (op.kind != OpKind::compute) {
+    if (in_solo) {
+      walk.same(0);
+    } else if (op.kind != OpKind::compute) {
       see_exchange(walk, stream.slot);
     } else {
       const KernelSequence kernels = state_.kernels(stream);
@@ -190,6 +194,7 @@ void PeriodSkipper::walk_events(StateWalk& walk) {
     walk.same(event.kind);
     switch (static_cast<EventKind>(event.kind)) {
       case kEndCompute:
+      case kEndSolo:
         walk.same(event.subject);
         walk.same(event.version == state_.streams[event.subject].version ? 1 : 0);
         break;

@@ -42,7 +42,7 @@ class PeriodSkipper {
   void keep();
   bool walk(StateWalk& walk, Duration& last, std::uint64_t& events);
   void walk_actor(StateWalk& walk, std::uint32_t number);
-  void walk_head(StateWalk& walk, StreamState& stream);
+  void walk_head(StateWalk& walk, StreamState& stream, bool in_solo);
   void walk_edge(StateWalk& walk, std::uint32_t number);
   void walk_events(StateWalk& walk);
   void see_exchange(StateWalk& walk, std::uint32_t slot) const;

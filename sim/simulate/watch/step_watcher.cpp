@@ -146,6 +146,11 @@ void StepWatcher::end_round(const engine::Span& op, Watched& watched) {
   if (begins && ended == plan_.rounds.count) window_.end = std::min(window_.end, op.end);
 }
 
+// The ends of rounds are those of all ranks in the order of time.
+bool StepWatcher::may_be_told_late() const {
+  return plan_.rounds.count == 1 && !updates_.watches();
+}
+
 // Within one round, in which each op is counted as the others.
 bool StepWatcher::walk(engine::StateWalk& walk) {
   if (plan_.rounds.apart || updates_.watches()) return false;

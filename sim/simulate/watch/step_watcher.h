@@ -33,6 +33,7 @@ class StepWatcher final : public engine::Observer {
   void kernel_ended(const engine::KernelSpan& kernel) override;
   void op_ended(const engine::Span& op) override;
   bool walk(engine::StateWalk& walk) override;
+  bool may_be_told_late() const override;
 
   // All ops have ended, the last one at `end`.
   StepWindow finish(Duration end);
