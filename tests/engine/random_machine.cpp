@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "sim/base/random.h"
 #include "tests/support/rooms.h"
@@ -37,7 +38,7 @@ class Generator {
       if (b > 0)
         for (ProgramBuilder* program : programs_)
           program->block();
-      for (std::uint32_t events = pick(7); events > 0; --events)
+      for (std::uint32_t events = pick(options_.solos ? 60 : 7); events > 0; --events)
         add_event();
     }
     for (std::uint32_t calls = 1 + pick(4); calls > 0; --calls)
@@ -80,6 +81,9 @@ class Generator {
         edge.ports.push_back(next_port[a]++);
       edges_.push_back(edge);
     }
+    for (std::uint32_t a = 0; options_.solos && a < actors_; ++a)
+      for (int count = 0; count < 2; ++count)
+        own_edges_.push_back({.actors = {a}, .ports = {next_port[a]++}});
     for (std::uint32_t count = pick(3); count > 0; --count) {
       Edge edge{.channel = true, .actors = {pick(actors_), pick(actors_)}, .ports = {}};
       edge.ports.push_back(next_port[actors_ + edge.actors[0]]++);
@@ -152,7 +156,8 @@ class Generator {
       decorate(*programs_[a]);
       return;
     }
-    const Edge& edge = edges_[pick(edges_.size())];
+    const bool own = options_.solos && pick(6) != 0;
+    const Edge& edge = own ? own_edges_[pick(own_edges_.size())] : edges_[pick(edges_.size())];
     const std::uint32_t transfer = pick(kTransfers);
     for (std::size_t i = 0; i < edge.actors.size(); ++i) {
       ProgramBuilder& program = *programs_[edge.actors[i]];
@@ -170,6 +175,7 @@ class Generator {
   void decorate(ProgramBuilder& program) {
     Op& op = program.program().blocks.back().ops.back();
     op.waits = pick(1U << streams_) & pick(1U << streams_) & ~(1U << op.stream);
+    if (options_.solos && pick(4) != 0) op.waits = (1U << streams_) - 1 & ~(1U << op.stream);
     if (options_.launches) op.launches = pick(4);
     if (options_.calls) op.call = Duration(pick(6));
     if (options_.drains) op.drained = op.kind == OpKind::compute && pick(3) == 0;
@@ -211,6 +217,12 @@ class Generator {
     return result;
   }
 
+  // Their ports are behind those of the shared ones.
+  void connect_own(const std::vector<ActorId>& ids) {
+    for (const Edge& edge : std::exchange(own_edges_, {}))
+      built_->communicator({ids[edge.actors.front()]}, table());
+  }
+
   void connect() {
     links_ = 1 + pick(4);
     for (std::uint32_t l = 0; l < links_; ++l)
@@ -223,6 +235,7 @@ class Generator {
       if (options_.launches && pick(2) == 0) actor.launch = Duration(pick(8));
     }
     for (const Edge& edge : edges_) {
+      if (edge.channel) connect_own(ids);
       const bool flows = options_.flows && pick(2) == 0;
       if (edge.channel) {
         built_->channel(ids[edge.actors[0]], ids[edge.actors[1]], table(), flows ? path() : Path{});
@@ -236,6 +249,7 @@ class Generator {
         p = path();
       built_->communicator(members, table(), paths);
     }
+    connect_own(ids);
     std::vector<ChannelId> heard;
     for (const std::uint32_t a : speakers_)
       heard.push_back(built_->channel(ids[a], ids[listener_], table(),
@@ -247,7 +261,7 @@ class Generator {
   RandomOptions options_;
   std::unique_ptr<MachineBuilder> built_;
   std::uint32_t actors_ = 0, streams_ = 0, links_ = 0;
-  std::vector<Edge> edges_;
+  std::vector<Edge> edges_, own_edges_;  // own: two of each actor, with no other members
   std::uint32_t listener_ = 0, first_ = 0;
   std::vector<std::uint32_t> speakers_;
   std::vector<ProgramBuilder*> programs_;

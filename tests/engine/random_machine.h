@@ -19,6 +19,7 @@ struct RandomOptions {
   bool drains = false;
   bool inboxes = false;  // messages of several actors, of which the first are heard
   bool repeats = false;  // calls that come many times over
+  bool solos = false;    // most ops concern one actor alone, and wait for most of its others
   bool mistakes = true;  // programs that disagree, so that some machines get stuck
 };
 

@@ -1,0 +1,85 @@
+// Solos that are gone through at once against the same run op by op.
+#include "sim/engine/solo/solos.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "tests/engine/random_machine.h"
+#include "tests/engine/same_outcome.h"
+#include "tests/support/rooms.h"
+
+using namespace trainyard;
+using namespace trainyard::testing;
+
+namespace {
+
+// Keeps what it is told.
+class Listener final : public Observer {
+ public:
+  void kernel_ended(const KernelSpan& kernel) override { kernels.push_back(kernel); }
+  void op_ended(const Span& op) override {
+    late += !ops.empty() && op.end < ops.back().end;
+    const std::size_t actor = index(op.actor);
+    if (actor >= last.size()) last.resize(actor + 1);
+    backwards += op.end < last[actor];
+    last[actor] = op.end;
+    ops.push_back(op);
+  }
+  bool may_be_told_late() const override { return true; }
+
+  std::vector<Span> ops;
+  std::vector<KernelSpan> kernels;
+  std::vector<Duration> last;  // by actor
+  std::size_t late = 0, backwards = 0;
+};
+
+std::vector<Span> in_order(std::vector<Span> ops) {
+  std::sort(ops.begin(), ops.end(), [](const Span& a, const Span& b) {
+    return std::tie(a.actor, a.call, a.op) < std::tie(b.actor, b.call, b.op);
+  });
+  return ops;
+}
+
+Outcome run_with(const Machine& machine, bool solos, Listener* listener = nullptr) {
+  RunOptions options;
+  options.record = Record::nothing;
+  options.skip_periods = false;
+  options.only_kernels_host_may_hold = true;
+  options.observer = listener;
+  options.solos = solos;
+  return run(machine, options);
+}
+
+}  // namespace
+
+TEST_CASE("what concerns one actor alone is gone through at once, and nothing tells") {
+  std::size_t late = 0, machines = 0;
+  const auto check = [&](std::uint64_t seed, const RandomOptions& options) {
+    const auto m = random_machine(seed, options);
+    CAPTURE(seed);
+    for (const std::int64_t capacity : {0, 100}) {
+      for (const ActorId actor : m->machine().actors.ids())
+        (*m)[actor].memory_capacity = Bytes(capacity);
+      check_equal(m->machine(), run_with(m->machine(), true), run_with(m->machine(), false));
+      Listener quick, whole;
+      check_equal(m->machine(), run_with(m->machine(), true, &quick),
+                  run_with(m->machine(), false, &whole));
+      CHECK(in_order(quick.ops) == in_order(whole.ops));
+      CHECK(quick.kernels.size() == whole.kernels.size());
+      CHECK(quick.backwards == 0);
+      late += quick.late > 0 ? 1U : 0U;
+      ++machines;
+    }
+  };
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+    check(seed, {.flows = false, .launches = false, .solos = true, .mistakes = false});
+    check(seed, {.launches = false, .solos = true, .mistakes = false});
+    check(seed, {.flows = false, .calls = true, .drains = true, .solos = true, .mistakes = false});
+    check(seed, {.slow_downs = false, .inboxes = true, .solos = true, .mistakes = true});
+  }
+  CHECK(late > machines / 10);
+  MESSAGE(late, " of ", machines);
+}
