@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "sim/base/check.h"
-#include "sim/engine/beside_kernels.h"
-#include "sim/engine/compute_runner.h"
+#include "sim/engine/compute/beside_kernels.h"
+#include "sim/engine/compute/compute_runner.h"
 #include "sim/engine/deadlock.h"
 #include "sim/engine/event_queue.h"
 #include "sim/engine/flow_network.h"
@@ -213,8 +213,7 @@ class Engine {
   // The actor's solo is over, or has to go on with an event each.
   [[gnu::noinline]] void leave_solo(ActorState& actor) {
     const std::uint32_t call = state_.streams[actor.solo].head.call;
-    SoloRun run = solos_.carry_out(actor);
-    happened_ += run.told();
+    SoloRun run = solos_.carry_out(actor, happened_);
     last_ = std::max(last_, actor.finished);
     unsigned streams = 0;
     for (const SoloRun::Lane& lane : run.lanes())

@@ -12,6 +12,14 @@ namespace trainyard::engine {
 
 class StateWalk;
 
+// Ops of an actor that go on by themselves for a while, always in the same way.
+struct Leg {
+  std::uint32_t id = 0;  // legs of one id differ in their call and by a shift of time
+  ActorId actor{};
+  std::uint32_t call = 0;
+  Duration begin{}, end{};
+};
+
 // Who wants to know what happens while it happens, and keeps no more of it than is needed. Told of
 // recorded actors only. What it is told has ended by the instant of the call, and the ends it is
 // told of never go back in time.
@@ -31,6 +39,10 @@ class Observer {
   // Whether it may be told of one actor later than of others, so that ends go back in time from one
   // to the next; those of each actor never do.
   virtual bool may_be_told_late() const { return false; }
+  // True: it has counted the ops of the leg as when it was told of them, and is not told again.
+  virtual bool leg_begins(const Leg& /*leg*/) { return false; }
+  // It has been told of all ops of the leg.
+  virtual void leg_ended(const Leg& /*leg*/) {}
 };
 
 struct RunOptions {

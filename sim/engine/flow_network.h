@@ -12,9 +12,9 @@
 #include <memory>
 #include <vector>
 
+#include "sim/engine/compute/kernel_clock.h"
 #include "sim/engine/flows/movable_heap.h"
 #include "sim/engine/flows/rate_groups.h"
-#include "sim/engine/kernel_clock.h"
 #include "sim/engine/periods/state_walk.h"
 
 namespace trainyard::engine {

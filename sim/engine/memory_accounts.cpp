@@ -8,6 +8,43 @@
 #include "sim/base/check.h"
 
 namespace trainyard::engine {
+namespace {
+
+// What is held outside of the pools.
+std::int64_t outside_of(std::uint32_t pools, std::int64_t level,
+                        const std::array<std::int64_t, kMaxCategories>& by_category) {
+  for (std::uint32_t c = 0; c < kMaxCategories; ++c)
+    if ((pools >> c & 1U) != 0) level -= by_category[c];
+  return level;
+}
+
+}  // namespace
+
+void MemoryCourse::change(const CompiledOp& op, bool gives, Duration at) {
+  if (at != changed_) settle();
+  changed_ = at;
+  changes_ = true;
+  for (std::uint32_t e = op.first_effect; e < op.first_effect + op.effects; ++e) {
+    const MemoryEffect& effect = program_->effects[e];
+    if ((effect.bytes < 0) != gives) continue;
+    TRAINYARD_CHECK(effect.category < kMaxCategories, "memory category {}", effect.category);
+    level_ = checked_sum(level_, effect.bytes);
+    by_category_[effect.category] += effect.bytes;
+  }
+}
+
+void MemoryCourse::finish(Duration end) {
+  if (changed_ != end) settle();
+}
+
+void MemoryCourse::settle() {
+  const std::int64_t outside = outside_of(program_->pools, level_, by_category_);
+  most_ = settled_ ? std::max(most_, level_) : level_;
+  most_outside_ = settled_ ? std::max(most_outside_, outside) : outside;
+  for (std::size_t c = 0; c < kMaxCategories; ++c)
+    most_of_[c] = settled_ ? std::max(most_of_[c], by_category_[c]) : by_category_[c];
+  settled_ = true;
+}
 
 MemoryAccounts::MemoryAccounts(const RunState& state, const Recorder& recorder)
     : state_(state), recorder_(recorder), accounts_(state.actors.size()) {
@@ -48,6 +85,32 @@ void MemoryAccounts::change(const StreamState& stream, int sign, Duration now, R
     account.by_category[effect.category] += effect.bytes;
     recorder.memory(stream, effect, now);
   }
+}
+
+bool MemoryAccounts::passes(std::uint32_t actor, const MemoryCourse& course, Duration begin) {
+  if (!course.changes_) return true;
+  settle(actor, begin);
+  const Account& account = accounts_[actor];
+  if (course.settled_) {
+    if (account.level + course.most_ > account.peak.peak.count()) return false;
+    const std::uint32_t pools = course.program_->pools;
+    for (std::uint32_t c = 0; c < kMaxCategories; ++c)
+      if ((pools >> c & 1U) != 0 && account.by_category[c] + course.most_of_[c] > account.most[c])
+        return false;
+    if (pools != 0 && outside_of(pools, account.level, account.by_category) + course.most_outside_ >
+                          account.outside)
+      return false;
+  }
+  return true;
+}
+
+void MemoryAccounts::pass(std::uint32_t actor, const MemoryCourse& course, Duration begin) {
+  if (!course.changes_) return;
+  Account& account = accounts_[actor];
+  account.level = checked_sum(account.level, course.level_);
+  for (std::size_t c = 0; c < kMaxCategories; ++c)
+    account.by_category[c] += course.by_category_[c];
+  account.changed = later(begin, course.changed_);
 }
 
 // Before the first change of an instant: what was held since the previous one is final.

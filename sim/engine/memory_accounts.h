@@ -15,6 +15,32 @@
 
 namespace trainyard::engine {
 
+// What some ops of an actor take and give back one after another, from wherever it starts.
+class MemoryCourse {
+ public:
+  // Of a program.
+  explicit MemoryCourse(const Program* program = nullptr) : program_(program) {}
+  // What an op takes or gives back, so long after the begin. Requires: not earlier than before.
+  void change(const CompiledOp& op, bool gives, Duration at);
+  // No more changes, but for those that others make at the end.
+  void finish(Duration end);
+
+ private:
+  friend class MemoryAccounts;
+  using Levels = std::array<std::int64_t, kMaxCategories>;
+
+  void settle();
+
+  const Program* program_;
+  std::int64_t level_ = 0;  // since the begin
+  Levels by_category_{};
+  bool settled_ = false;  // there is a most, after all changes of an instant
+  std::int64_t most_ = 0, most_outside_ = 0;
+  Levels most_of_{};
+  bool changes_ = false;
+  Duration changed_{};  // last
+};
+
 class MemoryAccounts {
  public:
   MemoryAccounts(const RunState& state, const Recorder& recorder);
@@ -23,6 +49,10 @@ class MemoryAccounts {
   void begin(const StreamState& stream, Duration now, Recorder& recorder);
   // The head of the stream ends: gives back. Requires: it is still the head.
   void end(const StreamState& stream, Duration now, Recorder& recorder);
+  // Whether the changes of a course that begins then reach no new peak.
+  bool passes(std::uint32_t actor, const MemoryCourse& course, Duration begin);
+  // All of them. Requires: passes().
+  void pass(std::uint32_t actor, const MemoryCourse& course, Duration begin);
   // No more changes will come at or before `now`.
   void settle(Duration now);
 

@@ -25,6 +25,13 @@ class Recorder {
     if (tells_of(stream.actor)) record(stream, active, end);
   }
   void memory(const StreamState& stream, const MemoryEffect& effect, Duration at);
+  // Observer::leg_begins; true where nobody is told.
+  bool leg_begins(const Leg& leg) {
+    return !tells_of(static_cast<std::uint32_t>(leg.actor)) || observer_->leg_begins(leg);
+  }
+  void leg_ended(const Leg& leg) {
+    if (tells_of(static_cast<std::uint32_t>(leg.actor))) observer_->leg_ended(leg);
+  }
 
   // The trace of what was recorded; `peaks` is left empty.
   Trace take(std::uint64_t events);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "sim/engine/compiled_program.h"
+#include "sim/engine/compute/kernel_clock.h"
 #include "sim/engine/engine.h"
-#include "sim/engine/kernel_clock.h"
 
 namespace trainyard::engine {
 

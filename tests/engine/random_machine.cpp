@@ -175,7 +175,7 @@ class Generator {
   void decorate(ProgramBuilder& program) {
     Op& op = program.program().blocks.back().ops.back();
     op.waits = pick(1U << streams_) & pick(1U << streams_) & ~(1U << op.stream);
-    if (options_.solos && pick(4) != 0) op.waits = (1U << streams_) - 1 & ~(1U << op.stream);
+    if (options_.solos && pick(4) != 0) op.waits = ((1U << streams_) - 1) & ~(1U << op.stream);
     if (options_.launches) op.launches = pick(4);
     if (options_.calls) op.call = Duration(pick(6));
     if (options_.drains) op.drained = op.kind == OpKind::compute && pick(3) == 0;

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "sim/engine/compute_runner.h"
+#include "sim/engine/compute/compute_runner.h"
 #include "sim/engine/event_queue.h"
 #include "sim/engine/flow_network.h"
 #include "sim/engine/memory_accounts.h"

@@ -13,7 +13,7 @@
 #include "sim/base/divide.h"
 #include "sim/base/units.h"
 #include "sim/engine/compiled_program.h"
-#include "sim/engine/kernel_clock.h"
+#include "sim/engine/compute/kernel_clock.h"
 #include "sim/engine/solo/solos.h"
 
 namespace trainyard::engine {
@@ -69,11 +69,13 @@ class SoloRun {
       lane.last = kind.solos->end(solo, nth);
       lane.at = first_from(program, first, lane.last, index);
       lane.ended = lane.at - first;
+      if (s == program.ops[entry].stream) entry_ = count_;
       lane_of_[s] = static_cast<std::uint8_t>(count_++);
     }
-    start(lanes_[lane_of_[program.ops[entry].stream]]);
+    start(entry_lane());
     settle();
   }
+  Lane& entry_lane() { return lanes_[entry_]; }
 
   // The first op of [first, last), which are of one stream, that is `index` or later in the block.
   static std::uint32_t first_from(const CompiledProgram& program, std::uint32_t first,
@@ -246,7 +248,7 @@ class SoloRun {
   std::int64_t taken_ = 0;
   bool changed_ = false;
   std::uint64_t told_ = 0;
-  std::uint32_t count_ = 0;
+  std::uint32_t count_ = 0, entry_ = 0;
   std::array<Lane, Solo::kMostStreams> lanes_;
   std::array<std::uint8_t, kMaxStreams> lane_of_ = no_lanes();
 };

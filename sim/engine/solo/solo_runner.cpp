@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <optional>
+#include <utility>
 
 namespace trainyard::engine {
 
@@ -86,40 +88,15 @@ std::uint32_t SoloRunner::find_kind(std::uint32_t number) {
                              .host = owner.host,
                              .tables = std::move(tables),
                              .units = actor.units},
-                    .tables = std::vector<Table>(solos.all().size())});
+                    .tables = std::vector<SoloTable>(solos.all().size())});
   return kind->second;
 }
 
-const SoloRunner::Table& SoloRunner::table(Kind& kind, std::uint32_t number) {
-  Table& table = kind.tables[number];
+const SoloTable& SoloRunner::table(Kind& kind, std::uint32_t number) {
+  SoloTable& table = kind.tables[number];
   if (!table.begin.empty()) return table;
-  const CompiledProgram& program = *kind.kind.program;
-  const Solo& solo = kind.kind.solos->all()[number];
-  table.begin.resize(solo.last - solo.first + 1);
-  table.lead.resize(table.begin.size());
-  struct Writer {
-    const CompiledProgram& program;
-    const HostTimes& host;
-    std::uint32_t first;
-    Table& table;
-    void begin(const SoloRun::Lane& lane, Duration now) {
-      const std::size_t place = program.ops[lane.at].index - first;
-      table.begin[place] = now;
-      table.lead[place] = host.op[lane.at].done - now;
-    }
-    void end(const SoloRun::Lane&) {}
-  } writer{program, *kind.kind.host, solo.first, table};
-  std::uint32_t entry = 0;
-  for (std::uint32_t s = 0; s < program.streams; ++s) {
-    const std::size_t block = std::size_t{solo.block} * (program.streams + 1) + s;
-    const std::uint32_t at = SoloRun::first_from(program, program.stream_begin[block],
-                                                 program.stream_begin[block + 1], solo.first);
-    if (at < program.stream_begin[block + 1] && program.ops[at].index == solo.first) entry = at;
-  }
-  table.lead.front() = kind.kind.host->op[entry].done;
-  table.length = SoloRun(kind.kind, number, entry, Duration::zero()).finish(writer);
-  for (std::size_t i = table.lead.size() - 1; i-- > 0;)
-    table.lead[i] = std::max(table.lead[i], table.lead[i + 1]);
+  table = solo_table(kind.kind, number, next_leg_);
+  next_leg_ += static_cast<std::uint32_t>(table.legs.size());
   return table;
 }
 
@@ -150,7 +127,7 @@ bool SoloRunner::begin(std::uint32_t number) {
   if (entered == Solos::kNone) return false;
   const Solo& solo = kind.kind.solos->all()[entered];
   if (!aligned(owner, stream, solo)) return false;
-  const Table& times = table(kind, entered);
+  const SoloTable& times = table(kind, entered);
   const std::size_t place = stream.op->index - solo.first;
   const Duration call = owner.host->call[stream.head.call];
   if (call + times.lead[place] > stream.begin - times.begin[place]) return false;
@@ -166,13 +143,70 @@ ActorState* SoloRunner::over(const Event& event) {
   return actor.solo == event.subject && stream.version == event.version ? &actor : nullptr;
 }
 
-SoloRun SoloRunner::carry_out(ActorState& actor) {
+void SoloRunner::go_through(const SoloLeg& leg, ActorState& actor, Duration end,
+                            std::uint64_t& events) {
+  const CompiledProgram& program = *actor.compiled;
+  const StreamState& any = state_.streams[actor.first_stream];
+  for (const SoloLeg::Collectives& of : leg.collectives) {
+    const CompiledOp& op = program.ops[of.op];
+    std::uint32_t& edge = state_.edge_numbers[actor.first_edge + op.column];
+    if (edge == kNone) edge = state_.edge_of(state_.actor(any), op);
+    state_.edges[edge].removed += of.count;
+  }
+  for (const SoloLeg::Lane& lane : leg.lanes) {
+    StreamState& stream = state_.streams[actor.first_stream + lane.stream];
+    const std::uint32_t ops = lane.until - stream.head.at;
+    stream.ended += ops;
+    events += 2 * ops;
+    stream.head.at += ops;
+    stream.op += ops;
+    if (stream.head.at == stream.head.last)
+      RunState::seek(stream, program, lane.stream, stream.head.call + 1);
+  }
+  actor.finished = end;
+}
+
+// Whole legs at once, and op by op what is before and behind.
+SoloRun SoloRunner::carry_out(ActorState& actor, std::uint64_t& events) {
   const StreamState& head = state_.streams[std::exchange(actor.solo, kNone)];
-  const SoloKind& kind = kinds_[kind_of_[head.actor]].kind;
-  SoloRun run(kind, kind.solos->entered_at(head.head.at), head.head.at, head.begin);
+  const std::uint32_t owner = head.actor, call = head.head.call;
+  const Kind& kind = kinds_[kind_of_[owner]];
+  const std::uint32_t number = kind.kind.solos->entered_at(head.head.at);
+  const SoloTable& table = kind.tables[number];
+  const Duration entered = table.begin[head.op->index - kind.kind.solos->all()[number].first];
+  const Duration start = head.begin - entered;  // had it begun with its first op
+  const Duration until = queue_.now() - start;
   Sink sink(*this, actor);
-  run.run(queue_.now(), sink);
-  return run;
+  std::optional<SoloRun> run(std::in_place, kind.kind, number, head.head.at, head.begin);
+  const auto go_on = [&](std::uint32_t op, Duration begin) {
+    run.emplace(kind.kind, number, op, begin);
+    sink.begin(run->entry_lane(), begin);
+    ++events;
+  };
+  const auto run_until = [&](Duration end) {
+    run->run(end, sink);
+    events += run->told();
+  };
+  auto leg = std::partition_point(table.legs.begin(), table.legs.end(),
+                                  [&](const SoloLeg& of) { return of.begin <= entered; });
+  if (leg != table.legs.end() && leg->end < until) {
+    run_until(start + leg->begin);
+    for (; leg != table.legs.end() && leg->end < until; ++leg) {
+      const Leg whole{leg->id, ActorId{owner}, call, start + leg->begin, start + leg->end};
+      const bool passes = memory_.passes(owner, leg->memory, whole.begin);
+      if (passes && recorder_.leg_begins(whole)) {
+        memory_.pass(owner, leg->memory, whole.begin);
+        go_through(*leg, actor, whole.end, events);
+        continue;
+      }
+      go_on(leg->first, whole.begin);
+      run_until(whole.end);
+      if (passes) recorder_.leg_ended(whole);
+    }
+    go_on(std::prev(leg)->next, start + std::prev(leg)->end);
+  }
+  run_until(queue_.now());
+  return *run;
 }
 
 }  // namespace trainyard::engine

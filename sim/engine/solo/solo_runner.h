@@ -14,6 +14,7 @@
 #include "sim/engine/recorder.h"
 #include "sim/engine/run_state.h"
 #include "sim/engine/solo/solo_run.h"
+#include "sim/engine/solo/solo_table.h"
 #include "sim/engine/solo/solos.h"
 
 namespace trainyard::engine {
@@ -31,24 +32,20 @@ class SoloRunner {
   // The actor whose solo an event ends; null: it is stale.
   ActorState* over(const Event& event);
   // Carries out what of the actor's solo has begun and ended by now, which is over then. The heads
-  // of what still runs are in the lanes of the result. Requires: it is in one.
-  SoloRun carry_out(ActorState& actor);
+  // of what still runs are in the lanes of the result. Adds to Trace::events. Requires: it is in
+  // one.
+  SoloRun carry_out(ActorState& actor, std::uint64_t& events);
 
  private:
-  struct Table {
-    Duration length{};
-    std::vector<Duration> begin;  // by op of the solo, in the order of the program, from its begin
-    std::vector<Duration> lead;   // the latest that the host is done with it or a later one, before
-                                  // these begin; from the begin of the call
-  };
   struct Kind {
     SoloKind kind;
-    std::vector<Table> tables;  // by solo; empty: not asked for yet
+    std::vector<SoloTable> tables;  // by solo; empty: not asked for yet
   };
   class Sink;
 
   bool aligned(const ActorState& actor, const StreamState& head, const Solo& solo) const;
-  const Table& table(Kind& kind, std::uint32_t solo);
+  const SoloTable& table(Kind& kind, std::uint32_t solo);
+  void go_through(const SoloLeg& leg, ActorState& actor, Duration end, std::uint64_t& events);
   std::uint32_t find_kind(std::uint32_t actor);
 
   RunState& state_;
@@ -57,6 +54,7 @@ class SoloRunner {
   MemoryAccounts& memory_;
   std::vector<std::uint32_t> kind_of_;  // by actor, into kinds_
   std::deque<Kind> kinds_;
+  std::uint32_t next_leg_ = 0;
   std::map<std::vector<std::uint64_t>, std::uint32_t> known_kinds_;
   std::map<std::pair<std::uint32_t, std::uint64_t>, Solos> solos_;  // by program, alone columns
 };

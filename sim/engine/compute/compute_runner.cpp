@@ -1,4 +1,4 @@
-#include "sim/engine/compute_runner.h"
+#include "sim/engine/compute/compute_runner.h"
 
 #include <algorithm>
 #include <bit>

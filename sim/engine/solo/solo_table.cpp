@@ -1,0 +1,133 @@
+#include "sim/engine/solo/solo_table.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace trainyard::engine {
+namespace {
+
+class TableMaker {
+ public:
+  TableMaker(const SoloKind& kind, std::uint32_t solo, std::uint32_t first_id)
+      : kind_(kind),
+        program_(*kind.program),
+        number_(solo),
+        solo_(kind.solos->all()[solo]),
+        next_id_(first_id) {
+    const std::size_t ops = solo_.last - solo_.first + 1;
+    table_.begin.resize(ops);
+    table_.lead.resize(ops);
+    end_.resize(ops);
+    at_.resize(ops);
+  }
+
+  SoloTable make() {
+    find_ops();
+    table_.length = SoloRun(kind_, number_, at_.front(), Duration::zero()).finish(*this);
+    for (std::size_t i = 0; i < at_.size(); ++i)
+      table_.lead[i] = kind_.host->op[at_[i]].done - table_.begin[i];
+    for (std::size_t i = at_.size() - 1; i-- > 0;)
+      table_.lead[i] = std::max(table_.lead[i], table_.lead[i + 1]);
+    find_legs();
+    return std::move(table_);
+  }
+
+  void begin(const SoloRun::Lane& lane, Duration now) { table_.begin[place(lane.at)] = now; }
+  void end(const SoloRun::Lane& lane) { end_[place(lane.at)] = lane.end; }
+
+ private:
+  std::size_t place(std::uint32_t at) const { return program_.ops[at].index - solo_.first; }
+
+  void find_ops() {
+    for (std::uint32_t s = 0; s < program_.streams; ++s) {
+      const std::size_t block = std::size_t{solo_.block} * (program_.streams + 1) + s;
+      const std::uint32_t last = program_.stream_begin[block + 1];
+      std::uint32_t at =
+          SoloRun::first_from(program_, program_.stream_begin[block], last, solo_.first);
+      for (; at < last && program_.ops[at].index <= solo_.last; ++at)
+        at_[place(at)] = at;
+    }
+  }
+
+  // Where a leg may begin or end.
+  void find_legs() {
+    const std::size_t ops = at_.size();
+    std::vector<Duration> first_after(ops + 1, Duration::max());  // begins of later ops
+    for (std::size_t i = ops; i-- > 0;)
+      first_after[i] = std::min(first_after[i + 1], table_.begin[i]);
+    Duration begun = Duration::min(), ended{};                 // the last of earlier ops
+    std::vector<Duration> free(kMaxStreams, Duration::min());  // by stream
+    std::size_t from = ops;
+    for (std::size_t i = 0; i < ops; ++i) {
+      const CompiledOp& op = program_.ops[at_[i]];
+      const Duration begin = table_.begin[i];
+      const bool by_itself = kind_.solos->entered_at(at_[i]) == number_ && begun < begin &&
+                             ended <= begin && first_after[i + 1] >= end_[i] && begin < end_[i];
+      const bool same_stream = from == ops || program_.ops[at_[from]].stream == op.stream;
+      if (by_itself && same_stream && op.kind == OpKind::compute && free[op.stream] == begin) {
+        if (from < ops) add_leg(from, i);
+        from = i;
+      }
+      begun = std::max(begun, begin);
+      ended = std::max(ended, end_[i]);
+      free[op.stream] = end_[i];
+    }
+  }
+
+  void add_leg(std::size_t from, std::size_t until) {
+    SoloLeg& leg = table_.legs.emplace_back();
+    leg.id = next_id_++;
+    leg.first = at_[from];
+    leg.next = at_[until];
+    leg.begin = table_.begin[from];
+    leg.end = table_.begin[until];
+    struct Change {
+      Duration at{};
+      bool gives = false;
+      std::uint32_t op = 0;
+    };
+    std::vector<Change> changes;
+    for (std::size_t i = from; i < until; ++i) {
+      const CompiledOp& op = program_.ops[at_[i]];
+      const auto lane = std::find_if(leg.lanes.begin(), leg.lanes.end(),
+                                     [&](const auto& known) { return known.stream == op.stream; });
+      if (lane == leg.lanes.end())
+        leg.lanes.push_back({op.stream, at_[i] + 1});
+      else
+        lane->until = at_[i] + 1;
+      if (op.takes) changes.push_back({table_.begin[i], false, at_[i]});
+      if (op.releases) changes.push_back({end_[i], true, at_[i]});
+      if (op.kind == OpKind::compute) continue;
+      const auto known =
+          std::find_if(leg.collectives.begin(), leg.collectives.end(),
+                       [&](const auto& of) { return program_.ops[of.op].column == op.column; });
+      if (known == leg.collectives.end())
+        leg.collectives.push_back({at_[i], 1});
+      else
+        ++known->count;
+    }
+    std::stable_sort(changes.begin(), changes.end(),
+                     [](const Change& a, const Change& b) { return a.at < b.at; });
+    leg.memory = MemoryCourse(program_.program);
+    for (const Change& change : changes)
+      leg.memory.change(program_.ops[change.op], change.gives, change.at - leg.begin);
+    leg.memory.finish(leg.end - leg.begin);
+  }
+
+  const SoloKind& kind_;
+  const CompiledProgram& program_;
+  std::uint32_t number_;
+  const Solo& solo_;
+  std::uint32_t next_id_;
+  SoloTable table_;
+  std::vector<Duration> end_;      // by op, as SoloTable::begin
+  std::vector<std::uint32_t> at_;  // the same, into CompiledProgram::ops
+};
+
+}  // namespace
+
+SoloTable solo_table(const SoloKind& kind, std::uint32_t solo, std::uint32_t first_id) {
+  return TableMaker(kind, solo, first_id).make();
+}
+
+}  // namespace trainyard::engine

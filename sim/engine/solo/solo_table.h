@@ -1,0 +1,41 @@
+// When the ops of a solo begin, and in which legs what happens in it can be taken as a whole.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/engine/memory_accounts.h"
+#include "sim/engine/solo/solo_run.h"
+#include "sim/engine/solo/solos.h"
+
+namespace trainyard::engine {
+
+// From the begin of an op to that of a later one of its stream, which begins when that stream's op
+// before it ends. At both nothing else of the solo runs.
+struct SoloLeg {
+  std::uint32_t id = 0;               // of all legs of a run
+  std::uint32_t first = 0, next = 0;  // these ops, into CompiledProgram::ops
+  Duration begin{}, end{};            // from that of the solo
+  struct Lane {
+    std::uint32_t stream = 0, until = 0;  // behind its last op, into CompiledProgram::ops
+  };
+  std::vector<Lane> lanes;  // streams that have ops in it
+  struct Collectives {
+    std::uint32_t op = 0, count = 0;  // one of them, into CompiledProgram::ops
+  };
+  std::vector<Collectives> collectives;  // by communicator
+  MemoryCourse memory;
+};
+
+struct SoloTable {
+  Duration length{};
+  std::vector<Duration> begin;  // by op of the solo, in the order of the program, from its begin
+  std::vector<Duration> lead;   // the latest that the host is done with it or a later one, before
+                                // these begin; from the begin of the call
+  std::vector<SoloLeg> legs;    // in order, without gaps
+};
+
+// Of a kind's solo; its legs are numbered from `first_id` on.
+SoloTable solo_table(const SoloKind& kind, std::uint32_t solo, std::uint32_t first_id);
+
+}  // namespace trainyard::engine
