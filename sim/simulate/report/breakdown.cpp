@@ -149,6 +149,7 @@ void Accountant::op_ended(const Span& span) {
   const StreamIndex::OfOp& op = index_.op(span.call, span.op);
   Stream& stream = streams_[op.stream];
   stream.next = index_.after(op, span.call);
+  told_of_ |= 1U << op.stream;
   if (!op.on_compute_stream) {
     stream.add({.begin = span.begin,
                 .from = op.is_answer ? span.begin : span.active,
@@ -167,6 +168,31 @@ void Accountant::op_ended(const Span& span) {
   }
   account_kernels(span, op);
   free_ = span.end;
+}
+
+void Accountant::begin_stretch() {
+  before_ = result_;
+  told_of_ = 0;
+}
+
+Accountant::Stretch Accountant::end_stretch(std::uint32_t call) {
+  Stretch stretch;
+  for (std::size_t c = 0; c < result_.size(); ++c)
+    stretch.parts[c] = result_[c] - before_[c];
+  for (unsigned bits = told_of_; bits != 0; bits &= bits - 1) {
+    const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
+    const StreamIndex::Place& next = streams_[s].next;
+    stretch.lanes.push_back({s, {next.call - call, next.op}});
+  }
+  return stretch;
+}
+
+void Accountant::add(const Stretch& stretch, std::uint32_t call, Duration end) {
+  for (std::size_t c = 0; c < result_.size(); ++c)
+    result_[c] += stretch.parts[c];
+  for (const Stretch::Lane& lane : stretch.lanes)
+    streams_[lane.stream].next = {lane.next.call + call, lane.next.op};
+  free_ = end;
 }
 
 void Accountant::walk(engine::StateWalk& walk, std::uint32_t actor) {

@@ -74,6 +74,23 @@ class Accountant {
 
   void kernel_ended(const engine::KernelSpan& kernel);
   void op_ended(const engine::Span& span);
+  // What a stretch of a call's ops that always go on in the same way adds.
+  struct Stretch {
+    Breakdown parts{};
+    struct Lane {
+      std::uint32_t stream = 0;
+      StreamIndex::Place next;  // in call 0
+    };
+    std::vector<Lane> lanes;
+  };
+  // Whether the compute stream has been accounted until then, and nothing more of it is known.
+  bool stands_at(Duration at) const { return gaps_.empty() && free_ == at && !held_; }
+  // The ops that are told from here on are a stretch. Requires: stands_at() its begin.
+  void begin_stretch();
+  // Requires: begun, and stands_at() its end.
+  Stretch end_stretch(std::uint32_t call);
+  // One more of them, in a window that holds it all. Requires: stands_at() its begin.
+  void add(const Stretch& stretch, std::uint32_t call, Duration end);
   // Requires: no GapObserver.
   void walk(engine::StateWalk& walk, std::uint32_t actor);
   // All has ended. Invariant: the sum is the window's length, never made so by a remainder.
@@ -129,6 +146,8 @@ class Accountant {
   Duration running_{};    // kernels of its next one that have ended, in the window
   bool held_ = false;     // there are such kernels: the host may keep them
   Breakdown result_{};
+  Breakdown before_{};    // at the begin of a stretch
+  unsigned told_of_ = 0;  // bit s: of ops of stream s since then
 
   // Of the gap that is accounted, kept for their memory.
   std::vector<Interval> intervals_;

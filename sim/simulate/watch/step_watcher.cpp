@@ -151,6 +151,39 @@ bool StepWatcher::may_be_told_late() const {
   return plan_.rounds.count == 1 && !updates_.watches();
 }
 
+bool StepWatcher::leg_begins(const engine::Leg& leg) {
+  learns_ = false;
+  if (watched_of_[index(leg.actor)] == kUnwatched) return true;
+  Watched& watched = watched_[watched_of_[index(leg.actor)]];
+  if (!watched.accountant) return true;
+  if (watched.waiting || watched.held || !watched.accountant->stands_at(leg.begin)) return false;
+  if (leg.id < legs_.size() && legs_[leg.id].role != nullptr) {
+    const KnownLeg& known = legs_[leg.id];
+    if (known.role != watched.role || known.kernels != watched.kernels) return false;
+    watched.accountant->add(known.stretch, leg.call, leg.end);
+    for (std::size_t l = 0; l < known.loads.size(); ++l)
+      watched.loads[l] += known.loads[l];
+    return true;
+  }
+  learns_ = true;
+  watched.accountant->begin_stretch();
+  watched.loads_before = watched.loads;
+  return false;
+}
+
+void StepWatcher::leg_ended(const engine::Leg& leg) {
+  if (!std::exchange(learns_, false)) return;
+  Watched& watched = watched_[watched_of_[index(leg.actor)]];
+  if (watched.held || !watched.accountant->stands_at(leg.end)) return;
+  if (leg.id >= legs_.size()) legs_.resize(leg.id + 1);
+  KnownLeg& known = legs_[leg.id];
+  known = {.role = watched.role,
+           .kernels = watched.kernels,
+           .stretch = watched.accountant->end_stretch(leg.call)};
+  for (std::size_t l = 0; l < known.loads.size(); ++l)
+    known.loads[l] = watched.loads[l] - watched.loads_before[l];
+}
+
 // Within one round, in which each op is counted as the others.
 bool StepWatcher::walk(engine::StateWalk& walk) {
   if (plan_.rounds.apart || updates_.watches()) return false;

@@ -34,6 +34,8 @@ class StepWatcher final : public engine::Observer {
   void op_ended(const engine::Span& op) override;
   bool walk(engine::StateWalk& walk) override;
   bool may_be_told_late() const override;
+  bool leg_begins(const engine::Leg& leg) override;
+  void leg_ended(const engine::Leg& leg) override;
 
   // All ops have ended, the last one at `end`.
   StepWindow finish(Duration end);
@@ -60,8 +62,17 @@ class StepWatcher final : public engine::Observer {
     std::optional<Accountant> accountant{};
     const KernelLoads* kernels = nullptr;  // null: nobody asks what they draw
     LoadTimes loads{};
-    bool held = false;  // kernels of the next op of the compute stream have been told
+    LoadTimes loads_before{};  // at the begin of a leg
+    bool held = false;         // kernels of the next op of the compute stream have been told
     std::unique_ptr<Waiting> waiting{};
+  };
+
+  // What a leg adds for actors of a program, on a kind of GPUs.
+  struct KnownLeg {
+    const plan::Role* role = nullptr;  // null: it has not been told yet
+    const KernelLoads* kernels = nullptr;
+    Accountant::Stretch stretch;
+    LoadTimes loads{};
   };
 
   std::size_t last_round() const;
@@ -86,6 +97,8 @@ class StepWatcher final : public engine::Observer {
   int started_ = 0;                   // of these, those that have ended a round
   bool is_warm_ = false;              // the first has ended those before what is measured
   UpdateWatch updates_;
+  std::vector<KnownLeg> legs_;  // by Leg::id
+  bool learns_ = false;         // the leg that is told
   std::vector<Breakdown> breakdowns_;
 };
 
