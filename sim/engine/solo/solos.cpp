@@ -1,6 +1,7 @@
 #include "sim/engine/solo/solos.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 namespace trainyard::engine {
@@ -9,31 +10,67 @@ namespace {
 // Of fewer ops an event each is no more work.
 constexpr std::uint32_t kFewest = 6;
 
-// What is known of an op of a block from the program alone.
+// So often what follows one that would be shorter is looked at again, so that the time to find them
+// grows with the ops of a block, not with their square.
+constexpr int kMostInVain = 64;
+
+// The streams that have ops, by a number of their own: most have none.
+class BusyStreams {
+ public:
+  explicit BusyStreams(const CompiledProgram& program) {
+    for (const CompiledOp& op : program.ops)
+      if (number_[op.stream] == kIdle) number_[op.stream] = static_cast<std::uint8_t>(count_++);
+  }
+  std::uint32_t count() const { return count_; }
+  std::uint32_t number(std::uint32_t stream) const { return number_[stream]; }
+  // The same for a set of streams.
+  std::uint32_t numbers(std::uint32_t streams) const {
+    std::uint32_t numbers = 0;
+    for (; streams != 0; streams &= streams - 1) {
+      const std::uint8_t number = number_[static_cast<std::size_t>(std::countr_zero(streams))];
+      if (number != kIdle) numbers |= 1U << number;
+    }
+    return numbers;
+  }
+
+ private:
+  static constexpr std::uint8_t kIdle = 0xFF;
+  static constexpr std::array<std::uint8_t, kMaxStreams> all_idle() {
+    std::array<std::uint8_t, kMaxStreams> none{};
+    none.fill(kIdle);
+    return none;
+  }
+
+  std::uint32_t count_ = 0;
+  std::array<std::uint8_t, kMaxStreams> number_ = all_idle();
+};
+
+// What is known of an op of a block from the program alone; streams by BusyStreams.
 struct Known {
   const CompiledOp* op = nullptr;
-  std::uint32_t at = 0;     // into CompiledProgram::ops
-  std::uint32_t waits = 0;  // Op::waits, of streams that have ops
-  bool alone = false;       // concerns nobody else
+  std::uint32_t at = 0;  // into CompiledProgram::ops
+  std::uint32_t stream = 0;
+  std::uint32_t waits = 0;
+  bool alone = false;  // concerns nobody else
 };
 
 // The ops of one block, and what of each stream has ended when one begins.
 class BlockView {
  public:
-  BlockView(const CompiledProgram& program, std::uint32_t block, std::uint64_t alone)
-      : streams_(program.streams) {
+  BlockView(const CompiledProgram& program, const BusyStreams& busy, std::uint32_t block,
+            std::uint64_t alone)
+      : streams_(busy.count()) {
     const std::vector<Op>& source = program.program->blocks[block].ops;
-    std::uint32_t busy = 0;
-    for (std::uint32_t s = 0; s < streams_; ++s)
-      if (program.stream_ops[s] > 0) busy |= 1U << s;
-    std::vector<std::uint32_t> next(program.stream_begin.begin() + block * (streams_ + 1),
-                                    program.stream_begin.begin() + (block + 1) * (streams_ + 1));
+    const auto begins =
+        program.stream_begin.begin() + std::ptrdiff_t{block} * (program.streams + 1);
+    std::vector<std::uint32_t> next(begins, begins + program.streams + 1);
     ops_.reserve(source.size());
     for (const Op& op : source) {
       Known& known = ops_.emplace_back();
       known.at = next[op.stream]++;
       known.op = &program.ops[known.at];
-      known.waits = op.waits & busy;
+      known.stream = busy.number(op.stream);
+      known.waits = busy.numbers(op.waits);
       known.alone = op.kind == OpKind::compute
                         ? !op.drained
                         : op.kind == OpKind::collective && known.op->column < 64 &&
@@ -62,7 +99,7 @@ class BlockView {
     std::vector<std::uint32_t> tail(streams_, Solos::kNone);
     for (std::uint32_t i = 0; i < ops_.size(); ++i) {
       std::copy(count.begin(), count.end(), before_.begin() + std::ptrdiff_t{i} * streams_);
-      const std::uint32_t own = ops_[i].op->stream;
+      const std::uint32_t own = ops_[i].stream;
       for (std::uint32_t bits = ops_[i].waits | 1U << own; bits != 0; bits &= bits - 1) {
         const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
         std::int32_t* known = &ended_[std::size_t{i} * streams_];
@@ -83,16 +120,16 @@ class BlockView {
 
 // By stream: those that every op waits for, or is of, that can tell whether the stream's ops of
 // earlier calls have ended.
-std::vector<std::uint32_t> told_by_later_calls(const Program& program) {
-  const std::size_t streams = program.streams.size();
-  std::vector<std::uint32_t> told(streams, 0xFFFFFFFF);
+std::vector<std::uint32_t> told_by_later_calls(const Program& program, const BusyStreams& busy) {
+  std::vector<std::uint32_t> told(busy.count(), 0xFFFFFFFF);
   for (const Block& block : program.blocks) {
     std::uint32_t seen = 0;  // streams with ops in this block so far
     for (const Op& op : block.ops) {
-      const std::uint32_t sees = op.waits | 1U << op.stream;
+      const std::uint32_t own = 1U << busy.number(op.stream);
+      const std::uint32_t sees = busy.numbers(op.waits) | own;
       for (std::uint32_t bits = sees & ~seen; bits != 0; bits &= bits - 1)
         told[static_cast<std::size_t>(std::countr_zero(bits))] &= sees;
-      seen |= 1U << op.stream;
+      seen |= own;
     }
   }
   return told;
@@ -108,8 +145,10 @@ class SoloFinder {
     std::uint32_t streams = 0;
     std::uint32_t i = first;
     for (; i < view_.size() && view_[i].alone; ++i) {
-      streams |= 1U << view_[i].op->stream;
-      if (std::popcount(streams) > Solo::kMostStreams) break;
+      if ((streams >> view_[i].stream & 1) == 0) {
+        streams |= 1U << view_[i].stream;
+        if (std::popcount(streams) > Solo::kMostStreams) break;
+      }
       if (i > first && !outside_has_ended(first, i, streams)) break;
     }
     return i;
@@ -124,15 +163,15 @@ class SoloFinder {
   // Whether nobody behind op `last` of [first, last], which ends last, can tell when the others
   // did.
   bool ends_for_all(std::uint32_t first, std::uint32_t last) const {
-    const std::uint32_t own = view_[last].op->stream;
+    const std::uint32_t own = view_[last].stream;
     for (std::uint32_t s = 0; s < view_.streams(); ++s) {
-      if (s == own || last + 1 == first || !has_ops(first, last, s)) continue;
+      if (s == own || !has_ops(first, last, s)) continue;
       bool is_last = true;  // of its stream in the block
       for (std::uint32_t x = last + 1; x < view_.size() && is_last; ++x) {
-        const std::uint32_t sees = view_[x].waits | 1U << view_[x].op->stream;
+        const std::uint32_t sees = view_[x].waits | 1U << view_[x].stream;
         if ((sees >> s & 1) == 0) continue;
         if ((sees >> own & 1) == 0) return false;
-        is_last = view_[x].op->stream != s;
+        is_last = view_[x].stream != s;
       }
       if (is_last && (told_later_[s] >> own & 1) == 0) return false;
     }
@@ -141,7 +180,7 @@ class SoloFinder {
 
  private:
   bool has_ops(std::uint32_t first, std::uint32_t last, std::uint32_t s) const {
-    const std::int32_t until = view_.before(last, s) + (view_[last].op->stream == s ? 1 : 0);
+    const std::int32_t until = view_.before(last, s) + (view_[last].stream == s ? 1 : 0);
     return until > view_.before(first, s);
   }
   // Whether what op i waits for outside of a solo had ended when that began.
@@ -161,10 +200,12 @@ class SoloFinder {
 
 Solos::Solos(const CompiledProgram& program, std::uint64_t alone)
     : entered_(program.ops.size(), kNone) {
-  const std::vector<std::uint32_t> told_later = told_by_later_calls(*program.program);
+  const BusyStreams busy(program);
+  const std::vector<std::uint32_t> told_later = told_by_later_calls(*program.program, busy);
   for (std::uint32_t block = 0; block < program.program->blocks.size(); ++block) {
-    const BlockView view(program, block, alone);
+    const BlockView view(program, busy, block, alone);
     const SoloFinder finder(view, told_later);
+    int in_vain = 0;
     for (std::uint32_t first = 0; first < view.size();) {
       const std::uint32_t until = finder.extent(first);
       std::uint32_t end = until;  // behind the last op that ends for all
@@ -172,7 +213,8 @@ Solos::Solos(const CompiledProgram& program, std::uint64_t alone)
              !(finder.begins_alone(first, end - 1) && finder.ends_for_all(first, end - 1)))
         --end;
       if (end < first + kFewest) {
-        first = end > first ? end : std::max(until, first + 1);
+        if (end == first || ++in_vain == kMostInVain) end = std::max(until, first + 1);
+        first = end;
         continue;
       }
       Solo solo{.block = block,
@@ -181,8 +223,9 @@ Solos::Solos(const CompiledProgram& program, std::uint64_t alone)
                 .first_end = static_cast<std::uint32_t>(ends_.size())};
       std::vector<std::uint32_t> ends(program.streams);
       for (std::uint32_t i = first; i < end; ++i) {
-        solo.streams |= 1U << view[i].op->stream;
-        ends[view[i].op->stream] = view[i].at + 1;
+        const std::uint8_t stream = view[i].op->stream;
+        solo.streams |= 1U << stream;
+        ends[stream] = view[i].at + 1;
         if (end - i >= kFewest && finder.begins_alone(first, i))
           entered_[view[i].at] = static_cast<std::uint32_t>(solos_.size());
       }
