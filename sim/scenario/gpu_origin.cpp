@@ -168,7 +168,7 @@ std::vector<std::string> profile_files(const Scenario& scenario) {
     const ProfileChoice& choice = scenario.profiles[kind];
     if (!choice.path.empty()) files.insert(choice.path);
     if (!choice.of_kind) continue;
-    for (const FittedGpu& kin : fitted_kin(*kinds[kind].gpu, configs_folder(scenario.file)))
+    for (const FittedGpu& kin : fitted_kin(*kinds[kind].gpu, scenario.configs))
       files.insert(kin.profile);
   }
   return {files.begin(), files.end()};

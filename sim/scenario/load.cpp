@@ -167,6 +167,7 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
     loaded.scenario.label = section.label.empty() ? section.name : section.label;
     loaded.scenario.file = path;
     loaded.scenario.root = options.root;
+    loaded.scenario.configs = places.configs;
     out.variants.push_back(std::move(loaded.scenario));
   }
   if (has_errors(all)) refuse(std::move(all), path);
@@ -174,6 +175,7 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
   out.base = std::move(base.scenario);
   out.base.file = path;
   out.base.root = options.root;
+  out.base.configs = places.configs;
   out.base.warnings = std::move(base.diagnostics);
   out.baseline = base.sections.baseline;
   return out;
@@ -183,10 +185,12 @@ Scenario scenario_of(Value document, const LoadOptions& options) {
   const std::string file = document.at.position().file;
   const std::string here = file.empty() ? "." : file;
   spell_out_names(document);
-  Loaded loaded = load_document(without_variants(document), {configs_folder(here), options.root});
+  const Places places{configs_folder(here), options.root};
+  Loaded loaded = load_document(without_variants(document), places);
   if (has_errors(loaded.diagnostics)) refuse(std::move(loaded.diagnostics), here);
   loaded.scenario.file = here;
   loaded.scenario.root = options.root;
+  loaded.scenario.configs = places.configs;
   loaded.scenario.warnings = std::move(loaded.diagnostics);
   return std::move(loaded.scenario);
 }
@@ -205,7 +209,7 @@ models::Network network_of(Value document, const LoadOptions& options) {
 }
 
 std::optional<Scenario> with_patch(const Scenario& scenario, const Value& patch) {
-  const Places places{configs_folder(scenario.file), scenario.root};
+  const Places places{scenario.configs, scenario.root};
   Value document = without_variants(scenario.document);
   forget_software(document, places);
   json::merge_patch(document, patch);
@@ -217,8 +221,7 @@ std::optional<Scenario> with_patch(const Scenario& scenario, const Value& patch)
   if (has_errors(loaded.diagnostics)) return std::nullopt;
   loaded.scenario.label = scenario.label;
   loaded.scenario.variant = scenario.variant;
-  loaded.scenario.file = scenario.file;
-  loaded.scenario.root = scenario.root;
+  loaded.scenario.take_place_of(scenario);
   loaded.scenario.warnings = std::move(loaded.diagnostics);
   return std::move(loaded.scenario);
 }

@@ -45,6 +45,7 @@ struct Scenario {
   std::string variant;                   // empty for the base
   std::string file;                      // the scenario's path as given
   std::string root;                      // LoadOptions::root
+  std::string configs;                   // the folder that holds its presets (configs_folder)
 
   models::Network network;
   std::string network_name;  // preset or file; may be empty
@@ -74,6 +75,13 @@ struct Scenario {
   std::string software;            // that the scenario names; may be empty
   std::vector<Assumption> habits;  // of it, where the scenario says nothing
   std::vector<Diagnostic> warnings;
+
+  // It is a change of the other: its file, and what that may name.
+  void take_place_of(const Scenario& other) {
+    file = other.file;
+    root = other.root;
+    configs = other.configs;
+  }
 };
 
 // A scenario as if its job were alone; its cluster is the same but for gpus_used.

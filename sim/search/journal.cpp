@@ -129,7 +129,7 @@ bool has_words(const Value& value) {
 // Files that a value of an axis names, as they are read where only that value is another.
 void add_named(Digest& digest, const scenario::ScenarioSet& set, const Space& space) {
   std::optional<scenario::ChangedDocument> changed;
-  const scenario::Places places{scenario::configs_folder(set.base.file), set.base.root};
+  const scenario::Places places{set.base.configs, set.base.root};
   for (const SpaceAxis& axis : space.axes()) {
     const bool may_name = std::any_of(kNaming.begin(), kNaming.end(), [&](const char* pointer) {
       return scenario::overlap(axis.pointer, pointer);
@@ -141,7 +141,7 @@ void add_named(Digest& digest, const scenario::ScenarioSet& set, const Space& sp
       json::set(patch, axis.pointer, value);
       scenario::spell_out_names(patch);
       scenario::Scenario scenario = changed->with(patch).scenario;
-      scenario.file = set.base.file;
+      scenario.take_place_of(set.base);
       if (scenario.document.is(json::Kind::object)) add(digest, scenario, places.configs);
     }
   }
@@ -165,7 +165,7 @@ JournalHead head_of(const scenario::ScenarioSet& set, const scenario::SearchSpec
                     const Space& space, const Shard& shard) {
   Digest digest;
   digest.add(kVersion);
-  add(digest, set.base, scenario::configs_folder(set.base.file));
+  add(digest, set.base, set.base.configs);
   add_named(digest, set, space);
   for (const scenario::Objective objective : spec.objectives)
     digest.add(name(objective));

@@ -75,9 +75,9 @@ Judge::Judge(const scenario::ScenarioSet& set, const SearchSpec& spec, const Spa
       spec_(spec),
       space_(space),
       shared_(std::make_unique<Shared>(
-          set, scenario::Places{scenario::configs_folder(set.base.file), set.base.root})) {
+          set, scenario::Places{set.base.configs, set.base.root})) {
   scenario::Loaded loaded = shared_->changed.with(json::Value::object());
-  loaded.scenario.file = set.base.file;
+  loaded.scenario.take_place_of(set.base);
   if (scenario::has_errors(loaded.diagnostics)) return;
   shared_->base = job_of(loaded.scenario, &shared_->machines);
   shared_->of = loaded.scenario.shared;
@@ -88,8 +88,7 @@ Judge::~Judge() = default;
 
 Scenario Judge::scenario(std::uint64_t number) const {
   scenario::Loaded loaded = shared_->changed.with(space_.patch(space_.configuration(number)));
-  loaded.scenario.file = set_.base.file;
-  loaded.scenario.root = set_.base.root;
+  loaded.scenario.take_place_of(set_.base);
   loaded.scenario.warnings = std::move(loaded.diagnostics);
   return std::move(loaded.scenario);
 }
@@ -119,7 +118,7 @@ Trial Judge::outlook(std::uint64_t number) const {
     trial.why = diagnostic.pointer + ": " + diagnostic.message;
     return trial;
   }
-  loaded.scenario.file = set_.base.file;
+  loaded.scenario.take_place_of(set_.base);
   trial.why = unwanted(loaded.scenario);
   trial.verdict = trial.why.empty() ? Verdict::slower : Verdict::unwanted;
   if (!trial.why.empty()) return trial;

@@ -84,7 +84,7 @@ std::shared_ptr<const PricedMachines::Machine> PricedMachines::of(
   auto machine = std::make_shared<Machine>();
   machine->cluster = scenario.cluster;
   machine->prices =
-      prices_of(scenario.profiles, machine->cluster, scenario::configs_folder(scenario.file));
+      prices_of(scenario.profiles, machine->cluster, scenario.configs);
   if (scenario.shared != nullptr) machines_.emplace(scenario.shared, machine);
   return machine;
 }
