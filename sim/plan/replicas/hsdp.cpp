@@ -7,8 +7,10 @@ namespace trainyard::plan {
 
 DataParallelStrategy hsdp(const recipe::DataParallelOptions& options,
                           const recipe::TrainingRecipe& recipe, int ranks) {
-  DataParallelStrategy strategy = fsdp(options, recipe, options.shard_size);
-  strategy.replicas = ranks / options.shard_size;
+  // A scenario that does not say it is refused, and is asked other things before.
+  const int shards = options.shard_size.is_said() ? int{options.shard_size} : ranks;
+  DataParallelStrategy strategy = fsdp(options, recipe, shards);
+  strategy.replicas = ranks / shards;
   return strategy;
 }
 
