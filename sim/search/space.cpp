@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "sim/scenario/loaded.h"
 #include "sim/scenario/sources.h"
 #include "sim/search/set_text.h"
 
@@ -18,6 +19,10 @@ using scenario::SearchAxis;
 using scenario::SearchSpec;
 
 namespace {
+
+constexpr std::array<const char*, 4> kDecisive = {"/model", "/cluster", "/training/global_batch",
+                                                  "/training/sequence_length"};
+constexpr std::size_t kMostDecisive = 4096;
 
 constexpr std::uint64_t kCountless = std::numeric_limits<std::uint64_t>::max();
 
@@ -30,7 +35,71 @@ constexpr std::uint64_t kCountless = std::numeric_limits<std::uint64_t>::max();
   throw ScenarioError({std::move(diagnostic)});
 }
 
-std::vector<SearchAxis> usual_axes(const scenario::Scenario& scenario, const SearchSpec& spec) {
+// What "auto" stands for follows from these.
+bool decides_values(std::string_view pointer) {
+  return std::any_of(kDecisive.begin(), kDecisive.end(),
+                     [&](const char* key) { return scenario::overlap(pointer, key); });
+}
+
+// The scenarios that axes and fixed values make of what decides the values of others, each with all
+// GPUs as replicas; the scenario itself where they leave that alone.
+std::vector<scenario::Scenario> decisive_scenarios(const scenario::ScenarioSet& set,
+                                                   const SearchSpec& spec) {
+  std::vector<SpaceAxis> axes;
+  for (const SearchAxis& axis : spec.axes)
+    if (!axis.automatic && decides_values(axis.pointer))
+      axes.push_back({axis.key, axis.pointer, axis.values});
+  for (const scenario::SearchFixed& fixed : spec.fixed)
+    if (decides_values(fixed.pointer))
+      axes.push_back({fixed.pointer, fixed.pointer, {fixed.value}});
+  if (axes.empty()) return {set.base};
+  std::size_t size = 1;
+  for (const SpaceAxis& axis : axes)
+    size *= std::min(axis.values.size(), kMostDecisive + 1);
+  const auto automatic = std::find_if(spec.axes.begin(), spec.axes.end(),
+                                      [](const SearchAxis& axis) { return axis.automatic; });
+  if (automatic == spec.axes.end() && !spec.axes.empty()) return {};
+  if (size > kMostDecisive && automatic != spec.axes.end())
+    refuse(
+        *automatic,
+        fmt::format("\"auto\" beside more than {} networks, clusters and batches", kMostDecisive),
+        "list its values");
+  const scenario::ChangedDocument changed(set.written,
+                                          scenario::Places{set.base.configs, set.base.root});
+  std::vector<scenario::Scenario> scenarios;
+  for (std::size_t number = 0; number < size; ++number) {
+    Value patch = Value::object();
+    json::set(patch, "/parallelism", Value::null());
+    std::size_t left = number;
+    for (const SpaceAxis& axis : axes) {
+      json::set(patch, axis.pointer, axis.values[left % axis.values.size()]);
+      left /= axis.values.size();
+    }
+    scenario::spell_out_names(patch);
+    scenario::Loaded loaded = changed.with(patch);
+    // One that cannot be read is refused where it is judged.
+    if (loaded.scenario.document.is(json::Kind::object))
+      scenarios.push_back(std::move(loaded.scenario));
+  }
+  return scenarios;
+}
+
+// Of any of the scenarios: numbers in order, words as they come.
+std::vector<Value> automatic_values_of_any(const std::string& pointer,
+                                           const std::vector<scenario::Scenario>& scenarios) {
+  std::vector<Value> all;
+  std::set<std::string> seen;
+  for (const scenario::Scenario& scenario : scenarios)
+    for (Value& value : automatic_values(pointer, scenario))
+      if (seen.insert(json::to_text(value)).second) all.push_back(std::move(value));
+  std::stable_sort(all.begin(), all.end(), [](const Value& a, const Value& b) {
+    return json::find_integer(a).value_or(0) < json::find_integer(b).value_or(0);
+  });
+  return all;
+}
+
+std::vector<SearchAxis> usual_axes(const std::vector<scenario::Scenario>& scenarios,
+                                   const SearchSpec& spec) {
   std::vector<SearchAxis> axes;
   for (const std::string& key :
        {std::string("parallelism.tp"), std::string("parallelism.pp"), std::string("parallelism.ep"),
@@ -45,13 +114,13 @@ std::vector<SearchAxis> usual_axes(const scenario::Scenario& scenario, const Sea
         std::any_of(spec.fixed.begin(), spec.fixed.end(), [&](const scenario::SearchFixed& own) {
           return scenario::overlap(own.pointer, axis.pointer);
         });
-    if (!is_fixed && !automatic_values(axis.pointer, scenario).empty())
+    if (!is_fixed && !automatic_values_of_any(axis.pointer, scenarios).empty())
       axes.push_back(std::move(axis));
   }
   return axes;
 }
 
-SpaceAxis with_values(const SearchAxis& axis, const scenario::Scenario& scenario) {
+SpaceAxis with_values(const SearchAxis& axis, const std::vector<scenario::Scenario>& scenarios) {
   SpaceAxis own{axis.key, axis.pointer, axis.values};
   if (!axis.automatic) return own;
   const std::vector<std::string> known = automatic_keys();
@@ -60,7 +129,7 @@ SpaceAxis with_values(const SearchAxis& axis, const scenario::Scenario& scenario
   if (std::find(known.begin(), known.end(), key) == known.end())
     refuse(axis, fmt::format("\"auto\" is not known for \"{}\"", axis.key),
            fmt::format("list its values; \"auto\" is for {}", fmt::join(known, ", ")));
-  own.values = automatic_values(axis.pointer, scenario);
+  own.values = automatic_values_of_any(axis.pointer, scenarios);
   if (own.values.empty())
     refuse(axis, fmt::format("no value of \"{}\" is valid for this network and cluster", axis.key),
            "take the axis away");
@@ -70,9 +139,10 @@ SpaceAxis with_values(const SearchAxis& axis, const scenario::Scenario& scenario
 }  // namespace
 
 Space::Space(const scenario::ScenarioSet& set, const SearchSpec& spec)
-    : base_(set.base), fixed_(spec.fixed) {
-  for (const SearchAxis& axis : spec.axes.empty() ? usual_axes(base_, spec) : spec.axes)
-    axes_.push_back(with_values(axis, base_));
+    : base_(set.base), written_(set.written), fixed_(spec.fixed) {
+  const std::vector<scenario::Scenario> scenarios = decisive_scenarios(set, spec);
+  for (const SearchAxis& axis : spec.axes.empty() ? usual_axes(scenarios, spec) : spec.axes)
+    axes_.push_back(with_values(axis, scenarios));
   const auto is_said = [&](std::string_view pointer) {
     const auto says = [&](const auto& own) { return scenario::overlap(own.pointer, pointer); };
     return std::any_of(axes_.begin(), axes_.end(), says) ||
@@ -193,14 +263,28 @@ Value Space::patch(const Configuration& configuration) const {
 namespace {
 
 // A value and where it goes; of an object each of its own, as a patch merges them and --set does
-// not.
-void add_sets(const std::string& pointer, const Value& value, std::vector<std::string>& sets) {
-  if (value.is(json::Kind::object) && !value.members.empty()) {
+// not. `written`: what the file says there; may be null.
+void add_sets(const std::string& pointer, const Value& value, const Value* written,
+              std::vector<std::string>& sets) {
+  const bool merges = written != nullptr && written->is(json::Kind::object);
+  if (value.is(json::Kind::object) && (merges || !value.members.empty())) {
     for (const json::Member& member : value.members)
-      add_sets(fmt::format("{}/{}", pointer, json::escape_pointer(member.key)), member.value, sets);
+      add_sets(fmt::format("{}/{}", pointer, json::escape_pointer(member.key)), member.value,
+               merges ? written->find(member.key) : nullptr, sets);
     return;
   }
   sets.push_back(set_text(pointer, value));
+}
+
+// A name is spelled out where it is merged with what else the file says there.
+Value merged_with(const Value& value, const std::string& pointer, const Value* written) {
+  if (!value.is(json::Kind::string) || written == nullptr || !written->is(json::Kind::object) ||
+      written->members.size() == (written->find("preset") != nullptr ? 1U : 0U))
+    return value;
+  Value patch = Value::object();
+  json::set(patch, pointer, value);
+  scenario::spell_out_names(patch);
+  return *json::find(patch, pointer);
 }
 
 }  // namespace
@@ -213,7 +297,8 @@ std::vector<std::string> Space::sets(const Configuration& configuration) const {
     if (is_null && (json::find(base_.document, own.pointer) == nullptr ||
                     !taken_away.insert(own.pointer).second))
       continue;
-    add_sets(own.pointer, own.value, sets);
+    const Value* written = json::find(written_, own.pointer);
+    add_sets(own.pointer, merged_with(own.value, own.pointer, written), written, sets);
   }
   return sets;
 }

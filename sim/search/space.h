@@ -62,6 +62,7 @@ class Space {
   std::vector<scenario::SearchFixed> said(const Configuration& configuration) const;
 
   const scenario::Scenario& base_;
+  const json::Value& written_;  // what the file says
   std::vector<SpaceAxis> axes_;
   std::vector<scenario::SearchFixed> fixed_;
   std::int64_t gpus_ = 0;    // 0: an axis changes the cluster

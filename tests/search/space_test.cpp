@@ -47,11 +47,12 @@ TEST_CASE("lists, ranges and auto are the values of an axis") {
       "objective": "training_time"})")));
   CHECK(axis_text(searched.space) ==
         "parallelism.tp 1 2 4\nparallelism.pp 1 2 4 8\n/training/global_batch 16 24 32 40\n"
-        "training.micro_batch 1 2 4 8 16 32\ntraining.recompute \"none\" \"full\"\n");
-  CHECK(searched.space.size() == 3 * 4 * 4 * 6 * 2);
+        "training.micro_batch 1 2 3 4 5 6 8 10 12 16 20 24 32 40\ntraining.recompute \"none\" "
+        "\"full\"\n");
+  CHECK(searched.space.size() == 3 * 4 * 4 * 14 * 2);
   CHECK(searched.space.sizes() ==
         "parallelism.tp 3 x parallelism.pp 4 x /training/global_batch 4 x "
-        "training.micro_batch 6 x training.recompute 2");
+        "training.micro_batch 14 x training.recompute 2");
 }
 
 TEST_CASE("an axis that means nothing beside the others counts once") {
@@ -124,6 +125,45 @@ TEST_CASE("the options of a configuration make its scenario") {
   CHECK(simulate::simulate(written, {.timeline = false}).report.step_time ==
         trials[0].result->step);
   CHECK(written.recipe.micro_batch.size == 4);
+}
+
+// A name is merged with what the file says beside it, and an empty object changes nothing.
+TEST_CASE("the options of a configuration merge as it does") {
+  test::Folder folder("space");
+  const std::string path = folder.write("toy.json", test::toy_search(R"({"axes": {
+      "cluster.node": ["dgx-h100", "p4d.24xlarge"], "training": [{}, {"precision": {}}],
+      "parallelism": [{}, {"pp": 2, "pipeline": {}}]}, "objective": "training_time"})"));
+  const test::Searched searched(path);
+  std::size_t simulated = 0;
+  for (const Trial& trial : searched.run({.exhaustive = true})) {
+    CAPTURE(trial.number);
+    if (!trial.result) continue;
+    ++simulated;
+    const std::vector<std::string> sets =
+        searched.space.sets(searched.space.configuration(trial.number));
+    const scenario::Scenario written = scenario::load_scenario(path, sets, {.variant = ""}).base;
+    CHECK(simulate::simulate(written, {.timeline = false}).report.step_time == trial.result->step);
+    CHECK(written.cluster.server.gpus == 4);
+  }
+  CHECK(simulated == searched.space.size());
+}
+
+TEST_CASE("auto stands for what any network, cluster and batch of the space can take") {
+  const auto space = [](const std::string& axes) {
+    test::Folder folder("space");
+    return axis_text(
+        test::Searched(folder.write("toy.json", test::toy_search("{\"axes\": {" + axes + "}}")))
+            .space);
+  };
+  CHECK(space(R"("cluster.node.gpus": [1, 8], "parallelism.tp": "auto")") ==
+        "cluster.node.gpus 1 8\nparallelism.tp 1 2 4 8\n");
+  CHECK(space(R"("parallelism.ep": "auto", "model.preset": ["gpt2", "mixtral-8x7b"])") ==
+        "parallelism.ep 1 2 4 8\nmodel.preset \"gpt2\" \"mixtral-8x7b\"\n");
+  test::Folder folder("space");
+  CHECK(axis_text(test::Searched(folder.write("toy.json", test::toy_search(R"({
+      "axes": {"training.micro_batch": "auto"},
+      "constraints": {"fixed": {"training.global_batch": 8}}})")))
+                      .space) == "training.micro_batch 1 2 4 8\n");
 }
 
 TEST_CASE("a search that contradicts itself is refused where it does") {
