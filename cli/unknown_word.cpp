@@ -63,6 +63,10 @@ std::string find_unknown_word(const CommandTree& tree, std::span<const std::stri
     }
     if (open.back()->commands.empty()) continue;
     const CommandTree* command = find_command(*open.back(), word);
+    // A file where a command could stand, too: what it is called tells.
+    if (command == nullptr && !open.back()->arguments.empty() &&
+        word.find_first_of("./") != std::string_view::npos)
+      continue;
     if (command == nullptr) return unknown_command(*open.back(), word);
     open.push_back(command);
   }

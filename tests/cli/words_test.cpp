@@ -22,7 +22,12 @@ CommandTree tree() {
   all.name = "trainyard";
   all.options = {{{"--quiet", "-q"}, false, {}, "Say nothing", ""},
                  {{"--color"}, true, {"auto", "never"}, "When", "WHEN"}};
-  all.commands = {run, presets};
+  CommandTree search, merge;
+  merge.name = "merge";
+  search.name = "search";
+  search.arguments = {{"scenario", "The scenario file", false}};
+  search.commands = {merge};
+  all.commands = {run, presets, search};
   return all;
 }
 
@@ -44,6 +49,13 @@ TEST_CASE("A slip of the keyboard is named with the nearest known word") {
   CHECK(unknown({"run", "--sett", "a=1"}) == "unknown option '--sett'; did you mean '--set'?");
   CHECK(unknown({"presets", "shwo"}) == "unknown command 'shwo'; did you mean 'show'?");
   CHECK(unknown({"-q", "run", "--quite"}) == "unknown option '--quite'; did you mean '--quiet'?");
+}
+
+TEST_CASE("A file where a command could stand is none") {
+  CHECK(unknown({"search", "a.json", "--quite"}) ==
+        "unknown option '--quite'; did you mean '--quiet'?");
+  CHECK(unknown({"search", "./a", "-q"}) == "");
+  CHECK(unknown({"search", "mrege", "a.json"}) == "unknown command 'mrege'; did you mean 'merge'?");
 }
 
 TEST_CASE("A word that is near nothing gets no suggestion") {
