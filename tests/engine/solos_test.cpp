@@ -18,7 +18,7 @@ using namespace trainyard::testing;
 namespace {
 
 // Keeps what it is told, and of legs that it knows what it was told before.
-class Listener final : public Observer {
+class SoloListener final : public Observer {
  public:
   void kernel_ended(const KernelSpan& kernel) override { kernels.push_back(kernel); }
   void op_ended(const Span& op) override {
@@ -74,7 +74,7 @@ std::vector<Span> in_order(std::vector<Span> ops) {
   return ops;
 }
 
-Outcome run_with(const Machine& machine, bool solos, Listener* listener = nullptr) {
+Outcome run_solos(const Machine& machine, bool solos, SoloListener* listener = nullptr) {
   RunOptions options;
   options.record = Record::nothing;
   options.skip_periods = false;
@@ -94,10 +94,10 @@ TEST_CASE("what concerns one actor alone is gone through at once, and nothing te
     for (const std::int64_t capacity : {0, 100}) {
       for (const ActorId actor : m->machine().actors.ids())
         (*m)[actor].memory_capacity = Bytes(capacity);
-      check_equal(m->machine(), run_with(m->machine(), true), run_with(m->machine(), false));
-      Listener quick, whole;
-      check_equal(m->machine(), run_with(m->machine(), true, &quick),
-                  run_with(m->machine(), false, &whole));
+      check_equal(m->machine(), run_solos(m->machine(), true), run_solos(m->machine(), false));
+      SoloListener quick, whole;
+      check_equal(m->machine(), run_solos(m->machine(), true, &quick),
+                  run_solos(m->machine(), false, &whole));
       CHECK(in_order(quick.ops) == in_order(whole.ops));
       CHECK(quick.kernels.size() == whole.kernels.size());
       CHECK(quick.backwards == 0);
