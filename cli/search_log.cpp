@@ -76,6 +76,8 @@ void SearchLog::read_known(const search::JournalHead& head) {
            fmt::format("this is the log of shard {}/{}, not of {}/{}", own.index + 1, own.count,
                        wanted.index + 1, wanted.count),
            "give each shard a log of its own");
+  if (journal.head.exhaustive && !head.exhaustive)
+    refuse(path_, "this is the log of a search with --exhaustive", "go on with --exhaustive, too");
   if (::ftruncate(file_, static_cast<off_t>(journal.whole)) != 0)
     fail(path_, "cannot be written", errno);
   known_ = std::move(journal.trials);

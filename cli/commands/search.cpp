@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
@@ -149,7 +150,8 @@ class Clock {
 
 std::vector<Trial> searched(const Prepared& own, const SearchCommandOptions& options,
                             const Shard& shard, Console& console) {
-  const search::JournalHead head = head_of(own.set, own.spec, *own.space, shard);
+  search::JournalHead head = head_of(own.set, own.spec, *own.space, shard);
+  head.exhaustive = options.exhaustive;
   SearchLog file(log_of(options.log, shard), head, options.resume);
   const search::Judge judge(own.set, own.spec, *own.space);
   search::SearchOptions search_options;
@@ -224,7 +226,8 @@ void write_pages(const Prepared& own, const std::vector<Trial>& trials,
                  const search::SearchResult& result, const std::string& json,
                  const report::RunCommand& run, const SearchCommandOptions& options,
                  OutputFolder& folder) {
-  const search::JournalHead head = head_of(own.set, own.spec, *own.space, {});
+  search::JournalHead head = head_of(own.set, own.spec, *own.space, {});
+  head.exhaustive = options.exhaustive;
   std::vector<OutputFile> files = {
       {"summary.json", json},
       {"configurations.jsonl", configurations(trials, head, *own.space)},
@@ -277,6 +280,11 @@ std::string slurm_script(const SearchCommandOptions& options) {
     sets += " --set " + shell_word(set);
   std::string stem = std::filesystem::path(options.scenario.path).stem().string();
   if (!stem.starts_with("search-")) stem = "search-" + stem;
+  // A word of the shell and of sbatch as it is.
+  std::replace_if(
+      stem.begin(), stem.end(),
+      [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_' && c != '.'; },
+      '_');
   return fmt::format(
       "#!/bin/bash\n"
       "#SBATCH --job-name={0}\n"
@@ -284,19 +292,51 @@ std::string slurm_script(const SearchCommandOptions& options) {
       "#SBATCH --ntasks=1\n"
       "#SBATCH --cpus-per-task=4\n"
       "# Submitted again, it goes on with what is there. When all tasks are done:\n"
-      "#   trainyard search merge {2} {0}-*.jsonl{3}\n"
+      "#   trainyard search merge {2} {0}-*.jsonl{4}\n"
       "srun trainyard search {2}{3} --shard \"$SLURM_ARRAY_TASK_ID/{1}\" "
       "--log {0}-%s.jsonl --resume "
       "--jobs \"${{SLURM_CPUS_PER_TASK:-4}}\"\n",
-      stem, options.slurm, scenario, sets);
+      stem, options.slurm, scenario, sets + (options.exhaustive ? " --exhaustive" : ""), sets);
 }
 
-[[noreturn]] void refuse_incomplete(const std::vector<std::string>& logs, std::uint64_t missing) {
+// Where a configuration was to be found that is in none of the logs.
+[[noreturn]] void refuse_incomplete(const std::map<std::uint64_t, Trial>& all, std::uint64_t size,
+                                    const std::vector<search::JournalHead>& heads,
+                                    const std::vector<std::string>& logs) {
+  std::uint64_t missing = 0;  // the first
+  for (auto at = all.begin(); at != all.end() && at->first == missing; ++at)
+    ++missing;
   Diagnostic diagnostic;
   diagnostic.at.file = logs.front();
-  diagnostic.message = fmt::format("{} configurations are in none of the logs", missing);
+  diagnostic.message = fmt::format("{} configurations are in none of the logs", size - all.size());
   diagnostic.hint = "run the shards that are missing, or those that were stopped with --resume";
+  const search::Shard& divided = heads.front().shard;
+  const std::uint64_t index = missing % divided.count;
+  for (std::size_t log = 0; log < logs.size(); ++log) {
+    if (heads[log].shard.count != divided.count || heads[log].shard.index != index) continue;
+    diagnostic.at.file = logs[log];
+    diagnostic.message += ", the first of them of this one's";
+    throw ScenarioError({std::move(diagnostic)});
+  }
+  diagnostic.message += fmt::format(", the first of them of shard {}/{}, whose log is not here",
+                                    index + 1, divided.count);
   throw ScenarioError({std::move(diagnostic)});
+}
+
+// Whether all shards left nothing out by bounds.
+bool all_exhaustive(const std::vector<search::JournalHead>& heads,
+                    const std::vector<std::string>& logs) {
+  for (std::size_t log = 1; log < heads.size(); ++log) {
+    if (heads[log].exhaustive == heads.front().exhaustive) continue;
+    Diagnostic diagnostic;
+    diagnostic.at.file = logs[log];
+    diagnostic.message = fmt::format("this shard was searched with{} --exhaustive, and {} with{}",
+                                     heads[log].exhaustive ? "" : "out", logs.front(),
+                                     heads.front().exhaustive ? "" : "out");
+    diagnostic.hint = "search all shards in one way";
+    throw ScenarioError({std::move(diagnostic)});
+  }
+  return heads.front().exhaustive;
 }
 
 }  // namespace
@@ -305,6 +345,10 @@ ExitCode search_space(const SearchCommandOptions& options, const Context& contex
   if (options.scenario.path.empty())
     throw UsageError("search: the scenario is missing; see 'trainyard search --help'");
   if (options.slurm > 0) {
+    if (!options.log.empty() || !options.shard.empty() || !options.output.folder.empty())
+      throw UsageError(
+          "--slurm: the script says --shard and --log itself, and 'trainyard search merge' takes "
+          "-o");
     context.console.result(slurm_script(options));
     return ExitCode::done;
   }
@@ -334,20 +378,23 @@ ExitCode merge_searches(const SearchCommandOptions& options, const Context& cont
   const std::unique_ptr<OutputFolder> folder = folder_of(options, context);
   const search::JournalHead head = head_of(own->set, own->spec, *own->space, {});
   std::map<std::uint64_t, Trial> all;
+  std::vector<search::JournalHead> heads;
   for (const std::string& path : options.logs) {
     search::Journal journal = read_log(path);
     check_space(journal, head, path);
+    heads.push_back(journal.head);
     for (auto& [number, trial] : journal.trials) {
       const auto [at, is_new] = all.try_emplace(number, trial);
       if (!is_new && trial.result) at->second = std::move(trial);
     }
   }
-  if (all.size() != head.size || all.rbegin()->first != head.size - 1)
-    refuse_incomplete(options.logs, head.size - std::min<std::uint64_t>(head.size, all.size()));
+  if (all.size() != head.size) refuse_incomplete(all, head.size, heads, options.logs);
+  SearchCommandOptions merged = options;
+  merged.exhaustive = all_exhaustive(heads, options.logs);
   std::vector<Trial> trials;
   for (auto& [number, trial] : all)
     trials.push_back(std::move(trial));
-  return tell(*own, std::move(trials), folder.get(), options, context);
+  return tell(*own, std::move(trials), folder.get(), merged, context);
 }
 
 }  // namespace trainyard::cli

@@ -156,7 +156,8 @@ JournalHead head_of(const Value& line, const std::string& file) {
   return {word(line, "search"),
           word(line, "space"),
           static_cast<std::uint64_t>(*size),
-          {static_cast<std::uint64_t>(*index - 1), static_cast<std::uint64_t>(*count)}};
+          {static_cast<std::uint64_t>(*index - 1), static_cast<std::uint64_t>(*count)},
+          line.find("exhaustive") != nullptr};
 }
 
 }  // namespace
@@ -185,6 +186,7 @@ std::string to_line(const JournalHead& head) {
   line.set("configurations", Value::of(static_cast<std::int64_t>(head.size)));
   line.set("shard", Value::of(static_cast<std::int64_t>(head.shard.index + 1)));
   line.set("shards", Value::of(static_cast<std::int64_t>(head.shard.count)));
+  if (head.exhaustive) line.set("exhaustive", Value::of(true));
   return json::to_text(line, -1);
 }
 
@@ -228,7 +230,10 @@ Journal read_journal(std::string_view text, const std::string& file) {
       journal.head = head_of(line, file);
     } else {
       std::optional<Trial> trial = found.empty() ? trial_of(line) : std::nullopt;
-      if (!trial) refuse(file, number, "this line is no configuration of a search");
+      if (!trial || trial->number >= journal.head.size)
+        refuse(file, number, "this line is no configuration of the search",
+               "lines behind the last whole one are left out by themselves; cut the file before "
+               "this one, and --resume does the rest again");
       journal.trials.insert_or_assign(trial->number, std::move(*trial));
     }
     journal.whole += end + 1;

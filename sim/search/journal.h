@@ -21,6 +21,7 @@ struct JournalHead {
   std::string space;  // a number of 16 digits that another space, file or program does not have
   std::uint64_t size = 0;
   Shard shard{};
+  bool exhaustive = false;  // nothing is left out by bounds
 };
 
 // Of the space that a scenario spans, as this program judges it by the files that it names.

@@ -140,7 +140,28 @@ def search_shards(folder):
     merged = expect(0, "search", "merge", path, "auto-1.jsonl", "auto-2.jsonl", "--json", "-q", cwd=folder)[0]
     require_equal(merged, whole, "merged of tasks")
     _, err = expect(3, "search", "merge", path, "part-1.jsonl", "part-3.jsonl", cwd=folder)
-    require("configurations are in none of the logs" in err and "--resume" in err, err)
+    require("part-1.jsonl" in err and "in none of the logs" in err and "shard 2/3, whose log is not here" in err, err)
+    with open(os.path.join(folder, "part-2.jsonl"), "r+", encoding="utf-8") as file:
+        file.truncate(len(file.readline()) + 500)
+    _, err = expect(3, "search", "merge", path, *logs, cwd=folder)
+    require(err.startswith("part-2.jsonl: error: ") and "--resume" in err, err)
+
+
+@case
+def search_exhaustive_shards(folder):
+    """search --exhaustive --shard: merged, nothing of it is lost, and it does not mix with others"""
+    path = written(folder)
+    whole = expect(0, "search", path, "--exhaustive", "--json", "-q")[0]
+    for i in (1, 2):
+        expect(0, "search", path, "--exhaustive", "--shard", f"{i}/2", "--log", f"all-{i}.jsonl", "-q", cwd=folder)
+    merged = expect(0, "search", "merge", path, "all-1.jsonl", "all-2.jsonl", "--json", "-q", cwd=folder)[0]
+    require_equal(merged, whole, "merged")
+    words = ("search", path, "--shard", "2/2", "--log")
+    _, err = expect(3, *words, "all-2.jsonl", "--resume", cwd=folder)
+    require("go on with --exhaustive, too" in err, err)
+    expect(0, *words, "part-2.jsonl", "-q", cwd=folder)
+    _, err = expect(3, "search", "merge", path, "all-1.jsonl", "part-2.jsonl", cwd=folder)
+    require(err.startswith("part-2.jsonl: error: this shard was searched without --exhaustive"), err)
 
 
 @case
@@ -227,7 +248,10 @@ def search_of_a_changed_file(folder):
 @case
 def search_slurm(folder):
     """search --slurm: the script of an array whose tasks are the shards"""
-    out, _ = expect(0, "search", written(folder), "--slurm", "16")
+    out, _ = expect(0, "search", written(folder, name="my s'.json"), "--slurm", "16", "--exhaustive")
+    require("--job-name=search-my_s_\n" in out and " --exhaustive --shard" in out, out)
+    _, err = expect(2, "search", written(folder), "--slurm", "16", "-o", "out")
+    require("'trainyard search merge' takes -o" in err, err)
     with open(os.path.join(folder, "array.sh"), "w", encoding="utf-8") as file:
         file.write(out)
     require("#SBATCH --array=1-16" in out and '"$SLURM_ARRAY_TASK_ID/16"' in out and "search merge" in out, out)
