@@ -49,6 +49,17 @@ Bytes of_load(Bytes bytes, std::uint32_t load) {
     __builtin_prefetch(&state.actors[state.streams[events[4].subject].actor], 1);
 }
 
+// then(number, stream) for each of these streams of the actor.
+template <class Do>
+void for_each_stream(RunState& state, const ActorState& actor, std::uint32_t streams,
+                     const Do& then) {
+  for (; streams != 0; streams &= streams - 1) {
+    const std::uint32_t number =
+        actor.first_stream + static_cast<std::uint32_t>(std::countr_zero(streams));
+    then(number, state.streams[number]);
+  }
+}
+
 class Engine {
  public:
   Engine(const Machine& machine, const RunOptions& options)
@@ -144,12 +155,13 @@ class Engine {
     StreamState& stream = state_.streams[number];
     ActorState& owner = state_.actors[stream.actor];
     stop_solo(owner);
+    last_ = queue_.now();
     const CompiledOp& op = state_.op(stream);
+    if (op.enters_solo && solos_.begin(number)) return;
     if (op.takes) memory_.begin(stream, queue_.now(), recorder_);  // while it does not run yet
     stream.state = HeadState::running;
-    stream.begin = last_ = queue_.now();
+    stream.begin = queue_.now();
     ++happened_;
-    if (op.enters_solo && solos_.begin(number)) return;
     if (op.kind == OpKind::compute) {
       beside_.count(owner, +1);
       owner.computing_on |= 1U << op.stream;
@@ -213,25 +225,26 @@ class Engine {
   // The actor's solo is over, or has to go on with an event each.
   [[gnu::noinline]] void leave_solo(ActorState& actor) {
     const std::uint32_t call = state_.streams[actor.solo].head.call;
-    SoloRun run = solos_.carry_out(actor, happened_);
+    SoloRest rest = solos_.carry_out(actor, happened_);
     last_ = std::max(last_, actor.finished);
-    unsigned streams = 0;
-    for (const SoloRun::Lane& lane : run.lanes())
-      streams |= 1U << lane.stream;
-    for (const SoloRun::Lane& lane : run.lanes()) {
-      const std::uint32_t number = actor.first_stream + lane.stream;
-      StreamState& stream = state_.streams[number];
-      stream.waiters &= ~streams;
+    std::uint32_t waiting = rest.streams;
+    if (rest.run) {
+      for (const SoloRun::Lane& lane : rest.run->lanes()) {
+        if (!lane.runs) continue;
+        resume(actor.first_stream + lane.stream, actor, lane);
+        waiting &= ~(1U << lane.stream);
+      }
+      if (!rest.run->is_settled()) mind_rate(actor);
+    }
+    for_each_stream(state_, actor, rest.streams, [&](std::uint32_t number, StreamState& stream) {
+      stream.waiters &= ~rest.streams;
       if (stream.head.call != call) periods_.called(number);
-      if (lane.runs) resume(number, actor, lane);
-    }
-    if (!run.is_settled()) mind_rate(actor);
-    for (const SoloRun::Lane& lane : run.lanes())
-      if (!lane.runs) look_at_head(actor.first_stream + lane.stream);
-    for (const SoloRun::Lane& lane : run.lanes()) {
-      StreamState& stream = state_.streams[actor.first_stream + lane.stream];
+    });
+    for_each_stream(state_, actor, waiting,
+                    [&](std::uint32_t number, StreamState&) { look_at_head(number); });
+    for_each_stream(state_, actor, rest.streams, [&](std::uint32_t, StreamState& stream) {
       if (stream.ended >= stream.wakes_at) wake_waiters(stream, actor.first_stream);
-    }
+    });
   }
 
   // The head of the stream has begun in a solo and goes on.

@@ -130,7 +130,9 @@ bool SoloRunner::begin(std::uint32_t number) {
   const SoloTable& times = table(kind, entered);
   const std::size_t place = stream.op->index - solo.first;
   const Duration call = owner.host->call[stream.head.call];
-  if (call + times.lead[place] > stream.begin - times.begin[place]) return false;
+  if (call + times.lead[place] > queue_.now() - times.begin[place]) return false;
+  stream.state = HeadState::running;
+  stream.begin = queue_.now();
   owner.solo = number;
   queue_.push({later(queue_.now(), times.length - times.begin[place]), number, ++stream.version,
                Phase::finish, kEndSolo});
@@ -167,46 +169,51 @@ void SoloRunner::go_through(const SoloLeg& leg, ActorState& actor, Duration end,
 }
 
 // Whole legs at once, and op by op what is before and behind.
-SoloRun SoloRunner::carry_out(ActorState& actor, std::uint64_t& events) {
-  const StreamState& head = state_.streams[std::exchange(actor.solo, kNone)];
-  const std::uint32_t owner = head.actor, call = head.head.call;
+SoloRest SoloRunner::carry_out(ActorState& actor, std::uint64_t& events) {
+  StreamState& head = state_.streams[std::exchange(actor.solo, kNone)];
+  head.state = HeadState::blocked;  // until it is carried out that it has begun
+  const std::uint32_t owner = head.actor, call = head.head.call, entry = head.head.at;
   const Kind& kind = kinds_[kind_of_[owner]];
-  const std::uint32_t number = kind.kind.solos->entered_at(head.head.at);
+  const std::uint32_t number = kind.kind.solos->entered_at(entry);
+  const Solo& solo = kind.kind.solos->all()[number];
   const SoloTable& table = kind.tables[number];
-  const Duration entered = table.begin[head.op->index - kind.kind.solos->all()[number].first];
+  const Duration entered = table.begin[head.op->index - solo.first];
   const Duration start = head.begin - entered;  // had it begun with its first op
   const Duration until = queue_.now() - start;
   Sink sink(*this, actor);
-  std::optional<SoloRun> run(std::in_place, kind.kind, number, head.head.at, head.begin);
-  const auto go_on = [&](std::uint32_t op, Duration begin) {
-    run.emplace(kind.kind, number, op, begin);
-    sink.begin(run->entry_lane(), begin);
-    ++events;
+  SoloRest rest{solo.streams, std::nullopt};
+  const auto run = [&](std::uint32_t op, Duration from, Duration to) {
+    rest.run.emplace(kind.kind, number, op, start + from);
+    sink.begin(rest.run->entry_lane(), start + from);
+    rest.run->run(start + to, sink);
+    events += 1 + rest.run->told();
   };
-  const auto run_until = [&](Duration end) {
-    run->run(end, sink);
-    events += run->told();
+  const auto is_over = [&](const SoloLeg& leg) {
+    return leg.next == SoloLeg::kNone ? leg.end <= until : leg.end < until;
   };
   auto leg = std::partition_point(table.legs.begin(), table.legs.end(),
-                                  [&](const SoloLeg& of) { return of.begin <= entered; });
-  if (leg != table.legs.end() && leg->end < until) {
-    run_until(start + leg->begin);
-    for (; leg != table.legs.end() && leg->end < until; ++leg) {
-      const Leg whole{leg->id, ActorId{owner}, call, start + leg->begin, start + leg->end};
-      const bool passes = memory_.passes(owner, leg->memory, whole.begin);
-      if (passes && recorder_.leg_begins(whole)) {
-        memory_.pass(owner, leg->memory, whole.begin);
-        go_through(*leg, actor, whole.end, events);
-        continue;
-      }
-      go_on(leg->first, whole.begin);
-      run_until(whole.end);
-      if (passes) recorder_.leg_ended(whole);
-    }
-    go_on(std::prev(leg)->next, start + std::prev(leg)->end);
+                                  [&](const SoloLeg& of) { return of.begin < entered; });
+  if (leg == table.legs.end() || !is_over(*leg)) {
+    run(entry, entered, until);
+    return rest;
   }
-  run_until(queue_.now());
-  return *run;
+  if (entered < leg->begin) run(entry, entered, leg->begin);
+  std::uint32_t next = entry;
+  for (; leg != table.legs.end() && is_over(*leg); ++leg) {
+    next = leg->next;
+    const Leg whole{leg->id, ActorId{owner}, call, start + leg->begin, start + leg->end};
+    const bool passes = memory_.passes(owner, leg->memory, whole.begin);
+    if (passes && recorder_.leg_begins(whole)) {
+      memory_.pass(owner, leg->memory, whole.begin);
+      go_through(*leg, actor, whole.end, events);
+      continue;
+    }
+    run(leg->first, leg->begin, leg->end);
+    if (passes) recorder_.leg_ended(whole);
+  }
+  rest.run.reset();
+  if (next != SoloLeg::kNone) run(next, std::prev(leg)->end, until);
+  return rest;
 }
 
 }  // namespace trainyard::engine

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -19,13 +20,19 @@
 
 namespace trainyard::engine {
 
+// What is left of a solo.
+struct SoloRest {
+  std::uint32_t streams = 0;   // bit s: it was on stream s of the actor
+  std::optional<SoloRun> run;  // nothing: all has ended
+};
+
 class SoloRunner {
  public:
   // All are kept by reference. Marks the ops of `state` at which an actor may enter a solo.
   SoloRunner(RunState& state, EventQueue& queue, Recorder& recorder, MemoryAccounts& memory,
              const RunOptions& options);
 
-  // The head of the stream has begun now: whether with it a solo, for which its stream stands
+  // The head of the stream begins now: whether with it a solo, for which its stream stands
   // (ActorState::solo) until the event of its end, or until somebody else touches the actor.
   // Requires: CompiledOp::enters_solo.
   bool begin(std::uint32_t number);
@@ -34,7 +41,7 @@ class SoloRunner {
   // Carries out what of the actor's solo has begun and ended by now, which is over then. The heads
   // of what still runs are in the lanes of the result. Adds to Trace::events. Requires: it is in
   // one.
-  SoloRun carry_out(ActorState& actor, std::uint64_t& events);
+  SoloRest carry_out(ActorState& actor, std::uint64_t& events);
 
  private:
   struct Kind {

@@ -72,15 +72,18 @@ class TableMaker {
       ended = std::max(ended, end_[i]);
       free[op.stream] = end_[i];
     }
+    if (from < ops && begun < table_.length &&
+        free[program_.ops[at_[from]].stream] == table_.length)
+      add_leg(from, ops);
   }
 
   void add_leg(std::size_t from, std::size_t until) {
     SoloLeg& leg = table_.legs.emplace_back();
     leg.id = next_id_++;
     leg.first = at_[from];
-    leg.next = at_[until];
+    leg.next = until < at_.size() ? at_[until] : SoloLeg::kNone;
     leg.begin = table_.begin[from];
-    leg.end = table_.begin[until];
+    leg.end = until < at_.size() ? table_.begin[until] : table_.length;
     struct Change {
       Duration at{};
       bool gives = false;

@@ -11,10 +11,12 @@
 namespace trainyard::engine {
 
 // From the begin of an op to that of a later one of its stream, which begins when that stream's op
-// before it ends. At both nothing else of the solo runs.
+// before it ends, or to the end of the solo. At both nothing else of the solo runs.
 struct SoloLeg {
+  static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
   std::uint32_t id = 0;               // of all legs of a run
-  std::uint32_t first = 0, next = 0;  // these ops, into CompiledProgram::ops
+  std::uint32_t first = 0, next = 0;  // these ops, into CompiledProgram::ops; kNone: there is none
   Duration begin{}, end{};            // from that of the solo
   struct Lane {
     std::uint32_t stream = 0, until = 0;  // behind its last op, into CompiledProgram::ops
