@@ -196,6 +196,11 @@ std::vector<Trial> search(const Judge& judge, const Space& space, const SearchSp
   return Searching(judge, space, spec, options).run();
 }
 
+bool are_twins(const Trial& a, const Trial& b) {
+  return a.objectives == b.objectives && a.result->step == b.result->step &&
+         a.result->memory == b.result->memory && a.result->breakdown == b.result->breakdown;
+}
+
 Ranking rank(const std::vector<Trial>& trials, const SearchSpec& spec) {
   Ranking ranking;
   std::vector<std::size_t> simulated;
@@ -204,13 +209,8 @@ Ranking rank(const std::vector<Trial>& trials, const SearchSpec& spec) {
   std::stable_sort(simulated.begin(), simulated.end(), [&](std::size_t a, std::size_t b) {
     return trials[a].objectives < trials[b].objectives;
   });
-  // Two ways to say the same are ranked once.
-  const auto twins = [&](std::size_t a, std::size_t b) {
-    return trials[a].objectives == trials[b].objectives &&
-           trials[a].result->step == trials[b].result->step &&
-           trials[a].result->memory == trials[b].result->memory &&
-           trials[a].result->breakdown == trials[b].result->breakdown;
-  };
+  // Ranked once.
+  const auto twins = [&](std::size_t a, std::size_t b) { return are_twins(trials[a], trials[b]); };
   simulated.erase(std::unique(simulated.begin(), simulated.end(), twins), simulated.end());
   if (spec.objectives.size() == 1) {
     simulated.resize(std::min(simulated.size(), spec.best));

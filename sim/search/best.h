@@ -65,5 +65,7 @@ void canonical(std::vector<Trial>& trials, const scenario::SearchSpec& spec);
 
 // What most sets a configuration back against the best one.
 Cause cause_of(const Trial& trial, const Trial& best);
+// Two ways to say the same. Requires: both have been simulated.
+bool are_twins(const Trial& a, const Trial& b);
 
 }  // namespace trainyard::search

@@ -169,6 +169,7 @@ SearchResult result_of(std::vector<Trial> trials, const scenario::ScenarioSet& s
   if (result.best.empty()) result.nearest = nearest(trials, space);
   Reasons invalid, unwanted;
   std::array<std::uint64_t, kCauses> slower{};
+  std::uint64_t twins = 0;
   for (std::size_t at = 0; at < trials.size(); ++at) {
     const Trial& trial = trials[at];
     count(trial, result);
@@ -176,7 +177,14 @@ SearchResult result_of(std::vector<Trial> trials, const scenario::ScenarioSet& s
     if (trial.verdict == Verdict::unwanted) unwanted.add(trial.why);
     const bool loses = trial.verdict == Verdict::slower || trial.verdict == Verdict::simulated;
     const bool is_best = std::count(ranking.best.begin(), ranking.best.end(), at) > 0;
-    if (loses && !is_best && !ranking.best.empty())
+    if (!loses || is_best || ranking.best.empty()) continue;
+    const bool is_twin = trial.result && std::any_of(ranking.best.begin(), ranking.best.end(),
+                                                     [&](std::size_t best) {
+                                                       return are_twins(trial, trials[best]);
+                                                     });
+    if (is_twin)
+      ++twins;
+    else
       ++slower[static_cast<std::size_t>(cause_of(trial, trials[ranking.best.front()]))];
   }
   result.why_invalid = invalid.largest_first();
@@ -184,6 +192,7 @@ SearchResult result_of(std::vector<Trial> trials, const scenario::ScenarioSet& s
   for (std::size_t cause = 0; cause < kCauses; ++cause)
     if (slower[cause] > 0)
       result.why_slower.push_back({slower[cause], std::string(words(static_cast<Cause>(cause)))});
+  if (twins > 0) result.why_slower.push_back({twins, "the same result as one that is ranked"});
   std::stable_sort(result.why_slower.begin(), result.why_slower.end(),
                    [](const Count& a, const Count& b) { return a.count > b.count; });
   return result;

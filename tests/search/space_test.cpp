@@ -148,6 +148,15 @@ TEST_CASE("the options of a configuration merge as it does") {
   CHECK(simulated == searched.space.size());
 }
 
+TEST_CASE("the same result in other words loses to nothing") {
+  test::Folder folder("space");
+  const test::Searched searched(folder.write("toy.json", test::toy_search(R"({"axes": {
+      "parallelism.pp": [2], "parallelism.pipeline": [{}, {"schedule": "1f1b"}]}})")));
+  const std::string result = searched.result(searched.run());
+  CHECK(result.find(R"("why": "the same result as one that is ranked")") != std::string::npos);
+  CHECK(result.find("slower kernels") == std::string::npos);
+}
+
 TEST_CASE("auto stands for what any network, cluster and batch of the space can take") {
   const auto space = [](const std::string& axes) {
     test::Folder folder("space");
