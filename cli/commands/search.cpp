@@ -240,6 +240,22 @@ void write_pages(const Prepared& own, const std::vector<Trial>& trials,
   folder.write(files, input_files(own.set.base));
 }
 
+// What is to be known of the best configuration that the scenario itself does not give cause for.
+void warn_of_best(const Prepared& own, const search::SearchResult& result, Console& console) {
+  if (result.best.empty()) return;
+  const search::Judge judge(own.set, own.spec, *own.space);
+  scenario::Scenario best = judge.scenario(result.best.front().trial.number);
+  std::erase_if(best.warnings, [&](const Diagnostic& warning) {
+    return std::any_of(
+        own.set.base.warnings.begin(), own.set.base.warnings.end(), [&](const Diagnostic& known) {
+          return known.pointer == warning.pointer && known.message == warning.message;
+        });
+  });
+  for (Diagnostic& warning : best.warnings)
+    warning.message = "of the best configuration: " + warning.message;
+  print_warnings({&best}, console);
+}
+
 ExitCode tell(const Prepared& own, std::vector<Trial> trials, OutputFolder* folder,
               const SearchCommandOptions& options, const Context& context) {
   const search::SearchResult result =
@@ -254,6 +270,7 @@ ExitCode tell(const Prepared& own, std::vector<Trial> trials, OutputFolder* fold
       command += " --set " + shell_word(set);
     return command;
   };
+  warn_of_best(own, result, context.console);
   const std::string json = json::to_text(json_of(result)) + "\n";
   std::string text = options.output.json ? json : report::search_text(result, run);
   if (folder != nullptr) {
