@@ -6,6 +6,7 @@
 #include "cli/results.h"
 #include "sim/base/text.h"
 #include "sim/scenario/scenario.h"
+#include "sim/search/space.h"
 #include "sim/simulate/simulate.h"
 
 namespace trainyard::cli {
@@ -46,6 +47,7 @@ ExitCode check(const CheckOptions& options, const Context& context) {
       for (const scenario::Scenario& scenario : set.variants)
         scenarios.push_back(&scenario);
       check_profiles(set);
+      if (set.search) search::Space(set, *set.search);
       print_warnings(scenarios, context.console);
       context.console.result(fmt::format("{}: OK\n", escape_control(path)));
     } catch (const ScenarioError& error) {

@@ -232,8 +232,7 @@ Journal read_journal(std::string_view text, const std::string& file) {
       std::optional<Trial> trial = found.empty() ? trial_of(line) : std::nullopt;
       if (!trial || trial->number >= journal.head.size)
         refuse(file, number, "this line is no configuration of the search",
-               "lines behind the last whole one are left out by themselves; cut the file before "
-               "this one, and --resume does the rest again");
+               "cut the file before it, and --resume does the rest again");
       journal.trials.insert_or_assign(trial->number, std::move(*trial));
     }
     journal.whole += end + 1;

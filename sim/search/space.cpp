@@ -23,6 +23,8 @@ namespace {
 constexpr std::array<const char*, 4> kDecisive = {"/model", "/cluster", "/training/global_batch",
                                                   "/training/sequence_length"};
 constexpr std::size_t kMostDecisive = 4096;
+constexpr std::size_t kMostChecked = 64;
+constexpr std::size_t kMostProblems = 8;
 
 constexpr std::uint64_t kCountless = std::numeric_limits<std::uint64_t>::max();
 
@@ -33,6 +35,47 @@ constexpr std::uint64_t kCountless = std::numeric_limits<std::uint64_t>::max();
   diagnostic.message = std::move(message);
   diagnostic.hint = std::move(hint);
   throw ScenarioError({std::move(diagnostic)});
+}
+
+// What the reader says of a value by itself, put where it stands; nothing where it can be read.
+void add_problems(const scenario::ChangedDocument& changed, const std::string& pointer,
+                  const Value& value, const std::string& place, std::vector<Diagnostic>& problems) {
+  Value patch = Value::object();
+  json::set(patch, pointer, value);
+  scenario::spell_out_names(patch);
+  const scenario::Loaded loaded = changed.with(patch);
+  // Of what can be read all but unknown keys depends on the rest of the scenario.
+  const bool is_read = loaded.scenario.document.is(json::Kind::object);
+  for (Diagnostic problem : loaded.diagnostics) {
+    if (!scenario::is_error(problem) || !scenario::overlap(problem.pointer, pointer)) continue;
+    if (is_read && !problem.harmless) continue;
+    if (problem.pointer.size() < pointer.size()) problem.pointer = pointer;
+    problem.pointer = place + problem.pointer.substr(pointer.size());
+    problem.at = value.at.position();
+    if (value.is(json::Kind::string) && value.text == "auto")
+      problem.hint = "\"auto\" stands for all values, where the list stands";
+    problems.push_back(std::move(problem));
+  }
+}
+
+// Values that no configuration could have, beside which others would be searched in vain.
+void check_values(const scenario::ScenarioSet& set, const SearchSpec& spec) {
+  const scenario::ChangedDocument changed(set.written,
+                                          scenario::Places{set.base.configs, set.base.root});
+  std::vector<Diagnostic> problems;
+  for (const SearchAxis& axis : spec.axes) {
+    // Of a long range the ends and some between.
+    const std::size_t step = 1 + axis.values.size() / kMostChecked;
+    for (std::size_t i = 0; i < axis.values.size() && problems.size() < kMostProblems; ++i)
+      if (i % step == 0 || i + 1 == axis.values.size())
+        add_problems(changed, axis.pointer, axis.values[i],
+                     fmt::format("/search/axes/{}/{}", json::escape_pointer(axis.key), i),
+                     problems);
+  }
+  for (const scenario::SearchFixed& fixed : spec.fixed)
+    add_problems(changed, fixed.pointer, fixed.value, "/search/constraints/fixed" + fixed.pointer,
+                 problems);
+  if (!problems.empty()) throw ScenarioError(std::move(problems));
 }
 
 // What "auto" stands for follows from these.
@@ -55,7 +98,7 @@ std::vector<scenario::Scenario> decisive_scenarios(const scenario::ScenarioSet& 
   if (axes.empty()) return {set.base};
   std::size_t size = 1;
   for (const SpaceAxis& axis : axes)
-    size *= std::min(axis.values.size(), kMostDecisive + 1);
+    size = std::min(size * std::min(axis.values.size(), kMostDecisive + 1), kMostDecisive + 1);
   const auto automatic = std::find_if(spec.axes.begin(), spec.axes.end(),
                                       [](const SearchAxis& axis) { return axis.automatic; });
   if (automatic == spec.axes.end() && !spec.axes.empty()) return {};
@@ -140,6 +183,7 @@ SpaceAxis with_values(const SearchAxis& axis, const std::vector<scenario::Scenar
 
 Space::Space(const scenario::ScenarioSet& set, const SearchSpec& spec)
     : base_(set.base), written_(set.written), fixed_(spec.fixed) {
+  check_values(set, spec);
   const std::vector<scenario::Scenario> scenarios = decisive_scenarios(set, spec);
   for (const SearchAxis& axis : spec.axes.empty() ? usual_axes(scenarios, spec) : spec.axes)
     axes_.push_back(with_values(axis, scenarios));

@@ -96,7 +96,9 @@ TEST_CASE("what is no log is refused with the line") {
   CHECK(refusal("{}\n").starts_with("log.jsonl:1:1: error: this is no log of a search"));
   CHECK(refusal("\x1b\n").starts_with("log.jsonl:1:1: error: this is no log of a search"));
   CHECK(refusal(head + "\n{\"number\": -1}\n") ==
-        "log.jsonl:2:1: error: this line is no configuration of a search");
+        "log.jsonl:2:1: error: this line is no configuration of the search; cut "
+        "the file before it, and --resume does the rest again");
   CHECK(refusal(head + "\n" + R"({"number": 1, "verdict": "simulated"})" + "\n") ==
-        "log.jsonl:2:1: error: this line is no configuration of a search");
+        "log.jsonl:2:1: error: this line is no configuration of the search; cut "
+        "the file before it, and --resume does the rest again");
 }

@@ -166,8 +166,8 @@ TEST_CASE("auto stands for what any network, cluster and batch of the space can 
   };
   CHECK(space(R"("cluster.node.gpus": [1, 8], "parallelism.tp": "auto")") ==
         "cluster.node.gpus 1 8\nparallelism.tp 1 2 4 8\n");
-  CHECK(space(R"("parallelism.ep": "auto", "model.preset": ["gpt2", "mixtral-8x7b"])") ==
-        "parallelism.ep 1 2 4 8\nmodel.preset \"gpt2\" \"mixtral-8x7b\"\n");
+  CHECK(space(R"("parallelism.ep": "auto", "model.preset": ["gpt-22b", "mixtral-8x7b"])") ==
+        "parallelism.ep 1 2 4 8\nmodel.preset \"gpt-22b\" \"mixtral-8x7b\"\n");
   test::Folder folder("space");
   CHECK(axis_text(test::Searched(folder.write("toy.json", test::toy_search(R"({
       "axes": {"training.micro_batch": "auto"},
@@ -208,11 +208,27 @@ TEST_CASE("a search that contradicts itself is refused where it does") {
           "the batch varies, and the smallest has the least step_time");
 }
 
+TEST_CASE("a value that no scenario can have is refused where it stands") {
+  test::Folder folder("space");
+  const auto said = [&](const std::string& search, const std::string& what) {
+    CAPTURE(search);
+    CHECK(problems(folder, search).find(what) != std::string::npos);
+  };
+  said(R"({"axes": {"parallelism.pipeline": [{}, {"shedule": "1f1b"}]}})",
+       "/search/axes/parallelism.pipeline/1/shedule: unknown key; did you mean \"schedule\"?");
+  said(R"({"axes": {"parallelism.pipeline.schedule": ["1f1b", "none"]}})",
+       "/search/axes/parallelism.pipeline.schedule/1: unknown schedule \"none\"");
+  said(R"({"axes": {"parallelism.tp": [1, "auto"]}})",
+       "/search/axes/parallelism.tp/1: expected a whole number, got \"auto\"; \"auto\" stands for");
+  said(R"({"axes": {"parallelism.tp": [1]}, "constraints": {"fixed": {"parallelism.pp": [2]}}})",
+       "/search/constraints/fixed/parallelism/pp: expected a whole number, got an array");
+}
+
 TEST_CASE("spaces without end are counted without being walked") {
   test::Folder folder("space");
   std::string axes;
   for (const char* key : {"training.micro_batch", "parallelism.tp", "parallelism.pp",
-                          "parallelism.cp", "parallelism.pipeline.chunks_per_stage"})
+                          "parallelism.cp", "parallelism.dp"})
     axes += fmt::format(R"({}"{}": {{"from": 1, "to": 9000, "plus": 1}})", axes.empty() ? "" : ",",
                         key);
   const test::Searched searched(
