@@ -88,14 +88,27 @@ Value json_of(const std::vector<std::string>& words) {
   return list;
 }
 
+// Of Trial::objectives, as it ends a key.
+std::string_view unit_of(scenario::Objective objective) {
+  switch (objective) {
+    case scenario::Objective::step_time:
+    case scenario::Objective::training_time: return "_s";
+    case scenario::Objective::dollars: return "";  // the name says it
+    case scenario::Objective::energy: return "_joules";
+    case scenario::Objective::memory: return "_bytes";
+  }
+  return "";
+}
+
 Value json_of(const RankedTrial& ranked, const SearchResult& result) {
   const Trial& trial = ranked.trial;
   Value row = Value::object();
   row.set("number", Value::of(static_cast<std::int64_t>(trial.number)));
   row.set("set", json_of(ranked.sets));
   for (std::size_t i = 0; i < result.objectives.size(); ++i)
-    row.set(fmt::format("objective_{}", name(result.objectives[i])),
-            Value::of(trial.objectives[i]));
+    row.set(
+        fmt::format("objective_{}{}", name(result.objectives[i]), unit_of(result.objectives[i])),
+        Value::of(trial.objectives[i]));
   row.set("step_time_s", Value::of(Seconds(trial.result->step).count()));
   row.set("mfu", Value::of(trial.result->mfu));
   row.set("peak_bytes", Value::of(trial.result->memory.count()));
