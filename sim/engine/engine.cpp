@@ -49,17 +49,6 @@ Bytes of_load(Bytes bytes, std::uint32_t load) {
     __builtin_prefetch(&state.actors[state.streams[events[4].subject].actor], 1);
 }
 
-// then(number, stream) for each of these streams of the actor.
-template <class Do>
-void for_each_stream(RunState& state, const ActorState& actor, std::uint32_t streams,
-                     const Do& then) {
-  for (; streams != 0; streams &= streams - 1) {
-    const std::uint32_t number =
-        actor.first_stream + static_cast<std::uint32_t>(std::countr_zero(streams));
-    then(number, state.streams[number]);
-  }
-}
-
 class Engine {
  public:
   Engine(const Machine& machine, const RunOptions& options)
@@ -118,7 +107,10 @@ class Engine {
           end(event.subject, state_.streams[event.subject].begin);
         break;
       case kBegin: begin(event.subject); break;
-      case kEndReceive: end_receive(event.subject); break;
+      case kEndReceive:
+        state_.remove(state_.streams[event.subject].slot);
+        end(event.subject, state_.streams[event.subject].begin);
+        break;
       case kEndHear: end(event.subject, queue_.now()); break;
       case kEndExchange: end_exchange(event.subject); break;
       case kEndSolo:
@@ -222,10 +214,19 @@ class Engine {
       leave_solo(actor);
   }
 
-  // The actor's solo is over, or has to go on with an event each.
+  // The actor's solo is over, or has to go on with an event each, and those of all who are in step
+  // with it.
   [[gnu::noinline]] void leave_solo(ActorState& actor) {
-    const std::uint32_t call = state_.streams[actor.solo].head.call;
-    SoloRest rest = solos_.carry_out(actor, happened_);
+    const std::span<const ActorId> together = solos_.together(actor);
+    if (together.empty()) return go_on_after(actor, solos_.carry_out(actor, happened_));
+    std::vector<SoloRest> rests;
+    for (const ActorId member : together)
+      rests.push_back(solos_.carry_out(state_.actors[index(member)], happened_));
+    for (std::size_t i = 0; i < rests.size(); ++i)
+      go_on_after(state_.actors[index(together[i])], rests[i]);
+  }
+
+  void go_on_after(ActorState& actor, const SoloRest& rest) {
     last_ = std::max(last_, actor.finished);
     std::uint32_t waiting = rest.streams;
     if (rest.run) {
@@ -238,7 +239,7 @@ class Engine {
     }
     for_each_stream(state_, actor, rest.streams, [&](std::uint32_t number, StreamState& stream) {
       stream.waiters &= ~rest.streams;
-      if (stream.head.call != call) periods_.called(number);
+      if (stream.head.call != rest.call) periods_.called(number);
     });
     for_each_stream(state_, actor, waiting,
                     [&](std::uint32_t number, StreamState&) { look_at_head(number); });
@@ -256,14 +257,16 @@ class Engine {
     }
     const std::uint32_t slot = join_exchange(number);
     Exchange& exchange = state_.exchanges[slot];
-    exchange.subject = state_.streams[number].op->subject;
+    if (exchange.arrived == 0) {
+      exchange.subject = state_.streams[number].op->subject;
+      exchange.active = lane.begin;
+      exchange.state = ExchangeState::in_flight;
+      queue_.push({lane.end, slot, 0, Phase::finish, kEndExchange});
+    }
+    ++exchange.arrived;
+    state_.streams[number].next = exchange.first;
     exchange.first = number;
-    exchange.arrived = 1;
-    exchange.active = lane.begin;
-    exchange.state = ExchangeState::in_flight;
-    state_.streams[number].next = kNone;
     actor.taken += state_.transfer(exchange).units_taken;
-    queue_.push({lane.end, slot, 0, Phase::finish, kEndExchange});
   }
 
   // Communication.
@@ -354,7 +357,8 @@ class Engine {
       return;
     }
     hold_units(state_.exchanges[slot].edge, -state_.transfer(state_.exchanges[slot]).units_taken);
-    Exchange& exchange = state_.exchanges[slot];
+    // What ends may stop solos, whose exchanges may take its slot.
+    const Exchange exchange = state_.exchanges[slot];
     if (!state_.is_channel(exchange.edge)) {
       state_.remove(slot);
       for (std::uint32_t s = exchange.first; s != kNone;) {
@@ -375,17 +379,11 @@ class Engine {
       return;
     }
     if (exchange.receiver == kNone || exchange.mismatch) {
-      exchange.state = ExchangeState::delivered;
+      state_.exchanges[slot].state = ExchangeState::delivered;
       return;
     }
     state_.remove(slot);
     end(exchange.receiver, std::max(exchange.active, state_.streams[exchange.receiver].begin));
-  }
-
-  void end_receive(std::uint32_t number) {
-    const std::uint32_t slot = state_.streams[number].slot;
-    state_.remove(slot);
-    end(number, state_.streams[number].begin);
   }
 
   // Of all members of an edge. May add exchanges.

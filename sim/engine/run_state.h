@@ -64,6 +64,7 @@ struct alignas(64) ActorState {
   std::uint32_t first_edge = 0;    // into RunState::edge_numbers
   std::uint32_t computing_on = 0;  // bit s: a compute op of stream s runs
   std::uint32_t solo = kNone;      // the stream that stands for the solo it is in
+  bool solo_begun = false;         // its first op has begun already
   bool rate_changed = false;       // it is in the list of those to reconsider
   std::uint32_t program = 0;       // into RunState::programs
   std::uint32_t times = 0;         // into RunState::work_times
@@ -202,5 +203,16 @@ struct RunState {
   std::uint32_t find_or_add(std::uint32_t edge, std::uint32_t sequence);
   void remove(std::uint32_t exchange);
 };
+
+// then(number, stream) for each of these streams of the actor.
+template <class Do>
+void for_each_stream(RunState& state, const ActorState& actor, std::uint32_t streams,
+                     const Do& then) {
+  for (; streams != 0; streams &= streams - 1) {
+    const std::uint32_t number =
+        actor.first_stream + static_cast<std::uint32_t>(std::countr_zero(streams));
+    then(number, state.streams[number]);
+  }
+}
 
 }  // namespace trainyard::engine

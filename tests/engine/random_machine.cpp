@@ -217,42 +217,78 @@ class Generator {
     return result;
   }
 
-  // Their ports are behind those of the shared ones.
-  void connect_own(const std::vector<ActorId>& ids) {
-    for (const Edge& edge : std::exchange(own_edges_, {}))
-      built_->communicator({ids[edge.actors.front()]}, table());
+  // Their ports are behind those of the shared ones. Each has all copies of its actor as members.
+  void connect_own(const std::vector<std::vector<ActorId>>& copies) {
+    for (const Edge& edge : std::exchange(own_edges_, {})) {
+      std::vector<ActorId> members;
+      for (const std::vector<ActorId>& ids : copies)
+        members.push_back(ids[edge.actors.front()]);
+      built_->communicator(members, table());
+    }
+  }
+
+  void make_actors(std::vector<ActorId>& ids, int copy) {
+    for (ProgramBuilder* program : programs_) {
+      ids.push_back(built_->actor(*program));
+      Actor& actor = (*built_)[ids.back()];
+      if (copy == 0) {
+        if (options_.slow_downs) actor.units = static_cast<int>(1 + pick(4));
+        if (options_.launches && pick(2) == 0) actor.launch = Duration(pick(8));
+        continue;
+      }
+      const Actor& first = (*built_)[ActorId{static_cast<std::uint32_t>(ids.size() - 1)}];
+      actor.units = first.units;
+      actor.launch = first.launch;
+      if (pick(8) == 0) actor.launch += Duration(1);  // one that is not like the others
+    }
+  }
+
+  void connect_edge(const Edge& edge, const std::vector<ActorId>& ids) {
+    const bool flows = options_.flows && pick(2) == 0;
+    if (edge.channel) {
+      built_->channel(ids[edge.actors[0]], ids[edge.actors[1]], table(), flows ? path() : Path{});
+      return;
+    }
+    std::vector<ActorId> members;
+    for (std::uint32_t a : edge.actors)
+      members.push_back(ids[a]);
+    std::vector<Path> paths(flows ? 1 + pick(3) : 0);
+    for (Path& p : paths)
+      p = path();
+    built_->communicator(members, table(), paths);
+  }
+
+  // Of the last copies of an edge, so that they mostly stay in step.
+  void share_terms(const Edge& edge, std::size_t copies) {
+    Machine& machine = built_->machine();
+    const auto share = [&](auto& edges, auto last) {
+      const auto first = static_cast<std::uint32_t>(edges.size() - copies);
+      for (std::uint32_t i = first + 1; i < edges.size(); ++i)
+        edges[decltype(last){i}].transfers = edges[decltype(last){first}].transfers;
+    };
+    if (edge.channel)
+      share(machine.channels, ChannelId{});
+    else
+      share(machine.communicators, CommunicatorId{});
   }
 
   void connect() {
     links_ = 1 + pick(4);
     for (std::uint32_t l = 0; l < links_; ++l)
       built_->link(100'000'000'000 + static_cast<std::int64_t>(random_.below(3'000'000'000'000)));
-    std::vector<ActorId> ids;
-    for (ProgramBuilder* program : programs_) {
-      ids.push_back(built_->actor(*program));
-      Actor& actor = (*built_)[ids.back()];
-      if (options_.slow_downs) actor.units = static_cast<int>(1 + pick(4));
-      if (options_.launches && pick(2) == 0) actor.launch = Duration(pick(8));
-    }
+    std::vector<std::vector<ActorId>> copies(options_.copies ? 1 + pick(3) : 1);
+    for (std::size_t copy = 0; copy < copies.size(); ++copy)
+      make_actors(copies[copy], static_cast<int>(copy));
     for (const Edge& edge : edges_) {
-      if (edge.channel) connect_own(ids);
-      const bool flows = options_.flows && pick(2) == 0;
-      if (edge.channel) {
-        built_->channel(ids[edge.actors[0]], ids[edge.actors[1]], table(), flows ? path() : Path{});
-        continue;
-      }
-      std::vector<ActorId> members;
-      for (std::uint32_t a : edge.actors)
-        members.push_back(ids[a]);
-      std::vector<Path> paths(flows ? 1 + pick(3) : 0);
-      for (Path& p : paths)
-        p = path();
-      built_->communicator(members, table(), paths);
+      if (edge.channel) connect_own(copies);
+      for (const std::vector<ActorId>& ids : copies)
+        connect_edge(edge, ids);
+      if (copies.size() > 1 && pick(5) != 0) share_terms(edge, copies.size());
     }
-    connect_own(ids);
+    connect_own(copies);
     std::vector<ChannelId> heard;
     for (const std::uint32_t a : speakers_)
-      heard.push_back(built_->channel(ids[a], ids[listener_], table(),
+      heard.push_back(built_->channel(copies[0][a], copies[0][listener_], table(),
                                       options_.flows && pick(2) == 0 ? path() : Path{}));
     if (!heard.empty()) built_->inbox(heard, first_);
   }

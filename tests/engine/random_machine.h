@@ -20,6 +20,7 @@ struct RandomOptions {
   bool inboxes = false;  // messages of several actors, of which the first are heard
   bool repeats = false;  // calls that come many times over
   bool solos = false;    // most ops concern one actor alone, and wait for most of its others
+  bool copies = false;   // of all actors, that share those communicators of theirs
   bool mistakes = true;  // programs that disagree, so that some machines get stuck
 };
 

@@ -109,6 +109,12 @@ TEST_CASE("what concerns one actor alone is gone through at once, and nothing te
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     check(seed, {.flows = false, .launches = false, .solos = true, .mistakes = false});
     check(seed, {.launches = false, .solos = true, .mistakes = false});
+    check(seed, {.flows = seed % 2 == 0,
+                 .launches = seed % 3 == 0,
+                 .repeats = seed % 5 == 0,
+                 .solos = true,
+                 .copies = true,
+                 .mistakes = false});
     if (seed % 5 == 0) check(seed, {.repeats = true, .solos = true, .mistakes = false});
     check(seed, {.flows = false, .calls = true, .drains = true, .solos = true, .mistakes = false});
     check(seed, {.slow_downs = false, .inboxes = true, .solos = true, .mistakes = true});

@@ -116,6 +116,7 @@ void PeriodSkipper::walk_actor(StateWalk& walk, std::uint32_t number) {
   walk.same(actor.taken);
   walk.same(actor.computing);
   walk.same(actor.solo == kNone ? -1 : std::int64_t{actor.solo} - actor.first_stream);
+  walk.same(actor.solo_begun ? 1 : 0);
   walk.moment(actor.finished);
   for (std::uint32_t s = actor.first_stream; s < actor.first_stream + actor.streams; ++s)
     walk_head(walk, state_.streams[s], actor.solo == s);

@@ -111,7 +111,7 @@ class SoloRun {
     }
   }
 
-  std::span<Lane> lanes() { return std::span(lanes_).first(count_); }
+  std::span<const Lane> lanes() const { return std::span(lanes_).first(count_); }
   // Whether transfers hold other units than kernels that run know of.
   bool is_settled() const { return !changed_; }
   // How often the sink was told of something.

@@ -25,7 +25,7 @@ class SoloRunner::Sink {
     if (op.releases) runner_.memory_.end(stream, lane.end, runner_.recorder_);
     runner_.recorder_.op(stream, stream.begin, lane.end);
     if (op.kind != OpKind::compute)
-      ++runner_.state_.edges[runner_.state_.edge_of(actor_, stream, op)].removed;
+      runner_.count_collectives(stream.actor, runner_.state_.edge_of(actor_, stream, op), 1);
     actor_.finished = lane.end;
     ++stream.ended;
     stream.state = HeadState::blocked;
@@ -49,6 +49,7 @@ SoloRunner::SoloRunner(RunState& state, EventQueue& queue, Recorder& recorder,
                   (options.observer == nullptr ||
                    (options.only_kernels_host_may_hold && options.observer->may_be_told_late()));
   if (!on) return;
+  groups_.emplace(state);
   kind_of_.reserve(state.actors.size());
   for (std::uint32_t actor = 0; actor < state.actors.size(); ++actor)
     kind_of_.push_back(find_kind(actor));
@@ -63,7 +64,7 @@ std::uint32_t SoloRunner::find_kind(std::uint32_t number) {
   const ActorState& owner = state_.actors[number];
   const Actor& actor = state_.machine.actors[ActorId{number}];
   const CompiledProgram& program = *owner.compiled;
-  std::uint64_t alone = 0;
+  std::uint64_t alone = groups_->columns(number);
   std::vector<const std::vector<Transfer>*> tables(program.columns);
   std::vector<std::uint64_t> key = {owner.times, static_cast<std::uint64_t>(actor.units)};
   for (std::uint32_t c = 0; c < std::min<std::uint32_t>(program.columns, 64); ++c) {
@@ -71,7 +72,8 @@ std::uint32_t SoloRunner::find_kind(std::uint32_t number) {
     if (port >= actor.communicators.size() || actor.communicators[port] == kNoCommunicator)
       continue;
     const Communicator& group = state_.machine.communicators[actor.communicators[port]];
-    if (group.members.size() != 1 || !group.paths.empty()) continue;
+    const bool is_alone = group.members.size() == 1 && group.paths.empty();
+    if (!is_alone && (alone >> c & 1) == 0) continue;
     alone |= std::uint64_t{1} << c;
     tables[c] = &state_.machine.transfers[group.transfers];
     key.push_back(c);
@@ -131,12 +133,56 @@ bool SoloRunner::begin(std::uint32_t number) {
   const std::size_t place = stream.op->index - solo.first;
   const Duration call = owner.host->call[stream.head.call];
   if (call + times.lead[place] > queue_.now() - times.begin[place]) return false;
+  if ((solo.columns & groups_->columns(stream.actor)) != 0 && !begin_together(number, solo))
+    return false;
   stream.state = HeadState::running;
   stream.begin = queue_.now();
   owner.solo = number;
   queue_.push({later(queue_.now(), times.length - times.begin[place]), number, ++stream.version,
                Phase::finish, kEndSolo});
   return true;
+}
+
+// The others have begun with an event each.
+bool SoloRunner::begin_together(std::uint32_t number, const Solo& solo) {
+  const StreamState& own = state_.streams[number];
+  if (own.op->kind != OpKind::compute || !groups_->is_last(own.actor, queue_.now(), own.head))
+    return false;
+  const std::uint32_t s = own.op->stream;
+  const std::span<const ActorId> members = groups_->members(own.actor);
+  for (const ActorId member : members) {
+    if (index(member) == own.actor) continue;
+    const ActorState& actor = state_.actors[index(member)];
+    const StreamState& stream = state_.streams[actor.first_stream + s];
+    if (actor.solo != kNone || actor.taken != 0 || actor.computing_on != 1U << s ||
+        stream.state != HeadState::running || stream.begin != queue_.now() ||
+        stream.head.call != own.head.call || stream.head.at != own.head.at ||
+        stream.slot != kNone || !aligned(actor, stream, solo))
+      return false;
+  }
+  for (const ActorId member : members) {
+    if (index(member) == own.actor) continue;
+    ActorState& actor = state_.actors[index(member)];
+    actor.computing_on = 0;
+    actor.solo = actor.first_stream + s;
+    actor.solo_begun = true;
+    ++state_.streams[actor.solo].version;  // its end is none
+  }
+  return true;
+}
+
+std::span<const ActorId> SoloRunner::together(const ActorState& actor) const {
+  const StreamState& head = state_.streams[actor.solo];
+  const SoloKind& kind = kinds_[kind_of_[head.actor]].kind;
+  const Solo& solo = kind.solos->all()[kind.solos->entered_at(head.head.at)];
+  if ((solo.columns & groups_->columns(head.actor)) == 0) return {};
+  return groups_->members(head.actor);
+}
+
+// An exchange that ends for all of its members is over once.
+void SoloRunner::count_collectives(std::uint32_t actor, std::uint32_t edge, std::uint32_t count) {
+  if (index(state_.communicator(edge).members.front()) == actor)
+    state_.edges[edge].removed += count;
 }
 
 ActorState* SoloRunner::over(const Event& event) {
@@ -153,7 +199,7 @@ void SoloRunner::go_through(const SoloLeg& leg, ActorState& actor, Duration end,
     const CompiledOp& op = program.ops[of.op];
     std::uint32_t& edge = state_.edge_numbers[actor.first_edge + op.column];
     if (edge == kNone) edge = state_.edge_of(state_.actor(any), op);
-    state_.edges[edge].removed += of.count;
+    count_collectives(any.actor, edge, of.count);
   }
   for (const SoloLeg::Lane& lane : leg.lanes) {
     StreamState& stream = state_.streams[actor.first_stream + lane.stream];
@@ -171,7 +217,8 @@ void SoloRunner::go_through(const SoloLeg& leg, ActorState& actor, Duration end,
 // Whole legs at once, and op by op what is before and behind.
 SoloRest SoloRunner::carry_out(ActorState& actor, std::uint64_t& events) {
   StreamState& head = state_.streams[std::exchange(actor.solo, kNone)];
-  head.state = HeadState::blocked;  // until it is carried out that it has begun
+  const bool has_begun = std::exchange(actor.solo_begun, false);
+  if (!has_begun) head.state = HeadState::blocked;  // until that is carried out
   const std::uint32_t owner = head.actor, call = head.head.call, entry = head.head.at;
   const Kind& kind = kinds_[kind_of_[owner]];
   const std::uint32_t number = kind.kind.solos->entered_at(entry);
@@ -181,18 +228,22 @@ SoloRest SoloRunner::carry_out(ActorState& actor, std::uint64_t& events) {
   const Duration start = head.begin - entered;  // had it begun with its first op
   const Duration until = queue_.now() - start;
   Sink sink(*this, actor);
-  SoloRest rest{solo.streams, std::nullopt};
+  SoloRest rest{call, solo.streams, std::nullopt};
   const auto run = [&](std::uint32_t op, Duration from, Duration to) {
     rest.run.emplace(kind.kind, number, op, start + from);
-    sink.begin(rest.run->entry_lane(), start + from);
+    if (op != entry || !has_begun) {
+      sink.begin(rest.run->entry_lane(), start + from);
+      ++events;
+    }
     rest.run->run(start + to, sink);
-    events += 1 + rest.run->told();
+    events += rest.run->told();
   };
   const auto is_over = [&](const SoloLeg& leg) {
     return leg.next == SoloLeg::kNone ? leg.end <= until : leg.end < until;
   };
-  auto leg = std::partition_point(table.legs.begin(), table.legs.end(),
-                                  [&](const SoloLeg& of) { return of.begin < entered; });
+  auto leg = std::partition_point(table.legs.begin(), table.legs.end(), [&](const SoloLeg& of) {
+    return of.begin < entered || (has_begun && of.begin == entered);
+  });
   if (leg == table.legs.end() || !is_over(*leg)) {
     run(entry, entered, until);
     return rest;

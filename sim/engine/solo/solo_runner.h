@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "sim/engine/memory_accounts.h"
 #include "sim/engine/recorder.h"
 #include "sim/engine/run_state.h"
+#include "sim/engine/solo/solo_groups.h"
 #include "sim/engine/solo/solo_run.h"
 #include "sim/engine/solo/solo_table.h"
 #include "sim/engine/solo/solos.h"
@@ -22,6 +24,7 @@ namespace trainyard::engine {
 
 // What is left of a solo.
 struct SoloRest {
+  std::uint32_t call = 0;      // of the solo
   std::uint32_t streams = 0;   // bit s: it was on stream s of the actor
   std::optional<SoloRun> run;  // nothing: all has ended
 };
@@ -33,9 +36,11 @@ class SoloRunner {
              const RunOptions& options);
 
   // The head of the stream begins now: whether with it a solo, for which its stream stands
-  // (ActorState::solo) until the event of its end, or until somebody else touches the actor.
-  // Requires: CompiledOp::enters_solo.
+  // (ActorState::solo) until the event of its end, or until somebody else touches the actor. With
+  // the last actor of a group the others enter it, too. Requires: CompiledOp::enters_solo.
   bool begin(std::uint32_t number);
+  // Who is in a solo with the actor; empty: nobody else.
+  std::span<const ActorId> together(const ActorState& actor) const;
   // The actor whose solo an event ends; null: it is stale.
   ActorState* over(const Event& event);
   // Carries out what of the actor's solo has begun and ended by now, which is over then. The heads
@@ -50,20 +55,23 @@ class SoloRunner {
   };
   class Sink;
 
+  bool begin_together(std::uint32_t number, const Solo& solo);
   bool aligned(const ActorState& actor, const StreamState& head, const Solo& solo) const;
   const SoloTable& table(Kind& kind, std::uint32_t solo);
   void go_through(const SoloLeg& leg, ActorState& actor, Duration end, std::uint64_t& events);
   std::uint32_t find_kind(std::uint32_t actor);
+  void count_collectives(std::uint32_t actor, std::uint32_t edge, std::uint32_t count);
 
   RunState& state_;
   EventQueue& queue_;
   Recorder& recorder_;
   MemoryAccounts& memory_;
+  std::optional<SoloGroups> groups_;    // nothing: there are no solos
   std::vector<std::uint32_t> kind_of_;  // by actor, into kinds_
   std::deque<Kind> kinds_;
   std::uint32_t next_leg_ = 0;
   std::map<std::vector<std::uint64_t>, std::uint32_t> known_kinds_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, Solos> solos_;  // by program, alone columns
+  std::map<std::pair<std::uint32_t, std::uint64_t>, Solos> solos_;  // by program, columns
 };
 
 }  // namespace trainyard::engine

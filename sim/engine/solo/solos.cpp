@@ -225,6 +225,8 @@ Solos::Solos(const CompiledProgram& program, std::uint64_t alone)
       for (std::uint32_t i = first; i < end; ++i) {
         const std::uint8_t stream = view[i].op->stream;
         solo.streams |= 1U << stream;
+        if (view[i].op->kind != OpKind::compute)
+          solo.columns |= std::uint64_t{1} << view[i].op->column;
         ends[stream] = view[i].at + 1;
         if (end - i >= kFewest && finder.begins_alone(first, i))
           entered_[view[i].at] = static_cast<std::uint32_t>(solos_.size());

@@ -17,6 +17,7 @@ struct Solo {
 
   std::uint32_t block = 0, first = 0, last = 0;
   std::uint32_t streams = 0;    // bit s: some are of stream s
+  std::uint64_t columns = 0;    // bit c: some are collectives of column c
   std::uint32_t first_end = 0;  // into Solos::ends, one per bit, lowest first
 };
 
