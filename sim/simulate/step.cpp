@@ -96,6 +96,7 @@ void run_programs(const Job& job, const StepOptions& options, const Beside& besi
                                                             : Record::nothing;
   run_options.only_kernels_host_may_hold = true;
   run_options.skip_periods = options.skip_periods;
+  run_options.solos = options.solos;
   run_options.recorded = recorded(step.lowered, options.monitor);
   if (run_options.record == Record::ops) run_options.kept = kept(step, options.shown);
   const bool breakdowns = options.detail != Detail::outline;

@@ -92,10 +92,11 @@ struct StepOptions {
   bool run = true;  // false: stop before the engine
   Detail detail = Detail::timeline;
   TimelineLimits shown{};  // with Detail::timeline; with a monitor all are kept
-  bool monitor = false;  // also keep what monitor() needs. Requires: Detail::timeline
+  bool monitor = false;    // also keep what monitor() needs. Requires: Detail::timeline
   // engine::RunOptions::skip_periods. Without effect where other jobs run beside, ranks go at their
   // own pace or Detail::timeline is asked for.
   bool skip_periods = true;
+  bool solos = true;  // engine::RunOptions::solos
 };
 
 // Requires: a job that sim/scenario accepts. Throws lower::UnsupportedCollective. The result is
