@@ -22,12 +22,7 @@ CommandTree tree() {
   all.name = "trainyard";
   all.options = {{{"--quiet", "-q"}, false, {}, "Say nothing", ""},
                  {{"--color"}, true, {"auto", "never"}, "When", "WHEN"}};
-  CommandTree search, merge;
-  merge.name = "merge";
-  search.name = "search";
-  search.arguments = {{"scenario", "The scenario file", false}};
-  search.commands = {merge};
-  all.commands = {run, presets, search};
+  all.commands = {run, presets};
   return all;
 }
 
@@ -52,10 +47,19 @@ TEST_CASE("A slip of the keyboard is named with the nearest known word") {
 }
 
 TEST_CASE("A file where a command could stand is none") {
-  CHECK(unknown({"search", "a.json", "--quite"}) ==
+  CommandTree all = tree(), search, merge;
+  merge.name = "merge";
+  search.name = "search";
+  search.arguments = {{"scenario", "The scenario file", false}};
+  search.commands = {merge};
+  all.commands.push_back(search);
+  const auto found = [&](const std::vector<std::string>& words) {
+    return find_unknown_word(all, words);
+  };
+  CHECK(found({"search", "a.json", "--quite"}) ==
         "unknown option '--quite'; did you mean '--quiet'?");
-  CHECK(unknown({"search", "./a", "-q"}) == "");
-  CHECK(unknown({"search", "mrege", "a.json"}) == "unknown command 'mrege'; did you mean 'merge'?");
+  CHECK(found({"search", "./a", "-q"}) == "");
+  CHECK(found({"search", "mrege", "a.json"}) == "unknown command 'mrege'; did you mean 'merge'?");
 }
 
 TEST_CASE("A word that is near nothing gets no suggestion") {
