@@ -142,6 +142,7 @@ class Generator {
       for (std::uint32_t k = 0; k < program.segments.back().kernels; ++k)
         program.kernels.push_back(pick(kKernels));
     }
+    if (options_.solos) program.pools = pick(8);
     for (std::uint32_t r = pick(3); r > 0; --r)
       builder.resident(pick(30), static_cast<std::uint8_t>(pick(3)), pick(2));
   }
