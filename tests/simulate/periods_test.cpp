@@ -3,13 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <string>
-#include <tuple>
-#include <vector>
 
 #include "sim/base/random.h"
 #include "sim/engine/peak_owners.h"
 #include "sim/schedule/schedule.h"
 #include "sim/simulate/step.h"
+#include "tests/engine/same_outcome.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
@@ -39,17 +38,11 @@ void vary(SplitMix64& random, Job& job) {
     job.recipe.launch_time = (1 + static_cast<std::int64_t>(random.below(400))) * Duration(100'000);
   if (random.below(4) == 0) job.stragglers.push_back({1, 1.3});
   if (random.below(4) == 0) job.fidelity = recipe::Fidelity::flow;
+  constexpr std::array<const char*, 4> kSharding = {"allreduce", "distributed_optimizer", "zero2",
+                                                    "fsdp"};
+  job.plan.data_parallel.kind = kSharding[random.below(kSharding.size())];
   job.length.samples = 1000;  // energy needs the loads of kernels
   job.cluster.server.gpu.busy_power = Watts(400);
-}
-
-std::vector<std::tuple<std::uint8_t, std::uint32_t, std::int64_t>> owners(const Program& program,
-                                                                          ActorId actor,
-                                                                          const MemoryPeak& peak) {
-  std::vector<std::tuple<std::uint8_t, std::uint32_t, std::int64_t>> owners;
-  for (const MemoryChange& owner : owners_of_peak(program, actor, peak))
-    owners.emplace_back(owner.category, owner.owner, owner.bytes);
-  return owners;
 }
 
 // How many events of the run were skipped.
@@ -68,13 +61,10 @@ std::uint64_t check_same(const Job& job, bool unfold = false) {
   for (const ActorId actor : a.finished.ids()) {
     CHECK(a.finished[actor] == b.finished[actor]);
     const MemoryPeak &left = a.peaks[actor], &right = b.peaks[actor];
-    CHECK(left.peak == right.peak);
-    CHECK(left.at == right.at);
-    CHECK(left.by_category == right.by_category);
-    CHECK(left.pooled == right.pooled);
-    CHECK(left.at_end == right.at_end);
+    testing::check_equal(left, right);
     const Program& program = *whole->lowered.machine.actors[actor].program;
-    CHECK(owners(program, actor, left) == owners(program, actor, right));
+    CHECK(testing::bytes(owners_of_peak(program, actor, left)) ==
+          testing::bytes(owners_of_peak(program, actor, right)));
   }
   CHECK(quick->window.begin == whole->window.begin);
   CHECK(quick->window.end == whole->window.end);
