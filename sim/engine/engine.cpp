@@ -20,6 +20,7 @@
 #include "sim/engine/recorder.h"
 #include "sim/engine/run_state.h"
 #include "sim/engine/solo/solo_runner.h"
+#include "sim/engine/transfer_time.h"
 
 namespace trainyard::engine {
 namespace {

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "sim/base/check.h"
-#include "sim/base/divide.h"
 #include "sim/base/units.h"
 #include "sim/engine/compiled_program.h"
 #include "sim/engine/compute/kernel_clock.h"
 #include "sim/engine/solo/solos.h"
+#include "sim/engine/transfer_time.h"
 
 namespace trainyard::engine {
 
@@ -28,16 +28,6 @@ struct SoloKind {
   std::vector<const std::vector<Transfer>*> tables;  // by column; null: has other members
   int units = 1;
 };
-
-// How long a transfer of closed form takes. Requires: a rate, if it has bytes.
-inline Duration transfer_time(const Transfer& transfer) {
-  if (transfer.bytes == Bytes{}) return transfer.latency;
-  TRAINYARD_CHECK(transfer.rate >= 1, "a transfer of {} bytes with rate {}", transfer.bytes.count(),
-                  transfer.rate);
-  return later(
-      transfer.latency,
-      Duration(divide_up(Int128{transfer.bytes.count()} * kPicosecondsPerSecond, transfer.rate)));
-}
 
 class SoloRun {
  public:

@@ -1,7 +1,8 @@
 #include "sim/engine/solo/solo_table.h"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace trainyard::engine {
 namespace {
