@@ -62,6 +62,7 @@ StreamIndex::StreamIndex(const engine::Program& program) : program_(program) {
     for (const engine::Op& op : block.ops) {
       const auto group = static_cast<OpGroup>(op.group);
       const bool computes = op.kind == OpKind::compute;
+      busy_ |= 1U << op.stream;
       ops_.push_back(
           {.waited = waited_for(op.waits) & all,
            .waits = op.waits,
@@ -170,27 +171,28 @@ void Accountant::op_ended(const Span& span) {
   free_ = span.end;
 }
 
-void Accountant::begin_stretch() {
+void Accountant::begin_leg() {
   before_ = result_;
-  told_of_ = 0;
+  told_of_ = asked_ = 0;
 }
 
-Accountant::Stretch Accountant::end_stretch(std::uint32_t call) {
-  Stretch stretch;
+std::optional<Accountant::LegParts> Accountant::end_leg(std::uint32_t call) {
+  if ((asked_ & index_.busy() & ~told_of_) != 0) return std::nullopt;
+  LegParts leg;
   for (std::size_t c = 0; c < result_.size(); ++c)
-    stretch.parts[c] = result_[c] - before_[c];
+    leg.parts[c] = result_[c] - before_[c];
   for (unsigned bits = told_of_; bits != 0; bits &= bits - 1) {
     const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
     const StreamIndex::Place& next = streams_[s].next;
-    stretch.lanes.push_back({s, {next.call - call, next.op}});
+    leg.lanes.push_back({s, {next.call - call, next.op}});
   }
-  return stretch;
+  return leg;
 }
 
-void Accountant::add(const Stretch& stretch, std::uint32_t call, Duration end) {
+void Accountant::add(const LegParts& leg, std::uint32_t call, Duration end) {
   for (std::size_t c = 0; c < result_.size(); ++c)
-    result_[c] += stretch.parts[c];
-  for (const Stretch::Lane& lane : stretch.lanes)
+    result_[c] += leg.parts[c];
+  for (const LegParts::Lane& lane : leg.lanes)
     streams_[lane.stream].next = {lane.next.call + call, lane.next.op};
   free_ = end;
 }
@@ -238,6 +240,7 @@ bool Accountant::is_known(const Gap& gap, unsigned streams) {
 bool Accountant::account_if_known(const Gap& gap) {
   const StreamIndex::OfOp& op = index_.op(gap.next.call, gap.next.op);
   if (!is_known(gap, op.waited & ~op.waits)) return false;
+  asked_ |= op.waited;
   find_in_flight(gap.begin, gap.next.begin, op.waited, &gap.next);
   account(gap.begin, gap.next.begin, gap.next.issued);
   return true;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -52,11 +53,13 @@ class StreamIndex {
   void find(std::uint32_t stream, Place& place) const;
 
   const engine::Program& program() const { return program_; }
+  unsigned busy() const { return busy_; }  // bit s: stream s has ops
 
  private:
   static constexpr std::uint32_t kUnknown = 0xFFFFFFFF;
 
   const engine::Program& program_;
+  unsigned busy_ = 0;
   std::vector<std::vector<std::uint32_t>> first_;  // by block, stream; kUnknown: none
   std::vector<OfOp> ops_;                          // block after block
   std::vector<std::uint32_t> first_op_;            // by call, into ops_
@@ -74,8 +77,8 @@ class Accountant {
 
   void kernel_ended(const engine::KernelSpan& kernel);
   void op_ended(const engine::Span& span);
-  // What a stretch of a call's ops that always go on in the same way adds.
-  struct Stretch {
+  // What a leg (engine::Leg) adds.
+  struct LegParts {
     Breakdown parts{};
     struct Lane {
       std::uint32_t stream = 0;
@@ -85,12 +88,13 @@ class Accountant {
   };
   // Whether the compute stream has been accounted until then, and nothing more of it is known.
   bool stands_at(Duration at) const { return gaps_.empty() && free_ == at && !held_; }
-  // The ops that are told from here on are a stretch. Requires: stands_at() its begin.
-  void begin_stretch();
-  // Requires: begun, and stands_at() its end.
-  Stretch end_stretch(std::uint32_t call);
+  // The ops that are told from here on are a leg. Requires: stands_at() its begin.
+  void begin_leg();
+  // Nothing where what was before the leg may have named a part of its time. Requires: begun, and
+  // stands_at() its end.
+  std::optional<LegParts> end_leg(std::uint32_t call);
   // One more of them, in a window that holds it all. Requires: stands_at() its begin.
-  void add(const Stretch& stretch, std::uint32_t call, Duration end);
+  void add(const LegParts& leg, std::uint32_t call, Duration end);
   // Requires: no GapObserver.
   void walk(engine::StateWalk& walk, std::uint32_t actor);
   // All has ended. Invariant: the sum is the window's length, never made so by a remainder.
@@ -146,8 +150,9 @@ class Accountant {
   Duration running_{};    // kernels of its next one that have ended, in the window
   bool held_ = false;     // there are such kernels: the host may keep them
   Breakdown result_{};
-  Breakdown before_{};    // at the begin of a stretch
+  Breakdown before_{};    // at the begin of a leg
   unsigned told_of_ = 0;  // bit s: of ops of stream s since then
+  unsigned asked_ = 0;    // bit s: whether a gap since then was spent on stream s
 
   // Of the gap that is accounted, kept for their memory.
   std::vector<Interval> intervals_;

@@ -160,13 +160,13 @@ bool StepWatcher::leg_begins(const engine::Leg& leg) {
   if (leg.id < legs_.size() && legs_[leg.id].role != nullptr) {
     const KnownLeg& known = legs_[leg.id];
     if (known.role != watched.role || known.kernels != watched.kernels) return false;
-    watched.accountant->add(known.stretch, leg.call, leg.end);
+    watched.accountant->add(known.parts, leg.call, leg.end);
     for (std::size_t l = 0; l < known.loads.size(); ++l)
       watched.loads[l] += known.loads[l];
     return true;
   }
   learns_ = true;
-  watched.accountant->begin_stretch();
+  watched.accountant->begin_leg();
   watched.loads_before = watched.loads;
   return false;
 }
@@ -175,11 +175,11 @@ void StepWatcher::leg_ended(const engine::Leg& leg) {
   if (!std::exchange(learns_, false)) return;
   Watched& watched = watched_[watched_of_[index(leg.actor)]];
   if (watched.held || !watched.accountant->stands_at(leg.end)) return;
+  std::optional<Accountant::LegParts> parts = watched.accountant->end_leg(leg.call);
+  if (!parts) return;
   if (leg.id >= legs_.size()) legs_.resize(leg.id + 1);
   KnownLeg& known = legs_[leg.id];
-  known = {.role = watched.role,
-           .kernels = watched.kernels,
-           .stretch = watched.accountant->end_stretch(leg.call)};
+  known = {.role = watched.role, .kernels = watched.kernels, .parts = std::move(*parts)};
   for (std::size_t l = 0; l < known.loads.size(); ++l)
     known.loads[l] = watched.loads[l] - watched.loads_before[l];
 }

@@ -71,7 +71,7 @@ class StepWatcher final : public engine::Observer {
   struct KnownLeg {
     const plan::Role* role = nullptr;  // null: it has not been told yet
     const KernelLoads* kernels = nullptr;
-    Accountant::Stretch stretch;
+    Accountant::LegParts parts;
     LoadTimes loads{};
   };
 
