@@ -59,9 +59,7 @@ void add_problems(const scenario::ChangedDocument& changed, const std::string& p
 }
 
 // Values that no configuration could have, beside which others would be searched in vain.
-void check_values(const scenario::ScenarioSet& set, const SearchSpec& spec) {
-  const scenario::ChangedDocument changed(set.written,
-                                          scenario::Places{set.base.configs, set.base.root});
+void check_values(const scenario::ChangedDocument& changed, const SearchSpec& spec) {
   std::vector<Diagnostic> problems;
   for (const SearchAxis& axis : spec.axes) {
     // Of a long range the ends and some between.
@@ -86,7 +84,8 @@ bool decides_values(std::string_view pointer) {
 
 // The scenarios that axes and fixed values make of what decides the values of others, each with all
 // GPUs as replicas; the scenario itself where they leave that alone.
-std::vector<scenario::Scenario> decisive_scenarios(const scenario::ScenarioSet& set,
+std::vector<scenario::Scenario> decisive_scenarios(const scenario::Scenario& base,
+                                                   const scenario::ChangedDocument& changed,
                                                    const SearchSpec& spec) {
   std::vector<SpaceAxis> axes;
   for (const SearchAxis& axis : spec.axes)
@@ -95,7 +94,7 @@ std::vector<scenario::Scenario> decisive_scenarios(const scenario::ScenarioSet& 
   for (const scenario::SearchFixed& fixed : spec.fixed)
     if (decides_values(fixed.pointer))
       axes.push_back({fixed.pointer, fixed.pointer, {fixed.value}});
-  if (axes.empty()) return {set.base};
+  if (axes.empty()) return {base};
   std::size_t size = 1;
   for (const SpaceAxis& axis : axes)
     size = std::min(size * std::min(axis.values.size(), kMostDecisive + 1), kMostDecisive + 1);
@@ -107,8 +106,6 @@ std::vector<scenario::Scenario> decisive_scenarios(const scenario::ScenarioSet& 
         *automatic,
         fmt::format("\"auto\" beside more than {} networks, clusters and batches", kMostDecisive),
         "list its values");
-  const scenario::ChangedDocument changed(set.written,
-                                          scenario::Places{set.base.configs, set.base.root});
   std::vector<scenario::Scenario> scenarios;
   for (std::size_t number = 0; number < size; ++number) {
     Value patch = Value::object();
@@ -183,8 +180,10 @@ SpaceAxis with_values(const SearchAxis& axis, const std::vector<scenario::Scenar
 
 Space::Space(const scenario::ScenarioSet& set, const SearchSpec& spec)
     : base_(set.base), written_(set.written), fixed_(spec.fixed) {
-  check_values(set, spec);
-  const std::vector<scenario::Scenario> scenarios = decisive_scenarios(set, spec);
+  const scenario::ChangedDocument changed(set.written,
+                                          scenario::Places{set.base.configs, set.base.root});
+  check_values(changed, spec);
+  const std::vector<scenario::Scenario> scenarios = decisive_scenarios(base_, changed, spec);
   for (const SearchAxis& axis : spec.axes.empty() ? usual_axes(scenarios, spec) : spec.axes)
     axes_.push_back(with_values(axis, scenarios));
   const auto is_said = [&](std::string_view pointer) {
