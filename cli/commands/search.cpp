@@ -150,8 +150,8 @@ class Clock {
 
 std::vector<Trial> searched(const Prepared& own, const SearchCommandOptions& options,
                             const Shard& shard, Console& console) {
-  search::JournalHead head = head_of(own.set, own.spec, *own.space, shard);
-  head.exhaustive = options.exhaustive;
+  const search::JournalHead head =
+      head_of(own.set, own.spec, *own.space, shard, options.exhaustive);
   SearchLog file(log_of(options.log, shard), head, options.resume);
   const search::Judge judge(own.set, own.spec, *own.space);
   search::SearchOptions search_options;
@@ -226,8 +226,7 @@ void write_pages(const Prepared& own, const std::vector<Trial>& trials,
                  const search::SearchResult& result, const std::string& json,
                  const report::RunCommand& run, const SearchCommandOptions& options,
                  OutputFolder& folder) {
-  search::JournalHead head = head_of(own.set, own.spec, *own.space, {});
-  head.exhaustive = options.exhaustive;
+  const search::JournalHead head = head_of(own.set, own.spec, *own.space, {}, options.exhaustive);
   std::vector<OutputFile> files = {
       {"summary.json", json},
       {"configurations.jsonl", configurations(trials, head, *own.space)},
@@ -408,6 +407,8 @@ ExitCode merge_searches(const SearchCommandOptions& options, const Context& cont
   if (all.size() != head.size) refuse_incomplete(all, head.size, heads, options.logs);
   SearchCommandOptions merged = options;
   merged.exhaustive = all_exhaustive(heads, options.logs);
+  if (options.exhaustive && !merged.exhaustive)
+    throw UsageError("--exhaustive: the shards were searched without it");
   std::vector<Trial> trials;
   for (auto& [number, trial] : all)
     trials.push_back(std::move(trial));

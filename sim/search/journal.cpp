@@ -163,7 +163,7 @@ JournalHead head_of(const Value& line, const std::string& file) {
 }  // namespace
 
 JournalHead head_of(const scenario::ScenarioSet& set, const scenario::SearchSpec& spec,
-                    const Space& space, const Shard& shard) {
+                    const Space& space, const Shard& shard, bool exhaustive) {
   Digest digest;
   digest.add(kVersion);
   add(digest, set.base, set.base.configs);
@@ -176,7 +176,7 @@ JournalHead head_of(const scenario::ScenarioSet& set, const scenario::SearchSpec
     for (const Value& value : axis.values)
       digest.add(json::to_text(value, -1));
   }
-  return {set.base.name, digest.text(), space.size(), shard};
+  return {set.base.name, digest.text(), space.size(), shard, exhaustive};
 }
 
 std::string to_line(const JournalHead& head) {

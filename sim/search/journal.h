@@ -26,7 +26,7 @@ struct JournalHead {
 
 // Of the space that a scenario spans, as this program judges it by the files that it names.
 JournalHead head_of(const scenario::ScenarioSet& set, const scenario::SearchSpec& spec,
-                    const Space& space, const Shard& shard);
+                    const Space& space, const Shard& shard, bool exhaustive = false);
 
 std::string to_line(const JournalHead& head);  // without the end of the line
 std::string to_line(const Trial& trial, const Space& space);

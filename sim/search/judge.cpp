@@ -74,8 +74,7 @@ Judge::Judge(const scenario::ScenarioSet& set, const SearchSpec& spec, const Spa
     : set_(set),
       spec_(spec),
       space_(space),
-      shared_(std::make_unique<Shared>(
-          set, scenario::Places{set.base.configs, set.base.root})) {
+      shared_(std::make_unique<Shared>(set, scenario::Places{set.base.configs, set.base.root})) {
   scenario::Loaded loaded = shared_->changed.with(json::Value::object());
   loaded.scenario.take_place_of(set.base);
   if (scenario::has_errors(loaded.diagnostics)) return;
