@@ -205,7 +205,8 @@ SearchResult result_of(std::vector<Trial> trials, const scenario::ScenarioSet& s
   for (std::size_t cause = 0; cause < kCauses; ++cause)
     if (slower[cause] > 0)
       result.why_slower.push_back({slower[cause], std::string(words(static_cast<Cause>(cause)))});
-  if (twins > 0) result.why_slower.push_back({twins, "the same result as one that is ranked"});
+  if (twins > 0)
+    result.why_slower.push_back({twins, "nothing: their result is that of one that is ranked"});
   std::stable_sort(result.why_slower.begin(), result.why_slower.end(),
                    [](const Count& a, const Count& b) { return a.count > b.count; });
   return result;
