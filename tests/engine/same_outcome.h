@@ -37,7 +37,7 @@ inline void check_equal(const MemoryPeak& a, const MemoryPeak& b) {
 }
 
 // Of a run of the machine.
-inline void check_equal(const Machine& machine, const Outcome& one, const Outcome& other) {
+inline void check_equal(const engine::Machine& machine, const Outcome& one, const Outcome& other) {
   REQUIRE(one.index() == other.index());
   const Trace &a = trace_of(one), &b = trace_of(other);
   CHECK(a.end == b.end);
