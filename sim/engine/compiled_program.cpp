@@ -46,14 +46,18 @@ CompiledProgram::CompiledProgram(const Program& source)
       collective_ports.push_back(op.kind == OpKind::collective ? op.port : kNoPort);
     }
   }
-  std::vector<std::uint32_t> counts;  // [block * columns + column]: ops per block
-  std::vector<HostWork> host;
   for (const Block& block : source.blocks)
-    host.push_back(compile_block(block, counts));
-  compile_calls(counts, host);
+    compile_block(block);
+  compile_calls();
 }
 
-HostWork CompiledProgram::compile_block(const Block& block, std::vector<std::uint32_t>& counts) {
+CompiledProgram::CompiledProgram(const Program& source, const CompiledProgram& alike)
+    : CompiledProgram(alike) {
+  program = &source;
+  compile_calls();
+}
+
+void CompiledProgram::compile_block(const Block& block) {
   std::vector<std::vector<CompiledOp>> by_stream(streams);
   std::vector<std::uint32_t> in_column(columns);
   // [stream * streams + other]: ops of the other that those of the stream have waited for.
@@ -102,18 +106,19 @@ HostWork CompiledProgram::compile_block(const Block& block, std::vector<std::uin
     ops.insert(ops.end(), list.begin(), list.end());
   }
   stream_begin.push_back(static_cast<std::uint32_t>(ops.size()));
-  counts.insert(counts.end(), in_column.begin(), in_column.end());
-  return host;
+  counts_.insert(counts_.end(), in_column.begin(), in_column.end());
+  host_.push_back(host);
 }
 
-void CompiledProgram::compile_calls(const std::vector<std::uint32_t>& counts,
-                                    const std::vector<HostWork>& host) {
+void CompiledProgram::compile_calls() {
   stream_ops.assign(streams, 0);
   std::vector<std::uint32_t> sequences(columns);
   HostWork before;
   ended_base.resize(program->calls.size() * streams);
   sequence_base.resize(program->calls.size() * columns);
+  launch_base.clear();
   launch_base.reserve(program->calls.size());
+  call_base.clear();
   call_base.reserve(program->calls.size());
   auto ended = ended_base.begin();
   auto sequence = sequence_base.begin();
@@ -128,9 +133,9 @@ void CompiledProgram::compile_calls(const std::vector<std::uint32_t>& counts,
     for (std::uint32_t s = 0; s < streams; ++s)
       stream_ops[s] += stream_begin[first + s + 1] - stream_begin[first + s];
     for (std::uint32_t c = 0; c < columns; ++c)
-      sequences[c] += counts[std::size_t{call.block} * columns + c];
-    before.launches += host[call.block].launches;
-    before.calls = later(before.calls, host[call.block].calls);
+      sequences[c] += counts_[std::size_t{call.block} * columns + c];
+    before.launches += host_[call.block].launches;
+    before.calls = later(before.calls, host_[call.block].calls);
   }
   all_launches = static_cast<std::int64_t>(before.launches);
   all_calls = before.calls;
@@ -182,6 +187,8 @@ bool CompiledProgram::find(std::uint32_t number, std::uint32_t sequence,
 }
 
 HostTimes CompiledProgram::host_times(Duration launch) const {
+  // So that no sum of launches wraps.
+  later(Duration(checked_product(all_launches, launch.count())), all_calls);
   HostTimes times;
   times.call.reserve(launch_base.size());
   for (std::size_t call = 0; call < launch_base.size(); ++call)
@@ -198,8 +205,6 @@ HostTimes CompiledProgram::host_times(Duration launch) const {
 std::vector<WorkTime> CompiledProgram::work_times(const KernelTimes& times, Duration launch) const {
   std::vector<WorkTime> result;
   result.reserve(works.size());
-  // All that is ever enqueued, so that no sum of launches wraps.
-  later(Duration(checked_product(all_launches, launch.count())), all_calls);
   for (const Work& work : works) {
     const Segment& segment = program->segments[work.segment];
     WorkTime time;

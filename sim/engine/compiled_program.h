@@ -72,6 +72,8 @@ struct CompiledProgram {
   static constexpr std::uint32_t kNoPort = 0xFFFFFFFF;
 
   explicit CompiledProgram(const Program& source);
+  // Requires: same_code() of both programs.
+  CompiledProgram(const Program& source, const CompiledProgram& alike);
 
   const Program* program;
   std::uint32_t streams = 0;
@@ -110,17 +112,19 @@ struct CompiledProgram {
                : all_launches * launch + all_calls;
   }
 
-  // Requires: work_times() of as long launches, which checks that no time is too large.
+  // Refuses launches of which all that is ever enqueued takes too long.
   HostTimes host_times(Duration launch) const;
   std::vector<WorkTime> work_times(const KernelTimes& times, Duration launch) const;
 
  private:
-  HostWork compile_block(const Block& block, std::vector<std::uint32_t>& counts);
-  void compile_calls(const std::vector<std::uint32_t>& counts, const std::vector<HostWork>& host);
+  void compile_block(const Block& block);
+  void compile_calls();
   std::uint32_t work(std::uint32_t segment, std::uint32_t launches);
 
   static constexpr std::uint32_t kUnused = 0xFFFFFFFF;
 
+  std::vector<std::uint32_t> counts_;  // [block * columns + column]: ops per block
+  std::vector<HostWork> host_;         // by block
   std::vector<std::vector<std::uint32_t>> works_of_segment_;
   std::vector<std::uint32_t> column_;  // by column_of(); kUnused: no op has it
   std::uint32_t busy_ = 0;             // bit s: stream s has ops

@@ -14,7 +14,9 @@ class StateWalk;
 
 // Ops of an actor that go on by themselves for a while, always in the same way.
 struct Leg {
-  std::uint32_t id = 0;  // legs of one id differ in their call and by a shift of time
+  // Legs of one id differ in their call, in the program of which it is, all of which have the same
+  // code (program.h), and by a shift of time.
+  std::uint32_t id = 0;
   ActorId actor{};
   std::uint32_t call = 0;
   Duration begin{}, end{};

@@ -35,6 +35,7 @@ inline constexpr int kMaxStreams = 32;
 struct Segment {
   std::uint32_t first_kernel = 0;  // into Program::kernels
   std::uint32_t kernels = 0;
+  friend bool operator==(const Segment&, const Segment&) = default;
 };
 
 // Launches of a segment's op that the host has made when it has launched this kernel: one each;
@@ -51,6 +52,7 @@ struct MemoryEffect {
   std::int64_t bytes = 0;
   std::uint32_t owner = 0;    // into Program::labels
   std::uint8_t category = 0;  // the program's owner names the categories
+  friend bool operator==(const MemoryEffect&, const MemoryEffect&) = default;
 };
 
 struct Op {
@@ -69,10 +71,12 @@ struct Op {
   // does. What follows is enqueued as if the host had not waited.
   bool drained = false;
   std::uint32_t first_effect = 0, effects = 0;  // into Program::effects
+  friend bool operator==(const Op&, const Op&) = default;
 };
 
 struct Block {
   std::vector<Op> ops;
+  friend bool operator==(const Block&, const Block&) = default;
 };
 
 // One run of a block; `tag` (the micro-batch) is for whoever reads the trace.
@@ -98,5 +102,12 @@ struct Program {
     return blocks[calls[call].block].ops[number];
   }
 };
+
+// Whether programs do the same in blocks of the same number: they may differ in names, in the order
+// of calls, and in what they hold before the step.
+inline bool same_code(const Program& a, const Program& b) {
+  return a.streams.size() == b.streams.size() && a.pools == b.pools && a.segments == b.segments &&
+         a.kernels == b.kernels && a.effects == b.effects && a.blocks == b.blocks;
+}
 
 }  // namespace trainyard::engine

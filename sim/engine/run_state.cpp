@@ -107,10 +107,10 @@ RunState::RunState(const Machine& given) : machine(given) {
     const auto number = static_cast<std::uint32_t>(actors.size());
     const auto [program, new_program] =
         program_of.try_emplace(actor.program, static_cast<std::uint32_t>(programs.size()));
-    if (new_program) programs.emplace_back(*actor.program);
+    if (new_program) add_program(*actor.program);
     const CompiledProgram& compiled = programs[program->second];
     const auto [times, new_times] =
-        times_of.try_emplace({program->second, actor.times, actor.launch.count()},
+        times_of.try_emplace({code_of[program->second], actor.times, actor.launch.count()},
                              static_cast<std::uint32_t>(work_times.size()));
     if (new_times) work_times.push_back(compiled.work_times(*actor.times, actor.launch));
     const auto [launches, new_launches] = launches_of.try_emplace(
@@ -135,6 +135,19 @@ RunState::RunState(const Machine& given) : machine(given) {
     for (std::uint32_t s = 0; s < actor.streams; ++s)
       seek(streams[actor.first_stream + s], *actor.compiled, s, 0);
   }
+}
+
+// Stages of a pipeline are like the one before, as a rule, or like an earlier one.
+void RunState::add_program(const Program& program) {
+  const auto number = static_cast<std::uint32_t>(programs.size());
+  for (std::uint32_t other = number; other-- > 0;) {
+    if (code_of[other] != other || !same_code(*programs[other].program, program)) continue;
+    programs.emplace_back(program, programs[other]);
+    code_of.push_back(other);
+    return;
+  }
+  programs.emplace_back(program);
+  code_of.push_back(number);
 }
 
 std::uint32_t RunState::edge_of(const Actor& actor, const CompiledOp& op) const {

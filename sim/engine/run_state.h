@@ -97,7 +97,8 @@ struct RunState {
 
   const Machine& machine;
   std::vector<CompiledProgram> programs;
-  std::vector<std::vector<WorkTime>> work_times;  // by (program, times, launch)
+  std::vector<std::uint32_t> code_of;             // by program: the first with the same code
+  std::vector<std::vector<WorkTime>> work_times;  // by (code, times, launch)
   std::vector<HostTimes> host_times;              // by (program, launch)
   std::vector<ActorState> actors;
   std::vector<StreamState> streams;
@@ -198,6 +199,8 @@ struct RunState {
   // A message has come in; the streams whose ops end with it, in the order in which they began.
   // Requires: is_counted(channel).
   std::vector<std::uint32_t> arrive(std::uint32_t channel);
+
+  void add_program(const Program& program);
 
   // The exchange of this sequence number on the edge; made if there is none.
   std::uint32_t find_or_add(std::uint32_t edge, std::uint32_t sequence);

@@ -18,9 +18,9 @@
 
 namespace trainyard::engine {
 
-// Actors that carry out a program's solos in the same times.
+// Actors that carry out the solos of programs with the same code in the same times.
 struct SoloKind {
-  const CompiledProgram* program = nullptr;
+  const CompiledProgram* program = nullptr;  // one of those with their code
   const Solos* solos = nullptr;
   const KernelTimes* times = nullptr;
   const WorkTime* work = nullptr;

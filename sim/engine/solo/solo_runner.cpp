@@ -52,10 +52,13 @@ SoloRunner::SoloRunner(RunState& state, EventQueue& queue, Recorder& recorder,
   kind_of_.reserve(state.actors.size());
   for (std::uint32_t actor = 0; actor < state.actors.size(); ++actor)
     kind_of_.push_back(find_kind(actor));
-  for (const auto& [of, solos] : solos_) {
-    std::vector<CompiledOp>& ops = state.programs[of.first].ops;
-    for (std::size_t op = 0; op < ops.size(); ++op)
-      ops[op].enters_solo |= solos.entered_at(op) != Solos::kNone;
+  for (std::size_t program = 0; program < state.programs.size(); ++program) {
+    std::vector<CompiledOp>& ops = state.programs[program].ops;
+    for (const auto& [of, solos] : solos_) {
+      if (of.first != state.code_of[program]) continue;
+      for (std::size_t op = 0; op < ops.size(); ++op)
+        ops[op].enters_solo |= solos.entered_at(op) != Solos::kNone;
+    }
   }
 }
 
@@ -81,7 +84,8 @@ std::uint32_t SoloRunner::find_kind(std::uint32_t number) {
   const auto [kind, added] =
       known_kinds_.try_emplace(std::move(key), static_cast<std::uint32_t>(kinds_.size()));
   if (!added) return kind->second;
-  const Solos& solos = solos_.try_emplace({owner.program, alone}, program, alone).first->second;
+  const Solos& solos =
+      solos_.try_emplace({state_.code_of[owner.program], alone}, program, alone).first->second;
   kinds_.push_back({.kind = {.program = &program,
                              .solos = &solos,
                              .times = actor.times,

@@ -70,7 +70,7 @@ class SoloRunner {
   std::deque<Kind> kinds_;
   std::uint32_t next_leg_ = 0;
   std::map<std::vector<std::uint64_t>, std::uint32_t> known_kinds_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, Solos> solos_;  // by program, columns
+  std::map<std::pair<std::uint32_t, std::uint64_t>, Solos> solos_;  // by code, columns
 };
 
 }  // namespace trainyard::engine

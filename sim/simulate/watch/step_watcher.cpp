@@ -40,6 +40,7 @@ StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lower
       if (followed.waiting) watched.waiting = std::make_unique<Waiting>();
       watched.accountant.emplace(indices_.try_emplace(&role, role.program).first->second, window_,
                                  watched.waiting.get());
+      watched.gpu_kind = rank_class.gpu_kind;
       if (followed.loads) {
         const std::pair key(&role, rank_class.gpu_kind);
         watched.kernels =
@@ -157,9 +158,10 @@ bool StepWatcher::leg_begins(const engine::Leg& leg) {
   Watched& watched = watched_[watched_of_[index(leg.actor)]];
   if (!watched.accountant) return true;
   if (watched.waiting || watched.held || !watched.accountant->stands_at(leg.begin)) return false;
-  if (leg.id < legs_.size() && legs_[leg.id].role != nullptr) {
+  if (leg.id < legs_.size() && legs_[leg.id].told) {
     const KnownLeg& known = legs_[leg.id];
-    if (known.role != watched.role || known.kernels != watched.kernels) return false;
+    const bool has_loads = watched.kernels != nullptr;
+    if (known.gpu_kind != watched.gpu_kind || known.has_loads != has_loads) return false;
     watched.accountant->add(known.parts, leg.call, leg.end);
     for (std::size_t l = 0; l < known.loads.size(); ++l)
       watched.loads[l] += known.loads[l];
@@ -179,7 +181,10 @@ void StepWatcher::leg_ended(const engine::Leg& leg) {
   if (!parts) return;
   if (leg.id >= legs_.size()) legs_.resize(leg.id + 1);
   KnownLeg& known = legs_[leg.id];
-  known = {.role = watched.role, .kernels = watched.kernels, .parts = std::move(*parts)};
+  known = {.told = true,
+           .gpu_kind = watched.gpu_kind,
+           .has_loads = watched.kernels != nullptr,
+           .parts = std::move(*parts)};
   for (std::size_t l = 0; l < known.loads.size(); ++l)
     known.loads[l] = watched.loads[l] - watched.loads_before[l];
 }

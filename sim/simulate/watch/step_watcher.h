@@ -60,6 +60,7 @@ class StepWatcher final : public engine::Observer {
     int ranks = 0;                    // of the class; 0: not on GPUs
     std::vector<std::size_t> left{};  // by round, where ranks end them apart: ops that go on
     std::optional<Accountant> accountant{};
+    int gpu_kind = 0;
     const KernelLoads* kernels = nullptr;  // null: nobody asks what they draw
     LoadTimes loads{};
     LoadTimes loads_before{};  // at the begin of a leg
@@ -67,10 +68,11 @@ class StepWatcher final : public engine::Observer {
     std::unique_ptr<Waiting> waiting{};
   };
 
-  // What a leg adds for actors of a program, on a kind of GPUs.
+  // What a leg adds on a kind of GPUs.
   struct KnownLeg {
-    const plan::Role* role = nullptr;  // null: it has not been told yet
-    const KernelLoads* kernels = nullptr;
+    bool told = false;
+    int gpu_kind = 0;
+    bool has_loads = false;
     Accountant::LegParts parts;
     LoadTimes loads{};
   };
