@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/plan/stage/place_labels.h"
+
 namespace trainyard::plan {
 
 Bytes ActivationOffload::bytes(int place) const {
@@ -62,7 +64,7 @@ void ActivationOffload::before(int place) {
       fetch(place, stream_bit(StreamKind::compute) | stream_bit(StreamKind::to_host));
     builder_.compute_waits_for(stream_bit(StreamKind::to_device));
     // The wait is for this layer's fetch alone, so it comes before the next one is enqueued.
-    builder_.settle_waits("wait for activations of " + step_.name_of(place));
+    builder_.settle_waits("wait for activations of " + place_sign(place));
     if (options_.prefetch_layers > 0 && place != places_.front()) {
       const auto own = std::lower_bound(places_.begin(), places_.end(), place);
       fetch(*(own - 1), stream_bit(StreamKind::compute));
@@ -76,7 +78,7 @@ void ActivationOffload::after(int place) {
 }
 
 void ActivationOffload::copy_out(int place) {
-  const std::string name = step_.name_of(place);
+  const std::string name = place_sign(place);
   const auto room = [&] {
     builder_.compute_waits_for(stream_bit(StreamKind::to_host));
     builder_.settle_waits("wait for room for activations");
@@ -91,7 +93,7 @@ void ActivationOffload::copy_out(int place) {
 }
 
 void ActivationOffload::fetch(int place, StreamSet waits) {
-  const std::string name = step_.name_of(place);
+  const std::string name = place_sign(place);
   builder_.host_transfer(HostTransfer::to_device, bytes(place), waits,
                          "fetch activations of " + name);
   builder_.last_takes(MemoryKind::activations, bytes(place), name);

@@ -72,9 +72,9 @@ class PipelineMessages {
   const schedule::PipelineShape& shape_;
   std::vector<std::optional<PipelineMessage>> sent_;  // by index()
   std::vector<std::optional<Expected>> expected_;     // the same
-  std::vector<Channel> channels_;       // by stage of the sender and lane
-  std::vector<std::size_t> taken_;      // of each channel, so far
-  std::vector<std::uint32_t> numbers_;  // of each message in its channel
+  std::vector<Channel> channels_;                     // by stage of the sender and lane
+  std::vector<std::size_t> taken_;                    // of each channel, so far
+  std::vector<std::uint32_t> numbers_;                // of each message in its channel
 };
 
 }  // namespace trainyard::plan

@@ -9,7 +9,7 @@
 #include "sim/base/check.h"
 #include "sim/plan/input/batches.h"
 #include "sim/plan/split/dealt_layers.h"
-#include "sim/plan/stage_builder.h"
+#include "sim/plan/stage/stage_builder.h"
 #include "sim/plan/stage_connections.h"
 #include "sim/recipe/stage_orders.h"
 
@@ -161,6 +161,16 @@ void count_flops(const models::NetworkWork& work, const TrainingRecipe& recipe, 
   step.executed_flops = step.executed_flops + model + again * recomputed;
 }
 
+// Whether what stages write depends on nothing but what StageLikeness says.
+bool stages_may_be_alike(const StepPlan& step, const TrainingRecipe& recipe,
+                         const ParallelPlan& plan) {
+  const DataParallelStrategy strategy = strategy_of(plan, recipe);
+  return step.shape.stages > 2 && directions(step.shape) == 1 && !step.rounds.apart &&
+         !recipe.input && !plan.pipeline.branches && !strategy.has_leader() &&
+         !strategy.updates_elsewhere && strategy.add_roles == nullptr &&
+         plan.data_parallel.cycle_time.value() == Duration(0);
+}
+
 }  // namespace
 
 PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& plan) {
@@ -194,7 +204,7 @@ Rounds rounds_of(const TrainingRecipe& recipe, const ParallelPlan& plan) {
 
 StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe,
                    const ParallelPlan& plan, const schedule::ScheduleInputs& inputs,
-                   std::span<const StageGpus> gpus, const Batches* batches) {
+                   std::span<const StageGpus> gpus, const Batches* batches, StageBlocks blocks) {
   StepPlan step;
   step.shape = pipeline_shape(recipe, plan);
   const DataParallelStrategy strategy = strategy_of(plan, recipe);
@@ -205,7 +215,7 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   step.layers = layers.ranges();
   const DealtWork dealt = layers.deal(led);
   for (std::string& name : place_names(dealt.placed.work)) {
-    if (recipe.recompute.except_last) step.kept_whole.push_back({name + ", not run again"});
+    if (recipe.recompute.except_last) step.kept_whole.push_back({name + kNotRunAgain});
     step.kept.push_back({std::move(name)});
   }
 
@@ -231,6 +241,8 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
     const int shards = plan.data_parallel.parameter_servers.shards;
     input.emplace(step, connections, recipe, ranks, strategy.updates_elsewhere ? shards : 0);
   }
+  const bool may_be_alike =
+      blocks == StageBlocks::shared && stages_may_be_alike(step, recipe, plan);
   // All stages with micro-batches of a size.
   const auto add_stages = [&](const DealtWork& own, int batch) {
     tell_kept(own.placed.work, step.kept);
@@ -240,11 +252,13 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
                                                           batches->of_replica.end(), batch);
     count_flops(own.placed.work, recipe,
                 static_cast<double>(step.shape.microbatches) * static_cast<double>(replicas), step);
+    StagePatterns patterns;
     for (int stage = 0; stage < step.shape.stages; ++stage) {
       const StageSide side{.stage = stage, .gpus = gpus.empty() ? nullptr : &gpus.front()};
       StageBuilder builder(step, own, recipe, plan, messages, connections, side, schedule,
                            input && stage == 0 ? &*input : nullptr);
-      step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)]));
+      step.cast.roles.push_back(builder.build(orders[static_cast<std::size_t>(stage)],
+                                              may_be_alike ? &patterns : nullptr));
       step.cast.roles.back().batch = batch;
     }
   };

@@ -37,6 +37,9 @@ struct Rounds {
   bool of_first = false;
 };
 
+// What stands behind the name of a place whose micro-batch does not run again.
+inline constexpr const char* kNotRunAgain = ", not run again";
+
 // What a place of the chain keeps of one micro-batch, by Role::batch; `owner` as
 // MemoryEffect::owner names it.
 struct KeptByPlace {
@@ -81,6 +84,10 @@ models::Execution execution(const recipe::TrainingRecipe& recipe, const recipe::
 // The steps that programs of a plan hold. Requires: as plan_step.
 Rounds rounds_of(const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan);
 
+// Whether stages that differ in which layers they hold alone have their blocks written once, or
+// each for itself, which gives the same programs.
+enum class StageBlocks : std::uint8_t { shared, written_each };
+
 // Requires: degrees that divide what they must (sim/scenario validates), a known schedule that
 // supports the shape. `work` is network_work(network, execution(recipe, plan)). Schedules that need
 // times find them in `inputs`; `gpus`: of split_layers (split/stage_split.h). `batches`: null where
@@ -88,7 +95,8 @@ Rounds rounds_of(const recipe::TrainingRecipe& recipe, const recipe::ParallelPla
 // program.
 StepPlan plan_step(const models::NetworkWork& work, const recipe::TrainingRecipe& recipe,
                    const recipe::ParallelPlan& plan, const schedule::ScheduleInputs& inputs = {},
-                   std::span<const StageGpus> gpus = {}, const Batches* batches = nullptr);
+                   std::span<const StageGpus> gpus = {}, const Batches* batches = nullptr,
+                   StageBlocks blocks = StageBlocks::shared);
 
 // The shape of a plan's pipeline. Requires: a known schedule.
 schedule::PipelineShape pipeline_shape(const recipe::TrainingRecipe& recipe,

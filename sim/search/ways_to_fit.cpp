@@ -210,7 +210,7 @@ class Search {
       options_.progress(fmt::format("looking for ways to fit: {} simulated", trials_.size()));
     try {
       simulate::Step step;
-      const simulate::StepMaker maker(job, false);
+      const simulate::StepMaker maker(job, {});
       maker.plan(step);
       spent_ += kEventsPerEntry * entries_of(step.plan.cast);
       if (!whether_it_fits_or_not && !may_fit(memory_floors(job, step.plan))) return;

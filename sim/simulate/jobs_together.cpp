@@ -157,7 +157,7 @@ class Together {
     while (true) {
       auto step = std::make_unique<Step>();
       StepEnds ends;
-      const StepMaker maker(jobs_.front().job, options_.unfold);
+      const StepMaker maker(jobs_.front().job, options_);
       maker.plan(*step);
       place(maker, *step, ends);
       if (options_.run) {
@@ -192,7 +192,7 @@ class Together {
     std::vector<std::size_t> ends_of_jobs;  // by other job: its last player's successor
     std::vector<recipe::Straggler> slower;
     for (std::size_t at = 1; at < jobs_.size(); ++at) {
-      const StepMaker other(jobs_[at].job, options_.unfold);
+      const StepMaker other(jobs_[at].job, options_);
       Step own;
       other.plan(own);
       TRAINYARD_CHECK(own.plan.rounds.count == jobs_[at].job.recipe.steps,

@@ -83,8 +83,7 @@ std::shared_ptr<const PricedMachines::Machine> PricedMachines::of(
       return known->second;
   auto machine = std::make_shared<Machine>();
   machine->cluster = scenario.cluster;
-  machine->prices =
-      prices_of(scenario.profiles, machine->cluster, scenario.configs);
+  machine->prices = prices_of(scenario.profiles, machine->cluster, scenario.configs);
   if (scenario.shared != nullptr) machines_.emplace(scenario.shared, machine);
   return machine;
 }

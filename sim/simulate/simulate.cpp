@@ -127,8 +127,7 @@ void refuse_long_timeline(const scenario::Scenario& scenario) {
 void add_interval(const scenario::Scenario& scenario, const Job& job, StepReport& report) {
   report.estimate_class = {std::string(job.network.words()), report.uncalibrated.empty(),
                            job.cluster.servers == 1};
-  const std::string path =
-      scenario::preset_path(scenario.configs, "accuracy", "steps");
+  const std::string path = scenario::preset_path(scenario.configs, "accuracy", "steps");
   if (!report.step_time || !scenario::is_file(path)) return;
   // All published steps are of GPUs.
   if (topologies::device_in_a_word(job.cluster) != "GPU") return;

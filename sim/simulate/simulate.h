@@ -16,10 +16,10 @@
 namespace trainyard::simulate {
 
 struct SimulateOptions {
-  bool unfold = false;      // simulate every rank instead of one per class
-  bool timeline = true;     // also build the timeline (lanes, memory curves)
-  TimelineLimits shown{};   // by the timeline
-  bool monitor = false;     // also follow the GPUs of the timeline's ranks; needs `timeline`
+  bool unfold = false;     // simulate every rank instead of one per class
+  bool timeline = true;    // also build the timeline (lanes, memory curves)
+  TimelineLimits shown{};  // by the timeline
+  bool monitor = false;    // also follow the GPUs of the timeline's ranks; needs `timeline`
   std::optional<Duration> monitor_interval{};  // empty: kMonitorSamples of them
   PricedMachines* machines = nullptr;          // of scenarios of one file; may be null
   bool interval = true;                        // also say how far off estimates like this one are

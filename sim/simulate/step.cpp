@@ -138,7 +138,7 @@ SlowestServer slowest_server(const Job& job) {
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) {
   if (!job.others.empty()) return simulate_together(job, options);
   auto step = std::make_unique<Step>();
-  const StepMaker maker(job, options.unfold);
+  const StepMaker maker(job, options);
   maker.plan(*step);
   maker.place(*step);
   if (options.run) run_programs(job, options, {}, *step);

@@ -97,6 +97,7 @@ struct StepOptions {
   // own pace or Detail::timeline is asked for.
   bool skip_periods = true;
   bool solos = true;  // engine::RunOptions::solos
+  plan::StageBlocks blocks = plan::StageBlocks::shared;
 };
 
 // Requires: a job that sim/scenario accepts. Throws lower::UnsupportedCollective. The result is

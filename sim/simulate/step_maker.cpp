@@ -74,8 +74,8 @@ lower::DevicePlacement placement_of(const Job& job, const plan::Cast& cast) {
                                 : lower::in_order(cast, job.cluster, job.gpus_taken);
 }
 
-StepMaker::StepMaker(const Job& job, bool unfold)
-    : job_(job), unfold_(unfold), costs_(costs_of(job)) {
+StepMaker::StepMaker(const Job& job, const StepOptions& options)
+    : job_(job), unfold_(options.unfold), blocks_(options.blocks), costs_(costs_of(job)) {
   if (job.fidelity == recipe::Fidelity::flow) topology_.emplace(job.cluster);
 }
 
@@ -108,7 +108,7 @@ void StepMaker::plan(Step& step) const {
     estimate = estimate_passes(tried.plan, tried.lowered);
   }
   step.plan = plan::plan_step(step.work, job_.recipe, job_.plan,
-                              {estimate.times, estimate.memory_limit}, gpus, sizes);
+                              {estimate.times, estimate.memory_limit}, gpus, sizes, blocks_);
 }
 
 // What is left of each device for what its program holds.

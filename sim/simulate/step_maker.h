@@ -30,7 +30,7 @@ lower::DevicePlacement placement_of(const Job& job, const plan::Cast& cast);
 class StepMaker {
  public:
   // The job must outlive this.
-  StepMaker(const Job& job, bool unfold);
+  StepMaker(const Job& job, const StepOptions& options);
 
   const Costs& costs() const { return costs_; }
 
@@ -53,6 +53,7 @@ class StepMaker {
 
   const Job& job_;
   bool unfold_;
+  plan::StageBlocks blocks_;
   Costs costs_;
   std::optional<topologies::Topology> topology_;
 };

@@ -4,6 +4,7 @@
 
 #include "sim/engine/engine.h"
 #include "sim/simulate/report/actor_spans.h"
+#include "tests/support/roles.h"
 
 namespace trainyard::fuzz {
 
@@ -51,7 +52,11 @@ std::string rank_difference(const Trace& few, ActorId representative, const Trac
 
 std::string fold_difference(const simulate::Job& job) {
   const auto folded = simulate::simulate_step(job, {.unfold = false, .run = false});
-  const auto unfolded = simulate::simulate_step(job, {.unfold = true, .run = false});
+  const auto unfolded = simulate::simulate_step(
+      job, {.unfold = true, .run = false, .blocks = plan::StageBlocks::written_each});
+  if (const std::string other = testing::role_difference(folded->plan, unfolded->plan);
+      !other.empty())
+    return fmt::format("stages alike differ from those written each in {}", other);
   const engine::Outcome some = run(folded->lowered.machine, {.record = engine::Record::kernels});
   const engine::Outcome whole = run(unfolded->lowered.machine, {.record = engine::Record::kernels});
   const Trace* few = trace_of(some);

@@ -48,8 +48,11 @@ void vary(SplitMix64& random, Job& job) {
 // How many events of the run were skipped.
 std::uint64_t check_same(const Job& job, bool unfold = false) {
   const auto step = [&](bool quick) {
-    return simulate_step(
-        job, {.unfold = unfold, .detail = Detail::summary, .skip_periods = quick, .solos = quick});
+    return simulate_step(job, {.unfold = unfold,
+                               .detail = Detail::summary,
+                               .skip_periods = quick,
+                               .solos = quick,
+                               .blocks = quick ? StageBlocks::shared : StageBlocks::written_each});
   };
   const auto quick = step(true), whole = step(false);
   REQUIRE(quick->outcome.index() == whole->outcome.index());

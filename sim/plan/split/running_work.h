@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/plan/split/dealt_layers.h"
+#include "sim/plan/stage/place_labels.h"
 #include "sim/plan/step_plan.h"
 #include "sim/schedule/schedule.h"
 
@@ -36,10 +37,9 @@ class RunningWork {
     return work.kinds[static_cast<std::size_t>(work.chain[static_cast<std::size_t>(place)])];
   }
   ChainRange again(int place) const { return running_->again[static_cast<std::size_t>(place)]; }
-  // What reports call what the place keeps.
-  const std::string& owner(int place) const {
-    const auto at = static_cast<std::size_t>(place);
-    return running_ == &dealt_.placed ? step_.kept[at].owner : step_.kept_whole[at].owner;
+  // What labels call what the place keeps (KeptByPlace::owner), with a sign for its name.
+  std::string owner(int place) const {
+    return running_ == &dealt_.placed ? place_sign(place) : place_sign(place) + kNotRunAgain;
   }
 
  private:

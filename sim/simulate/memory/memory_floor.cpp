@@ -226,7 +226,7 @@ std::vector<MemoryFloor> memory_floors(const Job& job, const plan::StepPlan& pla
 
 MemoryFloor memory_floor(const Job& job) {
   Step step;
-  StepMaker(job, false).plan(step);
+  StepMaker(job, {}).plan(step);
   const std::vector<MemoryFloor> floors = memory_floors(job, step.plan);
   const auto is_less = [](const MemoryFloor& a, const MemoryFloor& b) {
     const bool limited = a.capacity > Bytes(0), other = b.capacity > Bytes(0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/plan/stage/place_labels.h"
 #include "sim/plan/step_memory.h"
 
 namespace trainyard::plan {
@@ -81,7 +82,7 @@ std::vector<GatherUnit> layer_units(const ReplicaContext& context, const GatherO
          .leaves = place,
          .parameters = {layer.parameters, layer.expert_parameters},
          .frozen = frozen_bytes(layer.frozen, context.recipe),
-         .name = context.step.name_of(place)},
+         .name = place_sign(place)},
         is_kept(context, options, place));
   }
   return units;
@@ -105,7 +106,7 @@ std::vector<GatherUnit> bucket_units(const ReplicaContext& context, const Gather
                      .frozen = {},
                      .gathers = true,
                      .stream = stream_of_unit(units.size(), options),
-                     .name = context.step.name_of(first)});
+                     .name = place_sign(first)});
     first = place + 1;
     parameters = {};
   }

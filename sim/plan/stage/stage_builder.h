@@ -15,6 +15,8 @@
 #include "sim/plan/replicas/stage_replicas.h"
 #include "sim/plan/split/dealt_layers.h"
 #include "sim/plan/split/running_work.h"
+#include "sim/plan/stage/block_key.h"
+#include "sim/plan/stage/stage_patterns.h"
 #include "sim/plan/step_plan.h"
 #include "sim/plan/tied_matrix.h"
 
@@ -22,11 +24,13 @@ namespace trainyard::plan {
 
 class StageBuilder {
  public:
+  // References must outlive it.
   StageBuilder(StepPlan& step, const DealtWork& dealt, const recipe::TrainingRecipe& recipe,
                const recipe::ParallelPlan& plan, PipelineMessages& messages,
                StageConnections& connections, StageSide side,
                const schedule::ScheduleEntry* schedule, InputBatches* input)
       : step_(step),
+        dealt_(dealt),
         work_(dealt.placed.work),
         running_(step, dealt),
         recipe_(recipe),
@@ -44,21 +48,10 @@ class StageBuilder {
         branches_(builder_, dealt.crossings, side.stage, plan.pipeline.overlap_p2p),
         input_(input) {}
 
-  Role build(const std::vector<schedule::Slot>& order);
+  // `patterns`: stages with the same layers, of which one may be alike; null: none is.
+  Role build(const std::vector<schedule::Slot>& order, StagePatterns* patterns = nullptr);
 
  private:
-  // Passes that run the same block: of the same part of the stage, with the same messages before.
-  struct BlockKey {
-    CallKind kind = CallKind::forward;
-    schedule::Seat seat = {}, backward_seat = {};  // the second of a pair
-    PassRole role = {}, backward_role = {};
-    std::vector<PipelineMessage> receives = {};
-    bool whole = false, backward_whole = false;  // does not run again
-    bool fetched = false;  // its first offloaded activations, by the pass before
-    std::optional<schedule::Seat> then_fetch = {};  // the first ones of the backward pass after it
-    auto operator<=>(const BlockKey&) const = default;
-  };
-
   // The blocks of keys. Passes repeat, so that the one which came after the last one before is
   // looked at first.
   class Blocks {
@@ -107,7 +100,10 @@ class StageBuilder {
   std::vector<Act> again_acts(CallKind kind, int place) const;
   // `alone`: no other pass is written in between, so that gradients may leave on the way.
   std::vector<Act> backward_acts(CallKind kind, int place, bool alone);
+  std::uint32_t block(const BlockKey& key);
+  std::uint32_t write_all();
   std::uint32_t write_block(const BlockKey& key);
+  std::uint32_t write_pass(const BlockKey& key);
   void write_forward(const BlockKey& key);
   void write_backward(const BlockKey& key);
   void receive_all(const BlockKey& key);
@@ -115,14 +111,16 @@ class StageBuilder {
   void write_pair(const BlockKey& key);
   void receive(const PipelineMessage& message);
   void send(const schedule::Seat& seat, schedule::Pass pass);
-  std::uint32_t step_block(const StageParameters& parameters);
-  void update(Role& stage, const StageParameters& parameters);
+  std::uint32_t write_step();
+  void update(Role& stage);
+  void finish(Role& stage, StagePatterns* patterns, const std::optional<StageLikeness>& alike);
   std::vector<bool> completing(const std::vector<schedule::Slot>& order) const;
   std::vector<ChainRange> copies() const;
   std::optional<schedule::Seat> fetches_for(const std::vector<schedule::Slot>& order,
                                             std::size_t at) const;
 
   StepPlan& step_;
+  const DealtWork& dealt_;
   const models::NetworkWork& work_;
   RunningWork running_;  // of the block that is written
   const recipe::TrainingRecipe& recipe_;
@@ -136,7 +134,10 @@ class StageBuilder {
   ActivationOffload offload_;
   BranchMessages branches_;
   InputBatches* input_;  // nullptr: none is waited for
+  StageParameters parameters_;
   std::optional<std::uint32_t> step_block_;
+  std::vector<BlockKey> keys_;             // of the blocks so far
+  const StagePattern* pattern_ = nullptr;  // which has these blocks, in this order; null: none
 };
 
 }  // namespace trainyard::plan

@@ -1,4 +1,4 @@
-#include "sim/plan/stage_builder.h"
+#include "sim/plan/stage/stage_builder.h"
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/divide.h"
+#include "sim/plan/stage/place_labels.h"
 #include "sim/plan/step_memory.h"
 
 namespace trainyard::plan {
@@ -154,12 +155,12 @@ void StageBuilder::send(const Seat& seat, Pass pass) {
 }
 
 std::vector<Act> StageBuilder::forward_acts(int place) const {
-  const std::string& name = running_.owner(place);
+  const std::string name = running_.owner(place);
   return {Hold{MemoryKind::activations, layer(place).activations(), name},
           Hold{MemoryKind::activations, carried_to(place), kCarried},
           Hold{MemoryKind::logits, layer(place).logits, name},
           Hold{MemoryKind::workspace, layer(place).forward_transient, name},
-          Work{{}, step_.name_of(place) + " forward", PairPart::forward, layer(place).forward},
+          Work{{}, place_sign(place) + " forward", PairPart::forward, layer(place).forward},
           Release{MemoryKind::workspace, layer(place).forward_transient, name}};
 }
 
@@ -170,10 +171,9 @@ std::vector<Act> StageBuilder::again_acts(CallKind kind, int place) const {
   std::vector<Act> acts;
   if (kind != CallKind::backward_weight) {
     for (int other = again.first; other + 1 < again.last; ++other)
-      acts.emplace_back(Hold{MemoryKind::workspace, layer(other).restored, step_.name_of(other)});
+      acts.emplace_back(Hold{MemoryKind::workspace, layer(other).restored, place_sign(other)});
     acts.emplace_back(Hold{working_memory(work),
-                           restored_before ? work.transient : work.workspace(),
-                           step_.name_of(place)});
+                           restored_before ? work.transient : work.workspace(), place_sign(place)});
   }
   if (kind != CallKind::backward_input && data_.gradients_come_and_go())
     acts.emplace_back(
@@ -181,7 +181,7 @@ std::vector<Act> StageBuilder::again_acts(CallKind kind, int place) const {
   if (kind == CallKind::backward_weight) return acts;
   for (int other = again.first; other < again.last; ++other)
     acts.emplace_back(
-        Work{{}, step_.name_of(other) + " recompute", PairPart::backward, layer(other).recompute});
+        Work{{}, place_sign(other) + " recompute", PairPart::backward, layer(other).recompute});
   return acts;
 }
 
@@ -190,7 +190,7 @@ std::vector<Act> StageBuilder::again_acts(CallKind kind, int place) const {
 // inputs need.
 std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place, bool alone) {
   const models::LayerWork& work = layer(place);
-  const std::string& name = step_.name_of(place);
+  const std::string name = place_sign(place);
   const Release workspace{working_memory(work), work.workspace(), name};
   std::vector<Act> acts;
   if (kind == CallKind::backward_input) {
@@ -306,7 +306,7 @@ void StageBuilder::receive_all(const BlockKey& key) {
     receive(message);
 }
 
-std::uint32_t StageBuilder::write_block(const BlockKey& key) {
+std::uint32_t StageBuilder::write_pass(const BlockKey& key) {
   running_.run(key.whole);
   builder_.begin_block();
   wait_for_sends(builder_, step_, plan_.pipeline);
@@ -340,10 +340,10 @@ std::vector<ChainRange> StageBuilder::copies() const {
   return ranges;
 }
 
-std::uint32_t StageBuilder::step_block(const StageParameters& parameters) {
+std::uint32_t StageBuilder::write_step() {
   builder_.begin_block();
   wait_for_sends(builder_, step_, plan_.pipeline);
-  if (!recipe_.forward_only) data_.step(parameters, copies());
+  if (!recipe_.forward_only) data_.step(parameters_, copies());
   // What a step leaves behind, as gathers of updated parameters, the next one finds done.
   if (step_.rounds.whole && !step_.rounds.apart) {
     builder_.compute_waits_for(kReplicaStreams);
@@ -384,8 +384,8 @@ std::optional<Seat> StageBuilder::fetches_for(const std::vector<Slot>& order,
   return seat_of(next);
 }
 
-void StageBuilder::update(Role& stage, const StageParameters& parameters) {
-  if (!step_block_) step_block_ = step_block(parameters);
+void StageBuilder::update(Role& stage) {
+  if (!step_block_) step_block_ = block({.kind = CallKind::step});
   builder_.call(*step_block_, 0);
   stage.calls.push_back({.kind = CallKind::step});
 }
@@ -417,13 +417,73 @@ void StageBuilder::start(Role& stage) {
   stage.calls.push_back({.kind = CallKind::step});
 }
 
-Role StageBuilder::build(const std::vector<Slot>& order) {
+std::uint32_t StageBuilder::write_block(const BlockKey& key) {
+  return key.kind == CallKind::step ? write_step() : write_pass(key);
+}
+
+// The next block: that of the stage alike, as long as it has the same ones.
+std::uint32_t StageBuilder::block(const BlockKey& key) {
+  const std::size_t at = keys_.size();
+  keys_.push_back(key);
+  if (pattern_ == nullptr) return write_block(key);
+  const bool has_it =
+      at < pattern_->blocks.size() && without_stage(key, step_, dealt_) == pattern_->blocks[at];
+  return has_it ? static_cast<std::uint32_t>(at) : write_all();
+}
+
+// What is written follows from the keys alone. The last block.
+std::uint32_t StageBuilder::write_all() {
+  pattern_ = nullptr;
+  std::uint32_t last = 0;
+  for (const BlockKey& key : keys_)
+    last = write_block(key);
+  return last;
+}
+
+void StageBuilder::finish(Role& stage, StagePatterns* patterns,
+                          const std::optional<StageLikeness>& alike) {
+  if (pattern_ != nullptr && keys_.size() != pattern_->blocks.size()) write_all();
+  std::vector<int> places;
+  for (const Seat& seat : seats())
+    for (int place = range(seat).first; place < range(seat).last; ++place)
+      places.push_back(place);
+  stage.program = builder_.finish();
+  if (pattern_ != nullptr) {
+    const Role& other = step_.cast.roles[pattern_->role];
+    std::vector<engine::Call> calls = std::move(stage.program.calls);
+    stage.program = other.program;
+    stage.program.calls = std::move(calls);
+    std::vector<int> moved(work_.chain.size(), -1);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      moved[static_cast<std::size_t>(pattern_->places[i])] = places[i];
+    stage.program.labels = with_names(pattern_->labels, step_, moved);
+    stage.host = other.host;
+    return;
+  }
+  stage.program.pools = data_.pools();
+  stage.host = data_.host();
+  std::vector<std::string> labels = std::move(stage.program.labels);
+  stage.program.labels = with_names(labels, step_);
+  if (patterns == nullptr || !alike) return;
+  StagePattern own{.role = step_.cast.roles.size(),
+                   .blocks = {},
+                   .places = std::move(places),
+                   .labels = std::move(labels)};
+  for (const BlockKey& key : keys_)
+    own.blocks.push_back(without_stage(key, step_, dealt_));
+  patterns->add(*alike, std::move(own));
+}
+
+Role StageBuilder::build(const std::vector<Slot>& order, StagePatterns* patterns) {
   Role stage;
   stage.stage = stage_;
-  const StageParameters parameters = stage_parameters();
-  stage.frozen = parameters.frozen_numbers;
-  stage.parameters = parameters.dense + parameters.experts + stage.frozen;
-  data_.hold_states(parameters, versions_);
+  parameters_ = stage_parameters();
+  stage.frozen = parameters_.frozen_numbers;
+  stage.parameters = parameters_.dense + parameters_.experts + stage.frozen;
+  std::optional<StageLikeness> alike;
+  if (patterns != nullptr) alike = likeness(step_, dealt_, messages_, seats(), versions_);
+  if (alike) pattern_ = patterns->find(*alike);
+  data_.hold_states(parameters_, versions_);
   hold_tables(stage);
   Bytes on_host, most_on_host;
 
@@ -463,7 +523,7 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
       stage.calls.push_back({.kind = CallKind::forward, .microbatch = slot.microbatch});
     }
     // `i` is now the slot whose backward ends with this call, if one does.
-    builder_.call(blocks.find(key, [&] { return write_block(key); }),
+    builder_.call(blocks.find(key, [&] { return block(key); }),
                   static_cast<std::uint32_t>(slot.microbatch));
     stage.calls.push_back(info);
     if (updates_ == Updates::after_all) continue;
@@ -471,16 +531,14 @@ Role StageBuilder::build(const std::vector<Slot>& order) {
                                ? (i + 1) % slots_of_step(step_.rounds, order) == 0
                                : (slot.microbatch + 1) % step_.shape.microbatches == 0;
     if (!(step_.rounds.whole ? ends_step : completes[i])) continue;
-    update(stage, parameters);
+    update(stage);
     if (ends_step) stage.round_calls.push_back(stage.calls.size());
   }
   if (updates_ == Updates::after_all) {
-    update(stage, parameters);
+    update(stage);
     stage.round_calls.push_back(stage.calls.size());
   }
-  stage.program = builder_.finish();
-  stage.program.pools = data_.pools();
-  stage.host = data_.host();
+  finish(stage, patterns, alike);
   stage.host.activations = most_on_host;
   return stage;
 }
