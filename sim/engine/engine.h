@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/engine/machine.h"
@@ -14,11 +15,14 @@ class StateWalk;
 
 // Ops of an actor that go on by themselves for a while, always in the same way.
 struct Leg {
-  // Legs of one id differ in their call, in the program of which it is, all of which have the same
-  // code (program.h), and by a shift of time.
+  // Legs of one id differ in their call, in their place in its block, by which the numbers of all
+  // ops are shifted, and by a shift of time. Their programs have the same code (program.h).
   std::uint32_t id = 0;
   ActorId actor{};
   std::uint32_t call = 0;
+  std::uint32_t first = 0;  // op of the block
+  std::span<const std::uint32_t>
+      last{};  // the last of each stream, by their numbers from the first
   Duration begin{}, end{};
 };
 

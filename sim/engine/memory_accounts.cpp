@@ -39,11 +39,19 @@ void MemoryCourse::finish(Duration end) {
 
 void MemoryCourse::settle() {
   const std::int64_t outside = outside_of(program_->pools, level_, by_category_);
-  most_ = settled_ ? std::max(most_, level_) : level_;
+  if (!settled_ || level_ > most_) {
+    most_ = level_;
+    most_at_ = changed_;
+    at_most_ = by_category_;
+  }
   most_outside_ = settled_ ? std::max(most_outside_, outside) : outside;
   for (std::size_t c = 0; c < kMaxCategories; ++c)
     most_of_[c] = settled_ ? std::max(most_of_[c], by_category_[c]) : by_category_[c];
   settled_ = true;
+}
+
+void MemoryCourse::at_most(std::uint32_t stream, std::uint32_t ended, bool runs) {
+  lanes_.push_back({stream, ended, runs});
 }
 
 MemoryAccounts::MemoryAccounts(const RunState& state, const Recorder& recorder)
@@ -87,25 +95,10 @@ void MemoryAccounts::change(const StreamState& stream, int sign, Duration now, R
   }
 }
 
-bool MemoryAccounts::passes(std::uint32_t actor, const MemoryCourse& course, Duration begin) {
-  if (!course.changes_) return true;
-  settle(actor, begin);
-  const Account& account = accounts_[actor];
-  if (course.settled_) {
-    if (account.level + course.most_ > account.peak.peak.count()) return false;
-    const std::uint32_t pools = course.program_->pools;
-    for (std::uint32_t c = 0; c < kMaxCategories; ++c)
-      if ((pools >> c & 1U) != 0 && account.by_category[c] + course.most_of_[c] > account.most[c])
-        return false;
-    if (pools != 0 && outside_of(pools, account.level, account.by_category) + course.most_outside_ >
-                          account.outside)
-      return false;
-  }
-  return true;
-}
-
 void MemoryAccounts::pass(std::uint32_t actor, const MemoryCourse& course, Duration begin) {
   if (!course.changes_) return;
+  settle(actor, begin);
+  if (course.settled_) reach_most(actor, course, begin);
   Account& account = accounts_[actor];
   account.level = checked_sum(account.level, course.level_);
   for (std::size_t c = 0; c < kMaxCategories; ++c)
@@ -113,21 +106,55 @@ void MemoryAccounts::pass(std::uint32_t actor, const MemoryCourse& course, Durat
   account.changed = later(begin, course.changed_);
 }
 
+void MemoryAccounts::reach_most(std::uint32_t number, const MemoryCourse& course, Duration begin) {
+  Account& account = accounts_[number];
+  const std::uint32_t pools = course.program_->pools;
+  for (std::uint32_t c = 0; c < kMaxCategories; ++c)
+    if ((pools >> c & 1U) != 0)
+      account.most[c] = std::max(account.most[c], account.by_category[c] + course.most_of_[c]);
+  if (pools != 0)
+    account.outside =
+        std::max(account.outside,
+                 outside_of(pools, account.level, account.by_category) + course.most_outside_);
+  const std::int64_t level = checked_sum(account.level, course.most_);
+  if (level <= account.peak.peak.count()) return;
+  account.peak.peak = Bytes(level);
+  account.peak.at = later(begin, course.most_at_);
+  for (std::size_t c = 0; c < kMaxCategories; ++c)
+    account.peak.by_category[c] = account.by_category[c] + course.at_most_[c];
+  if (!keeps_streams(number, account)) return;
+  keep_streams(number, account);
+  for (const MemoryCourse::Lane& lane : course.lanes_) {
+    account.peak.ended[lane.stream] += lane.ended;
+    account.peak.running &= ~(1U << lane.stream);
+    if (lane.runs) account.peak.running |= 1U << lane.stream;
+  }
+}
+
 // Before the first change of an instant: what was held since the previous one is final.
 void MemoryAccounts::settle(std::uint32_t number, Duration now) {
   Account& account = accounts_[number];
   if (now == account.changed) return;
   const Duration since = std::exchange(account.changed, now);
-  const std::uint32_t pools = state_.programs[state_.actors[number].program].program->pools;
-  settle_pools(account, pools);
+  settle_pools(account, state_.programs[state_.actors[number].program].program->pools);
   if (account.level <= account.peak.peak.count()) return;
   account.peak.peak = Bytes(account.level);
   account.peak.at = since;
   account.peak.by_category = account.by_category;
+  if (keeps_streams(number, account)) keep_streams(number, account);
+}
+
+// Whether what is held at a new peak is asked for.
+bool MemoryAccounts::keeps_streams(std::uint32_t number, const Account& account) const {
+  if (recorder_.tells_of(number)) return true;
   const Bytes capacity = state_.machine.actors[ActorId{number}].memory_capacity;
   // Pools may turn out to be over it at another instant.
-  const bool over = capacity > Bytes{} && (account.peak.peak > capacity || pools != 0);
-  if (!over && !recorder_.tells_of(number)) return;
+  const std::uint32_t pools = state_.programs[state_.actors[number].program].program->pools;
+  return capacity > Bytes{} && (account.peak.peak > capacity || pools != 0);
+}
+
+// As they stand.
+void MemoryAccounts::keep_streams(std::uint32_t number, Account& account) const {
   const ActorState& actor = state_.actors[number];
   account.peak.ended.resize(actor.streams);
   account.peak.running = 0;

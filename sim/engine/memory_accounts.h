@@ -24,6 +24,11 @@ class MemoryCourse {
   void change(const CompiledOp& op, bool gives, Duration at);
   // No more changes, but for those that others make at the end.
   void finish(Duration end);
+  // When it is highest first.
+  Duration most_at() const { return most_at_; }
+  // How many ops of a stream have ended then, and whether another one runs. Requires: for each
+  // stream that has some.
+  void at_most(std::uint32_t stream, std::uint32_t ended, bool runs);
 
  private:
   friend class MemoryAccounts;
@@ -37,6 +42,13 @@ class MemoryCourse {
   bool settled_ = false;  // there is a most, after all changes of an instant
   std::int64_t most_ = 0, most_outside_ = 0;
   Levels most_of_{};
+  Duration most_at_{};
+  Levels at_most_{};
+  struct Lane {
+    std::uint32_t stream = 0, ended = 0;
+    bool runs = false;
+  };
+  std::vector<Lane> lanes_;
   bool changes_ = false;
   Duration changed_{};  // last
 };
@@ -49,9 +61,7 @@ class MemoryAccounts {
   void begin(const StreamState& stream, Duration now, Recorder& recorder);
   // The head of the stream ends: gives back. Requires: it is still the head.
   void end(const StreamState& stream, Duration now, Recorder& recorder);
-  // Whether the changes of a course that begins then reach no new peak.
-  bool passes(std::uint32_t actor, const MemoryCourse& course, Duration begin);
-  // All of them. Requires: passes().
+  // All changes of a course that begins then. Requires: the streams of the actor stand there.
   void pass(std::uint32_t actor, const MemoryCourse& course, Duration begin);
   // No more changes will come at or before `now`.
   void settle(Duration now);
@@ -76,6 +86,9 @@ class MemoryAccounts {
   void change(const StreamState& stream, int sign, Duration now, Recorder& recorder);
   void settle(std::uint32_t actor, Duration now);
   void settle_pools(Account& account, std::uint32_t pools);
+  bool keeps_streams(std::uint32_t actor, const Account& account) const;
+  void keep_streams(std::uint32_t actor, Account& account) const;
+  void reach_most(std::uint32_t actor, const MemoryCourse& course, Duration begin);
   void walk(StateWalk& walk, std::uint32_t actor);
 
   const RunState& state_;

@@ -39,6 +39,7 @@ class SoloListener final : public Observer {
     for (Span op : known->second) {
       op.actor = leg.actor;
       op.call = leg.call;
+      op.op += leg.first;
       for (Duration* at : {&op.begin, &op.active, &op.end})
         *at += leg.begin;
       op_ended(op);
@@ -52,6 +53,7 @@ class SoloListener final : public Observer {
     for (Span& op : known) {
       CHECK(op.actor == leg.actor);
       CHECK(op.call == leg.call);
+      op.op -= leg.first;
       for (Duration* at : {&op.begin, &op.active, &op.end})
         *at -= leg.begin;
     }

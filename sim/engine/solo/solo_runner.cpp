@@ -93,15 +93,15 @@ std::uint32_t SoloRunner::find_kind(std::uint32_t number) {
                              .host = owner.host,
                              .tables = std::move(tables),
                              .units = actor.units},
-                    .tables = std::vector<SoloTable>(solos.all().size())});
+                    .tables = std::vector<SoloTable>(solos.all().size()),
+                    .legs = LegIds(next_leg_)});
   return kind->second;
 }
 
 const SoloTable& SoloRunner::table(Kind& kind, std::uint32_t number) {
   SoloTable& table = kind.tables[number];
   if (!table.begin.empty()) return table;
-  table = solo_table(kind.kind, number, next_leg_);
-  next_leg_ += static_cast<std::uint32_t>(table.legs.size());
+  table = solo_table(kind.kind, number, kind.legs);
   return table;
 }
 
@@ -255,15 +255,20 @@ SoloRest SoloRunner::carry_out(ActorState& actor, std::uint64_t& events) {
   std::uint32_t next = entry;
   for (; leg != table.legs.end() && is_over(*leg); ++leg) {
     next = leg->next;
-    const Leg whole{leg->id, ActorId{owner}, call, start + leg->begin, start + leg->end};
-    const bool passes = memory_.passes(owner, leg->memory, whole.begin);
-    if (passes && recorder_.leg_begins(whole)) {
+    const Leg whole{.id = leg->id,
+                    .actor = ActorId{owner},
+                    .call = call,
+                    .first = actor.compiled->ops[leg->first].index,
+                    .last = leg->last,
+                    .begin = start + leg->begin,
+                    .end = start + leg->end};
+    if (recorder_.leg_begins(whole)) {
       memory_.pass(owner, leg->memory, whole.begin);
       go_through(*leg, actor, whole.end, events);
       continue;
     }
     run(leg->first, leg->begin, leg->end);
-    if (passes) recorder_.leg_ended(whole);
+    recorder_.leg_ended(whole);
   }
   rest.run.reset();
   if (next != SoloLeg::kNone) run(next, std::prev(leg)->end, until);

@@ -51,6 +51,7 @@ class SoloRunner {
   struct Kind {
     SoloKind kind;
     std::vector<SoloTable> tables;  // by solo; empty: not asked for yet
+    LegIds legs;
   };
   class Sink;
 

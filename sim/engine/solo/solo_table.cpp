@@ -9,12 +9,12 @@ namespace {
 
 class TableMaker {
  public:
-  TableMaker(const SoloKind& kind, std::uint32_t solo, std::uint32_t first_id)
+  TableMaker(const SoloKind& kind, std::uint32_t solo, LegIds& ids)
       : kind_(kind),
         program_(*kind.program),
         number_(solo),
         solo_(kind.solos->all()[solo]),
-        next_id_(first_id) {
+        ids_(ids) {
     const std::size_t ops = solo_.last - solo_.first + 1;
     table_.begin.resize(ops);
     table_.lead.resize(ops);
@@ -80,7 +80,6 @@ class TableMaker {
 
   void add_leg(std::size_t from, std::size_t until) {
     SoloLeg& leg = table_.legs.emplace_back();
-    leg.id = next_id_++;
     leg.first = at_[from];
     leg.next = until < at_.size() ? at_[until] : SoloLeg::kNone;
     leg.begin = table_.begin[from];
@@ -116,13 +115,46 @@ class TableMaker {
     for (const Change& change : changes)
       leg.memory.change(program_.ops[change.op], change.gives, change.at - leg.begin);
     leg.memory.finish(leg.end - leg.begin);
+    for (const SoloLeg::Lane& lane : leg.lanes) {
+      std::uint32_t ended = 0;
+      bool runs = false;
+      for (std::size_t i = from; i < until; ++i) {
+        if (program_.ops[at_[i]].stream != lane.stream) continue;
+        const bool is_over = end_[i] - leg.begin <= leg.memory.most_at();
+        ended += is_over ? 1 : 0;
+        runs |= !is_over && table_.begin[i] - leg.begin <= leg.memory.most_at();
+      }
+      leg.memory.at_most(lane.stream, ended, runs);
+    }
+    for (const SoloLeg::Lane& lane : leg.lanes)
+      leg.last.push_back(program_.ops[lane.until - 1].index - program_.ops[leg.first].index);
+    leg.id = ids_.of(told(from, until, leg.begin));
+  }
+
+  // All that tells the ops of a leg from those of others.
+  std::vector<std::int64_t> told(std::size_t from, std::size_t until, Duration begin) const {
+    const Program& program = *program_.program;
+    std::vector<std::int64_t> told;
+    for (std::size_t i = from; i < until; ++i) {
+      const Op& op = program.blocks[solo_.block].ops[program_.ops[at_[i]].index];
+      const bool computes = op.kind == OpKind::compute;
+      told.push_back(op.group << 16 | op.part << 8 | op.stream);
+      told.push_back(op.waits);
+      told.push_back((table_.begin[i] - begin).count());
+      told.push_back((end_[i] - begin).count());
+      const Segment segment = computes ? program.segments[op.subject] : Segment();
+      told.push_back(computes ? std::int64_t{segment.kernels} : -1);
+      const auto kernels = program.kernels.begin() + segment.first_kernel;
+      told.insert(told.end(), kernels, kernels + segment.kernels);
+    }
+    return told;
   }
 
   const SoloKind& kind_;
   const CompiledProgram& program_;
   std::uint32_t number_;
   const Solo& solo_;
-  std::uint32_t next_id_;
+  LegIds& ids_;
   SoloTable table_;
   std::vector<Duration> end_;      // by op, as SoloTable::begin
   std::vector<std::uint32_t> at_;  // the same, into CompiledProgram::ops
@@ -130,8 +162,8 @@ class TableMaker {
 
 }  // namespace
 
-SoloTable solo_table(const SoloKind& kind, std::uint32_t solo, std::uint32_t first_id) {
-  return TableMaker(kind, solo, first_id).make();
+SoloTable solo_table(const SoloKind& kind, std::uint32_t solo, LegIds& ids) {
+  return TableMaker(kind, solo, ids).make();
 }
 
 }  // namespace trainyard::engine

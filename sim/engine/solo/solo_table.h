@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "sim/engine/memory_accounts.h"
@@ -10,18 +12,36 @@
 
 namespace trainyard::engine {
 
+// Numbers of legs, the same for all that differ in nothing that can be told of them: their ops,
+// with their kernels and streams, begin and end at the same times from the begin of the leg.
+class LegIds {
+ public:
+  // Of all legs of a run.
+  explicit LegIds(std::uint32_t& next) : next_(next) {}
+  std::uint32_t of(std::vector<std::int64_t> ops) {
+    const auto [known, is_new] = ids_.try_emplace(std::move(ops), next_);
+    if (is_new) ++next_;
+    return known->second;
+  }
+
+ private:
+  std::uint32_t& next_;
+  std::map<std::vector<std::int64_t>, std::uint32_t> ids_;
+};
+
 // From the begin of an op to that of a later one of its stream, which begins when that stream's op
 // before it ends, or to the end of the solo. At both nothing else of the solo runs.
 struct SoloLeg {
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-  std::uint32_t id = 0;               // of all legs of a run
+  std::uint32_t id = 0;               // LegIds
   std::uint32_t first = 0, next = 0;  // these ops, into CompiledProgram::ops; kNone: there is none
   Duration begin{}, end{};            // from that of the solo
   struct Lane {
     std::uint32_t stream = 0, until = 0;  // behind its last op, into CompiledProgram::ops
   };
-  std::vector<Lane> lanes;  // streams that have ops in it
+  std::vector<Lane> lanes;          // streams that have ops in it
+  std::vector<std::uint32_t> last;  // Leg::last, in the same order
   struct Collectives {
     std::uint32_t op = 0, count = 0;  // one of them, into CompiledProgram::ops
   };
@@ -37,7 +57,7 @@ struct SoloTable {
   std::vector<SoloLeg> legs;    // in order, without gaps
 };
 
-// Of a kind's solo; its legs are numbered from `first_id` on.
-SoloTable solo_table(const SoloKind& kind, std::uint32_t solo, std::uint32_t first_id);
+// Of a kind's solo; `ids`: of the kind.
+SoloTable solo_table(const SoloKind& kind, std::uint32_t solo, LegIds& ids);
 
 }  // namespace trainyard::engine

@@ -176,25 +176,22 @@ void Accountant::begin_leg() {
   told_of_ = asked_ = 0;
 }
 
-std::optional<Accountant::LegParts> Accountant::end_leg(std::uint32_t call) {
+std::optional<Breakdown> Accountant::end_leg() {
   if ((asked_ & index_.busy() & ~told_of_) != 0) return std::nullopt;
-  LegParts leg;
+  Breakdown parts{};
   for (std::size_t c = 0; c < result_.size(); ++c)
-    leg.parts[c] = result_[c] - before_[c];
-  for (unsigned bits = told_of_; bits != 0; bits &= bits - 1) {
-    const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
-    const StreamIndex::Place& next = streams_[s].next;
-    leg.lanes.push_back({s, {next.call - call, next.op}});
-  }
-  return leg;
+    parts[c] = result_[c] - before_[c];
+  return parts;
 }
 
-void Accountant::add(const LegParts& leg, std::uint32_t call, Duration end) {
+void Accountant::add(const Breakdown& parts, const engine::Leg& leg) {
   for (std::size_t c = 0; c < result_.size(); ++c)
-    result_[c] += leg.parts[c];
-  for (const LegParts::Lane& lane : leg.lanes)
-    streams_[lane.stream].next = {lane.next.call + call, lane.next.op};
-  free_ = end;
+    result_[c] += parts[c];
+  for (const std::uint32_t last : leg.last) {
+    const StreamIndex::OfOp& op = index_.op(leg.call, leg.first + last);
+    streams_[op.stream].next = index_.after(op, leg.call);
+  }
+  free_ = leg.end;
 }
 
 void Accountant::walk(engine::StateWalk& walk, std::uint32_t actor) {

@@ -77,24 +77,15 @@ class Accountant {
 
   void kernel_ended(const engine::KernelSpan& kernel);
   void op_ended(const engine::Span& span);
-  // What a leg (engine::Leg) adds.
-  struct LegParts {
-    Breakdown parts{};
-    struct Lane {
-      std::uint32_t stream = 0;
-      StreamIndex::Place next;  // in call 0
-    };
-    std::vector<Lane> lanes;
-  };
   // Whether the compute stream has been accounted until then, and nothing more of it is known.
   bool stands_at(Duration at) const { return gaps_.empty() && free_ == at && !held_; }
-  // The ops that are told from here on are a leg. Requires: stands_at() its begin.
+  // The ops that are told from here on are a leg (engine::Leg). Requires: stands_at() its begin.
   void begin_leg();
   // Nothing where what was before the leg may have named a part of its time. Requires: begun, and
   // stands_at() its end.
-  std::optional<LegParts> end_leg(std::uint32_t call);
-  // One more of them, in a window that holds it all. Requires: stands_at() its begin.
-  void add(const LegParts& leg, std::uint32_t call, Duration end);
+  std::optional<Breakdown> end_leg();
+  // Another one of its id, in a window that holds it all. Requires: stands_at() its begin.
+  void add(const Breakdown& parts, const engine::Leg& leg);
   // Requires: no GapObserver.
   void walk(engine::StateWalk& walk, std::uint32_t actor);
   // All has ended. Invariant: the sum is the window's length, never made so by a remainder.

@@ -162,7 +162,7 @@ bool StepWatcher::leg_begins(const engine::Leg& leg) {
     const KnownLeg& known = legs_[leg.id];
     const bool has_loads = watched.kernels != nullptr;
     if (known.gpu_kind != watched.gpu_kind || known.has_loads != has_loads) return false;
-    watched.accountant->add(known.parts, leg.call, leg.end);
+    watched.accountant->add(known.parts, leg);
     for (std::size_t l = 0; l < known.loads.size(); ++l)
       watched.loads[l] += known.loads[l];
     return true;
@@ -177,14 +177,14 @@ void StepWatcher::leg_ended(const engine::Leg& leg) {
   if (!std::exchange(learns_, false)) return;
   Watched& watched = watched_[watched_of_[index(leg.actor)]];
   if (watched.held || !watched.accountant->stands_at(leg.end)) return;
-  std::optional<Accountant::LegParts> parts = watched.accountant->end_leg(leg.call);
+  const std::optional<Breakdown> parts = watched.accountant->end_leg();
   if (!parts) return;
   if (leg.id >= legs_.size()) legs_.resize(leg.id + 1);
   KnownLeg& known = legs_[leg.id];
   known = {.told = true,
            .gpu_kind = watched.gpu_kind,
            .has_loads = watched.kernels != nullptr,
-           .parts = std::move(*parts)};
+           .parts = *parts};
   for (std::size_t l = 0; l < known.loads.size(); ++l)
     known.loads[l] = watched.loads[l] - watched.loads_before[l];
 }

@@ -73,7 +73,7 @@ class StepWatcher final : public engine::Observer {
     bool told = false;
     int gpu_kind = 0;
     bool has_loads = false;
-    Accountant::LegParts parts;
+    Breakdown parts{};
     LoadTimes loads{};
   };
 
