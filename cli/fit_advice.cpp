@@ -33,17 +33,17 @@ bool reaches(const ScenarioOptions& options, const std::vector<std::string>& set
 // A variant's patch comes after --set and may write the same key, and what one variant can take may
 // be wrong for another that is compared with it: then the patch itself is set.
 std::vector<std::string> sets_that_reach(const ScenarioOptions& options,
-                                         const scenario::Scenario& scenario, bool alone,
-                                         const simulate::WayToFit& way) {
-  if (alone && reaches(options, way.sets, scenario.variant, way)) return way.sets;
+                                         const scenario::Scenario& scenario,
+                                         const FitAdvice& advice, const simulate::WayToFit& way) {
+  if (advice.alone && reaches(options, way.sets, scenario.variant, way)) return way.sets;
   std::vector<std::string> sets;
   if (scenario.variant.empty()) {
     sets = {"variants=null", "baseline=null"};
     sets.insert(sets.end(), way.sets.begin(), way.sets.end());
     return sets;
   }
-  const std::vector<std::string> names = load(options, scenario.variant).names;
-  const auto index = std::find(names.begin(), names.end(), scenario.variant) - names.begin();
+  const auto index = std::find(advice.variants.begin(), advice.variants.end(), scenario.variant) -
+                     advice.variants.begin();
   for (const std::string& set : way.sets)
     sets.push_back(fmt::format("variants.{}.with.{}", index, set));
   return sets;
@@ -51,8 +51,8 @@ std::vector<std::string> sets_that_reach(const ScenarioOptions& options,
 
 }  // namespace
 
-void add_ways_to_fit(const ScenarioOptions& options, const scenario::Scenario& scenario, bool alone,
-                     Console& console, simulate::StepReport& report) {
+void add_ways_to_fit(const ScenarioOptions& options, const scenario::Scenario& scenario,
+                     const FitAdvice& advice, Console& console, simulate::StepReport& report) {
   if (report.fits || report.deadlock) return;
   if (!scenario.other_jobs.empty()) {
     // What is set in the scenario would change its other jobs as well.
@@ -61,12 +61,13 @@ void add_ways_to_fit(const ScenarioOptions& options, const scenario::Scenario& s
     return;
   }
   search::WaysToFitOptions search;
+  search.known = advice.known;
   search.progress = [&](const std::string& text) { console.progress(text); };
   report.ways_to_fit = ways_to_fit(scenario, report, search);
   for (std::vector<simulate::WayToFit>* ways :
        {&report.ways_to_fit->ways, &report.ways_to_fit->closest})
     for (simulate::WayToFit& way : *ways)
-      way.sets = sets_that_reach(options, scenario, alone, way);
+      way.sets = sets_that_reach(options, scenario, advice, way);
 }
 
 }  // namespace trainyard::cli

@@ -1,16 +1,26 @@
 // What `run` and `compare` say of a job that does not fit: ways that make it, in words to paste.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "cli/commands.h"
 #include "sim/scenario/scenario.h"
+#include "sim/search/known_steps.h"
 #include "sim/simulate/report/step_report.h"
 
 namespace trainyard::cli {
 
+struct FitAdvice {
+  std::vector<std::string> variants{};  // of the file, by number
+  bool alone = true;                    // no other variant of it is simulated
+  search::KnownSteps* known = nullptr;  // for the other variants; nullptr: there are none
+};
+
 // Looks for ways to fit if the report is of a step that runs out of memory, and adds them to it.
 // Their --set options change this scenario of the file however it was chosen: those of a variant
-// name the variant where they have to; `alone` is false if they must not change other variants.
-void add_ways_to_fit(const ScenarioOptions& options, const scenario::Scenario& scenario, bool alone,
-                     Console& console, simulate::StepReport& report);
+// name the variant where they have to.
+void add_ways_to_fit(const ScenarioOptions& options, const scenario::Scenario& scenario,
+                     const FitAdvice& advice, Console& console, simulate::StepReport& report);
 
 }  // namespace trainyard::cli

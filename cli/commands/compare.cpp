@@ -8,11 +8,11 @@
 
 #include "cli/commands.h"
 #include "cli/fit_advice.h"
-#include "sim/base/in_order.h"
 #include "cli/report/csv.h"
 #include "cli/report/perfetto.h"
 #include "cli/report/text.h"
 #include "cli/results.h"
+#include "sim/base/in_order.h"
 #include "sim/simulate/report/summary.h"
 
 namespace trainyard::cli {
@@ -26,13 +26,15 @@ std::vector<simulate::Simulation> simulate_all(const scenario::ScenarioSet& set,
   simulate_options.timeline = with_timeline;
   simulate::PricedMachines machines;
   simulate_options.machines = &machines;
+  search::KnownSteps known;
+  const FitAdvice advice{.variants = set.names, .alone = false, .known = &known};
   std::atomic<std::size_t> done = 0;
   const std::size_t count = set.variants.size();
   console.progress(fmt::format("simulating {} variants", count));
   return in_order<simulate::Simulation>(count, options.jobs, [&](std::size_t i) {
     simulate::Simulation simulation = simulate::simulate(set.variants[i], simulate_options);
     if (!options.no_ways_to_fit)
-      add_ways_to_fit(options.scenario, set.variants[i], false, console, simulation.report);
+      add_ways_to_fit(options.scenario, set.variants[i], advice, console, simulation.report);
     console.progress(fmt::format("simulated {} of {} variants", ++done, count));
     return simulation;
   });

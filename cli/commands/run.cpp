@@ -87,7 +87,8 @@ ExitCode run(const RunOptions& options, const Context& context) {
   console.progress("simulating " + scenario.name);
   simulate::Simulation simulation = simulated(scenario, simulate_options);
   if (!options.no_ways_to_fit)
-    add_ways_to_fit(options.scenario, scenario, true, console, simulation.report);
+    add_ways_to_fit(options.scenario, scenario, {.variants = set.names}, console,
+                    simulation.report);
   const bool is_feasible = simulation.report.step_time.has_value();
   std::string text = options.output.json
                          ? to_json(simulation.report) + "\n"

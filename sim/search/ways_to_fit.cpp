@@ -205,28 +205,53 @@ class Search {
 
   // Keeps what a run gives, unless the ledger tells that it does not fit.
   void simulate(const Prospect& prospect, bool whether_it_fits_or_not = false) {
-    const simulate::Job job = job_of(*prospect.scenario);
     if (options_.progress)
       options_.progress(fmt::format("looking for ways to fit: {} simulated", trials_.size()));
+    const KnownSteps::Step step = step_of(*prospect.scenario, whether_it_fits_or_not);
+    spent_ += kEventsPerEntry * step.entries;
+    if (!step.outline || (!whether_it_fits_or_not && !step.may_fit)) return;
+    spent_ += step.outline->events;
+    ++simulated_;
+    if (step.outline->deadlock) return;
+    auto trial = std::make_unique<Trial>(Trial{&prospect, *step.outline});
+    trial->time = Seconds(trial->outline.simulated_step) / Seconds(report_.simulated_step);
+    trials_.push_back(std::move(trial));
+  }
+
+  KnownSteps::Step step_of(const Scenario& scenario, bool whether_it_fits_or_not) const {
+    if (options_.known == nullptr) return run_step(scenario, whether_it_fits_or_not);
+    Value same = scenario.document;
+    for (const char* name : {"name", "description"})
+      same.erase(name);
+    std::string text = json::to_text(same, -1);
+    if (auto known = options_.known->find(text);
+        known && (known->simulated || !whether_it_fits_or_not))
+      return std::move(*known);
+    KnownSteps::Step step = run_step(scenario, whether_it_fits_or_not);
+    options_.known->add(std::move(text), step);
+    return step;
+  }
+
+  KnownSteps::Step run_step(const Scenario& scenario, bool whether_it_fits_or_not) const {
+    const simulate::Job job = job_of(scenario);
+    KnownSteps::Step known;
     try {
       simulate::Step step;
       const simulate::StepMaker maker(job, {});
       maker.plan(step);
-      spent_ += kEventsPerEntry * entries_of(step.plan.cast);
-      if (!whether_it_fits_or_not && !may_fit(memory_floors(job, step.plan))) return;
+      known.entries = entries_of(step.plan.cast);
+      known.may_fit = may_fit(memory_floors(job, step.plan));
+      known.simulated = known.may_fit || whether_it_fits_or_not;
+      if (!known.simulated) return known;
       maker.place(step);
       run_programs(job, {.detail = simulate::Detail::outline}, {}, step);
-      Trial trial{&prospect, outline(job, step)};
-      spent_ += trial.outline.events;
-      ++simulated_;
-      if (trial.outline.deadlock) return;
-      trial.time = Seconds(trial.outline.simulated_step) / Seconds(report_.simulated_step);
-      trials_.push_back(std::make_unique<Trial>(std::move(trial)));
+      known.outline = outline(job, step);
     } catch (const OutOfRange&) {
-      return;
+      return known;
     } catch (const lower::UnsupportedCollective&) {
-      return;  // its groups are not those that the chosen algorithms can serve
+      return known;  // its groups are not those that the chosen algorithms can serve
     }
+    return known;
   }
   static bool may_fit(const std::vector<simulate::MemoryFloor>& floors) {
     return std::all_of(floors.begin(), floors.end(),

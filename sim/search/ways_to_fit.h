@@ -8,7 +8,8 @@
 //   simulated. That ends where the next should be slower than the ways that are wanted. Where
 //   nothing fits three knobs are put together.
 //   Deterministic: the limits are numbers of simulations and of events; what is read and planned
-//   for a simulation counts as events, too.
+//   for a simulation counts as events, too, and what was simulated for another variant as if it had
+//   been simulated again.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <string>
 
 #include "sim/scenario/scenario.h"
+#include "sim/search/known_steps.h"
 #include "sim/simulate/report/step_report.h"
 
 namespace trainyard::search {
@@ -25,6 +27,7 @@ struct WaysToFitOptions {
   std::size_t most_surprises = 64;              // read or simulated though they should not fit
   std::uint64_t most_events = 20'000'000;       // of all simulations together
   std::function<void(std::string)> progress{};  // told what is being done
+  KnownSteps* known = nullptr;                  // of other variants of the set
 };
 
 // Requires: `report` is of this scenario, which does not fit and finishes.
