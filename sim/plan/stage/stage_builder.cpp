@@ -36,17 +36,9 @@ std::size_t slots_of_step(const Rounds& rounds, const std::vector<Slot>& order) 
 
 }  // namespace
 
-std::vector<Seat> StageBuilder::seats() const {
-  std::vector<Seat> all;
-  for (std::uint8_t direction = 0; direction < directions(step_.shape); ++direction)
-    for (int chunk = 0; chunk < step_.shape.chunks; ++chunk)
-      all.push_back({stage_, chunk, direction});
-  return all;
-}
-
 StageParameters StageBuilder::stage_parameters() const {
   StageParameters parameters;
-  for (const Seat& seat : seats()) {
+  for (const Seat& seat : seats_of(step_.shape, stage_)) {
     for (int place = range(seat).first; place < range(seat).last; ++place) {
       parameters.dense += parameters_at(place);
       parameters.experts += layer(place).expert_parameters;
@@ -96,7 +88,7 @@ std::optional<Seat> StageBuilder::fetches_for(const std::vector<Slot>& order,
 }
 
 void StageBuilder::update(Role& stage) {
-  if (!step_block_) step_block_ = block({.kind = CallKind::step});
+  if (!step_block_) step_block_ = blocks_.add({.kind = CallKind::step});
   builder_.call(*step_block_, 0);
   stage.calls.push_back({.kind = CallKind::step});
 }
@@ -104,7 +96,7 @@ void StageBuilder::update(Role& stage) {
 // Tables, and the buffers that layers of a kind share.
 void StageBuilder::hold_tables(Role& stage) {
   Bytes most;
-  for (const Seat& seat : seats()) {
+  for (const Seat& seat : seats_of(step_.shape, stage_)) {
     for (int place = range(seat).first; place < range(seat).last; ++place) {
       const models::Resident& tables = layer(place).resident;
       builder_.resident(MemoryKind::parameters, tables.weights, layer(place).name);
@@ -128,46 +120,23 @@ void StageBuilder::start(Role& stage) {
   stage.calls.push_back({.kind = CallKind::step});
 }
 
-std::uint32_t StageBuilder::write_block(const BlockKey& key) {
-  return key.kind == CallKind::step ? write_step() : write_pass(key);
-}
-
-// The next block: that of the stage alike, as long as it has the same ones.
-std::uint32_t StageBuilder::block(const BlockKey& key) {
-  const std::size_t at = keys_.size();
-  keys_.push_back(key);
-  if (pattern_ == nullptr) return write_block(key);
-  const bool has_it =
-      at < pattern_->blocks.size() && without_stage(key, step_, dealt_) == pattern_->blocks[at];
-  return has_it ? static_cast<std::uint32_t>(at) : write_all();
-}
-
-// What is written follows from the keys alone. The last block.
-std::uint32_t StageBuilder::write_all() {
-  pattern_ = nullptr;
-  std::uint32_t last = 0;
-  for (const BlockKey& key : keys_)
-    last = write_block(key);
-  return last;
-}
-
 void StageBuilder::finish(Role& stage, StagePatterns* patterns,
                           const std::optional<StageLikeness>& alike) {
-  if (pattern_ != nullptr && keys_.size() != pattern_->blocks.size()) write_all();
+  const StagePattern* pattern = blocks_.finish();
   std::vector<int> places;
-  for (const Seat& seat : seats())
+  for (const Seat& seat : seats_of(step_.shape, stage_))
     for (int place = range(seat).first; place < range(seat).last; ++place)
       places.push_back(place);
   stage.program = builder_.finish();
-  if (pattern_ != nullptr) {
-    const Role& other = step_.cast.roles[pattern_->role];
+  if (pattern != nullptr) {
+    const Role& other = step_.cast.roles[pattern->role];
     std::vector<engine::Call> calls = std::move(stage.program.calls);
     stage.program = other.program;
     stage.program.calls = std::move(calls);
     std::vector<int> moved(work_.chain.size(), -1);
     for (std::size_t i = 0; i < places.size(); ++i)
-      moved[static_cast<std::size_t>(pattern_->places[i])] = places[i];
-    stage.program.labels = with_names(pattern_->labels, step_, moved);
+      moved[static_cast<std::size_t>(pattern->places[i])] = places[i];
+    stage.program.labels = with_names(pattern->labels, step_, moved);
     stage.host = other.host;
     return;
   }
@@ -177,11 +146,9 @@ void StageBuilder::finish(Role& stage, StagePatterns* patterns,
   stage.program.labels = with_names(labels, step_);
   if (patterns == nullptr || !alike) return;
   StagePattern own{.role = step_.cast.roles.size(),
-                   .blocks = {},
+                   .blocks = blocks_.keys(),
                    .places = std::move(places),
                    .labels = std::move(labels)};
-  for (const BlockKey& key : keys_)
-    own.blocks.push_back(without_stage(key, step_, dealt_));
   patterns->add(*alike, std::move(own));
 }
 
@@ -192,8 +159,8 @@ Role StageBuilder::build(const std::vector<Slot>& order, StagePatterns* patterns
   stage.frozen = parameters_.frozen_numbers;
   stage.parameters = parameters_.dense + parameters_.experts + stage.frozen;
   std::optional<StageLikeness> alike;
-  if (patterns != nullptr) alike = likeness(step_, dealt_, messages_, seats(), versions_);
-  if (alike) pattern_ = patterns->find(*alike);
+  if (patterns != nullptr) alike = likeness(step_, dealt_, messages_, stage_, versions_);
+  if (alike) blocks_.follow(patterns->find(*alike));
   data_.hold_states(parameters_, versions_);
   hold_tables(stage);
   Bytes on_host, most_on_host;
@@ -234,7 +201,7 @@ Role StageBuilder::build(const std::vector<Slot>& order, StagePatterns* patterns
       stage.calls.push_back({.kind = CallKind::forward, .microbatch = slot.microbatch});
     }
     // `i` is now the slot whose backward ends with this call, if one does.
-    builder_.call(blocks.find(key, [&] { return block(key); }),
+    builder_.call(blocks.find(key, [&] { return blocks_.add(key); }),
                   static_cast<std::uint32_t>(slot.microbatch));
     stage.calls.push_back(info);
     if (updates_ == Updates::after_all) continue;

@@ -92,7 +92,6 @@ class StageBuilder {
     return begins && place > 0 ? layer(place - 1).passed_on : Bytes(0);
   }
 
-  std::vector<schedule::Seat> seats() const;
   StageParameters stage_parameters() const;
   void hold_tables(Role& stage);
   std::vector<Act> forward_acts(int place) const;
@@ -100,9 +99,6 @@ class StageBuilder {
   std::vector<Act> again_acts(CallKind kind, int place) const;
   // `alone`: no other pass is written in between, so that gradients may leave on the way.
   std::vector<Act> backward_acts(CallKind kind, int place, bool alone);
-  std::uint32_t block(const BlockKey& key);
-  std::uint32_t write_all();
-  std::uint32_t write_block(const BlockKey& key);
   std::uint32_t write_pass(const BlockKey& key);
   void write_forward(const BlockKey& key);
   void write_backward(const BlockKey& key);
@@ -136,8 +132,9 @@ class StageBuilder {
   InputBatches* input_;  // nullptr: none is waited for
   StageParameters parameters_;
   std::optional<std::uint32_t> step_block_;
-  std::vector<BlockKey> keys_;             // of the blocks so far
-  const StagePattern* pattern_ = nullptr;  // which has these blocks, in this order; null: none
+  StageBlockList blocks_{step_, dealt_, [this](const BlockKey& key) {
+                           return key.kind == CallKind::step ? write_step() : write_pass(key);
+                         }};
 };
 
 }  // namespace trainyard::plan

@@ -286,7 +286,7 @@ std::uint32_t StageBuilder::write_pass(const BlockKey& key) {
 std::vector<ChainRange> StageBuilder::copies() const {
   std::vector<ChainRange> ranges;
   if (directions(step_.shape) == 1) return ranges;
-  std::vector<Seat> own = seats();
+  std::vector<Seat> own = seats_of(step_.shape, stage_);
   std::sort(own.begin(), own.end(), [&](const Seat& a, const Seat& b) {
     return virtual_stage(step_.shape, a) < virtual_stage(step_.shape, b);
   });

@@ -33,11 +33,18 @@ bool may_share(const DealtWork& dealt, int place) {
 
 }  // namespace
 
+std::vector<Seat> seats_of(const schedule::PipelineShape& shape, int stage) {
+  std::vector<Seat> all;
+  for (std::uint8_t direction = 0; direction < directions(shape); ++direction)
+    for (int chunk = 0; chunk < shape.chunks; ++chunk)
+      all.push_back({stage, chunk, direction});
+  return all;
+}
+
 std::optional<StageLikeness> likeness(const StepPlan& step, const DealtWork& dealt,
-                                      const PipelineMessages& messages,
-                                      const std::vector<Seat>& seats, int versions) {
+                                      const PipelineMessages& messages, int stage, int versions) {
   StageLikeness alike{.versions = versions, .parts = {}};
-  for (const Seat& seat : seats) {
+  for (const Seat& seat : seats_of(step.shape, stage)) {
     const ChainRange range = step.layers[static_cast<std::size_t>(virtual_stage(step.shape, seat))];
     StageLikeness::Part& part = alike.parts.emplace_back();
     for (int place = range.first; place < range.last; ++place) {
@@ -85,6 +92,37 @@ void StagePatterns::add(StageLikeness likeness, StagePattern pattern) {
     }
   }
   patterns_.emplace_back(std::move(likeness), std::move(pattern));
+}
+
+std::uint32_t StageBlockList::add(const BlockKey& key) {
+  const std::size_t at = keys_.size();
+  keys_.push_back(key);
+  if (pattern_ == nullptr) return write_(key);
+  const bool has_it =
+      at < pattern_->blocks.size() && without_stage(key, step_, dealt_) == pattern_->blocks[at];
+  return has_it ? static_cast<std::uint32_t>(at) : write_all();
+}
+
+const StagePattern* StageBlockList::finish() {
+  if (pattern_ != nullptr && keys_.size() != pattern_->blocks.size()) write_all();
+  return pattern_;
+}
+
+std::vector<BlockKey> StageBlockList::keys() const {
+  std::vector<BlockKey> keys;
+  keys.reserve(keys_.size());
+  for (const BlockKey& key : keys_)
+    keys.push_back(without_stage(key, step_, dealt_));
+  return keys;
+}
+
+// What is written follows from the keys alone. The last block.
+std::uint32_t StageBlockList::write_all() {
+  pattern_ = nullptr;
+  std::uint32_t last = 0;
+  for (const BlockKey& key : keys_)
+    last = write_(key);
+  return last;
 }
 
 }  // namespace trainyard::plan

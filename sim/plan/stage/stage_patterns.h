@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -41,10 +43,12 @@ struct StageLikeness {
   friend bool operator==(const StageLikeness&, const StageLikeness&) = default;
 };
 
+// The parts of a stage, in their order.
+std::vector<schedule::Seat> seats_of(const schedule::PipelineShape& shape, int stage);
+
 // Nothing where a place shares a matrix with another, or is the network's first.
 std::optional<StageLikeness> likeness(const StepPlan& step, const DealtWork& dealt,
-                                      const PipelineMessages& messages,
-                                      const std::vector<schedule::Seat>& seats, int versions);
+                                      const PipelineMessages& messages, int stage, int versions);
 
 // The key without what stages alike do not share.
 BlockKey without_stage(BlockKey key, const StepPlan& step, const DealtWork& dealt);
@@ -66,6 +70,33 @@ class StagePatterns {
 
  private:
   std::vector<std::pair<StageLikeness, StagePattern>> patterns_;
+};
+
+// The blocks of a stage in the order in which they are called first: those of a pattern as long as
+// it has the same ones, or else written, each with what the ones before have left behind.
+class StageBlockList {
+ public:
+  // `write`: writes the next block and returns its number. References must outlive it.
+  StageBlockList(const StepPlan& step, const DealtWork& dealt,
+                 std::function<std::uint32_t(const BlockKey&)> write)
+      : step_(step), dealt_(dealt), write_(std::move(write)) {}
+
+  void follow(const StagePattern* pattern) { pattern_ = pattern; }
+  // The number of a new one.
+  std::uint32_t add(const BlockKey& key);
+  // There are no more: which pattern has them; null: they were written.
+  const StagePattern* finish();
+  // As StagePattern::blocks.
+  std::vector<BlockKey> keys() const;
+
+ private:
+  std::uint32_t write_all();
+
+  const StepPlan& step_;
+  const DealtWork& dealt_;
+  std::function<std::uint32_t(const BlockKey&)> write_;
+  std::vector<BlockKey> keys_;
+  const StagePattern* pattern_ = nullptr;  // that has all so far; null: none
 };
 
 }  // namespace trainyard::plan
