@@ -71,11 +71,21 @@ void PeriodSkipper::keep() {
   next_ = (next_ + 1) % recent_.size();
 }
 
+// Whether the heads of all streams are what they were at an earlier look.
+bool PeriodSkipper::stood_here() {
+  std::uint64_t hash = 0;
+  for (const StreamState& stream : state_.streams)
+    hash =
+        mixed(hash, std::uint64_t{stream.head.at} << 8 | static_cast<std::uint64_t>(stream.state));
+  return !stood_.insert(hash).second;
+}
+
 void PeriodSkipper::look(Duration& last, std::uint64_t& events) {
   is_due_ = false;
   // A look costs as much as an event of every few streams.
   if (events - seen_events_ < state_.streams.size() / 8) return;
   seen_events_ = events;
+  if (!stood_here()) return;
   present_.clear(queue_.now(), state_.actors.size());
   StateWalk reading(present_);
   if (!walk(reading, last, events)) return;

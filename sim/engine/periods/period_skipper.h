@@ -3,13 +3,15 @@
 // Whenever a stream that has most ops goes on to its next call, the state after that instant is
 // compared with the last ones, so that a short period is found when it has been gone through once,
 // and with one that was kept. That is replaced after 1, 2, 4, ... of these, so that a period of any
-// length is found, wherever it begins, after three times as many as that.
+// length is found, wherever it begins, after three times as many as that. Nothing is compared as
+// long as the streams have not stood at these ops before, as in the warm-up of a pipeline.
 //
 // Source: Brent, An improved Monte Carlo factorization algorithm, BIT 20 (1980), section 2.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "sim/engine/compute/compute_runner.h"
@@ -40,6 +42,7 @@ class PeriodSkipper {
  private:
   std::optional<Period> find_period() const;
   void keep();
+  bool stood_here();
   bool walk(StateWalk& walk, Duration& last, std::uint64_t& events);
   void walk_actor(StateWalk& walk, std::uint32_t number);
   void walk_head(StateWalk& walk, StreamState& stream, bool in_solo);
@@ -60,6 +63,7 @@ class PeriodSkipper {
   std::vector<StateImage> recent_;  // a ring
   std::size_t next_ = 0;            // in it
   bool has_kept_ = false;
+  std::set<std::uint64_t> stood_;      // hashes of where streams have stood
   std::uint64_t power_ = 1, age_ = 0;  // of the kept state, in states looked at
   std::uint64_t seen_events_ = 0;      // when a state was last looked at
   std::uint64_t skipped_ = 0;

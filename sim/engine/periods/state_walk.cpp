@@ -17,14 +17,10 @@ void StateImage::clear(Duration at, std::size_t actors) {
 
 void StateImage::find_hash() {
   hash = 0;
-  const auto add = [&](std::uint64_t value) {
-    hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
-    hash ^= hash >> 32;
-  };
   for (const std::int64_t value : same)
-    add(static_cast<std::uint64_t>(value));
+    hash = mixed(hash, static_cast<std::uint64_t>(value));
   for (const Stream& stream : streams)
-    add(std::uint64_t{stream.at} << 8 | stream.state);
+    hash = mixed(hash, std::uint64_t{stream.at} << 8 | stream.state);
 }
 
 std::int64_t StateWalk::most(std::int64_t level, std::int64_t most, std::int64_t limit) {

@@ -14,6 +14,12 @@
 
 namespace trainyard::engine {
 
+// A hash of one more value.
+constexpr std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
+  return hash ^ hash >> 32;
+}
+
 // A state as a walk read it.
 struct StateImage {
   // What may grow; what was the most of it is to grow as fast, and to stay at or below a limit.
