@@ -215,7 +215,9 @@ std::optional<Scenario> with_patch(const Scenario& scenario, const Value& patch)
   json::merge_patch(document, patch);
   std::vector<Diagnostic> found;
   apply_software(document, places, found);
-  Loaded loaded = load_expanded(std::move(document), places, std::move(found));
+  const bool is_same = patch.find("model") == nullptr && patch.find("cluster") == nullptr;
+  Loaded loaded = load_expanded(std::move(document), places, std::move(found),
+                                is_same ? scenario.shared : nullptr);
   loaded.scenario.other_jobs = scenario.other_jobs;
   if (!has_errors(loaded.diagnostics)) judge_other_jobs(loaded);
   if (has_errors(loaded.diagnostics)) return std::nullopt;

@@ -48,9 +48,6 @@ ScenarioSections read_sections(const Value& document, std::vector<Diagnostic>& d
   return sections;
 }
 
-namespace {
-
-// `known`: the network and the machine of the document, if they were read before.
 Loaded load_expanded(Value document, const Places& places, std::vector<Diagnostic> diagnostics,
                      std::shared_ptr<const NetworkAndMachine> known) {
   Loaded out;
@@ -72,12 +69,6 @@ Loaded load_expanded(Value document, const Places& places, std::vector<Diagnosti
     out.diagnostics.push_back(std::move(diagnostic));
   }
   return out;
-}
-
-}  // namespace
-
-Loaded load_expanded(Value document, const Places& places, std::vector<Diagnostic> diagnostics) {
-  return load_expanded(std::move(document), places, std::move(diagnostics), nullptr);
 }
 
 bool has_errors(const std::vector<Diagnostic>& diagnostics) {

@@ -35,9 +35,11 @@ ScenarioSections read_sections(const json::Value& document, std::vector<Diagnost
 Loaded load_document(json::Value document, const Places& places);
 
 // Reads a document whose presets are expanded, and adds to what was found in doing so. Its other
-// jobs are not read.
+// jobs are not read. `known`: its network and machine, if they were read before and nothing was to
+// be said of them.
 Loaded load_expanded(json::Value document, const Places& places,
-                     std::vector<Diagnostic> diagnostics);
+                     std::vector<Diagnostic> diagnostics,
+                     std::shared_ptr<const NetworkAndMachine> known = nullptr);
 
 // What is wrong with the jobs of a scenario together, at its places.
 void judge_other_jobs(Loaded& loaded);
