@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "sim/plan/step_memory.h"
 #include "sim/recipe/stage_orders.h"
 #include "sim/schedule/chunk_placement.h"
 
@@ -14,8 +13,22 @@ StageLoads::StageLoads(const models::NetworkWork& work, const PipelineShape& sha
                        const recipe::TrainingRecipe& recipe, const recipe::ParallelPlan& plan)
     : work_(work),
       recipe_(recipe),
-      dense_(strategy_of(plan, recipe)),
-      experts_(among(plan.expert_replicas() * directions(shape), dense_)) {}
+      dense_{.strategy = strategy_of(plan, recipe), .each = {}},
+      experts_{.strategy = among(plan.expert_replicas() * directions(shape), dense_.strategy),
+               .each = {}} {
+  for (Group* group : {&dense_, &experts_})
+    group->each = state_bytes(1, recipe, group->strategy);
+}
+
+Bytes StageLoads::Group::states(std::int64_t parameters) const {
+  return shard_of(parameters, strategy.parameter_shards) * each.parameters +
+         shard_of(parameters, strategy.gradient_shards) * each.gradients +
+         shard_of(parameters, strategy.optimizer_shards) * each.optimizer_state;
+}
+
+Bytes StageLoads::Group::weights(Bytes frozen) const {
+  return Bytes(shard_of(frozen.count(), strategy.parameter_shards));
+}
 
 double StageLoads::work(int place, const StageGpus& gpus) const {
   if (gpus.times.empty()) return layer(place).forward_model_flops.count();
@@ -38,15 +51,8 @@ void StageLoads::add(Load& load, int place, const StageGpus& gpus) const {
 }
 
 Bytes StageLoads::memory(const Load& load, int held) const {
-  const auto states = [&](std::int64_t parameters, const DataParallelStrategy& strategy) {
-    const StateBytes each = state_bytes(parameters, recipe_, strategy);
-    return each.parameters + each.gradients + each.optimizer_state;
-  };
-  const auto weights = [](Bytes frozen, const DataParallelStrategy& strategy) {
-    return Bytes(shard_of(frozen.count(), strategy.parameter_shards));
-  };
-  return states(load.parameters, dense_) + states(load.expert_parameters, experts_) +
-         weights(load.frozen[0], dense_) + weights(load.frozen[1], experts_) +
+  return dense_.states(load.parameters) + experts_.states(load.expert_parameters) +
+         dense_.weights(load.frozen[0]) + experts_.weights(load.frozen[1]) +
          (recipe_.forward_only ? 1 : held) * load.kept + load.workspace;
 }
 

@@ -8,6 +8,7 @@
 #include "models/families/network.h"
 #include "sim/base/units.h"
 #include "sim/plan/replicas/data_parallel.h"
+#include "sim/plan/step_memory.h"
 #include "sim/recipe/recipe.h"
 #include "sim/schedule/schedule.h"
 
@@ -58,7 +59,14 @@ class StageLoads {
 
   const models::NetworkWork& work_;
   const recipe::TrainingRecipe& recipe_;
-  DataParallelStrategy dense_, experts_;
+  // What a rank holds of the parameters of a group of replicas.
+  struct Group {
+    DataParallelStrategy strategy;
+    StateBytes each;  // of one parameter
+    Bytes states(std::int64_t parameters) const;
+    Bytes weights(Bytes frozen) const;
+  };
+  Group dense_, experts_;
 };
 
 // The most micro-batches that a virtual stage holds at once, by virtual stage; of two copies of the

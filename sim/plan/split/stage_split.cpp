@@ -148,7 +148,8 @@ class Balance {
     const auto places = static_cast<int>(work_.chain.size());
     for (int place = first; place < places; ++place) {
       loads_.add(load, place, gpus_of(part));
-      const bool fits = load.work <= limits.work && memory(load, part) <= limits.memory;
+      const bool fits = load.work <= limits.work &&
+                        (limits.memory == Limits().memory || memory(load, part) <= limits.memory);
       if (!fits || layers_ - before - load.divisible < parts() - part - 1) return;
       if (load.divisible == 0 || (is_last && place + 1 < places)) continue;
       if (!take(place + 1, load)) return;
