@@ -75,7 +75,8 @@ class Balance {
           [&](double work) {
             return fill({work, limits.memory});
           },
-          [](const Reach& reach) { return reach.work; });
+          [](const Reach& reach) { return reach.work; },
+          [](const Reach& reach) { return reach.next.work; });
     };
     const auto limit_memory = [&] {
       if (unlike_) {
@@ -87,7 +88,8 @@ class Balance {
           [&](double memory) {
             return fill({limits.work, memory});
           },
-          [](const Reach& reach) { return reach.memory; });
+          [](const Reach& reach) { return reach.memory; },
+          [](const Reach& reach) { return reach.next.memory; });
     };
     if (memory_first) limit_memory();
     limit_work();
@@ -100,10 +102,12 @@ class Balance {
     double work = std::numeric_limits<double>::infinity();
     double memory = std::numeric_limits<double>::infinity();
   };
-  // Of a cut within limits: what its largest parts come to.
+  // Of a cut within limits: what its largest parts come to, and the least by which one of them
+  // would be longer.
   struct Reach {
     bool covers = false;
     double work = 0, memory = 0;
+    Limits next;
   };
 
   int parts() const { return static_cast<int>(held_.size()); }
@@ -140,9 +144,10 @@ class Balance {
   }
 
   // Hands on each end that part `part` may have, from `first` on with `before` divisible places
-  // behind it, until `take` returns false.
+  // behind it, until `take` returns false. `next`: lowered to what it would need for another place.
   template <class Take>
-  void each_end(int part, int first, int before, const Limits& limits, Take take) const {
+  void each_end(int part, int first, int before, const Limits& limits, Take take,
+                Limits* next = nullptr) const {
     Load load;
     const bool is_last = part + 1 == parts();
     const auto places = static_cast<int>(work_.chain.size());
@@ -150,6 +155,11 @@ class Balance {
       loads_.add(load, place, gpus_of(part));
       const bool fits = load.work <= limits.work &&
                         (limits.memory == Limits().memory || memory(load, part) <= limits.memory);
+      if (!fits && next != nullptr) {
+        const double bytes = memory(load, part);
+        if (load.work > limits.work) next->work = std::min(next->work, load.work);
+        if (bytes > limits.memory) next->memory = std::min(next->memory, bytes);
+      }
       if (!fits || layers_ - before - load.divisible < parts() - part - 1) return;
       if (load.divisible == 0 || (is_last && place + 1 < places)) continue;
       if (!take(place + 1, load)) return;
@@ -163,12 +173,15 @@ class Balance {
     for (; part < parts(); ++part) {
       int end = first;
       Load longest;
-      each_end(part, first, before, limits, [&](int last, const Load& load) {
-        end = last;
-        longest = load;
-        return true;
-      });
-      if (end == first) return {};
+      each_end(
+          part, first, before, limits,
+          [&](int last, const Load& load) {
+            end = last;
+            longest = load;
+            return true;
+          },
+          &reach.next);
+      if (end == first) return reach;
       reach.work = std::max(reach.work, longest.work);
       reach.memory = std::max(reach.memory, memory(longest, part));
       before += longest.divisible;
@@ -178,16 +191,18 @@ class Balance {
     return reach;
   }
 
-  // The least limit under which `reach_of` covers the chain, to the last bit.
-  template <class ReachOf, class Value>
-  static double least(ReachOf reach_of, Value value) {
+  // The least limit under which `reach_of` covers the chain: a limit that does not is the same cut
+  // up to the next one.
+  template <class ReachOf, class Value, class Next>
+  static double least(ReachOf reach_of, Value value, Next next) {
     double low = 0, high = value(reach_of(std::numeric_limits<double>::infinity()));
-    for (double middle = high / 2; low < middle && middle < high; middle = (low + high) / 2) {
-      const Reach reach = reach_of(middle);
+    while (low < high) {
+      const double middle = (low + high) / 2;
+      const Reach reach = reach_of(middle < high ? middle : low);
       if (reach.covers)
         high = value(reach);
       else
-        low = middle;
+        low = next(reach);
     }
     return high;
   }
