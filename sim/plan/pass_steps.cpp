@@ -9,13 +9,20 @@ using models::WorkItem;
 
 namespace {
 
+void write(ProgramBuilder& builder, const Work& work) {
+  if (work.own.empty())
+    builder.layer_work(work.of_layer, work.where, OpGroup::compute, work.part);
+  else
+    builder.work(work.own, work.where, OpGroup::compute, work.part);
+}
+
 void write(ProgramBuilder& builder, const Act& act) {
   if (const auto* hold = std::get_if<Hold>(&act))
     builder.hold(hold->kind, hold->bytes, hold->owner);
   else if (const auto* release = std::get_if<Release>(&act))
     builder.release(release->kind, release->bytes, release->owner);
   else if (const auto* work = std::get_if<Work>(&act))
-    builder.work(work->items(), work->where, OpGroup::compute, work->part);
+    write(builder, *work);
   else if (const auto* between = std::get_if<Between>(&act))
     between->write();
 }

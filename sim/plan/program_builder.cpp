@@ -83,7 +83,9 @@ std::uint32_t ProgramBuilder::end_block() {
 
 engine::MemoryEffect ProgramBuilder::effect(MemoryKind kind, std::int64_t bytes,
                                             const std::string& owner) {
-  return {.bytes = bytes, .owner = label_index(owner), .category = static_cast<std::uint8_t>(kind)};
+  return {.bytes = bytes,
+          .owner = labels_.of(owner, program_.labels),
+          .category = static_cast<std::uint8_t>(kind)};
 }
 
 void ProgramBuilder::hold(MemoryKind kind, Bytes bytes, const std::string& owner) {
@@ -136,6 +138,39 @@ void ProgramBuilder::work(std::span<const models::WorkItem> items, const std::st
   }
   flush_segment(where, group, part);
   if (drained) ops_.back().drained = true;
+}
+
+void ProgramBuilder::layer_work(std::span<const models::WorkItem> items, const std::string& where,
+                                OpGroup group, PairPart part) {
+  const ScriptKey key{items.data(), items.size(), group, part, pending_waits_};
+  const auto known = scripts_.find(key);
+  if (known == scripts_.end()) {
+    const std::size_t first = ops_.size();
+    work(items, where, group, part);
+    scripts_.emplace(key, Script(std::span(ops_).subspan(first), program_, where, pending_waits_));
+    return;
+  }
+  for (const Script::Written& written : known->second.ops) {
+    if (written.is_named)
+      push(written.op, where + written.label);
+    else
+      push(written.op, written.label);
+    if (!written.may_hold) continue;
+    op_effects_.back() = std::move(pending_holds_);
+    pending_holds_.clear();
+  }
+  pending_waits_ = known->second.waits;
+}
+
+ProgramBuilder::Script::Script(std::span<const Op> of, const engine::Program& program,
+                               const std::string& where, StreamSet waits_behind)
+    : waits(waits_behind) {
+  for (const Op& op : of) {
+    Written& written = ops.emplace_back(Written{.op = op, .label = program.labels[op.label]});
+    written.is_named = written.label.starts_with(where);
+    if (written.is_named) written.label.erase(0, where.size());
+    written.may_hold = op.kind == OpKind::compute && program.segments[op.subject].kernels > 0;
+  }
 }
 
 void ProgramBuilder::flush_segment(const std::string& where, OpGroup group, PairPart part) {
@@ -291,17 +326,10 @@ void ProgramBuilder::call(std::uint32_t block, std::uint32_t tag) {
 }
 
 Op& ProgramBuilder::push(Op op, const std::string& label) {
-  op.label = label_index(label);
+  op.label = labels_.of(label, program_.labels);
   ops_.push_back(op);
   op_effects_.emplace_back();
   return ops_.back();
-}
-
-std::uint32_t ProgramBuilder::label_index(const std::string& label) {
-  const auto [found, added] =
-      label_index_.try_emplace(label, static_cast<std::uint32_t>(program_.labels.size()));
-  if (added) program_.labels.push_back(label);
-  return found->second;
 }
 
 }  // namespace trainyard::plan

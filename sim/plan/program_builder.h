@@ -11,6 +11,7 @@
 #include "models/layer/layer_work.h"
 #include "sim/engine/program.h"
 #include "sim/plan/cast.h"
+#include "sim/plan/label_index.h"
 #include "sim/plan/stage_connections.h"
 
 namespace trainyard::plan {
@@ -70,6 +71,10 @@ class ProgramBuilder {
   // the host enqueues the last segment when all before it have ended.
   void work(std::span<const models::WorkItem> items, const std::string& where, OpGroup group,
             PairPart part = PairPart::backward, bool drained = false);
+  // The same of items that outlive the builder, which are looked at once for all layers that have
+  // them.
+  void layer_work(std::span<const models::WorkItem> items, const std::string& where, OpGroup group,
+                  PairPart part);
   // Kernels of `group` on a stream of their own choice, after the tails of `waits`.
   void work_beside(StreamKind stream, const std::vector<models::NamedKernel>& kernels,
                    StreamSet waits, OpGroup group, const std::string& label);
@@ -101,16 +106,39 @@ class ProgramBuilder {
   engine::Program finish();
 
  private:
+  // What work() has made of some items, behind the waits that were asked for.
+  struct ScriptKey {
+    const models::WorkItem* items = nullptr;
+    std::size_t count = 0;
+    OpGroup group = {};
+    PairPart part = {};
+    StreamSet waits = 0;
+    auto operator<=>(const ScriptKey&) const = default;
+  };
+  struct Script {
+    struct Written {
+      engine::Op op;
+      bool is_named = false;   // its label begins with `where`
+      bool may_hold = false;   // takes what hold() asked for, if no op before it has
+      std::string label = {};  // the rest
+    };
+    // Of ops that were written with labels that begin with `where`, some but not all.
+    Script(std::span<const engine::Op> of, const engine::Program& program, const std::string& where,
+           StreamSet waits_behind);
+
+    std::vector<Written> ops;
+    StreamSet waits = 0;  // that are asked for behind it
+  };
+
   void mark_pending_wait();
   void flush_segment(const std::string& where, OpGroup group, PairPart part);
   engine::Op& push(engine::Op op, const std::string& label);
-  std::uint32_t label_index(const std::string& label);
   engine::MemoryEffect effect(MemoryKind kind, std::int64_t bytes, const std::string& owner);
 
   Cast& cast_;
   StageConnections& connections_;
   engine::Program program_;
-  std::map<std::string, std::uint32_t> label_index_;
+  LabelIndex labels_;
   std::vector<engine::Op> ops_;
   std::vector<std::vector<engine::MemoryEffect>>
       op_effects_;  // of ops_, written to the program at end_block
@@ -120,6 +148,7 @@ class ProgramBuilder {
   std::uint32_t segment_launches_ = 0;
   const models::NamedKernel* segment_first_ = nullptr;  // of those
   const models::NamedKernel* segment_last_ = nullptr;
+  std::map<ScriptKey, Script> scripts_;
 };
 
 }  // namespace trainyard::plan
