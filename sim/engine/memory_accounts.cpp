@@ -50,7 +50,7 @@ void MemoryCourse::settle() {
   settled_ = true;
 }
 
-void MemoryCourse::at_most(std::uint32_t stream, std::uint32_t ended, bool runs) {
+void MemoryCourse::stream_at_most(std::uint32_t stream, std::uint32_t ended, bool runs) {
   lanes_.push_back({stream, ended, runs});
 }
 

@@ -28,7 +28,7 @@ class MemoryCourse {
   Duration most_at() const { return most_at_; }
   // How many ops of a stream have ended then, and whether another one runs. Requires: for each
   // stream that has some.
-  void at_most(std::uint32_t stream, std::uint32_t ended, bool runs);
+  void stream_at_most(std::uint32_t stream, std::uint32_t ended, bool runs);
 
  private:
   friend class MemoryAccounts;

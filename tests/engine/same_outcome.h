@@ -7,10 +7,23 @@
 #include <tuple>
 #include <vector>
 
+#include "sim/engine/engine.h"
 #include "sim/engine/peak_owners.h"
 #include "tests/support/rooms.h"
 
 namespace trainyard::testing {
+
+// Op by op, but for solos if they are asked for.
+inline engine::Outcome run_solos(const engine::Machine& machine, bool solos,
+                                 engine::Observer* observer = nullptr) {
+  engine::RunOptions options;
+  options.record = engine::Record::nothing;
+  options.skip_periods = false;
+  options.only_kernels_host_may_hold = true;
+  options.observer = observer;
+  options.solos = solos;
+  return engine::run(machine, options);
+}
 
 inline const Trace& trace_of(const Outcome& outcome) {
   if (const auto* memory = std::get_if<OutOfMemory>(&outcome)) return memory->trace;

@@ -76,16 +76,6 @@ std::vector<Span> in_order(std::vector<Span> ops) {
   return ops;
 }
 
-Outcome run_solos(const Machine& machine, bool solos, SoloListener* listener = nullptr) {
-  RunOptions options;
-  options.record = Record::nothing;
-  options.skip_periods = false;
-  options.only_kernels_host_may_hold = true;
-  options.observer = listener;
-  options.solos = solos;
-  return run(machine, options);
-}
-
 }  // namespace
 
 TEST_CASE("what concerns one actor alone is gone through at once, and nothing tells") {

@@ -59,15 +59,6 @@ class Twins {
   std::deque<Program> programs_;
 };
 
-Outcome outcome(const engine::Machine& machine, bool solos) {
-  RunOptions options;
-  options.record = Record::nothing;
-  options.skip_periods = false;
-  options.only_kernels_host_may_hold = true;
-  options.solos = solos;
-  return run(machine, options);
-}
-
 }  // namespace
 
 TEST_CASE("programs with the same code are compiled and gone through once") {
@@ -85,6 +76,7 @@ TEST_CASE("programs with the same code are compiled and gone through once") {
     for (std::size_t actor = 0; actor < half; ++actor)
       CHECK(state.code_of[state.actors[actor].program] ==
             state.code_of[state.actors[half + actor].program]);
-    check_equal(twins.machine(), outcome(twins.machine(), true), outcome(twins.machine(), false));
+    check_equal(twins.machine(), run_solos(twins.machine(), true),
+                run_solos(twins.machine(), false));
   }
 }

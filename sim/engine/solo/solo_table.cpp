@@ -124,10 +124,9 @@ class TableMaker {
         ended += is_over ? 1 : 0;
         runs |= !is_over && table_.begin[i] - leg.begin <= leg.memory.most_at();
       }
-      leg.memory.at_most(lane.stream, ended, runs);
-    }
-    for (const SoloLeg::Lane& lane : leg.lanes)
+      leg.memory.stream_at_most(lane.stream, ended, runs);
       leg.last.push_back(program_.ops[lane.until - 1].index - program_.ops[leg.first].index);
+    }
     leg.id = ids_.of(told(from, until, leg.begin));
   }
 

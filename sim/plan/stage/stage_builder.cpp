@@ -1,11 +1,7 @@
 #include "sim/plan/stage/stage_builder.h"
 
-#include <fmt/format.h>
-
 #include <string>
 
-#include "sim/base/check.h"
-#include "sim/base/divide.h"
 #include "sim/plan/stage/place_labels.h"
 #include "sim/plan/step_memory.h"
 

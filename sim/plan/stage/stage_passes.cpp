@@ -1,5 +1,4 @@
 // What a stage writes: the passes of its schedule and the step after them.
-#include <fmt/format.h>
 
 #include <string>
 
@@ -7,7 +6,6 @@
 #include "sim/base/divide.h"
 #include "sim/plan/stage/place_labels.h"
 #include "sim/plan/stage/stage_builder.h"
-#include "sim/plan/step_memory.h"
 
 namespace trainyard::plan {
 
