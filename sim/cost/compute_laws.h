@@ -29,6 +29,10 @@ inline bool is_half(models::Dtype dtype) {
   return dtype == models::Dtype::fp16 || dtype == models::Dtype::bf16;
 }
 
+// The law that prices a product of the type: of the unit that runs it, else of the other 16-bit
+// type (the units are the same), else of the type whose peak is nearest. Null: there is no law.
+const GemmLaw* gemm_law(const Profile& profile, const MachinePeaks& peaks, models::Dtype dtype);
+
 // models::find_unit. Requires: the GPU has one.
 models::Dtype unit_for(const MachinePeaks& peaks, models::Dtype dtype);
 

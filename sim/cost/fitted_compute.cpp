@@ -315,7 +315,7 @@ Estimate FittedCompute::time_of(const models::MemoryBound& kernel) const {
 }
 
 const Provenance* gemm_origin(const Profile& profile, const MachinePeaks& peaks, Dtype dtype) {
-  const GemmLaw* law = choose(profile.gemm, dtype, peaks).law;
+  const GemmLaw* law = gemm_law(profile, peaks, dtype);
   return law ? &law->from : nullptr;
 }
 
@@ -349,6 +349,10 @@ const Provenance* origin_of(const Profile& /*profile*/, const MachinePeaks& /*pe
 }
 
 }  // namespace
+
+const GemmLaw* gemm_law(const Profile& profile, const MachinePeaks& peaks, Dtype dtype) {
+  return choose(profile.gemm, dtype, peaks).law;
+}
 
 const Provenance* law_origin(const Profile& profile, const MachinePeaks& peaks,
                              const models::Kernel& kernel) {

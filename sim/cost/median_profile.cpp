@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "sim/base/check.h"
+#include "sim/base/median.h"
 #include "sim/cost/compute_laws.h"
 #include "sim/cost/profile.h"
 
@@ -22,13 +23,6 @@ double number(Seconds value) {
 template <class Tag>
 double number(Quantity<Tag, double> value) {
   return value.count();
-}
-
-// Requires: values not empty.
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 // A law and the name of the GPU it was fitted on.
