@@ -31,12 +31,19 @@ struct Cooling {
 // host, and its multiprocessors are cores.
 enum class ProcessorKind : std::uint8_t { gpu, cpu };
 
+// What large products were measured to reach for long, in shares of the datasheet peak of their
+// type; 0: not measured. Boards for games may reach more than 1.
+struct SustainedShares {
+  double fp32 = 0, tf32 = 0, fp16 = 0, bf16 = 0, fp8 = 0;
+};
+
 // A device of a server: a GPU (or TPU), or its processors taken as one.
 struct GpuSpec {
   std::string name;                // "a100-sxm4-80gb"
   std::string compute_capability;  // of CUDA, "8.0"; may be empty
   FlopsPerSecond fp32, tf32, fp16, bf16,
       fp8;  // dense datasheet peaks; 0: the chip has no such unit
+  SustainedShares sustained;
   Bytes memory;
   BytesPerSecond memory_bandwidth;
   BytesPerSecond pcie_bandwidth;  // of its slot; 0: not stated

@@ -1,5 +1,7 @@
 #include "sim/scenario/gpu_origin.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,6 +11,8 @@
 #include <tuple>
 #include <utility>
 
+#include "models/layer/peak.h"
+#include "sim/base/median.h"
 #include "sim/json/reader.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/sources.h"
@@ -71,6 +75,13 @@ bool is_for_graphics(const GpuSpec& gpu) {
 // reach nearly, as neither power nor memory holds them up.
 bool has_slowed_tensor_cores(const GpuSpec& gpu) {
   return fastest_16_bit(gpu) <= 3.5 * gpu.fp32.count();
+}
+
+// Beside CUDA cores as fast as those of another, within a fifth: neither or both are slowed.
+bool has_such_tensor_cores(const GpuSpec& gpu, const GpuSpec& other) {
+  const double mine = fastest_16_bit(gpu) * other.fp32.count();
+  const double others = fastest_16_bit(other) * gpu.fp32.count();
+  return std::max(mine, others) <= 1.2 * std::min(mine, others);
 }
 
 // "9" of "9.0"
@@ -159,6 +170,38 @@ std::vector<FittedGpu> fitted_kin(const GpuSpec& gpu, const std::string& configs
                    rate > 0 ? fastest_16_bit(one) / rate : 1});
   }
   return kin;
+}
+
+topologies::SustainedShares sustained_of(const std::string& name, const std::string& configs) {
+  const std::optional<GpuSpec> preset = read_gpu(name, configs);
+  return preset ? preset->sustained : topologies::SustainedShares();
+}
+
+std::vector<NeighbourShare> neighbour_shares(const GpuSpec& gpu, const std::string& configs) {
+  std::vector<GpuSpec> neighbours;
+  for (const std::string& name : preset_names(configs, "gpus")) {
+    if (name == gpu.name || gpu.compute_capability.empty()) continue;
+    const std::optional<GpuSpec> preset = read_gpu(name, configs);
+    if (preset && preset->compute_capability == gpu.compute_capability &&
+        has_such_tensor_cores(*preset, gpu))
+      neighbours.push_back(*preset);
+  }
+  std::vector<NeighbourShare> shares;
+  for (const models::Dtype dtype : models::kDtypes) {
+    if (models::peak_of(gpu, dtype).count() <= 0) continue;
+    std::vector<double> measured;
+    std::vector<std::string> names;
+    for (const GpuSpec& neighbour : neighbours) {
+      const double share = models::peak_of(neighbour.sustained, dtype);
+      if (share <= 0) continue;
+      measured.push_back(share);
+      names.push_back(neighbour.name);
+    }
+    if (measured.empty()) continue;
+    shares.push_back(
+        {dtype, median(std::move(measured)), fmt::format("{}", fmt::join(names, ", "))});
+  }
+  return shares;
 }
 
 std::vector<std::string> profile_files(const Scenario& scenario) {

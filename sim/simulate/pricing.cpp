@@ -6,11 +6,53 @@
 #include <utility>
 #include <vector>
 
+#include "models/layer/peak.h"
+#include "sim/cost/sustained.h"
 #include "sim/scenario/gpu_origin.h"
+#include "sim/simulate/step.h"
 
 namespace trainyard::simulate {
 
 namespace {
+
+// Shares for types that the GPU has.
+std::vector<cost::SustainedShare> shares_for(const topologies::GpuSpec& gpu,
+                                             const topologies::SustainedShares& measured,
+                                             const std::string& name) {
+  std::vector<cost::SustainedShare> shares;
+  for (const models::Dtype dtype : models::kDtypes)
+    if (models::peak_of(measured, dtype) > 0 && models::peak_of(gpu, dtype).count() > 0)
+      shares.push_back(
+          {dtype, models::peak_of(measured, dtype), name.empty() ? "a GPU without a name" : name});
+  return shares;
+}
+
+// Its own and, of other types, those of its neighbours.
+std::vector<cost::SustainedShare> shares_nearby(const topologies::GpuSpec& gpu,
+                                                const std::string& configs) {
+  std::vector<cost::SustainedShare> shares = shares_for(gpu, gpu.sustained, gpu.name);
+  for (scenario::NeighbourShare& share : scenario::neighbour_shares(gpu, configs))
+    if (models::peak_of(gpu.sustained, share.dtype) == 0)
+      shares.push_back({share.dtype, share.median, std::move(share.gpus)});
+  return shares;
+}
+
+// Its own, else those of the GPU that the profile is of.
+std::vector<cost::SustainedShare> shares_beside(const std::string& fitted,
+                                                const topologies::GpuSpec& gpu,
+                                                const std::string& configs) {
+  std::vector<cost::SustainedShare> shares = shares_for(gpu, gpu.sustained, gpu.name);
+  return shares.empty() ? shares_for(gpu, scenario::sustained_of(fitted, configs), fitted) : shares;
+}
+
+// "rtx-3090; l4, l40s": each once.
+std::string measured_on(const std::vector<cost::SustainedShare>& shares) {
+  std::vector<std::string> names;
+  for (const cost::SustainedShare& share : shares)
+    if (std::find(names.begin(), names.end(), share.gpus) == names.end())
+      names.push_back(share.gpus);
+  return fmt::format("{}", fmt::join(names, "; "));
+}
 
 Pricing by_kin(const topologies::ServerSpec& server, const std::string& configs) {
   std::vector<cost::Kin> kin;
@@ -26,6 +68,9 @@ Pricing by_kin(const topologies::ServerSpec& server, const std::string& configs)
   Pricing result;
   result.profile = median_profile(kin, has_switch ? server.intra_bandwidth : BytesPerSecond(0));
   result.uncalibrated = result.profile->name;
+  const std::vector<cost::SustainedShare> shares = shares_nearby(server.gpu, configs);
+  take_sustained(*result.profile, peaks(server.gpu), shares);
+  if (!shares.empty()) result.uncalibrated += ", products as measured on " + measured_on(shares);
   std::sort(multiprocessors.begin(), multiprocessors.end());
   result.multiprocessors = multiprocessors[multiprocessors.size() / 2];
   return result;
@@ -38,6 +83,7 @@ Pricing by_profile(const std::string& path, const topologies::ServerSpec& server
   const std::vector<std::string> differences =
       scenario::differences_from(fitted, server.gpu, configs);
   result.multiprocessors = scenario::multiprocessors_of(fitted, configs);
+  add_sustained(*result.profile, peaks(server.gpu), shares_beside(fitted, server.gpu, configs));
   if (differences.empty()) return result;
   result.uncalibrated =
       fitted == server.gpu.name

@@ -65,6 +65,12 @@ Value gpu(Sketch& s) {
     described.set("compute_capability", Value::of(s.draw.word({"8.0", "9.0", "7.0"})));
   described.set("memory", Value::of(s.draw.word({"80GB", "24GiB", "8GiB"})));
   described.set("memory_bandwidth", Value::of(s.draw.word({"2TB/s", "900GB/s"})));
+  if (s.draw.chance(30)) {
+    Value sustained = Value::object();
+    for (const json::Member& rate : peak.members)
+      if (s.draw.chance(50)) sustained.set(rate.key, Value::of(s.draw.between(1, 8) / 8.0));
+    described.set("sustained", std::move(sustained));
+  }
   described.set("peak", std::move(peak));
   if (s.draw.chance(50)) described.set("multiprocessors", Value::of(s.draw.between(16, 160)));
   if (s.draw.chance(50)) described.set("l2", Value::of("40MiB"));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "models/layer/kernel.h"
 #include "sim/simulate/report/findings.h"
 #include "sim/simulate/simulate.h"
 #include "tests/scenario/temporary.h"
@@ -111,6 +112,43 @@ TEST_CASE("kin are GPUs for the same use, of the same tensor cores where there a
         "intra": { "kind": "pcie", "bandwidth_per_gpu": "10GB/s" } } })",
           {"training.precision={\"compute\": \"fp32\"}"});
   CHECK(k40.prices[0].uncalibrated == "medians of p100-sxm2-16gb");  // neither has tensor cores
+}
+
+TEST_CASE("products of a GPU without a profile are as fast as they were measured on it") {
+  const auto rate = [](const std::string& gpu, models::Dtype dtype,
+                       const std::vector<std::string>& sets = {}) {
+    const simulate::Job priced =
+        job(R"("cluster": { "nodes": 1, "node": { "gpus": 8, "gpu": { "preset": ")" + gpu +
+                R"(" }, "intra": { "kind": "pcie", "bandwidth_per_gpu": "25GB/s" } } })",
+            [&] {
+              std::vector<std::string> all = {"training.precision={\"compute\": \"fp32\"}"};
+              all.insert(all.end(), sets.begin(), sets.end());
+              return all;
+            }());
+    models::Gemm product;
+    product.m = product.n = product.k = 8192;
+    product.dtype = dtype;
+    const auto costs =
+        fitted_compute_cost(*priced.prices[0].profile, simulate::peaks(priced.cluster.server.gpu));
+    return flops(product).count() / costs->time(product).time.count() * 1e-12;
+  };
+  const auto about = [](double teraflops) { return doctest::Approx(teraflops).epsilon(1e-6); };
+  CHECK(rate("l4", models::Dtype::fp16) == about(0.553 * 121));
+  CHECK(rate("l4", models::Dtype::fp32) == about(0.452 * 30.3));
+  // In shares, so that they follow what a scenario makes of the GPU.
+  CHECK(rate("l4", models::Dtype::fp32, {"cluster.node.gpu.peak.fp32=60.6TFLOP/s"}) ==
+        about(0.452 * 60.6));
+  CHECK(rate("l4", models::Dtype::fp32, {"cluster.node.gpu.sustained.fp32=0.9"}) ==
+        about(0.9 * 30.3));
+  // A profile has no law of fp32, and one of bf16 that stands.
+  CHECK(rate("rtx-4090", models::Dtype::fp32) == about(0.68 * 82.6));
+  CHECK(rate("rtx-4090", models::Dtype::fp32, {"cluster.node.gpu.memory=48GiB"}) ==
+        about(0.68 * 82.6));
+  CHECK(rate("rtx-4090", models::Dtype::bf16, {"cluster.node.gpu.sustained.bf16=0.1"}) > 150);
+  // The RTX 3090's, beside whose CUDA cores tensor cores are as fast; nobody's for the TITAN RTX,
+  // whose tensor cores are not slowed as those of the others of its design.
+  CHECK(rate("a10g", models::Dtype::fp16) == about(1.065 * 70));
+  CHECK(rate("titan-rtx", models::Dtype::fp16) < 0.7 * 130.5);
 }
 
 TEST_CASE("links between GPUs are as far below their rate as those of the kin") {

@@ -72,6 +72,25 @@ void visit_fields(json::Fields& f, Peaks& s) {
   rate("fp8", s.gpu.fp8);
 }
 
+struct Sustained {
+  GpuSpec& gpu;
+};
+void visit_fields(json::Fields& f, Sustained& s) {
+  static constexpr std::string_view kAbout =
+      "Share of that peak which products of 8192 x 8192 x 8192 were measured to reach.";
+  const auto share = [&](std::string_view key, double& reached, FlopsPerSecond peak) {
+    f.field(key, reached, optional, between(0.01, 2), kAbout);
+    if (reached > 0 && peak.count() <= 0)
+      f.problem(key, "the chip has no such unit", fmt::format("remove it, or state peak/{}", key));
+  };
+  share("fp32", s.gpu.sustained.fp32, s.gpu.fp32);
+  share("tf32", s.gpu.sustained.tf32, s.gpu.tf32);
+  share("fp16", s.gpu.sustained.fp16, s.gpu.fp16);
+  share("bf16", s.gpu.sustained.bf16, s.gpu.bf16);
+  share("fp8", s.gpu.sustained.fp8, s.gpu.fp8);
+  f.accepted("source", "Where the numbers come from.");
+}
+
 struct Power {
   GpuSpec& gpu;
 };
@@ -268,6 +287,9 @@ void visit_fields(json::Fields& f, GpuSpec& s) {
   f.field("memory_bandwidth", s.memory_bandwidth, required, kRate, "Of device memory.");
   Peaks peak{s};
   f.section("peak", peak, required, "Compute rates by number format, without sparsity.");
+  Sustained sustained{s};
+  f.section("sustained", sustained, optional,
+            "What products reach for long, for types that the GPU's profile has no law of.");
   f.field(
       "pcie_bandwidth", s.pcie_bandwidth, optional, kRate,
       "Of its slot, each way, as reached; taken where PCIe joins the GPUs and neither intra nor "
