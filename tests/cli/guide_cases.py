@@ -57,15 +57,15 @@ def shared_layers(folder):
 
 @case
 def mixed_gpus(folder):
-    """In equal parts an old card makes a new one slower than it is alone, by speed both are busy"""
+    """In equal parts a new card waits for an old one, by speed both are busy"""
     step = variants(folder, "mixed-gpus", "step_time_s")
-    require(step["two-3090"] < step["by-speed"] < step["given"] < step["one-3090"] < step["equal"], step)
+    require(step["two-3090"] < step["by-speed"] < step["given"] < step["equal"] < step["one-3090"], step)
     shares = run(folder, "mixed-gpus", "by-speed")["gpu_shares"]
     require_equal([share["gpu"] for share in shares], ["rtx-3090", "rtx-2080-ti"], "kinds")
     require_equal(sum(share["most_micro_batch"] for share in shares), 128, "images")
     require(all(share["busy_fraction"] > 0.9 for share in shares), shares)
     shares = run(folder, "mixed-gpus", "equal")["gpu_shares"]
-    require(shares[0]["busy_fraction"] < 0.6 < 0.9 < shares[1]["busy_fraction"], shares)
+    require(shares[0]["busy_fraction"] < 0.7 < 0.9 < shares[1]["busy_fraction"], shares)
 
 
 @case
