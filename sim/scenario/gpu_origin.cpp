@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "models/layer/peak.h"
-#include "sim/base/median.h"
 #include "sim/json/reader.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/sources.h"
@@ -177,7 +176,7 @@ topologies::SustainedShares sustained_of(const std::string& name, const std::str
   return preset ? preset->sustained : topologies::SustainedShares();
 }
 
-std::vector<NeighbourShare> neighbour_shares(const GpuSpec& gpu, const std::string& configs) {
+std::vector<NeighbourShares> neighbour_shares(const GpuSpec& gpu, const std::string& configs) {
   std::vector<GpuSpec> neighbours;
   for (const std::string& name : preset_names(configs, "gpus")) {
     if (name == gpu.name || gpu.compute_capability.empty()) continue;
@@ -186,7 +185,7 @@ std::vector<NeighbourShare> neighbour_shares(const GpuSpec& gpu, const std::stri
         has_such_tensor_cores(*preset, gpu))
       neighbours.push_back(*preset);
   }
-  std::vector<NeighbourShare> shares;
+  std::vector<NeighbourShares> shares;
   for (const models::Dtype dtype : models::kDtypes) {
     if (models::peak_of(gpu, dtype).count() <= 0) continue;
     std::vector<double> measured;
@@ -198,8 +197,7 @@ std::vector<NeighbourShare> neighbour_shares(const GpuSpec& gpu, const std::stri
       names.push_back(neighbour.name);
     }
     if (measured.empty()) continue;
-    shares.push_back(
-        {dtype, median(std::move(measured)), fmt::format("{}", fmt::join(names, ", "))});
+    shares.push_back({dtype, std::move(measured), fmt::format("{}", fmt::join(names, ", "))});
   }
   return shares;
 }

@@ -42,17 +42,17 @@ std::vector<FittedGpu> fitted_kin(const topologies::GpuSpec& gpu, const std::str
 // Those of the preset called `name`; none if there is no such preset.
 topologies::SustainedShares sustained_of(const std::string& name, const std::string& configs);
 
-// What products of a type reach on GPU presets that measure it, as a share of its peak.
-struct NeighbourShare {
+// What products of a type reach on GPU presets that say it, as shares of its peak.
+struct NeighbourShares {
   models::Dtype dtype = models::Dtype::fp16;
-  double median = 1;
+  std::vector<double> shares;
   std::string gpus;
 };
 
 // Of other presets of the same compute capability, whose tensor cores are as fast beside their CUDA
 // cores, within a fifth; of the types that the GPU has and any of those measures.
-std::vector<NeighbourShare> neighbour_shares(const topologies::GpuSpec& gpu,
-                                             const std::string& configs);
+std::vector<NeighbourShares> neighbour_shares(const topologies::GpuSpec& gpu,
+                                              const std::string& configs);
 
 // Multiprocessors of the preset called `name`; 1, which is "not stated", if there is none.
 int multiprocessors_of(const std::string& name, const std::string& configs);

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "models/layer/peak.h"
-#include "sim/cost/sustained.h"
+#include "sim/cost/borrowed/median.h"
+#include "sim/cost/borrowed/sustained.h"
 #include "sim/scenario/gpu_origin.h"
 #include "sim/simulate/step.h"
 
@@ -31,9 +32,10 @@ std::vector<cost::SustainedShare> shares_for(const topologies::GpuSpec& gpu,
 std::vector<cost::SustainedShare> shares_nearby(const topologies::GpuSpec& gpu,
                                                 const std::string& configs) {
   std::vector<cost::SustainedShare> shares = shares_for(gpu, gpu.sustained, gpu.name);
-  for (scenario::NeighbourShare& share : scenario::neighbour_shares(gpu, configs))
-    if (models::peak_of(gpu.sustained, share.dtype) == 0)
-      shares.push_back({share.dtype, share.median, std::move(share.gpus)});
+  for (scenario::NeighbourShares& others : scenario::neighbour_shares(gpu, configs))
+    if (models::peak_of(gpu.sustained, others.dtype) == 0)
+      shares.push_back(
+          {others.dtype, cost::median(std::move(others.shares)), std::move(others.gpus)});
   return shares;
 }
 

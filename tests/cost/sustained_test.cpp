@@ -1,5 +1,5 @@
 // Laws of products from one measured rate.
-#include "sim/cost/sustained.h"
+#include "sim/cost/borrowed/sustained.h"
 
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+// The middle of some numbers.
 #pragma once
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 
 #include "sim/base/check.h"
 
-namespace trainyard {
+namespace trainyard::cost {
 
 // Of an even number of values the mean of the two in the middle. Requires: values not empty.
 inline double median(std::vector<double> values) {
@@ -15,4 +16,4 @@ inline double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-}  // namespace trainyard
+}  // namespace trainyard::cost

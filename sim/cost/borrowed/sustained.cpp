@@ -1,4 +1,4 @@
-#include "sim/cost/sustained.h"
+#include "sim/cost/borrowed/sustained.h"
 
 #include <fmt/format.h>
 

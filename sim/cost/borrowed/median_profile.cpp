@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "sim/base/check.h"
-#include "sim/base/median.h"
+#include "sim/cost/borrowed/median.h"
 #include "sim/cost/compute_laws.h"
 #include "sim/cost/profile.h"
 
