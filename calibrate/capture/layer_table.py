@@ -67,7 +67,7 @@ REQUIRED = {
 }
 SOURCES = ("parameter", "buffer", "constant")
 MEMORY_KINDS = ("elementwise", "dropout", "activation", "layer_norm", "rms_norm", "batch_norm", "softmax", "rope",
-                "pooling", "embedding", "cross_entropy")
+                "pooling", "embedding", "embedding_bag", "permutation", "cross_entropy")
 
 
 class Tensor:

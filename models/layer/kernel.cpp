@@ -210,6 +210,8 @@ std::string_view name(MemoryOp op) {
     case MemoryOp::rope: return "rope";
     case MemoryOp::pooling: return "pooling";
     case MemoryOp::embedding: return "embedding";
+    case MemoryOp::embedding_bag: return "embedding_bag";
+    case MemoryOp::permutation: return "permutation";
     case MemoryOp::cast: return "cast";
     case MemoryOp::amax: return "amax";
     case MemoryOp::cross_entropy: return "cross_entropy";

@@ -91,7 +91,9 @@ enum class MemoryOp : std::uint8_t {
   softmax,
   rope,
   pooling,
-  embedding,  // gather and scatter-add
+  embedding,      // PyTorch's: rows by their numbers, and their gradients added up
+  embedding_bag,  // of a recommender, whose kernels sum what they look up
+  permutation,    // of rows, to experts and back
   cast,       // to 8 bits with a scale; its transpose
   amax,       // the largest number of a tensor, for that scale
   cross_entropy,

@@ -177,19 +177,20 @@ void Tables::send_indices(WorkList& list) const {
 void Tables::look_up(WorkList& list) const {
   const std::int64_t all = s_.all_samples();
   if (parts_.bags > 0) {
-    list.routed_kernel("lookup in tables", pass(MemoryOp::embedding, share(all * parts_.cost),
+    list.routed_kernel("lookup in tables", pass(MemoryOp::embedding_bag, share(all * parts_.cost),
                                                 share(all * parts_.columns * s_.element)));
     start(list, "all-to-all pooled embeddings", CollectiveKind::all_to_all, exchange_.pooled);
   }
   if (rows_.tables > 0) {
-    list.kernel("lookup in rows", pass(MemoryOp::embedding, share(all * rows_.looked_up),
+    list.kernel("lookup in rows", pass(MemoryOp::embedding_bag, share(all * rows_.looked_up),
                                        all * rows_.columns * s_.element));
     start(list, "reduce-scatter partial sums", CollectiveKind::reduce_scatter,
           exchange_.partial_sums);
   }
   if (replicas_.tables > 0)
-    list.kernel("lookup in replicas", pass(MemoryOp::embedding, s_.samples * replicas_.looked_up,
-                                           s_.samples * replicas_.columns * s_.element));
+    list.kernel("lookup in replicas",
+                pass(MemoryOp::embedding_bag, s_.samples * replicas_.looked_up,
+                     s_.samples * replicas_.columns * s_.element));
 }
 
 void Tables::start_gradients(WorkList& list) const {
@@ -209,7 +210,7 @@ void Tables::update(WorkList& list) const {
     const std::int64_t rows = share(sums(n_, s_, TableSharding::table_wise).updated +
                                     sums(n_, s_, TableSharding::column_wise).updated) /
                               2;
-    list.routed_kernel("update of tables", pass(MemoryOp::embedding, rest - rows, rows));
+    list.routed_kernel("update of tables", pass(MemoryOp::embedding_bag, rest - rows, rows));
   }
   if (rows_.tables > 0) {
     const std::int64_t gradients = [&] {
@@ -223,7 +224,7 @@ void Tables::update(WorkList& list) const {
       return share(all * bytes);
     }();
     const std::int64_t touched = share(rows_.updated) / 2;
-    list.kernel("update of rows", pass(MemoryOp::embedding, gradients + touched, touched));
+    list.kernel("update of rows", pass(MemoryOp::embedding_bag, gradients + touched, touched));
   }
   if (replicas_.tables > 0) {
     std::int64_t read = 0;
@@ -232,8 +233,8 @@ void Tables::update(WorkList& list) const {
       if (s_.plan.sharding[g] == TableSharding::replicated)
         read += group.count * group.lookups * (n_.dimension_of(group) * s_.element + kIndexBytes);
     }
-    list.kernel("gradient of replicas",
-                pass(MemoryOp::embedding, s_.samples * read, replicas_.parameters * s_.element));
+    list.kernel("gradient of replicas", pass(MemoryOp::embedding_bag, s_.samples * read,
+                                             replicas_.parameters * s_.element));
   }
 }
 

@@ -84,7 +84,7 @@ void Script::sort(const std::string& name, bool one_to_many) {
   if (s_.routing.experts > 0) return;
   const Bytes tokens = rows(s_.shard_tokens, s_.hidden);
   const Bytes copies = rows(s_.routed_rows, s_.hidden);
-  pass(name, MemoryOp::embedding, one_to_many ? tokens : copies, one_to_many ? copies : tokens);
+  pass(name, MemoryOp::permutation, one_to_many ? tokens : copies, one_to_many ? copies : tokens);
 }
 
 // What arrives is sorted by sender; experts want it sorted by expert, and a row for each.
@@ -92,7 +92,7 @@ void Script::arrange(const std::string& name, bool to_experts) {
   if (s_.local_experts == 1 || !s_.expert_parallel) return;
   const Bytes copies = rows(s_.expert_rows(), s_.hidden);
   const Bytes arriving = rows(s_.arriving_rows, s_.hidden);
-  pass(name, MemoryOp::embedding, to_experts ? arriving : copies, to_experts ? copies : arriving);
+  pass(name, MemoryOp::permutation, to_experts ? arriving : copies, to_experts ? copies : arriving);
 }
 
 void Script::travel(const std::string& what, bool away) {

@@ -24,7 +24,7 @@ constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
                                                    {"bf16", Dtype::bf16},
                                                    {"fp16", Dtype::fp16},
                                                    {"fp8", Dtype::fp8}}};
-constexpr std::array<Choice<MemoryOp>, 16> kMemoryOps = {
+constexpr std::array<Choice<MemoryOp>, 18> kMemoryOps = {
     {{"elementwise", MemoryOp::elementwise},
      {"dropout", MemoryOp::dropout},
      {"activation", MemoryOp::activation},
@@ -36,6 +36,8 @@ constexpr std::array<Choice<MemoryOp>, 16> kMemoryOps = {
      {"rope", MemoryOp::rope},
      {"pooling", MemoryOp::pooling},
      {"embedding", MemoryOp::embedding},
+     {"embedding-bag", MemoryOp::embedding_bag},
+     {"permutation", MemoryOp::permutation},
      {"cast", MemoryOp::cast},
      {"amax", MemoryOp::amax},
      {"cross-entropy", MemoryOp::cross_entropy},

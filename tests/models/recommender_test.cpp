@@ -42,8 +42,8 @@ const LayerWork& layer_of(const NetworkWork& work, const std::string& name) {
 }
 
 std::int64_t embedding_bytes(const LayerWork& layer) {
-  return bytes_of(layer.forward, MemoryOp::embedding) +
-         bytes_of(layer.backward, MemoryOp::embedding);
+  return bytes_of(layer.forward, MemoryOp::embedding_bag) +
+         bytes_of(layer.backward, MemoryOp::embedding_bag);
 }
 
 // The costs of single-table groups, dealt to `ranks` ranks: the largest sum.
@@ -181,7 +181,7 @@ TEST_CASE("columns look up as many bytes as whole tables, but more indices") {
   const NetworkWork columns = network_work(small(TableSharding::column_wise), on(8));
   const std::int64_t extra = 7 * 8 * 3 * kSamples * kIndexBytes;  // seven more parts of a table
   const auto lookups = [](const NetworkWork& work) {
-    return bytes_of(work.kinds[0].forward, MemoryOp::embedding);
+    return bytes_of(work.kinds[0].forward, MemoryOp::embedding_bag);
   };
   CHECK(lookups(columns) == lookups(whole) + extra);
   CHECK(table_exchange(small(TableSharding::column_wise), on(8)).pooled ==

@@ -68,18 +68,20 @@ MemoryCase read_memory(Line& line) {
                                models::MemoryOp::rope,
                                models::MemoryOp::pooling,
                                models::MemoryOp::embedding,
+                               models::MemoryOp::embedding_bag,
+                               models::MemoryOp::permutation,
                                models::MemoryOp::cast,
                                models::MemoryOp::amax,
                                models::MemoryOp::cross_entropy,
                                models::MemoryOp::parallel_cross_entropy,
                                models::MemoryOp::optimizer};
   MemoryCase c;
-  std::string op =
-      line.word("op",
-                {"elementwise", "dropout", "activation", "gated-activation", "layer-norm",
-                 "rms-norm", "batch-norm", "softmax", "rope", "pooling", "embedding", "cast",
-                 "amax", "cross-entropy", "parallel-cross-entropy", "optimizer"},
-                Line::required);
+  std::string op = line.word(
+      "op",
+      {"elementwise", "dropout", "activation", "gated-activation", "layer-norm", "rms-norm",
+       "batch-norm", "softmax", "rope", "pooling", "embedding", "embedding-bag", "permutation",
+       "cast", "amax", "cross-entropy", "parallel-cross-entropy", "optimizer"},
+      Line::required);
   std::replace(op.begin(), op.end(), '-', '_');
   for (const models::MemoryOp known : kOps)
     if (name(known) == op) c.op = known;

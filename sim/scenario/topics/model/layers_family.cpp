@@ -27,7 +27,7 @@ using json::required;
 constexpr double kMostPixels = 65536;
 constexpr double kMostOfOne = 1e13;  // elements, parameters: sums stay within 64 bits
 
-constexpr std::array<json::Choice<MemoryOp>, 11> kMemoryOps = {
+constexpr std::array<json::Choice<MemoryOp>, 13> kMemoryOps = {
     {{"elementwise", MemoryOp::elementwise},
      {"dropout", MemoryOp::dropout},
      {"activation", MemoryOp::activation},
@@ -38,6 +38,8 @@ constexpr std::array<json::Choice<MemoryOp>, 11> kMemoryOps = {
      {"rope", MemoryOp::rope},
      {"pooling", MemoryOp::pooling},
      {"embedding", MemoryOp::embedding},
+     {"embedding_bag", MemoryOp::embedding_bag},
+     {"permutation", MemoryOp::permutation},
      {"cross_entropy", MemoryOp::cross_entropy}}};
 
 // The word of an operation, and the keys that a row of it may and must have, separated by spaces.
