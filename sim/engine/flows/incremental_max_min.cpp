@@ -159,13 +159,49 @@ void IncrementalMaxMin::divide() {
   regroup();
 }
 
+// Mostly those flows share what a link has left that did before: where all others stay below their
+// share and they themselves could take it, it is a level. Floors allow a lesser one only where d of
+// a flow below is less than `users` from it: of levels s < t, with k of n users between, n (s + 1)
+// > k s + (n - k) t, so t - s < n / (n - k).
+std::int64_t IncrementalMaxMin::share_of_same(std::uint32_t number) {
+  const Link& link = links_[number];
+  const std::int64_t now = level_[number];
+  demands_.resize(link.crossings.size());
+  std::size_t held = 0;
+  std::int64_t users = 0, fullest_below = 0;
+  for (const Crossing& crossing : link.crossings) {
+    const std::int64_t rate = rate_[crossing.flow];
+    const bool is_held = rate == now;
+    demands_[held] = {now, crossing.count, crossing.flow};
+    held += is_held ? 1 : 0;
+    users += is_held ? crossing.count : 0;
+    fullest_below = std::max(fullest_below, is_held ? 0 : rate);
+  }
+  demands_.resize(held);
+  if (users == 0) return kNoLevel;
+  const std::int64_t share = (link.capacity - (link.load - now * users)) / users;
+  if (share <= fullest_below + link.users) return kNoLevel;
+  if (share <= now) return share;
+  for (Demand& demand : demands_) {
+    demand.rate = least_level(flows_[demand.flow], number);
+    if (demand.rate < share) return kNoLevel;
+  }
+  return share;
+}
+
 // Flows that the link holds back would get its present level without it, or more; how much more
 // matters only where the new level is higher.
 std::int64_t IncrementalMaxMin::compute(std::uint32_t number) {
   const Link& link = links_[number];
+  same_are_held_ = false;
   if (!link.can_fill) return kNoLevel;
   ++computed_;
   const std::int64_t now = level_[number];
+  if (now != kNoLevel) {
+    const std::int64_t share = share_of_same(number);
+    same_are_held_ = share != kNoLevel;
+    if (same_are_held_) return share;
+  }
   std::int64_t left = link.capacity, users = link.users;
   std::int64_t share = std::max<std::int64_t>(1, left / users);
   std::size_t kept = link.crossings.size();
@@ -206,6 +242,13 @@ std::int64_t IncrementalMaxMin::compute(std::uint32_t number) {
 void IncrementalMaxMin::set_level(std::uint32_t number, std::int64_t level) {
   const std::int64_t before = std::exchange(level_[number], level);
   changed_.push_back(number);
+  if (same_are_held_) {
+    for (const Demand& demand : demands_) {
+      if (flows_[demand.flow].group != number) touch(demand.flow);
+      set_rate(demand.flow, level, number);
+    }
+    return;
+  }
   for (const Crossing& crossing : links_[number].crossings) {
     const std::int64_t rate = rate_[crossing.flow];
     if (rate != before && rate <= level) continue;

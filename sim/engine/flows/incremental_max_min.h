@@ -92,6 +92,9 @@ class IncrementalMaxMin final : public RateGroups {
   void take_steps(State& flow, const Path& path);
   void make_due(std::uint32_t number);
   std::int64_t compute(std::uint32_t number);
+  // The level of a link that holds back the flows that it holds back now, which are left in
+  // demands_; max where it may hold back others.
+  std::int64_t share_of_same(std::uint32_t number);
   void set_level(std::uint32_t number, std::int64_t level);
   void set_rate(std::uint32_t flow, std::int64_t rate, std::uint32_t because_of);
   void touch(std::uint32_t flow);
@@ -114,6 +117,7 @@ class IncrementalMaxMin final : public RateGroups {
   std::vector<Due> due_;                                // a heap
   std::vector<std::uint32_t> touched_;
   std::vector<Demand> demands_;
+  bool same_are_held_ = false;  // demands_ are those that the last computed level is for
   std::uint64_t computed_ = 0;
 };
 
