@@ -64,6 +64,8 @@ def degrees_of(row, network):
     tp, pp, cp, ep, chunks = (said.get(key) or 1 for key in ("tp", "pp", "cp", "ep", "vp"))
     if gpus % (tp * pp * cp):
         raise LeftOut("the printed layout does not divide the GPUs")
+    if gpus // pp % (ep * (said.get("etp") or 1)):
+        raise LeftOut("the printed expert parallelism does not divide the GPUs of a stage")
     degrees = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "dp": gpus // (tp * pp * cp), "sequence_parallel": tp > 1,
                "data_parallel": {"kind": "fsdp" if said.get("fsdp") else "distributed_optimizer"},
                **pipeline_of(network, pp, chunks)}
