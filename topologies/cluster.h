@@ -31,7 +31,7 @@ struct Cooling {
 // host, and its multiprocessors are cores.
 enum class ProcessorKind : std::uint8_t { gpu, cpu };
 
-// What large products were measured to reach for long, in shares of the datasheet peak of their
+// What large products were measured to reach, in shares of the datasheet peak of their
 // type; 0: not measured. Boards for games may reach more than 1.
 struct SustainedShares {
   double fp32 = 0, tf32 = 0, fp16 = 0, bf16 = 0, fp8 = 0;

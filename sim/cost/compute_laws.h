@@ -30,7 +30,8 @@ inline bool is_half(models::Dtype dtype) {
 }
 
 // The law that prices a product of the type: of the unit that runs it, else of the other 16-bit
-// type (the units are the same), else of the type whose peak is nearest. Null: there is no law.
+// type (the units are the same), else of the type whose peak is nearest, of those on the same cores
+// (CUDA's, tensor's) if there are any. Null: there is no law.
 const GemmLaw* gemm_law(const Profile& profile, const MachinePeaks& peaks, models::Dtype dtype);
 
 // models::find_unit. Requires: the GPU has one.

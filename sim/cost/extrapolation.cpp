@@ -30,6 +30,7 @@ void Reach::check(Bytes bytes, Bytes least, Bytes most) {
 
 Reach reach_of(const Provenance& from) {
   if (from.basis != Basis::extrapolated) return {from.basis, {}};
+  if (!from.reason.empty()) return {from.basis, from.reason};
   return {from.basis, fmt::format("constants of another machine ({})", from.machine)};
 }
 

@@ -48,7 +48,8 @@ struct Chosen {
 };
 
 // The law of the unit that runs `dtype`: its own, else that of the other 16-bit type (the units are
-// the same), else that of the type whose peak is nearest; a type that this GPU has not comes last.
+// the same), else that of the type whose peak is nearest, of those on the same cores if there are
+// any; a type that this GPU has not comes last.
 template <class Law>
 Chosen<Law> choose(const std::vector<Law>& laws, Dtype dtype, const MachinePeaks& peaks) {
   const Dtype unit = unit_for(peaks, dtype);
@@ -57,7 +58,10 @@ Chosen<Law> choose(const std::vector<Law>& laws, Dtype dtype, const MachinePeaks
     if (is_half(law.dtype) && is_half(unit)) return 0.5;
     const std::optional<Dtype> of_law = models::find_unit(peaks, law.dtype);
     if (!of_law) return std::numeric_limits<double>::infinity();
-    return apart(peak(peaks, *of_law), peak(peaks, unit));  // 1 or more
+    // CUDA cores reach other shares of their peak than tensor cores do.
+    constexpr double kOtherCores = 1e6;
+    const bool other_cores = (law.dtype == Dtype::fp32) != (unit == Dtype::fp32);
+    return apart(peak(peaks, *of_law), peak(peaks, unit)) * (other_cores ? kOtherCores : 1);
   };
   Chosen<Law> best;
   for (std::size_t i = 0; i < laws.size(); ++i) {
@@ -290,6 +294,7 @@ const MemoryLaw* nearest_law(const Profile& profile, models::MemoryOp op) {
     return nearest_law(profile, models::MemoryOp::activation);
   if (op == models::MemoryOp::parallel_cross_entropy)
     return nearest_law(profile, models::MemoryOp::cross_entropy);
+  if (op == models::MemoryOp::permutation) return nearest_law(profile, models::MemoryOp::embedding);
   return law_of(profile, models::MemoryOp::elementwise);
 }
 

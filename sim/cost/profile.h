@@ -23,6 +23,7 @@ struct Provenance {
   std::string samples;   // what and how many
   std::string residual;  // error of the fit on what it was not fitted on, e.g. "MAPE 6.1 %"
   Basis basis = Basis::analytic;
+  std::string reason{};  // why it is extrapolated; empty: of another machine. In no file
   friend bool operator==(const Provenance&, const Provenance&) = default;
 };
 

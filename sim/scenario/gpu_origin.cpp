@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -97,6 +98,19 @@ bool has_same_types(const GpuSpec& a, const GpuSpec& b) {
   return (a.bf16.count() > 0) == (b.bf16.count() > 0) && (a.fp8.count() > 0) == (b.fp8.count() > 0);
 }
 
+// Presets of which it may take what products reach, by name.
+std::map<std::string, GpuSpec> neighbours_of(const GpuSpec& gpu, const std::string& configs) {
+  std::map<std::string, GpuSpec> neighbours;
+  if (gpu.compute_capability.empty()) return neighbours;
+  for (const std::string& name : preset_names(configs, "gpus")) {
+    const std::optional<GpuSpec> preset = read_gpu(name, configs);
+    if (preset && preset->compute_capability == gpu.compute_capability &&
+        has_such_tensor_cores(*preset, gpu))
+      neighbours.emplace(name, *preset);
+  }
+  return neighbours;
+}
+
 // Server presets by the GPU they hold; nothing of those without a switch.
 std::vector<std::pair<std::string, BytesPerSecond>> switches(const std::string& configs) {
   std::vector<std::pair<std::string, BytesPerSecond>> links;
@@ -177,24 +191,17 @@ topologies::SustainedShares sustained_of(const std::string& name, const std::str
 }
 
 std::vector<NeighbourShares> neighbour_shares(const GpuSpec& gpu, const std::string& configs) {
-  std::vector<GpuSpec> neighbours;
-  for (const std::string& name : preset_names(configs, "gpus")) {
-    if (name == gpu.name || gpu.compute_capability.empty()) continue;
-    const std::optional<GpuSpec> preset = read_gpu(name, configs);
-    if (preset && preset->compute_capability == gpu.compute_capability &&
-        has_such_tensor_cores(*preset, gpu))
-      neighbours.push_back(*preset);
-  }
+  const std::map<std::string, GpuSpec> neighbours = neighbours_of(gpu, configs);
   std::vector<NeighbourShares> shares;
   for (const models::Dtype dtype : models::kDtypes) {
     if (models::peak_of(gpu, dtype).count() <= 0) continue;
     std::vector<double> measured;
     std::vector<std::string> names;
-    for (const GpuSpec& neighbour : neighbours) {
+    for (const auto& [name, neighbour] : neighbours) {
       const double share = models::peak_of(neighbour.sustained, dtype);
       if (share <= 0) continue;
       measured.push_back(share);
-      names.push_back(neighbour.name);
+      names.push_back(name);
     }
     if (measured.empty()) continue;
     shares.push_back({dtype, std::move(measured), fmt::format("{}", fmt::join(names, ", "))});
@@ -211,6 +218,8 @@ std::vector<std::string> profile_files(const Scenario& scenario) {
     if (!choice.of_kind) continue;
     for (const FittedGpu& kin : fitted_kin(*kinds[kind].gpu, scenario.configs))
       files.insert(kin.profile);
+    for (const auto& [name, gpu] : neighbours_of(*kinds[kind].gpu, scenario.configs))
+      files.insert(preset_path(scenario.configs, "gpus", name));
   }
   return {files.begin(), files.end()};
 }

@@ -49,7 +49,7 @@ struct NeighbourShares {
   std::string gpus;
 };
 
-// Of other presets of the same compute capability, whose tensor cores are as fast beside their CUDA
+// Of presets of the same compute capability, whose tensor cores are as fast beside their CUDA
 // cores, within a fifth; of the types that the GPU has and any of those measures.
 std::vector<NeighbourShares> neighbour_shares(const topologies::GpuSpec& gpu,
                                               const std::string& configs);

@@ -28,14 +28,33 @@ std::vector<cost::SustainedShare> shares_for(const topologies::GpuSpec& gpu,
   return shares;
 }
 
-// Its own and, of other types, those of its neighbours.
+bool is_of_tensor_cores(models::Dtype dtype) {
+  return dtype != models::Dtype::fp32;
+}
+
+// Adds those of types that `shares` has none of. A board's power holds tensor cores back, so shares
+// of theirs are of one board: where any is known, others follow it.
+void add_others(std::vector<cost::SustainedShare>& shares,
+                std::vector<cost::SustainedShare> others) {
+  const std::vector<cost::SustainedShare> known = shares;
+  for (cost::SustainedShare& other : others) {
+    const bool has_own = std::any_of(known.begin(), known.end(), [&](const auto& own) {
+      return is_of_tensor_cores(own.dtype) ? is_of_tensor_cores(other.dtype)
+                                           : own.dtype == other.dtype;
+    });
+    if (!has_own) shares.push_back(std::move(other));
+  }
+}
+
+// Its own, else those of its neighbours.
 std::vector<cost::SustainedShare> shares_nearby(const topologies::GpuSpec& gpu,
                                                 const std::string& configs) {
   std::vector<cost::SustainedShare> shares = shares_for(gpu, gpu.sustained, gpu.name);
+  std::vector<cost::SustainedShare> medians;
   for (scenario::NeighbourShares& others : scenario::neighbour_shares(gpu, configs))
-    if (models::peak_of(gpu.sustained, others.dtype) == 0)
-      shares.push_back(
-          {others.dtype, cost::median(std::move(others.shares)), std::move(others.gpus)});
+    medians.push_back(
+        {others.dtype, cost::median(std::move(others.shares)), std::move(others.gpus)});
+  add_others(shares, std::move(medians));
   return shares;
 }
 
@@ -44,11 +63,14 @@ std::vector<cost::SustainedShare> shares_beside(const std::string& fitted,
                                                 const topologies::GpuSpec& gpu,
                                                 const std::string& configs) {
   std::vector<cost::SustainedShare> shares = shares_for(gpu, gpu.sustained, gpu.name);
-  return shares.empty() ? shares_for(gpu, scenario::sustained_of(fitted, configs), fitted) : shares;
+  for (cost::SustainedShare& other :
+       shares_for(gpu, scenario::sustained_of(fitted, configs), fitted))
+    if (models::peak_of(gpu.sustained, other.dtype) == 0) shares.push_back(std::move(other));
+  return shares;
 }
 
 // "rtx-3090; l4, l40s": each once.
-std::string measured_on(const std::vector<cost::SustainedShare>& shares) {
+std::string gpus_of(const std::vector<cost::SustainedShare>& shares) {
   std::vector<std::string> names;
   for (const cost::SustainedShare& share : shares)
     if (std::find(names.begin(), names.end(), share.gpus) == names.end())
@@ -72,7 +94,8 @@ Pricing by_kin(const topologies::ServerSpec& server, const std::string& configs)
   result.uncalibrated = result.profile->name;
   const std::vector<cost::SustainedShare> shares = shares_nearby(server.gpu, configs);
   take_sustained(*result.profile, peaks(server.gpu), shares);
-  if (!shares.empty()) result.uncalibrated += ", products as measured on " + measured_on(shares);
+  if (!shares.empty() && !result.profile->gemm.empty())
+    result.uncalibrated += ", products as measured on " + gpus_of(shares);
   std::sort(multiprocessors.begin(), multiprocessors.end());
   result.multiprocessors = multiprocessors[multiprocessors.size() / 2];
   return result;

@@ -49,7 +49,7 @@ double share_of(const Profile& profile, const models::Gemm& gemm) {
 
 }  // namespace
 
-TEST_CASE("a product of the measured size takes what was measured") {
+TEST_CASE("arithmetic of the measured size takes what was measured") {
   Profile profile;
   profile.gemm = {law_of(Dtype::fp16)};
   SUBCASE("of four constants") {}
@@ -61,8 +61,10 @@ TEST_CASE("a product of the measured size takes what was measured") {
     profile.gemm[0].exponent = 8;
   }
   take_sustained(profile, peaks(), {{Dtype::fp16, 0.55, "it"}, {Dtype::fp32, 0.45, "it"}});
-  CHECK(share_of(profile, product(Dtype::fp16)) == doctest::Approx(0.55).epsilon(1e-9));
-  CHECK(share_of(profile, product(Dtype::fp32)) == doctest::Approx(0.45).epsilon(1e-9));
+  // Memory and the start come to it.
+  CHECK(share_of(profile, product(Dtype::fp16)) < 0.55);
+  CHECK(share_of(profile, product(Dtype::fp16)) == doctest::Approx(0.55).epsilon(0.03));
+  CHECK(share_of(profile, product(Dtype::fp32)) == doctest::Approx(0.45).epsilon(0.01));
   // bf16 runs on the same units; small products reach less.
   CHECK(share_of(profile, product(Dtype::bf16)) == share_of(profile, product(Dtype::fp16)));
   CHECK(share_of(profile, product(Dtype::fp16, 512)) < 0.5);
@@ -79,8 +81,8 @@ TEST_CASE("laws of the GPU itself stand beside what was measured of other types"
   add_sustained(profile, peaks(), {{Dtype::fp32, 0.45, "it"}, {Dtype::tf32, 1.1, "it"}});
   REQUIRE(profile.gemm.size() == 3);
   CHECK(profile.gemm[0] == fitted.gemm[0]);
-  CHECK(share_of(profile, product(Dtype::fp32)) == doctest::Approx(0.45).epsilon(1e-9));
-  CHECK(share_of(profile, product(Dtype::tf32)) == doctest::Approx(1.1).epsilon(1e-9));
+  CHECK(share_of(profile, product(Dtype::fp32)) == doctest::Approx(0.45).epsilon(0.01));
+  CHECK(share_of(profile, product(Dtype::tf32)) == doctest::Approx(1.1).epsilon(0.03));
 }
 
 TEST_CASE("attention of other GPUs' laws follows products of 16 bits") {
@@ -101,13 +103,37 @@ TEST_CASE("attention of other GPUs' laws follows products of 16 bits") {
   CHECK(slower.gemm.size() == 2);  // the old law of fp16 gave way
 }
 
-TEST_CASE("a rate beyond what memory allows is that of arithmetic alone") {
+TEST_CASE("tensor cores that were not measured follow those that were, not CUDA cores") {
   Profile profile;
   profile.gemm = {law_of(Dtype::fp16)};
-  cost::MachinePeaks starved = peaks();
-  starved.memory_bandwidth = BytesPerSecond(1e9);
-  take_sustained(profile, starved, {{Dtype::fp16, 0.5, "it"}});
-  CHECK(profile.gemm[0].compute_efficiency == doctest::Approx(0.5));
+  take_sustained(profile, peaks(), {{Dtype::fp32, 0.3, "it"}, {Dtype::bf16, 0.6, "it"}});
+  CHECK(share_of(profile, product(Dtype::tf32)) == doctest::Approx(0.6).epsilon(0.03));
+  CHECK(share_of(profile, product(Dtype::fp16)) == share_of(profile, product(Dtype::bf16)));
+}
+
+TEST_CASE("attention takes the ratio of its own type") {
+  Profile profile;
+  profile.gemm = {law_of(Dtype::fp16)};
+  cost::AttentionLaw attention;
+  attention.forward = attention.backward = 0.6;
+  attention.dtype = Dtype::bf16;
+  profile.attention = {attention};
+  take_sustained(profile, peaks(), {{Dtype::fp16, 0.75, "it"}, {Dtype::bf16, 0.375, "it"}});
+  CHECK(profile.attention[0].forward == doctest::Approx(0.3));
+}
+
+TEST_CASE("more memory bandwidth makes nothing slower") {
+  double before = 0;
+  for (const double bandwidth : {1e9, 50e9, 120e9, 150e9, 200e9, 300e9, 1e12, 1e13}) {
+    Profile profile;
+    profile.gemm = {law_of(Dtype::fp16)};
+    cost::MachinePeaks machine = peaks();
+    machine.memory_bandwidth = BytesPerSecond(bandwidth);
+    take_sustained(profile, machine, {{Dtype::fp16, 0.5, "it"}});
+    const Seconds time = fitted_compute_cost(profile, machine)->time(product(Dtype::fp16)).time;
+    CHECK((before == 0 || time.count() <= before));
+    before = time.count();
+  }
 }
 
 TEST_CASE("without any law there is nothing to take") {

@@ -191,7 +191,8 @@ std::vector<Kin> brought_to(BytesPerSecond link, const std::vector<Kin>& kin) {
   return result;
 }
 
-// Kin whose arithmetic is as fast as the GPU's power lets it be.
+// Kin whose arithmetic is as fast as the GPU's power lets it be; convolutions are in shares of
+// products.
 std::vector<Kin> at_power(std::vector<Kin> kin) {
   for (Kin& one : kin) {
     for (GemmLaw& law : one.profile.gemm)
@@ -200,8 +201,6 @@ std::vector<Kin> at_power(std::vector<Kin> kin) {
       law.forward *= one.arithmetic;
       law.backward *= one.arithmetic;
     }
-    for (ConvolutionLaw& law : one.profile.convolution)
-      law.efficiency *= one.arithmetic;
   }
   return kin;
 }

@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <map>
 
-#include "models/layer/peak.h"
-#include "sim/base/power.h"
 #include "sim/cost/compute_laws.h"
 
 namespace trainyard::cost {
@@ -21,23 +19,12 @@ models::Gemm measured_product(Dtype dtype) {
   return product;
 }
 
-// At which the law says of the product what was measured; where it has its memory take longer than
-// that, at which arithmetic alone would.
-double efficiency_at(const GemmLaw& law, const MachinePeaks& peaks, double share) {
-  const models::Gemm product = measured_product(law.dtype);
-  const FlopsPerSecond peak = peak_of(peaks, law.dtype);
-  const double waves = law.waves ? wave_factor(*law.waves, product) : 1;
-  const Seconds work = waves * (models::flops(product) / peak);
-  const double measured = (models::flops(product) / peak).count() / share;
-  const double longest = measured - law.fixed.count();
-  const BytesPerSecond stream(law.memory_efficiency * peaks.memory_bandwidth.count());
-  const double memory = (memory_traffic(product) / stream).count();
-  if (longest <= memory) return work.count() / measured;
-  const double left = 1 - power(memory / longest, law.exponent);
-  return work.count() / (longest * power(left, 1 / law.exponent));
+// At which arithmetic alone would take what was measured, so that neither depends on the memory.
+double efficiency_at(const GemmLaw& law, double share) {
+  return share * (law.waves ? wave_factor(*law.waves, measured_product(law.dtype)) : 1);
 }
 
-Provenance measured_on(const SustainedShare& sustained, const GemmLaw& other) {
+Provenance origin_of(const SustainedShare& sustained, const GemmLaw& other) {
   Provenance from;
   from.source =
       fmt::format("products of {} on {} (configs/gpus)", name(sustained.dtype), sustained.gpus);
@@ -46,18 +33,18 @@ Provenance measured_on(const SustainedShare& sustained, const GemmLaw& other) {
                              other.from.machine);
   from.residual = "unknown on this GPU";
   from.basis = Basis::extrapolated;
+  from.reason = fmt::format("one measured size on {}", sustained.gpus);
   return from;
 }
 
 // A law of the type that reaches what was measured.
-GemmLaw sustained_law(const GemmLaw& other, const MachinePeaks& peaks,
-                      const SustainedShare& sustained) {
+GemmLaw sustained_law(const GemmLaw& other, const SustainedShare& sustained) {
   GemmLaw law = other;
   law.dtype = sustained.dtype;
   law.residuals.clear();
   law.m = law.n = law.k = {};
-  law.compute_efficiency = efficiency_at(law, peaks, sustained.share);
-  law.from = measured_on(sustained, other);
+  law.compute_efficiency = efficiency_at(law, sustained.share);
+  law.from = origin_of(sustained, other);
   return law;
 }
 
@@ -70,25 +57,32 @@ void add_sustained(Profile& profile, const MachinePeaks& peaks,
     const GemmLaw* other = gemm_law(fitted, peaks, one.dtype);
     const bool has_own = other != nullptr && (other->dtype == one.dtype ||
                                               (is_half(other->dtype) && is_half(one.dtype)));
-    if (other != nullptr && !has_own) profile.gemm.push_back(sustained_law(*other, peaks, one));
+    if (other != nullptr && !has_own) profile.gemm.push_back(sustained_law(*other, one));
   }
 }
 
 void take_sustained(Profile& profile, const MachinePeaks& peaks,
                     const std::vector<SustainedShare>& sustained) {
   const Profile fitted = profile;
-  double half_ratio = 1;
+  std::map<Dtype, double> ratio;  // of products of 16 bits, over what the law had
   for (const SustainedShare& one : sustained) {
     const GemmLaw* other = gemm_law(fitted, peaks, one.dtype);
     if (other == nullptr) continue;
-    GemmLaw law = sustained_law(*other, peaks, one);
-    if (is_half(one.dtype)) half_ratio = law.compute_efficiency / other->compute_efficiency;
+    GemmLaw law = sustained_law(*other, one);
+    if (is_half(one.dtype)) ratio[one.dtype] = law.compute_efficiency / other->compute_efficiency;
     std::erase_if(profile.gemm, [&](const GemmLaw& old) { return old.dtype == one.dtype; });
     profile.gemm.push_back(std::move(law));
   }
+  if (ratio.empty()) return;
+  // The two types of 16 bits run on the same units: one that was not measured is as the other.
+  std::erase_if(profile.gemm, [&](const GemmLaw& old) {
+    return is_half(old.dtype) && !ratio.contains(old.dtype);
+  });
   for (AttentionLaw& law : profile.attention) {
-    law.forward *= half_ratio;
-    law.backward *= half_ratio;
+    const auto own = law.dtype ? ratio.find(*law.dtype) : ratio.end();
+    const double factor = own != ratio.end() ? own->second : ratio.begin()->second;
+    law.forward *= factor;
+    law.backward *= factor;
   }
 }
 

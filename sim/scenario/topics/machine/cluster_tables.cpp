@@ -81,7 +81,8 @@ void visit_fields(json::Fields& f, Sustained& s) {
   const auto share = [&](std::string_view key, double& reached, FlopsPerSecond peak) {
     f.field(key, reached, optional, between(0.01, 2), kAbout);
     if (reached > 0 && peak.count() <= 0)
-      f.problem(key, "the chip has no such unit", fmt::format("remove it, or state peak/{}", key));
+      f.problem(key, "the chip has no such unit",
+                fmt::format("state peak/{}, or null for sustained/{}", key, key));
   };
   share("fp32", s.gpu.sustained.fp32, s.gpu.fp32);
   share("tf32", s.gpu.sustained.tf32, s.gpu.tf32);
@@ -289,7 +290,7 @@ void visit_fields(json::Fields& f, GpuSpec& s) {
   f.section("peak", peak, required, "Compute rates by number format, without sparsity.");
   Sustained sustained{s};
   f.section("sustained", sustained, optional,
-            "What products reach for long, for types that the GPU's profile has no law of.");
+            "What large products reach, for types that the GPU's profile has no law of.");
   f.field(
       "pcie_bandwidth", s.pcie_bandwidth, optional, kRate,
       "Of its slot, each way, as reached; taken where PCIe joins the GPUs and neither intra nor "
