@@ -176,6 +176,9 @@ TEST_CASE("what happens elsewhere costs nothing") {
     CHECK(shares.changed().size() <= 1);
   }
   CHECK(shares.computed() <= 64 + 8);
+  // Seven flows share what eight did, and none of them stays below.
+  CHECK(shares.shared_again() == shares.computed() - 64);
+  CHECK(shares.shared_again() > 0);
 }
 
 TEST_CASE("where all flows are new, each link is computed a few times") {

@@ -162,7 +162,7 @@ void IncrementalMaxMin::divide() {
 // Mostly those flows share what a link has left that did before: where all others stay below their
 // share and they themselves could take it, it is a level. Floors allow a lesser one only where d of
 // a flow below is less than `users` from it: of levels s < t, with k of n users between, n (s + 1)
-// > k s + (n - k) t, so t - s < n / (n - k).
+// > k s + (n - k) t, so t - s < n / (n - k), or s = 1, of which the same holds.
 std::int64_t IncrementalMaxMin::share_of_same(std::uint32_t number) {
   const Link& link = links_[number];
   const std::int64_t now = level_[number];
@@ -200,7 +200,10 @@ std::int64_t IncrementalMaxMin::compute(std::uint32_t number) {
   if (now != kNoLevel) {
     const std::int64_t share = share_of_same(number);
     same_are_held_ = share != kNoLevel;
-    if (same_are_held_) return share;
+    if (same_are_held_) {
+      ++shared_again_;
+      return share;
+    }
   }
   std::int64_t left = link.capacity, users = link.users;
   std::int64_t share = std::max<std::int64_t>(1, left / users);

@@ -43,6 +43,8 @@ class IncrementalMaxMin final : public RateGroups {
   std::int64_t flow_rate(std::uint32_t flow) const { return rate_[flow]; }
   // How many levels were computed since the beginning.
   std::uint64_t computed() const { return computed_; }
+  // How many of them for the flows that the link held back before.
+  std::uint64_t shared_again() const { return shared_again_; }
 
  private:
   static constexpr std::uint32_t kNoGroup = std::numeric_limits<std::uint32_t>::max();
@@ -118,7 +120,7 @@ class IncrementalMaxMin final : public RateGroups {
   std::vector<std::uint32_t> touched_;
   std::vector<Demand> demands_;
   bool same_are_held_ = false;  // demands_ are those that the last computed level is for
-  std::uint64_t computed_ = 0;
+  std::uint64_t computed_ = 0, shared_again_ = 0;
 };
 
 }  // namespace trainyard::engine
