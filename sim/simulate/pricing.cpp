@@ -28,33 +28,21 @@ std::vector<cost::SustainedShare> shares_for(const topologies::GpuSpec& gpu,
   return shares;
 }
 
-bool is_of_tensor_cores(models::Dtype dtype) {
-  return dtype != models::Dtype::fp32;
-}
-
-// Adds those of types that `shares` has none of. A board's power holds tensor cores back, so shares
-// of theirs are of one board: where any is known, others follow it.
-void add_others(std::vector<cost::SustainedShare>& shares,
-                std::vector<cost::SustainedShare> others) {
-  const std::vector<cost::SustainedShare> known = shares;
-  for (cost::SustainedShare& other : others) {
-    const bool has_own = std::any_of(known.begin(), known.end(), [&](const auto& own) {
-      return is_of_tensor_cores(own.dtype) ? is_of_tensor_cores(other.dtype)
-                                           : own.dtype == other.dtype;
-    });
-    if (!has_own) shares.push_back(std::move(other));
-  }
-}
-
-// Its own, else those of its neighbours.
+// Its own, else those of its neighbours. A board's power holds tensor cores back, so shares of
+// theirs are of one board: where any is its own, the others follow that.
 std::vector<cost::SustainedShare> shares_nearby(const topologies::GpuSpec& gpu,
                                                 const std::string& configs) {
   std::vector<cost::SustainedShare> shares = shares_for(gpu, gpu.sustained, gpu.name);
-  std::vector<cost::SustainedShare> medians;
-  for (scenario::NeighbourShares& others : scenario::neighbour_shares(gpu, configs))
-    medians.push_back(
-        {others.dtype, cost::median(std::move(others.shares)), std::move(others.gpus)});
-  add_others(shares, std::move(medians));
+  const bool knows_tensor_cores = std::any_of(shares.begin(), shares.end(), [](const auto& own) {
+    return own.dtype != models::Dtype::fp32;
+  });
+  for (scenario::NeighbourShares& others : scenario::neighbour_shares(gpu, configs)) {
+    const bool has_own =
+        others.dtype == models::Dtype::fp32 ? gpu.sustained.fp32 > 0 : knows_tensor_cores;
+    if (!has_own)
+      shares.push_back(
+          {others.dtype, cost::median(std::move(others.shares)), std::move(others.gpus)});
+  }
   return shares;
 }
 

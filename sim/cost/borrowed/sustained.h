@@ -21,8 +21,8 @@ struct SustainedShare {
 void add_sustained(Profile& profile, const MachinePeaks& peaks,
                    const std::vector<SustainedShare>& sustained);
 
-// The same of a profile whose laws are of other GPUs, which give way; attention runs on
-// the same units and becomes as much faster or slower as products of 16 bits. Requires: the same.
+// The same of a profile whose laws are of other GPUs, which give way; attention runs on the same
+// units and becomes as much faster or slower as products of 16 bits. Requires: the same.
 void take_sustained(Profile& profile, const MachinePeaks& peaks,
                     const std::vector<SustainedShare>& sustained);
 
