@@ -5,14 +5,6 @@
 #include <bit>
 
 namespace trainyard::engine {
-namespace {
-
-// Of fewer ops an event each is no more work.
-constexpr std::uint32_t kFewest = 6;
-
-// So often what follows one that would be shorter is looked at again, so that the time to find them
-// grows with the ops of a block, not with their square.
-constexpr int kMostInVain = 64;
 
 // The streams that have ops, by a number of their own: most have none.
 class BusyStreams {
@@ -45,6 +37,15 @@ class BusyStreams {
   std::array<std::uint8_t, kMaxStreams> number_ = all_idle();
 };
 
+namespace {
+
+// Of fewer ops an event each is no more work.
+constexpr std::uint32_t kFewest = 6;
+
+// So often what follows one that would be shorter is looked at again, so that the time to find them
+// grows with the ops of a block, not with their square.
+constexpr int kMostInVain = 64;
+
 // What is known of an op of a block from the program alone; streams by BusyStreams.
 struct Known {
   const CompiledOp* op = nullptr;
@@ -54,12 +55,15 @@ struct Known {
   bool alone = false;  // concerns nobody else
 };
 
-// The ops of one block, and what of each stream has ended when one begins.
+// The ops of one block, and what of each stream has ended when one begins. `kWidth`: at least as
+// many as there are streams, a number that the compiler knows, for rows at once.
+template <std::size_t kWidth>
 class BlockView {
  public:
+  using Row = std::array<std::int32_t, kWidth>;  // by stream
+
   BlockView(const CompiledProgram& program, const BusyStreams& busy, std::uint32_t block,
-            std::uint64_t alone)
-      : streams_(busy.count()) {
+            std::uint64_t alone) {
     const std::vector<Op>& source = program.program->blocks[block].ops;
     const auto begins =
         program.stream_begin.begin() + std::ptrdiff_t{block} * (program.streams + 1);
@@ -81,41 +85,43 @@ class BlockView {
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(ops_.size()); }
   const Known& operator[](std::uint32_t i) const { return ops_[i]; }
-  // Ops of stream s before op i.
-  std::int32_t before(std::uint32_t i, std::uint32_t s) const {
-    return before_[std::size_t{i} * streams_ + s];
-  }
+  // Ops of each stream before op i.
+  const Row& before(std::uint32_t i) const { return before_[i]; }
   // Of these, those known to have ended when it begins; -1: not even those of earlier calls.
-  std::int32_t ended(std::uint32_t i, std::uint32_t s) const {
-    return ended_[std::size_t{i} * streams_ + s];
-  }
-  std::uint32_t streams() const { return streams_; }
+  const Row& ended(std::uint32_t i) const { return ended_[i]; }
+  // Streams of which not all of these have.
+  std::uint32_t open(std::uint32_t i) const { return open_[i]; }
 
  private:
   void find_ended() {
-    before_.resize(std::size_t{streams_} * ops_.size());
-    ended_.resize(before_.size(), -1);
-    std::vector<std::int32_t> count(streams_);
-    std::vector<std::uint32_t> tail(streams_, Solos::kNone);
+    Row count{}, none;
+    none.fill(-1);
+    before_.resize(ops_.size());
+    ended_.resize(ops_.size(), none);
+    open_.resize(ops_.size());
+    std::array<std::uint32_t, kWidth> tail;
+    tail.fill(Solos::kNone);
     for (std::uint32_t i = 0; i < ops_.size(); ++i) {
-      std::copy(count.begin(), count.end(), before_.begin() + std::ptrdiff_t{i} * streams_);
+      before_[i] = count;
       const std::uint32_t own = ops_[i].stream;
+      Row& known = ended_[i];
       for (std::uint32_t bits = ops_[i].waits | 1U << own; bits != 0; bits &= bits - 1) {
         const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
-        std::int32_t* known = &ended_[std::size_t{i} * streams_];
         if (tail[s] != Solos::kNone)
-          for (std::uint32_t u = 0; u < streams_; ++u)
-            known[u] = std::max(known[u], ended(tail[s], u));
+          for (std::size_t u = 0; u < kWidth; ++u)
+            known[u] = std::max(known[u], ended_[tail[s]][u]);
         known[s] = count[s];
       }
+      for (std::size_t s = 0; s < kWidth; ++s)
+        open_[i] |= static_cast<std::uint32_t>(known[s] < count[s]) << s;
       ++count[own];
       tail[own] = i;
     }
   }
 
-  std::uint32_t streams_;
   std::vector<Known> ops_;
-  std::vector<std::int32_t> before_, ended_;  // [op * streams + stream]
+  std::vector<Row> before_, ended_;  // by op
+  std::vector<std::uint32_t> open_;
 };
 
 // By stream: those that every op waits for, or is of, that can tell whether the stream's ops of
@@ -135,10 +141,13 @@ std::vector<std::uint32_t> told_by_later_calls(const Program& program, const Bus
   return told;
 }
 
+template <std::size_t kWidth>
 class SoloFinder {
  public:
-  SoloFinder(const BlockView& view, const std::vector<std::uint32_t>& told_later)
-      : view_(view), told_later_(told_later) {}
+  SoloFinder(const BlockView<kWidth>& view, const std::vector<std::uint32_t>& told_later)
+      : view_(view), told_later_(told_later) {
+    find_told();
+  }
 
   // From op i on as far as nobody else is concerned; behind the last.
   std::uint32_t extent(std::uint32_t first) const {
@@ -155,45 +164,54 @@ class SoloFinder {
   }
   // Whether op i begins when all of [first, i) have ended.
   bool begins_alone(std::uint32_t first, std::uint32_t i) const {
-    for (std::uint32_t s = 0; s < view_.streams(); ++s)
-      if (view_.before(i, s) > view_.before(first, s) && view_.ended(i, s) < view_.before(i, s))
-        return false;
-    return true;
+    return !has_ops(view_.open(i), first, i);
   }
   // Whether nobody behind op `last` of [first, last], which ends last, can tell when the others
   // did.
   bool ends_for_all(std::uint32_t first, std::uint32_t last) const {
-    const std::uint32_t own = view_[last].stream;
-    for (std::uint32_t s = 0; s < view_.streams(); ++s) {
-      if (s == own || !has_ops(first, last, s)) continue;
-      bool is_last = true;  // of its stream in the block
-      for (std::uint32_t x = last + 1; x < view_.size() && is_last; ++x) {
-        const std::uint32_t sees = view_[x].waits | 1U << view_[x].stream;
-        if ((sees >> s & 1) == 0) continue;
-        if ((sees >> own & 1) == 0) return false;
-        is_last = view_[x].stream != s;
-      }
-      if (is_last && (told_later_[s] >> own & 1) == 0) return false;
-    }
-    return true;
+    return !has_ops(told_[last], first, last);
   }
 
  private:
-  bool has_ops(std::uint32_t first, std::uint32_t last, std::uint32_t s) const {
-    const std::int32_t until = view_.before(last, s) + (view_[last].stream == s ? 1 : 0);
-    return until > view_.before(first, s);
+  // Whether ops of some of the streams stand in [first, i).
+  bool has_ops(std::uint32_t streams, std::uint32_t first, std::uint32_t i) const {
+    for (; streams != 0; streams &= streams - 1) {
+      const auto s = static_cast<std::size_t>(std::countr_zero(streams));
+      if (view_.before(i)[s] > view_.before(first)[s]) return true;
+    }
+    return false;
+  }
+  // By op: streams other than its own of which somebody behind it, who has not waited for it, can
+  // tell when their ops before it ended.
+  void find_told() {
+    std::array<std::uint32_t, kWidth> told{};  // [s]: behind ops of which streams those of s are
+    for (std::size_t s = 0; s < told_later_.size(); ++s)
+      told[s] = ~told_later_[s];
+    told_.resize(view_.size());
+    for (std::uint32_t i = view_.size(); i-- > 0;) {
+      const std::uint32_t own = view_[i].stream, sees = view_[i].waits | 1U << own;
+      for (std::size_t s = 0; s < kWidth; ++s)
+        told_[i] |= (told[s] >> own & 1) << s;
+      told_[i] &= ~(1U << own);
+      for (std::uint32_t bits = sees & ~(1U << own); bits != 0; bits &= bits - 1) {
+        std::uint32_t& of = told[static_cast<std::size_t>(std::countr_zero(bits))];
+        of = ~sees | (sees & of);
+      }
+      told[own] = ~sees;
+    }
   }
   // Whether what op i waits for outside of a solo had ended when that began.
   bool outside_has_ended(std::uint32_t first, std::uint32_t i, std::uint32_t streams) const {
     for (std::uint32_t bits = view_[i].waits & ~streams; bits != 0; bits &= bits - 1) {
       const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
-      if (view_.ended(first, s) < view_.before(i, s)) return false;
+      if (view_.ended(first)[s] < view_.before(i)[s]) return false;
     }
     return true;
   }
 
-  const BlockView& view_;
+  const BlockView<kWidth>& view_;
   const std::vector<std::uint32_t>& told_later_;
+  std::vector<std::uint32_t> told_;
 };
 
 }  // namespace
@@ -201,10 +219,20 @@ class SoloFinder {
 Solos::Solos(const CompiledProgram& program, std::uint64_t alone)
     : entered_(program.ops.size(), kNone) {
   const BusyStreams busy(program);
+  if (busy.count() <= 8)
+    find<8>(program, busy, alone);
+  else if (busy.count() <= 16)
+    find<16>(program, busy, alone);
+  else
+    find<kMaxStreams>(program, busy, alone);
+}
+
+template <std::size_t kWidth>
+void Solos::find(const CompiledProgram& program, const BusyStreams& busy, std::uint64_t alone) {
   const std::vector<std::uint32_t> told_later = told_by_later_calls(*program.program, busy);
   for (std::uint32_t block = 0; block < program.program->blocks.size(); ++block) {
-    const BlockView view(program, busy, block, alone);
-    const SoloFinder finder(view, told_later);
+    const BlockView<kWidth> view(program, busy, block, alone);
+    const SoloFinder<kWidth> finder(view, told_later);
     int in_vain = 0;
     for (std::uint32_t first = 0; first < view.size();) {
       const std::uint32_t until = finder.extent(first);

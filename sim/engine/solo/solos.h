@@ -21,6 +21,8 @@ struct Solo {
   std::uint32_t first_end = 0;  // into Solos::ends, one per bit, lowest first
 };
 
+class BusyStreams;
+
 // The solos of a program whose collectives of some columns have no other members.
 class Solos {
  public:
@@ -39,6 +41,10 @@ class Solos {
   }
 
  private:
+  // `kWidth`: at least the number of streams.
+  template <std::size_t kWidth>
+  void find(const CompiledProgram& program, const BusyStreams& busy, std::uint64_t alone);
+
   std::vector<std::uint32_t> entered_;
   std::vector<Solo> solos_;
   std::vector<std::uint32_t> ends_;
