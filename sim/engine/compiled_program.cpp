@@ -25,68 +25,74 @@ void check_op(const Program& program, const Op& op) {
 
 }  // namespace
 
-CompiledProgram::CompiledProgram(const Program& source)
-    : program(&source),
-      streams(static_cast<std::uint32_t>(source.streams.size())),
+CompiledCode::CompiledCode(const Program& source)
+    : streams(static_cast<std::uint32_t>(source.streams.size())),
       works_of_segment_(source.segments.size()) {
   TRAINYARD_CHECK(streams <= kMaxStreams, "a program with {} streams", streams);
   for (const Segment& segment : source.segments)
     TRAINYARD_CHECK(std::size_t{segment.first_kernel} + segment.kernels <= source.kernels.size(),
                     "segment {}+{} of {} kernels", segment.first_kernel, segment.kernels,
                     source.kernels.size());
+  std::uint32_t busy = 0;  // bit s: stream s has ops
   for (const Block& block : source.blocks) {
     for (const Op& op : block.ops) {
       check_op(source, op);
-      busy_ |= 1U << op.stream;
+      busy |= 1U << op.stream;
       if (op.kind == OpKind::compute) continue;
       const std::uint32_t number = column_of(op.kind, op.port);
-      if (number >= column_.size()) column_.resize(number + 1, kUnused);
-      if (column_[number] != kUnused) continue;
-      column_[number] = columns++;
+      if (number >= column.size()) column.resize(number + 1, kUnused);
+      if (column[number] != kUnused) continue;
+      column[number] = columns++;
       collective_ports.push_back(op.kind == OpKind::collective ? op.port : kNoPort);
     }
   }
   for (const Block& block : source.blocks)
-    compile_block(block);
+    compile_block(source, block, busy);
+}
+
+CompiledProgram::CompiledProgram(const Program& source, std::shared_ptr<CompiledCode> shared)
+    : program(&source),
+      code(std::move(shared)),
+      streams(code->streams),
+      columns(code->columns),
+      ops(code->ops),
+      stream_begin(code->stream_begin),
+      thresholds(code->thresholds),
+      works(code->works),
+      collective_ports(code->collective_ports) {
   compile_calls();
 }
 
-CompiledProgram::CompiledProgram(const Program& source, const CompiledProgram& alike)
-    : CompiledProgram(alike) {
-  program = &source;
-  compile_calls();
-}
-
-void CompiledProgram::compile_block(const Block& block) {
+void CompiledCode::compile_block(const Program& source, const Block& block, std::uint32_t busy) {
   std::vector<std::vector<CompiledOp>> by_stream(streams);
   std::vector<std::uint32_t> in_column(columns);
   // [stream * streams + other]: ops of the other that those of the stream have waited for.
   std::vector<std::uint32_t> waited(std::size_t{streams} * streams, kUnused);
-  HostWork host;
+  HostWork enqueued;
   for (std::uint32_t i = 0; i < block.ops.size(); ++i) {
     const Op& op = block.ops[i];
-    host.calls = later(host.calls, op.call);
+    enqueued.calls = later(enqueued.calls, op.call);
     CompiledOp compiled{.kind = op.kind,
                         .stream = op.stream,
                         .index = i,
                         .subject = op.subject,
                         .port = op.port,
                         .launches = op.launches,
-                        .launches_before = host.launches,
-                        .calls_before = host.calls,
+                        .launches_before = enqueued.launches,
+                        .calls_before = enqueued.calls,
                         .first_effect = op.first_effect,
                         .effects = op.effects,
                         .drained = op.drained};
-    host.launches += op.launches;
+    enqueued.launches += op.launches;
     if (op.kind == OpKind::compute) {
       compiled.subject = work(op.subject, op.launches);
-      compiled.has_kernels = program->segments[op.subject].kernels > 0;
+      compiled.has_kernels = source.segments[op.subject].kernels > 0;
     } else {
-      compiled.column = column_[column_of(op.kind, op.port)];
+      compiled.column = column[column_of(op.kind, op.port)];
       compiled.sequence = in_column[compiled.column]++;
     }
     compiled.first_threshold = static_cast<std::uint32_t>(thresholds.size());
-    for (std::uint32_t bits = op.waits & busy_; bits != 0; bits &= bits - 1) {
+    for (std::uint32_t bits = op.waits & busy; bits != 0; bits &= bits - 1) {
       const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
       const auto threshold = static_cast<std::uint32_t>(by_stream[s].size());
       std::uint32_t& known = waited[std::size_t{op.stream} * streams + s];
@@ -95,7 +101,7 @@ void CompiledProgram::compile_block(const Block& block) {
       thresholds.push_back(threshold);
     }
     for (std::uint32_t e = 0; e < op.effects; ++e) {
-      const MemoryEffect& effect = program->effects[op.first_effect + e];
+      const MemoryEffect& effect = source.effects[op.first_effect + e];
       compiled.takes |= effect.bytes > 0;
       compiled.releases |= effect.bytes < 0;
     }
@@ -106,8 +112,8 @@ void CompiledProgram::compile_block(const Block& block) {
     ops.insert(ops.end(), list.begin(), list.end());
   }
   stream_begin.push_back(static_cast<std::uint32_t>(ops.size()));
-  counts_.insert(counts_.end(), in_column.begin(), in_column.end());
-  host_.push_back(host);
+  counts.insert(counts.end(), in_column.begin(), in_column.end());
+  host.push_back(enqueued);
 }
 
 void CompiledProgram::compile_calls() {
@@ -133,15 +139,15 @@ void CompiledProgram::compile_calls() {
     for (std::uint32_t s = 0; s < streams; ++s)
       stream_ops[s] += stream_begin[first + s + 1] - stream_begin[first + s];
     for (std::uint32_t c = 0; c < columns; ++c)
-      sequences[c] += counts_[std::size_t{call.block} * columns + c];
-    before.launches += host_[call.block].launches;
-    before.calls = later(before.calls, host_[call.block].calls);
+      sequences[c] += code->counts[std::size_t{call.block} * columns + c];
+    before.launches += code->host[call.block].launches;
+    before.calls = later(before.calls, code->host[call.block].calls);
   }
   all_launches = static_cast<std::int64_t>(before.launches);
   all_calls = before.calls;
 }
 
-std::uint32_t CompiledProgram::work(std::uint32_t segment, std::uint32_t launches) {
+std::uint32_t CompiledCode::work(std::uint32_t segment, std::uint32_t launches) {
   for (std::uint32_t known : works_of_segment_[segment])
     if (works[known].launches == launches) return known;
   const auto added = static_cast<std::uint32_t>(works.size());
@@ -164,8 +170,9 @@ Position CompiledProgram::seek(std::uint32_t stream, std::uint32_t call) const {
 
 bool CompiledProgram::find(std::uint32_t number, std::uint32_t sequence,
                            std::uint32_t& stream) const {
-  if (number >= column_.size() || column_[number] == kUnused) return false;
-  const std::uint32_t column = column_[number];
+  const std::vector<std::uint32_t>& known = code->column;
+  if (number >= known.size() || known[number] == CompiledCode::kUnused) return false;
+  const std::uint32_t column = known[number];
   std::size_t low = 0, high = program->calls.size();  // the last call whose base is <= sequence
   while (low < high) {
     const std::size_t middle = (low + high) / 2;
@@ -186,18 +193,23 @@ bool CompiledProgram::find(std::uint32_t number, std::uint32_t sequence,
   return false;
 }
 
-HostTimes CompiledProgram::host_times(Duration launch) const {
+std::vector<Duration> CompiledProgram::call_times(Duration launch) const {
   // So that no sum of launches wraps.
   later(Duration(checked_product(all_launches, launch.count())), all_calls);
-  HostTimes times;
-  times.call.reserve(launch_base.size());
+  std::vector<Duration> times;
+  times.reserve(launch_base.size());
   for (std::size_t call = 0; call < launch_base.size(); ++call)
-    times.call.push_back(static_cast<std::int64_t>(launch_base[call]) * launch + call_base[call]);
-  times.op.reserve(ops.size());
+    times.push_back(static_cast<std::int64_t>(launch_base[call]) * launch + call_base[call]);
+  return times;
+}
+
+std::vector<HostTimes::OfOp> CompiledCode::host_times(Duration launch) const {
+  std::vector<HostTimes::OfOp> times;
+  times.reserve(ops.size());
   for (const CompiledOp& op : ops) {
     const Duration from = static_cast<std::int64_t>(op.launches_before) * launch + op.calls_before;
     const Duration first = op.launches > 0 ? launch : Duration(0);
-    times.op.push_back({from, from + first, from + op.launches * launch});
+    times.push_back({from, from + first, from + op.launches * launch});
   }
   return times;
 }

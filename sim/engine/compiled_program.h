@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "sim/engine/machine.h"
@@ -60,7 +62,7 @@ struct HostTimes {
     Duration from{}, issued{}, done{};
   };
   std::vector<Duration> call;  // when it begins with the call
-  std::vector<OfOp> op;        // as CompiledProgram::ops
+  std::span<const OfOp> op;    // as CompiledProgram::ops
 };
 
 // Where a stream is: the next op, and the end of that stream's ops in the call's block.
@@ -68,28 +70,58 @@ struct Position {
   std::uint32_t call = 0, at = 0, last = 0;
 };
 
-struct CompiledProgram {
+// All of a program but the order in which its blocks are called.
+struct CompiledCode {
   static constexpr std::uint32_t kNoPort = 0xFFFFFFFF;
+  static constexpr std::uint32_t kUnused = 0xFFFFFFFF;
 
-  explicit CompiledProgram(const Program& source);
-  // Requires: same_code() of both programs.
-  CompiledProgram(const Program& source, const CompiledProgram& alike);
+  explicit CompiledCode(const Program& source);
 
-  const Program* program;
   std::uint32_t streams = 0;
   std::uint32_t columns = 0;
   std::vector<CompiledOp> ops;              // by block, stream, program order
   std::vector<std::uint32_t> stream_begin;  // [block * (streams + 1) + stream], into ops
   std::vector<std::uint32_t> thresholds;
   std::vector<Work> works;
+  std::vector<std::uint32_t> collective_ports;  // [column]; kNoPort: of other ops
+  std::vector<std::uint32_t> column;            // by column_of(); kUnused: no op has it
+  std::vector<std::uint32_t> counts;            // [block * columns + column]: ops per block
+  std::vector<HostWork> host;                   // by block
+
+  // When the host enqueues the ops of a block that it begins with at once.
+  std::vector<HostTimes::OfOp> host_times(Duration launch) const;
+
+ private:
+  void compile_block(const Program& source, const Block& block, std::uint32_t busy);
+  std::uint32_t work(std::uint32_t segment, std::uint32_t launches);
+
+  std::vector<std::vector<std::uint32_t>> works_of_segment_;
+};
+
+struct CompiledProgram {
+  static constexpr std::uint32_t kNoPort = CompiledCode::kNoPort;
+
+  explicit CompiledProgram(const Program& source)
+      : CompiledProgram(source, std::make_shared<CompiledCode>(source)) {}
+  // Requires: `shared` is of a program that has same_code().
+  CompiledProgram(const Program& source, std::shared_ptr<CompiledCode> shared);
+
+  const Program* program;
+  std::shared_ptr<CompiledCode> code;
+  // Those of the code.
+  std::uint32_t streams, columns;
+  std::span<const CompiledOp> ops;
+  std::span<const std::uint32_t> stream_begin, thresholds;
+  std::span<const Work> works;
+  std::span<const std::uint32_t> collective_ports;
+
   std::vector<std::uint32_t> ended_base;   // [call * streams + stream]
   std::vector<std::uint64_t> launch_base;  // [call]
   std::vector<Duration> call_base;         // [call]
   std::int64_t all_launches = 0;
   Duration all_calls{};
-  std::vector<std::uint32_t> sequence_base;     // [call * columns + column]
-  std::vector<std::uint32_t> stream_ops;        // [stream], in all calls
-  std::vector<std::uint32_t> collective_ports;  // [column]; kNoPort: of other ops
+  std::vector<std::uint32_t> sequence_base;  // [call * columns + column]
+  std::vector<std::uint32_t> stream_ops;     // [stream], in all calls
 
   // The first op of `stream` in `call` or a later one; call == number of calls if there is none.
   Position seek(std::uint32_t stream, std::uint32_t call) const;
@@ -112,22 +144,13 @@ struct CompiledProgram {
                : all_launches * launch + all_calls;
   }
 
-  // Refuses launches of which all that is ever enqueued takes too long.
-  HostTimes host_times(Duration launch) const;
+  // When the host begins with each call. Refuses launches of which all that is ever enqueued takes
+  // too long.
+  std::vector<Duration> call_times(Duration launch) const;
   std::vector<WorkTime> work_times(const KernelTimes& times, Duration launch) const;
 
  private:
-  void compile_block(const Block& block);
   void compile_calls();
-  std::uint32_t work(std::uint32_t segment, std::uint32_t launches);
-
-  static constexpr std::uint32_t kUnused = 0xFFFFFFFF;
-
-  std::vector<std::uint32_t> counts_;  // [block * columns + column]: ops per block
-  std::vector<HostWork> host_;         // by block
-  std::vector<std::vector<std::uint32_t>> works_of_segment_;
-  std::vector<std::uint32_t> column_;  // by column_of(); kUnused: no op has it
-  std::uint32_t busy_ = 0;             // bit s: stream s has ops
 };
 
 // Columns of sequence_base, before those are left out that no op has: so many for every port

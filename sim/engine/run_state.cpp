@@ -115,7 +115,13 @@ RunState::RunState(const Machine& given) : machine(given) {
     if (new_times) work_times.push_back(compiled.work_times(*actor.times, actor.launch));
     const auto [launches, new_launches] = launches_of.try_emplace(
         {program->second, actor.launch.count()}, static_cast<std::uint32_t>(host_times.size()));
-    if (new_launches) host_times.push_back(compiled.host_times(actor.launch));
+    if (new_launches) {
+      std::vector<Duration> calls = compiled.call_times(actor.launch);
+      std::vector<HostTimes::OfOp>& of_ops =
+          host_times_of_code[{code_of[program->second], actor.launch.count()}];
+      if (of_ops.empty()) of_ops = compiled.code->host_times(actor.launch);
+      host_times.push_back({std::move(calls), of_ops});
+    }
     actors.push_back({.first_stream = static_cast<std::uint32_t>(streams.size()),
                       .streams = compiled.streams,
                       .first_edge = edges_named,
@@ -142,7 +148,7 @@ void RunState::add_program(const Program& program) {
   const auto number = static_cast<std::uint32_t>(programs.size());
   for (std::uint32_t other = number; other-- > 0;) {
     if (code_of[other] != other || !same_code(*programs[other].program, program)) continue;
-    programs.emplace_back(program, programs[other]);
+    programs.emplace_back(program, programs[other].code);
     code_of.push_back(other);
     return;
   }

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "sim/engine/compiled_program.h"
@@ -94,12 +96,16 @@ struct Exchange {
 
 struct RunState {
   explicit RunState(const Machine& machine);
+  RunState(const RunState&) = delete;
+  RunState& operator=(const RunState&) = delete;
 
   const Machine& machine;
   std::vector<CompiledProgram> programs;
   std::vector<std::uint32_t> code_of;             // by program: the first with the same code
   std::vector<std::vector<WorkTime>> work_times;  // by (code, times, launch)
   std::vector<HostTimes> host_times;              // by (program, launch)
+  std::map<std::pair<std::uint32_t, std::int64_t>, std::vector<HostTimes::OfOp>>
+      host_times_of_code;  // by (code, launch)
   std::vector<ActorState> actors;
   std::vector<StreamState> streams;
   std::vector<std::uint32_t> needs;         // by stream, if blocked: ended ops of one it waits for

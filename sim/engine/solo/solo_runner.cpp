@@ -52,13 +52,10 @@ SoloRunner::SoloRunner(RunState& state, EventQueue& queue, Recorder& recorder,
   kind_of_.reserve(state.actors.size());
   for (std::uint32_t actor = 0; actor < state.actors.size(); ++actor)
     kind_of_.push_back(find_kind(actor));
-  for (std::size_t program = 0; program < state.programs.size(); ++program) {
-    std::vector<CompiledOp>& ops = state.programs[program].ops;
-    for (const auto& [of, solos] : solos_) {
-      if (of.first != state.code_of[program]) continue;
-      for (std::size_t op = 0; op < ops.size(); ++op)
-        ops[op].enters_solo |= solos.entered_at(op) != Solos::kNone;
-    }
+  for (const auto& [of, solos] : solos_) {
+    std::vector<CompiledOp>& ops = state.programs[of.first].code->ops;
+    for (std::size_t op = 0; op < ops.size(); ++op)
+      ops[op].enters_solo |= solos.entered_at(op) != Solos::kNone;
   }
 }
 
