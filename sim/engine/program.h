@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/engine/labels.h"
+#include "sim/engine/shared_table.h"
 
 namespace trainyard::engine {
 
@@ -86,15 +88,15 @@ struct Call {
 };
 
 struct Program {
-  std::vector<std::string> streams;  // names; their number is the number of streams
-  std::vector<std::string> labels;
-  std::vector<std::uint32_t> kernels;  // index into Actor::times->kernel, segment after segment
-  std::vector<Segment> segments;
-  std::vector<MemoryEffect> effects;
+  SharedTable<std::string> streams;  // names; their number is the number of streams
+  Labels labels;
+  SharedTable<std::uint32_t> kernels;  // index into Actor::times->kernel, segment after segment
+  SharedTable<Segment> segments;
+  SharedTable<MemoryEffect> effects;
   std::vector<MemoryEffect> resident;  // taken before the step and kept
   // Bit c: bytes of category c come from a pool of their own, which keeps what it once held.
   std::uint32_t pools = 0;
-  std::vector<Block> blocks;
+  SharedTable<Block> blocks;
   std::vector<Call> calls;
 
   // Op number `number` of a call. Requires: both are of this program.

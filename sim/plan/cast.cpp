@@ -95,9 +95,9 @@ namespace {
 
 // The program of a role whose kernels and connections stand behind others.
 engine::Program moved(engine::Program program, std::uint32_t kernels, std::uint32_t connections) {
-  for (std::uint32_t& kernel : program.kernels)
+  for (std::uint32_t& kernel : program.kernels.edit())
     kernel += kernels;
-  for (engine::Block& block : program.blocks) {
+  for (engine::Block& block : program.blocks.edit()) {
     for (engine::Op& op : block.ops) {
       if (op.kind != engine::OpKind::compute) op.port += connections * (is_message(op) ? 2 : 1);
     }

@@ -1,4 +1,4 @@
-// Where labels stand in a program's table, which has each once.
+// The labels of a program while it is written, each once.
 #pragma once
 
 #include <cstddef>
@@ -6,27 +6,77 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "sim/engine/labels.h"
+#include "sim/plan/stage/place_labels.h"
 
 namespace trainyard::plan {
 
-// By hash: labels begin alike, so that comparing them takes long.
 class LabelIndex {
  public:
-  // That of a label, which is added if it is new. `labels`: always the same table.
-  std::uint32_t of(const std::string& label, std::vector<std::string>& labels) {
-    const std::size_t hash = std::hash<std::string>()(label);
-    auto [known, end] = places_.equal_range(hash);
-    for (; known != end; ++known)
-      if (labels[known->second] == label) return known->second;
-    const auto added = static_cast<std::uint32_t>(labels.size());
-    places_.emplace_hint(end, hash, added);
-    labels.push_back(label);
-    return added;
+  // The number of a part. A where may tell of a place of the network.
+  std::uint32_t where(const std::string& part) { return where_.of(part); }
+  std::uint32_t what(const std::string& part) { return what_.of(part); }
+  // That of a label of two parts, which is added if it is new.
+  std::uint32_t of(std::uint32_t where, std::uint32_t what) {
+    const std::size_t row = where + 1U, column = what + 1U;  // 0: nothing
+    if (row >= labels_.size()) labels_.resize(row + 1);
+    if (column >= labels_[row].size()) labels_[row].resize(column + 1, engine::Labels::kNothing);
+    std::uint32_t& label = labels_[row][column];
+    if (label != engine::Labels::kNothing) return label;
+    label = static_cast<std::uint32_t>(parts_.size());
+    parts_.push_back({where, what});
+    return label;
+  }
+  // The same of a label that is one part.
+  std::uint32_t of(const std::string& label) {
+    return tells_of_place(label) ? of(where(label), engine::Labels::kNothing)
+                                 : of(engine::Labels::kNothing, what(label));
+  }
+  // The same of one that says what is at a place; what may tell of others.
+  std::uint32_t of(std::uint32_t at, const std::string& what_there) {
+    return tells_of_place(what_there)
+               ? of(where(where_.names[at] + what_there), engine::Labels::kNothing)
+               : of(at, what(what_there));
+  }
+  const engine::Labels::Parts& parts(std::uint32_t label) const { return parts_[label]; }
+  std::string name(std::uint32_t label) const {
+    const auto [where, what] = parts_[label];
+    return (where == engine::Labels::kNothing ? "" : where_.names[where]) +
+           (what == engine::Labels::kNothing ? "" : what_.names[what]);
+  }
+
+  engine::Labels finish() {
+    engine::Labels labels;
+    labels.parts = std::move(parts_);
+    labels.where = std::move(where_.names);
+    labels.what = std::move(what_.names);
+    return labels;
   }
 
  private:
-  std::multimap<std::size_t, std::uint32_t> places_;
+  // By hash: names begin alike, so that comparing them takes long.
+  struct Names {
+    std::vector<std::string> names;
+    std::multimap<std::size_t, std::uint32_t> by_hash;
+
+    std::uint32_t of(const std::string& name) {
+      const std::size_t hash = std::hash<std::string>()(name);
+      auto [known, end] = by_hash.equal_range(hash);
+      for (; known != end; ++known)
+        if (names[known->second] == name) return known->second;
+      const auto added = static_cast<std::uint32_t>(names.size());
+      by_hash.emplace_hint(end, hash, added);
+      names.push_back(name);
+      return added;
+    }
+  };
+
+  Names where_, what_;
+  std::vector<engine::Labels::Parts> parts_;        // by label
+  std::vector<std::vector<std::uint32_t>> labels_;  // by where + 1, what + 1; kNothing: none yet
 };
 
 }  // namespace trainyard::plan

@@ -60,7 +60,7 @@ StreamSet without(StreamSet streams, StreamKind stream) {
 ProgramBuilder::ProgramBuilder(Cast& cast, StageConnections& connections)
     : cast_(cast), connections_(connections) {
   for (const std::string_view stream : kStreamNames)
-    program_.streams.emplace_back(stream);
+    program_.streams.edit().emplace_back(stream);
 }
 
 void ProgramBuilder::begin_block() {
@@ -69,13 +69,14 @@ void ProgramBuilder::begin_block() {
 
 std::uint32_t ProgramBuilder::end_block() {
   // What no kernel of the block works on is taken at its end.
-  if (!pending_holds_.empty()) settle(program_.labels[pending_holds_.back().owner]);
+  if (!pending_holds_.empty()) settle(labels_.name(pending_holds_.back().owner));
+  std::vector<engine::MemoryEffect>& effects = program_.effects.edit();
   for (std::size_t i = 0; i < ops_.size(); ++i) {
-    ops_[i].first_effect = static_cast<std::uint32_t>(program_.effects.size());
+    ops_[i].first_effect = static_cast<std::uint32_t>(effects.size());
     ops_[i].effects = static_cast<std::uint32_t>(op_effects_[i].size());
-    program_.effects.insert(program_.effects.end(), op_effects_[i].begin(), op_effects_[i].end());
+    effects.insert(effects.end(), op_effects_[i].begin(), op_effects_[i].end());
   }
-  program_.blocks.push_back({std::move(ops_)});
+  program_.blocks.edit().push_back({std::move(ops_)});
   ops_.clear();
   op_effects_.clear();
   return static_cast<std::uint32_t>(program_.blocks.size() - 1);
@@ -83,9 +84,7 @@ std::uint32_t ProgramBuilder::end_block() {
 
 engine::MemoryEffect ProgramBuilder::effect(MemoryKind kind, std::int64_t bytes,
                                             const std::string& owner) {
-  return {.bytes = bytes,
-          .owner = labels_.of(owner, program_.labels),
-          .category = static_cast<std::uint8_t>(kind)};
+  return {.bytes = bytes, .owner = labels_.of(owner), .category = static_cast<std::uint8_t>(kind)};
 }
 
 void ProgramBuilder::hold(MemoryKind kind, Bytes bytes, const std::string& owner) {
@@ -119,6 +118,7 @@ void ProgramBuilder::last_gives_back(MemoryKind kind, Bytes bytes, const std::st
 
 void ProgramBuilder::work(std::span<const models::WorkItem> items, const std::string& where,
                           OpGroup group, PairPart part, bool drained) {
+  const std::uint32_t at = labels_.where(where);
   for (const models::WorkItem& item : items) {
     if (const auto* named = std::get_if<NamedKernel>(&item)) {
       if (segment_.empty()) segment_first_ = named;
@@ -126,17 +126,25 @@ void ProgramBuilder::work(std::span<const models::WorkItem> items, const std::st
       segment_.push_back(cast_.kernel_index(*named));
       segment_launches_ += named->launches;
     } else if (const auto* collective_item = std::get_if<models::GroupCollective>(&item)) {
-      flush_segment(where, group, part);
-      collective(connections_.layer(collective_item->group),
-                 {collective_item->kind, collective_item->bytes, collective_item->routing},
-                 fmt::format("{}: {}", where, collective_item->name), part);
+      flush_segment(at, group, part);
+      const ConnectionId connection = connections_.layer(collective_item->group);
+      const StreamKind stream = cast_.connections[connection].stream;
+      // A wait holds for what its stream has taken in so far. If a collective follows before any
+      // kernel, the compute stream takes the wait first, as an op without kernels, so that the next
+      // kernel does not wait for the new collective too.
+      if ((pending_waits_ & kLayerStreams) != 0)
+        settle_waits("wait for communication inside the layer");
+      transfer(stream, connection,
+               {collective_item->kind, collective_item->bytes, collective_item->routing},
+               stream_bit(StreamKind::compute) | without(kLayerStreams, stream),
+               labels_.of(at, ": " + collective_item->name), part, 1);
     } else {
-      flush_segment(where, group, part);
+      flush_segment(at, group, part);
       const ConnectionId awaited = connections_.layer(std::get<models::GroupWait>(item).group);
       compute_waits_for(stream_bit(cast_.connections[awaited].stream));
     }
   }
-  flush_segment(where, group, part);
+  flush_segment(at, group, part);
   if (drained) ops_.back().drained = true;
 }
 
@@ -147,14 +155,13 @@ void ProgramBuilder::layer_work(std::span<const models::WorkItem> items, const s
   if (known == scripts_.end()) {
     const std::size_t first = ops_.size();
     work(items, where, group, part);
-    scripts_.emplace(key, Script(std::span(ops_).subspan(first), program_, where, pending_waits_));
+    scripts_.emplace(key, Script(std::span(ops_).subspan(first), program_, labels_,
+                                 labels_.where(where), pending_waits_));
     return;
   }
+  const std::uint32_t at = labels_.where(where);
   for (const Script::Written& written : known->second.ops) {
-    if (written.is_named)
-      push(written.op, where + written.label);
-    else
-      push(written.op, written.label);
+    push(written.op, written.is_named ? labels_.of(at, written.what) : written.op.label);
     if (!written.may_hold) continue;
     op_effects_.back() = std::move(pending_holds_);
     pending_holds_.clear();
@@ -163,26 +170,32 @@ void ProgramBuilder::layer_work(std::span<const models::WorkItem> items, const s
 }
 
 ProgramBuilder::Script::Script(std::span<const Op> of, const engine::Program& program,
-                               const std::string& where, StreamSet waits_behind)
+                               const LabelIndex& labels, std::uint32_t where,
+                               StreamSet waits_behind)
     : waits(waits_behind) {
   for (const Op& op : of) {
-    Written& written = ops.emplace_back(Written{.op = op, .label = program.labels[op.label]});
-    written.is_named = written.label.starts_with(where);
-    if (written.is_named) written.label.erase(0, where.size());
-    written.may_hold = op.kind == OpKind::compute && program.segments[op.subject].kernels > 0;
+    const engine::Labels::Parts& label = labels.parts(op.label);
+    TRAINYARD_CHECK(label.where == where || label.where == engine::Labels::kNothing,
+                    "a layer's work tells of a place that is not its own");
+    ops.push_back(
+        {.op = op,
+         .is_named = label.where == where,
+         .may_hold = op.kind == OpKind::compute && program.segments[op.subject].kernels > 0,
+         .what = label.what});
   }
 }
 
-void ProgramBuilder::flush_segment(const std::string& where, OpGroup group, PairPart part) {
+void ProgramBuilder::flush_segment(std::uint32_t where, OpGroup group, PairPart part) {
   if (segment_.empty()) return;
   const std::uint32_t subject = static_cast<std::uint32_t>(program_.segments.size());
-  program_.segments.push_back({.first_kernel = static_cast<std::uint32_t>(program_.kernels.size()),
-                               .kernels = static_cast<std::uint32_t>(segment_.size())});
-  program_.kernels.insert(program_.kernels.end(), segment_.begin(), segment_.end());
-  const std::string label =
-      segment_.size() == 1
-          ? fmt::format("{}: {}", where, segment_first_->name)
-          : fmt::format("{}: {} .. {}", where, segment_first_->name, segment_last_->name);
+  program_.segments.edit().push_back(
+      {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size()),
+       .kernels = static_cast<std::uint32_t>(segment_.size())});
+  std::vector<std::uint32_t>& kernels = program_.kernels.edit();
+  kernels.insert(kernels.end(), segment_.begin(), segment_.end());
+  const std::string what =
+      segment_.size() == 1 ? ": " + segment_first_->name
+                           : fmt::format(": {} .. {}", segment_first_->name, segment_last_->name);
   if (segment_first_->repeated || segment_last_->repeated) group = OpGroup::recompute;
   push({.kind = OpKind::compute,
         .stream = static_cast<std::uint8_t>(StreamKind::compute),
@@ -191,7 +204,7 @@ void ProgramBuilder::flush_segment(const std::string& where, OpGroup group, Pair
         .waits = pending_waits_,
         .subject = subject,
         .launches = std::exchange(segment_launches_, 0)},
-       label);
+       labels_.of(where, what));
   op_effects_.back() = std::move(pending_holds_);
   pending_holds_.clear();
   pending_waits_ = 0;
@@ -202,32 +215,28 @@ void ProgramBuilder::work_beside(StreamKind stream, const std::vector<NamedKerne
                                  StreamSet waits, OpGroup group, const std::string& label) {
   const auto subject = static_cast<std::uint32_t>(program_.segments.size());
   const auto count = static_cast<std::uint32_t>(kernels.size());
-  program_.segments.push_back(
+  program_.segments.edit().push_back(
       {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size()), .kernels = count});
   for (const NamedKernel& named : kernels)
-    program_.kernels.push_back(cast_.kernel_index(named));
+    program_.kernels.edit().push_back(cast_.kernel_index(named));
   push({.kind = OpKind::compute,
         .stream = static_cast<std::uint8_t>(stream),
         .group = static_cast<std::uint8_t>(group),
         .waits = waits,
         .subject = subject,
         .launches = count},
-       label);
-}
-
-void ProgramBuilder::collective(ConnectionId connection, const TransferSpec& spec,
-                                const std::string& label, PairPart part) {
-  const StreamKind stream = cast_.connections[connection].stream;
-  if ((kLayerStreams & stream_bit(stream)) != 0) mark_pending_wait();
-  collective(
-      stream, connection, spec,
-      static_cast<StreamSet>(stream_bit(StreamKind::compute) | without(kLayerStreams, stream)),
-      label, part);
+       labels_.of(label));
 }
 
 void ProgramBuilder::collective(StreamKind stream, ConnectionId connection,
                                 const TransferSpec& spec, StreamSet waits, const std::string& label,
                                 PairPart part, std::uint32_t launches) {
+  transfer(stream, connection, spec, waits, labels_.of(label), part, launches);
+}
+
+void ProgramBuilder::transfer(StreamKind stream, ConnectionId connection, const TransferSpec& spec,
+                              StreamSet waits, std::uint32_t label, PairPart part,
+                              std::uint32_t launches) {
   push({.kind = OpKind::collective,
         .stream = static_cast<std::uint8_t>(stream),
         .group = static_cast<std::uint8_t>(cast_.connections[connection].group),
@@ -249,7 +258,7 @@ void ProgramBuilder::host_transfer(HostTransfer transfer, Bytes bytes, StreamSet
 
 void ProgramBuilder::mark(StreamKind stream, StreamSet waits, const std::string& label,
                           std::uint32_t launches) {
-  program_.segments.push_back(
+  program_.segments.edit().push_back(
       {.first_kernel = static_cast<std::uint32_t>(program_.kernels.size())});
   push({.kind = OpKind::compute,
         .stream = static_cast<std::uint8_t>(stream),
@@ -257,7 +266,7 @@ void ProgramBuilder::mark(StreamKind stream, StreamSet waits, const std::string&
         .waits = waits,
         .subject = static_cast<std::uint32_t>(program_.segments.size() - 1),
         .launches = launches},
-       label);
+       labels_.of(label));
 }
 
 engine::Program ProgramBuilder::finish() {
@@ -265,16 +274,9 @@ engine::Program ProgramBuilder::finish() {
   for (const engine::Block& block : program_.blocks)
     for (const Op& op : block.ops)
       used |= op.waits | 1U << op.stream;
-  program_.streams.resize(static_cast<std::size_t>(std::bit_width(used)));
+  program_.labels = labels_.finish();
+  program_.streams.edit().resize(static_cast<std::size_t>(std::bit_width(used)));
   return std::move(program_);
-}
-
-// A wait holds for what its stream has taken in so far. If a collective follows before any kernel,
-// the compute stream takes the wait first, as an op without kernels, so that the next kernel does
-// not wait for the new collective too.
-void ProgramBuilder::mark_pending_wait() {
-  if ((pending_waits_ & kLayerStreams) == 0) return;
-  settle_waits("wait for communication inside the layer");
 }
 
 void ProgramBuilder::settle_waits(const std::string& label) {
@@ -303,7 +305,7 @@ void ProgramBuilder::send(ConnectionId connection, Bytes bytes, const std::strin
         .subject = cast_.transfer_index(connection, {CollectiveKind::broadcast, bytes}),
         .port = send_port(connection),
         .launches = 1},
-       label);
+       labels_.of(label));
 }
 
 void ProgramBuilder::receive(ConnectionId connection, Bytes bytes, const std::string& label,
@@ -317,7 +319,7 @@ void ProgramBuilder::receive(ConnectionId connection, Bytes bytes, const std::st
         .subject = cast_.transfer_index(connection, {CollectiveKind::broadcast, bytes}),
         .port = hears ? port_of(connection) : receive_port(connection),
         .launches = 1},
-       label);
+       labels_.of(label));
   compute_waits_for(stream_bit(own.arrives_on));
 }
 
@@ -325,8 +327,8 @@ void ProgramBuilder::call(std::uint32_t block, std::uint32_t tag) {
   program_.calls.push_back({block, tag});
 }
 
-Op& ProgramBuilder::push(Op op, const std::string& label) {
-  op.label = labels_.of(label, program_.labels);
+Op& ProgramBuilder::push(Op op, std::uint32_t label) {
+  op.label = label;
   ops_.push_back(op);
   op_effects_.emplace_back();
   return ops_.back();

@@ -81,8 +81,6 @@ class ProgramBuilder {
   // A compute op without kernels, if the block has none yet or none that holds what hold() asked
   // for.
   void settle(const std::string& label);
-  void collective(ConnectionId connection, const TransferSpec& spec, const std::string& label,
-                  PairPart part);
   // A collective, or a meeting, on a stream of its own choice, after the tails of `waits`.
   // `launches`: of the host; 0 where another thread than the script's calls it.
   void collective(StreamKind stream, ConnectionId connection, const TransferSpec& spec,
@@ -118,21 +116,23 @@ class ProgramBuilder {
   struct Script {
     struct Written {
       engine::Op op;
-      bool is_named = false;   // its label begins with `where`
+      bool is_named = false;   // its label tells where the layer is, and `what`
       bool may_hold = false;   // takes what hold() asked for, if no op before it has
-      std::string label = {};  // the rest
+      std::uint32_t what = 0;  // into LabelIndex
     };
-    // Of ops that were written with labels that begin with `where`, some but not all.
-    Script(std::span<const engine::Op> of, const engine::Program& program, const std::string& where,
-           StreamSet waits_behind);
+    // Of ops that were written for the layer at `where`.
+    Script(std::span<const engine::Op> of, const engine::Program& program, const LabelIndex& labels,
+           std::uint32_t where, StreamSet waits_behind);
 
     std::vector<Written> ops;
     StreamSet waits = 0;  // that are asked for behind it
   };
 
-  void mark_pending_wait();
-  void flush_segment(const std::string& where, OpGroup group, PairPart part);
-  engine::Op& push(engine::Op op, const std::string& label);
+  // Labels by their numbers in labels_.
+  void flush_segment(std::uint32_t where, OpGroup group, PairPart part);
+  void transfer(StreamKind stream, ConnectionId connection, const TransferSpec& spec,
+                StreamSet waits, std::uint32_t label, PairPart part, std::uint32_t launches);
+  engine::Op& push(engine::Op op, std::uint32_t label);
   engine::MemoryEffect effect(MemoryKind kind, std::int64_t bytes, const std::string& owner);
 
   Cast& cast_;

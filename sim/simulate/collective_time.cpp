@@ -24,7 +24,7 @@ engine::Program one_collective() {
   engine::Program program;
   program.streams = {"communication"};
   program.labels = {"collective"};
-  program.blocks.push_back({{op}});
+  program.blocks.edit().push_back({{op}});
   program.calls.push_back({});
   return program;
 }

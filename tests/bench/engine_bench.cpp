@@ -33,16 +33,16 @@ BENCHMARK(queue_hold)->Arg(64)->Arg(16 << 10)->Arg(1 << 20);
 struct Training {
   Training(std::uint32_t actors, std::uint32_t group, std::uint32_t steps) {
     program.streams = {"compute", "communication"};
-    program.blocks.resize(1);
+    program.blocks.edit().resize(1);
     constexpr std::uint32_t kLayers = 8;
     for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
-      program.segments.push_back({layer, 1});
-      program.kernels.push_back(layer);
+      program.segments.edit().push_back({layer, 1});
+      program.kernels.edit().push_back(layer);
       Op compute{.subject = layer};
       compute.waits = 2;
       Op collective{.kind = OpKind::collective, .stream = 1, .waits = 1};
-      program.blocks[0].ops.push_back(compute);
-      program.blocks[0].ops.push_back(collective);
+      program.blocks.edit()[0].ops.push_back(compute);
+      program.blocks.edit()[0].ops.push_back(collective);
     }
     program.calls.assign(steps, {});
     machine.transfers.push_back(

@@ -138,9 +138,10 @@ class Generator {
             kWeights[(static_cast<std::size_t>(mixed) + 3 * k) % kWeights.size()]);
     }
     for (std::uint32_t s = 0; s < 3; ++s) {
-      program.segments.push_back({static_cast<std::uint32_t>(program.kernels.size()), pick(4)});
+      program.segments.edit().push_back(
+          {static_cast<std::uint32_t>(program.kernels.size()), pick(4)});
       for (std::uint32_t k = 0; k < program.segments.back().kernels; ++k)
-        program.kernels.push_back(pick(kKernels));
+        program.kernels.edit().push_back(pick(kKernels));
     }
     if (options_.solos) program.pools = pick(8);
     for (std::uint32_t r = pick(3); r > 0; --r)
@@ -174,7 +175,7 @@ class Generator {
   }
 
   void decorate(ProgramBuilder& program) {
-    Op& op = program.program().blocks.back().ops.back();
+    Op& op = program.program().blocks.edit().back().ops.back();
     op.waits = pick(1U << streams_) & pick(1U << streams_) & ~(1U << op.stream);
     if (options_.solos && pick(4) != 0) op.waits = ((1U << streams_) - 1) & ~(1U << op.stream);
     if (options_.launches) op.launches = pick(4);
@@ -187,7 +188,7 @@ class Generator {
 
   void make_mistake() {
     Program& program = programs_[pick(actors_)]->program();
-    std::vector<Op>& ops = program.blocks[pick(program.blocks.size())].ops;
+    std::vector<Op>& ops = program.blocks.edit()[pick(program.blocks.size())].ops;
     if (ops.empty()) return;
     const std::uint32_t at = pick(ops.size());
     switch (pick(3)) {

@@ -36,7 +36,7 @@ class Twins {
       Program& program = programs_.emplace_back(*actor.program);
       for (std::size_t i = 0; i + 1 < program.calls.size(); i += 2)
         std::swap(program.calls[i], program.calls[i + 1]);
-      program.labels.clear();
+      program.labels = {};
       program.calls.resize(program.calls.size() - program.calls.size() / 4);
       twin.program = &program;
       move_all(twin.communicators, one.communicators.size());

@@ -48,7 +48,7 @@ Sent sent(const StepPlan& step) {
         continue;
       found.sizes.push_back(step.cast.transfer(ops[i]).bytes.count());
       const auto layer = [&](const Op& op) {
-        const std::string& label = program.labels[op.label];
+        const std::string label = program.labels[op.label];
         return label.substr(0, label.find(':'));
       };
       const auto computes = [](const Op& op) { return op.kind == OpKind::compute; };

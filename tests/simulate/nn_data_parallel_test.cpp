@@ -207,7 +207,8 @@ TEST_CASE("an array as large as a buffer is sent as it lies") {
     const Setup setup(2);
     const StepPlan step = plan_step(work, setup.recipe, setup.plan);
     const Program& first = step.cast.roles[0].program;
-    return std::count_if(first.labels.begin(), first.labels.end(), [](const std::string& label) {
+    const std::vector<std::string> labels = first.labels.all();
+    return std::count_if(labels.begin(), labels.end(), [](const std::string& label) {
       return label.find("into buffer") != std::string::npos;
     });
   };

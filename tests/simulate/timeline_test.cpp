@@ -192,8 +192,11 @@ TEST_CASE("other labels change nothing but names") {
     const std::unique_ptr<Step> step = simulate_step(each);
     const std::vector<Slice> before = slices(timeline(*step, {.ranks = 2}));
     for (const char* label : {"", "a forward", "recompute", "send activations"}) {
-      for (Role& role : step->plan.cast.roles)
-        std::fill(role.program.labels.begin(), role.program.labels.end(), label);
+      for (Role& role : step->plan.cast.roles) {
+        std::fill(role.program.labels.where.begin(), role.program.labels.where.end(), "");
+        for (std::string& what : role.program.labels.what.edit())
+          what = label;
+      }
       const std::vector<Slice> after = slices(timeline(*step, {.ranks = 2}));
       REQUIRE(after.size() == before.size());
       for (std::size_t i = 0; i < after.size(); ++i) {

@@ -37,7 +37,7 @@ class ProgramBuilder {
  public:
   explicit ProgramBuilder(std::vector<std::string> streams) {
     program_.streams = std::move(streams);
-    program_.blocks.emplace_back();
+    program_.blocks.edit().emplace_back();
   }
   ProgramBuilder(const ProgramBuilder&) = delete;
   ProgramBuilder& operator=(const ProgramBuilder&) = delete;
@@ -49,10 +49,10 @@ class ProgramBuilder {
   }
   ProgramBuilder& kernels(const std::string& label, int stream, std::vector<Duration> times,
                           std::uint32_t mask = 0) {
-    program_.segments.push_back({static_cast<std::uint32_t>(program_.kernels.size()),
+    program_.segments.edit().push_back({static_cast<std::uint32_t>(program_.kernels.size()),
                                  static_cast<std::uint32_t>(times.size())});
     for (Duration time : times) {
-      program_.kernels.push_back(static_cast<std::uint32_t>(times_.kernel.size()));
+      program_.kernels.edit().push_back(static_cast<std::uint32_t>(times_.kernel.size()));
       times_.kernel.push_back(time);
     }
     return add(OpKind::compute, label, stream, program_.segments.size() - 1, 0, mask);
@@ -96,7 +96,7 @@ class ProgramBuilder {
   ProgramBuilder& memory(std::int64_t bytes, std::uint8_t category = 0, std::uint32_t owner = 0) {
     Op& op = last();
     if (op.effects == 0) op.first_effect = static_cast<std::uint32_t>(program_.effects.size());
-    program_.effects.push_back({bytes, owner, category});
+    program_.effects.edit().push_back({bytes, owner, category});
     ++op.effects;
     return *this;
   }
@@ -106,7 +106,7 @@ class ProgramBuilder {
     return *this;
   }
   ProgramBuilder& block() {
-    program_.blocks.emplace_back();
+    program_.blocks.edit().emplace_back();
     return *this;
   }
   ProgramBuilder& call(std::uint32_t block, std::uint32_t tag = 0) {
@@ -125,7 +125,7 @@ class ProgramBuilder {
   KernelTimes& times() { return times_; }
 
  private:
-  Op& last() { return program_.blocks.back().ops.back(); }
+  Op& last() { return program_.blocks.edit().back().ops.back(); }
   ProgramBuilder& add(OpKind kind, const std::string& label, int stream, std::size_t subject,
                       std::uint32_t port, std::uint32_t mask) {
     Op op;
@@ -136,7 +136,7 @@ class ProgramBuilder {
     op.port = port;
     op.label = static_cast<std::uint32_t>(program_.labels.size());
     program_.labels.push_back(label);
-    program_.blocks.back().ops.push_back(op);
+    program_.blocks.edit().back().ops.push_back(op);
     return *this;
   }
 

@@ -19,8 +19,9 @@ inline std::string role_difference(const plan::Role& a, const plan::Role& b) {
                  });
   if (!engine::same_code(one, other)) return "blocks";
   if (one.labels != other.labels) return "labels";
-  for (const std::string& label : one.labels)
-    if (label.find('\x01') != std::string::npos) return "a label without the name of its place";
+  for (const std::string& label : one.labels.all())
+    if (label.find('\x01') != std::string::npos)
+      return "a label without the name of its place: " + label;
   if (one.streams != other.streams) return "streams";
   if (one.resident != other.resident) return "resident memory";
   if (!same_calls || a.round_calls != b.round_calls) return "calls";

@@ -116,7 +116,7 @@ void InputBatches::add_role(Role role, ProgramBuilder& builder, std::uint32_t of
   for (const Player taker : takers_)
     role.beside.insert(role.beside.end(), of_each, taker);
   role.program = builder.finish();
-  for (std::string& stream : role.program.streams)
+  for (std::string& stream : role.program.streams.edit())
     stream = role.name + ": " + stream;
   cast.role_of.insert(cast.role_of.end(), role.beside.size(),
                       static_cast<std::uint32_t>(cast.roles.size()));

@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "sim/base/check.h"
+#include "sim/plan/step_plan.h"
 
 namespace trainyard::plan {
 namespace {
@@ -26,12 +27,18 @@ int sign_at(const std::string& label, std::size_t& at) {
   return place;
 }
 
-std::vector<std::string> with_names(std::span<const std::string> labels, const StepPlan& step,
-                                    std::span<const int> moved) {
-  std::vector<std::string> named;
-  named.reserve(labels.size());
-  for (const std::string& label : labels) {
-    std::string& text = named.emplace_back();
+bool tells_of_place(const std::string& label) {
+  return label.find(kBegin) != std::string::npos;
+}
+
+engine::Labels with_names(const engine::Labels& labels, const StepPlan& step,
+                          std::span<const int> moved) {
+  engine::Labels named;
+  named.parts = labels.parts;
+  named.what = labels.what;
+  named.where.reserve(labels.where.size());
+  for (const std::string& label : labels.where) {
+    std::string& text = named.where.emplace_back();
     std::size_t from = 0;
     for (std::size_t at = label.find(kBegin); at != std::string::npos;
          at = label.find(kBegin, at)) {

@@ -138,7 +138,7 @@ void StageBuilder::finish(Role& stage, StagePatterns* patterns,
   }
   stage.program.pools = data_.pools();
   stage.host = data_.host();
-  std::vector<std::string> labels = std::move(stage.program.labels);
+  engine::Labels labels = std::move(stage.program.labels);
   stage.program.labels = with_names(labels, step_);
   if (patterns == nullptr || !alike) return;
   StagePattern own{.role = step_.cast.roles.size(),

@@ -81,7 +81,7 @@ const StagePattern* StagePatterns::find(const StageLikeness& likeness) const {
 }
 
 void StagePatterns::add(StageLikeness likeness, StagePattern pattern) {
-  for (const std::string& label : pattern.labels) {
+  for (const std::string& label : pattern.labels.where) {
     for (std::size_t at = 0; at < label.size();) {
       const int place = sign_at(label, at);
       if (place < 0)

@@ -55,10 +55,10 @@ BlockKey without_stage(BlockKey key, const StepPlan& step, const DealtWork& deal
 
 // A stage that has been written.
 struct StagePattern {
-  std::size_t role = 0;             // into Cast::roles
-  std::vector<BlockKey> blocks;     // without_stage(), by Program::blocks
-  std::vector<int> places;          // that it holds, part by part
-  std::vector<std::string> labels;  // with signs of places
+  std::size_t role = 0;          // into Cast::roles
+  std::vector<BlockKey> blocks;  // without_stage(), by Program::blocks
+  std::vector<int> places;       // that it holds, part by part
+  engine::Labels labels;         // with signs of places
 };
 
 class StagePatterns {

@@ -59,8 +59,8 @@ int main(int count, char** words) {
   const Arguments given = arguments(count, words);
   Program program;
   program.streams = {"network"};
-  program.blocks.resize(1);
-  program.blocks[0].ops.push_back({.kind = OpKind::collective});
+  program.blocks.edit().resize(1);
+  program.blocks.edit()[0].ops.push_back({.kind = OpKind::collective});
   program.calls.push_back({});
   const KernelTimes times;
   const Machine all = machine(given, program, times);

@@ -64,7 +64,7 @@ Bytes ServerRoleBuilder::parameter_bytes(std::int64_t parameters) const {
 
 void ServerRoleBuilder::finish(int players) {
   role.program = builder_.finish();
-  for (std::string& stream : role.program.streams)
+  for (std::string& stream : role.program.streams.edit())
     stream = "parameter server: " + stream;
   Cast& cast = step_.cast;
   cast.role_of.insert(cast.role_of.end(), static_cast<std::size_t>(players),
