@@ -60,14 +60,26 @@ class Runner {
         gradient_(places(), kNotYet) {
     run_.begins.resize(stages.size());
     run_.ends.resize(stages.size());
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+      run_.begins[stage].reserve(stages[stage].size());
+      run_.ends[stage].reserve(stages[stage].size());
+    }
+    for (int stage = 0; stage < shape.stages; ++stage)
+      for (std::uint8_t direction = 0; direction < directions(shape); ++direction)
+        for (int chunk = 0; chunk < shape.chunks; ++chunk)
+          links_.push_back(links_of({stage, chunk, direction}));
   }
 
+  // A stage goes on as far as it can, then those for which it has made something.
   OrderRun run() {
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-        while (next_[stage] < stages_[stage].size() && try_next(stage))
-          progress = true;
+    is_due_.assign(stages_.size(), true);
+    for (std::size_t stage = stages_.size(); stage-- > 0;)
+      due_.push_back(stage);
+    while (!due_.empty()) {
+      const std::size_t stage = due_.back();
+      due_.pop_back();
+      is_due_[stage] = false;
+      while (next_[stage] < stages_[stage].size() && try_next(stage)) {
       }
     }
     for (std::size_t stage = 0; stage < stages_.size() && !run_.deadlock; ++stage) {
@@ -77,6 +89,46 @@ class Runner {
   }
 
  private:
+  static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+
+  // What a part of a stage takes from its neighbours, and gives them.
+  struct Links {
+    // Where the ends of a virtual stage begin: its own, of the one before it and the one after it;
+    // kNobody: there is none.
+    std::size_t own = 0, before = kNobody, after = kNobody;
+    std::size_t stage_before = kNobody, stage_after = kNobody;
+    Duration from_before{}, from_after{};  // how long its messages take
+  };
+
+  Links links_of(const Seat& of) const {
+    const int at = virtual_stage(shape_, of);
+    const auto row = [&](int virtual_stage) {
+      return place(virtual_stage, {{}, 0, 0, of.direction});
+    };
+    const auto message = [&](const Seat& from) {
+      return from.stage == of.stage
+                 ? Duration(0)
+                 : times_.of(from.stage, {{}, 0, from.chunk, from.direction}).communication;
+    };
+    Links links{.own = row(at)};
+    if (at > 0) {
+      const Seat from = seat(shape_, at - 1, of.direction);
+      links.before = row(at - 1);
+      links.stage_before = static_cast<std::size_t>(from.stage);
+      links.from_before = message(from);
+    }
+    if (at + 1 < virtual_stages(shape_)) {
+      const Seat from = seat(shape_, at + 1, of.direction);
+      links.after = row(at + 1);
+      links.stage_after = static_cast<std::size_t>(from.stage);
+      links.from_after = message(from);
+    }
+    return links;
+  }
+  const Links& links(std::size_t stage, const Slot& slot) const {
+    return links_[stage * static_cast<std::size_t>(parts(shape_)) +
+                  static_cast<std::size_t>(part(shape_, slot))];
+  }
   // What a pass needs from elsewhere.
   struct Need {
     int stage = 0;
@@ -103,7 +155,7 @@ class Runner {
     return need;
   }
   // What the pass needs of the virtual stage before it (forward) or after it (backward), and of its
-  // own: the forward of a gradient, the input's gradient of the weights'.
+  // own: the forward of a gradient, the input's gradient of the weights'. Of passes that are stuck.
   std::optional<Need> unmet_or_last(int stage, const Slot& slot, Duration& ready) const {
     const int at = virtual_stage(shape_, stage, slot);
     const Seat own{stage, slot.chunk, slot.direction};
@@ -135,9 +187,31 @@ class Runner {
     return std::nullopt;
   }
 
+  // The same as unmet_or_last(), of a pass that may run: not before `ready`.
+  bool may_run(std::size_t stage, const Slot& slot, Duration& ready) const {
+    const Links& from = links(stage, slot);
+    const auto microbatch = static_cast<std::size_t>(slot.microbatch);
+    const auto await = [&](const std::vector<Duration>& ends, std::size_t row, Duration message) {
+      if (row == kNobody) return true;
+      const Duration end = ends[row + microbatch];
+      if (end == kNotYet) return false;
+      ready = std::max(ready, end + message);
+      return true;
+    };
+    if (slot.pass == Pass::forward) return await(forward_, from.before, from.from_before);
+    if (slot.pass == Pass::backward_weight) return await(gradient_, from.own, Duration(0));
+    return await(forward_, from.own, Duration(0)) && await(gradient_, from.after, from.from_after);
+  }
+  void wake(std::size_t stage) {
+    if (stage == kNobody || is_due_[stage]) return;
+    is_due_[stage] = true;
+    due_.push_back(stage);
+  }
+
   bool try_next(std::size_t stage) {
     Duration begin = clock_[stage];
-    if (unmet(stage, begin)) return false;
+    for (std::size_t i = 0; i < width(stage); ++i)
+      if (!may_run(stage, stages_[stage][next_[stage] + i], begin)) return false;
     const std::vector<Slot>& slots = stages_[stage];
     const std::size_t first = next_[stage];
     clock_[stage] = begin + times_.pass_or_pair(static_cast<int>(stage), slots, first);
@@ -145,9 +219,16 @@ class Runner {
       run_.begins[stage].push_back(begin);
       run_.ends[stage].push_back(clock_[stage]);
       const Slot& slot = slots[i];
-      const std::size_t at = place(virtual_stage(shape_, static_cast<int>(stage), slot), slot);
-      if (slot.pass == Pass::forward) forward_[at] = clock_[stage];
-      if (gives_gradient(slot.pass)) gradient_[at] = clock_[stage];
+      const Links& to = links(stage, slot);
+      const std::size_t at = to.own + static_cast<std::size_t>(slot.microbatch);
+      if (slot.pass == Pass::forward) {
+        forward_[at] = clock_[stage];
+        wake(to.stage_after);
+      }
+      if (gives_gradient(slot.pass)) {
+        gradient_[at] = clock_[stage];
+        wake(to.stage_before);
+      }
     }
     return true;
   }
@@ -181,6 +262,9 @@ class Runner {
   std::vector<std::size_t> next_;  // position in the order, by stage
   std::vector<Duration> clock_;
   std::vector<Duration> forward_, gradient_;  // ends, by direction, virtual stage and micro-batch
+  std::vector<Links> links_;                  // by stage and part
+  std::vector<std::size_t> due_;              // stages that may go on
+  std::vector<bool> is_due_;                  // by stage
   OrderRun run_;
 };
 
