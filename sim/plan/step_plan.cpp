@@ -223,13 +223,15 @@ StepPlan plan_step(const models::NetworkWork& work, const TrainingRecipe& recipe
   step.rounds = rounds_of(recipe, plan);
   PipelineShape all_rounds = step.shape;
   all_rounds.microbatches *= step.rounds.count;
-  schedule::StageOrders orders =
-      stage_orders(plan, step.rounds.whole ? step.shape : all_rounds, inputs);
-  if (step.rounds.whole) repeat(orders, step.rounds.count, step.shape.microbatches);
+  const auto known = stage_orders(plan, step.rounds.whole ? step.shape : all_rounds, inputs);
+  schedule::StageOrders changed;
+  if (step.rounds.whole || recipe.forward_only) changed = *known;
+  const schedule::StageOrders& orders = changed.empty() ? *known : changed;
+  if (step.rounds.whole) repeat(changed, step.rounds.count, step.shape.microbatches);
   TRAINYARD_CHECK(orders.size() == static_cast<std::size_t>(step.shape.stages),
                   "{} orders for {} stages of {}", orders.size(), step.shape.stages,
                   plan.pipeline.schedule);
-  if (recipe.forward_only) drop_backward(orders);
+  if (recipe.forward_only) drop_backward(changed);
   PipelineMessages messages(all_rounds, orders, !plan.pipeline.branches);
   const recipe::RankGrids ranks = rank_grids(plan);
   assign_ranks(step.cast, ranks, plan, work, batches);

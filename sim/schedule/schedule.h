@@ -64,6 +64,7 @@ struct PipelineShape {
   // Interleaved only: micro-batches that visit a chunk before the next chunk has its turn. 0: p.
   int group = 0;
   Placement placement = Placement::looped;
+  friend bool operator==(const PipelineShape&, const PipelineShape&) = default;
 };
 
 // What the passes of one micro-batch take on one part of a stage.

@@ -58,7 +58,8 @@ Bytes StageLoads::memory(const Load& load, int held) const {
 
 std::vector<int> most_held(const PipelineShape& shape, const recipe::ParallelPlan& plan) {
   std::vector<int> most(static_cast<std::size_t>(virtual_stages(shape)), 0);
-  const schedule::StageOrders orders = recipe::stage_orders(plan, shape);
+  const auto known = recipe::stage_orders(plan, shape);
+  const schedule::StageOrders& orders = *known;
   for (int stage = 0; stage < shape.stages; ++stage) {
     std::vector<std::array<int, 2>> held(most.size(), {0, 0});
     for (const schedule::Slot& slot : orders[static_cast<std::size_t>(stage)]) {

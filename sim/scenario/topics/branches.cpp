@@ -56,7 +56,8 @@ bool in_one_order(const Scenario& scenario) {
   if (schedule != nullptr &&
       (!schedule->times_from.empty() || schedule->updates != schedule::Updates::after_all))
     return false;
-  const schedule::StageOrders orders = recipe::stage_orders(plan, shape);
+  const auto known = recipe::stage_orders(plan, shape);
+  const schedule::StageOrders& orders = *known;
   const auto is_whole = [](const Slot& slot) {
     return !slot.paired && (slot.pass == Pass::forward || slot.pass == Pass::backward);
   };

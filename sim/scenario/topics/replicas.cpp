@@ -343,8 +343,8 @@ void check_update_order(const Scenario& scenario, Findings& findings) {
     return;
   }
   const schedule::PipelineShape shape = plan::pipeline_shape(scenario.recipe, plan);
-  const schedule::StageOrders orders = stage_orders(plan, shape);
-  if (const std::optional<std::string> why = unsupported(strategy, shape, orders))
+  const auto orders = stage_orders(plan, shape);
+  if (const std::optional<std::string> why = unsupported(strategy, shape, *orders))
     findings.error(fmt::format("{}/kind", kReplicas),
                    fmt::format("{} does not work with the schedule {}: {}", plan.data_parallel.kind,
                                plan.pipeline.schedule, *why),

@@ -192,7 +192,7 @@ class Sketcher {
   };
   Kept most_kept(int stage) const {
     Kept now, most;
-    for (const schedule::Slot& slot : orders_[static_cast<std::size_t>(stage)]) {
+    for (const schedule::Slot& slot : (*orders_)[static_cast<std::size_t>(stage)]) {
       const PartSketch& part = part_of(stage, schedule::part(shape_, slot));
       const bool forward = slot.pass == schedule::Pass::forward;
       if (!forward && !ends_backward(slot.pass)) continue;
@@ -217,7 +217,7 @@ class Sketcher {
         longest = std::max(longest, part.forward);
       return longest * (shape_.microbatches * shape_.chunks + shape_.stages - 1);
     }
-    const schedule::OrderRun run = schedule::run_orders(shape_, orders_, times_);
+    const schedule::OrderRun run = schedule::run_orders(shape_, *orders_, times_);
     return Seconds(run.makespan()).count();
   }
 
@@ -284,7 +284,7 @@ class Sketcher {
   DataParallelStrategy dense_, experts_;
   std::vector<PartSketch> parts_;  // by virtual stage
   std::vector<PassTimes> times_;   // by stage and part
-  schedule::StageOrders orders_;
+  std::shared_ptr<const schedule::StageOrders> orders_;
   Bytes boundary_;
 };
 

@@ -177,7 +177,7 @@ void check_steps(const Scenario& scenario, Findings& findings) {
   if (parts(shape) > 1)
     findings.error(kInput, "is described for stages that hold one part of the network",
                    "set chunks_per_stage to 1, or use another schedule");
-  else if (!in_order(stage_orders(plan, shape)))
+  else if (!in_order(*stage_orders(plan, shape)))
     findings.error(kInput, "batches are taken in their order, which the schedule does not keep",
                    "let every pass go through the micro-batches in order");
   if (scenario.recipe.forward_only && plan.degrees.pipeline > 1)

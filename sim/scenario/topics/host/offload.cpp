@@ -140,7 +140,8 @@ void check_activations(const Scenario& scenario, Findings& findings) {
   if (!scenario.recipe.offload.activations) return;
   const recipe::ParallelPlan& plan = scenario.plan;
   const schedule::PipelineShape shape = plan::pipeline_shape(scenario.recipe, plan);
-  const schedule::StageOrders orders = stage_orders(plan, shape);
+  const auto known = stage_orders(plan, shape);
+  const schedule::StageOrders& orders = *known;
   const auto any = [&](auto is) {
     return std::any_of(orders.begin(), orders.end(), [&](const std::vector<Slot>& order) {
       return std::any_of(order.begin(), order.end(), is);
