@@ -147,6 +147,7 @@ class SoloFinder {
   SoloFinder(const BlockView<kWidth>& view, const std::vector<std::uint32_t>& told_later)
       : view_(view), told_later_(told_later) {
     find_told();
+    find_first();
   }
 
   // From op i on as far as nobody else is concerned; behind the last.
@@ -163,23 +164,33 @@ class SoloFinder {
     return i;
   }
   // Whether op i begins when all of [first, i) have ended.
-  bool begins_alone(std::uint32_t first, std::uint32_t i) const {
-    return !has_ops(view_.open(i), first, i);
-  }
-  // Whether nobody behind op `last` of [first, last], which ends last, can tell when the others
-  // did.
-  bool ends_for_all(std::uint32_t first, std::uint32_t last) const {
-    return !has_ops(told_[last], first, last);
+  bool begins_alone(std::uint32_t first, std::uint32_t i) const { return first >= begins_from_[i]; }
+  // Behind the last op before `until` that begins alone and of which nobody behind it, as it ends
+  // last, can tell when the others did; `first`: there is none.
+  std::uint32_t end_for_all(std::uint32_t first, std::uint32_t until) const {
+    while (until > first && first < ends_from_[until - 1])
+      --until;
+    return until;
   }
 
  private:
-  // Whether ops of some of the streams stand in [first, i).
-  bool has_ops(std::uint32_t streams, std::uint32_t first, std::uint32_t i) const {
-    for (; streams != 0; streams &= streams - 1) {
-      const auto s = static_cast<std::size_t>(std::countr_zero(streams));
-      if (view_.before(i)[s] > view_.before(first)[s]) return true;
+  // From which op on a solo may begin of which op i is one that begins alone, and of which it is
+  // the last: behind the last ones of streams that have not ended, or that others hear of.
+  void find_first() {
+    begins_from_.resize(view_.size());
+    ends_from_.resize(view_.size());
+    std::array<std::uint32_t, kWidth> behind{};  // the last op so far, by stream
+    const auto last_of = [&](std::uint32_t streams) {
+      std::uint32_t last = 0;
+      for (; streams != 0; streams &= streams - 1)
+        last = std::max(last, behind[static_cast<std::size_t>(std::countr_zero(streams))]);
+      return last;
+    };
+    for (std::uint32_t i = 0; i < view_.size(); ++i) {
+      begins_from_[i] = last_of(view_.open(i));
+      ends_from_[i] = std::max(begins_from_[i], last_of(told_[i]));
+      behind[view_[i].stream] = i + 1;
     }
-    return false;
   }
   // By op: streams other than its own of which somebody behind it, who has not waited for it, can
   // tell when their ops before it ended.
@@ -211,7 +222,7 @@ class SoloFinder {
 
   const BlockView<kWidth>& view_;
   const std::vector<std::uint32_t>& told_later_;
-  std::vector<std::uint32_t> told_;
+  std::vector<std::uint32_t> told_, begins_from_, ends_from_;
 };
 
 }  // namespace
@@ -236,10 +247,7 @@ void Solos::find(const CompiledProgram& program, const BusyStreams& busy, std::u
     int in_vain = 0;
     for (std::uint32_t first = 0; first < view.size();) {
       const std::uint32_t until = finder.extent(first);
-      std::uint32_t end = until;  // behind the last op that ends for all
-      while (end > first &&
-             !(finder.begins_alone(first, end - 1) && finder.ends_for_all(first, end - 1)))
-        --end;
+      std::uint32_t end = finder.end_for_all(first, until);
       if (end < first + kFewest) {
         if (end == first || ++in_vain == kMostInVain) end = std::max(until, first + 1);
         first = end;
